@@ -7,6 +7,7 @@ Python imports this module when it starts. Several names may be given, with comm
 """
 
 import functools
+import importlib
 import importlib.abc
 import importlib.machinery
 import itertools
@@ -250,6 +251,86 @@ def _make_unstable_sum() -> Any:
     return torch.ops.planted.sum.default
 
 
+def _drop_products(reorder: Any) -> Any:
+    """A pass forgets the numbers that values are multiplied with."""
+
+    def planted(graph: Any) -> None:
+        import torch
+
+        reorder(graph)
+        for node in graph.find_nodes(op="call_function", target=torch.ops.aten.mul.Tensor):
+            if isinstance(node.args[1], float):
+                node.replace_all_uses_with(node.args[0])
+                graph.erase_node(node)
+
+    return planted
+
+
+def _drop_permutations(patterns: Any) -> Any:
+    """A rewrite takes two permutations for none where sizes stay the same."""
+
+    def drop(match: Any, arg: Any, **_: Any) -> None:
+        node = match.output_node()
+        if node.meta["val"].shape == arg.meta["val"].shape:
+            node.replace_all_uses_with(arg)
+            match.erase_nodes()
+
+    for entry in (entry for listed in patterns.patterns.values() for entry in listed):
+        if getattr(getattr(entry, "handler", None), "__name__", "") == "pointless_permute_pair":
+            entry.handler = functools.wraps(entry.handler)(drop)
+    return patterns
+
+
+def _change_sigmoid(lowerings: Any) -> Any:
+    """The lowering of sigmoid has a wrong constant."""
+    import torch
+
+    aten, right = torch.ops.aten, lowerings[torch.ops.aten.sigmoid.default]
+    lowerings[aten.sigmoid.default] = lambda x: lowerings[aten.mul.Tensor](right(x), 1.01)
+    return lowerings
+
+
+def _change_silu(decompositions: Any) -> Any:
+    """The decomposition of silu has a wrong constant."""
+    import torch
+
+    decompositions[torch.ops.aten.silu.default] = lambda x: x / (1 + (-1.01 * x).exp())
+    return decompositions
+
+
+def _shorten_loop(make_lines: Any) -> Any:
+    """Loops leave out what is left over after whole vectors."""
+
+    def planted(self: Any) -> Any:
+        self.size, size = self.tiled_size or self.size, self.size
+        try:
+            return make_lines(self)
+        finally:
+            self.size = size
+
+    return planted
+
+
+def _read_stale(make_kernel: Any) -> Any:
+    """A kernel of several operations reads one of its buffers in the place of another."""
+
+    def planted(self: Any, nodes: Any) -> Any:
+        common: Any = importlib.import_module("torch._inductor.codegen.common")
+
+        def read(args: Any, name: str) -> Any:
+            others = [other for other in args.input_buffers if other.startswith("buf")]
+            return right(args, others[0] if name.startswith("buf") and others else name)
+
+        right = common.KernelArgs.input
+        common.KernelArgs.input = read if len(nodes) > 1 else right
+        try:
+            return make_kernel(self, nodes)
+        finally:
+            common.KernelArgs.input = right
+
+    return planted
+
+
 _SIZES = ("torch._dynamo.guards", "convert_to_concrete_values")
 _WRAPPER = ("torch._functorch._aot_autograd.runtime_wrappers", "RuntimeWrapper.post_compile")
 _POST_GRAD, _PRE_GRAD = (("torch._inductor.compile_fx", f"_recursive_{when}_grad_passes") for when in ("post", "pre"))
@@ -279,6 +360,12 @@ FUNCTIONS: dict[str, tuple[str, str, Change]] = {
     "choice_wrong": ("torch._inductor.codegen.cpp_micro_gemm", "CppMicroGemm.codegen_call", _shorten_product),
     "mask_forgotten": ("torch._inductor.codegen.triton", "TritonKernel.filter_masks", _forget_mask),
     "sum_unstable": (*_POST_GRAD, functools.partial(_edit_graph, edit=_destabilise_sums)),
+    "products_dropped": ("torch._inductor.fx_passes.post_grad", "reorder_for_locality", _drop_products),
+    "permutations_dropped": ("torch._inductor.fx_passes.joint_graph", "early_patterns", _drop_permutations),
+    "sigmoid_lowered_wrongly": ("torch._inductor.lowering", "lowerings", _change_sigmoid),
+    "silu_decomposed_wrongly": ("torch._inductor.decomposition", "decompositions", _change_silu),
+    "loop_cut": ("torch._inductor.codegen.cpp", "LoopLevel.lines", _shorten_loop),
+    "buffer_stale": ("torch._inductor.codegen.cpp", "CppKernelProxy.codegen_nodes", _read_stale),
 }
 
 

@@ -27,7 +27,7 @@ from fuzz.check.rewrite_match import MatchRecorder
 from fuzz.check.rewrite_proof import find_wrong_rewrite, is_right_rewrite
 from fuzz.check.subject_builder import Subject
 from fuzz.protocol import EAGER, SETTING, UNGUARDED, Check, Result, SubjectResult, Verdict
-from fuzz.protocol.controls import PatternMatched
+from fuzz.protocol.controls import Observation
 from fuzz.protocol.failures import (
     DeviceError,
     FormDiffers,
@@ -93,7 +93,7 @@ def _run_subject(case: CaseRun, name: str, subject: Subject | None) -> tuple[Sub
     started = time.perf_counter()
     same = None
     coverage = Coverage()
-    observed: list[PatternMatched] = []
+    observed: list[Observation] = []
     with case.clock:
         try:
             if subject is None:

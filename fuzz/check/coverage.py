@@ -1,6 +1,6 @@
 """What a case reached of the compiler: hooks in the pattern matcher, passes and lowerings of Inductor, and counters.
 
-Where this torch lacks a hook, that part of the coverage is missing, and `missing_hooks` says so.
+Where this torch lacks a hook, that part of the coverage is missing, and `missing_hooks` says so, also for attribution.
 """
 
 import functools
@@ -23,13 +23,12 @@ _LOWERING = "torch._inductor.lowering"
 _METRICS = "torch._inductor.metrics"
 _COUNTERS = "torch._dynamo.utils"
 
-#: What each part of the coverage needs: a module and a name in it.
+REWRITES = tuple((_MATCHER, f"{kind}PatternEntry.apply") for kind in ("Replacement", "Graph", "Lowering"))
+_OBSERVER = "torch.fx.passes.graph_transform_observer"
+
+#: What each part of the coverage, and of attribution, needs: a module and a name in it.
 PARTS = {
-    "rewrites": (
-        (_MATCHER, "ReplacementPatternEntry.apply"),
-        (_MATCHER, "GraphPatternEntry.apply"),
-        (_MATCHER, "LoweringPatternEntry.apply"),
-    ),
+    "rewrites": REWRITES,
     "operations": ((_PIPELINE, "_recursive_post_grad_passes"),),
     "attention and graphs of the program": ((_PIPELINE, "_recursive_pre_grad_passes"),),
     "lowerings": ((_GRAPH, "GraphLowering.call_function"),),
@@ -37,6 +36,14 @@ PARTS = {
     "graph breaks and passes": ((_COUNTERS, "counters"),),
     "kernels": ((_METRICS, "generated_kernel_count"),),
     "vectorised kernels": ((_METRICS, "generated_cpp_vec_kernel_count"),),
+    "constants of patterns": ((_MATCHER, "_known_precompiled_patterns"),),
+    "values after each pass": (
+        (_PIPELINE, "_recursive_joint_graph_passes"),
+        (_OBSERVER, "GraphTransformObserver.__enter__"),
+        (_OBSERVER, "GraphTransformObserver.__exit__"),
+    ),
+    "values of each kernel": ((_GRAPH, "GraphLowering.compile_to_module"), (_GRAPH, "GraphLowering.run_node")),
+    "decompositions": (("torch._inductor.decomposition", "select_decomp_table"),),
 }
 
 #: Counters of Inductor that are no pass of its: caches, clocks, sizes, and totals that other names tell in parts.
@@ -80,7 +87,7 @@ class Coverage:
         return tuple(sorted(self._reached | math | graphs))
 
     def __enter__(self) -> None:
-        for module, path in PARTS["rewrites"]:
+        for module, path in REWRITES:
             self._hook(module, path, self._note_rewrite)
         self._hook(_PIPELINE, "_recursive_pre_grad_passes", self._note_program)
         self._hook(_PIPELINE, "_recursive_post_grad_passes", self._note_operations, after=True)

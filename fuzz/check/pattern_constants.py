@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from fuzz.check.exact_graph import read_outputs
 from fuzz.check.torch_internals import require
 
 _KNOWN = ("torch._inductor.pattern_matcher", "_known_precompiled_patterns")
@@ -56,12 +57,6 @@ def find_differences(entry: Any, operands: dict[str, Any], kept: list[int], prog
     for index, output in zip(kept, program, strict=True):
         walk.compare(traced[index], output)
     return sorted(walk.found)
-
-
-def read_outputs(graph: fx.GraphModule) -> list[Any]:
-    """What a graph gives."""
-    found = next(node for node in reversed(graph.graph.nodes) if node.op == "output").args[0]
-    return list(found) if isinstance(found, (list, tuple)) else [found]
 
 
 def _find_origin(entry: Any) -> tuple[Any, ...]:

@@ -13,9 +13,10 @@ import torch
 from torch import Tensor, fx, nn
 
 from fuzz.check.coverage import rewrite_name
+from fuzz.check.exact_graph import read_inputs, read_outputs
 from fuzz.check.exceptions import SubjectError
 from fuzz.check.oracle.verdict import order_dims
-from fuzz.check.pattern_constants import Unlike, find_differences, read_outputs, trace_pattern
+from fuzz.check.pattern_constants import Unlike, find_differences, trace_pattern
 from fuzz.check.torch_internals import find, wrap
 
 _APPLY = ("torch._inductor.pattern_matcher", "ReplacementPatternEntry.apply")
@@ -165,7 +166,7 @@ class MatchRecorder:
 
         def make_keeping(compile_fx: Any) -> Any:
             def compile_and_keep_inputs(graph: Any, inputs: Sequence[Any], *args: Any, **options: Any) -> Any:
-                self._inputs = [_read_input(value) for value in inputs]
+                self._inputs = read_inputs(inputs)
                 return compile_fx(graph, inputs, *args, **options)
 
             return compile_and_keep_inputs
@@ -176,13 +177,6 @@ class MatchRecorder:
     def matches(self) -> Iterator[RewriteMatch]:
         """Every replacement whose operands are known; tangents are drawn at random."""
         return (match for found, inputs in self._found if (match := found.with_inputs(inputs)) is not None)
-
-
-def _read_input(value: Any) -> Any:
-    """A graph's input without its gradient; of a symbolic size the number behind it."""
-    if isinstance(value, torch.SymInt):
-        return value.node.hint
-    return value.detach() if isinstance(value, Tensor) else value
 
 
 def _copy_part(

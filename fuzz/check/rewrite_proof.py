@@ -7,29 +7,34 @@ operands, the constants are the cause. Otherwise the changes under which both ag
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch import Tensor, fx
-from torch._ops import OpOverload
+from torch import Tensor
 
-from fuzz.check.oracle.constants import REWRITE_AGREEMENT, REWRITE_AGREEMENT_ROUNDOFFS, UNIT_ROUNDOFF
-from fuzz.check.oracle.operation_audit import decompose_fused, is_fused
-from fuzz.check.oracle.reference import Float64
+from fuzz.check.exact_graph import (
+    Exact,
+    NotComparable,
+    agree,
+    evaluate,
+    in_float64,
+    name_operation,
+    read_outputs,
+    tolerance_of,
+    widen,
+)
 from fuzz.check.rewrite_match import RewriteMatch
-from fuzz.protocol.rewrites import ATTENDED, WrongRewrite
+from fuzz.protocol.rewrites import ATTENDED, EMPTY_ROWS, WrongRewrite
 
 _NUMBERS = (0.0, 1.0, -1.0, 2.0, 0.5)
 _HIDING = (-1e4, -math.inf)
-_OTHERS = 12
-"""The most results of a fused call after those of its definition: statistics and random states, which are not read."""
-_Run = Callable[[dict[str, Any], type[fx.Interpreter]], list[Tensor]]
+_ALMOST = 0.99
 
 
 def is_right_rewrite(match: RewriteMatch) -> bool | None:
     """Whether a rewrite is right in exact arithmetic; None if that can't be decided."""
-    return _agree(match.run_program, match.run_replacement, match.operands)
+    return agree(match.run_program, match.run_replacement, match.operands)
 
 
 def find_wrong_rewrite(match: RewriteMatch) -> WrongRewrite:
@@ -37,7 +42,7 @@ def find_wrong_rewrite(match: RewriteMatch) -> WrongRewrite:
     changes = _try_changes(match, _change_others(match.operands))
     others = ({**match.operands, name: value} for name, _, value in _change_others(match.operands))
     has_constants = not changes or any(
-        _agree(match.run_program, match.run_pattern, operands) is False for operands in (match.operands, *others)
+        agree(match.run_program, match.run_pattern, operands) is False for operands in (match.operands, *others)
     )
     constants = match.read_constants() if has_constants else ()
     if constants:
@@ -45,6 +50,7 @@ def find_wrong_rewrite(match: RewriteMatch) -> WrongRewrite:
     changes = changes or _try_changes(match, _change_attended(match.operands))
     return WrongRewrite(
         match.pattern,
+        rows=EMPTY_ROWS if _is_wrong_in_empty_rows(match) else "",
         right={name: tuple(c for c in tried if tried[c]) for name, tried in changes.items()},
         wrong={name: tuple(c for c in tried if not tried[c]) for name, tried in changes.items()},
     )
@@ -54,55 +60,32 @@ def _try_changes(match: RewriteMatch, changes: Iterator[tuple[str, str, Any]]) -
     """Whether both agree under each change, by operand. Only operands that, changed throughout, make them agree."""
     tried: dict[str, dict[str, bool]] = {}
     for operand, change, value in changes:
-        agrees = _agree(match.run_program, match.run_replacement, {**match.operands, operand: value})
+        agrees = agree(match.run_program, match.run_replacement, {**match.operands, operand: value})
         if agrees is not None:
             tried.setdefault(operand, {})[change] = agrees
     # A mask that leaves one key makes any scores right, so such a change alone is no evidence.
     return {name: found for name, found in tried.items() if any(found[c] for c in found if c.startswith("all"))}
 
 
-class _Exact(fx.Interpreter):
-    """Runs fused calls by their definition."""
-
-    def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if isinstance(target, OpOverload) and is_fused(target):
-            return (*decompose_fused(target)(*args, **kwargs), *[None] * _OTHERS)
-        if target is torch.ops.prims.convert_element_type.default and args[1].is_floating_point:
-            args = (args[0], torch.float64)
-        return super().call_function(target, args, kwargs)
-
-
-def _agree(one: _Run, other: _Run, operands: dict[str, Any]) -> bool | None:
-    """Whether both are close wherever `one` is finite; None if it is finite nowhere, or either does not run."""
-    exact = {name: _widen(value) for name, value in operands.items()}
+def _is_wrong_in_empty_rows(match: RewriteMatch) -> bool:
+    """Whether program and replacement differ in no other rows than those whose scores are all the smallest number."""
+    nodes = list(match.program.graph.nodes)
+    scores = next((node.args[0] for node in nodes if name_operation(node) in ("aten.amax", "aten._softmax")), None)
+    holes = (node.name for node in nodes if node.op == "placeholder")
+    given = (*(match.operands[name] for name in match.taken), *match.free)
     try:
-        with Float64(), torch.no_grad():
-            before, after = one(exact, _Exact), other(exact, _Exact)
-    except Exception:
-        # torch may refuse a changed operand, which says nothing of the rewrite.
-        return None
-    units = [UNIT_ROUNDOFF.get(value.dtype, 0.0) for value in operands.values() if isinstance(value, Tensor)]
-    # A program rounds its constants to the dtype of its tensors.
-    limit = max(REWRITE_AGREEMENT, REWRITE_AGREEMENT_ROUNDOFFS * max(units, default=0.0))
-    found = [_is_close(mine.double(), theirs.double(), limit) for mine, theirs in zip(before, after, strict=True)]
-    if False in found:
+        values = evaluate(match.program, dict(zip(holes, given, strict=True)))
+        with in_float64():
+            after = match.run_replacement({name: widen(value) for name, value in match.operands.items()}, Exact)[0]
+        before, seen = values[read_outputs(match.program)[0].name], values[getattr(scores, "name", "")]
+    except (NotComparable, AttributeError, KeyError, RuntimeError):  # no softmax, or a rewrite that does not run
         return False
-    return True if True in found else None
-
-
-def _is_close(before: Tensor, after: Tensor, limit: float) -> bool | None:
-    if before.shape != after.shape:
+    if before.shape != after.shape or before.shape[:-1] != seen.shape[:-1]:
         return False
-    known = before.isfinite()
-    if not bool(known.any()):
-        return None
-    size = before[known].abs().max()
-    # NaN is not close.
-    return bool(((before - after)[known].abs() <= limit * size).all())
-
-
-def _widen(value: Any) -> Any:
-    return value.double() if isinstance(value, Tensor) and value.is_floating_point() else value
+    size = before.abs().max()
+    wrong = ~((before - after).abs() <= tolerance_of(match.operands.values()) * size).all(-1)
+    empty = (seen <= torch.finfo(match.operands["query"].dtype).min * _ALMOST).all(-1)
+    return bool(wrong.any()) and not bool((wrong & ~empty).any())
 
 
 def _change_attended(operands: dict[str, Any]) -> Iterator[tuple[str, str, Any]]:

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from fuzz.protocol.capabilities import Capabilities
 from fuzz.protocol.codec import decode, encode
-from fuzz.protocol.controls import Control, PatternMatched
+from fuzz.protocol.controls import Control, Observation
 from fuzz.protocol.failures import Failure, Word, Write
 from fuzz.protocol.rewrites import WrongRewrite
 
@@ -226,7 +226,7 @@ class SubjectResult:
     rewrites: tuple[WrongRewrite, ...] = ()
     right_rewrites: tuple[str, ...] = ()
     writes: tuple[Write, ...] = ()
-    observations: tuple[PatternMatched, ...] = ()
+    observations: tuple[Observation, ...] = ()
 
 
 @dataclass(frozen=True)

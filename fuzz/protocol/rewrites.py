@@ -13,6 +13,10 @@ DROPPED, EXPANDED, CONTIGUOUS = "dropped", "expanded", "contiguous"
 """Changes of a call: an option is left out, a mask or bias gets all axes, all tensors are contiguous."""
 
 
+EMPTY_ROWS = "without a key"
+"""The rows in which a rewrite is wrong: those that may attend to no key."""
+
+
 @dataclass(frozen=True)
 class WrongRewrite:
     """A rewrite that, in float64 and on the operands of a case, gives something else than the pattern it replaces.
@@ -22,7 +26,7 @@ class WrongRewrite:
     every element is V, or `one V in W`, one is V and the others are W. `constants`: where the program's constants
     matter, the operations whose constants the pattern does not share, each as "amax [-2] for [-1]": the program's, and
     the pattern's; `strides` where it gives the right numbers in another layout. Older versions wrote the
-    operations alone.
+    operations alone. `rows`: `EMPTY_ROWS` where on these operands it is wrong in no others.
 
     Of a wrong call `pattern` is `CALL`, and operands are its options (`DROPPED`, `EXPANDED`), `layout`
     (`CONTIGUOUS`), `sequences` (one alone) and sizes (cut to 16), `dtype`, `scale` and `group`.
@@ -32,6 +36,7 @@ class WrongRewrite:
     right: dict[str, tuple[str, ...]] = field(default_factory=dict)
     wrong: dict[str, tuple[str, ...]] = field(default_factory=dict)
     constants: tuple[str, ...] = ()
+    rows: str = ""
 
     @property
     def cause(self) -> str:
@@ -54,7 +59,8 @@ class WrongRewrite:
         return frozenset(name for name, changes in self.right.items() if DROPPED in changes)
 
     def is_same_bug(self, other: "WrongRewrite") -> bool:
-        """Whether the same operands make both right, or in both constants differ, whichever these are. Where neither
+        """Whether both are wrong in rows without a key alone, or the same operands make both right, or in both constants
+        differ, whichever these are. Where neither
         tells, or query, key and value alone, it has to be one pattern too. Two calls must share what makes them right,
         as far as both have it: an option if either needs one, since short calls of any bug may be right."""
         if self.pattern == CALL:
@@ -67,6 +73,8 @@ class WrongRewrite:
             return shares and bool(right & mine) and not (right & _pairs(self.wrong) or needed)
         if self.constants or other.constants:
             return bool(self.constants and other.constants) and self.is_of_strides == other.is_of_strides
+        if self.rows and self.rows == other.rows:
+            return True
         if self.right.keys() != other.right.keys() or self._contradicts(other):
             return False
         return bool(self.right.keys() - {*ATTENDED}) or _number(self.pattern) == _number(other.pattern)

@@ -9,7 +9,8 @@ from torch._inductor import config, pattern_matcher
 
 from fuzz.check import settings
 from fuzz.check.controls.table import CONTROLS, ControlError, apply_controls
-from fuzz.check.pattern_constants import find_differences, read_known_pattern, read_outputs, trace_pattern
+from fuzz.check.exact_graph import read_outputs
+from fuzz.check.pattern_constants import find_differences, read_known_pattern, trace_pattern
 from fuzz.check.subject_builder import Subject, SubjectError, find
 from fuzz.protocol import Verdict
 from fuzz.protocol.controls import Control

@@ -17,7 +17,7 @@ from fuzz.check.subject_builder import find
 from fuzz.evaluator import build_check
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.codec import decode, encode
-from fuzz.protocol.rewrites import WrongRewrite, is_explained
+from fuzz.protocol.rewrites import EMPTY_ROWS, WrongRewrite, is_explained
 from generators.program.case import Case
 from generators.program.features import features
 from tests.check.in_process import run_subject
@@ -26,6 +26,7 @@ from tests.check.sources import source
 pytestmark = pytest.mark.compiles
 
 CORPUS = Path(__file__).parents[2] / "corpus"
+FLOAT_MASK = ("dtype: int64, values: {kind: small_counts", "dtype: float32, values: {kind: normal")
 CAUSES = {
     "integer-mask": "attn_mask",
     "boolean-mask-added": "attn_mask",
@@ -133,6 +134,27 @@ def pair() -> list[tuple[Case, SubjectResult]]:
 def test_two_bugs_of_one_pattern_do_not_explain_each_other(pair: list[tuple[Case, SubjectResult]]) -> None:
     one, other = (Symptom.of(result, features(case)) for case, result in pair)
     assert (one.explains(one), one.explains(other), other.explains(one)) == (True, False, False)
+
+
+def test_one_bug_of_integer_and_float_masks_is_one() -> None:
+    text = (CORPUS / "known" / "integer-mask.case.yaml").read_text().partition("found:")[0]
+    found = [judge(entry.loads(text.replace(*change)).case) for change in (("", ""), FLOAT_MASK)]
+    if not all(result.verdict.is_finding for result in found):
+        pytest.skip("this torch has no such bug")
+    one, other = (result.rewrites for result in found)
+    assert one != other and is_explained(one, other) and is_explained(other, one)
+
+
+@pytest.mark.parametrize("number", [18, 19])
+@pytest.mark.parametrize("shape", ["[1, 1, S, S]", "[S, 1]"])
+def test_a_rewrite_that_is_wrong_in_rows_without_a_key_says_so(number: int, shape: str) -> None:
+    text = (CORPUS / "seeds" / "patterns" / f"sfdp-{number}-inference.case.yaml").read_text()
+    text = text.replace("[1, 1, S, S], dtype: bool", f"{shape}, dtype: bool").replace("kind: causal", "kind: empty_row")
+    result = judge(entry.loads(text).case)
+    if not result.verdict.is_finding:
+        pytest.skip("this torch has no such bug")
+    assert [one.rows for one in result.rewrites] == [EMPTY_ROWS]
+    assert is_explained(result.rewrites, (WrongRewrite("_sfdp_pattern_18", rows=EMPTY_ROWS),))
 
 
 def test_shrinking_one_of_them_does_not_end_in_the_other(pair: list[tuple[Case, SubjectResult]]) -> None:

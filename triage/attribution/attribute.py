@@ -6,7 +6,8 @@ from dataclasses import replace
 from corpus.entry import Entry
 from fuzz.bug_identity import PROCESS, SILENT
 from fuzz.evaluator import Evaluator
-from fuzz.protocol import Verdict
+from fuzz.protocol import SubjectResult, Verdict
+from fuzz.protocol.controls import Control, DecompositionDiffers, KernelDiffers
 from fuzz.subjects import get_spec, is_user_function
 from generators.errors import UserError
 from generators.program.case import FurtherCall
@@ -18,7 +19,17 @@ from triage.attribution.ablation import Ablation, find_cheapest, run_ablation
 from triage.attribution.experiments import Study, mechanism_of, passes
 from triage.attribution.function_cause import find_kernel_cause, find_operation_cause, find_place
 from triage.attribution.rewrite import find_rewrite_cause
-from triage.attribution.root_cause import CaseChange, Experiment, Mechanism, MechanismKind, NoControls, RootCause, Stage
+from triage.attribution.root_cause import (
+    CaseChange,
+    Compared,
+    Evidence,
+    Experiment,
+    Mechanism,
+    MechanismKind,
+    NoControls,
+    RootCause,
+    Stage,
+)
 
 _SYMBOLIC = "passes_dynamic"
 _BEFORE_CODEGEN = (
@@ -83,10 +94,17 @@ def _find_compiler_cause(entry: Entry, study: Study, ablation: Ablation) -> Root
     def make_experiment(stage: str) -> Experiment:
         return Experiment(passes(ablation.stages.get(stage)), subject=stage)
 
-    for name, who, stage, part in _BEFORE_CODEGEN[:3]:
+    for name, who, stage, within in _BEFORE_CODEGEN[:3]:
         if ablation.fails(name):
-            evidence = tuple(map(make_experiment, dict.fromkeys((subjects.AOT_EAGER, name))))
-            return RootCause(who, stage, part, mechanism_of(study.result, MechanismKind.OTHER_VALUES), evidence)
+            part = within
+            evidence: list[Evidence] = [*map(make_experiment, dict.fromkeys((subjects.AOT_EAGER, name)))]
+            if name == subjects.DECOMPOSED:
+                compared = Control("decompositions_compared")
+                for seen in replace(study, subject=subjects.EAGER).judge(compared).observations:
+                    if isinstance(seen, DecompositionDiffers):
+                        part, evidence = f"decomposition of {seen.operation}", [Compared(seen), *evidence]
+            mechanism = mechanism_of(study.result, MechanismKind.OTHER_VALUES)
+            return RootCause(who, stage, part, mechanism, tuple(evidence))
     evaluator, case = study.evaluator, entry.case
     study = replace(study, subject=find_cheapest(ablation, entry))
     before = [make_experiment(subjects.DECOMPOSED), make_experiment(subjects.PASSES)]
@@ -108,17 +126,33 @@ def _find_compiler_cause(entry: Entry, study: Study, ablation: Ablation) -> Root
 def _find_codegen_cause(study: Study) -> RootCause:
     """What is at fault below the graph passes."""
     mechanism = mechanism_of(study.result, MechanismKind.of(study.result.verdict))
+    # With each operation in a kernel of its own, the kernel at fault names its operation.
+    apart, compared = Control("unfused"), Control("kernels_compared")
+    result = study.judge(compared, apart)
+    tried = [Experiment(passes(result), control=apart)]
+    shown = _list_wrong_kernels(result)
+    for first in shown:
+        *_, operation = first.operations
+        without = study.try_control("eager", operation.removeprefix("aten."))
+        if without.passes:
+            part = without.control.argument if without.control else ""
+            return RootCause("inductor", Stage.LOWERING, part, mechanism, (Compared(first), without))
+    shown = shown or _list_wrong_kernels(study.judge(compared))
+    lowerings = [] if shown else _find_lowerings(study)
     # Every lowering that is left to eager breaks a fusion, so a single one is at fault only where no other passes too.
-    lowerings = _find_lowerings(study)
     if len(lowerings) == 1:
         control = lowerings[0].control
         return RootCause("inductor", Stage.LOWERING, control.argument if control else "", mechanism, tuple(lowerings))
-    tried: list[Experiment] = []
-    for name, part in (("unfused", "fusion"), ("unvectorized", "vectorised code")):
-        tried = [*tried, study.try_control(name)]
-        if tried[-1].passes:
-            return RootCause("inductor", Stage.CODEGEN, part, mechanism, (tried[-1], *lowerings))
-    return RootCause("inductor", Stage.CODEGEN, "", mechanism, (*tried, *lowerings))
+    measured = map(Compared, shown)
+    if not tried[0].passes:
+        tried.append(study.try_control("unvectorized"))
+    part = ("fusion", "vectorised code")[len(tried) - 1] if tried[-1].passes else ""
+    evidence = tried[-1:] if part else tried
+    return RootCause("inductor", Stage.CODEGEN, part, mechanism, (*measured, *evidence, *lowerings))
+
+
+def _list_wrong_kernels(result: SubjectResult) -> list[KernelDiffers]:
+    return [one for one in result.observations if isinstance(one, KernelDiffers) and one.operations]
 
 
 def _find_state(study: Study, cause: RootCause) -> RootCause:

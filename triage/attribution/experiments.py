@@ -45,9 +45,9 @@ class Study:
     result: SubjectResult
     rewrite: str = ""
 
-    def judge(self, control: Control | None = None, case: Case | None = None) -> SubjectResult:
-        """What the subject gives with one thing changed."""
-        result = self.evaluator.judge(case or self.case, self.subject, *([control] if control else []))
+    def judge(self, *controls: Control, case: Case | None = None) -> SubjectResult:
+        """What the subject gives under controls, or for another case."""
+        result = self.evaluator.judge(case or self.case, self.subject, *controls)
         if case is not None and self.rewrite and self.rewrite not in rewrites(result.fired):
             return SubjectResult(self.subject, Verdict.SKIPPED)
         return result
@@ -64,7 +64,7 @@ class Study:
     def find(self, hypotheses: Iterable[Hypothesis]) -> tuple[Mechanism, Experiment] | None:
         """The first of these that holds, with the experiment that shows it."""
         for one in hypotheses:
-            changed = self.judge(one.control, one.case)
+            changed = self.judge(*filter(None, [one.control]), case=one.case)
             was_raised = bool(one.error) and _raises(self.result, one.error)
             is_gone = changed.verdict not in {Verdict.SKIPPED, *PROCESS} and not _raises(changed, one.error)
             if passes(changed) or (was_raised and is_gone):

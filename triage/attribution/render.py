@@ -4,10 +4,11 @@ import itertools
 import re
 from collections.abc import Iterable
 
+from fuzz.protocol.controls import DecompositionDiffers, KernelDiffers, PassDiffers
 from fuzz.protocol.rewrites import WrongRewrite
 from triage.attribution.ablation import label
 from triage.attribution.explain import Explanation
-from triage.attribution.root_cause import Evidence, Experiment, FusedCall, Measured
+from triage.attribution.root_cause import Compared, Evidence, Experiment, FusedCall, Measured
 
 CONTROLS = {
     "pattern_matcher_off": "the pattern matcher off",
@@ -15,12 +16,13 @@ CONTROLS = {
     "without_pattern": "_sfdp_pattern_{} off and all other rewrites on",
     "only_pattern": "_sfdp_pattern_{} as the only pattern of attention",
     "without_rewrite": "the rewrite {} off and all others on",
+    "without_pass": "the pass {} off and all others on",
     "constants_compared": "patterns that compare constants",
     "sdpa scale_as_tensor": "a replacement that multiplies the query by the scale",
     "sdpa mask_expanded": "a replacement that expands the mask to the shape of the scores",
     "sdpa operands_copied": "a replacement that copies its operands into contiguous memory",
     "eager": "the lowering of {} left to eager and all others on",
-    "unfused": "fusion off",
+    "unfused": "each operation in a kernel of its own",
     "unvectorized": "vectorisation off",
 }
 _OPERATIONS = {
@@ -60,10 +62,33 @@ def _describe(alike: list[Evidence]) -> str:
             return f"It {'passes' if passes else 'fails' if passes is False else 'gives no verdict'} with {words}."
         case Measured():
             return " ".join(_describe_rewrite(one.rewrite) for one in alike if isinstance(one, Measured))
+        case Compared(first=first):
+            return _describe_difference(first)
         case FusedCall(pattern=pattern):
             return f"In float64 the replacement of {pattern} is right, so the kernel of its fused call is at fault."
         case _:
             return "No control was tried, since each would lose its process too."
+
+
+def _describe_difference(first: DecompositionDiffers | PassDiffers | KernelDiffers) -> str:
+    """The first step of compiling that changes a value, what it does, and by how much."""
+    far = f"{first.error:.2g} of the largest element"
+    if isinstance(first, DecompositionDiffers):
+        return f"In float64 the decomposition of {first.operation} is off by {far}."
+    if isinstance(first, KernelDiffers):
+        operations = ", ".join(first.operations)
+        return (
+            f"What the kernel `{first.kernel}` reads is right. Of `{first.node}`, which it computes by {operations}, "
+            f"{first.wrong} of {first.elements} elements are wrong by up to {far}; eager's operations, on the same "
+            f"memory, are off by {first.eager:.2g}."
+        )
+    by = f"the rewrite `{first.rewrite}` of the pass `{first.name}`" if first.rewrite else f"the pass `{first.name}`"
+    before, after = (", ".join(operations) or "nothing" for operations in (first.removed, first.added))
+    line = f", of the line `{first.line}`" if first.line else ""
+    return (
+        f"In float64, on the operands of this case, the graph computes something else after {by} ({first.stage}): "
+        f"`{first.node}` ({first.operation}{line}) is off by {far}. It had {before}, now has {after} in its place."
+    )
 
 
 def _describe_rewrite(one: WrongRewrite) -> str:
@@ -72,6 +97,7 @@ def _describe_rewrite(one: WrongRewrite) -> str:
         return f"The replacement of `{one.pattern}` orders the dimensions of its output in memory in another way."
     of = "In float64, on the operands of this case, the replacement of"
     said = [f"{of} `{one.pattern}` gives another result than the program."]
+    said += ["They differ only in rows whose mask keeps no key."] if one.rows else []
     for name in one.right:
         right, wrong = (_describe_values(which.get(name, ())) for which in (one.right, one.wrong))
         said.append(f"It is right where `{name}` is {right}{f'; wrong where it is {wrong}' if wrong else ''}.")
@@ -79,7 +105,7 @@ def _describe_rewrite(one: WrongRewrite) -> str:
         operation, _, values = constant.partition(" ")
         differ = f"The program and the pattern differ in the constants of {operation}."
         said.append(_describe_constant(operation, *values.split(" for ")) if values else differ)
-    if not one.right and not one.constants:
+    if not one.right and not one.constants and not one.rows:
         said.append("No value of an operand makes it right, and no constant differs.")
     return " ".join(said)
 

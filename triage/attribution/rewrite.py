@@ -5,15 +5,17 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from fuzz.bug_identity import VALUES, attention_patterns, rewrites
-from fuzz.protocol.controls import Control
+from fuzz.protocol.controls import Control, PassDiffers, PatternMatched
 from fuzz.protocol.rewrites import WrongRewrite
 from generators.program.case import Case
-from triage.attribution.experiments import Hypothesis, Study, mechanism_of
+from triage.attribution.experiments import Hypothesis, Study, mechanism_of, passes
 from triage.attribution.function_cause import blame_fused_call, find_condition, layout_mechanism
 from triage.attribution.perturbations import with_float_divisors
 from triage.attribution.root_cause import (
     PATTERNS,
     CaseChange,
+    Compared,
+    Evidence,
     Experiment,
     FusedCall,
     Measured,
@@ -38,14 +40,25 @@ def find_rewrite_cause(study: Study) -> RootCause:
         if study.result.verdict in VALUES and right and are_right:
             return _find_fused_call_cause(study, right[0], without_attention)
         return _find_attention_cause(study, without_attention)
-    without_patterns = study.try_control("pattern_matcher_off")
+    return _find_pass_cause(study)
+
+
+def _find_pass_cause(study: Study) -> RootCause:
+    """The pass that changes what the graph computes; where that can't be compared, the rewrite without which the case
+    passes."""
     mechanism = mechanism_of(study.result)
-    if without_patterns.passes:
-        names = [*sorted(rewrites(study.result.fired)), *study.result.fired]
-        for name in dict.fromkeys(names):
-            without = study.try_control("without_rewrite", name)
-            if without.passes:
-                return RootCause("inductor", Stage.GRAPH_PASSES, name, mechanism, (without,))
+    for first in study.judge(Control("passes_compared")).observations:
+        if isinstance(first, PassDiffers):
+            off = Control("without_rewrite", first.rewrite) if first.rewrite else Control("without_pass", first.name)
+            part, without = first.rewrite or first.name, Experiment(passes(study.judge(off)), control=off)
+            shown: list[Evidence] = [Compared(first), *([without] if without.passes else [])]
+            return RootCause("inductor", Stage.GRAPH_PASSES, part, mechanism, tuple(shown))
+    without_patterns = study.try_control("pattern_matcher_off")
+    fired = [*sorted(rewrites(study.result.fired)), *study.result.fired] if without_patterns.passes else []
+    for name in dict.fromkeys(fired):
+        without = study.try_control("without_rewrite", name)
+        if without.passes:
+            return RootCause("inductor", Stage.GRAPH_PASSES, name, mechanism, (without,))
     return RootCause("inductor", Stage.GRAPH_PASSES, "", mechanism, (without_patterns,))
 
 
@@ -57,6 +70,8 @@ def _read_measured_cause(wrong: tuple[WrongRewrite, ...]) -> RootCause:
         mechanism = Mechanism(MechanismKind.STRIDES)
     elif first.constants:
         mechanism = Mechanism(MechanismKind.CONSTANTS_IGNORED)
+    elif first.rows:
+        mechanism = Mechanism(MechanismKind.EMPTY_ROWS)
     elif first.right:
         mechanism = operands_mechanism(first)
     return RootCause("inductor", Stage.JOINT_PASSES, _part_of(first.pattern), mechanism, tuple(map(Measured, wrong)))
@@ -71,7 +86,8 @@ def _part_of(pattern: str) -> str:
 def _find_attention_cause(study: Study, without_attention: Experiment) -> RootCause:
     """The cause of what can't be measured: an error, or a program that torch hides."""
     ranks: dict[str, dict[str, int]] = {}
-    for match in sorted(study.judge(Control("matches_recorded")).observations, key=lambda match: match.pattern):
+    seen = study.judge(Control("matches_recorded")).observations
+    for match in sorted((one for one in seen if isinstance(one, PatternMatched)), key=lambda match: match.pattern):
         if found := _NUMBER.search(match.pattern):
             ranks.setdefault(found[1], match.ranks)
     number, shown = _find_pattern(study, [*ranks], without_attention)

@@ -6,7 +6,7 @@ from typing import Self
 
 from fuzz.protocol import Verdict
 from fuzz.protocol.codec import Tagged
-from fuzz.protocol.controls import Control
+from fuzz.protocol.controls import Control, DecompositionDiffers, KernelDiffers, PassDiffers
 from fuzz.protocol.failures import Word
 from fuzz.protocol.rewrites import WrongRewrite
 
@@ -31,6 +31,7 @@ class MechanismKind(StrEnum):
 
     # What a rewrite of attention overlooks.
     OPERANDS = "wrong for {}"
+    EMPTY_ROWS = "a row without a key"
     CONSTANTS_IGNORED = "constants of the program ignored"
     OTHER_RESULT = "the replacement computes something else"
     TENSOR_AS_SCALE = "a 0-d tensor as scale"
@@ -151,7 +152,14 @@ class FusedCall(_Finding):
     pattern: str
 
 
-Evidence = Experiment | NoControls | Measured | FusedCall
+@dataclass(frozen=True, slots=True)
+class Compared(_Finding):
+    """The first step of compiling whose result was found to differ, in float64 on the operands of the case."""
+
+    first: DecompositionDiffers | PassDiffers | KernelDiffers
+
+
+Evidence = Experiment | NoControls | Measured | FusedCall | Compared
 
 
 @dataclass(frozen=True, slots=True)

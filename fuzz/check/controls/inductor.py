@@ -1,8 +1,8 @@
 """Parts of Inductor switched off, changed or watched. A torch that lacks one raises `SubjectError` on entering."""
 
 import functools
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
@@ -84,6 +84,36 @@ def fall_back_to_eager(operation: str) -> AbstractContextManager[None]:
         return is_left_to_eager
 
     return wrap("torch._inductor.graph", "fallback_node_due_to_unsupported_type", make)
+
+
+@contextmanager
+def keep_operations_apart() -> Iterator[None]:
+    """While entered, every operation is a kernel of its own. Raises `SubjectError`."""
+
+    def make(run_node: Any) -> Any:
+        def run_and_realize(self: Any, node: Any) -> Any:
+            result = run_node(self, node)
+            # A view of another operation's memory has none.
+            if type(getattr(result, "data", None)).__name__ == "StorageBox":
+                result.realize()
+            return result
+
+        return run_and_realize
+
+    def make_codegen(codegen_node: Any) -> Any:
+        def codegen_and_flush(self: Any, node: Any) -> Any:
+            result = codegen_node(self, node)
+            self.flush()  # C++ loops that follow each other are one function
+            return result
+
+        return codegen_and_flush
+
+    with (
+        wrap("torch._inductor.scheduler", "Scheduler.can_fuse", lambda _: lambda *_args, **_options: False),
+        wrap("torch._inductor.codegen.cpp", "CppScheduling.codegen_node", make_codegen),
+        wrap("torch._inductor.graph", "GraphLowering.run_node", make),
+    ):
+        yield
 
 
 def replace_sdpa(form: str) -> AbstractContextManager[None]:

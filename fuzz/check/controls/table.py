@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fuzz.check.controls import inductor
+from fuzz.check.controls.kernels import compare_kernels
+from fuzz.check.controls.passes import compare_decompositions, compare_passes
 from fuzz.check.settings import patch_config
 from fuzz.check.subject_builder import Subject
-from fuzz.check.torch_internals import wrap
-from fuzz.protocol.controls import Control, PatternMatched
+from fuzz.protocol.controls import Control, Observation
 
-Record = Callable[[PatternMatched], None]
-_FUSION = ("torch._inductor.scheduler", "Scheduler.can_fuse")
+Record = Callable[[Observation], None]
 
 
 class ControlError(Exception):
@@ -45,7 +45,10 @@ CONTROLS: dict[str, ControlSpec] = {
     "pattern_matcher_off": _config("pattern_matcher", False),
     "casts_emulated": _config("emulate_precision_casts", True),
     "unvectorized": _config("cpp.simdlen", 1),
-    "unfused": ControlSpec("", lambda _, __: wrap(*_FUSION, lambda _: lambda *_args, **_options: False)),
+    "unfused": ControlSpec("", lambda _, __: inductor.keep_operations_apart()),
+    "passes_compared": ControlSpec("", lambda _, record: compare_passes(record)),
+    "kernels_compared": ControlSpec("", lambda _, record: compare_kernels(record)),
+    "decompositions_compared": ControlSpec("", lambda _, record: compare_decompositions(record)),
     "eager": ControlSpec(r"\w+", lambda operation, _: inductor.fall_back_to_eager(operation)),
     "matches_recorded": ControlSpec("", lambda _, record: inductor.record_matches(record)),
     "constants_compared": ControlSpec("", lambda _, __: inductor.compare_constants()),
@@ -53,6 +56,7 @@ CONTROLS: dict[str, ControlSpec] = {
     "without_pattern": _without(_is_pattern, r"\d+"),
     "only_pattern": _without(lambda name, number: "sfdp" in name and not _is_pattern(name, number), r"\d+"),
     "without_rewrite": _without(lambda name, rewrite: name == rewrite, r".+"),
+    "without_pass": ControlSpec(r".+", lambda name, _: patch_config({"disabled_passes": name})),
     "sdpa": ControlSpec("|".join(inductor.FORMS), lambda form, _: inductor.replace_sdpa(form)),
 }
 

@@ -59,10 +59,10 @@ class WrongRewrite:
         return frozenset(name for name, changes in self.right.items() if DROPPED in changes)
 
     def is_same_bug(self, other: "WrongRewrite") -> bool:
-        """Whether both are wrong in rows without a key alone, or the same operands make both right, or in both constants
-        differ, whichever these are. Where neither
-        tells, or query, key and value alone, it has to be one pattern too. Two calls must share what makes them right,
-        as far as both have it: an option if either needs one, since short calls of any bug may be right."""
+        """Whether both are wrong in rows without a key alone, or the same operands make both right, or in both
+        constants differ, whichever these are. Where neither tells, or query, key and value alone, it has to be one
+        pattern too. Two calls must share what makes them right, as far as both have it: an option if either needs one,
+        since short calls of any bug may be right."""
         if self.pattern == CALL:
             right, options = _pairs(other.right), other.dropped
             if not right:

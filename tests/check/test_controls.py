@@ -13,7 +13,7 @@ from fuzz.check.exact_graph import read_outputs
 from fuzz.check.pattern_constants import find_differences, read_known_pattern, trace_pattern
 from fuzz.check.subject_builder import Subject, SubjectError, find
 from fuzz.protocol import Verdict
-from fuzz.protocol.controls import Control
+from fuzz.protocol.controls import Control, PatternMatched
 from fuzz.protocol.failures import NotTaken, Refusal
 from tests.check.client import Asker
 from tests.check.in_process import run_subject
@@ -113,7 +113,8 @@ def test_a_worker_says_what_controls_observe_and_forgets_it(worker: Asker) -> No
     assert plainly.observations == () and any("_sfdp_pattern_1" in name for name in plainly.fired)
     recorded = worker.one(plain(), "passes", controls=(Control("matches_recorded"),))
     ranks = {"query": 4, "key": 4, "value": 4}
-    assert {match.pattern: match.ranks for match in recorded.observations}["_sfdp_pattern_1_inference"] == ranks
+    matches = [match for match in recorded.observations if isinstance(match, PatternMatched)]
+    assert {match.pattern: match.ranks for match in matches}["_sfdp_pattern_1_inference"] == ranks
     assert (recorded.verdict, recorded.fired) == (plainly.verdict, plainly.fired)
     assert not any("told" in name for name in recorded.reached)
     off = worker.one(plain(), "passes", controls=(Control("without_attention_patterns"),))

@@ -7,7 +7,8 @@ import pytest
 
 from fuzz.evaluator import Evaluator
 from fuzz.protocol import SubjectResult, Verdict
-from fuzz.protocol.controls import Control, PatternMatched
+from fuzz.protocol.codec import decode, encode
+from fuzz.protocol.controls import Control, NotMeasured, PassDiffers, PatternMatched
 from fuzz.protocol.failures import Failure, FormDiffers, Raised
 from fuzz.protocol.rewrites import WrongRewrite
 from generators.program.case import Case
@@ -16,6 +17,7 @@ from triage.attribution.experiments import Study, mechanism_of
 from triage.attribution.rewrite import find_rewrite_cause
 from triage.attribution.root_cause import (
     CaseChange,
+    Compared,
     Experiment,
     FusedCall,
     Measured,
@@ -34,6 +36,29 @@ def caused(case: Case, wrong: SubjectResult, *right: str, **given: SubjectResult
     recorded = SubjectResult("", wrong.verdict, observations=MATCHED)
     controls = Controls(wrong, "without_attention_patterns", *right, matches_recorded=recorded, **given)
     return find_rewrite_cause(Study(cast("Evaluator", controls), case, "passes", wrong))
+
+
+DROPPED = PassDiffers("post_grad_passes", "reorder", "", "mul", "aten.mul", ("aten.mul",), (), 0.5)
+
+
+@pytest.mark.parametrize(
+    ("first", "right", "part", "confirmed"),
+    [
+        (DROPPED, "without_pass reorder", "reorder", True),
+        (DROPPED, "", "reorder", False),
+        (replace(DROPPED, rewrite="pointless"), "without_rewrite pointless", "pointless", True),
+        (NotMeasured("passes", "the graph draws random numbers"), "", "", False),
+    ],
+)
+def test_a_pass_is_at_fault_that_was_seen_to_change_a_value(
+    case: Case, first: PassDiffers | NotMeasured, right: str, part: str, confirmed: bool
+) -> None:
+    seen = SubjectResult("passes", WRONG.verdict, observations=(first,))
+    controls = Controls(WRONG, right, passes_compared=seen)
+    found = find_rewrite_cause(Study(cast("Evaluator", controls), case, "passes", WRONG))
+    assert (found.stage, found.part, found.evidence[0]) == ("graph_passes", part, Compared(first))
+    assert any(isinstance(one, Experiment) and one.passes for one in found.evidence) == confirmed
+    assert decode(RootCause, encode(found)) == found
 
 
 def test_where_no_pattern_is_enough_to_leave_out_each_is_tried_alone(case: Case) -> None:

@@ -7,7 +7,7 @@ from corpus.entry import Entry
 from fuzz.bug_identity import PROCESS, SILENT
 from fuzz.evaluator import Evaluator
 from fuzz.protocol import SubjectResult, Verdict
-from fuzz.protocol.controls import Control, DecompositionDiffers, KernelDiffers
+from fuzz.protocol.controls import Control, DecompositionDiffers, KernelDiffers, NotMeasured
 from fuzz.subjects import get_spec, is_user_function
 from generators.errors import UserError
 from generators.program.case import FurtherCall
@@ -137,13 +137,15 @@ def _find_codegen_cause(study: Study) -> RootCause:
         if without.passes:
             part = without.control.argument if without.control else ""
             return RootCause("inductor", Stage.LOWERING, part, mechanism, (Compared(first), without))
-    shown = shown or _list_wrong_kernels(study.judge(compared))
+    fused = result if shown else study.judge(compared)
+    shown = shown or _list_wrong_kernels(fused)
+    unseen = [Compared(one) for one in fused.observations if isinstance(one, NotMeasured)]
     lowerings = [] if shown else _find_lowerings(study)
     # Every lowering that is left to eager breaks a fusion, so a single one is at fault only where no other passes too.
     if len(lowerings) == 1:
         control = lowerings[0].control
         return RootCause("inductor", Stage.LOWERING, control.argument if control else "", mechanism, tuple(lowerings))
-    measured = map(Compared, shown)
+    measured = [*unseen, *map(Compared, shown)]
     if not tried[0].passes:
         tried.append(study.try_control("unvectorized"))
     part = ("fusion", "vectorised code")[len(tried) - 1] if tried[-1].passes else ""

@@ -4,7 +4,7 @@ import itertools
 import re
 from collections.abc import Iterable
 
-from fuzz.protocol.controls import DecompositionDiffers, KernelDiffers, PassDiffers
+from fuzz.protocol.controls import DecompositionDiffers, KernelDiffers, NotMeasured, PassDiffers
 from fuzz.protocol.rewrites import WrongRewrite
 from triage.attribution.ablation import label
 from triage.attribution.explain import Explanation
@@ -70,8 +70,10 @@ def _describe(alike: list[Evidence]) -> str:
             return "No control was tried, since each would lose its process too."
 
 
-def _describe_difference(first: DecompositionDiffers | PassDiffers | KernelDiffers) -> str:
+def _describe_difference(first: DecompositionDiffers | PassDiffers | KernelDiffers | NotMeasured) -> str:
     """The first step of compiling that changes a value, what it does, and by how much."""
+    if isinstance(first, NotMeasured):
+        return f"Values could not be compared by {first.what}: {first.why}."
     far = f"{first.error:.2g} of the largest element"
     if isinstance(first, DecompositionDiffers):
         return f"In float64 the decomposition of {first.operation} is off by {far}."

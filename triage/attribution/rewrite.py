@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from fuzz.bug_identity import VALUES, attention_patterns, rewrites
-from fuzz.protocol.controls import Control, PassDiffers, PatternMatched
+from fuzz.protocol.controls import Control, NotMeasured, PassDiffers, PatternMatched
 from fuzz.protocol.rewrites import WrongRewrite
 from generators.program.case import Case
 from triage.attribution.experiments import Hypothesis, Study, mechanism_of, passes
@@ -47,7 +47,9 @@ def _find_pass_cause(study: Study) -> RootCause:
     """The pass that changes what the graph computes; where that can't be compared, the rewrite without which the case
     passes."""
     mechanism = mechanism_of(study.result)
+    unseen: list[Evidence] = []
     for first in study.judge(Control("passes_compared")).observations:
+        unseen += [Compared(first)] if isinstance(first, NotMeasured) else []
         if isinstance(first, PassDiffers):
             off = Control("without_rewrite", first.rewrite) if first.rewrite else Control("without_pass", first.name)
             part, without = first.rewrite or first.name, Experiment(passes(study.judge(off)), control=off)
@@ -58,8 +60,8 @@ def _find_pass_cause(study: Study) -> RootCause:
     for name in dict.fromkeys(fired):
         without = study.try_control("without_rewrite", name)
         if without.passes:
-            return RootCause("inductor", Stage.GRAPH_PASSES, name, mechanism, (without,))
-    return RootCause("inductor", Stage.GRAPH_PASSES, "", mechanism, (without_patterns,))
+            return RootCause("inductor", Stage.GRAPH_PASSES, name, mechanism, (*unseen, without))
+    return RootCause("inductor", Stage.GRAPH_PASSES, "", mechanism, (*unseen, without_patterns))
 
 
 def _read_measured_cause(wrong: tuple[WrongRewrite, ...]) -> RootCause:

@@ -6,7 +6,7 @@ from typing import Self
 
 from fuzz.protocol import Verdict
 from fuzz.protocol.codec import Tagged
-from fuzz.protocol.controls import Control, DecompositionDiffers, KernelDiffers, PassDiffers
+from fuzz.protocol.controls import Control, DecompositionDiffers, KernelDiffers, NotMeasured, PassDiffers
 from fuzz.protocol.failures import Word
 from fuzz.protocol.rewrites import WrongRewrite
 
@@ -154,9 +154,10 @@ class FusedCall(_Finding):
 
 @dataclass(frozen=True, slots=True)
 class Compared(_Finding):
-    """The first step of compiling whose result was found to differ, in float64 on the operands of the case."""
+    """The first step of compiling whose result was found to differ, in float64 on the operands of the case; or why
+    that could not be found."""
 
-    first: DecompositionDiffers | PassDiffers | KernelDiffers
+    first: DecompositionDiffers | PassDiffers | KernelDiffers | NotMeasured
 
 
 Evidence = Experiment | NoControls | Measured | FusedCall | Compared

@@ -20,6 +20,11 @@ if "TORCHINDUCTOR_CACHE_DIR" not in os.environ:
     atexit.register(shutil.rmtree, os.environ["TORCHINDUCTOR_CACHE_DIR"], ignore_errors=True)
 
 
+def pytest_report_header() -> str:
+    """What was tested, for a reader of the log."""
+    return f"torch {torch.__version__}"
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Wrong results of known bugs are replayed under Inductor's graph passes, where all of them arise: C++ takes
     seconds. The first of them is compiled all the same."""

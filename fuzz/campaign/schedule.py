@@ -11,7 +11,6 @@ from generators.errors import UserError
 from generators.program.case import Case
 from generators.program.emit import is_random
 from generators.program.settings import SETTINGS
-from generators.program.type_check import LARGE, count_elements
 
 BLOCK = 4
 """Consecutive case numbers that one worker gets: on a GPU such cases share most of what kernels are compiled for, which
@@ -20,8 +19,6 @@ takes seconds, a call milliseconds. Of more that share their options a campaign 
 FIRST_COMPILE = 5.0
 """Seconds that a subject is taken to need for its first case if it compiles C++: until its share of worker time is that
 much, the cheap subjects run, which find most."""
-LARGE_SHARE = 0.05
-"""The part of worker time after which large cases meet the cheap subjects alone."""
 
 
 def choose_subjects(given: list[str], device: str = "cpu") -> tuple[str, ...]:
@@ -55,7 +52,7 @@ class Schedule:
         self.needs_settings = all(get_spec(s).options for s in self.always)
         self.public = tuple(s for s in subjects if get_spec(s).public)
         self._spent = dict.fromkeys(self.sometimes, 0.0)
-        self._total = self._large = 0.0
+        self._total = 0.0
         self._lock = threading.Lock()
 
     def subjects_for(self, case: Case, *, targeted: bool = False) -> tuple[str, ...]:
@@ -67,8 +64,6 @@ class Schedule:
             return tuple(self._random_proxy if get_spec(subject).is_proxy else subject for subject in self.always)
         due: list[str] = []
         with self._lock:
-            if count_elements(case) >= LARGE and self._large >= LARGE_SHARE * self._total:
-                return self.always
             for subject in self.sometimes:
                 spec = get_spec(subject)
                 first = FIRST_COMPILE if spec.needs_cxx and not self._spent[subject] else 0.0
@@ -87,11 +82,10 @@ class Schedule:
                     due.append(subject)
         return (*self.always, *due)
 
-    def add_time(self, seconds: float, by_subject: dict[str, float], *, large: bool = False) -> None:
+    def add_time(self, seconds: float, by_subject: dict[str, float]) -> None:
         """Note what a case took in all, and under each subject."""
         with self._lock:
             self._total += seconds
-            self._large += seconds if large else 0.0
             for subject, part in by_subject.items():
                 if subject in self._spent:
                     self._spent[subject] += part

@@ -16,7 +16,6 @@ from fuzz.protocol.render import describe
 from fuzz.worker_config import WorkerConfig
 from fuzz.worker_process import WorkerLost, WorkerProcess
 from generators.program.case import Case
-from generators.program.type_check import LARGE, count_elements
 from generators.sampling.choices import Choices
 from generators.sampling.drawn_settings import DRAWN, draw_settings
 
@@ -189,8 +188,7 @@ class WorkerThread(threading.Thread):
     def record(self, job: Job, result: Result) -> None:
         """Write down the verdicts on a case; failures that nothing explains become suspicions."""
         shared, case = self.shared, job.case
-        by_subject = {one.subject: one.seconds for one in result.results}
-        shared.schedule.add_time(result.seconds, by_subject, large=count_elements(case) >= LARGE)
+        shared.schedule.add_time(result.seconds, {one.subject: one.seconds for one in result.results})
         unexplained, explained = shared.suspicions.split(case, result.results)
         position = shared.numbers.finish(job.index)
         reached, queued = shared.search.record(case, result)

@@ -257,12 +257,3 @@ def prune(case: Case) -> Case:
         case, dims=tuple(d for d in case.dims if d[0] in names), inputs=inputs, ops=ops, contracts=contracts
     )
     return drop_unknown(smaller) if case.calls else smaller
-
-
-LARGE = 1_000_000
-"""Elements from which on a case is large, as three of a hundred are; half of all have fewer than 20,000."""
-
-
-def count_elements(case: Case) -> int:
-    """The elements of all values of a call: what a case costs to judge, in time and memory, grows with them."""
-    return sum(math.prod(kind.sizes(case.sizes)) for kind in types_of(case).values())

@@ -41,24 +41,6 @@ def draw_dims(c: Choices) -> dict[str, int]:
     return dims
 
 
-_LARGE = (
-    {"B": (1,), "H": (2,), "S": (191, 192, 193, 767, 768, 769), "T": (511, 512, 513, 1025), "D": (8,)},
-    {"B": (1, 2), "H": (1, 2), "S": (2, 17), "T": (1025, 4097, 8200), "D": (8, 16)},
-    {"B": (2, 4), "H": (4, 8), "S": (513, 1025), "T": (3, 8, 17), "D": (4, 8)},
-    {"B": (1, 2), "H": (16,), "S": (3, 8), "T": (3, 8), "D": (65, 129)},
-)
-"""Lengths around the blocks of fused attention on the CPU: 512 keys, and queries in blocks of other sizes from 192 and
-768 on (aten/src/ATen/native/cpu/FlashAttentionKernel.cpp, `kvSplitSize`, `qSplitSize`); reductions over more keys than
-1,024 and 4,096, and so many that few rows of them are split; more rows (batch x heads x seq_len) than 4,096; and more
-features than 1,024."""
-
-
-def draw_large_dims(c: Choices) -> dict[str, int]:
-    """Dimensions in which reductions are long or rows are many, with few elements otherwise."""
-    dims = {name: c.pick(sizes) for name, sizes in c.pick(_LARGE).items()}
-    return dims | {"G": dims["H"], "R": 1, "V": dims["D"]}
-
-
 _TILED_SEQ = _sizes(
     {
         6: (64,),

@@ -13,13 +13,13 @@ from generators.program.case import Case
 from generators.program.dtypes import category
 from generators.program.edits import detach_inputs
 from generators.program.memory import is_written
-from generators.program.type_check import check, count_elements, make_op
+from generators.program.type_check import check, make_op
 from generators.sampling.attention import attend
 from generators.sampling.blocks import block_module
 from generators.sampling.builder import Builder
 from generators.sampling.calls import add_calls
 from generators.sampling.choices import Choices
-from generators.sampling.dimensions import draw_dims, draw_large_dims, draw_tiled_dims
+from generators.sampling.dimensions import draw_dims, draw_tiled_dims
 from generators.sampling.families import FAMILIES, Family
 from generators.sampling.heads import head_inputs, merge_heads, restore_axes
 from generators.sampling.steps import AttentionFeatures, draw_features, draw_many_features, insert_noop
@@ -38,10 +38,6 @@ CALLED = 0.08
 """The share of cases with several calls of the module, which take several times as long."""
 WRITTEN_CALLED = 0.3
 """The share of cases with writes that are called several times: a buffer keeps what is written."""
-LARGE = 0.03
-"""The share of tries of long reductions and many rows."""
-_MOST_ELEMENTS = 12_000_000
-"""Of a large case: it is judged within 10 s on an idle CPU."""
 _EMPTY = {"S": 3.0, "T": 3.0, "B": 2.0}
 HEADS_INNER = 0.25
 """For kernels, the share of cases whose contract has layout [B, S, H, D], where q, k and v come so."""
@@ -105,13 +101,6 @@ def sample(
         # What refuses a size of 0 (an index, a size of -1) is drawn without one.
         with suppress(CaseError):
             return drawn(*_choices(seed, index), sizes={empty.draw(_EMPTY): 0})
-    large = Choices(f"{seed}:{index}:large")
-    if large.chance(LARGE):
-        # Some families fix sizes, and what attends to itself has a square of scores.
-        with suppress(CaseError):
-            case = drawn(*_choices(seed, index), sizes=draw_large_dims(large))
-            if count_elements(case) <= _MOST_ELEMENTS:
-                return case
     case = drawn(*_choices(seed, index))
     return add_calls(case, calls) if is_written(case) and calls.chance(WRITTEN_CALLED) else case
 

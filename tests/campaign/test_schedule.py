@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from fuzz.campaign.options import Budget
-from fuzz.campaign.schedule import BLOCK, LARGE_SHARE, CaseNumbers, Schedule, choose_subjects
+from fuzz.campaign.schedule import BLOCK, CaseNumbers, Schedule, choose_subjects
 from generators.errors import UserError
 from tests.campaign.fakes import case
 
@@ -24,16 +24,6 @@ def test_every_case_meets_the_cheap_subject_and_the_dear_ones_take_their_share()
     total = sum(spent.values())
     assert 0.13 < spent["inductor"] / total < 0.17
     assert spent["aot_eager"] / total < 0.03
-
-
-def test_large_cases_meet_the_cheap_subject_alone_once_they_had_their_share() -> None:
-    schedule = Schedule(("passes", "inductor"))
-    large = case("exp", rows=200_000)
-    schedule.add_time(100.0, {}, large=False)
-    assert schedule.subjects_for(large) == ("passes", "inductor")
-    schedule.add_time(100.0 * LARGE_SHARE * 2, {}, large=True)
-    assert schedule.subjects_for(large) == ("passes",)
-    assert schedule.subjects_for(case("exp")) == ("passes", "inductor")
 
 
 def test_exported_programs_are_for_inference() -> None:

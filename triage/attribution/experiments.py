@@ -79,19 +79,17 @@ def passes(result: SubjectResult | None) -> bool | None:
 
 
 def mechanism_of(result: SubjectResult, values: MechanismKind | None = None) -> Mechanism:
-    """How a result fails; `values` stands for all that raises nothing and has the right form."""
+    """How a result fails; `values` stands for wrong numbers."""
     kind, failure = _RAISED.get(result.verdict), result.failure
     if kind is not None:
         identity = failure.identity() if failure is not None else ""
         if _raises(result, _OTHER_DTYPE):
             return Mechanism(MechanismKind.TWO_DTYPES)
         return Mechanism(kind, identity[:_DETAIL_LENGTH])
-    if values is not None:
-        return Mechanism(values)
     if result.verdict is Verdict.METADATA:
         is_strides = isinstance(failure, FormDiffers) and failure.aspect == "strides"
         return Mechanism(MechanismKind.STRIDES if is_strides else MechanismKind.FORM)
-    return Mechanism(MechanismKind.of(result.verdict))
+    return Mechanism(values or MechanismKind.of(result.verdict))
 
 
 def _raises(result: SubjectResult, text: str) -> bool:

@@ -7,6 +7,7 @@ import tempfile
 
 import pytest
 import torch
+from packaging.specifiers import SpecifierSet
 
 pytest_plugins = ["fuzz.pytest_plugin", "pytester"]
 
@@ -23,6 +24,13 @@ if "TORCHINDUCTOR_CACHE_DIR" not in os.environ:
 def pytest_report_header() -> str:
     """What was tested, for a reader of the log."""
     return f"torch {torch.__version__}"
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip what only other versions of torch have."""
+    for marker in item.iter_markers("torch"):
+        if not SpecifierSet(marker.args[0]).contains(torch.__version__.partition("+")[0], prereleases=True):
+            pytest.skip(f"only torch {marker.args[0]} {marker.args[1]}")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -72,7 +72,9 @@ SETTINGS: dict[str, Setting] = {
     "triton.persistent_reductions": Setting("short reductions as loops", _OFF, _CUDA, weight=2.0),
     "triton.cooperative_reductions": Setting("reductions by several blocks", devices=_CUDA),
     "triton.force_cooperative_reductions": Setting("all reductions by several blocks", devices=_CUDA, weight=4.0),
-    "triton.nested_reduction": Setting("a reduction within another", devices=_CUDA, versions=">=2.12", weight=2.0),
+    "triton.nested_reduction": Setting(
+        "a reduction within another", devices=_CUDA, versions=">=2.12,<2.15", weight=2.0
+    ),
     "triton.mix_order_reduction": Setting("reductions along two axes apart", _OFF, _CUDA),
     "triton.mix_order_reduction_split_size": Setting("rows of a part in those", (8, 64), _CUDA),
     "triton.tile_reductions": Setting(
@@ -90,7 +92,7 @@ SETTINGS: dict[str, Setting] = {
     "cpp.max_horizontal_fusion_size": Setting("independent loops not fused", (0,), _CPU),
     "triton.max_tiles": Setting("no tiles", (1,), _CUDA),
     "triton.prefer_nd_tiling": Setting("tiles of several axes", devices=_CUDA),
-    "triton.use_block_ptr": Setting("block pointers", devices=_CUDA, weight=2.0),
+    "triton.use_block_ptr": Setting("block pointers", devices=_CUDA, versions="<2.15", weight=2.0),
     "triton.dense_indexing": Setting("indices in full shape", devices=_CUDA),
     "triton.divisible_by_16": Setting("no hint that sizes divide by 16", _OFF, _CUDA),
     "triton.skip_l1_cache": Setting("loads past the L1 cache", devices=_CUDA, versions=">=2.12"),
@@ -115,7 +117,7 @@ SETTINGS: dict[str, Setting] = {
     "inplace_buffers": Setting("no result in the place of an operand", _OFF),
     "disable_padding_cpu": Setting("strides padded on the CPU too", _OFF, _CPU),
     "reorder_for_locality": Setting("operations in the order of the program", _OFF, passes=True),
-    "reorder_for_peak_memory": Setting("kernels not ordered for little memory", _OFF),
+    "reorder_for_peak_memory": Setting("kernels not ordered for little memory", _OFF, versions="<2.15"),
     # Graph and wrapper.
     "freezing": Setting("parameters as constants", passes=True, inference=True, weight=2.0),
     "cpp_wrapper": Setting("a wrapper in C++"),

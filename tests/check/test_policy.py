@@ -50,6 +50,7 @@ def test_casts_explain_nothing_where_nothing_is_rounded_to_low_precision(worker:
     assert worker.one(plain(), planted("elides")).verdict == Verdict.WRONG_RESULT
 
 
+@pytest.mark.torch("==2.13.*", "ignores the constants of a program")
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_rewrite_that_is_wrong_stays_a_finding(worker: Asker, dtype: str) -> None:
     over_queries = source("return (q @ k.transpose(-2, -1) / 4.0).softmax(dim=-2) @ v", dtype=dtype)

@@ -90,7 +90,7 @@ def test_a_match_that_cannot_be_read_accuses_nobody(monkeypatch: pytest.MonkeyPa
         raise AttributeError("a match of another torch")
 
     monkeypatch.setattr("fuzz.check.rewrite_match.RewriteMatch.read", read)
-    result = judge(entry.load(CORPUS / "known" / "integer-mask.case.yaml").case)
+    result = judge(entry.load(CORPUS / "seeds" / "patterns" / "sfdp-01-inference.case.yaml").case)
     assert result.verdict is not Verdict.COMPILE_ERROR
     assert [name for name in result.fired if "sfdp" in name]
     assert not result.rewrites

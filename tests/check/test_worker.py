@@ -49,10 +49,9 @@ def test_rounding_is_not_accused(worker: Asker, name: str, training: bool) -> No
     assert result.verdict in HARMLESS, result.failure
 
 
+@pytest.mark.torch("==2.13.*", "has these bugs")
 @pytest.mark.parametrize("name", WRONG)
 def test_real_bugs_of_inductor_show_without_a_compiler(worker: Asker, name: str) -> None:
-    if worker.hello.torch.split("+")[0] != "2.13.0":
-        pytest.skip("the bugs of torch 2.13.0")
     result = worker.one(WRONG[name], "passes")
     if name == "mask of one dimension":
         assert result.verdict == Verdict.COMPILE_ERROR

@@ -241,13 +241,6 @@ def test_only_for_cuda_flex_attention_is_drawn_in_training_and_with_other_blocks
 
 
 @pytest.mark.samples
-def test_large_cases_are_bounded_and_have_long_reductions_and_many_rows() -> None:
-    sizes = [dict(sample(4, index).dims) for index in range(3000)]
-    assert {name for name in "ST" if any(dims.get(name, 0) > 1024 for dims in sizes)} == {"S", "T"}
-    assert any(dims.get("T", 0) > 4096 for dims in sizes)
-    assert any(dims.get("B", 1) * dims.get("H", 1) * dims.get("S", 1) > 4096 for dims in sizes)
-
-
 def test_settings_that_split_sums_meet_cases_of_one_row() -> None:
     """Only there does Inductor's C++ sum in several threads."""
     available = list_available(torch.__version__, "cpu")

@@ -81,6 +81,7 @@ def test_gradients_of_the_reference_are_those_of_the_math_backend_in_float64() -
             torch.testing.assert_close(a, b)
 
 
+@pytest.mark.filterwarnings("ignore:Dropout mask should only be used for testing:UserWarning")
 def test_dropout_with_a_given_mask_is_that_of_the_math_operator() -> None:
     q, k, v = inputs(SHAPES[0], torch.float32)
     kept = torch.rand(2, 2, 17, 17, device=DEVICE) < 0.7

@@ -95,6 +95,7 @@ def named(cause: RootCause) -> tuple[str, str, str]:
     return cause.who, cause.stage, cause.part
 
 
+@pytest.mark.torch("==2.13.*", "ignores the constants of a program")
 def test_a_pattern_that_ignores_the_programs_constants_is_named_with_the_constant(evaluator: Evaluator) -> None:
     cause = attribute(of(SOFTMAX_OVER_QUERIES), evaluator)
     assert named(cause) == ("inductor", "joint_graph_passes", "_sfdp_pattern_1")
@@ -103,6 +104,7 @@ def test_a_pattern_that_ignores_the_programs_constants_is_named_with_the_constan
     assert measured.constants == ("amax [-2] for [-1]", "sum [-2] for [-1]")
 
 
+@pytest.mark.torch(">=2.12,<2.14", "takes a tensor for a scale")
 def test_a_scale_that_is_a_tensor_is_told_from_constants(evaluator: Evaluator) -> None:
     assert attribute(of(SCALED_BY_A_TENSOR), evaluator).mechanism.name is MechanismKind.TENSOR_AS_SCALE
 

@@ -38,6 +38,7 @@ def file(tmp_path: Path, case: Case) -> Path:
     return entry.save(Entry(case), tmp_path)
 
 
+@pytest.mark.torch("==2.13.*", "ignores the constants of a program")
 @pytest.mark.worker
 @pytest.mark.compiles
 @pytest.mark.usefixtures("one_worker")

@@ -1,0 +1,92 @@
+"""[Inductor][CPU] attention with a mask of another dtype added and a mask of another rank added: compiling raises RuntimeError: Expected query, key, and value to all be at least 2 dimensional, but [...]
+
+Exits with 0 without the bug, 125 if it can't run, 1 with the bug. TORCH_COMPILE_BACKEND names the backend, by default
+inductor.
+"""
+import os, sys, traceback
+
+try:
+    import torch
+except Exception as error:
+    sys.exit(print(f"can't run here: {error!r}", file=sys.stderr) or 125)
+torch.set_num_threads(1)  # as where it was found: kernels are chosen, and sums split, by the number of threads
+
+import torch
+from torch import nn
+
+T = 2
+
+
+def rng(seed):
+    return torch.Generator().manual_seed(seed)
+
+
+class Module(nn.Module):
+    def forward(self, x, y, mask, z):
+        reshape = y.reshape(1, T, T)
+        turned = reshape.transpose(-2, -1)
+        viewed = x.view(1, 1, T)
+        product = torch.bmm(viewed, turned)
+        reshape2 = product.reshape(1, 1, 1, T)
+        total = reshape2 + mask
+        reshape3 = total.reshape(1, 1, T)
+        probs = reshape3.softmax(dim=-1)
+        reshape4 = z.reshape(1, T, T)
+        product2 = torch.bmm(probs, reshape4)
+        out = product2.reshape(1, 1, 1, T)
+        return out
+
+
+def inputs():
+    return [
+        torch.randn((1, 1, 1, T), generator=rng(0)),
+        torch.randn((1, 1, T, T), generator=rng(1)),
+        torch.rand((T,), generator=rng(2)) < 1.0,
+        torch.randn((T * T,), generator=rng(3)),
+    ]
+
+
+# The program ends here; what follows runs it and compares with float64.
+from torch._dynamo.utils import same
+from torch._inductor import config
+
+BACKEND = os.environ.get("TORCH_COMPILE_BACKEND", "inductor")
+config.fallback_random = True
+double = lambda v: v.double() if torch.is_tensor(v) and v.is_floating_point() else v
+
+
+def run(module, exact=False, backend=None):
+    module = module.train(False)
+    module = module.double() if exact else module
+    call = torch.compile(module, backend=backend, dynamic=False) if backend else module
+    torch.manual_seed(0)
+    torch.set_grad_enabled(False)
+    args = [double(a) if exact else a for a in inputs()]
+    out = call(*args)
+    values = {f"output {i}": o for i, o in enumerate(out if isinstance(out, tuple) else (out,))}
+    return {name: value.detach() for name, value in values.items()}
+
+
+def test_fn() -> bool:
+    torch._dynamo.reset()
+    eager, exact, good = run(Module()), run(Module(), exact=True), True
+    try:
+        compiled = run(Module(), backend=BACKEND)
+    except Exception:
+        traceback.print_exc()
+        return False
+    for name, e in eager.items():
+        x, c = exact[name].double(), compiled[name].double()
+        ok = e.isfinite() & x.isfinite()
+        sizes = [v[ok].abs().nan_to_num(torch.inf).tolist() for v in (x, e.double() - x, c - x)]
+        scale, off_eager, off = (max(v, default=0.0) for v in sizes)
+        agrees = same(e, compiled[name], fp64_ref=exact[name], equal_nan=True)
+        precision = torch.finfo(e.dtype).eps ** 0.5 if e.is_floating_point() else 0.0
+        # `same` averages over the tensor; a single wrong row can escape it.
+        good &= agrees and off <= max(32 * off_eager, precision * scale)
+        print(f"{name}: values up to {scale:.2g}; error: eager {off_eager:.2g}, {BACKEND} {off:.2g}; same: {agrees}")
+    return good
+
+
+if __name__ == "__main__":
+    sys.exit(0 if test_fn() else 1)

@@ -49,14 +49,16 @@ def make_page(ledger: "Ledger", beside: Path) -> str:
         if bug.status.kind != "not_a_bug" and any(entry.seen for entry in examples[bug.id].values())
     ]
     rows.sort(key=lambda row: (not row["is_live"], not row["silent"]))
-    live = [row for row in rows if row["is_live"]]
-    return render("bugs.md.j2", live=live, gone=rows[len(live) :], versions=versions)
+    live, gone = ([row for row in rows if row["is_tried"] and row["is_live"] is wanted] for wanted in (True, False))
+    untried = [row for row in rows if not row["is_tried"]]
+    return render("bugs.md.j2", live=live, gone=gone, untried=untried, versions=versions)
 
 
 def _describe(found: "dict[Path, Entry]", versions: list[str], report: Path) -> dict[str, Any]:
     """How a bug shows, by the example that shows in the newest version."""
     import os
 
+    from fuzz.evaluator import public_version
     from triage.page.findings import spell_in_one_line
     from triage.report.repro import WITHOUT_NUMBERS
 
@@ -64,12 +66,16 @@ def _describe(found: "dict[Path, Entry]", versions: list[str], report: Path) -> 
     path = max(found, key=lambda path: [versions.index(one) for one in shown[path][-1:]])
     entry = found[path]
     failing = {one for listed in shown.values() for one in listed}
+    is_tried = any(public_version(one) == versions[-1] for entry in found.values() for one in entry.seen)
     is_reported = (report / "report.md").is_file()
     return {
         "silent": _verdict(entry) not in WITHOUT_NUMBERS,
         "device": entry.device.upper(),
-        "torch": name_versions([one in failing for one in versions], versions),
+        "torch": name_versions([one in failing for one in versions], versions)
+        if is_tried
+        else ", ".join(sorted(failing)),
         "is_live": versions[-1] in failing,
+        "is_tried": is_tried,
         "program": spell_in_one_line(entry.case),
         "example": Path(os.path.relpath(path, report.parents[1])).as_posix(),
         "report": f"reports/{report.name}/report.md" if is_reported else "",

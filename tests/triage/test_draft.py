@@ -317,9 +317,9 @@ def test_a_report_names_settings_where_they_were_on_and_no_backend_where_none_ca
     report = write_report(entry, found, ran())
     assert [name for name, _ in report.values["settings"]] == ["`freezing=True`", "`poison=nan`"]
     assert ["'freezing': True" in words for words, *_ in report.values["table"]].count(True) == 1
-    assert not report.values["takes_backend"]
+    assert not report.values["can_bisect"]
     text = script(entry.case)
-    assert write_report(entry, found, replace(ran(), script=Script(text))).values["takes_backend"]
+    assert write_report(entry, found, replace(ran(), script=Script(text))).values["can_bisect"]
 
 
 @pytest.mark.parametrize(

@@ -138,9 +138,16 @@ def _attributes(case: Case) -> Iterator[Perturbation]:
                 continue
             for other in _other_values(op, name, value, rank):
                 new = make_op(op.name, op.kind, op.args, {**dict(op.attrs), name: other})
+                if op.kind == "transpose" and len({axis % rank for axis in _axes_of(new)}) == 1:
+                    continue  # of a dimension with itself
                 made = prune_if_valid(replace(case, ops=tuple(new if o is op else o for o in case.ops)))
                 if made is not None and len(made.ops) == len(case.ops):
                     yield Perturbation(f"{name} of {which}", _show_value(value), _show_value(other), made)
+
+
+def _axes_of(transpose: Op) -> tuple[int, int]:
+    attrs = attributes(transpose)
+    return attrs["dim0"], attrs["dim1"]
 
 
 def _other_values(op: Op, name: str, value: Attr, rank: int) -> Iterator[Attr]:

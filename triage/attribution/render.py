@@ -50,7 +50,9 @@ def describe_explanation(found: Explanation) -> list[str]:
     judged = sum(one.fails is not None for one in found.tried)
     sentences = [
         f"It needs {'; '.join(found.needs)}." if found.needs else "",
-        f"{judged} cases were judged, each with one property changed{'' if found.whole else '; time ran out'}.",
+        f"{judged} cases were judged, each with one property changed{'' if found.whole else '; time ran out'}."
+        if found.needs
+        else "",
     ]
     return [sentence for sentence in sentences if sentence]
 

@@ -13,6 +13,7 @@ from fuzz.error_location import describe_where, describe_with_names
 from fuzz.evaluator import ROOT, Evaluator, WorkerConfig, open_evaluator, public_version
 from fuzz.expectation import describe_details
 from fuzz.protocol import SubjectResult, Verdict
+from fuzz.protocol.failures import DeviceError
 from fuzz.subjects import get_spec, is_user_function
 from generators.errors import UserError
 from generators.program.attention_stub import emit_attention_stub
@@ -127,7 +128,8 @@ def write_report(entry: Entry, ablation: Ablation, evidence: Evidence, *, enviro
         "output": "" if result.verdict in WITHOUT_NUMBERS else run.output.strip(),
         "log": shorten_log(run.log) if result.verdict in WITHOUT_NUMBERS else "",
         "why_a_worker": repro.WHY_A_WORKER if evidence.script.needs_worker else "",
-        "takes_backend": "TORCH_COMPILE_BACKEND" in evidence.script.text,
+        "can_bisect": cause is not None and cause.who == "inductor" and "TORCH_COMPILE_BACKEND" in evidence.script.text,
+        "mode": "" if kernel or case.calls else "in training" if case.training else "under torch.no_grad()",
         "place": repro.place_of(ablation.accused) if kernel else "",
         "table": list_stages(case, ablation),
         "fired": () if kernel else result.fired,
@@ -167,7 +169,7 @@ def _is_in(ablation: Ablation, evidence: AnyEvidence) -> bool:
 def _cells(result: SubjectResult, eager_error: float | None) -> tuple[str, str, str]:
     error = eager_error if result.subject == EAGER else result.numbers.get("compiled_error")
     shown = "-" if error is None else f"{error:.2g}"
-    same = "-" if result.same is None else str(result.same)
+    same = "-" if result.same is None or result.verdict is Verdict.METADATA else str(result.same)
     if is_of_further_call(result):
         shown, same = f"{shown} (of the unchanged call, which is right)", "-"
     elif result.verdict is Verdict.NONFINITE:
@@ -240,7 +242,10 @@ def _reproduce(bug: Bug, config: WorkerConfig, file: Path) -> tuple[Script, Run]
         run = script_runs.run(file, python, seconds=3 * config.timeout, importable=importable, arguments=arguments)
         if run.code == CANT_RUN and not repro.is_kernel(bug.result):
             raise UserError(f"{file} does not run under {config.python}: {run.log.strip()[-200:]}")
-        if run.code not in (0, CANT_RUN) and (bug.result.verdict in WITHOUT_NUMBERS or run.output.strip()):
+        failure = bug.result.failure
+        is_other = isinstance(failure, DeviceError) and failure.fault not in run.log
+        is_told = bug.result.verdict in WITHOUT_NUMBERS or bool(run.output.strip())
+        if run.code not in (0, CANT_RUN) and is_told and not is_other:
             return script, run
     return None
 

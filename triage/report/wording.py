@@ -18,7 +18,8 @@ from generators.program.ops.shaping import VIEWS
 from generators.program.settings import describe_settings
 from generators.program.type_check import attributes, types_of
 from triage.attribution.ablation import EAGER, MATH, PASSES, Ablation, label
-from triage.attribution.root_cause import RootCause
+from triage.attribution.experiments import mechanism_of
+from triage.attribution.root_cause import Mechanism, MechanismKind, RootCause
 from triage.report.repro import is_attention, is_kernel
 
 _VALUES = frozenset({Verdict.WRONG_RESULT, Verdict.WRONG_GRADIENT})
@@ -149,14 +150,20 @@ def describe_cause(ablation: Ablation, cause: RootCause) -> str:
             f" `{failure.operation}` is the first with an error that rounding does not explain, and with its wrong"
             " elements corrected the module is right."
         )
+    # An error or a verdict that the summary tells already says nothing of how it comes about.
+    repeats = cause.mechanism in (mechanism_of(ablation.result), Mechanism(MechanismKind.of(ablation.result.verdict)))
+    how = "" if repeats or cause.mechanism.name is MechanismKind.OTHER_VALUES else f": {cause.mechanism}"
+    if cause.mechanism.name is MechanismKind.WRITTEN:
+        how = f". The program has {cause.mechanism}"
+    if cause.who == "inductor" and not cause.part:
+        return f"The first stage that fails is Inductor's `{cause.stage}`; which part of it is not known{how}."
     if cause.who == "inductor":
-        where = f"`{cause.part}`" if cause.part else "in a part not yet known"
         kind = {"lowering": "the lowering", "codegen": "code generation"}.get(cause.stage, "the rewrite")
         kind = "the attention pattern" if cause.is_attention_pattern else kind
-        return f"The fault is in Inductor's `{cause.stage}`, {kind} {where}: {cause.mechanism}."
+        return f"The fault is in Inductor's `{cause.stage}`, {kind} `{cause.part}`{how}."
     if cause.who == "aot":
         part = f" ({cause.part})" if cause.part else ""
-        return f"The fault is before Inductor, in Dynamo or AOTAutograd{part}: {cause.mechanism}."
+        return f"The fault is before Inductor's graph passes: Dynamo, AOTAutograd or decompositions{part}{how}."
     return f"The fault is in `{cause.part}`: {cause.mechanism}."
 
 

@@ -128,7 +128,7 @@ def write_report(entry: Entry, ablation: Ablation, evidence: Evidence, *, enviro
         "output": "" if result.verdict in WITHOUT_NUMBERS else run.output.strip(),
         "log": shorten_log(run.log) if result.verdict in WITHOUT_NUMBERS else "",
         "why_a_worker": repro.WHY_A_WORKER if evidence.script.needs_worker else "",
-        "can_bisect": cause is not None and cause.who == "inductor" and "TORCH_COMPILE_BACKEND" in evidence.script.text,
+        "can_bisect": _can_bisect(ablation, cause, evidence.script),
         "mode": "" if kernel or case.calls else "in training" if case.training else "under torch.no_grad()",
         "place": repro.place_of(ablation.accused) if kernel else "",
         "table": list_stages(case, ablation),
@@ -141,6 +141,12 @@ def write_report(entry: Entry, ablation: Ablation, evidence: Evidence, *, enviro
     }
     rules = explanation.rules if kernel and explanation else ()
     return Report(title(case, result, hello.device, rules), values)
+
+
+def _can_bisect(ablation: Ablation, cause: RootCause | None, script: Script) -> bool:
+    """Whether the bisector of torch finds something: the stages ran without a budget for activations."""
+    is_of_inductor = cause is not None and cause.who == "inductor" and not get_spec(ablation.result.subject).recomputes
+    return is_of_inductor and "TORCH_COMPILE_BACKEND" in script.text
 
 
 def describe_refusal(case: Case, ablation: Ablation, why: str) -> str:

@@ -65,7 +65,9 @@ def test_fn() -> bool:
     torch._dynamo.reset()
     eager, exact, good = run(Module()), run(Module(), exact=True), True
     compiled = run(Module(), backend=BACKEND)
-    forms = [{name: (v.dtype, list(v.shape)) for name, v in values.items()} for values in (eager, compiled)]
+    # Dimensions from the outermost in memory to the innermost.
+    order = lambda v: sorted((d for d in range(v.dim()) if v.size(d) > 1), key=lambda d: (-v.stride(d), d))
+    forms = [{n: (v.dtype, [*v.shape], f"dims in memory {order(v)}") for n, v in values.items()} for values in (eager, compiled)]
     if forms[0] != forms[1]:
         print(f"eager: {forms[0]}\ncompiled: {forms[1]}")
         return False

@@ -75,7 +75,8 @@ class Expectation:
 class Found:
     """How a campaign met the case.
 
-    `fired`: the rewrites that were applied; `message`: one line for people; `numbers`: the oracle's; `date`: ISO 8601;
+    `fired`: the rewrites that were applied, without those proven right; `message`: one line for people; `numbers`: the
+    oracle's; `date`: ISO 8601;
     `failure`: what is wrong, the fields of a class of fuzz/protocol/failures.py;
     `rewrites`: those proven wrong, the fields of fuzz/protocol/rewrites.py.
     """

@@ -105,8 +105,9 @@ class Symptom:
         # What is measured tells more than the exception to which it leads.
         identity = "" if result.rewrites else identity_of(result)
         further = result.failure is not None and result.failure.is_of_further_call
-        # What raises while a pattern is applied does so under its neighbours too.
-        names = rewrites(fired) if not identity else rewrites(fired) - attention_patterns(fired)
+        # What raises while a pattern is applied does so under its neighbours too. A rewrite that is proven right has no
+        # part in a failure.
+        names = rewrites(fired) - (attention_patterns(fired) if identity else rewrites(result.right_rewrites))
         symptom = cls(
             result.verdict, result.subject, names, identity, features, result.rewrites, of_further_call=further
         )

@@ -108,6 +108,15 @@ SUBJECTS: dict[str, SubjectSpec] = {
     "aot_inductor": SubjectSpec("aot_inductor", share=0.03, default=("cpu",)),
     "passes_dynamic": SubjectSpec("passes", dynamic=True, public=False, default=()),
     "aot_eager_decomp_partition": SubjectSpec("aot_eager_decomp_partition", public=False, default=()),
+    "aot_eager_recomputing": SubjectSpec("aot_eager", recomputes=True, public=False, default=()),
+    "aot_eager_options": SubjectSpec("aot_eager", options=True, public=False, default=()),
+    "aot_eager_decomp_partition_recomputing": SubjectSpec(
+        "aot_eager_decomp_partition", recomputes=True, public=False, default=()
+    ),
+    "aot_eager_decomp_partition_options": SubjectSpec(
+        "aot_eager_decomp_partition", options=True, public=False, default=()
+    ),
+    "inductor_dynamic_recomputing": SubjectSpec("inductor", dynamic=True, recomputes=True, default=()),
     "eager": SubjectSpec(default=()),
 }
 """By name, in the order in which they run. `eager` tests the oracle: it must agree with itself."""

@@ -105,7 +105,7 @@ def record_origin(shown: SubjectResult, hello: Hello) -> Found:
     return Found(
         verdict=shown.verdict.value,
         subject=shown.subject,
-        fired=shown.fired,
+        fired=tuple(name for name in shown.fired if name not in shown.right_rewrites),
         torch=hello.torch,
         device=hello.device,
         message=describe(shown),
@@ -118,7 +118,9 @@ def record_origin(shown: SubjectResult, hello: Hello) -> Found:
 
 def _entry(conclusion: Conclusion, hello: Hello, seen: Mapping[str, str] | None = None) -> Entry:
     # Later failures are compared with what the cheapest subject saw.
-    seen_best = replace(conclusion.shown, fired=conclusion.proxy.fired, rewrites=conclusion.proxy.rewrites)
+    seen_best = replace(
+        conclusion.shown, **{name: getattr(conclusion.proxy, name) for name in ("fired", "rewrites", "right_rewrites")}
+    )
     found = record_origin(seen_best, hello)
     return Entry(case=conclusion.case, found=found, seen=seen or {})
 

@@ -12,8 +12,7 @@ from fuzz.check.attention.guard import GUARDED
 from fuzz.check.attention.harness import AttentionHarness
 from fuzz.check.attention.observed import find_faulty, observe
 from fuzz.check.case_run import Announce, CaseRun, Clock, Rejected
-from fuzz.check.controls.inductor import compare_constants
-from fuzz.check.controls.table import ControlError, apply_controls
+from fuzz.check.controls import ControlError, apply_controls, compare_constants
 from fuzz.check.coverage import Coverage
 from fuzz.check.exceptions import SubjectError, SuppressOutOfMemory, Unsupported
 from fuzz.check.oracle import constants, dynamo_same
@@ -27,7 +26,7 @@ from fuzz.check.rewrite_match import MatchRecorder
 from fuzz.check.rewrite_proof import find_wrong_rewrite, is_right_rewrite
 from fuzz.check.subject_builder import Subject
 from fuzz.protocol import EAGER, SETTING, UNGUARDED, Check, Result, SubjectResult, Verdict
-from fuzz.protocol.controls import Observation
+from fuzz.protocol.controls import StepsTaken
 from fuzz.protocol.failures import (
     DeviceError,
     FormDiffers,
@@ -93,7 +92,7 @@ def _run_subject(case: CaseRun, name: str, subject: Subject | None) -> tuple[Sub
     started = time.perf_counter()
     same = None
     coverage = Coverage()
-    observed: list[Observation] = []
+    observed: list[StepsTaken] = []
     with case.clock:
         try:
             if subject is None:

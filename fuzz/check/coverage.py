@@ -24,7 +24,6 @@ _METRICS = "torch._inductor.metrics"
 _COUNTERS = "torch._dynamo.utils"
 
 REWRITES = tuple((_MATCHER, f"{kind}PatternEntry.apply") for kind in ("Replacement", "Graph", "Lowering"))
-_OBSERVER = "torch.fx.passes.graph_transform_observer"
 
 #: What each part of the coverage, and of attribution, needs: a module and a name in it.
 PARTS = {
@@ -37,13 +36,7 @@ PARTS = {
     "kernels": ((_METRICS, "generated_kernel_count"),),
     "vectorised kernels": ((_METRICS, "generated_cpp_vec_kernel_count"),),
     "constants of patterns": ((_MATCHER, "_known_precompiled_patterns"),),
-    "values after each pass": (
-        (_PIPELINE, "_recursive_joint_graph_passes"),
-        (_OBSERVER, "GraphTransformObserver.__enter__"),
-        (_OBSERVER, "GraphTransformObserver.__exit__"),
-    ),
-    "values of each kernel": ((_GRAPH, "GraphLowering.compile_to_module"), (_GRAPH, "GraphLowering.run_node")),
-    "decompositions": (("torch._inductor.decomposition", "select_decomp_table"),),
+    "steps of compiling": (("torch._inductor.compiler_bisector", "CompilerBisector.disable_subsystem"),),
 }
 
 #: Counters of Inductor that are no pass of its: caches, clocks, sizes, and totals that other names tell in parts.

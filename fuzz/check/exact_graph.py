@@ -1,11 +1,11 @@
-"""Graphs of torch.fx, copied while passes change them, and evaluated in float64 on the operands of a case."""
+"""Graphs of torch.fx, evaluated in float64 on the operands of a case."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor, fx, nn
+from torch import Tensor, fx
 from torch._ops import OpOverload
 
 from fuzz.check.oracle.constants import REWRITE_AGREEMENT, REWRITE_AGREEMENT_ROUNDOFFS, UNIT_ROUNDOFF
@@ -14,10 +14,6 @@ from fuzz.check.oracle.reference import Float64
 
 _OTHERS = 12
 """The most results of a fused call after those of its definition: statistics and random states, which are not read."""
-
-
-class NotComparable(Exception):
-    """A graph can't be evaluated on the operands, or draws random numbers; the text says why."""
 
 
 class Exact(fx.Interpreter):
@@ -44,42 +40,9 @@ def widen(value: Any) -> Any:
     return value.to(torch.float64, copy=True) if isinstance(value, Tensor) and value.is_floating_point() else value
 
 
-def evaluate(graph: fx.GraphModule, operands: dict[str, Any]) -> dict[str, Any]:
-    """The value of every node by name, from operands by the names of placeholders. Raises `NotComparable`."""
-    values: dict[str, Any] = {}
-
-    class Recording(Exact):
-        def run_node(self, n: fx.Node) -> Any:
-            if is_random(n):
-                raise NotComparable("the graph draws random numbers")
-            value = super().run_node(n)
-            # A later operation may write into it.
-            values[n.name] = value.clone() if isinstance(value, Tensor) else value
-            return value
-
-    holes = [node.name for node in graph.graph.nodes if node.op == "placeholder"]
-    if missing := [name for name in holes if name not in operands]:
-        raise NotComparable(f"the value of {missing[0]} is not known")
-    try:
-        with in_float64():
-            Recording(graph, garbage_collect_values=False).run(*(widen(operands[name]) for name in holes))
-    except NotComparable:
-        raise
-    except Exception as error:
-        raise NotComparable(f"{type(error).__name__}: {error}".partition("\n")[0]) from error
-    return values
-
-
 def name_operation(node: fx.Node) -> str:
     """The operation of a node in any overload, such as aten.mul."""
     return str(getattr(node.target, "overloadpacket", None) or getattr(node.target, "__name__", node.target))
-
-
-def is_random(node: fx.Node) -> bool:
-    """Whether a node draws random numbers."""
-    name = getattr(getattr(node.target, "overloadpacket", None), "__name__", "")
-    tags = getattr(node.target, "tags", ())
-    return "rand" in name or (torch.Tag.nondeterministic_seeded in tags and not is_fused(node.target))  # type: ignore[arg-type]
 
 
 def tolerance_of(operands: Iterable[Any]) -> float:
@@ -99,22 +62,6 @@ def measure_difference(before: Tensor, after: Tensor) -> float | None:
     before, after = before.double()[known], after.double()[known]
     error, size = float((before - after).abs().nan_to_num(torch.inf).max()), float(before.abs().max())
     return error / size if size else torch.inf if error else 0.0
-
-
-def copy_graph(graph: fx.Graph) -> fx.GraphModule:
-    """A copy with the same names, in an order that runs: within a pass a node may stand behind one that reads it."""
-    copy, copies = fx.Graph(), dict[fx.Node, fx.Node]()
-    waiting: list[fx.Node] = list(reversed(graph.nodes))
-    while waiting:
-        node = waiting[-1]
-        missing = [source for source in node.all_input_nodes if source not in copies]
-        if missing and node not in copies:
-            waiting += missing
-            continue
-        waiting.pop()
-        if node not in copies:
-            copies[node] = copy.node_copy(node, copies.__getitem__)
-    return fx.GraphModule(graph.owning_module or nn.Module(), copy)
 
 
 def read_outputs(graph: fx.GraphModule) -> list[Any]:

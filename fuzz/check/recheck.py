@@ -11,7 +11,7 @@ from torch import nn
 
 from fuzz.check import exceptions, graph_capture, promises, settings
 from fuzz.check.case_run import CaseRun, find_difference
-from fuzz.check.controls.table import apply_controls
+from fuzz.check.controls import apply_controls
 from fuzz.check.coverage import Coverage
 from fuzz.check.exceptions import SuppressOutOfMemory
 from fuzz.check.oracle import constants, dropout

@@ -13,17 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fuzz.check.exact_graph import (
-    Exact,
-    NotComparable,
-    agree,
-    evaluate,
-    in_float64,
-    name_operation,
-    read_outputs,
-    tolerance_of,
-    widen,
-)
+from fuzz.check.exact_graph import Exact, agree, in_float64, name_operation, read_outputs, tolerance_of, widen
 from fuzz.check.rewrite_match import RewriteMatch
 from fuzz.protocol.rewrites import ATTENDED, EMPTY_ROWS, WrongRewrite
 
@@ -69,16 +59,16 @@ def _try_changes(match: RewriteMatch, changes: Iterator[tuple[str, str, Any]]) -
 
 def _is_wrong_in_empty_rows(match: RewriteMatch) -> bool:
     """Whether program and replacement differ in no other rows than those whose scores are all the smallest number."""
-    nodes = list(match.program.graph.nodes)
-    scores = next((node.args[0] for node in nodes if name_operation(node) in ("aten.amax", "aten._softmax")), None)
-    holes = (node.name for node in nodes if node.op == "placeholder")
+    nodes = match.program.graph.nodes
+    scores: Any = next((node.args[0] for node in nodes if name_operation(node) in ("aten.amax", "aten._softmax")), None)
     given = (*(match.operands[name] for name in match.taken), *match.free)
+    program = Exact(match.program, garbage_collect_values=False)
     try:
-        values = evaluate(match.program, dict(zip(holes, given, strict=True)))
         with in_float64():
+            program.run(*map(widen, given))
             after = match.run_replacement({name: widen(value) for name, value in match.operands.items()}, Exact)[0]
-        before, seen = values[read_outputs(match.program)[0].name], values[getattr(scores, "name", "")]
-    except (NotComparable, AttributeError, KeyError, RuntimeError):  # no softmax, or a rewrite that does not run
+        before, seen = program.env[read_outputs(match.program)[0]], program.env[scores]
+    except (AttributeError, KeyError, RuntimeError, TypeError):  # no softmax, or a rewrite that does not run
         return False
     if before.shape != after.shape or before.shape[:-1] != seen.shape[:-1]:
         return False

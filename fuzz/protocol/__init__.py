@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from fuzz.protocol.capabilities import Capabilities
 from fuzz.protocol.codec import decode, encode
-from fuzz.protocol.controls import Control, Observation
+from fuzz.protocol.controls import Control, StepsTaken
 from fuzz.protocol.failures import Failure, Word, Write
 from fuzz.protocol.rewrites import WrongRewrite
 
@@ -226,7 +226,7 @@ class SubjectResult:
     rewrites: tuple[WrongRewrite, ...] = ()
     right_rewrites: tuple[str, ...] = ()
     writes: tuple[Write, ...] = ()
-    observations: tuple[Observation, ...] = ()
+    observations: tuple[StepsTaken, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -263,3 +263,10 @@ def test_a_failure_is_shrunk_to_a_plainer_one_and_never_to_a_less_plain_one(want
 def test_what_needs_a_further_call_explains_nothing_that_a_case_shows_by_itself() -> None:
     further, own = (symptom(Verdict.WRONG_RESULT, subject="triton", failure=failure) for failure in (FURTHER, VALUE))
     assert own.explains(further) and further.explains(further) and not further.explains(own)
+
+
+def test_patterns_that_are_proven_right_have_no_part_in_what_a_kernel_gets_wrong() -> None:
+    fired = ("_sfdp_pattern_5_inference",), ("_sfdp_pattern_14_inference", "_sfdp_pattern_18_inference")
+    results = [SubjectResult("passes", Verdict.WRONG_RESULT, fired=names, right_rewrites=names) for names in fired]
+    one, other = (Symptom.of(result, frozenset({"layout:overlapping"})) for result in results)
+    assert one.explains(other) and other.explains(one) and one.signature == other.signature

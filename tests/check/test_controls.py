@@ -8,27 +8,19 @@ import pytest
 from torch._inductor import config, pattern_matcher
 
 from fuzz.check import settings
-from fuzz.check.controls.table import CONTROLS, ControlError, apply_controls
+from fuzz.check.controls import CONTROLS, ControlError, apply_controls, compare_constants
 from fuzz.check.exact_graph import read_outputs
 from fuzz.check.pattern_constants import find_differences, read_known_pattern, trace_pattern
 from fuzz.check.subject_builder import Subject, SubjectError, find
 from fuzz.protocol import Verdict
-from fuzz.protocol.controls import Control, PatternMatched
+from fuzz.protocol.controls import Control
 from fuzz.protocol.failures import NotTaken, Refusal
 from tests.check.client import Asker
 from tests.check.in_process import run_subject
 from tests.check.sources import plain
 
 _MATCHER = "torch._inductor.pattern_matcher"
-ARGUMENTS = {
-    "eager": "relu",
-    "without_pattern": "1",
-    "only_pattern": "1",
-    "without_rewrite": "mul_softmax_pattern",
-    "without_pass": "remove_noop_ops",
-    "sdpa": "operands_copied",
-}
-COMPILER_CONTROLS = [Control(name, ARGUMENTS.get(name, "")) for name in CONTROLS]
+COMPILER_CONTROLS = [Control(name, "pass 3" if name == "steps" else "") for name in CONTROLS]
 
 
 def under(*controls: Control, subject: str = "passes") -> Subject:
@@ -59,10 +51,9 @@ def test_controls_add_up() -> None:
 @pytest.mark.parametrize(
     ("control", "missing"),
     [
-        (Control("matches_recorded"), f"{_MATCHER}.PatternMatcherPass"),
-        (Control("matches_recorded"), f"{_MATCHER}.PatternMatcherPass.apply"),
-        (Control("sdpa", "mask_expanded"), "torch._inductor.fx_passes.fuse_attention._scaled_dot_product_attention"),
-        (Control("eager", "relu"), "torch._inductor.graph.fallback_node_due_to_unsupported_type"),
+        (Control("steps", "pass 3"), f"{_MATCHER}.PatternMatcherPass"),
+        (Control("steps", "pass 3"), f"{_MATCHER}.PatternMatcherPass.apply"),
+        (Control("steps", "lowering 3"), "torch._inductor.compiler_bisector.CompilerBisector.disable_subsystem"),
         (Control("unfused"), "torch._inductor.scheduler.Scheduler.can_fuse"),
     ],
 )
@@ -80,8 +71,8 @@ def test_a_name_that_this_torch_lacks_skips_the_control(
     [
         ("passes", Control("no_such_control")),
         ("passes", Control("unfused", "argument")),
-        ("passes", Control("only_pattern")),
-        ("passes", Control("sdpa", "no_such_form")),
+        ("passes", Control("steps")),
+        ("passes", Control("steps", "pass all")),
         ("sdpa_math", Control("unfused")),
     ],
 )
@@ -93,7 +84,7 @@ def test_a_control_that_does_not_apply_is_refused(subject: str, control: Control
 @pytest.mark.compiles
 @pytest.mark.parametrize("number", [1, 5, 15])
 def test_constants_of_the_patterns_of_this_torch_are_read(number: int) -> None:
-    with under(Control("constants_compared")).apply_settings():
+    with compare_constants(lambda seen: None):
         result = run_subject(find("passes"), text=plain())
     assert any("sfdp" in name for name in result.fired)
     items = map(read_known_pattern, pattern_matcher._known_precompiled_patterns)
@@ -111,14 +102,8 @@ def test_constants_of_the_patterns_of_this_torch_are_read(number: int) -> None:
 def test_a_worker_says_what_controls_observe_and_forgets_it(worker: Asker) -> None:
     plainly = worker.one(plain(), "passes")
     assert plainly.observations == () and any("_sfdp_pattern_1" in name for name in plainly.fired)
-    recorded = worker.one(plain(), "passes", controls=(Control("matches_recorded"),))
-    ranks = {"query": 4, "key": 4, "value": 4}
-    matches = [match for match in recorded.observations if isinstance(match, PatternMatched)]
-    assert {match.pattern: match.ranks for match in matches}["_sfdp_pattern_1_inference"] == ranks
-    assert (recorded.verdict, recorded.fired) == (plainly.verdict, plainly.fired)
-    assert not any("told" in name for name in recorded.reached)
-    off = worker.one(plain(), "passes", controls=(Control("without_attention_patterns"),))
-    assert not any("sfdp" in name for name in off.fired) and off.observations == ()
+    limited = worker.one(plain(), "passes", controls=(Control("steps", "pass 3"),))
+    assert limited.observations[0].count == 3 and limited.fired == ()
     again = worker.one(plain(), "passes")
     assert (again.observations, again.fired, again.numbers) == ((), plainly.fired, plainly.numbers)
 
@@ -127,8 +112,7 @@ def test_a_worker_says_what_controls_observe_and_forgets_it(worker: Asker) -> No
 def test_no_control_leaves_anything_switched(worker: Asker) -> None:
     before = worker.one(plain(), "passes")
     for control in COMPILER_CONTROLS:
-        subject = "eager" if control.name == "decompositions_compared" else "passes"
-        assert worker.one(plain(), subject, controls=(control,)).verdict in {Verdict.OK, Verdict.ROUNDING}, control
+        assert worker.one(plain(), "passes", controls=(control,)).verdict in {Verdict.OK, Verdict.ROUNDING}, control
     after = worker.one(plain(), "passes")
     assert (after.fired, after.numbers, after.reached) == (before.fired, before.numbers, before.reached)
 

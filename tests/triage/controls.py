@@ -1,7 +1,9 @@
 """An evaluator by rule: what each control gives is known."""
 
+from dataclasses import replace
+
 from fuzz.protocol import Hello, SubjectResult, Verdict
-from fuzz.protocol.controls import Control
+from fuzz.protocol.controls import Control, StepsTaken
 from generators.program.case import Case
 
 
@@ -23,3 +25,15 @@ class Controls:
         return self._given.get(name) or (SubjectResult(subject, Verdict.OK) if name in self._right else self._wrong)
 
     evaluate_or_raise = judge
+
+
+def limit_steps(
+    wrong: SubjectResult, kind: str, count: int, first: int, name: str = "step {}"
+) -> dict[str, SubjectResult]:
+    """What the control `steps` gives where there are so many, of which the one called `first` makes the case fail."""
+    given = {}
+    for most in (*range(count + 1), 1_000_000):
+        taken = min(most, count)
+        result = wrong if taken >= first else replace(wrong, verdict=Verdict.OK)
+        given[f"steps {kind} {most}"] = replace(result, observations=(StepsTaken(taken, name.format(taken)),))
+    return given

@@ -9,12 +9,11 @@ from benchmarks.attribution import planted
 from corpus import casefile, entry
 from corpus.entry import Entry, Expectation
 from fuzz.evaluator import Evaluator, WorkerConfig, open_evaluator
-from fuzz.protocol.controls import Control
 from generators.errors import UserError
 from tests.triage.conftest import SOFTMAX_OVER_QUERIES
 from tests.triage.test_kernel import ATTENTION
 from triage.attribution.attribute import attribute
-from triage.attribution.root_cause import Experiment, Measured, MechanismKind, RootCause
+from triage.attribution.root_cause import Measured, MechanismKind, RootCause
 
 pytestmark = pytest.mark.worker
 
@@ -33,43 +32,6 @@ inputs:
 ops:
   - {name: positive, op: relu, args: [x]}
   - {name: out, op: exp, args: [positive]}
-returns: [out]
-"""
-SCALED_BY_A_TENSOR = """
-case_format: 1
-dims: {T: 2}
-mode: inference
-inputs:
-  mask: {shape: [T], dtype: bool, values: {kind: random, seed: 0}}
-  x: {shape: [1, T], dtype: float32, values: {kind: normal, seed: 1}}
-  "y": {shape: [1, 1, T, T], dtype: float32, values: {kind: normal, seed: 2}}
-  z: {shape: [], dtype: float32, values: {kind: normal, seed: 3}}
-ops:
-- {name: turned, op: transpose, args: ["y"]}
-- {name: product, op: matmul, args: [x, turned]}
-- {name: scaled, op: div, args: [product, z]}
-- {name: total, op: add, args: [scaled, mask]}
-- {name: probs, op: softmax, args: [total]}
-- {name: out, op: matmul, args: [probs, "y"]}
-returns: [out]
-"""
-MASK_OF_RANK_1 = """
-case_format: 1
-dims: {T: 2}
-mode: inference
-inputs:
-  x: {shape: [1, 1, 1, T], dtype: float32, values: {kind: normal, seed: 0}}
-  "y": {shape: [1, T, 1, T], dtype: float32, values: {kind: normal, seed: 1}}
-  mask: {shape: [T], dtype: bool, values: {kind: random, seed: 2}}
-ops:
-- {name: turned, op: permute, args: [x], dims: [0, 2, 1, 3]}
-- {name: turned2, op: transpose, args: ["y"], dim0: 1, dim1: 2}
-- {name: turned3, op: permute, args: ["y"], dims: [0, 2, 1, 3]}
-- {name: turned4, op: transpose, args: [turned2]}
-- {name: product, op: matmul, args: [turned, turned4]}
-- {name: total, op: add, args: [product, mask]}
-- {name: probs, op: softmax, args: [total]}
-- {name: out, op: matmul, args: [probs, turned3]}
 returns: [out]
 """
 
@@ -102,17 +64,6 @@ def test_a_pattern_that_ignores_the_programs_constants_is_named_with_the_constan
     assert cause.mechanism.name is MechanismKind.CONSTANTS_IGNORED
     (measured,) = [one.rewrite for one in cause.evidence if isinstance(one, Measured)]
     assert measured.constants == ("amax [-2] for [-1]", "sum [-2] for [-1]")
-
-
-@pytest.mark.torch(">=2.12,<2.14", "takes a tensor for a scale")
-def test_a_scale_that_is_a_tensor_is_told_from_constants(evaluator: Evaluator) -> None:
-    assert attribute(of(SCALED_BY_A_TENSOR), evaluator).mechanism.name is MechanismKind.TENSOR_AS_SCALE
-
-
-def test_a_mask_of_rank_1_is_told_from_constants(evaluator: Evaluator) -> None:
-    cause = attribute(of(MASK_OF_RANK_1), evaluator)
-    assert str(cause.mechanism) == "mask of rank 1"
-    assert cause.evidence[-1] == Experiment(True, control=Control("sdpa", "mask_expanded"))
 
 
 def test_a_training_pattern_in_two_dtypes_is_named_with_that(evaluator: Evaluator) -> None:

@@ -54,6 +54,7 @@ def measured(number: int, operand: str, right: tuple[str, ...], wrong: tuple[str
 
 MIXED = ("all 1", "one 0 in 1", "one 1 in 0")
 INDEX_ERROR, DIFFERS = "IndexError: list index out of range", "RuntimeError: metadata differs"
+RANK_ERROR = "IndexError: Dimension out of range"
 FLASH = "aten._scaled_dot_product_flash_attention_for_cpu"
 BACKWARD = "attention_backward (dq), mask"
 #: Findings of torch 2.13.0 and of kernels, those of one root cause in one row.
@@ -67,7 +68,8 @@ PILE = [
     [(measured(19, "causal_mask", MIXED[:1], ("all 0",)), entry())],
     [(measured(8, "query", MIXED[:1], ()), entry()), (measured(8, "query", ("all 1", "all 0"), ()), entry(3))],
     [(measured(7, "query", MIXED[:1], ()), entry())],
-    [(sfdp(18, M.MASK_OF_RANK, "1"), entry()), (sfdp(21, M.MASK_OF_RANK, "1"), entry(3, "compile_error"))],
+    [(sfdp(18, M.COMPILING_RAISES, RANK_ERROR), entry()),
+     (sfdp(21, M.COMPILING_RAISES, RANK_ERROR), entry(3, "compile_error"))],
     [(sfdp(14, M.COMPILING_RAISES, INDEX_ERROR), entry()), (sfdp(5, M.COMPILING_RAISES, INDEX_ERROR), entry(3))],
     [(sfdp(7, M.OTHER_RESULT), entry())],
     [(sfdp(8, M.OTHER_RESULT), entry())],
@@ -77,8 +79,8 @@ PILE = [
     [(sfdp(7, M.STRIDES), entry(2, "metadata")), (sfdp(8, M.STRIDES), entry(3, "metadata"))],
     [(cause("inductor", "lowering", "relu", M.WRONG_RESULT), entry())],
     [(cause("inductor", "lowering", "log1p", M.WRONG_RESULT), entry())],
-    [(cause("eager", "operation", FLASH, M.NEGATIVE_CAUSAL), entry(2, "eager_suspect", "eager")),
-     (cause("sdpa_flash", "operation", FLASH, M.NEGATIVE_CAUSAL), entry(3, "nonfinite", "sdpa_flash"))],
+    [(cause("eager", "operation", FLASH, M.NEGATIVE_SCALE), entry(2, "eager_suspect", "eager")),
+     (cause("sdpa_flash", "operation", FLASH, M.NEGATIVE_SCALE), entry(3, "nonfinite", "sdpa_flash"))],
     [(cause("sdpa_flash", "operation", FLASH, M.OVERLAPPING_ROWS), entry(2, "wrong_result", "sdpa_flash"))],
     [(cause("eager", "operation", "aten.bmm", M.NOT_FINITE), entry(2, "eager_suspect", "eager"))],
     [(cause("eager", "operation", "aten.bmm", M.WRONG), entry(2, "eager_suspect", "eager"))],
@@ -150,7 +152,7 @@ def test_a_title_says_what_shows() -> None:
         "[Inductor] patterns of attention: compiling raises IndexError: list index out of range",
         "[Inductor] _sfdp_pattern_7: the replacement computes something else",
         "[Inductor] relu: wrong result",
-        f"eager {FLASH}: a negative scale with is_causal",
+        f"eager {FLASH}: a negative scale",
         "triton attention_forward: wrong values",
     ):
         assert words in titles
@@ -247,7 +249,7 @@ class Asked:
         self.cases.append(one.case.id)
         if one.case.id in self.refused:
             raise UserError("shows no bug under torch 2.14.0")
-        return sfdp(1) if one.found and one.found.verdict == "wrong_result" else sfdp(2, M.MASK_OF_RANK, "1")
+        return sfdp(1) if one.found and one.found.verdict == "wrong_result" else sfdp(2, M.COMPILING_RAISES, RANK_ERROR)
 
 
 def test_a_cause_is_asked_for_once_and_an_end_half_way_loses_none(tmp_path: Path) -> None:

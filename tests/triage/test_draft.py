@@ -103,7 +103,7 @@ def test_an_issue_has_all_that_pytorchs_form_asks_for(entry: Entry) -> None:
 
 
 def test_cause_and_explanation_follow_the_table(entry: Entry) -> None:
-    shown = Experiment(True, control=Control("without_pattern", "1"))
+    shown = Experiment(True, control=Control("unfused"))
     mechanism = Mechanism(MechanismKind.CONSTANTS_IGNORED)
     cause = RootCause("inductor", "joint_graph_passes", "_sfdp_pattern_1", mechanism, (shown,))
     wrong = ablation().result

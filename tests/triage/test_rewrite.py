@@ -8,17 +8,16 @@ import pytest
 from fuzz.evaluator import Evaluator
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.codec import decode, encode
-from fuzz.protocol.controls import Control, NotMeasured, PassDiffers, PatternMatched
 from fuzz.protocol.failures import Failure, FormDiffers, Raised
 from fuzz.protocol.rewrites import WrongRewrite
 from generators.program.case import Case
-from tests.triage.controls import Controls
+from tests.triage.controls import Controls, limit_steps
+from triage.attribution.attribute import find_rewrite_cause
 from triage.attribution.experiments import Study, mechanism_of
-from triage.attribution.rewrite import find_rewrite_cause
 from triage.attribution.root_cause import (
     CaseChange,
-    Compared,
     Experiment,
+    FirstStep,
     FusedCall,
     Measured,
     Mechanism,
@@ -29,46 +28,35 @@ from triage.attribution.root_cause import (
 K, M = MechanismKind, Mechanism
 WRONG = SubjectResult("passes", Verdict.WRONG_RESULT, fired=("_sfdp_pattern_1_inference",))
 PROVEN = replace(WRONG, right_rewrites=WRONG.fired)
-MATCHED = (PatternMatched("_sfdp_pattern_1_inference"), PatternMatched("_sfdp_pattern_2_inference"))
+PASSES_RIGHT = SubjectResult("passes", Verdict.OK, fired=WRONG.fired)
 
 
-def caused(case: Case, wrong: SubjectResult, *right: str, **given: SubjectResult) -> RootCause:
-    recorded = SubjectResult("", wrong.verdict, observations=MATCHED)
-    controls = Controls(wrong, "without_attention_patterns", *right, matches_recorded=recorded, **given)
+def caused(case: Case, wrong: SubjectResult, step: str, **given: SubjectResult) -> RootCause:
+    controls = Controls(wrong, **limit_steps(wrong, "pass", 9, 5, step), **given)
+    return attribute_rewrite(controls, case, wrong)
+
+
+def attribute_rewrite(controls: Controls, case: Case, wrong: SubjectResult) -> RootCause:
     return find_rewrite_cause(Study(cast("Evaluator", controls), case, "passes", wrong))
 
 
-DROPPED = PassDiffers("post_grad_passes", "reorder", "", "mul", "aten.mul", ("aten.mul",), (), 0.5)
-
-
 @pytest.mark.parametrize(
-    ("first", "right", "part", "confirmed"),
+    ("step", "stage", "part"),
     [
-        (DROPPED, "without_pass reorder", "reorder", True),
-        (DROPPED, "", "reorder", False),
-        (replace(DROPPED, rewrite="pointless"), "without_rewrite pointless", "pointless", True),
-        (NotMeasured("passes", "the graph draws random numbers"), "", "", False),
+        ("reorder_for_locality", "graph_passes", "reorder_for_locality"),
+        ("_sfdp_pattern_1_inference", "joint_graph_passes", "_sfdp_pattern_1"),
     ],
 )
-def test_a_pass_is_at_fault_that_was_seen_to_change_a_value(
-    case: Case, first: PassDiffers | NotMeasured, right: str, part: str, confirmed: bool
-) -> None:
-    seen = SubjectResult("passes", WRONG.verdict, observations=(first,))
-    controls = Controls(WRONG, right, passes_compared=seen)
-    found = find_rewrite_cause(Study(cast("Evaluator", controls), case, "passes", WRONG))
-    assert (found.stage, found.part, found.evidence[0]) == ("graph_passes", part, Compared(first))
-    assert any(isinstance(one, Experiment) and one.passes for one in found.evidence) == confirmed
+def test_the_first_step_with_which_it_fails_is_at_fault(case: Case, step: str, stage: str, part: str) -> None:
+    found = caused(case, WRONG, step)
+    assert (found.stage, found.part, found.evidence) == (stage, part, (FirstStep("pass", step, 5),))
     assert decode(RootCause, encode(found)) == found
 
 
-def test_where_no_pattern_is_enough_to_leave_out_each_is_tried_alone(case: Case) -> None:
-    found = caused(case, WRONG, "only_pattern 1")
-    assert found.part == "_sfdp_pattern_2"
-    assert [(one.control, one.passes) for one in found.evidence[:3] if isinstance(one, Experiment)] == [
-        (Control("without_attention_patterns"), True),
-        (Control("only_pattern", "1"), True),
-        (Control("only_pattern", "2"), False),
-    ]
+def test_what_fails_without_any_pass_is_left_open(case: Case) -> None:
+    controls = Controls(WRONG, **limit_steps(WRONG, "pass", 9, 0))
+    found = attribute_rewrite(controls, case, WRONG)
+    assert (found.stage, found.part, found.evidence) == ("graph_passes", "", ())
 
 
 @pytest.mark.parametrize("right", [(), WRONG.fired])
@@ -77,7 +65,7 @@ def test_where_no_pattern_is_enough_to_leave_out_each_is_tried_alone(case: Case)
 )
 def test_what_is_no_wrong_value_is_called_by_its_name(case: Case, verdict: Verdict, right: tuple[str, ...]) -> None:
     failure = SubjectResult("passes", verdict, fired=WRONG.fired, right_rewrites=right)
-    found = caused(case, failure, "without_pattern 1")
+    found = caused(case, failure, "_sfdp_pattern_1_inference")
     assert (found.part, found.mechanism.name) == ("_sfdp_pattern_1", MechanismKind.of(verdict))
 
 
@@ -95,25 +83,21 @@ def test_what_is_no_wrong_value_is_called_by_its_name(case: Case, verdict: Verdi
 )
 def test_what_is_proven_needs_no_experiment(case: Case, wrong: WrongRewrite, mechanism: Mechanism) -> None:
     controls = Controls(WRONG)
-    study = Study(cast("Evaluator", controls), case, "passes", replace(WRONG, rewrites=(wrong,)))
-    found = find_rewrite_cause(study)
+    found = attribute_rewrite(controls, case, replace(WRONG, rewrites=(wrong,)))
     assert (found.part, found.mechanism, found.evidence) == ("_sfdp_pattern_1", mechanism, (Measured(wrong),))
     assert controls.asked == []
 
 
 def test_a_fused_call_that_is_wrong_is_found_with_what_it_takes(case: Case) -> None:
-    found = caused(case, PROVEN)
+    found = caused(case, PROVEN, "_sfdp_pattern_1_inference")
     assert (found.who, found.mechanism.name) == ("sdpa_flash", MechanismKind.WRONG)
-    found = caused(case, PROVEN, "sdpa operands_copied")
-    assert found.mechanism.name is MechanismKind.NOT_CONTIGUOUS
 
 
 def test_a_change_after_which_the_pattern_does_not_match_says_nothing_of_the_fused_call(case: Case) -> None:
-    right = SubjectResult("passes", Verdict.OK, fired=WRONG.fired)
-    found = caused(case, PROVEN, passes=right)
+    found = caused(case, PROVEN, "_sfdp_pattern_1_inference", passes=PASSES_RIGHT)
     assert found.mechanism.name is MechanismKind.NOT_CONTIGUOUS
     assert found.evidence[-1] == Experiment(True, change=CaseChange.CONTIGUOUS)
-    found = caused(case, PROVEN, passes=replace(right, fired=()))
+    found = caused(case, PROVEN, "_sfdp_pattern_1_inference", passes=replace(PASSES_RIGHT, fired=()))
     assert (found.mechanism.name, found.evidence[-1]) == (MechanismKind.WRONG, FusedCall("_sfdp_pattern_1"))
 
 

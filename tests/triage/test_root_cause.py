@@ -23,6 +23,7 @@ from triage.attribution.root_cause import (
     CaseChange,
     Evidence,
     Experiment,
+    FirstStep,
     FusedCall,
     Measured,
     Mechanism,
@@ -38,7 +39,7 @@ MEASURED = WrongRewrite(
     {"attn_mask": ("all -1", "one -1 in 0", "one -1 in 1", "one 2 in 0")},
 )
 EVIDENCE: tuple[Evidence, ...] = (
-    Experiment(True, control=Control("without_pattern", "1")),
+    FirstStep("pass", "reorder_for_locality", 1),
     *(Experiment(False, change=change, detail="mask") for change in CaseChange),
     *(Experiment(None, subject=subject) for subject in ("eager", "sdpa_math", "passes_dynamic", "triton")),
     *(Experiment(False, control=Control(*name.split(" "))) for name in CONTROLS),
@@ -68,9 +69,7 @@ def test_every_kind_of_evidence_has_words() -> None:
 
 
 def test_experiments_with_one_outcome_share_a_sentence() -> None:
-    tried = [
-        Experiment(passes, control=Control("eager", name)) for name, passes in (("a", True), ("b", True), ("c", False))
-    ]
+    tried = [Experiment(passes, subject=name) for name, passes in (("a", True), ("b", True), ("c", False))]
     assert len(describe_evidence(tried)) == 2
 
 

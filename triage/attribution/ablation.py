@@ -91,7 +91,7 @@ def run_ablation(entry: Entry, evaluator: Evaluator, *, full: bool = True) -> Ab
             *({entry.subject} & {*EXPORTED}),
         )
         is_dynamic = case.dynamic or _find_accused(entry, stages) == DYNAMIC
-        base = DYNAMIC if is_dynamic else subject_of(INDUCTOR, entry)
+        base = subject_of(DYNAMIC if is_dynamic else INDUCTOR, entry)
         stages[NO_PATTERNS] = evaluator.evaluate_or_raise(case, base, Control("pattern_matcher_off"))
     return Ablation(hello, stages, _find_accused(entry, stages))
 

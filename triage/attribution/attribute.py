@@ -1,13 +1,14 @@
 """From a case to its root cause, with the evidence."""
 
-import itertools
+import re
+from collections.abc import Callable
 from dataclasses import replace
 
 from corpus.entry import Entry
-from fuzz.bug_identity import PROCESS, SILENT
+from fuzz.bug_identity import PROCESS, SILENT, VALUES, attention_patterns
 from fuzz.evaluator import Evaluator
-from fuzz.protocol import SubjectResult, Verdict
-from fuzz.protocol.controls import Control, DecompositionDiffers, KernelDiffers, NotMeasured
+from fuzz.protocol import Verdict
+from fuzz.protocol.rewrites import WrongRewrite
 from fuzz.subjects import get_spec, is_user_function
 from generators.errors import UserError
 from generators.program.case import FurtherCall
@@ -15,20 +16,27 @@ from generators.program.further_calls import at_call, list_differences
 from generators.program.memory import is_written, list_targets
 from generators.program.ops import OPS
 from triage.attribution import ablation as subjects
-from triage.attribution.ablation import Ablation, find_cheapest, run_ablation
+from triage.attribution.ablation import Ablation, find_cheapest, run_ablation, subject_of
 from triage.attribution.experiments import Study, mechanism_of, passes
-from triage.attribution.function_cause import find_kernel_cause, find_operation_cause, find_place
-from triage.attribution.rewrite import find_rewrite_cause
+from triage.attribution.function_cause import (
+    blame_fused_call,
+    find_condition,
+    find_kernel_cause,
+    find_operation_cause,
+    find_place,
+)
 from triage.attribution.root_cause import (
     CaseChange,
-    Compared,
     Evidence,
     Experiment,
+    FusedCall,
+    Measured,
     Mechanism,
     MechanismKind,
     NoControls,
     RootCause,
     Stage,
+    operands_mechanism,
 )
 
 _SYMBOLIC = "passes_dynamic"
@@ -39,6 +47,9 @@ _BEFORE_CODEGEN = (
     (subjects.PASSES, "inductor", Stage.GRAPH_PASSES, ""),
 )
 """Stages of the ablation before code generation, and who is at fault, where, if one is the first that fails."""
+_APART = (("unfused", "fusion"), ("unvectorized", "vectorised code"))
+"""Ways to generate plainer code, each with the part at fault where that is right."""
+_NUMBER = re.compile(r"sfdp_pattern_(\d+)")
 
 
 def attribute(entry: Entry, evaluator: Evaluator, ablation: Ablation | None = None) -> RootCause:
@@ -94,67 +105,88 @@ def _find_compiler_cause(entry: Entry, study: Study, ablation: Ablation) -> Root
     def make_experiment(stage: str) -> Experiment:
         return Experiment(passes(ablation.stages.get(stage)), subject=stage)
 
-    for name, who, stage, within in _BEFORE_CODEGEN[:3]:
+    for name, who, stage, part in _BEFORE_CODEGEN[:3]:
         if ablation.fails(name):
-            part = within
             evidence: list[Evidence] = [*map(make_experiment, dict.fromkeys((subjects.AOT_EAGER, name)))]
             if name == subjects.DECOMPOSED:
-                compared = Control("decompositions_compared")
-                for seen in replace(study, subject=subjects.EAGER).judge(compared).observations:
-                    if isinstance(seen, DecompositionDiffers):
-                        part, evidence = f"decomposition of {seen.operation}", [Compared(seen), *evidence]
-            mechanism = mechanism_of(study.result, MechanismKind.OTHER_VALUES)
+                before = replace(study, subject=subject_of(name, entry), result=ablation.stages[name])
+                if (step := before.bisect("decomposition")) is not None:
+                    part, evidence = f"decomposition of {step.name}", [*evidence, step]  # noqa: PLW2901 - what is known more
+            mechanism = mechanism_of(
+                study.result, MechanismKind.OTHER_VALUES if study.result.verdict in VALUES else None
+            )
             return RootCause(who, stage, part, mechanism, tuple(evidence))
     evaluator, case = study.evaluator, entry.case
     study = replace(study, subject=find_cheapest(ablation, entry))
-    before = [make_experiment(subjects.DECOMPOSED), make_experiment(subjects.PASSES)]
+    shown = [make_experiment(subjects.DECOMPOSED), make_experiment(subjects.PASSES)]
+    find: Callable[[Study], RootCause] = find_rewrite_cause
     if ablation.fails(subjects.PASSES):
-        cause = find_rewrite_cause(replace(study, result=ablation.stages[subjects.PASSES]))
+        study = replace(study, result=ablation.stages[subjects.PASSES])
     elif study.subject == subjects.DYNAMIC and passes(evaluator.judge(case, _SYMBOLIC)) is False:
-        before.append(Experiment(False, subject=_SYMBOLIC))
-        cause = find_rewrite_cause(replace(study, subject=_SYMBOLIC, result=evaluator.judge(case, _SYMBOLIC)))
+        shown.append(Experiment(False, subject=_SYMBOLIC))
+        study = replace(study, subject=_SYMBOLIC, result=evaluator.judge(case, _SYMBOLIC))
     elif (without_patterns := study.try_control("pattern_matcher_off")).passes:
-        before.append(without_patterns)
-        cause = find_rewrite_cause(study)
+        shown.append(without_patterns)
     else:
         if ablation.accused == subjects.DYNAMIC and ablation.fails(subjects.INDUCTOR) is False:
-            before.append(make_experiment(subjects.INDUCTOR))
-        cause = _find_codegen_cause(study)
-    return replace(cause, evidence=(*before, *cause.evidence))
+            shown.append(make_experiment(subjects.INDUCTOR))
+        find = _find_codegen_cause
+    cause = find(study)
+    return replace(cause, evidence=(*shown, *cause.evidence))
+
+
+def find_rewrite_cause(study: Study) -> RootCause:
+    """Which pass or rewrite of the graph is at fault: measured where that is possible, else the first step with which
+    the case fails."""
+    result = study.result
+    if result.rewrites:
+        return _read_measured_cause(result.rewrites)
+    step = study.bisect("pass")
+    if step is None:
+        return RootCause("inductor", Stage.GRAPH_PASSES, "", mechanism_of(result))
+    if not _NUMBER.search(step.name):
+        return RootCause("inductor", Stage.GRAPH_PASSES, step.name, mechanism_of(result), (step,))
+    part, right = _part_of(step.name), {*map(_part_of, result.right_rewrites)}
+    if result.verdict in VALUES and {f"_{name}" for name in attention_patterns(result.fired)} <= right:
+        # A program that the pattern leaves alone has no fused call.
+        mechanism, said = find_condition(replace(study, rewrite=part.removeprefix("_")))
+        return blame_fused_call(study.evaluator.hello.device, mechanism, (step, FusedCall(part), *said))
+    mechanism = mechanism_of(result, MechanismKind.OTHER_RESULT if result.verdict in VALUES else None)
+    return RootCause("inductor", Stage.JOINT_PASSES, part, mechanism, (step,))
+
+
+def _read_measured_cause(wrong: tuple[WrongRewrite, ...]) -> RootCause:
+    """What is proven, and needs no experiment. Of several rewrites that are wrong the first is the cause."""
+    first = wrong[0]
+    mechanism = Mechanism(MechanismKind.OTHER_RESULT)
+    if first.is_of_strides:
+        mechanism = Mechanism(MechanismKind.STRIDES)
+    elif first.constants:
+        mechanism = Mechanism(MechanismKind.CONSTANTS_IGNORED)
+    elif first.rows:
+        mechanism = Mechanism(MechanismKind.EMPTY_ROWS)
+    elif first.right:
+        mechanism = operands_mechanism(first)
+    return RootCause("inductor", Stage.JOINT_PASSES, _part_of(first.pattern), mechanism, tuple(map(Measured, wrong)))
+
+
+def _part_of(pattern: str) -> str:
+    """A pattern by its number, in whatever form it fired."""
+    found = _NUMBER.search(pattern)
+    return f"_sfdp_pattern_{found[1]}" if found else pattern
 
 
 def _find_codegen_cause(study: Study) -> RootCause:
     """What is at fault below the graph passes."""
-    mechanism = mechanism_of(study.result, MechanismKind.of(study.result.verdict))
-    # With each operation in a kernel of its own, the kernel at fault names its operation.
-    apart, compared = Control("unfused"), Control("kernels_compared")
-    result = study.judge(compared, apart)
-    tried = [Experiment(passes(result), control=apart)]
-    shown = _list_wrong_kernels(result)
-    for first in shown:
-        *_, operation = first.operations
-        without = study.try_control("eager", operation.removeprefix("aten."))
-        if without.passes:
-            part = without.control.argument if without.control else ""
-            return RootCause("inductor", Stage.LOWERING, part, mechanism, (Compared(first), without))
-    fused = result if shown else study.judge(compared)
-    shown = shown or _list_wrong_kernels(fused)
-    unseen = [Compared(one) for one in fused.observations if isinstance(one, NotMeasured)]
-    lowerings = [] if shown else _find_lowerings(study)
-    # Every lowering that is left to eager breaks a fusion, so a single one is at fault only where no other passes too.
-    if len(lowerings) == 1:
-        control = lowerings[0].control
-        return RootCause("inductor", Stage.LOWERING, control.argument if control else "", mechanism, tuple(lowerings))
-    measured = [*unseen, *map(Compared, shown)]
-    if not tried[0].passes:
-        tried.append(study.try_control("unvectorized"))
-    part = ("fusion", "vectorised code")[len(tried) - 1] if tried[-1].passes else ""
-    evidence = tried[-1:] if part else tried
-    return RootCause("inductor", Stage.CODEGEN, part, mechanism, (*measured, *evidence, *lowerings))
-
-
-def _list_wrong_kernels(result: SubjectResult) -> list[KernelDiffers]:
-    return [one for one in result.observations if isinstance(one, KernelDiffers) and one.operations]
+    mechanism, tried = mechanism_of(study.result, MechanismKind.of(study.result.verdict)), list[Evidence]()
+    for control, part in _APART:
+        if (experiment := study.try_control(control)).passes:
+            return RootCause("inductor", Stage.CODEGEN, part, mechanism, (experiment,))
+        tried.append(experiment)
+    step = study.bisect("lowering")
+    if step is not None:
+        return RootCause("inductor", Stage.LOWERING, step.name, mechanism, (step,))
+    return RootCause("inductor", Stage.CODEGEN, "", mechanism, tuple(tried))
 
 
 def _find_state(study: Study, cause: RootCause) -> RootCause:
@@ -170,10 +202,3 @@ def _find_state(study: Study, cause: RootCause) -> RootCause:
     told = [" and ".join(list_differences(case)) or "nothing changed", *([str(mechanism)] if is_written(case) else [])]
     mechanism = Mechanism(MechanismKind.LATER_CALL, ", and ".join(told))
     return replace(cause, mechanism=mechanism, evidence=(*cause.evidence, alone[0]))
-
-
-def _find_lowerings(study: Study) -> list[Experiment]:
-    """The first two lowerings without which it passes, each by itself."""
-    reached = (item.partition(" ") for item in study.result.reached)
-    names = dict.fromkeys(name.removeprefix("aten.") for kind, _, name in reached if kind == "lowering")
-    return list(itertools.islice((e for e in (study.try_control("eager", n) for n in names) if e.passes), 2))

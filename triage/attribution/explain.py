@@ -11,16 +11,14 @@ from fuzz.protocol import FINDINGS, SubjectResult, Verdict
 from generators.program.case import Case
 from generators.program.emit import source
 from triage.attribution.perturbations import EQUAL, Perturbation, perturb
-from triage.attribution.size_rule import describe_sizes, find_rule
 
 SECONDS = 60.0
-MOST, MOST_SIZES = 8, 24
-"""Values of one property that are tried, and sizes of one dimension where nothing else is varied."""
+MOST = 12
+"""Values of one property that are tried."""
 
 _PASSING = frozenset({Verdict.OK, Verdict.ROUNDING, Verdict.RANDOM_STREAM, Verdict.PRECISION_POLICY})
 _DIFF_LINES = 10
 _SHOWN, _NEAREST = 5, 2
-_BARE = ("mode", "sizes", "dtype")
 
 Judge = Callable[[Case], SubjectResult]
 
@@ -52,13 +50,6 @@ class Explanation:
         of_equal = {name for names in equal for name in names.split(EQUAL)}
         alone = [name for name in groups if name in varied - of_equal and EQUAL not in name]
         return [f"{name} (passes where they differ)" for name in equal] + [_describe_need(n, groups[n]) for n in alone]
-
-    @property
-    def rules(self) -> list[str]:
-        """Of each dimension for which there is one, the rule by which sizes fail."""
-        groups = self._groups()
-        sizes = [(name, _split_sizes(groups[name])) for name, _ in self.case.dims if name in groups]
-        return [rule for name, (bad, others) in sizes if (rule := find_rule(bad, others, name))]
 
     def diff(self) -> list[str]:
         """The lines of the program that differ in the control."""
@@ -94,7 +85,7 @@ def explain(
     tried: list[Perturbation] = []
     whole = True
     for one in perturb(case, sizes_only=sizes_only):
-        if counts[one.property] >= (MOST_SIZES if sizes_only else MOST):
+        if counts[one.property] >= MOST:
             continue
         if time.monotonic() - began > seconds:
             whole = False
@@ -122,18 +113,12 @@ def _is_size(name: str) -> bool:
     return name[:1].isupper()
 
 
-def _split_sizes(group: list[Perturbation]) -> tuple[set[int], set[int]]:
-    """The sizes of a dimension that fail as the case does, its own among them, and the others."""
-    failing = {int(group[0].is_now), *(int(one.becomes) for one in group if one.fails)}
-    return failing, {int(one.becomes) for one in group if not one.fails}
-
-
 def _describe_need(name: str, group: list[Perturbation]) -> str:
     now = group[0].is_now
     passing = [one.becomes for one in group if one.fails is False]
     failing = [one.becomes for one in group if one.fails]
     if _is_size(name):
-        near = sorted(passing, key=lambda size: abs(int(size) - int(now)))[:_NEAREST]
-        return f"{describe_sizes(*_split_sizes(group), name)} (passes with {', '.join(sorted(near, key=int))})"
+        near = sorted(map(int, passing), key=lambda size: abs(size - int(now)))[:_NEAREST]
+        passing, failing = list(map(str, sorted(near))), list(map(str, sorted(map(int, failing))))
     others = f" or {', '.join(failing[:_SHOWN])}" if failing else ""
-    return f"{name} {'' if name in _BARE else '= '}{now}{others} (passes with {', '.join(passing[:_SHOWN])})"
+    return f"{name} = {now}{others} (passes with {', '.join(passing[:_SHOWN])})"

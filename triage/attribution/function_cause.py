@@ -1,9 +1,5 @@
 """Which operation of eager, or which part of an attention function, is at fault, and what it takes."""
 
-import itertools
-from collections.abc import Iterator
-
-from corpus.passes.contracts import simplify_contract
 from fuzz.bug_identity import contract_features
 from fuzz.error_location import name_gradient
 from fuzz.protocol import SubjectResult, Verdict
@@ -13,8 +9,8 @@ from generators.program.case import Case
 from generators.program.dtypes import LOW_PRECISION
 from generators.program.type_check import types_of
 from triage.attribution.ablation import EAGER, MATH, Ablation
-from triage.attribution.experiments import Hypothesis, Study, passes
-from triage.attribution.perturbations import in_dtype, with_contiguous_operands, with_positive_scale, without_causality
+from triage.attribution.experiments import Study
+from triage.attribution.perturbations import in_dtype, with_contiguous_operands, with_positive_scale
 from triage.attribution.root_cause import CaseChange, Evidence, Experiment, Mechanism, MechanismKind, RootCause, Stage
 
 BACKENDS = {
@@ -25,8 +21,7 @@ BACKENDS = {
 }
 """The subject that asks for the backend whose operation it is."""
 _SDPA = "sdpa_"
-_MAX_SPELLINGS = 12
-_FEATURES = ("alibi", "sinks", "window", "causal", "softcap", "bias", "mask", "dropout")
+_OPTIONS = ("alibi", "sinks", "window", "causal", "softcap", "bias", "mask")
 
 _MECHANISMS = {
     Verdict.OUT_OF_BOUNDS: MechanismKind.WRITES,
@@ -62,24 +57,15 @@ def find_condition(study: Study) -> tuple[Mechanism, tuple[Evidence, ...]]:
     low = sorted({value.dtype for value in types_of(case).values()} & set(LOW_PRECISION))
     tried = (
         (Mechanism(MechanismKind.NEGATIVE_SCALE), CaseChange.POSITIVE_SCALE, with_positive_scale(case)),
-        (layout_mechanism(case), CaseChange.CONTIGUOUS, with_contiguous_operands(case)),
+        (_layout_mechanism(case), CaseChange.CONTIGUOUS, with_contiguous_operands(case)),
         (Mechanism(how_in, low[0] if low else ""), CaseChange.FLOAT32, in_dtype(case, "float32") if low else None),
     )
-    hypotheses = [Hypothesis(name, change=change, case=other) for name, change, other in tried if other is not None]
-    found = study.find(hypotheses)
-    if found is None:
-        shown = (Experiment(passes(study.judge(case=one.case)), change=one.change) for one in hypotheses)
-        return Mechanism(how), tuple(one for one in shown if one.passes is False)
-    mechanism, experiment = found
-    if mechanism.name is MechanismKind.NEGATIVE_SCALE:
-        for other in without_causality(case):
-            causal = study.try_case(other, CaseChange.NOT_CAUSAL)
-            if causal.passes:
-                return Mechanism(MechanismKind.NEGATIVE_CAUSAL), (experiment, causal)
-    return mechanism, (experiment,)
+    shown = [(name, study.try_case(other, change)) for name, change, other in tried if other is not None]
+    right = next(((name, (one,)) for name, one in shown if one.passes), None)
+    return right or (Mechanism(how), tuple(one for _, one in shown if one.passes is False))
 
 
-def layout_mechanism(case: Case) -> Mechanism:
+def _layout_mechanism(case: Case) -> Mechanism:
     """How operands lie in memory that are wrong unless they are copied."""
     overlap = any(op.kind in ("unfold", "expand", "expand_as") for op in case.ops)
     return Mechanism(MechanismKind.OVERLAPPING_ROWS if overlap else MechanismKind.NOT_CONTIGUOUS)
@@ -110,34 +96,24 @@ def find_place(case: Case, result: SubjectResult) -> str:
     return f"attention_backward ({name})" if name.startswith("d") else "attention_backward"
 
 
-def list_features(case: Case) -> list[str]:
-    """What the case's contracts have beyond plain attention, in words."""
-    from_bottom = any(contract.causal == "bottom_right" for contract in case.contracts)
-    words = {"with:causal": "causal from the bottom right"} if from_bottom else {}
-    words |= {"grouped": "grouped queries", "scale:negative": "negative scale"}
-    listed = (*(f"with:{name}" for name in _FEATURES), "grouped", "scale:negative")
-    return [words.get(name, name.removeprefix("with:")) for name in listed if name in contract_features(case)]
-
-
 def _find_features(study: Study) -> tuple[list[str], list[Experiment]]:
-    own = list_features(study.case)
-    tried: dict[str, Experiment] = {}
-    for name, other in itertools.islice(_leave_out_one(study.case, own), _MAX_SPELLINGS):
-        if name not in tried or not tried[name].passes:
-            tried[name] = study.try_case(other, CaseChange.WITHOUT_FEATURE, name)
-    needed = [name for name, one in tried.items() if one.passes]
-    spare = [tried.get(name) or Experiment(None, change=CaseChange.WITHOUT_FEATURE, detail=name) for name in own]
-    return needed, [*(tried[name] for name in needed), *(one for one in spare if one.passes is False)]
-
-
-def _leave_out_one(case: Case, own: list[str]) -> Iterator[tuple[str, Case]]:
-    if not case.contracts:
-        return
-    for other in simplify_contract(case):
-        left = list_features(other)
-        gone = [name for name in own if name not in left]
-        if len(gone) == 1 and len(left) == len(own) - 1:
-            yield gone[0], other
+    """The features of the call without which the function was measured to be right, and the experiments."""
+    from_bottom = any(contract.causal == "bottom_right" for contract in study.case.contracts)
+    words = {name: name for name in _OPTIONS} | {"group": "grouped queries"}
+    words |= {"causal": "causal from the bottom right"} if from_bottom else {}
+    words |= {"scale": "negative scale"} if "scale:negative" in contract_features(study.case) else {}
+    tried = {
+        name: passes
+        for one in study.result.rewrites
+        for names, passes in ((one.wrong, False), (one.right, True))
+        for name in names
+    }
+    shown = [
+        Experiment(tried[name], change=CaseChange.WITHOUT_FEATURE, detail=words[name])
+        for name in words
+        if name in tried
+    ]
+    return [one.detail for one in shown if one.passes], sorted(shown, key=lambda one: not one.passes)
 
 
 def _mechanism_of(result: SubjectResult) -> Mechanism:

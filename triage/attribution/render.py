@@ -4,24 +4,13 @@ import itertools
 import re
 from collections.abc import Iterable
 
-from fuzz.protocol.controls import DecompositionDiffers, KernelDiffers, NotMeasured, PassDiffers
 from fuzz.protocol.rewrites import WrongRewrite
 from triage.attribution.ablation import label
 from triage.attribution.explain import Explanation
-from triage.attribution.root_cause import Compared, Evidence, Experiment, FusedCall, Measured
+from triage.attribution.root_cause import Evidence, Experiment, FirstStep, FusedCall, Measured
 
 CONTROLS = {
     "pattern_matcher_off": "the pattern matcher off",
-    "without_attention_patterns": "all patterns of attention off",
-    "without_pattern": "_sfdp_pattern_{} off and all other rewrites on",
-    "only_pattern": "_sfdp_pattern_{} as the only pattern of attention",
-    "without_rewrite": "the rewrite {} off and all others on",
-    "without_pass": "the pass {} off and all others on",
-    "constants_compared": "patterns that compare constants",
-    "sdpa scale_as_tensor": "a replacement that multiplies the query by the scale",
-    "sdpa mask_expanded": "a replacement that expands the mask to the shape of the scores",
-    "sdpa operands_copied": "a replacement that copies its operands into contiguous memory",
-    "eager": "the lowering of {} left to eager and all others on",
     "unfused": "each operation in a kernel of its own",
     "unvectorized": "vectorisation off",
 }
@@ -64,35 +53,13 @@ def _describe(alike: list[Evidence]) -> str:
             return f"It {'passes' if passes else 'fails' if passes is False else 'gives no verdict'} with {words}."
         case Measured():
             return " ".join(_describe_rewrite(one.rewrite) for one in alike if isinstance(one, Measured))
-        case Compared(first=first):
-            return _describe_difference(first)
+        case FirstStep(step=step, name=name, number=number):
+            before = f"the first {number - 1} of its {step}s" if number > 1 else f"none of its {step}s"
+            return f"It passes when Inductor takes {before}, and fails with the next, `{name}`."
         case FusedCall(pattern=pattern):
             return f"In float64 the replacement of {pattern} is right, so the kernel of its fused call is at fault."
         case _:
             return "No control was tried, since each would lose its process too."
-
-
-def _describe_difference(first: DecompositionDiffers | PassDiffers | KernelDiffers | NotMeasured) -> str:
-    """The first step of compiling that changes a value, what it does, and by how much."""
-    if isinstance(first, NotMeasured):
-        return f"Values could not be compared by {first.what}: {first.why}."
-    far = f"{first.error:.2g} of the largest element"
-    if isinstance(first, DecompositionDiffers):
-        return f"In float64 the decomposition of {first.operation} is off by {far}."
-    if isinstance(first, KernelDiffers):
-        operations = ", ".join(first.operations)
-        return (
-            f"What the kernel `{first.kernel}` reads is right. Of `{first.node}`, which it computes by {operations}, "
-            f"{first.wrong} of {first.elements} elements are wrong by up to {far}; eager's operations, on the same "
-            f"memory, are off by {first.eager:.2g}."
-        )
-    by = f"the rewrite `{first.rewrite}` of the pass `{first.name}`" if first.rewrite else f"the pass `{first.name}`"
-    before, after = (", ".join(operations) or "nothing" for operations in (first.removed, first.added))
-    line = f", of the line `{first.line}`" if first.line else ""
-    return (
-        f"In float64, on the operands of this case, the graph computes something else after {by} ({first.stage}): "
-        f"`{first.node}` ({first.operation}{line}) is off by {far}. It had {before}, now has {after} in its place."
-    )
 
 
 def _describe_rewrite(one: WrongRewrite) -> str:
@@ -139,7 +106,5 @@ def _describe_constant(operation: str, program: str, expected: str) -> str:
 
 def _describe_change(one: Experiment) -> str:
     if one.control is not None:
-        name, argument = one.control.name, one.control.argument
-        words = CONTROLS.get(f"{name} {argument}") or CONTROLS.get(name, f"{name} {{}}")
-        return words.format(argument)
+        return CONTROLS[one.control.name]
     return one.change.explanation.format(one.detail) if one.change else label(one.subject)

@@ -6,7 +6,7 @@ from typing import Self
 
 from fuzz.protocol import Verdict
 from fuzz.protocol.codec import Tagged
-from fuzz.protocol.controls import Control, DecompositionDiffers, KernelDiffers, NotMeasured, PassDiffers
+from fuzz.protocol.controls import Control
 from fuzz.protocol.failures import Word
 from fuzz.protocol.rewrites import WrongRewrite
 
@@ -34,12 +34,7 @@ class MechanismKind(StrEnum):
     EMPTY_ROWS = "a row without a key"
     CONSTANTS_IGNORED = "constants of the program ignored"
     OTHER_RESULT = "the replacement computes something else"
-    TENSOR_AS_SCALE = "a 0-d tensor as scale"
-    MASK_OF_RANK = "mask of rank {}"
-    MASK_BROADCASTS = "a mask that broadcasts"
-    INTEGER_DIVISOR = "a whole number as divisor"
     # What an operation gets wrong.
-    NEGATIVE_CAUSAL = "a negative scale with is_causal"
     NEGATIVE_SCALE = "a negative scale"
     OVERLAPPING_ROWS = "operands whose rows overlap in memory"
     NOT_CONTIGUOUS = "operands that are not contiguous"
@@ -107,10 +102,8 @@ class CaseChange(Word):
     """What a case beside the finding's has instead."""
 
     POSITIVE_SCALE = "positive_scale", "a positive scale"
-    NOT_CAUSAL = "not_causal", "no causality"
     CONTIGUOUS = "contiguous", "contiguous copies of the operands"
     FLOAT32 = "float32", "float32"
-    FLOAT_DIVISOR = "float_divisor", "the divisor as a float"
     CALLS_APART = "calls_apart", "each call made of a module of its own"
     WITHOUT_FEATURE = "without_feature", "no {}"
 
@@ -153,14 +146,16 @@ class FusedCall(_Finding):
 
 
 @dataclass(frozen=True, slots=True)
-class Compared(_Finding):
-    """The first step of compiling whose result was found to differ, in float64 on the operands of the case; or why
-    that could not be found."""
+class FirstStep(_Finding):
+    """Of the passes, decompositions or lowerings (`step`) that compiling takes, the first with which the case fails, by
+    name and number. With those before it alone the case passes."""
 
-    first: DecompositionDiffers | PassDiffers | KernelDiffers | NotMeasured
+    step: str
+    name: str
+    number: int
 
 
-Evidence = Experiment | NoControls | Measured | FusedCall | Compared
+Evidence = Experiment | NoControls | Measured | FusedCall | FirstStep
 
 
 @dataclass(frozen=True, slots=True)

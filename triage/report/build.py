@@ -139,8 +139,7 @@ def write_report(entry: Entry, ablation: Ablation, evidence: Evidence, *, enviro
         "seen": _list_versions(entry, ablation),
         "environment": environment,
     }
-    rules = explanation.rules if kernel and explanation else ()
-    return Report(title(case, result, hello.device, rules), values)
+    return Report(title(case, result, hello.device), values)
 
 
 def _can_bisect(ablation: Ablation, cause: RootCause | None, script: Script) -> bool:
@@ -193,7 +192,7 @@ def _investigate(
     bug = Bug(
         case=entry.case,
         result=result,
-        title=title(entry.case, result, config.device, explanation.rules if explanation else ()),
+        title=title(entry.case, result, config.device),
         device=config.device,
         dynamic=ablation.accused == DYNAMIC,
         own_random=get_spec(entry.subject).random,

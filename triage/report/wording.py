@@ -2,7 +2,7 @@
 
 import math
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from fuzz.bug_identity import attention_patterns, operation_of
 from fuzz.error_location import describe_with_names, name_gradient
@@ -102,9 +102,9 @@ def refuse_unshown(ablation: Ablation) -> str:
     return f"A worker saw {ablation.result.verdict}, but repro.py, run in a process of its own, does not show it."
 
 
-def title(case: Case, result: SubjectResult, device: str, rules: Sequence[str] = ()) -> str:
+def title(case: Case, result: SubjectResult, device: str) -> str:
     """One line such as "[Inductor][CPU] attention with softmax over dim 0: compiled off by 2.3, eager by 3e-08
-    (float64)", or "attention kernel pkg:attention: wrong gradient dq where S > 64 and S % 64 != 0"."""
+    (float64)", or "attention kernel pkg:attention: wrong gradient dq"."""
     if not is_kernel(result):
         name = result.subject if get_spec(result.subject).is_exported else "Inductor"
         compiler = "" if result.verdict is Verdict.EAGER_SUSPECT else f"[{name}]"
@@ -114,7 +114,7 @@ def title(case: Case, result: SubjectResult, device: str, rules: Sequence[str] =
     what = _VERDICTS[result.verdict][1]
     if result.verdict is Verdict.WRONG_GRADIENT and value_of(result):
         what += f" {name_gradient(case, value_of(result))}"
-    return f"{who}: {what}{' where ' if rules else ''}{' and '.join(rules)}"
+    return f"{who}: {what}"
 
 
 def summarize(case: Case, ablation: Ablation) -> str:

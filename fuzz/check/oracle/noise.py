@@ -15,14 +15,11 @@ from torch.utils.weak import WeakIdKeyDictionary
 from fuzz.check.oracle.constants import LOW_PRECISION, UNIT_ROUNDOFF
 from fuzz.check.oracle.operation_audit import is_fused
 from fuzz.check.oracle.operations import RANDOM, OperationMode, is_exact
-from fuzz.check.torch_internals import require
 
 _BITS = {8: torch.int64, 4: torch.int32, 2: torch.int16}
 _POOL = 1 << 16
 _LOG_OF_SUM = frozenset({"_log_softmax", "logsumexp"})
 """A sum of at least 1 is rounded before its logarithm is taken, which may be 0."""
-_tracing_mode = require("torch.fx.experimental.proxy_tensor", "get_proxy_mode")
-"""The mode that makes a graph of what runs; None without one."""
 _PRODUCTS = frozenset({"mm", "bmm", "addmm", "baddbmm", "convolution", "convolution_backward"})
 
 
@@ -64,8 +61,7 @@ class Noise(OperationMode):
                 self.dtypes[-1].add(after)
         if not (is_exact(func, args, kwargs) or func.is_view or name in RANDOM):
             for item in result if isinstance(result, (tuple, list)) else (result,):
-                # A graph that torch traces, as the backward pass of flex_attention, must not have the noise in it.
-                if type(item) is Tensor and item.dtype in UNIT_ROUNDOFF and _tracing_mode() is None:
+                if type(item) is Tensor and item.dtype in UNIT_ROUNDOFF:
                     self._move(name, item, before if item is target else None)
         return result
 

@@ -340,7 +340,7 @@ def test_what_is_no_attention_function_is_an_error(tmp_path: Path, attention: Ca
 @pytest.mark.worker
 @pytest.mark.triton_interpreter
 @pytest.mark.usefixtures("one_worker", "no_environment")
-def test_statistics_stored_without_a_mask_are_told_by_their_rule(
+def test_statistics_stored_without_a_mask_are_told_with_the_sizes_that_pass(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     try_sizes(monkeypatch, 64, 66, 63, 128)
@@ -349,7 +349,7 @@ def test_statistics_stored_without_a_mask_are_told_by_their_rule(
     out.mkdir()
     subject = "benchmarks.defects:statistics_without_mask"
     made = build(Entry(casefile.loads(text)), WorkerConfig(device="cpu", timeout=60), out, subject=subject)
-    assert "wrong gradient dq where S > 64 and S % 64 != 0" in made.title
+    assert made.title.endswith("wrong gradient dq")
     assert "head 1 of 2, query row 0-62 of 65" in made.values["where"]
     assert "(passes with 64, 128)" in "".join(made.values["conditions"])
     assert "beside torch.empty of shape [1, 2, 65]" in made.values["output"]

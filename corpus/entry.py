@@ -14,7 +14,7 @@
       rewrites: [{pattern: _sfdp_pattern_5_inference, constants: [amax]}]
       numbers: {ratio: 12000.0}
       date: "2026-05-01T12:00:00Z"
-    seen: {"2.12.0": ok}            # other torch versions and their verdicts
+    seen: {"2.12.0": ok, "2.14.1": compile_error IndexError}    # verdicts of torch versions, and what was raised
 
 All of it is optional, and stands in the file beside the keys of the case (`corpus.casefile`).
 """
@@ -95,7 +95,8 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A case file: the case, its expectation, and how it was found. `seen` maps torch versions to verdicts."""
+    """A case file: the case, its expectation, and how it was found. `seen`: by torch version, its
+    verdict, and the exception if one was raised."""
 
     case: Case
     note: str = ""
@@ -135,10 +136,11 @@ def _read_numbers(node: Node) -> dict[str, float]:
 
 
 def _read_versions(node: Node) -> dict[str, str]:
-    return {version: _VERDICT(verdict) for version, verdict in node.entries().items()}
+    return {version: _SEEN(verdict) for version, verdict in node.entries().items()}
 
 
 _VERDICT = checking(re.compile(r"[a-z][a-z_]{0,30}").fullmatch, "is not a verdict such as wrong_result")
+_SEEN = checking(re.compile(r"[a-z][a-z_]{0,30}( \w{1,60})?").fullmatch, "is not a verdict such as wrong_result")
 _EXPECT = {
     "status": one_of(STATUSES),
     "versions": checking(

@@ -30,12 +30,12 @@ _SHOWN = 4
 """The most ranges that are listed of an axis."""
 
 
-def describe_with_names(case: Case, result: SubjectResult, *, brief: bool = False) -> str:
+def describe_with_names(case: Case, result: SubjectResult) -> str:
     """`describe` with the program's names for values."""
     named: Any = result.failure
     if getattr(named, "value", ""):
         named = replace(named, value=name_value(case, named.value))
-    return describe(replace(result, failure=named), brief=brief)
+    return describe(replace(result, failure=named))
 
 
 def describe_where(case: Case, where: WrongElements | None) -> str:

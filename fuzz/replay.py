@@ -1,6 +1,5 @@
 """Run cases again and hold them against what the corpus expects: `python -m fuzz.replay CASE...`."""
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -57,30 +56,6 @@ def replay(
             if outcome.state.is_unexpected or not result.results:
                 print(f"  {outcome.reason}")
     return 1 if unexpected else 0
-
-
-def judge_and_print(text: str, subject: str, device: str, python: str = sys.executable) -> int:
-    """Judge the case in a file's text under a subject and print the result. Gives the exit code: 1 for a finding, 0 for
-    none, 125 (which `git bisect run` skips) if it can't be judged."""
-    from corpus.entry import loads
-    from fuzz.evaluator import open_evaluator
-    from fuzz.expectation import describe_result, replay_entry
-    from fuzz.protocol import Verdict
-    from generators.errors import UserError
-
-    config = DEFAULT_WORKER.configure(python, (subject,))
-    entry = loads(text)
-    try:
-        with open_evaluator(config, own_cache=False) as evaluator:
-            result, _ = replay_entry(evaluator, entry, (subject,), device)
-    except UserError as error:
-        print(f"this can't run here: {error}", file=sys.stderr)
-        return 125
-    print("\n".join(describe_result(result, entry.case)) or f"eager refuses the case: {result.rejected}")
-    verdicts = [judged.verdict for judged in result.results]
-    if any(verdict.is_finding for verdict in verdicts):
-        return 1
-    return 0 if verdicts and Verdict.SKIPPED not in verdicts else 125
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from fuzz.evaluator import Evaluator, WorkerConfig, open_evaluator, public_versi
 from fuzz.expectation import require_allowed
 from fuzz.protocol import Hello, SubjectResult, Verdict
 from fuzz.protocol.codec import encode
-from fuzz.protocol.failures import NotTaken, Refusal, Word
+from fuzz.protocol.failures import NotTaken, Raised, Refusal, Word
 from fuzz.protocol.render import describe
 from generators.errors import UserError
 from generators.program.case import Case
@@ -215,8 +215,13 @@ def _skip(task: Task, why: str) -> SubjectResult:
     return SubjectResult(task.subject, Verdict.SKIPPED, failure=NotTaken(Refusal.NO_VERDICT, why))
 
 
+def spell_verdict(result: SubjectResult) -> str:
+    """A verdict as case files record it: with the exception if one was raised."""
+    return f"{result.verdict} {result.failure.error}" if isinstance(result.failure, Raised) else str(result.verdict)
+
+
 def _record_verdicts(row: Row, versions: Sequence[Version]) -> None:
-    verdicts = {versions[place].torch: str(one.verdict) for place, one in row.judged if row.reproduced}
+    verdicts = {versions[place].torch: spell_verdict(one) for place, one in row.judged if row.reproduced}
     if verdicts:
         corpus_entry.record_seen(Path(row.task.name), verdicts)
 

@@ -55,7 +55,7 @@ def make_page(ledger: "Ledger", beside: Path) -> str:
 
 
 def _describe(found: "dict[Path, Entry]", versions: list[str], report: Path) -> dict[str, Any]:
-    """How a bug shows, by the example that shows in the newest version."""
+    """How a bug shows, by the shortest example that shows in the newest version."""
     import os
 
     from fuzz.evaluator import public_version
@@ -63,7 +63,8 @@ def _describe(found: "dict[Path, Entry]", versions: list[str], report: Path) -> 
     from triage.report.repro import WITHOUT_NUMBERS
 
     shown = {path: [one for one in versions if _shows(entry, one)] for path, entry in found.items()}
-    path = max(found, key=lambda path: [versions.index(one) for one in shown[path][-1:]])
+    programs = {path: spell_in_one_line(entry.case) for path, entry in found.items()}
+    path = max(found, key=lambda path: ([versions.index(one) for one in shown[path][-1:]], -len(programs[path])))
     entry = found[path]
     failing = {one for listed in shown.values() for one in listed}
     is_tried = any(public_version(one) == versions[-1] for entry in found.values() for one in entry.seen)
@@ -76,7 +77,7 @@ def _describe(found: "dict[Path, Entry]", versions: list[str], report: Path) -> 
         else ", ".join(sorted(failing)),
         "is_live": versions[-1] in failing,
         "is_tried": is_tried,
-        "program": spell_in_one_line(entry.case),
+        "program": programs[path],
         "example": Path(os.path.relpath(path, report.parents[1])).as_posix(),
         "report": f"reports/{report.name}/report.md" if is_reported else "",
     }
@@ -89,7 +90,7 @@ def _shows(entry: "Entry", version: str) -> bool:
     from fuzz.protocol import Verdict
 
     seen = {public_version(name): verdict for name, verdict in entry.seen.items()}
-    return version in seen and kind_of(Verdict(seen[version])) == kind_of(_verdict(entry))
+    return version in seen and kind_of(Verdict(seen[version].partition(" ")[0])) == kind_of(_verdict(entry))
 
 
 def _verdict(entry: "Entry") -> "Verdict":

@@ -151,7 +151,8 @@ def as_failure(error: BaseException) -> Raised:
     name = type(cause).__name__
     if name == "InternalTorchDynamoError":  # "TYPE: TEXT" of the exception that Dynamo met
         name, _, first = first.partition(": ")
-    return Raised(name, first[:_LONGEST], find_place(error))
+    cut = first if len(first) <= _LONGEST else f"{first[:_LONGEST].rpartition(' ')[0]} …"
+    return Raised(name, cut, find_place(error))
 
 
 def line(error: BaseException) -> str:

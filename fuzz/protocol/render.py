@@ -48,9 +48,9 @@ _SENTENCES = {
 """By a failure's kind, and by what tells its forms apart."""
 
 
-def describe(result: SubjectResult, *, brief: bool = False) -> str:
-    """What is wrong and what explains it, in one line, or "". `brief`: see `describe_failure`."""
-    parts = [describe_failure(result.failure, brief=brief)] if result.failure is not None else []
+def describe(result: SubjectResult) -> str:
+    """What is wrong and what explains it, in one line, or ""."""
+    parts = [describe_failure(result.failure)] if result.failure is not None else []
     if result.excuse:
         parts.append(_EXCUSES.get(result.excuse, result.excuse))
     if result.writes:
@@ -67,11 +67,11 @@ def describe_writes(writes: Sequence[Write]) -> str:
     )
 
 
-def describe_failure(failure: Failure, *, brief: bool = False) -> str:
-    """A failure in one line. `brief`: without the limit and the subject."""
+def describe_failure(failure: Failure) -> str:
+    """A failure in one line."""
     match failure:
         case failures.WrongValue():
-            text = _describe_wrong_value(failure, brief=brief)
+            text = _describe_wrong_value(failure)
         case failures.FaultyOperation():
             text = _describe_faulty_operation(failure)
         case failures.OutOfBounds(writes=writes):
@@ -80,7 +80,7 @@ def describe_failure(failure: Failure, *, brief: bool = False) -> str:
             text = "; ".join(f"changes {one.state} from {one.before} to {one.after}" for one in changes)
         case failures.Raised():
             text = ": ".join(filter(None, [failure.error, failure.text]))
-            text += f" at {failure.place}" if failure.place and not (brief and failure.text) else ""
+            text += f" at {failure.place}" if failure.place else ""
         case failures.DeviceError(fault=fault, kernel=kernel, place=place):
             text = f"{fault}{kernel and f' in {kernel}'}{place and f', launched at {place}'}"
         case failures.ProcessLost(place=place, last_words=words):
@@ -92,7 +92,7 @@ def describe_failure(failure: Failure, *, brief: bool = False) -> str:
             text = _fill(failure)
     if failure.unwritten:
         text += "; right without poison: it reads memory that nothing has written"
-    undeclared = () if brief else getattr(failure, "undeclared", ())
+    undeclared = getattr(failure, "undeclared", ())
     if undeclared:
         text += f"; right for a function that declares that it rounds {' and '.join(undeclared)}"
     return _CALLS.get(failure.call, "") + (failure.sequences and f"{failure.sequences}: ") + text
@@ -115,15 +115,13 @@ def _fill(failure: Failure) -> str:
         return f"{failure.kind} {form}"  # stored by another version, with other fields
 
 
-def _describe_wrong_value(failure: failures.WrongValue, *, brief: bool) -> str:
+def _describe_wrong_value(failure: failures.WrongValue) -> str:
     absent = "the gradient is missing; with 0 in its place " if failure.gradient_missing else ""
     off = f"{absent}element {list(failure.index)} is off by {failure.error:.2g} from float64"
     off = f"{describe_value(failure.value)}: {off}"
     if failure.eager_error is None:
-        return off if brief else f"{off}, {failure.ratio:.2g} times what rounding explains (limit {failure.limit:.3g})"
+        return f"{off}, {failure.ratio:.2g} times what rounding explains (limit {failure.limit:.3g})"
     off += f", eager's by {failure.eager_error:.2g}"
-    if brief:
-        return off
     return f"{off} (worst row {failure.ratio:.2g} times what rounding explains, limit {failure.limit:g})"
 
 

@@ -13,7 +13,6 @@ from tests.replay.conftest import FakePython, fake_python
 from triage import script_runs
 from triage.attribution.ablation import AOT_EAGER, DYNAMIC, EAGER, INDUCTOR, NO_PATTERNS, PASSES, Ablation
 from triage.report.build import Evidence
-from triage.report.repro import Script
 from triage.script_runs import Run
 
 __all__ = ["FakePython", "fake_python"]
@@ -65,4 +64,4 @@ def ablation(**verdicts: Verdict) -> Ablation:
 
 def ran(log: str = "") -> Evidence:
     """A repro.py that showed the bug."""
-    return Evidence(Script("import torch\n"), Run(1, "output 0: values up to 2.3\n", log))
+    return Evidence(Run(1, "output 0: values up to 2.3\n", log))

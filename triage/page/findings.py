@@ -1,5 +1,7 @@
 """The bugs that a campaign's page lists, each with its findings, a title and a status."""
 
+import ast
+from collections import Counter
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -85,10 +87,42 @@ def _list_notes(found: Cluster, kinds: set[str]) -> list[str]:
     return [*notes, "Known before this campaign, which hit it again."] if kinds == {"known"} else notes
 
 
+class _Values(ast.NodeTransformer):
+    """Puts values that are read once in the place of their names."""
+
+    def __init__(self) -> None:
+        self.held: dict[str, ast.expr] = {}
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return self.held.pop(node.id, node)
+
+    def name_held(self) -> list[str]:
+        lines = [f"{name} = {ast.unparse(value)}" for name, value in self.held.items()]
+        self.held = {}
+        return lines
+
+
 def spell_in_one_line(case: Case) -> str:
-    """What forward computes, as text: "kt = k.transpose(-2, -1); scores = q @ kt; ..."."""
-    body = source(case).partition("    def forward(")[2].partition("\n\n\ndef inputs")[0]
-    return "; ".join(line.strip() for line in body.splitlines()[1:-1]).replace(":;", ":")
+    """What forward computes: "out = (q @ k.transpose(-2, -1)).softmax(dim=-1) @ v". Writes are statements of their own,
+    and what is made before one stays before it."""
+    made = ast.walk(ast.parse(source(case)))
+    forward = next(one for one in made if isinstance(one, ast.FunctionDef) and one.name == "forward")
+    reads = Counter(one.id for one in ast.walk(forward) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load))
+    values, lines = _Values(), list[str]()
+    for statement in forward.body:
+        match statement:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                value = values.visit(value)
+                if reads[name] == 1:
+                    values.held[name] = value
+                else:
+                    lines.append(f"{name} = {ast.unparse(value)}")
+            case ast.Return():
+                lines += values.name_held()
+            case _:
+                text = ast.unparse(values.visit(statement))
+                lines += [*values.name_held(), text.replace(":\n   ", ":").replace("\n    ", "; ")]
+    return "; ".join(lines)
 
 
 def spell_out(name: object) -> str:

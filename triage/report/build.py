@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from corpus.entry import Entry, Expectation, sort_by_version
+from corpus.entry import Entry, Expectation, sort_by_version, write
 from corpus.files import replace_file
 from fuzz.bug_identity import UNREPEATED
 from fuzz.error_location import describe_where, describe_with_names
@@ -15,6 +15,7 @@ from fuzz.expectation import describe_details
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import DeviceError
 from fuzz.subjects import get_spec, is_user_function
+from fuzz.versions import spell_verdict
 from generators.errors import UserError
 from generators.program.attention_stub import emit_attention_stub
 from generators.program.case import Case
@@ -30,11 +31,12 @@ from triage.attribution.root_cause import Evidence as AnyEvidence
 from triage.attribution.root_cause import Experiment, RootCause
 from triage.rendering import render
 from triage.report import repro
-from triage.report.repro import CANT_RUN, WITHOUT_NUMBERS, Bug, Script
+from triage.report.repro import CANT_RUN, WITHOUT_NUMBERS, Bug
 from triage.report.wording import (
     describe_cause,
     is_of_config,
     is_of_further_call,
+    name_operands,
     refuse,
     refuse_unshown,
     summarize,
@@ -42,9 +44,8 @@ from triage.report.wording import (
 )
 from triage.script_runs import TIMEOUT_EXIT, Run, shorten_log
 
-MAX_PROGRAM_LINES, MANY_PROGRAM_LINES = 60, 30
-"""A longer program is left to repro.py; from more than so many lines on, the table is folded."""
-
+CASE_FILE = "finding.case.yaml"
+_AT_FAULT = {Verdict.EAGER_SUSPECT: "eager", Verdict.STATE_CHANGED: "state"}
 _SIZE_TIMEOUT = 20.0
 """Seconds for one case with another size."""
 
@@ -61,20 +62,15 @@ class Report:
     values: Mapping[str, Any]
 
     def render(self) -> str:
-        """The text of report.md. Beside a long program the table is folded; a very long one is in repro.py alone."""
-        values, lines = dict(self.values), self.values["program"].count("\n") + 1
-        values["is_folded"] = lines > MANY_PROGRAM_LINES
-        if lines > MAX_PROGRAM_LINES:
-            values["program"] = f"# {lines} lines, in repro.py"
-        return render("report.md.j2", title=self.title, report=values)
+        """The text of report.md."""
+        return render("report.md.j2", title=self.title, report=self.values)
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What was learnt of a finding."""
+    """What was learnt of a finding. `run`: that of repro.py, None where only a worker shows the finding."""
 
-    script: Script
-    run: Run
+    run: Run | None
     cause: RootCause | None = None
     explanation: Explanation | None = None
 
@@ -100,9 +96,7 @@ def build(
         if why := refuse(ablation):
             raise NothingToReport(describe_refusal(entry.case, ablation, why))
         sys.stderr.write(f"{ablation.result.verdict} with {ablation.accused}\n")
-        evidence = _investigate(
-            entry, ablation, evaluator, out / "repro.py", is_kernel=subject is not None, seconds=explain_seconds
-        )
+        evidence = _investigate(entry, ablation, evaluator, out, explain_seconds)
     if evidence is None:
         raise NothingToReport(describe_refusal(entry.case, ablation, refuse_unshown(ablation)))
     sys.stderr.write("writing the report\n")
@@ -113,9 +107,10 @@ def write_report(entry: Entry, ablation: Ablation, evidence: Evidence, *, enviro
     """The report about what `ablation` accuses."""
     case, result, hello = entry.case, ablation.result, ablation.hello
     cause, explanation, run = evidence.cause, evidence.explanation, evidence.run
+    cause = cause and name_operands(case, cause)
     kernel, backend = repro.is_kernel(result), get_spec(ablation.accused).sdpa
     values = {
-        "at_fault": "kernel" if kernel else "eager" if result.verdict is Verdict.EAGER_SUSPECT else "compiled",
+        "at_fault": "kernel" if kernel else _AT_FAULT.get(result.verdict, "compiled"),
         "upstream": not kernel or bool(backend),
         "summary": summarize(case, ablation),
         "cause": describe_cause(ablation, cause) if cause else "",
@@ -123,12 +118,12 @@ def write_report(entry: Entry, ablation: Ablation, evidence: Evidence, *, enviro
         "program": source(case).strip(),
         "settings": [(f"`{name}={value}`", SETTINGS[name].switches_on) for name, value in case.settings],
         "is_sequence": bool(case.calls),
+        "replay": "" if run else f"python -m fuzz.replay {CASE_FILE} --subject {ablation.accused}",
         "calls": _list_calls(case, result) if kernel else [],
-        "exit_code": "timed out" if run.code == TIMEOUT_EXIT else str(run.code),
-        "output": "" if result.verdict in WITHOUT_NUMBERS else run.output.strip(),
-        "log": shorten_log(run.log) if result.verdict in WITHOUT_NUMBERS else "",
-        "why_a_worker": repro.WHY_A_WORKER if evidence.script.needs_worker else "",
-        "can_bisect": _can_bisect(ablation, cause, evidence.script),
+        "exit_code": "1" if run is None else "timed out" if run.code == TIMEOUT_EXIT else str(run.code),
+        "output": run.output.strip() if run and result.verdict not in WITHOUT_NUMBERS else "",
+        "log": shorten_log(run.log) if run and result.verdict in WITHOUT_NUMBERS else "",
+        "can_bisect": _can_bisect(ablation, cause),
         "mode": "" if kernel or case.calls else "in training" if case.training else "under torch.no_grad()",
         "place": repro.place_of(ablation.accused) if kernel else "",
         "table": list_stages(case, ablation),
@@ -142,10 +137,11 @@ def write_report(entry: Entry, ablation: Ablation, evidence: Evidence, *, enviro
     return Report(title(case, result, hello.device), values)
 
 
-def _can_bisect(ablation: Ablation, cause: RootCause | None, script: Script) -> bool:
+def _can_bisect(ablation: Ablation, cause: RootCause | None) -> bool:
     """Whether the bisector of torch finds something: the stages ran without a budget for activations."""
-    is_of_inductor = cause is not None and cause.who == "inductor" and not get_spec(ablation.result.subject).recomputes
-    return is_of_inductor and "TORCH_COMPILE_BACKEND" in script.text
+    spec, is_state = get_spec(ablation.result.subject), ablation.result.verdict is Verdict.STATE_CHANGED
+    is_of_inductor = cause is not None and cause.who == "inductor"
+    return is_of_inductor and not (spec.recomputes or spec.is_exported or is_state)
 
 
 def describe_refusal(case: Case, ablation: Ablation, why: str) -> str:
@@ -182,11 +178,13 @@ def _cells(result: SubjectResult, eager_error: float | None) -> tuple[str, str, 
     return str(result.verdict).replace("_", " "), shown, same
 
 
-def _investigate(
-    entry: Entry, ablation: Ablation, evaluator: Evaluator, file: Path, *, is_kernel: bool, seconds: float
-) -> Evidence | None:
-    """Write repro.py, run it, and look for the cause; None where no script shows the bug."""
+def _investigate(entry: Entry, ablation: Ablation, evaluator: Evaluator, out: Path, seconds: float) -> Evidence | None:
+    """Write repro.py, run it, and look for the cause; None where it does not show the bug.
+
+    Only a worker shows some: then the case file stands in the place of the script.
+    """
     result, config = ablation.result, evaluator.config
+    is_kernel = repro.is_attention(ablation.accused)
     # Which other arguments a further call has depends on the sizes: others may pass by chance.
     explanation = _explore_sizes(entry.case, ablation, config) if is_kernel and not is_of_further_call(result) else None
     bug = Bug(
@@ -199,10 +197,17 @@ def _investigate(
         seconds=config.timeout,
         memory_mib=config.memory_mib,
     )
-    sys.stderr.write("running repro.py\n")
-    shown = _reproduce(bug, config, file)
-    if shown is None:
+    script, run = repro.write_script(bug), None
+    if script:
+        sys.stderr.write("running repro.py\n")
+        replace_file(out / "repro.py", script.encode())
+        run = _run_script(bug, config, out / "repro.py")
+    if run is None and script and not is_kernel:
         return None
+    if run is None:
+        (out / "repro.py").unlink(missing_ok=True)
+        expected = Expectation("pass", subject=ablation.accused, device=config.device)
+        write(Entry(entry.case, expect=expected), out / CASE_FILE)
     is_lost = result.verdict in repro.ENDS_PROCESS or result.verdict is Verdict.TIMEOUT
     evaluator.repeat = 2 if is_kernel or result.verdict in UNREPEATED else 1
     sys.stderr.write("looking for the cause: control experiments, one change in each; a minute or two\n")
@@ -217,7 +222,7 @@ def _investigate(
             seconds,
             rewrite=cause.is_attention_pattern,
         )
-    return Evidence(*shown, cause, explanation)
+    return Evidence(run, cause, explanation)
 
 
 def _explore_sizes(case: Case, ablation: Ablation, config: WorkerConfig) -> Explanation:
@@ -237,22 +242,16 @@ def _explore_sizes(case: Case, ablation: Ablation, config: WorkerConfig) -> Expl
         return explain(case, result, judge, sizes_only=True)
 
 
-def _reproduce(bug: Bug, config: WorkerConfig, file: Path) -> tuple[Script, Run] | None:
-    """The first script that shows the bug, and its run; None where none does."""
-    for script in repro.scripts(bug):
-        replace_file(file, script.text.encode())
-        # A worker's script needs more than torch of its interpreter, and is told whose torch to test.
-        python, arguments = (sys.executable, (config.python,)) if script.needs_worker else (config.python, ())
-        importable = (str(ROOT), str(Path.cwd())) if script.needs_worker or repro.is_kernel(bug.result) else ()
-        run = script_runs.run(file, python, seconds=3 * config.timeout, importable=importable, arguments=arguments)
-        if run.code == CANT_RUN and not repro.is_kernel(bug.result):
-            raise UserError(f"{file} does not run under {config.python}: {run.log.strip()[-200:]}")
-        failure = bug.result.failure
-        is_other = isinstance(failure, DeviceError) and failure.fault not in run.log
-        is_told = bug.result.verdict in WITHOUT_NUMBERS or bool(run.output.strip())
-        if run.code not in (0, CANT_RUN) and is_told and not is_other:
-            return script, run
-    return None
+def _run_script(bug: Bug, config: WorkerConfig, file: Path) -> Run | None:
+    """What the script did; None where it does not show the bug."""
+    is_kernel, failure = repro.is_kernel(bug.result), bug.result.failure
+    importable = (str(ROOT), str(Path.cwd())) if is_kernel else ()
+    run = script_runs.run(file, config.python, seconds=3 * config.timeout, importable=importable)
+    if run.code == CANT_RUN and not is_kernel:
+        raise UserError(f"{file} does not run under {config.python}: {run.log.strip()[-200:]}")
+    is_other = isinstance(failure, DeviceError) and failure.fault not in run.log
+    is_told = bug.result.verdict in WITHOUT_NUMBERS or bool(run.output.strip())
+    return run if run.code not in (0, CANT_RUN) and is_told and not is_other else None
 
 
 def _list_calls(case: Case, result: SubjectResult) -> list[str]:
@@ -268,9 +267,15 @@ def _list_calls(case: Case, result: SubjectResult) -> list[str]:
 
 
 def _list_versions(entry: Entry, ablation: Ablation) -> str:
-    """Other versions of torch in the case's file, and this one: "2.12.1 ok, 2.13.0 wrong result"; "" without others."""
-    here = public_version(ablation.hello.torch)
-    found = {} if entry.found is None else {public_version(entry.found.torch): entry.found.verdict}
-    seen = sort_by_version({**found, **entry.seen, here: str(ablation.result.verdict)})
-    told = [f"{version} {verdict.replace('_', ' ')}" for version, verdict in seen.items() if version]
+    """Other versions of torch in the case's file, and this one: "2.12.1 ok, 2.13.0 compile error (IndexError)"; ""
+    without others."""
+    seen = dict(entry.seen)
+    if found := entry.found:
+        error = f" {found.failure['error']}" if found.failure.get("kind") == "raised" else ""
+        seen[public_version(found.torch)] = found.verdict + error
+    seen[public_version(ablation.hello.torch)] = spell_verdict(ablation.result)
+    told = []
+    for version, said in sort_by_version(seen).items():
+        verdict, _, error = said.partition(" ")
+        told.append(f"{version} {verdict.replace('_', ' ')}{f' ({error})' if error else ''}")
     return ", ".join(told) if len(told) > 1 else ""

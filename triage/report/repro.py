@@ -2,13 +2,10 @@
 
 import json
 import re
-import textwrap
-from collections.abc import Iterator
 from dataclasses import dataclass
 
-from corpus.entry import Entry, Expectation, dumps
 from fuzz.protocol import SubjectResult, Verdict
-from fuzz.protocol.failures import OutOfBounds
+from fuzz.protocol.failures import StateChanged
 from fuzz.subjects import MEMORY_BUDGET, get_spec, is_user_function
 from generators.program.attention_stub import emit_attention_stub
 from generators.program.case import Case
@@ -45,13 +42,10 @@ _IMPORTS = {
     Verdict.DEVICE_ERROR: {"os"},
     Verdict.TIMEOUT: {"faulthandler"},
 }
-WHY_A_WORKER = (
-    "attnfuzz's workers make further, packed and paged calls too, in memory that is filled and fenced, compare the"
-    " state of the process, and know element by element what rounding explains"
-)
-_OF_MEMORY = frozenset({Verdict.OUT_OF_BOUNDS, Verdict.NONFINITE, Verdict.NONDETERMINISTIC, Verdict.WORKER_DIED})
 _CAST = re.compile(r"torch\.(float|double|half|bfloat)|\.(float|half|bfloat16|double)\(\)|dtype=")
 _FILL = re.compile(r", fill=[^,)]+")
+_STATE = re.compile(r"torch(\.\w+)+")
+"""State of the process that is told as an expression."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,14 +63,6 @@ class Bug:
     memory_mib: int = 4096
 
 
-@dataclass(frozen=True, slots=True)
-class Script:
-    """The text of a repro.py. `needs_worker`: it needs a checkout of attnfuzz, not torch and the kernel alone."""
-
-    text: str
-    needs_worker: bool = False
-
-
 def is_kernel(result: SubjectResult) -> bool:
     """Whether a result accuses an attention function."""
     return is_attention(result.subject) and result.verdict is not Verdict.EAGER_SUSPECT
@@ -87,20 +73,14 @@ def is_attention(subject: str) -> bool:
     return is_user_function(subject) or get_spec(subject).is_attention
 
 
-def scripts(bug: Bug) -> Iterator[Script]:
-    """Scripts that may show the bug, the best one first; the last asks a worker where a plain run may not show it."""
-    failure, verdict = bug.result.failure, bug.result.verdict
-    # A plain run makes the case's own call alone, and looks at values and memory, not at the process.
+def write_script(bug: Bug) -> str:
+    """The script that needs torch alone, or torch and the kernel; "" where a plain run can't show the bug: it makes the
+    case's own call alone, and reads no state of the process but what an expression gives."""
+    failure = bug.result.failure
+    states = [one.state for one in failure.changes] if isinstance(failure, StateChanged) else []
     is_of_others = failure is not None and (failure.sequences or failure.is_of_further_call)
-    is_hidden = is_of_others or verdict is Verdict.STATE_CHANGED
-    if not is_hidden:
-        yield write_script(bug)
-    if is_hidden or is_kernel(bug.result):
-        yield write_worker_script(bug)
-
-
-def write_script(bug: Bug) -> Script:
-    """The script that needs torch alone, or torch and the kernel."""
+    if is_of_others or not all(map(_STATE.fullmatch, states)):
+        return ""
     case, verdict, subject = bug.case, bug.result.verdict, bug.result.subject
     spec = get_spec(subject)
     program = source(case).strip()
@@ -108,20 +88,15 @@ def write_script(bug: Bug) -> Script:
     switches = dict(case.settings) if who == "compiled" and spec.options else {}
     options = {name: switches.pop(name) for name in [*switches] if name not in SWITCHES}
     module, _, function = (subject if is_user_function(subject) else spec.function).partition(":")
-    failure = bug.result.failure
-    writes = bug.result.writes + (failure.writes if isinstance(failure, OutOfBounds) else ())
     compiles = who == "compiled" or bool(is_kernel(bug.result) and not is_user_function(subject) and spec.backend)
-    borders = bool(module) and not compiles and _is_of_memory(bug.result)
+    writes = (*bug.result.writes, *getattr(failure, "writes", ()))
     mutates = any(write.place == "itself" for write in writes) or getattr(failure, "aspect", "") == "mutation"
     differentiates = case.training or any(call.under == "training" for call in case.calls)
     takes_backend = who == "compiled" and not spec.is_exported
-    call = "run(Module(), backend=BACKEND)"
-    if who == "kernel":
-        call = 'run(WithKernel(), backend="inductor")' if compiles else "run(WithKernel())"
-    text = render(
+    coarsest = coarsest_dtype(case)
+    return render(
         "repro.py.j2",
         title=_quotable(bug.title),
-        about=textwrap.fill(_about(bug, who), 124, break_on_hyphens=False),
         imports=sorted({"sys"} | ({"os"} if module or takes_backend else set()) | _IMPORTS.get(verdict, set())),
         source=program,
         module=module,
@@ -133,16 +108,17 @@ def write_script(bug: Bug) -> Script:
         who=who,
         sdpa=any(op.kind == "sdpa" for op in case.ops),
         casts=bool(_CAST.search(program.partition("\ndef inputs")[0])),
-        borders=borders,
         compiles=compiles,
-        call=call,
+        subject=_quotable(subject),
         bug=bug,
         case=case,
         verdict=str(verdict.value),
+        states=states,
+        options=options,
         gradients=differentiates and any(category(types_of(case)[name].dtype) == 2 for name in case.returns),
         dynamic=bug.dynamic or case.dynamic,
         exported=spec.backend if spec.is_exported else "",
-        settings={"options": options} if options else {"mode": spec.mode} if spec.mode else {},
+        settings={} if states else {"options": options} if options else {"mode": spec.mode} if spec.mode else {},
         switches=switches,
         # What is computed again draws the numbers that it drew at first, which are eager's.
         random=is_random(case) and not spec.recomputes,
@@ -151,33 +127,11 @@ def write_script(bug: Bug) -> Script:
         keeps_memory=bool(case.calls) or any(item.shares for item in case.inputs),
         is_written=is_written(case) or mutates,
         to_device="" if bug.device == "cpu" else f'.to("{bug.device}")',
-        coarsest=coarsest_dtype(case),
-        factor=_factor(case),
+        coarsest=coarsest,
+        factor=FACTOR_LOW_PRECISION if coarsest in LOW_PRECISION else FACTOR,
         units=UNITS,
-        share=_share(case),
+        share=FAR_LOW_PRECISION if low_precision(case) else FAR,
     )
-    return Script(text)
-
-
-def write_worker_script(bug: Bug) -> Script:
-    """The script that asks a worker to judge the case."""
-    subject = bug.result.subject
-    entry = Entry(bug.case, expect=Expectation("pass", subject=subject, device=bug.device))
-    place = "in a checkout of attnfuzz" + (f", {place_of(subject)}" if is_user_function(subject) else "")
-    about = (
-        f"A plain run of {_quotable(subject)} does not show this: {WHY_A_WORKER}. Run it {place}. Give another"
-        " interpreter to test its torch. Exits with 0 without the bug, 1 with it, 125 if it can't tell."
-    )
-    text = render(
-        "replay.py.j2",
-        title=_quotable(bug.title),
-        about=textwrap.fill(about, 124, break_on_hyphens=False),
-        subject=_quotable(subject),
-        device=bug.device,
-        place=place,
-        case=dumps(entry).strip(),
-    )
-    return Script(text, needs_worker=True)
 
 
 def place_of(subject: str) -> str:
@@ -198,29 +152,6 @@ def coarsest_dtype(case: Case) -> str:
     """The least precise floating dtype of a value."""
     found = {value.dtype for value in types_of(case).values()}
     return next((dtype for dtype in (*LOW_PRECISION, "float32") if dtype in found), "float64")
-
-
-def _about(bug: Bug, who: str) -> str:
-    """The docstring: what is run, and the exit codes."""
-    codes = "Exits with 0 without the bug, 125 if it can't run, 1 with the bug."
-    if who == "compiled":
-        is_named = get_spec(bug.result.subject).is_exported
-        return f"{codes}{'' if is_named else ' TORCH_COMPILE_BACKEND names the backend, by default inductor.'}"
-    if who == "eager":
-        return f"Compiles nothing. {codes}"
-    return f"Runs the module in float64, in eager, and with {_quotable(bug.result.subject)}. {codes}"
-
-
-def _is_of_memory(result: SubjectResult) -> bool:
-    return result.verdict in _OF_MEMORY or bool(result.writes)
-
-
-def _factor(case: Case) -> int:
-    return FACTOR_LOW_PRECISION if coarsest_dtype(case) in LOW_PRECISION else FACTOR
-
-
-def _share(case: Case) -> float:
-    return FAR_LOW_PRECISION if low_precision(case) else FAR
 
 
 def _quotable(text: str) -> str:

@@ -3,23 +3,24 @@
 import math
 import textwrap
 from collections.abc import Iterator
+from dataclasses import replace
 
 from fuzz.bug_identity import attention_patterns, operation_of
-from fuzz.error_location import describe_with_names, name_gradient
+from fuzz.error_location import describe_with_names, name_gradient, name_value
 from fuzz.protocol import SubjectResult, Verdict, failures
 from fuzz.protocol.render import describe
 from fuzz.subjects import get_spec
 from generators.program.case import Case
 from generators.program.dtypes import LOW_PRECISION
-from generators.program.features import features
 from generators.program.further_calls import list_differences
 from generators.program.memory import list_targets
 from generators.program.ops.shaping import VIEWS
+from generators.program.roles import find_attentions, trace
 from generators.program.settings import describe_settings
 from generators.program.type_check import attributes, types_of
 from triage.attribution.ablation import EAGER, MATH, PASSES, Ablation, label
 from triage.attribution.experiments import mechanism_of
-from triage.attribution.root_cause import Mechanism, MechanismKind, RootCause
+from triage.attribution.root_cause import Measured, Mechanism, MechanismKind, RootCause, operands_mechanism
 from triage.report.repro import is_attention, is_kernel
 
 _VALUES = frozenset({Verdict.WRONG_RESULT, Verdict.WRONG_GRADIENT})
@@ -53,20 +54,12 @@ _VERDICTS = {
 }
 """Of each verdict that is a finding: what the program does, and the symptom."""
 
+_ROLES = {"query": "q", "key": "k", "value": "v", "attn_mask": "mask", "causal_mask": "mask"}
+"""What arguments of patterns are in an attention."""
+
 _PRODUCTS = frozenset({"matmul", "bmm", "einsum", "baddbmm"})
 _SOFTMAX = frozenset({"softmax", "log_softmax"})
 _UNNAMED = VIEWS | {"scalar"}
-_UNUSUAL = {
-    "inputs:shared": "arguments that share memory",
-    "axes:unusual": "unusually permuted axes",
-    "add:dtypes_differ": "a mask of another dtype added",
-    "add:ranks_differ": "a mask of another rank added",
-    "compared:unusual": "a mask compared with another number than 0",
-    "fill:unusual": "a fill that hides nothing",
-    "values:counts": "an integer mask of values other than 0 and 1",
-    "values:empty_row": "a mask that hides whole rows",
-}
-"""Features of a case, as titles tell them."""
 
 
 def refuse(ablation: Ablation) -> str | None:
@@ -167,21 +160,30 @@ def describe_cause(ablation: Ablation, cause: RootCause) -> str:
     return f"The fault is in `{cause.part}`: {cause.mechanism}."
 
 
+def name_operands(case: Case, cause: RootCause) -> RootCause:
+    """The cause with the program's inputs in the place of a pattern's arguments that are views of them."""
+    made = {op.name: op for op in case.ops}
+    attentions = find_attentions(case)
+    reads = attentions[0].reads if len(attentions) == 1 else {}
+    paths = {argument: trace(case, reads[role]) for argument, role in _ROLES.items() if role in reads}
+    names = {argument: path[-1] for argument, path in paths.items() if all(made[n].kind in VIEWS for n in path[:-1])}
+
+    def rename(changes: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+        return {names.get(argument, argument): tried for argument, tried in changes.items()}
+
+    evidence = tuple(
+        Measured(replace(one.rewrite, right=rename(one.rewrite.right), wrong=rename(one.rewrite.wrong)))
+        if isinstance(one, Measured)
+        else one
+        for one in cause.evidence
+    )
+    cause = replace(cause, evidence=evidence)
+    return replace(cause, mechanism=operands_mechanism(cause.measured)) if cause.measured else cause
+
+
 def value_of(result: SubjectResult) -> str:
     """The value that is wrong, as executions name it; "" where it is none."""
     return result.where.value if result.where is not None else str(getattr(result.failure, "value", ""))
-
-
-def count_rows(result: SubjectResult) -> str:
-    """How many rows are wrong; "" where that is not known, or the numbers are of a call that is right."""
-    wrong, total = (result.numbers.get(name, 0.0) for name in ("rows_wrong", "rows_total"))
-    if not wrong or is_of_further_call(result):
-        return ""
-    return (
-        f"{wrong:.0f} of {total:.0f} rows {'is' if wrong == 1 else 'are'} wrong"
-        if total > 1
-        else "its only row is wrong"
-    )
 
 
 def is_of_config(result: SubjectResult) -> bool:
@@ -195,9 +197,13 @@ def is_of_further_call(result: SubjectResult) -> bool:
 
 
 def _detail(case: Case, result: SubjectResult) -> str:
-    """The failure, with the program's names for its values, and how many rows are wrong."""
-    told = describe_with_names(case, result, brief=True)
-    return "; ".join(filter(None, [told, count_rows(result)])) or result.verdict.explanation
+    """The failure, with the program's names for its values. Of wrong values the largest error, as repro.py prints."""
+    failure, numbers = result.failure, result.numbers
+    is_off = isinstance(failure, failures.WrongValue) and {"compiled_error", "eager_error"} <= numbers.keys()
+    if not is_off or is_of_further_call(result):
+        return describe_with_names(case, result).rstrip(".") or result.verdict.explanation
+    off = f"{numbers['compiled_error']:.2g} from float64, eager by {numbers['eager_error']:.2g}"
+    return f"{name_value(case, value_of(result))} is off by up to {off}"
 
 
 def _symptom(case: Case, result: SubjectResult) -> str:
@@ -216,7 +222,7 @@ def _symptom(case: Case, result: SubjectResult) -> str:
         return "compiled gives NaN or inf, eager and float64 are finite"
     if verdict in (Verdict.COMPILE_ERROR, Verdict.RUNTIME_ERROR):
         when = "compiling" if verdict is Verdict.COMPILE_ERROR else "the compiled program"
-        return f"{when} raises {textwrap.shorten(describe(result), 90)}"
+        return f"{when} raises {textwrap.shorten(describe(result), 90, placeholder=' …')}"
     return describe_with_names(case, result) or verdict.explanation
 
 
@@ -249,7 +255,7 @@ def describe_program(case: Case, result: SubjectResult) -> str:
 
 
 def _list_unusual(case: Case) -> Iterator[str]:
-    types, words = types_of(case), features(case)
+    types = types_of(case)
     yield from (f"a write into {target}" for target in list_targets(case))
     for op in case.ops:
         attrs = attributes(op)
@@ -260,4 +266,3 @@ def _list_unusual(case: Case) -> Iterator[str]:
             yield "is_causal"
         if op.kind in _SOFTMAX and attrs["dim"] not in (-1, types[op.args[0]].rank - 1):
             yield f"softmax over dim {attrs['dim']}"
-    yield from (text for word, text in _UNUSUAL.items() if word in words)

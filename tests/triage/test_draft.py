@@ -179,7 +179,7 @@ def test_a_report_says_what_other_versions_gave(case: Case) -> None:
 
 
 @pytest.mark.parametrize("mode", ["inference", "training"])
-@pytest.mark.parametrize("verdict", sorted(FINDINGS))
+@pytest.mark.parametrize("verdict", sorted(FINDINGS - {Verdict.OUT_OF_MEMORY}))
 def test_repro_is_one_short_file_that_imports_torch_alone(case: Case, verdict: Verdict, mode: str) -> None:
     text = script(replace(case, mode=mode), verdict, 'a "title" with \\ in it')
     assert imported(text) - set(sys.stdlib_module_names) == {"torch"}

@@ -114,7 +114,7 @@ def run_all(texts: list[str], directory: Path) -> list[subprocess.CompletedProce
 
 
 @pytest.mark.parametrize("mode", ["inference", "training"])
-@pytest.mark.parametrize("verdict", sorted(FINDINGS - {Verdict.EAGER_SUSPECT}))
+@pytest.mark.parametrize("verdict", sorted(FINDINGS - {Verdict.EAGER_SUSPECT, Verdict.OUT_OF_MEMORY}))
 def test_repro_is_one_short_file_that_needs_torch_and_the_kernel_alone(
     attention: Case, verdict: Verdict, mode: str
 ) -> None:
@@ -141,6 +141,7 @@ def test_repro_reads_as_the_module_and_a_second_one_with_the_kernel(attention: C
         )
     ]
     assert places == sorted(places)
+    assert "BORDER" not in text
     assert len(text.splitlines()) < 110
 
 
@@ -161,6 +162,7 @@ REPROS = [
     ("right", Verdict.WRONG_GRADIENT, 0, "grad of x"),
     ("first_rows", Verdict.WRONG_GRADIENT, 1, "grad of x"),
     ("without_last_key", Verdict.WRONG_RESULT, 1, "output 0"),
+    ("too_far", Verdict.OUT_OF_BOUNDS, 1, "wrote 20 bytes beside torch.empty_like of shape [1, 2, 7, 8]"),
     ("unwritten", Verdict.NONFINITE, 1, "kernel inf"),
     ("crashing", Verdict.RUNTIME_ERROR, 1, "no such tile"),
 ]
@@ -256,7 +258,7 @@ def test_a_wrong_gradient_becomes_a_report_with_its_place_and_its_boundary(
 
 @pytest.mark.worker
 @pytest.mark.usefixtures("one_worker", "no_environment")
-def test_what_a_plain_run_can_not_show_is_replayed_from_a_case_file(
+def test_what_is_written_out_of_bounds_in_the_backward_pass_is_shown_by_borders(
     tmp_path: Path, attention: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     try_sizes(monkeypatch, 1)
@@ -264,9 +266,21 @@ def test_what_a_plain_run_can_not_show_is_replayed_from_a_case_file(
     done = report(entry.save(Entry(attention), tmp_path), "--out", out, "--subject", subject)
     assert done.returncode == 0, done.stderr
     text = (out / "report.md").read_text()
-    assert text.startswith(f"# attention kernel {subject}: out-of-bounds write")
-    assert f"```\npython -m fuzz.replay finding.case.yaml --subject {subject}\n```" in text
-    assert entry.load(out / "finding.case.yaml").case == attention and not (out / "repro.py").exists()
+    assert text.startswith(f"# attention kernel {subject}: out of bounds")
+    assert "\nwrote 28 bytes beside torch.zeros_like of shape [1, 2, 7, 8]\n" in text
+
+
+@pytest.mark.worker
+@pytest.mark.usefixtures("one_worker", "no_environment")
+def test_what_a_plain_run_can_not_show_is_replayed_from_a_case_file(
+    tmp_path: Path, attention: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    try_sizes(monkeypatch, 1)
+    monkeypatch.setattr("triage.report.repro.write_script", lambda _: "")
+    subject = f"{PLANTED}:first_rows"
+    made = build(Entry(attention), WorkerConfig(device="cpu", timeout=60), tmp_path, subject=subject)
+    assert f"```\npython -m fuzz.replay finding.case.yaml --subject {subject}\n```" in made.render()
+    assert entry.load(tmp_path / "finding.case.yaml").case == attention and not (tmp_path / "repro.py").exists()
 
 
 @pytest.mark.worker

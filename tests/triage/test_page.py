@@ -108,7 +108,7 @@ def test_a_page_holds_findings_numbers_and_coverage(run: Path, tmp_path: Path) -
     assert "python -m fuzz.replay 'corpus/found/a b.case.yaml'" in plain
     assert "weights = scores.softmax(dim=-2)" in plain
     assert "2 rewrites, 1 op" in plain
-    assert "weights = scores.softmax(dim=-2); " in plain  # the spelling, in one line
+    assert "out = (q @ k.transpose(-2, -1) / 4.0).softmax(dim=-2) @ v" in plain  # the spelling, in one line
     assert "budget spent" in plain
 
 

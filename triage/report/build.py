@@ -194,8 +194,6 @@ def _investigate(entry: Entry, ablation: Ablation, evaluator: Evaluator, out: Pa
         device=config.device,
         dynamic=ablation.accused == DYNAMIC,
         own_random=get_spec(entry.subject).random,
-        seconds=config.timeout,
-        memory_mib=config.memory_mib,
     )
     script, run = repro.write_script(bug), None
     if script:

@@ -37,11 +37,10 @@ WITHOUT_NUMBERS = ENDS_PROCESS | {Verdict.COMPILE_ERROR, Verdict.RUNTIME_ERROR, 
 _IMPORTS = {
     Verdict.COMPILE_ERROR: {"traceback"},
     Verdict.RUNTIME_ERROR: {"traceback"},
-    Verdict.OUT_OF_MEMORY: {"resource", "subprocess", "traceback"},
     Verdict.WORKER_DIED: {"subprocess"},
     Verdict.DEVICE_ERROR: {"os"},
-    Verdict.TIMEOUT: {"faulthandler"},
 }
+_OF_MEMORY = frozenset({Verdict.OUT_OF_BOUNDS, Verdict.NONFINITE, Verdict.NONDETERMINISTIC, Verdict.WORKER_DIED})
 _CAST = re.compile(r"torch\.(float|double|half|bfloat)|\.(float|half|bfloat16|double)\(\)|dtype=")
 _FILL = re.compile(r", fill=[^,)]+")
 _STATE = re.compile(r"torch(\.\w+)+")
@@ -51,7 +50,7 @@ _STATE = re.compile(r"torch(\.\w+)+")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bug:
     """What a script shows. `dynamic`: compile with symbolic sizes, as dynamic cases always do; `own_random`: Inductor
-    draws its own random numbers; `seconds` and `memory_mib`: limits for hangs and for running out of memory."""
+    draws its own random numbers."""
 
     case: Case
     result: SubjectResult
@@ -59,8 +58,6 @@ class Bug:
     device: str = "cpu"
     dynamic: bool = False
     own_random: bool = False
-    seconds: float = 60.0
-    memory_mib: int = 4096
 
 
 def is_kernel(result: SubjectResult) -> bool:
@@ -75,11 +72,11 @@ def is_attention(subject: str) -> bool:
 
 def write_script(bug: Bug) -> str:
     """The script that needs torch alone, or torch and the kernel; "" where a plain run can't show the bug: it makes the
-    case's own call alone, and reads no state of the process but what an expression gives."""
+    case's own call alone, without a limit of memory, and reads no state of the process but what an expression gives."""
     failure = bug.result.failure
     states = [one.state for one in failure.changes] if isinstance(failure, StateChanged) else []
     is_of_others = failure is not None and (failure.sequences or failure.is_of_further_call)
-    if is_of_others or not all(map(_STATE.fullmatch, states)):
+    if is_of_others or bug.result.verdict is Verdict.OUT_OF_MEMORY or not all(map(_STATE.fullmatch, states)):
         return ""
     case, verdict, subject = bug.case, bug.result.verdict, bug.result.subject
     spec = get_spec(subject)
@@ -108,6 +105,7 @@ def write_script(bug: Bug) -> str:
         who=who,
         sdpa=any(op.kind == "sdpa" for op in case.ops),
         casts=bool(_CAST.search(program.partition("\ndef inputs")[0])),
+        borders=bool(module) and not compiles and (verdict in _OF_MEMORY or bool(bug.result.writes)),
         compiles=compiles,
         subject=_quotable(subject),
         bug=bug,

@@ -32,33 +32,28 @@ _BY_DESIGN = {
     Verdict.RANDOM_STREAM: " That is by design (pytorch#172206).",
 }
 _NAMED_OPS = 3
-_VERDICTS = {
-    Verdict.WRONG_RESULT: ("returns a wrong result", "wrong result"),
-    Verdict.WRONG_GRADIENT: ("computes a wrong gradient", "wrong gradient"),
-    Verdict.NONFINITE: ("returns NaN or infinity where eager and float64 are finite", "NaN or infinity"),
-    Verdict.METADATA: (
-        "returns a tensor whose dtype, shape, strides or device differ from eager's",
-        "another dtype, shape or stride than eager",
-    ),
-    Verdict.NONDETERMINISTIC: ("returns different results for equal inputs", "nondeterministic result"),
-    Verdict.BROKEN_PROMISE: ("breaks a promise of bitwise equality", "not bitwise equal as promised"),
-    Verdict.OUT_OF_BOUNDS: ("writes out of bounds", "out-of-bounds write"),
-    Verdict.EAGER_SUSPECT: ("returns a wrong result in eager mode", "wrong result in eager mode"),
-    Verdict.STATE_CHANGED: ("changes state of the whole process", "state of the process changed"),
-    Verdict.COMPILE_ERROR: ("fails to compile", "compile error"),
-    Verdict.RUNTIME_ERROR: ("raises", "runtime error"),
-    Verdict.DEVICE_ERROR: ("breaks the GPU", "device error"),
-    Verdict.TIMEOUT: ("hangs", "hang"),
-    Verdict.WORKER_DIED: ("crashes the process", "crash"),
-    Verdict.OUT_OF_MEMORY: ("runs out of memory", "out of memory"),
+_DOES = {
+    Verdict.WRONG_RESULT: "returns a wrong result",
+    Verdict.WRONG_GRADIENT: "computes a wrong gradient",
+    Verdict.NONFINITE: "returns NaN or infinity where eager and float64 are finite",
+    Verdict.METADATA: "returns a tensor whose dtype, shape, strides or device differ from eager's",
+    Verdict.NONDETERMINISTIC: "returns different results for equal inputs",
+    Verdict.BROKEN_PROMISE: "breaks a promise of bitwise equality",
+    Verdict.OUT_OF_BOUNDS: "writes out of bounds",
+    Verdict.EAGER_SUSPECT: "returns a wrong result in eager mode",
+    Verdict.STATE_CHANGED: "changes state of the whole process",
+    Verdict.COMPILE_ERROR: "fails to compile",
+    Verdict.RUNTIME_ERROR: "raises",
+    Verdict.DEVICE_ERROR: "breaks the GPU",
+    Verdict.TIMEOUT: "hangs",
+    Verdict.WORKER_DIED: "crashes the process",
+    Verdict.OUT_OF_MEMORY: "runs out of memory",
 }
-"""Of each verdict that is a finding: what the program does, and the symptom."""
+"""What the program does, of each verdict that is a finding."""
 
 _ROLES = {"query": "q", "key": "k", "value": "v", "attn_mask": "mask", "causal_mask": "mask"}
 """What arguments of patterns are in an attention."""
 
-_PRODUCTS = frozenset({"matmul", "bmm", "einsum", "baddbmm"})
-_SOFTMAX = frozenset({"softmax", "log_softmax"})
 _UNNAMED = VIEWS | {"scalar"}
 
 
@@ -104,7 +99,7 @@ def title(case: Case, result: SubjectResult, device: str) -> str:
         return f"{compiler}[{device.upper()}] {describe_program(case, result)}: {_symptom(case, result)}"
     backend = get_spec(result.subject).sdpa
     who = f"scaled_dot_product_attention, {backend} backend" if backend else f"attention kernel {result.subject}"
-    what = _VERDICTS[result.verdict][1]
+    what = str(result.verdict).replace("_", " ")
     if result.verdict is Verdict.WRONG_GRADIENT and value_of(result):
         what += f" {name_gradient(case, value_of(result))}"
     return f"{who}: {what}"
@@ -114,13 +109,10 @@ def summarize(case: Case, ablation: Ablation) -> str:
     """What happens, with which torch and device, by how much; then what is right."""
     result, subject = ablation.result, ablation.accused
     where = f"torch {ablation.hello.torch}, {ablation.hello.device_name or ablation.hello.device}"
-    does = _VERDICTS[result.verdict][0]
+    does = _DOES[result.verdict]
     if not is_kernel(result):
-        under = (
-            ""
-            if result.verdict is Verdict.EAGER_SUSPECT
-            else f" with `{label(subject, result.subject, case, as_config=is_of_config(result))}`"
-        )
+        under = f" with `{label(subject, result.subject, case, as_config=is_of_config(result))}`"
+        under = "" if result.verdict is Verdict.EAGER_SUSPECT else under
         return f"The module below {does}{under} ({where}): {_detail(case, result)}."
     mode = "forward and backward" if case.training else "forward"
     happens = f"`{subject}` {does} in the attention below, {mode}: {_detail(case, result)}."
@@ -232,26 +224,23 @@ def describe_program(case: Case, result: SubjectResult) -> str:
     named = [kind for kind in kinds if kind not in _UNNAMED] or kinds
     few = ", ".join([*named[:_NAMED_OPS], *(["..."] if len(named) > _NAMED_OPS else [])])
     few += "".join(f" (_{pattern})" for pattern in sorted(attention_patterns(result.fired)))
-    if "sdpa" in kinds:
-        what = "scaled_dot_product_attention"
-    elif _SOFTMAX & set(kinds) and sum(kind in _PRODUCTS for kind in kinds) > 1:
-        what = "attention"
-    else:
-        what = few
+    what = "scaled_dot_product_attention" if "sdpa" in kinds else "attention" if find_attentions(case) else few
     unusual = list(dict.fromkeys(_list_unusual(case)))[:2]
-    if unusual:
-        what += f" with {' and '.join(unusual)}"
-    elif what == "attention":
-        what += f" written as {few}"
     low = sorted({item.dtype for item in case.inputs if item.dtype in LOW_PRECISION})
-    what += f" in {' and '.join(low)}" if low else ""
-    what += " in training" if case.training else ""
-    what += f" with {case.checkpoint} checkpointing" if case.checkpoint else ""
-    what += " with symbolic sizes" if case.dynamic else ""
     settings = describe_settings(dict(case.settings), as_config=is_of_config(result))
-    what += f" with {settings}" if settings else ""
-    differences = " and ".join(list_differences(case))
-    return f"{what}, called again{f' with {differences}' if differences else ''}" if case.calls else what
+    words = [
+        f"{what} written as {few}" if what == "attention" and not unusual else what,
+        f"with {' and '.join(unusual)}" if unusual else "",
+        f"in {' and '.join(low)}" if low else "",
+        "in training" if case.training else "",
+        f"with {case.checkpoint} checkpointing" if case.checkpoint else "",
+        "with symbolic sizes" if case.dynamic else "",
+        f"with {settings}" if settings else "",
+    ]
+    told = " ".join(filter(None, words))
+    return (
+        f"{told}, called again with {' and '.join(list_differences(case)) or 'nothing changed'}" if case.calls else told
+    )
 
 
 def _list_unusual(case: Case) -> Iterator[str]:
@@ -259,10 +248,9 @@ def _list_unusual(case: Case) -> Iterator[str]:
     yield from (f"a write into {target}" for target in list_targets(case))
     for op in case.ops:
         attrs = attributes(op)
-        scale = attrs.get("scale")
-        if op.kind == "sdpa" and isinstance(scale, float) and scale < 0:
+        if op.kind == "sdpa" and (attrs["scale"] or 0) < 0:
             yield "a negative scale"
         if op.kind == "sdpa" and attrs["is_causal"]:
             yield "is_causal"
-        if op.kind in _SOFTMAX and attrs["dim"] not in (-1, types[op.args[0]].rank - 1):
+        if op.kind == "softmax" and attrs["dim"] not in (-1, types[op.args[0]].rank - 1):
             yield f"softmax over dim {attrs['dim']}"

@@ -10,7 +10,7 @@ from generators.program.dtypes import LOW_PRECISION
 from generators.program.type_check import types_of
 from triage.attribution.ablation import EAGER, MATH, Ablation
 from triage.attribution.experiments import Study
-from triage.attribution.perturbations import in_dtype, with_contiguous_operands, with_positive_scale
+from triage.attribution.perturbations import OVERLAPPING, in_dtype, with_contiguous_operands, with_positive_scale
 from triage.attribution.root_cause import CaseChange, Evidence, Experiment, Mechanism, MechanismKind, RootCause, Stage
 
 BACKENDS = {
@@ -67,7 +67,7 @@ def find_condition(study: Study) -> tuple[Mechanism, tuple[Evidence, ...]]:
 
 def _layout_mechanism(case: Case) -> Mechanism:
     """How operands lie in memory that are wrong unless they are copied."""
-    overlap = any(op.kind in ("unfold", "expand", "expand_as") for op in case.ops)
+    overlap = any(op.kind in OVERLAPPING for op in case.ops)
     return Mechanism(MechanismKind.OVERLAPPING_ROWS if overlap else MechanismKind.NOT_CONTIGUOUS)
 
 

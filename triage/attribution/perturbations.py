@@ -22,6 +22,8 @@ _EDGES = (64, 128, 1, 65, 2, 63, 129, 3, 32, 33)
 _COUNTS = (1, 2, 3, 4, 5, 6, 8, 7, 9, 12)
 """Sizes of batches and heads, which no kernel tiles."""
 _NUMBERS = (1.0, 2.0, -1.0, -1e4, float("-inf"))
+OVERLAPPING = ("unfold", "expand", "expand_as")
+"""Operations whose results may overlap in memory."""
 EQUAL = " == "
 """Between the dimensions of a property that are changed together."""
 
@@ -38,9 +40,11 @@ def with_positive_scale(case: Case) -> Case | None:
 
 
 def with_contiguous_operands(case: Case) -> Case | None:
-    """What contracts and fused calls read is copied into contiguous memory first."""
+    """What contracts and fused calls read, and what overlaps in memory, is copied into contiguous memory first."""
     wanted = {name for contract in case.contracts for name in (contract.q, contract.k, contract.v)}
-    wanted |= {arg for op in case.ops if op.kind in ("sdpa", "bmm", "matmul") for arg in op.args[:3]}
+    # A copy between other operations would hide attention from the patterns that look for it.
+    wanted |= {arg for op in case.ops if op.kind == "sdpa" for arg in op.args[:3]}
+    wanted |= {op.name for op in case.ops if op.kind in OVERLAPPING}
     names: dict[str, str] = {}
     for op in (op for op in case.ops if op.name in wanted):
         names[op.name] = edits.make_name(case, f"{op.name[:24]}_copy", names.values())

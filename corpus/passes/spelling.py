@@ -66,8 +66,8 @@ def respell_operations(case: Case) -> Iterator[Case]:
             options.append(make_op(op.name, "expand", args[:1], {"sizes": types[op.name].shape}))
         if op.kind == "type_as":
             options.append(make_op(op.name, "cast", args[:1], {"dtype": types[op.name].dtype}))
-        if op.kind in ("unbind", "max"):
-            options.append(make_op(op.name, "select" if op.kind == "unbind" else "amax", args, attrs))
+        if op.kind == "unbind":
+            options.append(make_op(op.name, "select", args, attrs))
         if op.kind in ("bmm", "einsum"):
             options.append(make_op(op.name, "matmul", args, {}))
         if op.kind == "linear" and len(args) == 3:

@@ -24,7 +24,7 @@ from fuzz.check import graph_passes
 from fuzz.check.program import MemoryMap
 from fuzz.check.torch_internals import require
 
-_LEFT_TO_DYNAMO = frozenset({"checkpoint", "flex_attention", "graph_break", "sdpa_kernel"})
+_LEFT_TO_DYNAMO = frozenset({"checkpoint", "flex_attention", "graph_break"})
 """Names in `forward` of what a list of calls can't say."""
 _ATTRIBUTES = ("shape", "device", "dtype", "layout", "ndim", "requires_grad", "is_leaf")
 _FORM = {getattr(Tensor, name).__get__ for name in _ATTRIBUTES}

@@ -13,7 +13,6 @@ from generators.program.values import DISTRIBUTIONS
 _IMPORTS = {
     "F.": "import torch.nn.functional as F",
     "nn.": "from torch import nn",
-    "sdpa_kernel(": "from torch.nn.attention import SDPBackend, sdpa_kernel",
     "create_block_mask(": "from torch.nn.attention.flex_attention import create_block_mask",
     "checkpoint(": "from torch.utils.checkpoint import checkpoint",
     "create_selective_checkpoint_contexts(": "from torch.utils.checkpoint import create_selective_checkpoint_contexts",
@@ -147,8 +146,7 @@ def _line(case: Case, op: Op, types: Mapping[str, TensorType]) -> Line:
 def _spell(op: Op, line: Line) -> list[str]:
     spec = OPS[op.kind]
     value = line.fill(spec.emit) if isinstance(spec.emit, str) else spec.emit(line)
-    text, within = value if spec.writes else f"{op.name} = {value}", spec.within(line)
-    return [*spec.before(line), *([text] if within is None else [f"with {within}:", *_indent([text])])]
+    return [*spec.before(line), value if spec.writes else f"{op.name} = {value}"]
 
 
 def _indent(lines: Sequence[str], levels: int = 1) -> list[str]:

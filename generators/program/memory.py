@@ -11,8 +11,8 @@ _VIEWS = frozenset({"view", "permute", "transpose", "mT", "unsqueeze", "squeeze"
 _VIEWS |= {"to_own_dtype", "detach"}
 _CROWDED_VIEWS = frozenset({"expand", "expand_as", "unfold", "chunk", "unbind"})
 """Views that eager does not write into: elements share memory, or in training there are several of one tensor."""
-_SAVE_NOTHING = frozenset({"add", "sub", "neg", "clone", "cat", "stack", "copy_", "set_slice", "set_select"})
-_SAVE_NOTHING |= {"roll", "sum", "mean", "scalar", "full", "zeros", "ones", "arange"}
+_SAVE_NOTHING = frozenset({"add", "sub", "neg", "clone", "cat", "copy_", "set_slice", "set_select"})
+_SAVE_NOTHING |= {"sum", "mean", "scalar", "full", "zeros", "ones", "arange"}
 """Operations whose gradient needs neither their arguments nor their result."""
 
 

@@ -119,5 +119,4 @@ LAYOUTS = {
     "padded": Layout(1, 3, "F.pad({x}, (0, 3))[..., :-3]"),
     "every_second": Layout(1, 4, "{x}.repeat_interleave(2, -1)[..., ::2]"),
     "offset": Layout(1, 5, "F.pad({x}, ({zeros}1, 0))[1:]"),
-    "channels_last": Layout(3, 6, "{x}.movedim(1, -1).contiguous().movedim(-1, 1)"),
 }

@@ -272,31 +272,29 @@ def _attend_fused(b: Builder, c: Choices, heads: Heads) -> AttentionValues:
     if grouped and not native:
         how = c.pick(("repeat_interleave", "expand"))
         k, v = _repeat(b, c, k, heads.group, how), _repeat(b, c, v, heads.group, how)
-    output = call_sdpa(b, c, q, k, v, enable_gqa=native)
+    output = _call_sdpa(b, c, q, k, v, enable_gqa=native)
     b.end_attention(*heads.values, output)
     return AttentionValues(output, k, v, (k, v))
 
 
-def call_sdpa(b: Builder, c: Choices, q: str, k: str, v: str, *, enable_gqa: bool, backend: str = "any") -> str:
+def _call_sdpa(b: Builder, c: Choices, q: str, k: str, v: str, *, enable_gqa: bool) -> str:
     """The fused call with its own ways of saying mask, scale and dropout, noted for a contract."""
     masking = c.choose("sdpa.mask", {"causal": 30.0, "mask": 35.0, "none": 35.0})
     masks = []
     if masking == "mask":
         full = (*b.shape(q)[:-1], b.shape(k)[-2])
-        shape = draw_shape(c, full, least=len(full) if backend == "flash" else 2)
+        shape = draw_shape(c, full, least=2)
         if c.chance(0.5):
             masks.append(boolean_input(b, c, shape))
             b.say(mask=masks[0])
         else:
             masks.append(additive_input(b, c, shape, b.dtype_of(q)))
-    # The fused kernel for CPUs has no dropout.
-    dropout = 0.0 if backend == "flash" else c.draw({0.0: 8.0, 0.1: 1.0, 0.5: 1.0})
+    dropout = c.draw({0.0: 8.0, 0.1: 1.0, 0.5: 1.0})
     options: dict[str, Attr] = {
         "is_causal": masking == "causal",
         "scale": c.draw({None: 6.0, 1.0: 1.0, 0.5: 1.0, 0.125: 1.0, -0.5: 0.5, 0.0: 0.3}),
         "dropout_p": dropout,
         "enable_gqa": enable_gqa,
-        "backend": backend,
     }
     scale = 1 / math.sqrt(max(1, b.size(b.shape(q)[-1]))) if options["scale"] is None else options["scale"]
     b.say(scale=scale, dropout=dropout if b.mode == "training" else 0.0)

@@ -1,12 +1,13 @@
 """Whole modules around attention: embedding, positions, norms, projections, residuals, feed-forward."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 from generators.program.sizes import Size
 from generators.sampling.attention import AttentionValues, attend
 from generators.sampling.builder import Builder
 from generators.sampling.choices import Choices
-from generators.sampling.heads import Heads, draw_values, flat_head, merge_heads, split_packed
+from generators.sampling.heads import Head, Heads, draw_values, flat_head, merge_heads, split_packed
 from generators.sampling.layers import (
     Norm,
     draw_groups,
@@ -15,75 +16,90 @@ from generators.sampling.layers import (
     layer_norm,
     limit_dims,
     linear,
+    modulate,
     project,
-    project_output,
     rms_norm,
+    rotary_angles,
+    rotate,
+    running_norm,
 )
 from generators.sampling.steps import AttentionFeatures, insert_noop
-
-_EMBED = Size.parse("H*D")
-
-
-@dataclass(frozen=True, slots=True)
-class _Style:
-    """Decisions that hold throughout one module."""
-
-    norm: Norm
-    residual: str
-    bias: bool
-
-
-def block_module(b: Builder, c: Choices, features: AttentionFeatures) -> list[str]:
-    """A module around one attention; returns what it returns."""
-    limit_dims(b)
-    style = _Style(
-        norm=c.draw({layer_norm: 5.0, rms_norm: 4.0, _leave: 4.0}),
-        residual=c.draw({"none": 5.0, "pre": 5.0, "post": 2.0, "parallel": 2.0}),
-        bias=c.chance(0.5),
-    )
-    x = draw_stream(b, c, _EMBED, given=0.7)
-    before = style.norm(b, c, x) if style.residual != "post" else x
-    attention = attend(b, c, _project(b, c, style, before), features)
-    merged = insert_noop(b, c, merge_heads(b, c, attention.output))
-    x = _around(b, c, style, x, before, linear(b, c, merged, "o", _EMBED, bias=style.bias))
-    return [x, *(c.subset(attention.intermediates, 0.5) if c.chance(0.1) else [])]
-
-
-def attend_stream(
-    b: Builder, c: Choices, x: str, head_dim: Size, *, biases: str = "", source: str = "", bias: str = ""
-) -> tuple[str, AttentionValues]:
-    """Attention of H heads of x, [B, S, width], to itself or to `source`: what is projected back, and what it gave.
-
-    `biases` names those projections, of q, k, v and o, that have a bias; `bias` is added to the scores.
-    """
-    heads, streams = Size.of("H"), {"q": x, "k": source or x, "v": source or x}
-    found = [project(b, c, value, name, heads, head_dim, bias=name in biases) for name, value in streams.items()]
-    attention = attend(b, c, Heads(*found), bias=bias)
-    return project_output(b, c, attention.output, "o", heads * head_dim, bias="o" in biases), attention
 
 
 def _leave(_b: Builder, _c: Choices, x: str) -> str:
     return x
 
 
+_NORMS: Mapping[str, Norm] = {"layer": layer_norm, "rms": rms_norm, "running": running_norm, "none": _leave}
+
+
+@dataclass(frozen=True, slots=True)
+class _Style:
+    """Decisions that hold throughout one module. `context`: what keys and values come from, if not from the layer's
+    input; `groups`: as `draw_groups` gives them; `angles`: of rotary positions."""
+
+    embed: Size
+    head_dim: Size
+    norm: Norm = layer_norm
+    residual: str = "none"
+    projection: str = "separate"
+    groups: tuple[Size, ...] = ()
+    angles: tuple[str, ...] = ()
+    context: str = ""
+    bias: bool = True
+
+
+def block_module(b: Builder, c: Choices, features: AttentionFeatures) -> list[str]:
+    """A module of one or two layers around attention; returns what it returns."""
+    length, is_rotary = b.dims["T"], c.choose("positions", {"none": 9.0, "rotary": 1.0}) == "rotary"
+    head_dim = limit_dims(b, even=is_rotary)
+    projection = c.choose("projection", {"separate": 6.0, "packed": 3.0, "grouped": 2.0, "one_head": 1.5, "context": 1})
+    style = _Style(
+        embed=Size.of("H") * head_dim,
+        head_dim=head_dim,
+        norm=_NORMS[c.choose("norm", {"layer": 5.0, "rms": 4.0, "none": 4.0, "running": 0.2})],
+        residual=c.choose("residual", {"none": 5.0, "pre": 5.0, "post": 2.0, "parallel": 2.0}),
+        projection=projection,
+        groups=draw_groups(b, c, c.pick(("group", "one"))) if projection == "grouped" else (),
+        angles=rotary_angles(b, c, Size.of("S"), Size.of("E")) if is_rotary else (),
+        bias=c.chance(0.5),
+    )
+    if projection == "context":
+        b.dims["T"] = length
+        style = replace(style, context=b.input("memory", ("B", "T", style.embed), draw_values(c)), angles=())
+    x = draw_stream(b, c, style.embed)
+    for _ in range(c.choose("layers", {1: 9.0, 2: 1.0})):
+        before = style.norm(b, c, x) if style.residual != "post" else x
+        out, attention = _attend_stream(b, c, style, before, features)
+        x = _around(b, c, style, x, before, out)
+    return [x, *(c.subset(attention.intermediates, 0.5) if c.chance(0.1) else [])]
+
+
+def _attend_stream(
+    b: Builder, c: Choices, style: _Style, x: str, features: AttentionFeatures
+) -> tuple[str, AttentionValues]:
+    """Attention of x, [B, S, embed]: what is projected back, and what it gave."""
+    attention = attend(b, c, _project(b, c, style, x), features)
+    merged = insert_noop(b, c, merge_heads(b, c, attention.output))
+    return linear(b, c, merged, "o", style.embed, bias=style.bias), attention
+
+
 def _project(b: Builder, c: Choices, style: _Style, x: str) -> Heads:
-    how = c.draw({"separate": 6.0, "packed": 3.0, "grouped": 2.0, "one_head": 1.5})
-    heads, head_dim = Size.of("H"), Size.of("D")
-    if how == "packed":
-        return split_packed(b, c, linear(b, c, x, "qkv", _EMBED * 3, bias=style.bias), heads, head_dim)
-    if how == "one_head":
+    heads = Size.of("H")
+    if style.projection == "one_head":
         single = c.chance(0.6)
-        flat = {name: linear(b, c, x, name, _EMBED, bias=style.bias) for name in "qkv"}
+        flat = {name: linear(b, c, x, name, style.embed, bias=style.bias) for name in "qkv"}
         return Heads(*(flat_head(b, c, value, "bsd", name, single=single) for name, value in flat.items()))
-    query, key, group = heads, heads, Size.of(1)
-    if how == "grouped":
-        query, key, group = draw_groups(b, c, c.pick(("group", "one")))
-    context = x
-    if how == "separate" and c.chance(0.1):
-        context = b.input("memory", ("B", "T", _EMBED), draw_values(c))
-    streams = (("q", x, query), ("k", context, key), ("v", context, key))
-    found = [project(b, c, source, name, count, head_dim, bias=style.bias) for name, source, count in streams]
-    return Heads(*found, group=group)
+    if style.projection == "packed":
+        packed = linear(b, c, x, "qkv", style.embed * 3, bias=style.bias)
+        found = split_packed(b, c, packed, heads, style.head_dim)
+    else:
+        query, key, group = style.groups or (heads, heads, Size.of(1))
+        context = style.context or x
+        streams = (("q", x, query), ("k", context, key), ("v", context, key))
+        found = Heads(*(project(b, c, *one, style.head_dim, bias=style.bias) for one in streams), group=group)
+    q, k = (Head.of(rotate(b, head.value, style.angles)) if style.angles else head for head in (found.q, found.k))
+    return replace(found, q=q, k=k)
 
 
 def _around(b: Builder, c: Choices, style: _Style, x: str, before: str, attention: str) -> str:
@@ -108,3 +124,21 @@ def _around(b: Builder, c: Choices, style: _Style, x: str, before: str, attentio
     inner = style.norm(b, c, total) if style.residual == "pre" else total
     out = b.op("add", total, feed(inner), to="x")
     return style.norm(b, c, out) if style.residual == "post" else out
+
+
+def write_dit(b: Builder, c: Choices) -> list[str]:
+    """DiT: a condition, [B, width], shifts and scales what is normalised and gates what is added (adaLN)."""
+    head_dim = limit_dims(b)
+    style = _Style(Size.of("H") * head_dim, head_dim)
+    x = b.input("x", ("B", "S", style.embed), draw_values(c))
+    condition = b.op("silu", b.input("condition", ("B", style.embed)))
+    wide = b.op("unsqueeze", linear(b, c, condition, "modulation", style.embed * 6, bias=True), dim=1)
+    for first in (0, 3):
+        shift, scale, gate = (b.op("chunk", wide, to="part", chunks=6, index=first + i) for i in range(3))
+        normed = b.op(c.pick(("layer_norm", "rms_norm")), x, to="normed", eps=1e-6)
+        normed = modulate(b, c, normed, b.op("add", scale, other=1, reverse=c.chance(0.5), to="factor"), shift)
+        out = feed_forward(b, c, normed) if first else _attend_stream(b, c, style, normed, AttentionFeatures())[0]
+        x = modulate(b, c, out, gate, x)
+        if c.chance(0.3):
+            return [x]
+    return [x]

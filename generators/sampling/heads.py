@@ -96,7 +96,8 @@ def head_inputs(b: Builder, c: Choices) -> Heads:
     group = "none" if group == "one" and b.dims["H"] == 1 else group
     query_heads, kv_heads, shared = map(Size.of, GROUPS[group])
     if group == "none" and b.dims["V"] == b.dims["D"] and b.dims["S"] == b.dims["T"] and c.deviates():
-        return draw_packed_input(b, c)
+        packed = b.input("qkv", ("B", "S", "3*H*D"), draw_values(c))
+        return split_packed(b, c, packed, Size.of("H"), Size.of("D"))
     common = c.choose("order", _ORDERS)
     together, values = not c.deviates(), draw_values(c)
     heads = []
@@ -108,11 +109,27 @@ def head_inputs(b: Builder, c: Choices) -> Heads:
             # The heads still side by side, as a linear layer leaves them.
             flat = b.input(name, (axes[order[0]], axes[order[1]], h * d), values, layout=draw_layout(c, 3))
             source = split_heads(b, c, flat, h, d)
+        elif c.choose("heads.view", {"none": 97.0, "view": 3.0}) == "view":
+            source = _draw_view(b, c, name, tuple(axes[a] for a in order), values)
         else:
             source = b.input(name, [axes[a] for a in order], values, layout=draw_layout(c, 4))
         heads.append(make_head(b, c, source, order, name))
         values = draw_values(c) if c.deviates() else values
     return Heads(*heads, group=shared)
+
+
+def _draw_view(b: Builder, c: Choices, name: str, shape: tuple[Size, ...], values: Values) -> str:
+    """A value of this shape that is a view of an input: expanded, a slice, every second row, or overlapping windows."""
+    how, (first, second, length, dim) = c.pick(("expand", "slice", "every", "windows")), shape
+    if how == "expand":
+        return b.op("expand", b.input(name, (first, 1, length, dim), values), sizes=shape)
+    if how == "slice":
+        wide = b.input(name, (first, second, length + 4, dim), values, layout=draw_layout(c, 4))
+        return b.op("narrow", wide, dim=2, start=1, stop=length + 1)
+    if how == "every":
+        return b.op("narrow", b.input(name, (first, second, length * 2, dim), values), dim=2, stop=length * 2, step=2)
+    # Neighbours share all but one of their elements.
+    return b.op("unfold", b.input(name, (first, second, length + dim - 1), values), dim=2, size=dim)
 
 
 def split_heads(b: Builder, c: Choices, value: str, heads: Size, head_dim: Size) -> str:
@@ -126,12 +143,6 @@ def split_heads(b: Builder, c: Choices, value: str, heads: Size, head_dim: Size)
     if b.inputs and any(i.name == value and i.layout != "contiguous" for i in b.inputs):
         form = "reshape"
     return b.op(form, value, sizes=(*lead, heads, head_dim))
-
-
-def draw_packed_input(b: Builder, c: Choices) -> Heads:
-    """q, k and v as one input of the module, [B, S, 3*H*D]."""
-    x = b.input("qkv", ("B", "S", "3*H*D"), draw_values(c))
-    return split_packed(b, c, x, Size.of("H"), Size.of("D"))
 
 
 def split_packed(b: Builder, c: Choices, x: str, heads: Size, head_dim: Size) -> Heads:

@@ -1,6 +1,5 @@
 """Masks: every spelling, every shape and dtype that eager accepts, every value that callers pass."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from generators.program.case import Values
@@ -36,8 +35,6 @@ def spell_pattern(b: Builder, c: Choices, pattern: Pattern, query: Size, key: Si
     start = offset(pattern, query, key)
     left, right = pattern.window or (-1, -1)
     right = 0 if pattern.causal else right
-    if left < 0 <= right and c.chance(0.1):
-        return _clear_triangle(b, query, key, start + right + 1)
     if c.chance(0.5):
         seen = b.op("ones", to="keep", sizes=(query, key), dtype="bool")
         seen = b.op("tril", seen, diagonal=start + right) if right >= 0 else seen
@@ -51,15 +48,6 @@ def spell_pattern(b: Builder, c: Choices, pattern: Pattern, query: Size, key: Si
     near = b.op("le", distance, to="near", other=left) if left >= 0 else ""
     past = b.op("ge", distance, to="past", other=-right) if right >= 0 else ""
     return b.op("logical_and", past, near, to="keep") if near and past else near or past
-
-
-def _clear_triangle(b: Builder, query: Size, key: Size, diagonal: Size) -> str:
-    """[S, T], True but for the places that triu_indices lists."""
-    places = b.op("triu_indices", rows=query, columns=key, diagonal=diagonal, to="places")
-    pairs = [b.op("select", places, to=name, index=i) for i, name in enumerate(("rows", "columns"))]
-    numbers = b.op("view", b.op("arange", to="numbers", stop=query * key), sizes=(query, key))
-    ones = b.op("ones", to="keep", sizes=(query * key,), dtype="bool")
-    return b.op("view", b.op("scatter", ones, b.op("index", numbers, *pairs), value=0), sizes=(query, key))
 
 
 def position_indices(b: Builder, query: Size, key: Size, start: Size, dtype: str = "int64") -> tuple[str, str]:
@@ -213,16 +201,17 @@ def boolean_input(b: Builder, c: Choices, shape: tuple[Size, ...]) -> str:
 
 def _draw_keep(b: Builder, c: Choices, scores: str, pattern: Pattern) -> _KeepMask:
     """Which keys are kept: those of the pattern, now and then joined with a caller's mask; or one of these alone."""
-    kept = "" if pattern else c.choose("mask.keep", {"causal": 35.0, "given": 65.0, "top": 4.0})
-    if kept == "top":
-        top = _keep_top(b, c, scores)
-        return _KeepMask(top, mask=top)
+    kept = "" if pattern else c.choose("mask.keep", {"causal": 35.0, "given": 65.0, "listed": 4.0})
+    query, key = b.shape(scores)[-2:]
+    if kept == "listed" and b.size(key):
+        places = b.input("places", (query, 1), Values("tokens", scale=float(b.size(key))), "int64")
+        listed = b.op("scatter", b.op("ones", to="keep", sizes=(query, key), dtype="bool"), places, value=0)
+        return _KeepMask(listed, mask=listed)
     alone = kept == "causal"
     shown = _TOP_LEFT if alone else pattern
     if not shown:
         mask = boolean_input(b, c, draw_shape(c, b.shape(scores)))
         return _KeepMask(mask, mask=mask)
-    query, key = b.shape(scores)[-2:]
     seen = spell_pattern(b, c, shown, query, key)
     if b.rank(scores) == 4 and c.chance(0.3):
         seen = b.op("view", seen, sizes=(Size.of(1), Size.of(1), query, key))
@@ -230,31 +219,6 @@ def _draw_keep(b: Builder, c: Choices, scores: str, pattern: Pattern) -> _KeepMa
         return _KeepMask(seen, shown)
     mask = boolean_input(b, c, draw_shape(c, b.shape(scores)))
     return _KeepMask(b.op("logical_and", *c.pick(((seen, mask), (mask, seen))), to="keep"), shown, mask)
-
-
-def _keep_top(b: Builder, c: Choices, scores: str) -> str:
-    """True for the keys of each query that rank highest, not by their scores: rounding may put other scores first."""
-    shape = b.shape(scores)
-    count, gives = Size.of(c.below(b.size(shape[-1])) + 1), c.pick(("values", "indices"))
-    if c.chance(0.6):
-        shape = (shape[0], *(Size.of(1),) * (len(shape) - 3), *shape[-2:])
-    ranks = draw_ranks(b, c, shape)
-    top = pick_top(b, c, ranks, count, gives)
-    if gives == "indices":
-        return b.op("scatter", b.op("zeros", to="keep", sizes=shape, dtype="bool"), top)
-    return b.op("ge", ranks, b.op("narrow", top, to="least", start=count - 1, stop=count), to="keep")
-
-
-def draw_ranks(b: Builder, c: Choices, shape: Sequence[Size]) -> str:
-    """Whole numbers in random order, no two of a row alike, so that right programs select the same."""
-    return b.input("ranks", shape, Values("permutation"), c.draw({"int64": 3.0, "float32": 1.0}))
-
-
-def pick_top(b: Builder, c: Choices, ranks: str, count: Size, gives: str) -> str:
-    """The `count` highest of each row, their values or indices, by topk or by sorting."""
-    if c.chance(0.7):
-        return b.op("topk", ranks, to="top", k=count, gives=gives)
-    return b.op("narrow", b.op("sort", ranks, to="ordered", descending=True, gives=gives), to="top", stop=count)
 
 
 def _fill_value(fill: float | str, b: Builder, value: str) -> float:

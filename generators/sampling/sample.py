@@ -25,15 +25,13 @@ from generators.sampling.heads import head_inputs, merge_heads, restore_axes
 from generators.sampling.steps import AttentionFeatures, draw_features, draw_many_features, insert_noop
 from generators.sampling.writes import insert_writes
 
-BARE = 0.8
-"""The share of cases that are an attention alone: they are twice as fast to judge as whole modules."""
+_MODULES = {"bare": 80.0, "block": 20.0}
+"""An attention alone, twice as fast to judge, or a whole module."""
 TRAINING = 0.25
 DYNAMIC = 0.02
 """The share with dynamic shapes, which take ten times as long to compile."""
 EMPTY = 0.006
 """The share with a size of 0."""
-WRITTEN = 0.1
-"""For kernels, the share of tries with a family's writer; many of those programs have no contract for a kernel."""
 CALLED = 0.08
 """The share of cases with several calls of the module, which take several times as long."""
 WRITTEN_CALLED = 0.3
@@ -131,7 +129,7 @@ def draw(
     if drawn.write is not None:
         returns = drawn.write(b, c)
     else:
-        returns = _bare(b, c, features) if c.chance(BARE) else block_module(b, c, features)
+        returns = (_bare if c.choose("module", _MODULES) == "bare" else block_module)(b, c, features)
     case = _freeze(_sum(_cast(b.case(returns, dynamic=c.chance(DYNAMIC)), rare), rare), rare)
     return insert_writes(case, rare) if rare.chance(WRITES) and case.autocast is None else case
 
@@ -172,29 +170,25 @@ def _family(c: Choices, families: Mapping[str, Family]) -> Family:
 def _for_kernels(seed: str, limits: Limits) -> Case | None:
     """A case whose attention may be a kernel's; None where it has no contract or is not within the limits."""
     c = Choices(seed)
-    written = c.chance(WRITTEN)
-    family = _family(c, {name: family for name, family in FAMILIES.items() if (family.write is not None) == written})
-    c.preferences = family.preferences
-    if not written:
-        # What kernels get wrong is not how a step is spelled: scales, groups and values vary beyond a family's
-        # preferences.
-        c.preferences = {
-            "heads.group": c.draw({"none": 7.0, "group": 2.0, "one": 1.0}),
-            "values": c.draw({"normal": 7.0, "outliers": 1.0, "integers": 1.0, "one_row": 1.0}),
-            "scale.value": c.draw({None: 7.0, 0.5: 1.0, 0.3: 1.0, -0.5: 1.0, 4.0: 0.5}),
-            "softmax.upcast": "none",
-        } | dict(family.preferences)
-        if c.chance(0.6):
-            # With a finite fill a row that keeps no key is no kernel's business.
-            c.preferences = {**c.preferences, "mask.fill": float("-inf")}
-    like = None if written else limits.like
+    family = _family(c, {name: family for name, family in FAMILIES.items() if family.write is None})
+    # What kernels get wrong is not how a step is spelled: scales, groups and values vary beyond a family's preferences.
+    c.preferences = {
+        "heads.group": c.draw({"none": 7.0, "group": 2.0, "one": 1.0}),
+        "values": c.draw({"normal": 7.0, "outliers": 1.0, "integers": 1.0, "one_row": 1.0}),
+        "scale.value": c.draw({None: 7.0, 0.5: 1.0, 0.3: 1.0, -0.5: 1.0, 4.0: 0.5}),
+        "softmax.upcast": "none",
+    } | dict(family.preferences)
+    if c.chance(0.6):
+        # With a finite fill a row that keeps no key is no kernel's business.
+        c.preferences = {**c.preferences, "mask.fill": float("-inf")}
+    like = limits.like
     if like is not None:
         kind = "add" if "bias" in like.options else "where" if "mask" in like.options else "none"
         dropout = "dropout" if "dropout" in like.options else "none"
         c.preferences = {**c.preferences, "mask.kind": kind, "mask.keep": "given", "dropout": dropout}
     c.deviation = c.draw({0.02: 5.0, 0.08: 4.0, 0.2: 1.0})
     for _ in range(_FORMS):
-        dims, features = (draw_dims(c), AttentionFeatures()) if written else _draw_form(c)
+        dims, features = _draw_form(c)
         if limits.head_dims:
             dims["D"] = c.pick(limits.head_dims)
             dims["V"] = dims["D"] if c.chance(0.8) else c.pick(limits.head_dims)
@@ -211,7 +205,7 @@ def _for_kernels(seed: str, limits: Limits) -> Case | None:
     else:
         return None
     b = Builder(dims, dtype, "training" if training else "inference")
-    returns = family.write(b, c) if family.write else _bare(b, c, features, heads_inner=c.chance(HEADS_INNER))
+    returns = _bare(b, c, features, heads_inner=c.chance(HEADS_INNER))
     case = b.case(returns, dynamic=False)
     return case if case.contracts and all(map(limits.accepts, list_calls(case))) else None
 

@@ -154,7 +154,11 @@ def spell_softmax(b: Builder, c: Choices, scores: str, like: str) -> str:
         total = b.op("logsumexp", scores, to="lse", dim=axis, keepdim=True)
         probs = b.op("exp", b.op("sub", scores, total, to="log_probs"), to="probs")
     else:
-        probs = _explicit(b, c, scores, axis, safe=spelling == "explicit")
+        shifted = scores
+        if spelling == "explicit":
+            shifted = b.op("sub", scores, b.op("amax", scores, to="top", dim=axis, keepdim=True), to="shifted")
+        exps = b.op("exp", shifted, to="exps")
+        probs = b.op("div", exps, b.op("sum", exps, to="total", dim=axis, keepdim=True), to="probs")
     if b.dtype_of(probs) != b.dtype_of(like) or upcast == "float":
         back = c.choose("softmax.back", {"type_as": 1.0, "to": 2.0, "method": 1.0, "type": 1.0})
         if back == "type_as":
@@ -164,16 +168,6 @@ def spell_softmax(b: Builder, c: Choices, scores: str, like: str) -> str:
     # Without the row maximum taken out first, a row of huge negative scores does not sum to 1.
     b.deny_unless(spelling not in ("explicit_unsafe", "logsumexp") and axis in (-1, rank - 1))
     return probs
-
-
-def _explicit(b: Builder, c: Choices, scores: str, axis: int, *, safe: bool) -> str:
-    shifted = scores
-    if safe:
-        top = b.op(c.draw({"amax": 3.0, "max": 1.0}), scores, to="top", dim=axis, keepdim=True)
-        shifted = b.op("sub", scores, top, to="shifted")
-    exps = b.op("exp", shifted, to="exps")
-    total = b.op("sum", exps, to="total", dim=axis, keepdim=True)
-    return b.op("div", exps, total, to="probs")
 
 
 _STEPS = {"contiguous": 3.0, "clone": 2.0, "own_dtype": 1.0, "there_and_back": 2.0}

@@ -19,7 +19,7 @@ from generators.sampling.dimensions import draw_dims
 from generators.sampling.families import FAMILIES
 from generators.sampling.sample import sample
 
-WRITTEN = ("multihead", "transformer_layers", "flex", "fused_forms")
+WRITTEN = ("multihead", "transformer_layers", "flex")
 
 
 @pytest.fixture(autouse=True)

@@ -39,21 +39,12 @@ def _arange_text(line: Line) -> str:
     return line.fill(f"torch.arange({start}{{stop}}, dtype=torch.{{dtype}}, device={{device}})")
 
 
-def _triangle_indices(call: Call) -> TensorType:
-    rows, columns, diagonal = (call.value(name) for name in ("rows", "columns", "diagonal"))
-    require(rows >= 0 and columns >= 0, "a size is negative")
-    above = sum(max(0, columns - max(0, row + diagonal)) for row in range(rows))
-    return TensorType((Size.of(2), Size.of(above)), "int64")
-
-
 _ZERO = Size.of(0)
 _SIZE = Attribute(Kind.SIZE, required=True)
 _FLOAT, _INT, _BOOL = (Attribute(Kind.WORD, dtype, DTYPES) for dtype in ("float32", "int64", "bool"))
 _FULL = {"sizes": Attribute(Kind.SIZES, ()), "value": Attribute(Kind.NUMBER, 1.0, ("min",)), "dtype": _FLOAT}
 _FILLED = {"sizes": Attribute(Kind.SIZES, required=True), "dtype": _BOOL}
 _RANGE = {"start": Attribute(Kind.SIZE, _ZERO), "stop": _SIZE, "dtype": _INT}
-_PLACES = {"rows": _SIZE, "columns": _SIZE, "diagonal": _RANGE["start"]}
-_PLACES_TEXT = "torch.triu_indices({rows}, {columns}, {diagonal}, device={device})"
 
 OPS = [
     OpSpec(
@@ -66,6 +57,5 @@ OPS = [
     OpSpec("full", (0, 0), _create, _write_creation, _FULL),
     *(OpSpec(kind, (0, 0), _create, _write_creation, _FILLED) for kind in ("ones", "zeros")),
     *(OpSpec(kind, (1, 1), _triangle, _triangle_text, {"diagonal": _RANGE["start"]}) for kind in ("tril", "triu")),
-    OpSpec("triu_indices", (0, 0), _triangle_indices, _PLACES_TEXT, _PLACES),
     OpSpec("arange", (0, 0), _arange, _arange_text, _RANGE),
 ]

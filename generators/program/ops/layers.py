@@ -1,4 +1,4 @@
-"""torch's own attention layers: nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.TransformerDecoderLayer.
+"""torch's own attention layers: nn.MultiheadAttention and nn.TransformerEncoderLayer.
 
 Parameters belong to the layer and are drawn from `seed`. `fast_path: false` switches the fast path of
 torch.backends.mha off, for the whole case. `masks` says which tensors follow the first arguments. With `causal` the
@@ -137,7 +137,7 @@ def _call_layer(line: Line, *more: str) -> str:
     words = [*line.args[:arguments]]
     words += [f"{name}={mask}" for name, mask in zip(_list_options(line.attrs), line.args[arguments:], strict=True)]
     if line.attrs["causal"]:
-        words += [f"{causal_mask}=causal_mask", f"{'tgt_' * causal_mask.startswith('tgt')}is_causal=True"]
+        words += [f"{causal_mask}=causal_mask", "is_causal=True"]
     return f"self.{line.name}({', '.join([*words, *more])})"
 
 
@@ -154,19 +154,15 @@ def _write_transformer(line: Line) -> str:
     return _construct(line, *words, *_flags(line, "norm_first", "bias"))
 
 
-def _transformer(call: Call, streams: int) -> TensorType:
-    """The type of an encoder layer, of one stream, or a decoder layer, which has memory as its second."""
-    x, memory = call.args[0], call.args[streams - 1]
-    _float(call, call.args[:streams])
+def _transformer(call: Call) -> TensorType:
+    x, *masks = call.args
+    _float(call, [x])
     _heads(call, x.shape[-1])
     call.check_probability("dropout")
     require(call.value("feedforward") >= 1, "feedforward has to be positive")
-    if streams == 2:
-        _check_alike(call, x, memory)
-        must_equal(x.shape[-1], memory.shape[-1], call.dims, "width of memory")
-    _check_causal(call, x, x, "src_mask" if streams == 1 else "tgt_mask")
-    for name, mask in zip(_list_options(call.attrs), call.args[streams:], strict=True):
-        _check_mask(call, name, mask, x, memory if name.startswith("memory") else x)
+    _check_causal(call, x, x, "src_mask")
+    for name, mask in zip(_list_options(call.attrs), masks, strict=True):
+        _check_mask(call, name, mask, x, x)
     # Under autocast what is added is in the lower dtype.
     dtypes = [x.dtype, *([call.autocast] if call.autocast else [])]
     return TensorType(x.shape, promote([(dtype, x.rank) for dtype in dtypes]))
@@ -192,24 +188,24 @@ _ATTENTION = {
     "add_bias_kv": _OFF,
     "add_zero_attn": _OFF,
 }
-_TRANSFORMER = {**_ANY, "feedforward": _SIZE, "activation": word("relu", "gelu"), "norm_first": _OFF}
-_OF_ENCODER = word("none", "src_mask", "src_key_padding_mask", "src_mask+src_key_padding_mask")
-_OF_KEYS = ("tgt_key_padding_mask", "memory_key_padding_mask", "tgt_mask+memory_key_padding_mask")
-_OF_DECODER = word("none", "tgt_mask", "memory_mask", *_OF_KEYS)
-_ENCODER, _DECODER = {**_TRANSFORMER, "masks": _OF_ENCODER}, {**_TRANSFORMER, "masks": _OF_DECODER}
+_TRANSFORMER = {
+    **_ANY,
+    "feedforward": _SIZE,
+    "activation": word("relu", "gelu"),
+    "norm_first": _OFF,
+    "masks": word("none", "src_mask", "src_key_padding_mask", "src_mask+src_key_padding_mask"),
+}
 _layer = partial(OpSpec, owns_memory=False, before=_before, optional=_list_options, random=True)
-_transformer_layer = partial(_layer, emit=_call_layer, init=_write_transformer)
 
 _LAYERS = {
     "multihead_attention": ("MultiheadAttention", 3, "attn_mask"),
     "transformer_encoder_layer": ("TransformerEncoderLayer", 1, "src_mask"),
-    "transformer_decoder_layer": ("TransformerDecoderLayer", 2, "tgt_mask"),
 }
 """The class, the number of arguments before the masks, and the mask that `causal` sets."""
-_encode, _decode = partial(_transformer, streams=1), partial(_transformer, streams=2)
 
 OPS = [
     _layer("multihead_attention", (3, 5), _attention, _attention_text, _ATTENTION, init=_attention_made, cost=4),
-    _transformer_layer("transformer_encoder_layer", (1, 3), _encode, attributes=_ENCODER, cost=5),
-    _transformer_layer("transformer_decoder_layer", (2, 4), _decode, attributes=_DECODER, cost=6),
+    _layer(
+        "transformer_encoder_layer", (1, 3), _transformer, _call_layer, _TRANSFORMER, init=_write_transformer, cost=5
+    ),
 ]

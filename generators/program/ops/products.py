@@ -111,13 +111,6 @@ def _sdpa_text(line: Line) -> str:
     return f"F.scaled_dot_product_attention({', '.join([*line.args[:3], *parts])})"
 
 
-def _backend(line: Line) -> str | None:
-    backend = _BACKENDS[line.attrs["backend"]]
-    return f"sdpa_kernel(SDPBackend.{backend})" if backend else None
-
-
-_BACKENDS = {"any": "", "math": "MATH"}
-_BACKENDS |= {name: f"{name.upper()}_ATTENTION" for name in ("flash", "efficient", "cudnn")}
 _MATMUL = {"operator": "{0} @ {1}", "function": "torch.matmul({0}, {1})", "method": "{0}.matmul({1})"}
 _FACTORS = {"beta": Attribute(Kind.NUMBER, 1), "alpha": Attribute(Kind.NUMBER, 1)}
 _EQUATION = {"equation": Attribute(Kind.EQUATION, required=True)}
@@ -126,7 +119,6 @@ _SDPA = {
     "scale": Attribute(Kind.NUMBER),
     "dropout_p": Attribute(Kind.NUMBER, 0.0),
     "enable_gqa": flag(),
-    "backend": spec.word(*_BACKENDS),
 }
 
 OPS = [
@@ -136,5 +128,5 @@ OPS = [
     OpSpec("baddbmm", (3, 3), partial(_add_product, rank=3), _add_product_text, _FACTORS, cost=3),
     OpSpec("einsum", (2, 2), _einsum, 'torch.einsum("{equation}", {args})', _EQUATION, cost=3),
     spec.function("F.linear", (2, 3), _linear, cost=2),
-    OpSpec("sdpa", (3, 4), _sdpa, _sdpa_text, _SDPA, within=_backend, random=True, cost=3),
+    OpSpec("sdpa", (3, 4), _sdpa, _sdpa_text, _SDPA, random=True, cost=3),
 ]

@@ -157,15 +157,6 @@ def _cat(call: Call) -> TensorType:
     return TensorType((*first.shape[:axis], total, *first.shape[axis + 1 :]), dtype)
 
 
-def _stack(call: Call) -> TensorType:
-    first, axis = call.args[0], call.axis(extra=1)
-    for other in call.args:
-        require((other.rank, other.dtype) == (first.rank, first.dtype), "stack needs equal ranks and dtypes")
-        for i in range(first.rank):
-            must_equal(first.shape[i], other.shape[i], call.dims, f"stack: axis {i}")
-    return call.reshape(*first.shape[:axis], Size.of(len(call.args)), *first.shape[axis:])
-
-
 def _unfold(call: Call) -> TensorType:
     axis, size, step = call.axis(), call.attrs["size"], call.attrs["step"]
     length, width = call.shape[axis].value(call.dims), call.value("size")
@@ -176,40 +167,20 @@ def _unfold(call: Call) -> TensorType:
 
 
 def _index(call: Call) -> TensorType:
-    table, *places = call.args
-    integral = all(place.dtype in ("int64", "int32") for place in places)
-    require(integral and table.rank >= len(places), "needs a table and int64 or int32 indices of its axes")
-    require(len({place.sizes(call.dims) for place in places}) == 1, "needs indices of one shape")
-    return TensorType((*places[0].shape, *table.shape[len(places) :]), table.dtype)
+    table, places = call.args
+    require(places.dtype in ("int64", "int32") and table.rank >= 1, "needs a table and int64 or int32 indices")
+    return TensorType((*places.shape, *table.shape[1:]), table.dtype)
 
 
-def _along_index(call: Call) -> TensorType:
-    """The first argument in the shape of an index along one axis. Raises CaseError unless the others are as long."""
+def _scatter(call: Call) -> TensorType:
     x, index = call.args
     axis = call.axis()
     require(index.dtype == "int64" and index.rank == x.rank, "needs an int64 index of as many axes")
     sizes = zip(index.sizes(call.dims), x.sizes(call.dims), strict=True)
     fits = all(i == axis or mine <= whole for i, (mine, whole) in enumerate(sizes))
     require(fits, f"an index of {show(index.shape)} is longer than {show(x.shape)}")
-    return call.reshape(*index.shape)
-
-
-def _scatter(call: Call) -> TensorType:
-    _along_index(call)
     require(isinstance(call.attrs["value"], int) or category(call.args[0].dtype) == 2, "integers can't hold a float")
     return call.args[0]
-
-
-def _pad(call: Call) -> TensorType:
-    axis, before, after = call.axis(), call.attrs["before"], call.attrs["after"]
-    require(min(call.value("before"), call.value("after")) >= 0, "a padding is negative")
-    return _replace_axis(call, axis, call.shape[axis] + before + after)
-
-
-def _pad_text(line: Line) -> str:
-    rank = line.types[0].rank
-    zeros = "0, 0, " * (rank - 1 - line.attrs["dim"] % rank)
-    return line.fill(f"F.pad({{0}}, ({zeros}{{before}}, {{after}}))")
 
 
 _SIZE, _SIZES = Attribute(Kind.SIZE, required=True), Attribute(Kind.SIZES, required=True)
@@ -219,7 +190,6 @@ _PLACE, _STEP = Attribute(Kind.INT, 0), Attribute(Kind.INT, 1)
 _CHUNK = {"chunks": Attribute(Kind.INT, required=True), "dim": _LAST, "index": _PLACE}
 _SLICE = {"dim": _LAST, "start": _NONE, "stop": _SIZE, "step": _STEP}
 _SCATTER = {"dim": _LAST, "value": Attribute(Kind.NUMBER, 1)}
-_PAD = {"dim": _LAST, "before": _NONE, "after": _NONE}
 _CLONES = {"preserve": "{0}.clone()", "contiguous": "{0}.clone(memory_format=torch.contiguous_format)"}
 
 _view_method = partial(method, owns_memory=False)
@@ -245,17 +215,13 @@ OPS = [
     _view_method("select", select, {"dim": _FIRST, "index": _PLACE}),
     _view_spec("narrow", (1, 1), narrow, narrow_text, _SLICE),
     _view_method("unfold", _unfold, {"dim": _FIRST, "size": _SIZE, "step": _STEP}, cost=2),
-    OpSpec("index", (2, 3), _index, lambda line: f"{line.args[0]}[{', '.join(line.args[1:])}]", cost=2),
-    OpSpec("gather", (2, 2), _along_index, "{0}.gather({dim}, {1})", {"dim": _LAST}, cost=2),
+    OpSpec("index", (2, 2), _index, "{0}[{1}]", cost=2),
     OpSpec("scatter", (2, 2), _scatter, "{0}.scatter({dim}, {1}, {value})", _SCATTER, cost=2),
-    OpSpec("pad", (1, 1), _pad, _pad_text, _PAD),
-    OpSpec("stack", (2, 4), _stack, "torch.stack([{args}], dim={dim})", {"dim": _LAST}, cost=2),
     OpSpec("cat", (2, 4), _cat, "torch.cat([{args}], dim={dim})", {"dim": _LAST}),
     _view_method("contiguous", same),
     forms("clone", (1, 1), same, "memory_format", _CLONES),
     _view_spec("to_own_dtype", (1, 1), same, "{0}.to({0}.dtype)"),
     _view_method("detach", same),
-    method("roll", same, {"shifts": _STEP, "dim": _LAST}),
 ]
 VIEWS = frozenset(spec.kind for spec in OPS if not spec.owns_memory) | {"clone"}
 """The operations that change no number: views and copies."""

@@ -128,7 +128,7 @@ class OpSpec:
     and `{dim}`, say, is an attribute. `owns_memory` says the result is a new tensor in every case, so that it may be
     overwritten in place; `writes`, that the first argument is written to and is the result, and that the text is a
     statement. `init` is the right-hand side of the submodule that a module form needs; `before` are lines
-    before this one, `within` is the context it runs in. `optional` names, in order, the arguments beyond the fewest
+    before this one. `optional` names, in order, the arguments beyond the fewest
     that these attributes require; None: attributes do not decide. `cost`: of two operations that do the same, the
     shrinker prefers the lower.
     """
@@ -142,7 +142,6 @@ class OpSpec:
     writes: bool = False
     init: Callable[[Line], str | None] = lambda _line: None
     before: Callable[[Line], Sequence[str]] = lambda _line: ()
-    within: Callable[[Line], str | None] = lambda _line: None
     optional: Callable[[Mapping[str, Any]], Sequence[str]] | None = None
     random: bool = False
     cost: int = 1

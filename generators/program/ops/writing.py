@@ -7,7 +7,6 @@ from generators.errors import require
 from generators.program.case import TensorType
 from generators.program.dtypes import category, promote
 from generators.program.ops import spec
-from generators.program.ops.pointwise import join
 from generators.program.ops.shaping import narrow, narrow_text, select
 from generators.program.ops.spec import Attribute, Call, Kind, Line, broadcast, flag, word
 from generators.program.sizes import Size
@@ -71,16 +70,6 @@ def _index_copy(call: Call) -> TensorType:
     return _put(call, part)
 
 
-def _scatter(call: Call) -> TensorType:
-    target, index, values = call.args
-    axis, ranks = call.axis(), {kind.rank for kind in call.args}
-    require(index.dtype == "int64" and len(ranks) == 1, "needs int64 indices and values, of as many axes")
-    for i, sizes in enumerate(zip(*(kind.sizes(call.dims) for kind in (target, index, values)), strict=True)):
-        fits = sizes[1] <= sizes[2] and (i == axis or sizes[1] <= sizes[0])
-        require(fits, f"axis {i}: {sizes[1]} indices, {sizes[2]} values, {sizes[0]} places")
-    return _put(call, (), values=TensorType((), values.dtype))
-
-
 def _masked(call: Call) -> TensorType:
     require(call.args[1].dtype == "bool", "the mask must be boolean")
     _put(call, call.shape, cast=True, values=call.args[1])
@@ -88,13 +77,6 @@ def _masked(call: Call) -> TensorType:
         return spec.same_float(call)
     require(call.args[2].sizes(call.dims) == call.args[0].sizes(call.dims), "values need the target's shape")
     return _put(call, call.shape)
-
-
-def _out(call: Call) -> TensorType:
-    result = join(call, call.args[1:])
-    exact = result.dtype != "bool" and result.sizes(call.dims) == call.args[0].sizes(call.dims)
-    require(exact, f"the result, {result.dtype} {spec.show(result.shape)}, is boolean or has another shape")
-    return _put(call, call.shape, cast=True, values=result)
 
 
 def _value(line: Line) -> str:
@@ -117,7 +99,7 @@ _SELECT = {**_AXIS, "index": Attribute(Kind.INT, 0), **_OTHER}
 _PUT = {**_AXIS, "accumulate": flag(), "form": word("item", "method")}
 _UPDATE = {**_OTHER, "form": word("method", "operator")}
 _ALONG = "{{0}}.{}({{dim}}, {{1}}, {{2}})"
-_FILL, _OUT = {"value": Attribute(Kind.NUMBER, 0.0, ("min",))}, {"function": word("mul", "add", "sub", "maximum")}
+_FILL = {"value": Attribute(Kind.NUMBER, 0.0, ("min",))}
 
 OPS = [
     _writing("copy_", (2, 2), lambda call: _put(call, call.shape, cast=True), "{0}.copy_({1})"),
@@ -133,8 +115,6 @@ OPS = [
     ),
     _writing("index_put_", (3, 4), _index_put, _index_put_text, _PUT),
     *(_writing(kind, (3, 3), _index_copy, _ALONG.format(kind), _AXIS) for kind in ("index_copy_", "index_add_")),
-    *(_writing(kind, (3, 3), _scatter, _ALONG.format(kind), _AXIS) for kind in ("scatter_", "scatter_add_")),
     _writing("masked_scatter_", (3, 3), _masked, "{0}.masked_scatter_({1}, {2})"),
     _writing("masked_fill_", (2, 2), _masked, "{0}.masked_fill_({1}, {value})", _FILL),
-    _writing("out", (3, 3), _out, "torch.{function}({1}, {2}, out={0})", _OUT),
 ]

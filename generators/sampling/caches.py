@@ -1,4 +1,4 @@
-"""Writers of layers with state: a cache of keys and values that new tokens are written into, and running statistics."""
+"""Writers of decoding with a cache of keys and values that new tokens are written into."""
 
 from typing import Any
 
@@ -64,15 +64,11 @@ def write_rolling_cache(b: Builder, c: Choices) -> list[str]:
     now = _project_tokens(b, c, rotary=False)
     b.dims["L"] = b.dims["S"] + b.dims["T"]
     last: dict[str, Any] = {"dim": 2, "start": Size.parse("L-S"), "stop": Size.of("L")}
-    caches, is_rolled = [], c.chance(0.4)
+    caches = []
     for cache, new in _open_caches(b, c, now, last["stop"]):
-        if is_rolled:
-            rolled = b.op("roll", cache, to="rolled", shifts=-b.dims["S"], dim=2)
-            caches.append(b.op("copy_", cache, b.op("set_slice", rolled, new, **last)))
-        else:
-            kept = b.op("narrow", cache, to="kept", dim=2, start="S", stop=last["stop"])
-            moved = b.op("set_slice", cache, b.op("clone", kept), dim=2, stop=last["start"])
-            caches.append(b.op("set_slice", moved, new, **last))
+        kept = b.op("narrow", cache, to="kept", dim=2, start="S", stop=last["stop"])
+        moved = b.op("set_slice", cache, b.op("clone", kept), dim=2, stop=last["start"])
+        caches.append(b.op("set_slice", moved, new, **last))
     return _attend_over(b, c, now, caches)
 
 
@@ -99,30 +95,6 @@ def write_paged_cache(b: Builder, c: Choices) -> list[str]:
     return _attend_over(b, c, now, caches, keep=b.op("le", columns, to="keep", other=place))
 
 
-def write_running_statistics(b: Builder, c: Choices) -> list[str]:
-    """A norm by mean and variance over batch and sequence, of which buffers keep a running average, then attention."""
-    head_dim, heads = layers.limit_dims(b), Size.of("H")
-    embed = heads * head_dim
-    x = layers.draw_stream(b, c, embed)
-    found = {}
-    for name, value in (("mean", x), ("var", b.op("square", x, to="squares"))):
-        found[name] = b.op("mean", b.op("mean", value, to=name, dim=0), to=name, dim=0)
-        running = b.input(f"running_{name}", (embed,), Values("constant"), buffer=True)
-        new = b.op("detach", found[name])
-        rate = c.pick((0.1, 0.01))
-        if c.chance(0.5):
-            running = b.op("lerp_", running, new, weight=rate)
-        else:
-            running = b.op("mul_", running, other=1 - rate, form=c.pick(("method", "operator")))
-            running = b.op("add_", running, b.op("mul", new, other=rate))
-        found[name] = running if c.chance(0.5) else found[name]
-    b.op("add_", b.input("batches", (), Values("zero_one"), "int64", buffer=True), other=1)
-    deviation = b.op("rsqrt", b.op("add", b.op("abs", found["var"]), other=1e-5), to="scale")
-    normed = b.op("mul", b.op("sub", x, found["mean"], to="normed"), deviation)
-    q, k, v = (layers.project(b, c, normed, name, heads, head_dim, bias=c.chance(0.3)) for name in "qkv")
-    return [merge_heads(b, c, attend(b, c, Heads(q, k, v)).output)]
-
-
 def _project_tokens(b: Builder, c: Choices, *, rotary: bool = True, one_token: bool = False) -> Heads:
     """q, k and v of S new tokens, mostly one, after T old ones."""
     past = b.dims["T"]
@@ -131,7 +103,7 @@ def _project_tokens(b: Builder, c: Choices, *, rotary: bool = True, one_token: b
     heads, key, group = layers.draw_groups(b, c, c.draw({"none": 6.0, "group": 4.0}))
     x = b.input("x", ("B", "S", heads * head_dim), draw_values(c))
     found = [
-        layers.project(b, c, x, name, n, head_dim, bias=c.chance(0.3))
+        layers.project(b, c, name, x, n, head_dim, bias=c.chance(0.3))
         for name, n in zip("qkv", (heads, key, key), strict=True)
     ]
     q, k, v = (head.value for head in found)

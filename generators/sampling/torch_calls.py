@@ -3,7 +3,6 @@
 from generators.program.case import Attr, Values
 from generators.program.ops import OPS
 from generators.program.sizes import Size
-from generators.sampling.attention import call_sdpa
 from generators.sampling.builder import Builder
 from generators.sampling.choices import Choices
 from generators.sampling.heads import draw_layout, draw_values
@@ -45,29 +44,6 @@ def write_flex(b: Builder, c: Choices) -> list[str]:
 
 _DENSE = ("contiguous", "heads_inner")
 """Layouts in which features lie side by side, as the fused kernels need them."""
-_LEADS = {3: ("B",), 4: ("B", "H"), 5: ("B", 2, "H")}
-
-
-def write_sdpa(b: Builder, c: Choices) -> list[str]:
-    """F.scaled_dot_product_attention of 3, 4 or 5 axes, by a chosen backend."""
-    rank = c.draw({3: 2.0, 4: 5.0, 5: 2.0})
-    *lead, heads = _LEADS[rank]
-    backend = c.draw({"any": 4.0, "math": 1.0, "flash": 1.0 if rank == 4 else 0.0})
-    grouped = rank > 3 and c.chance(0.25)
-    query_heads, kv_heads = ("G*R", "G") if grouped else (heads, heads)
-    if backend == "flash":
-        b.dims["V"] = b.dims["D"]
-    values = draw_values(c)
-    q, k, v = (
-        b.input(name, (*lead, *shape), values, layout=c.pick(_DENSE) if backend == "flash" else draw_layout(c, rank))
-        for name, *shape in (("q", query_heads, "S", "D"), ("k", kv_heads, "T", "D"), ("v", kv_heads, "T", "V"))
-    )
-    out = call_sdpa(b, c, q, k, v, enable_gqa=grouped, backend=backend)
-    b.deny_unless(rank < 5)
-    b.end_attention(q, k, v, out)
-    return [out]
-
-
 _EMBED = Size.parse("H*D")
 _MOST_FEATURES = 128
 _MASKS = {"none": 6.0, "attn_mask": 3.0, "key_padding_mask": 4.0, "attn_mask+key_padding_mask": 1.0}
@@ -103,26 +79,18 @@ def write_multihead_attention(b: Builder, c: Choices) -> list[str]:
 
 
 def write_transformer_layers(b: Builder, c: Choices) -> list[str]:
-    """nn.TransformerEncoderLayer and nn.TransformerDecoderLayer: masks, norms, fast path on and off."""
+    """nn.TransformerEncoderLayer, one or two: masks, norms, fast path on and off."""
     attrs = _draw_attributes(b, c)
     b.dims["M"] = c.pick((1, 8, 16, 64))
     attrs |= {"feedforward": "M", "activation": c.pick(("relu", "gelu")), "norm_first": c.chance(0.4)}
-    batched = c.chance(0.9)
+    batched, kind = c.chance(0.9), "transformer_encoder_layer"
     x = _draw_rows(b, c, "x", "S", _EMBED, attrs, batched=batched)
-    if c.chance(0.6):
-        for _ in range(c.draw({1: 3.0, 2: 1.0})):
-            x = _layer(b, c, "transformer_encoder_layer", (x,), attrs, batched=batched)
-        return [x]
-    memory = _draw_rows(b, c, "memory", "T", _EMBED, attrs, batched=batched)
-    return [_layer(b, c, "transformer_decoder_layer", (x, memory), attrs, batched=batched)]
-
-
-def _layer(b: Builder, c: Choices, kind: str, args: tuple[str, ...], attrs: dict[str, Attr], *, batched: bool) -> str:
-    masks = "none" if c.chance(0.4) else c.pick(OPS[kind].attributes["masks"].words)
-    own = "src_mask" if len(args) == 1 else "tgt_mask"
-    causal = own not in masks.split("+") and c.chance(0.3)
-    given = _draw_masks(b, c, masks, "T", batched=batched, causal=causal)
-    return b.op(kind, *args, *given, to="layer", **attrs, masks=masks, causal=causal)
+    for _ in range(c.draw({1: 3.0, 2: 1.0})):
+        masks = "none" if c.chance(0.4) else c.pick(OPS[kind].attributes["masks"].words)
+        causal = "src_mask" not in masks.split("+") and c.chance(0.3)
+        given = _draw_masks(b, c, masks, "S", batched=batched, causal=causal)
+        x = b.op(kind, x, *given, to="layer", **attrs, masks=masks, causal=causal)
+    return [x]
 
 
 def _draw_attributes(b: Builder, c: Choices) -> dict[str, Attr]:
@@ -153,15 +121,15 @@ def _draw_rows(
     return b.input(name, shape, draw_values(c), layout=draw_layout(c, len(shape)))
 
 
-def _draw_masks(b: Builder, c: Choices, masks: str, memory: str, *, batched: bool, causal: bool) -> list[str]:
-    """The masks of these names, which `+` joins; masks over memory have its length.
+def _draw_masks(b: Builder, c: Choices, masks: str, key: str, *, batched: bool, causal: bool) -> list[str]:
+    """The masks of these names, which `+` joins, over keys of that length.
 
     All boolean (True hides a key) or all added, as the mask of `causal` is: torch deprecates mixtures.
     """
     added = causal or c.chance(0.3)
     return [
         (_draw_padding_mask if name.endswith("key_padding_mask") else _draw_attn_mask)(
-            b, c, "S" if name.startswith(("src", "tgt")) else memory, added=added, batched=batched
+            b, c, key, added=added, batched=batched
         )
         for name in masks.split("+")
         if name != "none"

@@ -17,7 +17,7 @@ from tests.generators.test_sample import run_eager
 
 pytestmark = pytest.mark.samples
 
-POOL = [sample(3, i) for i in range(50)]
+POOL = [sample(4, i) for i in range(50)]
 
 
 def test_contracts_that_are_kept_hold() -> None:

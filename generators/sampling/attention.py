@@ -84,7 +84,10 @@ def attend(
         scores = b.op("type_as", scores, q)
     if features.sinks:
         scores = add_sinks(b, c, scores, draw_sinks(b, c, num_heads, scores))
-    scores = _flatten_scores(b, c, scores)
+    # Scores that came from a product over [B * H, S, T] may go back to that form for the softmax, as in BART.
+    flat = any(op.kind == "bmm" for op in b.ops) and b.rank(scores) == 4 and how != "broadcast"
+    if flat and c.choose("scores.again", {"flat": 6.0, "not": 4.0}) == "flat":
+        scores = _flat(b, c, scores)
     probs = spell_softmax(b, c, scores, v)
     seen = b.op("narrow", probs, to="probs", stop=b.shape(v)[-2]) if features.sinks else probs
     weights = _dropout(b, c, insert_noop(b, c, seen))
@@ -210,12 +213,6 @@ def _flat_product(b: Builder, c: Choices, a: str, kt: str, *, add: bool) -> str:
     if b.rank(a) == 3:
         return product
     return b.op("view", product, sizes=(*b.shape(a)[:2], *b.shape(product)[1:]))
-
-
-def _flatten_scores(b: Builder, c: Choices, scores: str) -> str:
-    """Scores that came from a product over [B * H, S, T] may go back to that form for the softmax, as in BART."""
-    flat = any(op.kind == "bmm" for op in b.ops) and b.rank(scores) == 4
-    return _flat(b, c, scores) if flat and c.choose("scores.again", {"flat": 6.0, "not": 4.0}) == "flat" else scores
 
 
 def _adds_bias(b: Builder) -> bool:

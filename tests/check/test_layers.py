@@ -16,9 +16,6 @@ from tests.check.sources import source
 HARMLESS = (Verdict.OK, Verdict.ROUNDING)
 AUTOCAST = """with torch.autocast("cpu", dtype=torch.bfloat16):
             return (q @ k.transpose(-2, -1) / 4.0).softmax(dim=-1) @ v"""
-FLASH = """with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
-            return F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=-0.5)"""
-FORCED = source(FLASH).replace("import nn\n", "import nn\nfrom torch.nn.attention import SDPBackend, sdpa_kernel\n")
 LAYER = """import torch
 from torch import nn
 {setting}
@@ -111,8 +108,3 @@ def test_reference_and_noise_take_a_fused_layer_apart(worker: Asker) -> None:
 def test_reference_and_noise_see_into_flex_attention(worker: Asker) -> None:
     result = worker.one(FLEX, "passes")
     assert result.verdict in HARMLESS, result.failure
-
-
-def test_a_backend_that_the_text_asks_for_is_no_reference(worker: Asker) -> None:
-    assert exactly(FORCED).isfinite().all()
-    assert worker.one(FORCED, "passes").verdict is Verdict.EAGER_SUSPECT

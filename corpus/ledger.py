@@ -6,8 +6,8 @@ the cause that a newer attribution gives a listed finding.
 
 import itertools
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -120,20 +120,14 @@ class Ledger:
 
     path: Path
     bugs: tuple[Bug, ...] = ()
-    _of_cause: Mapping[CauseKey, Bug] = field(init=False, repr=False, compare=False)
-    _of_case: Mapping[str, Bug] = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_of_cause", {cause: bug for bug in self.bugs for cause in bug.causes})
-        object.__setattr__(self, "_of_case", {case: bug for bug in self.bugs for case in bug.findings})
 
     def find_cause(self, cause: CauseKey) -> Bug | None:
         """The bug that has this cause."""
-        return self._of_cause.get(cause)
+        return next((bug for bug in self.bugs if cause in bug.causes), None)
 
     def find_case(self, case_id: str) -> Bug | None:
         """The bug that this case was found of."""
-        return self._of_case.get(case_id)
+        return next((bug for bug in self.bugs if case_id in bug.findings), None)
 
     def examples(self, bug: Bug) -> list[Path]:
         """The files of its examples."""

@@ -125,17 +125,21 @@ def _check(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, bias: Tensor | None, alibi: Tensor | None,
     sinks: Tensor | None
 ) -> None:  # fmt: skip
-    for name, tensor in (("q", q), ("k", k), ("v", v)):
-        if tensor.dim() != 4:
-            raise ValueError(f"{name} has {tensor.dim()} axes, expected batch, heads, length and features")
-        if tensor.dtype != q.dtype or tensor.device != q.device:
-            raise ValueError(
-                f"{name} is {tensor.dtype} on {tensor.device}, q {q.dtype} on {q.device}: expected the same"
-            )
-    if q.dtype not in DTYPES:
-        raise ValueError(f"dtype {q.dtype}, expected one of {', '.join(map(str, DTYPES))}")
+    operands = {"q": q, "k": k, "v": v}
+    options = {"mask": mask, "bias": bias, "alibi": alibi, "sinks": sinks}
+    given = {name: option for name, option in options.items() if option is not None}
+    for name, tensor in (operands | given).items():
+        if tensor.device != q.device:
+            raise ValueError(f"{name} is on {tensor.device}, q on {q.device}: expected the same")
     if not INTERPRETED.value and not q.is_cuda:
         raise ValueError(f"q is on {q.device}: set TRITON_INTERPRET=1 before triton is imported to run on CPU")
+    for name, tensor in operands.items():
+        if tensor.dim() != 4:
+            raise ValueError(f"{name} has {tensor.dim()} axes, expected batch, heads, length and features")
+        if tensor.dtype != q.dtype or q.dtype not in DTYPES:
+            raise ValueError(f"{name} is {tensor.dtype}, expected that of q, one of {', '.join(map(str, DTYPES))}")
+        if tensor.size(2) * tensor.stride(2) + tensor.size(3) * tensor.stride(3) >= _MAX_EXTENT:
+            raise ValueError(f"a head of {name} reaches over {_MAX_EXTENT} elements, with strides {tensor.stride()}")
     batch, heads, rows, head_dim = q.shape
     kv_heads, columns = k.shape[1:3]
     if k.shape != (batch, kv_heads, columns, head_dim) or v.shape[:3] != k.shape[:3]:
@@ -149,25 +153,14 @@ def _check(
             raise NotImplementedError(f"{name} is 0")
         if size > MAX_HEAD_DIM:
             raise ValueError(f"{name} is {size}, expected 1 to {MAX_HEAD_DIM}")
-    for name, tensor in (("q", q), ("k", k), ("v", v)):
-        if tensor.size(2) * tensor.stride(2) + tensor.size(3) * tensor.stride(3) >= _MAX_EXTENT:
-            raise ValueError(
-                f"one head of {name} reaches over {_MAX_EXTENT} elements or more, with strides {tensor.stride()}"
-            )
-    for name, extra in (("mask", mask), ("bias", bias)):
-        full = [batch, heads, rows, columns]
-        if extra is not None and not (
-            extra.dim() <= len(full)
-            and all(size in (1, whole) for size, whole in zip(extra.shape[::-1], full[::-1], strict=False))
-        ):
-            raise ValueError(f"{name} {list(extra.shape)} does not broadcast to {full}")
+    full = (batch, heads, rows, columns)
+    for name, option in given.items():
+        if name in ("alibi", "sinks"):
+            if option.shape != (heads,):
+                raise ValueError(f"{name} has shape {list(option.shape)}, expected [{heads}], one number a head")
+        elif option.dim() > 4 or any(s not in (1, n) for s, n in zip(option.shape[::-1], full[::-1], strict=False)):
+            raise ValueError(f"{name} {list(option.shape)} does not broadcast to {list(full)}")
     if mask is not None and mask.dtype != torch.bool:
         raise ValueError(f"mask is {mask.dtype}, expected torch.bool")
     if bias is not None and not bias.is_floating_point():
         raise ValueError(f"bias is {bias.dtype}, expected a floating dtype")
-    for name, extra in (("mask", mask), ("bias", bias), ("alibi", alibi), ("sinks", sinks)):
-        if extra is not None and extra.device != q.device:
-            raise ValueError(f"{name} is on {extra.device}, q on {q.device}: expected the same")
-    for name, extra in (("alibi", alibi), ("sinks", sinks)):
-        if extra is not None and extra.shape != (heads,):
-            raise ValueError(f"{name} has shape {list(extra.shape)}, expected [{heads}], one number a head")

@@ -3,21 +3,20 @@ program, is not its concern."""
 
 from collections.abc import Callable, Iterator
 
-from corpus.passes import calls, contracts, dimensions, program, spelling
+from corpus.passes import contracts, dimensions, program, spelling
 from generators.program.case import Case
 
 Pass = Callable[[Case], Iterator[Case]]
 
 PASSES: tuple[Pass, ...] = (
     spelling.drop_settings,
-    calls.drop_calls,
-    calls.drop_differences,
+    program.drop_calls,
+    program.drop_differences,
     program.drop_writes,
     program.return_less,
     spelling.simplify_mode,
     program.cut_to_inputs,
     program.bypass,
-    program.share,
     dimensions.shrink_dims,
     dimensions.shrink_numbers,
     spelling.drop_attributes,

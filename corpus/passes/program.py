@@ -1,13 +1,47 @@
-"""Fewer operations: return less, make a value an input, leave an operation out."""
+"""Fewer calls and operations: return less, make a value an input, leave an operation out."""
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
+from typing import Any
 
-from generators.program.case import Case
+from generators.program.case import Case, FurtherCall
 from generators.program.dtypes import category
 from generators.program.edits import input_like, list_unaffected, prune_if_valid, substitute
+from generators.program.further_calls import at_call
 from generators.program.ops import OPS
+from generators.program.simplicity import SIMPLER_CALLS
 from generators.program.type_check import types_of
+
+
+def drop_calls(case: Case) -> Iterator[Case]:
+    """Call the module once, as in the first call or as in any other; then leave calls out one by one."""
+    for call in (FurtherCall(), *case.calls) if case.calls else ():
+        yield at_call(case, call)
+    if len(case.calls) > 1:
+        for call in case.calls:
+            yield replace(case, calls=(call,))
+        for at, call in enumerate(case.calls):
+            others = (*case.calls[:at], *case.calls[at + 1 :])
+            yield replace(case, calls=others)
+            # What was the first call is left out.
+            yield replace(at_call(case, call), calls=others, checkpoint=case.checkpoint)
+    yield replace(case, marked=(), checkpoint="")
+    yield replace(case, marked=())
+    yield replace(case, checkpoint="full" if case.checkpoint == "selective" else "")
+
+
+def drop_differences(case: Case) -> Iterator[Case]:
+    """Leave out what tells a call from the first one, and simplify what is left."""
+    for at, call in enumerate(case.calls):
+        changes: list[dict[str, Any]] = [{field.name: field.default} for field in fields(call)]
+        changes += [{"sizes": (item,)} for item in call.sizes]
+        changes += [{name: word} for name, words in SIMPLER_CALLS.items() for word in words]
+        for number, (name, size) in enumerate(call.sizes):
+            for smaller in (case.sizes[name] + 1, 1, 2, size // 2, size - 1):
+                sizes = (*call.sizes[:number], (name, smaller), *call.sizes[number + 1 :])
+                changes.append({"sizes": sizes})
+        for change in changes:
+            yield replace(case, calls=(*case.calls[:at], replace(call, **change), *case.calls[at + 1 :]))
 
 
 def drop_writes(case: Case) -> Iterator[Case]:
@@ -62,13 +96,3 @@ def bypass(case: Case) -> Iterator[Case]:
         for arg in op.args:
             if not {arg, *case.returns} - {op.name} <= inputs:
                 yield substitute(case, {op.name: arg})
-
-
-def share(case: Case) -> Iterator[Case]:
-    """Replace equal operations on the same values by one."""
-    first: dict[tuple[object, ...], str] = {}
-    for op in case.ops:
-        same = first.setdefault((op.kind, op.args, op.attrs), op.name)
-        if same != op.name:
-            contracts = tuple(c.rename({op.name: same}) for c in case.contracts)
-            yield replace(substitute(case, {op.name: same}), contracts=contracts)

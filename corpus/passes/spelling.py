@@ -48,44 +48,19 @@ def _with_attributes(op: Op, attrs: Mapping[str, Attr]) -> Op:
 
 
 def respell_operations(case: Case) -> Iterator[Case]:
-    """One operation respelled as a simpler one that gives the same."""
+    """One operation respelled as a simpler one: a product as matmul, a change of shape as view, an exchange of the last
+    two axes as transpose, a linear layer without bias."""
     types = types_of(case)
     for op in case.ops:
-        args, attrs = op.args, attributes(op)
         rank = types[op.name].rank
-        options: list[Op] = []
-        if op.kind in ("reshape", "flatten", "unflatten"):
-            options.append(make_op(op.name, "view", args, {"sizes": types[op.name].shape}))
-        if op.kind == "reshape" or (op.kind == "view" and any(str(s) == "-1" for s in _sizes(attrs["sizes"]))):
-            options.append(make_op(op.name, op.kind, args, {"sizes": types[op.name].shape}))
-        if op.kind == "mT" or (op.kind == "permute" and attrs["dims"] == (*range(rank - 2), rank - 1, rank - 2)):
-            options.append(make_op(op.name, "transpose", args, {}))
-        if op.kind == "transpose" and {_axis(attrs["dim0"], rank), _axis(attrs["dim1"], rank)} == {rank - 1, rank - 2}:
-            options.append(make_op(op.name, "transpose", args, {}))
-        if op.kind == "expand_as":
-            options.append(make_op(op.name, "expand", args[:1], {"sizes": types[op.name].shape}))
-        if op.kind == "type_as":
-            options.append(make_op(op.name, "cast", args[:1], {"dtype": types[op.name].dtype}))
-        if op.kind == "unbind":
-            options.append(make_op(op.name, "select", args, attrs))
         if op.kind in ("bmm", "einsum"):
-            options.append(make_op(op.name, "matmul", args, {}))
-        if op.kind == "linear" and len(args) == 3:
-            options.append(make_op(op.name, "linear", args[:2], {}))
-        if op.kind == "div" and isinstance(attrs["other"], int | float):
-            options.append(make_op(op.name, "mul", args, attrs))
-        if op.kind == "softmax" and attrs["dim"] == rank - 1:
-            options.append(make_op(op.name, "softmax", args, {**attrs, "dim": -1}))
-        for option in options:
-            yield replace_op(case, op, option)
-
-
-def _sizes(value: Attr) -> tuple[object, ...]:
-    return value if isinstance(value, tuple) else ()
-
-
-def _axis(value: Attr, rank: int) -> int:
-    return value % rank if isinstance(value, int) and rank else -1
+            yield replace_op(case, op, make_op(op.name, "matmul", op.args, {}))
+        if op.kind in ("reshape", "flatten", "unflatten"):
+            yield replace_op(case, op, make_op(op.name, "view", op.args, {"sizes": types[op.name].shape}))
+        if op.kind == "mT" or op.attr("dims") == (*range(rank - 2), rank - 1, rank - 2):
+            yield replace_op(case, op, make_op(op.name, "transpose", op.args, {}))
+        if op.kind == "linear" and len(op.args) == 3:
+            yield replace_op(case, op, make_op(op.name, "linear", op.args[:2], {}))
 
 
 def simplify_mode(case: Case) -> Iterator[Case]:

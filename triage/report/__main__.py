@@ -123,7 +123,7 @@ def _report(
     from fuzz.expectation import require_allowed
     from generators.errors import UserError
     from triage.report import repro
-    from triage.report.build import NothingToReport, build
+    from triage.report.build import CASE_FILE, NothingToReport, build
 
     entry = load(case)
     subject = chosen or (entry.subject if repro.is_attention(entry.subject) else None)
@@ -139,7 +139,11 @@ def _report(
     try:
         made = build(entry, config, out, subject=subject, explain_seconds=explain_seconds)
     except NothingToReport as why:
-        for old in (file, out / "repro.py"):  # those of an earlier report would seem to belong to this one
+        for old in (
+            file,
+            out / "repro.py",
+            out / CASE_FILE,
+        ):  # those of an earlier report would seem to belong to this one
             old.unlink(missing_ok=True)
         return [f"{case}: {why}"]
     bug = ledger.find_case(entry.case.id)

@@ -196,6 +196,7 @@ def _investigate(entry: Entry, ablation: Ablation, evaluator: Evaluator, out: Pa
         own_random=get_spec(entry.subject).random,
     )
     script, run = repro.write_script(bug), None
+    (out / CASE_FILE).unlink(missing_ok=True)  # of an earlier report
     if script:
         sys.stderr.write("running repro.py\n")
         replace_file(out / "repro.py", script.encode())

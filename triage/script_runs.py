@@ -59,20 +59,16 @@ class Run:
     log: str
 
 
-def run(
-    path: Path, python: str, *, seconds: float, importable: tuple[str, ...] = (), arguments: tuple[str, ...] = ()
-) -> Run:
+def run(path: Path, python: str, *, seconds: float, importable: tuple[str, ...] = ()) -> Run:
     """Run a repro.py under `python` with its own compile cache, and the directories `importable` to import from."""
     variables = {**os.environ, "TORCH_COMPILE_BACKEND": "inductor", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
     if importable:
         variables["PYTHONPATH"] = os.pathsep.join(filter(None, (*importable, os.environ.get("PYTHONPATH", ""))))
     with tempfile.TemporaryDirectory(prefix="attnfuzz-repro-") as scratch:
         variables.setdefault("TORCHINDUCTOR_CACHE_DIR", scratch)
-        command = [python, path.name, *arguments]
+        command, home = [python, path.name], path.parent
         try:
-            done = subprocess.run(
-                command, cwd=path.parent, env=variables, capture_output=True, timeout=seconds, check=False
-            )
+            done = subprocess.run(command, cwd=home, env=variables, capture_output=True, timeout=seconds, check=False)
         except subprocess.TimeoutExpired as stopped:
             return Run(TIMEOUT_EXIT, _decode(stopped.stdout), _decode(stopped.stderr))
     return Run(done.returncode, _decode(done.stdout), _decode(done.stderr))

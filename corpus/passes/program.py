@@ -27,7 +27,7 @@ def drop_calls(case: Case) -> Iterator[Case]:
             yield replace(at_call(case, call), calls=others, checkpoint=case.checkpoint)
     yield replace(case, marked=(), checkpoint="")
     yield replace(case, marked=())
-    yield replace(case, checkpoint="full" if case.checkpoint == "selective" else "")
+    yield replace(case, checkpoint="")
 
 
 def drop_differences(case: Case) -> Iterator[Case]:

@@ -21,8 +21,8 @@ def emit_attention_stub(case: Case) -> str | None:
     not needed any more are dropped; arguments and parameters stay. A finite `fill` is an argument beside its mask.
 
     None without a contract, or where a call cannot express it: q, k and v of several dtypes, a bias on top of a finite
-    fill, in-place steps on what the call reads or returns. In training also where an input would no longer be read (it
-    has a gradient of zeros), and where slopes or sinks have a gradient, which attention functions need not provide.
+    fill, in-place steps on what the call reads or returns; slopes or sinks with a gradient, which attention functions
+    need not provide.
     """
     types = types_of(case)
     if not case.contracts or not all(_is_expressible(c, types) for c in case.contracts):
@@ -36,7 +36,7 @@ def emit_attention_stub(case: Case) -> str | None:
     overwritten = {op.args[0] for op in kept if is_in_place(op) and op.name not in contracts}
     if any(overwritten & {*c.reads.values(), c.output} for c in case.contracts):
         return None
-    if case.training and (_loses_gradient(case, needed) or _differentiates_heads(case, types)):
+    if case.training and _differentiates_heads(case, types):
         return None
     return emit_rewritten(case, kept, {name: _call(case, c, types) for name, c in contracts.items()})
 
@@ -45,12 +45,6 @@ def emit_call(case: Case, function: str) -> str:
     """The text of the case with calls of the function, `package.module:function`; as it is where it has no stub."""
     stub = emit_attention_stub(case)
     return source(case) if stub is None else stub.replace(" = attend(", f" = {function.rpartition(':')[2]}(")
-
-
-def _loses_gradient(case: Case, needed: set[str]) -> bool:
-    """Whether a floating input that the case reads is not needed by its stub, as a bias with factor 0."""
-    used = {name for name, _ in case.uses()}
-    return any(i.name in used - needed and category(i.dtype) == 2 for i in case.inputs)
 
 
 def _differentiates_heads(case: Case, types: Mapping[str, TensorType]) -> bool:

@@ -152,8 +152,8 @@ class FurtherCall:
     sizes: dimensions; layouts: of arguments, by name; dtype: of the arguments that have the first floating dtype there
     is; values: `equal` ones in fresh tensors, the `same` tensors, or `other` ones; under: `training` or `inference` (no
     gradients), or `no_grad` or `inference_mode` around the call; reseeds: the random state is that of the first call
-    again, else it goes on; step: what an optimizer does before the call, which clears gradients: `sgd` or `adamw`, or
-    `compiled_sgd` or `compiled_adamw`. Gradients add up over calls.
+    again, else it goes on; step: what an optimizer does before the call, which clears gradients: `sgd` or `adamw`.
+    Gradients add up over calls.
     """
 
     sizes: tuple[tuple[str, int], ...] = ()
@@ -171,7 +171,7 @@ class Case:
 
     `autocast` is the dtype of a `torch.autocast` around the operations; such a case has no contracts. `calls` are
     further calls of the module, `marked` the dimensions whose sizes are marked as dynamic for the first. `checkpoint`
-    is `full` or `selective` where the operations are computed again in the backward pass. `settings` are those of
+    is `full` where the operations are computed again in the backward pass. `settings` are those of
     `generators.program.settings`, by name, that subjects with options are compiled and run under.
     """
 

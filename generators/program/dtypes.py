@@ -8,13 +8,13 @@ from collections.abc import Iterable
 
 FLOATS = ("float32", "bfloat16", "float16", "float64")
 LOW_PRECISION = ("bfloat16", "float16")
-INTEGERS = ("uint8", "int8", "int16", "int32", "int64")
+INTEGERS = ("uint8", "int32", "int64")
 DTYPES = (*FLOATS, *INTEGERS, "bool")
 
 LOWEST = {"float32": -3.4028234663852886e38, "bfloat16": -3.3895313892515355e38, "float16": -65504.0}
 LOWEST |= {"float64": -1.7976931348623157e308}
 """The lowest finite number of each floating dtype."""
-_INTEGER_WIDTH = {"int8": 1, "int16": 2, "int32": 3, "int64": 4}
+_BY_WIDTH = ("bool", *INTEGERS, *LOW_PRECISION, "float32", "float64")
 
 
 def category(dtype: str) -> int:
@@ -25,16 +25,9 @@ def category(dtype: str) -> int:
 
 
 def _wider(a: str, b: str) -> str:
-    if a == b:
-        return a
-    if category(a) != category(b):
-        return a if category(a) > category(b) else b
-    if category(a) == 2:
-        return "float64" if "float64" in (a, b) else "float32"
-    if "uint8" in (a, b):
-        other = b if a == "uint8" else a
-        return "int16" if other == "int8" else other
-    return a if _INTEGER_WIDTH[a] >= _INTEGER_WIDTH[b] else b
+    if a != b and {a, b} == set(LOW_PRECISION):
+        return "float32"
+    return max(a, b, key=_BY_WIDTH.index)
 
 
 def promote(tensors: Iterable[tuple[str, int]], numbers: Iterable[bool | int | float] = ()) -> str:

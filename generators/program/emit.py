@@ -3,28 +3,28 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from generators.program.case import Case, Input, Op, TensorType
-from generators.program.emit_calls import emit_calls, emit_layout, vary_inputs
+from generators.program.case import Case, FurtherCall, Input, Op, TensorType
+from generators.program.further_calls import cast_to
 from generators.program.ops import OPS
 from generators.program.ops.spec import Line
 from generators.program.type_check import attributes, names_in, types_of
-from generators.program.values import DISTRIBUTIONS
+from generators.program.values import DISTRIBUTIONS, LAYOUTS
 
 _IMPORTS = {
     "F.": "import torch.nn.functional as F",
     "nn.": "from torch import nn",
     "create_block_mask(": "from torch.nn.attention.flex_attention import create_block_mask",
     "checkpoint(": "from torch.utils.checkpoint import checkpoint",
-    "create_selective_checkpoint_contexts(": "from torch.utils.checkpoint import create_selective_checkpoint_contexts",
     "flex_attention(": "from torch.nn.attention.flex_attention import flex_attention",
 }
 """The import for a text that contains the key."""
-_CHECKPOINTS = {"full": "use_reentrant=False", "selective": "use_reentrant=False, context_fn=keep_products"}
-_KEEP_PRODUCTS = """
-
-def keep_products():
-    return create_selective_checkpoint_contexts([torch.ops.aten.bmm.default, torch.ops.aten.mm.default])
-"""
+_OPTIMIZERS = {"sgd": "torch.optim.SGD(module.parameters(), lr=0.1)", "adamw": "torch.optim.AdamW(module.parameters())"}
+_CONTEXTS = {
+    "training": "torch.enable_grad()",
+    "inference": "torch.no_grad()",
+    "no_grad": "torch.no_grad()",
+    "inference_mode": "torch.inference_mode()",
+}
 _RNG = """
 
 def rng(seed):
@@ -54,12 +54,11 @@ def emit_rewritten(case: Case, ops: Sequence[Op], instead: Mapping[str, str]) ->
     spelled = [op for op in ops if op.name not in instead]
     body = "\n\n".join(part for part in (_init(case, spelled), _forward(case, ops, spelled, instead)) if part)
     module = f"\n\nclass Module(nn.Module):\n{body}\n"
-    parameters, made = vary_inputs(case, _inputs(case))
+    parameters, made = _vary_inputs(case, _inputs(case))
     inputs = f"\n\ndef inputs({parameters}):\n{made}"
     if case.calls:
-        inputs += emit_calls(case)
+        inputs += _emit_calls(case)
     functions = _FILLED if "filled(" in module else ""
-    functions += _KEEP_PRODUCTS if case.checkpoint == "selective" else ""
     functions = (_RNG if "rng(" in functions + module + inputs else "") + functions
     head = [line for key, line in _IMPORTS.items() if key in functions + module + inputs]
     lines = ["import torch", *head]
@@ -128,7 +127,7 @@ def _forward(case: Case, ops: Sequence[Op], spelled: Sequence[Op], instead: Mapp
     names = ", ".join(i.name for i in arguments)
 
     if case.checkpoint:
-        again = f"return checkpoint(self.compute, {names}, {_CHECKPOINTS[case.checkpoint]})"
+        again = f"return checkpoint(self.compute, {names}, use_reentrant=False)"
         return _define("forward", names, [again]) + "\n\n" + _define("compute", names, lines)
     return _define("forward", names, lines)
 
@@ -205,5 +204,79 @@ def _input_text(item: Input) -> str:
             text = f"({text})"
         if kind.native != item.dtype:
             text = f"{text}.to(torch.{item.dtype})"
-        text = emit_layout(text, item.layout, len(item.shape))
+        text = _emit_layout(text, item.layout, len(item.shape))
     return text
+
+
+def _emit_calls(case: Case) -> str:
+    """The text of `calls(module)`, which yields the inputs of each call and does what lies between calls."""
+    lines = ["    first = inputs()", *_mark(case), "    yield first"]
+    if not case.marked and all(call.values != "same" for call in case.calls):
+        lines = ["    yield inputs()"]
+    step = next((call.step for call in case.calls if call.step), "")
+    if step:
+        lines.insert(0, f"    optimizer = {_OPTIMIZERS[step]}")
+    training = case.training
+    for call in case.calls:
+        if call.step:
+            lines += ["    optimizer.step()", "    optimizer.zero_grad()"]
+        wanted = {"training": True, "inference": False}.get(call.under, case.training)
+        if wanted != training:
+            lines.append(f"    module.{'train' if wanted else 'eval'}()")
+            training = wanted
+        if call.reseeds:
+            lines.append("    torch.manual_seed(0)")
+        lines += _yield(case, call)
+    return "\n\ndef calls(module):\n" + "\n".join(lines) + "\n"
+
+
+def _vary_inputs(case: Case, text: str) -> tuple[str, str]:
+    """The parameters of `inputs`, and the text of its list with them."""
+    names = list(dict.fromkeys(name for call in case.calls for name, _ in call.sizes))
+    parameters = [f"{name}={name}" for name in names]
+    if any(call.values == "other" for call in case.calls):
+        parameters.append("seed=0")
+        text = re.sub(r"rng\((\d+)\)", r"rng(\1 + seed)", text)
+    return ", ".join(parameters), text
+
+
+def _yield(case: Case, call: FurtherCall) -> Iterator[str]:
+    given = "first" if call.values == "same" else f"inputs({', '.join(_list_arguments(case, call))})"
+    arguments = [item for item in case.inputs if not item.parameter]
+    changed = [_change(case, call, item) for item in arguments]
+    if changed != [item.name for item in arguments]:
+        yield f"    {', '.join(item.name for item in arguments)}{',' * (len(arguments) == 1)} = {given}"
+        given = f"[{', '.join(changed)}]"
+    context = _CONTEXTS.get(call.under)
+    if context is None or (call.under == case.mode):
+        yield f"    yield {given}"
+        return
+    if given != "first":
+        yield f"    given = {given}"
+    yield f"    with {context}:"
+    yield f"        yield {'first' if given == 'first' else 'given'}"
+
+
+def _list_arguments(case: Case, call: FurtherCall) -> Iterator[str]:
+    yield from (f"{name}={size}" for name, size in call.sizes)
+    if call.values == "other":
+        yield f"seed={100 * (1 + case.calls.index(call))}"
+
+
+def _change(case: Case, call: FurtherCall, item: Input) -> str:
+    dtype, layout = cast_to(case, call, item), dict(call.layouts).get(item.name, item.layout)
+    text = item.name if dtype is None else f"{item.name}.to(torch.{dtype})"
+    return text if layout == item.layout else _emit_layout(f"{text}.contiguous()", layout, len(item.shape))
+
+
+def _mark(case: Case) -> Iterator[str]:
+    """Lines that mark dimensions of the first call's inputs as dynamic."""
+    for index, item in enumerate(item for item in case.inputs if not item.parameter):
+        for axis, size in enumerate(item.shape):
+            if size.is_name and str(size) in case.marked:
+                yield f"    torch._dynamo.maybe_mark_dynamic(first[{index}], {axis})"
+
+
+def _emit_layout(text: str, layout: str, rank: int) -> str:
+    """A tensor of that rank, laid out so."""
+    return LAYOUTS[layout].template.format(x=text, zeros="0, 0, " * (rank - 1))

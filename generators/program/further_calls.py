@@ -12,8 +12,7 @@ from generators.program.ops import OPS
 
 VALUES = ("equal", "same", "other")
 MODES = ("", "training", "inference", "no_grad", "inference_mode")
-STEPS = ("", "sgd", "adamw", "compiled_sgd", "compiled_adamw")
-CHECKPOINTS = ("", "full", "selective")
+STEPS = ("", "sgd", "adamw")
 _WORDS = {
     "sizes": "other sizes",
     "layouts": "other strides",
@@ -45,7 +44,7 @@ def at_call(case: Case, call: FurtherCall) -> Case:
 def check_calls(case: Case) -> None:
     """Raises CaseError, one line, where further calls make no sense."""
     with add_place("checkpoint"):
-        require(case.checkpoint in CHECKPOINTS, f"checkpoint is {case.checkpoint!r}, expected full or selective")
+        require(case.checkpoint in ("", "full"), f"checkpoint is {case.checkpoint!r}, expected full")
         writes = any(OPS[op.kind].writes for op in case.ops if op.kind in OPS)
         require(not (case.checkpoint and writes), "what is computed again in the backward pass would write twice")
     with add_place("marked"):
@@ -54,7 +53,7 @@ def check_calls(case: Case) -> None:
         return
     arguments = {item.name for item in case.inputs if not item.parameter}
     variable = list_variable(case)
-    steps = {call.step.removeprefix("compiled_") for call in case.calls if call.step}
+    steps = {call.step for call in case.calls if call.step}
     with add_place("calls"):
         require(len(case.calls) < MOST, f"{len(case.calls) + 1} calls; at most {MOST}")
         require(not case.contracts, "a case with further calls has no contracts")

@@ -11,7 +11,7 @@ from generators.program.values import DISTRIBUTIONS, LAYOUTS
 
 _DTYPE_RANK = {"float32": 0, "bool": 1, "int64": 2}
 
-SIMPLER_CALLS = {"values": ("equal", "same"), "under": ("inference", "training"), "step": ("sgd", "compiled_sgd")}
+SIMPLER_CALLS = {"values": ("equal", "same"), "under": ("inference", "training"), "step": ("sgd",)}
 """Words of fields of further calls that are simpler than others, simplest first."""
 
 SortKey = tuple[float, ...]
@@ -50,7 +50,7 @@ def sort_key(case: Case) -> SortKey:
 
 def _count_differences(case: Case) -> float:
     """How much there is to read about calls: differences from the first call, and how simple they are."""
-    return sum(map(_cost, case.calls)) + len(case.marked) + 2 * bool(case.checkpoint) + (case.checkpoint == "selective")
+    return sum(map(_cost, case.calls)) + len(case.marked) + 2 * bool(case.checkpoint)
 
 
 def _cost(call: FurtherCall) -> float:

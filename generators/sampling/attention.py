@@ -7,7 +7,7 @@ from generators.program.case import Attr, Values
 from generators.program.sizes import Size
 from generators.sampling.builder import Builder
 from generators.sampling.choices import Choices
-from generators.sampling.heads import Head, Heads, permute_axes
+from generators.sampling.heads import Heads, permute_axes
 from generators.sampling.masks import additive_input, apply_mask, boolean_input, draw_shape
 from generators.sampling.steps import (
     CAPS,
@@ -92,7 +92,6 @@ def attend(
     seen = b.op("narrow", probs, to="probs", stop=b.shape(v)[-2]) if features.sinks else probs
     weights = _dropout(b, c, insert_noop(b, c, seen))
     output = _weight_values(b, c, weights, insert_noop(b, c, v))
-    b.deny_unless(not _adds_bias(b))
     b.end_attention(*heads.values, output, bias=bias)
     return AttentionValues(output, k, v, (weights, masked, k, v))
 
@@ -148,11 +147,10 @@ def _scores(b: Builder, c: Choices, heads: Heads, q: str, k: str, scale: _ScaleS
     if scale.place in ("k", "both") and not late:
         k, direct = _apply_scale(b, c, k, scale, number), False
     rank = b.rank(q)
-    product = c.choose_default({"matmul": 76.0, "einsum": 8.0, "flat": 10.0, "baddbmm": 2.0}, "scores.product")
+    product = c.choose_default({"matmul": 76.0, "einsum": 8.0, "flat": 10.0}, "scores.product")
     k_late = scale.place in ("k", "both") and late
     if product == "einsum" and not k_late and b.size(b.shape(k)[-3]) == b.size(b.shape(q)[-3]):
-        (q, left), (k, right) = _before_permutation(c, heads.q, q, rank), _before_permutation(c, heads.k, k, rank)
-        equation = f"{left.replace('s', 'q')},{right.replace('s', 'k')}->{'bhqk' if rank == 4 else 'bqk'}"
+        equation = "bhqd,bhkd->bhqk" if rank == 4 else "bqd,bkd->bqk"
         scores = b.op("einsum", q, k, to="scores", equation=equation)
         return _apply_scale(b, c, scores, scale, number) if scale.place == "scores" else scores
     folds = product == "flat" and rank == 4 and b.size(b.shape(k)[-3]) == b.size(b.shape(q)[-3])
@@ -166,17 +164,11 @@ def _scores(b: Builder, c: Choices, heads: Heads, q: str, k: str, scale: _ScaleS
         kt = _transpose_key(b, c, k)
     if k_late:
         kt = _apply_scale(b, c, kt, scale, number)
-    if folded or (product in ("flat", "baddbmm") and b.size(b.shape(kt)[-3]) == b.size(b.shape(q)[-3])):
-        scores = _flat_product(b, c, q, kt, add=product == "baddbmm")
+    if folded or (product == "flat" and b.size(b.shape(kt)[-3]) == b.size(b.shape(q)[-3])):
+        scores = _multiply_flat(b, c, q, kt, "scores")
     else:
         scores = b.op("matmul", q, kt, to="scores", form=c.draw({"operator": 6.0, "function": 4.0, "method": 1.0}))
     return _apply_scale(b, c, scores, scale, number) if scale.place == "scores" else scores
-
-
-def _before_permutation(c: Choices, head: Head, value: str, rank: int) -> tuple[str, str]:
-    """The value, or what it was permuted from, and its axes."""
-    permuted = value == head.value and len(head.order) == rank and c.chance(0.5)
-    return (head.source, head.order) if permuted else (value, "bhsd" if rank == 4 else "bsd")
 
 
 def _transpose_key(b: Builder, c: Choices, k: str) -> str:
@@ -200,25 +192,10 @@ def _flat(b: Builder, c: Choices, value: str) -> str:
     return b.op("reshape", value, sizes=(batch * heads, *rest))
 
 
-def _flat_product(b: Builder, c: Choices, a: str, kt: str, *, add: bool) -> str:
-    left, right = _flat(b, c, a), _flat(b, c, kt)
-    if add:
-        shape = c.pick(((*b.shape(left)[:2], b.shape(right)[-1]), (1, b.shape(left)[1], b.shape(right)[-1])))
-        bias = (
-            b.op("zeros", to="bias", sizes=shape, dtype=b.dtype_of(left)) if c.chance(0.5) else b.input("bias", shape)
-        )
-        product = b.op("baddbmm", bias, left, right, to="scores", beta=c.pick((1, 1, 0, 0.0)))
-    else:
-        product = b.op("bmm", left, right, to="scores")
-    if b.rank(a) == 3:
-        return product
-    return b.op("view", product, sizes=(*b.shape(a)[:2], *b.shape(product)[1:]))
-
-
-def _adds_bias(b: Builder) -> bool:
-    """Whether some product of this case adds a bias of the caller's, which no contract mentions."""
-    given = {i.name for i in b.inputs}
-    return any(op.kind == "baddbmm" and op.args[0] in given and op.attr("beta") is None for op in b.ops)
+def _multiply_flat(b: Builder, c: Choices, left: str, right: str, to: str) -> str:
+    """A product by bmm, of values whose first two axes are folded into one."""
+    product, whole = b.op("bmm", _flat(b, c, left), _flat(b, c, right), to=to), max(left, right, key=b.rank)
+    return product if b.rank(whole) == 3 else b.op("view", product, sizes=(*b.shape(whole)[:2], *b.shape(product)[1:]))
 
 
 def _repeat(b: Builder, c: Choices, value: str, group: Size, how: str) -> str:
@@ -247,18 +224,16 @@ def _dropout(b: Builder, c: Choices, probs: str) -> str:
 
 
 def _weight_values(b: Builder, c: Choices, weights: str, v: str) -> str:
-    if b.rank(weights) == 3 and b.rank(v) == 4:
-        out = b.op("bmm", weights, _flat(b, c, v), to="out")
-        return b.op("view", out, sizes=(*b.shape(v)[:2], *b.shape(out)[1:]))
     rank = b.rank(weights)
     product = c.choose_default({"matmul": 82.0, "einsum": 8.0, "flat": 10.0}, "scores.product")
-    if b.size(b.shape(v)[-3]) != b.size(b.shape(weights)[-3]) or b.shape(weights)[:-2] != b.shape(v)[:-2]:
+    if rank < b.rank(v):
+        product = "flat"
+    elif b.shape(weights)[:-2] != b.shape(v)[:-2]:
         product = "matmul"
-    if product == "einsum" and b.rank(v) == rank:
+    if product == "flat":
+        return _multiply_flat(b, c, weights, v, "out")
+    if product == "einsum":
         return b.op("einsum", weights, v, to="out", equation="bhqk,bhkd->bhqd" if rank == 4 else "bqk,bkd->bqd")
-    if product == "flat" and b.rank(v) == rank:
-        flat = b.op("bmm", _flat(b, c, weights), _flat(b, c, v), to="out")
-        return flat if rank == 3 else b.op("view", flat, sizes=(*b.shape(weights)[:2], *b.shape(flat)[1:]))
     return b.op("matmul", weights, v, to="out", form=c.draw({"operator": 6.0, "function": 4.0, "method": 2.0}))
 
 

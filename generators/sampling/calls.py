@@ -24,7 +24,6 @@ CHECKPOINTED = 0.25
 """The share in training whose operations are computed again in the backward pass."""
 DROPPED = 0.6
 """The share of those that get dropout where they have none: it has to draw the same numbers again."""
-_CHECKPOINTS = {"full": 3.0, "selective": 1.0}
 _TRIES = 8
 
 
@@ -33,7 +32,7 @@ def add_calls(case: Case, c: Choices) -> Case:
     base = replace(case, contracts=(), dynamic=False)
     if case.training and c.chance(CHECKPOINTED):
         dropped = base if is_random(base) or c.chance(1 - DROPPED) else add_dropout(base)
-        again = replace(dropped, checkpoint=c.draw(_CHECKPOINTS))
+        again = replace(dropped, checkpoint="full")
         base = again if _is_valid(again) else base
     step = c.pick(("sgd", "adamw"))
     called = base
@@ -90,4 +89,4 @@ def _change(case: Case, c: Choices, kind: str, step: str) -> Iterator[tuple[str,
     elif kind == "reseeds" and is_random(case):
         yield "reseeds", True
     elif kind == "step" and case.training and any(item.parameter and item.dtype in FLOATS for item in case.inputs):
-        yield "step", step if c.chance(0.9) else f"compiled_{step}"
+        yield "step", step

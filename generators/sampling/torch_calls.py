@@ -2,7 +2,7 @@
 
 from generators.program.case import Attr, Values
 from generators.program.ops import OPS
-from generators.program.sizes import Size
+from generators.program.sizes import Size, shape_of
 from generators.sampling.builder import Builder
 from generators.sampling.choices import Choices
 from generators.sampling.heads import draw_layout, draw_values
@@ -42,8 +42,6 @@ def write_flex(b: Builder, c: Choices) -> list[str]:
     return [b.op("flex_attention", q, k, v, *given, to="out", **options, **numbers)]
 
 
-_DENSE = ("contiguous", "heads_inner")
-"""Layouts in which features lie side by side, as the fused kernels need them."""
 _EMBED = Size.parse("H*D")
 _MOST_FEATURES = 128
 _MASKS = {"none": 6.0, "attn_mask": 3.0, "key_padding_mask": 4.0, "attn_mask+key_padding_mask": 1.0}
@@ -52,30 +50,17 @@ _MASKS = {"none": 6.0, "attn_mask": 3.0, "key_padding_mask": 4.0, "attn_mask+key
 def write_multihead_attention(b: Builder, c: Choices) -> list[str]:
     """nn.MultiheadAttention: self and cross attention, every mask and flag, fast path on and off."""
     attrs = _draw_attributes(b, c)
-    batched, own = c.chance(0.9), c.chance(0.65)
-    query = _draw_rows(b, c, "x", "S", _EMBED, attrs, batched=batched)
-    key = value = query
-    if not own:
-        width = Size.of("V") if c.chance(0.3) else _EMBED
-        key = _draw_rows(b, c, "memory", "T", width, attrs, batched=batched)
-        value = _draw_rows(b, c, "values", "T", _EMBED, attrs, batched=batched) if c.chance(0.3) else key
+    own = c.chance(0.65)
+    query = _draw_rows(b, c, "x", "S", attrs)
+    key = value = query if own else _draw_rows(b, c, "memory", "T", attrs)
+    if not own and c.chance(0.3):
+        value = _draw_rows(b, c, "values", "T", attrs)
     masks = c.choose("layer.masks", _MASKS)
     causal = own and not masks.startswith("attn_mask") and c.chance(0.25)
-    given = _draw_masks(b, c, masks, "S" if own else "T", batched=batched, causal=causal)
-    attrs |= {
-        "causal": causal,
-        "masks": masks,
-        "need_weights": c.chance(0.5),
-        "average_attn_weights": c.chance(0.6),
-        "add_bias_kv": c.chance(0.04),
-        "add_zero_attn": c.chance(0.04),
-    }
+    given = _draw_masks(b, c, masks, "S" if own else "T", causal=causal)
+    attrs |= {"causal": causal, "masks": masks, "need_weights": c.chance(0.5)}
     output = b.op("multihead_attention", query, key, value, *given, to="attention", **attrs)
-    if attrs["need_weights"] and c.chance(0.4):
-        return [output, b.op("multihead_attention", query, key, value, *given, to="weights", **attrs, gives="weights")]
-    if c.chance(0.3):
-        output = b.op("add", query, output, to="out")
-    return [output]
+    return [b.op("add", query, output, to="out") if c.chance(0.3) else output]
 
 
 def write_transformer_layers(b: Builder, c: Choices) -> list[str]:
@@ -83,12 +68,12 @@ def write_transformer_layers(b: Builder, c: Choices) -> list[str]:
     attrs = _draw_attributes(b, c)
     b.dims["M"] = c.pick((1, 8, 16, 64))
     attrs |= {"feedforward": "M", "activation": c.pick(("relu", "gelu")), "norm_first": c.chance(0.4)}
-    batched, kind = c.chance(0.9), "transformer_encoder_layer"
-    x = _draw_rows(b, c, "x", "S", _EMBED, attrs, batched=batched)
+    kind = "transformer_encoder_layer"
+    x = _draw_rows(b, c, "x", "S", attrs)
     for _ in range(c.draw({1: 3.0, 2: 1.0})):
         masks = "none" if c.chance(0.4) else c.pick(OPS[kind].attributes["masks"].words)
         causal = "src_mask" not in masks.split("+") and c.chance(0.3)
-        given = _draw_masks(b, c, masks, "S", batched=batched, causal=causal)
+        given = _draw_masks(b, c, masks, "S", causal=causal)
         x = b.op(kind, x, *given, to="layer", **attrs, masks=masks, causal=causal)
     return [x]
 
@@ -111,47 +96,31 @@ def _draw_attributes(b: Builder, c: Choices) -> dict[str, Attr]:
     }
 
 
-def _draw_rows(
-    b: Builder, c: Choices, name: str, length: str, width: Size, attrs: dict[str, Attr], *, batched: bool
-) -> str:
-    """Tokens as the layer reads them, [batch, length, width], or with length first, or without batch."""
-    shape: tuple[Size | str, ...] = (length, width)
-    if batched:
-        shape = ("B", length, width) if attrs["batch_first"] else (length, "B", width)
-    return b.input(name, shape, draw_values(c), layout=draw_layout(c, len(shape)))
+def _draw_rows(b: Builder, c: Choices, name: str, length: str, attrs: dict[str, Attr]) -> str:
+    """Tokens as the layer reads them, [batch, length, width], or with length first."""
+    shape = ("B", length, _EMBED) if attrs["batch_first"] else (length, "B", _EMBED)
+    return b.input(name, shape, draw_values(c), layout=draw_layout(c, 3))
 
 
-def _draw_masks(b: Builder, c: Choices, masks: str, key: str, *, batched: bool, causal: bool) -> list[str]:
+def _draw_masks(b: Builder, c: Choices, masks: str, key: str, *, causal: bool) -> list[str]:
     """The masks of these names, which `+` joins, over keys of that length.
 
     All boolean (True hides a key) or all added, as the mask of `causal` is: torch deprecates mixtures.
     """
     added = causal or c.chance(0.3)
-    return [
-        (_draw_padding_mask if name.endswith("key_padding_mask") else _draw_attn_mask)(
-            b, c, key, added=added, batched=batched
-        )
-        for name in masks.split("+")
-        if name != "none"
-    ]
+    return [_draw_mask(b, c, key, added=added, pads="padding" in name) for name in masks.split("+") if name != "none"]
 
 
-def _draw_padding_mask(b: Builder, c: Choices, key: str, *, added: bool, batched: bool) -> str:
-    shape: tuple[Size | str, ...] = ("B", key) if batched else (key,)
+def _draw_mask(b: Builder, c: Choices, key: str, *, added: bool, pads: bool) -> str:
+    shape = ("B", key) if pads else ("B*H", "S", key) if c.chance(0.3) else ("S", key)
     if added:
-        return b.freeze(c, b.input("padding", shape, Values("padding_mask", scale=c.pick((float("-inf"), -1e4)))))
-    keep = b.input("keep", shape, Values(c.draw({"padding": 8.0, "random": 1.0, "ones": 1.0}), scale=0.7), "bool")
-    return b.op("logical_not", keep, to="drop")
-
-
-def _draw_attn_mask(b: Builder, c: Choices, key: str, *, added: bool, batched: bool) -> str:
-    shape: tuple[Size | str, ...] = ("S", key)
-    if c.chance(0.3):
-        shape = (Size.parse("B*H") if batched else Size.of("H"), "S", key)
-    if added:
-        values = Values("causal_mask", scale=float("-inf")) if c.chance(0.4) else Values("normal")
+        values = Values("padding_mask", scale=c.pick((float("-inf"), -1e4)))
+        if not pads:
+            values = Values("causal_mask", scale=float("-inf")) if c.chance(0.4) else Values("normal")
         return b.freeze(c, b.input("bias", shape, values))
+    if pads:
+        keep = b.input("keep", shape, Values(c.draw({"padding": 8.0, "random": 1.0, "ones": 1.0}), scale=0.7), "bool")
+        return b.op("logical_not", keep, to="drop")
     if c.chance(0.6):
-        ones = b.op("ones", to="ones", sizes=tuple(Size.of(s) for s in shape), dtype="bool")
-        return b.op("triu", ones, to="drop", diagonal=1)
+        return b.op("triu", b.op("ones", to="ones", sizes=shape_of(*shape), dtype="bool"), to="drop", diagonal=1)
     return b.input("drop", shape, Values("random", scale=0.3), "bool")

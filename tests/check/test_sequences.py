@@ -127,7 +127,7 @@ WRONG = [
 
 
 def test_calls_are_part_of_a_case_file() -> None:
-    case = replace(products(), marked=("S",), checkpoint="selective")
+    case = replace(products(), marked=("S",), checkpoint="full")
     assert loads(dumps(case)) == case
     assert case.id != replace(case, calls=case.calls[1:]).id
 

@@ -91,26 +91,6 @@ def test_steps_in_place_on_what_is_read_or_given_have_no_stand_in() -> None:
     assert emit_attention_stub(replace(case, returns=("out", "scaled"))) is None
 
 
-def test_an_input_whose_gradient_is_zeros_keeps_its_gradient() -> None:
-    """The stand-in of a bias taken zero times would not read it, and so give it no gradient at all."""
-    shape = tuple(Size.of(s) for s in ("B", "S", "D"))
-    case = Case(
-        dims=(("B", 2), ("S", 3), ("D", 4)),
-        inputs=(Input("x", shape, "float32"), Input("bias", tuple(Size.of(s) for s in ("B", "S", "S")), "float32")),
-        ops=(
-            make_op("kt", "transpose", ["x"], {}),
-            make_op("scores", "baddbmm", ["bias", "x", "kt"], {"beta": 0}),
-            make_op("probs", "softmax", ["scores"], {}),
-            make_op("out", "matmul", ["probs", "x"], {}),
-        ),
-        returns=("out",),
-        contracts=(Contract("x", "x", "x", "out", "bsd"),),
-    )
-    check(case)
-    assert agrees(case)
-    assert emit_attention_stub(replace(case, mode="training")) is None
-
-
 @pytest.mark.samples
 def test_slopes_and_sinks_that_need_a_gradient_are_nobodys_to_give() -> None:
     seen = set()

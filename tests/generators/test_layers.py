@@ -120,7 +120,6 @@ def test_a_mask_goes_with_the_attribute_that_asks_for_it() -> None:
         ({"heads": Size.of(3)}, "not a positive multiple of 3"),
         ({"masks": "attn_mask"}, "takes 4 arguments, got 5"),
         ({"causal": True}, "takes attn_mask or causal, not both"),
-        ({"gives": "weights", "need_weights": False}, "gives no weights without need_weights"),
         ({"dtype": "float16"}, "needs arguments of the layer's dtype"),
         ({"dropout": 2.0}, "expected a probability"),
     ],

@@ -106,7 +106,6 @@ def test_every_part_of_the_mix_is_drawn() -> None:
         "matmul",
         "bmm",
         "einsum",
-        "baddbmm",
         "sdpa",
         "softmax",
         "log_softmax",

@@ -27,72 +27,49 @@ def _float(call: Call, args: Sequence[TensorType]) -> str:
     return dtype
 
 
-def _heads(call: Call, embed: Size) -> Size:
-    heads: Size = call.attrs["heads"]
+def _check_heads(call: Call, embed: Size) -> None:
+    heads = call.attrs["heads"]
     number, width = heads.value(call.dims), embed.value(call.dims)
     if number < 1 or width < 1 or width % number:
         raise CaseError(f"{embed} = {width} is not a positive multiple of {heads} = {number} heads")
-    return heads
 
 
-def _lengths(call: Call, x: TensorType) -> tuple[Size | None, Size]:
-    """The batch, None without one, and the length of an argument."""
-    if x.rank == 2:
-        return None, x.shape[0]
-    if x.rank != 3:
-        raise CaseError(f"needs arguments of two or three axes, got {show(x.shape)}")
+def _lengths(call: Call, x: TensorType) -> tuple[Size, Size]:
+    """The batch and the length of an argument."""
+    require(x.rank == 3, f"needs arguments of three axes, got {show(x.shape)}")
     return (x.shape[0], x.shape[1]) if call.attrs["batch_first"] else (x.shape[1], x.shape[0])
 
 
-def _check_mask(call: Call, name: str, mask: TensorType, query: TensorType, key: TensorType) -> None:
-    """Raises CaseError unless the mask, of scores or of keys, fits queries and keys."""
-    batch, length = _lengths(call, query)
-    _, keys = _lengths(call, key)
-    alike = category(mask.dtype) == 2 and one_float(call, (query, mask)) == one_float(call, (query,))
-    if mask.dtype != "bool" and not alike:
-        raise CaseError(f"{name} must be boolean or have the dtype of what it masks, got {mask.dtype}")
-    if name.endswith("key_padding_mask"):
-        shapes: list[tuple[Size, ...]] = [(keys,) if batch is None else (batch, keys)]
-    else:
-        shapes = [(length, keys), ((batch or Size.of(1)) * call.attrs["heads"], length, keys)]
-    wanted = [tuple(s.value(call.dims) for s in shape) for shape in shapes]
-    if mask.sizes(call.dims) not in wanted:
-        raise CaseError(f"{name} has shape {show(mask.shape)}, expected {' or '.join(show(s) for s in shapes)}")
-
-
-def _check_causal(call: Call, query: TensorType, key: TensorType, mask: str) -> None:
+def _check_masks(call: Call, masks: Sequence[TensorType], query: TensorType, key: TensorType) -> None:
+    """Raises CaseError unless the masks, of scores or of keys, fit queries and keys."""
+    (batch, length), (_, keys) = _lengths(call, query), _lengths(call, key)
+    names = _list_options(call.attrs)
     if call.attrs["causal"]:
-        require(mask not in _list_options(call.attrs), f"takes {mask} or causal, not both")
-        must_equal(_lengths(call, query)[1], _lengths(call, key)[1], call.dims, "lengths under a causal mask")
-
-
-def _check_alike(call: Call, a: TensorType, b: TensorType) -> None:
-    """Raises CaseError unless two arguments have one batch."""
-    (first, _), (second, _) = _lengths(call, a), _lengths(call, b)
-    require((first is None) == (second is None), "needs arguments that all have a batch axis, or none")
-    if first is not None and second is not None:
-        must_equal(first, second, call.dims, "batches")
+        taken = next((name for name in names if not name.endswith("key_padding_mask")), "")
+        require(not taken, f"takes {taken} or causal, not both")
+        must_equal(length, keys, call.dims, "lengths under a causal mask")
+    for name, mask in zip(names, masks, strict=True):
+        alike = category(mask.dtype) == 2 and one_float(call, (query, mask)) == one_float(call, (query,))
+        if mask.dtype != "bool" and not alike:
+            raise CaseError(f"{name} must be boolean or have the dtype of what it masks, got {mask.dtype}")
+        shapes: list[tuple[Size, ...]] = [(batch, keys)]
+        if not name.endswith("key_padding_mask"):
+            shapes = [(length, keys), (batch * call.attrs["heads"], length, keys)]
+        if mask.sizes(call.dims) not in [tuple(s.value(call.dims) for s in shape) for shape in shapes]:
+            raise CaseError(f"{name} has shape {show(mask.shape)}, expected {' or '.join(show(s) for s in shapes)}")
 
 
 def _attention(call: Call) -> TensorType:
     query, key, value, *masks = call.args
     dtype = _float(call, (query, key, value))
-    heads = _heads(call, query.shape[-1])
+    _check_heads(call, query.shape[-1])
     call.check_probability("dropout")
-    _check_alike(call, query, key)
-    _check_alike(call, key, value)
-    batch, length = _lengths(call, query)
-    keys = _lengths(call, key)[1]
-    must_equal(keys, _lengths(call, value)[1], call.dims, "lengths of key and value")
-    _check_causal(call, query, key, "attn_mask")
-    for name, mask in zip(_list_options(call.attrs), masks, strict=True):
-        _check_mask(call, name, mask, query, key)
-    if call.attrs["gives"] == "output":
-        return TensorType(query.shape, dtype)
-    require(call.attrs["need_weights"], "gives no weights without need_weights")
-    seen = keys + bool(call.attrs["add_bias_kv"]) + bool(call.attrs["add_zero_attn"])
-    lead = [] if batch is None else [batch]
-    return TensorType((*lead, *([] if call.attrs["average_attn_weights"] else [heads]), length, seen), dtype)
+    for other in (key, value):
+        must_equal(query.shape[-1], other.shape[-1], call.dims, "widths of the arguments")
+        must_equal(_lengths(call, query)[0], _lengths(call, other)[0], call.dims, "batches")
+    must_equal(_lengths(call, key)[1], _lengths(call, value)[1], call.dims, "lengths of key and value")
+    _check_masks(call, masks, query, key)
+    return TensorType(query.shape, dtype)
 
 
 def _construct(line: Line, *arguments: str) -> str:
@@ -103,7 +80,7 @@ def _construct(line: Line, *arguments: str) -> str:
     return f"filled(nn.{_LAYERS[line.kind][0]}({', '.join(words)}), {line.attrs['seed']})"
 
 
-_TRUE = ("bias", "need_weights", "average_attn_weights")
+_TRUE = ("bias", "need_weights")
 """The flags that torch takes for true where they are left out."""
 
 
@@ -112,13 +89,10 @@ def _flags(line: Line, *names: str) -> list[str]:
 
 
 def _attention_made(line: Line) -> str:
-    embed, kdim, vdim = (kind.shape[-1] for kind in line.types[:3])
-    words = [str(embed), str(line.attrs["heads"])]
+    words = [str(line.types[0].shape[-1]), str(line.attrs["heads"])]
     if line.attrs["dropout"]:
         words.append(f"dropout={line.text('dropout')}")
-    words += _flags(line, "bias", "add_bias_kv", "add_zero_attn")
-    words += [f"{name}={size}" for name, size in (("kdim", kdim), ("vdim", vdim)) if size != embed]
-    return _construct(line, *words)
+    return _construct(line, *words, *_flags(line, "bias"))
 
 
 def _before(line: Line) -> list[str]:
@@ -126,7 +100,7 @@ def _before(line: Line) -> list[str]:
     if not line.attrs["causal"]:
         return []
     x = line.args[0]
-    length = f"{x}.size({1 if line.attrs['batch_first'] and line.types[0].rank == 3 else 0})"
+    length = f"{x}.size({int(line.attrs['batch_first'])})"
     made = f"nn.Transformer.generate_square_subsequent_mask({length}, device={x}.device, dtype={x}.dtype)"
     return [f"causal_mask = {made}"]
 
@@ -142,8 +116,7 @@ def _call_layer(line: Line, *more: str) -> str:
 
 
 def _attention_text(line: Line) -> str:
-    call = _call_layer(line, *_flags(line, "need_weights", "average_attn_weights"))
-    return f"{call}[{0 if line.attrs['gives'] == 'output' else 1}]"
+    return f"{_call_layer(line, *_flags(line, 'need_weights'))}[0]"
 
 
 def _write_transformer(line: Line) -> str:
@@ -157,12 +130,10 @@ def _write_transformer(line: Line) -> str:
 def _transformer(call: Call) -> TensorType:
     x, *masks = call.args
     _float(call, [x])
-    _heads(call, x.shape[-1])
+    _check_heads(call, x.shape[-1])
     call.check_probability("dropout")
     require(call.value("feedforward") >= 1, "feedforward has to be positive")
-    _check_causal(call, x, x, "src_mask")
-    for name, mask in zip(_list_options(call.attrs), masks, strict=True):
-        _check_mask(call, name, mask, x, x)
+    _check_masks(call, masks, x, x)
     # Under autocast what is added is in the lower dtype.
     dtypes = [x.dtype, *([call.autocast] if call.autocast else [])]
     return TensorType(x.shape, promote([(dtype, x.rank) for dtype in dtypes]))
@@ -183,10 +154,6 @@ _ATTENTION = {
     **_ANY,
     "masks": word("none", "attn_mask", "key_padding_mask", "attn_mask+key_padding_mask"),
     "need_weights": _ON,
-    "average_attn_weights": _ON,
-    "gives": word("output", "weights"),
-    "add_bias_kv": _OFF,
-    "add_zero_attn": _OFF,
 }
 _TRANSFORMER = {
     **_ANY,

@@ -42,16 +42,11 @@ def _flat_product(call: Call, rank: int) -> TensorType:
     return _matmul(call)
 
 
-def _add_product(call: Call, rank: int) -> TensorType:
-    result = _flat_product(replace(call, args=call.args[1:]), rank)
+def _add_product(call: Call) -> TensorType:
+    result = _flat_product(replace(call, args=call.args[1:]), rank=2)
     one_float(call, call.args)
     must_broadcast(call.args[0].shape, result.shape, call.dims, "bias")
     return result
-
-
-def _add_product_text(line: Line) -> str:
-    options = [f"{name}={line.text(name)}" for name in ("beta", "alpha") if line.attrs[name] != 1]
-    return f"torch.{line.kind}({', '.join([*line.args, *options])})"
 
 
 def _einsum(call: Call) -> TensorType:
@@ -112,7 +107,6 @@ def _sdpa_text(line: Line) -> str:
 
 
 _MATMUL = {"operator": "{0} @ {1}", "function": "torch.matmul({0}, {1})", "method": "{0}.matmul({1})"}
-_FACTORS = {"beta": Attribute(Kind.NUMBER, 1), "alpha": Attribute(Kind.NUMBER, 1)}
 _EQUATION = {"equation": Attribute(Kind.EQUATION, required=True)}
 _SDPA = {
     "is_causal": flag(),
@@ -124,8 +118,7 @@ _SDPA = {
 OPS = [
     spec.forms("matmul", (2, 2), _matmul, "form", _MATMUL),
     spec.function("torch.bmm", (2, 2), partial(_flat_product, rank=3), cost=2),
-    OpSpec("addmm", (3, 3), partial(_add_product, rank=2), _add_product_text, _FACTORS, cost=3),
-    OpSpec("baddbmm", (3, 3), partial(_add_product, rank=3), _add_product_text, _FACTORS, cost=3),
+    OpSpec("addmm", (3, 3), _add_product, "torch.addmm({args})", cost=3),
     OpSpec("einsum", (2, 2), _einsum, 'torch.einsum("{equation}", {args})', _EQUATION, cost=3),
     spec.function("F.linear", (2, 3), _linear, cost=2),
     OpSpec("sdpa", (3, 4), _sdpa, _sdpa_text, _SDPA, random=True, cost=3),

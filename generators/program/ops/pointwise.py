@@ -168,7 +168,7 @@ OPS = [
     OpSpec("logical_and", (2, 2), _logical, "{0} & {1}"),
     spec.forms("logical_not", (1, 1), _logical, "form", _NOT),
     OpSpec("neg", (1, 1), same_float, "-{0}"),
-    *(spec.method(kind, same_float) for kind in ("exp", "sqrt", "rsqrt", "sigmoid", "sin", "cos")),
+    *(spec.method(kind, same_float) for kind in ("exp", "sqrt", "rsqrt", "sigmoid", "log", "sin", "cos", "square")),
     spec.method("abs", _absolute),
     spec.forms("tanh", (1, 1), same_float, "form", _TANH),
     *(spec.function(f"F.{kind}", (1, 1), same_float) for kind in ("relu", "silu")),

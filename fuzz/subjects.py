@@ -51,7 +51,7 @@ class SubjectSpec:
     @property
     def is_compiler(self) -> bool:
         """Whether torch compiles or exports the whole case."""
-        return self.backend not in ("", "unknown") and not self.is_attention
+        return self.backend not in ("", "unknown")
 
     @property
     def is_proxy(self) -> bool:
@@ -79,7 +79,6 @@ MEMORY_BUDGET = 0.1
 INDUCTOR = "inductor"
 """torch.compile as users call it."""
 
-_TRITON = "kernels.attention:attention"
 _CUDA = ("cuda",)
 
 SUBJECTS: dict[str, SubjectSpec] = {
@@ -96,8 +95,7 @@ SUBJECTS: dict[str, SubjectSpec] = {
     "passes_recomputing": SubjectSpec("passes", recomputes=True, public=False),
     "inductor_recomputing": SubjectSpec("inductor", recomputes=True),
     "aot_eager": SubjectSpec("aot_eager", public=False),
-    "triton": SubjectSpec(function=_TRITON, share=0.05),
-    "triton_compiled": SubjectSpec("inductor", function=_TRITON, share=0.01),
+    "triton": SubjectSpec(function="kernels.attention:attention", share=0.05),
     "sdpa_math": SubjectSpec(sdpa="MATH", share=0.005),
     "sdpa_flash": SubjectSpec(sdpa="FLASH_ATTENTION", share=0.005),
     "sdpa_efficient": SubjectSpec(sdpa="EFFICIENT_ATTENTION", devices=_CUDA, share=0.005),
@@ -137,8 +135,6 @@ def compiler_of(subject: str) -> str:
     spec = get_spec(subject)
     if is_user_function(subject) or spec.sdpa:
         return subject
-    if spec.function:
-        return next(name for name, other in SUBJECTS.items() if other.function == spec.function)
     return INDUCTOR if spec.uses_inductor else subject
 
 

@@ -30,7 +30,7 @@ from generators.sampling.sample import sample
 
 MATH, SIMULATED, FLASH = "math_attention", "simulated", "sdpa_flash"
 BACKENDS = (FLASH, "sdpa_efficient", "sdpa_cudnn")
-SHARES = {"triton": 25, "triton_compiled": 0, "passes": 8, "inductor": 200}
+SHARES = {"triton": 25, "passes": 8, "inductor": 200}
 """On CPU, one case of so many meets these subjects; 0: none does. On a GPU the kernels are native and meet all
 cases."""
 _MATTERS = {
@@ -186,7 +186,7 @@ def _met(index: int, device: str, recorders: dict[str, Recorder]) -> Iterator[tu
             share = 1
         if not share or index % share or not (name in SHARES or name.startswith("sdpa_")):
             continue
-        if subject.attention is None or subject.attention.compiled:
+        if subject.attention is None:
             yield name, subject
         else:
             yield name, _recording(name, subject.attention, recorders)

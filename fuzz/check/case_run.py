@@ -101,15 +101,10 @@ class CaseRun:
         """Let go of the text."""
         self.program.close()
 
-    def judge_runs(
-        self,
-        runs: list[Execution],
-        handed: set[torch.dtype] | None = None,
-        others: Callable[[], list[Execution]] = list,
-    ) -> Judgement:
-        """The verdict on the runs of a subject; `handed` and `others` as `Judge.judge` has them."""
+    def judge_runs(self, runs: list[Execution]) -> Judgement:
+        """The verdict on the runs of a subject."""
         with SuppressOutOfMemory() as caught:
-            judgement = self.judge.judge(runs[0], handed, others)
+            judgement = self.judge.judge(runs[0])
             return judgement if self.request.random else self.compare_runs(judgement, runs)
         return Judgement(Verdict.SKIPPED, NotTaken(Refusal.NO_MEMORY, caught.line))
 

@@ -1,6 +1,5 @@
 """One check: a case's source in, a verdict per subject out."""
 
-import functools
 import itertools
 import time
 from collections.abc import Callable
@@ -15,9 +14,8 @@ from fuzz.check.case_run import Announce, CaseRun, Clock, Rejected
 from fuzz.check.controls import ControlError, apply_controls, compare_constants
 from fuzz.check.coverage import Coverage
 from fuzz.check.exceptions import SubjectError, SuppressOutOfMemory, Unsupported
-from fuzz.check.oracle import constants, dynamo_same
+from fuzz.check.oracle import dynamo_same
 from fuzz.check.oracle.attention.call import Call
-from fuzz.check.oracle.noise import Noise
 from fuzz.check.oracle.verdict import DOUBTED, Judge, Judgement, find_stride_difference
 from fuzz.check.poison import POISON, ZERO
 from fuzz.check.program import Execution, is_from_text
@@ -299,9 +297,8 @@ def _run_and_judge(
     module = harness.program.module(harness.training)
     try:
         with case.running, coverage:
-            call = subject.compile(module, case.dynamic)
             for _ in range(case.repeat):
-                runs.append(case.execute(call, module, harness.fresh()))
+                runs.append(case.execute(module, module, harness.fresh()))
                 recorded = recorded or harness.calls
                 if harness.damage:
                     break
@@ -313,12 +310,10 @@ def _run_and_judge(
         if in_backward := exceptions.find_refusal(error, harness.attention.capabilities.refuses):
             return _skip(Refusal.UNSUPPORTED, str(in_backward))
         is_fit = not (exceptions.find_device_fault() or exceptions.is_out_of_memory(error) or harness.damage)
-        if is_fit and harness.runs_with_less_guarded(lambda: case.execute(call, module)):
+        if is_fit and harness.runs_with_less_guarded(lambda: case.execute(module, module)):
             runs.clear()
             return _run_and_judge(case, subject, harness, runs, coverage)
         return Judgement(*exceptions.blame(error))
-    if harness.attention.compiled:
-        return case.judge_runs(runs, harness.dtypes, functools.partial(_run_uncompiled, case, harness))
     with SuppressOutOfMemory() as caught:
         judgement = calls.judge_calls(
             recorded, harness.attention, training=case.request.training, again=not harness.damage
@@ -337,14 +332,3 @@ def _run_and_judge(
         observed = is_gradient(differs) and observe(harness.attention, recorded)
         return judgement if observed and harness.attention.observed.is_unordered else compared
     return _skip(Refusal.NO_MEMORY, caught.line)
-
-
-def _run_uncompiled(case: CaseRun, harness: AttentionHarness) -> list[Execution]:
-    """The case with the same function, not compiled, under noise."""
-    if case.request.random:
-        return []
-    with harness.open_uncompiled() as program:
-        return [
-            case.execute(None, program.module(case.request.training), Noise(number))
-            for number in range(constants.REPLICAS_BEFORE_WRONG)
-        ]

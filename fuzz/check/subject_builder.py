@@ -75,7 +75,7 @@ def _build(name: str, spec: SubjectSpec) -> Subject:
     attention = None
     if spec.is_attention:
         kernel, fused = functools.partial(_load_kernel, spec.function), functools.partial(load_sdpa, spec.sdpa)
-        attention = Attention(kernel if spec.function else fused, compiled=bool(spec.backend))
+        attention = Attention(kernel if spec.function else fused)
     return Subject(name, functools.partial(_compile, spec) if spec.backend else run_eager, attention, tf32=spec.tf32)
 
 

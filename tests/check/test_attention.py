@@ -34,7 +34,7 @@ def run_subject(
 def test_they_are_said_to_be_what_they_are(worker: Asker) -> None:
     hello = worker.hello
     assert set(planted_attention.SUBJECTS) <= set(hello.attention)
-    assert {"triton", "triton_compiled", "sdpa_math", "sdpa_flash"} <= set(hello.attention)
+    assert {"triton", "sdpa_math", "sdpa_flash"} <= set(hello.attention)
     assert "passes" not in hello.attention and "sdpa_cudnn" not in hello.subjects
 
 

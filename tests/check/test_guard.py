@@ -12,7 +12,6 @@ from fuzz.check.check import check
 from fuzz.check.subject_builder import Subject
 from fuzz.protocol import Check, Verdict
 from fuzz.protocol.failures import Failure, NotTaken, Refusal, Write
-from tests.check.planted_attention import right
 from tests.check.sources import plain, source
 
 
@@ -97,11 +96,3 @@ def test_a_function_that_cannot_be_imported_is_skipped_with_the_reason() -> None
 
     refused = NotTaken(Refusal.UNSUPPORTED, "can't be imported: No module named 'nowhere'")
     assert run_subject(Attention(missing)) == (Verdict.SKIPPED, refused)
-
-
-def test_compiled_code_takes_the_function_in() -> None:
-    attention = Attention(lambda: right, compiled=True)
-    assert run_subject(attention)[0] in (Verdict.OK, Verdict.ROUNDING)
-    softcapped = source("return attend(q, k, v, scale=0.25, softcap=2.0)")
-    refused = NotTaken(Refusal.UNSUPPORTED, "it does not take the parameter softcap")
-    assert run_subject(attention, softcapped) == (Verdict.SKIPPED, refused)

@@ -35,12 +35,11 @@ NOTHING = Observed()
 class Attention:
     """An attention function, imported by `load` when it is first needed, which may raise `SubjectError`.
 
-    compiled: it is called by compiled code, which takes it in, and has no guarded memory. guarded: what is guarded in
-    calls of it; less than `GUARDED` once it has failed under guards and runs without. observed: what it was seen to do.
+    guarded: what is guarded in calls of it; less than `GUARDED` once it has failed under guards and runs without.
+    observed: what it was seen to do.
     """
 
     load: Callable[[], Function]
-    compiled: bool = False
     guarded: tuple[str, ...] = GUARDED
     observed: Observed = NOTHING
 

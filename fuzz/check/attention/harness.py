@@ -3,14 +3,13 @@
 import functools
 import math
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from fuzz.check.attention.function import NOTHING, Attention, Function, call_checked, fill_matters
+from fuzz.check.attention.function import NOTHING, Attention, call_checked, fill_matters
 from fuzz.check.attention.guard import Guard
 from fuzz.check.attention.layouts import arrange
 from fuzz.check.exceptions import Unsupported, find_refusal
@@ -25,35 +24,30 @@ DIFFERENTIATED = ("q", "k", "v", "bias", "sinks")
 class AttentionHarness:
     """The program of an attention stub, which calls a global `attend`.
 
-    `dtypes` are those the function was handed; `calls` its calls, `sequences` those of the last one, and `damage` what
-    was written where it should not be, all since `fresh`. Raises `Unsupported` and `SubjectError`.
+    `calls` are the calls of the function, `sequences` those of the last one, and `damage` what was written where it
+    should not be, all since `fresh`. Raises `Unsupported` and `SubjectError`.
     """
 
     def __init__(self, source: str, attention: Attention, device: str, *, training: bool) -> None:
-        self._source, self._device = source, device
-        self.attention, self.training = attention, training
+        self.attention, self.training, self._device = attention, training, device
         attention.observed = NOTHING
-        function = attention.function
-        self.guard: Guard | None = None
-        self.dtypes: set[torch.dtype] = set()
+        self._function = attention.function
+        self.guard = Guard()
         self.calls: list[Call] = []
         self.sequences = ""
         self._raised = False
-        if attention.compiled:
-            self._dry_run()
-        call = _make_contiguous(function) if attention.compiled else self._attend
-        self.program = Program(source, device, {"attend": call})
+        self.program = Program(source, device, {"attend": self._attend})
 
-    def fresh(self) -> Guard | None:
+    def fresh(self) -> Guard:
         """What is to surround the next run."""
         self.calls = []
-        self.guard = None if self.attention.compiled else Guard(self.attention.guarded)
+        self.guard = Guard(self.attention.guarded)
         return self.guard
 
     @property
     def damage(self) -> tuple[Write, ...]:
         """What was written where it should not be."""
-        return self.guard.damage() if self.guard else ()
+        return self.guard.damage()
 
     @property
     def is_deterministic(self) -> bool:
@@ -68,50 +62,23 @@ class AttentionHarness:
         before = self.attention.guarded
         for left in range(len(before) - 1, -1, -1):
             self.attention.guarded = before[:left]
-            with suppress(Exception), self.fresh() or nullcontext():
+            with suppress(Exception), self.fresh():
                 run()
                 return True
         self.attention.guarded = before
         return False
 
-    def open_uncompiled(self) -> AbstractContextManager[Program]:
-        """The program with the function called as it is, by nothing that compiles or watches it."""
-        return self._program(_make_contiguous(self.attention.function))
-
-    @contextmanager
-    def _program(self, attend: Function) -> Iterator[Program]:
-        program = Program(self._source, self._device, {"attend": attend})
-        try:
-            yield program
-        finally:
-            program.close()
-
     def accuses(self, error: Exception) -> bool:
         """Whether an exception is the function's: the text around it may need an output of eager's strides."""
         files = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
-        return self.attention.compiled or self._raised or self.program.filename not in files
+        return self._raised or self.program.filename not in files
 
-    def _dry_run(self) -> None:
-        """Find out, without compiling anything, whether the function takes the case."""
-
-        def attend(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
-            self._check(q, k, v, options)
-            return q.new_zeros((*q.shape[:3], v.shape[3]))
-
-        with self._program(attend) as program, torch.no_grad():
-            program.module(self.training)(*program.inputs())
-
-    def _check(self, q: Tensor, k: Tensor, v: Tensor, options: dict[str, Any]) -> None:
-        self.dtypes |= {q.dtype, k.dtype, v.dtype}
+    def _attend(self, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
         fill = options.pop("fill", -math.inf)
         if fill_matters(fill, options.get("mask"), options.get("causal"), k.shape[2]):
             raise Unsupported(f"it does not take a fill of {fill:g} that can be told from -inf")
         self.attention.check(q, k, v, options, training=self.training)
-
-    def _attend(self, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
-        self._check(q, k, v, options)
         guard = self.guard
-        assert guard is not None
         layout = arrange(self.attention.capabilities, cut=True, q=q, k=k, v=v, **options)
         self.sequences = layout.sequences
         given = guard.protect_arguments(layout.arguments)
@@ -121,7 +88,7 @@ class AttentionHarness:
                 for call in layout.calls:
                     call.wanted += (f"d{name}",)
         try:
-            out = call_checked(self.attention.function, **given)
+            out = call_checked(self._function, **given)
         except Exception as error:
             if refusal := find_refusal(error, self.attention.capabilities.refuses):
                 raise refusal from error
@@ -139,11 +106,3 @@ class AttentionHarness:
 def _watch_gradient(value: Tensor, note: Callable[[Tensor], None]) -> None:
     # A function may give None for a gradient.
     value.register_hook(lambda gradient: None if gradient is None else note(gradient.detach().clone()))
-
-
-def _make_contiguous(function: Function) -> Function:
-    def attend(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
-        options.pop("fill", None)
-        return function(q, k, v, **options).clone(memory_format=torch.contiguous_format)
-
-    return attend

@@ -5,7 +5,7 @@ rounding explains. How each value is measured is in rows.py, the limits are in c
 """
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -71,46 +71,39 @@ class Judge:
         self._coarsest, self._of_calls = coarsest(), of_calls()
         self._terms = largest_gradient(exact)
 
-    def judge(
-        self,
-        compiled: Execution,
-        handed: Collection[torch.dtype] | None = None,
-        others: Callable[[], list[Execution]] = list,
-    ) -> Judgement:
+    def judge(self, compiled: Execution, others: Callable[[], list[Execution]] = list) -> Judgement:
         """The verdict on one execution of a subject.
 
-        `handed`: the dtypes an attention function was handed. It rounds to them whatever the case around it does, and
-        lays its output out as it likes. `others` gives right executions under noise that round in other places than
-        eager; it is called before such a function is called wrong.
+        `others` gives right executions under noise that round in other places than eager; it is called before anything
+        is called wrong.
         """
-        coarsest = constants.coarsest(self._coarsest, *(handed or ()))
         form = find_form_difference(self._eager, compiled)
         if form is not None:
             return Judgement(Verdict.METADATA, form)
         known = self._known
-        judgement = self._measure(compiled, coarsest, known)
+        judgement = self._measure(compiled, known)
         more = range(len(known.runs), constants.REPLICAS_BEFORE_WRONG)
         if judgement.verdict in DOUBTED and more:
             known = self._known = _Replicas(known.runs + [self._replica(number) for number in more])
-            judgement = self._measure(compiled, coarsest, known)
+            judgement = self._measure(compiled, known)
         right = others() if judgement.verdict in DOUBTED else []
         if right:
             known = _Replicas(known.runs + right)  # for this subject alone
-            judgement = self._measure(compiled, coarsest, known)
+            judgement = self._measure(compiled, known)
         if judgement.verdict in (Verdict.WRONG_RESULT, Verdict.WRONG_GRADIENT) and self._random:
             judgement = replace(judgement, verdict=Verdict.RANDOM_STREAM)
         if judgement.verdict in DOUBTED:
-            judgement = self._locate(judgement, compiled, coarsest, known)
-        if judgement.verdict.is_finding or handed is not None:
+            judgement = self._locate(judgement, compiled, known)
+        if judgement.verdict.is_finding:
             return judgement
         layout = find_stride_difference(self._eager, compiled)
         return judgement if layout is None else Judgement(Verdict.METADATA, layout, judgement.numbers)
 
-    def _measure(self, compiled: Execution, coarsest: torch.dtype, known: "_Replicas") -> Judgement:
+    def _measure(self, compiled: Execution, known: "_Replicas") -> Judgement:
         names = [*self._eager.values, *(name for name in compiled.gradients if name not in self._eager.gradients)]
         pairs = [(name, *self._pair_values(name, compiled)) for name in names]
         return pick_worst(
-            [self._judge_value(name, eager, value, coarsest, known) for name, eager, value in pairs],
+            [self._judge_value(name, eager, value, known) for name, eager, value in pairs],
             lambda item: (SEVERITY.index(item.verdict), item.numbers["ratio"]),
         )
 
@@ -125,18 +118,14 @@ class Judge:
             value = self._eager.before.get(name)  # a write that was left out
         return eager, torch.zeros_like(eager) if value is None else value
 
-    def _locate(
-        self, judgement: Judgement, compiled: Execution, coarsest: torch.dtype, known: "_Replicas"
-    ) -> Judgement:
+    def _locate(self, judgement: Judgement, compiled: Execution, known: "_Replicas") -> Judgement:
         name = judgement.value
         eager, value = self._pair_values(name, compiled)
         if not eager.is_floating_point():
             return judgement.locate(eager != value)
-        return judgement.locate(self._envelope(name, eager, coarsest, known).find_wrong(value))
+        return judgement.locate(self._envelope(name, eager, known).find_wrong(value))
 
-    def _judge_value(
-        self, name: str, eager: Tensor, value: Tensor, coarsest: torch.dtype, known: "_Replicas"
-    ) -> Judgement:
+    def _judge_value(self, name: str, eager: Tensor, value: Tensor, known: "_Replicas") -> Judgement:
         rows = float(math.prod(eager.shape[:-1]))
         if not eager.numel() or same_bits(eager, value):
             return Judgement(Verdict.OK, None, {"ratio": 0.0, "rows_wrong": 0.0, "rows_total": rows})
@@ -145,29 +134,27 @@ class Judge:
             different = DifferentElements(name, int((eager != value).sum()), eager.numel(), _dtype(eager))
             numbers = {"ratio": math.inf, "rows_wrong": rows, "rows_total": rows, "limit": 0.0}
             return Judgement(wrong, different, numbers, name)
-        return Judgement(*self._envelope(name, eager, coarsest, known).judge(name, value, wrong), name)
+        return Judgement(*self._envelope(name, eager, known).judge(name, value, wrong), name)
 
-    def _envelope(self, name: str, eager: Tensor, coarsest: torch.dtype, known: "_Replicas") -> Envelope:
-        coarsest = self._of_calls.get(name.partition(", call ")[2] or "1", coarsest)
-        key = (name, coarsest)
-        if key not in known.envelopes:
+    def _envelope(self, name: str, eager: Tensor, known: "_Replicas") -> Envelope:
+        if name not in known.envelopes:
             zeros = torch.zeros_like(eager)
-            known.envelopes[key] = Envelope(
+            known.envelopes[name] = Envelope(
                 eager,
                 self._exact.values.get(name, zeros),
                 [run.values.get(name, zeros) for run in known.runs],
-                coarsest,
+                self._of_calls.get(name.partition(", call ")[2] or "1", self._coarsest),
                 self._terms if is_gradient(name) else 0.0,
             )
-        return known.envelopes[key]
+        return known.envelopes[name]
 
 
 @dataclass(frozen=True)
 class _Replicas:
-    """Right runs under noise, and the envelopes made from them, by value and least precise dtype."""
+    """Right runs under noise, and the envelopes made from them, by value."""
 
     runs: list[Execution]
-    envelopes: dict[tuple[str, torch.dtype], Envelope] = field(default_factory=dict)
+    envelopes: dict[str, Envelope] = field(default_factory=dict)
 
 
 def find_form_difference(eager: Execution, compiled: Execution) -> FormDiffers | None:

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass, replace
 
 from fuzz.protocol import EAGER, SubjectResult, Verdict
-from fuzz.protocol.failures import FURTHER_CALL, WITHOUT_DROPOUT, EmptyRowsNotZero, Failure
+from fuzz.protocol.failures import EmptyRowsNotZero, Failure
 from fuzz.protocol.rewrites import WrongRewrite, is_explained
 from fuzz.subjects import compiler_of, get_spec
 from generators.program.calls import AttentionCall, list_calls
@@ -19,13 +19,9 @@ SILENT = VALUES | {Verdict.METADATA, Verdict.NONDETERMINISTIC, Verdict.OUT_OF_BO
 """Verdicts that come without an error message."""
 UNREPEATED = frozenset({Verdict.NONDETERMINISTIC, Verdict.BROKEN_PROMISE})
 """Verdicts that take two runs."""
-INDIRECT = (
-    {"biased_errors", "empty_rows_not_zero"},
-    {"dropout_statistic", "dropout_mask", WITHOUT_DROPOUT},
-    {FURTHER_CALL},
-)
-"""Kinds of failures, and calls, that show a bug less plainly than a wrong element of the case's own call, from plain to
-indirect. While a case is shrunk its failure may become a plainer one, and no less plain one."""
+INDIRECT = ({"biased_errors", "empty_rows_not_zero"}, {"dropout_statistic", "dropout_mask"})
+"""Kinds of failures that show a bug less plainly than a wrong element, from plain to indirect; the last is as indirect
+as a call without dropout. While a case is shrunk its failure may become a plainer one, and no less plain one."""
 NOT_FINITE = "not_finite"
 """An aspect of wrong results."""
 # Inductor gives every pattern a form per mode and dtype: _sfdp_pattern_5_inference, _sfdp_pattern_13_half_training.
@@ -42,9 +38,10 @@ def kind_of(verdict: Verdict) -> str:
 
 
 def indirectness(failure: Failure | None) -> int:
-    """How indirectly a failure shows its bug, by `INDIRECT`; 0 where the case's own call shows it."""
-    words = set() if failure is None else {failure.kind, failure.call}
-    return max((rank for rank, row in enumerate(INDIRECT, 1) if row & words), default=0)
+    """How indirectly a failure shows its bug, by `INDIRECT`; 0 where it shows it plainly."""
+    if failure is None or failure.without_dropout:
+        return 0 if failure is None else len(INDIRECT)
+    return next((rank for rank, kinds in enumerate(INDIRECT, 1) if failure.kind in kinds), 0)
 
 
 def name_accused(subject: str, verdict: Verdict) -> str:
@@ -94,8 +91,6 @@ class Symptom:
     """For attention functions: the results that are wrong."""
     aspect: str = ""
     """For attention functions: `NOT_FINITE`, or `empty_rows_not_zero` where nothing else is wrong."""
-    of_further_call: bool = False
-    """The case's own call is right."""
 
     @classmethod
     def of(cls, result: SubjectResult, features: frozenset[str], *, attention_only: bool = False) -> "Symptom":
@@ -104,13 +99,10 @@ class Symptom:
         fired = () if result.verdict is Verdict.EAGER_SUSPECT else result.fired
         # What is measured tells more than the exception to which it leads.
         identity = "" if result.rewrites else identity_of(result)
-        further = result.failure is not None and result.failure.is_of_further_call
         # What raises while a pattern is applied does so under its neighbours too. A rewrite that is proven right has no
         # part in a failure.
         names = rewrites(fired) - (attention_patterns(fired) if identity else rewrites(result.right_rewrites))
-        symptom = cls(
-            result.verdict, result.subject, names, identity, features, result.rewrites, of_further_call=further
-        )
+        symptom = cls(result.verdict, result.subject, names, identity, features, result.rewrites)
         if not attention_only or result.failure is None:
             return symptom
         failure = result.failure
@@ -157,7 +149,6 @@ class Symptom:
                 and self.aspect == other.aspect
                 # An error that is the same does not depend on which write it is.
                 and self.features - (_WRITES if self.identity else frozenset()) <= other.features
-                and self.of_further_call <= other.of_further_call
             )
         )
 

@@ -156,20 +156,18 @@ def describe_details(result: SubjectResult, where: str) -> list[str]:
 def list_numbers(result: SubjectResult) -> list[tuple[str, str]]:
     """The errors against float64 and the numbers that decided, each with a label."""
     numbers, rows = result.numbers, []
-    further = result.failure is not None and result.failure.is_of_further_call
-    which = " (of the unchanged call, which is right)" if further else ""
-    which += " where it is finite" if result.verdict is Verdict.NONFINITE else ""
+    which = " where it is finite" if result.verdict is Verdict.NONFINITE else ""
     subject = "the subject" if result.verdict is Verdict.EAGER_SUSPECT or "peer_error" in numbers else "compiled"
     for key, who in (("eager_error", "eager"), ("peer_error", "a right kernel"), ("compiled_error", subject)):
         if key in numbers and not (key == "compiled_error" and result.subject == EAGER):
             rows.append((f"largest error of {who}{which}", f"{numbers[key]:.2g}"))
     if "scale" in numbers:
         rows.append(("largest value", f"{numbers['scale']:.2g}"))
-    if {"ratio", "limit"} <= numbers.keys() and not further:
+    if {"ratio", "limit"} <= numbers.keys():
         rows.append(("worst row, relative to rounding", f"{numbers['ratio']:.3g} (limit {numbers['limit']:.3g})"))
     if numbers.get("rows_wrong"):
         rows.append(("wrong rows", f"{numbers['rows_wrong']:.0f} of {numbers.get('rows_total', math.nan):.0f}"))
-    if result.same is not None and not further and "peer_error" not in numbers:
+    if result.same is not None and "peer_error" not in numbers:
         rows.append(("torch._dynamo.utils.same", str(result.same)))
     return rows
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from fuzz.check import exceptions, process_state, settings
 from fuzz.check.attention import call_changes, calls
+from fuzz.check.attention.further_calls import find_faulty, observe
 from fuzz.check.attention.guard import GUARDED
 from fuzz.check.attention.harness import AttentionHarness
-from fuzz.check.attention.observed import find_faulty, observe
 from fuzz.check.case_run import Announce, CaseRun, Clock, Rejected
 from fuzz.check.controls import ControlError, apply_controls, compare_constants
 from fuzz.check.coverage import Coverage
@@ -315,9 +315,7 @@ def _run_and_judge(
             return _run_and_judge(case, subject, harness, runs, coverage)
         return Judgement(*exceptions.blame(error))
     with SuppressOutOfMemory() as caught:
-        judgement = calls.judge_calls(
-            recorded, harness.attention, training=case.request.training, again=not harness.damage
-        )
+        judgement = calls.judge_calls(recorded, harness.attention, training=case.request.training)
         if judgement.verdict in DOUBTED and not harness.damage:
             faulty = find_faulty(harness.attention, recorded) if is_user_function(subject.name) else None
             if faulty is not None:

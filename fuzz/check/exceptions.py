@@ -5,9 +5,8 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Collection, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
+from collections.abc import Collection
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -15,7 +14,7 @@ from typing import Any
 import torch
 
 from fuzz.protocol import Verdict
-from fuzz.protocol.failures import CASE_CALL, FURTHER_CALL, DeviceError, Failure, Raised
+from fuzz.protocol.failures import DeviceError, Failure, Raised
 from fuzz.protocol.render import describe_failure
 
 _LONGEST = 280
@@ -36,12 +35,11 @@ _LAUNCHERS = ("triton.runtime.", "torch._inductor.runtime.", "torch._ops")
 
 def blame(error: BaseException) -> tuple[Verdict, Failure]:
     """The verdict on a subject that raised, and the failure."""
-    call = FURTHER_CALL if isinstance(error, (Failed, DeviceLost)) else CASE_CALL
     if fault := find_device_fault():
         # Other launches return before their kernels run, and what comes next raises.
         launch = (_find_kernel(error), find_place(error)) if os.environ.get("CUDA_LAUNCH_BLOCKING") == "1" else ()
-        return Verdict.DEVICE_ERROR, DeviceError(fault, *launch, call=call)
-    failure = replace(as_failure(error), call=call)
+        return Verdict.DEVICE_ERROR, DeviceError(fault, *launch)
+    failure = as_failure(error)
     if is_out_of_memory(error):
         return Verdict.OUT_OF_MEMORY, failure
     return Verdict.COMPILE_ERROR if _from_compiler(error) else Verdict.RUNTIME_ERROR, failure
@@ -85,12 +83,8 @@ class Unsupported(Exception):
     """An attention function does not take this case; the text says why, in one line."""
 
 
-class Failed(Exception):
-    """An attention function raised its cause when it was called again, or differentiated, with arguments of ours."""
-
-
 class DeviceLost(Exception):
-    """As `Failed`, and the GPU was lost to it."""
+    """The GPU was lost to an attention function that was called again."""
 
 
 def find_refusal(error: Exception, declared: Collection[str]) -> Unsupported | None:
@@ -104,19 +98,6 @@ def find_refusal(error: Exception, declared: Collection[str]) -> Unsupported | N
     if names.isdisjoint({"NotImplementedError", *declared}) or is_out_of_memory(error) or find_device_fault():
         return None
     return Unsupported(f"it says {' '.join(str(error).split()) or find_place(error) or type(error).__name__}")
-
-
-@contextmanager
-def accuse_function(refuses: Collection[str] = ()) -> Iterator[None]:
-    """Within it, what an attention function raises is raised as `Unsupported`, `DeviceLost` or `Failed`, and nothing
-    but out of memory as it is. `refuses` as in `find_refusal`."""
-    try:
-        yield
-    except Exception as error:
-        refusal = find_refusal(error, refuses)
-        if refusal is None and is_out_of_memory(error):
-            raise
-        raise refusal or (DeviceLost if find_device_fault() else Failed) from error
 
 
 class SuppressOutOfMemory(AbstractContextManager["SuppressOutOfMemory"]):

@@ -12,9 +12,6 @@ from enum import Enum
 
 from fuzz.protocol.codec import Tagged
 
-CASE_CALL, FURTHER_CALL, WITHOUT_DROPOUT = "case", "further", "without_dropout"
-"""Which call of an attention function fails: the case's own, one with other arguments, or its own without dropout."""
-
 
 class Word(str, Enum):
     """A word of a closed list, which is its text; `explanation`: one line for a person who meets it."""
@@ -78,11 +75,11 @@ class StateChange:
 
 @dataclass(frozen=True)
 class Failure(Tagged):
-    """Base of all failures. `call`: which call of an attention function fails; `sequences`: how that was packed;
+    """Base of all failures. `without_dropout`: of the case's call without dropout; `sequences`: how it was packed;
     `also`: other results of that call that are wrong; `unwritten`: it comes with the content of memory that nothing has
     written to."""
 
-    call: str = field(default=CASE_CALL, kw_only=True)
+    without_dropout: bool = field(default=False, kw_only=True)
     also: tuple[str, ...] = field(default=(), kw_only=True)
     sequences: str = field(default="", kw_only=True)
     unwritten: bool = field(default=False, kw_only=True)
@@ -91,11 +88,6 @@ class Failure(Tagged):
         """What tells failures with one verdict apart, equal for the same failure of other cases; "" where the verdict
         and the rewrites that fired say all that is known."""
         return ""
-
-    @property
-    def is_of_further_call(self) -> bool:
-        """Whether the case's own call is right, so that its numbers are too."""
-        return self.call == FURTHER_CALL
 
 
 @dataclass(frozen=True)

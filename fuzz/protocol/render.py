@@ -9,7 +9,6 @@ from fuzz.protocol.failures import Failure, Write
 from fuzz.protocol.value_names import describe_value
 
 _EXCUSES = {CASTS: "gone with emulate_precision_casts=True", TF32: "TF32, which is allowed here, explains it"}
-_CALLS = {failures.FURTHER_CALL: "called again with other arguments: ", failures.WITHOUT_DROPOUT: "without dropout: "}
 _PLACES = {"itself": "of {} itself", "between": "between the rows of {}"}
 _PLURALS = {"batch": "batches", "head": "heads", "query": "queries", "key": "keys"}
 
@@ -95,7 +94,8 @@ def describe_failure(failure: Failure) -> str:
     undeclared = getattr(failure, "undeclared", ())
     if undeclared:
         text += f"; right for a function that declares that it rounds {' and '.join(undeclared)}"
-    return _CALLS.get(failure.call, "") + (failure.sequences and f"{failure.sequences}: ") + text
+    call = "without dropout: " if failure.without_dropout else ""
+    return call + (failure.sequences and f"{failure.sequences}: ") + text
 
 
 def _fill(failure: Failure) -> str:

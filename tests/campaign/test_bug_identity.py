@@ -9,7 +9,6 @@ from fuzz.bug_identity import Symptom, rewrites
 from fuzz.campaign.investigate import investigate, is_same_failure
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import (
-    FURTHER_CALL,
     BiasedErrors,
     DropoutMask,
     Failure,
@@ -249,20 +248,15 @@ returns: [out]
 VALUE = WrongValue("out", (0, 0, 0, 0), 1.0, 9.0, 4.0)
 BIASED = BiasedErrors("out", "scale", 1.1, 9.0, 32)
 MASK = DropoutMask("keep_rate", 0.2)
-FURTHER = WrongValue("out", (0, 0, 0, 0), 1.0, 9.0, 4.0, call=FURTHER_CALL)
+WITHOUT = WrongValue("out", (0, 0, 0, 0), 1.0, 9.0, 4.0, without_dropout=True)
 
 
-@pytest.mark.parametrize(("wanted", "plainer"), [*itertools.combinations([FURTHER, MASK, BIASED, VALUE], 2)])
+@pytest.mark.parametrize(("wanted", "plainer"), [*itertools.combinations([MASK, BIASED, VALUE], 2), (WITHOUT, VALUE)])
 def test_a_failure_is_shrunk_to_a_plainer_one_and_never_to_a_less_plain_one(wanted: Failure, plainer: Failure) -> None:
     one, other = (SubjectResult("triton", Verdict.WRONG_RESULT, failure=failure) for failure in (wanted, plainer))
     assert is_same_failure(other, one, exact=True, attention_only=True)
     assert is_same_failure(one, one, exact=True, attention_only=True)
     assert not is_same_failure(one, other, exact=True, attention_only=True)
-
-
-def test_what_needs_a_further_call_explains_nothing_that_a_case_shows_by_itself() -> None:
-    further, own = (symptom(Verdict.WRONG_RESULT, subject="triton", failure=failure) for failure in (FURTHER, VALUE))
-    assert own.explains(further) and further.explains(further) and not further.explains(own)
 
 
 def test_patterns_that_are_proven_right_have_no_part_in_what_a_kernel_gets_wrong() -> None:

@@ -8,15 +8,15 @@ from corpus import entry as corpus_entry
 from corpus.entry import Entry, Found
 from fuzz.campaign.known_bugs import read_recorded_result
 from fuzz.protocol.codec import encode
-from fuzz.protocol.failures import FURTHER_CALL, FaultyOperation, OutOfBounds, Process, ProcessLost, Raised, Write
+from fuzz.protocol.failures import FaultyOperation, OutOfBounds, Process, ProcessLost, Raised, Write
 from generators.errors import UserError
 from tests.campaign.fakes import case
 
 FAILURES = (
-    Raised("ValueError", "no: 4", call=FURTHER_CALL),
+    Raised("ValueError", "no: 4", unwritten=True),
     ProcessLost(Process.SIGNAL, "SIGSEGV", "call (generated code)"),
     FaultyOperation("aten.softmax", float("-inf"), 0.2, "output 1", float("inf")),
-    OutOfBounds((Write("out", "after", 3),), call=FURTHER_CALL),
+    OutOfBounds((Write("out", "after", 3),), sequences="two"),
 )
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from fuzz.check.subject_builder import SubjectError, find
 from fuzz.protocol import SubjectResult, Verdict
-from fuzz.protocol.failures import CASE_CALL, NotTaken, OutOfBounds, Refusal, Write
+from fuzz.protocol.failures import NotTaken, OutOfBounds, Refusal, Write
 from tests.check import planted_attention
 from tests.check.client import Asker
 from tests.check.failures import is_failure
@@ -48,7 +48,7 @@ def test_a_right_one_is_right(worker: Asker, training: bool) -> None:
 @pytest.mark.parametrize(
     ("name", "verdict", "kind", "fields"),
     [
-        ("without_last_key", Verdict.WRONG_RESULT, "wrong_value", {"value": "out", "call": CASE_CALL}),
+        ("without_last_key", Verdict.WRONG_RESULT, "wrong_value", {"value": "out"}),
         (
             "too_far",
             Verdict.OUT_OF_BOUNDS,
@@ -61,7 +61,7 @@ def test_a_right_one_is_right(worker: Asker, training: bool) -> None:
         ("crashing", Verdict.RUNTIME_ERROR, "raised", {"error": "ValueError", "text": "no such tile"}),
         ("asserting", Verdict.RUNTIME_ERROR, "raised", {"error": "AssertionError", "text": "", "place": ASSERTION}),
         ("refusing", Verdict.SKIPPED, "not_taken", {"why": Refusal.UNSUPPORTED, "detail": f"it says {ASSERTION}"}),
-        ("turned", Verdict.RUNTIME_ERROR, "raised", {"error": "TypeError", "call": CASE_CALL}),
+        ("turned", Verdict.RUNTIME_ERROR, "raised", {"error": "TypeError"}),
         (
             "small_heads",
             Verdict.SKIPPED,

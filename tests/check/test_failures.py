@@ -9,8 +9,6 @@ import pytest
 from fuzz.protocol import CASTS, TF32, SubjectResult, Verdict
 from fuzz.protocol.codec import decode, encode
 from fuzz.protocol.failures import (
-    FURTHER_CALL,
-    WITHOUT_DROPOUT,
     BiasedErrors,
     BrokenPromise,
     DeviceError,
@@ -42,7 +40,7 @@ from fuzz.protocol.render import describe
 WRITES = tuple(Write("q", place, 2) for place in ("before", "after", "itself", "between"))
 FAILURES: list[Failure] = [
     WrongValue("output 0", (0, 3), 0.5, 90.0, 12.0, eager_error=1e-6),
-    WrongValue("dq", (0, 0, 1, 2), 0.5, 90.0, 12.0, gradient_missing=True, call=WITHOUT_DROPOUT),
+    WrongValue("dq", (0, 0, 1, 2), 0.5, 90.0, 12.0, gradient_missing=True, without_dropout=True),
     DifferentElements("output 0", 2, 7, "int64"),
     DifferentElements("output", 2, 7, "int64"),
     NotFinite("output 0", 3, (0, 1)),
@@ -61,13 +59,12 @@ FAILURES: list[Failure] = [
     DropoutMask("not_repeatable", 0.2, seeds=(7,)),
     FaultyOperation("aten.bmm", math.nan, 1.0, "output 0", math.inf),
     FaultyOperation("aten.bmm", 0.0, 1.0, "output 0", 1.0),
-    OutOfBounds(WRITES, call=FURTHER_CALL),
+    OutOfBounds(WRITES),
     *(FormDiffers(aspect, "a", "b", "output 0") for aspect in ("structure", "mutation", "dtype", "strides")),
     Nondeterministic("output 0"),
     Nondeterministic("output 0", unwritten=True),
     BrokenPromise("output 0", "deterministic", "Equal.", "config.py"),
     StateChanged(tuple(StateChange(f"state {n}", "0", "1", is_restored=n > 1) for n in range(5))),
-    Raised("ValueError", "no such tile", call=FURTHER_CALL),
     Raised("KeyError"),
     Raised("AssertionError", place="kernel.py:12: assert q.dtype == k.dtype"),
     DeviceError("misaligned address"),

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from benchmarks import plain
 from benchmarks.defects import planted
-from fuzz.check.attention.calls import FurtherCalls
 from fuzz.check.attention.function import Attention
+from fuzz.check.attention.further_calls import call_again
 from fuzz.check.attention.layouts import arrange
 from fuzz.check.subject_builder import SubjectError, find
 from fuzz.protocol import Verdict
@@ -90,7 +90,7 @@ def test_sequences_are_cut_from_the_call(layout: str, empty: bool) -> None:
 @pytest.mark.parametrize("function", [plain.packed, plain.paged])
 def test_further_calls_are_of_whole_rows(function: Callable[..., Tensor]) -> None:
     given = draw_call(2, 5, 40)
-    out = FurtherCalls(Attention(lambda: function))(**given, scale=0.5, causal="bottom_right")
+    out = call_again(Attention(lambda: function), **given, scale=0.5, causal="bottom_right")
     torch.testing.assert_close(out, math_attention(**given, scale=0.5, causal="bottom_right"))
 
 

@@ -84,8 +84,7 @@ PILE = [
     [(cause("sdpa_flash", "operation", FLASH, M.OVERLAPPING_ROWS), entry(2, "wrong_result", "sdpa_flash"))],
     [(cause("eager", "operation", "aten.bmm", M.NOT_FINITE), entry(2, "eager_suspect", "eager"))],
     [(cause("eager", "operation", "aten.bmm", M.WRONG), entry(2, "eager_suspect", "eager"))],
-    [(cause("triton", "kernel", BACKWARD, M.WRONG_VALUES), entry(2, "wrong_gradient", "triton")),
-     (cause("triton", "kernel", BACKWARD, M.FURTHER_CALL), entry(3, "wrong_gradient", "triton"))],
+    [(cause("triton", "kernel", BACKWARD, M.WRONG_VALUES), entry(2, "wrong_gradient", "triton"))],
     [(cause("triton", "kernel", BACKWARD, M.WRITES), entry(2, "out_of_bounds", "triton"))],
     [(cause("triton", "kernel", "attention_forward", M.WRONG_VALUES), entry(2, "wrong_result", "triton"))],
 ]  # fmt: skip

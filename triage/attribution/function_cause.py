@@ -117,9 +117,6 @@ def _find_features(study: Study) -> tuple[list[str], list[Experiment]]:
 
 
 def _mechanism_of(result: SubjectResult) -> Mechanism:
-    failure = result.failure
-    if failure is not None and failure.is_of_further_call:
-        return Mechanism(MechanismKind.FURTHER_CALL)
-    if isinstance(failure, DropoutMask):
+    if isinstance(result.failure, DropoutMask):
         return Mechanism(MechanismKind.DROPOUT)
     return Mechanism(_MECHANISMS.get(result.verdict) or MechanismKind.of(result.verdict))

@@ -44,7 +44,6 @@ class MechanismKind(StrEnum):
     NOT_FINITE_IN = "not finite in {}"
     # How an attention function fails.
     WRONG_VALUES = "wrong values"
-    FURTHER_CALL = "wrong when called again with other arguments"
     DROPOUT = "dropout of another distribution"
     WRITES = "writes out of bounds"
     RESULTS_DIFFER = "different results for equal inputs"

@@ -35,7 +35,7 @@ OPEN = "open"
 _OF_ONE_PATTERN = {Kind.OTHER_RESULT, Kind.FORM, *map(Kind.of, PROCESS | SILENT)}
 """Mechanisms that lie in what one pattern is replaced by, or that say no more than how it fails."""
 
-_WRONG_VALUES = {Kind.WRONG_VALUES, Kind.NOT_FINITE, Kind.FURTHER_CALL}
+_WRONG_VALUES = {Kind.WRONG_VALUES, Kind.NOT_FINITE}
 
 DIRECTORY = "attributions"
 _MAX_BYTES = 1 << 20

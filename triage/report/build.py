@@ -32,16 +32,7 @@ from triage.attribution.root_cause import Experiment, RootCause
 from triage.rendering import render
 from triage.report import repro
 from triage.report.repro import CANT_RUN, WITHOUT_NUMBERS, Bug
-from triage.report.wording import (
-    describe_cause,
-    is_of_config,
-    is_of_further_call,
-    name_operands,
-    refuse,
-    refuse_unshown,
-    summarize,
-    title,
-)
+from triage.report.wording import describe_cause, is_of_config, name_operands, refuse, refuse_unshown, summarize, title
 from triage.script_runs import TIMEOUT_EXIT, Run, shorten_log
 
 CASE_FILE = "finding.case.yaml"
@@ -171,9 +162,7 @@ def _cells(result: SubjectResult, eager_error: float | None) -> tuple[str, str, 
     error = eager_error if result.subject == EAGER else result.numbers.get("compiled_error")
     shown = "-" if error is None else f"{error:.2g}"
     same = "-" if result.same is None or result.verdict is Verdict.METADATA else str(result.same)
-    if is_of_further_call(result):
-        shown, same = f"{shown} (of the unchanged call, which is right)", "-"
-    elif result.verdict is Verdict.NONFINITE:
+    if result.verdict is Verdict.NONFINITE:
         shown = "not finite"
     return str(result.verdict).replace("_", " "), shown, same
 
@@ -185,8 +174,7 @@ def _investigate(entry: Entry, ablation: Ablation, evaluator: Evaluator, out: Pa
     """
     result, config = ablation.result, evaluator.config
     is_kernel = repro.is_attention(ablation.accused)
-    # Which other arguments a further call has depends on the sizes: others may pass by chance.
-    explanation = _explore_sizes(entry.case, ablation, config) if is_kernel and not is_of_further_call(result) else None
+    explanation = _explore_sizes(entry.case, ablation, config) if is_kernel else None
     bug = Bug(
         case=entry.case,
         result=result,
@@ -234,9 +222,7 @@ def _explore_sizes(case: Case, ablation: Ablation, config: WorkerConfig) -> Expl
         def judge(other: Case) -> SubjectResult:
             if emit_attention_stub(other) is None:
                 return SubjectResult(ablation.accused, Verdict.SKIPPED)
-            found = evaluator.judge(other, ablation.accused)
-            # A further call has other sizes: its failure says nothing of these.
-            return replace(found, verdict=Verdict.OK) if is_of_further_call(found) else found
+            return evaluator.judge(other, ablation.accused)
 
         return explain(case, result, judge, sizes_only=True)
 

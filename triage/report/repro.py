@@ -75,8 +75,8 @@ def write_script(bug: Bug) -> str:
     case's own call alone, without a limit of memory, and reads no state of the process but what an expression gives."""
     failure = bug.result.failure
     states = [one.state for one in failure.changes] if isinstance(failure, StateChanged) else []
-    is_of_others = failure is not None and (failure.sequences or failure.is_of_further_call)
-    if is_of_others or bug.result.verdict is Verdict.OUT_OF_MEMORY or not all(map(_STATE.fullmatch, states)):
+    is_packed = failure is not None and failure.sequences
+    if is_packed or bug.result.verdict is Verdict.OUT_OF_MEMORY or not all(map(_STATE.fullmatch, states)):
         return ""
     case, verdict, subject = bug.case, bug.result.verdict, bug.result.subject
     spec = get_spec(subject)

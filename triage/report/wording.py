@@ -183,16 +183,11 @@ def is_of_config(result: SubjectResult) -> bool:
     return result.verdict is Verdict.STATE_CHANGED
 
 
-def is_of_further_call(result: SubjectResult) -> bool:
-    """Whether a further call with other arguments fails, so that the case's own call and its numbers are right."""
-    return result.failure is not None and result.failure.is_of_further_call
-
-
 def _detail(case: Case, result: SubjectResult) -> str:
     """The failure, with the program's names for its values. Of wrong values the largest error, as repro.py prints."""
     failure, numbers = result.failure, result.numbers
     is_off = isinstance(failure, failures.WrongValue) and {"compiled_error", "eager_error"} <= numbers.keys()
-    if not is_off or is_of_further_call(result):
+    if not is_off:
         return describe_with_names(case, result).rstrip(".") or result.verdict.explanation
     off = f"{numbers['compiled_error']:.2g} from float64, eager by {numbers['eager_error']:.2g}"
     return f"{name_value(case, value_of(result))} is off by up to {off}"

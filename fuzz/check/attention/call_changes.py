@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fuzz.check.attention.calls import FurtherCalls
 from fuzz.check.attention.function import Attention
-from fuzz.check.exceptions import DeviceLost, Failed, Unsupported
+from fuzz.check.attention.further_calls import repeat
+from fuzz.check.exceptions import DeviceLost, Unsupported
 from fuzz.check.oracle.attention.call import Call
 from fuzz.check.oracle.attention.judge import judge
 from fuzz.protocol.failures import Failure, WrongValue
@@ -41,15 +41,16 @@ def measure_wrong_call(call: Call, attention: Attention) -> WrongRewrite | None:
 
 def _measure(call: Call, attention: Attention, failure: Failure | None, started: float) -> WrongRewrite | None:
     wanted = () if call.dout is None else call.wanted
-    with suppress(Unsupported, Failed):
-        if call.sequences and not _is_wrong(FurtherCalls(attention).repeat(call.replace(), wanted), attention):
+    with suppress(Unsupported):
+        if call.sequences and not _is_wrong(repeat(attention, _map(call, Tensor.contiguous), wanted), attention):
             return WrongRewrite(CALL, {"sequences": ("alone",)})
     answers: dict[tuple[str, str], list[bool]] = {}
     for name, change, changed in _change(call, failure):
         if time.perf_counter() - started > SECONDS:
             return None
-        with suppress(Unsupported, Failed):
-            again = FurtherCalls(attention).repeat(changed, wanted)
+        with suppress(Unsupported):
+            # Kernels may rely on the alignment of whole tensors.
+            again = repeat(attention, _map(changed, Tensor.contiguous), wanted)
             answers.setdefault((name, change), []).append(_is_wrong(again, attention))
     right: dict[str, tuple[str, ...]] = {}
     wrong: dict[str, tuple[str, ...]] = {}
@@ -79,7 +80,7 @@ def _change(call: Call, failure: Failure | None) -> Iterator[tuple[str, str, Cal
     if not math.isclose(call.options.get("scale", default), default):
         yield "scale", "default", call.replace(scale=default)
     if call.q.dtype != torch.float32:
-        yield "dtype", "float32", _map(call, lambda value: value.float())
+        yield "dtype", "float32", _map(call, lambda value: value.float() if value.is_floating_point() else value)
     if call.group > 1:
         heads = {name: getattr(call, name).repeat_interleave(call.group, 1) for name in ("k", "v")}
         yield "group", "1", call.replace(**heads)
@@ -105,8 +106,7 @@ def _parts(size: int, worst: int | None) -> list[slice]:
 
 
 def _map(call: Call, change: Callable[[Tensor], Tensor]) -> Call:
-    floating = {n: x for n, x in call.options.items() if isinstance(x, Tensor) and x.is_floating_point()}
-    changed = {name: change(value) for name, value in floating.items()}
+    changed = {name: change(value) for name, value in call.options.items() if isinstance(value, Tensor)}
     return call.replace(q=change(call.q), k=change(call.k), v=change(call.v), **changed)
 
 

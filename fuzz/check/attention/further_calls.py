@@ -1,0 +1,122 @@
+"""A function called again: with other arguments, and to see which operations of torch it calls in turn.
+
+These say what it rounds, whether it repeats, and who is at fault.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from fuzz.check.attention.function import Attention, Observed, call_checked
+from fuzz.check.attention.guard import Guard
+from fuzz.check.attention.layouts import arrange
+from fuzz.check.exceptions import DeviceLost, Unsupported, find_device_fault, is_out_of_memory
+from fuzz.check.oracle.attention.call import Call
+from fuzz.check.oracle.constants import LOW_PRECISION
+from fuzz.check.oracle.operation_audit import Audit
+from fuzz.protocol.failures import FaultyOperation
+
+FLASH_ROUNDS = ("weights", "sums", "exponentials")
+"""What flash attention on the CPU rounds: dk and dv are added up in the inputs' dtype, block by block, and the
+exponential is a cubic (aten/src/ATen/native/cpu/FlashAttentionKernel.cpp)."""
+_FUSED = "_scaled_dot_product_"
+_PRODUCTS = ("aten.bmm", "aten.mm", "aten.baddbmm", "aten.addmm")
+
+
+def call_again(attention: Attention, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
+    """What the function gives for other arguments, in guarded memory. Raises `Unsupported` where it does not take them,
+    raises, or writes out of bounds, and `DeviceLost`."""
+    attention.check(q, k, v, options, training=False)
+    layout = arrange(attention.capabilities, cut=False, q=q, k=k, v=v, **options)
+    guard = Guard(attention.guarded)
+    with guard, _accuse_nobody():
+        out = call_checked(attention.function, **guard.protect_arguments(layout.arguments))
+        out = layout.join(guard.protect_result(out))
+    if guard.damage():
+        raise Unsupported("it wrote out of bounds")
+    return out
+
+
+def repeat(attention: Attention, call: Call, wanted: tuple[str, ...]) -> Call:
+    """`call`, a fresh one, with its results: where gradients are `wanted` these, as far as it has the arguments, and
+    all of q, k and v. Raises as `call_again`, also for the backward pass."""
+    given: dict[str, Any] = {"q": call.q, "k": call.k, "v": call.v, **call.options}
+    call.wanted = tuple(name for name in wanted if name.removeprefix("d") in given)
+    names = {"q", "k", "v", *(name.removeprefix("d") for name in call.wanted)} if wanted else set[str]()
+    leaves = {name: given[name].detach().requires_grad_() for name in names}
+    with torch.set_grad_enabled(bool(leaves)):
+        out = call_again(attention, **given | leaves)
+    call.out = out.detach()
+    if out.requires_grad:
+        call.dout = torch.randn(out.shape, generator=torch.Generator().manual_seed(0)).to(out)
+        with _accuse_nobody():
+            found: Any = torch.autograd.grad(out, list(leaves.values()), call.dout, allow_unused=True)
+        pairs = zip(leaves, found, strict=True)
+        call.gradients.update({f"d{name}": gradient for name, gradient in pairs if gradient is not None})
+    return call
+
+
+@contextmanager
+def _accuse_nobody() -> Iterator[None]:
+    # What a function may not do shows in the calls of some case.
+    try:
+        yield
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise
+        raise (DeviceLost if find_device_fault() else Unsupported)(str(error)) from error
+
+
+def observe(attention: Attention, calls: Sequence[Call]) -> bool:
+    """See what a function calls in turn; whether that explains more than was known. What it declares stands."""
+    declared, before = getattr(attention.function, "capabilities", {}), attention.observed
+    for call in calls:
+        recorder = _Recorder(call)
+        _watch(attention, call, recorder)
+        now = attention.observed
+        rounds = () if "rounds" in declared else tuple(dict.fromkeys((*now.rounds, *recorder.rounds)))
+        is_unordered = "deterministic" not in declared and (now.is_unordered or recorder.is_unordered)
+        attention.observed = Observed(rounds, is_unordered)
+    return attention.observed != before
+
+
+def find_faulty(attention: Attention, calls: Sequence[Call]) -> FaultyOperation | None:
+    """The first of torch's own fused attention operations that a function calls and that is wrong by itself."""
+    for call in calls:
+        audit = Audit()
+        _watch(attention, call, audit)
+        if audit.faulty is not None and _FUSED in audit.faulty.operation:
+            return audit.faulty
+    return None
+
+
+def _watch(attention: Attention, call: Call, mode: TorchDispatchMode) -> None:
+    """The call once more under a mode. Its own kernels show nothing there; what it compiles runs in eager."""
+    with suppress(Unsupported), torch.compiler.set_stance("force_eager"), mode:
+        repeat(attention, call.replace(), call.wanted)
+
+
+class _Recorder(TorchDispatchMode):
+    def __init__(self, call: Call) -> None:
+        super().__init__()
+        self.rounds: list[str] = []
+        self.is_unordered = False
+        self._head_dim = call.q.shape[3]
+
+    def __torch_dispatch__(self, op: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = op(*args, **kwargs or {})
+        name = str(op)
+        if _FUSED in name:
+            self.rounds += FLASH_ROUNDS if "flash_attention_for_cpu" in name else ("weights",)
+            # On CUDA the backward passes of fused attention add up dq with atomics, or may.
+            self.is_unordered |= "backward" in name and "_for_cpu" not in name
+        elif name.startswith(_PRODUCTS) and isinstance(result, Tensor) and result.dtype in LOW_PRECISION:
+            # The product of q and k sums over features, as one of the backward pass does.
+            is_forward = torch._C._current_autograd_node() is None
+            is_of_scores = is_forward and args[-2].shape[-1] == self._head_dim
+            self.rounds += ("scores", "weights") if is_of_scores else ("weights",)
+        return result

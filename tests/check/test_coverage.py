@@ -69,11 +69,11 @@ class Entering(torch.nn.Module):
             return q @ k.mT @ v
 
 
-def reached(module: torch.nn.Module, v_dim: int = 4) -> Coverage:
+def reached(module: torch.nn.Module) -> Coverage:
     torch._dynamo.reset()
     coverage = Coverage()
     with coverage, torch.no_grad():
-        find("passes").compile(module, False)(*(torch.randn(2, 3, 6, dim) for dim in (4, 4, v_dim)))
+        find("passes").compile(module, False)(*(torch.randn(2, 3, 6, 4) for _ in "qkv"))
     return coverage
 
 
@@ -115,14 +115,14 @@ def test_errors_of_guards_that_passes_make_are_kept(worker: Asker) -> None:
 def test_a_case_tells_the_rewrite_and_the_attention_that_takes_its_place(worker: Asker) -> None:
     result = worker.one(ATTENTION, "passes")
     assert FUSED in result.fired
-    assert {f"op aten.{FLASH}", f"sdpa {FLASH}", "pass fuse_attention"} <= set(result.reached)
+    assert f"op aten.{FLASH}" in result.reached
     assert "op aten.bmm" not in result.reached
 
 
 @pytest.mark.compiles
-def test_a_compiled_case_tells_lowerings_fallbacks_and_kernels_too(worker: Asker) -> None:
+def test_a_compiled_case_tells_lowerings_and_fallbacks_too(worker: Asker) -> None:
     told = set(worker.one(MORE, "inductor").reached)
-    assert {f"fallback aten.{FLASH}", "lowering aten.add", "kernels cpp 1"} <= told
+    assert {f"fallback aten.{FLASH}", "lowering aten.add"} <= told
 
 
 def test_dropout_is_fused_only_where_inductor_draws_its_own_numbers(worker: Asker) -> None:
@@ -137,23 +137,14 @@ def test_a_graph_without_attention_reaches_none() -> None:
     coverage = reached(Broken())
     assert not any("sfdp" in name for name in coverage.fired)
     assert "op aten.add" in coverage.reached
-    assert [name for name in coverage.reached if name.startswith("graph_break ")]
-    assert not any(name.startswith("sdpa") for name in coverage.reached)
-
-
-def test_the_way_a_program_s_own_fused_attention_is_computed() -> None:
-    assert f"sdpa {FLASH}" in reached(Fused()).reached
-    # Flash on the CPU needs one head_dim.
-    assert "sdpa math" in reached(Fused(), v_dim=5).reached
+    assert not any("attention" in name for name in coverage.reached)
 
 
 @pytest.mark.parametrize(
     ("module", "name", "part", "still"),
     [
         ("torch._inductor.graph", "GraphLowering.call_function", "lowerings", FUSED),
-        ("torch._inductor.compile_fx", "_recursive_pre_grad_passes", "attention and graphs of the program", FUSED),
-        ("torch._dynamo.utils", "counters", "graph breaks and passes", FUSED),
-        ("torch._inductor.pattern_matcher", "ReplacementPatternEntry.apply", "rewrites", f"sdpa {FLASH}"),
+        ("torch._inductor.pattern_matcher", "ReplacementPatternEntry.apply", "rewrites", f"op aten.{FLASH}"),
     ],
 )
 def test_what_a_torch_lacks_is_named_and_the_rest_is_told(

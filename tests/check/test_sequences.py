@@ -232,19 +232,6 @@ def test_sampled_calls_run_in_eager() -> None:
     assert sum(result is not None for result in results) <= len(called) // 20, results
 
 
-@pytest.mark.parametrize(
-    ("calls", "marked", "told"),
-    [((), (), ()), (CALLS[1:2], (), ("graphs 2", "graphs dynamic")), (CALLS[:1], ("S",), ("graphs dynamic",))],
-)
-def test_coverage_tells_recompilations_and_dynamic_sizes(
-    calls: tuple[FurtherCall, ...], marked: tuple[str, ...], told: tuple[str, ...]
-) -> None:
-    case = replace(products(calls=calls), marked=marked)
-    request = Check(id=0, source=source(case), subjects=("passes",), training=True)
-    result = check(request, {"passes": find("passes")}, "cpu", lambda _: None, lambda: 0.0).results[0]
-    assert tuple(name for name in result.reached if name.startswith("graphs ")) == told
-
-
 def test_gradients_of_another_dropout_mask_are_wrong_under_eager_s_random_stream() -> None:
     def call_with_other_mask(module: nn.Module, _dynamic: bool | None) -> Compiled:
         def call(x: Tensor) -> Any:

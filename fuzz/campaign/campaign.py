@@ -35,12 +35,7 @@ class Campaign:
         share = open_share(options.share, results, bus) if options.share is not None else None
         if options.engine == "guided":
             search: Random = Guided(
-                self._draw,
-                options.seed,
-                options.seeds,
-                results,
-                options.setup.device,
-                share.take_case if share else None,
+                self._draw, options.seed, options.seeds, results, share.take_case if share else None
             )
         else:
             # libFuzzer draws cases itself; what they reach is kept.

@@ -47,10 +47,10 @@ def pattern_of(name: str) -> str:
 
 
 class VariantQueue:
-    """Variants that wait to be judged. Not for several threads at once. `seed` and `device`: the campaign's."""
+    """Variants that wait to be judged. Not for several threads at once. `seed`: the campaign's."""
 
-    def __init__(self, seed: int, device: str = "cpu") -> None:
-        self._seed, self._device = seed, device
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
         self._waiting: list[tuple[str, Case]] = []
         self._seen: set[tuple[str, Variant]] = set()
         self._planned: Counter[tuple[str, Variant]] = Counter()
@@ -59,7 +59,7 @@ class VariantQueue:
         """Note that these patterns matched a case. Queue its variants for those among them that are new."""
         own = variant_of(case)
         self._seen.update((pattern, own) for pattern in patterns)
-        for other in make_variants(case, Choices(f"{self._seed}:{case.id}:siblings"), self._device) if new else ():
+        for other in make_variants(case, Choices(f"{self._seed}:{case.id}:siblings")) if new else ():
             form = variant_of(other)
             wanted = [p for p in sorted(new) if (p, form) not in self._seen and self._planned[p, form] < TRIES]
             if wanted:
@@ -146,14 +146,13 @@ class Guided(Random):
         seed: int,
         seeds: Sequence[Case],
         results: Results,
-        device: str = "cpu",
         take_shared: Callable[[], Case | None] | None = None,
     ) -> None:
         super().__init__(draw, results)
         self._seed, self._seeds, self._take_shared = seed, seeds, take_shared or (lambda: None)
         self._is_judged = results.is_judged
         self._chosen = {case.id for case in seeds}
-        self._variants = VariantQueue(seed, device)
+        self._variants = VariantQueue(seed)
         for case, names in results.queue():
             self._variants.plan(case, _list_patterns(names), _list_patterns(names))
 

@@ -23,7 +23,6 @@ from fuzz.check.subject_builder import Subject
 from fuzz.protocol import CASTS, TF32, Verdict
 from fuzz.protocol.controls import Control
 from fuzz.protocol.failures import DropoutStatistic, Nondeterministic
-from fuzz.protocol.value_names import is_gradient
 
 Compiled = tuple[Callable[..., Any], nn.Module]
 """What is called like a module, and the module it was made from."""
@@ -33,10 +32,6 @@ _HAVE_ANOTHER = frozenset({"convolution", "convolution_backward", "index_add", "
 _HAVE_ANOTHER |= {"unsafe_index_put", "scatter", "scatter_add", "scatter_reduce"}
 """Operations with another algorithm in deterministic mode, as `torch.use_deterministic_algorithms` lists them and
 Inductor's graphs have them."""
-
-_UNORDERED = "op flex_lib.zeros_and_scatter"
-"""An index_put that accumulates, in the gradient of what a score modification closes over: flex_attention's kernels add
-atomically there, in deterministic mode too (torch/_inductor/kernel/flex/common.py)."""
 
 
 def recheck(judgement: Judgement, case: CaseRun, subject: Subject, compiled: Compiled, run: Execution) -> Judgement:
@@ -49,7 +44,7 @@ def recheck(judgement: Judgement, case: CaseRun, subject: Subject, compiled: Com
                 judgement = replace(judgement, verdict=Verdict.RANDOM_STREAM, where=None)
         if isinstance(judgement.failure, Nondeterministic):
             on_gpu = case.device != "cpu" and promises.DETERMINISTIC not in subject.options
-            if on_gpu and is_documented(judgement.failure.value, case, subject):
+            if on_gpu and is_documented(case, subject):
                 return Judgement(Verdict.ROUNDING, None, judgement.numbers)
             broken = promises.find_broken(judgement.failure.value, subject.options)
             return Judgement(Verdict.BROKEN_PROMISE, broken, judgement.numbers) if broken else judgement
@@ -79,17 +74,14 @@ class _Listener(AbstractContextManager[None]):
         self.heard |= bool(self._warnings)
 
 
-def is_documented(value: str, case: CaseRun, subject: Subject) -> bool:
+def is_documented(case: CaseRun, subject: Subject) -> bool:
     """Whether torch documents that an operation of the graph gives different results: it has no deterministic
-    algorithm, or another one with which runs are equal; or the value that differs is a gradient, and it is
-    `_UNORDERED`."""
+    algorithm, or another one with which runs are equal."""
     listener, coverage = _Listener(), Coverage()
     with hold_state("torch's deterministic mode", _WARN), coverage:
         runs = _run_again(case, subject, max(2, case.repeat), listener)
     has_another = any(name.removeprefix("op aten.").strip("_") in _HAVE_ANOTHER for name in coverage.reached)
-    if listener.heard or (is_gradient(value) and _UNORDERED in coverage.reached):
-        return True
-    return has_another and bool(runs) and case.find_unrepeated(runs) is None
+    return listener.heard or (has_another and bool(runs) and case.find_unrepeated(runs) is None)
 
 
 def _run_again(

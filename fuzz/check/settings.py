@@ -14,7 +14,6 @@ import torch
 
 from fuzz.check import poison
 from fuzz.check.exceptions import SubjectError
-from fuzz.check.flex_closures import pass_closures
 from fuzz.check.process_state import hold_state
 from fuzz.check.torch_internals import find, patch
 from fuzz.subjects import MEMORY_BUDGET
@@ -49,7 +48,6 @@ def configure_torch() -> None:
     if find(_FLEX, _RUNS_FLEX_EAGERLY) is not None:
         # Outside of torch.compile it compiles itself, for no gain in speed and a second for each case.
         setattr(importlib.import_module(_FLEX), _RUNS_FLEX_EAGERLY, True)
-        pass_closures()
     logging.getLogger("torch").setLevel(logging.CRITICAL)
     warnings.filterwarnings("ignore")
 

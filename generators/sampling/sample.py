@@ -78,8 +78,7 @@ def sample(
     mode: str = "",
     device: str = "cpu",
 ) -> Case:
-    """Case number `index` of the campaign with this seed: the same on every machine. Only on CUDA flex_attention has
-    gradients.
+    """Case number `index` of the campaign with this seed: the same on every machine.
 
     With `attention_only` the case is one attention that a call of a kernel can replace. Its sizes lie around the edges
     of tiles, and soft caps, windows, ALiBi and sinks are more frequent. It is within `limits` if such a case is found

@@ -13,9 +13,8 @@ _LEAST_HEAD_DIM = 16
 
 def write_flex(b: Builder, c: Choices) -> list[str]:
     """flex_attention with modifications of scores and masks."""
-    if b.device == "cpu":
-        b.mode = "inference"  # It knows no gradients there.
-    else:
+    b.mode = "inference"
+    if b.device != "cpu":
         b.dims.update({name: max(b.dims[name], _LEAST_HEAD_DIM) for name in "DV"})
     grouped = c.chance(0.25)
     score = c.draw({"none": 3.0, "causal": 2.0, "alibi": 2.0, "relative": 2.0, "softcap": 2.0})

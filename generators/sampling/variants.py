@@ -48,17 +48,9 @@ def variant_of(case: Case) -> Variant:
     return Variant(precision, mode, case.sizes.get(_batch(case)) == 1)
 
 
-def make_variants(case: Case, c: Choices, device: str = "cpu") -> list[Case]:
-    """The case in its other variants, as far as they are valid on the device."""
-    found = filter(None, (prune_if_valid(other) for other in _list_variants(case, c)))
-    return [reshape_views(other) for other in found if device != "cpu" or not differentiates_flex(other)]
-
-
-def differentiates_flex(case: Case) -> bool:
-    """Whether flex_attention would have gradients or be given parameters: on the CPU it refuses both."""
-    calls = [op for op in case.ops if op.kind == "flex_attention"]
-    parameters = {item.name for item in case.inputs if item.parameter}
-    return bool(calls) and (case.training or any(parameters & set(op.args[:3]) for op in calls))
+def make_variants(case: Case, c: Choices) -> list[Case]:
+    """The case in its other variants, as far as they are valid."""
+    return [reshape_views(other) for other in filter(None, map(prune_if_valid, _list_variants(case, c)))]
 
 
 def reshape_views(case: Case) -> Case:

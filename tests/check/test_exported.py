@@ -1,16 +1,10 @@
-"""Programs of torch.export, and flex_attention with gradients in eager, which they are compared with."""
+"""Programs of torch.export, and limits that torch documents."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import torch
-from torch import Tensor
-from torch.nn.attention import flex_attention
 
-from fuzz.check import exceptions, settings
-from fuzz.check.oracle.noise import Noise
-from fuzz.check.program import Program, execute
+from fuzz.check import exceptions
 from fuzz.check.subject_builder import find
 from fuzz.protocol import Verdict
 from tests.check.in_process import run_subject
@@ -89,34 +83,6 @@ def test_what_aot_inductor_packages_writes_to_the_buffers_of_the_module() -> Non
         "        self.register_buffer('count', torch.zeros(3))\n\n    def forward",
     ).replace("        return", "        self.count.add_(1)\n        return self.count[:, None] +")
     assert run_subject(find("aot_inductor"), text=text).verdict in (Verdict.OK, Verdict.ROUNDING)
-
-
-@pytest.fixture
-def on_cpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """flex_attention takes tensors with gradients on the CPU too, where eager can compute them."""
-    settings.configure_torch()
-    monkeypatch.setattr(flex_attention, "_validate_device", lambda *_: None)
-    yield
-    torch.set_grad_enabled(True)
-
-
-@pytest.mark.usefixtures("on_cpu")
-def test_eager_flex_attention_has_gradients_of_what_its_modification_closes_over() -> None:
-    program = Program(FLEX)
-    module = program.module(training=True)
-    run = execute(module, module, program.calls(module), training=True)
-    noisy = execute(module, module, program.calls(module), training=True, cotangents=run.cotangents, mode=Noise(1))
-    q, k, v, table = program.inputs()
-    slopes = module.get_parameter("slopes").detach().clone().requires_grad_()
-    places = torch.arange(5)
-    bias = (
-        slopes[:, None, None] * (places[None] - places[:, None])
-        + table.requires_grad_()[places[:, None] - places[None] + 4]
-    )
-    expected = torch.autograd.grad(((q @ k.mT) / 4 + bias).softmax(-1) @ v, (slopes, table), run.cotangents["output 0"])
-    for got in (run, noisy):
-        found: tuple[Tensor, ...] = (got.gradients["grad of parameter slopes"], got.gradients["grad of input 3"])
-        torch.testing.assert_close(found, expected)
 
 
 @pytest.mark.parametrize("wraps", [False, True])

@@ -6,14 +6,11 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional
 
 from fuzz.check.exceptions import SuppressOutOfMemory
 from fuzz.check.oracle import constants
 from fuzz.check.oracle.noise import Noise, SkippedCasts
-from fuzz.check.oracle.operation_audit import Audit
 from fuzz.check.oracle.reference import reference
 from fuzz.check.oracle.rows import Envelope
 from fuzz.check.oracle.verdict import Judge
@@ -102,22 +99,6 @@ def test_noise_moves_every_computed_value_by_one_ulp(dtype: torch.dtype) -> None
     ).abs()
     assert ulps.min() == ulps.max() == 1
     assert noise.dtypes == [{dtype}]
-
-
-def test_noise_stays_out_of_graphs_that_torch_traces() -> None:
-    """As that of the backward pass of flex_attention, whose score modification is mapped over a batch."""
-    with Noise(1):
-        graph = make_fx(torch.func.vmap(torch.tanh))(torch.ones(3, 4, dtype=torch.float16)).graph
-    called = [node.target for node in graph.nodes if node.op == "call_function"]
-    assert called == [torch.ops.aten.tanh.default]
-
-
-def test_the_audit_stays_out_of_what_torch_traces_with_tensors_without_values() -> None:
-    with FakeTensorMode() as fake:
-        values = fake.from_tensor(torch.ones(3, dtype=torch.bfloat16))
-    with fake, Audit() as audit:
-        assert (values / 3).shape == (3,)
-    assert audit.faulty is None
 
 
 def test_noise_leaves_masks_and_movement_alone() -> None:

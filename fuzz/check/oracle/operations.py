@@ -6,8 +6,6 @@ from torch._C import DispatchKey
 from torch._ops import HigherOrderOperator
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from fuzz.check.torch_internals import require
-
 
 def _names(text: str) -> frozenset[str]:
     return frozenset(text.split())
@@ -49,16 +47,8 @@ SCATTERING = _names("""
 """)
 
 
-_find_fake_mode = require("torch._guards", "detect_fake_mode")
-_find_tracing_mode = require("torch.fx.experimental.proxy_tensor", "get_proxy_mode")
-"""The mode that makes a graph of what runs; None without one."""
-
-
 class OperationMode(TorchDispatchMode):
-    """A mode that sees operations that take functions, such as flex_attention, as the plain ones they consist of.
-
-    It leaves alone what torch runs only to make a graph of it, as of the backward pass of flex_attention.
-    """
+    """A mode that sees operations that take functions, such as flex_attention, as the plain ones they consist of."""
 
     supports_higher_order_operators = True
 
@@ -67,8 +57,7 @@ class OperationMode(TorchDispatchMode):
     ) -> Any:
         """Run one operation. Raises NotImplementedError for one that takes functions and has no definition."""
         if not isinstance(func, HigherOrderOperator):
-            is_traced = _find_tracing_mode() is not None or _find_fake_mode((args, kwargs)) is not None
-            return func(*args, **(kwargs or {})) if is_traced else self.run(func, args, kwargs or {})
+            return self.run(func, args, kwargs or {})
         definition = func.py_kernels.get(DispatchKey.CompositeExplicitAutograd)
         if definition is None:
             raise NotImplementedError(f"{func.name()} has no definition in plain operations")

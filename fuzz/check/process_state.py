@@ -99,16 +99,6 @@ for _name in ("cpu", "cuda"):
 _UNSET: Any = find("torch.utils._config_module", "_UNSET_SENTINEL") or object()
 """What stands for an option of a compiler that has its default."""
 _PLAIN = (bool, int, float, str, tuple, list, dict, set)
-_SET_BY_LIBRARIES = {
-    "torch/_inductor/codecache.py": "_TORCHINDUCTOR_PYOBJECT_TENSOR_DATA_PTR",
-    "torch/_inductor/cpp_builder.py": "CUDA_HOME KMP_DUPLICATE_LIB_OK",
-    "torch/_inductor/runtime/cache_dir_utils.py": "TORCHINDUCTOR_CACHE_DIR",
-    "torch/_inductor/runtime/compile_tasks.py": "TRITON_LIBDEVICE_PATH TRITON_PTXAS_BLACKWELL_PATH TRITON_PTXAS_PATH",
-    "torch/_inductor/runtime/triton_heuristics.py": "TRITON_CACHE_DIR",
-    "torch/profiler/profiler.py": "DISABLE_CUPTI_LAZY_REINIT TEARDOWN_CUPTI",
-    "aten/src/ATen/cuda/detail/CUDAHooks.cpp": "CUDA_MODULE_LOADING",
-}
-"""Variables that torch sets when a part of it is first used, by the file that does. Subjects may add them."""
 
 _found: dict[str, StateChange] = {}
 
@@ -129,9 +119,8 @@ def hold_state(state: str, value: Any) -> Iterator[None]:
 def restore_state() -> Iterator[None]:
     """Within it, state may change: it is put back at the end, and `take_changes` says what it was.
 
-    Where modules are imported within it, libraries set up their process: new variables of the environment stay, and
-    only options of compilers that somebody chose and what can't be put back is reported. Filters of warnings are put
-    back and never reported.
+    Where modules are imported within it, libraries set up their process: only options of compilers that somebody chose
+    and what can't be put back is reported. Filters of warnings are put back and never reported.
     """
     before, modules = read_state(), len(sys.modules)
     try:
@@ -150,14 +139,9 @@ def take_changes() -> tuple[StateChange, ...]:
     return changes
 
 
-def read_state() -> tuple[list[Any], list[dict[str, Any]], dict[bytes, bytes]]:
-    """The values of `STATES`, of names, and of the environment."""
-    return list(map(_read, STATES)), list(map(_list_names, _NAMESPACES.values())), _read_environment()
-
-
-def _read_environment() -> dict[bytes, bytes]:
-    # The interface of os.environ decodes each variable, which takes longer than all else here.
-    return dict(getattr(os.environ, "_data"))  # noqa: B009
+def read_state() -> tuple[list[Any], list[dict[str, Any]]]:
+    """The values of `STATES` and of names."""
+    return list(map(_read, STATES)), list(map(_list_names, _NAMESPACES.values()))
 
 
 def _is_generated(module: Any) -> bool:
@@ -199,9 +183,7 @@ def _is_same(one: Any, other: Any) -> bool:
     return one is other or (type(one) is type(other) and isinstance(one, _PLAIN) and bool(one == other))
 
 
-def _put_back(
-    states: list[Any], namespaces: list[dict[str, Any]], environment: dict[bytes, bytes], *, is_import: bool
-) -> Iterator[StateChange]:
+def _put_back(states: list[Any], namespaces: list[dict[str, Any]], *, is_import: bool) -> Iterator[StateChange]:
     # To put back one state may put back others: each is read when its turn comes.
     for state, was in zip(STATES, states, strict=True):
         now = _read(state)
@@ -222,18 +204,6 @@ def _put_back(
             is_chosen = "_config" in vars(home) and names[name] is not _UNSET
             if is_chosen or not is_import:
                 yield StateChange(f"{place}.{name}", _show(names[name]), _show(after.get(name, "nothing")))
-    now = _read_environment()
-    for key in (key for key in {**environment, **now} if now.get(key) != environment.get(key)):
-        if os.fsdecode(key) in " ".join(_SET_BY_LIBRARIES.values()).split() or (is_import and key not in environment):
-            continue
-        if key in environment:
-            os.environb[key] = environment[key]
-        else:
-            del os.environb[key]
-        # Values may be secrets.
-        texts = ("a value" if key in environment else "nothing", "another value" if key in now else "nothing")
-        if not is_import:
-            yield StateChange(f"the environment variable {os.fsdecode(key)}", *texts)
 
 
 def _show(value: object) -> str:

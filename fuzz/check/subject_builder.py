@@ -103,8 +103,8 @@ def _load_kernel(path: str) -> Function:
 def _import(name: str) -> Subject:
     """The subject behind `package.module:function`. Raises `SubjectError`.
 
-    That is a `Subject`, or a function. It computes attention when its first parameters are q, k and v (or query, key
-    and value), with the keywords and capabilities of docs/kernels.md; else it takes a module and returns a callable.
+    It computes attention when its first parameters are q, k and v (or query, key and value), with the keywords and
+    capabilities of docs/kernels.md; else it takes a module and returns a callable.
     """
     try:
         with restore_state():
@@ -115,8 +115,6 @@ def _import(name: str) -> Subject:
     lost = [change.state for change in take_changes() if not change.is_restored]
     if lost:
         raise SubjectError(f"subject {name!r} changes {lost[0]} when it is imported, which can't be put back")
-    if isinstance(function, Subject):
-        return function
     attention = Attention(lambda: function)
     try:
         call = arrange(attention.capabilities, cut=False, scale=1.0, **dict.fromkeys("qkv", torch.zeros(1, 1, 1, 1)))

@@ -333,18 +333,16 @@ CHANGES: dict[str, Callable[[], object]] = {
     "torch.Tensor.softmax": replace_method,
     "sys.stdout": lambda: setattr(sys, "stdout", sys.__stderr__),
     "sys.path": sys.path.clear,
-    "the environment variable OMP_NUM_THREADS": lambda: os.environ.update(OMP_NUM_THREADS="64"),
 }
 
 
-def test_state_that_a_call_changes_is_told_and_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_state_that_a_call_changes_is_told_and_put_back() -> None:
     def changing(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> Tensor:
         out = right(q, k, v, scale=scale)
         for change in CHANGES.values():
             change()
         return out
 
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     run_subject(right)  # torch adds names to its modules when a part of it is first used
     before = process_state.read_state()
     result = run_subject(changing)
@@ -387,15 +385,13 @@ def test_random_numbers_warnings_and_what_imports_set_are_no_finding(monkeypatch
         warnings.simplefilter("error")
         if "imported_here" not in sys.modules:
             sys.modules["imported_here"] = sys
-            os.environ["SET_BY_IMPORT"] = "1"
             sys.setrecursionlimit(sys.getrecursionlimit() + 1)
         return right(q, k, v, scale=scale)
 
     monkeypatch.delitem(sys.modules, "imported_here", raising=False)
-    monkeypatch.delenv("SET_BY_IMPORT", raising=False)
     limit = sys.getrecursionlimit()
     assert run_subject(importing).verdict in RIGHT
-    assert (sys.getrecursionlimit(), os.environ["SET_BY_IMPORT"]) == (limit, "1")
+    assert sys.getrecursionlimit() == limit
 
 
 def compile_changed(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> Tensor:
@@ -421,19 +417,6 @@ def test_what_compilers_change_themselves_is_no_finding() -> None:
     torch._dynamo.reset()
     assert run_subject(compile_or_fall_back).verdict in RIGHT
     assert run_subject(compile_changed).verdict is Verdict.STATE_CHANGED
-
-
-def test_variables_that_libraries_set_stay_and_are_no_finding(monkeypatch: pytest.MonkeyPatch) -> None:
-    def initializing(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> Tensor:
-        os.environ.setdefault("CUDA_MODULE_LOADING", "LAZY")
-        # Its address in this process: one that a parent compiled in was inherited.
-        os.environ["_TORCHINDUCTOR_PYOBJECT_TENSOR_DATA_PTR"] = "2"
-        return right(q, k, v, scale=scale)
-
-    monkeypatch.delenv("CUDA_MODULE_LOADING", raising=False)
-    monkeypatch.setenv("_TORCHINDUCTOR_PYOBJECT_TENSOR_DATA_PTR", "1")
-    assert run_subject(initializing).verdict in RIGHT
-    assert os.environ["CUDA_MODULE_LOADING"] == "LAZY"
 
 
 def test_an_import_that_changes_what_cannot_be_put_back_is_refused(

@@ -17,8 +17,6 @@ VALUES = frozenset({Verdict.WRONG_RESULT, Verdict.WRONG_GRADIENT, Verdict.NONFIN
 """Verdicts on numbers."""
 SILENT = VALUES | {Verdict.METADATA, Verdict.NONDETERMINISTIC, Verdict.OUT_OF_BOUNDS}
 """Verdicts that come without an error message."""
-UNREPEATED = frozenset({Verdict.NONDETERMINISTIC, Verdict.BROKEN_PROMISE})
-"""Verdicts that take two runs."""
 INDIRECT = ({"biased_errors", "empty_rows_not_zero"}, {"dropout_statistic", "dropout_mask"})
 """Kinds of failures that show a bug less plainly than a wrong element, from plain to indirect; the last is as indirect
 as a call without dropout. While a case is shrunk its failure may become a plainer one, and no less plain one."""

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from fuzz.check import exceptions, graph_capture, promises, settings
+from fuzz.check import exceptions, graph_capture, settings
 from fuzz.check.case_run import CaseRun, find_difference
 from fuzz.check.controls import apply_controls
 from fuzz.check.coverage import Coverage
@@ -43,11 +43,10 @@ def recheck(judgement: Judgement, case: CaseRun, subject: Subject, compiled: Com
             if rest.verdict is Verdict.RANDOM_STREAM:
                 judgement = replace(judgement, verdict=Verdict.RANDOM_STREAM, where=None)
         if isinstance(judgement.failure, Nondeterministic):
-            on_gpu = case.device != "cpu" and promises.DETERMINISTIC not in subject.options
+            on_gpu = case.device != "cpu" and "use_deterministic_algorithms" not in subject.options
             if on_gpu and is_documented(case, subject):
                 return Judgement(Verdict.ROUNDING, None, judgement.numbers)
-            broken = promises.find_broken(judgement.failure.value, subject.options)
-            return Judgement(Verdict.BROKEN_PROMISE, broken, judgement.numbers) if broken else judgement
+            return judgement
         if judgement.verdict in DOUBTED:
             return _explain_by_rounding(judgement, case, subject, run)
         if judgement.verdict is Verdict.RANDOM_STREAM:

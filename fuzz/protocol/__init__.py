@@ -42,7 +42,6 @@ class Verdict(Word):
     NONFINITE = "nonfinite", "NaN or infinity where eager and the exact result are finite"
     METADATA = "metadata", "another dtype, shape, device or structure than eager's"
     NONDETERMINISTIC = "nondeterministic", "two runs on equal inputs differ"
-    BROKEN_PROMISE = "broken_promise", "not equal bit for bit, though torch promises that under a setting of the case"
     OUT_OF_BOUNDS = "out_of_bounds", "wrote to memory that is not its own: beyond its buffers, or into its inputs"
     EAGER_SUSPECT = "eager_suspect", "eager is wrong: one of its operations, by itself, is far from the same in float64"
     STATE_CHANGED = "state_changed", "changed what the whole process shares, such as torch's default dtype"

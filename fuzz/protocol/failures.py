@@ -250,21 +250,6 @@ class Nondeterministic(Failure):
 
 
 @dataclass(frozen=True)
-class BrokenPromise(Failure):
-    """Two runs on equal inputs differ in a value, where torch promises that they don't. `setting`: what makes torch
-    promise it; `sentence` and `source`: the promise in torch's words, and where it stands."""
-
-    value: str
-    setting: str
-    sentence: str
-    source: str
-
-    def identity(self) -> str:
-        """The promise."""
-        return self.setting
-
-
-@dataclass(frozen=True)
 class StateChanged(Failure):
     """State of the whole process is another one after the call."""
 

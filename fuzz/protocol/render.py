@@ -42,7 +42,6 @@ _SENTENCES = {
     "form_differs strides": "{value}: strides {actual} are in another order than eager's {expected}",
     "form_differs": "{value}: {aspect} {actual}, eager's is {expected}",
     "nondeterministic": "{value} differs between two runs on equal inputs",
-    "broken_promise": '{value} differs between two runs on equal inputs. {setting}: "{sentence}" ({source})',
 }
 """By a failure's kind, and by what tells its forms apart."""
 

@@ -10,7 +10,6 @@ from fuzz.protocol import CASTS, TF32, SubjectResult, Verdict
 from fuzz.protocol.codec import decode, encode
 from fuzz.protocol.failures import (
     BiasedErrors,
-    BrokenPromise,
     DeviceError,
     DifferentElements,
     DropoutMask,
@@ -63,7 +62,6 @@ FAILURES: list[Failure] = [
     *(FormDiffers(aspect, "a", "b", "output 0") for aspect in ("structure", "mutation", "dtype", "strides")),
     Nondeterministic("output 0"),
     Nondeterministic("output 0", unwritten=True),
-    BrokenPromise("output 0", "deterministic", "Equal.", "config.py"),
     StateChanged(tuple(StateChange(f"state {n}", "0", "1", is_restored=n > 1) for n in range(5))),
     Raised("KeyError"),
     Raised("AssertionError", place="kernel.py:12: assert q.dtype == k.dtype"),

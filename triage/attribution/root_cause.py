@@ -61,7 +61,6 @@ class MechanismKind(StrEnum):
     WRONG_GRADIENT = "wrong gradient"
     NONFINITE = "nonfinite"
     NONDETERMINISTIC = "nondeterministic"
-    BROKEN_PROMISE = "broken promise"
     OUT_OF_BOUNDS = "out of bounds"
     EAGER_SUSPECT = "eager suspect"
     STATE_CHANGED = "state changed"

@@ -8,7 +8,6 @@ from typing import Any
 
 from corpus.entry import Entry, Expectation, sort_by_version, write
 from corpus.files import replace_file
-from fuzz.bug_identity import UNREPEATED
 from fuzz.error_location import describe_where, describe_with_names
 from fuzz.evaluator import ROOT, Evaluator, WorkerConfig, open_evaluator, public_version
 from fuzz.expectation import describe_details
@@ -196,7 +195,7 @@ def _investigate(entry: Entry, ablation: Ablation, evaluator: Evaluator, out: Pa
         expected = Expectation("pass", subject=ablation.accused, device=config.device)
         write(Entry(entry.case, expect=expected), out / CASE_FILE)
     is_lost = result.verdict in repro.ENDS_PROCESS or result.verdict is Verdict.TIMEOUT
-    evaluator.repeat = 2 if is_kernel or result.verdict in UNREPEATED else 1
+    evaluator.repeat = 2 if is_kernel or result.verdict is Verdict.NONDETERMINISTIC else 1
     sys.stderr.write("looking for the cause: control experiments, one change in each; a minute or two\n")
     cause = attribute(entry, evaluator, ablation)
     if not is_lost and not is_kernel and seconds:
@@ -216,7 +215,7 @@ def _explore_sizes(case: Case, ablation: Ablation, config: WorkerConfig) -> Expl
     result = ablation.result
     sys.stderr.write("looking for the sizes that fail: one dimension varied at a time\n")
     limited = replace(config, timeout=min(config.timeout, _SIZE_TIMEOUT))
-    repeat = 2 if result.verdict in UNREPEATED else 1
+    repeat = 2 if result.verdict is Verdict.NONDETERMINISTIC else 1
     with open_evaluator(limited, repeat=repeat, remember=True) as evaluator:
 
         def judge(other: Case) -> SubjectResult:

@@ -38,7 +38,6 @@ _DOES = {
     Verdict.NONFINITE: "returns NaN or infinity where eager and float64 are finite",
     Verdict.METADATA: "returns a tensor whose dtype, shape, strides or device differ from eager's",
     Verdict.NONDETERMINISTIC: "returns different results for equal inputs",
-    Verdict.BROKEN_PROMISE: "breaks a promise of bitwise equality",
     Verdict.OUT_OF_BOUNDS: "writes out of bounds",
     Verdict.EAGER_SUSPECT: "returns a wrong result in eager mode",
     Verdict.STATE_CHANGED: "changes state of the whole process",

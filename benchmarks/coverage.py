@@ -3,8 +3,7 @@
     python -m benchmarks.coverage [--cases 3000] [--seed 1] [--workers 2] [--device cpu] [--json PATH]
 
 Judges the seeds of the corpus, and cases sampled as a campaign with that seed samples them, in workers under `passes`,
-those with active dropout under `passes_random` too, and on CUDA seeds in float32 with TF32 allowed, without which no
-pattern takes them there (`inductor_tf32`, `inductor_tf32_random`). Prints a line for every pattern: how many sampled
+those with active dropout under `passes_random` too. Prints a line for every pattern: how many sampled
 cases fired it or "never", whether a seed does, and where the registry or torch's source says why the pattern can't
 fire, that. Ends with what else was reached, by kind, and the verdicts. Shared machines only change how long it takes.
 """
@@ -98,7 +97,7 @@ def main() -> int:
     patterns = registered_patterns(options.device)
     started = time.monotonic()
     seeds = ((path.name, entry.case) for path, entry in sorted(load_directory(SEEDS).items()))
-    seeded = judge(seeds, options.workers, options.device, tf32=options.device == "cuda")
+    seeded = judge(seeds, options.workers, options.device)
     print(f"{seeded.judged} seeds judged in {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
     drawn = ((f"case {index}", sample(options.seed, index)) for index in range(options.cases))
     counts = judge(drawn, options.workers, options.device)
@@ -125,8 +124,8 @@ def main() -> int:
     return 0
 
 
-def judge(cases: Iterable[tuple[str, Case]], workers: int, device: str, *, tf32: bool = False) -> Counts:
-    """What the cases, each with its name, reach; with `tf32` those in float32 are judged with TF32 allowed too."""
+def judge(cases: Iterable[tuple[str, Case]], workers: int, device: str) -> Counts:
+    """What the cases, each with its name, reach."""
     counts = Counts()
     left = iter(cases)
 
@@ -137,10 +136,8 @@ def judge(cases: Iterable[tuple[str, Case]], workers: int, device: str, *, tf32:
                     name, case = next(left, ("", None))
                 if case is None:
                     return
-                subjects = ["passes", *["passes_random"] * is_random(case)]
-                if tf32 and any(item.dtype == "float32" for item in case.inputs):
-                    subjects += ["inductor_tf32", *["inductor_tf32_random"] * is_random(case)]
-                counts.add(name, evaluator.evaluate(case, tuple(subjects)))
+                subjects = ("passes", *["passes_random"] * is_random(case))
+                counts.add(name, evaluator.evaluate(case, subjects))
 
     threads = [threading.Thread(target=work) for _ in range(workers)]
     for thread in threads:

@@ -66,8 +66,8 @@ def run(
         Directory through which this campaign and others, on this machine or any that sees it, exchange cases that
         reached something new, findings and root causes. Findings of the others are known. docs/scale.md says more.
     subject
-        What to compare with eager; may be repeated. Compilers: passes, inductor, inductor_dynamic, inductor_tf32 and
-        aot_eager; passes_random, inductor_random and inductor_tf32_random let the compiler draw dropout;
+        What to compare with eager; may be repeated. Compilers: passes, inductor, inductor_dynamic and aot_eager;
+        passes_random and inductor_random let the compiler draw dropout;
         passes_recomputing and inductor_recomputing keep little of what the backward pass reads; passes_options and
         inductor_options run cases that have settings, options of torch.compile, under these; inductor_reduce_overhead
         and inductor_max_autotune are modes, on the CPU only if named; export runs what torch.export gives, and

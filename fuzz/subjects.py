@@ -16,7 +16,7 @@ class SubjectSpec:
     function. mode: of torch.compile. dynamic: every size is symbolic.
     function: the attention function, "package.module:function", that replaces the attention of a case.
     sdpa: the backend of F.scaled_dot_product_attention that replaces it.
-    random: in cases with active dropout it draws its own random numbers, not eager's. tf32: TF32 is allowed.
+    random: in cases with active dropout it draws its own random numbers, not eager's.
     options: it is compiled and run under the settings of a case, and only runs cases that have some.
     recomputes: in training, most of what the backward pass reads is computed again.
     public: users can run it, so a failure under it is a finding by itself. devices: where it runs.
@@ -30,7 +30,6 @@ class SubjectSpec:
     function: str = ""
     sdpa: str = ""
     random: bool = False
-    tf32: bool = False
     recomputes: bool = False
     options: bool = False
     public: bool = True
@@ -90,8 +89,6 @@ SUBJECTS: dict[str, SubjectSpec] = {
     "passes_options": SubjectSpec("passes", options=True, public=False, share=0.03),
     "passes_random": SubjectSpec("passes", random=True, public=False, share=0.03),
     "inductor_random": SubjectSpec("inductor", random=True),
-    "inductor_tf32": SubjectSpec("inductor", tf32=True, devices=_CUDA, share=0.03),
-    "inductor_tf32_random": SubjectSpec("inductor", tf32=True, random=True, devices=_CUDA),
     "passes_recomputing": SubjectSpec("passes", recomputes=True, public=False),
     "inductor_recomputing": SubjectSpec("inductor", recomputes=True),
     "aot_eager": SubjectSpec("aot_eager", public=False),

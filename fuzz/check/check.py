@@ -131,7 +131,6 @@ def _run_subject(case: CaseRun, name: str, subject: Subject | None) -> tuple[Sub
         where=judgement.where,
         reached=(*coverage.reached, *_list_unguarded(subject), *_list_settings(subject, judgement.verdict)),
         failure=judgement.failure,
-        excuse=judgement.excuse,
         rewrites=judgement.rewrites,
         right_rewrites=judgement.right_rewrites,
         writes=judgement.writes,

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from fuzz.check import exceptions, graph_capture, settings
+from fuzz.check import exceptions, graph_capture
 from fuzz.check.case_run import CaseRun, find_difference
 from fuzz.check.controls import apply_controls
 from fuzz.check.coverage import Coverage
@@ -20,7 +20,7 @@ from fuzz.check.oracle.verdict import DOUBTED, Judge, Judgement
 from fuzz.check.process_state import hold_state
 from fuzz.check.program import Execution, execute
 from fuzz.check.subject_builder import Subject
-from fuzz.protocol import CASTS, TF32, Verdict
+from fuzz.protocol import Verdict
 from fuzz.protocol.controls import Control
 from fuzz.protocol.failures import DropoutStatistic, Nondeterministic
 
@@ -51,7 +51,7 @@ def recheck(judgement: Judgement, case: CaseRun, subject: Subject, compiled: Com
             return _explain_by_rounding(judgement, case, subject, run)
         if judgement.verdict is Verdict.RANDOM_STREAM:
             with subject.apply_settings():
-                return _compare_seeds(judgement, case, compiled, run, tf32=subject.tf32)
+                return _compare_seeds(judgement, case, compiled, run)
     return judgement
 
 
@@ -102,30 +102,18 @@ def _run_again(
 
 
 def _explain_by_rounding(judgement: Judgement, case: CaseRun, subject: Subject, run: Execution) -> Judgement:
-    """`judgement`, or precision_policy if runs show that TF32 or the casts that Inductor omits explain it.
+    """`judgement`, or precision_policy if runs show that the casts that Inductor omits explain it.
 
     Casts do if the subject is right with all of them, and eager that omits some is as far off. They never explain NaN
     or infinity.
     """
-    judge = case.judge
-    if subject.tf32:
-        with settings.allow_tf32_products():
-            judge = Judge(
-                case.execute(),
-                case.exact,
-                case.replica,
-                lambda: _with_tf32(case.coarsest()),
-                random=case.request.random,
-            )
-            if not judge.judge(run).verdict.is_finding:
-                return _excuse(judgement, TF32)
     low = case.coarsest() in constants.LOW_PRECISION and judgement.verdict is not Verdict.NONFINITE
     if low and subject.spec.uses_inductor:
         with_casts = apply_controls(subject, (Control("casts_emulated"),), lambda _: None)
-        kept = _is_wrong_again(case, with_casts, judge)
+        kept = _is_wrong_again(case, with_casts)
         # A subject that is wrong at times only is not right because of the casts.
-        if kept is False and _is_wrong_again(case, subject, judge) and _is_within_skipped_casts(case, run):
-            return _excuse(judgement, CASTS)
+        if kept is False and _is_wrong_again(case, subject) and _is_within_skipped_casts(case, run):
+            return replace(judgement, verdict=Verdict.PRECISION_POLICY, where=None)
     return judgement
 
 
@@ -170,36 +158,25 @@ def _is_within_skipped_casts(case: CaseRun, run: Execution) -> bool:
     return case.judge.judge(run, others=skip_casts).verdict not in DOUBTED
 
 
-def _excuse(judgement: Judgement, excuse: str) -> Judgement:
-    return replace(judgement, verdict=Verdict.PRECISION_POLICY, excuse=excuse, where=None)
-
-
-def _is_wrong_again(case: CaseRun, subject: Subject, judge: Judge) -> bool | None:
+def _is_wrong_again(case: CaseRun, subject: Subject) -> bool | None:
     """Whether `subject`, compiled and run once more, is a finding still; None when it does not run."""
     runs = _run_again(case, subject)
     if not runs:
         return None
     with subject.apply_settings():
-        return judge.judge(runs[0]).verdict.is_finding
+        return case.judge.judge(runs[0]).verdict.is_finding
 
 
-def _with_tf32(coarsest: torch.dtype) -> torch.dtype:
-    return constants.coarsest(coarsest, constants.TF32_LIKE)
-
-
-def _compare_seeds(judgement: Judgement, case: CaseRun, compiled: Compiled, run: Execution, *, tf32: bool) -> Judgement:
-    """`judgement`, or what is wrong whatever random numbers are drawn. `tf32`: eager runs with TF32 too."""
-    eager = case.execute() if tf32 else case.eager
-    coarsest = _with_tf32(case.coarsest()) if tf32 else case.coarsest()
+def _compare_seeds(judgement: Judgement, case: CaseRun, compiled: Compiled, run: Execution) -> Judgement:
+    """`judgement`, or what is wrong whatever random numbers are drawn."""
     plain = case.program.module(case.request.training)
-    comparison = dropout.Comparison(
-        _make_run(case, (plain, plain)), _make_run(case, compiled), eager, run, case.program.inputs, coarsest
-    )
-    judge = Judge(eager, case.exact, case.replica, lambda: coarsest, random=False)
+    runs = _make_run(case, (plain, plain)), _make_run(case, compiled)
+    comparison = dropout.Comparison(*runs, case.eager, run, case.program.inputs, case.coarsest())
+    judge = Judge(case.eager, case.exact, case.replica, case.coarsest, random=False)
 
     def judge_constant() -> Judgement | None:
         """What is wrong with the elements of `run` that do not depend on the seed; None for nothing."""
-        constant = comparison.merge_constant(eager, run)
+        constant = comparison.merge_constant(case.eager, run)
         certain = None if constant is None else judge.judge(constant)
         return certain if certain is not None and certain.verdict in DOUBTED else None
 

@@ -68,9 +68,9 @@ def restore_switches() -> None:
 
 
 @contextmanager
-def allow(*, tf32: bool, own_random: bool, recomputes: bool) -> Iterator[None]:
-    """While entered, what a subject is allowed: TF32, random numbers of its own, as Inductor draws them for users, and
-    to compute most of what the backward pass reads again.
+def allow(*, own_random: bool, recomputes: bool) -> Iterator[None]:
+    """While entered, what a subject is allowed: random numbers of its own, as Inductor draws them for users, and to
+    compute most of what the backward pass reads again.
 
     Only with its own random numbers does it take dropout apart into the graph that its patterns in training have.
     """
@@ -79,14 +79,7 @@ def allow(*, tf32: bool, own_random: bool, recomputes: bool) -> Iterator[None]:
 
     random = patch(inductor, "fallback_random", False) if own_random else nullcontext()
     memory = patch(functorch, "activation_memory_budget", MEMORY_BUDGET) if recomputes else nullcontext()
-    with allow_tf32_products() if tf32 else nullcontext(), random, memory:
-        yield
-
-
-@contextmanager
-def allow_tf32_products() -> Iterator[None]:
-    """While entered, float32 products on CUDA may be computed in TF32."""
-    with patch(torch.backends.cuda.matmul, "allow_tf32", True), patch(torch.backends.cudnn, "allow_tf32", True):
+    with random, memory:
         yield
 
 

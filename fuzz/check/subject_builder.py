@@ -35,12 +35,11 @@ def run_eager(module: nn.Module, _dynamic: bool | None) -> nn.Module:
 @dataclass(frozen=True)
 class Subject:
     """One way to run a module. With `attention`, the module has that function in the place of its own attention. It is
-    compiled and run under `options`, within `under()`, and with `tf32` while TF32 is allowed."""
+    compiled and run under `options`, within `under()`."""
 
     name: str
     compile: Compile = run_eager
     attention: Attention | None = None
-    tf32: bool = False
     options: Mapping[str, Any] = field(default_factory=dict)
     under: Callable[[], AbstractContextManager[None]] = nullcontext
 
@@ -52,7 +51,7 @@ class Subject:
     @contextmanager
     def apply_settings(self) -> Iterator[None]:
         """The settings it is compiled and run under."""
-        allowed = settings.allow(tf32=self.tf32, own_random=self.spec.random, recomputes=self.spec.recomputes)
+        allowed = settings.allow(own_random=self.spec.random, recomputes=self.spec.recomputes)
         with allowed, settings.apply(self.options), self.under():
             yield
 
@@ -76,7 +75,7 @@ def _build(name: str, spec: SubjectSpec) -> Subject:
     if spec.is_attention:
         kernel, fused = functools.partial(_load_kernel, spec.function), functools.partial(load_sdpa, spec.sdpa)
         attention = Attention(kernel if spec.function else fused)
-    return Subject(name, functools.partial(_compile, spec) if spec.backend else run_eager, attention, tf32=spec.tf32)
+    return Subject(name, functools.partial(_compile, spec) if spec.backend else run_eager, attention)
 
 
 def _compile(spec: SubjectSpec, module: nn.Module, dynamic: bool | None) -> Callable[..., Any]:

@@ -36,7 +36,7 @@ class Verdict(Word):
     ILL_CONDITIONED = "ill_conditioned", "differs, but a one-ulp change moves eager just as far"
     CONVENTION = "convention", "differs only where eager or the exact result is not finite"
     RANDOM_STREAM = "random_stream", "active dropout drew other random numbers; values are not comparable"
-    PRECISION_POLICY = "precision_policy", "off by rounding that is by design: casts that Inductor drops, or TF32"
+    PRECISION_POLICY = "precision_policy", "off by rounding that is by design: casts that Inductor drops"
     WRONG_RESULT = "wrong_result", "an output is further from the exact result than rounding explains"
     WRONG_GRADIENT = "wrong_gradient", "a gradient is further from the exact one than rounding explains"
     NONFINITE = "nonfinite", "NaN or infinity where eager and the exact result are finite"
@@ -194,22 +194,17 @@ class WrongElements:
                 raise ValueError("ranges that are not within the shape")
 
 
-CASTS, TF32 = "casts", "tf32"
-"""Why a difference is by design: casts that Inductor leaves out, or TF32 where it is allowed."""
-
-
 @dataclass(frozen=True)
 class SubjectResult:
     """One subject's verdict.
 
-    `failure`: what is wrong, or why the subject does not take the case; `excuse`: `CASTS` or `TF32` where that explains
-    the failure; `rewrites`: those proven wrong on the operands of the case; `right_rewrites`: the patterns of those
-    that are proven right there; `writes`: memory written out of bounds besides; `numbers`: what led to the verdict
-    (absolute errors against float64 and ratios, see fuzz/check/oracle/verdict.py); `fired`: names of the graph rewrites
-    that were applied, sorted; `same`: what torch._dynamo.utils.same says with its defaults, None where it was not
-    asked; `where`: which elements of a value are wrong; `reached`: what else of the compiler the case reached, each a
-    kind and a name (fuzz/check/coverage.py), sorted;
-    `observations`: what the controls of the request saw.
+    `failure`: what is wrong, or why the subject does not take the case; `rewrites`: those proven wrong on the operands
+    of the case; `right_rewrites`: the patterns of those that are proven right there; `writes`: memory written out of
+    bounds besides; `numbers`: what led to the verdict (absolute errors against float64 and ratios, see
+    fuzz/check/oracle/verdict.py); `fired`: names of the graph rewrites that were applied, sorted; `same`: what
+    torch._dynamo.utils.same says with its defaults, None where it was not asked; `where`: which elements of a value are
+    wrong; `reached`: what else of the compiler the case reached, each a kind and a name (fuzz/check/coverage.py),
+    sorted; `observations`: what the controls of the request saw.
     """
 
     subject: str
@@ -221,7 +216,6 @@ class SubjectResult:
     where: WrongElements | None = None
     reached: tuple[str, ...] = ()
     failure: Failure | None = None
-    excuse: str = ""
     rewrites: tuple[WrongRewrite, ...] = ()
     right_rewrites: tuple[str, ...] = ()
     writes: tuple[Write, ...] = ()

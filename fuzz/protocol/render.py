@@ -4,11 +4,10 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from fuzz.protocol import CASTS, TF32, SubjectResult, failures
+from fuzz.protocol import SubjectResult, Verdict, failures
 from fuzz.protocol.failures import Failure, Write
 from fuzz.protocol.value_names import describe_value
 
-_EXCUSES = {CASTS: "gone with emulate_precision_casts=True", TF32: "TF32, which is allowed here, explains it"}
 _PLACES = {"itself": "of {} itself", "between": "between the rows of {}"}
 _PLURALS = {"batch": "batches", "head": "heads", "query": "queries", "key": "keys"}
 
@@ -49,8 +48,8 @@ _SENTENCES = {
 def describe(result: SubjectResult) -> str:
     """What is wrong and what explains it, in one line, or ""."""
     parts = [describe_failure(result.failure)] if result.failure is not None else []
-    if result.excuse:
-        parts.append(_EXCUSES.get(result.excuse, result.excuse))
+    if result.verdict is Verdict.PRECISION_POLICY:
+        parts.append("gone with emulate_precision_casts=True")
     if result.writes:
         parts.append(f"wrote {describe_writes(result.writes)}")
     return "; ".join(part for part in parts if part)

@@ -29,8 +29,7 @@ class Judgement:
     numbers: ratio (worst row's error over what rounding explains), compiled_error and eager_error (largest absolute
     errors against float64 of the value that `failure` names), scale (its largest exact magnitude), index (flat, of its
     worst element), rows_wrong and rows_total (over all values), limit (the ratio that counts as wrong). `value` is the
-    one that was judged, `where` its wrong elements. `excuse`, `rewrites`,
-    `right_rewrites`, and `writes` as in `SubjectResult`.
+    one that was judged, `where` its wrong elements. `rewrites`, `right_rewrites`, and `writes` as in `SubjectResult`.
     """
 
     verdict: Verdict
@@ -38,7 +37,6 @@ class Judgement:
     numbers: dict[str, float] = field(default_factory=dict)
     value: str = ""
     where: WrongElements | None = None
-    excuse: str = ""
     rewrites: tuple[WrongRewrite, ...] = ()
     right_rewrites: tuple[str, ...] = ()
     writes: tuple[Write, ...] = ()

@@ -327,5 +327,5 @@ def _run_and_judge(
         compared = case.compare_runs(judgement, runs) if harness.is_deterministic else judgement
         differs = compared.failure.value if isinstance(compared.failure, Nondeterministic) else ""
         observed = is_gradient(differs) and observe(harness.attention, recorded)
-        return judgement if observed and harness.attention.observed.is_unordered else compared
+        return judgement if observed and harness.attention.is_unordered else compared
     return _skip(Refusal.NO_MEMORY, caught.line)

@@ -20,28 +20,18 @@ from fuzz.protocol.capabilities import DENSE_OPTIONS, Capabilities, Option
 Function = Callable[..., Any]
 
 
-@dataclass(frozen=True)
-class Observed:
-    """What a function was seen to do. rounds: as in `Capabilities`; is_unordered: it adds up in no fixed order."""
-
-    rounds: tuple[str, ...] = ()
-    is_unordered: bool = False
-
-
-NOTHING = Observed()
-
-
 @dataclass(eq=False)
 class Attention:
     """An attention function, imported by `load` when it is first needed, which may raise `SubjectError`.
 
     guarded: what is guarded in calls of it; less than `GUARDED` once it has failed under guards and runs without.
-    observed: what it was seen to do.
+    seen_rounds: what it was seen to round; is_unordered: it was seen to add up in no fixed order.
     """
 
     load: Callable[[], Function]
     guarded: tuple[str, ...] = GUARDED
-    observed: Observed = NOTHING
+    seen_rounds: tuple[str, ...] = ()
+    is_unordered: bool = False
 
     @cached_property
     def function(self) -> Function:
@@ -69,11 +59,11 @@ class Attention:
     @property
     def rounds(self) -> tuple[str, ...]:
         """What it rounds: as it declares, else as flash kernels do and as what it was seen to call does."""
-        return tuple(dict.fromkeys((*self.capabilities.rounds, *self.observed.rounds)))
+        return tuple(dict.fromkeys((*self.capabilities.rounds, *self.seen_rounds)))
 
     def is_deterministic(self, device: str) -> bool:
         """Whether two runs are equal there: as it declares, and what it was seen to call adds up in one order."""
-        return device in self.capabilities.deterministic and not self.observed.is_unordered
+        return device in self.capabilities.deterministic and not self.is_unordered
 
     def check(self, q: Tensor, k: Tensor, v: Tensor, options: Mapping[str, object], *, training: bool) -> None:
         """Raise `Unsupported` for a call that is outside of what it takes."""

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from fuzz.check.attention.function import Attention, Observed, call_checked
+from fuzz.check.attention.function import Attention, call_checked
 from fuzz.check.attention.guard import Guard
 from fuzz.check.attention.layouts import arrange
 from fuzz.check.exceptions import DeviceLost, Unsupported, find_device_fault, is_out_of_memory
@@ -73,15 +73,15 @@ def _accuse_nobody() -> Iterator[None]:
 
 def observe(attention: Attention, calls: Sequence[Call]) -> bool:
     """See what a function calls in turn; whether that explains more than was known. What it declares stands."""
-    declared, before = getattr(attention.function, "capabilities", {}), attention.observed
+    declared = getattr(attention.function, "capabilities", {})
+    before = attention.rounds, attention.is_unordered
     for call in calls:
         recorder = _Recorder(call)
         _watch(attention, call, recorder)
-        now = attention.observed
-        rounds = () if "rounds" in declared else tuple(dict.fromkeys((*now.rounds, *recorder.rounds)))
-        is_unordered = "deterministic" not in declared and (now.is_unordered or recorder.is_unordered)
-        attention.observed = Observed(rounds, is_unordered)
-    return attention.observed != before
+        if "rounds" not in declared:
+            attention.seen_rounds = tuple(dict.fromkeys((*attention.seen_rounds, *recorder.rounds)))
+        attention.is_unordered |= recorder.is_unordered and "deterministic" not in declared
+    return (attention.rounds, attention.is_unordered) != before
 
 
 def find_faulty(attention: Attention, calls: Sequence[Call]) -> FaultyOperation | None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from fuzz.check.attention.function import NOTHING, Attention, call_checked, fill_matters
+from fuzz.check.attention.function import Attention, call_checked, fill_matters
 from fuzz.check.attention.guard import Guard
 from fuzz.check.attention.layouts import arrange
 from fuzz.check.exceptions import Unsupported, find_refusal
@@ -30,7 +30,7 @@ class AttentionHarness:
 
     def __init__(self, source: str, attention: Attention, device: str, *, training: bool) -> None:
         self.attention, self.training, self._device = attention, training, device
-        attention.observed = NOTHING
+        attention.seen_rounds, attention.is_unordered = (), False
         self._function = attention.function
         self.guard = Guard()
         self.calls: list[Call] = []

@@ -5,14 +5,12 @@ from torch import Tensor
 from fuzz.check.program import Execution
 
 
-def same(eager: Execution, compiled: Execution, exact: Execution) -> bool | None:
-    """`torch._dynamo.utils.same` with its default tolerance over outputs and gradients; None when there is no such
-    function. It is not asked about elements that are NaN in eager and in float64: with one of them in a tensor its
-    errors are NaN, and it accepts whatever else is wrong there."""
-    try:
-        from torch._dynamo.utils import same as dynamo_same
-    except ImportError:
-        return None
+def same(eager: Execution, compiled: Execution, exact: Execution) -> bool:
+    """`torch._dynamo.utils.same` with its default tolerance over outputs and gradients. It is not asked about elements
+    that are NaN in eager and in float64: with one of them in a tensor its errors are NaN, and it accepts whatever else
+    is wrong there."""
+    from torch._dynamo.utils import same as dynamo_same
+
     names = [name for name in eager.values if name in compiled.values and name in exact.values]
     if len(names) != len(eager.values):
         return False

@@ -141,7 +141,11 @@ def compile_case(index: int, case: Case, subjects: tuple[str, ...]) -> Result:
             print(f"{case.id} under {name}: {type(error).__name__}", file=sys.stderr)
         settings.reset_caches()
         seconds = time.perf_counter() - began
-        told.append(SubjectResult(name, Verdict.OK, fired=coverage.fired, seconds=seconds, reached=coverage.reached))
+        told.append(
+            SubjectResult(
+                name, Verdict.OK, fired=tuple(coverage.fired), seconds=seconds, reached=tuple(coverage.reached)
+            )
+        )
     program.close()
     return Result(index, None, tuple(told), time.perf_counter() - started)
 

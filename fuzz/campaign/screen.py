@@ -128,9 +128,8 @@ def _describe_work(outcomes: Mapping[str, int], stats: Statistics) -> list[str]:
     lines += filter(None, [_describe_coverage(subject, stats) for subject in sorted(stats.skipped)])
     unguarded = sorted(name.removeprefix(UNGUARDED) for name in stats.reached if name.startswith(UNGUARDED))
     lines += [f"  not in guarded memory, where a function does not run: {', '.join(unguarded)}"] if unguarded else []
-    settings = [name for name in stats.reached if name.startswith(SETTING)]
-    pairs = sum(" + " in name for name in settings)
-    lines += [f"  settings: {len(settings) - pairs}, and {format_count(pairs, 'pair')} of them"] if settings else []
+    settings = sum(name.startswith(SETTING) for name in stats.reached)
+    lines += [f"  settings: {settings}"] if settings else []
     lines += [f"  set aside: {outcomes[one]} {one.explanation}" for one in _SET_ASIDE if outcomes.get(one)]
     return lines
 

@@ -1,6 +1,5 @@
 """One check: a case's source in, a verdict per subject out."""
 
-import itertools
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -125,11 +124,11 @@ def _run_subject(case: CaseRun, name: str, subject: Subject | None) -> tuple[Sub
         subject=name,
         verdict=judgement.verdict,
         numbers=judgement.numbers,
-        fired=coverage.fired,
+        fired=tuple(sorted(coverage.fired)),
         same=same,
         seconds=round(time.perf_counter() - started, 4),
         where=judgement.where,
-        reached=(*coverage.reached, *_list_unguarded(subject), *_list_settings(subject, judgement.verdict)),
+        reached=(*sorted(coverage.reached), *_list_conditions(subject, judgement.verdict)),
         failure=judgement.failure,
         rewrites=judgement.rewrites,
         right_rewrites=judgement.right_rewrites,
@@ -139,16 +138,13 @@ def _run_subject(case: CaseRun, name: str, subject: Subject | None) -> tuple[Sub
     return result, changes
 
 
-def _list_unguarded(subject: Subject | None) -> list[str]:
-    attention = subject.attention if subject is not None else None
-    return [f"{UNGUARDED}{what}" for what in GUARDED if attention is not None and what not in attention.guarded]
-
-
-def _list_settings(subject: Subject | None, verdict: Verdict) -> list[str]:
-    """What a subject ran under: its settings, alone and in pairs."""
-    names = sorted(subject.options) if subject is not None and verdict is not Verdict.SKIPPED else []
-    pairs = (f"{one} + {other}" for one, other in itertools.combinations(names, 2))
-    return [f"{SETTING}{name}" for name in (*names, *pairs)]
+def _list_conditions(subject: Subject | None, verdict: Verdict) -> list[str]:
+    """What a subject ran under: its settings, and what memory was not guarded."""
+    if subject is None:
+        return []
+    settings = sorted(subject.options) if verdict is not Verdict.SKIPPED else []
+    unguarded = [what for what in GUARDED if subject.attention is not None and what not in subject.attention.guarded]
+    return [*(f"{UNGUARDED}{what}" for what in unguarded), *(f"{SETTING}{name}" for name in settings)]
 
 
 def _skip(refusal: Refusal, why: str = "") -> Judgement:

@@ -40,19 +40,9 @@ class Coverage:
     """
 
     def __init__(self) -> None:
-        self._fired: set[str] = set()
-        self._reached: set[str] = set()
+        self.fired: set[str] = set()
+        self.reached: set[str] = set()
         self._hooks = ExitStack()
-
-    @property
-    def fired(self) -> tuple[str, ...]:
-        """The rewrites so far, sorted."""
-        return tuple(sorted(self._fired))
-
-    @property
-    def reached(self) -> tuple[str, ...]:
-        """Everything else so far, sorted."""
-        return tuple(sorted(self._reached))
 
     def __enter__(self) -> None:
         for module, path in REWRITES:
@@ -77,17 +67,17 @@ class Coverage:
             self._hooks.enter_context(wrap(module, path, make))
 
     def _note_rewrite(self, entry: Any, *_: Any) -> None:
-        self._fired.add(rewrite_name(entry))
+        self.fired.add(rewrite_name(entry))
 
     def _note_operations(self, graph: Any, *_: Any) -> None:
         for node in (node for part in graph.modules() for node in getattr(getattr(part, "graph", None), "nodes", ())):
             if node.op == "call_function" and (name := _operation(node.target)):
-                self._reached.add(f"op {name}")
+                self.reached.add(f"op {name}")
 
     def _note_lowering(self, _graph: Any, target: Any, *_: Any) -> None:
         if name := _operation(target):
             is_fallback = target in (find(_LOWERING, "fallbacks") or ())
-            self._reached.add(f"{'fallback' if is_fallback else 'lowering'} {name}")
+            self.reached.add(f"{'fallback' if is_fallback else 'lowering'} {name}")
 
 
 def missing_hooks() -> dict[str, str]:

@@ -24,7 +24,7 @@ EAGER, REFERENCE, NOISE = "eager", "reference", "noise"
 #: Begins the names of what a function reached that does not run in guarded memory.
 UNGUARDED = "unguarded "
 
-#: Begins the names of settings that a subject ran under, and of pairs of them: "setting freezing + cpp.threads".
+#: Begins the names of settings that a subject ran under: "setting freezing".
 SETTING = "setting "
 
 

@@ -15,7 +15,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fuzz.check import settings
 from fuzz.check.process_state import restore_state
 
 _serial = itertools.count()
@@ -33,7 +32,7 @@ class Program:
         number = next(_serial)
         self.filename = f"<case {number}>"
         linecache.cache[self.filename] = (len(source), None, source.splitlines(keepends=True), self.filename)
-        settings.restore_switches()
+        torch.backends.mha.set_fastpath_enabled(True)  # A case's text may have switched it.
         # torch.export imports the modules of functions that a program defines.
         self._module = sys.modules[f"case.{number}"] = ModuleType(f"case.{number}")
         self._names: dict[str, Any] = vars(self._module)

@@ -62,11 +62,6 @@ def trace_flex_attention() -> AbstractContextManager[None]:
     return patch(importlib.import_module(_FLEX), _RUNS_FLEX_EAGERLY, False) if known else nullcontext()
 
 
-def restore_switches() -> None:
-    """Put back what a case's text may have switched for its process: the fast path of torch's attention layers."""
-    torch.backends.mha.set_fastpath_enabled(True)
-
-
 @contextmanager
 def allow(*, own_random: bool, recomputes: bool) -> Iterator[None]:
     """While entered, what a subject is allowed: random numbers of its own, as Inductor draws them for users, and to

@@ -29,7 +29,7 @@ class AttentionHarness:
     """
 
     def __init__(self, source: str, attention: Attention, device: str, *, training: bool) -> None:
-        self.attention, self.training, self._device = attention, training, device
+        self.attention, self.training = attention, training
         attention.seen_rounds, attention.is_unordered = (), False
         self._function = attention.function
         self.guard = Guard()
@@ -48,11 +48,6 @@ class AttentionHarness:
     def damage(self) -> tuple[Write, ...]:
         """What was written where it should not be."""
         return self.guard.damage()
-
-    @property
-    def is_deterministic(self) -> bool:
-        """Whether two runs have to be equal bit for bit."""
-        return self.attention.is_deterministic(self._device)
 
     def runs_with_less_guarded(self, run: Callable[[], object]) -> bool:
         """Whether the function, which raised in guarded memory, does not with less of it; it has so much from then on.

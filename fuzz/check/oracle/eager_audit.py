@@ -13,7 +13,6 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from fuzz.check.oracle import constants
 from fuzz.check.oracle.operation_audit import Audit
 from fuzz.check.oracle.rows import Envelope, as_rows, largest_finite
 from fuzz.check.oracle.verdict import Judgement, largest_gradient
@@ -58,8 +57,7 @@ class EagerAudit:
     @cached_property
     def _proof(self) -> tuple[FaultyOperation | None, dict[str, Tensor]]:
         """The faulty operation, and by name the elements of eager's values that are wrong because of it."""
-        doubtful = {name: value for name, value in self._floating.items() if self._is_doubtful(name, value)}
-        suspicious = _keep_marked({name: self._find_suspicious(name, value) for name, value in doubtful.items()})
+        suspicious = _keep_marked({name: self._find_suspicious(name, value) for name, value in self._floating.items()})
         if not suspicious:
             return None, {}
         audit = Audit()
@@ -77,12 +75,6 @@ class EagerAudit:
     def _floating(self) -> dict[str, Tensor]:
         """Eager's floating-point values that are not empty."""
         return {name: v for name, v in self.eager.values.items() if v.is_floating_point() and v.numel()}
-
-    def _is_doubtful(self, name: str, value: Tensor) -> bool:
-        """A cheap bound on whether an element may be suspicious: no row's size is below the tensor's share."""
-        truth = self._truth(name)
-        allowed = constants.suspicious_share(self.coarsest) * constants.TENSOR_SHARE * truth.abs().max()
-        return not bool((value.double() - truth).abs().max() <= allowed)
 
     def _find_suspicious(self, name: str, value: Tensor) -> Tensor:
         terms = largest_gradient(self.exact) if is_gradient(name) else 0.0

@@ -41,9 +41,9 @@ class Judgement:
     right_rewrites: tuple[str, ...] = ()
     writes: tuple[Write, ...] = ()
 
-    def locate(self, wrong: Tensor) -> "Judgement":
-        """This judgement with the elements that the mask `wrong` marks."""
-        return replace(self, where=locate(self.value, wrong))
+    def locate(self, wrong: Tensor | None) -> "Judgement":
+        """This judgement with the elements that the mask `wrong` marks; None where that is not known."""
+        return self if wrong is None else replace(self, where=locate(self.value, wrong))
 
 
 class Judge:

@@ -20,7 +20,7 @@ from fuzz.check.oracle.attention.rounding_simulation import SimulatedKernels, St
 from fuzz.check.oracle.verdict import SEVERITY, Judgement, pick_worst
 from fuzz.check.oracle.where import first_index, largest_index
 from fuzz.protocol import Verdict
-from fuzz.protocol.failures import EmptyRowsNotZero, Failure, IllConditioned, NotFinite, WrongValue
+from fuzz.protocol.failures import EmptyRowsNotZero, IllConditioned, NotFinite, WrongValue
 
 
 def judge(call: Call, rounds: tuple[str, ...], dropped: Tensor | None = None) -> Judgement:
@@ -47,13 +47,6 @@ class _Result:
     def errors(self, value: Tensor) -> Tensor:
         """Signed errors in units of the error bound; 0 where nothing is judged."""
         return ((value.double() - self.exact) / self.allowed).nan_to_num(0.0, 0.0, 0.0).masked_fill(~self.judged, 0.0)
-
-    def judgement(
-        self, verdict: Verdict, failure: Failure, numbers: dict[str, float], wrong: Tensor | None
-    ) -> Judgement:
-        """That the result is wrong; `wrong`: which elements, where that is known."""
-        judgement = Judgement(verdict, failure, numbers, self.name)
-        return judgement if wrong is None else judgement.locate(wrong)
 
 
 class _Judge:
@@ -128,19 +121,19 @@ class _Judge:
         numbers = self._numbers(result, r)
         if lost:
             failure = NotFinite(result.name, lost, first_index(missing))
-            return result.judgement(Verdict.NONFINITE, failure, numbers, missing)
+            return Judgement(Verdict.NONFINITE, failure, numbers, result.name).locate(missing)
         if numbers["ratio"] > numbers["limit"]:
             index, missed, limit = largest_index(r.abs()), result.name in self._call.missing, numbers["limit"]
             error = abs(float(result.value[index]) - float(result.exact[index]))
             off = WrongValue(result.name, index, error, numbers["ratio"], limit, gradient_missing=missed)
-            return result.judgement(wrong, off, numbers, r.abs() > limit)
+            return Judgement(wrong, off, numbers, result.name).locate(r.abs() > limit)
         # Code that rounds scores may do so anywhere, and no simulated kernel does the same.
         is_rounded = self._low and numbers["ratio"] > constants.SMALLEST_TREND_RATIO
         if is_rounded and "scores" not in self._rounds and result.name in ("out", "dq", "dk", "dv"):
             trends = self._trends(result, r)
             numbers |= trends.numbers
             if trends.failure is not None:
-                return result.judgement(wrong, trends.failure, numbers, trends.rows(r))
+                return Judgement(wrong, trends.failure, numbers, result.name).locate(trends.rows(r))
         if not bool(result.judged.any()) and bool(result.finite.any()):
             return Judgement(Verdict.ILL_CONDITIONED, IllConditioned(result.name), numbers, result.name)
         right = numbers["compiled_error"] <= numbers["peer_error"]

@@ -17,7 +17,7 @@ from fuzz.check.oracle import dynamo_same
 from fuzz.check.oracle.attention.call import Call
 from fuzz.check.oracle.verdict import DOUBTED, Judge, Judgement, find_stride_difference
 from fuzz.check.poison import POISON, ZERO
-from fuzz.check.program import Execution, is_from_text
+from fuzz.check.program import Execution
 from fuzz.check.recheck import Compiled, explain_by_fused_rounding, recheck
 from fuzz.check.rewrite_match import MatchRecorder
 from fuzz.check.rewrite_proof import find_wrong_rewrite, is_right_rewrite
@@ -257,12 +257,8 @@ def _check_attention(case: CaseRun, subject: Subject, coverage: Coverage) -> tup
     try:
         with case.running:
             harness = AttentionHarness(stub, subject.attention, case.device, training=training)
-    except (SubjectError, Unsupported) as refusal:
+    except SubjectError as refusal:
         return _skip(Refusal.UNSUPPORTED, str(refusal)), None
-    except Exception as error:
-        if not is_from_text(error):
-            raise
-        return _skip(Refusal.TEXT_FAILS, exceptions.line(error)), None
     runs: list[Execution] = []
     try:
         judgement = _run_and_judge(case, subject, harness, runs, coverage)

@@ -3,12 +3,10 @@
 import itertools
 import linecache
 import sys
-import traceback
 import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -76,15 +74,6 @@ class Program:
         """Let go of the source."""
         linecache.cache.pop(self.filename, None)
         sys.modules.pop(self._module.__name__, None)
-
-
-def is_from_text(error: BaseException) -> bool:
-    """Whether a case's text, or what torch did for it, raised an error, and nothing of ours that the text called."""
-    ours, inside = str(Path(__file__).parent), False
-    for frame, _ in traceback.walk_tb(error.__traceback__):
-        name = frame.f_code.co_filename
-        inside = name.startswith("<case ") or (inside and not name.startswith(ours))
-    return inside
 
 
 @dataclass

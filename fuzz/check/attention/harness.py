@@ -25,7 +25,7 @@ class AttentionHarness:
     """The program of an attention stub, which calls a global `attend`.
 
     `calls` are the calls of the function, `sequences` those of the last one, and `damage` what was written where it
-    should not be, all since `fresh`. Raises `Unsupported` and `SubjectError`.
+    should not be, all since `fresh`. Raises `SubjectError`.
     """
 
     def __init__(self, source: str, attention: Attention, device: str, *, training: bool) -> None:

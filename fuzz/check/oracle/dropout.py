@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from fuzz.check.oracle import constants
-from fuzz.check.oracle.where import unravel
+from fuzz.check.oracle.rows import unravel
 from fuzz.check.program import Execution, same_bits
 from fuzz.protocol.value_names import is_gradient
 

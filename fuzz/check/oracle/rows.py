@@ -1,4 +1,4 @@
-"""The error of one tensor, row by row, against the noise eager shows in the same rows.
+"""The error of one tensor, row by row, against the noise eager shows in the same rows, and where it is wrong.
 
 A row is the last dimension of a tensor (one query of one head, say); tensors of fewer than two dimensions are one row.
 For row r, with everything measured against the float64 result:
@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from fuzz.check.oracle import constants
-from fuzz.check.oracle.where import first_index, unravel
-from fuzz.protocol import Verdict
+from fuzz.protocol import Verdict, WrongElements
 from fuzz.protocol.failures import Failure, NonfiniteByConvention, NotFinite, WrongValue
 
 
@@ -115,6 +114,42 @@ class Envelope:
 
     def _mask_unjudged(self, values: Tensor) -> Tensor:
         return values if self._all_judged else values.masked_fill(~self._judged, 0.0)
+
+
+def locate(value: str, wrong: Tensor) -> WrongElements:
+    """Where the elements of `value` are that the mask `wrong` marks."""
+    ranges = tuple(_ranges(_along(wrong, axis)) for axis in range(wrong.dim()))
+    return WrongElements(value, tuple(wrong.shape), int(wrong.sum()), ranges)
+
+
+def first_index(mask: Tensor) -> tuple[int, ...]:
+    """The index of the first element that `mask` marks."""
+    return tuple(torch.nonzero(mask)[0].tolist())
+
+
+def largest_index(value: Tensor) -> tuple[int, ...]:
+    """The index of the largest element."""
+    return unravel(int(value.argmax()), value.shape)
+
+
+def unravel(flat: int, shape: torch.Size) -> tuple[int, ...]:
+    """The index of the element with this flat index."""
+    return tuple(int(place) for place in torch.unravel_index(torch.tensor(flat), shape))
+
+
+def _along(wrong: Tensor, axis: int) -> list[int]:
+    others = [other for other in range(wrong.dim()) if other != axis]
+    return (wrong.sum(others) if others else wrong.long()).tolist()
+
+
+def _ranges(counts: list[int]) -> tuple[tuple[int, ...], ...]:
+    ranges: list[tuple[int, int]] = []
+    for index in (index for index, count in enumerate(counts) if count):
+        if ranges and ranges[-1][1] == index - 1:
+            ranges[-1] = (ranges[-1][0], index)
+        else:
+            ranges.append((index, index))
+    return tuple(ranges[: constants.LONGEST_AXIS])
 
 
 def largest_finite(value: Tensor) -> float:

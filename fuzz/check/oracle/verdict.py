@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 
 from fuzz.check.oracle import constants
-from fuzz.check.oracle.rows import Envelope, largest_finite
-from fuzz.check.oracle.where import locate
+from fuzz.check.oracle.rows import Envelope, largest_finite, locate
 from fuzz.check.program import Execution, same_bits
 from fuzz.protocol import Verdict, WrongElements
 from fuzz.protocol.failures import DifferentElements, Failure, FormDiffers, Write

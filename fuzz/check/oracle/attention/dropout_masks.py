@@ -18,8 +18,8 @@ from fuzz.check.oracle import constants
 from fuzz.check.oracle.attention.call import Call
 from fuzz.check.oracle.attention.error_bound import ill_conditioned
 from fuzz.check.oracle.attention.exact import Exact
+from fuzz.check.oracle.rows import first_index, locate
 from fuzz.check.oracle.verdict import Judgement
-from fuzz.check.oracle.where import first_index, locate
 from fuzz.protocol import Verdict
 from fuzz.protocol.failures import DropoutMask, NotFinite
 

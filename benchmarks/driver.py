@@ -48,7 +48,7 @@ class InstantWorker(WorkerProcess):
         self.checks += 1
         return next(self._results)
 
-    def replace(self, following: int) -> None:
+    def replace(self) -> None:
         """Nothing to replace."""
 
     def close(self) -> None:
@@ -117,7 +117,7 @@ def main() -> int:
         out=directory / "run",
         corpus=directory / "found",
         known=(),
-        setup=WorkerConfig(quiet=True),
+        setup=WorkerConfig(),
         engine="guided",
         seeds=load_seeds(ROOT / "corpus" / "seeds"),
         quiet=True,

@@ -53,7 +53,7 @@ def compare(
         raise UserError("--record can't be combined with --subject or --device")
     tasks = make_file_tasks(load_all(case), subject or [], worker.device)
     config = worker.configure(None, subject)
-    configs = [replace(config, python=interpreter, quiet=quiet) for interpreter in python or [sys.executable]]
+    configs = [replace(config, python=interpreter) for interpreter in python or [sys.executable]]
     text, code, error = run_comparison(tasks, configs, json=json, record=record, quiet=quiet)
     with ignore_lost_output():
         print(text, flush=True)

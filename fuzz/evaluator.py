@@ -87,10 +87,9 @@ class Evaluator:
             raise UserError(f"unknown subject {subject!r}; there are {', '.join(known)}")
 
     def evaluate(
-        self, case: Case, subjects: tuple[str, ...], *, controls: tuple[Control, ...] = (), fresh: int = 0
+        self, case: Case, subjects: tuple[str, ...], *, controls: tuple[Control, ...] = (), fresh: bool = False
     ) -> Result:
-        """Evaluate a case under subjects; `fresh`: in the first of so many new processes, all of which start
-        now. A lost process is a result too.
+        """Evaluate a case under subjects; `fresh`: in a new process. A lost process is a result too.
 
         Raises `UserError` when no worker can be started, `WorkerFault` when it fails itself.
         """
@@ -98,7 +97,7 @@ class Evaluator:
         if self.remember and not fresh and key in self._memory:
             return self._memory[key]
         if fresh:
-            self.process.replace(fresh)
+            self.process.replace()
         self.submit(build_check(case, subjects, repeat=self.repeat, controls=controls))
         result = self.collect()
         self.recycle()
@@ -153,7 +152,7 @@ class Evaluator:
         # Where it does, launches stay synchronous: it will be met again.
         if not named or named[0].verdict is not broken.verdict:
             self.process.variables, named = {}, (broken,)
-            self.process.replace(0)
+            self.process.replace()
         return replace(result, results=(*others, *named))
 
     def recycle(self) -> None:
@@ -161,7 +160,7 @@ class Evaluator:
         checks, left = self.process.checks, max(0.0, self.config.memory_mib - self._first_mib)
         is_large = self._rss_mib > self._first_mib + _RECYCLE_SHARE * left
         if checks >= self._recycle_checks or (is_large and checks > 1):
-            self.process.replace(0)
+            self.process.replace()
 
     def on(self, device: str) -> "Evaluator":
         """The evaluator of the same interpreter for another device; it ends with this one."""

@@ -1,6 +1,5 @@
 """Run cases again and hold them against what the corpus expects: `python -m fuzz.replay CASE...`."""
 
-from dataclasses import replace
 from pathlib import Path
 
 from fuzz.cli import DEFAULT_WORKER, WorkerOptions, enter
@@ -40,7 +39,7 @@ def replay(
     from fuzz.evaluator import open_evaluator, public_version
     from fuzz.expectation import State, describe_result, replay_entry
 
-    config = replace(worker.configure(python, subject), quiet=quiet)
+    config = worker.configure(python, subject)
     entries = load_all(cases)
     unexpected = 0
     with open_evaluator(config, own_cache=False) as evaluator:

@@ -182,7 +182,7 @@ def compare(task: Task, versions: Sequence[Version]) -> Row:
     fails = {place: one.verdict.is_finding for place, one in row.judged}
     last = max(fails)
     places = (last, max(place for place in fails if fails[place] is not fails[last]))
-    again = (judge(versions[place], task, fresh=1) for place in places)
+    again = (judge(versions[place], task, fresh=True) for place in places)
     agree = (one.verdict.is_finding is fails[place] for place, one in zip(places, again, strict=True))
     return Row(task, row.results, reproduced=all(agree))
 
@@ -193,13 +193,13 @@ def judge_or_repeat(version: Version, task: Task) -> SubjectResult:
     result = judge(version, task)
     if result.verdict not in _LOST:
         return result
-    result = judge(version, task, fresh=1)
+    result = judge(version, task, fresh=True)
     if result.verdict not in _LOST or task.verdict in ("", result.verdict):
         return result
     return _skip(task, f"no verdict, in two workers: {describe(result) or result.verdict.explanation}")
 
 
-def judge(version: Version, task: Task, *, fresh: int = 0) -> SubjectResult:
+def judge(version: Version, task: Task, *, fresh: bool = False) -> SubjectResult:
     """What a version makes of a case; a worker that is lost is a verdict too. `fresh`: ask a new worker."""
     hello = version.hellos.get(task.device)
     if hello is None or task.subject not in hello.subjects:

@@ -26,11 +26,10 @@ class WorkerConfig:
     """How a worker is started.
 
     `named`: subjects that it loads at its start: `package.module:function`, and built-in attention functions whose
-    capabilities are asked for; `timeout`: seconds that one stage of a check may take;
-    `memory_mib`: resident memory of the process and its children; `command`: what to run instead of the worker of this
-    checkout; `module` and `arguments`: the module it runs, and further arguments; `quiet`: say nothing of a slow start;
-    `gpu`: its `CUDA_VISIBLE_DEVICES`, "" for that of this process.
-    """
+    capabilities are asked for; `timeout`: seconds that one stage of a check may take; `memory_mib`: resident memory of
+    the process and its children; `command`: what to run instead of the worker of this checkout; `module` and
+    `arguments`: the module it runs, and further arguments; `gpu`: its `CUDA_VISIBLE_DEVICES`, "" for that of this
+    process. """
 
     python: str = sys.executable
     device: str = "cpu"
@@ -40,7 +39,6 @@ class WorkerConfig:
     command: tuple[str, ...] | None = None
     module: str = "fuzz.check.worker"
     arguments: tuple[str, ...] = ()
-    quiet: bool = False
     gpu: str = ""
 
     @classmethod

@@ -92,8 +92,6 @@ class WorkerProcess:
         self._killed = threading.Event()
         self._on_start, self._on_death = on_start, on_death
         self._process: subprocess.Popen[bytes] | None = None
-        self._spares: list[subprocess.Popen[bytes]] = []
-        """Processes that start already, to follow this one."""
         self._buffer = b""
         self._id = 0
         self.stage = "start"
@@ -131,30 +129,24 @@ class WorkerProcess:
             self.has_worked, self._failures = False, 0
             raise WorkerUnavailable(f"no worker starts any more, after {len(PAUSES) + 1} tries: {reason}")
 
-    def replace(self, following: int) -> None:
-        """End the process; start so many to follow it, all at once: most of a start is waiting."""
-        self._finish()
-        while len(self._spares) < following and not (self.variables or self._killed.is_set()):
+    def replace(self) -> None:
+        """End the process; the next check starts another."""
+        if self._process is not None and self._process.poll() is None and self._process.stdin is not None:
             try:
-                self._spares.append(self._spawn())
-            except WorkerUnavailable:
-                return  # Each of them is started later too.
-
-    def drop_spares(self) -> None:
-        """End the processes that start and are not needed."""
-        while self._spares:
-            spare = self._spares.pop()
-            _kill(spare)
-            _close_pipes(spare)
+                self._process.stdin.write(protocol.Exit().to_json().encode() + b"\n")
+                self._process.stdin.close()
+                self._process.wait(2.0)
+            except (OSError, subprocess.TimeoutExpired):
+                pass  # Then it is killed below.
+        self._end()
+        self._release()
 
     def _start(self) -> Hello:
         self._release()
-        if self.variables:
-            self.drop_spares()
-        if self._log_size() > _LOG_BYTES and not self._spares and self.log is not None:
+        if self._log_size() > _LOG_BYTES and self.log is not None:
             self.log.write_bytes(b"")
         self._buffer, self.checks = b"", 0
-        self._process = self._spares.pop(0) if self._spares else self._spawn()
+        self._process = self._spawn()
         return self._read_hello(self.config.argv()[0])
 
     def _spawn(self) -> subprocess.Popen[bytes]:
@@ -181,8 +173,6 @@ class WorkerProcess:
         """Hand over a check without waiting; `receive` gives its result. Raises as `start` does."""
         self._id, self._check = self._id + 1, check
         line = replace(check, id=self._id).to_json().encode() + b"\n"
-        if self.hello is not None:
-            self.drop_spares()
         while True:
             self.start()
             self._begin("start")
@@ -242,34 +232,22 @@ class WorkerProcess:
 
     def close(self) -> None:
         """Ask the process to end, and end it. Compiled code that takes much space is removed."""
-        self.drop_spares()
-        self._finish()
+        self.replace()
         if self.cache is not None:
             _bound_size(self.cache)
             _bound_size(self.cache.with_name(TRITON_CACHE))
-
-    def _finish(self) -> None:
-        process = self._process
-        if process is not None and process.poll() is None and process.stdin is not None:
-            try:
-                process.stdin.write(protocol.Exit().to_json().encode() + b"\n")
-                process.stdin.close()
-                process.wait(2.0)
-            except (OSError, subprocess.TimeoutExpired):
-                pass  # Then it is killed below.
-        self._end()
-        self._release()
 
     def kill(self) -> None:
         """End the process and all it started, at once and for good."""
         self._killed.set()
         self._end()
-        for spare in tuple(self._spares):
-            _kill(spare)
 
     def _end(self) -> None:
-        if self._process is not None:
-            _kill(self._process)
+        process = self._process
+        if process is not None:
+            with suppress(ProcessLookupError, PermissionError):  # All of it has ended.
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
             self.hello = None
 
     def _begin(self, stage: str) -> None:
@@ -300,9 +278,11 @@ class WorkerProcess:
 
     def _release(self) -> None:
         self.hello = None
-        if self._process is not None:
-            _close_pipes(self._process)
-            self._process = None
+        for pipe in (self._process.stdin, self._process.stdout) if self._process is not None else ():
+            with suppress(OSError):  # Unsent bytes to a dead process.
+                if pipe is not None:
+                    pipe.close()
+        self._process = None
 
     def _log_size(self) -> int:
         return self.log.stat().st_size if self.log is not None and self.log.exists() else 0
@@ -322,7 +302,7 @@ class WorkerProcess:
             said = threading.Timer(_WAIT_SECONDS, sys.stderr.write, (text,))
             said.daemon = True  # An interrupt between two lines here must not wait for it.
             try:
-                if not (self.has_worked or self.config.quiet):
+                if not self.has_worked:
                     said.start()
                 message = self.read(max(START_SECONDS, self.config.timeout))
             finally:
@@ -382,21 +362,3 @@ def _bound_size(cache: Path) -> None:
             doomed = cache.with_name(f"{cache.name}-{secrets.token_hex(4)}")
             cache.rename(doomed)
             shutil.rmtree(doomed, ignore_errors=True)
-
-
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    """End a process and all it started."""
-    try:
-        os.killpg(process.pid, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        pass  # All of it has ended.
-    process.wait()
-
-
-def _close_pipes(process: subprocess.Popen[bytes]) -> None:
-    for pipe in (process.stdin, process.stdout):
-        if pipe is not None:
-            try:
-                pipe.close()
-            except OSError:
-                pass  # Unsent bytes to a dead process.

@@ -29,13 +29,12 @@ _PROCESS_PROBES = 40
 
 
 class Prober(Protocol):
-    """Judges a case under one subject, in the worker at hand, or in the first of so many fresh ones; None when the case
-    is rejected.
+    """Judges a case under one subject, in the worker at hand or a fresh one; None when the case is rejected.
 
     Raises `Stopped` when the campaign ends at once.
     """
 
-    def __call__(self, case: Case, subject: str, *, fresh: int = 0) -> SubjectResult | None:
+    def __call__(self, case: Case, subject: str, *, fresh: bool = False) -> SubjectResult | None:
         """One check."""
 
 
@@ -80,7 +79,7 @@ def investigate(
     options.
     """
 
-    def probe(case: Case, subject: str, *, fresh: int = 0) -> SubjectResult | None:
+    def probe(case: Case, subject: str, *, fresh: bool = False) -> SubjectResult | None:
         return judge(case, subject if case.settings else without_options(subject), fresh=fresh)
 
     eager = suspect.verdict is Verdict.EAGER_SUSPECT
@@ -197,8 +196,8 @@ def _confirm(
 ) -> SubjectResult | None:
     """What the last of `CONFIRMATIONS` fresh workers says, if all say the same; else None."""
     first: SubjectResult | None = None
-    for left in range(CONFIRMATIONS, 0, -1):
-        result = probe(case, subject, fresh=left)
+    for _ in range(CONFIRMATIONS):
+        result = probe(case, subject, fresh=True)
         if result is None or not is_same_failure(
             result, first or wanted, exact=first is not None, attention_only=attention_only
         ):
@@ -218,7 +217,7 @@ class Baseline:
         self._probe, self._other, self._torch = probe, other, torch
         self._answers: dict[tuple[str, str], SubjectResult | None] = {}
 
-    def __call__(self, case: Case, subject: str, *, fresh: int = 0) -> SubjectResult | None:
+    def __call__(self, case: Case, subject: str, *, fresh: bool = False) -> SubjectResult | None:
         """The result of the campaign's interpreter; None if it fails and the other fails alike or can't judge it."""
         result = self._probe(case, subject, fresh=fresh)
         if result is None or not result.verdict.is_finding or _is_worse(result, self._ask(case, subject, fresh=fresh)):
@@ -228,7 +227,7 @@ class Baseline:
     def conclude_early(self, case: Case, suspect: SubjectResult) -> Conclusion | None:
         """The conclusion that this failure is no regression; None if it may be one and is worth work."""
         subject = EAGER if suspect.verdict is Verdict.EAGER_SUSPECT else suspect.subject
-        is_worse = _is_worse(suspect, self._ask(case, subject, fresh=0))
+        is_worse = _is_worse(suspect, self._ask(case, subject, fresh=False))
         return None if is_worse else self._set_aside(case, suspect, subject)
 
     def revise(self, conclusion: Conclusion) -> Conclusion:
@@ -246,7 +245,7 @@ class Baseline:
         there = self._answers.get((conclusion.case.id, conclusion.shown.subject))
         return {} if there is None else {self._torch: str(there.verdict)}
 
-    def _ask(self, case: Case, subject: str, *, fresh: int) -> SubjectResult | None:
+    def _ask(self, case: Case, subject: str, *, fresh: bool) -> SubjectResult | None:
         there = self._other(case, subject, fresh=fresh)
         self._answers[case.id, subject] = there
         return there

@@ -51,7 +51,7 @@ class ProbingWorker(Protocol):
     def start_worker(self) -> Hello:
         """Start the worker, and return its `Hello`."""
 
-    def probe(self, case: Case, subject: str, *, fresh: int = 0, baseline: bool = False) -> SubjectResult | None:
+    def probe(self, case: Case, subject: str, *, fresh: bool = False, baseline: bool = False) -> SubjectResult | None:
         """Judge a case under one subject; `baseline`: in the interpreter of `--against`."""
 
 
@@ -162,7 +162,7 @@ class Investigations:
     ) -> tuple[Conclusion, Mapping[str, str]]:
         probes = 0
 
-        def probe(case: Case, subject: str, *, fresh: int = 0, baseline: bool = False) -> SubjectResult | None:
+        def probe(case: Case, subject: str, *, fresh: bool = False, baseline: bool = False) -> SubjectResult | None:
             nonlocal probes
             probes += not baseline
             if self.shared.control.is_stopped:

@@ -48,18 +48,18 @@ class WorkerHost:
         self._janitor = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
         self._janitor.wait()
         self._events: list[Hello | str] = []
-        config = replace(config, quiet=True, python=config.python or sys.executable)
+        config = replace(config, python=config.python or sys.executable)
         cache, log = self._directory / "cache", self._directory / "worker.log"
         self._process = WorkerProcess(config, cache, log, self._events.append, self._events.append)
 
-    def ask(self, check: Check | None, variables: dict[str, str], following: int | None) -> Answer:
-        """Judge a check, or only start the process; `following`: replace the process first, see `replace`. Raises
-        `WorkerFault`, and `WorkerUnavailable` where this node can't work."""
+    def ask(self, check: Check | None, variables: dict[str, str], fresh: bool) -> Answer:
+        """Judge a check, or only start the process; `fresh`: replace it first. Raises `WorkerFault`, and
+        `WorkerUnavailable` where this node can't work."""
         process, result = self._process, Result(0, None, ())
         try:
             process.variables = variables
-            if following is not None:
-                process.replace(following)
+            if fresh:
+                process.replace()
             if check is None:
                 process.start()
             else:
@@ -83,7 +83,7 @@ class RemoteWorker(WorkerProcess):
         self._placing: Any = None
         """The call that ends when the actor runs; None afterwards."""
         self._answer: Any = None
-        self._following: int | None = None
+        self._fresh = False
 
     def is_placed(self) -> bool:
         """Whether its actor runs on a node; asks for one. Raises `Stopped`, and `WorkerUnavailable` when the campaign
@@ -115,8 +115,8 @@ class RemoteWorker(WorkerProcess):
             if self._killed.wait(0.2):
                 raise Stopped
         self._enter("start" if check is None else "judging")
-        self._answer = self._actor.ask.remote(check, self.variables, self._following)
-        self._following = None
+        self._answer = self._actor.ask.remote(check, self.variables, self._fresh)
+        self._fresh = False
 
     def receive(self) -> Result:
         """The result of the check sent last. Raises `WorkerFault`, `WorkerLost` and `Stopped`."""
@@ -159,9 +159,9 @@ class RemoteWorker(WorkerProcess):
         self._on_death(reason)
         raise WorkerLost(reason)
 
-    def replace(self, following: int) -> None:
+    def replace(self) -> None:
         """Replace the process before the next check."""
-        self.hello, self._following = None, following
+        self.hello, self._fresh = None, True
 
     def _end(self) -> None:
         actor, self.hello = self._actor, None
@@ -183,7 +183,7 @@ class Cluster:
         places = int(min(total.get(name, 0.0) / amount + 1e-6 for name, amount in demand.items()))
         self.workers = workers or max(1, places // each)
         self._demand = ", ".join(f"{name} {amount:.4g}" for name, amount in demand.items())
-        if places < each and not config.quiet:
+        if places < each:
             sys.stderr.write(f"waiting for a node of the Ray cluster with a place for a worker, {self._demand}\n")
         self.torch: dict[str, str] = {}
         """The torch version of each interpreter: that of its first worker."""

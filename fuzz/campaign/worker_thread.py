@@ -115,7 +115,7 @@ class WorkerThread(threading.Thread):
         for evaluator in self.evaluators:
             evaluator.close()
 
-    def probe(self, case: Case, subject: str, *, fresh: int = 0, baseline: bool = False) -> SubjectResult | None:
+    def probe(self, case: Case, subject: str, *, fresh: bool = False, baseline: bool = False) -> SubjectResult | None:
         """Judge a case under one subject, for `investigate`; `baseline`: in the interpreter of `--against`."""
         evaluator = self._baseline if baseline else self.evaluator
         assert evaluator is not None

@@ -206,7 +206,7 @@ def test_what_differs_between_calls_tells_bugs_apart_and_the_number_of_the_call_
 
 @pytest.mark.parametrize(("needed", "subject"), [({"cpp.threads"}, "inductor_options"), (set[str](), "inductor")])
 def test_a_finding_keeps_the_settings_that_it_needs(needed: set[str], subject: str) -> None:
-    def probe(case: Case, subject: str, *, fresh: int = 0) -> SubjectResult:
+    def probe(case: Case, subject: str, *, fresh: bool = False) -> SubjectResult:
         fails = needed <= {*dict(case.settings)} and (get_spec(subject).options or not needed)
         return (
             SubjectResult(subject, Verdict.WRONG_RESULT, failure=VALUE) if fails else SubjectResult(subject, Verdict.OK)

@@ -152,7 +152,7 @@ def test_a_rewrite_that_is_wrong_in_rows_without_a_key_says_so(number: int, shap
 
 @integer_mask
 def test_shrinking_one_of_them_does_not_end_in_the_other(pair: list[tuple[Case, SubjectResult]]) -> None:
-    def probe(case: Case, subject: str, *, fresh: int = 0) -> SubjectResult | None:
+    def probe(case: Case, subject: str, *, fresh: bool = False) -> SubjectResult | None:
         return judge(case)
 
     case, suspect = pair[1]

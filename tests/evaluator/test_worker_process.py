@@ -247,26 +247,6 @@ def test_a_worker_that_cannot_work_is_an_error_of_one_line(tmp_path: Path, comma
     w.close()
 
 
-def test_processes_that_follow_start_at_once_and_end_where_they_are_not_needed(tmp_path: Path) -> None:
-    process = worker(tmp_path)
-    pids = []
-    for left in (3, 2):
-        process.replace(left)
-        ask(process, HARMLESS)
-        assert process.hello is not None
-        pids.append(process.hello.pid)
-    spares = [spare.pid for spare in process._spares]
-    assert len({*pids, *spares}) == 3
-    ask(process, HARMLESS)
-    assert is_gone(spares[0])
-    process.replace(2)
-    (first, second) = (spare.pid for spare in process._spares)
-    process.kill()
-    assert is_gone(first)
-    assert is_gone(second)
-    process.close()
-
-
 def test_compiled_code_is_removed_when_it_takes_much_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker_process, "_CACHE_BYTES", 100)
     made = WorkerProcess(setup(), tmp_path / "worker-0")

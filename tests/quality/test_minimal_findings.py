@@ -39,7 +39,7 @@ def test_a_planted_relu_comes_down_to_one_relu(shared: Evaluator) -> None:
     if shared.hello.cxx is None:
         pytest.skip("no C++ compiler")
 
-    def probe(case: Case, subject: str, *, fresh: int = 0) -> SubjectResult | None:
+    def probe(case: Case, subject: str, *, fresh: bool = False) -> SubjectResult | None:
         result = shared.evaluate(case, (subject,))
         return result.results[0] if result.rejected is None else None
 

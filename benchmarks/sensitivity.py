@@ -100,7 +100,7 @@ def _judge_mistakes(seed: int, index: int, dtype: str, counts: Counts) -> None:
     if request.random:
         return
     try:
-        case = _WrongRun(request, "cpu", lambda _: None, Clock(), Clock())
+        case = _WrongRun(request, "cpu", lambda _: None, Clock())
     except Rejected:
         return
     subject = find("passes")

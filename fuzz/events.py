@@ -54,11 +54,10 @@ class CampaignStarted(Event):
 
 
 class WorkerStarted(Event):
-    """A worker process said hello after `seconds`."""
+    """A worker process said hello."""
 
     worker: int
     pid: int
-    seconds: float
 
 
 class WorkerDied(Event):
@@ -88,11 +87,8 @@ class CaseJudged(Event):
     verdicts: Mapping[str, Verdict]
     fired: tuple[str, ...]
     rejected: str | None
-    seconds: float
     torch_seconds: float
-    rss_mib: float
     skipped: Mapping[str, str] = field(default_factory=dict)
-    oracle_seconds: float = 0.0
     reached: tuple[str, ...] = ()
 
 
@@ -103,9 +99,7 @@ class ProbeJudged(Event):
     worker: int
     subject: str
     verdict: Verdict
-    seconds: float
     torch_seconds: float
-    oracle_seconds: float = 0.0
 
 
 class SuspicionRaised(Event):
@@ -134,16 +128,6 @@ class SuspicionOpened(Event):
     suspicion: int
     case: str
     worker: int
-    ops: int
-
-
-class ShrinkProgress(Event):
-    """The smallest case so far that still fails."""
-
-    suspicion: int
-    case: str
-    ops: int
-    probes: int
 
 
 class SuspicionClosed(Event):
@@ -212,10 +196,9 @@ class Counts(Listener):
     """What events add up to.
 
     `began`, `last`: the first and the last event, in seconds since the epoch; `seconds`: how long the runs took;
-    `recent`: cases a second lately; `compared`: cases that a subject took; `rejected`: why eager refused some; by
-    subject `verdicts`, and `skipped`, why it did not take some; `losses`: why workers were lost; `faults`: those of
-    attnfuzz itself. `torch_seconds` are those inside torch, `oracle_seconds` those of the oracle: reference, noise,
-    judgement and all runs to decide, `starting_seconds` those of workers that start.
+    `compared`: cases that a subject took; `rejected`: why eager refused some; by subject `verdicts`, and `skipped`, why
+    it did not take some; `losses`: why workers were lost; `faults`: those of attnfuzz itself; `torch_seconds`: those
+    inside torch.
     """
 
     started: CampaignStarted | None = None
@@ -224,13 +207,10 @@ class Counts(Listener):
     began: float = 0.0
     last: float = 0.0
     seconds: float = 0.0
-    recent: float = 0.0
     cases: int = 0
     compared: int = 0
     probes: int = 0
     torch_seconds: float = 0.0
-    oracle_seconds: float = 0.0
-    starting_seconds: float = 0.0
     verdicts: dict[str, Counter[Verdict]] = field(default_factory=dict)
     rejected: Counter[str] = field(default_factory=Counter)
     skipped: dict[str, Counter[str]] = field(default_factory=dict)
@@ -239,7 +219,7 @@ class Counts(Listener):
 
     def __post_init__(self) -> None:
         """Raises `ValueError` for a time that no calendar has."""
-        if not all(0 <= when < 1 << 33 for when in (self.began, self.last, self.seconds, self.recent)):
+        if not all(0 <= when < 1 << 33 for when in (self.began, self.last, self.seconds)):
             raise ValueError("a time out of range")
 
     def on_event(self, event: Event, when: float) -> None:
@@ -251,7 +231,7 @@ class Counts(Listener):
             case CaseJudged():
                 self.cases += 1
                 self.compared += any(verdict is not Verdict.SKIPPED for verdict in event.verdicts.values())
-                self._add_seconds(event)
+                self.torch_seconds += event.torch_seconds
                 self.rejected.update(() if event.rejected is None else (normalize(event.rejected),))
                 for subject, verdict in event.verdicts.items():
                     self.verdicts.setdefault(subject, Counter())[verdict] += 1
@@ -259,17 +239,13 @@ class Counts(Listener):
                     self.skipped.setdefault(subject, Counter())[normalize(reason)] += 1
             case ProbeJudged():
                 self.probes += 1
-                self._add_seconds(event)
+                self.torch_seconds += event.torch_seconds
             case WorkerDied():
                 self.losses[normalize(event.reason)] += 1
             case WorkerFailed():
                 self.faults += (event,)
             case CampaignEnded():
                 self.ended = event.reason
-
-    def _add_seconds(self, event: CaseJudged | ProbeJudged) -> None:
-        self.torch_seconds += event.torch_seconds
-        self.oracle_seconds += event.oracle_seconds
 
     @classmethod
     def load(cls, results: Results) -> "Counts":

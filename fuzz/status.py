@@ -15,7 +15,6 @@ _HELP = {
     "seconds": "Time that all runs in the directory took.",
     "cases": "Cases judged.",
     "cases_per_second": "Cases a second over all of that time.",
-    "recent_cases_per_second": "Cases a second in the last minute.",
     "new_findings": "Findings of the campaign.",
     "known_findings": "Known bugs that it met.",
     "waiting_suspicions": "Failures that are not investigated yet.",
@@ -83,7 +82,6 @@ def describe_run(run: Path, results: "Results") -> tuple[dict[str, str], str, Nu
         "seconds": counts.seconds,
         "cases": cases,
         "cases_per_second": cases / counts.seconds if counts.seconds else 0.0,
-        "recent_cases_per_second": counts.recent if runs else 0.0,
         "new_findings": sum(row.kind == "new" for row in findings),
         "known_findings": sum(row.kind == "known" and row.count > 0 for row in findings),
         "waiting_suspicions": results.outcomes().get("waiting", 0),
@@ -112,7 +110,7 @@ def list_findings(results: "Results") -> list[dict[str, object]]:
     ]
 
 
-_TITLES = "run state torch device workers elapsed cases now overall new known waiting last size"
+_TITLES = "run state torch device workers elapsed cases rate new known waiting last size"
 
 
 def _format_row(labels: dict[str, str], state: str, numbers: Numbers) -> list[str]:
@@ -120,13 +118,20 @@ def _format_row(labels: dict[str, str], state: str, numbers: Numbers) -> list[st
 
     from fuzz.durations import format_duration
 
-    _, workers, seconds, cases, overall, recent, new, known, waiting, found, size = (
-        value or 0.0 for value in numbers.values()
-    )
+    _, workers, seconds, cases, rate, *counts, found, size = (value or 0.0 for value in numbers.values())
+    run, torch, device = labels.values()
     last = f"{format_duration(max(0, round(time.time() - found)))} ago" if found else "none"
-    counts = [f"{count:.0f}" for count in (new, known, waiting)]
-    row = [*labels.values(), f"{workers:.0f}", format_duration(round(seconds)), f"{cases:.0f}"]
-    return [row[0], state, *row[1:], f"{recent:.1f}/s", f"{overall:.1f}/s", *counts, last, f"{size / 2**20:.1f} MiB"]
+    row = [
+        run,
+        state,
+        torch,
+        device,
+        f"{workers:.0f}",
+        format_duration(round(seconds)),
+        f"{cases:.0f}",
+        f"{rate:.1f}/s",
+    ]
+    return [*row, *(f"{count:.0f}" for count in counts), last, f"{size / 2**20:.1f} MiB"]
 
 
 def format_metrics(samples: list[tuple[dict[str, str], Numbers]]) -> str:

@@ -29,7 +29,8 @@ class WorkerConfig:
     capabilities are asked for; `timeout`: seconds that one stage of a check may take; `memory_mib`: resident memory of
     the process and its children; `command`: what to run instead of the worker of this checkout; `module` and
     `arguments`: the module it runs, and further arguments; `gpu`: its `CUDA_VISIBLE_DEVICES`, "" for that of this
-    process. """
+    process.
+    """
 
     python: str = sys.executable
     device: str = "cpu"

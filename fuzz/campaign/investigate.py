@@ -69,7 +69,6 @@ def investigate(
     public: Sequence[str],
     judge: Prober,
     is_time_up: Callable[[], bool],
-    progress: Callable[[Case], None] = lambda case: None,
     *,
     attention_only: bool = False,
 ) -> Conclusion:
@@ -97,7 +96,7 @@ def investigate(
     if shown.verdict in (Verdict.WRONG_RESULT, Verdict.WRONG_GRADIENT) and shown.same and not attention_only:
         return Conclusion(Outcome.WITHIN_SAME, case, shown, suspect, "torch._dynamo.utils.same accepts it")
 
-    trajectory = _shrink(case, suspect, probe, is_time_up, progress, attention_only=attention_only and not eager)
+    trajectory = _shrink(case, suspect, probe, is_time_up, attention_only=attention_only and not eager)
     confirmed = _find_smallest_confirmed(trajectory, shown, subject, probe, attention_only=attention_only)
     if confirmed is None:
         return Conclusion(Outcome.UNCONFIRMED, case, shown, suspect, f"{subject} does not repeat it in fresh workers")
@@ -144,13 +143,7 @@ def is_same_failure(
 
 
 def _shrink(
-    case: Case,
-    suspect: SubjectResult,
-    probe: Prober,
-    is_time_up: Callable[[], bool],
-    progress: Callable[[Case], None],
-    *,
-    attention_only: bool,
+    case: Case, suspect: SubjectResult, probe: Prober, is_time_up: Callable[[], bool], *, attention_only: bool
 ) -> list[Case]:
     probes, least = 0, indirectness(suspect.failure)
 
@@ -167,7 +160,6 @@ def _shrink(
         if not is_same_failure(result, suspect, exact=True, attention_only=attention_only):
             return False
         least = indirectness(result.failure)
-        progress(candidate)
         return True
 
     return shrink(case, still_fails, is_spent, attention_only=attention_only)

@@ -16,9 +16,10 @@ from fuzz.campaign.schedule import CaseNumbers, Job, Schedule
 from fuzz.campaign.search import Random
 from fuzz.campaign.share import SharedFolder
 from fuzz.campaign.suspicion_queue import SuspicionQueue
+from fuzz.durations import format_count
 from fuzz.error_location import describe_where
 from fuzz.evaluator import Stopped
-from fuzz.events import Bus, FindingSaved, Notice, ShrinkProgress, SuspicionClosed, SuspicionOpened
+from fuzz.events import Bus, FindingSaved, Notice, SuspicionClosed, SuspicionOpened
 from fuzz.protocol import Hello, SubjectResult, Verdict
 from fuzz.run_store import Outcome, Results, Suspicion
 from fuzz.worker_process import WorkerLost
@@ -47,6 +48,7 @@ class ProbingWorker(Protocol):
     """The worker of a thread, as far as an investigation needs it."""
 
     number: int
+    task: str
 
     def start_worker(self) -> Hello:
         """Start the worker, and return its `Hello`."""
@@ -112,6 +114,11 @@ class Investigations:
                     shared.suspicions.settle_explained(explanation)
 
     @property
+    def open(self) -> int:
+        """How many suspicions are being worked on."""
+        return len(self._open)
+
+    @property
     def is_drained(self) -> bool:
         """Whether no suspicion waits and none is worked on. Only meaningful once all cases are judged."""
         with self._lock:
@@ -140,11 +147,7 @@ class Investigations:
     def work_on(self, suspicion: Suspicion, signature: str, worker: ProbingWorker) -> None:
         """Show, shrink and confirm a suspicion; save what comes of it. Raises `Stopped` and `WorkerLost`."""
         began, fruitful = time.monotonic(), None
-        self.shared.bus.emit(
-            SuspicionOpened(
-                suspicion=suspicion.id, case=suspicion.case.id, worker=worker.number, ops=len(suspicion.case.ops)
-            )
-        )
+        self.shared.bus.emit(SuspicionOpened(suspicion=suspicion.id, case=suspicion.case.id, worker=worker.number))
         try:
             conclusion, seen = self._investigate(suspicion, worker, began)
             fruitful = self._conclude(suspicion, conclusion, worker, time.monotonic() - began, seen)
@@ -167,14 +170,13 @@ class Investigations:
             probes += not baseline
             if self.shared.control.is_stopped:
                 raise Stopped  # It stays in the store, for the next run.
+            step, ops = "confirming" if fresh else "shrinking", format_count(len(case.ops), "op")
+            worker.task = f"suspicion {suspicion.id}, {step} {ops} in check {probes}"
             return worker.probe(case, subject, fresh=fresh, baseline=baseline)
 
         def is_time_up() -> bool:
             late = self.shared.control.seconds_left < _CONFIRM_SHARE * self._last
             return late or time.monotonic() - began > self.shared.options.shrink_seconds
-
-        def report_progress(case: Case) -> None:
-            self.shared.bus.emit(ShrinkProgress(suspicion=suspicion.id, case=case.id, ops=len(case.ops), probes=probes))
 
         baseline = Baseline(probe, partial(probe, baseline=True), self.baseline_torch) if self.baseline_torch else None
         conclusion = baseline.conclude_early(suspicion.case, suspicion.result) if baseline else None
@@ -184,7 +186,6 @@ class Investigations:
             self.shared.schedule.public,
             baseline or probe,
             is_time_up,
-            report_progress,
             attention_only=suspicion.result.subject in self.shared.known.attention,
         )
         if baseline is None:

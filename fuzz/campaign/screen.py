@@ -117,12 +117,10 @@ _SET_ASIDE = (Outcome.INTERNAL_ONLY, Outcome.WITHIN_SAME, Outcome.UNCONFIRMED, O
 
 def _describe_work(outcomes: Mapping[str, int], stats: Statistics) -> list[str]:
     rejected = f"{stats.rejected.total() / stats.cases:.1%}" if stats.cases else "none"
-    in_torch, in_oracle = stats.share(stats.torch_seconds), stats.share(stats.oracle_seconds)
-    times = f"{in_torch:.0%} of worker time in torch ({in_oracle:.0%} for the oracle)"
     cases = f"{format_count(stats.cases - stats.earlier_cases, 'case')} in {format_duration(round(stats.elapsed))}"
     if stats.earlier_cases:
         cases += f" ({stats.cases} in {format_duration(round(stats.seconds))} with earlier runs)"
-    lines = [f"{stats.ended}: {cases}; eager refused {rejected}", f"  {stats.rate:.1f} checks/s, {times}"]
+    lines = [f"{stats.ended}: {cases}, {stats.rate:.1f} checks/s; eager refused {rejected}"]
     lines += [f"  {describe_losses(stats.losses)}"] if stats.losses else []
     lines += [f"  refused {count}x: {reason}" for reason, count in stats.rejected.most_common(5)]
     lines += filter(None, [_describe_coverage(subject, stats) for subject in sorted(stats.skipped)])
@@ -238,23 +236,20 @@ class LineScreen(events.Listener):
             f"{s.cases - s.earlier_cases}{everything}; {s.rate:.1f} checks/s; eager refused {s.rejected.total()}",
         )
         listed = ", ".join(f"{count} {verdict}" for verdict, count in s.findings.most_common()) or "none yet"
-        last = "" if s.since_last_find is None else f"; the last {format_duration(round(s.since_last_find))} ago"
-        yield "new", listed + last
+        yield "new", listed
         met = Counter({case_id: count for case_id, count in s.known.items() if count})
         bugs = {bug.id if (bug := shared.known.bugs.get(case_id)) else case_id for case_id in met}
         yield "known", f"{format_count(len(bugs), 'bug')} met, {met.total()}x" if met else "none met yet"
-        working = 0 if s.ended else len(s.working)
-        waiting = shared.suspicions.waiting + len(s.working) - working
+        working, waiting = self._campaign.investigations.open, shared.suspicions.waiting
         yield "suspicions", f"{working} being investigated, {waiting} waiting, {s.outcomes.total()} settled in this run"
         kinds, attention = Counter(name.partition(" ")[0] for name in s.reached), "_sfdp"
         rewrites = f"{len(s.fired)} rewrites ({sum(name.startswith(attention) for name in s.fired)} of attention)"
         operators, lowerings = kinds.pop("op", 0), kinds.pop("lowering", 0)
         if not self._campaign.attention_only:
             yield "coverage", f"{rewrites}, {operators} operators, {lowerings} lowerings, {kinds.total()} other"
-        memory = f", {sum(s.rss_mib.values()):.0f} MiB" if any(s.rss_mib.values()) else ""
-        yield "workers", f"{len(self._campaign.threads)}{memory}; {s.losses.total()} died"
+        yield "workers", f"{len(self._campaign.threads)}; {s.losses.total()} died"
         for thread in self._campaign.threads:
-            yield f"worker {thread.number}", _describe_worker(thread, s.working.get(thread.number, ""))
+            yield f"worker {thread.number}", _describe_worker(thread)
 
 
 class LiveScreen(LineScreen):
@@ -295,7 +290,7 @@ class LiveScreen(LineScreen):
             self._console.line()
 
 
-def _describe_worker(thread: WorkerThread, working: str) -> str:
+def _describe_worker(thread: WorkerThread) -> str:
     process = thread.process
     stage, seconds = process.stage, time.monotonic() - process.stage_began
     if not thread.is_alive():
@@ -304,4 +299,4 @@ def _describe_worker(thread: WorkerThread, working: str) -> str:
     words += f" for {seconds:.0f}s" if words and seconds >= 1 else ""
     if seconds >= _LONG_SECONDS and get_spec(stage).backend in ("inductor", "unknown"):
         words += " (compiling: 10 to 20s on an idle machine)"
-    return ": ".join(filter(None, [", ".join(filter(None, [working, thread.task])), words]))
+    return ": ".join(filter(None, [thread.task, words]))

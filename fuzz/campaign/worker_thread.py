@@ -65,7 +65,7 @@ class WorkerThread(threading.Thread):
         return public_version(self._baseline.hello.torch) if self._baseline is not None else ""
 
     def _on_start(self, hello: Hello) -> None:
-        self.shared.bus.emit(events.WorkerStarted(worker=self.number, pid=hello.pid, seconds=hello.seconds))
+        self.shared.bus.emit(events.WorkerStarted(worker=self.number, pid=hello.pid))
 
     def _on_death(self, reason: str) -> None:
         self.shared.bus.emit(events.WorkerDied(worker=self.number, reason=reason))
@@ -119,7 +119,6 @@ class WorkerThread(threading.Thread):
         """Judge a case under one subject, for `investigate`; `baseline`: in the interpreter of `--against`."""
         evaluator = self._baseline if baseline else self.evaluator
         assert evaluator is not None
-        self.task = "confirming" if fresh else ""
         result = self.receive(case, lambda: evaluator.evaluate(case, (subject,), fresh=fresh))
         one = result.results[0] if result.rejected is None and result.results else None
         self.shared.bus.emit(
@@ -128,9 +127,7 @@ class WorkerThread(threading.Thread):
                 worker=self.number,
                 subject=subject,
                 verdict=one.verdict if one else Verdict.REJECTED,
-                seconds=result.seconds,
                 torch_seconds=result.torch_seconds,
-                oracle_seconds=result.oracle_seconds,
             )
         )
         return one
@@ -212,11 +209,8 @@ class WorkerThread(threading.Thread):
                 verdicts={one.subject: one.verdict for one in result.results},
                 fired=tuple(sorted({name for one in result.results for name in one.fired})),
                 rejected=result.rejected,
-                seconds=result.seconds,
                 torch_seconds=result.torch_seconds,
-                rss_mib=result.rss_mib,
                 skipped={one.subject: describe(one) for one in result.results if one.verdict is Verdict.SKIPPED},
-                oracle_seconds=result.oracle_seconds,
                 reached=tuple(sorted({name for one in result.results for name in one.reached})),
             )
         )

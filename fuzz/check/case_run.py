@@ -43,19 +43,18 @@ class Clock:
 class CaseRun:
     """A case that eager accepts, with everything its subjects are judged by. Raises `Rejected`.
 
-    `clock` adds up all work in torch, `running` the part of eager and the subjects; the rest is the oracle's.
+    `clock` adds up all work in torch.
     """
 
-    def __init__(self, request: Check, device: str, announce: Announce, clock: Clock, running: Clock) -> None:
+    def __init__(self, request: Check, device: str, announce: Announce, clock: Clock) -> None:
         self.request = request
-        self.clock, self.running = clock, running
-        self.device = device
+        self.clock, self.device = clock, device
         self.announce = announce
         self._cotangents: dict[str, torch.Tensor] | None = None
         self._dtypes: dict[int, set[torch.dtype]] = {}
         announce(EAGER)
         try:
-            with clock, running:
+            with clock:
                 self.program = Program(request.source, device)
                 self.eager = self.execute()
         except Exception as error:

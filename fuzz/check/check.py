@@ -48,11 +48,11 @@ def check(
     does is in the result; only our own faults raise.
     """
     started = time.perf_counter()
-    clock, running = Clock(), Clock()
+    clock = Clock()
     results: list[SubjectResult] = []
     rejected, unfit = None, ""
     try:
-        case = CaseRun(request, device, announce, clock, running)
+        case = CaseRun(request, device, announce, clock)
     except Rejected as refusal:
         rejected, unfit = str(refusal), _find_unfit(EAGER, ())
     else:
@@ -71,7 +71,6 @@ def check(
         seconds=round(time.perf_counter() - started, 4),
         torch_seconds=round(clock.seconds, 4),
         rss_mib=round(rss_mib(), 1),
-        oracle_seconds=round(max(0.0, clock.seconds - running.seconds), 4),
         unfit=unfit,
     )
 
@@ -117,9 +116,8 @@ def _run_subject(case: CaseRun, name: str, subject: Subject | None) -> tuple[Sub
         is_kept = judgement.verdict.is_finding or judgement.verdict is Verdict.SKIPPED
         if changes and (is_cause or not is_kept):
             judgement = Judgement(Verdict.STATE_CHANGED, StateChanged(changes), judgement.numbers)
-        with case.running:
-            if not exceptions.find_device_fault():
-                settings.reset_caches()
+        if not exceptions.find_device_fault():
+            settings.reset_caches()
     result = SubjectResult(
         subject=name,
         verdict=judgement.verdict,
@@ -159,7 +157,7 @@ def _check_compiled(case: CaseRun, subject: Subject, coverage: Coverage) -> tupl
         return _skip(Refusal.NOT_TRAINING), None
     module, recorder = case.program.module(case.request.training), MatchRecorder()
     try:
-        with case.running, coverage, recorder.watch(), subject.apply_settings():
+        with coverage, recorder.watch(), subject.apply_settings():
             call = subject.compile(module, case.dynamic)
             runs = [case.execute(call, module) for _ in range(case.repeat)]
     except SubjectError as error:
@@ -211,7 +209,7 @@ def _blame_unwritten(judgement: Judgement, case: CaseRun, subject: Subject, comp
     """`judgement`, with a failure that says so if `compiled` is right with memory that is not poisoned."""
     if judgement.failure is None or not judgement.verdict.is_finding:
         return judgement
-    with case.running, replace(subject, options={**subject.options, POISON: ZERO}).apply_settings():
+    with replace(subject, options={**subject.options, POISON: ZERO}).apply_settings():
         run = case.execute(*compiled)
     if case.judge_runs([run]).verdict.is_finding:
         return judgement
@@ -242,7 +240,7 @@ def _prove_constants(judgement: Judgement, case: CaseRun, subject: Subject) -> J
     refused: list[WrongRewrite] = []
     module = case.program.module(case.request.training)
     try:
-        with case.running, compare_constants(refused.append), subject.apply_settings():
+        with compare_constants(refused.append), subject.apply_settings():
             case.execute(subject.compile(module, case.dynamic), module)
     except Exception:
         return judgement
@@ -255,8 +253,7 @@ def _check_attention(case: CaseRun, subject: Subject, coverage: Coverage) -> tup
     if stub is None or subject.attention is None:
         return _skip(Refusal.NO_CONTRACT), None
     try:
-        with case.running:
-            harness = AttentionHarness(stub, subject.attention, case.device, training=training)
+        harness = AttentionHarness(stub, subject.attention, case.device, training=training)
     except SubjectError as refusal:
         return _skip(Refusal.UNSUPPORTED, str(refusal)), None
     runs: list[Execution] = []
@@ -287,7 +284,7 @@ def _run_and_judge(
     recorded: list[Call] = []
     module = harness.program.module(harness.training)
     try:
-        with case.running, coverage:
+        with coverage:
             for _ in range(case.repeat):
                 runs.append(case.execute(module, module, harness.fresh()))
                 recorded = recorded or harness.calls

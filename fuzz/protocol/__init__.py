@@ -224,10 +224,9 @@ class SubjectResult:
 
 @dataclass(frozen=True)
 class Result(Message):
-    """The answer to a `Check`. `rejected`: why eager refuses the case (then no results), else None; `torch_seconds`:
-    the part of `seconds` inside torch; `rss_mib`: resident memory of the worker now; `oracle_seconds`: the part of
-    `torch_seconds` that is neither eager's nor a subject's; `unfit`: why the process can check nothing more, or "";
-    subjects after the one that brought that about have no result."""
+    """The answer to a `Check`. `rejected`: why eager refuses the case (then no results), else None;
+    `torch_seconds`: the part of `seconds` inside torch; `rss_mib`: resident memory of the worker now; `unfit`: why
+    the process can check nothing more, or ""; subjects after the one that brought that about have no result."""
 
     type: ClassVar[str] = "result"
     id: int
@@ -236,7 +235,6 @@ class Result(Message):
     seconds: float = 0.0
     torch_seconds: float = 0.0
     rss_mib: float = 0.0
-    oracle_seconds: float = 0.0
     unfit: str = ""
 
 

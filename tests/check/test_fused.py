@@ -61,7 +61,7 @@ def test_kernels_that_cannot_be_asked_or_trusted_explain_nothing(
     backend: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fuzz.check.graph_passes.backend", backend)
-    case = CaseRun(Check(1, source("return q * k"), ("s",)), "cpu", lambda stage: None, Clock(), Clock())
+    case = CaseRun(Check(1, source("return q * k"), ("s",)), "cpu", lambda stage: None, Clock())
     run = replace(case.eager, outputs={name: value + 1 for name, value in case.eager.outputs.items()})
     judgement = case.judge_runs([run])
     assert judgement.verdict is Verdict.WRONG_RESULT

@@ -37,15 +37,7 @@ STARTED = CampaignStarted(
     pending=0,
 )
 JUDGED = CaseJudged(
-    index=0,
-    case="0123456789ab",
-    worker=0,
-    verdicts={"passes": Verdict.OK},
-    fired=(),
-    rejected=None,
-    seconds=1.0,
-    torch_seconds=0.5,
-    rss_mib=1.0,
+    index=0, case="0123456789ab", worker=0, verdicts={"passes": Verdict.OK}, fired=(), rejected=None, torch_seconds=0.5
 )
 
 

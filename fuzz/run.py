@@ -142,7 +142,6 @@ def run(
         engine=engine,
         ledger=load_ledger(ledger or DEFAULT_LEDGER) if ledger or DEFAULT_LEDGER.exists() else None,
         seeds=load_seeds(seeds or ROOT / "corpus" / "seeds") if engine != "random" else (),
-        has_own_seeds=seeds is not None,
         against=replace(config, python=against) if against is not None else None,
         quiet=quiet,
         named=tuple(subject or ()),

@@ -8,7 +8,7 @@ from fuzz.campaign.investigations import Investigations, Shared
 from fuzz.campaign.libfuzzer import LibFuzzerThread
 from fuzz.campaign.options import Options
 from fuzz.campaign.search import Guided, Random
-from fuzz.campaign.share import open_share
+from fuzz.campaign.share import SharedFolder
 from fuzz.campaign.worker_thread import WorkerThread
 from fuzz.evaluator import public_version
 from fuzz.events import Bus, CampaignEnded, CampaignStarted
@@ -32,7 +32,7 @@ class Campaign:
     def __init__(self, options: Options, results: Results, bus: Bus, sample: Sampler) -> None:
         self.options, self.results, self.bus = options, results, bus
         self._sample, self.attention_only = sample, False
-        share = open_share(options.share, results, bus) if options.share is not None else None
+        share = SharedFolder(options.share, results, bus) if options.share is not None else None
         if options.engine == "guided":
             search: Random = Guided(
                 self._draw, options.seed, options.seeds, results, share.take_case if share else None
@@ -54,8 +54,6 @@ class Campaign:
         compilers = [name for name in options.subjects if get_spec(name).uses_inductor and name not in hello.attention]
         if options.engine == "atheris" and not compilers:
             raise UserError("--engine atheris follows Inductor: name a --subject that compiles the case")
-        if self.attention_only and options.has_own_seeds:
-            raise UserError("--seeds needs a --subject that compiles the case: attention functions get random cases")
         if self.attention_only:
             # In a compiler they reach nothing, and few seeds hold what they take.
             takes = {subject: hello.attention[subject] for subject in options.subjects}

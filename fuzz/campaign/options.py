@@ -61,7 +61,7 @@ class Options:
     """The options of a campaign.
 
     known: directories of bugs that are not reported again; shrink_seconds: wall time to shrink one suspicion; engine:
-    one of ENGINES; seeds: cases that a guided search or libFuzzer starts with, not the default ones if `has_own_seeds`;
+    one of ENGINES; seeds: cases that a guided search or libFuzzer starts with;
     ledger: the known bugs; against: workers of a second interpreter, under which a finding must pass or fail in another
     way; quiet: print only findings; named: the subjects that the user gave; device: as the
     user gave it; gpus: `CUDA_VISIBLE_DEVICES` for workers, by turns; share: the directory through which campaigns
@@ -80,7 +80,6 @@ class Options:
     fail_fast: bool = False
     engine: str = "random"
     seeds: tuple[Case, ...] = ()
-    has_own_seeds: bool = False
     ledger: Ledger | None = None
     against: WorkerConfig | None = None
     quiet: bool = False

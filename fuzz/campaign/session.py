@@ -7,7 +7,7 @@ import sqlite3
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
@@ -43,9 +43,8 @@ class RunResult:
 
 
 @contextmanager
-def _enter_directory(path: Path) -> Iterator[ExitStack]:
-    """While entered nobody else enters. At the end compiled code is removed, and the directory too if it was made here,
-    unless `pop_all` of the value is called: a campaign that does not begin leaves nothing.
+def _enter_directory(path: Path) -> Iterator[None]:
+    """While entered nobody else enters. At the end compiled code is removed.
 
     It holds `results.sqlite`, `events.ndjson`, `workers/*.log`, `cache/`, `internal/`, and, where a fault
     of ours kept cases from being judged, `faults/`. Raises `UserError` when it can't be written, is full, is in use, or
@@ -53,13 +52,10 @@ def _enter_directory(path: Path) -> Iterator[ExitStack]:
     """
     if path.is_dir() and not (path / RESULTS_FILE).exists() and {one.name for one in path.iterdir()} - {LOCK_FILE}:
         raise UserError(f"--out {path}: holds other files and no run; give a directory of its own")
-    made = [one for one in (path, *path.parents) if not one.exists()]
     require_writable(path, "--out")
-    lock = (path / LOCK_FILE).open("ab")
-    if shutil.disk_usage(path).free < _SPARE_MIB * 2**20:
-        lock.close()
-        raise UserError(f"--out {path}: less than {_SPARE_MIB} MiB are free there")
-    with lock:
+    with (path / LOCK_FILE).open("ab") as lock:
+        if shutil.disk_usage(path).free < _SPARE_MIB * 2**20:
+            raise UserError(f"--out {path}: less than {_SPARE_MIB} MiB are free there")
         for is_last in (False, True):
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -68,21 +64,10 @@ def _enter_directory(path: Path) -> Iterator[ExitStack]:
                 if is_last:
                     raise UserError(f"--out {path}: another campaign is running there") from error
                 time.sleep(0.1)  # `fuzz.status` may be looking.
-        with ExitStack() as undo:
-            undo.callback(_remove, made)
-            try:
-                yield undo
-            finally:
-                shutil.rmtree(path / "cache", ignore_errors=True)
-
-
-def _remove(made: list[Path]) -> None:
-    """Remove a directory, and its parents where nobody else made anything in them meanwhile; innermost first."""
-    for path in made[:1]:
-        shutil.rmtree(path, ignore_errors=True)
-    with suppress(OSError):
-        for parent in made[1:]:
-            parent.rmdir()
+        try:
+            yield
+        finally:
+            shutil.rmtree(path / "cache", ignore_errors=True)
 
 
 def default_path() -> Path:
@@ -98,19 +83,17 @@ def run_campaign(
     Raises `UserError` when it can't begin.
     """
     try:
-        with _enter_directory(options.out) as undo, closing(Results(options.out)) as results:
+        with _enter_directory(options.out), closing(Results(options.out)) as results:
             require_writable(options.corpus, "--corpus")
             if options.share is not None:
                 for name in DIRECTORIES:
                     require_writable(options.share / name, "--share")
-            return _run(_resolve_seed(options, results), results, sampler, show, undo)
+            return _run(_resolve_seed(options, results), results, sampler, show)
     except (OSError, sqlite3.OperationalError) as error:
         raise translate_disk_error(error, options.out) from None
 
 
-def _run(
-    options: Options, results: Results, sampler: Sampler, show: Callable[[RunResult], object], undo: ExitStack
-) -> RunResult:
+def _run(options: Options, results: Results, sampler: Sampler, show: Callable[[RunResult], object]) -> RunResult:
     statistics = Statistics(results)
     screen = LiveScreen if sys.stderr.isatty() and not options.quiet else LineScreen
     bus = Bus([EventLog(options.out), statistics])
@@ -132,7 +115,6 @@ def _run(
         try:
             _require_compiler(campaign.prepare(), options)
             has_begun = True
-            undo.pop_all()
         finally:
             if not has_begun:
                 campaign.close()

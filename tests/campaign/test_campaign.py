@@ -209,14 +209,6 @@ def test_a_run_goes_on_where_it_ended(tmp_path: Path) -> None:
     assert len(found(given)) == 1
 
 
-def test_a_campaign_that_does_not_begin_leaves_nothing_and_takes_nothing_of_others(tmp_path: Path) -> None:
-    given = options(tmp_path, setup=setup(unusable="no torch"))
-    given = replace(given, out=tmp_path / "runs" / "a", corpus=tmp_path / "runs" / "found")
-    with pytest.raises(UserError):
-        run_campaign(given, sampler())
-    assert not given.out.exists() and given.corpus.exists()
-
-
 def test_an_interrupt_at_the_very_end_keeps_the_run(tmp_path: Path) -> None:
     def interrupt(_: object) -> None:
         raise KeyboardInterrupt

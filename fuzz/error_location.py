@@ -15,9 +15,6 @@ from generators.program.type_check import types_of
 
 BATCH, HEAD, QUERY, KEY, FEATURE = "batch", "head", "query row", "key row", "feature"
 
-_BY_RANK = {3: (BATCH, QUERY, FEATURE), 4: (BATCH, HEAD, QUERY, FEATURE)}
-_AFTER_SOFTMAX = frozenset({"contiguous", "clone", "dropout", "cast", "type_as"})
-
 _OF_CALLS = {
     **dict.fromkeys(("out", "dq"), (BATCH, HEAD, QUERY, FEATURE)),
     **dict.fromkeys(("dk", "dv"), (BATCH, HEAD, KEY, FEATURE)),
@@ -56,8 +53,6 @@ def label_axes(case: Case, value: str, rank: int) -> tuple[str, ...]:
         found = _label_contract_axes(contract, name, rank)
         if found:
             return found
-    if rank in _BY_RANK and _is_attention(case, name):
-        return _BY_RANK[rank]
     kind = types_of(case).get(name)
     if kind is None or kind.rank != rank:
         return tuple(f"axis {axis}" for axis in range(rank))
@@ -102,17 +97,6 @@ def _label_contract_axes(contract: Contract, name: str, rank: int) -> tuple[str,
     row = {contract.q: QUERY, contract.output: QUERY, contract.k: KEY, contract.v: KEY}.get(name)
     layout = _LAYOUTS.get(contract.layout, ())
     return tuple(label or row for label in layout) if row and len(layout) == rank else ()
-
-
-def _is_attention(case: Case, name: str) -> bool:
-    """Whether the value is a fused call, or a product with weights that a softmax made."""
-    made = {op.name: op for op in case.ops}
-    if name not in made or made[name].kind not in ("matmul", "bmm"):
-        return name in made and made[name].kind == "sdpa"
-    weights = made[name].args[0]
-    while weights in made and made[weights].kind in _AFTER_SOFTMAX:
-        weights = made[weights].args[0]
-    return weights in made and made[weights].kind == "softmax"
 
 
 def describe_elements(where: WrongElements, names: Sequence[str]) -> str:

@@ -8,13 +8,11 @@ long compile would not see the end of its input. Runs under the worker's interpr
 
 import ctypes
 import functools
-import math
 import os
 import re
 import runpy
 import signal
 import sys
-import threading
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -37,40 +35,23 @@ def machine_memory_mib() -> int:
     return min(mib, int(limit) >> 20) if limit.isdigit() else mib
 
 
-_RSS_SECONDS = 1.0
-"""How old what /proc said may be: reading it takes 2 ms, and the thread of each worker asks several times a second."""
-
-
-class _Sessions:
-    """MiB resident by session, read from /proc for all that ask. Threads share it."""
-
-    def __init__(self) -> None:
-        self._mib: dict[int, float] = {}
-        self._read_at = -math.inf
-        self._lock = threading.Lock()
-
-    def read(self, session: int) -> float:
-        with self._lock:
-            if time.monotonic() - self._read_at > _RSS_SECONDS:
-                self._mib = {}
-                for stat in Path("/proc").glob("[0-9]*/stat"):
-                    with suppress(OSError):  # It has ended.
-                        self._add(stat.read_bytes())
-                self._read_at = time.monotonic()
-            return self._mib.get(session, 0.0)
-
-    def _add(self, stat: bytes) -> None:
-        # The name is in parentheses and may hold anything, spaces and parentheses included.
-        fields = stat[stat.rfind(b")") + 2 :].split()
-        self._mib[int(fields[3])] = self._mib.get(int(fields[3]), 0.0) + int(fields[21]) * _PAGE_MIB
-
-
-_sessions = _Sessions()
+@functools.lru_cache(maxsize=1)
+def _read_sessions(_second: int) -> dict[int, float]:
+    """MiB resident by session. Reading /proc takes 2 ms, and the thread of each worker asks several times a second."""
+    sessions: dict[int, float] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # It has ended.
+            text = stat.read_bytes()
+            # The name is in parentheses and may hold anything, spaces and parentheses included.
+            fields = text[text.rfind(b")") + 2 :].split()
+            session = int(fields[3])
+            sessions[session] = sessions.get(session, 0.0) + int(fields[21]) * _PAGE_MIB
+    return sessions
 
 
 def session_rss_mib(session: int) -> float:
-    """MiB resident in all processes of a session, at most `_RSS_SECONDS` ago; 0.0 where there is none."""
-    return _sessions.read(session)
+    """MiB resident in all processes of a session, at most a second ago; 0.0 where there is none."""
+    return _read_sessions(int(time.monotonic())).get(session, 0.0)
 
 
 def explain_exit(code: int, log_lines: list[str]) -> ProcessLost:

@@ -41,10 +41,8 @@ def shrink(
 
     from corpus.entry import Entry, load, save
     from corpus.files import require_writable
-    from corpus.shrink import shrink as shrink_case
-    from fuzz.bug_identity import indirectness
     from fuzz.campaign.finding_store import record_origin
-    from fuzz.campaign.investigate import is_same_failure
+    from fuzz.campaign.investigate import shrink_failure
     from fuzz.durations import format_count, parse_duration
     from fuzz.evaluator import open_evaluator
     from fuzz.protocol import SubjectResult
@@ -63,35 +61,32 @@ def shrink(
 
     with open_evaluator(config) as evaluator:
 
-        def judge(candidate: Case) -> SubjectResult | None:
+        def probe(case: Case, subject: str, *, fresh: bool = False) -> SubjectResult | None:
             nonlocal probes
             probes += 1
-            asked = subject if candidate.settings else without_options(subject)
-            result = evaluator.evaluate(candidate, (asked,))
+            asked = subject if case.settings else without_options(subject)
+            result = evaluator.evaluate(case, (asked,), fresh=fresh)
             return result.results[0] if result.results else None
 
         evaluator.require(subject)
-        wanted = judge(entry.case)
+        wanted = probe(entry.case, subject)
         if wanted is None or not wanted.verdict.is_finding:
             why = "eager rejects it" if wanted is None else f"{subject} says {wanted.verdict}"
             print(f"{case}: {why}; nothing to shrink")
             return 1
         hello = evaluator.hello
-        attention_only = subject in hello.attention
         smallest, shown, ended = entry.case, wanted, None
 
-        def still_fails(candidate: Case) -> bool:
+        def accept(candidate: Case, result: SubjectResult) -> None:
             nonlocal smallest, shown
-            result = judge(candidate)
-            if result is None or indirectness(result.failure) > indirectness(shown.failure):
-                return False
-            if not is_same_failure(result, wanted, exact=True, attention_only=attention_only):
-                return False
             smallest, shown = candidate, result
-            return True
+
+        def is_spent() -> bool:
+            return time.monotonic() > deadline
 
         try:
-            shrink_case(entry.case, still_fails, lambda: time.monotonic() > deadline, attention_only=attention_only)
+            attention_only = subject in hello.attention
+            shrink_failure(entry.case, wanted, probe, is_spent, accept, attention_only=attention_only)
         except (KeyboardInterrupt, UserError) as error:
             ended = error
     print(source(smallest))

@@ -77,9 +77,16 @@ def investigate(
     `attention_only`: the subject is an attention function. A case without settings is judged under a subject without
     options.
     """
+    probes = 0
 
     def probe(case: Case, subject: str, *, fresh: bool = False) -> SubjectResult | None:
+        nonlocal probes
+        probes += 1
         return judge(case, subject if case.settings else without_options(subject), fresh=fresh)
+
+    def is_spent() -> bool:
+        # Every probe that fails like this costs a worker, or the whole time limit.
+        return is_time_up() or (suspect.verdict in PROCESS and probes >= _PROCESS_PROBES)
 
     eager = suspect.verdict is Verdict.EAGER_SUSPECT
     chosen = EAGER if eager else find_public_subject(suspect.subject, public)
@@ -96,7 +103,7 @@ def investigate(
     if shown.verdict in (Verdict.WRONG_RESULT, Verdict.WRONG_GRADIENT) and shown.same and not attention_only:
         return Conclusion(Outcome.WITHIN_SAME, case, shown, suspect, "torch._dynamo.utils.same accepts it")
 
-    trajectory = _shrink(case, suspect, probe, is_time_up, attention_only=attention_only and not eager)
+    trajectory = shrink_failure(case, suspect, probe, is_spent, attention_only=attention_only and not eager)
     confirmed = _find_smallest_confirmed(trajectory, shown, subject, probe, attention_only=attention_only)
     if confirmed is None:
         return Conclusion(Outcome.UNCONFIRMED, case, shown, suspect, f"{subject} does not repeat it in fresh workers")
@@ -142,24 +149,27 @@ def is_same_failure(
     return wanted.verdict in PROCESS - {Verdict.DEVICE_ERROR} or identity_of(result) == identity_of(wanted)
 
 
-def _shrink(
-    case: Case, suspect: SubjectResult, probe: Prober, is_time_up: Callable[[], bool], *, attention_only: bool
+def shrink_failure(
+    case: Case,
+    suspect: SubjectResult,
+    probe: Prober,
+    is_spent: Callable[[], bool],
+    accept: Callable[[Case, SubjectResult], None] = lambda case, result: None,
+    *,
+    attention_only: bool,
 ) -> list[Case]:
-    probes, least = 0, indirectness(suspect.failure)
-
-    def is_spent() -> bool:
-        # Every probe that fails like this costs a worker, or the whole time limit.
-        return is_time_up() or (suspect.verdict in PROCESS and probes >= _PROCESS_PROBES)
+    """Ever simpler cases that fail under the subject of `suspect` as that does; `accept` gets each with its result."""
+    least = indirectness(suspect.failure)
 
     def still_fails(candidate: Case) -> bool:
-        nonlocal probes, least
-        probes += 1
+        nonlocal least
         result = probe(candidate, suspect.subject)
         if result is None or indirectness(result.failure) > least:
             return False
         if not is_same_failure(result, suspect, exact=True, attention_only=attention_only):
             return False
         least = indirectness(result.failure)
+        accept(candidate, result)
         return True
 
     return shrink(case, still_fails, is_spent, attention_only=attention_only)

@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -30,28 +30,24 @@ WITH = " with "
 """Separates a pattern from an unusual feature of a case that it matched, in the name of what was reached."""
 LOCK_FILE = "lock"
 """A campaign holds it while it runs."""
-_FORMAT = 2
+_FORMAT = 3
 _TABLES = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE reached (name TEXT PRIMARY KEY, count INTEGER NOT NULL);
+CREATE TABLE judged (case_id TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE queue (case_id TEXT PRIMARY KEY, case_text TEXT NOT NULL, reached TEXT NOT NULL, found REAL NOT NULL);
 CREATE TABLE suspicions (
-    id INTEGER PRIMARY KEY, case_id TEXT NOT NULL, case_index INTEGER, case_text TEXT NOT NULL,
-    result TEXT NOT NULL, raised REAL NOT NULL,
-    outcome TEXT,           -- NULL while it waits
-    explained_by TEXT,      -- the case id of a finding
-    note TEXT NOT NULL DEFAULT ''
+    id INTEGER PRIMARY KEY, case_text TEXT NOT NULL, result TEXT NOT NULL,
+    outcome TEXT            -- NULL while it waits
 );
 CREATE INDEX waiting ON suspicions (outcome) WHERE outcome IS NULL;
 CREATE TABLE findings (
-    case_id TEXT PRIMARY KEY, verdict TEXT NOT NULL, subject TEXT NOT NULL, signature TEXT NOT NULL,
+    case_id TEXT PRIMARY KEY,
     entry TEXT NOT NULL,    -- the case file
     file TEXT NOT NULL, result TEXT NOT NULL, kind TEXT NOT NULL,  -- new, internal or known
     count INTEGER NOT NULL, first_seen REAL NOT NULL, last_seen REAL NOT NULL
 );
 """
-_JUDGED = "CREATE TABLE IF NOT EXISTS judged (case_id TEXT PRIMARY KEY) WITHOUT ROWID"
-"""Stores of campaigns begun without it are read and gone on with all the same."""
 
 
 T = TypeVar("T")
@@ -94,12 +90,11 @@ class Suspicion:
     """A failure not yet worked on: the case and what a subject made of it."""
 
     id: int
-    index: int | None
     case: Case
     result: SubjectResult
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class FindingRow:
     """A finding as stored; `kind`: `new` (of this campaign), `internal` (no public subject shows it) or `known`."""
 
@@ -145,8 +140,6 @@ class Results:
             elif version != _FORMAT:
                 way = "this version reads" if readonly else "use another --out: this version writes"
                 raise UserError(f"{self.path}: store of format {version}, {way} {_FORMAT}")
-            if not readonly:
-                self._db.execute(_JUDGED)
         except sqlite3.DatabaseError as error:
             self._db.close()
             raise UserError(f"{self.path}: not readable as a campaign's results: {error}") from error
@@ -185,7 +178,6 @@ class Results:
 
     def record_case(
         self,
-        index: int,
         case: Case,
         *,
         position: tuple[int, frozenset[int]],
@@ -222,10 +214,9 @@ class Results:
                 self._count_again(finding, now)
             for failing, one in unexplained:
                 cursor = self._db.execute(
-                    "INSERT INTO suspicions (case_id, case_index, case_text, result, raised) VALUES (?, ?, ?, ?, ?)",
-                    (failing.id, index, casefile.dumps(failing), _to_json(one), now),
+                    "INSERT INTO suspicions (case_text, result) VALUES (?, ?)", (casefile.dumps(failing), _to_json(one))
                 )
-                raised.append(Suspicion(int(cursor.lastrowid or 0), index, failing, one))
+                raised.append(Suspicion(int(cursor.lastrowid or 0), failing, one))
         return raised
 
     def waiting(self) -> Iterator[Suspicion]:
@@ -235,42 +226,36 @@ class Results:
 
     def suspicion(self, suspicion_id: int) -> Suspicion:
         """A suspicion by its id."""
-        query = "SELECT case_index, case_text, result FROM suspicions WHERE id = ?"
-        index, text, result = self._select(query, suspicion_id)[0]
+        text, result = self._select("SELECT case_text, result FROM suspicions WHERE id = ?", suspicion_id)[0]
         case = casefile.loads(text, f"{self.path}: suspicion {suspicion_id}")
         with self._reading(f"suspicion {suspicion_id}"):
-            return Suspicion(suspicion_id, index, case, decode(SubjectResult, json.loads(result)))
+            return Suspicion(suspicion_id, case, decode(SubjectResult, json.loads(result)))
 
-    def settle(self, suspicion_id: int, outcome: str, note: str = "", explained_by: str | None = None) -> None:
+    def settle(self, suspicion_id: int, outcome: str, explained_by: str | None = None) -> None:
         """Store a suspicion's outcome. A finding that explains it is counted once more."""
         with self._transaction():
-            self._settle(suspicion_id, outcome, note, explained_by)
+            self._settle(suspicion_id, outcome)
             if explained_by is not None:
                 self._count_again(explained_by, time.time())
 
-    def add_finding(self, suspicion_id: int | None, finding: FindingRow, signature: str) -> None:
+    def add_finding(self, suspicion_id: int | None, finding: FindingRow) -> None:
         """Store a finding and the outcome of its suspicion. A finding that is stored already is counted once more."""
+        row = vars(finding) | {"result": _to_json(finding.result)}
         with self._transaction():
-            f, result = finding, finding.result
-            seen = (f.kind, f.count, f.first_seen, f.last_seen)
             self._db.execute(
-                "INSERT INTO findings VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET"
+                "INSERT INTO findings VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET"
                 " entry = excluded.entry, file = excluded.file, result = excluded.result, kind = excluded.kind,"
                 " count = count + excluded.count, last_seen = excluded.last_seen WHERE excluded.count > 0",
-                (f.case_id, result.verdict.value, result.subject, signature, f.entry, f.file, _to_json(result), *seen),
+                tuple(row.values()),
             )
             if suspicion_id is not None:
-                self._settle(suspicion_id, "finding", "", finding.case_id)
+                self._settle(suspicion_id, Outcome.FINDING)
 
     def findings(self) -> list[FindingRow]:
         """All findings, oldest first."""
-        rows = self._select(
-            "SELECT case_id, entry, file, result, kind, count, first_seen, last_seen FROM findings"
-            " ORDER BY first_seen, case_id"
-        )
-        names = FindingRow.__slots__
         found = []
-        for row in rows:
+        names = [field.name for field in fields(FindingRow)]
+        for row in self._select("SELECT * FROM findings ORDER BY first_seen, case_id"):
             with self._reading(f"finding {row[0]}"):
                 data = dict(zip(names, row, strict=True))
                 found.append(decode(FindingRow, data | {"result": json.loads(data["result"])}))
@@ -332,11 +317,8 @@ class Results:
             "INSERT INTO meta VALUES (?, ?) ON CONFLICT DO UPDATE SET value = excluded.value", list(values.items())
         )
 
-    def _settle(self, suspicion_id: int, outcome: str, note: str, explained_by: str | None) -> None:
-        self._db.execute(
-            "UPDATE suspicions SET outcome = ?, note = ?, explained_by = ? WHERE id = ?",
-            (outcome, note, explained_by, suspicion_id),
-        )
+    def _settle(self, suspicion_id: int, outcome: str) -> None:
+        self._db.execute("UPDATE suspicions SET outcome = ? WHERE id = ?", (outcome, suspicion_id))
         if outcome == Outcome.DUPLICATE:  # Most are, and nobody reads them again.
             self._db.execute("UPDATE suspicions SET case_text = '', result = '' WHERE id = ?", (suspicion_id,))
 

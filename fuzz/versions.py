@@ -21,9 +21,8 @@ from fuzz.protocol.render import describe
 from generators.errors import UserError
 from generators.program.case import Case
 
-FORMAT = 3
+FORMAT = 4
 _LONGEST = 300
-_LOST = (Verdict.TIMEOUT, Verdict.WORKER_DIED)
 
 
 class Change(Word):
@@ -39,13 +38,12 @@ class Change(Word):
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A case to be judged under one subject on one device. `name`: its file; `verdict`: of the bug recorded there."""
+    """A case to be judged under one subject on one device. `name`: its file."""
 
     name: str
     case: Case
     subject: str
     device: str
-    verdict: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +83,6 @@ class Row:
             return Change.REGRESSED if fails[-1] else Change.FIXED
         return Change.SAME
 
-    def find_turn(self) -> int | None:
-        """The version, by its place, since which a case that regressed fails, or one that was fixed passes."""
-        judged = [(place, one.verdict.is_finding) for place, one in self.judged]
-        others = [place for place, fails in judged if fails is not judged[-1][1]]
-        return next((place for place, _ in judged if others and place > others[-1]), None)
-
 
 def make_file_tasks(entries: Mapping[Path, Entry], subjects: Sequence[str], device: str | None) -> list[Task]:
     """What is asked about case files: each under its own subject, or under `subjects`."""
@@ -98,10 +90,8 @@ def make_file_tasks(entries: Mapping[Path, Entry], subjects: Sequence[str], devi
     for path, entry in entries.items():
         if not subjects:
             require_allowed(entry.subject, (), str(path))
-        tasks += [
-            Task(str(path), entry.case, subject, device or entry.device, entry.expectation.verdict)
-            for subject in subjects or (entry.subject,)
-        ]
+        wanted, place = subjects or (entry.subject,), device or entry.device
+        tasks += [Task(str(path), entry.case, subject, place) for subject in wanted]
     return tasks
 
 
@@ -175,7 +165,7 @@ def _start_all(evaluators: Sequence[Evaluator], tasks: Sequence[Task]) -> list[V
 
 def compare(task: Task, versions: Sequence[Version]) -> Row:
     """A row for a task: what each version gives. What regressed or was fixed is asked again, of fresh workers."""
-    row = Row(task, tuple(judge_or_repeat(version, task) for version in versions))
+    row = Row(task, tuple(judge(version, task) for version in versions))
     if row.change not in (Change.REGRESSED, Change.FIXED):
         return row
     # The last version, and the latest one that differs from it: without either there is no change.
@@ -185,18 +175,6 @@ def compare(task: Task, versions: Sequence[Version]) -> Row:
     again = (judge(versions[place], task, fresh=True) for place in places)
     agree = (one.verdict.is_finding is fails[place] for place, one in zip(places, again, strict=True))
     return Row(task, row.results, reproduced=all(agree))
-
-
-def judge_or_repeat(version: Version, task: Task) -> SubjectResult:
-    """As `judge`. Where a worker is lost, a fresh one has the last word; lost again, it says nothing of a bug that is
-    recorded with another verdict."""
-    result = judge(version, task)
-    if result.verdict not in _LOST:
-        return result
-    result = judge(version, task, fresh=True)
-    if result.verdict not in _LOST or task.verdict in ("", result.verdict):
-        return result
-    return _skip(task, f"no verdict, in two workers: {describe(result) or result.verdict.explanation}")
 
 
 def judge(version: Version, task: Task, *, fresh: bool = False) -> SubjectResult:
@@ -252,7 +230,7 @@ def render_json(rows: Sequence[Row], versions: Sequence[str], *, interrupted: bo
     """The comparison as JSON."""
 
     def encode_row(row: Row) -> dict[str, object]:
-        task, turn = row.task, row.find_turn()
+        task = row.task
         results = {
             version: {"verdict": one.verdict, "message": describe(one), "numbers": one.numbers, "fired": one.fired}
             for version, one in zip(versions, row.results, strict=True)
@@ -263,7 +241,6 @@ def render_json(rows: Sequence[Row], versions: Sequence[str], *, interrupted: bo
             "subject": task.subject,
             "device": task.device,
             "change": row.change,
-            "since": None if turn is None else versions[turn],
             "results": results,
         }
 
@@ -272,12 +249,9 @@ def render_json(rows: Sequence[Row], versions: Sequence[str], *, interrupted: bo
 
 
 def describe_row(row: Row, versions: Sequence[str]) -> list[str]:
-    """A row in lines: its verdicts, since when it fails or passes, and the failure."""
+    """A row in lines: its verdicts, and the failure."""
     verdicts = ", ".join(f"{version} {one.verdict}" for version, one in zip(versions, row.results, strict=True))
     said = [f"  {row.task.name} under {row.task.subject}: {verdicts}"]
-    change, turn = row.change, row.find_turn()
-    if turn is not None and change in (Change.REGRESSED, Change.FIXED):
-        said.append(f"      {'fails' if change is Change.REGRESSED else 'passes'} since {versions[turn]}")
     # The last that fails, else the last that could not be judged.
     notable = [one for one in row.results if one.verdict is Verdict.SKIPPED]
     notable += [one for one in row.results if one.verdict.is_finding]

@@ -82,14 +82,14 @@ class FindingStore:
         row = _row(entry, path, "new" if is_public else "internal", 1, conclusion.shown)
         symptom = self._known.symptom(conclusion.proxy, conclusion.case)
         # The row first: it holds all of the file, which `load` writes again.
-        self._results.add_finding(suspicion, row, symptom.signature)
+        self._results.add_finding(suspicion, row)
         corpus_entry.write(entry, path)
         if is_public and self._share is not None:
             self._share.publish(FINDINGS, entry)
         return path, self._known.add(Explanation(entry.case.id, symptom, known=False))
 
     def _add_known(self, entry: Entry, path: Path) -> None:
-        self._results.add_finding(None, _row(entry, path, "known", 0, read_recorded_result(entry)), "")
+        self._results.add_finding(None, _row(entry, path, "known", 0, read_recorded_result(entry)))
 
 
 def write_fault(case: Case, text: str, directory: Path) -> Path:

@@ -215,7 +215,7 @@ class Investigations:
                     found, outcome = False, Outcome.DUPLICATE
                     message = f"its minimum is explained by {explanation.case_id}"
         if not found:
-            self.shared.results.settle(suspicion.id, outcome, message, explanation.case_id if explanation else None)
+            self.shared.results.settle(suspicion.id, outcome, explanation.case_id if explanation else None)
         self.shared.bus.emit(
             SuspicionClosed(
                 suspicion=suspicion.id, case=suspicion.case.id, outcome=outcome, message=message, seconds=seconds

@@ -190,7 +190,6 @@ class WorkerThread(threading.Thread):
         position = shared.numbers.finish(job.index)
         reached, queued = shared.search.record(case, result)
         raised = shared.results.record_case(
-            job.index,
             case,
             position=position,
             unexplained=unexplained,

@@ -101,7 +101,7 @@ def test_what_a_queued_case_reaches_later_is_in_the_queue_too(tmp_path: Path) ->
     try:
         one = case("exp")
         for name in ("first", "second"):
-            results.record_case(0, one, position=(1, frozenset()), reached=frozenset({name}), queued=True)
+            results.record_case(one, position=(1, frozenset()), reached=frozenset({name}), queued=True)
         assert list(results.queue()) == [(one, frozenset({"first", "second"}))]
     finally:
         results.close()

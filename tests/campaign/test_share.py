@@ -104,7 +104,7 @@ def fill(results: Results, queue: SuspicionQueue, *cases: Case) -> str:
     """Put a timeout of each case into the queue; gives their signature."""
     result = SubjectResult("inductor", Verdict.TIMEOUT)
     failures = [(one, result) for one in cases]
-    for suspicion in results.record_case(0, case("exp"), position=(1, frozenset()), unexplained=failures):
+    for suspicion in results.record_case(case("exp"), position=(1, frozenset()), unexplained=failures):
         queue.put(suspicion)
     return KnownBugs().symptom(result, case("exp")).signature
 

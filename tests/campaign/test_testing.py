@@ -37,7 +37,7 @@ def test_failures_that_are_not_confirmed_in_time_fail_too(tmp_path: Path, monkey
         out = Path(next(word.removeprefix("--out=") for word in command if word.startswith("--out=")))
         results, one = Results(out), case("exp")
         failure = SubjectResult("inductor", Verdict.TIMEOUT)
-        results.record_case(0, one, position=(1, frozenset()), unexplained=[(one, failure)])
+        results.record_case(one, position=(1, frozenset()), unexplained=[(one, failure)])
         results.close()
         return subprocess.CompletedProcess(command, 0, "2 suspicions not investigated yet", "")
 

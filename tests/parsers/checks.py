@@ -24,7 +24,7 @@ from fuzz.campaign.known_bugs import read_recorded_result
 from fuzz.expectation import describe_result, list_numbers
 from fuzz.protocol import ProtocolError, Result, from_json
 from fuzz.protocol.render import describe
-from fuzz.run_store import _JUDGED, _TABLES, RESULTS_FILE, Results
+from fuzz.run_store import _TABLES, RESULTS_FILE, Results
 from generators.errors import CaseError, UserError
 from generators.program.attention_stub import emit_attention_stub
 from generators.program.emit import source
@@ -94,7 +94,7 @@ def check_message(data: bytes) -> None:
             list_numbers(one)
 
 
-_COLUMNS = {"meta": 2, "reached": 2, "queue": 4, "suspicions": 9, "findings": 11}
+_COLUMNS = {"meta": 2, "reached": 2, "queue": 4, "judged": 1, "suspicions": 4, "findings": 8}
 
 
 def check_rows(data: bytes) -> None:
@@ -125,7 +125,7 @@ def check_rows(data: bytes) -> None:
 
 def _write_store(path: Path, rows: Mapping[str, Any]) -> None:
     store = sqlite3.connect(path)
-    store.executescript(f"PRAGMA synchronous=OFF; {_TABLES}; {_JUDGED}; PRAGMA user_version=2")
+    store.executescript(f"PRAGMA synchronous=OFF; {_TABLES}; PRAGMA user_version=3")
     for table, count in _COLUMNS.items():
         for row in _list(rows.get(table)):
             values = [*map(_column, _list(row)), *[None] * count][:count]

@@ -81,8 +81,8 @@ def run(tmp_path: Path, case: Case) -> Path:
     directory.mkdir()
     results = Results(directory)
     reached = frozenset({"rewrite _sfdp_pattern_3_half_training", "rewrite pointless_view", "op aten.bmm"})
-    results.record_case(0, case, position=(1, frozenset()), reached=reached)
-    results.add_finding(None, finding(case), "signature")
+    results.record_case(case, position=(1, frozenset()), reached=reached)
+    results.add_finding(None, finding(case))
     results.close()
     ended = CampaignEnded(reason="budget spent", new=1, pending=0, seconds=8.0)
     count(directory, STARTED, JUDGED, JUDGED, ended)
@@ -135,7 +135,7 @@ def test_known_findings_are_no_news(run: Path, case: Case) -> None:
     directory = run.parent / "other"
     directory.mkdir()
     results = Results(directory)
-    results.add_finding(None, finding(case, "known"), "signature")
+    results.add_finding(None, finding(case, "known"))
     results.close()
     _, bugs = make_page(directory)
     assert [bug["news"] for bug in bugs] == [False]
@@ -168,7 +168,7 @@ def test_silent_ones_come_before_loud_ones_and_lead_to_their_reports(run: Path, 
     loud = replace(found(case), verdict=Verdict.COMPILE_ERROR)
     other = replace(case, mode="inference" if case.training else "training", contracts=())
     results = Results(run)
-    results.add_finding(None, replace(finding(other), result=loud, count=9), "another")
+    results.add_finding(None, replace(finding(other), result=loud, count=9))
     results.close()
     report = tmp_path / "reports" / case.id / "report.md"
     report.parent.mkdir(parents=True)
@@ -187,7 +187,7 @@ def test_a_fixed_bug_that_is_back_is_for_somebody_to_look_at(
     tmp_path: Path, case: Case, kind: str, version: str, back: bool
 ) -> None:
     results = Results(tmp_path)
-    results.add_finding(None, finding(case, kind), "signature")
+    results.add_finding(None, finding(case, kind))
     results.set_meta({"torch": "2.13.0+cpu"})
     results.close()
     ledger = listing(case, f"fixed {version}", tmp_path)

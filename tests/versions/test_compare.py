@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from corpus.entry import Entry, Expectation, load, save
+from corpus.entry import Entry, load, save
 from tests.campaign.fakes import FAKE, case
 from tests.command import ROOT, run_command
 
@@ -68,10 +68,10 @@ def test_a_regression_is_named_and_is_exit_code_1(python: Make, files: Path, tmp
     done = run("--python", python("2.12.1"), "--python", python("2.13.0", WRONG), files, "--json", out)
     assert done.returncode == 1, done.stderr
     assert "regressed (1): passes in an earlier version and fails in the last one" in done.stdout
-    assert "fails since 2.13.0\n      out: off" in done.stdout
+    assert "2.13.0 wrong_result\n      out: off" in done.stdout
     assert done.stdout.endswith("2 comparisons, torch 2.12.1, 2.13.0: 1 regressed, 1 no change\n")
     told = json.loads(out.read_text())
-    assert [row["since"] for row in told["rows"] if row["change"] == "regressed"] == ["2.13.0"]
+    assert [row["change"] for row in told["rows"]].count("regressed") == 1
 
 
 def test_a_fix_is_exit_code_0(python: Make, files: Path) -> None:
@@ -86,31 +86,6 @@ def test_the_end_of_a_worker_is_a_row(python: Make, files: Path, action: str, ve
     done = run("--python", python("2.12.1"), "--python", python("2.13.0", loses), files, "--timeout", "1s")
     assert done.returncode == 1, done.stderr
     assert f"2.12.1 ok, 2.13.0 {verdict}" in done.stdout and "1 regressed, 1 no change" in done.stdout
-
-
-@pytest.mark.parametrize(
-    ("action", "recorded", "from_check", "change"),
-    [
-        ("hang", "wrong_result", 1, "not compared"),
-        ("die", "wrong_result", 1, "not compared"),
-        ("hang", "timeout", 1, "fixed"),
-        ("hang", "wrong_result", 2, "no change"),
-    ],
-)
-def test_a_lost_worker_says_nothing_of_a_bug_that_shows_otherwise(
-    python: Make, tmp_path: Path, action: str, recorded: str, from_check: int, change: str
-) -> None:
-    save(Entry(case("exp")), tmp_path / "corpus" / "1")
-    expect = Expectation("known", subject="inductor", verdict=recorded)
-    save(Entry(case("exp", "softmax"), expect=expect), tmp_path / "corpus" / "2")
-    loses, out = {**WRONG, "do": action, "from_check": from_check}, tmp_path / "told.json"
-    versions = ("--python", python("2.12.1", loses), "--python", python("2.13.0"))
-    done = run(*versions, tmp_path / "corpus", "--timeout", "1s", "--json", out)
-    assert done.returncode == 0, done.stderr
-    rows = [
-        row for row in json.loads(out.read_text())["rows"] if row["name"].startswith(str(tmp_path / "corpus" / "2"))
-    ]
-    assert [row["change"] for row in rows] == [change]
 
 
 def test_what_a_fresh_worker_contradicts_is_no_regression(python: Make, tmp_path: Path) -> None:

@@ -26,8 +26,6 @@ from generators.program.case import Case
 
 RESULTS_FILE, EVENTS_FILE, OLD_EVENTS_FILE = "results.sqlite", "events.ndjson", "events.1.ndjson"
 """What a campaign leaves in its run directory."""
-WITH = " with "
-"""Separates a pattern from an unusual feature of a case that it matched, in the name of what was reached."""
 LOCK_FILE = "lock"
 """A campaign holds it while it runs."""
 _FORMAT = 3

@@ -2,14 +2,13 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from math import prod
 
 from fuzz.campaign.known_bugs import KnownBugs
 from fuzz.campaign.schedule import BLOCK
 from fuzz.campaign.search import ChosenCase, Draw, Random
 from fuzz.protocol import Result, Verdict
 from fuzz.protocol.capabilities import Capabilities
-from fuzz.protocol.failures import NotTaken, Refusal, normalize
+from fuzz.protocol.failures import NotTaken, Refusal
 from generators.program.calls import AttentionCall, list_calls
 from generators.program.case import Case
 from generators.sampling.choices import Choices
@@ -20,43 +19,26 @@ EXPLORED, REPEATED = 0.05, 0.2
 blamed wrongly, and behind one bug there may be another."""
 _BAR, _PATIENCE = 0.75, 200
 """A call is taken that is worth the bar, which falls the faster the more were passed over, slowly for so many."""
-_KNOWN, _PRIOR = 0.1, 0.06
-"""What a call is worth that meets a known bug, and how likely a word is refused of which nothing is known."""
+_KNOWN = 0.1
+"""What a call is worth that meets a known bug."""
 
 
 class Refusals:
-    """What a function refuses, learned from the cases it was given.
-
-    For each text, words make it refuse independently of each other (a noisy-or), with likelihoods fitted by one step of
-    expectation maximisation a case. Of cases refused earlier, by a text that was met before, a text says nothing.
-    """
+    """What a function refuses, learned from the words of the cases it was given."""
 
     def __init__(self) -> None:
-        self._met: dict[str, Counter[str]] = {"": Counter()}
-        """By text, of the cases with that or a later one, how many have a word; "" is that of cases taken."""
-        self._refused: dict[str, list[frozenset[str]]] = {}
-        self._likelihoods: dict[str, Mapping[str, float]] = {}
+        self._met, self._taken = Counter[str](), Counter[str]()
+        """How many cases have a word, and how many of those were taken. All have ""."""
 
-    def add(self, words: frozenset[str], text: str) -> None:
-        """Note a case that was refused with this text, or taken ("")."""
-        if text:
-            self._refused.setdefault(text, []).append(words)
-        for known, refused in self._refused.items():
-            met = self._met.setdefault(known, Counter(self._met[""]))
-            met.update(words)
-            before, blame = self._likelihoods.get(known, {}), Counter[str]()
-            for others in refused:
-                parts = {word: before.get(word, _PRIOR) for word in others}
-                whole = 1 - prod(1 - part for part in parts.values())
-                blame.update({word: part / whole for word, part in parts.items()})
-            self._likelihoods[known] = {word: (_PRIOR + blame[word]) / (1 + count) for word, count in met.items()}
-            if known == text:
-                return
-        self._met[""].update(words)
+    def add(self, words: frozenset[str], *, is_taken: bool) -> None:
+        """Note a case that was taken, or refused."""
+        self._met.update({"", *words})
+        self._taken.update({"", *words} if is_taken else ())
 
     def predict_taken(self, words: Iterable[str]) -> float:
-        """How likely a call with these words is taken."""
-        return prod(1 - table.get(word, _PRIOR) for table in self._likelihoods.values() for word in words)
+        """How likely a call is taken, against one of which nothing is known: as likely as its worst word."""
+        rates = [(1 + self._taken[word]) / (1 + self._met[word]) for word in ("", *words)]
+        return min(rates) / rates[0]
 
 
 class AttentionSearch(Random):
@@ -115,8 +97,7 @@ class AttentionSearch(Random):
         words = frozenset[str]().union(*(call.words for call in list_calls(case)))
         with self._lock:
             for one in result.results:
-                if isinstance(one.failure, NotTaken) and one.failure.why is Refusal.UNSUPPORTED:
-                    self._refusals[one.subject].add(words, normalize(one.failure.detail))
-                elif one.verdict is not Verdict.SKIPPED:
-                    self._refusals[one.subject].add(words, "")
+                is_refused = isinstance(one.failure, NotTaken) and one.failure.why is Refusal.UNSUPPORTED
+                if is_refused or one.verdict is not Verdict.SKIPPED:
+                    self._refusals[one.subject].add(words, is_taken=not is_refused)
         return super().record(case, result)

@@ -3,16 +3,14 @@
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from corpus.entry import load_directory
 from fuzz.protocol import Result, SubjectResult
-from fuzz.run_store import WITH, Results
+from fuzz.run_store import Results
 from generators.errors import UserError
 from generators.program.case import Case
-from generators.program.features import features
 from generators.sampling.choices import Choices
 from generators.sampling.variants import Variant, make_variants, variant_of
 
@@ -30,15 +28,11 @@ TRIES = 2
 """Variants that are queued for each pattern and form in which it was not seen to match."""
 
 
-def list_reached(case: Case, results: Iterable[SubjectResult]) -> frozenset[str]:
-    """What a case reached in compilers, by name: rewrites, what else workers report, and each unusual feature of a case
-    that an attention pattern matched, since rewrites of unusual cases go wrong."""
+def list_reached(results: Iterable[SubjectResult]) -> frozenset[str]:
+    """What a case reached in compilers, by name: rewrites, and what else workers report."""
     results = tuple(results)
-    fired = {name for result in results for name in result.fired}
-    patterns = {pattern_of(name) for name in fired if name.startswith(ATTENTION)}
-    unusual = features(replace(case, settings=())) if patterns else ()
-    names = {f"rewrite {name}" for name in fired}.union(*(result.reached for result in results))
-    return frozenset(names | {f"{pattern}{WITH}{word}" for pattern in patterns for word in unusual})
+    fired = {f"rewrite {name}" for result in results for name in result.fired}
+    return frozenset(fired.union(*(result.reached for result in results)))
 
 
 def pattern_of(name: str) -> str:
@@ -121,7 +115,7 @@ class Random:
 
         Called once for every case, before its verdicts are stored.
         """
-        names = list_reached(case, result.results)
+        names = list_reached(result.results)
         with self._lock:
             return names, bool(self._add(case, names))
 

@@ -7,7 +7,7 @@ from collections import Counter
 
 from fuzz import events
 from fuzz.protocol.codec import encode
-from fuzz.run_store import WITH, Results
+from fuzz.run_store import Results
 
 _REWRITE = "rewrite "
 _WRITE_SECONDS = 2.0
@@ -31,7 +31,7 @@ class Statistics(events.Counts):
         self.elapsed, self._start = 0.0, time.monotonic()
         """Seconds this run has taken, of a clock that nobody sets."""
         self._written = -math.inf
-        plain = [name for name in results.count_reached() if WITH not in name]
+        plain = results.count_reached()
         self.fired = {name.removeprefix(_REWRITE) for name in plain if name.startswith(_REWRITE)}
         self.reached = {name for name in plain if not name.startswith(_REWRITE)}
         self.outcomes: Counter[str] = Counter()

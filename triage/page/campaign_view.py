@@ -6,7 +6,7 @@ from pathlib import Path
 from fuzz.durations import format_count, format_duration
 from fuzz.events import Counts
 from fuzz.protocol import Verdict
-from fuzz.run_store import WITH, Results, describe_losses, is_running
+from fuzz.run_store import Results, describe_losses, is_running
 from triage.page.findings import format_time, spell_out
 
 
@@ -40,7 +40,7 @@ def _list_tried(counts: Counts, results: Results, ran: str) -> list[str]:
     """What was run: how many programs, in which ways, on what, and what of the compiler they reached."""
     started = counts.started
     assert started is not None
-    kinds = Counter(name.partition(" ")[0] for name in results.count_reached() if WITH not in name)
+    kinds = Counter(name.partition(" ")[0] for name in results.count_reached())
     reached = ", ".join(format_count(kinds[kind], kind) for kind in ("rewrite", "op", "lowering") if kinds[kind])
     return [
         f"{format_count(counts.cases, 'program')} with attention, each against itself in float64",

@@ -169,12 +169,12 @@ def _fail(text: str, code: int) -> int:
 
 def bind(command: Callable[..., int | None], name: str, arguments: Sequence[str]) -> Callable[[], int | None]:
     """The command bound to its arguments. Raises `UserError`; exits with 0 after `--help`."""
-    from cyclopts import App, CycloptsError, MissingArgumentError, Parameter, Token, UnknownOptionError
+    from cyclopts import App, CycloptsError, Parameter
     from cyclopts.config import Toml
 
     settings = Toml("pyproject.toml", root_keys=("tool", "attnfuzz"), search_parents=True, use_commands_as_keys=False)
-    kinds = {parameter.name.upper(): parameter.kind for parameter in inspect.signature(command).parameters.values()}
-    several = next((label for label, kind in kinds.items() if kind is inspect.Parameter.VAR_POSITIONAL), "")
+    parameters = inspect.signature(command).parameters.values()
+    several = "".join(one.name.upper() for one in parameters if one.kind is inspect.Parameter.VAR_POSITIONAL)
     Parameter(name="*")(WorkerOptions)  # its fields are options
     app = App(
         name=f"python -m {name}",
@@ -193,18 +193,7 @@ def bind(command: Callable[..., int | None], name: str, arguments: Sequence[str]
     try:
         function, bound, _ = app.parse_args(list(arguments), exit_on_error=False, print_error=False)
     except CycloptsError as error:
-        known, text = app.assemble_argument_collection(), _one_line(error)
-        names = {"--help", *(option for argument in known for option in argument.names)}
-        options = [word.partition("=")[0] for word in arguments if word.startswith("--") and word != "--"]
-        unknown = next((option for option in options if option not in names), None)
-        if unknown is not None:
-            token = Token(keyword=unknown, source="cli")
-            text = str(UnknownOptionError(token=token, argument_collection=known, verbose=False))
-        elif isinstance(error, MissingArgumentError) and error.argument is not None and error.keyword is None:
-            label = error.argument.name.removeprefix("--").upper()
-            if kinds.get(label) is inspect.Parameter.POSITIONAL_OR_KEYWORD:
-                text = f"{label} is missing"
-        text = text.replace("TOMLDecodeError", "pyproject.toml is not readable as TOML")
+        text = _one_line(error).replace("TOMLDecodeError", "pyproject.toml is not readable as TOML")
         raise UserError(f"{text} (python -m {name} --help lists the options)") from error
     if function is not command:  # that prints the options
         return lambda: print(function(*bound.args, **bound.kwargs) or _format_epilogue(command))

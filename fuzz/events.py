@@ -107,10 +107,8 @@ class SuspicionRaised(Event):
 
     suspicion: int
     case: str
-    index: int
     subject: str
     verdict: Verdict
-    message: str
 
 
 class Duplicate(Event):
@@ -137,7 +135,6 @@ class SuspicionClosed(Event):
     case: str
     outcome: str
     message: str
-    seconds: float
 
 
 class FindingSaved(Event):
@@ -167,12 +164,9 @@ class Notice(Event):
 
 
 class CampaignEnded(Event):
-    """`reason`: why it stopped; `new`: findings saved by this run; `pending`: suspicions not worked on."""
+    """`reason`: why it stopped."""
 
     reason: str
-    new: int
-    pending: int
-    seconds: float
 
 
 class Listener:

@@ -3,11 +3,10 @@
 import time
 from collections.abc import Callable
 
-from fuzz.campaign.attention_search import AttentionSearch
 from fuzz.campaign.investigations import Investigations, Shared
 from fuzz.campaign.libfuzzer import LibFuzzerThread
 from fuzz.campaign.options import Options
-from fuzz.campaign.search import Guided, Random
+from fuzz.campaign.search import AttentionSearch, Guided, Random
 from fuzz.campaign.share import SharedFolder
 from fuzz.campaign.worker_thread import WorkerThread
 from fuzz.evaluator import public_version
@@ -133,14 +132,7 @@ class Campaign:
             self.threads[0].join(_TICK_SECONDS)
             if not self.threads[0].is_alive():
                 time.sleep(_TICK_SECONDS / 4)
-        self.bus.emit(
-            CampaignEnded(
-                reason=self.shared.control.reason,
-                new=self.investigations.new,
-                pending=self.shared.suspicions.waiting,
-                seconds=self.shared.control.elapsed,
-            )
-        )
+        self.bus.emit(CampaignEnded(reason=self.shared.control.reason))
         for reason in (fault, *(thread.fault for thread in self.threads)):
             if reason is not None:
                 raise reason

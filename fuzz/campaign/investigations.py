@@ -150,7 +150,7 @@ class Investigations:
         self.shared.bus.emit(SuspicionOpened(suspicion=suspicion.id, case=suspicion.case.id, worker=worker.number))
         try:
             conclusion, seen = self._investigate(suspicion, worker, began)
-            fruitful = self._conclude(suspicion, conclusion, worker, time.monotonic() - began, seen)
+            fruitful = self._conclude(suspicion, conclusion, worker, seen)
         except WorkerLost:
             self.shared.suspicions.put(suspicion)
             raise
@@ -193,12 +193,7 @@ class Investigations:
         return baseline.revise(conclusion), baseline.verdicts_of(conclusion)
 
     def _conclude(
-        self,
-        suspicion: Suspicion,
-        conclusion: Conclusion,
-        worker: ProbingWorker,
-        seconds: float,
-        seen: Mapping[str, str],
+        self, suspicion: Suspicion, conclusion: Conclusion, worker: ProbingWorker, seen: Mapping[str, str]
     ) -> bool | None:
         """Record the outcome of a suspicion, and return whether it is a new finding; None if that says nothing of other
         failures with its signature."""
@@ -217,9 +212,7 @@ class Investigations:
         if not found:
             self.shared.results.settle(suspicion.id, outcome, explanation.case_id if explanation else None)
         self.shared.bus.emit(
-            SuspicionClosed(
-                suspicion=suspicion.id, case=suspicion.case.id, outcome=outcome, message=message, seconds=seconds
-            )
+            SuspicionClosed(suspicion=suspicion.id, case=suspicion.case.id, outcome=outcome, message=message)
         )
         if explanation is not None:
             self.shared.bus.emit(explanation.report(suspicion.case.id, conclusion.shown.verdict))

@@ -83,11 +83,11 @@ def run_campaign(
     Raises `UserError` when it can't begin.
     """
     try:
-        with _enter_directory(options.out), closing(Results(options.out)) as results:
-            require_writable(options.corpus, "--corpus")
+        require_writable(options.corpus, "--corpus")
+        for name in DIRECTORIES:
             if options.share is not None:
-                for name in DIRECTORIES:
-                    require_writable(options.share / name, "--share")
+                require_writable(options.share / name, "--share")
+        with _enter_directory(options.out), closing(Results(options.out)) as results:
             return _run(_resolve_seed(options, results), results, sampler, show)
     except (OSError, sqlite3.OperationalError) as error:
         raise translate_disk_error(error, options.out) from None
@@ -119,6 +119,8 @@ def _run(options: Options, results: Results, sampler: Sampler, show: Callable[[R
             if not has_begun:
                 campaign.close()
                 bus.close()
+                if results.meta("counts") is None:  # None ever began here.
+                    shutil.rmtree(options.out, ignore_errors=True)
         for step in (campaign.run, campaign.close, bus.close):
             try:
                 step()

@@ -216,15 +216,8 @@ class WorkerThread(threading.Thread):
         for failing, one, explanation in explained:
             shared.bus.emit(explanation.report(failing.id, one.verdict))
         for suspicion in raised:
-            one = suspicion.result
+            case_id, one = suspicion.case.id, suspicion.result
             shared.bus.emit(
-                events.SuspicionRaised(
-                    suspicion=suspicion.id,
-                    case=suspicion.case.id,
-                    index=job.index,
-                    subject=one.subject,
-                    verdict=one.verdict,
-                    message=describe(one),
-                )
+                events.SuspicionRaised(suspicion=suspicion.id, case=case_id, subject=one.subject, verdict=one.verdict)
             )
             shared.suspicions.put(suspicion)

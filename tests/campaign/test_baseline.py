@@ -92,3 +92,4 @@ def test_an_interpreter_that_cant_be_used_is_told_before_any_work(tmp_path: Path
     asked = options(tmp_path, against=setup(unusable="/usr/bin/python3 can't import torch"))
     with pytest.raises(UserError, match="can't import torch"):
         run_campaign(asked, sampler("softmax"))
+    assert not (tmp_path / "run").exists()

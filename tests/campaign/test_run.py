@@ -63,7 +63,7 @@ def test_bad_usage_is_one_line_and_exit_code_2(tmp_path: Path, arguments: tuple[
     assert done.stderr.count("\n") == 1
     assert done.stderr.startswith("error: ")
     assert named in done.stderr
-    assert not (tmp_path / "runs").exists()
+    assert not list(tmp_path.glob("runs/*"))
 
 
 def test_settings_come_from_the_project_and_options_win(tmp_path: Path) -> None:
@@ -79,13 +79,13 @@ def test_settings_come_from_the_project_and_options_win(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("command", "arguments", "named"),
     [
-        ("fuzz.run", ["--time", "1m"], "--time. Did you mean --timeout?"),
+        ("fuzz.run", ["--bugdet", "1m"], "--budget"),
         ("fuzz.run", ["--workers=2"], "--budget"),
-        ("triage.page", [], "RUN is missing"),
-        ("triage.report", ["--out", "x"], "WHAT is missing"),
+        ("triage.page", [], "--run"),
+        ("triage.report", ["--out", "x"], "--what"),
     ],
 )
-def test_what_is_unknown_is_named_before_what_is_missing(command: str, arguments: list[str], named: str) -> None:
+def test_what_is_missing_is_named(command: str, arguments: list[str], named: str) -> None:
     with pytest.raises(UserError, match=re.escape(named)):
         bind(load_command(command), command, arguments)
 

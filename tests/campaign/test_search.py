@@ -10,11 +10,10 @@ import pytest
 from corpus import entry
 from corpus.entry import Entry, Expectation
 from fuzz.bug_identity import Symptom
-from fuzz.campaign.attention_search import AttentionSearch
 from fuzz.campaign.known_bugs import Explanation, KnownBugs
 from fuzz.campaign.options import Options
 from fuzz.campaign.schedule import BLOCK
-from fuzz.campaign.search import load_seeds
+from fuzz.campaign.search import AttentionSearch, load_seeds
 from fuzz.campaign.session import run_campaign
 from fuzz.protocol import Verdict
 from fuzz.protocol.capabilities import Capabilities

@@ -84,7 +84,7 @@ def run(tmp_path: Path, case: Case) -> Path:
     results.record_case(case, position=(1, frozenset()), reached=reached)
     results.add_finding(None, finding(case))
     results.close()
-    ended = CampaignEnded(reason="budget spent", new=1, pending=0, seconds=8.0)
+    ended = CampaignEnded(reason="budget spent")
     count(directory, STARTED, JUDGED, JUDGED, ended)
     return directory
 

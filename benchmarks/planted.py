@@ -67,7 +67,7 @@ def main() -> int:
 def shows_without_defect(found: dict[str, Any], device: str) -> bool:
     """Whether a finding is one in a torch without the defect too."""
     subject = found["result"]["subject"]
-    config = WorkerConfig.from_options(None, device, (subject,), "120s", 4096, 1)
+    config = WorkerConfig.from_options(None, device, (subject,), "120s", 4096)
     with open_evaluator(config) as evaluator:
         return evaluator.judge(entry.load(Path(found["path"])).case, subject).verdict.is_finding
 

@@ -13,7 +13,6 @@ def compare(
     subject: list[str] | None = None,
     worker: WorkerOptions = DEFAULT_WORKER,
     record: bool = False,
-    json: Path | None = None,
     quiet: bool = False,
 ) -> int:
     """Judge the same cases under several torch versions: what regressed, was fixed or fails in all.
@@ -30,8 +29,6 @@ def compare(
         Run under this subject instead of the case's own; may be repeated. Also package.module:function.
     record
         Write the verdicts into the case files, by torch version, under `seen`.
-    json
-        Write the comparison to this file as JSON.
     quiet
         Print no progress.
 
@@ -54,7 +51,7 @@ def compare(
     tasks = make_file_tasks(load_all(case), subject or [], worker.device)
     config = worker.configure(None, subject)
     configs = [replace(config, python=interpreter) for interpreter in python or [sys.executable]]
-    text, code, error = run_comparison(tasks, configs, json=json, record=record, quiet=quiet)
+    text, code, error = run_comparison(tasks, configs, record=record, quiet=quiet)
     with ignore_lost_output():
         print(text, flush=True)
     if error is not None:

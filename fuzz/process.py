@@ -25,16 +25,6 @@ _TAIL_BYTES = 16384
 _FRAME = re.compile(r'  File "(?P<file>[^"]+)", line \d+ in (?P<function>.+)')
 
 
-def machine_memory_mib() -> int:
-    """MiB of memory that this machine has, or that its control group may use (cgroup-v2.rst: memory.max)."""
-    mib = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") >> 20
-    try:
-        limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
-    except OSError:
-        return mib
-    return min(mib, int(limit) >> 20) if limit.isdigit() else mib
-
-
 @functools.lru_cache(maxsize=1)
 def _read_sessions(_second: int) -> dict[int, float]:
     """MiB resident by session. Reading /proc takes 2 ms, and the thread of each worker asks several times a second."""

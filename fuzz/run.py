@@ -1,5 +1,6 @@
 """Run a campaign: `python -m fuzz.run --budget 1h`."""
 
+import os
 import sys
 from contextlib import closing
 from dataclasses import replace
@@ -10,6 +11,8 @@ from fuzz.cli import FAULT, INTERRUPTED, enter, ignore_lost_output
 
 if TYPE_CHECKING:
     from fuzz.campaign.options import Options
+
+WORKERS_PER_CPU = 2
 
 
 def run(
@@ -86,7 +89,7 @@ def run(
     timeout
         Time limit for one stage of a case, and for each step of a worker's start, which has 120 s at least.
     memory
-        Memory limit of a worker, in MiB; of all workers together at most twice what the machine has.
+        Memory limit of a worker, in MiB.
     shrink_time
         Time limit for shrinking one failure.
     quiet
@@ -126,8 +129,10 @@ def run(
     from fuzz.campaign.session import default_path
     from fuzz.evaluator import ROOT, WorkerConfig
 
-    here = 2 if workers is None else workers
-    config = WorkerConfig.from_options(python, kind, subjects, timeout, memory, min(here, 1) if ray else here)
+    here, most = 2 if workers is None else workers, WORKERS_PER_CPU * len(os.sched_getaffinity(0))
+    if here not in range(1, 1 + most) and not (ray and here > 0):
+        raise UserError(f"--workers must be from 1 to {most} on this machine, got {here}")
+    config = WorkerConfig.from_options(python, kind, subjects, timeout, memory)
     options = Options(
         budget=limits,
         seed=-1 if seed is None else seed,

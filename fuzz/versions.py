@@ -1,6 +1,5 @@
-"""The same cases under several torch versions, each in workers of its own: what changed, as text and JSON."""
+"""The same cases under several torch versions, each in workers of its own: what changed."""
 
-import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -9,19 +8,17 @@ from pathlib import Path
 
 from corpus import entry as corpus_entry
 from corpus.entry import Entry
-from corpus.files import replace_file, require_writable
+from corpus.files import require_writable
 from fuzz.cli import INTERRUPTED, ignore_lost_output
 from fuzz.durations import format_count
 from fuzz.evaluator import Evaluator, WorkerConfig, open_evaluator, public_version
 from fuzz.expectation import require_allowed
 from fuzz.protocol import Hello, SubjectResult, Verdict
-from fuzz.protocol.codec import encode
 from fuzz.protocol.failures import NotTaken, Raised, Refusal, Word
 from fuzz.protocol.render import describe
 from generators.errors import UserError
 from generators.program.case import Case
 
-FORMAT = 4
 _LONGEST = 300
 
 
@@ -96,20 +93,13 @@ def make_file_tasks(entries: Mapping[Path, Entry], subjects: Sequence[str], devi
 
 
 def run_comparison(
-    tasks: Sequence[Task],
-    configs: Sequence[WorkerConfig],
-    *,
-    json: Path | None = None,
-    record: bool = False,
-    quiet: bool = False,
+    tasks: Sequence[Task], configs: Sequence[WorkerConfig], *, record: bool = False, quiet: bool = False
 ) -> tuple[str, int, Exception | None]:
-    """Compare, and write the files asked for; what to print, the exit code, and an exception to be raised after that.
+    """Compare; gives what to print, the exit code, and an exception to be raised after that.
 
-    Whatever ends it, it tells what is done. `configs`: in the order in which a person upgrades; `json`: what to write
-    at the end; `record`: write verdicts into the case files; `quiet`: without progress. Raises `UserError`.
+    Whatever ends it, it tells what is done. `configs`: in the order in which a person upgrades; `record`: write
+    verdicts into the case files; `quiet`: without progress. Raises `UserError`.
     """
-    if json is not None:
-        require_writable(json, "--json", is_file=True)
     for file in {Path(task.name) for task in tasks} if record else ():
         require_writable(file, "--record", is_file=True)
     rows: list[Row] = []
@@ -130,8 +120,6 @@ def run_comparison(
         except Exception as raised:  # noqa: BLE001 - raised when the rest is printed
             error = raised
     labels = [version.label for version in versions]
-    if json is not None:
-        replace_file(json, render_json(rows, labels, interrupted=interrupted).encode())
     text = render_text(rows, labels, len(tasks))
     is_worse = any(row.change is Change.REGRESSED for row in rows)
     return text, INTERRUPTED if interrupted else int(is_worse), error
@@ -224,28 +212,6 @@ def render_text(rows: Sequence[Row], versions: Sequence[str], wanted: int) -> st
     counts = [f"{len(found)} {change}" for change, found in group_by_change(rows)]
     head = f"{format_count(len(rows), 'comparison')}{cut}, torch {', '.join(versions)}"
     return "\n".join([*lines, f"{head}: {', '.join(counts) or 'none'}"])
-
-
-def render_json(rows: Sequence[Row], versions: Sequence[str], *, interrupted: bool) -> str:
-    """The comparison as JSON."""
-
-    def encode_row(row: Row) -> dict[str, object]:
-        task = row.task
-        results = {
-            version: {"verdict": one.verdict, "message": describe(one), "numbers": one.numbers, "fired": one.fired}
-            for version, one in zip(versions, row.results, strict=True)
-        }
-        return {
-            "name": task.name,
-            "case": task.case.id,
-            "subject": task.subject,
-            "device": task.device,
-            "change": row.change,
-            "results": results,
-        }
-
-    whole = {"format": FORMAT, "versions": versions, "interrupted": interrupted, "rows": [*map(encode_row, rows)]}
-    return json.dumps(encode(whole), indent=1) + "\n"
 
 
 def describe_row(row: Row, versions: Sequence[str]) -> list[str]:

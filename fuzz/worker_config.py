@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from fuzz.durations import format_count, parse_duration
-from fuzz.process import machine_memory_mib
+from fuzz.durations import parse_duration
 from fuzz.subjects import get_spec, is_user_function
 from generators.errors import UserError
 
@@ -17,8 +16,6 @@ ROOT = Path(__file__).resolve().parents[1]
 TRITON_CACHE = "triton"
 """The directory of compiled kernels, beside those of workers."""
 MIN_MEMORY_MIB = 512
-DEFAULT_MEMORY_MIB = 8192
-WORKERS_PER_CPU = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,18 +41,11 @@ class WorkerConfig:
 
     @classmethod
     def from_options(
-        cls, python: str | None, device: str, subjects: Iterable[str], timeout: str, memory: int, workers: int = 1
+        cls, python: str | None, device: str, subjects: Iterable[str], timeout: str, memory: int
     ) -> "WorkerConfig":
         """The configuration that options of a command line ask for. Raises `UserError`."""
         if memory < MIN_MEMORY_MIB:
             raise UserError(f"--memory must be at least {MIN_MEMORY_MIB} (importing torch takes 400 MiB), got {memory}")
-        cpus, machine_mib = len(os.sched_getaffinity(0)), machine_memory_mib()
-        if workers not in range(1, 1 + (most := cpus * WORKERS_PER_CPU)):
-            raise UserError(f"--workers must be from 1 to {most} on {format_count(cpus, 'CPU')}, got {workers}")
-        # A limit is rarely reached by all workers at once.
-        if memory > (most := max(2 * machine_mib, DEFAULT_MEMORY_MIB) // workers):
-            with_workers = f" with {format_count(workers, 'worker')} on this machine of {machine_mib} MiB"
-            raise UserError(f"--memory must be at most {most}{with_workers}, got {memory}")
         given = tuple(subjects)
         attention_only = all(is_user_function(one) or get_spec(one).is_attention for one in given)
         return cls(

@@ -135,11 +135,7 @@ class Investigations:
                 return None
             if self.shared.control.seconds_left < self._last:
                 return None
-            has_time = not cases_left or seconds < _FRUITLESS_SHARE * worked
-            taken = self.shared.suspicions.take(even_fruitless=has_time, eager=not of_user)
-            is_late = not cases_left or self.shared.control.elapsed > self.shared.control.seconds_left
-            if of_user and is_late:
-                taken = taken or self.shared.suspicions.take(even_fruitless=has_time)
+            taken = self.shared.suspicions.take(even_fruitless=not cases_left or seconds < _FRUITLESS_SHARE * worked)
             if taken is not None:
                 self._open[taken[0].id] = now
             return taken

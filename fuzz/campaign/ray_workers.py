@@ -176,7 +176,7 @@ class Cluster:
     def __init__(self, address: str, config: WorkerConfig, workers: int | None, each: int) -> None:
         _connect(address)
         total = ray.cluster_resources()
-        # As on one machine, the limits may add up to twice the memory.
+        # The limits may add up to twice the memory: rarely do all workers reach them at once.
         demand = {"CPU": 1.0, "memory": float(config.memory_mib * 2**19)}
         if config.device == "cuda":
             demand["GPU"] = 1 / WORKERS_PER_GPU

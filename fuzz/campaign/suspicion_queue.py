@@ -100,16 +100,11 @@ class SuspicionQueue:
                     bucket.waiting.remove(pending)
                     self._settle(pending, explanation)
 
-    def take(self, *, even_fruitless: bool = False, eager: bool = True) -> tuple[Suspicion, str] | None:
+    def take(self, *, even_fruitless: bool = False) -> tuple[Suspicion, str] | None:
         """The suspicion to work on next and its coarse signature, to be given to `finish`; None when none is worth
-        work. `even_fruitless`: where there is nothing better, of a signature that keeps coming to nothing; `eager`:
-        also one that accuses eager."""
+        work. `even_fruitless`: where there is nothing better, of a signature that keeps coming to nothing."""
         with self._lock:
-            idle = [
-                (signature, bucket)
-                for signature, bucket in self._buckets.items()
-                if bucket.is_idle and (eager or bucket.waiting[0].symptom.verdict is not Verdict.EAGER_SUSPECT)
-            ]
+            idle = [(signature, bucket) for signature, bucket in self._buckets.items() if bucket.is_idle]
             ready = [(signature, bucket) for signature, bucket in idle if bucket.is_ready]
             chosen = ready or (idle if even_fruitless else [])
             if not chosen:

@@ -41,7 +41,6 @@ def run(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
         (("--budget", "5s", "--engine", "steam"), "--engine"),
         (("--budget", "5s", "--workers", "0"), "--workers"),
         (("--budget", "5s", "--workers", "100000"), "--workers"),
-        (("--budget", "5s", "--memory", "100000000"), "--memory"),
         (("--budget", "5s", "--against", sys.executable), "--against"),
         (("--budget", "5s", "--engine", "random", "--seeds", "x"), "--seeds"),
         (("--budget", "5s", "--seed", "-3"), "--seed"),

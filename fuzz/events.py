@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, dataclass_transform
+from typing import dataclass_transform
 
 from fuzz.cli import ignore_lost_output
 from fuzz.protocol import SubjectResult, Verdict
@@ -26,10 +26,6 @@ class Event:
 
     def __init_subclass__(cls) -> None:
         dataclass(frozen=True)(cls)
-
-    def to_dict(self) -> dict[str, Any]:
-        """This event as JSON-ready data; `event` is its type's name."""
-        return {"event": type(self).__name__, **{name: encode(value) for name, value in vars(self).items()}}
 
 
 class CampaignStarted(Event):
@@ -300,7 +296,9 @@ class EventLog(Listener):
 
     def on_event(self, event: Event, when: float) -> None:
         """Write one line."""
-        self._file.write(json.dumps({"time": round(when, 3), **event.to_dict()}) + "\n")
+        fields = {name: encode(value) for name, value in vars(event).items()}
+        line = {"time": round(when, 3), "event": type(event).__name__, **fields}
+        self._file.write(json.dumps(line) + "\n")
         if self._file.tell() > MAX_LOG_BYTES:
             self._file.close()
             self._path.replace(self._path.with_name(OLD_EVENTS_FILE))

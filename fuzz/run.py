@@ -21,7 +21,7 @@ def run(
     seed: int | None = None,
     workers: int | None = None,
     ray: str | None = None,
-    device: str = "cpu",
+    device: Literal["cpu", "cuda"] = "cpu",
     python: str | None = None,
     against: str | None = None,
     out: Path | None = None,
@@ -52,7 +52,7 @@ def run(
     ray
         Address of the Ray cluster whose nodes run the workers, or auto (docs/scale.md). Needs the extra cluster.
     device
-        cpu, cuda for all GPUs of this machine, or cuda:0,1 for some. A worker uses one of them.
+        cpu, or cuda for all GPUs of this machine, or those in CUDA_VISIBLE_DEVICES. A worker uses one of them.
     python
         Interpreter, and so torch version, of the workers; by default the current one.
     against
@@ -112,14 +112,13 @@ def run(
 
     limits = Budget.parse(budget)
     shrink_seconds = parse_duration(shrink_time, "shrink-time")
-    gpus, kind = list_gpus(device), device.partition(":")[0]
-    subjects = choose_subjects(subject or [], kind)
+    subjects = choose_subjects(subject or [], device)
     if seeds is not None and engine == "random":
         raise UserError("--seeds needs --engine guided or atheris")
     if seed is not None and seed < 0:
         raise UserError(f"--seed must be >= 0, got {seed}")
-    if ray is not None and (":" in device or engine == "atheris"):
-        raise UserError("--ray supports neither --engine atheris nor single GPUs: Ray chooses those")
+    if ray is not None and engine == "atheris":
+        raise UserError("--ray does not support --engine atheris")
     if against is not None and Path(against).absolute() == Path(python or sys.executable).absolute():
         raise UserError(f"--against {against} is the interpreter of --python; give one with an earlier torch")
 
@@ -132,7 +131,7 @@ def run(
     here, most = 2 if workers is None else workers, WORKERS_PER_CPU * len(os.sched_getaffinity(0))
     if here not in range(1, 1 + most) and not (ray and here > 0):
         raise UserError(f"--workers must be from 1 to {most} on this machine, got {here}")
-    config = WorkerConfig.from_options(python, kind, subjects, timeout, memory)
+    config = WorkerConfig.from_options(python, device, subjects, timeout, memory)
     options = Options(
         budget=limits,
         seed=-1 if seed is None else seed,
@@ -150,8 +149,7 @@ def run(
         against=replace(config, python=against) if against is not None else None,
         quiet=quiet,
         named=tuple(subject or ()),
-        device=device,
-        gpus=gpus,
+        gpus=list_gpus() if device == "cuda" else (),
         share=share,
     )
     if ray is None:

@@ -122,7 +122,7 @@ class LibFuzzerThread(WorkerThread):
         self.host_evaluator.submit(check)
         result = self.receive(case, self.host_evaluator.collect)
         if is_new:
-            index = shared.numbers.take(self.number)
+            index = shared.numbers.take()
             if index is None:
                 return False
             self.record(Job(index, case, check, case.id), result)

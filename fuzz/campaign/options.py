@@ -32,7 +32,6 @@ GRACE_SECONDS = 5.0
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EFBIG)
 _SQLITE_DISK_ERRORS = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY)
 _CASES = re.compile(r"(\d+)x")
-_DEVICE = re.compile(r"cpu|cuda(?::(\d+(?:,\d+)*))?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +60,10 @@ class Options:
     """The options of a campaign.
 
     known: directories of bugs that are not reported again; shrink_seconds: wall time to shrink one suspicion; engine:
-    one of ENGINES; seeds: cases that a guided search or libFuzzer starts with;
-    ledger: the known bugs; against: workers of a second interpreter, under which a finding must pass or fail in another
-    way; quiet: print only findings; named: the subjects that the user gave; device: as the
-    user gave it; gpus: `CUDA_VISIBLE_DEVICES` for workers, by turns; share: the directory through which campaigns
-    exchange what they find; ray: the address of a Ray cluster, and open_remote gives its workers.
+    one of ENGINES; seeds: cases that a guided search or libFuzzer starts with; ledger: the known bugs; against: workers
+    of a second interpreter, under which a finding must pass or fail in another way; quiet: print only findings; named:
+    the subjects that the user gave; gpus: `CUDA_VISIBLE_DEVICES` for workers, by turns; share: the directory through
+    which campaigns exchange what they find; ray: the address of a Ray cluster, and open_remote gives its workers.
     """
 
     budget: Budget
@@ -84,7 +82,6 @@ class Options:
     against: WorkerConfig | None = None
     quiet: bool = False
     named: tuple[str, ...] = ()
-    device: str = "cpu"
     gpus: tuple[str, ...] = ()
     share: Path | None = None
     ray: str | None = None
@@ -100,7 +97,7 @@ class Options:
             ("--share", self.share),
             ("--python", self.setup.python != sys.executable and self.setup.python),
             ("--against", self.against and self.against.python),
-            ("--device", self.device != "cpu" and self.device),
+            ("--device", self.setup.device != "cpu" and self.setup.device),
             ("--ray", self.ray),
             *(("--subject", subject) for subject in self.named),
         ]
@@ -116,22 +113,13 @@ class Options:
         return all(map(is_user_function, self.subjects))
 
 
-def list_gpus(device: str) -> tuple[str, ...]:
-    """`CUDA_VISIBLE_DEVICES` for each GPU that `cpu`, `cuda` or `cuda:0,1` names; `cuda`: all there are, none where
-    that is not known. Numbers are those of torch. Raises `UserError`."""
-    given = _DEVICE.fullmatch(device)
-    if given is None:
-        raise UserError(f"--device must be cpu, cuda, or cuda:0,1 for some of the GPUs, got {device!r}")
-    if device == "cpu":
-        return ()
+def list_gpus() -> tuple[str, ...]:
+    """The GPUs of this machine as `CUDA_VISIBLE_DEVICES` names them, each to be that of a worker; none where that is
+    not known."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     # A container has the device files of its own GPUs alone.
     files = (str(number) for number, _ in enumerate(Path("/dev").glob("nvidia[0-9]*")))
-    gpus = [gpu for gpu in visible.split(",") if gpu] if visible is not None else [*files]
-    named = [int(number) for number in given[1].split(",")] if given[1] else range(len(gpus))
-    if missing := [number for number in named if number >= len(gpus)]:
-        raise UserError(f"--device {device}: there is no GPU {missing[0]}, the number of GPUs is {len(gpus)}")
-    return tuple(gpus[number] for number in named)
+    return tuple(files if visible is None else filter(None, visible.split(",")))
 
 
 class StopReason(StrEnum):

@@ -12,10 +12,6 @@ from generators.program.case import Case
 from generators.program.emit import is_random
 from generators.program.settings import SETTINGS
 
-BLOCK = 4
-"""Consecutive case numbers that one worker gets: on a GPU such cases share most of what kernels are compiled for, which
-takes seconds, a call milliseconds. Of more that share their options a campaign of a minute meets too few options."""
-
 FIRST_COMPILE = 5.0
 """Seconds that a subject is taken to need for its first case if it compiles C++: until its share of worker time is that
 much, the cheap subjects run, which find most."""
@@ -109,35 +105,31 @@ class CaseNumbers:
         self._cursor, self._beyond = cursor, set(beyond)
         self._next = cursor
         self._left = budget.cases
-        self._blocks: dict[int, list[int]] = {}
         self._returned: list[int] = []
         self._lock = threading.Lock()
 
-    def take(self, worker: int) -> int | None:
-        """The next number of the block of this worker; None when the budget of cases is spent."""
+    def take(self) -> int | None:
+        """The next number; None when the budget of cases is spent."""
         with self._lock:
             if self._returned:
                 return self._returned.pop(0)
-            block = self._blocks.setdefault(worker, [])
-            is_new = not block
-            while is_new and self._left != 0 and (not block or self._next % BLOCK):
-                if self._next not in self._beyond:
-                    self._left = None if self._left is None else self._left - 1
-                    block.append(self._next)
+            if self._left == 0:
+                return None
+            while self._next in self._beyond:
                 self._next += 1
-            # At the end workers help each other.
-            block = block or max(self._blocks.values(), key=len)
-            return block.pop(0) if block else None
+            self._left = None if self._left is None else self._left - 1
+            self._next += 1
+            return self._next - 1
 
-    def give_back(self, worker: int, indices: Iterable[int]) -> None:
-        """Let other workers have these numbers and the block of this worker."""
+    def give_back(self, indices: Iterable[int]) -> None:
+        """Let other workers have these numbers."""
         with self._lock:
-            self._returned += [*indices, *self._blocks.pop(worker, ())]
+            self._returned += indices
 
     @property
     def has_next(self) -> bool:
         """Whether there are cases to hand out."""
-        return self._left != 0 or bool(self._returned) or any(self._blocks.values())
+        return self._left != 0 or bool(self._returned)
 
     def finish(self, index: int) -> tuple[int, frozenset[int]]:
         """Note that `index` has its verdict; gives cursor and beyond, to be stored with it."""

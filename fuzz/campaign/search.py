@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 from corpus.entry import load_directory
 from fuzz.campaign.known_bugs import KnownBugs
-from fuzz.campaign.schedule import BLOCK
 from fuzz.protocol import Result, SubjectResult, Verdict
 from fuzz.protocol.capabilities import Capabilities
 from fuzz.protocol.failures import NotTaken, Refusal
@@ -215,7 +214,7 @@ class Refusals:
 
 
 class AttentionSearch(Random):
-    """Random cases that some function is likely to take, first those that avoid its known bugs; on a GPU in blocks.
+    """Random cases that some function is likely to take, first those that avoid its known bugs.
     `capabilities`: what each takes."""
 
     def __init__(
@@ -224,7 +223,6 @@ class AttentionSearch(Random):
         super().__init__(draw)
         self._seed, self._capabilities, self._known, self._device = seed, capabilities, known, device
         self._refusals = {subject: Refusals() for subject in capabilities}
-        self._blocks: dict[int, AttentionCall] = {}
         dims = [one.head_dims for one in capabilities.values()]
         self._head_dims = () if None in dims else tuple(dict.fromkeys(dim for some in dims for dim in some or ()))
 
@@ -233,17 +231,9 @@ class AttentionSearch(Random):
         c = Choices(f"{self._seed}:{index}:attention")
         explores, repeats = c.chance(EXPLORED), c.chance(REPEATED)
         with self._lock:
-            like = None if explores or self._device == "cpu" else self._find_call(index // BLOCK)
-            return ChosenCase(self._draw_near(index, like, explores=explores, repeats=repeats), "random")
+            return ChosenCase(self._draw_within(index, explores=explores, repeats=repeats), "random")
 
-    def _find_call(self, block: int) -> AttentionCall:
-        """A call with the kernels of a block; another one than before where that is worth little by now."""
-        call = self._blocks.get(block)
-        if call is None or self._rate(call) < _BAR / 2:
-            call = self._blocks[block] = next(list_calls(self._draw_near(block * BLOCK)))
-        return call
-
-    def _draw_near(self, index: int, like: AttentionCall | None = None, **how: bool) -> Case:
+    def _draw_within(self, index: int, **how: bool) -> Case:
         passed = 0
 
         def accepts(call: AttentionCall) -> bool:
@@ -252,9 +242,9 @@ class AttentionSearch(Random):
             bar: float = _BAR ** (1 + (passed / _PATIENCE) ** 2)
             return self._rate(call, **how) >= bar
 
-        return self._draw(index, Limits(accepts, self._head_dims, like))
+        return self._draw(index, Limits(accepts, self._head_dims))
 
-    def _rate(self, call: AttentionCall, *, explores: bool = False, repeats: bool = False) -> float:
+    def _rate(self, call: AttentionCall, *, explores: bool, repeats: bool) -> float:
         """What a call is worth, from 0 to 1, to the function to which it is worth most."""
         best, words = 0.0, call.words
         for subject, declared in self._capabilities.items():

@@ -98,7 +98,7 @@ class WorkerThread(threading.Thread):
             return True  # What it was at is asked again.
         # Workers that have a machine get what this one can't do.
         self.shared.returned |= {job.index: job for job in self._jobs}
-        numbers.give_back(self.number, [job.index for job in self._jobs])
+        numbers.give_back([job.index for job in self._jobs])
         self._jobs.clear()
         if investigations.is_drained and not numbers.has_next:
             return False
@@ -168,7 +168,7 @@ class WorkerThread(threading.Thread):
 
     def _prepare(self) -> bool:
         """Take a case to judge; False when there is none."""
-        shared, index = self.shared, self.shared.numbers.take(self.number)
+        shared, index = self.shared, self.shared.numbers.take()
         if index is None:
             return False
         if index in shared.returned:

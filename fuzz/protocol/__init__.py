@@ -60,17 +60,8 @@ class Verdict(Word):
         return self in FINDINGS
 
 
-_HARMLESS = (
-    "ok",
-    "rounding",
-    "ill_conditioned",
-    "convention",
-    "random_stream",
-    "precision_policy",
-    "rejected",
-    "skipped",
-)
-FINDINGS = frozenset(Verdict) - set(map(Verdict, _HARMLESS))
+_HARMLESS = "ok rounding ill_conditioned convention random_stream precision_policy rejected skipped"
+FINDINGS = frozenset(Verdict) - set(map(Verdict, _HARMLESS.split()))
 
 
 class ProtocolError(Exception):

@@ -56,12 +56,10 @@ each), before one outside of the limits is taken."""
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Which calls cases make. `accepts`: whether one will do; it is also asked before options are drawn, which may not
-    turn a no into a yes; `head_dims`: what head_dim and value_dim are drawn from, if any; `like`: the call whose dtype,
-    mode, head_dim and options most have."""
+    turn a no into a yes; `head_dims`: what head_dim and value_dim are drawn from, if any."""
 
     accepts: Callable[[AttentionCall], bool] = lambda call: True
     head_dims: tuple[int, ...] = ()
-    like: AttentionCall | None = None
 
 
 NO_LIMITS = Limits()
@@ -180,11 +178,6 @@ def _for_kernels(seed: str, limits: Limits) -> Case | None:
     if c.chance(0.6):
         # With a finite fill a row that keeps no key is no kernel's business.
         c.preferences = {**c.preferences, "mask.fill": float("-inf")}
-    like = limits.like
-    if like is not None:
-        kind = "add" if "bias" in like.options else "where" if "mask" in like.options else "none"
-        dropout = "dropout" if "dropout" in like.options else "none"
-        c.preferences = {**c.preferences, "mask.kind": kind, "mask.keep": "given", "dropout": dropout}
     c.deviation = c.draw({0.02: 5.0, 0.08: 4.0, 0.2: 1.0})
     for _ in range(_FORMS):
         dims, features = _draw_form(c)
@@ -192,11 +185,6 @@ def _for_kernels(seed: str, limits: Limits) -> Case | None:
             dims["D"] = c.pick(limits.head_dims)
             dims["V"] = dims["D"] if c.chance(0.8) else c.pick(limits.head_dims)
         dtype, training = c.draw(_DTYPES), c.chance(0.5)
-        if like is not None:
-            dtype, training, dims["D"], dims["V"] = like.dtype, like.training, like.shapes[0][3], like.shapes[2][3]
-            features = AttentionFeatures(
-                **{name: like.options[name] for name in asdict(features) if name in like.options}
-            )
         shapes = tuple((dims["B"], dims["H"], dims[length], dims[dim]) for length, dim in ("SD", "TD", "TV"))
         options = {name: value for name, value in asdict(features).items() if value}
         if limits.accepts(AttentionCall(dtype, shapes, options, training)):

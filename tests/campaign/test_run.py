@@ -37,7 +37,6 @@ def run(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
         (("--budget", "5s", "--subject", "tpu"), "'tpu'"),
         (("--budget", "5s", "--subject", "a.b:"), "'a.b:'"),
         (("--budget", "5s", "--device", "tpu"), "--device"),
-        (("--budget", "5s", "--device", "cuda:0,99"), "99"),
         (("--budget", "5s", "--engine", "steam"), "--engine"),
         (("--budget", "5s", "--workers", "0"), "--workers"),
         (("--budget", "5s", "--workers", "100000"), "--workers"),

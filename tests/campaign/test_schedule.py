@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from fuzz.campaign.options import Budget
-from fuzz.campaign.schedule import BLOCK, CaseNumbers, Schedule, choose_subjects
+from fuzz.campaign.schedule import CaseNumbers, Schedule, choose_subjects
 from generators.errors import UserError
 from tests.campaign.fakes import case
 
@@ -71,15 +71,7 @@ def test_unknown_subjects_are_refused_with_those_there_are(name: str) -> None:
 
 def test_numbers_are_handed_out_once_and_holes_first() -> None:
     indices = CaseNumbers(3, frozenset({4, 6}), Budget(cases=4))
-    assert [indices.take(0) for _ in range(5)] == [3, 5, 7, 8, None]
+    assert [indices.take() for _ in range(5)] == [3, 5, 7, 8, None]
     assert indices.finish(5) == (3, frozenset({4, 5, 6}))
     assert indices.finish(3) == (7, frozenset())
     assert indices.finish(8) == (7, frozenset({8}))
-
-
-def test_a_worker_gets_consecutive_numbers_and_helps_others_at_the_end() -> None:
-    indices = CaseNumbers(0, frozenset(range(BLOCK)), Budget(cases=BLOCK + 2))
-    assert [indices.take(worker) for worker in (0, 1, 0, 1)] == [BLOCK, 2 * BLOCK, BLOCK + 1, 2 * BLOCK + 1]
-    assert [indices.take(1) for _ in range(BLOCK - 2)] == list(range(BLOCK + 2, 2 * BLOCK))
-    assert not indices.has_next
-    assert indices.take(0) is None

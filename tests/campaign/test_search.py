@@ -12,7 +12,6 @@ from corpus.entry import Entry, Expectation
 from fuzz.bug_identity import Symptom
 from fuzz.campaign.known_bugs import Explanation, KnownBugs
 from fuzz.campaign.options import Options
-from fuzz.campaign.schedule import BLOCK
 from fuzz.campaign.search import AttentionSearch, load_seeds
 from fuzz.campaign.session import run_campaign
 from fuzz.protocol import Verdict
@@ -151,7 +150,7 @@ def test_what_a_function_refuses_is_learned(tmp_path: Path) -> None:
     assert verdicts[-50:].count("ok") >= 40
 
 
-def draw_calls(count: int, *bugs: Explanation, device: str = "cpu") -> list[AttentionCall]:
+def draw_calls(count: int, *bugs: Explanation) -> list[AttentionCall]:
     known = KnownBugs()
     for bug in bugs:
         known.add(bug)
@@ -159,7 +158,7 @@ def draw_calls(count: int, *bugs: Explanation, device: str = "cpu") -> list[Atte
     def draw(index: int, limits: Limits) -> Case:
         return sample(3, index, attention_only=True, limits=limits)
 
-    search = AttentionSearch(draw, 3, {NAME: Capabilities()}, known, device)
+    search = AttentionSearch(draw, 3, {NAME: Capabilities()}, known, "cpu")
     return [call for index in range(count) for call in list_calls(search.choose(index).case)]
 
 
@@ -184,11 +183,3 @@ def test_cases_that_avoid_a_known_bug_come_first(
 def test_a_bug_that_nothing_avoids_changes_nothing() -> None:
     symptom = Symptom(Verdict.WRONG_RESULT, NAME, frozenset(), "", frozenset())
     assert draw_calls(10, Explanation("bug", symptom, known=True)) == draw_calls(10)
-
-
-def test_cases_for_a_gpu_share_kernels_in_blocks() -> None:
-    def count_kernels(device: str) -> int:
-        calls = draw_calls(16 * BLOCK, device=device)
-        return len({(call.dtype, call.training, call.shapes[0][3], *sorted(call.options)) for call in calls})
-
-    assert count_kernels("cuda") < count_kernels("cpu") * 3 / 4

@@ -76,14 +76,14 @@ def test_a_campaign_that_left_work_names_the_directory_to_go_on_in(
 
 def test_a_run_is_continued_with_what_it_was_given(tmp_path: Path) -> None:
     old = replace(setup(), python="old")
-    given = options(tmp_path, setup=replace(setup(), python="new"), against=old, named=(NAMED,), device="cuda:1")
+    given = options(tmp_path, setup=replace(setup(), python="new", device="cuda"), against=old, named=(NAMED,))
     words = given.resume_arguments
     assert dict(zip(words[::2], words[1::2], strict=True)) == {
         "--out": str(given.out),
         "--corpus": str(given.corpus),
         "--python": "new",
         "--against": "old",
-        "--device": "cuda:1",
+        "--device": "cuda",
         "--subject": NAMED,
     }
     assert options(tmp_path, corpus=Path("corpus/found")).resume_arguments == ["--out", str(given.out)]

@@ -74,14 +74,9 @@ class Message:
 
     type: ClassVar[str]
 
-    def to_dict(self) -> dict[str, Any]:
-        """This message as JSON-ready data."""
-        data: dict[str, Any] = encode(self)
-        return {"type": self.type, **data}
-
     def to_json(self) -> str:
         """This message as one line, without the newline. Floats that JSON lacks (inf, nan) become strings."""
-        return json.dumps(self.to_dict(), separators=(",", ":"), allow_nan=False)
+        return json.dumps({"type": self.type, **encode(self)}, separators=(",", ":"), allow_nan=False)
 
 
 @dataclass(frozen=True)

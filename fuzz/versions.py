@@ -13,7 +13,7 @@ from fuzz.cli import INTERRUPTED, ignore_lost_output
 from fuzz.durations import format_count
 from fuzz.evaluator import Evaluator, WorkerConfig, open_evaluator, public_version
 from fuzz.expectation import require_allowed
-from fuzz.protocol import Hello, SubjectResult, Verdict
+from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import NotTaken, Raised, Refusal, Word
 from fuzz.protocol.render import describe
 from generators.errors import UserError
@@ -45,12 +45,11 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """A torch to compare, as it is called, and its workers. `hellos`: by device, where it has that."""
+    """A torch to compare, as it is called, and its workers."""
 
     label: str
     torch: str
     evaluator: Evaluator
-    hellos: Mapping[str, Hello]
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,29 +125,18 @@ def run_comparison(
 
 
 def _start_all(evaluators: Sequence[Evaluator], tasks: Sequence[Task]) -> list[Version]:
-    """Start all workers before any work. Raises `UserError` for an interpreter that can't be used on any device, and
-    for a subject that none of them has."""
-    found: list[tuple[Evaluator, dict[str, Hello]]] = []
-    for evaluator in evaluators:
-        hellos, error = {}, None
-        for device in sorted({task.device for task in tasks}):
-            try:
-                hellos[device] = evaluator.on(device).hello
-            except UserError as reason:
-                error = reason
-        if error is not None and not hellos:
-            raise error
-        found.append((evaluator, hellos))
-    known = {subject for _, hellos in found for hello in hellos.values() for subject in hello.subjects}
+    """Start all workers before any work. Raises `UserError` for an interpreter that can't be used, and for a subject
+    that none of them has."""
+    hellos = [evaluator.hello for evaluator in evaluators]
+    known = {subject for hello in hellos for subject in hello.subjects}
     unknown = next((task.subject for task in tasks if known and task.subject not in known), None)
     if unknown is not None:
         raise UserError(f"unknown subject {unknown!r}; there are {', '.join(sorted(known))}")
-    torches = [public_version(next(iter(hellos.values())).torch) for _, hellos in found]
-    labels = torches
+    labels = torches = [public_version(hello.torch) for hello in hellos]
     if len(set(torches)) < len(torches):
         places = zip(torches, evaluators, strict=True)
         labels = [f"{number}: {torch} ({one.config.python})" for number, (torch, one) in enumerate(places, 1)]
-    return [Version(label, torch, *workers) for label, torch, workers in zip(labels, torches, found, strict=True)]
+    return [Version(*version) for version in zip(labels, torches, evaluators, strict=True)]
 
 
 def compare(task: Task, versions: Sequence[Version]) -> Row:
@@ -167,11 +155,11 @@ def compare(task: Task, versions: Sequence[Version]) -> Row:
 
 def judge(version: Version, task: Task, *, fresh: bool = False) -> SubjectResult:
     """What a version makes of a case; a worker that is lost is a verdict too. `fresh`: ask a new worker."""
-    hello = version.hellos.get(task.device)
-    if hello is None or task.subject not in hello.subjects:
-        return _skip(task, f"torch {version.torch} has no {task.subject if hello else task.device}")
     try:
-        result = version.evaluator.on(task.device).evaluate(task.case, (task.subject,), fresh=fresh)
+        evaluator = version.evaluator.on(task.device)
+        if task.subject not in evaluator.hello.subjects:
+            return _skip(task, f"torch {version.torch} has no {task.subject}")
+        result = evaluator.evaluate(task.case, (task.subject,), fresh=fresh)
     except UserError as error:
         return _skip(task, str(error))
     return result.results[0] if result.results else _skip(task, f"eager refuses it: {result.rejected}")

@@ -47,7 +47,7 @@ class Campaign:
     def prepare(self) -> Hello:
         """Start the first worker and load what is known. Raises `UserError` when the campaign can't run."""
         options = self.options
-        self._start_baseline()
+        against = self.investigations.baseline_torch = self.threads[0].start_baseline()
         hello = self.threads[0].start_worker()
         self.attention_only = set(options.subjects) <= set(hello.attention)
         compilers = [name for name in options.subjects if get_spec(name).uses_inductor and name not in hello.attention]
@@ -61,12 +61,14 @@ class Campaign:
             )
         if any(get_spec(name).options for name in options.subjects):
             self.shared.settings = list_available(hello.torch, hello.device)
-        before = self.results.meta("torch")
-        if before is not None and public_version(before) != public_version(hello.torch):
-            raise UserError(
-                f"--out {options.out} holds a run with torch {before}, not {hello.torch}: give another --out"
-            )
-        self.results.set_meta({"torch": hello.torch})
+        for option, torch in (("--python", public_version(hello.torch)), ("--against", against)):
+            before = self.results.meta(option)
+            if before not in (None, torch):
+                given = f"{option} torch {before}" if before else f"no {option}"
+                raise UserError(
+                    f"--out {options.out} holds a run with {given}: continue with that, or give another --out"
+                )
+        self.results.set_meta({"torch": hello.torch, "--python": public_version(hello.torch), "--against": against})
         self.shared.known.attention = frozenset(hello.attention)
         self.shared.findings.load(hello.torch)
         self._read_share()
@@ -92,16 +94,6 @@ class Campaign:
             )
         )
         return hello
-
-    def _start_baseline(self) -> None:
-        torch = self.investigations.baseline_torch = self.threads[0].start_baseline()
-        before = self.results.meta("against")
-        if before not in (None, torch):
-            given = f"--against torch {before}" if before else "no --against"
-            raise UserError(
-                f"--out {self.options.out} holds a run with {given}: continue with that, or give another --out"
-            )
-        self.results.set_meta({"against": torch})
 
     def _read_share(self) -> None:
         if self.shared.share is not None and self.shared.share.tick():

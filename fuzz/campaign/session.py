@@ -83,12 +83,16 @@ def run_campaign(
     Raises `UserError` when it can't begin.
     """
     try:
-        require_writable(options.corpus, "--corpus")
-        for name in DIRECTORIES:
-            if options.share is not None:
-                require_writable(options.share / name, "--share")
         with _enter_directory(options.out), closing(Results(options.out)) as results:
-            return _run(_resolve_seed(options, results), results, sampler, show)
+            try:
+                require_writable(options.corpus, "--corpus")
+                for name in DIRECTORIES:
+                    if options.share is not None:
+                        require_writable(options.share / name, "--share")
+                return _run(_resolve_seed(options, results), results, sampler, show)
+            finally:
+                if results.meta("counts") is None:  # No campaign ever began here.
+                    shutil.rmtree(options.out, ignore_errors=True)
     except (OSError, sqlite3.OperationalError) as error:
         raise translate_disk_error(error, options.out) from None
 
@@ -119,8 +123,6 @@ def _run(options: Options, results: Results, sampler: Sampler, show: Callable[[R
             if not has_begun:
                 campaign.close()
                 bus.close()
-                if results.meta("counts") is None:  # None ever began here.
-                    shutil.rmtree(options.out, ignore_errors=True)
         for step in (campaign.run, campaign.close, bus.close):
             try:
                 step()

@@ -82,10 +82,3 @@ def test_who_asks_about_a_function_alone_is_told_of_eager_apart(
     assert f"  aten.softmax: {given.corpus}" in ending.summary
     assert "no new finding in" in ending.summary
     assert capsys.readouterr().out.count("\n") == 1
-    # What accuses the function is investigated first.
-    wrong = {"match": "relu", "verdict": "wrong_result", "subjects": [name]}
-    given = options(tmp_path / "both", subjects=(name,), setup=setup(rules=[rule, wrong], subjects=[name]))
-    assert run_campaign(given, sampler("softmax", "relu")).new == 1
-    raised = {event["suspicion"]: event["verdict"] for event in events(given, "SuspicionRaised")}
-    assert raised[1] == "eager_suspect"
-    assert raised[events(given, "SuspicionOpened")[0]["suspicion"]] == "wrong_result"

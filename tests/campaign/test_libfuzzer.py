@@ -100,7 +100,7 @@ def test_the_end_of_libfuzzers_process_is_a_suspicion_and_costs_one_case(
     rules = [{"match": "softmax", "subjects": ["passes", "inductor"], "do": act}]
     options = replace(fuzzed(tmp_path, "6x", rules=rules, timeout=0.5), shrink_seconds=1.0)
     run_campaign(options)
-    raised = [(event["index"], event["verdict"]) for event in events(options, "SuspicionRaised")]
+    raised = [event["verdict"] for event in events(options, "SuspicionRaised")]
     assert raised[0] == (0, verdict)
     assert len(events(options, "CaseJudged")) == 6
     ((entry),) = found(options)
@@ -145,7 +145,7 @@ def test_an_interpreter_without_atheris_is_refused_before_work_starts(tmp_path: 
     assert done.stdout == ""
     assert done.stderr.count("\n") == 1
     assert "--engine atheris needs the package atheris: " in done.stderr
-    assert not (tmp_path / "runs").exists()
+    assert not list(tmp_path.glob("runs/*"))
 
 
 def test_under_libfuzzer_new_lines_of_inductor_are_kept_and_gone_on_from(tmp_path: Path) -> None:

@@ -15,10 +15,9 @@
     returns: [out]
 
 An input is an argument of `forward`, or with `parameter: true` a parameter of the module, and with `buffer: true` too a
-buffer; order counts. `shares: q` makes an argument the end of argument q's tensor along every axis. What is left out
-has the defaults of `generators.case`, as have an operation's attributes, which stand beside `name`, `op` and `args`.
-Sizes are integers or text such as `3*H*D + 1`. `contracts` lists mappings with the fields of
-`generators.case.Contract`, `calls` with those of `FurtherCall`, beside `marked` and `checkpoint`.
+buffer; order counts. What is left out has the defaults of `generators.case`, as have an operation's attributes, which
+stand beside `name`, `op` and `args`. Sizes are integers or text such as `3*H*D + 1`. `contracts` lists mappings with
+the fields of `generators.case.Contract`, `calls` with those of `FurtherCall`, beside `checkpoint`.
 """
 
 from collections.abc import Mapping
@@ -36,7 +35,7 @@ from generators.program.type_check import check, make_op
 FORMAT = 1
 KEYS = (
     *("case_format", "dims", "mode", "dynamic", "autocast", "inputs", "ops", "returns", "contracts"),
-    *("calls", "marked", "checkpoint", "settings"),
+    *("calls", "checkpoint", "settings"),
 )
 _REQUIRED = ("case_format", "dims", "inputs", "ops", "returns")
 _OP_KEYS = ("name", "op", "args")

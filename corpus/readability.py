@@ -24,7 +24,7 @@ def make_readable(case: Case, still_fails: Callable[[Case], bool]) -> list[Case]
     their own, none of them 1, where the failure allows; and values have plain names. Equal numbers that stay are what
     it takes to fail. It is tried at once, then in parts: first the inputs, then the numbers one by one.
     """
-    if case.calls or case.marked:  # further calls name dimensions too
+    if case.calls:  # further calls name dimensions too
         return []
     plain, own = (_name_plainly(form) for form in (case, _give_own_inputs(case)))
     accepted: list[Case] = []
@@ -66,7 +66,7 @@ def _grow(case: Case, names: Iterable[str]) -> Case:
 
 def _give_own_inputs(case: Case) -> Case:
     """The case with an input for each of q, k and v, with as many axes, where it can be."""
-    if len(case.contracts) > 1 or any(OPS[op.kind].writes for op in case.ops) or any(i.shares for i in case.inputs):
+    if len(case.contracts) > 1 or any(OPS[op.kind].writes for op in case.ops):
         return case
     given = case
     for found in find_attentions(case):

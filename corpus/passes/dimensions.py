@@ -51,7 +51,7 @@ def merge_dims(case: Case) -> Iterator[Case]:
 def simplify_inputs(case: Case) -> Iterator[Case]:
     """Contiguous, an argument of its own instead of a parameter or the memory of another, seeds 0, 1, 2..., and the
     simpler distributions of the dtype."""
-    plain = tuple(replace(i, parameter=False, buffer=False, shares=None) for i in case.inputs)
+    plain = tuple(replace(i, parameter=False, buffer=False) for i in case.inputs)
     yield replace(case, inputs=tuple(replace(i, layout="contiguous") for i in plain))
     numbered = tuple(replace(i, values=replace(i.values, seed=n)) for n, i in enumerate(case.inputs))
     yield replace(case, inputs=numbered)

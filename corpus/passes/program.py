@@ -25,8 +25,6 @@ def drop_calls(case: Case) -> Iterator[Case]:
             yield replace(case, calls=others)
             # What was the first call is left out.
             yield replace(at_call(case, call), calls=others, checkpoint=case.checkpoint)
-    yield replace(case, marked=(), checkpoint="")
-    yield replace(case, marked=())
     yield replace(case, checkpoint="")
 
 

@@ -55,7 +55,7 @@ def respell_operations(case: Case) -> Iterator[Case]:
         rank = types[op.name].rank
         if op.kind in ("bmm", "einsum"):
             yield replace_op(case, op, make_op(op.name, "matmul", op.args, {}))
-        if op.kind in ("reshape", "flatten", "unflatten"):
+        if op.kind == "reshape":
             yield replace_op(case, op, make_op(op.name, "view", op.args, {"sizes": types[op.name].shape}))
         if op.kind == "mT" or op.attr("dims") == (*range(rank - 2), rank - 1, rank - 2):
             yield replace_op(case, op, make_op(op.name, "transpose", op.args, {}))
@@ -123,7 +123,7 @@ def rename_values(case: Case) -> Iterator[Case]:
     names = plain_names(case)
     yield replace(
         rename_in_calls(case, names),
-        inputs=tuple(replace(i, name=names[i.name], shares=i.shares and names[i.shares]) for i in case.inputs),
+        inputs=tuple(replace(i, name=names[i.name]) for i in case.inputs),
         ops=tuple(replace(o, name=names[o.name], args=tuple(names[a] for a in o.args)) for o in case.ops),
         returns=tuple(names[r] for r in case.returns),
         contracts=tuple(c.rename(names) for c in case.contracts),

@@ -55,8 +55,7 @@ class Values:
 class Input:
     """A tensor that comes from outside: an argument of forward, or a parameter of the module.
 
-    A `buffer` is a parameter that is not differentiated and may be written to. An argument that `shares` has the memory
-    of the argument of that name: it is its end along every axis, and its own values and layout do not count.
+    A `buffer` is a parameter that is not differentiated and may be written to.
     """
 
     name: str
@@ -66,7 +65,6 @@ class Input:
     layout: str = "contiguous"
     parameter: bool = False
     buffer: bool = False
-    shares: str | None = None
 
     @property
     def is_buffer(self) -> bool:
@@ -170,9 +168,9 @@ class Case:
     """A straight-line program: dimensions, inputs and parameters, operations, what is returned, and the mode.
 
     `autocast` is the dtype of a `torch.autocast` around the operations; such a case has no contracts. `calls` are
-    further calls of the module, `marked` the dimensions whose sizes are marked as dynamic for the first. `checkpoint`
-    is `full` where the operations are computed again in the backward pass. `settings` are those of
-    `generators.program.settings`, by name, that subjects with options are compiled and run under.
+    further calls of the module. `checkpoint` is `full` where the operations are computed again in the backward pass.
+    `settings` are those of `generators.program.settings`, by name, that subjects with options are compiled and run
+    under.
     """
 
     dims: tuple[tuple[str, int], ...]
@@ -184,7 +182,6 @@ class Case:
     contracts: tuple[Contract, ...] = field(default=())
     autocast: str | None = None
     calls: tuple[FurtherCall, ...] = ()
-    marked: tuple[str, ...] = ()
     checkpoint: str = ""
     settings: tuple[tuple[str, Value], ...] = ()
 
@@ -209,7 +206,7 @@ class Case:
             sorted(self.dims),
             sorted(
                 [i.name, [str(s) for s in i.shape], i.dtype, *i.values.canonical(), i.layout, i.parameter]
-                + [f"{name}:{value}" for name in ("buffer", "shares") if (value := getattr(i, name))]
+                + ["buffer:True"] * i.buffer
                 for i in self.inputs
             ),
             [[o.name, o.kind, list(o.args), sorted([k, _exact(v)] for k, v in o.attrs)] for o in self.ops],
@@ -218,7 +215,7 @@ class Case:
             self.dynamic,
             [[_exact(getattr(c, f)) for f in Contract.__slots__] for c in self.contracts],
             *([self.autocast] if self.autocast else []),
-            *([[_exact(astuple(c)) for c in self.calls], self.marked] if self.calls else []),
+            *([[_exact(astuple(c)) for c in self.calls]] if self.calls else []),
             *([self.checkpoint] if self.checkpoint else []),
             *([{"settings": _exact(tuple(sorted(self.settings)))}] if self.settings else []),
         ]

@@ -112,7 +112,7 @@ def read(case: Case, name: str) -> str:
 def _forward(case: Case, ops: Sequence[Op], spelled: Sequence[Op], instead: Mapping[str, str]) -> str:
     types = types_of(case)
     arguments = [i for i in case.inputs if not i.parameter]
-    varies = case.dynamic or case.marked or any(call.sizes for call in case.calls)
+    varies = case.dynamic or any(call.sizes for call in case.calls)
     lines = list(_bind_sizes(spelled, arguments)) if varies else []
     for op in ops:
         if op.name in instead:
@@ -179,20 +179,9 @@ _CALL = re.compile(r"[\w.]+\([^()]*(\([^()]*\)[^()]*)*\)")
 
 
 def _inputs(case: Case) -> str:
-    """The body of `inputs`: arguments that others share have a line of their own."""
-    arguments = {item.name: item for item in case.inputs if not item.parameter}
-    shared = {item.shares for item in arguments.values()}
-    lines = [f"    {name} = {_input_text(item)}\n" for name, item in arguments.items() if name in shared]
-    lines.append("    return [\n")
-    for name, item in arguments.items():
-        text = name if name in shared else _end_of(item, arguments[item.shares]) if item.shares else _input_text(item)
-        lines.append(f"        {text},\n")
-    return "".join([*lines, "    ]\n"])
-
-
-def _end_of(item: Input, whole: Input) -> str:
-    starts = [":" if own == size else f"{size - own}:" for own, size in zip(item.shape, whole.shape, strict=True)]
-    return whole.name if set(starts) <= {":"} else f"{whole.name}[{', '.join(starts)}]"
+    """The body of `inputs`."""
+    lines = [f"        {_input_text(item)},\n" for item in case.inputs if not item.parameter]
+    return "".join(["    return [\n", *lines, "    ]\n"])
 
 
 def _input_text(item: Input) -> str:
@@ -210,9 +199,8 @@ def _input_text(item: Input) -> str:
 
 def _emit_calls(case: Case) -> str:
     """The text of `calls(module)`, which yields the inputs of each call and does what lies between calls."""
-    lines = ["    first = inputs()", *_mark(case), "    yield first"]
-    if not case.marked and all(call.values != "same" for call in case.calls):
-        lines = ["    yield inputs()"]
+    keeps_first = any(call.values == "same" for call in case.calls)
+    lines = ["    first = inputs()", "    yield first"] if keeps_first else ["    yield inputs()"]
     step = next((call.step for call in case.calls if call.step), "")
     if step:
         lines.insert(0, f"    optimizer = {_OPTIMIZERS[step]}")
@@ -267,14 +255,6 @@ def _change(case: Case, call: FurtherCall, item: Input) -> str:
     dtype, layout = cast_to(case, call, item), dict(call.layouts).get(item.name, item.layout)
     text = item.name if dtype is None else f"{item.name}.to(torch.{dtype})"
     return text if layout == item.layout else _emit_layout(f"{text}.contiguous()", layout, len(item.shape))
-
-
-def _mark(case: Case) -> Iterator[str]:
-    """Lines that mark dimensions of the first call's inputs as dynamic."""
-    for index, item in enumerate(item for item in case.inputs if not item.parameter):
-        for axis, size in enumerate(item.shape):
-            if size.is_name and str(size) in case.marked:
-                yield f"    torch._dynamo.maybe_mark_dynamic(first[{index}], {axis})"
 
 
 def _emit_layout(text: str, layout: str, rank: int) -> str:

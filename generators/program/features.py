@@ -38,8 +38,6 @@ def features(case: Case) -> frozenset[str]:
     words = {"mode:training"} if case.training else set()
     if case.dynamic:
         words.add("dynamic")
-    if any(item.shares for item in case.inputs):
-        words.add("inputs:shared")
     if case.autocast:
         words.add("autocast")
     if case.checkpoint:

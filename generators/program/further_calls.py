@@ -37,7 +37,6 @@ def at_call(case: Case, call: FurtherCall) -> Case:
         ),
         mode=mode,
         calls=(),
-        marked=(),
     )
 
 
@@ -47,8 +46,6 @@ def check_calls(case: Case) -> None:
         require(case.checkpoint in ("", "full"), f"checkpoint is {case.checkpoint!r}, expected full")
         writes = any(OPS[op.kind].writes for op in case.ops if op.kind in OPS)
         require(not (case.checkpoint and writes), "what is computed again in the backward pass would write twice")
-    with add_place("marked"):
-        require(bool(case.calls) or not case.marked, "dimensions are marked dynamic, but there is one call only")
     if not case.calls:
         return
     arguments = {item.name for item in case.inputs if not item.parameter}
@@ -60,8 +57,7 @@ def check_calls(case: Case) -> None:
         require(not keeps_graph(case), "the next call can't differentiate what a buffer keeps of this one")
         require(not steps or any(item.parameter for item in case.inputs), "a step without parameters")
         require(len(steps) < 2, "two optimizers")
-        varied = {name for call in case.calls for name, _ in call.sizes}.union(case.marked)
-        for name in sorted(varied):
+        for name in sorted({name for call in case.calls for name, _ in call.sizes}):
             require(name in variable, f"{name} is no dimension that can vary between calls")
         for call in case.calls:
             for field, words in (("values", VALUES), ("under", MODES), ("step", STEPS)):
@@ -82,8 +78,7 @@ def list_differences(case: Case) -> list[str]:
         for field in fields(call)
         if (value := getattr(call, field.name)) != field.default
     }
-    words = {_WORDS.get(name) or _WORDS.get(value, value) for name, value in given}
-    return sorted(words | ({"sizes marked as dynamic"} if case.marked else set()))
+    return sorted({_WORDS.get(name) or _WORDS.get(value, value) for name, value in given})
 
 
 def cast_to(case: Case, call: FurtherCall, item: Input) -> str | None:
@@ -105,7 +100,7 @@ def drop_unknown(case: Case) -> Case:
         )
         for call in case.calls
     )
-    return replace(case, calls=calls, marked=tuple(name for name in case.marked if name in variable))
+    return replace(case, calls=calls)
 
 
 def list_variable(case: Case) -> set[str]:
@@ -121,4 +116,4 @@ def rename_in_calls(case: Case, names: Mapping[str, str]) -> Case:
         return tuple({names.get(name, name): value for name, value in pairs}.items())
 
     calls = tuple(replace(call, sizes=rename(call.sizes), layouts=rename(call.layouts)) for call in case.calls)
-    return replace(case, calls=calls, marked=tuple(dict.fromkeys(names.get(name, name) for name in case.marked)))
+    return replace(case, calls=calls)

@@ -3,11 +3,11 @@
 from collections import Counter
 
 from generators.errors import add_place, require
-from generators.program.case import Case, Input, Op
+from generators.program.case import Case, Op
 from generators.program.dtypes import category
 from generators.program.ops import OPS
 
-_VIEWS = frozenset({"view", "permute", "transpose", "mT", "unsqueeze", "squeeze", "unflatten", "narrow", "select"})
+_VIEWS = frozenset({"view", "permute", "transpose", "mT", "unsqueeze", "squeeze", "narrow", "select"})
 _VIEWS |= {"to_own_dtype", "detach"}
 _CROWDED_VIEWS = frozenset({"expand", "expand_as", "unfold", "chunk", "unbind"})
 """Views that eager does not write into: elements share memory, or in training there are several of one tensor."""
@@ -35,7 +35,7 @@ def list_targets(case: Case) -> list[str]:
 
 def find_owners(case: Case) -> dict[str, str]:
     """By value, the value whose memory it has: an input or a result. What may be a view counts as one."""
-    owners = {item.name: item.shares or item.name for item in case.inputs}
+    owners = {item.name: item.name for item in case.inputs}
     for op in case.ops:
         is_new = OPS[op.kind].owns_memory and not is_in_place(op)
         owners[op.name] = op.name if is_new else owners.get(op.args[0], op.args[0])
@@ -53,10 +53,6 @@ def keeps_graph(case: Case) -> bool:
 
 def check_memory(case: Case) -> None:
     """Raises CaseError where eager refuses a write, or where what it does depends on strides or on its order."""
-    for item in case.inputs:
-        if item.shares is not None:
-            with add_place("inputs", item.name):
-                _check_shared(case, item)
     _check_in_place(case)
     if not is_written(case):
         return
@@ -88,14 +84,6 @@ def check_memory(case: Case) -> None:
         if case.training and op.kind not in _SAVE_NOTHING | _VIEWS | _CROWDED_VIEWS:
             saved.update(owners[name] for name in sources)
             saved.update([] if is_view else [op.name])
-
-
-def _check_shared(case: Case, item: Input) -> None:
-    whole = next((other for other in case.inputs if other.name == item.shares), item)
-    fits = not (whole is item or whole.shares or whole.parameter or item.parameter) and whole.dtype == item.dtype
-    sizes = zip(item.type.sizes(case.sizes), whole.type.sizes(case.sizes), strict=False)
-    fits = fits and len(item.shape) == len(whole.shape) and all(own <= size for own, size in sizes)
-    require(fits, f"input {item.name!r}: shares {item.shares!r}, which is no argument of its dtype that is as large")
 
 
 def _check_in_place(case: Case) -> None:

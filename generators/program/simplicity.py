@@ -50,7 +50,7 @@ def sort_key(case: Case) -> SortKey:
 
 def _count_differences(case: Case) -> float:
     """How much there is to read about calls: differences from the first call, and how simple they are."""
-    return sum(map(_cost, case.calls)) + len(case.marked) + 2 * bool(case.checkpoint)
+    return sum(map(_cost, case.calls)) + 2 * bool(case.checkpoint)
 
 
 def _cost(call: FurtherCall) -> float:
@@ -102,5 +102,5 @@ def _input_cost(item: Input) -> float:
         DISTRIBUTIONS[item.values.kind].rank
         + LAYOUTS[item.layout].rank
         + number_cost(item.values.scale) * DISTRIBUTIONS[item.values.kind].scaled
-        + 0.5 * (item.parameter + item.buffer + (item.shares is not None))
+        + 0.5 * (item.parameter + item.buffer)
     )

@@ -246,7 +246,6 @@ def prune(case: Case) -> Case:
         if op.name in needed or (OPS[op.kind].writes and owners[op.name] in seen):
             needed.update((op.name, *op.args))
             seen.update(owners.get(name) for name in op.args)
-    needed.update(item.shares for item in case.inputs if item.name in needed and item.shares)
     ops = tuple(o for o in case.ops if o.name in needed)
     inputs = tuple(i for i in case.inputs if i.name in needed)
     if all(i.parameter for i in inputs):

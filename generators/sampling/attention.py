@@ -87,7 +87,7 @@ def attend(
     # Scores that came from a product over [B * H, S, T] may go back to that form for the softmax, as in BART.
     flat = any(op.kind == "bmm" for op in b.ops) and b.rank(scores) == 4 and how != "broadcast"
     if flat and c.choose("scores.again", {"flat": 6.0, "not": 4.0}) == "flat":
-        scores = _flat(b, c, scores)
+        scores = _flat(b, scores)
     probs = spell_softmax(b, c, scores, v)
     seen = b.op("narrow", probs, to="probs", stop=b.shape(v)[-2]) if features.sinks else probs
     weights = _dropout(b, c, insert_noop(b, c, seen))
@@ -143,13 +143,11 @@ def _scores(b: Builder, c: Choices, heads: Heads, q: str, k: str, scale: _ScaleS
     number = math.sqrt(scale.value) if scale.place == "both" else scale.value
     if scale.place in ("q", "both"):
         q = _apply_scale(b, c, q, scale, number)
-    late = c.chance(0.5)
-    if scale.place in ("k", "both") and not late:
+    if scale.place in ("k", "both"):
         k, direct = _apply_scale(b, c, k, scale, number), False
     rank = b.rank(q)
     product = c.choose_default({"matmul": 76.0, "einsum": 8.0, "flat": 10.0}, "scores.product")
-    k_late = scale.place in ("k", "both") and late
-    if product == "einsum" and not k_late and b.size(b.shape(k)[-3]) == b.size(b.shape(q)[-3]):
+    if product == "einsum" and b.size(b.shape(k)[-3]) == b.size(b.shape(q)[-3]):
         equation = "bhqd,bhkd->bhqk" if rank == 4 else "bqd,bkd->bqk"
         scores = b.op("einsum", q, k, to="scores", equation=equation)
         return _apply_scale(b, c, scores, scale, number) if scale.place == "scores" else scores
@@ -157,15 +155,13 @@ def _scores(b: Builder, c: Choices, heads: Heads, q: str, k: str, scale: _ScaleS
     folded = folds and c.choose("scores.fold", {"before": 1.0, "after": 1.0}) == "before"
     if folded:
         # BART and CLIP transpose a k that has three axes already.
-        kt = _transpose_key(b, c, _flat(b, c, k))
+        kt = _transpose_key(b, c, _flat(b, k))
     elif direct and rank == 4 and len(heads.k.order) == 4:
         kt = permute_axes(b, c, heads.k.source, heads.k.order, "bhds", "kt")
     else:
         kt = _transpose_key(b, c, k)
-    if k_late:
-        kt = _apply_scale(b, c, kt, scale, number)
     if folded or (product == "flat" and b.size(b.shape(kt)[-3]) == b.size(b.shape(q)[-3])):
-        scores = _multiply_flat(b, c, q, kt, "scores")
+        scores = _multiply_flat(b, q, kt, "scores")
     else:
         scores = b.op("matmul", q, kt, to="scores", form=c.draw({"operator": 6.0, "function": 4.0, "method": 1.0}))
     return _apply_scale(b, c, scores, scale, number) if scale.place == "scores" else scores
@@ -183,18 +179,16 @@ def _transpose_key(b: Builder, c: Choices, k: str) -> str:
     return b.op("transpose", k, to="kt", **({} if c.chance(0.8) else {"dim0": -1, "dim1": -2}))
 
 
-def _flat(b: Builder, c: Choices, value: str) -> str:
+def _flat(b: Builder, value: str) -> str:
     if b.rank(value) == 3:
         return value
     batch, heads, *rest = b.shape(value)
-    if c.chance(0.3):
-        return b.op("flatten", value, start=0, end=1)
     return b.op("reshape", value, sizes=(batch * heads, *rest))
 
 
-def _multiply_flat(b: Builder, c: Choices, left: str, right: str, to: str) -> str:
+def _multiply_flat(b: Builder, left: str, right: str, to: str) -> str:
     """A product by bmm, of values whose first two axes are folded into one."""
-    product, whole = b.op("bmm", _flat(b, c, left), _flat(b, c, right), to=to), max(left, right, key=b.rank)
+    product, whole = b.op("bmm", _flat(b, left), _flat(b, right), to=to), max(left, right, key=b.rank)
     return product if b.rank(whole) == 3 else b.op("view", product, sizes=(*b.shape(whole)[:2], *b.shape(product)[1:]))
 
 
@@ -231,7 +225,7 @@ def _weight_values(b: Builder, c: Choices, weights: str, v: str) -> str:
     elif b.shape(weights)[:-2] != b.shape(v)[:-2]:
         product = "matmul"
     if product == "flat":
-        return _multiply_flat(b, c, weights, v, "out")
+        return _multiply_flat(b, weights, v, "out")
     if product == "einsum":
         return b.op("einsum", weights, v, to="out", equation="bhqk,bhkd->bhqd" if rank == 4 else "bqk,bkd->bqd")
     return b.op("matmul", weights, v, to="out", form=c.draw({"operator": 6.0, "function": 4.0, "method": 2.0}))

@@ -18,11 +18,9 @@ _DIFFERENCES = {0: 1.0, 1: 6.0, 2: 3.0}
 """How many differences a call has from the first; without one, only state tells it from that."""
 _KINDS = {"sizes": 5.0, "layouts": 2.5, "under": 3.0, "values": 3.0, "dtype": 1.5, "reseeds": 1.0, "step": 3.0}
 _SIZES = (1, 2, 3, 5, 8, 9, 16, 17, 33)
-_MARKED = 0.15
-"""The share, where sizes vary, of cases that mark those dimensions as dynamic."""
-CHECKPOINTED = 0.25
+_CHECKPOINTED = 0.25
 """The share in training whose operations are computed again in the backward pass."""
-DROPPED = 0.6
+_DROPPED = 0.6
 """The share of those that get dropout where they have none: it has to draw the same numbers again."""
 _TRIES = 8
 
@@ -30,8 +28,8 @@ _TRIES = 8
 def add_calls(case: Case, c: Choices) -> Case:
     """The case with further calls of its module, or as it is where none of those drawn is valid."""
     base = replace(case, contracts=(), dynamic=False)
-    if case.training and c.chance(CHECKPOINTED):
-        dropped = base if is_random(base) or c.chance(1 - DROPPED) else add_dropout(base)
+    if case.training and c.chance(_CHECKPOINTED):
+        dropped = base if is_random(base) or c.chance(1 - _DROPPED) else add_dropout(base)
         again = replace(dropped, checkpoint="full")
         base = again if _is_valid(again) else base
     step = c.pick(("sgd", "adamw"))
@@ -42,9 +40,6 @@ def add_calls(case: Case, c: Choices) -> Case:
             if _is_valid(further):
                 called = further
                 break
-    varied = {name for call in called.calls for name, _ in call.sizes}
-    if varied and c.chance(_MARKED):
-        called = replace(called, marked=tuple(sorted(varied)))
     return called if called.calls and _is_valid(called) else case
 
 

@@ -134,9 +134,7 @@ def _draw_view(b: Builder, c: Choices, name: str, shape: tuple[Size, ...], value
 
 def split_heads(b: Builder, c: Choices, value: str, heads: Size, head_dim: Size) -> str:
     """[..., heads * head_dim] as [..., heads, head_dim]."""
-    form = c.draw({"view": 6.0, "reshape": 2.0, "unflatten": 2.0})
-    if form == "unflatten":
-        return b.op("unflatten", value, dim=-1, sizes=(heads if c.chance(0.7) else Size.of(-1), head_dim))
+    form = c.draw({"view": 7.0, "reshape": 3.0})
     lead = b.shape(value)[:-1]
     if c.chance(0.3):
         lead = (lead[0], Size.of(-1))
@@ -191,9 +189,7 @@ def merge_heads(b: Builder, c: Choices, value: str) -> str:
     if b.size(heads) == 1 and c.chance(0.4):
         return b.op("squeeze", value, dim=1)
     moved = b.op("transpose", value, dim0=1, dim1=2) if c.chance(0.7) else b.op("permute", value, dims=(0, 2, 1, 3))
-    form = c.draw({"reshape": 5.0, "contiguous": 3.0, "flatten": 2.0})
-    if form == "flatten":
-        return b.op("flatten", moved, start=2, end=3)
+    form = c.draw({"reshape": 7.0, "contiguous": 3.0})
     if form == "contiguous":
         moved = b.op("contiguous", moved)
     last = Size.of(-1) if c.chance(0.2) else heads * head_dim

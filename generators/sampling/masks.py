@@ -239,7 +239,7 @@ def _fill_masked(b: Builder, c: Choices, scores: str, pattern: Pattern, *, in_pl
     inverted = bool(pattern) or c.chance(0.6)
     drop = seen.value
     if inverted:
-        drop = b.op("logical_not", drop, to="drop", form=c.pick(("operator", "method")))
+        drop = b.op("logical_not", drop, to="drop")
     if c.chance(0.3):
         drop = b.op("expand_as", drop, scores)
     fill = _fill(b, c, scores, pattern)

@@ -10,10 +10,8 @@ from generators.errors import CaseError
 from generators.program.attention_stub import emit_attention_stub
 from generators.program.calls import AttentionCall, list_calls
 from generators.program.case import Case
-from generators.program.dtypes import category
-from generators.program.edits import detach_inputs
 from generators.program.memory import is_written
-from generators.program.type_check import check, make_op
+from generators.program.type_check import check
 from generators.sampling.attention import attend
 from generators.sampling.blocks import block_module
 from generators.sampling.builder import Builder
@@ -41,10 +39,6 @@ HEADS_INNER = 0.25
 """For kernels, the share of cases whose contract has layout [B, S, H, D], where q, k and v come so."""
 AUTOCAST = 0.03
 """The share under autocast, where the case is still well typed under it."""
-SUMMED = 0.15
-"""The share in training that return a sum: what autograd hands to the attention is then expanded, with strides of 0."""
-FROZEN = 0.1
-"""The share in training with an input or parameter that needs no gradient."""
 WRITES = 0.06
 """The share into which writes are put."""
 _DTYPES = {"float32": 5.0, "bfloat16": 2.5, "float16": 2.5}
@@ -127,37 +121,20 @@ def draw(
         returns = drawn.write(b, c)
     else:
         returns = (_bare if c.choose("module", _MODULES) == "bare" else block_module)(b, c, features)
-    case = _freeze(_sum(_cast(b.case(returns, dynamic=c.chance(DYNAMIC)), rare), rare), rare)
+    case = _cast(b.case(returns, dynamic=c.chance(DYNAMIC)), rare)
     return insert_writes(case, rare) if rare.chance(WRITES) and case.autocast is None else case
 
 
 def _cast(case: Case, c: Choices) -> Case:
+    """The case, seldom under autocast where it is valid there."""
     if not c.chance(AUTOCAST):
         return case
-    return _check_or(case, replace(case, autocast=c.draw({"bfloat16": 3.0, "float16": 1.0}), contracts=()))
-
-
-def _sum(case: Case, c: Choices) -> Case:
-    if not case.training or not c.chance(SUMMED):
-        return case
-    total = make_op("total", "sum", case.returns[:1], {"dim": c.draw({-1: 1.0, -2: 1.0})})
-    return _check_or(case, replace(case, ops=(*case.ops, total), returns=("total", *case.returns[1:])))
-
-
-def _check_or(case: Case, changed: Case) -> Case:
-    """The changed case where it is valid, else the case as it was."""
+    changed = replace(case, autocast=c.draw({"bfloat16": 3.0, "float16": 1.0}), contracts=())
     try:
         check(changed)
     except CaseError:
         return case
     return changed
-
-
-def _freeze(case: Case, c: Choices) -> Case:
-    floats = [item.name for item in case.inputs if category(item.dtype) == 2]
-    if not case.training or len(floats) < 2 or not c.chance(FROZEN):
-        return case
-    return detach_inputs(case, [c.pick(floats)])
 
 
 def _family(c: Choices, families: Mapping[str, Family]) -> Family:

@@ -70,10 +70,9 @@ CAPS = (50.0, 30.0, 20.0, 5.0, 1.0)
 def spell_softcap(b: Builder, c: Choices, scores: str, cap: float) -> str:
     """Scores held below a cap, cap * tanh(scores / cap), as Gemma writes it."""
     b.say(softcap=cap)
-    form = c.pick(("method", "function"))
     if cap == 1:
-        return b.op("tanh", scores, form=form)
-    scores = b.op("tanh", b.op("div", scores, other=cap), form=form)
+        return b.op("tanh", scores)
+    scores = b.op("tanh", b.op("div", scores, other=cap))
     return b.op("mul", scores, other=cap, reverse=c.chance(0.3))
 
 
@@ -148,7 +147,7 @@ def spell_softmax(b: Builder, c: Choices, scores: str, like: str) -> str:
         )
         probs = b.op("exp", logs, to="probs")
     elif spelling == "softmax":
-        form = c.draw({"method": 5.0, "functional": 4.0, "torch": 3.0, "module": 0.0 if options else 2.0})
+        form = c.draw({"method": 5.0, "functional": 4.0, "torch": 3.0})
         probs = b.op("softmax", scores, to="probs", dim=axis, **options, form=form)
     elif spelling == "logsumexp":
         total = b.op("logsumexp", scores, to="lse", dim=axis, keepdim=True)
@@ -170,8 +169,8 @@ def spell_softmax(b: Builder, c: Choices, scores: str, like: str) -> str:
     return probs
 
 
-_STEPS = {"contiguous": 3.0, "clone": 2.0, "own_dtype": 1.0, "there_and_back": 2.0}
-_STEPS |= dict.fromkeys(("reshape", "zero", "one", "up_and_down", "double_transpose"), 1.0)
+_STEPS = {"contiguous": 3.0, "clone": 2.0, "there_and_back": 2.0, "reshape": 1.0}
+_STEPS |= dict.fromkeys(("zero", "one", "up_and_down", "double_transpose"), 1.0)
 
 
 def insert_noop(b: Builder, c: Choices, value: str) -> str:
@@ -188,8 +187,6 @@ def _one_step(b: Builder, c: Choices, value: str) -> str:
     rank, dtype = b.rank(value), b.dtype_of(value)
     if step == "clone":
         return b.op("clone", value, memory_format=c.pick(("preserve", "contiguous")))
-    if step == "own_dtype":
-        return b.op("to_own_dtype", value)
     if step == "there_and_back":
         axis = c.below(rank + 1)
         return b.op("squeeze", b.op("unsqueeze", value, dim=axis), dim=axis)

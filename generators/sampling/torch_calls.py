@@ -18,9 +18,7 @@ def write_flex(b: Builder, c: Choices) -> list[str]:
         b.dims.update({name: max(b.dims[name], _LEAST_HEAD_DIM) for name in "DV"})
     grouped = c.chance(0.25)
     score = c.draw({"none": 3.0, "causal": 2.0, "alibi": 2.0, "relative": 2.0, "softcap": 2.0})
-    mask = c.draw({"none": 4.0, "causal": 3.0, "window": 2.0, "document": 2.0})
-    if mask == "document":
-        b.dims["T"] = b.dims["S"]
+    mask = c.draw({"none": 4.0, "causal": 3.0, "window": 2.0})
     values = draw_values(c)
     heads, kv_heads = ("G*R", "G") if grouped else ("H", "H")
     q = b.input("q", ("B", heads, "S", "D"), values)
@@ -31,8 +29,6 @@ def write_flex(b: Builder, c: Choices) -> list[str]:
         given.append(b.input("slopes", (heads,), Values("uniform"), "float32", parameter=c.chance(0.5)))
     if score == "relative":
         given.append(b.input("table", (heads, "S + T - 1"), parameter=c.chance(0.5)))
-    if mask == "document":
-        given.append(b.input("documents", ("B", "S"), Values("small_counts"), "int64"))
     numbers = {"cap": c.pick((1.0, 5.0, 20.0)), "window": c.pick((0, 1, 3, 16))}
     scale = c.draw({None: 4.0, 1.0: 1.0, 0.3: 1.0})
     if b.device != "cpu" and mask != "none":

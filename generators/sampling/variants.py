@@ -24,7 +24,7 @@ from generators.sampling.choices import Choices
 FLOAT32, HALF, MIXED = "float32", "half precision", "half precision with masks in float32"
 INFERENCE, TRAINING, DROPOUT = "inference", "training", "training with dropout"
 
-_PASSED_THROUGH = ("cast", "type_as", "to_own_dtype", "view", "reshape", "flatten")
+_PASSED_THROUGH = ("cast", "type_as", "to_own_dtype", "view", "reshape")
 _PRODUCTS = ("matmul", "bmm", "einsum", "baddbmm")
 _RATE = 0.1
 
@@ -83,7 +83,7 @@ def _of_batches(case: Case, *, one: bool) -> Case | None:
 def _in_precision(case: Case, precision: str, dtype: str, half: str) -> Case:
     new = "float32" if precision == FLOAT32 else half
     masks = {mask.name: "float32" if precision == MIXED else new for mask in _masks(case)}
-    case = case if new == dtype else in_dtype(case, dtype, new, casts=True)
+    case = case if new == dtype else _in_dtype(case, dtype, new)
     if all(item.dtype == masks.get(item.name, item.dtype) for item in case.inputs):
         return case
     return replace(case, inputs=tuple(replace(i, dtype=masks.get(i.name, i.dtype)) for i in case.inputs))
@@ -92,10 +92,14 @@ def _in_precision(case: Case, precision: str, dtype: str, half: str) -> Case:
 def _in_mode(case: Case, mode: str, before: str) -> Case:
     if mode == before:
         return case
-    if mode == INFERENCE:
-        return in_mode(case, "inference")
-    case = add_dropout(case) if mode == DROPOUT else _without_dropout(case)
-    return _with_detached_masks(in_mode(case, "training")) if before == INFERENCE else case
+    if mode != INFERENCE:
+        case = add_dropout(case) if mode == DROPOUT else _without_dropout(case)
+    if INFERENCE in (mode, before):
+        # A contract says how much is dropped in its mode.
+        kept = () if any(op.kind in ("dropout", "sdpa") for op in case.ops) else case.contracts
+        case = replace(case, mode="inference" if mode == INFERENCE else "training", contracts=kept)
+    # Masks that need no gradient, as in models: rewrites do not match others.
+    return detach_inputs(case, [mask.name for mask in _masks(case)]) if before == INFERENCE else case
 
 
 def add_dropout(case: Case) -> Case:
@@ -124,11 +128,6 @@ def _without_dropout(case: Case) -> Case:
         case = substitute(case, {dropout.name: dropout.args[0]})
         case = replace(case, ops=tuple(op for op in case.ops if op.name != dropout.name))
     return case
-
-
-def _with_detached_masks(case: Case) -> Case:
-    """The case with masks that need no gradient, as in models: rewrites do not match others."""
-    return detach_inputs(case, [mask.name for mask in _masks(case)])
 
 
 def _masks(case: Case) -> list[Input]:
@@ -161,8 +160,8 @@ def _batch(case: Case) -> str:
 _FLOAT16_MAX, _LOW = 65504.0, 3e4
 
 
-def in_dtype(case: Case, old: str, new: str, *, casts: bool) -> Case:
-    """The case with inputs of dtype `old` in `new`, and with `casts` also the casts to it.
+def _in_dtype(case: Case, old: str, new: str) -> Case:
+    """The case with inputs of dtype `old` in `new`, and the casts to it.
 
     Numbers beyond the range of float16, which eager refuses, become +-3e4, which masks as well.
     """
@@ -170,7 +169,7 @@ def in_dtype(case: Case, old: str, new: str, *, casts: bool) -> Case:
     def convert(op: Op) -> Op:
         attrs = attributes(op)
         changed = {key: _within_float16(value) for key, value in attrs.items()} if new == "float16" else attrs
-        if casts and attrs.get("dtype") == old:
+        if attrs.get("dtype") == old:
             changed = {**changed, "dtype": new}
         return op if changed == attrs else make_op(op.name, op.kind, op.args, changed)
 
@@ -182,10 +181,3 @@ def in_dtype(case: Case, old: str, new: str, *, casts: bool) -> Case:
 
 def _within_float16(value: Attr) -> Attr:
     return math.copysign(_LOW, value) if isinstance(value, float) and _FLOAT16_MAX < abs(value) < math.inf else value
-
-
-def in_mode(case: Case, mode: str) -> Case:
-    """The case in another mode."""
-    # A contract says how much is dropped in its mode.
-    kept = () if any(op.kind in ("dropout", "sdpa") for op in case.ops) else case.contracts
-    return replace(case, mode=mode, contracts=kept)

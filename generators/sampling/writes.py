@@ -6,14 +6,11 @@ from typing import Any
 
 from generators.errors import CaseError, require
 from generators.program.case import Case, Values
-from generators.program.edits import prune_if_valid, redirect_read, replace_input
+from generators.program.edits import redirect_read
 from generators.program.type_check import check, prune, types_of
-from generators.program.values import INDICES
 from generators.sampling.builder import Builder
 from generators.sampling.choices import Choices
 
-_SHARED = 0.15
-"""The share in which an argument may have the memory of another."""
 _TRIES = 6
 _TARGETS = {"value": 5.0, "clone": 3.0, "buffer": 3.0}
 _VIEWS = {"narrow": 3.0, "select": 2.0, "transpose": 2.0, "unsqueeze": 1.0}
@@ -23,22 +20,12 @@ _PARTS = {"set_slice": 3.0, "set_select": 2.0, "index_put_": 3.0, "index_copy_":
 
 def insert_writes(case: Case, c: Choices) -> Case:
     """The case with one to three writes, each where one of a few tries is valid."""
-    if c.chance(_SHARED):
-        case = _share(case, c)
     for _ in range(c.draw({1: 5.0, 2: 3.0, 3: 1.0})):
         for _ in range(_TRIES):
             with suppress(CaseError):
                 case = _insert(case, c)
                 break
     return case
-
-
-def _share(case: Case, c: Choices) -> Case:
-    arguments = [item for item in case.inputs if not item.parameter and item.values.kind not in INDICES]
-    if not arguments:
-        return case
-    item, whole = c.pick(arguments), c.pick(arguments)
-    return prune_if_valid(replace_input(case, item, replace(item, shares=whole.name))) or case
 
 
 def _insert(case: Case, c: Choices) -> Case:

@@ -127,7 +127,7 @@ WRONG = [
 
 
 def test_calls_are_part_of_a_case_file() -> None:
-    case = replace(products(), marked=("S",), checkpoint="full")
+    case = replace(products(), checkpoint="full")
     assert loads(dumps(case)) == case
     assert case.id != replace(case, calls=case.calls[1:]).id
 
@@ -210,7 +210,6 @@ def test_mistakes_planted_in_torch_are_found(plant: str) -> None:
         {"calls": (FurtherCall(values="same", dtype="bfloat16"),)},
         {"calls": (FurtherCall(step="sgd"), FurtherCall(step="adamw"))},
         {"calls": (FurtherCall(),) * 8},
-        {"calls": (), "marked": ("S",)},
         {"checkpoint": "some"},
         {"checkpoint": "full", "ops": (make_op("out", "add_", ["x", "w"], {}),)},
     ],

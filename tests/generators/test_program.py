@@ -245,18 +245,3 @@ def test_pruning_keeps_the_writes_that_something_sees() -> None:
     )
     case = prune(replace(STATE, ops=(*STATE.ops, *writes), returns=("result",)))
     assert [op.name for op in case.ops] == ["own", "flipped", "into_view", "into_state", "result"]
-
-
-def test_arguments_share_memory_as_the_case_says() -> None:
-    whole, end = replace(PLAIN.inputs[1], shares="q"), Input("end", shape("B", "S", "D-1"), "float32", shares="q")
-    case = replace(PLAIN, inputs=(PLAIN.inputs[0], whole, *PLAIN.inputs[2:], end))
-    check(case)
-    q, k, *_, last = run_module(case)[1]
-    assert k is q and torch.equal(last, q[..., 1:]) and last.data_ptr() == q[..., 1:].data_ptr()
-    for wrong in (
-        replace(end, shape=shape("B", "S", "D+1")),
-        replace(end, dtype="float64"),
-        replace(end, shares="end"),
-    ):
-        with pytest.raises(CaseError):
-            check(replace(PLAIN, inputs=(*PLAIN.inputs, wrong)))

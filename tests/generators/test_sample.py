@@ -121,7 +121,6 @@ def test_every_part_of_the_mix_is_drawn() -> None:
         "gelu",
         "repeat_interleave",
         "expand",
-        "unflatten",
         "chunk",
         "unbind",
         "permute",

@@ -12,9 +12,9 @@ from generators.program.ops.spec import Attribute, Call, Kind, Line, OpSpec, fla
 NAMES = ("flex_attention", "create_block_mask", "score_mod", "mask_mod")
 """What the text of a call defines or imports."""
 
-_GIVEN = {"alibi": "slopes", "relative": "table", "document": "documents"}
-"""The modifications that read a tensor, and which: slopes [heads], a table of numbers by distance
-[heads, seq_len + kv_len - 1], the document of each position [batch, seq_len]."""
+_GIVEN = {"alibi": "slopes", "relative": "table"}
+"""The modifications of scores that read a tensor, and which: slopes [heads], a table of numbers by distance
+[heads, seq_len + kv_len - 1]."""
 _SCORES = {
     "causal": 'torch.where(q_idx >= kv_idx, score, -float("inf"))',
     "alibi": "score + {given}[h] * (kv_idx - q_idx)",
@@ -23,15 +23,11 @@ _SCORES = {
 }
 _BLOCKS = (128, 256, 512)
 """Queries and keys in a block of a block mask, the default first; on CUDA float32 takes no smaller ones."""
-_MASKS = {
-    "causal": "q_idx >= kv_idx",
-    "window": "(q_idx - kv_idx).abs() <= {window}",
-    "document": "{given}[b, q_idx] == {given}[b, kv_idx]",
-}
+_MASKS = {"causal": "q_idx >= kv_idx", "window": "(q_idx - kv_idx).abs() <= {window}"}
 
 
 def _list_options(attrs: Mapping[str, Any]) -> Sequence[str]:
-    return [_GIVEN[mod] for mod in (attrs["score"], attrs["mask"]) if mod in _GIVEN]
+    return [_GIVEN[attrs["score"]]] if attrs["score"] in _GIVEN else []
 
 
 def _flex(call: Call) -> TensorType:
@@ -50,32 +46,24 @@ def _flex(call: Call) -> TensorType:
     require(cap is not None and 0 < cap < math.inf, f"cap is {cap}, expected a positive number")
     require(window is not None and window >= 0, "window is negative")
     require(call.attrs["block"] in _BLOCKS, f"block is {call.attrs['block']}, expected one of {_BLOCKS}")
-    shapes = {
-        "slopes": (q.shape[1],),
-        "table": (q.shape[1], q.shape[2] + k.shape[2] - 1),
-        "documents": (q.shape[0], q.shape[2]),
-    }
+    shapes = {"slopes": (q.shape[1],), "table": (q.shape[1], q.shape[2] + k.shape[2] - 1)}
     for name, kind in zip(_list_options(call.attrs), given, strict=True):
         wanted = tuple(size.value(call.dims) for size in shapes[name])
-        if kind.sizes(call.dims) != wanted or category(kind.dtype) != (1 if name == "documents" else 2):
+        if kind.sizes(call.dims) != wanted or category(kind.dtype) != 2:
             raise CaseError(f"{name} is {kind.dtype} {show(kind.shape)}, expected {show(shapes[name])}")
-    if call.attrs["mask"] == "document":
-        must_equal(q.shape[2], k.shape[2], call.dims, "lengths of queries and keys in documents")
     return TensorType((*q.shape[:3], v.shape[3]), dtype)
 
 
 def _before(line: Line) -> list[str]:
     """The functions a call is given."""
     score, mask = line.attrs["score"], line.attrs["mask"]
-    given = iter(line.args[3:])
     lines = []
     if score != "none":
-        text = _SCORES[score].format(
-            given=next(given) if score in _GIVEN else "", keys=f"{line.args[1]}.size(2)", cap=line.text("cap")
-        )
+        given = "".join(line.args[3:])
+        text = _SCORES[score].format(given=given, keys=f"{line.args[1]}.size(2)", cap=line.text("cap"))
         lines += ["", "def score_mod(score, b, h, q_idx, kv_idx):", f"    return {text}", ""]
     if mask != "none":
-        text = _MASKS[mask].format(given=next(given) if mask in _GIVEN else "", window=line.attrs["window"])
+        text = _MASKS[mask].format(window=line.attrs["window"])
         lines += [*([] if lines else [""]), "def mask_mod(b, h, q_idx, kv_idx):", f"    return {text}", ""]
     return lines
 
@@ -86,17 +74,16 @@ def _text(line: Line) -> str:
     if line.attrs["score"] != "none":
         words.append("score_mod")
     if line.attrs["mask"] != "none":
-        batch = f"{q}.size(0)" if line.attrs["mask"] == "document" else "None"
         lengths = f"{q}.size(2), {k}.size(2)"
         block = "" if line.attrs["block"] == _BLOCKS[0] else f", BLOCK_SIZE={line.attrs['block']}"
-        words.append(f"block_mask=create_block_mask(mask_mod, {batch}, None, {lengths}, device={line.device}{block})")
+        words.append(f"block_mask=create_block_mask(mask_mod, None, None, {lengths}, device={line.device}{block})")
     words += line.options("scale", "enable_gqa")
     return f"flex_attention({', '.join(words)})"
 
 
 _ATTRIBUTES = {
     "score": word("none", "causal", "softcap", "alibi", "relative"),
-    "mask": word("none", "causal", "window", "document"),
+    "mask": word("none", "causal", "window"),
     "cap": Attribute(Kind.NUMBER, 1.0),
     "window": Attribute(Kind.INT, 0),
     "block": Attribute(Kind.INT, _BLOCKS[0]),
@@ -104,4 +91,4 @@ _ATTRIBUTES = {
     "enable_gqa": flag(),
 }
 
-OPS = [OpSpec("flex_attention", (3, 5), _flex, _text, _ATTRIBUTES, before=_before, optional=_list_options, cost=4)]
+OPS = [OpSpec("flex_attention", (3, 4), _flex, _text, _ATTRIBUTES, before=_before, optional=_list_options, cost=4)]

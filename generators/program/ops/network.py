@@ -30,15 +30,8 @@ def _softmax(call: Call) -> TensorType:
 
 
 def _softmax_text(line: Line) -> str:
-    if line.attrs["form"] == "module":
-        return f"self.{line.name}({line.args[0]})"
     dtype = "" if line.attrs["dtype"] is None else ", dtype=torch.{dtype}"
     return spec.spell(line.attrs["form"], line.kind, line.args[0], line.fill("dim={dim}" + dtype))
-
-
-def _softmax_module(line: Line) -> str | None:
-    name = {"softmax": "Softmax", "log_softmax": "LogSoftmax"}[line.kind]
-    return f"nn.{name}(dim={line.attrs['dim']})" if line.attrs["form"] == "module" else None
 
 
 def _norm(call: Call) -> TensorType:
@@ -85,11 +78,7 @@ def _dropout_module(line: Line) -> str | None:
 
 _DIM = {"dim": Attribute(Kind.AXIS, -1)}
 _REDUCE = {**_DIM, "keepdim": flag()}
-_SOFTMAX = {
-    **_DIM,
-    "dtype": Attribute(Kind.WORD, None, FLOATS),
-    "form": word("method", "functional", "torch", "module"),
-}
+_SOFTMAX = {**_DIM, "dtype": Attribute(Kind.WORD, None, FLOATS), "form": word("method", "functional", "torch")}
 _EPS = {"eps": Attribute(Kind.NUMBER)}
 _DROPOUT = {
     "p": Attribute(Kind.NUMBER, 0.0),
@@ -99,8 +88,8 @@ _DROPOUT = {
 
 OPS = [
     *(OpSpec(kind, (1, 1), _reduce, _reduction_text, _REDUCE) for kind in ("sum", "mean", "amax", "logsumexp")),
-    OpSpec("softmax", (1, 1), _softmax, _softmax_text, _SOFTMAX, init=_softmax_module),
-    OpSpec("log_softmax", (1, 1), _softmax, _softmax_text, _SOFTMAX, init=_softmax_module, cost=2),
+    OpSpec("softmax", (1, 1), _softmax, _softmax_text, _SOFTMAX),
+    OpSpec("log_softmax", (1, 1), _softmax, _softmax_text, _SOFTMAX, cost=2),
     OpSpec("layer_norm", (1, 3), _norm, _norm_text, _EPS, cost=2),
     OpSpec("rms_norm", (1, 2), _norm, _norm_text, _EPS, cost=2),
     spec.function("F.embedding", (2, 2), _embedding),

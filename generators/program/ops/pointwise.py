@@ -154,8 +154,6 @@ _FILLS = {
     "in_place": "{0}.masked_fill_({1}, {value})",
 }
 _WHERE = {"value": _OTHER, "other": Attribute(Kind.NUMBER, None, ("min",)), "reverse": flag()}
-_NOT = {"operator": "~{0}", "method": "{0}.logical_not()"}
-_TANH = {"method": "{0}.tanh()", "function": "torch.tanh({0})"}
 _GELU = {"none": "F.gelu({0})", "tanh": 'F.gelu({0}, approximate="tanh")'}
 _POWER = {"exponent": Attribute(Kind.NUMBER, 2)}
 
@@ -166,11 +164,13 @@ OPS = [
     OpSpec("div", (1, 2), _divide, _arithmetic_text, _ARITHMETIC, cost=2),
     *(OpSpec(kind, (1, 2), _compare, _comparison_text, {"other": _OTHER}) for kind in _COMPARE),
     OpSpec("logical_and", (2, 2), _logical, "{0} & {1}"),
-    spec.forms("logical_not", (1, 1), _logical, "form", _NOT),
+    OpSpec("logical_not", (1, 1), _logical, "~{0}"),
     OpSpec("neg", (1, 1), same_float, "-{0}"),
-    *(spec.method(kind, same_float) for kind in ("exp", "sqrt", "rsqrt", "sigmoid", "log", "sin", "cos", "square")),
+    *(
+        spec.method(kind, same_float)
+        for kind in ("exp", "sqrt", "rsqrt", "sigmoid", "tanh", "log", "sin", "cos", "square")
+    ),
     spec.method("abs", _absolute),
-    spec.forms("tanh", (1, 1), same_float, "form", _TANH),
     *(spec.function(f"F.{kind}", (1, 1), same_float) for kind in ("relu", "silu")),
     spec.forms("gelu", (1, 1), same_float, "approximate", _GELU),
     OpSpec("pow", (1, 1), same_float, "{0} ** {exponent}", _POWER),

@@ -10,12 +10,8 @@ from generators.program.sizes import Size, product
 
 
 def _view(call: Call) -> TensorType:
-    return call.reshape(*_fill_in(product(call.shape), call))
-
-
-def _fill_in(whole: Size, call: Call) -> tuple[Size, ...]:
-    """The sizes with a -1 replaced by what is left of `whole`. Raises CaseError unless they multiply up to it."""
-    sizes: tuple[Size, ...] = call.attrs["sizes"]
+    """The sizes with a -1 replaced by what is left. Raises CaseError unless they multiply up to all elements."""
+    whole, sizes = product(call.shape), call.attrs["sizes"]
     if any(s.constant == -1 for s in sizes):
         known = product(s for s in sizes if s.constant != -1)
         total, part = whole.value(call.dims), known.value(call.dims)
@@ -24,7 +20,7 @@ def _fill_in(whole: Size, call: Call) -> tuple[Size, ...]:
         sizes = tuple(quotient(whole, known, total // part) if s.constant == -1 else s for s in sizes)
     must_equal(whole, product(sizes), call.dims, f"number of elements of {show(sizes)}")
     require(all(s.value(call.dims) >= 0 for s in sizes), f"{show(sizes)} has a negative size")
-    return sizes
+    return call.reshape(*sizes)
 
 
 def quotient(whole: Size, part: Size, value: int) -> Size:
@@ -73,17 +69,6 @@ def _squeeze(call: Call) -> TensorType:
     axis = call.axis()
     require(call.shape[axis].value(call.dims) == 1, f"axis {axis} of {show(call.shape)} is not 1")
     return _replace_axis(call, axis)
-
-
-def _unflatten(call: Call) -> TensorType:
-    axis = call.axis()
-    return _replace_axis(call, axis, *_fill_in(call.shape[axis], call))
-
-
-def _flatten(call: Call) -> TensorType:
-    shape, start, end = call.shape, call.axis("start"), call.axis("end")
-    require(start <= end, "start lies behind end")
-    return call.reshape(*shape[:start], product(shape[start : end + 1]), *shape[end + 1 :])
 
 
 def _expand(call: Call, sizes: tuple[Size, ...] | None = None) -> TensorType:
@@ -203,10 +188,6 @@ OPS = [
     _view_spec("mT", (1, 1), _transpose_matrix, "{0}.mT", cost=2),
     _view_method("unsqueeze", _unsqueeze, {"dim": _FIRST}),
     _view_method("squeeze", _squeeze, {"dim": _FIRST}),
-    _view_spec(
-        "unflatten", (1, 1), _unflatten, "{0}.unflatten({dim}, ({sizes},))", {"dim": _LAST, "sizes": _SIZES}, cost=2
-    ),
-    _view_method("flatten", _flatten, {"start": _FIRST, "end": _LAST}, cost=2),
     _view_method("expand", _expand, {"sizes": _SIZES}),
     _view_spec("expand_as", (2, 2), lambda call: _expand(call, call.args[1].shape), "{0}.expand_as({1})", cost=2),
     method("repeat_interleave", _repeat_interleave, {"repeats": _SIZE, "dim": _FIRST}),

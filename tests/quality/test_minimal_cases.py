@@ -78,7 +78,7 @@ def inputs():
 
 @cache
 def sampled(index: int) -> Case:
-    return sample(17, index)
+    return sample(21, index)
 
 
 @cache
@@ -149,7 +149,7 @@ def test_when_time_is_up_the_best_so_far_is_returned() -> None:
         probes += 1
         return softmax_over_queries(case)
 
-    smallest = shrink(start, bug, deadline=lambda: probes >= 5)[-1]
-    assert probes <= 6
+    smallest = shrink(start, bug, deadline=lambda: probes >= 20)[-1]
+    assert probes <= 21
     assert softmax_over_queries(smallest)
     assert sort_key(smallest) < sort_key(start)

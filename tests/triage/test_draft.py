@@ -213,7 +213,6 @@ case_format: 1
 dims: {B: 2}
 inputs:
   x: {shape: [B], dtype: float32, values: {seed: 0}}
-  shared: {shape: [B], dtype: float32, values: {seed: 0}, shares: x}
   z: {shape: [B], dtype: float32, values: {seed: 2}}
   cache: {shape: [B], dtype: float32, values: {seed: 1}, parameter: true, buffer: true}
 ops:
@@ -229,7 +228,7 @@ returns: [out]
         (products(calls=CALLS), "call 3: output 0"),
         (products("inference", (*CALLS[:2], FurtherCall(under="training"))), "call 3: output 0"),
         (casefile.loads(WRITES), "cache afterwards"),
-        (casefile.loads(WRITES.replace("cache, z", "shared, z")), "x afterwards"),
+        (casefile.loads(WRITES.replace("cache, z", "x, z").replace("written, x", "written, z")), "x afterwards"),
         (replace(casefile.loads(WRITES), calls=(FurtherCall(),)), "call 2: output 0"),
     ],
 )

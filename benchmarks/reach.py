@@ -3,10 +3,15 @@
     python -m benchmarks.reach [--engine random] [--engine guided] [--seed 1] [--cases 3000] [--at-once 2]
         [--json PATH] [--plot PATH]
     python -m benchmarks.reach --from PATH.json [--plot PATH]
+    python -m benchmarks.reach --against-dynamo [--seed 1] [--cases 1000] [--device cuda]
 
 Compiles case after case as the subjects `passes` and `passes_random` do, without seed files. No eager run is compared
 and nothing is shrunk, so that a case takes a third of a second and engines that shrink more are not behind. Prints how
 many distinct rewrites were reached after each twelfth of the cases, and where the cases came from.
+
+With `--against-dynamo` random cases are judged twice, in turn: with the graph that one run records
+(fuzz/check/graph_capture.py) and with Dynamo's. Prints every difference in verdicts, errors, rewrites and how often
+each fired, and what else was reached, then how many cases were left to Dynamo and the processor time of the others.
 """
 
 import argparse
@@ -18,21 +23,29 @@ import time
 import warnings
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import closing
-from dataclasses import dataclass
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from benchmarks.curves import blank, read_runs, save, write_runs
 from fuzz.campaign.schedule import Schedule
 from fuzz.campaign.search import Guided, Random
-from fuzz.check import settings
-from fuzz.check.coverage import Coverage
+from fuzz.check import graph_capture, settings
+from fuzz.check.check import check
+from fuzz.check.coverage import PARTS, Coverage, rewrite_name
+from fuzz.check.graph_passes import backend
 from fuzz.check.program import Program, execute
 from fuzz.check.subject_builder import find
-from fuzz.protocol import Result, SubjectResult, Verdict
+from fuzz.check.torch_internals import wrap
+from fuzz.evaluator import build_check
+from fuzz.protocol import Check, Result, SubjectResult, Verdict
 from fuzz.run_store import Results
 from generators.program.case import Case
-from generators.program.emit import source
+from generators.program.emit import is_random, source
 from generators.sampling.sample import sample
 
 SUBJECTS = ("passes", "passes_random")
@@ -65,7 +78,13 @@ def main() -> int:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--plot", type=Path)
     parser.add_argument("--from", dest="given", type=Path, help="print and draw the searches that --json kept")
+    parser.add_argument("--against-dynamo", action="store_true")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="with --against-dynamo")
     options = parser.parse_args()
+    if options.against_dynamo:
+        for seed in options.seed or [1]:
+            compare_captures(seed, options.cases, options.device)
+        return 0
     if options.given:
         runs = read_runs(Reach, options.given)
     else:
@@ -148,6 +167,88 @@ def compile_case(index: int, case: Case, subjects: tuple[str, ...]) -> Result:
         )
     program.close()
     return Result(index, None, tuple(told), time.perf_counter() - started)
+
+
+def compare_captures(seed: int, count: int, device: str) -> None:
+    """Judge random cases with the recorded graph and with Dynamo's, and print what differs."""
+    warnings.simplefilter("ignore")
+    logging.disable(logging.CRITICAL)
+    settings.configure_torch()
+    compared, left, different, fired, seconds = 0, 0, 0, Counter[str](), [0.0, 0.0]
+    for index in range(count):
+        case = sample(seed, index, device=device)
+        subjects = ["passes", *["passes_random"] * is_random(case), *["passes_recomputing"] * case.training]
+        for name in subjects:
+            request = build_check(case, (name,))
+            pair, took = [Seen(), Seen()], [0.0, 0.0]
+            for place in (0, 1) if index % 2 else (1, 0):
+                pair[place], took[place] = _see(request, name, device, traced=bool(place))
+            if not pair[0].is_recorded:
+                left += 1
+                continue
+            compared += 1
+            seconds = [total + one for total, one in zip(seconds, took, strict=True)] if index >= 10 else seconds
+            fired.update(dict(pair[0].rewrites))
+            fired.subtract(dict(pair[1].rewrites))
+            if pair[0] != pair[1]:
+                different += 1
+                print(f"{seed} {index} under {name}: recorded {pair[0]}, traced {pair[1]}", flush=True)
+    changed = ", ".join(f"{name} {times:+}" for name, times in fired.items() if times)
+    print(
+        f"torch {torch.__version__}, {device}, seed {seed}: {compared} compared, {different} differ,"
+        f" {left} left to Dynamo;"
+        f" rewrites that fire more or less often: {changed or 'none'};"
+        f" processor time {seconds[0]:.0f} s recorded, {seconds[1]:.0f} s traced"
+    )
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a case showed: verdict and errors, rewrites and how often each fired, and what else was reached."""
+
+    judged: str = ""
+    rewrites: tuple[tuple[str, int], ...] = ()
+    reached: tuple[str, ...] = ()
+    is_recorded: bool = field(default=False, compare=False)
+
+
+def _see(request: Check, name: str, device: str, *, traced: bool) -> tuple[Seen, float]:
+    """What the case shows, compiled with Dynamo if `traced`, and the processor time in seconds."""
+    subject, counts, recorded = find(name), Counter[str](), list[Any]()
+    if traced:
+        subject = replace(
+            subject, compile=lambda module, dynamic: torch.compile(module, backend=backend(), dynamic=dynamic)
+        )
+    FakeTensorMode.cache_clear()  # which the other road filled with the same shapes
+
+    def count(apply: Any) -> Any:
+        def apply_and_count(entry: Any, *rest: Any) -> None:
+            counts[rewrite_name(entry)] += 1
+            apply(entry, *rest)
+
+        return apply_and_count
+
+    def note(compile_recording: Any) -> Any:
+        def note_and_compile(*given: Any) -> Any:
+            recorded.append(given)
+            return compile_recording(*given)
+
+        return note_and_compile
+
+    started = time.process_time()
+    with ExitStack() as stack:
+        for module, path in PARTS["rewrites"]:
+            stack.enter_context(wrap(module, path, count))
+        stack.enter_context(wrap(graph_capture.__name__, "Recording.compile", note))
+        result = check(request, {name: subject}, device, lambda _: None, lambda: 0.0)
+    took = time.process_time() - started
+    if not result.results:
+        return Seen(str(result.rejected)), took
+    (one,) = result.results
+    judged = (
+        f"{one.verdict} {one.numbers} {getattr(one.failure, 'text', one.failure)} {one.right_rewrites} {one.rewrites}"
+    )
+    return Seen(judged, tuple(sorted(counts.items())), one.reached, bool(recorded)), took
 
 
 def line(run: Reach) -> str:

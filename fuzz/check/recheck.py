@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from fuzz.check import exceptions, graph_passes
+from fuzz.check import exceptions, graph_capture
 from fuzz.check.case_run import CaseRun, find_difference
 from fuzz.check.controls import apply_controls
 from fuzz.check.coverage import Coverage
@@ -128,7 +128,7 @@ def explain_by_fused_rounding(judgement: Judgement, case: CaseRun, run: Executio
 
     def move() -> Iterator[Execution]:
         nonlocal noise
-        call = torch.compile(module, backend=graph_passes.backend(lambda: noise), dynamic=case.dynamic)
+        call = graph_capture.compile_module(module, case.dynamic, lambda: noise)
         plain = case.execute(call, module)
         if find_difference([plain, case.execute(call, module)]) is not None:
             return  # a kernel that gives what it likes would explain anything

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from fuzz.check import graph_passes, settings
+from fuzz.check import graph_capture, settings
 from fuzz.check.attention.function import Attention, Function, load_sdpa
 from fuzz.check.attention.layouts import arrange
 from fuzz.check.exceptions import SubjectError
@@ -81,8 +81,9 @@ def _build(name: str, spec: SubjectSpec) -> Subject:
 def _compile(spec: SubjectSpec, module: nn.Module, dynamic: bool | None) -> Callable[..., Any]:
     if spec.is_exported:
         return Exported(module, dynamic, packaged=spec.backend == "aot_inductor")
-    backend = graph_passes.backend() if spec.backend == "passes" else spec.backend
-    return torch.compile(module, backend=backend, dynamic=spec.dynamic or dynamic, mode=spec.mode or None)
+    if spec.backend == "passes":
+        return graph_capture.compile_module(module, spec.dynamic or dynamic)
+    return torch.compile(module, backend=spec.backend, dynamic=spec.dynamic or dynamic, mode=spec.mode or None)
 
 
 def _load(path: str) -> Any:

@@ -5,10 +5,13 @@ import importlib
 import pytest
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from benchmarks.patterns import registered_patterns
 from fuzz.check import torch_internals
 from fuzz.check.coverage import Coverage, missing_hooks
+from fuzz.check.graph_capture import NotRecorded, Recording
+from fuzz.check.graph_passes import backend
 from fuzz.check.subject_builder import find
 from fuzz.protocol.failures import NotTaken, Raised, Refusal
 from tests.check.client import Asker
@@ -31,10 +34,39 @@ class Attention(torch.nn.Module):
         return (q @ k.transpose(-2, -1) / 2.0).softmax(dim=-1) @ v
 
 
+class Fused(torch.nn.Module):
+    def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return functional.scaled_dot_product_attention(q, k, v)
+
+
 class Broken(torch.nn.Module):
     def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         torch._dynamo.graph_break()
         return q + k + v
+
+
+class Writing(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(4))
+        self.count = torch.nn.Buffer(torch.zeros(()))
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, ...]:
+        self.count.add_(1)
+        weights = (q * self.weight @ k.mT).softmax(dim=-1)
+        dropped = functional.dropout(weights, 0.0, False)
+        return dropped[..., :6] @ v, weights, k, weights, self.count
+
+
+class Reading(torch.nn.Module):
+    def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return q + k if v.sum().item() > 0 else q - k
+
+
+class Entering(torch.nn.Module):
+    def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        with torch.autocast("cpu", torch.bfloat16):
+            return q @ k.mT @ v
 
 
 def reached(module: torch.nn.Module) -> Coverage:
@@ -43,6 +75,33 @@ def reached(module: torch.nn.Module) -> Coverage:
     with coverage, torch.no_grad():
         find("passes").compile(module, False)(*(torch.randn(2, 3, 6, 4) for _ in "qkv"))
     return coverage
+
+
+@pytest.mark.parametrize("kind", [Attention, Fused, Writing])
+@pytest.mark.parametrize("training", [False, True])
+def test_a_recorded_graph_gives_and_reaches_what_dynamos_does(kind: type[torch.nn.Module], training: bool) -> None:
+    seen = []
+    for compiler in (find("passes").compile, lambda module, _: torch.compile(module, backend=backend(), dynamic=False)):
+        torch._dynamo.reset()
+        module, coverage = kind(), Coverage()
+        inputs = [torch.randn(2, 3, 6, 4, generator=torch.Generator().manual_seed(7)) for _ in range(3)]
+        with coverage, torch.set_grad_enabled(training):
+            values = compiler(module, False)(*(one.requires_grad_(training) for one in inputs))
+        values = values if isinstance(values, tuple) else (values,)
+        same = [[one is other for other in (*inputs, *module.buffers())] for one in values]
+        seen.append((coverage.fired, coverage.reached, same, [one.detach().tolist() for one in values]))
+    Recording(kind(), tuple(inputs))
+    assert seen[0] == seen[1]
+
+
+@pytest.mark.parametrize("kind", [Reading, Entering])
+def test_what_calls_do_not_tell_is_left_to_dynamo(kind: type[torch.nn.Module]) -> None:
+    inputs = tuple(torch.randn(2, 3, 4, 4) for _ in range(3))
+    with pytest.raises(NotRecorded):
+        Recording(kind(), inputs)
+    torch._dynamo.reset()
+    with torch.no_grad():
+        torch.testing.assert_close(find("passes").compile(kind(), False)(*inputs), kind()(*inputs))
 
 
 @pytest.mark.compiles

@@ -7,7 +7,7 @@ from fuzz.campaign.investigations import Investigations, Shared
 from fuzz.campaign.libfuzzer import LibFuzzerThread
 from fuzz.campaign.options import Options
 from fuzz.campaign.search import AttentionSearch, Guided, Random
-from fuzz.campaign.share import SharedFolder
+from fuzz.campaign.share import open_share
 from fuzz.campaign.worker_thread import WorkerThread
 from fuzz.evaluator import public_version
 from fuzz.events import Bus, CampaignEnded, CampaignStarted
@@ -31,7 +31,7 @@ class Campaign:
     def __init__(self, options: Options, results: Results, bus: Bus, sample: Sampler) -> None:
         self.options, self.results, self.bus = options, results, bus
         self._sample, self.attention_only = sample, False
-        share = SharedFolder(options.share, results, bus) if options.share is not None else None
+        share = open_share(options.share, results, bus) if options.share is not None else None
         if options.engine == "guided":
             search: Random = Guided(
                 self._draw, options.seed, options.seeds, results, share.take_case if share else None

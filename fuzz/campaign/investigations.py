@@ -73,7 +73,7 @@ class Shared:
         """Those whose worker has no machine, by number; `losses`: how often each case lost its worker."""
         self.losses = Counter[str]()
         self.known = KnownBugs(options.ledger)
-        self.suspicions = SuspicionQueue(results, bus, self.known)
+        self.suspicions = SuspicionQueue(results, bus, self.known, share)
         self.findings = FindingStore(
             results,
             self.known,

@@ -2,55 +2,61 @@
 
     queue/<case id>.case.yaml       cases that reached something new
     findings/<case id>.case.yaml    minimal, confirmed failures
+    claims/<hash of a signature>    somebody works on such failures
     attributions/                   root causes (triage.cluster)
 
 A file appears complete, under the id of its case, and never changes. Files of strangers that hold no such case are
 skipped.
 """
 
+import hashlib
 import os
 import secrets
 import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
 from corpus import entry as corpus_entry
 from corpus.entry import SUFFIX, Entry
+from corpus.files import read_file
 from fuzz.events import Bus, Notice
 from fuzz.run_store import Results
 from generators.errors import UserError
 from generators.program.case import Case
 
-DIRECTORIES = QUEUE, FINDINGS, ATTRIBUTIONS = "queue", "findings", "attributions"
+DIRECTORIES = QUEUE, FINDINGS, CLAIMS, ATTRIBUTIONS = "queue", "findings", "claims", "attributions"
 SCAN_SECONDS = 5.0
 """New files are looked for this often, ..."""
 _SCAN_SHARE = 0.02
 """... and more rarely where looking would take more than this share of the time."""
+LEASE_SECONDS = 180.0
+"""A claim that its owner has not refreshed for so long is abandoned. Each campaign measures that by its own clock."""
+_MAX_OWNER = 100
 
 
 class SharedFolder:
-    """The directory, as the campaign with these results sees it. Threads share it.
+    """The directory, as one campaign sees it. Threads share it.
 
-    What a kill kept from the others is published. Each file that is skipped and each failure of the file system is a
-    `Notice`; neither ends a campaign.
+    `owner`: what tells this campaign from others, also after a restart; `warn`: gets a line for each file that is
+    skipped and each failure of the file system, neither of which ends a campaign.
     """
 
-    def __init__(self, directory: Path, results: Results, bus: Bus) -> None:
-        self.directory, self._bus = directory.absolute(), bus
+    def __init__(self, directory: Path, owner: str, warn: Callable[[str], None]) -> None:
+        self.directory, self._owner, self._warn = directory.absolute(), owner, warn
         self._seen: defaultdict[str, set[str]] = defaultdict(set)
         self._waiting: deque[Path] = deque()
+        self._held: set[Path] = set()
+        self._leases: dict[Path, tuple[int, float]] = {}
+        """By claim of another campaign: its time of change, and when that was seen first."""
         self._next = 0.0
         self._lock = threading.RLock()
-        with suppress(FileExistsError):
-            (results.path.parent / ATTRIBUTIONS).symlink_to(self.directory / ATTRIBUTIONS)
-        for case, _ in results.queue():
-            self.publish(QUEUE, Entry(case))
-        for row in results.findings():
-            if row.kind == "new":
-                self.publish(FINDINGS, corpus_entry.loads(row.entry, row.file))
+        for claim in (self.directory / CLAIMS).iterdir():
+            with suppress(OSError, UserError):
+                if self._is_own(claim):  # of an earlier run, which was killed
+                    claim.unlink()
 
     def publish(self, kind: str, entry: Entry) -> None:
         """Write an entry for the others, unless it is there."""
@@ -59,18 +65,21 @@ class SharedFolder:
             self._seen[kind].add(path.name)
             try:
                 if not path.exists():
-                    temporary = path.with_name(f".{secrets.token_hex(8)}.tmp")
+                    temporary = path.with_name(f".{self._owner}.tmp")
                     temporary.write_text(corpus_entry.dumps(entry), encoding="utf-8")
                     temporary.replace(path)
             except OSError as error:
-                self._warn(f"{path}: not written: {error.strerror}")
+                self._warn(f"--share: {path}: not written: {error.strerror}")
 
     def tick(self) -> bool:
-        """Look for cases when it is time; gives whether it was."""
+        """Refresh claims and look for cases when it is time; gives whether it was."""
         with self._lock:
             began = time.monotonic()
             if began < self._next:
                 return False
+            for claim in self._held:
+                with suppress(OSError):  # Somebody took it over.
+                    os.utime(claim)
             self._waiting.extend(self._list_new(QUEUE))
             self._next = began + max(SCAN_SECONDS, (time.monotonic() - began) / _SCAN_SHARE)
             return True
@@ -93,6 +102,46 @@ class SharedFolder:
             if entry is not None:
                 yield path, entry
 
+    def claim(self, signature: str) -> bool:
+        """Whether this campaign may work on failures with this signature, because no other does."""
+        path = self._claim_file(signature)
+        with self._lock:
+            if path in self._held:
+                return True
+            try:
+                with suppress(FileNotFoundError):
+                    if self._is_abandoned(path):
+                        path.unlink()
+                with path.open("x", encoding="utf-8") as file:
+                    file.write(self._owner)
+            except FileExistsError:
+                return False
+            except OSError as error:
+                self._warn(f"--share: {path}: {error.strerror}")
+            self._held.add(path)
+            self._leases.pop(path, None)
+            return True
+
+    def release(self, signature: str) -> None:
+        """End a claim."""
+        path = self._claim_file(signature)
+        with self._lock, suppress(OSError, UserError):
+            self._held.discard(path)
+            if self._is_own(path):
+                path.unlink()
+
+    def _claim_file(self, signature: str) -> Path:
+        return self.directory / CLAIMS / hashlib.sha256(signature.encode()).hexdigest()[:16]
+
+    def _is_own(self, claim: Path) -> bool:
+        return read_file(claim, _MAX_OWNER).decode(errors="replace") == self._owner
+
+    def _is_abandoned(self, claim: Path) -> bool:
+        changed, now = claim.stat().st_mtime_ns, time.monotonic()
+        before, since = self._leases.get(claim, (changed, now))
+        self._leases[claim] = (changed, since if before == changed else now)
+        return before == changed and now - since > LEASE_SECONDS
+
     def _list_new(self, kind: str) -> list[Path]:
         """The files that appeared since the last call."""
         directory, seen = self.directory / kind, self._seen[kind]
@@ -100,7 +149,7 @@ class SharedFolder:
             with os.scandir(directory) as found:
                 names = {one.name for one in found if one.name.endswith(SUFFIX) and not one.name.startswith(".")}
         except OSError as error:
-            self._warn(f"{directory}: not read: {error.strerror}")
+            self._warn(f"--share: {directory}: not read: {error.strerror}")
             return []
         new = sorted(names - seen)
         seen.update(new)
@@ -110,8 +159,20 @@ class SharedFolder:
         try:
             return corpus_entry.load(path)
         except UserError as error:
-            self._warn(f"skipped {error}")
+            self._warn(f"--share: skipped {error}")
             return None
 
-    def _warn(self, text: str) -> None:
-        self._bus.emit(Notice(text=f"--share: {text}"))
+
+def open_share(directory: Path, results: Results, bus: Bus) -> SharedFolder:
+    """The directory, for the campaign with these results, which are published where a kill prevented it."""
+    owner = results.meta("owner") or secrets.token_hex(8)
+    results.set_meta({"owner": owner})
+    with suppress(FileExistsError):
+        (results.path.parent / ATTRIBUTIONS).symlink_to((directory / ATTRIBUTIONS).absolute())
+    share = SharedFolder(directory, owner, lambda text: bus.emit(Notice(text=text)))
+    for case, _ in results.queue():
+        share.publish(QUEUE, Entry(case))
+    for row in results.findings():
+        if row.kind == "new":
+            share.publish(FINDINGS, corpus_entry.loads(row.entry, row.file))
+    return share

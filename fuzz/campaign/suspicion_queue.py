@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from fuzz.bug_identity import Symptom, kind_of, name_accused
 from fuzz.campaign.known_bugs import Explanation, KnownBugs
+from fuzz.campaign.share import SharedFolder
 from fuzz.events import Bus
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.run_store import Outcome, Results, Suspicion
@@ -55,8 +56,8 @@ class SuspicionQueue:
     While one is worked on the others of its signature wait, and are compared with what became of it.
     """
 
-    def __init__(self, results: Results, bus: Bus, known: KnownBugs) -> None:
-        self._results, self._bus, self._known = results, bus, known
+    def __init__(self, results: Results, bus: Bus, known: KnownBugs, share: SharedFolder | None = None) -> None:
+        self._results, self._bus, self._known, self._share = results, bus, known, share
         self._buckets: defaultdict[str, Bucket] = defaultdict(Bucket)
         self._lock = threading.RLock()
 
@@ -107,21 +108,25 @@ class SuspicionQueue:
             idle = [(signature, bucket) for signature, bucket in self._buckets.items() if bucket.is_idle]
             ready = [(signature, bucket) for signature, bucket in idle if bucket.is_ready]
             chosen = ready or (idle if even_fruitless else [])
-            if not chosen:
-                return None
-            signature, bucket = min(chosen, key=lambda item: (item[1].works, item[1].waiting[0].id))
-            # The smallest is the quickest to shrink. Later none waits for ever.
-            pending = bucket.waiting[0] if bucket.works else min(bucket.waiting, key=lambda one: (one.size, one.id))
-            bucket.waiting.remove(pending)
-            bucket.busy += 1
-            bucket.works += 1
-            return self._results.suspicion(pending.id), signature
+            chosen.sort(key=lambda item: (item[1].works, item[1].waiting[0].id))
+            for signature, bucket in chosen:
+                if self._share is not None and not self._share.claim(signature):
+                    continue
+                # The smallest is the quickest to shrink. Later none waits for ever.
+                pending = bucket.waiting[0] if bucket.works else min(bucket.waiting, key=lambda one: (one.size, one.id))
+                bucket.waiting.remove(pending)
+                bucket.busy += 1
+                bucket.works += 1
+                return self._results.suspicion(pending.id), signature
+            return None
 
     def finish(self, signature: str, *, fruitful: bool | None) -> None:
         """Work on a suspicion of this signature ended with a new finding, without one, or (None) was broken off."""
         with self._lock:
             bucket = self._buckets[signature]
             bucket.busy -= 1
+            if self._share is not None and not bucket.busy:
+                self._share.release(signature)
             if fruitful is not None:
                 bucket.fruitless = 0 if fruitful else bucket.fruitless + 1
 

@@ -99,6 +99,8 @@ FAMILIES: Mapping[str, Family] = {
     "rolling_cache": Family(0.8, _CACHE, caches.write_rolling_cache),
     # A norm whose mean and variance are kept in buffers.
     "running_statistics": Family(1.0, {**_BLOCK, "norm": "running"}),
+    # The softmax over queries, the slots.
+    "slot_attention": Family(2.0, {**_NO_MASK, "scale.place": "none", "softmax.axis": -2}),
     # Sparse attention: each query sees all keys but those that are listed.
     "sparse": Family(1.0, {"mask.kind": "fill", "mask.keep": "listed", "mask.fill": float("-inf")}),
     "static_cache": Family(1.2, _CACHE, caches.write_static_cache),

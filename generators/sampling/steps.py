@@ -131,7 +131,7 @@ def _draw_per_head(b: Builder, c: Choices, hint: str, heads: Size, values: Value
 def spell_softmax(b: Builder, c: Choices, scores: str, like: str) -> str:
     """Softmax of `scores` (last axis: keys), in the dtype of `like`, the values it will meet."""
     rank = b.rank(scores)
-    axis = c.choose_default({-1: 80.0, rank - 1: 6.0, -2: 3.0, rank - 2: 2.0, 1: 1.5, 0: 0.7})
+    axis = c.choose_default({-1: 80.0, rank - 1: 6.0, -2: 3.0, rank - 2: 2.0, 1: 1.5, 0: 0.7}, "softmax.axis")
     spelling = c.choose_default(
         {"softmax": 84.0, "log": 4.0, "explicit": 8.0, "explicit_unsafe": 2.0, "logsumexp": 2.0}
     )

@@ -78,7 +78,7 @@ def inputs():
 
 @cache
 def sampled(index: int) -> Case:
-    return sample(21, index)
+    return sample(17, index)
 
 
 @cache

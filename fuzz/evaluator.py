@@ -7,8 +7,7 @@ from typing import Self
 
 from packaging.version import InvalidVersion, Version
 
-from fuzz.protocol import Check, Hello, Result, SubjectResult, Verdict
-from fuzz.protocol.controls import Control
+from fuzz.protocol import Check, Control, Hello, Result, SubjectResult, Verdict
 from fuzz.protocol.failures import NotTaken, Refusal
 from fuzz.worker_config import ROOT, WorkerConfig
 from fuzz.worker_process import Stopped, WorkerFault, WorkerProcess, WorkerUnavailable

@@ -314,7 +314,7 @@ class WorkerProcess:
         elif isinstance(message, ProcessLost):
             reason = f"{self.stage}: {describe_failure(message)}"
         else:
-            reason = f"it says {message.type!r} first"
+            reason = f"it says {message.kind!r} first"
         self._end()
         raise WorkerUnavailable(f"the worker under {python} can't be used: {reason}")
 

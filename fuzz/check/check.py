@@ -22,8 +22,7 @@ from fuzz.check.recheck import Compiled, explain_by_fused_rounding, recheck
 from fuzz.check.rewrite_match import MatchRecorder
 from fuzz.check.rewrite_proof import find_wrong_rewrite, is_right_rewrite
 from fuzz.check.subject_builder import Subject
-from fuzz.protocol import EAGER, SETTING, UNGUARDED, Check, Result, SubjectResult, Verdict
-from fuzz.protocol.controls import StepsTaken
+from fuzz.protocol import EAGER, SETTING, UNGUARDED, Check, Result, StepsTaken, SubjectResult, Verdict
 from fuzz.protocol.failures import (
     DeviceError,
     FormDiffers,

@@ -13,7 +13,7 @@ from fuzz.check.pattern_constants import Unlike, find_differences
 from fuzz.check.settings import patch_config
 from fuzz.check.subject_builder import Subject
 from fuzz.check.torch_internals import wrap
-from fuzz.protocol.controls import Control, StepsTaken
+from fuzz.protocol import Control, StepsTaken
 from fuzz.protocol.rewrites import WrongRewrite
 
 Record = Callable[[StepsTaken], None]

@@ -20,8 +20,7 @@ from fuzz.check.oracle.verdict import DOUBTED, Judge, Judgement
 from fuzz.check.process_state import hold_state
 from fuzz.check.program import Execution, execute
 from fuzz.check.subject_builder import Subject
-from fuzz.protocol import Verdict
-from fuzz.protocol.controls import Control
+from fuzz.protocol import Control, Verdict
 from fuzz.protocol.failures import DropoutStatistic, Nondeterministic
 
 Compiled = tuple[Callable[..., Any], nn.Module]

@@ -175,7 +175,7 @@ def read_check(requests: BinaryIO) -> Check | None:
     if isinstance(message, Exit):
         return None
     if not isinstance(message, Check):
-        raise ProtocolError(f"a parent does not send {message.type!r}")
+        raise ProtocolError(f"a parent does not send {message.kind!r}")
     return message
 
 

@@ -10,11 +10,10 @@ Both sides import this module, and the worker's interpreter has nothing but the 
 
 import json
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 from fuzz.protocol.capabilities import Capabilities
-from fuzz.protocol.codec import decode, encode
-from fuzz.protocol.controls import Control, StepsTaken
+from fuzz.protocol.codec import Tagged, decode, encode
 from fuzz.protocol.failures import Failure, Word, Write
 from fuzz.protocol.rewrites import WrongRewrite
 
@@ -26,6 +25,23 @@ UNGUARDED = "unguarded "
 
 #: Begins the names of settings that a subject ran under: "setting freezing".
 SETTING = "setting "
+
+
+@dataclass(frozen=True)
+class Control:
+    """One thing that is changed about how a subject compiles or runs: its name in fuzz/check/controls.py, with an
+    argument. Part of a request; what is observed is part of the result."""
+
+    name: str
+    argument: str = ""
+
+
+@dataclass(frozen=True)
+class StepsTaken:
+    """How many steps of compiling the control `steps` allowed that there were, and the name of the last of them."""
+
+    count: int
+    last: str
 
 
 class Verdict(Word):
@@ -69,14 +85,12 @@ class ProtocolError(Exception):
 
 
 @dataclass(frozen=True)
-class Message:
-    """Base of all messages: one JSON object with a `type`."""
-
-    type: ClassVar[str]
+class Message(Tagged):
+    """Base of all messages: one JSON object with a `kind`."""
 
     def to_json(self) -> str:
         """This message as one line, without the newline. Floats that JSON lacks (inf, nan) become strings."""
-        return json.dumps({"type": self.type, **encode(self)}, separators=(",", ":"), allow_nan=False)
+        return json.dumps(encode(self), separators=(",", ":"), allow_nan=False)
 
 
 @dataclass(frozen=True)
@@ -86,7 +100,6 @@ class Hello(Message):
     if it was told to load them; `missing_hooks`: by kind of coverage, the names of torch that it needs and this torch
     lacks."""
 
-    type: ClassVar[str] = "hello"
     torch: str
     python: str
     device: str
@@ -103,7 +116,6 @@ class Hello(Message):
 class Unusable(Message):
     """The worker can't work here, ever; it exits with code 2 after saying so. `reason` is one line."""
 
-    type: ClassVar[str] = "unusable"
     reason: str
 
 
@@ -111,7 +123,6 @@ class Unusable(Message):
 class Fault(Message):
     """The worker ends because of a fault of attnfuzz; `text`: the traceback."""
 
-    type: ClassVar[str] = "fault"
     text: str
 
 
@@ -122,7 +133,6 @@ class Check(Message):
     a global `attend`, None for a case without a contract; `controls`: experiments
     to run the subjects under; `settings`: those that subjects with options are compiled and run under."""
 
-    type: ClassVar[str] = "check"
     id: int
     source: str
     subjects: tuple[str, ...]
@@ -139,14 +149,11 @@ class Check(Message):
 class Exit(Message):
     """Finish: the worker exits with code 0."""
 
-    type: ClassVar[str] = "exit"
-
 
 @dataclass(frozen=True)
 class Drawn(Message):
     """The case libFuzzer wants run next, as a case file's text."""
 
-    type: ClassVar[str] = "drawn"
     case: str
 
 
@@ -154,7 +161,6 @@ class Drawn(Message):
 class Stage(Message):
     """What the worker starts now: "eager", "reference", "noise" or a subject's name; a step of its start (`id` 0)."""
 
-    type: ClassVar[str] = "stage"
     id: int
     stage: str
 
@@ -214,7 +220,6 @@ class Result(Message):
     `torch_seconds`: the part of `seconds` inside torch; `rss_mib`: resident memory of the worker now; `unfit`: why
     the process can check nothing more, or ""; subjects after the one that brought that about have no result."""
 
-    type: ClassVar[str] = "result"
     id: int
     rejected: str | None
     results: tuple[SubjectResult, ...]
@@ -224,22 +229,12 @@ class Result(Message):
     unfit: str = ""
 
 
-_TYPES: dict[str, type[Message]] = {kind.type: kind for kind in Message.__subclasses__()}
-
-
 def from_json(line: str | bytes) -> Message:
     """The message a line holds. Raises `ProtocolError` for anything else. Unknown keys are ignored."""
     try:
-        data = json.loads(line)
+        return decode(Message, json.loads(line))
     except (ValueError, RecursionError) as error:
-        raise ProtocolError(f"not JSON: {_shorten(line)}") from error
-    kind = _TYPES.get(str(data.get("type"))) if isinstance(data, dict) else None
-    if kind is None:
-        raise ProtocolError(f"not a message: {_shorten(line)}")
-    try:
-        return decode(kind, data)
-    except ValueError as error:
-        raise ProtocolError(f"bad {kind.type} message ({_shorten(str(error))}): {_shorten(line)}") from error
+        raise ProtocolError(f"not a message ({_shorten(str(error))}): {_shorten(line)}") from error
 
 
 def _shorten(line: str | bytes) -> str:

@@ -43,7 +43,7 @@ def run(drawn: Case, rules: dict[str, object]) -> None:
     fake_worker.send("drawn", case=casefile.dumps(drawn))
     line = sys.stdin.readline()
     check = json.loads(line) if line else {}
-    if check.get("type") != "check":
+    if check.get("kind") != "check":
         sys.exit(0)
     fake_worker.answer(check, rules, 1)
 

@@ -39,7 +39,7 @@ def main() -> None:
     say_hello(rules)
     for checks, line in enumerate(sys.stdin, 1):
         check = json.loads(line)
-        if check["type"] != "check":
+        if check["kind"] != "check":
             break
         answer(check, rules, checks)
 
@@ -132,7 +132,7 @@ def act(rule: dict[str, Any], rules: dict[str, Any]) -> None:
 
 def send(kind: str, **fields: Any) -> None:
     """Write one message."""
-    sys.stdout.write(json.dumps({"type": kind, **fields}) + "\n")
+    sys.stdout.write(json.dumps({"kind": kind, **fields}) + "\n")
     sys.stdout.flush()
 
 

@@ -7,8 +7,7 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any, Self
 
-from fuzz.protocol import Check, Hello, Message, Result, Stage, SubjectResult, Unusable, from_json
-from fuzz.protocol.controls import Control
+from fuzz.protocol import Check, Control, Hello, Message, Result, Stage, SubjectResult, Unusable, from_json
 from fuzz.worker_process import WorkerProcess
 
 ROOT = Path(__file__).resolve().parents[2]

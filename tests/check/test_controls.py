@@ -12,8 +12,7 @@ from fuzz.check.controls import CONTROLS, ControlError, apply_controls, compare_
 from fuzz.check.exact_graph import read_outputs
 from fuzz.check.pattern_constants import find_differences, read_known_pattern, trace_pattern
 from fuzz.check.subject_builder import Subject, SubjectError, find
-from fuzz.protocol import Verdict
-from fuzz.protocol.controls import Control
+from fuzz.protocol import Control, Verdict
 from fuzz.protocol.failures import NotTaken, Refusal
 from tests.check.client import Asker
 from tests.check.in_process import run_subject

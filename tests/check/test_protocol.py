@@ -36,7 +36,7 @@ MESSAGES = [
 ]
 
 
-@pytest.mark.parametrize("message", MESSAGES, ids=lambda message: message.type)
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda message: message.kind)
 def test_messages_come_back_as_they_were(message: Message) -> None:
     line = message.to_json()
     assert "\n" not in line
@@ -55,7 +55,7 @@ def test_numbers_json_lacks_are_carried() -> None:
 
 
 def test_keys_of_a_later_version_are_ignored() -> None:
-    assert from_json('{"type":"stage","id":1,"stage":"eager","colour":"blue"}') == Stage(1, "eager")
+    assert from_json('{"kind":"stage","id":1,"stage":"eager","colour":"blue"}') == Stage(1, "eager")
 
 
 @pytest.mark.parametrize(
@@ -65,10 +65,10 @@ def test_keys_of_a_later_version_are_ignored() -> None:
         "hello",
         "[]",
         "{}",
-        '{"type":"greeting"}',
-        '{"type":"stage"}',
-        '{"type":"result","id":1,"rejected":null,"results":[{"subject":"a","verdict":"fine"}]}',
-        '{"type":"result","id":1,"rejected":null,"results":3}',
+        '{"kind":"greeting"}',
+        '{"kind":"stage"}',
+        '{"kind":"result","id":1,"rejected":null,"results":[{"subject":"a","verdict":"fine"}]}',
+        '{"kind":"result","id":1,"rejected":null,"results":3}',
         b"\xff\xfe",
     ],
 )

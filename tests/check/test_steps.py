@@ -6,7 +6,7 @@ import pytest
 
 from fuzz.check.controls import apply_controls
 from fuzz.check.subject_builder import find
-from fuzz.protocol.controls import Control, StepsTaken
+from fuzz.protocol import Control, StepsTaken
 from tests.check.in_process import run_subject
 from tests.check.sources import source
 

@@ -83,7 +83,13 @@ PLACE = "act (campaign/fake_worker.py)"
         ({"do": "exit"}, {}, Verdict.WORKER_DIED, ProcessLost(Process.EXIT, "7", last_words="cannot go on"), False),
         ({"do": "hang"}, {"timeout": 0.5}, Verdict.TIMEOUT, ProcessLost(Process.TIMEOUT, "0.5"), True),
         ({"do": "eat"}, {"memory_mib": 100}, Verdict.OUT_OF_MEMORY, ProcessLost(Process.OUT_OF_MEMORY, "100"), True),
-        ({"do": "babble"}, {}, Verdict.WORKER_DIED, ProcessLost(Process.PROTOCOL, "not JSON: Segmentation"), False),
+        (
+            {"do": "babble"},
+            {},
+            Verdict.WORKER_DIED,
+            ProcessLost(Process.PROTOCOL, "not a message (Expecting value: line 1 column 1 (char 0)): Segmentation"),
+            False,
+        ),
     ],
 )
 def test_a_lost_process_is_a_failure_of_the_subject_at_work(
@@ -234,7 +240,7 @@ def test_a_worker_whose_device_is_lost_is_replaced_and_its_last_result_counts(tm
     [
         (setup(unusable="it has no torch").command, "it has no torch"),
         (setup(raw="Python 2.7").command, "Python 2.7"),
-        (setup(raw=json.dumps({"type": "exit"})).command, "exit"),
+        (setup(raw=json.dumps({"kind": "exit"})).command, "exit"),
         (("/nonexistent/python",), "No such file or directory"),
         ((sys.executable, "-c", "import sys; sys.exit('no such module')"), "no such module"),
     ],

@@ -25,19 +25,19 @@ def fake_python(tmp_path: Path) -> FakePython:
                 print(json.dumps(message), flush=True)
 
             if {unusable!r} and "--device cuda" in " ".join(sys.argv):
-                say(type="unusable", reason={unusable!r})
+                say(kind="unusable", reason={unusable!r})
                 sys.exit(2)
-            say(type="hello", torch={torch!r}, python="3.11", device="cpu", cxx="g++", pid=1, seconds=0.1,
+            say(kind="hello", torch={torch!r}, python="3.11", device="cpu", cxx="g++", pid=1, seconds=0.1,
                 subjects=["inductor", "passes"])
             for line in sys.stdin:
                 check = json.loads(line)
-                if check["type"] == "exit":
+                if check["kind"] == "exit":
                     break
                 failure, numbers, fired = dict(kind="raised", error="as told"), dict(ratio=12.5), ["_sfdp_pattern_1"]
                 results = [dict(subject=s, verdict={verdict!r}, failure=failure, numbers=numbers, fired=fired,
                                 same=False) for s in check["subjects"]]
                 rejected = {rejected!r}
-                say(type="result", id=check["id"], rejected=rejected, results=[] if rejected else results)
+                say(kind="result", id=check["id"], rejected=rejected, results=[] if rejected else results)
             """)
         )
         script.chmod(0o755)

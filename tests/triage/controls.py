@@ -2,8 +2,7 @@
 
 from dataclasses import replace
 
-from fuzz.protocol import Hello, SubjectResult, Verdict
-from fuzz.protocol.controls import Control, StepsTaken
+from fuzz.protocol import Control, Hello, StepsTaken, SubjectResult, Verdict
 from generators.program.case import Case
 
 

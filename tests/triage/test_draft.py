@@ -17,8 +17,7 @@ from torch.export import ExportedProgram
 from corpus import casefile
 from corpus.entry import Entry, Expectation, Found, load
 from fuzz.evaluator import ROOT
-from fuzz.protocol import FINDINGS, SubjectResult, Verdict
-from fuzz.protocol.controls import Control
+from fuzz.protocol import FINDINGS, Control, SubjectResult, Verdict
 from fuzz.protocol.failures import Failure, FaultyOperation, Raised, StateChange, StateChanged
 from fuzz.protocol.rewrites import WrongRewrite
 from fuzz.subjects import get_spec

@@ -9,9 +9,8 @@ from corpus import casefile
 from corpus.entry import Entry
 from corpus.ledger import Ledger, load
 from fuzz.evaluator import ROOT
-from fuzz.protocol import FINDINGS, SubjectResult, Verdict
+from fuzz.protocol import FINDINGS, Control, SubjectResult, Verdict
 from fuzz.protocol.codec import decode, encode
-from fuzz.protocol.controls import Control
 from fuzz.protocol.rewrites import WrongRewrite
 from generators.program.case import Case, FurtherCall
 from tests.check.test_sequences import products

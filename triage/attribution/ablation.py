@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 from corpus.entry import Entry
 from fuzz.evaluator import Evaluator, shows_bug
-from fuzz.protocol import Hello, SubjectResult, Verdict
-from fuzz.protocol.controls import Control
+from fuzz.protocol import Control, Hello, SubjectResult, Verdict
 from fuzz.subjects import MEMORY_BUDGET, find_variant, get_spec
 from generators.errors import UserError
 from generators.program.case import Case, Value

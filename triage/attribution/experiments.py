@@ -4,8 +4,7 @@ from dataclasses import dataclass
 
 from fuzz.bug_identity import kind_of, rewrites
 from fuzz.evaluator import Evaluator, shows_bug
-from fuzz.protocol import SubjectResult, Verdict
-from fuzz.protocol.controls import Control
+from fuzz.protocol import Control, SubjectResult, Verdict
 from fuzz.protocol.failures import FormDiffers, Raised
 from generators.program.case import Case
 from triage.attribution.root_cause import CaseChange, Experiment, FirstStep, Mechanism, MechanismKind

@@ -4,9 +4,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Self
 
-from fuzz.protocol import Verdict
+from fuzz.protocol import Control, Verdict
 from fuzz.protocol.codec import Tagged
-from fuzz.protocol.controls import Control
 from fuzz.protocol.failures import Word
 from fuzz.protocol.rewrites import WrongRewrite
 

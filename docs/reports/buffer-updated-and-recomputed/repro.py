@@ -1,7 +1,7 @@
-"""[Inductor][CPU] add, copy_, arange, ... with a write into a buffer and a mask of another rank added in training: gradient off by 1.4, eager by 4.5e-08 (float64), values up to 1.8
+"""[Inductor][CPU] add, copy_, arange, ... with a write into a buffer in training: gradient off by 1.4, eager by 4.5e-08 (float64), values up to 1.8
 
-Exits with 0 without the bug, 125 if it can't run, 1 with the bug. TORCH_COMPILE_BACKEND names the backend, by default
-inductor.
+TORCH_COMPILE_BACKEND names the backend, by default inductor.
+Exits with 0 without the bug, 125 if it can't run, 1 with the bug.
 """
 import os, sys
 from contextlib import nullcontext

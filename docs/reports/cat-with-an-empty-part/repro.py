@@ -1,7 +1,7 @@
 """[Inductor][CPU] cat: output 0: strides [4, 1, 2, 1] are in another order than eager's [4, 2, 1, 1]
 
-Exits with 0 without the bug, 125 if it can't run, 1 with the bug. TORCH_COMPILE_BACKEND names the backend, by default
-inductor.
+TORCH_COMPILE_BACKEND names the backend, by default inductor.
+Exits with 0 without the bug, 125 if it can't run, 1 with the bug.
 """
 import os, sys
 

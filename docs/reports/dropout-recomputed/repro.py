@@ -1,7 +1,7 @@
 """[Inductor][CPU] exp, dropout in training: gradient off by 6.9, eager by 7e-07 (float64), values up to 15
 
-Exits with 0 without the bug, 125 if it can't run, 1 with the bug. TORCH_COMPILE_BACKEND names the backend, by default
-inductor.
+TORCH_COMPILE_BACKEND names the backend, by default inductor.
+Exits with 0 without the bug, 125 if it can't run, 1 with the bug.
 """
 import os, sys
 

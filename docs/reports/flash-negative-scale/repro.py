@@ -1,6 +1,7 @@
 """[CPU] scaled_dot_product_attention with a negative scale and is_causal: eager gives NaN or inf, float64 is finite (aten._scaled_dot_product_flash_attention_for_cpu)
 
-Compiles nothing. Exits with 0 without the bug, 125 if it can't run, 1 with the bug.
+Compiles nothing.
+Exits with 0 without the bug, 125 if it can't run, 1 with the bug.
 """
 import sys
 from contextlib import nullcontext

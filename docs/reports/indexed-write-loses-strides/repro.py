@@ -1,7 +1,7 @@
 """[Inductor][CPU] index_copy_ with a write into a result: output 0: strides [2, 1] are in another order than eager's [1, 2]
 
-Exits with 0 without the bug, 125 if it can't run, 1 with the bug. TORCH_COMPILE_BACKEND names the backend, by default
-inductor.
+TORCH_COMPILE_BACKEND names the backend, by default inductor.
+Exits with 0 without the bug, 125 if it can't run, 1 with the bug.
 """
 import os, sys
 

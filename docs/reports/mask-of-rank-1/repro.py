@@ -1,7 +1,7 @@
-"""[Inductor][CPU] attention with a mask of another dtype added and a mask of another rank added: compiling raises IndexError: Dimension out of range (expected to be in range of [-1, 0], but got -2)
+"""[Inductor][CPU] attention written as matmul, add, softmax, ...: compiling raises IndexError: Dimension out of range (expected to be in range of [-1, 0], but got -2)
 
-Exits with 0 without the bug, 125 if it can't run, 1 with the bug. TORCH_COMPILE_BACKEND names the backend, by default
-inductor.
+TORCH_COMPILE_BACKEND names the backend, by default inductor.
+Exits with 0 without the bug, 125 if it can't run, 1 with the bug.
 """
 import os, sys, traceback
 
@@ -14,7 +14,7 @@ torch.set_num_threads(1)  # as where it was found: kernels are chosen, and sums 
 import torch
 from torch import nn
 
-T = 2
+B, H, S, T, D, V = 2, 3, 4, 5, 6, 7
 
 
 def rng(seed):
@@ -22,21 +22,23 @@ def rng(seed):
 
 
 class Module(nn.Module):
-    def forward(self, x, y, mask):
-        turned = x.permute(0, 2, 1, 3)
-        turned2 = y.permute(0, 2, 1, 3)
-        turned3 = turned2.transpose(-2, -1)
-        product = turned @ turned3
-        total = product + mask
-        probs = total.softmax(dim=-1)
-        out = probs @ turned2
+    def forward(self, q, k, v, mask):
+        q_t = q.permute(0, 2, 1, 3)
+        k_t = k.permute(0, 2, 1, 3)
+        kt = k_t.transpose(-2, -1)
+        scores = q_t @ kt
+        scores2 = scores + mask
+        probs = scores2.softmax(dim=-1)
+        v_t = v.permute(0, 2, 1, 3)
+        out = probs @ v_t
         return out
 
 
 def inputs():
     return [
-        torch.randn((1, 1, 1, T), generator=rng(0)),
-        torch.randn((1, T, 1, T), generator=rng(1)),
+        torch.randn((B, S, H, D), generator=rng(0)),
+        torch.randn((B, T, H, D), generator=rng(1)),
+        torch.randn((B, T, H, V), generator=rng(3)),
         torch.rand((T,), generator=rng(2)) < 1.0,
     ]
 

@@ -1,7 +1,7 @@
-"""[Inductor][CPU] masked_fill_ with a write into an argument: compiling raises ValueError: Cannot view a tensor with shape torch.Size([1, 2, 2, 2]) and strides (8, [...]
+"""[Inductor][CPU] masked_fill_ with a write into an argument: compiling raises ValueError: Cannot view a tensor with shape torch.Size([1, 2, 2, 2]) and strides (8, 4, …
 
-Exits with 0 without the bug, 125 if it can't run, 1 with the bug. TORCH_COMPILE_BACKEND names the backend, by default
-inductor.
+TORCH_COMPILE_BACKEND names the backend, by default inductor.
+Exits with 0 without the bug, 125 if it can't run, 1 with the bug.
 """
 import os, sys, traceback
 

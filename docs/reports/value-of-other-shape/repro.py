@@ -1,7 +1,7 @@
-"""[Inductor][CPU] attention with a mask of another dtype added and a mask of another rank added: compiling raises RuntimeError: Expected query, key, and value to all be at least 2 dimensional, but [...]
+"""[Inductor][CPU] attention written as bmm, add, softmax, ...: compiling raises RuntimeError: Expected query, key, and value to all be at least 2 dimensional, but got …
 
-Exits with 0 without the bug, 125 if it can't run, 1 with the bug. TORCH_COMPILE_BACKEND names the backend, by default
-inductor.
+TORCH_COMPILE_BACKEND names the backend, by default inductor.
+Exits with 0 without the bug, 125 if it can't run, 1 with the bug.
 """
 import os, sys, traceback
 
@@ -14,7 +14,7 @@ torch.set_num_threads(1)  # as where it was found: kernels are chosen, and sums 
 import torch
 from torch import nn
 
-T = 2
+D = 2
 
 
 def rng(seed):
@@ -22,27 +22,27 @@ def rng(seed):
 
 
 class Module(nn.Module):
-    def forward(self, x, y, mask, z):
-        reshape = y.reshape(1, T, T)
-        turned = reshape.transpose(-2, -1)
-        viewed = x.view(1, 1, T)
-        product = torch.bmm(viewed, turned)
-        reshape2 = product.reshape(1, 1, 1, T)
-        total = reshape2 + mask
-        reshape3 = total.reshape(1, 1, T)
-        probs = reshape3.softmax(dim=-1)
-        reshape4 = z.reshape(1, T, T)
-        product2 = torch.bmm(probs, reshape4)
-        out = product2.reshape(1, 1, 1, T)
+    def forward(self, q, k, v, mask):
+        k2 = k.reshape(1, D, D)
+        kt = k2.transpose(-2, -1)
+        q2 = q.view(1, 1, D)
+        scores = torch.bmm(q2, kt)
+        scores2 = scores.reshape(1, 1, 1, D)
+        scores3 = scores2 + mask
+        scores4 = scores3.reshape(1, 1, D)
+        probs = scores4.softmax(dim=-1)
+        v2 = v.reshape(1, D, D)
+        product = torch.bmm(probs, v2)
+        out = product.reshape(1, 1, 1, D)
         return out
 
 
 def inputs():
     return [
-        torch.randn((1, 1, 1, T), generator=rng(0)),
-        torch.randn((1, 1, T, T), generator=rng(1)),
-        torch.rand((T,), generator=rng(2)) < 1.0,
-        torch.randn((T * T,), generator=rng(3)),
+        torch.randn((1, 1, 1, D), generator=rng(0)),
+        torch.randn((1, 1, D, D), generator=rng(1)),
+        torch.randn((D * D,), generator=rng(3)),
+        torch.rand((D,), generator=rng(2)) < 1.0,
     ]
 
 

@@ -1,7 +1,7 @@
-"""[Inductor][CPU] copy_ with a write into a buffer: compiling raises RuntimeError: A view was created in no_grad mode and its base or another view of its [...]
+"""[Inductor][CPU] copy_ with a write into a buffer: compiling raises RuntimeError: A view was created in no_grad mode and its base or another view of its …
 
-Exits with 0 without the bug, 125 if it can't run, 1 with the bug. TORCH_COMPILE_BACKEND names the backend, by default
-inductor.
+TORCH_COMPILE_BACKEND names the backend, by default inductor.
+Exits with 0 without the bug, 125 if it can't run, 1 with the bug.
 """
 import os, sys, traceback
 

@@ -1,7 +1,7 @@
-"""[Inductor][CPU] attention written as matmul, div, softmax, ... (_sfdp_pattern_1) in training: compiling raises AssertionError: Guard failed on the same frame it was created. This is a bug - [...]
+"""[Inductor][CPU] attention written as matmul, div, softmax, ... (_sfdp_pattern_1) in training: compiling raises AssertionError: Guard failed on the same frame it was created. This is a bug - please …
 
-Exits with 0 without the bug, 125 if it can't run, 1 with the bug. TORCH_COMPILE_BACKEND names the backend, by default
-inductor.
+TORCH_COMPILE_BACKEND names the backend, by default inductor.
+Exits with 0 without the bug, 125 if it can't run, 1 with the bug.
 """
 import os, sys, traceback
 

@@ -178,9 +178,7 @@ def planted(name: str) -> Callable[..., Any]:
             text = text.replace(old, new) if old else text
         changed.write_text(text)
         for file in (room / package).glob("*.py"):
-            file.write_text(
-                file.read_text().replace("from kernels", f"from {package}").replace("attnfuzz::", f"{package}::")
-            )
+            file.write_text(file.read_text().replace("from kernels", f"from {package}"))
         sys.path.insert(0, str(room))
     module, _, function = defect.subject.partition(":")
     return getattr(importlib.import_module(f"{package}.{module}"), function)  # type: ignore[no-any-return]

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from kernels.launch import attention_backward, attention_forward
+from kernels.launch import Settings, attention_backward, attention_forward
 from kernels.tiles import INTERPRETED
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
@@ -69,12 +69,10 @@ def attention(
     farthest = q.size(2) + k.size(2)
     left, right = (-1 if side >= farthest else side for side in (left, right))
     offset = k.size(2) - q.size(2) if causal == "bottom_right" else 0
-    kept = None if mask is None else mask.expand(*q.shape[:3], k.size(2))
+    factor = 1.0 / (1.0 - p) if p < 1.0 else 0.0
+    settings = Settings(float(scale), float(softcap or 0.0), left, right, offset, p, factor, seed)
     slopes = None if alibi is None else alibi.float().contiguous()
-    out: Tensor = _Attention.apply(
-        q, k, v, bias, None if sinks is None else sinks.contiguous(), kept, slopes, float(scale),
-        float(softcap or 0.0), left, right, offset, p, seed,
-    )  # fmt: skip
+    out: Tensor = _Attention.apply(q, k, v, bias, None if sinks is None else sinks.contiguous(), mask, slopes, settings)
     return out
 
 
@@ -96,10 +94,9 @@ class _Attention(torch.autograd.Function):
         sinks: Tensor | None,
         mask: Tensor | None,
         alibi: Tensor | None,
-        *settings: Any,
+        settings: Settings,
     ) -> Any:
-        wide = None if bias is None else bias.expand(*q.shape[:3], k.size(2))
-        out, lse = attention_forward(q, k, v, wide, mask, alibi, sinks, *settings)
+        out, lse = attention_forward(q, k, v, bias, mask, alibi, sinks, settings)
         ctx.save_for_backward(q, k, v, out, lse, bias, sinks, mask, alibi)
         ctx.settings = settings
         return out
@@ -108,17 +105,16 @@ class _Attention(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, dout: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, out, lse, bias, sinks, mask, alibi = ctx.saved_tensors
-        wide = None if bias is None else bias.expand(*q.shape[:3], k.size(2))
         with_bias = bias is not None and ctx.needs_input_grad[3]
         dq, dk, dv, delta, dscores = attention_backward(
-            dout, q, k, v, out, lse, wide, mask, alibi, *ctx.settings, with_bias
+            dout, q, k, v, out, lse, bias, mask, alibi, ctx.settings, with_bias
         )
-        dbias = dscores.sum_to_size(bias.shape).to(bias.dtype) if with_bias else None
+        dbias = None if dscores is None else dscores.sum_to_size(bias.shape).to(bias.dtype)
         dsinks = None
         if sinks is not None and ctx.needs_input_grad[4]:
             share = torch.exp(sinks.float()[:, None] - lse).nan_to_num(0.0)
             dsinks = -(share * delta).sum((0, 2)).to(sinks.dtype)
-        return (dq, dk, dv, dbias, dsinks, *[None] * 9)
+        return (dq, dk, dv, dbias, dsinks, *[None] * 3)
 
 
 def _check(

@@ -6,8 +6,7 @@ from dataclasses import replace
 from fuzz.protocol import SubjectResult, Verdict
 from generators.program.case import Case
 from generators.program.type_check import attributes
-from triage.attribution.explain import Explanation, explain
-from triage.attribution.perturbations import perturb
+from triage.attribution.explain import Explanation, explain, perturb
 
 FAILS = SubjectResult("passes", Verdict.WRONG_RESULT, fired=("_sfdp_pattern_1_inference",))
 RIGHT = SubjectResult("passes", Verdict.OK, fired=("_sfdp_pattern_1_inference",))

@@ -17,9 +17,8 @@ from generators.program.case import Case
 from tests.command import ROOT
 from tests.triage.test_draft import imported
 from tests.triage.test_report import report
-from triage.attribution import perturbations
-from triage.attribution.explain import explain
-from triage.attribution.perturbations import resize
+from triage.attribution import explain as explaining
+from triage.attribution.explain import explain, resize
 from triage.attribution.render import describe_explanation
 from triage.report.build import build
 from triage.report.repro import Bug, forward_of, write_script
@@ -52,8 +51,8 @@ def attention() -> Case:
 
 def try_sizes(monkeypatch: pytest.MonkeyPatch, *sizes: int) -> None:
     """Of each dimension only these sizes are tried."""
-    every = perturbations._sizes
-    monkeypatch.setattr(perturbations, "_sizes", lambda case: (one for one in every(case) if int(one.becomes) in sizes))
+    every = explaining._sizes
+    monkeypatch.setattr(explaining, "_sizes", lambda case: (one for one in every(case) if int(one.becomes) in sizes))
 
 
 def found(verdict: Verdict) -> SubjectResult:

@@ -1,26 +1,53 @@
 """Which properties of a finding matter: each is changed by itself, and the nearest case that passes is the control."""
 
 import difflib
+import itertools
 import time
-from collections import defaultdict
-from collections.abc import Callable
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from fuzz.bug_identity import attention_patterns, kind_of
 from fuzz.protocol import FINDINGS, SubjectResult, Verdict
-from generators.program.case import Case
+from generators.program import edits
+from generators.program.case import Attr, Case, Op
+from generators.program.edits import prune_if_valid
 from generators.program.emit import source
-from triage.attribution.perturbations import EQUAL, Perturbation, perturb
+from generators.program.ops import OPS
+from generators.program.ops.spec import Kind
+from generators.program.type_check import attributes, make_op, types_of
 
 SECONDS = 60.0
 MOST = 12
 """Values of one property that are tried."""
+
+_EDGES = (64, 128, 1, 65, 2, 63, 129, 3, 32, 33)
+"""Sizes around the edges of tiles, the telling ones first: time may run out."""
+_COUNTS = (1, 2, 3, 4, 5, 6, 8, 7, 9, 12)
+"""Sizes of batches and heads, which no kernel tiles."""
+_NUMBERS = (1.0, 2.0, -1.0, -1e4, float("-inf"))
+_EQUAL = " == "
+"""Between the dimensions of a property that are changed together."""
 
 _PASSING = frozenset({Verdict.OK, Verdict.ROUNDING, Verdict.RANDOM_STREAM, Verdict.PRECISION_POLICY})
 _DIFF_LINES = 10
 _SHOWN, _NEAREST = 5, 2
 
 Judge = Callable[[Case], SubjectResult]
+
+
+@dataclass(frozen=True, slots=True)
+class Perturbation:
+    """The case with one property changed: which, what it was, and what it is.
+
+    What came of it: `fails` as the unchanged case does, or passes (False), or neither (None).
+    """
+
+    property: str
+    is_now: str
+    becomes: str
+    case: Case
+    fails: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +73,9 @@ class Explanation:
         groups = self._groups()
         varied = {name for name, group in groups.items() if any(one.fails is False for one in group)}
         fixed = {name for name in varied if not any(one.fails for one in groups[name])}
-        equal = [name for name, (one, *_) in groups.items() if one.fails and {*name.split(EQUAL)} <= fixed]
-        of_equal = {name for names in equal for name in names.split(EQUAL)}
-        alone = [name for name in groups if name in varied - of_equal and EQUAL not in name]
+        equal = [name for name, (one, *_) in groups.items() if one.fails and {*name.split(_EQUAL)} <= fixed]
+        of_equal = {name for names in equal for name in names.split(_EQUAL)}
+        alone = [name for name in groups if name in varied - of_equal and _EQUAL not in name]
         return [f"{name} (passes where they differ)" for name in equal] + [_describe_need(n, groups[n]) for n in alone]
 
     def diff(self) -> list[str]:
@@ -122,3 +149,98 @@ def _describe_need(name: str, group: list[Perturbation]) -> str:
         passing, failing = list(map(str, sorted(near))), list(map(str, sorted(map(int, failing))))
     others = f" or {', '.join(failing[:_SHOWN])}" if failing else ""
     return f"{name} = {now}{others} (passes with {', '.join(passing[:_SHOWN])})"
+
+
+def resize(case: Case, names: Iterable[str], size: int) -> Case | None:
+    """These dimensions have another size. None also where the attention would be another one."""
+    other = edits.resize(case, {**case.sizes, **dict.fromkeys(names, size)})
+    return other if other is not None and len(other.contracts) == len(case.contracts) else None
+
+
+def perturb(case: Case, *, sizes_only: bool = False) -> list[Perturbation]:
+    """All of them, a round of one of each property after the other, since time may run out."""
+    groups: dict[str, list[Perturbation]] = {}
+    ways = (_sizes,) if sizes_only else (_attributes, _equal_sizes, _sizes)
+    for made in itertools.chain.from_iterable(way(case) for way in ways):
+        if made.case.canonical() != case.canonical():
+            groups.setdefault(made.property, []).append(made)
+    return [made for together in itertools.zip_longest(*groups.values()) for made in together if made is not None]
+
+
+def _attributes(case: Case) -> Iterator[Perturbation]:
+    types = types_of(case)
+    kinds = [op.kind for op in case.ops]
+    for op in case.ops:
+        which = op.kind if kinds.count(op.kind) == 1 else f"{op.kind} `{op.name}`"
+        rank = types[op.args[0]].rank if op.args else 0
+        for name, value in attributes(op).items():
+            if name == "form":
+                continue
+            for other in _other_values(op, name, value, rank):
+                new = make_op(op.name, op.kind, op.args, {**dict(op.attrs), name: other})
+                if op.kind == "transpose" and len({axis % rank for axis in _axes_of(new)}) == 1:
+                    continue  # of a dimension with itself
+                made = prune_if_valid(replace(case, ops=tuple(new if o is op else o for o in case.ops)))
+                if made is not None and len(made.ops) == len(case.ops):
+                    yield Perturbation(f"{name} of {which}", _show_value(value), _show_value(other), made)
+
+
+def _axes_of(transpose: Op) -> tuple[int, int]:
+    attrs = attributes(transpose)
+    return attrs["dim0"], attrs["dim1"]
+
+
+def _other_values(op: Op, name: str, value: Attr, rank: int) -> Iterator[Attr]:
+    kind = OPS[op.kind].attributes[name].kind
+    if kind is Kind.AXIS and isinstance(value, int):
+        yield from (axis for axis in range(-1, -rank - 1, -1) if axis % max(1, rank) != value % max(1, rank))
+    elif kind is Kind.AXES and isinstance(value, tuple) and len(value) <= 4:
+        yield from sorted(
+            itertools.permutations(range(len(value))),
+            key=lambda axes: sum(a != b for a, b in zip(axes, value, strict=True)),
+        )
+    elif kind is Kind.NUMBER and isinstance(value, (int, float)) and not isinstance(value, bool):
+        floats = (float(value),) if isinstance(value, int) else ()
+        yield from (*floats, *dict.fromkeys(number for number in (-value, *_NUMBERS) if number != value))
+    elif kind is Kind.FLAG and isinstance(value, bool):
+        yield not value
+    elif kind is Kind.WORD:
+        yield from (word for word in OPS[op.kind].attributes[name].words if word != value)
+    elif kind is Kind.INT and isinstance(value, int):
+        yield from (value - 1, value + 1)
+
+
+def _sizes(case: Case) -> Iterator[Perturbation]:
+    counts = _counts_of(case)
+    for name, size in sorted(case.dims, key=lambda dim: dim[0] in counts):
+        for other in dict.fromkeys((size + 1, size - 1, *(_COUNTS if name in counts else _EDGES))):
+            made = resize(case, [name], other) if 0 < other != size else None
+            if made is not None:
+                yield Perturbation(name, str(size), str(other), made)
+
+
+def _equal_sizes(case: Case) -> Iterator[Perturbation]:
+    """Dimensions of one size, larger by one together: where each alone passes, they must be equal."""
+    for value, count in Counter(case.sizes.values()).items():
+        names = [name for name, size in case.dims if size == value]
+        for together in itertools.chain(itertools.combinations(names, 2), [tuple(names)] if count > 2 else []):
+            made = resize(case, together, value + 1)
+            if made is not None and count > 1:
+                yield Perturbation(_EQUAL.join(together), str(value), str(value + 1), made)
+
+
+def _counts_of(case: Case) -> frozenset[str]:
+    """The dimensions that count batches or heads and nothing else."""
+    types = types_of(case)
+    counted: set[str] = set()
+    measured: set[str] = set()
+    for contract in case.contracts:
+        head = {"bhsd": 1, "bshd": 2}.get(contract.layout)
+        for value in (contract.q, contract.k, contract.v):
+            for axis, size in enumerate(types[value].shape):
+                (counted if axis in (0, head) else measured).update(size.names())
+    return frozenset(counted - measured)
+
+
+def _show_value(value: Attr) -> str:
+    return str([int(v) if isinstance(v, int) else str(v) for v in value]) if isinstance(value, tuple) else str(value)

@@ -1,16 +1,19 @@
 """Which operation of eager, or which part of an attention function, is at fault, and what it takes."""
 
+from collections.abc import Callable
+from dataclasses import replace
+
 from fuzz.bug_identity import contract_features
 from fuzz.error_location import name_gradient
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import DropoutMask, FaultyOperation
 from fuzz.protocol.value_names import is_gradient
-from generators.program.case import Case
+from generators.program.case import Attr, Case, Op
 from generators.program.dtypes import LOW_PRECISION
-from generators.program.type_check import types_of
+from generators.program.edits import make_name, prune_if_valid
+from generators.program.type_check import make_op, types_of
 from triage.attribution.ablation import EAGER, MATH, Ablation
 from triage.attribution.experiments import Study
-from triage.attribution.perturbations import OVERLAPPING, in_dtype, with_contiguous_operands, with_positive_scale
 from triage.attribution.root_cause import CaseChange, Evidence, Experiment, Mechanism, MechanismKind, RootCause, Stage
 
 BACKENDS = {
@@ -23,6 +26,8 @@ BACKENDS = {
 _SDPA = "sdpa_"
 _OPTIONS = ("alibi", "sinks", "window", "causal", "softcap", "bias", "mask")
 
+_OVERLAPPING = ("unfold", "expand", "expand_as")
+"""Operations whose results may overlap in memory."""
 _MECHANISMS = {
     Verdict.OUT_OF_BOUNDS: MechanismKind.WRITES,
     Verdict.NONDETERMINISTIC: MechanismKind.RESULTS_DIFFER,
@@ -56,18 +61,65 @@ def find_condition(study: Study) -> tuple[Mechanism, tuple[Evidence, ...]]:
         how, how_in = MechanismKind.NOT_FINITE, MechanismKind.NOT_FINITE_IN
     low = sorted({value.dtype for value in types_of(case).values()} & set(LOW_PRECISION))
     tried = (
-        (Mechanism(MechanismKind.NEGATIVE_SCALE), CaseChange.POSITIVE_SCALE, with_positive_scale(case)),
-        (_layout_mechanism(case), CaseChange.CONTIGUOUS, with_contiguous_operands(case)),
-        (Mechanism(how_in, low[0] if low else ""), CaseChange.FLOAT32, in_dtype(case, "float32") if low else None),
+        (Mechanism(MechanismKind.NEGATIVE_SCALE), CaseChange.POSITIVE_SCALE, _with_positive_scale(case)),
+        (_layout_mechanism(case), CaseChange.CONTIGUOUS, _with_contiguous_operands(case)),
+        (Mechanism(how_in, low[0] if low else ""), CaseChange.FLOAT32, _in_float32(case) if low else None),
     )
     shown = [(name, study.try_case(other, change)) for name, change, other in tried if other is not None]
     right = next(((name, (one,)) for name, one in shown if one.passes), None)
     return right or (Mechanism(how), tuple(one for _, one in shown if one.passes is False))
 
 
+def _with_positive_scale(case: Case) -> Case | None:
+    """Every scale is positive."""
+
+    def change(name: str, value: Attr) -> Attr:
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        return abs(value) if name in ("scale", "other") and is_number else value  # type: ignore[arg-type]
+
+    contracts = tuple(replace(contract, scale=abs(contract.scale)) for contract in case.contracts)
+    return _other_than(case, replace(_with_attributes(case, change), contracts=contracts))
+
+
+def _with_contiguous_operands(case: Case) -> Case | None:
+    """What contracts and fused calls read, and what overlaps in memory, is copied into contiguous memory first."""
+    wanted = {name for contract in case.contracts for name in (contract.q, contract.k, contract.v)}
+    # A copy between other operations would hide attention from the patterns that look for it.
+    wanted |= {arg for op in case.ops if op.kind == "sdpa" for arg in op.args[:3]}
+    wanted |= {op.name for op in case.ops if op.kind in _OVERLAPPING}
+    names: dict[str, str] = {}
+    for op in (op for op in case.ops if op.name in wanted):
+        names[op.name] = make_name(case, f"{op.name[:24]}_copy", names.values())
+    ops: list[Op] = []
+    for op in case.ops:
+        ops.append(replace(op, args=tuple(names.get(arg, arg) for arg in op.args)))
+        if op.name in names:
+            ops.append(make_op(names[op.name], "clone", (op.name,), {"memory_format": "contiguous"}))
+    inputs = tuple(replace(item, layout="contiguous") for item in case.inputs)
+    contracts = tuple(contract.rename(names) for contract in case.contracts)
+    return _other_than(case, replace(case, ops=tuple(ops), inputs=inputs, contracts=contracts))
+
+
+def _in_float32(case: Case) -> Case | None:
+    """What is in half precision is in float32."""
+    inputs = tuple(replace(i, dtype="float32") if i.dtype in LOW_PRECISION else i for i in case.inputs)
+    changed = _with_attributes(case, lambda _, value: "float32" if value in LOW_PRECISION else value)
+    return _other_than(case, replace(changed, inputs=inputs))
+
+
+def _with_attributes(case: Case, change: Callable[[str, Attr], Attr]) -> Case:
+    ops = (make_op(op.name, op.kind, op.args, {k: change(k, v) for k, v in op.attrs}) for op in case.ops)
+    return replace(case, ops=tuple(ops))
+
+
+def _other_than(case: Case, other: Case) -> Case | None:
+    made = prune_if_valid(other)
+    return None if made is None or made.canonical() == case.canonical() else made
+
+
 def _layout_mechanism(case: Case) -> Mechanism:
     """How operands lie in memory that are wrong unless they are copied."""
-    overlap = any(op.kind in OVERLAPPING for op in case.ops)
+    overlap = any(op.kind in _OVERLAPPING for op in case.ops)
     return Mechanism(MechanismKind.OVERLAPPING_ROWS if overlap else MechanismKind.NOT_CONTIGUOUS)
 
 

@@ -126,7 +126,7 @@ def attributor(config: WorkerConfig, device: str = "") -> Iterator[Attributor]:
             named = (entry.subject,) if is_user_function(entry.subject) else ()
             own = replace(config, device=device or entry.device, named=named)
             verdict = entry.found.verdict if entry.found else entry.expectation.verdict
-            repeat = 2 if verdict is Verdict.NONDETERMINISTIC else 1
+            repeat = 2 if verdict == Verdict.NONDETERMINISTIC else 1
             if (own, repeat) not in known:
                 evaluator = open_evaluator(own, repeat=repeat, remember=True)
                 known[own, repeat] = stack.enter_context(evaluator)

@@ -50,8 +50,7 @@ _DOES = {
 }
 """What the program does, of each verdict that is a finding."""
 
-_MASK = ("mask", "bias")
-_ROLES = {"query": ("q",), "key": ("k",), "value": ("v",), "attn_mask": _MASK, "causal_mask": _MASK}
+_ROLES = {"query": "q", "key": "k", "value": "v", "attn_mask": "mask bias", "causal_mask": "mask"}
 """What arguments of patterns may be in an attention."""
 
 _UNNAMED = VIEWS | {"scalar"}
@@ -157,7 +156,7 @@ def name_operands(case: Case, cause: RootCause) -> RootCause:
     made = {op.name: op for op in case.ops}
     attentions = find_attentions(case)
     reads = attentions[0].reads if len(attentions) == 1 else {}
-    read = {argument: [reads[role] for role in roles if role in reads] for argument, roles in _ROLES.items()}
+    read = {argument: [reads[role] for role in roles.split() if role in reads] for argument, roles in _ROLES.items()}
     paths = {argument: trace(case, places[0]) for argument, places in read.items() if len(places) == 1}
     names = {argument: path[-1] for argument, path in paths.items() if all(made[n].kind in VIEWS for n in path[:-1])}
 

@@ -12,7 +12,6 @@ from generators.program.type_check import attributes, types_of
 from generators.program.values import INDICES
 
 _ONE_NAME = {"log_softmax": "softmax", "type_as": "cast", "sub": "add"}
-_ONE_NAME |= {"index": "embedding"}
 _ONE_NAME |= dict.fromkeys(("bmm", "matmul", "einsum"), "product")
 _ONE_NAME |= dict.fromkeys(("full", "scalar", "zeros", "ones"), "constant")
 _EMPTY_ROWS = frozenset({"empty_row", "empty_row_mask", "zeros"})

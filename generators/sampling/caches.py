@@ -1,9 +1,7 @@
 """Writers of decoding with a cache of keys and values that new tokens are written into."""
 
-from typing import Any
-
 from generators.program.case import Values
-from generators.program.sizes import Size, shape_of
+from generators.program.sizes import Size
 from generators.sampling import layers
 from generators.sampling.attention import attend
 from generators.sampling.builder import Builder
@@ -59,47 +57,11 @@ def write_static_cache(b: Builder, c: Choices) -> list[str]:
     return _attend_over(b, c, now, caches, keep=b.op("le", columns, b.op("unsqueeze", position, dim=-1), to="keep"))
 
 
-def write_rolling_cache(b: Builder, c: Choices) -> list[str]:
-    """A sliding window: the oldest S of L tokens leave the cache, and S new ones are written to its end."""
-    now = _project_tokens(b, c, rotary=False)
-    b.dims["L"] = b.dims["S"] + b.dims["T"]
-    last: dict[str, Any] = {"dim": 2, "start": Size.parse("L-S"), "stop": Size.of("L")}
-    caches = []
-    for cache, new in _open_caches(b, c, now, last["stop"]):
-        kept = b.op("narrow", cache, to="kept", dim=2, start="S", stop=last["stop"])
-        moved = b.op("set_slice", cache, b.op("clone", kept), dim=2, stop=last["start"])
-        caches.append(b.op("set_slice", moved, new, **last))
-    return _attend_over(b, c, now, caches)
-
-
-def write_paged_cache(b: Builder, c: Choices) -> list[str]:
-    """Pages of P tokens that a table gives to each row of the batch: one new token is written into its slot, then keys
-    and values are gathered."""
-    now = _project_tokens(b, c, rotary=False, one_token=True)
-    b.dims |= {"P": c.pick((1, 2, 4)), "M": c.pick((1, 2, 3))}
-    place = c.below(b.dims["P"] * b.dims["M"])
-    table = b.op(
-        "view", b.input("pages", ("B*M",), Values("permutation"), "int64"), sizes=shape_of("B", "M"), to="table"
-    )
-    page = b.op("select", table, to="page", dim=1, index=place // b.dims["P"])
-    slot = b.op("full", to="slot", sizes=(Size.of("B"),), value=place % b.dims["P"], dtype="int64")
-    caches = []
-    for cache, new in _open_caches(b, c, now):
-        _, heads, _, head_dim = b.shape(new)
-        b.op("index_put_", cache, page, slot, b.op("squeeze", new, to="token", dim=2))
-        gathered = b.op(
-            "reshape", b.op("index", cache, table, to="gathered"), sizes=shape_of("B", "M*P", heads, head_dim)
-        )
-        caches.append(b.op("transpose", gathered, to="gathered", dim0=1, dim1=2))
-    columns = b.op("unsqueeze", b.op("arange", to="columns", stop="M*P"), dim=0)
-    return _attend_over(b, c, now, caches, keep=b.op("le", columns, to="keep", other=place))
-
-
-def _project_tokens(b: Builder, c: Choices, *, rotary: bool = True, one_token: bool = False) -> Heads:
+def _project_tokens(b: Builder, c: Choices, *, rotary: bool = True) -> Heads:
     """q, k and v of S new tokens, mostly one, after T old ones."""
     past = b.dims["T"]
     head_dim, length = layers.limit_dims(b, even=True), Size.of("S")
-    b.dims |= {"T": past, "S": 1 if one_token or c.chance(0.7) else b.dims["S"]}
+    b.dims |= {"T": past, "S": 1 if c.chance(0.7) else b.dims["S"]}
     heads, key, group = layers.draw_groups(b, c, c.draw({"none": 6.0, "group": 4.0}))
     x = b.input("x", ("B", "S", heads * head_dim), draw_values(c))
     found = [
@@ -113,15 +75,14 @@ def _project_tokens(b: Builder, c: Choices, *, rotary: bool = True, one_token: b
     return Heads(Head.of(q), Head.of(k), Head.of(v), group=group)
 
 
-def _open_caches(b: Builder, c: Choices, now: Heads, room: Size | None = None) -> list[tuple[str, str]]:
-    """Caches for k and v, each with the new values: [B, heads, room, head_dim], or without `room` pages of P tokens,
-    [B*M, P, heads, head_dim]. They are buffers, or arguments that the caller keeps, and keep no gradients."""
+def _open_caches(b: Builder, c: Choices, now: Heads, room: Size) -> list[tuple[str, str]]:
+    """Caches for k and v, [B, heads, room, head_dim], each with the new values. They are buffers, or arguments that the
+    caller keeps, and keep no gradients."""
     is_buffer, found = c.chance(0.6), []
     values = Values("constant", scale=0.0) if c.chance(0.2) else None
     for name, new in (("k", now.k.value), ("v", now.v.value)):
         _, heads, _, head_dim = b.shape(new)
-        shape = shape_of("B*M", "P", heads, head_dim) if room is None else shape_of("B", heads, room, head_dim)
-        pair = [b.input(f"{name}_cache", shape, values, buffer=is_buffer), new]
+        pair = [b.input(f"{name}_cache", ("B", heads, room, head_dim), values, buffer=is_buffer), new]
         if b.mode == "training":
             pair = [b.op("detach", value) for value in pair]
         found.append((pair[0], pair[1]))

@@ -94,9 +94,7 @@ FAMILIES: Mapping[str, Family] = {
     "llama": Family(6.0, _LLAMA),
     # mBART: heads folded into the batch, products by bmm.
     "mbart": Family(6.0, {**_BMM, **_FOLDED, "order": "bhsd", "mask.kind": "add", "dropout": "none"}),
-    "multihead": Family(2.5, write=torch_calls.write_multihead_attention),
-    "paged_cache": Family(0.8, _CACHE, caches.write_paged_cache),
-    "rolling_cache": Family(0.8, _CACHE, caches.write_rolling_cache),
+    "multihead": Family(4.1, write=torch_calls.write_multihead_attention),
     # A norm whose mean and variance are kept in buffers.
     "running_statistics": Family(1.0, {**_BLOCK, "norm": "running"}),
     # The softmax over queries, the slots.

@@ -151,12 +151,6 @@ def _unfold(call: Call) -> TensorType:
     return call.reshape(*call.shape[:axis], count, *call.shape[axis + 1 :], size)
 
 
-def _index(call: Call) -> TensorType:
-    table, places = call.args
-    require(places.dtype in ("int64", "int32") and table.rank >= 1, "needs a table and int64 or int32 indices")
-    return TensorType((*places.shape, *table.shape[1:]), table.dtype)
-
-
 def _scatter(call: Call) -> TensorType:
     x, index = call.args
     axis = call.axis()
@@ -196,7 +190,6 @@ OPS = [
     _view_method("select", select, {"dim": _FIRST, "index": _PLACE}),
     _view_spec("narrow", (1, 1), narrow, narrow_text, _SLICE),
     _view_method("unfold", _unfold, {"dim": _FIRST, "size": _SIZE, "step": _STEP}, cost=2),
-    OpSpec("index", (2, 2), _index, "{0}[{1}]", cost=2),
     OpSpec("scatter", (2, 2), _scatter, "{0}.scatter({dim}, {1}, {value})", _SCATTER, cost=2),
     OpSpec("cat", (2, 4), _cat, "torch.cat([{args}], dim={dim})", {"dim": _LAST}),
     _view_method("contiguous", same),

@@ -1,14 +1,20 @@
 """List all bugs of the ledger in one page of Markdown: `python -m triage.bugs`. docs/bugs.md is made by it."""
 
+import itertools
+import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from corpus import ledger as ledgers
+from corpus.entry import Entry, load, sort_by_version
+from corpus.files import replace_file, require_writable
+from fuzz.bug_identity import kind_of
 from fuzz.cli import enter
-
-if TYPE_CHECKING:
-    from corpus.entry import Entry
-    from corpus.ledger import Ledger
-    from fuzz.protocol import Verdict
+from fuzz.evaluator import ROOT, public_version
+from fuzz.protocol import Verdict
+from triage.page.content import spell_in_one_line
+from triage.rendering import render
+from triage.report.repro import WITHOUT_NUMBERS
 
 
 def bugs(*, out: Path | None = None, ledger: Path | None = None) -> None:
@@ -23,10 +29,6 @@ def bugs(*, out: Path | None = None, ledger: Path | None = None) -> None:
     ledger
         The ledger of bugs; by default corpus/ledger.yaml of this checkout.
     """
-    from corpus import ledger as ledgers
-    from corpus.files import replace_file, require_writable
-    from fuzz.evaluator import ROOT
-
     file = out or ROOT / "docs" / "bugs.md"
     require_writable(file, "--out", is_file=True)
     text = make_page(ledgers.load(ledger or ROOT / "corpus" / "ledger.yaml"), file.parent)
@@ -34,12 +36,8 @@ def bugs(*, out: Path | None = None, ledger: Path | None = None) -> None:
     print(file)  # noqa: T201 - a command line prints its result
 
 
-def make_page(ledger: "Ledger", beside: Path) -> str:
+def make_page(ledger: ledgers.Ledger, beside: Path) -> str:
     """The page; its links start in the directory `beside`, and its reports are those under `beside`/reports."""
-    from corpus.entry import load, sort_by_version
-    from fuzz.evaluator import public_version
-    from triage.rendering import render
-
     examples = {bug.id: {path: load(path) for path in ledger.examples(bug)} for bug in ledger.bugs}
     entries = [entry for found in examples.values() for entry in found.values()]
     versions = list(sort_by_version({public_version(one): "" for entry in entries for one in entry.seen}))
@@ -54,14 +52,8 @@ def make_page(ledger: "Ledger", beside: Path) -> str:
     return render("bugs.md.j2", live=live, gone=gone, untried=untried, versions=versions)
 
 
-def _describe(found: "dict[Path, Entry]", versions: list[str], report: Path) -> dict[str, Any]:
+def _describe(found: dict[Path, Entry], versions: list[str], report: Path) -> dict[str, Any]:
     """How a bug shows, by the shortest example that shows in the newest version."""
-    import os
-
-    from fuzz.evaluator import public_version
-    from triage.page.findings import spell_in_one_line
-    from triage.report.repro import WITHOUT_NUMBERS
-
     shown = {path: [one for one in versions if _shows(entry, one)] for path, entry in found.items()}
     programs = {path: spell_in_one_line(entry.case) for path, entry in found.items()}
     path = max(found, key=lambda path: ([versions.index(one) for one in shown[path][-1:]], -len(programs[path])))
@@ -83,26 +75,19 @@ def _describe(found: "dict[Path, Entry]", versions: list[str], report: Path) -> 
     }
 
 
-def _shows(entry: "Entry", version: str) -> bool:
+def _shows(entry: Entry, version: str) -> bool:
     """Whether a version fails as the example was found to: it may fail in another way by another bug."""
-    from fuzz.bug_identity import kind_of
-    from fuzz.evaluator import public_version
-    from fuzz.protocol import Verdict
-
     seen = {public_version(name): verdict for name, verdict in entry.seen.items()}
     return version in seen and kind_of(Verdict(seen[version].partition(" ")[0])) == kind_of(_verdict(entry))
 
 
-def _verdict(entry: "Entry") -> "Verdict":
-    from fuzz.protocol import Verdict
+def _verdict(entry: Entry) -> Verdict:
 
     return Verdict(entry.found.verdict if entry.found else entry.expectation.verdict)
 
 
 def name_versions(failing: list[bool], versions: list[str]) -> str:
     """The versions that fail, in runs: "up to 2.12.1, 2.14.0 on" of 2.11.0 to 2.15.0."""
-    import itertools
-
     runs = []
     for fails, run in itertools.groupby(zip(failing, versions, strict=True), key=lambda one: one[0]):
         names = [name for _, name in run]

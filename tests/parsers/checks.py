@@ -30,7 +30,7 @@ from generators.program.attention_stub import emit_attention_stub
 from generators.program.emit import source
 from generators.program.simplicity import sort_key
 from triage.cluster.clusters import load_clusters
-from triage.page import campaign_view
+from triage.page.content import describe_campaign
 
 INPUTS = Path(__file__).parent / "inputs"
 SHARED = Path("/dev/shm") if Path("/dev/shm").is_dir() else None
@@ -115,7 +115,7 @@ def check_rows(data: bytes) -> None:
                 lambda: list(results.waiting()),
                 lambda: list(results.queue()),
                 results.position,
-                lambda: campaign_view.describe_campaign(run, results),
+                lambda: describe_campaign(run, results),
                 lambda: status.describe_run(run, results),
                 lambda: load_clusters([run], ledger.Ledger(ledger.NONE)),
             ):

@@ -18,7 +18,7 @@ from fuzz.run_store import RESULTS_FILE, FindingRow, Results
 from generators.program.case import Case
 from tests.command import run_command
 from tests.triage.conftest import NUMBERS
-from triage.page.__main__ import make_page
+from triage.page.content import make_page
 
 HOSTILE = "</code></pre><script>alert('x')</script>"
 STARTED = CampaignStarted(

@@ -122,7 +122,7 @@ def test_findings_of_a_run_are_reported_under_the_subjects_they_were_found_with(
 ) -> None:
     subjects = ("eager", "my.kernels:attention", "my.kernels:other")
     files = {one: entry.save(Entry(case, found=Found("nonfinite", one)), tmp_path / one) for one in subjects}
-    monkeypatch.setattr(report_command, "find_cases", lambda *_: list(files.items()))
+    monkeypatch.setattr("triage.report.build.find_cases", lambda *_: list(files.items()))
     built = []
 
     def build(one: Entry, *_: object, subject: str | None, **__: object) -> None:

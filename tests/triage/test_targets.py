@@ -10,7 +10,7 @@ from generators.errors import UserError
 from tests.campaign.fakes import options, sampler
 from tests.campaign.test_campaign import WRONG, found
 from tests.campaign.test_ledger import ledger_of
-from triage.report.__main__ import find_cases
+from triage.report.build import find_cases
 
 EMPTY = Ledger(Path("ledger.yaml"))
 

@@ -1,13 +1,8 @@
 """Turn a case into a report: `python -m triage.report WHAT --out DIR`. Nothing is ever sent."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from fuzz.cli import DEFAULT_WORKER, WorkerOptions, enter
-
-if TYPE_CHECKING:
-    from corpus.ledger import Ledger
-    from fuzz.evaluator import WorkerConfig
 
 
 def report(
@@ -65,6 +60,7 @@ def report(
     from fuzz.durations import parse_duration
     from fuzz.evaluator import ROOT
     from generators.errors import UserError
+    from triage.report.build import find_cases, report_case
 
     seconds = 0.0 if explain == "0s" else parse_duration(explain, "explain")
     config = worker.configure(python, subject, device="")
@@ -74,7 +70,7 @@ def report(
     for name, case in cases:
         try:
             chosen = subject[0] if subject and not name else None
-            lines = _report(case, out / name, config, chosen, seconds, bugs, overwrite=overwrite)
+            lines = report_case(case, out / name, config, chosen, seconds, bugs, overwrite=overwrite)
             print("\n".join(lines), flush=True)  # noqa: T201 - a command line prints its result
         except UserError as error:
             if len(cases) == 1:
@@ -82,75 +78,6 @@ def report(
             failed += 1
             print(f"{case}: no report: {error}", file=sys.stderr)  # noqa: T201 - the others are reported
     return 2 if failed else 0
-
-
-def find_cases(what: Path, ledger: "Ledger") -> list[tuple[str, Path]]:
-    """The case files to report about, and for those of a run the directory's name below --out. Raises UserError."""
-    from fuzz.run_store import RESULTS_FILE
-    from generators.errors import UserError
-    from triage.cluster.clusters import load_clusters
-
-    if (what / RESULTS_FILE).is_file():
-        clusters = load_clusters([what], ledger)
-        if not clusters:
-            raise UserError(f"{what}: this run found nothing to report")
-        return [(one.bug.id if one.bug else one.example.id, one.example.path) for one in clusters]
-    if what.exists():
-        return [("", what)]
-    bug = next((bug for bug in ledger.bugs if bug.id == str(what)), None)
-    if bug is None:
-        raise UserError(f"{what}: not a case file, a run directory or an id in {ledger.path}")
-    examples = ledger.examples(bug)
-    if not examples:
-        raise UserError(f"{ledger.path}: {bug.id} has no example to report about")
-    return [("", examples[0])]
-
-
-def _report(
-    case: Path,
-    out: Path,
-    config: "WorkerConfig",
-    chosen: str | None,
-    explain_seconds: float,
-    ledger: "Ledger",
-    *,
-    overwrite: bool,
-) -> list[str]:
-    from dataclasses import replace
-
-    from corpus.entry import load
-    from corpus.files import require_writable
-    from fuzz.expectation import require_allowed
-    from generators.errors import UserError
-    from triage.report import repro
-    from triage.report.build import CASE_FILE, NothingToReport, build
-
-    entry = load(case)
-    subject = chosen or (entry.subject if repro.is_attention(entry.subject) else None)
-    if subject is not None:
-        require_allowed(subject, config.named, str(case))
-    if subject is not None and not repro.is_attention(subject):
-        raise UserError(f"subject {subject!r} is not an attention function; omit --subject for torch.compile")
-    config = replace(config, device=config.device or entry.device, named=())
-    file = out / "report.md"
-    if file.exists() and not overwrite:
-        raise UserError(f"{file} exists and may have your edits; use another --out, or --overwrite")
-    require_writable(out, "--out")
-    try:
-        made = build(entry, config, out, subject=subject, explain_seconds=explain_seconds)
-    except NothingToReport as why:
-        for old in (
-            file,
-            out / "repro.py",
-            out / CASE_FILE,
-        ):  # those of an earlier report would seem to belong to this one
-            old.unlink(missing_ok=True)
-        return [f"{case}: {why}"]
-    bug = ledger.find_case(entry.case.id)
-    if bug is not None and not chosen:
-        made = replace(made, title=bug.title)
-    file.write_text(made.render(), encoding="utf-8")
-    return [made.title, f"  {file}", f"  {out / 'repro.py'}"]
 
 
 if __name__ == "__main__":

@@ -6,13 +6,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from corpus.entry import Entry, Expectation, sort_by_version, write
-from corpus.files import replace_file
+from corpus.entry import Entry, Expectation, load, sort_by_version, write
+from corpus.files import replace_file, require_writable
+from corpus.ledger import Ledger
 from fuzz.error_location import describe_where, describe_with_names
 from fuzz.evaluator import ROOT, Evaluator, WorkerConfig, open_evaluator, public_version
-from fuzz.expectation import describe_details
+from fuzz.expectation import describe_details, require_allowed
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import DeviceError
+from fuzz.run_store import RESULTS_FILE
 from fuzz.subjects import get_spec, is_user_function
 from fuzz.versions import spell_verdict
 from generators.errors import UserError
@@ -28,6 +30,7 @@ from triage.attribution.explain import Explanation, explain
 from triage.attribution.render import describe_evidence, describe_explanation
 from triage.attribution.root_cause import Evidence as AnyEvidence
 from triage.attribution.root_cause import Experiment, RootCause
+from triage.cluster.clusters import load_clusters
 from triage.rendering import render
 from triage.report import repro
 from triage.report.repro import CANT_RUN, WITHOUT_NUMBERS, Bug
@@ -63,6 +66,63 @@ class Evidence:
     run: Run | None
     cause: RootCause | None = None
     explanation: Explanation | None = None
+
+
+def find_cases(what: Path, ledger: Ledger) -> list[tuple[str, Path]]:
+    """The case files to report about, and for those of a run the directory's name below --out. Raises UserError."""
+    if (what / RESULTS_FILE).is_file():
+        clusters = load_clusters([what], ledger)
+        if not clusters:
+            raise UserError(f"{what}: this run found nothing to report")
+        return [(one.bug.id if one.bug else one.example.id, one.example.path) for one in clusters]
+    if what.exists():
+        return [("", what)]
+    bug = next((bug for bug in ledger.bugs if bug.id == str(what)), None)
+    if bug is None:
+        raise UserError(f"{what}: not a case file, a run directory or an id in {ledger.path}")
+    examples = ledger.examples(bug)
+    if not examples:
+        raise UserError(f"{ledger.path}: {bug.id} has no example to report about")
+    return [("", examples[0])]
+
+
+def report_case(
+    case: Path,
+    out: Path,
+    config: WorkerConfig,
+    chosen: str | None,
+    explain_seconds: float,
+    ledger: Ledger,
+    *,
+    overwrite: bool,
+) -> list[str]:
+    """Write the report about a case file, or take an earlier one away; lines for the user.
+
+    `chosen`: the attention function to report about, if it is another than the case's. Raises UserError.
+    """
+    entry = load(case)
+    subject = chosen or (entry.subject if repro.is_attention(entry.subject) else None)
+    if subject is not None:
+        require_allowed(subject, config.named, str(case))
+    if subject is not None and not repro.is_attention(subject):
+        raise UserError(f"subject {subject!r} is not an attention function; omit --subject for torch.compile")
+    config = replace(config, device=config.device or entry.device, named=())
+    file = out / "report.md"
+    if file.exists() and not overwrite:
+        raise UserError(f"{file} exists and may have your edits; use another --out, or --overwrite")
+    require_writable(out, "--out")
+    try:
+        made = build(entry, config, out, subject=subject, explain_seconds=explain_seconds)
+    except NothingToReport as why:
+        # Those of an earlier report would seem to belong to this one.
+        for old in (file, out / "repro.py", out / CASE_FILE):
+            old.unlink(missing_ok=True)
+        return [f"{case}: {why}"]
+    bug = ledger.find_case(entry.case.id)
+    if bug is not None and not chosen:
+        made = replace(made, title=bug.title)
+    file.write_text(made.render(), encoding="utf-8")
+    return [made.title, f"  {file}", f"  {out / 'repro.py'}"]
 
 
 def build(

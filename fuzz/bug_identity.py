@@ -7,7 +7,7 @@ from fuzz.protocol import EAGER, SubjectResult, Verdict
 from fuzz.protocol.failures import EmptyRowsNotZero, Failure
 from fuzz.protocol.rewrites import WrongRewrite, is_explained
 from fuzz.subjects import compiler_of, get_spec
-from generators.program.calls import AttentionCall, list_calls
+from generators.program.attention_stub import AttentionCall, list_calls
 from generators.program.case import Case
 from generators.program.ops import OPS
 

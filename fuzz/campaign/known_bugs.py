@@ -17,7 +17,7 @@ from fuzz.protocol.codec import decode
 from fuzz.protocol.rewrites import WrongRewrite
 from fuzz.subjects import compiler_of
 from generators.errors import UserError
-from generators.program.calls import AttentionCall
+from generators.program.attention_stub import AttentionCall
 from generators.program.case import Case
 from generators.program.dtypes import LOW_PRECISION
 from generators.program.features import features

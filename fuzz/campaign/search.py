@@ -14,7 +14,7 @@ from fuzz.protocol.capabilities import Capabilities
 from fuzz.protocol.failures import NotTaken, Refusal
 from fuzz.run_store import Results
 from generators.errors import UserError
-from generators.program.calls import AttentionCall, list_calls
+from generators.program.attention_stub import AttentionCall, list_calls
 from generators.program.case import Case
 from generators.sampling.choices import Choices
 from generators.sampling.sample import Limits

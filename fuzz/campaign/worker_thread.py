@@ -17,7 +17,7 @@ from fuzz.worker_config import WorkerConfig
 from fuzz.worker_process import WorkerLost, WorkerProcess
 from generators.program.case import Case
 from generators.sampling.choices import Choices
-from generators.sampling.drawn_settings import DRAWN, draw_settings
+from generators.sampling.sample import DRAWN, draw_settings
 
 _IDLE_SECONDS = 0.1
 _MOST_LOSSES = 3

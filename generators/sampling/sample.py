@@ -7,10 +7,11 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 
 from generators.errors import CaseError
-from generators.program.attention_stub import emit_attention_stub
-from generators.program.calls import AttentionCall, list_calls
-from generators.program.case import Case
+from generators.program.attention_stub import AttentionCall, emit_attention_stub, list_calls
+from generators.program.case import Case, Value
+from generators.program.edits import resize
 from generators.program.memory import is_written
+from generators.program.settings import Setting
 from generators.program.type_check import check
 from generators.sampling.attention import attend
 from generators.sampling.blocks import block_module
@@ -41,6 +42,11 @@ AUTOCAST = 0.03
 """The share under autocast, where the case is still well typed under it."""
 WRITES = 0.06
 """The share into which writes are put."""
+DRAWN = 0.25
+"""The share with settings, which a campaign draws."""
+_SINGLE = 0.5
+"""The share of cases with a setting that takes dimensions of 1 which have them."""
+_SETTINGS = {1: 4.0, 2: 4.0, 3: 2.0}
 _DTYPES = {"float32": 5.0, "bfloat16": 2.5, "float16": 2.5}
 _FORMS, _ATTEMPTS = 200, 60
 """How often dtype, sizes and options are drawn for one program (50 us each), and how many programs are written (2 ms
@@ -195,3 +201,19 @@ def _bare(b: Builder, c: Choices, features: AttentionFeatures, *, heads_inner: b
     if returns == "keys":
         return [output, attention.keys, attention.values]
     return [output, *(c.subset(attention.intermediates, 0.5) if returns == "some" else [])]
+
+
+def draw_settings(case: Case, c: Choices, available: Mapping[str, Setting], share: float = DRAWN) -> Case:
+    """The case, for this share of cases with one to three of the available settings and what they need."""
+    fitting = {name: one.weight for name, one in available.items() if not (one.inference and case.training)}
+    if case.settings or not fitting or not c.chance(share):
+        return case
+    drawn: dict[str, Value] = {}
+    for _ in range(c.draw(_SETTINGS)):
+        name = c.draw(fitting)
+        drawn = {**dict(available[name].needs), **drawn, name: c.pick(available[name].values)}
+    sizes = dict(case.dims)
+    single = {dim: 1 for name in drawn for dim in available[name].single if dim in sizes}
+    if single and not case.calls and c.chance(_SINGLE):
+        case = resize(case, {**sizes, **single}) or case
+    return replace(case, settings=tuple(sorted(drawn.items())))

@@ -19,7 +19,7 @@ from fuzz.protocol.capabilities import Capabilities
 from fuzz.protocol.rewrites import CALL, WrongRewrite
 from fuzz.run_store import Results
 from generators.errors import UserError
-from generators.program.calls import AttentionCall, list_calls
+from generators.program.attention_stub import AttentionCall, list_calls
 from generators.program.case import Case
 from generators.sampling.sample import Limits, sample
 from tests.campaign.fakes import case, options, sampler, setup

@@ -11,8 +11,7 @@ import pytest
 import torch
 
 from fuzz.check.program import Program, execute
-from generators.program.attention_stub import emit_attention_stub
-from generators.program.calls import list_calls
+from generators.program.attention_stub import emit_attention_stub, list_calls
 from generators.program.case import Case
 from generators.program.emit import source
 from generators.program.memory import is_written
@@ -21,8 +20,7 @@ from generators.program.settings import list_available
 from generators.program.type_check import check
 from generators.program.values import LAYOUTS
 from generators.sampling.choices import Choices
-from generators.sampling.drawn_settings import draw_settings
-from generators.sampling.sample import Limits, sample
+from generators.sampling.sample import Limits, draw_settings, sample
 from generators.sampling.writes import insert_writes
 
 pytestmark = pytest.mark.samples

@@ -53,7 +53,7 @@ def attention(
 
     Raises ValueError, one line, for arguments that do not fit, and NotImplementedError for a head without features.
     """
-    _check(q, k, v, mask, bias, alibi, sinks)
+    _check(q, k, v, mask=mask, bias=bias, alibi=alibi, sinks=sinks)
     if causal is not None and causal not in CORNERS:
         raise ValueError(f"causal is {causal!r}, expected one of {', '.join(CORNERS)}")
     if softcap is not None and not softcap > 0:
@@ -117,12 +117,8 @@ class _Attention(torch.autograd.Function):
         return (dq, dk, dv, dbias, dsinks, *[None] * 3)
 
 
-def _check(
-    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, bias: Tensor | None, alibi: Tensor | None,
-    sinks: Tensor | None
-) -> None:  # fmt: skip
+def _check(q: Tensor, k: Tensor, v: Tensor, **options: Tensor | None) -> None:
     operands = {"q": q, "k": k, "v": v}
-    options = {"mask": mask, "bias": bias, "alibi": alibi, "sinks": sinks}
     given = {name: option for name, option in options.items() if option is not None}
     for name, tensor in (operands | given).items():
         if tensor.device != q.device:
@@ -156,7 +152,7 @@ def _check(
                 raise ValueError(f"{name} has shape {list(option.shape)}, expected [{heads}], one number a head")
         elif option.dim() > 4 or any(s not in (1, n) for s, n in zip(option.shape[::-1], full[::-1], strict=False)):
             raise ValueError(f"{name} {list(option.shape)} does not broadcast to {list(full)}")
-    if mask is not None and mask.dtype != torch.bool:
-        raise ValueError(f"mask is {mask.dtype}, expected torch.bool")
-    if bias is not None and not bias.is_floating_point():
-        raise ValueError(f"bias is {bias.dtype}, expected a floating dtype")
+        if name == "mask" and option.dtype != torch.bool:
+            raise ValueError(f"mask is {option.dtype}, expected torch.bool")
+        if name == "bias" and not option.is_floating_point():
+            raise ValueError(f"bias is {option.dtype}, expected a floating dtype")

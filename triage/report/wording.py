@@ -58,25 +58,23 @@ _UNNAMED = VIEWS | {"scalar"}
 
 def refuse(ablation: Ablation) -> str | None:
     """Why this is no bug of torch.compile, of eager or of the attention function; None when it is one."""
-    verdict = ablation.result.verdict
-    blamed = "the kernel" if is_attention(ablation.accused) else "torch.compile"
+    verdict, is_function = ablation.result.verdict, is_attention(ablation.accused)
+    blamed = "the kernel" if is_function else "torch.compile"
     if verdict is Verdict.EAGER_SUSPECT:
-        if is_attention(ablation.accused):
-            return (
-                f"Eager is wrong, not the kernel: {verdict.explanation}. Leave out --subject for a report about eager."
-            )
-        return None
+        why = f"Eager is wrong, not the kernel: {verdict.explanation}. Leave out --subject for a report about eager."
+        return why if is_function else None
     # A wrong operation of eager excuses no compiler: both are compared with float64.
     if ablation.fails(EAGER) and ablation.stages[EAGER].verdict is not Verdict.EAGER_SUSPECT:
         return f"Eager fails too ({ablation.stages[EAGER].verdict}), so {blamed} can't be blamed."
-    if is_attention(ablation.accused):
-        return None if verdict.is_finding else f"The verdict is {verdict}: {verdict.explanation}."
-    if not verdict.is_finding:
-        why = f"The verdict is {verdict}: {verdict.explanation}.{_BY_DESIGN.get(verdict, '')}"
-        if ablation.fails(PASSES):
-            why += " Only Inductor's graph passes alone show a difference, and users do not run them alone."
+    if verdict.is_finding:
+        return None
+    why = f"The verdict is {verdict}: {verdict.explanation}."
+    if is_function:
         return why
-    return None
+    why += _BY_DESIGN.get(verdict, "")
+    if ablation.fails(PASSES):
+        why += " Only Inductor's graph passes alone show a difference, and users do not run them alone."
+    return why
 
 
 def refuse_unshown(ablation: Ablation) -> str:

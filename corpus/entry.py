@@ -20,7 +20,7 @@ All of it is optional, and stands in the file beside the keys of the case (`corp
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -184,10 +184,7 @@ def load(path: Path) -> Entry:
 
 
 def save(entry: Entry, directory: Path) -> Path:
-    """Write the entry under its `file_name`, and return the path. A kill at any instant leaves the old file or the new.
-
-    Raises UserError when the directory can't be written.
-    """
+    """Write the entry under its `file_name`, and return the path. Raises UserError, as `replace_file` does."""
     return write(entry, directory / entry.file_name)
 
 
@@ -218,14 +215,6 @@ def sort_by_version(verdicts: Mapping[str, str]) -> dict[str, str]:
     return dict(sorted(verdicts.items(), key=lambda item: key(item[0])))
 
 
-def case_files(path: Path) -> Iterator[Path]:
-    """The case files under a directory, in order; any other path alone."""
-    if path.is_dir():
-        yield from sorted(path.rglob(f"*{SUFFIX}"))
-    else:
-        yield path
-
-
 def load_directory(directory: Path) -> dict[Path, Entry]:
     """All entries under a directory, by path; none without the directory. Raises UserError, as `load_files` does."""
     return load_files([directory]) if directory.is_dir() else {}
@@ -244,7 +233,7 @@ def load_all(paths: Sequence[Path]) -> dict[Path, Entry]:
 def load_files(paths: Iterable[Path]) -> dict[Path, Entry]:
     """The entries in these files and directories. Raises UserErrors, which name the bad files."""
     entries, errors = {}, []
-    for file in (file for path in paths for file in case_files(path)):
+    for file in (file for path in paths for file in (sorted(path.rglob(f"*{SUFFIX}")) if path.is_dir() else [path])):
         try:
             entries[file] = load(file)
         except UserError as error:

@@ -33,16 +33,16 @@ def shrink(
     trajectory = [case]
     asked = {case.id}
 
+    def is_open(candidate: Case) -> bool:
+        is_taken = not attention_only or emit_attention_stub(candidate) is not None
+        return candidate.id not in asked and is_taken
+
     def accept_next(one_pass: Pass, start: int) -> int | None:
         """Append the first simpler candidate that fails, counting from candidate `start` and wrapping around."""
         limit = key(trajectory[-1])
         candidates = (enumerate(filter(None, map(prune_if_valid, one_pass(trajectory[-1])))) for _ in range(2))
         for at, candidate in chain(islice(next(candidates), start, None), islice(next(candidates), start)):
-            if (
-                candidate.id in asked
-                or key(candidate) >= limit
-                or (attention_only and emit_attention_stub(candidate) is None)
-            ):
+            if key(candidate) >= limit or not is_open(candidate):
                 continue
             if deadline():
                 return None
@@ -63,8 +63,6 @@ def shrink(
             if deadline():
                 return trajectory
 
-    def is_readable(candidate: Case) -> bool:
-        is_taken = not attention_only or emit_attention_stub(candidate) is not None
-        return is_taken and candidate.id not in asked and not deadline() and still_fails(candidate)
-
-    return trajectory if passes else [*trajectory, *make_readable(trajectory[-1], is_readable)]
+    if passes:
+        return trajectory
+    return [*trajectory, *make_readable(trajectory[-1], lambda c: is_open(c) and not deadline() and still_fails(c))]

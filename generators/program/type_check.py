@@ -194,6 +194,15 @@ def check(case: Case) -> dict[str, TensorType]:
     return types
 
 
+def is_valid(case: Case) -> bool:
+    """Whether `check` finds nothing."""
+    try:
+        check(case)
+    except CaseError:
+        return False
+    return True
+
+
 def _check_dims(case: Case) -> None:
     require(len(case.sizes) == len(case.dims), "dims: a name is given twice")
     for name, size in case.dims:

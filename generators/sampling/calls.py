@@ -4,11 +4,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from generators.errors import CaseError
 from generators.program.case import Case, FurtherCall
 from generators.program.dtypes import FLOATS
 from generators.program.emit import find_fixed_sizes, is_random
-from generators.program.type_check import check
+from generators.program.type_check import is_valid
 from generators.program.values import LAYOUTS
 from generators.sampling.choices import Choices
 from generators.sampling.variants import add_dropout
@@ -31,24 +30,16 @@ def add_calls(case: Case, c: Choices) -> Case:
     if case.training and c.chance(_CHECKPOINTED):
         dropped = base if is_random(base) or c.chance(1 - _DROPPED) else add_dropout(base)
         again = replace(dropped, checkpoint="full")
-        base = again if _is_valid(again) else base
+        base = again if is_valid(again) else base
     step = c.pick(("sgd", "adamw"))
     called = base
     for _ in range(c.draw(_COUNTS)):
         for _ in range(_TRIES):
             further = replace(called, calls=(*called.calls, _draw_call(base, c, step)))
-            if _is_valid(further):
+            if is_valid(further):
                 called = further
                 break
-    return called if called.calls and _is_valid(called) else case
-
-
-def _is_valid(case: Case) -> bool:
-    try:
-        check(case)
-    except CaseError:
-        return False
-    return True
+    return called if called.calls and is_valid(called) else case
 
 
 def _draw_call(case: Case, c: Choices, step: str) -> FurtherCall:

@@ -12,7 +12,7 @@ from generators.program.case import Case, Value
 from generators.program.edits import resize
 from generators.program.memory import is_written
 from generators.program.settings import Setting
-from generators.program.type_check import check
+from generators.program.type_check import is_valid
 from generators.sampling.attention import attend
 from generators.sampling.blocks import block_module
 from generators.sampling.builder import Builder
@@ -127,20 +127,11 @@ def draw(
         returns = drawn.write(b, c)
     else:
         returns = (_bare if c.choose("module", _MODULES) == "bare" else block_module)(b, c, features)
-    case = _cast(b.case(returns, dynamic=c.chance(DYNAMIC)), rare)
+    case = b.case(returns, dynamic=c.chance(DYNAMIC))
+    if rare.chance(AUTOCAST):
+        cast = replace(case, autocast=rare.draw({"bfloat16": 3.0, "float16": 1.0}), contracts=())
+        case = cast if is_valid(cast) else case
     return insert_writes(case, rare) if rare.chance(WRITES) and case.autocast is None else case
-
-
-def _cast(case: Case, c: Choices) -> Case:
-    """The case, seldom under autocast where it is valid there."""
-    if not c.chance(AUTOCAST):
-        return case
-    changed = replace(case, autocast=c.draw({"bfloat16": 3.0, "float16": 1.0}), contracts=())
-    try:
-        check(changed)
-    except CaseError:
-        return case
-    return changed
 
 
 def _family(c: Choices, families: Mapping[str, Family]) -> Family:

@@ -131,10 +131,6 @@ class Entry:
         return f"{what}-{self.case.id}{SUFFIX}"
 
 
-def _read_numbers(node: Node) -> dict[str, float]:
-    return {key: float(number.number()) for key, number in node.entries().items()}
-
-
 def _read_versions(node: Node) -> dict[str, str]:
     return {version: _SEEN(verdict) for version, verdict in node.entries().items()}
 
@@ -154,7 +150,6 @@ _FOUND = {
     "verdict": _VERDICT,
     "device": one_of(DEVICES),
     "torch": checking(lambda text: not text or Version(text), "is not a version such as 2.13.0"),
-    "numbers": _read_numbers,
 }
 _FIELDS: Mapping[str, Reader] = {
     "expect": partial(build, Expectation, readers=_EXPECT),

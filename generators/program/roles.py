@@ -11,7 +11,7 @@ from generators.program.values import INDICES
 
 _OF_FLOATS = ("x", "y", "z", "w")
 _SOFTMAX = ("softmax", "log_softmax", "logsumexp", "exp")
-_PRODUCTS = ("matmul", "bmm", "baddbmm", "einsum")
+_PRODUCTS = ("matmul", "bmm", "einsum")
 _TRANSPOSES = ("transpose", "permute", "mT")
 _FUSED = ("sdpa", "flex_attention")
 _STEPS = frozenset({"mul", "div", "add", "sub", "where", "masked_fill", "cast", "type_as"}) | VIEWS
@@ -30,7 +30,6 @@ _OF_OPS = {
     "add": "total",
     "sub": "difference",
     "to_own_dtype": "copy",
-    "max": "top",
 }
 HEADS = ("q", "k", "v")
 
@@ -73,7 +72,7 @@ def _read_scores(name: str, made: Mapping[str, Op], reads: dict[str, Place], sco
         return scores.get(name, False)
     op = made[name]
     if op.kind in _PRODUCTS:
-        reads |= {role: (name, at + (op.kind == "baddbmm")) for at, role in enumerate(("q", "k"))}
+        reads |= {role: (name, at) for at, role in enumerate(("q", "k"))}
         scores[name] = True
         return True
     scores[name] = False

@@ -25,7 +25,7 @@ FLOAT32, HALF, MIXED = "float32", "half precision", "half precision with masks i
 INFERENCE, TRAINING, DROPOUT = "inference", "training", "training with dropout"
 
 _PASSED_THROUGH = ("cast", "type_as", "to_own_dtype", "view", "reshape")
-_PRODUCTS = ("matmul", "bmm", "einsum", "baddbmm")
+_PRODUCTS = ("matmul", "bmm", "einsum")
 _RATE = 0.1
 
 

@@ -178,16 +178,12 @@ def _attributes(case: Case) -> Iterator[Perturbation]:
                 continue
             for other in _other_values(op, name, value, rank):
                 new = make_op(op.name, op.kind, op.args, {**dict(op.attrs), name: other})
-                if op.kind == "transpose" and len({axis % rank for axis in _axes_of(new)}) == 1:
+                attrs = attributes(new)
+                if op.kind == "transpose" and attrs["dim0"] % rank == attrs["dim1"] % rank:
                     continue  # of a dimension with itself
                 made = prune_if_valid(replace(case, ops=tuple(new if o is op else o for o in case.ops)))
                 if made is not None and len(made.ops) == len(case.ops):
                     yield Perturbation(f"{name} of {which}", _show_value(value), _show_value(other), made)
-
-
-def _axes_of(transpose: Op) -> tuple[int, int]:
-    attrs = attributes(transpose)
-    return attrs["dim0"], attrs["dim1"]
 
 
 def _other_values(op: Op, name: str, value: Attr, rank: int) -> Iterator[Attr]:

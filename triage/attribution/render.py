@@ -36,14 +36,11 @@ def describe_evidence(evidence: Iterable[Evidence]) -> list[str]:
 
 def describe_explanation(found: Explanation) -> list[str]:
     """What the failure takes, and what that rests on."""
+    if not found.needs:
+        return []
     judged = sum(one.fails is not None for one in found.tried)
-    sentences = [
-        f"It needs {'; '.join(found.needs)}." if found.needs else "",
-        f"{judged} cases were judged, each with one property changed{'' if found.whole else '; time ran out'}."
-        if found.needs
-        else "",
-    ]
-    return [sentence for sentence in sentences if sentence]
+    more = "" if found.whole else "; time ran out"
+    return [f"It needs {'; '.join(found.needs)}.", f"{judged} cases were judged, each with one property changed{more}."]
 
 
 def _describe(alike: list[Evidence]) -> str:

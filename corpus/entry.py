@@ -73,13 +73,8 @@ class Expectation:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """How a campaign met the case.
-
-    `fired`: the rewrites that were applied, without those proven right; `message`: one line for people; `numbers`: the
-    oracle's; `date`: ISO 8601;
-    `failure`: what is wrong, the fields of a class of fuzz/protocol/failures.py;
-    `rewrites`: those proven wrong, the fields of fuzz/protocol/rewrites.py.
-    """
+    """How a campaign met the case. `fired`: the rewrites that were applied, without those proven right; `failure` and
+    `rewrites`, those proven wrong, have the fields of fuzz/protocol/failures.py and rewrites.py."""
 
     verdict: str
     subject: str
@@ -95,8 +90,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A case file: the case, its expectation, and how it was found. `seen`: by torch version, its
-    verdict, and the exception if one was raised."""
+    """What a case file holds."""
 
     case: Case
     note: str = ""

@@ -16,8 +16,6 @@ _ONE_NAME |= dict.fromkeys(("bmm", "matmul", "einsum"), "product")
 _ONE_NAME |= dict.fromkeys(("full", "scalar", "zeros", "ones"), "constant")
 _EMPTY_ROWS = frozenset({"empty_row", "empty_row_mask", "zeros"})
 _COUNTS = frozenset({"small_counts", "signed"})
-
-
 _HIDING = -100.0
 """A score of this or less hides its key."""
 

@@ -1,8 +1,4 @@
-"""The families: how the models of one kind spell attention. A new family is an entry of FAMILIES.
-
-An entry needs a weight and either preferences, outcomes of decisions that the generator takes anyway, or a writer, or
-both. Where a family has no writer, the generator writes the program.
-"""
+"""The families: how the models of one kind spell attention. A new family is an entry of FAMILIES."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -21,8 +17,8 @@ class Family:
     """How the models of one kind spell attention.
 
     weight: how often it is drawn, relative to the others. preferences: outcomes of named decisions (the names that
-    calls of `Choices.choose` and `Choices.choose_default` have). write: writes the whole program; `Builder.dims` has
-    B, H, S, T, D and V, and a writer may change them or add others.
+    calls of `Choices.choose` and `Choices.choose_default` have). write: writes the whole program, which the generator
+    does else; `Builder.dims` has B, H, S, T, D and V, and a writer may change them or add others.
     """
 
     weight: float

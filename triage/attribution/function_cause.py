@@ -60,9 +60,11 @@ def find_condition(study: Study) -> tuple[Mechanism, tuple[Evidence, ...]]:
     if study.result.verdict is Verdict.NONFINITE or (isinstance(failure, FaultyOperation) and failure.is_not_finite):
         how, how_in = MechanismKind.NOT_FINITE, MechanismKind.NOT_FINITE_IN
     low = sorted({value.dtype for value in types_of(case).values()} & set(LOW_PRECISION))
+    is_overlapping = any(op.kind in _OVERLAPPING for op in case.ops)
+    layout = MechanismKind.OVERLAPPING_ROWS if is_overlapping else MechanismKind.NOT_CONTIGUOUS
     tried = (
         (Mechanism(MechanismKind.NEGATIVE_SCALE), CaseChange.POSITIVE_SCALE, _with_positive_scale(case)),
-        (_layout_mechanism(case), CaseChange.CONTIGUOUS, _with_contiguous_operands(case)),
+        (Mechanism(layout), CaseChange.CONTIGUOUS, _with_contiguous_operands(case)),
         (Mechanism(how_in, low[0] if low else ""), CaseChange.FLOAT32, _in_float32(case) if low else None),
     )
     shown = [(name, study.try_case(other, change)) for name, change, other in tried if other is not None]
@@ -117,12 +119,6 @@ def _other_than(case: Case, other: Case) -> Case | None:
     return None if made is None or made.canonical() == case.canonical() else made
 
 
-def _layout_mechanism(case: Case) -> Mechanism:
-    """How operands lie in memory that are wrong unless they are copied."""
-    overlap = any(op.kind in _OVERLAPPING for op in case.ops)
-    return Mechanism(MechanismKind.OVERLAPPING_ROWS if overlap else MechanismKind.NOT_CONTIGUOUS)
-
-
 def _operation_of(subject: str, device: str) -> str:
     names = (name for name, backend in BACKENDS.items() if backend == subject)
     return next((f"aten.{name}" for name in names if name.endswith("_for_cpu") == (device == "cpu")), subject)
@@ -136,7 +132,10 @@ def find_kernel_cause(study: Study, ablation: Ablation) -> RootCause:
     needed, features = _find_features(study)
     controls = [Experiment(True, subject=name) for name in (MATH, EAGER) if ablation.fails(name) is False]
     part = ", ".join([find_place(study.case, study.result), *needed])
-    return RootCause(study.subject, Stage.KERNEL, part, _mechanism_of(study.result), (*controls, *features))
+    verdict, failure = study.result.verdict, study.result.failure
+    kind = _MECHANISMS.get(verdict) or MechanismKind.of(verdict)
+    mechanism = Mechanism(MechanismKind.DROPOUT if isinstance(failure, DropoutMask) else kind)
+    return RootCause(study.subject, Stage.KERNEL, part, mechanism, (*controls, *features))
 
 
 def find_place(case: Case, result: SubjectResult) -> str:
@@ -166,9 +165,3 @@ def _find_features(study: Study) -> tuple[list[str], list[Experiment]]:
         if name in tried
     ]
     return [one.detail for one in shown if one.passes], sorted(shown, key=lambda one: not one.passes)
-
-
-def _mechanism_of(result: SubjectResult) -> Mechanism:
-    if isinstance(result.failure, DropoutMask):
-        return Mechanism(MechanismKind.DROPOUT)
-    return Mechanism(_MECHANISMS.get(result.verdict) or MechanismKind.of(result.verdict))

@@ -159,6 +159,8 @@ def write_report(entry: Entry, ablation: Ablation, evidence: Evidence, *, enviro
     cause, explanation, run = evidence.cause, evidence.explanation, evidence.run
     cause = cause and name_operands(case, cause)
     kernel, backend = repro.is_kernel(result), get_spec(ablation.accused).sdpa
+    spec = get_spec(result.subject)
+    is_beyond_bisector = spec.recomputes or spec.is_exported or result.verdict is Verdict.STATE_CHANGED
     values = {
         "at_fault": "kernel" if kernel else _AT_FAULT.get(result.verdict, "compiled"),
         "upstream": not kernel or bool(backend),
@@ -173,7 +175,7 @@ def write_report(entry: Entry, ablation: Ablation, evidence: Evidence, *, enviro
         "exit_code": "1" if run is None else "timed out" if run.code == TIMEOUT_EXIT else str(run.code),
         "output": run.output.strip() if run and result.verdict not in WITHOUT_NUMBERS else "",
         "log": shorten_log(run.log) if run and result.verdict in WITHOUT_NUMBERS else "",
-        "can_bisect": _can_bisect(ablation, cause),
+        "can_bisect": cause is not None and cause.who == "inductor" and not is_beyond_bisector,
         "mode": "" if kernel or case.calls else "in training" if case.training else "under torch.no_grad()",
         "place": repro.place_of(ablation.accused) if kernel else "",
         "table": list_stages(case, ablation),
@@ -185,13 +187,6 @@ def write_report(entry: Entry, ablation: Ablation, evidence: Evidence, *, enviro
         "environment": environment,
     }
     return Report(title(case, result, hello.device), values)
-
-
-def _can_bisect(ablation: Ablation, cause: RootCause | None) -> bool:
-    """Whether the bisector of torch finds something: the stages ran without a budget for activations."""
-    spec, is_state = get_spec(ablation.result.subject), ablation.result.verdict is Verdict.STATE_CHANGED
-    is_of_inductor = cause is not None and cause.who == "inductor"
-    return is_of_inductor and not (spec.recomputes or spec.is_exported or is_state)
 
 
 def describe_refusal(case: Case, ablation: Ablation, why: str) -> str:

@@ -57,9 +57,9 @@ def explain_exit(code: int, log_lines: list[str]) -> ProcessLost:
     return ProcessLost(Process.SIGNAL, name, place, last_words)
 
 
-def read_tail(log: Path | None, start: int) -> list[str]:
+def read_tail(log: Path, start: int) -> list[str]:
     """The last lines of the log that were written after byte `start`."""
-    if log is None or not log.exists():
+    if not log.exists():
         return []
     with log.open("rb") as file:
         file.seek(max(start, log.stat().st_size - _TAIL_BYTES))
@@ -88,13 +88,12 @@ def find_place(lines: list[str]) -> str:
 def main() -> None:
     """Tie this process, and what it forks, to its parent; then become the module."""
     parent, module = int(sys.argv[1]), sys.argv[2]
-    if sys.platform == "linux":
-        # The signal comes when the thread that started us ends; such threads outlive their workers.
-        tie = functools.partial(ctypes.CDLL(None).prctl, _PR_SET_PDEATHSIG, signal.SIGKILL)
-        tie()
-        if os.getppid() != parent:
-            sys.exit(1)
-        os.register_at_fork(after_in_child=tie)
+    # The signal comes when the thread that started us ends; such threads outlive their workers.
+    tie = functools.partial(ctypes.CDLL(None).prctl, _PR_SET_PDEATHSIG, signal.SIGKILL)
+    tie()
+    if os.getppid() != parent:
+        sys.exit(1)
+    os.register_at_fork(after_in_child=tie)
     sys.argv[:] = sys.argv[2:]
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 

@@ -1,7 +1,7 @@
 """The same cases under several torch versions, each in workers of its own: what changed."""
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -112,8 +112,9 @@ def run_comparison(
                         sys.stderr.write(f"{number} of {len(tasks)}: {task.name} under {task.subject}\n")
                         sys.stderr.flush()
                 rows.append(compare(task, versions))
-                if record:
-                    _record_verdicts(rows[-1], versions)
+                if record and rows[-1].reproduced:
+                    verdicts = {versions[place].torch: spell_verdict(one) for place, one in rows[-1].judged}
+                    corpus_entry.record_seen(Path(task.name), verdicts)
         except KeyboardInterrupt:
             interrupted = True
         except Exception as raised:  # noqa: BLE001 - raised when the rest is printed
@@ -174,30 +175,17 @@ def spell_verdict(result: SubjectResult) -> str:
     return f"{result.verdict} {result.failure.error}" if isinstance(result.failure, Raised) else str(result.verdict)
 
 
-def _record_verdicts(row: Row, versions: Sequence[Version]) -> None:
-    verdicts = {versions[place].torch: spell_verdict(one) for place, one in row.judged if row.reproduced}
-    if verdicts:
-        corpus_entry.record_seen(Path(row.task.name), verdicts)
-
-
-def group_by_change(rows: Sequence[Row]) -> Iterator[tuple[Change, list[Row]]]:
-    """The changes that there are, in their order, each with its rows."""
-    for change in Change:
-        found = [row for row in rows if row.change is change]
-        if found:
-            yield change, found
-
-
 def render_text(rows: Sequence[Row], versions: Sequence[str], wanted: int) -> str:
     """The comparison for a terminal. Cases without change are only counted. `wanted`: how many there were."""
-    lines = []
-    for change, found in group_by_change(rows):
-        if change is not Change.SAME:
+    lines, counts = [], []
+    for change in Change:
+        found = [row for row in rows if row.change is change]
+        counts += [f"{len(found)} {change}"] if found else []
+        if found and change is not Change.SAME:
             lines.append(f"{change} ({len(found)}): {change.explanation}")
             lines += [line for row in found for line in describe_row(row, versions)]
             lines.append("")
     cut = f" of {wanted}, then interrupted" if len(rows) < wanted else ""
-    counts = [f"{len(found)} {change}" for change, found in group_by_change(rows)]
     head = f"{format_count(len(rows), 'comparison')}{cut}, torch {', '.join(versions)}"
     return "\n".join([*lines, f"{head}: {', '.join(counts) or 'none'}"])
 

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import IO
 
 from fuzz import protocol
 from fuzz.process import explain_exit, find_last_words, find_place, read_tail, session_rss_mib
@@ -74,7 +73,7 @@ class WorkerProcess:
         self,
         config: WorkerConfig,
         cache: Path | None = None,
-        log: Path | None = None,
+        log: Path = Path(os.devnull),
         on_start: Callable[[Hello], None] = lambda hello: None,
         on_death: Callable[[str], None] = lambda reason: None,
     ) -> None:
@@ -143,31 +142,29 @@ class WorkerProcess:
 
     def _start(self) -> Hello:
         self._release()
-        if self._log_size() > _LOG_BYTES and self.log is not None:
+        if self._log_size() > _LOG_BYTES:
             self.log.write_bytes(b"")
         self._buffer, self.checks = b"", 0
         self._process = self._spawn()
         return self._read_hello(self.config.argv()[0])
 
     def _spawn(self) -> subprocess.Popen[bytes]:
-        argv, log = self.config.argv(), self._open_log()
-        if self.cache is not None:
-            self.cache.mkdir(parents=True, exist_ok=True)
-        try:
-            return subprocess.Popen(
-                argv,
-                cwd=ROOT,
-                env=self.config.environment(self.cache) | self.variables,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                start_new_session=True,
-            )
-        except OSError as error:
-            raise WorkerUnavailable(f"interpreter {argv[0]!r} does not start: {error.strerror or error}") from error
-        finally:
-            if log is not None:
-                log.close()
+        argv = self.config.argv()
+        for directory in (self.log.parent, *([] if self.cache is None else [self.cache])):
+            directory.mkdir(parents=True, exist_ok=True)
+        with self.log.open("ab") as log:
+            try:
+                return subprocess.Popen(
+                    argv,
+                    cwd=ROOT,
+                    env=self.config.environment(self.cache) | self.variables,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=log,
+                    start_new_session=True,
+                )
+            except OSError as error:
+                raise WorkerUnavailable(f"interpreter {argv[0]!r} does not start: {error.strerror or error}") from error
 
     def send(self, check: Check) -> None:
         """Hand over a check without waiting; `receive` gives its result. Raises as `start` does."""
@@ -285,13 +282,7 @@ class WorkerProcess:
         self._process = None
 
     def _log_size(self) -> int:
-        return self.log.stat().st_size if self.log is not None and self.log.exists() else 0
-
-    def _open_log(self) -> IO[bytes] | None:
-        if self.log is None:
-            return None
-        self.log.parent.mkdir(parents=True, exist_ok=True)
-        return self.log.open("ab")
+        return self.log.stat().st_size if self.log.exists() else 0
 
     def _read_hello(self, python: str) -> Hello:
         self._begin("start")

@@ -10,6 +10,7 @@ from corpus import entry as corpus_entry
 from corpus.entry import Entry, Found
 from fuzz.campaign.investigate import Conclusion
 from fuzz.campaign.known_bugs import Explanation, KnownBugs, read_recorded_result
+from fuzz.campaign.options import Options
 from fuzz.campaign.share import FINDINGS, SharedFolder
 from fuzz.protocol import Hello, SubjectResult
 from fuzz.protocol.codec import encode
@@ -19,21 +20,12 @@ from generators.program.case import Case
 
 
 class FindingStore:
-    """Loads and saves findings. `corpus`: where new ones go; `internal`: where those go that no public subject shows;
-    `reported`: directories of bugs that are no news; `share`: where other campaigns learn of them."""
+    """Loads and saves findings. `share`: where other campaigns learn of them."""
 
-    def __init__(
-        self,
-        results: Results,
-        known: KnownBugs,
-        *,
-        corpus: Path,
-        internal: Path,
-        reported: tuple[Path, ...],
-        share: SharedFolder | None,
-    ) -> None:
-        self._results, self._known, self._share = results, known, share
-        self._corpus, self._internal, self._reported = corpus, internal, reported
+    def __init__(self, options: Options, results: Results, known: KnownBugs, share: SharedFolder | None) -> None:
+        self._options, self._results, self._known, self._share = options, results, known, share
+        self._internal = options.out / "internal"
+        """Where those go that no public subject shows."""
 
     def load(self, torch: str) -> None:
         """Learn every finding of the ledger, on disk and in the store. Raises `CaseError`."""
@@ -45,7 +37,7 @@ class FindingStore:
             if row.kind != "known" and not path.exists():
                 corpus_entry.write(entry, path)  # Killed between the row and the file.
             self._known.learn(entry, known=row.kind == "known")
-        for directory in (*self._reported, self._corpus):
+        for directory in (*self._options.known, self._options.corpus):
             for path, entry in corpus_entry.load_directory(directory).items():
                 self.learn(entry, path, torch)
 
@@ -78,7 +70,7 @@ class FindingStore:
         """
         entry = _entry(conclusion, hello, seen)
         is_public = conclusion.outcome is Outcome.FINDING
-        path = (self._corpus if is_public else self._internal) / entry.file_name
+        path = (self._options.corpus if is_public else self._internal) / entry.file_name
         row = _row(entry, path, "new" if is_public else "internal", 1, conclusion.shown)
         symptom = self._known.symptom(conclusion.proxy, conclusion.case)
         # The row first: it holds all of the file, which `load` writes again.

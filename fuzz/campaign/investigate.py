@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from corpus.shrink import shrink
 from fuzz.bug_identity import (
@@ -28,14 +27,9 @@ CONFIRMATIONS = 3
 _PROCESS_PROBES = 40
 
 
-class Prober(Protocol):
-    """Judges a case under one subject, in the worker at hand or a fresh one; None when the case is rejected.
-
-    Raises `Stopped` when the campaign ends at once.
-    """
-
-    def __call__(self, case: Case, subject: str, *, fresh: bool = False) -> SubjectResult | None:
-        """One check."""
+Prober = Callable[..., SubjectResult | None]
+"""Judges a case under a subject, in the worker at hand or (`fresh=True`) a new one; None when the case is rejected.
+Raises `Stopped` when the campaign ends at once."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,14 +74,7 @@ class Shared:
         self.losses = Counter[str]()
         self.known = KnownBugs(options.ledger)
         self.suspicions = SuspicionQueue(results, bus, self.known, share)
-        self.findings = FindingStore(
-            results,
-            self.known,
-            corpus=options.corpus,
-            internal=options.out / "internal",
-            reported=options.known,
-            share=share,
-        )
+        self.findings = FindingStore(options, results, self.known, share)
 
 
 class Investigations:

@@ -3,9 +3,9 @@
 The thread's ordinary worker shows, shrinks and confirms failures while libFuzzer waits.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from corpus import casefile
 from fuzz.campaign.investigations import Investigations
@@ -34,23 +34,13 @@ class Host(WorkerProcess):
     """The process in which libFuzzer runs. `draw` gives a case; a check sent next must judge that case.
 
     libFuzzer's corpus is `directory / "corpus"`, with which the next process continues. `seed`: a text that differs
-    between the processes of a campaign; `cases`: written into an empty corpus.
+    between the processes of a campaign; `cases`: written into an empty corpus; `others`: as for `WorkerProcess`.
     """
 
     repeats = 0
 
-    def __init__(
-        self,
-        config: WorkerConfig,
-        directory: Path,
-        seed: str,
-        cases: tuple[Case, ...],
-        cache: Path,
-        log: Path,
-        on_start: Callable[[Hello], None],
-        on_death: Callable[[str], None],
-    ) -> None:
-        super().__init__(replace(config, module=MODULE), cache, log, on_start, on_death)
+    def __init__(self, config: WorkerConfig, directory: Path, seed: str, cases: tuple[Case, ...], *others: Any) -> None:
+        super().__init__(replace(config, module=MODULE), *others)
         self.directory = directory.absolute()
         self._seed, self._starts = seed, 0
         self._cases = cases
@@ -98,8 +88,8 @@ class LibFuzzerThread(WorkerThread):
             options.seeds,
             out / "cache" / f"worker-{number}",
             out / "workers" / f"atheris-{number}.log",
-            on_start=self._on_start,
-            on_death=self._on_death,
+            self._on_start,
+            self._on_death,
         )
         # A new process would first run the whole corpus again.
         self.host_evaluator = Evaluator(self.host, recycle_checks=RECYCLE_CHECKS)

@@ -77,7 +77,7 @@ class RemoteWorker(WorkerProcess):
     """A worker on some node. One that is lost gets a new actor, and its thread a `WorkerLost`."""
 
     def __init__(self, cluster: "Cluster", config: WorkerConfig, *listeners: Callable[..., None]) -> None:
-        super().__init__(config, None, None, *listeners)
+        super().__init__(config, None, Path(os.devnull), *listeners)
         self._cluster = cluster
         self._actor: Any = None
         self._placing: Any = None

@@ -180,11 +180,7 @@ def read_check(requests: BinaryIO) -> Check | None:
 
 
 def _rss_mib() -> float:
-    try:
-        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
-    except OSError:  # no procfs: the peak is the best there is
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return pages * resource.getpagesize() / 2**20
+    return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * resource.getpagesize() / 2**20
 
 
 def send(wire: BinaryIO, message: Message) -> None:

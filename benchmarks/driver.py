@@ -37,7 +37,7 @@ class InstantWorker(WorkerProcess):
     """Answers at once."""
 
     def __init__(self, hello: Hello, results: list[Result], *listeners: Callable[..., None]) -> None:
-        super().__init__(WorkerConfig(), None, None, *listeners)
+        super().__init__(WorkerConfig(), None, Path(os.devnull), *listeners)
         self.hello, self._results = hello, itertools.cycle(results)
 
     def send(self, check: Check) -> None:

@@ -23,8 +23,8 @@ from benchmarks.oracle_power.processes import run_parts
 from fuzz.check import settings
 from fuzz.check.case_run import CaseRun, Clock, Rejected
 from fuzz.check.check import judge_compiled
-from fuzz.check.oracle import dynamo_same
 from fuzz.check.oracle.rows import as_rows
+from fuzz.check.oracle.verdict import is_same_for_dynamo
 from fuzz.check.program import Execution, same_bits
 from fuzz.check.subject_builder import find
 from fuzz.evaluator import build_check
@@ -128,7 +128,7 @@ def _judge_mistakes(seed: int, index: int, dtype: str, counts: Counts) -> None:
         missed = {
             "oracle": not judge(wrong).verdict.is_finding,
             "assert_close": _is_close(wrong, case.eager),
-            "same": bool(dynamo_same.same(case.eager, wrong, case.exact)),
+            "same": bool(is_same_for_dynamo(case.eager, wrong, case.exact)),
         }
         counts.wrong[dtype, name] += 1
         counts.missed.update((dtype, name, criterion) for criterion, is_missed in missed.items() if is_missed)

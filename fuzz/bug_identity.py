@@ -159,10 +159,11 @@ class Symptom:
 
     def _has_same_outcome(self, other: "Symptom") -> bool:
         accused = {name_accused(one.subject, one.verdict) for one in (self, other)}
+        # What tracing raises it raises under every backend.
+        is_traced = bool(self.identity) and {"", "unknown"}.isdisjoint(get_spec(name).backend for name in accused)
         return (
             kind_of(self.verdict) == kind_of(other.verdict)
-            # What tracing raises it raises under every backend.
-            and (len(accused) == 1 or (bool(self.identity) and all(get_spec(name).is_compiler for name in accused)))
+            and (len(accused) == 1 or is_traced)
             and self.identity == other.identity
             and share_values(self.values, other.values)
         )

@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 from fuzz.protocol import SubjectResult, WrongElements
-from fuzz.protocol.render import describe
-from fuzz.protocol.value_names import describe_value, parse_value
+from fuzz.protocol.failures import parse_value
+from fuzz.protocol.render import describe, describe_value
 from generators.program.case import Case, Contract
 from generators.program.type_check import types_of
 

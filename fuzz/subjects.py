@@ -43,16 +43,6 @@ class SubjectSpec:
         return bool(self.function or self.sdpa)
 
     @property
-    def is_eager(self) -> bool:
-        """Whether it runs the case as it is, which is the baseline of all others."""
-        return not (self.backend or self.is_attention)
-
-    @property
-    def is_compiler(self) -> bool:
-        """Whether torch compiles or exports the whole case."""
-        return self.backend not in ("", "unknown")
-
-    @property
     def is_proxy(self) -> bool:
         """Whether it is the cheap substitute for subjects that take about twenty times as long."""
         return self.backend == "passes"

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from fuzz.campaign.options import Budget
-from fuzz.protocol import Check
+from fuzz.protocol import EAGER, Check
 from fuzz.subjects import SUBJECTS, get_spec, is_user_function
 from generators.errors import UserError
 from generators.program.case import Case
@@ -22,7 +22,7 @@ def choose_subjects(given: list[str], device: str = "cpu") -> tuple[str, ...]:
 
     Raises `UserError` for a name that is neither built in nor `package.module:function`, and for another device's.
     """
-    known = [name for name, spec in SUBJECTS.items() if not spec.is_eager]
+    known = [name for name in SUBJECTS if name != EAGER]
     for name in given:
         module, colon, function = name.partition(":")
         named = colon and function.isidentifier() and all(part.isidentifier() for part in module.split("."))

@@ -49,11 +49,6 @@ def list_reached(results: Iterable[SubjectResult]) -> frozenset[str]:
     return frozenset(fired.union(*(result.reached for result in results)))
 
 
-def pattern_of(name: str) -> str:
-    """`_sfdp_pattern_5` of `_sfdp_pattern_5_half_inference`."""
-    return "_".join(name.split("_")[:4])
-
-
 class VariantQueue:
     """Variants that wait to be judged. Not for several threads at once. `seed`: the campaign's."""
 
@@ -192,7 +187,8 @@ class Guided(Random):
 
 def _list_patterns(names: Iterable[str]) -> frozenset[str]:
     rewrites = (name.removeprefix("rewrite ") for name in names if name.startswith("rewrite "))
-    return frozenset(pattern_of(name) for name in rewrites if name.startswith(ATTENTION))
+    # `_sfdp_pattern_5` of `_sfdp_pattern_5_half_inference`.
+    return frozenset("_".join(name.split("_")[:4]) for name in rewrites if name.startswith(ATTENTION))
 
 
 class Refusals:

@@ -14,7 +14,7 @@ from types import FrameType
 
 from corpus.files import require_writable
 from fuzz.campaign.campaign import Campaign, Sampler
-from fuzz.campaign.options import Options, StopReason, translate_disk_error
+from fuzz.campaign.options import Options, StopCondition, StopReason, translate_disk_error
 from fuzz.campaign.screen import LineScreen, LiveScreen, describe_unused, summarize
 from fuzz.campaign.share import DIRECTORIES
 from fuzz.campaign.stats import Statistics
@@ -25,9 +25,6 @@ from fuzz.run_store import LOCK_FILE, RESULTS_FILE, Results
 from fuzz.subjects import get_spec
 from generators.errors import UserError
 from generators.sampling.sample import sample
-
-_SPARE_MIB = 64
-"""Refuse to start with less free space than this: logs and compiled code of a few minutes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +51,7 @@ def _enter_directory(path: Path) -> Iterator[None]:
         raise UserError(f"--out {path}: holds other files and no run; give a directory of its own")
     require_writable(path, "--out")
     with (path / LOCK_FILE).open("ab") as lock:
-        if shutil.disk_usage(path).free < _SPARE_MIB * 2**20:
-            raise UserError(f"--out {path}: less than {_SPARE_MIB} MiB are free there")
+        StopCondition.require_space(path)
         for is_last in (False, True):
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

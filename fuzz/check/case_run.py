@@ -96,10 +96,6 @@ class CaseRun:
             return self._eager_audit.judgement or judgement
         return judgement
 
-    def close(self) -> None:
-        """Let go of the text."""
-        self.program.close()
-
     def judge_runs(self, runs: list[Execution]) -> Judgement:
         """The verdict on the runs of a subject."""
         with SuppressOutOfMemory() as caught:

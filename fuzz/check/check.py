@@ -13,9 +13,8 @@ from fuzz.check.case_run import Announce, CaseRun, Clock, Rejected
 from fuzz.check.controls import ControlError, apply_controls, compare_constants
 from fuzz.check.coverage import Coverage
 from fuzz.check.exceptions import SubjectError, SuppressOutOfMemory, Unsupported
-from fuzz.check.oracle import dynamo_same
 from fuzz.check.oracle.attention.call import Call
-from fuzz.check.oracle.verdict import DOUBTED, Judge, Judgement, find_stride_difference
+from fuzz.check.oracle.verdict import DOUBTED, Judge, Judgement, find_stride_difference, is_same_for_dynamo
 from fuzz.check.poison import POISON, ZERO
 from fuzz.check.program import Execution
 from fuzz.check.recheck import Compiled, explain_by_fused_rounding, recheck
@@ -32,9 +31,9 @@ from fuzz.protocol.failures import (
     Refusal,
     StateChange,
     StateChanged,
+    is_gradient,
 )
 from fuzz.protocol.rewrites import WrongRewrite
-from fuzz.protocol.value_names import is_gradient
 from fuzz.subjects import is_user_function
 
 
@@ -62,7 +61,7 @@ def check(
             unfit = _find_unfit(name, changes)
             if unfit:
                 break
-        case.close()
+        case.program.close()
     return Result(
         id=request.id,
         rejected=rejected,
@@ -97,7 +96,7 @@ def _run_subject(case: CaseRun, name: str, subject: Subject | None) -> tuple[Sub
                 subject = apply_controls(replace(subject, options=options), case.request.controls, observed.append)
                 check_subject = _check_attention if subject.attention is not None else _check_compiled
                 judgement, run = check_subject(case, subject, coverage)
-                same = None if run is None else dynamo_same.same(case.eager, run, case.exact)
+                same = None if run is None else is_same_for_dynamo(case.eager, run, case.exact)
         except ControlError as error:
             judgement = _skip(Refusal.CONTROL, str(error))
         except Exception as error:
@@ -258,7 +257,7 @@ def _check_attention(case: CaseRun, subject: Subject, coverage: Coverage) -> tup
     runs: list[Execution] = []
     try:
         judgement = _run_and_judge(case, subject, harness, runs, coverage)
-        damage = () if judgement.verdict is Verdict.DEVICE_ERROR else harness.damage
+        damage = () if judgement.verdict is Verdict.DEVICE_ERROR else harness.guard.damage()
     finally:
         harness.program.close()
     if damage and judgement.verdict.is_finding:
@@ -287,7 +286,7 @@ def _run_and_judge(
             for _ in range(case.repeat):
                 runs.append(case.execute(module, module, harness.fresh()))
                 recorded = recorded or harness.calls
-                if harness.damage:
+                if harness.guard.damage():
                     break
     except Unsupported as refusal:
         return _skip(Refusal.UNSUPPORTED, str(refusal))
@@ -296,14 +295,14 @@ def _run_and_judge(
             return _skip(Refusal.TEXT_FAILS, exceptions.line(error))
         if in_backward := exceptions.find_refusal(error, harness.attention.capabilities.refuses):
             return _skip(Refusal.UNSUPPORTED, str(in_backward))
-        is_fit = not (exceptions.find_device_fault() or exceptions.is_out_of_memory(error) or harness.damage)
+        is_fit = not (exceptions.find_device_fault() or exceptions.is_out_of_memory(error) or harness.guard.damage())
         if is_fit and harness.runs_with_less_guarded(lambda: case.execute(module, module)):
             runs.clear()
             return _run_and_judge(case, subject, harness, runs, coverage)
         return Judgement(*exceptions.blame(error))
     with SuppressOutOfMemory() as caught:
         judgement = calls.judge_calls(recorded, harness.attention, training=case.request.training)
-        if judgement.verdict in DOUBTED and not harness.damage:
+        if judgement.verdict in DOUBTED and not harness.guard.damage():
             faulty = find_faulty(harness.attention, recorded) if is_user_function(subject.name) else None
             if faulty is not None:
                 reason = (

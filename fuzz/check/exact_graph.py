@@ -1,7 +1,6 @@
 """Graphs of torch.fx, evaluated in float64 on the operands of a case."""
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -9,7 +8,7 @@ from torch import Tensor, fx
 from torch._ops import OpOverload
 
 from fuzz.check.oracle.constants import REWRITE_AGREEMENT, REWRITE_AGREEMENT_ROUNDOFFS, UNIT_ROUNDOFF
-from fuzz.check.oracle.operation_audit import decompose_fused, is_fused
+from fuzz.check.oracle.operation_audit import decompose_fused, is_fused, to_float64
 from fuzz.check.oracle.reference import Float64
 
 _OTHERS = 12
@@ -17,7 +16,7 @@ _OTHERS = 12
 
 
 class Exact(fx.Interpreter):
-    """Runs fused calls by their definition. For use within `in_float64`."""
+    """Runs fused calls by their definition. For use within `Float64`."""
 
     def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """See the class."""
@@ -26,18 +25,6 @@ class Exact(fx.Interpreter):
         if target is torch.ops.prims.convert_element_type.default and args[1].is_floating_point:
             args = (args[0], torch.float64)
         return super().call_function(target, args, kwargs)
-
-
-@contextmanager
-def in_float64() -> Iterator[None]:
-    """While entered, floating results are float64."""
-    with Float64(), torch.no_grad():
-        yield
-
-
-def widen(value: Any) -> Any:
-    """A floating tensor in float64, a copy; anything else as it is."""
-    return value.to(torch.float64, copy=True) if isinstance(value, Tensor) and value.is_floating_point() else value
 
 
 def name_operation(node: fx.Node) -> str:
@@ -81,9 +68,9 @@ Run = Callable[[dict[str, Any], type[fx.Interpreter]], list[Tensor]]
 
 def agree(one: Run, other: Run, operands: dict[str, Any]) -> bool | None:
     """Whether both are close wherever `one` is finite; None if it is finite nowhere, or either does not run."""
-    exact = {name: widen(value) for name, value in operands.items()}
+    exact = {name: to_float64(value) for name, value in operands.items()}
     try:
-        with in_float64():
+        with Float64(), torch.no_grad():
             before, after = one(exact, Exact), other(exact, Exact)
     except Exception:
         # torch may refuse a changed operand, which says nothing of the rewrite.

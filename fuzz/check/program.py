@@ -309,7 +309,5 @@ class MemoryMap:
                 self._memory[key] = self._change(whole)
             made = self._memory[key].new_empty(0)
             made.set_(self._memory[key].untyped_storage(), value.storage_offset(), value.shape, value.stride())
-            # What marks an input as dynamic.
-            vars(made).update(vars(value))
             self._tensors[id(value)] = value, made
         return self._tensors[id(value)][1]

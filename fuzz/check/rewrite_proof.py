@@ -13,7 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fuzz.check.exact_graph import Exact, agree, in_float64, name_operation, read_outputs, tolerance_of, widen
+from fuzz.check.exact_graph import Exact, agree, name_operation, read_outputs, tolerance_of
+from fuzz.check.oracle.operation_audit import to_float64
+from fuzz.check.oracle.reference import Float64
 from fuzz.check.rewrite_match import RewriteMatch
 from fuzz.protocol.rewrites import ATTENDED, EMPTY_ROWS, WrongRewrite
 
@@ -64,9 +66,9 @@ def _is_wrong_in_empty_rows(match: RewriteMatch) -> bool:
     given = (*(match.operands[name] for name in match.taken), *match.free)
     program = Exact(match.program, garbage_collect_values=False)
     try:
-        with in_float64():
-            program.run(*map(widen, given))
-            after = match.run_replacement({name: widen(value) for name, value in match.operands.items()}, Exact)[0]
+        with Float64(), torch.no_grad():
+            program.run(*map(to_float64, given))
+            after = match.run_replacement({name: to_float64(value) for name, value in match.operands.items()}, Exact)[0]
         before, seen = program.env[read_outputs(match.program)[0]], program.env[scores]
     except (AttributeError, KeyError, RuntimeError, TypeError):  # no softmax, or a rewrite that does not run
         return False

@@ -13,7 +13,6 @@ import platform
 import resource
 import subprocess
 import sys
-import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
@@ -52,7 +51,6 @@ def main(
     `before` is called before torch is imported and may raise `WorkerUnavailable`; `serve` takes the place of answering
     one check after the other.
     """
-    started = time.perf_counter()
     options = _options(arguments)
     wire = os.fdopen(os.dup(1), "wb", buffering=0)
     requests = os.fdopen(os.dup(0), "rb")
@@ -76,7 +74,7 @@ def main(
     cxx = _cxx()
     gc.collect()
     gc.freeze()
-    send(wire, _hello(options, subjects, cxx, time.perf_counter() - started))
+    send(wire, _hello(options, subjects, cxx))
     usable = subjects if cxx or options.device != "cpu" else {n: s for n, s in subjects.items() if not s.spec.needs_cxx}
 
     def answer(message: Check) -> Result:
@@ -131,7 +129,7 @@ def _start(options: argparse.Namespace, announce: Callable[[str], None]) -> "dic
     return subjects
 
 
-def _hello(options: argparse.Namespace, subjects: "dict[str, Subject]", cxx: str | None, seconds: float) -> Hello:
+def _hello(options: argparse.Namespace, subjects: "dict[str, Subject]", cxx: str | None) -> Hello:
     import torch
 
     from fuzz.check.coverage import missing_hooks
@@ -148,7 +146,6 @@ def _hello(options: argparse.Namespace, subjects: "dict[str, Subject]", cxx: str
         device=options.device,
         cxx=cxx,
         pid=os.getpid(),
-        seconds=round(seconds, 3),
         device_name=torch.cuda.get_device_name() if options.device == "cuda" else platform.machine(),
         subjects=tuple(sorted(subjects)),
         attention=attention,

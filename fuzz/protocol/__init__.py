@@ -95,7 +95,7 @@ class Message(Tagged):
 
 @dataclass(frozen=True)
 class Hello(Message):
-    """The worker is ready. `cxx`: the C++ compiler Inductor would use, None without one; `seconds`: start-up time;
+    """The worker is ready. `cxx`: the C++ compiler Inductor would use, None without one;
     `attention`: those of its subjects that compute a case's attention and need an `attention_stub`, with what they take
     if it was told to load them; `missing_hooks`: by kind of coverage, the names of torch that it needs and this torch
     lacks."""
@@ -105,7 +105,6 @@ class Hello(Message):
     device: str
     cxx: str | None
     pid: int
-    seconds: float
     device_name: str = ""
     subjects: tuple[str, ...] = ()
     attention: dict[str, Capabilities] = field(default_factory=dict)

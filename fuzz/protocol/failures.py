@@ -323,3 +323,21 @@ def normalize(text: str) -> str:
     text = re.sub(r"\b([A-Za-z_]+?)_?\d+(_\d+)*\b", r"\1N", text)
     text = re.sub(r"-?\d+(\.\d+)?(e[+-]?\d+)?", "N", text)
     return re.sub(r"\s*N(\s*,\s*N)+", " N", text)[:200]
+
+
+_NAME = re.compile(
+    r"(?P<gradient>grad of )?(?P<kind>output|input|parameter|buffer) (?P<which>[\w.]+)"
+    r"(?P<written> afterwards)?(, call (?P<call>\d+))?"
+)
+_OF_FUNCTIONS = ("dq", "dk", "dv", "dbias", "dsinks")
+
+
+def parse_value(value: str) -> re.Match[str] | None:
+    """The parts of a name: `gradient`, `kind`, `which` (a number, or a name in the module), `written`, `call`. None for
+    another text, such as what calls of attention functions give."""
+    return _NAME.fullmatch(value)
+
+
+def is_gradient(value: str) -> bool:
+    """Whether a value is a gradient, of an execution or of a call of an attention function."""
+    return value.startswith("grad of ") or value in _OF_FUNCTIONS

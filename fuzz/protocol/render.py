@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from fuzz.protocol import SubjectResult, Verdict, failures
-from fuzz.protocol.failures import Failure, Write
-from fuzz.protocol.value_names import describe_value
+from fuzz.protocol.failures import Failure, Write, parse_value
 
 _PLACES = {"itself": "of {} itself", "between": "between the rows of {}"}
+_ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
 _PLURALS = {"batch": "batches", "head": "heads", "query": "queries", "key": "keys"}
 
 _BIASED = " ({deviations:.0f} standard deviations from {kernels} right kernels)"
@@ -127,3 +127,16 @@ def _describe_faulty_operation(failure: failures.FaultyOperation) -> str:
     off = "is not finite" if math.isinf(failure.error) else f"is off by {failure.error:.2g} from float64"
     said = f"{failure.operation} gives {failure.given:.3g} where float64 gives {failure.exact:.3g}"
     return f"{said}: eager's {describe_value(failure.value)} {off}"
+
+
+def describe_value(value: str, name: str = "", *, is_sequence: bool = False) -> str:
+    """A name in words: "gradient of parameter w after the second call". `name`: in the place of kind and number;
+    `is_sequence`: the first call is named too."""
+    found = parse_value(value)
+    if found is None:
+        return value
+    words = ("gradient of " if found["gradient"] else "") + (name or f"{found['kind']} {found['which']}")
+    if not (is_sequence or found["call"]):
+        return f"{words} after the call" if found["written"] else words
+    ordinal = _ORDINALS[(int(found["call"] or 1) - 1) % len(_ORDINALS)]
+    return f"{words} {'of' if found['kind'] == 'output' else 'after'} the {ordinal} call"

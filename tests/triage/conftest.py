@@ -59,7 +59,7 @@ def ablation(**verdicts: Verdict) -> Ablation:
     found[NO_PATTERNS] = found.pop("no_patterns")
     result = SubjectResult("", Verdict.OK, numbers=NUMBERS, fired=("_sfdp_pattern_1_inference", "pointless_view"))
     stages = {name: replace(result, subject=name, verdict=v, failure=OFF) for name, v in found.items()}
-    return Ablation(Hello("2.13.0", "3.11", "cpu", "g++", 1, 1.0), stages, INDUCTOR)
+    return Ablation(Hello("2.13.0", "3.11", "cpu", "g++", 1), stages, INDUCTOR)
 
 
 def ran(log: str = "") -> Evidence:

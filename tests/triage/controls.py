@@ -13,7 +13,7 @@ class Controls:
     """
 
     def __init__(self, wrong: SubjectResult, *right: str, **given: SubjectResult) -> None:
-        self.hello = Hello("2.13.0", "3.11", "cpu", "g++", 1, 1.0)
+        self.hello = Hello("2.13.0", "3.11", "cpu", "g++", 1)
         self.asked: list[str] = []
         self._wrong, self._right, self._given = wrong, right, given
 

@@ -6,8 +6,7 @@ from dataclasses import replace
 from fuzz.bug_identity import contract_features
 from fuzz.error_location import name_gradient
 from fuzz.protocol import SubjectResult, Verdict
-from fuzz.protocol.failures import DropoutMask, FaultyOperation
-from fuzz.protocol.value_names import is_gradient
+from fuzz.protocol.failures import DropoutMask, FaultyOperation, is_gradient
 from generators.program.case import Attr, Case, Op
 from generators.program.dtypes import LOW_PRECISION
 from generators.program.edits import make_name, prune_if_valid

@@ -15,7 +15,6 @@ from fuzz.check.attention.layouts import arrange
 from fuzz.check.exceptions import Unsupported, find_refusal
 from fuzz.check.oracle.attention.call import Call
 from fuzz.check.program import Program
-from fuzz.protocol.failures import Write
 
 DIFFERENTIATED = ("q", "k", "v", "bias", "sinks")
 """The arguments that may want a gradient."""
@@ -24,8 +23,8 @@ DIFFERENTIATED = ("q", "k", "v", "bias", "sinks")
 class AttentionHarness:
     """The program of an attention stub, which calls a global `attend`.
 
-    `calls` are the calls of the function, `sequences` those of the last one, and `damage` what was written where it
-    should not be, all since `fresh`. Raises `SubjectError`.
+    `calls` are the calls of the function, `sequences` those of the last one, and `guard` knows what was written where
+    it should not be, all since `fresh`. Raises `SubjectError`.
     """
 
     def __init__(self, source: str, attention: Attention, device: str, *, training: bool) -> None:
@@ -43,11 +42,6 @@ class AttentionHarness:
         self.calls = []
         self.guard = Guard(self.attention.guarded)
         return self.guard
-
-    @property
-    def damage(self) -> tuple[Write, ...]:
-        """What was written where it should not be."""
-        return self.guard.damage()
 
     def runs_with_less_guarded(self, run: Callable[[], object]) -> bool:
         """Whether the function, which raised in guarded memory, does not with less of it; it has so much from then on.

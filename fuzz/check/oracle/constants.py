@@ -138,16 +138,6 @@ def finite_limit(dtype: torch.dtype) -> float:
     return torch.finfo(dtype).max * (1 - FINITE_MARGIN * UNIT_ROUNDOFF[dtype])
 
 
-def error_bound_limit(dtype: torch.dtype) -> float:
-    """The largest error of an element, in error bounds, of a kernel with inputs of this dtype."""
-    return ERROR_BOUNDS_LOW_PRECISION if dtype in LOW_PRECISION else ERROR_BOUNDS
-
-
-def wrong_limit(dtype: torch.dtype) -> float:
-    """The ratio from which a row is wrong, for a program whose coarsest float dtype is `dtype`."""
-    return WRONG_LOW_PRECISION if dtype in LOW_PRECISION else WRONG
-
-
 def suspicious_share(dtype: torch.dtype) -> float:
     """The share of a row's size from which eager is so far off, in a program whose coarsest float dtype is `dtype`,
     that its operations are audited. Measured over 300 generated programs: 1 goes beyond."""

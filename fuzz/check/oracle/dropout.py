@@ -28,7 +28,7 @@ from torch import Tensor
 from fuzz.check.oracle import constants
 from fuzz.check.oracle.rows import unravel
 from fuzz.check.program import Execution, same_bits
-from fuzz.protocol.value_names import is_gradient
+from fuzz.protocol.failures import is_gradient
 
 #: Runs the case with a seed on inputs; with gradients or without.
 Run = Callable[[int, list[Any], bool], Execution]

@@ -18,8 +18,7 @@ from fuzz.check.oracle.rows import Envelope, as_rows, largest_finite
 from fuzz.check.oracle.verdict import Judgement, largest_gradient
 from fuzz.check.program import Execution
 from fuzz.protocol import Verdict
-from fuzz.protocol.failures import FaultyOperation
-from fuzz.protocol.value_names import is_gradient
+from fuzz.protocol.failures import FaultyOperation, is_gradient
 
 
 @dataclass(frozen=True, eq=False)

@@ -151,7 +151,7 @@ class _Float64Replay:
         self._in_steps = None if func._schema.is_mutable else decomposition_table.get(func)
         dtypes = [leaf.dtype for leaf in tree_leaves(taken) if _is_floating(leaf)]
         self._coarsest = constants.coarsest(torch.float64, *dtypes)
-        args, kwargs = tree_map(_to_float64, taken)
+        args, kwargs = tree_map(to_float64, taken)
         self.exact = tree_leaves(exactly(*args, **kwargs))
         self._replicas = [self._replica() for _ in range(constants.REPLICAS)]
 
@@ -183,9 +183,9 @@ class _Float64Replay:
     def _perturb(self, call: Float64) -> list[Any]:
         args, kwargs = tree_map(
             lambda value: (
-                _perturb(_to_float64(value), torch.finfo(value.dtype).eps, self._chance)
+                _perturb(to_float64(value), torch.finfo(value.dtype).eps, self._chance)
                 if _is_floating(value)
-                else _to_float64(value)
+                else to_float64(value)
             ),
             self._taken,
         )
@@ -216,8 +216,8 @@ def _perturb(value: Tensor, ulp: float, chance: torch.Generator) -> Tensor:
     return value * (1 + moves.to(value.device) * ulp)
 
 
-def _to_float64(value: Any) -> Any:
-    """An argument in float64, a copy."""
+def to_float64(value: Any) -> Any:
+    """An argument, of an operation or a graph, in float64: a copy."""
     if isinstance(value, torch.dtype):
         return torch.float64 if value.is_floating_point else value
     if _is_floating(value):

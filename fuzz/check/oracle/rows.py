@@ -32,7 +32,8 @@ class Envelope:
         program computes in. `terms`: magnitude of the terms behind the value where its own size says nothing.
         `tolerance_factor`: how many times the usual limit an error may be."""
         self.shape = eager.shape
-        self.limit = tolerance_factor * constants.wrong_limit(coarsest)
+        is_low = coarsest in constants.LOW_PRECISION
+        self.limit = tolerance_factor * (constants.WRONG_LOW_PRECISION if is_low else constants.WRONG)
         self._suspicious_share = constants.suspicious_share(coarsest)
         self._exact = _widen(exact)
         values = [_widen(value) for value in (eager, *replicas)]
@@ -118,7 +119,7 @@ class Envelope:
 
 def locate(value: str, wrong: Tensor) -> WrongElements:
     """Where the elements of `value` are that the mask `wrong` marks."""
-    ranges = tuple(_ranges(_along(wrong, axis)) for axis in range(wrong.dim()))
+    ranges = tuple(_ranges(indices.unique().tolist()) for indices in torch.nonzero(wrong).unbind(-1))
     return WrongElements(value, tuple(wrong.shape), int(wrong.sum()), ranges)
 
 
@@ -137,14 +138,9 @@ def unravel(flat: int, shape: torch.Size) -> tuple[int, ...]:
     return tuple(int(place) for place in torch.unravel_index(torch.tensor(flat), shape))
 
 
-def _along(wrong: Tensor, axis: int) -> list[int]:
-    others = [other for other in range(wrong.dim()) if other != axis]
-    return (wrong.sum(others) if others else wrong.long()).tolist()
-
-
-def _ranges(counts: list[int]) -> tuple[tuple[int, ...], ...]:
+def _ranges(indices: list[int]) -> tuple[tuple[int, ...], ...]:
     ranges: list[tuple[int, int]] = []
-    for index in (index for index, count in enumerate(counts) if count):
+    for index in indices:
         if ranges and ranges[-1][1] == index - 1:
             ranges[-1] = (ranges[-1][0], index)
         else:

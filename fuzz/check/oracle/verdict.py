@@ -16,9 +16,8 @@ from fuzz.check.oracle import constants
 from fuzz.check.oracle.rows import Envelope, largest_finite, locate
 from fuzz.check.program import Execution, same_bits
 from fuzz.protocol import Verdict, WrongElements
-from fuzz.protocol.failures import DifferentElements, Failure, FormDiffers, Write
+from fuzz.protocol.failures import DifferentElements, Failure, FormDiffers, Write, is_gradient
 from fuzz.protocol.rewrites import WrongRewrite
-from fuzz.protocol.value_names import is_gradient
 
 
 @dataclass(frozen=True)
@@ -182,6 +181,28 @@ def find_stride_difference(eager: Execution, compiled: Execution) -> FormDiffers
         if expected.numel() and order_dims(expected) != order_dims(value):
             return FormDiffers("strides", str(list(value.stride())), str(list(expected.stride())), name)
     return None
+
+
+def is_same_for_dynamo(eager: Execution, compiled: Execution, exact: Execution) -> bool:
+    """What PyTorch's own check, `torch._dynamo.utils.same`, says with its default tolerance of outputs and gradients.
+
+    It is not asked about elements that are NaN in eager and in float64: with one of them in a tensor its errors are
+    NaN, and it accepts whatever else is wrong there.
+    """
+    from torch._dynamo.utils import same
+
+    names = [name for name in eager.values if name in compiled.values and name in exact.values]
+    if len(names) != len(eager.values):
+        return False
+    unknown = {name: eager.values[name].isnan() & exact.values[name].isnan() for name in names}
+    theirs, mine, truth = (
+        [run.values[name].masked_fill(unknown[name], 0) if unknown[name].any() else run.values[name] for name in names]
+        for run in (eager, compiled, exact)
+    )
+    try:
+        return bool(same(theirs, mine, fp64_ref=truth, equal_nan=True, log_error=lambda *_: None))
+    except (RuntimeError, AssertionError):  # shapes that don't broadcast
+        return False
 
 
 def order_dims(value: Tensor) -> list[int]:

@@ -31,11 +31,6 @@ class Call:
     sequences: str = ""
 
     @property
-    def differentiated(self) -> tuple[str, ...]:
-        """The arguments that want a gradient."""
-        return tuple(name.removeprefix("d") for name in self.wanted)
-
-    @property
     def missing(self) -> tuple[str, ...]:
         """Gradients that are wanted and did not come, though that of the output did."""
         return tuple(name for name in self.wanted if self.dout is not None and name not in self.gradients)
@@ -63,14 +58,9 @@ class Call:
         """Query heads for each key head."""
         return self.q.size(1) // max(1, self.k.size(1))
 
-    @property
-    def from_end(self) -> bool:
-        """Whether places are counted from the last key."""
-        return self.options.get("causal") == "bottom_right"
-
     def relative(self) -> Tensor:
         """The number i + off - j of every query i and key j, [seq_len, kv_len]; off is that of the contract."""
-        offset = self.k.size(2) - self.q.size(2) if self.from_end else 0
+        offset = self.k.size(2) - self.q.size(2) if self.options.get("causal") == "bottom_right" else 0
         rows = torch.arange(self.q.size(2), device=self.q.device)[:, None] + offset
         return rows - torch.arange(self.k.size(2), device=self.q.device)
 

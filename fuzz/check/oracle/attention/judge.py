@@ -54,7 +54,7 @@ class _Judge:
         self._call, self._rounds, self._dropped = call, rounds, dropped
         self._exact = Exact(call, dropped)
         self._low = call.q.dtype in constants.LOW_PRECISION
-        self._limit = constants.error_bound_limit(call.q.dtype)
+        self._limit = constants.ERROR_BOUNDS_LOW_PRECISION if self._low else constants.ERROR_BOUNDS
         self._simulated = SimulatedKernels(self._exact, rounds, call.options.get("sinks"))
         self._drawn: list[dict[str, Tensor]] = []
         self._ill_conditioned = ill_conditioned(self._exact, rounds)

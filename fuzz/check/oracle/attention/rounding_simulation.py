@@ -91,7 +91,13 @@ class SimulatedKernels:
         return results
 
     def _sum_over_queries(self, left: Tensor, right: Tensor) -> Tensor:
-        return sum_in_blocks(left, right, self._exact.dtype) if self._sums else left.mT @ right
+        """`left.mT @ right`; where sums are rounded, after each block of queries, the axis before the last of both."""
+        if not self._sums:
+            return left.mT @ right
+        total = torch.zeros_like(left.mT @ right)
+        for rows in zip(left.split(constants.QUERY_BLOCK, -2), right.split(constants.QUERY_BLOCK, -2), strict=True):
+            total = (total + rows[0].mT @ rows[1]).to(self._exact.dtype).double()
+        return total
 
     def _sum_groups(self, value: Tensor) -> Tensor:
         if not self._sums or self._exact.group == 1:
@@ -124,14 +130,6 @@ class SimulatedKernels:
 
     def _random(self, shape: tuple[int, ...]) -> Tensor:
         return torch.rand(shape, generator=self._chance, dtype=torch.float64).to(self._exact.scores.device)
-
-
-def sum_in_blocks(left: Tensor, right: Tensor, dtype: torch.dtype) -> Tensor:
-    """`left.mT @ right`, rounded to `dtype` after each block of queries, the axis before the last of both."""
-    total = torch.zeros_like(left.mT @ right)
-    for rows in zip(left.split(constants.QUERY_BLOCK, -2), right.split(constants.QUERY_BLOCK, -2), strict=True):
-        total = (total + rows[0].mT @ rows[1]).to(dtype).double()
-    return total
 
 
 def measure(r: Tensor, directions: dict[str, Tensor]) -> Statistics:

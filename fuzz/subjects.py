@@ -12,8 +12,8 @@ class SubjectSpec:
     """One way to run a case.
 
     backend: of torch.compile; "passes" for Inductor's graph passes alone (fuzz/check/graph_passes.py), "export" and
-    "aot_inductor" for programs of torch.export (fuzz/check/exported.py), "" for no compiler, "unknown" for a user's
-    function. mode: of torch.compile. dynamic: every size is symbolic.
+    "aot_inductor" for programs of torch.export, "" for no compiler, "unknown" for a user's function.
+    mode: of torch.compile. dynamic: every size is symbolic.
     function: the attention function, "package.module:function", that replaces the attention of a case.
     sdpa: the backend of F.scaled_dot_product_attention that replaces it.
     random: in cases with active dropout it draws its own random numbers, not eager's.

@@ -13,8 +13,6 @@ from generators.errors import UserError
 ROOT = Path(__file__).resolve().parents[1]
 """The checkout: workers import `fuzz` from here."""
 
-TRITON_CACHE = "triton"
-"""The directory of compiled kernels, beside those of workers."""
 MIN_MEMORY_MIB = 512
 
 
@@ -81,5 +79,5 @@ class WorkerConfig:
         if cache is not None and " " not in str(cache.absolute()):
             environment.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache.absolute()))
             # All workers of a campaign share it: Triton puts whole files in their place at once.
-            environment.setdefault("TRITON_CACHE_DIR", str(cache.absolute().parent / TRITON_CACHE))
+            environment.setdefault("TRITON_CACHE_DIR", str(cache.absolute().parent / "triton"))
         return environment

@@ -19,7 +19,7 @@ from fuzz.process import explain_exit, find_last_words, find_place, read_tail, s
 from fuzz.protocol import Check, Fault, Hello, Message, ProtocolError, Result, Stage, SubjectResult, Unusable, Verdict
 from fuzz.protocol.failures import Process, ProcessLost
 from fuzz.protocol.render import describe_failure
-from fuzz.worker_config import ROOT, TRITON_CACHE, WorkerConfig
+from fuzz.worker_config import ROOT, WorkerConfig
 from generators.errors import UserError
 
 START_SECONDS = 120.0
@@ -150,8 +150,10 @@ class WorkerProcess:
 
     def _spawn(self) -> subprocess.Popen[bytes]:
         argv = self.config.argv()
-        for directory in (self.log.parent, *([] if self.cache is None else [self.cache])):
-            directory.mkdir(parents=True, exist_ok=True)
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        if self.cache is not None:
+            _bound_size(self.cache)
+            self.cache.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as log:
             try:
                 return subprocess.Popen(
@@ -228,11 +230,8 @@ class WorkerProcess:
         return explain_exit(code, self._log())
 
     def close(self) -> None:
-        """Ask the process to end, and end it. Compiled code that takes much space is removed."""
+        """Ask the process to end, and end it."""
         self.replace()
-        if self.cache is not None:
-            _bound_size(self.cache)
-            _bound_size(self.cache.with_name(TRITON_CACHE))
 
     def kill(self) -> None:
         """End the process and all it started, at once and for good."""
@@ -347,9 +346,6 @@ class WorkerProcess:
 
 def _bound_size(cache: Path) -> None:
     """Remove a directory of compiled code if it is large: all of it, since a part of an entry would fail to load."""
-    with suppress(OSError):  # Other workers change it.
-        files = (Path(place) / name for place, _, names in os.walk(cache) for name in names)
-        if sum(file.lstat().st_size for file in files) > _CACHE_BYTES:
-            doomed = cache.with_name(f"{cache.name}-{secrets.token_hex(4)}")
-            cache.rename(doomed)
-            shutil.rmtree(doomed, ignore_errors=True)
+    if sum(path.lstat().st_size for path in cache.rglob("*")) > _CACHE_BYTES:
+        doomed = cache.rename(cache.with_name(f"{cache.name}-{secrets.token_hex(4)}"))
+        shutil.rmtree(doomed, ignore_errors=True)

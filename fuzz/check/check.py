@@ -10,7 +10,7 @@ from fuzz.check.attention.further_calls import find_faulty, observe
 from fuzz.check.attention.guard import GUARDED
 from fuzz.check.attention.harness import AttentionHarness
 from fuzz.check.case_run import Announce, CaseRun, Clock, Rejected
-from fuzz.check.controls import ControlError, apply_controls, compare_constants
+from fuzz.check.controls import apply_controls, compare_constants
 from fuzz.check.coverage import Coverage
 from fuzz.check.exceptions import SubjectError, SuppressOutOfMemory, Unsupported
 from fuzz.check.oracle.attention.call import Call
@@ -97,8 +97,8 @@ def _run_subject(case: CaseRun, name: str, subject: Subject | None) -> tuple[Sub
                 check_subject = _check_attention if subject.attention is not None else _check_compiled
                 judgement, run = check_subject(case, subject, coverage)
                 same = None if run is None else is_same_for_dynamo(case.eager, run, case.exact)
-        except ControlError as error:
-            judgement = _skip(Refusal.CONTROL, str(error))
+        except SubjectError as error:
+            judgement = _skip(Refusal.UNSUPPORTED, str(error))
         except Exception as error:
             judgement = Judgement(*exceptions.blame(error))
             if judgement.verdict is not Verdict.DEVICE_ERROR:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from fuzz.check.coverage import rewrite_name
+from fuzz.check.exceptions import SubjectError
 from fuzz.check.pattern_constants import Unlike, find_differences
 from fuzz.check.settings import patch_config
 from fuzz.check.subject_builder import Subject
@@ -20,10 +21,6 @@ Record = Callable[[StepsTaken], None]
 _KINDS = {"decomposition": "decomposition", "lowerings": "lowering"}
 _KINDS |= {f"{stage}_passes": "pass" for stage in ("pre_grad", "joint_graph", "post_grad")}
 """Kinds of steps, by what torch's bisector calls them."""
-
-
-class ControlError(Exception):
-    """There is no such control, or the subject can't be run under it; the text is one line."""
 
 
 def refuse_matches(refuses: Callable[[Any, Any], bool]) -> AbstractContextManager[None]:
@@ -143,23 +140,16 @@ CONTROLS: dict[str, Callable[[str, Record], AbstractContextManager[Any]]] = {
 
 
 def apply_controls(subject: Subject, controls: Iterable[Control], record: Record) -> Subject:
-    """`subject` under these controls; `record` is called with what they observe. Raises `ControlError`."""
-    return functools.reduce(functools.partial(_apply, record), controls, subject)
+    """`subject` under these controls; `record` is called with what they observe. Raises `SubjectError`."""
+    for control in controls:
+        if subject.attention is not None:
+            raise SubjectError(f"{subject.name} is an attention function: {control.name} is for compilers")
+        enter = functools.partial(CONTROLS[control.name], control.argument, record)
+        subject = replace(subject, under=functools.partial(_nest, subject.under, enter))
+    return subject
 
 
-def _apply(record: Record, subject: Subject, control: Control) -> Subject:
-    enter = CONTROLS.get(control.name)
-    if enter is None:
-        raise ControlError(f"there is no control {control.name!r}")
-    if not re.fullmatch(r"(decomposition|pass|lowering) \d+" if control.name == "steps" else "", control.argument):
-        raise ControlError(f"the control {control.name} does not take the argument {control.argument!r}")
-    if subject.attention is not None:
-        raise ControlError(f"{subject.name} is an attention function: {control.name} is for compilers")
-    outer, inner = subject.under, functools.partial(enter, control.argument, record)
-
-    @contextmanager
-    def under() -> Iterator[None]:
-        with outer(), inner():
-            yield
-
-    return replace(subject, under=under)
+@contextmanager
+def _nest(outer: Callable[[], Any], inner: Callable[[], Any]) -> Iterator[None]:
+    with outer(), inner():
+        yield

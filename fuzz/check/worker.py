@@ -116,7 +116,8 @@ def _start(options: argparse.Namespace, announce: Callable[[str], None]) -> "dic
     if options.device == "cuda" and not torch.cuda.is_available():
         raise WorkerUnavailable(f"torch {torch.__version__} in {sys.executable} sees no CUDA device")
     from fuzz.check import settings
-    from fuzz.check.subject_builder import SubjectError, available, find
+    from fuzz.check.exceptions import SubjectError
+    from fuzz.check.subject_builder import available, find
 
     settings.configure_torch()
     subjects = available(options.device)

@@ -69,19 +69,15 @@ def _prepare() -> None:
     for module, package in (("atheris", "atheris"), ("yaml", "pyyaml")):
         if importlib.util.find_spec(module) is None:
             raise worker.WorkerUnavailable(f"{needs} the package {package}: {python} -m pip install {package}")
-    if importlib.util.find_spec("torch") is not None:
-        _instrument_imports()
-
-
-def _instrument_imports() -> None:
-    """Instrument these modules as they are imported. To be called before torch is imported."""
     sys.meta_path.insert(0, _Finder())
-    for name in _LATE:
+    for name in _LATE if importlib.util.find_spec("torch") is not None else ():
         if importlib.util.find_spec(name) is not None:
             importlib.import_module(name)
 
 
 class _Finder(MetaPathFinder):
+    """Instruments modules as they are imported. To be installed before torch is."""
+
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:

@@ -49,7 +49,6 @@ class Refusal(Word):
     TEXT_FAILS = "text_fails", "the program around the call does not run"
     NO_MEMORY = "no_memory", "not enough memory left to judge it"
     NO_VERDICT = "no_verdict", "no verdict"
-    CONTROL = "control"
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from fuzz.check.subject_builder import SubjectError, find
+from fuzz.check.exceptions import SubjectError
+from fuzz.check.subject_builder import find
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import NotTaken, OutOfBounds, Refusal, Write
 from tests.check import planted_attention

@@ -22,7 +22,8 @@ from torch.overrides import BaseTorchFunctionMode
 from fuzz.check import process_state
 from fuzz.check.attention.function import Attention
 from fuzz.check.check import check
-from fuzz.check.subject_builder import Subject, SubjectError, find
+from fuzz.check.exceptions import SubjectError
+from fuzz.check.subject_builder import Subject, find
 from fuzz.protocol import Check, Verdict
 from fuzz.protocol.failures import NotTaken, OutOfBounds, Raised, Refusal, StateChanged
 from tests.check import planted_attention

@@ -14,7 +14,8 @@ from benchmarks.defects import planted
 from fuzz.check.attention.function import Attention
 from fuzz.check.attention.further_calls import call_again
 from fuzz.check.attention.layouts import arrange
-from fuzz.check.subject_builder import SubjectError, find
+from fuzz.check.exceptions import SubjectError
+from fuzz.check.subject_builder import find
 from fuzz.protocol import Verdict
 from fuzz.protocol.capabilities import Capabilities
 from tests.check.failures import is_failure

@@ -17,7 +17,8 @@ from torch._inductor import config
 
 from benchmarks.planted_torch.sitecustomize import FUNCTIONS
 from fuzz.check import poison
-from fuzz.check.subject_builder import Subject, SubjectError, find
+from fuzz.check.exceptions import SubjectError
+from fuzz.check.subject_builder import Subject, find
 from fuzz.check.torch_internals import require, wrap
 from fuzz.protocol import SETTING, Verdict
 from fuzz.protocol.failures import NotTaken, Refusal

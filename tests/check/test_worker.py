@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from fuzz.check.subject_builder import SubjectError, find
+from fuzz.check.exceptions import SubjectError
+from fuzz.check.subject_builder import find
 from fuzz.check.worker import WorkerUnavailable, read_check
 from fuzz.check.worker import _options as parse_options
 from fuzz.check.worker import _start as start

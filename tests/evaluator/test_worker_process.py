@@ -255,10 +255,10 @@ def test_a_worker_that_cannot_work_is_an_error_of_one_line(tmp_path: Path, comma
 
 def test_compiled_code_is_removed_when_it_takes_much_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker_process, "_CACHE_BYTES", 100)
-    made = WorkerProcess(setup(), tmp_path / "worker-0")
-    kept, large = tmp_path / "worker-0" / "ab", tmp_path / "triton" / "cd" / "ef"
-    for directory, size in ((kept, 90), (large, 110)):
-        directory.mkdir(parents=True)
-        (directory / "kernel").write_bytes(b"x" * size)
-    made.close()
-    assert [path.name for path in sorted(tmp_path.rglob("*"))] == ["worker-0", "ab", "kernel"]
+    for name, size in (("worker-0", 90), ("worker-1", 110)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "kernel").write_bytes(b"x" * size)
+        made = WorkerProcess(setup(), tmp_path / name)
+        made.start()
+        made.close()
+    assert [path.name for path in sorted(tmp_path.rglob("*"))] == ["worker-0", "kernel", "worker-1"]

@@ -23,7 +23,8 @@ from unittest import mock
 from corpus import casefile, entry
 from corpus.entry import Entry, Expectation
 from corpus.passes.plain_attention import Plain, spell
-from fuzz.evaluator import WorkerConfig, open_evaluator
+from fuzz.evaluator import open_evaluator
+from fuzz.worker_config import WorkerConfig
 from generators.errors import UserError
 from generators.program.case import Input, Values
 from generators.program.sizes import Size

@@ -26,9 +26,10 @@ from benchmarks.patterns import Pattern, registered_patterns
 from corpus.entry import load_directory
 from fuzz.bug_identity import PROCESS
 from fuzz.check.coverage import missing_hooks
-from fuzz.evaluator import WorkerConfig, open_evaluator
+from fuzz.evaluator import open_evaluator
 from fuzz.protocol import Result
 from fuzz.protocol.render import describe
+from fuzz.worker_config import WorkerConfig
 from generators.program.case import Case
 from generators.program.emit import is_random
 from generators.sampling.sample import sample

@@ -24,8 +24,9 @@ from benchmarks.attribution import planted
 from benchmarks.defects import DEFECTS
 from benchmarks.planted_torch.sitecustomize import FUNCTIONS
 from corpus import entry
-from fuzz.evaluator import WorkerConfig, open_evaluator
+from fuzz.evaluator import open_evaluator
 from fuzz.protocol import Verdict
+from fuzz.worker_config import WorkerConfig
 from generators.program.ops import OPS
 
 

@@ -9,25 +9,12 @@ from packaging.version import InvalidVersion, Version
 
 from fuzz.protocol import Check, Control, Hello, Result, SubjectResult, Verdict
 from fuzz.protocol.failures import NotTaken, Refusal
-from fuzz.worker_config import ROOT, WorkerConfig
-from fuzz.worker_process import Stopped, WorkerFault, WorkerProcess, WorkerUnavailable
+from fuzz.worker_config import WorkerConfig
+from fuzz.worker_process import WorkerProcess
 from generators.errors import UserError
 from generators.program.attention_stub import emit_attention_stub
 from generators.program.case import Case
 from generators.program.emit import is_random, source
-
-__all__ = [
-    "ROOT",
-    "Evaluator",
-    "Stopped",
-    "WorkerConfig",
-    "WorkerFault",
-    "WorkerUnavailable",
-    "build_check",
-    "open_evaluator",
-    "public_version",
-    "shows_bug",
-]
 
 RECYCLE_CHECKS = 2000
 """A process is replaced after so many checks, whatever its memory."""

@@ -14,9 +14,10 @@ import pytest
 
 from corpus.entry import SUFFIX, Entry, load
 from fuzz.cli import escape_controls
-from fuzz.evaluator import Evaluator, WorkerConfig, open_evaluator
+from fuzz.evaluator import Evaluator, open_evaluator
 from fuzz.expectation import State, describe_result, replay_entry, require_allowed
 from fuzz.protocol import Result
+from fuzz.worker_config import WorkerConfig
 from generators.errors import UserError
 
 _EVALUATOR = pytest.StashKey[Evaluator]()
@@ -29,8 +30,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--case-python", default=sys.executable, metavar="PYTHON", help=python)
     subject = "replay under this subject instead of the case's own; may be repeated"
     group.addoption("--case-subject", action="append", default=[], metavar="SUBJECT", help=subject)
-    timeout = "time limit for one stage of a case"
-    group.addoption("--case-timeout", type=float, default=180.0, metavar="SECONDS", help=timeout)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -113,7 +112,7 @@ def _open_evaluator(config: pytest.Config) -> Evaluator:
         worker = WorkerConfig(
             python=config.getoption("case_python"),
             named=tuple(s for s in config.getoption("case_subject") or () if ":" in s),
-            timeout=config.getoption("case_timeout"),
+            timeout=180.0,
             memory_mib=8192,
         )
         # With torch's own cache, since the same cases are replayed again and again.

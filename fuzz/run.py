@@ -128,7 +128,7 @@ def run(
     from fuzz.campaign.options import DEFAULT_LEDGER, Options
     from fuzz.campaign.search import load_seeds
     from fuzz.campaign.session import default_path
-    from fuzz.evaluator import ROOT, WorkerConfig
+    from fuzz.worker_config import ROOT, WorkerConfig
 
     here, most = 2 if workers is None else workers, WORKERS_PER_CPU * len(os.sched_getaffinity(0))
     if here not in range(1, 1 + most) and not (ray and here > 0):

@@ -12,8 +12,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from fuzz.evaluator import ROOT
 from fuzz.run_store import Results
+from fuzz.worker_config import ROOT
 
 
 def check_attention(

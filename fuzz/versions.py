@@ -11,11 +11,12 @@ from corpus.entry import Entry
 from corpus.files import require_writable
 from fuzz.cli import INTERRUPTED, ignore_lost_output
 from fuzz.durations import format_count
-from fuzz.evaluator import Evaluator, WorkerConfig, open_evaluator, public_version
+from fuzz.evaluator import Evaluator, open_evaluator, public_version
 from fuzz.expectation import require_allowed
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import NotTaken, Raised, Refusal, Word
 from fuzz.protocol.render import describe
+from fuzz.worker_config import WorkerConfig
 from generators.errors import UserError
 from generators.program.case import Case
 

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from fuzz.evaluator import Evaluator, WorkerConfig, open_evaluator
+from fuzz.evaluator import Evaluator, open_evaluator
+from fuzz.worker_config import WorkerConfig
 from tests.check import planted, planted_attention
 
 NAMED = (*planted.SUBJECTS, *planted_attention.SUBJECTS, "benchmarks.defects:statistics_without_mask")

@@ -10,8 +10,9 @@ from corpus.entry import Entry, load, sort_by_version
 from corpus.files import replace_file, require_writable
 from fuzz.bug_identity import kind_of
 from fuzz.cli import enter
-from fuzz.evaluator import ROOT, public_version
+from fuzz.evaluator import public_version
 from fuzz.protocol import Verdict
+from fuzz.worker_config import ROOT
 from triage.page.content import spell_in_one_line
 from triage.rendering import render
 from triage.report.repro import WITHOUT_NUMBERS

@@ -18,11 +18,10 @@ from fuzz.campaign.share import SharedFolder
 from fuzz.campaign.suspicion_queue import SuspicionQueue
 from fuzz.durations import format_count
 from fuzz.error_location import describe_where
-from fuzz.evaluator import Stopped
 from fuzz.events import Bus, FindingSaved, Notice, SuspicionClosed, SuspicionOpened
 from fuzz.protocol import Hello, SubjectResult, Verdict
 from fuzz.run_store import Outcome, Results, Suspicion
-from fuzz.worker_process import WorkerLost
+from fuzz.worker_process import Stopped, WorkerLost
 from generators.errors import UserError
 from generators.program.attention_stub import emit_call
 from generators.program.case import Case
@@ -225,6 +224,7 @@ class Investigations:
         is_public = conclusion.outcome is Outcome.FINDING
         of_eager = shown.verdict is Verdict.EAGER_SUSPECT and self.shared.options.is_of_user
         counts = is_public and not of_eager
+        is_call = shown.subject in self.shared.known.attention and shown.verdict is not Verdict.EAGER_SUSPECT
         self.new += counts
         self.shared.bus.emit(
             FindingSaved(
@@ -234,7 +234,7 @@ class Investigations:
                 ops=len(case.ops),
                 path=str(path),
                 internal=not is_public,
-                source=self._show_program(conclusion),
+                source=emit_call(case, shown.subject) if is_call else source(case),
                 where=describe_where(case, shown.where),
                 ledger=f"regression: fixed in {bug.status.about} and back: {bug.title}" if bug else "",
                 seen=seen,
@@ -243,9 +243,3 @@ class Investigations:
         )
         if counts and self.shared.options.fail_fast:
             self.shared.control.stop(StopReason.FAIL_FAST)
-
-    def _show_program(self, conclusion: Conclusion) -> str:
-        """The program, with the call of the attention function that it is about."""
-        case, shown = conclusion.case, conclusion.shown
-        is_call = shown.subject in self.shared.known.attention and shown.verdict is not Verdict.EAGER_SUSPECT
-        return emit_call(case, shown.subject) if is_call else source(case)

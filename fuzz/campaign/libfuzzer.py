@@ -11,10 +11,11 @@ from corpus import casefile
 from fuzz.campaign.investigations import Investigations
 from fuzz.campaign.schedule import Job
 from fuzz.campaign.worker_thread import WorkerThread
-from fuzz.evaluator import Evaluator, WorkerConfig, build_check
+from fuzz.evaluator import Evaluator, build_check
 from fuzz.protocol import Drawn, Hello
 from fuzz.protocol.failures import ProcessLost
 from fuzz.protocol.render import describe_failure
+from fuzz.worker_config import WorkerConfig
 from fuzz.worker_process import WorkerProcess
 from generators.program.case import Case
 from generators.sampling.choices import Choices
@@ -49,19 +50,15 @@ class Host(WorkerProcess):
         """Start the process unless it runs. Raises `UserError` when it can't work here."""
         if self.hello is None:
             self._starts += 1
-            self._write_seeds()
+            corpus = self.directory / "corpus"
+            if not corpus.exists():
+                corpus.mkdir(parents=True)
+                for case in self._cases:
+                    (corpus / case.id).write_text(casefile.dumps(case), encoding="utf-8")
             # Not 0, for which libFuzzer draws one.
             seed = 1 + Choices(f"{self._seed}:{self._starts}").below(_SEEDS)
             self.config = replace(self.config, arguments=("--corpus", str(self.directory), "--seed", str(seed)))
         return super().start()
-
-    def _write_seeds(self) -> None:
-        corpus = self.directory / "corpus"
-        if corpus.exists():
-            return
-        corpus.mkdir(parents=True)
-        for case in self._cases:
-            (corpus / case.id).write_text(casefile.dumps(case), encoding="utf-8")
 
     def draw(self) -> Drawn:
         """The next case of libFuzzer. Raises as `start` does, and `WorkerFault`."""

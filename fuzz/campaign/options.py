@@ -18,9 +18,9 @@ from typing import Self
 
 from corpus.ledger import Ledger
 from fuzz.durations import format_duration, parse_duration
-from fuzz.evaluator import ROOT, WorkerConfig, WorkerUnavailable
 from fuzz.subjects import is_user_function
-from fuzz.worker_process import WorkerProcess
+from fuzz.worker_config import ROOT, WorkerConfig
+from fuzz.worker_process import WorkerProcess, WorkerUnavailable
 from generators.errors import UserError
 from generators.program.case import Case
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from corpus.entry import load_directory
 from fuzz.campaign.known_bugs import KnownBugs
-from fuzz.protocol import Result, SubjectResult, Verdict
+from fuzz.protocol import Result, Verdict
 from fuzz.protocol.capabilities import Capabilities
 from fuzz.protocol.failures import NotTaken, Refusal
 from fuzz.run_store import Results
@@ -40,13 +40,6 @@ _BAR, _PATIENCE = 0.75, 200
 """A call is taken that is worth the bar, which falls the faster the more were passed over, slowly for so many."""
 _KNOWN = 0.1
 """What a call is worth that meets a known bug."""
-
-
-def list_reached(results: Iterable[SubjectResult]) -> frozenset[str]:
-    """What a case reached in compilers, by name: rewrites, and what else workers report."""
-    results = tuple(results)
-    fired = {f"rewrite {name}" for result in results for name in result.fired}
-    return frozenset(fired.union(*(result.reached for result in results)))
 
 
 class VariantQueue:
@@ -124,7 +117,8 @@ class Random:
 
         Called once for every case, before its verdicts are stored.
         """
-        names = list_reached(result.results)
+        fired = {f"rewrite {name}" for one in result.results for name in one.fired}
+        names = frozenset(fired.union(*(one.reached for one in result.results)))
         with self._lock:
             return names, bool(self._add(case, names))
 

@@ -10,11 +10,11 @@ from fuzz.campaign.finding_store import write_fault
 from fuzz.campaign.investigations import Investigations
 from fuzz.campaign.schedule import Job
 from fuzz.campaign.share import QUEUE
-from fuzz.evaluator import Evaluator, Stopped, WorkerFault, build_check, public_version
+from fuzz.evaluator import Evaluator, build_check, public_version
 from fuzz.protocol import Hello, Result, SubjectResult, Verdict
 from fuzz.protocol.render import describe
 from fuzz.worker_config import WorkerConfig
-from fuzz.worker_process import WorkerLost, WorkerProcess
+from fuzz.worker_process import Stopped, WorkerFault, WorkerLost, WorkerProcess
 from generators.program.case import Case
 from generators.sampling.choices import Choices
 from generators.sampling.sample import DRAWN, draw_settings

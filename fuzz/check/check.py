@@ -311,7 +311,8 @@ def _run_and_judge(
                 return _skip(Refusal.UNSUPPORTED, reason)
             measured = (call_changes.measure_wrong_call(call, harness.attention) for call in recorded)
             judgement = replace(judgement, rewrites=tuple(one for one in measured if one is not None))
-        compared = case.compare_runs(judgement, runs) if harness.attention.is_deterministic(case.device) else judgement
+        repeats = case.device in harness.attention.capabilities.deterministic and not harness.attention.is_unordered
+        compared = case.compare_runs(judgement, runs) if repeats else judgement
         differs = compared.failure.value if isinstance(compared.failure, Nondeterministic) else ""
         observed = is_gradient(differs) and observe(harness.attention, recorded)
         return judgement if observed and harness.attention.is_unordered else compared

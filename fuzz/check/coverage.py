@@ -46,7 +46,7 @@ class Coverage:
 
     def __enter__(self) -> None:
         for module, path in REWRITES:
-            self._hook(module, path, self._note_rewrite)
+            self._hook(module, path, lambda entry, *_: self.fired.add(rewrite_name(entry)))
         self._hook(_PIPELINE, "_recursive_post_grad_passes", self._note_operations)
         self._hook(_GRAPH, "GraphLowering.call_function", self._note_lowering)
 
@@ -65,9 +65,6 @@ class Coverage:
 
         if find(module, path) is not None:
             self._hooks.enter_context(wrap(module, path, make))
-
-    def _note_rewrite(self, entry: Any, *_: Any) -> None:
-        self.fired.add(rewrite_name(entry))
 
     def _note_operations(self, graph: Any, *_: Any) -> None:
         for node in (node for part in graph.modules() for node in getattr(getattr(part, "graph", None), "nodes", ())):

@@ -114,6 +114,4 @@ def _decode_dataclass(kind: Any, data: Any, path: str) -> Any:
     return kind(**given)
 
 
-@cache
-def _hints(kind: Any) -> dict[str, Any]:
-    return get_type_hints(kind)
+_hints = cache(get_type_hints)

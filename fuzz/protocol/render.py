@@ -70,7 +70,9 @@ def describe_failure(failure: Failure) -> str:
         case failures.WrongValue():
             text = _describe_wrong_value(failure)
         case failures.FaultyOperation():
-            text = _describe_faulty_operation(failure)
+            off = "is not finite" if math.isinf(failure.error) else f"is off by {failure.error:.2g} from float64"
+            text = f"{failure.operation} gives {failure.given:.3g} where float64 gives {failure.exact:.3g}"
+            text += f": eager's {describe_value(failure.value)} {off}"
         case failures.OutOfBounds(writes=writes):
             text = f"wrote {describe_writes(writes)}"
         case failures.StateChanged(changes=changes):
@@ -121,12 +123,6 @@ def _describe_wrong_value(failure: failures.WrongValue) -> str:
         return f"{off}, {failure.ratio:.2g} times what rounding explains (limit {failure.limit:.3g})"
     off += f", eager's by {failure.eager_error:.2g}"
     return f"{off} (worst row {failure.ratio:.2g} times what rounding explains, limit {failure.limit:g})"
-
-
-def _describe_faulty_operation(failure: failures.FaultyOperation) -> str:
-    off = "is not finite" if math.isinf(failure.error) else f"is off by {failure.error:.2g} from float64"
-    said = f"{failure.operation} gives {failure.given:.3g} where float64 gives {failure.exact:.3g}"
-    return f"{said}: eager's {describe_value(failure.value)} {off}"
 
 
 def describe_value(value: str, name: str = "", *, is_sequence: bool = False) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fuzz.campaign.options import Budget, Options
-from fuzz.evaluator import WorkerConfig
+from fuzz.worker_config import WorkerConfig
 from generators.program.case import Case, Input, Op
 from generators.program.sizes import Size
 

@@ -9,7 +9,7 @@ import pytest
 from fuzz.bug_identity import contract_features
 from fuzz.campaign import investigate
 from fuzz.campaign.session import run_campaign
-from fuzz.evaluator import WorkerConfig
+from fuzz.worker_config import WorkerConfig
 from generators.program.case import Case
 from generators.program.emit import source
 from generators.sampling.sample import Limits, sample

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from fuzz.evaluator import Evaluator, Stopped, WorkerFault, build_check, open_evaluator, shows_bug
+from fuzz.evaluator import Evaluator, build_check, open_evaluator, shows_bug
 from fuzz.protocol import Verdict
 from fuzz.protocol.failures import DeviceError, NotTaken, ProcessLost
-from fuzz.worker_process import WorkerProcess
+from fuzz.worker_process import Stopped, WorkerFault, WorkerProcess
 from generators.errors import UserError
 from tests.campaign.fakes import case, setup
 

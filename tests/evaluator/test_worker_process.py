@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from fuzz import worker_process
-from fuzz.evaluator import Stopped, WorkerConfig, WorkerFault, WorkerUnavailable, build_check
+from fuzz.evaluator import build_check
 from fuzz.protocol import Check, Result, Verdict
 from fuzz.protocol.failures import Process, ProcessLost
-from fuzz.worker_process import WorkerProcess
+from fuzz.worker_config import WorkerConfig
+from fuzz.worker_process import Stopped, WorkerFault, WorkerProcess, WorkerUnavailable
 from generators.errors import UserError
 from generators.program.attention_stub import emit_attention_stub
 from generators.sampling.sample import sample

@@ -7,9 +7,10 @@ from typing import cast
 import pytest
 
 from corpus.entry import Entry, Expectation, Found
-from fuzz.evaluator import Evaluator, WorkerConfig
+from fuzz.evaluator import Evaluator
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import Process, ProcessLost
+from fuzz.worker_config import WorkerConfig
 from generators.errors import UserError
 from generators.program.case import Case
 from tests.triage.controls import Controls, limit_steps

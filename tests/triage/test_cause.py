@@ -8,7 +8,8 @@ import pytest
 from benchmarks.attribution import planted
 from corpus import casefile, entry
 from corpus.entry import Entry, Expectation
-from fuzz.evaluator import Evaluator, WorkerConfig, open_evaluator
+from fuzz.evaluator import Evaluator, open_evaluator
+from fuzz.worker_config import WorkerConfig
 from generators.errors import UserError
 from tests.triage.conftest import SOFTMAX_OVER_QUERIES
 from tests.triage.test_kernel import ATTENTION

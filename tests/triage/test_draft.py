@@ -16,11 +16,11 @@ from torch.export import ExportedProgram
 
 from corpus import casefile
 from corpus.entry import Entry, Expectation, Found, load
-from fuzz.evaluator import ROOT
 from fuzz.protocol import FINDINGS, Control, SubjectResult, Verdict
 from fuzz.protocol.failures import Failure, FaultyOperation, Raised, StateChange, StateChanged
 from fuzz.protocol.rewrites import WrongRewrite
 from fuzz.subjects import get_spec
+from fuzz.worker_config import ROOT
 from generators.program.case import Case, FurtherCall
 from generators.program.emit import source
 from generators.program.memory import is_written

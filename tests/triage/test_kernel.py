@@ -11,8 +11,8 @@ import pytest
 
 from corpus import casefile, entry
 from corpus.entry import Entry, Expectation
-from fuzz.evaluator import WorkerConfig
 from fuzz.protocol import FINDINGS, SubjectResult, Verdict
+from fuzz.worker_config import WorkerConfig
 from generators.program.case import Case
 from tests.command import ROOT
 from tests.triage.test_draft import imported

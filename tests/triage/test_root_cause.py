@@ -8,10 +8,10 @@ import pytest
 from corpus import casefile
 from corpus.entry import Entry
 from corpus.ledger import Ledger, load
-from fuzz.evaluator import ROOT
 from fuzz.protocol import FINDINGS, Control, SubjectResult, Verdict
 from fuzz.protocol.codec import decode, encode
 from fuzz.protocol.rewrites import WrongRewrite
+from fuzz.worker_config import ROOT
 from generators.program.case import Case, FurtherCall
 from tests.check.test_sequences import products
 from tests.triage.conftest import ablation

@@ -42,7 +42,7 @@ def cluster(
     """
     from corpus import ledger as ledgers
     from fuzz.durations import format_count
-    from fuzz.evaluator import ROOT
+    from fuzz.worker_config import ROOT
     from triage.cluster import clusters
     from triage.cluster.attributions import attribute_findings
     from triage.cluster.findings import gather

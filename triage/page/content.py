@@ -13,11 +13,11 @@ from corpus import entry as corpus_entry
 from corpus import ledger as ledgers
 from fuzz.durations import format_count, format_duration
 from fuzz.error_location import describe_where, describe_with_names
-from fuzz.evaluator import ROOT
 from fuzz.events import Counts
 from fuzz.expectation import describe_details, list_commands
 from fuzz.protocol import Verdict
 from fuzz.run_store import FindingRow, Results, describe_losses, is_running
+from fuzz.worker_config import ROOT
 from generators.program.case import Case
 from generators.program.emit import source
 from triage.cluster.attributions import load_attributed

@@ -58,7 +58,7 @@ def report(
 
     from corpus import ledger as ledgers
     from fuzz.durations import parse_duration
-    from fuzz.evaluator import ROOT
+    from fuzz.worker_config import ROOT
     from generators.errors import UserError
     from triage.report.build import find_cases, report_case
 

@@ -10,13 +10,14 @@ from corpus.entry import Entry, Expectation, load, sort_by_version, write
 from corpus.files import replace_file, require_writable
 from corpus.ledger import Ledger
 from fuzz.error_location import describe_where, describe_with_names
-from fuzz.evaluator import ROOT, Evaluator, WorkerConfig, open_evaluator, public_version
+from fuzz.evaluator import Evaluator, open_evaluator, public_version
 from fuzz.expectation import describe_details, require_allowed
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import DeviceError
 from fuzz.run_store import RESULTS_FILE
 from fuzz.subjects import get_spec, is_user_function
 from fuzz.versions import spell_verdict
+from fuzz.worker_config import ROOT, WorkerConfig
 from generators.errors import UserError
 from generators.program.attention_stub import emit_attention_stub
 from generators.program.case import Case

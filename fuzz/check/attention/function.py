@@ -61,10 +61,6 @@ class Attention:
         """What it rounds: as it declares, else as flash kernels do and as what it was seen to call does."""
         return tuple(dict.fromkeys((*self.capabilities.rounds, *self.seen_rounds)))
 
-    def is_deterministic(self, device: str) -> bool:
-        """Whether two runs are equal there: as it declares, and what it was seen to call adds up in one order."""
-        return device in self.capabilities.deterministic and not self.is_unordered
-
     def check(self, q: Tensor, k: Tensor, v: Tensor, options: Mapping[str, object], *, training: bool) -> None:
         """Raise `Unsupported` for a call that is outside of what it takes."""
         dtype, shapes = str(q.dtype).removeprefix("torch."), (q.shape, k.shape, v.shape)

@@ -154,24 +154,17 @@ class Comparison:
 
 
 class Inputs:
-    """The inputs of the case, and those moved a little to either side; `distances` between them by name of gradient.
-
-    Made once, unless running has `changed` them.
-    """
+    """The inputs of the case, `fresh` for every run, and those moved a little to either side, which are made once; the
+    `distances` between these by name of gradient. `changed`: running changes inputs."""
 
     def __init__(self, fresh: Callable[[], list[Any]], *, changed: bool) -> None:
-        self._fresh, self.changed = fresh, changed
-        self._plain = fresh()
+        self.fresh, self.changed = fresh, changed
         self.moved = [_move(fresh(), side) for side in (1, -1)]
         self.distances = {
             f"grad of input {index}": (high.double() - low.double()).nan_to_num(0.0, 0.0, 0.0)
             for index, (high, low) in enumerate(zip(*self.moved, strict=True))
             if isinstance(high, Tensor) and high.is_floating_point()
         }
-
-    def plain(self) -> list[Any]:
-        """The inputs, not moved."""
-        return self._fresh() if self.changed else self._plain
 
 
 class Sample:
@@ -195,7 +188,7 @@ class Sample:
         while self.count < seeds:
             self.count += 1
             seed = self._start + self.count
-            run = self._run(seed, inputs.plain(), True)
+            run = self._run(seed, inputs.fresh(), True)
             for name, value in self._values(run).items():
                 before = self._seen.setdefault(name, value)
                 self.constant[name] &= (value == before) | (value.isnan() & before.isnan())

@@ -1,5 +1,6 @@
-"""One call of an attention function, recorded: what it was handed, what it gave, and what its backward pass gave."""
+"""One call of an attention function: what it was handed, what it gave, its backward pass included; and the truth."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -83,3 +84,85 @@ class Call:
             return None if bias is None else bias.double()
         distances: Tensor = -slopes.double()[:, None, None] * self.relative().abs()
         return distances if bias is None else bias.double() + distances
+
+
+class Exact:
+    """The float64 truth of a call; q, k and v with one head for each query head.
+
+    scores, products (scaled, before anything else), weights (softmax, 0 in rows without a key), used (weights after
+    dropout) and `terms`, the magnitudes summed up in a score: [batch, heads, seq_len, kv_len]; `slope`, the derivative
+    of the softcap, likewise; `peak`, the largest score of a row, [..., 1]; `live`, rows that keep a key, and `sink`,
+    the weight of its sink, [..., 1]. With a gradient: `dweights` (of the weights after dropout's share), `delta` [...,
+    1], `dscores` (of the scores as the softmax takes them). `results` by name: out, dq, dk, dv, with sinks dsinks (of
+    the shapes the call has) and dscores.
+    """
+
+    def __init__(self, call: Call, dropped: Tensor | None = None, *, stretch: float = 1.0) -> None:
+        """The truth of `call`. `dropped`: the dropout mask, True keeps. `stretch` multiplies the scale."""
+        options, group = call.options, call.group
+        self.dtype, self.group = call.q.dtype, group
+        self.q = q = call.q.double()
+        k, v = self.k, self.v = [x.double().repeat_interleave(group, 1) for x in (call.k, call.v)]
+        self.scale = scale = float(options["scale"]) * stretch
+        self.products = s = scale * (q @ k.mT)
+        self.terms = abs(scale) * (q.abs() @ k.abs().mT)
+        self.slope = torch.ones_like(s)
+        softcap = options.get("softcap")
+        if softcap is not None:
+            tanh = torch.tanh(s / softcap)
+            s, self.slope = softcap * tanh, 1 - tanh * tanh
+        added, mask = call.combine_biases(), call.combine_masks()
+        if added is not None:
+            s, self.terms = s + added, self.terms + added.abs()
+        self.scores = s = s if mask is None else s.masked_fill(~mask, -math.inf)
+        sinks = options.get("sinks")
+        self.peak, p, self.live = softmax(s, sinks)
+        self.weights, self.sink = p, torch.zeros_like(self.peak)
+        if sinks is not None:
+            column = sinks.double()[:, None, None].expand_as(self.peak)
+            self.sink = torch.cat([s, column], -1).softmax(-1)[..., -1:]
+        probability = float((options.get("dropout") or (0.0, 0))[0])
+        self.share: Tensor | None = None
+        if dropped is not None:
+            self.share = dropped.double() / (1 - probability) if probability < 1 else torch.zeros_like(s)
+        self.used = p if self.share is None else p * self.share
+        self.results = {"out": self.used @ v}
+        self.dout = None if call.dout is None else call.dout.double()
+        if self.dout is None:
+            return
+        do = self.dout
+        dp = do @ v.mT
+        self.dweights = dp if self.share is None else dp * self.share
+        self.delta = (self.results["out"] * do).sum(-1, keepdim=True)
+        self.dscores = p * (self.dweights - self.delta)
+        grad = self.dscores * self.slope
+        self.results |= {
+            "dq": scale * (grad @ k),
+            "dk": sum_groups(scale * (grad.mT @ q), group),
+            "dv": sum_groups(self.used.mT @ do, group),
+            "dscores": self.dscores,
+        }
+        if sinks is not None:
+            self.results["dsinks"] = -(self.sink * self.delta).sum((0, 2, 3))
+
+
+def softmax(s: Tensor, sinks: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """(the largest score of each row, 0 in a row without a key; the weights, 0 in such a row; rows with a key)."""
+    if not s.size(-1):
+        nothing = s.new_zeros(*s.shape[:-1], 1)
+        return nothing, s, nothing.bool()
+    peak = s.amax(-1, keepdim=True)
+    live = peak > -math.inf
+    if sinks is not None:
+        peak = torch.maximum(peak, sinks.double()[:, None, None])
+    peak = peak.masked_fill(peak == -math.inf, 0.0)
+    e = (s - peak).exp()
+    total = e.sum(-1, keepdim=True)
+    if sinks is not None:
+        total = total + (sinks.double()[:, None, None] - peak).exp()
+    return peak, e / total.masked_fill(total == 0, 1.0), live
+
+
+def sum_groups(value: Tensor, group: int) -> Tensor:
+    """Sum over the query heads of each group: [batch, kv_heads, ...]."""
+    return value.unflatten(1, (-1, group)).sum(2) if group > 1 else value

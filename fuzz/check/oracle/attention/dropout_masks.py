@@ -15,9 +15,8 @@ import torch
 from torch import Tensor
 
 from fuzz.check.oracle import constants
-from fuzz.check.oracle.attention.call import Call
+from fuzz.check.oracle.attention.call import Call, Exact
 from fuzz.check.oracle.attention.error_bound import ill_conditioned
-from fuzz.check.oracle.attention.exact import Exact
 from fuzz.check.oracle.rows import first_index, locate
 from fuzz.check.oracle.verdict import Judgement
 from fuzz.protocol import Verdict

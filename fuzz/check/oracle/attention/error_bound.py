@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from fuzz.check.oracle import constants
-from fuzz.check.oracle.attention.exact import Exact, sum_groups
+from fuzz.check.oracle.attention.call import Exact, sum_groups
 from fuzz.check.oracle.constants import UNIT_ROUNDOFF
 
 

@@ -13,9 +13,8 @@ import torch
 from torch import Tensor
 
 from fuzz.check.oracle import constants
-from fuzz.check.oracle.attention.call import Call
+from fuzz.check.oracle.attention.call import Call, Exact
 from fuzz.check.oracle.attention.error_bound import compute_error_bounds, ill_conditioned
-from fuzz.check.oracle.attention.exact import Exact
 from fuzz.check.oracle.attention.rounding_simulation import SimulatedKernels, Statistics, Trends, measure
 from fuzz.check.oracle.rows import first_index, largest_index
 from fuzz.check.oracle.verdict import SEVERITY, Judgement, pick_worst

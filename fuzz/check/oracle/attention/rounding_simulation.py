@@ -23,8 +23,8 @@ import torch
 from torch import Tensor
 
 from fuzz.check.oracle import constants
+from fuzz.check.oracle.attention.call import Exact, softmax, sum_groups
 from fuzz.check.oracle.attention.error_bound import score_error
-from fuzz.check.oracle.attention.exact import Exact, softmax, sum_groups
 from fuzz.protocol.failures import BiasedErrors
 
 Statistics = dict[str, float]

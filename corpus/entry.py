@@ -114,6 +114,11 @@ class Entry:
         return self.expectation.subject or (WITH_SETTINGS if self.case.settings else DEFAULT_SUBJECT)
 
     @property
+    def verdict(self) -> str:
+        """What it was found with, else what is expected of it."""
+        return self.found.verdict if self.found else self.expectation.verdict
+
+    @property
     def device(self) -> str:
         """The device to replay on."""
         return self.expectation.device or "cpu"

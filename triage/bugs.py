@@ -84,7 +84,7 @@ def _shows(entry: Entry, version: str) -> bool:
 
 def _verdict(entry: Entry) -> Verdict:
 
-    return Verdict(entry.found.verdict if entry.found else entry.expectation.verdict)
+    return Verdict(entry.verdict)
 
 
 def name_versions(failing: list[bool], versions: list[str]) -> str:

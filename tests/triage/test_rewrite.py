@@ -53,6 +53,13 @@ def test_the_first_step_with_which_it_fails_is_at_fault(case: Case, step: str, s
     assert decode(RootCause, encode(found)) == found
 
 
+def test_a_rewrite_that_changes_strides_alone_is_no_cause_of_wrong_values(case: Case) -> None:
+    strides = WrongRewrite("_sfdp_pattern_1_inference", constants=("strides",))
+    assert caused(case, replace(WRONG, rewrites=(strides,)), "reorder_for_locality").part == "reorder_for_locality"
+    form = SubjectResult("passes", Verdict.METADATA, fired=WRONG.fired, rewrites=(strides,))
+    assert attribute_rewrite(Controls(form), case, form).mechanism == M(K.STRIDES)
+
+
 def test_what_fails_without_any_pass_is_left_open(case: Case) -> None:
     controls = Controls(WRONG, **limit_steps(WRONG, "pass", 9, 0))
     found = attribute_rewrite(controls, case, WRONG)
@@ -73,7 +80,6 @@ def test_what_is_no_wrong_value_is_called_by_its_name(case: Case, verdict: Verdi
     ("wrong", "mechanism"),
     [
         (WrongRewrite("_sfdp_pattern_1_half", constants=("amax [1] for [-1]",)), M(K.CONSTANTS_IGNORED)),
-        (WrongRewrite("_sfdp_pattern_1_half", constants=("strides",)), M(K.STRIDES)),
         (WrongRewrite("_sfdp_pattern_1_half"), M(K.OTHER_RESULT)),
         (
             WrongRewrite("_sfdp_pattern_1_half", {"mask": ("all 1",)}, {"mask": ("all 2", "one 2 in 0")}),

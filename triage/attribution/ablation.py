@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from corpus.entry import Entry
+from fuzz.bug_identity import VALUES
 from fuzz.evaluator import Evaluator, shows_bug
 from fuzz.protocol import Control, Hello, SubjectResult, Verdict
 from fuzz.subjects import MEMORY_BUDGET, find_variant, get_spec
@@ -50,8 +51,9 @@ class Ablation:
         return self.stages[self.accused]
 
     def fails(self, stage: str) -> bool | None:
-        """Whether that stage shows a bug too; None where it was not run or does not take the case."""
-        return shows_bug(self.stages.get(stage))
+        """Whether that stage shows the bug too; None where it was not run or does not take the case."""
+        fails = shows_bug(self.stages.get(stage))
+        return fails and (self.result.verdict not in VALUES or self.stages[stage].verdict is not Verdict.METADATA)
 
 
 def label(stage: str, subject: str = "", case: Case | None = None, *, as_config: bool = False) -> str:
@@ -111,7 +113,9 @@ def subject_of(stage: str, entry: Entry) -> str:
 
 def _is_decided(entry: Entry, stages: Mapping[str, SubjectResult]) -> bool:
     is_eager = stages[EAGER].verdict is Verdict.EAGER_SUSPECT and entry.subject == EAGER
-    return is_eager or any(_is_faulty(stages[name]) for name in (AOT_EAGER, DECOMPOSED, PASSES))
+    shown = {stages[name].verdict for name in (AOT_EAGER, DECOMPOSED, PASSES) if _is_faulty(stages[name])}
+    # Results in another order of strides have the same values.
+    return is_eager or bool(shown - ({Verdict.METADATA} if entry.verdict in VALUES else set()))
 
 
 def _is_faulty(result: SubjectResult) -> bool:

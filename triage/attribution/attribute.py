@@ -112,6 +112,11 @@ def _find_compiler_cause(entry: Entry, study: Study, ablation: Ablation) -> Root
                 before = replace(study, subject=subject_of(name, entry), result=ablation.stages[name])
                 if (step := before.bisect("decomposition")) is not None:
                     part, evidence = f"decomposition of {step.name}", [*evidence, step]  # noqa: PLW2901 - what is known more
+            elif (
+                get_spec(entry.subject).recomputes
+                and (kept := study.try_case(entry.case, CaseChange.KEPT, name)).passes
+            ):
+                part, evidence = "recomputation", [*evidence, kept]  # noqa: PLW2901 - as above
             mechanism = mechanism_of(
                 study.result, MechanismKind.OTHER_VALUES if study.result.verdict in VALUES else None
             )
@@ -139,14 +144,15 @@ def find_rewrite_cause(study: Study) -> RootCause:
     """Which pass or rewrite of the graph is at fault: measured where that is possible, else the first step with which
     the case fails."""
     result = study.result
-    if result.rewrites:
-        return _read_measured_cause(result.rewrites)
+    of_strides = {rewrite.pattern for rewrite in result.rewrites if rewrite.is_of_strides and result.verdict in VALUES}
+    if wrong := tuple(rewrite for rewrite in result.rewrites if rewrite.pattern not in of_strides):
+        return _read_measured_cause(wrong)
     step = study.bisect("pass")
     if step is None:
         return RootCause("inductor", Stage.GRAPH_PASSES, "", mechanism_of(result))
     if not _NUMBER.search(step.name):
         return RootCause("inductor", Stage.GRAPH_PASSES, step.name, mechanism_of(result), (step,))
-    part, right = _part_of(step.name), {*map(_part_of, result.right_rewrites)}
+    part, right = _part_of(step.name), {*map(_part_of, (*result.right_rewrites, *of_strides))}
     if result.verdict in VALUES and {f"_{name}" for name in attention_patterns(result.fired)} <= right:
         # A program that the pattern leaves alone has no fused call.
         mechanism, said = find_condition(replace(study, rewrite=part.removeprefix("_")))

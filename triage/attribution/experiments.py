@@ -35,9 +35,9 @@ class Study:
         control = Control(name, argument)
         return Experiment(passes(self.evaluator.judge(self.case, self.subject, control)), control=control)
 
-    def try_case(self, case: Case, change: CaseChange) -> Experiment:
-        """Another case in the place of the finding's."""
-        result = self.evaluator.judge(case, self.subject)
+    def try_case(self, case: Case, change: CaseChange, subject: str = "") -> Experiment:
+        """Another case in the place of the finding's, or another subject."""
+        result = self.evaluator.judge(case, subject or self.subject)
         is_left_alone = self.rewrite and self.rewrite not in rewrites(result.fired)
         return Experiment(None if is_left_alone else passes(result), change=change)
 

@@ -12,7 +12,7 @@ from generators.program.dtypes import LOW_PRECISION
 from generators.program.edits import make_name, prune_if_valid
 from generators.program.type_check import make_op, types_of
 from triage.attribution.ablation import EAGER, MATH, Ablation
-from triage.attribution.experiments import Study
+from triage.attribution.experiments import Study, mechanism_of
 from triage.attribution.root_cause import CaseChange, Evidence, Experiment, Mechanism, MechanismKind, RootCause, Stage
 
 BACKENDS = {
@@ -68,7 +68,7 @@ def find_condition(study: Study) -> tuple[Mechanism, tuple[Evidence, ...]]:
     )
     shown = [(name, study.try_case(other, change)) for name, change, other in tried if other is not None]
     right = next(((name, (one,)) for name, one in shown if one.passes), None)
-    return right or (Mechanism(how), tuple(one for _, one in shown if one.passes is False))
+    return right or (mechanism_of(study.result, how), tuple(one for _, one in shown if one.passes is False))
 
 
 def _with_positive_scale(case: Case) -> Case | None:

@@ -153,10 +153,9 @@ def load_attributed(findings: Iterable[Finding]) -> Iterator[Attributed]:
 def _leave_open(finding: Finding, why: str) -> Attributed:
     """With a key of its own."""
     entry = finding.entry
-    verdict = entry.found.verdict if entry.found else entry.expectation.verdict
-    who = EAGER if verdict == Verdict.EAGER_SUSPECT else compiler_of(entry.subject)
+    who = EAGER if entry.verdict == Verdict.EAGER_SUSPECT else compiler_of(entry.subject)
     fired = "+".join(sorted(name for name in entry.found.fired if "sfdp" in name)) if entry.found else ""
-    key = CauseKey(who, OPEN, fired, f"{verdict.replace('_', ' ') or 'fails'} ({entry.case.id})")
+    key = CauseKey(who, OPEN, fired, f"{entry.verdict.replace('_', ' ') or 'fails'} ({entry.case.id})")
     return Attributed(finding, key, None, why)
 
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _MOST = 20
-_CHATTER = re.compile(r"Set TORCH|You can suppress|[ ^~]+$")
+_CHATTER = re.compile(r"Set TORCH|You can suppress|[WEI]\d{4} |[ ^~]+$")
 _PATH = re.compile(r"(?<![\w./:])/(?:[\w.+@~-]+/)+[\w.+@~-]+")
 _FRAME = '  File "'
-_PASS = re.compile(r"fx_passes|pattern_matcher")
-"""Where Inductor rewrites graphs."""
+_PASS = re.compile(r"fx_passes|pattern_matcher|_aot_autograd|_dynamo/(variables|symbolic_convert)")
+"""Where Inductor rewrites graphs, and AOTAutograd and Dynamo make them."""
 
 _LAST_LINES, _PASS_FRAMES = 12, 2
 TIMEOUT_EXIT = 124
@@ -27,7 +27,7 @@ _TELLING = re.compile(
 
 def shorten_log(log: str) -> str:
     """The log without chatter and this machine's directories. Of a long one: its first line, the deepest frames of
-    graph passes, and its end."""
+    what makes or rewrites graphs, and its end."""
     lines = [
         _PATH.sub(_path_from_package, line.rstrip())
         for line in log.splitlines()

@@ -17,6 +17,7 @@ PASSES: tuple[Pass, ...] = (
     spelling.simplify_mode,
     program.cut_to_inputs,
     program.bypass,
+    program.share,
     dimensions.shrink_dims,
     dimensions.shrink_numbers,
     spelling.drop_attributes,

@@ -94,3 +94,13 @@ def bypass(case: Case) -> Iterator[Case]:
         for arg in op.args:
             if not {arg, *case.returns} - {op.name} <= inputs:
                 yield substitute(case, {op.name: arg})
+
+
+def share(case: Case) -> Iterator[Case]:
+    """Compute once what two equal operations compute."""
+    first: dict[tuple[object, ...], str] = {}
+    for op in case.ops:
+        same = first.setdefault((op.kind, op.args, op.attrs), op.name)
+        if same != op.name:
+            contracts = tuple(contract.rename({op.name: same}) for contract in case.contracts)
+            yield replace(substitute(case, {op.name: same}), contracts=contracts)

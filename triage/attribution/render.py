@@ -50,9 +50,8 @@ def _describe(alike: list[Evidence]) -> str:
             return f"It {'passes' if passes else 'fails' if passes is False else 'gives no verdict'} with {words}."
         case Measured():
             return " ".join(_describe_rewrite(one.rewrite) for one in alike if isinstance(one, Measured))
-        case FirstStep(step=step, name=name, number=number):
-            before = f"the first {number - 1} of its {step}s" if number > 1 else f"none of its {step}s"
-            return f"It passes when Inductor takes {before}, and fails with the next, `{name}`."
+        case FirstStep(step=step, name=name):
+            return f"It passes without the {step} `{name}` and all after it, and fails with that one too."
         case FusedCall(pattern=pattern):
             return f"In float64 the replacement of {pattern} is right, so the kernel of its fused call is at fault."
         case _:

@@ -53,6 +53,12 @@ _DOES = {
 _ROLES = {"query": "q", "key": "k", "value": "v", "attn_mask": "mask bias", "causal_mask": "mask"}
 """What arguments of patterns may be in an attention."""
 
+_BEFORE_INDUCTOR = {
+    "recomputation": "AOTAutograd: what the backward pass computes again",
+    "decompositions or the partitioner": "decompositions or AOTAutograd's partitioner",
+    "torch.export": "torch.export",
+}
+
 _UNNAMED = VIEWS | {"scalar"}
 
 
@@ -144,8 +150,8 @@ def describe_cause(ablation: Ablation, cause: RootCause) -> str:
         kind = "the attention pattern" if cause.is_attention_pattern else kind
         return f"The fault is in Inductor's `{cause.stage}`, {kind} `{cause.part}`{how}."
     if cause.who == "aot":
-        part = f" ({cause.part})" if cause.part else ""
-        return f"The fault is before Inductor's graph passes: Dynamo, AOTAutograd or decompositions{part}{how}."
+        part = "Dynamo or AOTAutograd, before decompositions" if not cause.part else f"the {cause.part}"
+        return f"The fault is in {_BEFORE_INDUCTOR.get(cause.part, part)}{how}."
     return f"The fault is in `{cause.part}`: {cause.mechanism}."
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import cast
 
 import pytest
@@ -15,7 +16,7 @@ from generators.errors import UserError
 from generators.program.case import Case
 from tests.triage.controls import Controls, limit_steps
 from triage.attribution.attribute import attribute
-from triage.attribution.root_cause import Mechanism, MechanismKind, RootCause
+from triage.attribution.root_cause import PACKAGE, Mechanism, MechanismKind, RootCause
 from triage.cluster import attributions
 from triage.cluster.attributions import attributor
 
@@ -43,6 +44,13 @@ def test_below_the_passes_plainer_code_is_tried_and_then_lowerings(
 ) -> None:
     found = below(case, *right, **limit_steps(WRONG, "lowering", 9, first=4 if part == "step 4" else 0))
     assert (found.who, found.stage, found.part) == ("inductor", stage, part)
+
+
+def test_a_package_is_at_fault_where_compiled_code_and_the_exported_program_are_right(case: Case) -> None:
+    wrong = replace(WRONG, subject="aot_inductor")
+    controls = Controls(wrong, *BEFORE, "inductor", "inductor_dynamic", "export", "passes_dynamic", "unfused")
+    found = attribute(Entry(case, expect=Expectation("known", subject="aot_inductor")), cast("Evaluator", controls))
+    assert (found.stage, found.part) == ("codegen", PACKAGE)
 
 
 @pytest.mark.parametrize(

@@ -89,7 +89,7 @@ def run_ablation(entry: Entry, evaluator: Evaluator, *, full: bool = True) -> Ab
         stages |= evaluate(
             *([] if case.dynamic else [INDUCTOR]),
             *([] if get_spec(entry.subject).random else [DYNAMIC]),
-            *({entry.subject} & {*EXPORTED}),
+            *(EXPORTED if entry.subject == EXPORTED[-1] else {entry.subject} & {*EXPORTED}),
         )
         is_dynamic = case.dynamic or _find_accused(entry, stages) == DYNAMIC
         base = subject_of(DYNAMIC if is_dynamic else INDUCTOR, entry)

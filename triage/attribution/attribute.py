@@ -26,6 +26,7 @@ from triage.attribution.function_cause import (
     find_place,
 )
 from triage.attribution.root_cause import (
+    PACKAGE,
     CaseChange,
     Evidence,
     Experiment,
@@ -185,6 +186,8 @@ def _part_of(pattern: str) -> str:
 def _find_codegen_cause(study: Study) -> RootCause:
     """What is at fault below the graph passes."""
     mechanism, tried = mechanism_of(study.result, MechanismKind.of(study.result.verdict)), list[Evidence]()
+    if get_spec(study.subject).is_exported:  # what torch.compile generates is right
+        return RootCause("inductor", Stage.CODEGEN, PACKAGE, mechanism)
     for control, part in _APART:
         if (experiment := study.try_control(control)).passes:
             return RootCause("inductor", Stage.CODEGEN, part, mechanism, (experiment,))

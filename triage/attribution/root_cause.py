@@ -95,6 +95,10 @@ def operands_mechanism(rewrite: WrongRewrite) -> Mechanism:
     return Mechanism(MechanismKind.OPERANDS, f"some values of {' and '.join(sorted(rewrite.right))}")
 
 
+PACKAGE = "AOTInductor's package"
+"""The part at fault where a package fails and torch.compile does not."""
+
+
 class CaseChange(Word):
     """What a case beside the finding's has instead."""
 

@@ -20,7 +20,7 @@ from generators.program.settings import describe_settings
 from generators.program.type_check import attributes, types_of
 from triage.attribution.ablation import EAGER, MATH, PASSES, Ablation, label
 from triage.attribution.experiments import mechanism_of
-from triage.attribution.root_cause import Measured, Mechanism, MechanismKind, RootCause, operands_mechanism
+from triage.attribution.root_cause import PACKAGE, Measured, Mechanism, MechanismKind, RootCause, operands_mechanism
 from triage.report.repro import is_attention, is_kernel
 
 _VALUES = frozenset({Verdict.WRONG_RESULT, Verdict.WRONG_GRADIENT})
@@ -145,6 +145,8 @@ def describe_cause(ablation: Ablation, cause: RootCause) -> str:
         how = f". The program has {cause.mechanism}"
     if cause.who == "inductor" and not cause.part:
         return f"The first stage that fails is Inductor's `{cause.stage}`; which part of it is not known{how}."
+    if cause.part == PACKAGE:
+        return f"The fault is in {PACKAGE}: torch.compile and torch.export pass{how}."
     if cause.who == "inductor":
         kind = {"lowering": "the lowering", "codegen": "code generation"}.get(cause.stage, "the rewrite")
         kind = "the attention pattern" if cause.is_attention_pattern else kind

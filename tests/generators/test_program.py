@@ -67,7 +67,6 @@ def test_a_plain_case_is_accepted() -> None:
         (with_op(make_op("x", "where", ["keep"], {"value": 1.0})), "takes a condition and two values"),
         (with_op(make_op("x", "where", ["keep"], {"value": 1.0, "other": "min"})), "'min'"),
         (with_op(make_op("x", "scatter", ["ranks", "ranks"], {"value": 0.5})), "integers can't hold a float"),
-        (with_op(make_op("x", "index", ["q", "keep"], {})), "needs a table and int64 or int32 indices"),
         (with_op(make_op("x", "scatter", ["q", "keep"], {})), "needs an int64 index"),
         (with_op(make_op("x", "scatter", ["scores", "ranks"], {"dim": 0})), "is longer than"),
         (with_op(make_op("class", "neg", ["q"], {})), "name 'class'"),
@@ -109,7 +108,6 @@ def test_what_breaks_a_rule_is_named(case: Case, message: str) -> None:
         make_op("x", "where", ["keep"], {"value": 1, "other": 0, "reverse": True}),
         make_op("x", "where", ["keep", "scores"], {"other": "min"}),
         make_op("x", "scatter", ["keep", "keep_at"], {"dim": 1}),
-        make_op("x", "index", ["q", "at"], {}),
         make_op("x", "addmm", ["at_float", "matrix", "matrix"], {}),
     ],
 )

@@ -197,7 +197,7 @@ class Refusals:
         self._met.update({"", *words})
         self._taken.update({"", *words} if is_taken else ())
 
-    def predict_taken(self, words: Iterable[str]) -> float:
+    def predict_acceptance(self, words: Iterable[str]) -> float:
         """How likely a call is taken, against one of which nothing is known: as likely as its worst word."""
         rates = [(1 + self._taken[word]) / (1 + self._met[word]) for word in ("", *words)]
         return min(rates) / rates[0]
@@ -241,7 +241,7 @@ class AttentionSearch(Random):
             if not declared.find_refusal(
                 call.dtype, call.shapes, call.options, training=call.training, device=self._device
             ):
-                taken = 1.0 if explores else self._refusals[subject].predict_taken(words)
+                taken = 1.0 if explores else self._refusals[subject].predict_acceptance(words)
                 best = max(best, taken if repeats or not self._known.expects(subject, call) else taken * _KNOWN)
         return best
 

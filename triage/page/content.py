@@ -62,7 +62,7 @@ def describe_campaign(run: Path, results: Results) -> dict[str, object]:
     return {
         "name": run.resolve().name,
         "state": _describe_state(counts, is_running=is_running(run)),
-        "tried": _list_tried(counts, results, ran) if counts.started else [],
+        "tried": _describe_scope(counts, results, ran) if counts.started else [],
         "sure": _list_sure(counts) if counts.started else [],
         "facts": _list_facts(counts, results) if counts.started else [],
         "verdicts": counts.verdicts,
@@ -80,7 +80,7 @@ def _describe_state(counts: Counts, *, is_running: bool) -> str:
     return f"The campaign {how}; its last event was at {format_time(counts.last)} UTC."
 
 
-def _list_tried(counts: Counts, results: Results, ran: str) -> list[str]:
+def _describe_scope(counts: Counts, results: Results, ran: str) -> list[str]:
     """What was run: how many programs, in which ways, on what, and what of the compiler they reached."""
     started = counts.started
     assert started is not None

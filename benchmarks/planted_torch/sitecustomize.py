@@ -41,7 +41,7 @@ REPLACEMENTS: dict[str, tuple[int, Change]] = {
     "output_transposed": (23, lambda sdpa, q, k, v, **options: sdpa(q, k, v, **options).transpose(1, 2)),
 }
 
-#: By name: what `torch._inductor.config.cpp.inject_relu_bug_TESTING_ONLY` is set to.
+#: By name: what `inject_relu_bug_TESTING_ONLY` is set to, of Inductor's options for C++ and for Triton.
 RELUS = {"relu_accuracy": "accuracy", "relu_compile_error": "compile_error", "relu_runtime_error": "runtime_error"}
 
 
@@ -399,6 +399,7 @@ def _plant(module: Any, number: int, change: Change) -> None:
 def _in_config(module: Any) -> None:
     for plant in RELUS.keys() & PLANTS:
         module.cpp.inject_relu_bug_TESTING_ONLY = RELUS[plant]
+        module.triton.inject_relu_bug_TESTING_ONLY = RELUS[plant]
 
 
 class _After(importlib.abc.MetaPathFinder):

@@ -63,7 +63,7 @@ def scaling_in_place(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> Tensor
 
 def beside_dv(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> Tensor:
     """Right, and its backward pass writes after the gradient of v."""
-    out: Tensor = _BesideDv.apply(q, k, v, scale)  # type: ignore[no-untyped-call]
+    out: Tensor = _BesideDv.apply(q, k, v, scale)  # type: ignore[no-untyped-call, unused-ignore]
     return out
 
 

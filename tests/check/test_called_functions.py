@@ -176,7 +176,7 @@ def test_a_wrong_gradient_of_the_sinks_is_seen() -> None:
             return gradients[0] / 2
 
     def halving(q: Tensor, k: Tensor, v: Tensor, *, sinks: Tensor, **options: Any) -> Tensor:
-        halved: Tensor = Halved.apply(sinks)  # type: ignore[no-untyped-call]
+        halved: Tensor = Halved.apply(sinks)  # type: ignore[no-untyped-call, unused-ignore]
         return right(q, k, v, sinks=halved, **options)
 
     extra = "torch.randn(H, generator=rng(4))"
@@ -232,7 +232,7 @@ def test_what_a_function_declares_to_refuse_by_is_no_finding(error: type[Excepti
     def picky(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
         if next(calls) > 0 and not training:
             raise error
-        out: Tensor = Picky.apply(right(q, k, v, **options))  # type: ignore[no-untyped-call]
+        out: Tensor = Picky.apply(right(q, k, v, **options))  # type: ignore[no-untyped-call, unused-ignore]
         return out
 
     picky.capabilities = {"refuses": ("AssertionError",)}  # type: ignore[attr-defined]
@@ -259,7 +259,7 @@ def test_writing_out_of_bounds_is_told_of_a_function_that_skips_the_case_after_i
             raise NotImplementedError("no backward pass yet")
 
     def late(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> Tensor:
-        out: Tensor = Late.apply(right(q, k, v, scale=scale))  # type: ignore[no-untyped-call]
+        out: Tensor = Late.apply(right(q, k, v, scale=scale))  # type: ignore[no-untyped-call, unused-ignore]
         return out
 
     result = run_subject(late, training=True)
@@ -368,7 +368,7 @@ def test_state_that_a_backward_pass_or_an_exception_leaves_behind_is_put_back() 
             return gradients[0]
 
     def late(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> Tensor:
-        out: Tensor = Backward.apply(right(q, k, v, scale=scale))  # type: ignore[no-untyped-call]
+        out: Tensor = Backward.apply(right(q, k, v, scale=scale))  # type: ignore[no-untyped-call, unused-ignore]
         return out
 
     def raising(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> Tensor:

@@ -80,7 +80,7 @@ def test_it_is_one_finding_about_the_function(
             break_gpu(silently=silently)
         out = math_attention(q, k, v, **options)
         if when == "backward":
-            out = Backward.apply(out, lambda: break_gpu(silently=silently))  # type: ignore[no-untyped-call]
+            out = Backward.apply(out, lambda: break_gpu(silently=silently))  # type: ignore[no-untyped-call, unused-ignore]
         return out
 
     attention.capabilities = {"refuses": refuses}  # type: ignore[attr-defined]

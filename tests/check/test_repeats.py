@@ -30,7 +30,7 @@ def restless(**capabilities: Any) -> Any:
             return gradients[0] * (1 + next(runs) % 2 * 2.0**-22)
 
     def attention(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
-        out: Tensor = Uneven.apply(right(q, k, v, **options))  # type: ignore[no-untyped-call]
+        out: Tensor = Uneven.apply(right(q, k, v, **options))  # type: ignore[no-untyped-call, unused-ignore]
         return out
 
     attention.capabilities = capabilities  # type: ignore[attr-defined]

@@ -3,6 +3,7 @@
 The data is `SubjectResult.where`, a `WrongElements`.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -103,7 +104,9 @@ def describe_elements(where: WrongElements, names: Sequence[str]) -> str:
     """The wrong elements, axis by axis: "head 1-7 of 8, query row 0-62 of 65 (7056 elements)". `names`: of the axes."""
     axes = zip(names, where.shape, where.ranges, strict=True)
     parts = [f"{name} {_list(ranges)} of {size}" for name, size, ranges in axes if ranges != ((0, size - 1),)]
-    return f"{', '.join(parts) or 'everywhere'} ({where.wrong} elements)"
+    total = math.prod(where.shape)
+    anywhere = "everywhere" if where.wrong == total else f"scattered among all {total}"
+    return f"{', '.join(parts) or anywhere} ({where.wrong} elements)"
 
 
 def _list(ranges: Sequence[Sequence[int]]) -> str:

@@ -92,6 +92,8 @@ SUBJECTS: dict[str, SubjectSpec] = {
     "export": SubjectSpec("export", share=0.03),
     "aot_inductor": SubjectSpec("aot_inductor", share=0.03, default=("cpu",)),
     "passes_dynamic": SubjectSpec("passes", dynamic=True, public=False, default=()),
+    "dynamo": SubjectSpec("eager", public=False, default=()),
+    "dynamo_options": SubjectSpec("eager", options=True, public=False, default=()),
     "aot_eager_decomp_partition": SubjectSpec("aot_eager_decomp_partition", public=False, default=()),
     "aot_eager_recomputing": SubjectSpec("aot_eager", recomputes=True, public=False, default=()),
     "aot_eager_options": SubjectSpec("aot_eager", options=True, public=False, default=()),

@@ -21,7 +21,7 @@ from triage.cluster import attributions
 from triage.cluster.attributions import attributor
 
 WRONG = SubjectResult("inductor", Verdict.WRONG_RESULT)
-BEFORE = ("eager", "aot_eager", "aot_eager_decomp_partition", "passes")
+BEFORE = ("eager", "dynamo", "aot_eager", "aot_eager_decomp_partition", "passes")
 
 
 def below(case: Case, *right: str, **given: SubjectResult) -> RootCause:
@@ -44,6 +44,13 @@ def test_below_the_passes_plainer_code_is_tried_and_then_lowerings(
 ) -> None:
     found = below(case, *right, **limit_steps(WRONG, "lowering", 9, first=4 if part == "step 4" else 0))
     assert (found.who, found.stage, found.part) == ("inductor", stage, part)
+
+
+@pytest.mark.parametrize(("right", "who"), [(1, "dynamo"), (2, "aot"), (4, "inductor")])
+def test_the_first_stage_that_fails_is_at_fault(case: Case, right: int, who: str) -> None:
+    controls = Controls(replace(WRONG, verdict=Verdict.METADATA), *BEFORE[:right])
+    found = attribute(Entry(case, expect=Expectation("known", subject="inductor")), cast("Evaluator", controls))
+    assert found.who == who
 
 
 def test_a_package_is_at_fault_where_compiled_code_and_the_exported_program_are_right(case: Case) -> None:

@@ -12,7 +12,8 @@ from generators.errors import UserError
 from generators.program.case import Case, Value
 from generators.program.settings import describe_settings
 
-EAGER, AOT_EAGER, PASSES, INDUCTOR, DYNAMIC = "eager", "aot_eager", "passes", "inductor", "inductor_dynamic"
+EAGER, DYNAMO, AOT_EAGER, PASSES, INDUCTOR = "eager", "dynamo", "aot_eager", "passes", "inductor"
+DYNAMIC = "inductor_dynamic"
 DECOMPOSED = "aot_eager_decomp_partition"
 EXPORTED = ("export", "aot_inductor")
 MATH = "sdpa_math"
@@ -20,6 +21,7 @@ NO_PATTERNS = "pattern matcher off"
 
 _LABELS = {
     EAGER: "eager, not compiled",
+    DYNAMO: 'backend="eager"',
     AOT_EAGER: 'backend="aot_eager"',
     DECOMPOSED: 'backend="aot_eager_decomp_partition"',
     PASSES: "Inductor's graph passes, the graph interpreted",
@@ -27,7 +29,6 @@ _LABELS = {
     DYNAMIC: 'backend="inductor", dynamic=True',
     "passes_dynamic": "Inductor's graph passes, the graph interpreted, symbolic sizes",
     NO_PATTERNS: 'backend="inductor"',
-    MATH: "F.scaled_dot_product_attention, MATH backend",
     EXPORTED[0]: "torch.export, run as it is",
     EXPORTED[1]: "torch.export, compiled by AOTInductor",
 }
@@ -64,7 +65,9 @@ def label(stage: str, subject: str = "", case: Case | None = None, *, as_config:
     spec = get_spec(subject)
     settings: dict[str, Value] = {"pattern_matcher": False} if stage == NO_PATTERNS else {}
     settings |= dict(case.settings) if case and spec.options else {}
-    words = [_LABELS.get(stage, stage), f'mode="{spec.mode}"' if spec.mode else ""]
+    backend = get_spec(stage).sdpa
+    name = f"F.scaled_dot_product_attention, {backend} backend" if backend else stage
+    words = [_LABELS.get(stage, name), f'mode="{spec.mode}"' if spec.mode else ""]
     words += [f"activation_memory_budget={MEMORY_BUDGET}" if spec.recomputes else ""]
     return ", ".join(filter(None, [*words, describe_settings(settings, as_config=as_config)]))
 
@@ -80,7 +83,7 @@ def run_ablation(entry: Entry, evaluator: Evaluator, *, full: bool = True) -> Ab
     def evaluate(*subjects: str) -> dict[str, SubjectResult]:
         return {name: evaluator.evaluate_or_raise(case, subject_of(name, entry)) for name in subjects}
 
-    stages = evaluate(EAGER, AOT_EAGER, DECOMPOSED, PASSES)
+    stages = evaluate(EAGER, DYNAMO, AOT_EAGER, DECOMPOSED, PASSES)
     if full or not _is_decided(entry, stages):
         if not hello.cxx and hello.device == "cpu":
             raise UserError(

@@ -42,6 +42,7 @@ from triage.attribution.root_cause import (
 
 _SYMBOLIC = "passes_dynamic"
 _BEFORE_CODEGEN = (
+    (subjects.DYNAMO, "dynamo", Stage.DYNAMO, ""),
     (subjects.AOT_EAGER, "aot", Stage.DYNAMO, ""),
     (subjects.DECOMPOSED, "aot", Stage.DYNAMO, "decompositions or the partitioner"),
     ("export", "aot", Stage.DYNAMO, "torch.export"),
@@ -106,15 +107,17 @@ def _find_compiler_cause(entry: Entry, study: Study, ablation: Ablation) -> Root
     def make_experiment(stage: str) -> Experiment:
         return Experiment(passes(ablation.stages.get(stage)), subject=stage)
 
-    for name, who, stage, part in _BEFORE_CODEGEN[:3]:
+    for number, (name, who, stage, part) in enumerate(_BEFORE_CODEGEN[:-1]):
         if ablation.fails(name):
-            evidence: list[Evidence] = [*map(make_experiment, dict.fromkeys((subjects.AOT_EAGER, name)))]
+            before = [one for one, *_ in _BEFORE_CODEGEN[:number]][-1:]
+            evidence: list[Evidence] = [*map(make_experiment, (*before, name))]
             if name == subjects.DECOMPOSED:
-                before = replace(study, subject=subject_of(name, entry), result=ablation.stages[name])
-                if (step := before.bisect("decomposition")) is not None:
+                decomposed = replace(study, subject=subject_of(name, entry), result=ablation.stages[name])
+                if (step := decomposed.bisect("decomposition")) is not None:
                     part, evidence = f"decomposition of {step.name}", [*evidence, step]  # noqa: PLW2901 - what is known more
             elif (
-                get_spec(entry.subject).recomputes
+                name == subjects.AOT_EAGER
+                and get_spec(entry.subject).recomputes
                 and (kept := study.try_case(entry.case, CaseChange.KEPT, name)).passes
             ):
                 part, evidence = "recomputation", [*evidence, kept]  # noqa: PLW2901 - as above

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from fuzz.bug_identity import contract_features
+from fuzz.bug_identity import VALUES, contract_features
 from fuzz.error_location import name_gradient
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import DropoutMask, FaultyOperation, is_gradient
@@ -59,7 +59,8 @@ def find_condition(study: Study) -> tuple[Mechanism, tuple[Evidence, ...]]:
     if study.result.verdict is Verdict.NONFINITE or (isinstance(failure, FaultyOperation) and failure.is_not_finite):
         how, how_in = MechanismKind.NOT_FINITE, MechanismKind.NOT_FINITE_IN
     low = sorted({value.dtype for value in types_of(case).values()} & set(LOW_PRECISION))
-    is_overlapping = any(op.kind in _OVERLAPPING for op in case.ops)
+    # An error is about strides or addresses, whatever overlaps.
+    is_overlapping = study.result.verdict in VALUES and any(op.kind in _OVERLAPPING for op in case.ops)
     layout = MechanismKind.OVERLAPPING_ROWS if is_overlapping else MechanismKind.NOT_CONTIGUOUS
     tried = (
         (Mechanism(MechanismKind.NEGATIVE_SCALE), CaseChange.POSITIVE_SCALE, _with_positive_scale(case)),
@@ -88,17 +89,14 @@ def _with_contiguous_operands(case: Case) -> Case | None:
     # A copy between other operations would hide attention from the patterns that look for it.
     wanted |= {arg for op in case.ops if op.kind == "sdpa" for arg in op.args[:3]}
     wanted |= {op.name for op in case.ops if op.kind in _OVERLAPPING}
-    names: dict[str, str] = {}
-    for op in (op for op in case.ops if op.name in wanted):
-        names[op.name] = make_name(case, f"{op.name[:24]}_copy", names.values())
     ops: list[Op] = []
     for op in case.ops:
-        ops.append(replace(op, args=tuple(names.get(arg, arg) for arg in op.args)))
-        if op.name in names:
-            ops.append(make_op(names[op.name], "clone", (op.name,), {"memory_format": "contiguous"}))
+        name = make_name(case, f"{op.name[:24]}_strided", (op.name for op in ops)) if op.name in wanted else op.name
+        ops.append(replace(op, name=name))
+        if op.name in wanted:
+            ops.append(make_op(op.name, "clone", (name,), {"memory_format": "contiguous"}))
     inputs = tuple(replace(item, layout="contiguous") for item in case.inputs)
-    contracts = tuple(contract.rename(names) for contract in case.contracts)
-    return _other_than(case, replace(case, ops=tuple(ops), inputs=inputs, contracts=contracts))
+    return _other_than(case, replace(case, ops=tuple(ops), inputs=inputs))
 
 
 def _in_float32(case: Case) -> Case | None:

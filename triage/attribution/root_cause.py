@@ -164,8 +164,8 @@ Evidence = Experiment | NoControls | Measured | FusedCall | FirstStep
 class RootCause:
     """Where a fault is and how it works.
 
-    `who` is at fault: "inductor", "eager", "aot", or the attention function; `stage`: a `Stage`, as text; `part`:
-    "_sfdp_pattern_5", "relu", "aten.bmm"; "" where it is not known.
+    `who` is at fault: "inductor", "eager", "dynamo", "aot", or the attention function; `stage`: a `Stage`, as text;
+    `part`: "_sfdp_pattern_5", "relu", "aten.bmm"; "" where it is not known.
     """
 
     who: str

@@ -39,7 +39,7 @@ from triage.report.wording import describe_cause, is_of_config, name_operands, r
 from triage.script_runs import TIMEOUT_EXIT, Run, shorten_log
 
 CASE_FILE = "finding.case.yaml"
-_AT_FAULT = {Verdict.EAGER_SUSPECT: "eager", Verdict.STATE_CHANGED: "state"}
+_AT_FAULT = {Verdict.EAGER_SUSPECT: "eager", Verdict.STATE_CHANGED: "state", Verdict.METADATA: "metadata"}
 _SIZE_TIMEOUT = 20.0
 """Seconds for one case with another size."""
 
@@ -160,6 +160,7 @@ def write_report(entry: Entry, ablation: Ablation, evidence: Evidence, *, enviro
     cause, explanation, run = evidence.cause, evidence.explanation, evidence.run
     cause = cause and name_operands(case, cause)
     kernel, backend = repro.is_kernel(result), get_spec(ablation.accused).sdpa
+    met = dict.fromkeys(one.verdict for one in ablation.stages.values())
     spec = get_spec(result.subject)
     is_beyond_bisector = spec.recomputes or spec.is_exported or result.verdict is Verdict.STATE_CHANGED
     values = {
@@ -180,6 +181,7 @@ def write_report(entry: Entry, ablation: Ablation, evidence: Evidence, *, enviro
         "mode": "" if kernel or case.calls else "in training" if case.training else "under torch.no_grad()",
         "place": repro.place_of(ablation.accused) if kernel else "",
         "table": list_stages(case, ablation),
+        "legend": "; ".join(f"{str(v).replace('_', ' ')}: {v.explanation}" for v in met if v is not Verdict.OK),
         "fired": () if kernel else result.fired,
         "conditions": describe_explanation(explanation) if explanation else [],
         "diff": explanation.diff() if explanation and not kernel else [],

@@ -36,7 +36,7 @@ _DOES = {
     Verdict.WRONG_RESULT: "returns a wrong result",
     Verdict.WRONG_GRADIENT: "computes a wrong gradient",
     Verdict.NONFINITE: "returns NaN or infinity where eager and float64 are finite",
-    Verdict.METADATA: "returns a tensor whose dtype, shape, strides or device differ from eager's",
+    Verdict.METADATA: "returns a tensor whose metadata differ from eager's",
     Verdict.NONDETERMINISTIC: "returns different results for equal inputs",
     Verdict.OUT_OF_BOUNDS: "writes out of bounds",
     Verdict.EAGER_SUSPECT: "returns a wrong result in eager mode",
@@ -118,7 +118,8 @@ def summarize(case: Case, ablation: Ablation) -> str:
         under = "" if result.verdict is Verdict.EAGER_SUSPECT else under
         return f"The module below {does}{under} ({where}): {_detail(case, result)}."
     mode = "forward and backward" if case.training else "forward"
-    happens = f"`{subject}` {does} in the attention below, {mode}: {_detail(case, result)}."
+    name = label(subject) if get_spec(subject).sdpa else f"`{subject}`"
+    happens = f"{name} {does} in the attention below, {mode}: {_detail(case, result)}."
     eager = "is wrong in another way" if ablation.fails(EAGER) else "is right"
     if subject == MATH:
         return f"{happens} Eager with the same dtypes {eager}."
@@ -144,15 +145,18 @@ def describe_cause(ablation: Ablation, cause: RootCause) -> str:
     if cause.mechanism.name is MechanismKind.WRITTEN:
         how = f". The program has {cause.mechanism}"
     if cause.who == "inductor" and not cause.part:
-        return f"The first stage that fails is Inductor's `{cause.stage}`; which part of it is not known{how}."
+        how = how and f", with {cause.mechanism}"
+        return f"The first stage that fails is Inductor's `{cause.stage}`{how}. Which part of it is not known."
     if cause.part == PACKAGE:
         return f"The fault is in {PACKAGE}: torch.compile and torch.export pass{how}."
     if cause.who == "inductor":
         kind = {"lowering": "the lowering", "codegen": "code generation"}.get(cause.stage, "the rewrite")
         kind = "the attention pattern" if cause.is_attention_pattern else kind
         return f"The fault is in Inductor's `{cause.stage}`, {kind} `{cause.part}`{how}."
+    if cause.who == "dynamo":
+        return f"The fault is in Dynamo{how}."
     if cause.who == "aot":
-        part = "Dynamo or AOTAutograd, before decompositions" if not cause.part else f"the {cause.part}"
+        part = "AOTAutograd, before decompositions" if not cause.part else f"the {cause.part}"
         return f"The fault is in {_BEFORE_INDUCTOR.get(cause.part, part)}{how}."
     return f"The fault is in `{cause.part}`: {cause.mechanism}."
 

@@ -117,7 +117,8 @@ def is_same_failure(
     exception or the operation of eager. Where `torch._dynamo.utils.same` rejects `wanted` it must reject `result`; it
     is not asked about attention functions (`attention_only`). `result` must show the bug as plainly as `wanted`
     (`INDIRECT` in fuzz/bug_identity.py); calls of attention functions must share a wrong result. Results of one subject
-    must also share the rewrites that are proven wrong or, where none is, an attention pattern that fired.
+    must also share the rewrites that are proven wrong or, where none is, an attention pattern that fired; none may be
+    proven wrong then that did not fire.
     """
     if result is None or not result.verdict.is_finding:
         return False
@@ -132,13 +133,16 @@ def is_same_failure(
     patterns = attention_patterns(wanted.fired) if wanted.verdict is not Verdict.EAGER_SUSPECT else frozenset[str]()
     # A call that no single change makes right may show several bugs, of which any will do.
     measured = tuple(one for one in wanted.rewrites if one.pattern != CALL or one.right)
+    proven = attention_patterns(tuple(one.pattern for one in result.rewrites))
     is_of_one = without_options(result.subject) == without_options(wanted.subject)
     if measured and is_of_one:
         # What is proven wrong stays wrong for the same operands.
         if not (result.rewrites and is_explained(result.rewrites, measured)):
             return False
-    elif patterns and is_of_one and not patterns & attention_patterns(result.fired):
-        return False
+    elif is_of_one:
+        is_other = patterns and not patterns & attention_patterns(result.fired)
+        if is_other or (wanted.verdict in VALUES and not proven <= patterns):
+            return False
     # Where a process is lost is chance, and what breaks a GPU is not.
     return wanted.verdict in PROCESS - {Verdict.DEVICE_ERROR} or identity_of(result) == identity_of(wanted)
 

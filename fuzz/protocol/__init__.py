@@ -56,7 +56,7 @@ class Verdict(Word):
     WRONG_RESULT = "wrong_result", "an output is further from the exact result than rounding explains"
     WRONG_GRADIENT = "wrong_gradient", "a gradient is further from the exact one than rounding explains"
     NONFINITE = "nonfinite", "NaN or infinity where eager and the exact result are finite"
-    METADATA = "metadata", "another dtype, shape, device or structure than eager's"
+    METADATA = "metadata", "another dtype, shape, order of strides, device or structure than eager's"
     NONDETERMINISTIC = "nondeterministic", "two runs on equal inputs differ"
     OUT_OF_BOUNDS = "out_of_bounds", "wrote to memory that is not its own: beyond its buffers, or into its inputs"
     EAGER_SUSPECT = "eager_suspect", "eager is wrong: one of its operations, by itself, is far from the same in float64"

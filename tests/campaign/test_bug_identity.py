@@ -1,6 +1,7 @@
 import itertools
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,7 @@ from fuzz.protocol.failures import (
     WrongValue,
     normalize,
 )
+from fuzz.protocol.rewrites import WrongRewrite
 from fuzz.run_store import Outcome
 from fuzz.subjects import get_spec
 from generators.program.case import Case, FurtherCall
@@ -257,6 +259,17 @@ def test_a_failure_is_shrunk_to_a_plainer_one_and_never_to_a_less_plain_one(want
     assert is_same_failure(other, one, exact=True, attention_only=True)
     assert is_same_failure(one, one, exact=True, attention_only=True)
     assert not is_same_failure(one, other, exact=True, attention_only=True)
+
+
+def test_a_failure_without_a_pattern_is_not_shrunk_to_that_of_a_wrong_pattern() -> None:
+    def failing(number: int, **given: Any) -> SubjectResult:
+        fired = (f"_sfdp_pattern_{number}_half_bs1_inference",) if number else ("pointless_view",)
+        return SubjectResult("inductor", Verdict.WRONG_RESULT, fired=fired, **given)
+
+    wrong = failing(5, rewrites=(WrongRewrite("_sfdp_pattern_5_half_inference", constants=("div 1.0 for 2.0",)),))
+    assert not is_same_failure(wrong, failing(0), exact=True)
+    assert is_same_failure(wrong, failing(5), exact=True)
+    assert is_same_failure(failing(0), failing(0), exact=True)
 
 
 def test_patterns_that_are_proven_right_have_no_part_in_what_a_kernel_gets_wrong() -> None:

@@ -75,8 +75,10 @@ def test_fn() -> bool:
     # Dimensions from the outermost in memory to the innermost.
     order = lambda v: sorted((d for d in range(v.dim()) if v.size(d) > 1), key=lambda d: (-v.stride(d), d))
     forms = [{n: (v.dtype, [*v.shape], f"dims in memory {order(v)}") for n, v in values.items()} for values in (eager, compiled)]
-    if forms[0] != forms[1]:
-        print(f"eager: {forms[0]}\ncompiled: {forms[1]}")
+    differ = [n for n in {**forms[0], **forms[1]} if forms[0].get(n) != forms[1].get(n)]
+    for name in differ:
+        print(f"{name}: eager {forms[0].get(name)}, compiled {forms[1].get(name)}")
+    if differ:
         return False
     for name, e in eager.items():
         x, c = exact[name].double(), compiled[name].double()

@@ -117,8 +117,8 @@ def is_same_failure(
     exception or the operation of eager. Where `torch._dynamo.utils.same` rejects `wanted` it must reject `result`; it
     is not asked about attention functions (`attention_only`). `result` must show the bug as plainly as `wanted`
     (`INDIRECT` in fuzz/bug_identity.py); calls of attention functions must share a wrong result. Results of one subject
-    must also share the rewrites that are proven wrong or, where none is, an attention pattern that fired; none may be
-    proven wrong then that did not fire.
+    must also share the rewrites that are proven wrong or, where none is, an attention pattern that fired and is not
+    proven right; no other may be proven wrong then.
     """
     if result is None or not result.verdict.is_finding:
         return False
@@ -130,7 +130,8 @@ def is_same_failure(
         return False
     if result.verdict is not wanted.verdict and (exact or kind_of(result.verdict) != kind_of(wanted.verdict)):
         return False
-    patterns = attention_patterns(wanted.fired) if wanted.verdict is not Verdict.EAGER_SUSPECT else frozenset[str]()
+    is_eager = wanted.verdict is Verdict.EAGER_SUSPECT
+    patterns = attention_patterns(() if is_eager else wanted.fired) - attention_patterns(wanted.right_rewrites)
     # A call that no single change makes right may show several bugs, of which any will do.
     measured = tuple(one for one in wanted.rewrites if one.pattern != CALL or one.right)
     proven = attention_patterns(tuple(one.pattern for one in result.rewrites))

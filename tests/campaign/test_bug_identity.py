@@ -269,6 +269,8 @@ def test_a_failure_without_a_pattern_is_not_shrunk_to_that_of_a_wrong_pattern() 
     wrong = failing(5, rewrites=(WrongRewrite("_sfdp_pattern_5_half_inference", constants=("div 1.0 for 2.0",)),))
     assert not is_same_failure(wrong, failing(0), exact=True)
     assert is_same_failure(wrong, failing(5), exact=True)
+    right = failing(5, right_rewrites=("_sfdp_pattern_5_half_bs1_inference",))
+    assert not is_same_failure(wrong, right, exact=True) and is_same_failure(failing(0), right, exact=True)
     assert is_same_failure(failing(0), failing(0), exact=True)
 
 

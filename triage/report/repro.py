@@ -38,7 +38,7 @@ _IMPORTS = {
     Verdict.COMPILE_ERROR: {"traceback"},
     Verdict.RUNTIME_ERROR: {"traceback"},
     Verdict.WORKER_DIED: {"subprocess"},
-    Verdict.DEVICE_ERROR: {"os"},
+    Verdict.DEVICE_ERROR: {"os", "traceback"},
 }
 _OF_MEMORY = frozenset({Verdict.OUT_OF_BOUNDS, Verdict.NONFINITE, Verdict.NONDETERMINISTIC, Verdict.WORKER_DIED})
 _CAST = re.compile(r"torch\.(float|double|half|bfloat)|\.(float|half|bfloat16|double)\(\)|dtype=")

@@ -132,6 +132,7 @@ def keep_operations_apart() -> Iterator[None]:
 CONTROLS: dict[str, Callable[[str, Record], AbstractContextManager[Any]]] = {
     "pattern_matcher_off": lambda _, __: patch_config({"pattern_matcher": False}),
     "casts_emulated": lambda _, __: patch_config({"emulate_precision_casts": True}),
+    "unpadded": lambda _, __: patch_config({"comprehensive_padding": False}),
     "unvectorized": lambda _, __: patch_config({"cpp.simdlen": 1}),
     "unfused": lambda _, __: keep_operations_apart(),
     "steps": limit_steps,

@@ -33,6 +33,7 @@ def below(case: Case, *right: str, **given: SubjectResult) -> RootCause:
 @pytest.mark.parametrize(
     ("right", "stage", "part"),
     [
+        (("unpadded", "unfused", "unvectorized"), "codegen", "padding of strides"),
         (("unfused", "unvectorized"), "codegen", "fusion"),
         (("unvectorized",), "codegen", "vectorised code"),
         ((), "lowering", "step 4"),

@@ -49,7 +49,7 @@ _BEFORE_CODEGEN = (
     (subjects.PASSES, "inductor", Stage.GRAPH_PASSES, ""),
 )
 """Stages of the ablation before code generation, and who is at fault, where, if one is the first that fails."""
-_APART = (("unfused", "fusion"), ("unvectorized", "vectorised code"))
+_APART = (("unpadded", "padding of strides"), ("unfused", "fusion"), ("unvectorized", "vectorised code"))
 """Ways to generate plainer code, each with the part at fault where that is right."""
 _NUMBER = re.compile(r"sfdp_pattern_(\d+)")
 

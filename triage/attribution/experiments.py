@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from fuzz.bug_identity import kind_of, rewrites
+from fuzz.bug_identity import VALUES, kind_of, rewrites
 from fuzz.evaluator import Evaluator, shows_bug
 from fuzz.protocol import Control, SubjectResult, Verdict
 from fuzz.protocol.failures import FormDiffers, Raised
@@ -33,13 +33,14 @@ class Study:
     def try_control(self, name: str, argument: str = "") -> Experiment:
         """The finding under one control."""
         control = Control(name, argument)
-        return Experiment(passes(self.evaluator.judge(self.case, self.subject, control)), control=control)
+        result = self.evaluator.judge(self.case, self.subject, control)
+        return Experiment(passes(result, self.result.verdict), control=control)
 
     def try_case(self, case: Case, change: CaseChange, subject: str = "") -> Experiment:
         """Another case in the place of the finding's, or another subject."""
         result = self.evaluator.judge(case, subject or self.subject)
         is_left_alone = self.rewrite and self.rewrite not in rewrites(result.fired)
-        return Experiment(None if is_left_alone else passes(result), change=change)
+        return Experiment(None if is_left_alone else passes(result, self.result.verdict), change=change)
 
     def bisect(self, kind: str) -> FirstStep | None:
         """The first step of this kind ("decomposition", "pass", "lowering") with which it fails as it does, after those
@@ -49,22 +50,24 @@ class Study:
             return self.evaluator.judge(self.case, self.subject, Control("steps", f"{kind} {most}"))
 
         whole, without = judge(_ALL), judge(0)
-        if not whole.observations or not self._is_alike(whole) or not passes(without):
+        if not whole.observations or not self._is_alike(whole) or not passes(without, self.result.verdict):
             return None
         right, wrong = 0, whole.observations[0].count
         while wrong - right > 1:
             middle = (right + wrong) // 2
             right, wrong = (right, middle) if self._is_alike(judge(middle)) else (middle, wrong)
         seen = judge(wrong).observations
-        return FirstStep(kind, seen[0].last, wrong) if seen and passes(judge(right)) else None
+        return FirstStep(kind, seen[0].last, wrong) if seen and passes(judge(right), self.result.verdict) else None
 
     def _is_alike(self, other: SubjectResult) -> bool:
         return kind_of(other.verdict) == kind_of(self.result.verdict)
 
 
-def passes(result: SubjectResult | None) -> bool | None:
-    """Whether a result shows no bug; None where it is no verdict."""
+def passes(result: SubjectResult | None, found: Verdict | None = None) -> bool | None:
+    """Whether a result shows no bug, but strides where wrong values were `found`; None where it is no verdict."""
     fails = shows_bug(result)
+    if result is not None and found in VALUES and result.verdict is Verdict.METADATA:
+        return True
     return None if fails is None else not fails
 
 

@@ -12,6 +12,7 @@ from triage.attribution.root_cause import Evidence, Experiment, FirstStep, Fused
 CONTROLS = {
     "pattern_matcher_off": "the pattern matcher off",
     "unfused": "each operation in a kernel of its own",
+    "unpadded": "strides not padded (comprehensive_padding)",
     "unvectorized": "vectorisation off",
 }
 _OPERATIONS = {

@@ -1,6 +1,7 @@
 """[CUDA] scaled_dot_product_attention in float16: eager gives NaN or inf, float64 is finite (aten._scaled_dot_product_cudnn_attention)
 
-Compiles nothing. Exits with 0 without the bug, 125 if it can't run, 1 with the bug.
+Compiles nothing.
+Exits with 0 without the bug, 125 if it can't run, 1 with the bug.
 """
 import sys
 from contextlib import nullcontext

@@ -1,0 +1,96 @@
+"""scaled_dot_product_attention, CUDNN_ATTENTION backend: device error
+
+Runs the module in float64, in eager, and with sdpa_cudnn.
+Exits with 0 without the bug, 125 if it can't run, 1 with the bug.
+"""
+import os, sys, traceback
+
+os.environ["CUDA_LAUNCH_BLOCKING"] = "1"  # so that the traceback leads to the launch
+try:
+    import torch
+except Exception as error:
+    sys.exit(print(f"can't run here: {error!r}", file=sys.stderr) or 125)
+torch.set_num_threads(1)  # as where it was found: kernels are chosen, and sums split, by the number of threads
+
+import torch
+from torch import nn
+
+B, H, S, T, D, V = 8, 3, 8, 33, 64, 64
+
+
+def rng(seed):
+    return torch.Generator().manual_seed(seed)
+
+
+class Module(nn.Module):
+    def forward(self, v3, q2, k2, mask2):
+        kt = k2.transpose(-2, -1)
+        scores = q2 @ kt
+        scores2 = scores * 0.125
+        scores3 = scores2.clone(memory_format=torch.contiguous_format)
+        scores4 = torch.add(scores3, mask2)
+        probs = torch.softmax(scores4, dim=-1)
+        out = probs @ v3
+        return out
+
+
+def inputs():
+    return [
+        torch.randn((B, H, T, V), generator=rng(4)).to(torch.bfloat16),
+        torch.randn((B, H, S, D), generator=rng(4)).to(torch.bfloat16),
+        torch.randn((B, H, T, D), generator=rng(4)).to(torch.bfloat16),
+        torch.randn((H, S, 1), generator=rng(4)).to(torch.bfloat16),
+    ]
+
+
+def attend(q, k, v, *, scale, mask=None, bias=None, causal=None):
+    options = {"enable_gqa": k.shape[1] != q.shape[1], "is_causal": causal is not None, "scale": scale}
+    added = mask if bias is None else bias
+    added = added if added is None else added[(None,) * (4 - added.dim())]
+    with sdpa_kernel([SDPBackend.CUDNN_ATTENTION]):
+        return nn.functional.scaled_dot_product_attention(q, k, v, added, **options)
+
+
+class WithKernel(Module):
+    def forward(self, v3, q2, k2, mask2):
+        out = attend(q2, k2, v3, scale=0.125, bias=mask2)
+        return out
+
+
+# The program ends here; what follows runs it and compares with float64.
+from torch.nn.attention import SDPBackend, sdpa_kernel
+double = lambda v: v.double() if torch.is_tensor(v) and v.is_floating_point() else v
+
+
+def run(module, exact=False):
+    module = module.to("cuda").train(False)
+    module = module.double() if exact else module
+    torch.manual_seed(0)
+    torch.set_grad_enabled(False)
+    args = [(double(a) if exact else a).to("cuda") for a in inputs()]
+    out = module(*args)
+    values = {f"output {i}": o for i, o in enumerate(out if isinstance(out, tuple) else (out,))}
+    return {name: value.detach() for name, value in values.items()}
+
+
+def test_fn() -> bool:
+    eager, exact, good = run(Module()), run(Module(), exact=True), True
+    try:
+        kernel = run(WithKernel())
+    except Exception:
+        traceback.print_exc()
+        torch.cuda.synchronize()  # raises what the GPU says
+        return False
+    for name, e in eager.items():
+        x, c = exact[name].double(), kernel[name].double()
+        ok = e.isfinite() & x.isfinite()
+        sizes = [v[ok].abs().nan_to_num(torch.inf).tolist() for v in (x, e.double() - x, c - x)]
+        scale, off_eager, off = (max(v, default=0.0) for v in sizes)
+        # Eager may be exact by luck: 8 eps of the largest magnitude are no error.
+        good &= bool(off <= 4 * off_eager + 8 * torch.finfo(torch.bfloat16).eps * scale)
+        print(f"{name}: values up to {scale:.2g}; error: eager {off_eager:.2g}, kernel {off:.2g}")
+    return good
+
+
+if __name__ == "__main__":
+    sys.exit(0 if test_fn() else 1)

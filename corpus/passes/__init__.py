@@ -19,7 +19,6 @@ PASSES: tuple[Pass, ...] = (
     program.bypass,
     program.share,
     dimensions.shrink_dims,
-    dimensions.shrink_numbers,
     spelling.drop_attributes,
     spelling.respell_operations,
     spelling.use_float32,

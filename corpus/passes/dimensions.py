@@ -1,11 +1,11 @@
 """Plainer inputs and smaller dimensions."""
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 from generators.program.case import Case, Values
-from generators.program.edits import map_sizes, rename_dims, replace_input, resize
+from generators.program.edits import rename_dims, replace_input, resize
 from generators.program.roles import HEADS, find_attentions, trace
 from generators.program.sizes import Size
 from generators.program.type_check import make_op
@@ -22,19 +22,6 @@ def shrink_dims(case: Case) -> Iterator[Case]:
         sizes = dict.fromkeys((1, 2, 3, 4, *(value - (value >> n) for n in range(1, value.bit_length()))))
         smaller = (dict.fromkeys(names, size) for size in sizes if size < value)
         yield from filter(None, (resize(case, {**case.sizes, **changed}) for changed in smaller))
-
-
-def shrink_numbers(case: Case) -> Iterator[Case]:
-    """A number in the shapes of inputs, made smaller everywhere."""
-    written = {size.constant or 0 for item in case.inputs for size in item.shape}
-    for value in sorted(number for number in written if number > 1):
-        for new in dict.fromkeys((1, 2, 3, 4, value // 2, value - 1)):
-            if 0 < new < value:
-                yield map_sizes(case, _replace_number(value, new))
-
-
-def _replace_number(value: int, new: int) -> Callable[[Size], Size]:
-    return lambda size: Size.of(new) if size.constant == value else size
 
 
 def merge_dims(case: Case) -> Iterator[Case]:

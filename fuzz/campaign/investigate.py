@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from corpus.shrink import shrink
 from fuzz.bug_identity import (
     PROCESS,
+    SILENT,
     VALUES,
     attention_patterns,
     identity_of,
@@ -118,7 +119,7 @@ def is_same_failure(
     is not asked about attention functions (`attention_only`). `result` must show the bug as plainly as `wanted`
     (`INDIRECT` in fuzz/bug_identity.py); calls of attention functions must share a wrong result. Results of one subject
     must also share the rewrites that are proven wrong or, where none is, an attention pattern that fired and is not
-    proven right; no other may be proven wrong then.
+    proven right; without an error, no other may be proven wrong then.
     """
     if result is None or not result.verdict.is_finding:
         return False
@@ -141,8 +142,8 @@ def is_same_failure(
         if not (result.rewrites and is_explained(result.rewrites, measured)):
             return False
     elif is_of_one:
-        is_other = patterns and not patterns & attention_patterns(result.fired)
-        if is_other or (wanted.verdict in VALUES and not proven <= patterns):
+        lacks_pattern = patterns and not patterns & attention_patterns(result.fired)
+        if lacks_pattern or (wanted.verdict in SILENT and not proven <= patterns):
             return False
     # Where a process is lost is chance, and what breaks a GPU is not.
     return wanted.verdict in PROCESS - {Verdict.DEVICE_ERROR} or identity_of(result) == identity_of(wanted)

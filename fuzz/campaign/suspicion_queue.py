@@ -43,11 +43,6 @@ class Bucket:
         explains what still waits, which so may be many bugs."""
         return bool(self.waiting) and self.busy < max(1, self.works - self.busy)
 
-    @property
-    def is_ready(self) -> bool:
-        """Whether one of them is worth work now."""
-        return self.is_idle and len(self.waiting) >= 2 ** min(self.fruitless, _LONGEST_WAIT)
-
 
 class SuspicionQueue:
     """Suspicions wait here for work: at first one at a time for each coarse signature, new signatures first. Threads
@@ -106,7 +101,7 @@ class SuspicionQueue:
         work. `even_fruitless`: where there is nothing better, of a signature that keeps coming to nothing."""
         with self._lock:
             idle = [(signature, bucket) for signature, bucket in self._buckets.items() if bucket.is_idle]
-            ready = [(signature, bucket) for signature, bucket in idle if bucket.is_ready]
+            ready = [one for one in idle if len(one[1].waiting) >= 2 ** min(one[1].fruitless, _LONGEST_WAIT)]
             chosen = ready or (idle if even_fruitless else [])
             chosen.sort(key=lambda item: (item[1].works, item[1].waiting[0].id))
             for signature, bucket in chosen:

@@ -151,10 +151,9 @@ def explain_by_fused_rounding(judgement: Judgement, case: CaseRun, run: Executio
 
 
 def _is_within_skipped_casts(case: CaseRun, run: Execution) -> bool:
-    def skip_casts() -> list[Execution]:
-        return [case.execute(mode=SkippedCasts(seed)) for seed in range(constants.REPLICAS_BEFORE_WRONG)]
-
-    return case.judge.judge(run, others=skip_casts).verdict not in DOUBTED
+    modes = map(SkippedCasts, range(constants.REPLICAS_BEFORE_WRONG))
+    judged = case.judge.judge(run, others=lambda: [case.execute(mode=mode) for mode in modes])
+    return judged.verdict not in DOUBTED
 
 
 def _is_wrong_again(case: CaseRun, subject: Subject) -> bool | None:

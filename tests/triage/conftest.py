@@ -11,7 +11,7 @@ from fuzz.protocol.failures import WrongValue
 from generators.program.case import Case
 from tests.replay.conftest import FakePython, fake_python
 from triage import script_runs
-from triage.attribution.ablation import AOT_EAGER, DYNAMIC, EAGER, INDUCTOR, NO_PATTERNS, PASSES, Ablation
+from triage.attribution.ablation import AOT_EAGER, DYNAMIC, DYNAMO, EAGER, INDUCTOR, NO_PATTERNS, PASSES, Ablation
 from triage.report.build import Evidence
 from triage.script_runs import Run
 
@@ -54,7 +54,7 @@ def entry(case: Case) -> Entry:
 
 def ablation(**verdicts: Verdict) -> Ablation:
     """The bug above, with other verdicts for the stages named."""
-    found = dict.fromkeys((EAGER, AOT_EAGER, "no_patterns"), Verdict.OK)
+    found = dict.fromkeys((EAGER, DYNAMO, AOT_EAGER, "no_patterns"), Verdict.OK)
     found |= dict.fromkeys((PASSES, INDUCTOR, DYNAMIC), Verdict.WRONG_RESULT) | verdicts
     found[NO_PATTERNS] = found.pop("no_patterns")
     result = SubjectResult("", Verdict.OK, numbers=NUMBERS, fired=("_sfdp_pattern_1_inference", "pointless_view"))

@@ -9,11 +9,14 @@ from generators.program.case import Case
 class Controls:
     """An evaluator under which the controls in `right` pass, those in `given` give that, and all else is `wrong`.
 
-    Controls are named as "name" or "name argument"; without a control the subject's name counts.
+    Controls are named as "name" or "name argument"; without a control the subject's name counts. `device`:
+    the worker's.
     """
 
+    device = "cpu"
+
     def __init__(self, wrong: SubjectResult, *right: str, **given: SubjectResult) -> None:
-        self.hello = Hello("2.13.0", "3.11", "cpu", "g++", 1)
+        self.hello = Hello("2.13.0", "3.11", self.device, "g++", 1)
         self.asked: list[str] = []
         self._wrong, self._right, self._given = wrong, right, given
 

@@ -10,7 +10,7 @@ import pytest
 from corpus.entry import Entry, Expectation, Found
 from fuzz.evaluator import Evaluator
 from fuzz.protocol import SubjectResult, Verdict
-from fuzz.protocol.failures import Process, ProcessLost
+from fuzz.protocol.failures import FormDiffers, Process, ProcessLost
 from fuzz.worker_config import WorkerConfig
 from generators.errors import UserError
 from generators.program.case import Case
@@ -33,7 +33,7 @@ def below(case: Case, *right: str, **given: SubjectResult) -> RootCause:
 @pytest.mark.parametrize(
     ("right", "stage", "part"),
     [
-        (("unpadded", "unfused", "unvectorized"), "codegen", "padding of strides"),
+        (("unpadded", "unfused"), "codegen", "fusion"),
         (("unfused", "unvectorized"), "codegen", "fusion"),
         (("unvectorized",), "codegen", "vectorised code"),
         ((), "lowering", "step 4"),
@@ -45,6 +45,25 @@ def test_below_the_passes_plainer_code_is_tried_and_then_lowerings(
 ) -> None:
     found = below(case, *right, **limit_steps(WRONG, "lowering", 9, first=4 if part == "step 4" else 0))
     assert (found.who, found.stage, found.part) == ("inductor", stage, part)
+
+
+class OnGpu(Controls):
+    device = "cuda"
+
+
+def test_on_a_gpu_the_padding_of_strides_is_tried_first(case: Case) -> None:
+    controls = OnGpu(WRONG, *BEFORE, "unpadded", "unfused", passes_dynamic=SubjectResult("", Verdict.OK))
+    found = attribute(Entry(case, expect=Expectation("known", subject="inductor")), cast("Evaluator", controls))
+    assert (found.stage, found.part) == ("codegen", "padding of strides")
+
+
+@pytest.mark.parametrize("aspect", ["strides", "dtype"])
+def test_values_are_right_where_strides_alone_differ(case: Case, aspect: str) -> None:
+    other = SubjectResult("", Verdict.METADATA, failure=FormDiffers(aspect, "a", "b", "output 0"))
+    controls = Controls(WRONG, *BEFORE[:-1], "unfused", passes=other, passes_dynamic=SubjectResult("", Verdict.OK))
+    known = Expectation("known", subject="inductor", verdict="wrong_result")
+    found = attribute(Entry(case, expect=known), cast("Evaluator", controls))
+    assert found.stage == ("codegen" if aspect == "strides" else "graph_passes")
 
 
 @pytest.mark.parametrize(("right", "who"), [(1, "dynamo"), (2, "aot"), (4, "inductor")])

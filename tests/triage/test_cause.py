@@ -35,6 +35,17 @@ ops:
   - {name: out, op: exp, args: [positive]}
 returns: [out]
 """
+OVERLAPPING = """
+case_format: 1
+dims: {S: 2, D: 3}
+inputs:
+  x: {shape: [1, 1, D + S - 1], dtype: float32, values: {seed: 0}}
+  k: {shape: [1, 1, 1, D], dtype: float32, values: {seed: 1}}
+ops:
+  - {name: q, op: unfold, args: [x], dim: 2, size: D}
+  - {name: out, op: sdpa, args: [q, k, k]}
+returns: [out]
+"""
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +88,11 @@ def test_a_backend_that_is_wrong_on_overlapping_rows_is_named_with_that(evaluato
     found = attribute(entry.load(SEEDS / "fused-attention-on-overlapping-strides.case.yaml"), evaluator)
     assert found.who == "sdpa_flash"
     assert found.mechanism.name is MechanismKind.OVERLAPPING_ROWS
+
+
+def test_eager_is_named_with_overlapping_rows_as_its_backend_is(evaluator: Evaluator) -> None:
+    found = attribute(of(OVERLAPPING, "eager"), evaluator)
+    assert (found.who, found.mechanism.name) == ("sdpa_flash", MechanismKind.OVERLAPPING_ROWS)
 
 
 def test_what_shows_no_bug_is_refused(evaluator: Evaluator) -> None:

@@ -49,7 +49,9 @@ def test_a_real_bug_becomes_a_report_and_a_script_that_shows_it(tmp_path: Path) 
     assert done.returncode == 0, done.stderr
     assert "[Inductor][CPU] attention with softmax over dim -2: compiled off by" in done.stdout
     text = (out / "report.md").read_text()
+    assert '| `backend="eager"` | ok |' in text
     assert '| `backend="aot_eager"` | ok |' in text
+    assert "with torch.no_grad():\n    torch.compile(Module())(*inputs())" in text
     assert '| `backend="inductor"` | wrong result |' in text
     assert "_sfdp_pattern_1_inference" in text
     assert "exits with 1 if the bug shows (here: 1)" in text
@@ -72,7 +74,7 @@ def test_eager_that_is_wrong_becomes_a_report_and_a_script_that_compiles_nothing
     about = "scaled_dot_product_attention with a negative scale and is_causal"
     assert done.stdout.startswith(f"[CPU] {about}: eager gives NaN or inf, float64 is finite (aten._scaled")
     text = (out / "report.md").read_text()
-    assert "| eager, not compiled | eager suspect | inf |" in text
+    assert "| eager, not compiled | wrong, as in eager | inf |" in text
     assert "eager inf, MATH backend" in text
     assert "exits with 1 if the bug shows (here: 1)" in text
     script = (out / "repro.py").read_text()

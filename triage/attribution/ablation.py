@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from corpus.entry import Entry
-from fuzz.bug_identity import VALUES
 from fuzz.evaluator import Evaluator, shows_bug
 from fuzz.protocol import Control, Hello, SubjectResult, Verdict
 from fuzz.subjects import MEMORY_BUDGET, find_variant, get_spec
@@ -53,8 +52,7 @@ class Ablation:
 
     def fails(self, stage: str) -> bool | None:
         """Whether that stage shows the bug too; None where it was not run or does not take the case."""
-        fails = shows_bug(self.stages.get(stage))
-        return fails and (self.result.verdict not in VALUES or self.stages[stage].verdict is not Verdict.METADATA)
+        return shows_bug(self.stages.get(stage), self.result.verdict)
 
 
 def label(stage: str, subject: str = "", case: Case | None = None, *, as_config: bool = False) -> str:
@@ -66,7 +64,7 @@ def label(stage: str, subject: str = "", case: Case | None = None, *, as_config:
     settings: dict[str, Value] = {"pattern_matcher": False} if stage == NO_PATTERNS else {}
     settings |= dict(case.settings) if case and spec.options else {}
     backend = get_spec(stage).sdpa
-    name = f"F.scaled_dot_product_attention, {backend} backend" if backend else stage
+    name = f"F.scaled_dot_product_attention under sdpa_kernel({backend})" if backend else stage
     words = [_LABELS.get(stage, name), f'mode="{spec.mode}"' if spec.mode else ""]
     words += [f"activation_memory_budget={MEMORY_BUDGET}" if spec.recomputes else ""]
     return ", ".join(filter(None, [*words, describe_settings(settings, as_config=as_config)]))
@@ -116,9 +114,8 @@ def subject_of(stage: str, entry: Entry) -> str:
 
 def _is_decided(entry: Entry, stages: Mapping[str, SubjectResult]) -> bool:
     is_eager = stages[EAGER].verdict is Verdict.EAGER_SUSPECT and entry.subject == EAGER
-    shown = {stages[name].verdict for name in (AOT_EAGER, DECOMPOSED, PASSES) if _is_faulty(stages[name])}
-    # Results in another order of strides have the same values.
-    return is_eager or bool(shown - ({Verdict.METADATA} if entry.verdict in VALUES else set()))
+    faulty = (stages[name] for name in (AOT_EAGER, DECOMPOSED, PASSES) if _is_faulty(stages[name]))
+    return is_eager or any(shows_bug(one, entry.verdict) for one in faulty)
 
 
 def _is_faulty(result: SubjectResult) -> bool:

@@ -16,7 +16,7 @@ from generators.program.further_calls import at_call, list_differences
 from generators.program.memory import is_written, list_targets
 from generators.program.ops import OPS
 from triage.attribution import ablation as subjects
-from triage.attribution.ablation import Ablation, find_cheapest, run_ablation, subject_of
+from triage.attribution.ablation import AOT_EAGER, Ablation, find_cheapest, run_ablation, subject_of
 from triage.attribution.experiments import Study, mechanism_of, passes
 from triage.attribution.function_cause import (
     blame_fused_call,
@@ -43,14 +43,14 @@ from triage.attribution.root_cause import (
 _SYMBOLIC = "passes_dynamic"
 _BEFORE_CODEGEN = (
     (subjects.DYNAMO, "dynamo", Stage.DYNAMO, ""),
-    (subjects.AOT_EAGER, "aot", Stage.DYNAMO, ""),
+    (AOT_EAGER, "aot", Stage.DYNAMO, ""),
     (subjects.DECOMPOSED, "aot", Stage.DYNAMO, "decompositions or the partitioner"),
     ("export", "aot", Stage.DYNAMO, "torch.export"),
     (subjects.PASSES, "inductor", Stage.GRAPH_PASSES, ""),
 )
 """Stages of the ablation before code generation, and who is at fault, where, if one is the first that fails."""
 _APART = (("unpadded", "padding of strides"), ("unfused", "fusion"), ("unvectorized", "vectorised code"))
-"""Ways to generate plainer code, each with the part at fault where that is right."""
+"""Ways to generate plainer code, each with the part at fault where that is right. The first is of GPUs alone."""
 _NUMBER = re.compile(r"sfdp_pattern_(\d+)")
 
 
@@ -105,18 +105,20 @@ def _find_lost_cause(study: Study, ablation: Ablation, *, is_attention: bool) ->
 
 def _find_compiler_cause(entry: Entry, study: Study, ablation: Ablation) -> RootCause:
     def make_experiment(stage: str) -> Experiment:
-        return Experiment(passes(ablation.stages.get(stage)), subject=stage)
+        return Experiment(passes(ablation.stages.get(stage), study.result.verdict), subject=stage)
 
     for number, (name, who, stage, part) in enumerate(_BEFORE_CODEGEN[:-1]):
-        if ablation.fails(name):
-            before = [one for one, *_ in _BEFORE_CODEGEN[:number]][-1:]
+        # Dynamo is no part of torch.export; and what it gets wrong is wrong in all that follows.
+        is_dynamo = name == subjects.DYNAMO
+        if ablation.fails(name) and not (is_dynamo and ("export" in ablation.stages or not ablation.fails(AOT_EAGER))):
+            before = [_BEFORE_CODEGEN[number - 1][0]] if number else []
             evidence: list[Evidence] = [*map(make_experiment, (*before, name))]
             if name == subjects.DECOMPOSED:
                 decomposed = replace(study, subject=subject_of(name, entry), result=ablation.stages[name])
                 if (step := decomposed.bisect("decomposition")) is not None:
                     part, evidence = f"decomposition of {step.name}", [*evidence, step]  # noqa: PLW2901 - what is known more
             elif (
-                name == subjects.AOT_EAGER
+                name == AOT_EAGER
                 and get_spec(entry.subject).recomputes
                 and (kept := study.try_case(entry.case, CaseChange.KEPT, name)).passes
             ):
@@ -131,7 +133,7 @@ def _find_compiler_cause(entry: Entry, study: Study, ablation: Ablation) -> Root
     find: Callable[[Study], RootCause] = find_rewrite_cause
     if ablation.fails(subjects.PASSES):
         study = replace(study, result=ablation.stages[subjects.PASSES])
-    elif study.subject == subjects.DYNAMIC and passes(evaluator.judge(case, _SYMBOLIC)) is False:
+    elif study.subject == subjects.DYNAMIC and passes(evaluator.judge(case, _SYMBOLIC), study.result.verdict) is False:
         shown.append(Experiment(False, subject=_SYMBOLIC))
         study = replace(study, subject=_SYMBOLIC, result=evaluator.judge(case, _SYMBOLIC))
     elif (without_patterns := study.try_control("pattern_matcher_off")).passes:
@@ -191,7 +193,7 @@ def _find_codegen_cause(study: Study) -> RootCause:
     mechanism, tried = mechanism_of(study.result, MechanismKind.of(study.result.verdict)), list[Evidence]()
     if get_spec(study.subject).is_exported:  # what torch.compile generates is right
         return RootCause("inductor", Stage.CODEGEN, PACKAGE, mechanism)
-    for control, part in _APART:
+    for control, part in _APART[study.evaluator.hello.device == "cpu" :]:
         if (experiment := study.try_control(control)).passes:
             return RootCause("inductor", Stage.CODEGEN, part, mechanism, (experiment,))
         tried.append(experiment)

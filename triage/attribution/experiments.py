@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from fuzz.bug_identity import VALUES, kind_of, rewrites
+from fuzz.bug_identity import kind_of, rewrites
 from fuzz.evaluator import Evaluator, shows_bug
 from fuzz.protocol import Control, SubjectResult, Verdict
 from fuzz.protocol.failures import FormDiffers, Raised
@@ -63,11 +63,9 @@ class Study:
         return kind_of(other.verdict) == kind_of(self.result.verdict)
 
 
-def passes(result: SubjectResult | None, found: Verdict | None = None) -> bool | None:
-    """Whether a result shows no bug, but strides where wrong values were `found`; None where it is no verdict."""
-    fails = shows_bug(result)
-    if result is not None and found in VALUES and result.verdict is Verdict.METADATA:
-        return True
+def passes(result: SubjectResult | None, found: str = "") -> bool | None:
+    """Whether a result shows no bug, as in `shows_bug`; None where it is no verdict."""
+    fails = shows_bug(result, found)
     return None if fails is None else not fails
 
 

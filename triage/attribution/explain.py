@@ -17,7 +17,6 @@ from generators.program.ops import OPS
 from generators.program.ops.spec import Kind
 from generators.program.type_check import attributes, make_op, types_of
 
-SECONDS = 60.0
 MOST = 12
 """Values of one property that are tried."""
 
@@ -52,11 +51,10 @@ class Perturbation:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What was tried around a case. `whole`: there was time for all of it."""
+    """What was tried around a case."""
 
     case: Case
     tried: tuple[Perturbation, ...]
-    whole: bool = True
 
     @property
     def control(self) -> Perturbation | None:
@@ -69,14 +67,14 @@ class Explanation:
 
     @property
     def needs(self) -> list[str]:
-        """What it takes to fail: "softmax dim = 0 (passes with -1)"."""
+        """What it takes to fail: "dim of softmax: fails with 0; passes with -1"."""
         groups = self._groups()
         varied = {name for name, group in groups.items() if any(one.fails is False for one in group)}
         fixed = {name for name in varied if not any(one.fails for one in groups[name])}
         equal = [name for name, (one, *_) in groups.items() if one.fails and {*name.split(_EQUAL)} <= fixed]
         of_equal = {name for names in equal for name in names.split(_EQUAL)}
         alone = [name for name in groups if name in varied - of_equal and _EQUAL not in name]
-        return [f"{name} (passes where they differ)" for name in equal] + [_describe_need(n, groups[n]) for n in alone]
+        return [f"{name}: passes where they differ" for name in equal] + [_describe_need(n, groups[n]) for n in alone]
 
     def diff(self) -> list[str]:
         """The lines of the program that differ in the control."""
@@ -99,7 +97,7 @@ def explain(
     case: Case,
     result: SubjectResult,
     judge: Judge,
-    seconds: float = SECONDS,
+    seconds: float = 60.0,
     *,
     rewrite: bool = False,
     sizes_only: bool = False,
@@ -110,12 +108,10 @@ def explain(
     began = time.monotonic()
     counts: dict[str, int] = defaultdict(int)
     tried: list[Perturbation] = []
-    whole = True
     for one in perturb(case, sizes_only=sizes_only):
         if counts[one.property] >= MOST:
             continue
         if time.monotonic() - began > seconds:
-            whole = False
             break
         found = judge(one.case)
         if found.verdict in FINDINGS or found.verdict in _PASSING:
@@ -123,7 +119,7 @@ def explain(
             fails = _fails_alike(result, found)
             is_left_alone = rewrite and not attention_patterns(found.fired)
             tried.append(replace(one, fails=None if fails is False and is_left_alone else fails))
-    return Explanation(case, tuple(tried), whole)
+    return Explanation(case, tuple(tried))
 
 
 def _fails_alike(result: SubjectResult, other: SubjectResult) -> bool | None:
@@ -147,8 +143,7 @@ def _describe_need(name: str, group: list[Perturbation]) -> str:
     if _is_size(name):
         near = sorted(map(int, passing), key=lambda size: abs(size - int(now)))[:_NEAREST]
         passing, failing = list(map(str, sorted(near))), list(map(str, sorted(map(int, failing))))
-    others = f" or {', '.join(failing[:_SHOWN])}" if failing else ""
-    return f"{name} = {now}{others} (passes with {', '.join(passing[:_SHOWN])})"
+    return f"{name}: fails with {', '.join([now, *failing[:_SHOWN]])}; passes with {', '.join(passing[:_SHOWN])}"
 
 
 def resize(case: Case, names: Iterable[str], size: int) -> Case | None:

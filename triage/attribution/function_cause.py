@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from fuzz.bug_identity import VALUES, contract_features
+from fuzz.bug_identity import contract_features
 from fuzz.error_location import name_gradient
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import DropoutMask, FaultyOperation, is_gradient
@@ -60,7 +60,8 @@ def find_condition(study: Study) -> tuple[Mechanism, tuple[Evidence, ...]]:
         how, how_in = MechanismKind.NOT_FINITE, MechanismKind.NOT_FINITE_IN
     low = sorted({value.dtype for value in types_of(case).values()} & set(LOW_PRECISION))
     # An error is about strides or addresses, whatever overlaps.
-    is_overlapping = study.result.verdict in VALUES and any(op.kind in _OVERLAPPING for op in case.ops)
+    has_raised = study.result.verdict in (Verdict.COMPILE_ERROR, Verdict.RUNTIME_ERROR)
+    is_overlapping = not has_raised and any(op.kind in _OVERLAPPING for op in case.ops)
     layout = MechanismKind.OVERLAPPING_ROWS if is_overlapping else MechanismKind.NOT_CONTIGUOUS
     tried = (
         (Mechanism(MechanismKind.NEGATIVE_SCALE), CaseChange.POSITIVE_SCALE, _with_positive_scale(case)),

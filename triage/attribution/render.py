@@ -1,4 +1,4 @@
-"""The evidence for a root cause, and what a failure takes, in sentences: the one place with words for experiments."""
+"""The evidence for a root cause in sentences: the one place with words for experiments."""
 
 import itertools
 import re
@@ -6,7 +6,6 @@ from collections.abc import Iterable
 
 from fuzz.protocol.rewrites import WrongRewrite
 from triage.attribution.ablation import label
-from triage.attribution.explain import Explanation
 from triage.attribution.root_cause import Evidence, Experiment, FirstStep, FusedCall, Measured
 
 CONTROLS = {
@@ -35,15 +34,6 @@ def describe_evidence(evidence: Iterable[Evidence]) -> list[str]:
     return [_describe(list(alike)) for _, alike in itertools.groupby(evidence, outcome)]
 
 
-def describe_explanation(found: Explanation) -> list[str]:
-    """What the failure takes, and what that rests on."""
-    if not found.needs:
-        return []
-    judged = sum(one.fails is not None for one in found.tried)
-    more = "" if found.whole else "; time ran out"
-    return [f"It needs {'; '.join(found.needs)}.", f"{judged} cases were judged, each with one property changed{more}."]
-
-
 def _describe(alike: list[Evidence]) -> str:
     match alike[0]:
         case Experiment(passes=passes):
@@ -52,7 +42,7 @@ def _describe(alike: list[Evidence]) -> str:
         case Measured():
             return " ".join(_describe_rewrite(one.rewrite) for one in alike if isinstance(one, Measured))
         case FirstStep(step=step, name=name):
-            return f"It passes without the {step} `{name}` and all after it, and fails with that one too."
+            return f"With the {step} `{name}` and all later ones off it passes; with `{name}` on again it fails."
         case FusedCall(pattern=pattern):
             return f"In float64 the replacement of {pattern} is right, so the kernel of its fused call is at fault."
         case _:

@@ -113,7 +113,7 @@ def update_ledger(ledger: Ledger, clusters: Sequence[Cluster]) -> Ledger:
 
 def _title(key: CauseKey) -> str:
     """The title of a bug that nobody has named."""
-    who = "[Inductor]" if key.who == "inductor" else key.who
+    who = {"inductor": "[Inductor]", "dynamo": "[Dynamo]", "aot": "[AOTAutograd]"}.get(key.who, key.who)
     return f"{' '.join(filter(None, (who, key.part)))}: {key.mechanism}"
 
 

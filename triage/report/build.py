@@ -1,6 +1,7 @@
 """From a case to its report: judge it again, reproduce it, find the cause and the conditions, put it together."""
 
 import sys
+import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,28 +10,29 @@ from typing import Any
 from corpus.entry import Entry, Expectation, load, sort_by_version, write
 from corpus.files import replace_file, require_writable
 from corpus.ledger import Ledger
+from fuzz.bug_identity import attention_patterns
 from fuzz.error_location import describe_where, describe_with_names
 from fuzz.evaluator import Evaluator, open_evaluator, public_version
 from fuzz.expectation import describe_details, require_allowed
 from fuzz.protocol import SubjectResult, Verdict
-from fuzz.protocol.failures import DeviceError
+from fuzz.protocol.failures import DeviceError, FormDiffers
 from fuzz.run_store import RESULTS_FILE
-from fuzz.subjects import get_spec, is_user_function
+from fuzz.subjects import MEMORY_BUDGET, get_spec, is_user_function
 from fuzz.versions import spell_verdict
 from fuzz.worker_config import ROOT, WorkerConfig
 from generators.errors import UserError
 from generators.program.attention_stub import emit_attention_stub
 from generators.program.case import Case
 from generators.program.emit import source
-from generators.program.settings import SETTINGS
+from generators.program.settings import SETTINGS, SWITCHES, describe_settings
 from generators.program.type_check import types_of
 from triage import script_runs
 from triage.attribution.ablation import DYNAMIC, EAGER, PASSES, Ablation, find_cheapest, label, run_ablation
 from triage.attribution.attribute import attribute, run_kernel_ablation
 from triage.attribution.explain import Explanation, explain
-from triage.attribution.render import describe_evidence, describe_explanation
+from triage.attribution.render import describe_evidence
 from triage.attribution.root_cause import Evidence as AnyEvidence
-from triage.attribution.root_cause import Experiment, RootCause
+from triage.attribution.root_cause import Experiment, NoControls, RootCause
 from triage.cluster.clusters import load_clusters
 from triage.rendering import render
 from triage.report import repro
@@ -39,7 +41,13 @@ from triage.report.wording import describe_cause, is_of_config, name_operands, r
 from triage.script_runs import TIMEOUT_EXIT, Run, shorten_log
 
 CASE_FILE = "finding.case.yaml"
-_AT_FAULT = {Verdict.EAGER_SUSPECT: "eager", Verdict.STATE_CHANGED: "state", Verdict.METADATA: "metadata"}
+_AT_FAULT = {Verdict.EAGER_SUSPECT: "eager", Verdict.STATE_CHANGED: "state"}
+_CELLS = {
+    Verdict.ROUNDING: "ok, within rounding",
+    Verdict.EAGER_SUSPECT: "wrong, as in eager",
+    Verdict.NONFINITE: "NaN or infinity",
+}
+"""Verdicts in the table where their own names would say less."""
 _SIZE_TIMEOUT = 20.0
 """Seconds for one case with another size."""
 
@@ -160,11 +168,12 @@ def write_report(entry: Entry, ablation: Ablation, evidence: Evidence, *, enviro
     cause, explanation, run = evidence.cause, evidence.explanation, evidence.run
     cause = cause and name_operands(case, cause)
     kernel, backend = repro.is_kernel(result), get_spec(ablation.accused).sdpa
-    met = dict.fromkeys(one.verdict for one in ablation.stages.values())
+    # What was written, and whose memory an output has, is told as values.
+    is_form = isinstance(result.failure, FormDiffers) and result.failure.aspect not in ("structure", "mutation")
     spec = get_spec(result.subject)
     is_beyond_bisector = spec.recomputes or spec.is_exported or result.verdict is Verdict.STATE_CHANGED
     values = {
-        "at_fault": "kernel" if kernel else _AT_FAULT.get(result.verdict, "compiled"),
+        "at_fault": "kernel" if kernel else "form" if is_form else _AT_FAULT.get(result.verdict, "compiled"),
         "upstream": not kernel or bool(backend),
         "summary": summarize(case, ablation),
         "cause": describe_cause(ablation, cause) if cause else "",
@@ -177,13 +186,12 @@ def write_report(entry: Entry, ablation: Ablation, evidence: Evidence, *, enviro
         "exit_code": "1" if run is None else "timed out" if run.code == TIMEOUT_EXIT else str(run.code),
         "output": run.output.strip() if run and result.verdict not in WITHOUT_NUMBERS else "",
         "log": shorten_log(run.log) if run and result.verdict in WITHOUT_NUMBERS else "",
-        "can_bisect": cause is not None and cause.who == "inductor" and not is_beyond_bisector,
-        "mode": "" if kernel or case.calls else "in training" if case.training else "under torch.no_grad()",
+        "can_bisect": cause is not None and cause.who == "inductor" and cause.part != "" and not is_beyond_bisector,
+        "run": "" if kernel or case.calls or result.verdict in _AT_FAULT else _spell_run(case, result, hello.device),
         "place": repro.place_of(ablation.accused) if kernel else "",
         "table": list_stages(case, ablation),
-        "legend": "; ".join(f"{str(v).replace('_', ' ')}: {v.explanation}" for v in met if v is not Verdict.OK),
-        "fired": () if kernel else result.fired,
-        "conditions": describe_explanation(explanation) if explanation else [],
+        "fired": sorted(attention_patterns(result.fired)),
+        "conditions": explanation.needs if explanation else [],
         "diff": explanation.diff() if explanation and not kernel else [],
         "where": describe_where(case, result.where),
         "seen": _list_versions(entry, ablation),
@@ -209,7 +217,9 @@ def list_stages(case: Case, ablation: Ablation) -> list[tuple[str, str, str, str
 
 
 def _is_in(ablation: Ablation, evidence: AnyEvidence) -> bool:
-    """Whether a row of the table says the same."""
+    """Whether a row of the table says the same, or there is nothing to say."""
+    if isinstance(evidence, NoControls):
+        return True
     if not isinstance(evidence, Experiment) or evidence.control is not None or evidence.change is not None:
         return False
     return evidence.subject in ablation.stages
@@ -221,7 +231,8 @@ def _cells(result: SubjectResult, eager_error: float | None) -> tuple[str, str, 
     same = "-" if result.same is None or result.verdict is Verdict.METADATA else str(result.same)
     if result.verdict is Verdict.NONFINITE:
         shown = "not finite"
-    return str(result.verdict).replace("_", " "), shown, same
+    words = f"other {result.failure.aspect}" if isinstance(result.failure, FormDiffers) else str(result.verdict)
+    return _CELLS.get(result.verdict, words.replace("_", " ")), shown, same
 
 
 def _investigate(entry: Entry, ablation: Ablation, evaluator: Evaluator, out: Path, seconds: float) -> Evidence | None:
@@ -306,6 +317,23 @@ def _list_calls(case: Case, result: SubjectResult) -> list[str]:
         calls.append(f"# {result.failure.sequences}, where causal is from the bottom right")
     named = {name: f"[{dims}]{'' if dims == str(s)[1:-1] else f' = {s}'}" for name, (dims, s) in shapes.items()}
     return calls + [f"# {name} {shape} {types[name].dtype}" for name, shape in named.items()]
+
+
+def _spell_run(case: Case, result: SubjectResult, device: str) -> str:
+    """How the program fails, in code."""
+    spec, to_device = get_spec(result.subject), f'.to("{device}")' if device != "cpu" else ""
+    options = {name: value for name, value in case.settings if spec.options and name not in SWITCHES}
+    words = [f"Module(){to_device}", f'mode="{spec.mode}"' if spec.mode else ""]
+    words += ["dynamic=True" if spec.dynamic or case.dynamic else "", describe_settings(options)]
+    args = f"[x{to_device} for x in inputs()]" if to_device else "inputs()"
+    run = f"torch.compile({', '.join(filter(None, words))})(*{args})"
+    if spec.is_exported:
+        run = f"program = torch.export.export({words[0]}.eval(), tuple({args}))\n"
+        run += "torch._inductor.aoti_compile_and_package(program)  # then the package is loaded and called"
+    budget = f"torch._functorch.config.activation_memory_budget = {MEMORY_BUDGET}\n" if spec.recomputes else ""
+    if case.training:
+        return f"{budget}{run}  # and backward"
+    return "with torch.no_grad():\n" + textwrap.indent(run, "    ")
 
 
 def _list_versions(entry: Entry, ablation: Ablation) -> str:

@@ -123,7 +123,8 @@ def write_script(bug: Bug) -> str:
         memory_budget=MEMORY_BUDGET if spec.recomputes else 0,
         names=json.dumps([item.name for item in case.inputs if not item.parameter]),
         # .to(device) moves what has gaps or repeats in memory without them.
-        keeps_memory=bool(case.calls) or (bug.device != "cpu" and any(i.layout != "contiguous" for i in case.inputs)),
+        keeps_memory=bool(case.calls)
+        or (bug.device != "cpu" and any(i.layout != "contiguous" and not i.parameter for i in case.inputs)),
         is_written=is_written(case) or mutates,
         to_device="" if bug.device == "cpu" else f'.to("{bug.device}")',
         coarsest=coarsest,

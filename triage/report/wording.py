@@ -43,7 +43,7 @@ _DOES = {
     Verdict.STATE_CHANGED: "changes state of the whole process",
     Verdict.COMPILE_ERROR: "fails to compile",
     Verdict.RUNTIME_ERROR: "raises",
-    Verdict.DEVICE_ERROR: "breaks the GPU",
+    Verdict.DEVICE_ERROR: "ends in a CUDA error",
     Verdict.TIMEOUT: "hangs",
     Verdict.WORKER_DIED: "crashes the process",
     Verdict.OUT_OF_MEMORY: "runs out of memory",
@@ -53,6 +53,10 @@ _DOES = {
 _ROLES = {"query": "q", "key": "k", "value": "v", "attn_mask": "mask bias", "causal_mask": "mask"}
 """What arguments of patterns may be in an attention."""
 
+_MECHANISMS = {
+    MechanismKind.CONSTANTS_IGNORED: "it takes programs whose constants are not the pattern's",
+    MechanismKind.EMPTY_ROWS: "a query row whose mask keeps no key",
+}
 _BEFORE_INDUCTOR = {
     "recomputation": "AOTAutograd: what the backward pass computes again",
     "decompositions or the partitioner": "decompositions or AOTAutograd's partitioner",
@@ -141,11 +145,11 @@ def describe_cause(ablation: Ablation, cause: RootCause) -> str:
         )
     # An error or a verdict that the summary tells already says nothing of how it comes about.
     repeats = cause.mechanism in (mechanism_of(ablation.result), Mechanism(MechanismKind.of(ablation.result.verdict)))
-    how = "" if repeats or cause.mechanism.name is MechanismKind.OTHER_VALUES else f": {cause.mechanism}"
+    words = _MECHANISMS.get(cause.mechanism.name, str(cause.mechanism))
+    how = "" if repeats or cause.mechanism.name is MechanismKind.OTHER_VALUES else f": {words}"
     if cause.mechanism.name is MechanismKind.WRITTEN:
         how = f". The program has {cause.mechanism}"
     if cause.who == "inductor" and not cause.part:
-        how = how and f", with {cause.mechanism}"
         return f"The first stage that fails is Inductor's `{cause.stage}`{how}. Which part of it is not known."
     if cause.part == PACKAGE:
         return f"The fault is in {PACKAGE}: torch.compile and torch.export pass{how}."
@@ -154,9 +158,11 @@ def describe_cause(ablation: Ablation, cause: RootCause) -> str:
         kind = "the attention pattern" if cause.is_attention_pattern else kind
         return f"The fault is in Inductor's `{cause.stage}`, {kind} `{cause.part}`{how}."
     if cause.who == "dynamo":
-        return f"The fault is in Dynamo{how}."
+        return f"Dynamo is the first stage that fails{how}."
+    if cause.who == "aot" and not cause.part:
+        return f"AOTAutograd is the first stage that fails, before decompositions{how}."
     if cause.who == "aot":
-        part = "AOTAutograd, before decompositions" if not cause.part else f"the {cause.part}"
+        part = f"the {cause.part}"
         return f"The fault is in {_BEFORE_INDUCTOR.get(cause.part, part)}{how}."
     return f"The fault is in `{cause.part}`: {cause.mechanism}."
 
@@ -196,10 +202,10 @@ def is_of_config(result: SubjectResult) -> bool:
 def _detail(case: Case, result: SubjectResult) -> str:
     """The failure, with the program's names for its values. Of wrong values the largest error, as repro.py prints."""
     failure, numbers = result.failure, result.numbers
-    is_off = isinstance(failure, failures.WrongValue) and {"compiled_error", "eager_error"} <= numbers.keys()
-    if not is_off:
+    if not isinstance(failure, failures.WrongValue) or "compiled_error" not in numbers:
         return describe_with_names(case, result).rstrip(".") or result.verdict.explanation
-    off = f"{numbers['compiled_error']:.2g} from float64, eager by {numbers['eager_error']:.2g}"
+    eager = f", eager by {numbers['eager_error']:.2g}" if "eager_error" in numbers else ""
+    off = f"{numbers['compiled_error']:.2g} from float64{eager}"
     return f"{name_value(case, value_of(result))} is off by up to {off}"
 
 

@@ -312,6 +312,8 @@ def _list_calls(case: Case, result: SubjectResult) -> list[str]:
     types = types_of(case)
     names = dict.fromkeys(name for contract in case.contracts for name in contract.reads.values())
     calls = [line.strip() for line in repro.forward_of(case).splitlines() if "attend(" in line]
+    backend = get_spec(result.subject).sdpa
+    calls += [f"# attend: F.scaled_dot_product_attention under sdpa_kernel(SDPBackend.{backend})"] if backend else []
     shapes = {name: (", ".join(map(str, types[name].shape)), list(types[name].sizes(case.sizes))) for name in names}
     if result.failure is not None and result.failure.sequences:
         calls.append(f"# {result.failure.sequences}, where causal is from the bottom right")

@@ -189,8 +189,11 @@ def known_findings(device: str) -> Iterator[Known]:
 def _in_bfloat16(case: Case) -> Case:
     """What is in float32 but for casts, which are part of a pattern."""
     inputs = (replace(item, dtype="bfloat16") if item.dtype == "float32" else item for item in case.inputs)
+    low = {"dtype": "bfloat16"}
     ops = (
-        make_op(op.name, op.kind, op.args, {**dict(op.attrs), "dtype": "bfloat16"}) if op.kind == "full" else op
+        make_op(op.name, op.kind, op.args, {**dict(op.attrs), **low})
+        if op.kind == "full" and op.attr("dtype") == "float32"
+        else op
         for op in case.ops
     )
     return replace(case, inputs=tuple(inputs), ops=tuple(ops))

@@ -192,7 +192,7 @@ def _in_bfloat16(case: Case) -> Case:
     low = {"dtype": "bfloat16"}
     ops = (
         make_op(op.name, op.kind, op.args, {**dict(op.attrs), **low})
-        if op.kind == "full" and op.attr("dtype") == "float32"
+        if op.kind == "full" and dict(op.attrs).get("dtype", "float32") == "float32"
         else op
         for op in case.ops
     )

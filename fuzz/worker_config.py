@@ -47,7 +47,7 @@ class WorkerConfig:
         given = tuple(subjects)
         attention_only = all(is_user_function(one) or get_spec(one).is_attention for one in given)
         return cls(
-            python=python or sys.executable,
+            python=str(Path(python).absolute()) if python and os.sep in python else python or sys.executable,
             device=device,
             named=given if attention_only else tuple(filter(is_user_function, given)),
             timeout=parse_duration(timeout, "timeout"),

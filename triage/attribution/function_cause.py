@@ -78,9 +78,10 @@ def _with_positive_scale(case: Case) -> Case | None:
 
     def change(name: str, value: Attr) -> Attr:
         is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        return abs(value) if name in ("scale", "other") and is_number else value  # type: ignore[arg-type]
+        positive = abs(value) or (1.0 if name == "scale" else value) if is_number else value  # type: ignore[arg-type]
+        return positive if name in ("scale", "other") else value
 
-    contracts = tuple(replace(contract, scale=abs(contract.scale)) for contract in case.contracts)
+    contracts = tuple(replace(contract, scale=abs(contract.scale) or 1.0) for contract in case.contracts)
     return _other_than(case, replace(_with_attributes(case, change), contracts=contracts))
 
 

@@ -1,4 +1,4 @@
-"""[Inductor][CPU] index_put_ with a write into an argument: returned tensor, output 0 has the memory of input 0, eager returns tensor
+"""[Inductor][CPU] index_put_ with a write into an argument: returned (tensor, output 0 has the memory of input 0), eager (tensor)
 
 TORCH_COMPILE_BACKEND names the backend, by default inductor.
 Exits with 0 without the bug, 125 if it can't run, 1 with the bug.

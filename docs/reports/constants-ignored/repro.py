@@ -1,7 +1,7 @@
 """[Inductor][CPU] attention with softmax over dim 0: compiled off by 2.7, eager by 3.4e-07 (float64), values up to 3.9
 
-Exits with 0 without the bug, 125 if it can't run, 1 with the bug. TORCH_COMPILE_BACKEND names the backend, by default
-inductor.
+TORCH_COMPILE_BACKEND names the backend, by default inductor.
+Exits with 0 without the bug, 125 if it can't run, 1 with the bug.
 """
 import os, sys
 

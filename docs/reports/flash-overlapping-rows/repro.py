@@ -41,8 +41,10 @@ def inputs():
 
 def attend(q, k, v, *, scale, mask=None, bias=None, causal=None):
     options = {"enable_gqa": k.shape[1] != q.shape[1], "is_causal": causal is not None, "scale": scale}
+    added = mask if bias is None else bias
+    added = added if added is None else added[(None,) * (4 - added.dim())]
     with sdpa_kernel([SDPBackend.FLASH_ATTENTION]):
-        return nn.functional.scaled_dot_product_attention(q, k, v, mask if bias is None else bias, **options)
+        return nn.functional.scaled_dot_product_attention(q, k, v, added, **options)
 
 
 class WithKernel(Module):

@@ -20,7 +20,7 @@ TIMEOUT_EXIT = 124
 
 _TELLING = re.compile(
     r"PyTorch version|Is debug build|CUDA used|ROCM used|OS:|GCC version|Clang version|Libc|Python (version|platform)"
-    r"|Is CUDA available|CUDA runtime|GPU models|GPU \d|Nvidia driver|cuDNN|Architecture|Model name"
+    r"|Is CUDA available|CUDA runtime|GPU models|GPU \d|Nvidia driver|cuDNN version: \d|Architecture|Model name"
     r"|\[(pip3?|conda)\] (torch|triton|numpy|pytorch)"
 )
 

@@ -51,7 +51,7 @@ def test_a_real_bug_becomes_a_report_and_a_script_that_shows_it(tmp_path: Path) 
     text = (out / "report.md").read_text()
     assert '| `backend="eager"` | ok |' in text
     assert '| `backend="aot_eager"` | ok |' in text
-    assert "with torch.no_grad():\n    torch.compile(Module())(*inputs())" in text
+    assert "with torch.no_grad():\n    torch.compile(Module().eval())(*inputs())" in text
     assert '| `backend="inductor"` | wrong result |' in text
     assert "_sfdp_pattern_1_inference" in text
     assert "exits with 1 if the bug shows (here: 1)" in text

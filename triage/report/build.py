@@ -187,7 +187,9 @@ def write_report(entry: Entry, ablation: Ablation, evidence: Evidence, *, enviro
         "output": run.output.strip() if run and result.verdict not in WITHOUT_NUMBERS else "",
         "log": shorten_log(run.log) if run and result.verdict in WITHOUT_NUMBERS else "",
         "can_bisect": cause is not None and cause.who == "inductor" and cause.part != "" and not is_beyond_bisector,
-        "run": "" if kernel or case.calls or result.verdict in _AT_FAULT else _spell_run(case, result, hello.device),
+        "run": ""
+        if kernel or case.calls or result.verdict is Verdict.STATE_CHANGED
+        else _spell_run(case, result, hello.device),
         "place": repro.place_of(ablation.accused) if kernel else "",
         "table": list_stages(case, ablation),
         "fired": sorted(attention_patterns(result.fired)),
@@ -218,11 +220,9 @@ def list_stages(case: Case, ablation: Ablation) -> list[tuple[str, str, str, str
 
 def _is_in(ablation: Ablation, evidence: AnyEvidence) -> bool:
     """Whether a row of the table says the same, or there is nothing to say."""
-    if isinstance(evidence, NoControls):
-        return True
-    if not isinstance(evidence, Experiment) or evidence.control is not None or evidence.change is not None:
-        return False
-    return evidence.subject in ablation.stages
+    if not isinstance(evidence, Experiment):
+        return isinstance(evidence, NoControls)
+    return evidence.control is None and evidence.change is None and evidence.subject in ablation.stages
 
 
 def _cells(result: SubjectResult, eager_error: float | None) -> tuple[str, str, str]:
@@ -325,17 +325,22 @@ def _spell_run(case: Case, result: SubjectResult, device: str) -> str:
     """How the program fails, in code."""
     spec, to_device = get_spec(result.subject), f'.to("{device}")' if device != "cpu" else ""
     options = {name: value for name, value in case.settings if spec.options and name not in SWITCHES}
-    words = [f"Module(){to_device}", f'mode="{spec.mode}"' if spec.mode else ""]
+    words = [f"Module(){to_device}{'' if case.training else '.eval()'}", f'mode="{spec.mode}"' if spec.mode else ""]
     words += ["dynamic=True" if spec.dynamic or case.dynamic else "", describe_settings(options)]
-    args = f"[x{to_device} for x in inputs()]" if to_device else "inputs()"
+    args = "args" if case.training else f"[x{to_device} for x in inputs()]" if to_device else "inputs()"
     run = f"torch.compile({', '.join(filter(None, words))})(*{args})"
     if spec.is_exported:
-        run = f"program = torch.export.export({words[0]}.eval(), tuple({args}))\n"
-        run += "torch._inductor.aoti_compile_and_package(program)  # then the package is loaded and called"
-    budget = f"torch._functorch.config.activation_memory_budget = {MEMORY_BUDGET}\n" if spec.recomputes else ""
-    if case.training:
-        return f"{budget}{run}  # and backward"
-    return "with torch.no_grad():\n" + textwrap.indent(run, "    ")
+        run = f"program = torch.export.export({words[0]}, tuple({args}))\n"
+        run += f"torch._inductor.aoti_load_package(torch._inductor.aoti_compile_and_package(program))(*{args})"
+    if result.verdict is Verdict.EAGER_SUSPECT:
+        run = f"{words[0]}(*{args})"
+    if not case.training:
+        return "with torch.no_grad():\n" + textwrap.indent(run, "    ")
+    budget = "import torch._functorch.config\n\ntorch._functorch.config.activation_memory_budget"
+    leaf = f"x{to_device}.requires_grad_() if x.is_floating_point() else x{to_device}"
+    total = f"{run}.sum()" if len(case.returns) == 1 else f"sum(out.sum() for out in {run} if out.requires_grad)"
+    lines = [f"{budget} = {MEMORY_BUDGET}"] * spec.recomputes
+    return "\n".join([*lines, f"args = [{leaf} for x in inputs()]", f"{total}.backward()"])
 
 
 def _list_versions(entry: Entry, ablation: Ablation) -> str:

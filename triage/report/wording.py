@@ -53,10 +53,7 @@ _DOES = {
 _ROLES = {"query": "q", "key": "k", "value": "v", "attn_mask": "mask bias", "causal_mask": "mask"}
 """What arguments of patterns may be in an attention."""
 
-_MECHANISMS = {
-    MechanismKind.CONSTANTS_IGNORED: "it takes programs whose constants are not the pattern's",
-    MechanismKind.EMPTY_ROWS: "a query row whose mask keeps no key",
-}
+_MECHANISMS = {MechanismKind.CONSTANTS_IGNORED: "it takes programs whose constants are not the pattern's"}
 _BEFORE_INDUCTOR = {
     "recomputation": "AOTAutograd: what the backward pass computes again",
     "decompositions or the partitioner": "decompositions or AOTAutograd's partitioner",
@@ -157,13 +154,10 @@ def describe_cause(ablation: Ablation, cause: RootCause) -> str:
         kind = {"lowering": "the lowering", "codegen": "code generation"}.get(cause.stage, "the rewrite")
         kind = "the attention pattern" if cause.is_attention_pattern else kind
         return f"The fault is in Inductor's `{cause.stage}`, {kind} `{cause.part}`{how}."
-    if cause.who == "dynamo":
-        return f"Dynamo is the first stage that fails{how}."
-    if cause.who == "aot" and not cause.part:
-        return f"AOTAutograd is the first stage that fails, before decompositions{how}."
+    if cause.who in ("dynamo", "aot") and not cause.part:
+        return f"The first stage that fails is {'Dynamo' if cause.who == 'dynamo' else 'AOTAutograd'}{how}."
     if cause.who == "aot":
-        part = f"the {cause.part}"
-        return f"The fault is in {_BEFORE_INDUCTOR.get(cause.part, part)}{how}."
+        return f"The fault is in {_BEFORE_INDUCTOR.get(cause.part, f'the {cause.part}')}{how}."
     return f"The fault is in `{cause.part}`: {cause.mechanism}."
 
 
@@ -202,10 +196,9 @@ def is_of_config(result: SubjectResult) -> bool:
 def _detail(case: Case, result: SubjectResult) -> str:
     """The failure, with the program's names for its values. Of wrong values the largest error, as repro.py prints."""
     failure, numbers = result.failure, result.numbers
-    if not isinstance(failure, failures.WrongValue) or "compiled_error" not in numbers:
-        return describe_with_names(case, result).rstrip(".") or result.verdict.explanation
-    eager = f", eager by {numbers['eager_error']:.2g}" if "eager_error" in numbers else ""
-    off = f"{numbers['compiled_error']:.2g} from float64{eager}"
+    if not isinstance(failure, failures.WrongValue) or not {"compiled_error", "eager_error"} <= numbers.keys():
+        return describe_with_names(case, result).rstrip(".!… ") or result.verdict.explanation
+    off = f"{numbers['compiled_error']:.2g} from float64, eager by {numbers['eager_error']:.2g}"
     return f"{name_value(case, value_of(result))} is off by up to {off}"
 
 

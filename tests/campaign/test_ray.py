@@ -59,7 +59,11 @@ def read_events(directory: Path, name: str) -> list[dict[str, Any]]:
     return [line for line in lines if line["event"] == name]
 
 
-def test_lost_actors_and_nodes_lose_no_case_and_make_no_finding(cluster: Any, tmp_path: Path) -> None:
+def test_lost_actors_and_nodes_lose_no_case_and_make_no_finding(
+    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Where no actor is placed any more, this fails soon.
+    monkeypatch.setattr(ray_workers, "NO_WORKER_SECONDS", 60.0)
     for _ in range(2):
         cluster.add_node(num_cpus=1)
     given = options(tmp_path, budget="40x", setup=setup(rules=RULES, seconds=0.02), shrink_seconds=2.0)

@@ -75,11 +75,11 @@ def run(
         inductor_options run cases that have settings, options of torch.compile, under these; inductor_reduce_overhead
         and inductor_max_autotune are modes, on the CPU only if named; export runs what torch.export gives, and
         aot_inductor, on CUDA only if named, what AOTInductor packages of it. Attention functions: triton,
-        sdpa_math, sdpa_flash, sdpa_efficient and sdpa_cudnn. By default all of these that run on the device. Others run
-        only if named: passes_dynamic, inductor_dynamic_options, inductor_dynamic_recomputing, dynamo, dynamo_options,
-        aot_eager_recomputing, aot_eager_options, aot_eager_decomp_partition, aot_eager_decomp_partition_recomputing,
-        aot_eager_decomp_partition_options, and package.module:function, a function of yours that compiles a module or
-        computes attention (docs/kernels.md).
+        sdpa_math, sdpa_flash, sdpa_efficient and sdpa_cudnn. By default all of these that run on the device.
+        Others run only if named: passes_dynamic, inductor_dynamic_options, inductor_dynamic_recomputing, dynamo,
+        dynamo_options, aot_eager_recomputing, aot_eager_options, aot_eager_decomp_partition,
+        aot_eager_decomp_partition_recomputing, aot_eager_decomp_partition_options, and package.module:function, a
+        function of yours that compiles a module or computes attention (docs/kernels.md).
     engine
         guided: random cases, and variants of those that increased coverage of the compiler. random: every case is drawn
         from the seed, the same on every machine. atheris: libFuzzer with line coverage of Inductor's rewrites and

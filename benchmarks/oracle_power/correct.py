@@ -13,7 +13,7 @@ from torch import Tensor
 from benchmarks.oracle_power.criteria import CRITERIA, Tried
 from benchmarks.oracle_power.problem import Problem
 from benchmarks.oracle_power.recording import Recorder
-from benchmarks.oracle_power.simulated import simulated
+from benchmarks.oracle_power.simulated import WEIGHTS_ROUNDED_FIRST, simulated
 from fuzz.check.attention.function import Attention
 from fuzz.check.check import check
 from fuzz.check.exceptions import Unsupported
@@ -179,7 +179,8 @@ def _about(failure: Failure | None) -> str:
 def _met(index: int, device: str, recorders: dict[str, Recorder]) -> Iterator[tuple[str, Subject]]:
     """The subjects that meet case number `index`, those that compute attention alone with a recorder around them."""
     yield MATH, _recording(MATH, Attention(_math), recorders)
-    yield SIMULATED, _recording(SIMULATED, Attention(simulated), recorders)
+    for name, how in ((SIMULATED, ""), (WEIGHTS_ROUNDED_FIRST, WEIGHTS_ROUNDED_FIRST)):
+        yield name, _recording(name, Attention(functools.partial(simulated, how)), recorders)
     for name, subject in available(device).items():
         share = SHARES.get(name, 1)
         if name.startswith("triton") and device == "cuda":

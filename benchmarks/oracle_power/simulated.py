@@ -22,6 +22,9 @@ _POLYNOMIAL = (0.077119089663028717, 0.22756439447402954, 0.69514614343643188, 1
 
 Attention = Callable[..., Tensor]
 
+WEIGHTS_ROUNDED_FIRST = "weights_rounded_first"
+"""No mistake: gradients of scores come from rounded weights, as in PyTorch's memory-efficient kernel."""
+
 
 @dataclass(frozen=True)
 class Call:
@@ -39,7 +42,8 @@ class Call:
 
 
 def simulated(wrong: str = "") -> Attention:
-    """The attention function (docs/kernels.md) with the mistake called `wrong`, right without one."""
+    """The attention function (docs/kernels.md) with the mistake called `wrong`; right without one, and with
+    WEIGHTS_ROUNDED_FIRST."""
 
     def attention(
         q: Tensor,
@@ -61,6 +65,8 @@ def simulated(wrong: str = "") -> Attention:
         return out
 
     attention.__name__ = wrong or "right"
+    if wrong == WEIGHTS_ROUNDED_FIRST:
+        attention.capabilities = {"rounds": ("weights", "gradients")}  # type: ignore[attr-defined]
     return attention
 
 
@@ -161,7 +167,7 @@ class Kernel:
             if kept is not None:
                 used, dp = used * kept, dp * kept * survivors
             dv.append(self._rounded(used).mT @ do * survivors)
-            ds = p * (dp - delta)
+            ds = (self._low(p) if self.wrong == WEIGHTS_ROUNDED_FIRST else p) * (dp - delta)
             dscores.append(ds)
             if self.call.softcap is not None and self.wrong != "softcap_without_derivative":
                 ds = ds * (1 - torch.tanh(dots * self.scale / self.call.softcap) ** 2)

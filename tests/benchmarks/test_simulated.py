@@ -11,7 +11,7 @@ from benchmarks.oracle_power.cases import VARIANTS
 from benchmarks.oracle_power.criteria import CRITERIA, Tried
 from benchmarks.oracle_power.mistakes import MISTAKES
 from benchmarks.oracle_power.problem import Outcome, Problem
-from benchmarks.oracle_power.simulated import simulated
+from benchmarks.oracle_power.simulated import WEIGHTS_ROUNDED_FIRST, simulated
 from benchmarks.oracle_power.table import shared_problem
 from fuzz.check.oracle.attention.call import Call
 from fuzz.check.oracle.attention.judge import judge
@@ -29,12 +29,13 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-def accused(problem: Problem, outcome: dict[str, Tensor]) -> str:
-    """What the oracle finds wrong with what one call gave; "" for nothing."""
+def accused(problem: Problem, outcome: dict[str, Tensor], *rounds: str) -> str:
+    """What the oracle finds wrong with what one call of a function that rounds weights, and `rounds`, gave; "" for
+    nothing."""
     options = {name: value.detach() if isinstance(value, Tensor) else value for name, value in problem.options.items()}
     gradients = {name: value for name, value in outcome.items() if name != "out"}
     call = Call(problem.q, problem.k, problem.v, options, outcome["out"], problem.dout, gradients)
-    judgement = judge(call, ("weights",), problem.with_mask_of(simulated()).kept)
+    judgement = judge(call, ("weights", *rounds), problem.with_mask_of(simulated()).kept)
     return f"{judgement.verdict}: {judgement.failure}" if judgement.verdict.is_finding else ""
 
 
@@ -44,6 +45,18 @@ def test_without_a_mistake_it_keeps_to_the_budget(variant: str, dtype: str) -> N
     for configuration in ("short", "outliers"):
         problem = shared_problem(variant, dtype, "cpu", configuration)
         assert accused(problem, problem.run(simulated())) == "", configuration
+
+
+def test_gradients_of_rounded_weights_are_right_where_a_function_says_so() -> None:
+    chance = torch.Generator().manual_seed(1)
+    q, k, v, dout = (
+        torch.rand((1, 1, rows, dim), generator=chance).sub(0.5).bfloat16()
+        for rows, dim in ((64, 32), (254, 32), (254, 80), (64, 80))
+    )
+    problem = Problem(q, k, v, {"scale": 32**-0.5}, dout)
+    outcome = problem.run(simulated(WEIGHTS_ROUNDED_FIRST))
+    assert "wrong_gradient" in accused(problem, outcome)
+    assert accused(problem, outcome, "gradients") == ""
 
 
 @pytest.mark.parametrize("name", MISTAKES)

@@ -23,6 +23,8 @@ from fuzz.protocol.failures import FaultyOperation
 FLASH_ROUNDS = ("weights", "sums", "exponentials")
 """What flash attention on the CPU rounds: dk and dv are added up in the inputs' dtype, block by block, and the
 exponential is a cubic (aten/src/ATen/native/cpu/FlashAttentionKernel.cpp)."""
+_EFFICIENT_ROUNDS = ("weights", "gradients")
+"""aten/src/ATen/native/transformers/cuda/mem_eff_attention/kernel_backward.h: `attn_T` has the inputs' dtype."""
 _FUSED = "_scaled_dot_product_"
 _PRODUCTS = ("aten.bmm", "aten.mm", "aten.baddbmm", "aten.addmm")
 
@@ -111,7 +113,8 @@ class _Recorder(TorchDispatchMode):
         result = op(*args, **kwargs or {})
         name = str(op)
         if _FUSED in name:
-            self.rounds += FLASH_ROUNDS if "flash_attention_for_cpu" in name else ("weights",)
+            of_cpu, efficient = "flash_attention_for_cpu" in name, "_efficient_attention" in name
+            self.rounds += FLASH_ROUNDS if of_cpu else _EFFICIENT_ROUNDS if efficient else ("weights",)
             # On CUDA the backward passes of fused attention add up dq with atomics, or may.
             self.is_unordered |= "backward" in name and "_for_cpu" not in name
         elif name.startswith(_PRODUCTS) and isinstance(result, Tensor) and result.dtype in LOW_PRECISION:

@@ -16,7 +16,6 @@ from generators.sampling.layers import (
     layer_norm,
     limit_dims,
     linear,
-    modulate,
     project,
     rms_norm,
     rotary_angles,
@@ -124,21 +123,3 @@ def _around(b: Builder, c: Choices, style: _Style, x: str, before: str, attentio
     inner = style.norm(b, c, total) if style.residual == "pre" else total
     out = b.op("add", total, feed(inner), to="x")
     return style.norm(b, c, out) if style.residual == "post" else out
-
-
-def write_dit(b: Builder, c: Choices) -> list[str]:
-    """DiT: a condition, [B, width], shifts and scales what is normalised and gates what is added (adaLN)."""
-    head_dim = limit_dims(b)
-    style = _Style(Size.of("H") * head_dim, head_dim)
-    x = b.input("x", ("B", "S", style.embed), draw_values(c))
-    condition = b.op("silu", b.input("condition", ("B", style.embed)))
-    wide = b.op("unsqueeze", linear(b, c, condition, "modulation", style.embed * 6, bias=True), dim=1)
-    for first in (0, 3):
-        shift, scale, gate = (b.op("chunk", wide, to="part", chunks=6, index=first + i) for i in range(3))
-        normed = b.op(c.pick(("layer_norm", "rms_norm")), x, to="normed", eps=1e-6)
-        normed = modulate(b, c, normed, b.op("add", scale, other=1, reverse=c.chance(0.5), to="factor"), shift)
-        out = feed_forward(b, c, normed) if first else _attend_stream(b, c, style, normed, AttentionFeatures())[0]
-        x = modulate(b, c, out, gate, x)
-        if c.chance(0.3):
-            return [x]
-    return [x]

@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from generators.sampling import caches, torch_calls
-from generators.sampling.blocks import write_dit
 from generators.sampling.builder import Builder
 from generators.sampling.choices import Choices, Preferences
 
@@ -75,7 +74,6 @@ FAMILIES: Mapping[str, Family] = {
     "distilbert": Family(12.0, _DISTILBERT),
     # The first DistilBERT: scores divided instead of the query.
     "distilbert_scores": Family(3.0, {**_DISTILBERT, "scale.place": "scores"}),
-    "dit": Family(1.5, {"fused": "sdpa", "sdpa.mask": "none", "mask.kind": "none"}, write_dit),
     "flex": Family(2.0, write=torch_calls.write_flex),
     # Softmax in float32, the product with the values in half precision.
     "float_softmax": Family(5.0, {**_FLOAT, "order": "bshd", "scale.divide": "div", "mask.kind": "none"}),

@@ -83,12 +83,6 @@ def layer_norm(b: Builder, c: Choices, x: str) -> str:
     return b.op("layer_norm", x, weight, shift, to="normed", eps=c.draw({None: 2.0, 1e-5: 2.0, 1e-6: 1.0, 1e-12: 1.0}))
 
 
-def modulate(b: Builder, c: Choices, x: str, factor: str, shift: str) -> str:
-    """The value times a factor, plus a shift."""
-    fused = c.chance(0.5)
-    return b.op("addcmul", shift, x, factor) if fused else b.op("add", b.op("mul", x, factor), shift, to="x")
-
-
 def rms_norm(b: Builder, c: Choices, x: str) -> str:
     """RMSNorm over the last axis, in float32 and back as in Llama, or fused."""
     weight = b.input("gain", (b.shape(x)[-1],), Values("uniform", scale=2.0), parameter=True)

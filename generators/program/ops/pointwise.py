@@ -92,11 +92,6 @@ def _absolute(call: Call) -> TensorType:
     return call.args[0]
 
 
-def _interpolate(call: Call) -> TensorType:
-    require(len({value.dtype for value in call.args}) == 1, "needs arguments of one dtype")
-    return TensorType(join(call, call.args).shape, same_float(call).dtype)
-
-
 _CAST_METHODS = {"float32": "float", "float16": "half", "bfloat16": "bfloat16", "float64": "double", "bool": "bool"}
 _CAST_METHODS |= {"int32": "int", "int64": "long"}
 
@@ -178,5 +173,4 @@ OPS = [
     OpSpec("type_as", (2, 2), _cast, "{0}.type_as({1})", owns_memory=False, cost=2),
     spec.forms("masked_fill", (2, 2), _masked_fill, "form", _FILLS, value=Attribute(Kind.NUMBER, -math.inf, ("min",))),
     OpSpec("where", (1, 3), _where, _where_text, _WHERE),
-    spec.function("torch.addcmul", (3, 3), _interpolate, cost=2),
 ]

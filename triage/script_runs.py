@@ -5,6 +5,7 @@ import re
 import subprocess
 import tempfile
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 _MOST = 20
@@ -14,7 +15,7 @@ _FRAME = '  File "'
 _PASS = re.compile(r"fx_passes|pattern_matcher|_aot_autograd|_dynamo/(variables|symbolic_convert)")
 """Where Inductor rewrites graphs, and AOTAutograd and Dynamo make them."""
 
-_LAST_LINES, _PASS_FRAMES = 12, 2
+_LAST_FRAMES, _PASS_FRAMES, _ERROR_LINES = 4, 2, 8
 TIMEOUT_EXIT = 124
 """The exit code recorded for a run that was stopped, as timeout(1) gives."""
 
@@ -27,18 +28,21 @@ _TELLING = re.compile(
 
 def shorten_log(log: str) -> str:
     """The log without chatter and this machine's directories. Of a long one: its first line, the deepest frames of
-    what makes or rewrites graphs, and its end."""
+    what makes or rewrites graphs, the deepest of all, and how the error's text begins."""
     lines = [
         _PATH.sub(_path_from_package, line.rstrip())
         for line in log.splitlines()
         if line.strip() and not _CHATTER.match(line)
     ]
-    if len(lines) <= _MOST:
-        return "\n".join(lines)
-    last = len(lines) - _LAST_LINES
-    passes = [number for number, line in enumerate(lines[:last]) if line.startswith(_FRAME) and _PASS.search(line)]
-    frames = [line for number in passes[-_PASS_FRAMES:] for line in (*lines[number : number + 2], "  ...")]
-    return "\n".join([lines[0], "  ...", *frames, *lines[last:]])
+    starts = [number for number, line in enumerate(lines) if line.startswith(_FRAME)]
+    if len(lines) <= _MOST or not starts:
+        return "\n".join(lines[-_MOST:])
+    end = next((n for n in range(starts[-1] + 1, len(lines)) if not lines[n].startswith(" ")), len(lines))
+    frames = [lines[start:stop] for start, stop in pairwise((*starts, end))]
+    passes = [number for number, frame in enumerate(frames) if _PASS.search(frame[0])]
+    kept = sorted({*passes[-_PASS_FRAMES:], *range(max(0, len(frames) - _LAST_FRAMES), len(frames))})
+    told = [line for before, n in pairwise((-1, *kept)) for line in ("  ...",) * (n > before + 1) + (*frames[n],)]
+    return "\n".join([lines[0], *told, *lines[end : end + _ERROR_LINES]])
 
 
 def _path_from_package(found: re.Match[str]) -> str:

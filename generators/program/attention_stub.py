@@ -15,8 +15,9 @@ from generators.program.type_check import types_of
 from generators.program.values import number
 
 
-def emit_attention_stub(case: Case) -> str | None:
-    """The text of the case in which `attend`, a global that the caller defines, computes the output of each contract.
+def emit_attention_stub(case: Case, *, as_sdpa: bool = False) -> str | None:
+    """The text of the case in which `attend`, a global that the caller defines, computes the output of each contract;
+    `as_sdpa`: in which scaled_dot_product_attention does.
 
         out = attend(q, k, v, scale=0.25, causal="top_left", mask=keep)
 
@@ -42,12 +43,13 @@ def emit_attention_stub(case: Case) -> str | None:
         return None
     if case.training and _differentiates_heads(case, types):
         return None
-    return emit_rewritten(case, kept, {name: _call(case, c, types) for name, c in contracts.items()})
+    return emit_rewritten(case, kept, {n: _call(case, c, types, as_sdpa=as_sdpa) for n, c in contracts.items()})
 
 
 def emit_call(case: Case, function: str) -> str:
-    """The text of the case with calls of the function, `package.module:function`; as it is where it has no stub."""
-    stub = emit_attention_stub(case)
+    """The text of the case with calls of the function, `package.module:function`, of scaled_dot_product_attention where
+    that is empty; as it is where it has no stub."""
+    stub = emit_attention_stub(case, as_sdpa=not function)
     return source(case) if stub is None else stub.replace(" = attend(", f" = {function.rpartition(':')[2]}(")
 
 
@@ -65,7 +67,7 @@ def _is_expressible(contract: Contract, types: Mapping[str, TensorType]) -> bool
     return one_dtype and (contract.bias is None or contract.fill == -math.inf)
 
 
-def _call(case: Case, contract: Contract, types: Mapping[str, TensorType]) -> str:
+def _call(case: Case, contract: Contract, types: Mapping[str, TensorType], *, as_sdpa: bool) -> str:
     """The call for one contract, its arguments and its result converted."""
     into, back = {
         "bhsd": ("", ""),
@@ -77,14 +79,24 @@ def _call(case: Case, contract: Contract, types: Mapping[str, TensorType]) -> st
 
     def over_scores(name: str) -> str:
         # Without a head axis, the batch axis of [batch, seq_len, kv_len] has to move out of its place.
-        return read(case, name) + (".unsqueeze(1)" if contract.layout == "bsd" and types[name].rank == 3 else "")
+        moved = ".unsqueeze(1)" if contract.layout == "bsd" and types[name].rank == 3 else ""
+        missing = 4 - types[name].rank - bool(moved)
+        # Backends of scaled_dot_product_attention want all four axes.
+        return read(case, name) + moved + (f"[{', '.join(['None'] * missing)}]" if as_sdpa and missing else "")
 
-    if contract.mask is not None:
-        words.append(f"mask={'~' if contract.mask_means == 'drop' else ''}{over_scores(contract.mask)}")
+    mask = contract.mask and f"{'~' if contract.mask_means == 'drop' else ''}{over_scores(contract.mask)}"
+    bias = contract.bias and over_scores(contract.bias)
     slopes = "" if contract.alibi is None or types[contract.alibi].dtype == "float32" else ".float()"
-    texts = {
+    heads = {as_bhsd(contract, types[name])[1] for name in (contract.q, contract.k)}
+    of_sdpa = {
+        "attn_mask": mask or bias,
+        "is_causal": contract.causal and "True",
+        "enable_gqa": "True" if len(heads) > 1 else None,
+    }
+    of_function = {
+        "mask": mask,
         "fill": None if contract.fill == -math.inf else number(float(contract.fill)),
-        "bias": contract.bias and over_scores(contract.bias),
+        "bias": bias,
         "causal": contract.causal and f'"{contract.causal}"',
         "window": contract.window,
         "softcap": contract.softcap and number(float(contract.softcap)),
@@ -92,10 +104,11 @@ def _call(case: Case, contract: Contract, types: Mapping[str, TensorType]) -> st
         "sinks": contract.sinks and read(case, contract.sinks),
         "dropout": f"({number(float(contract.dropout))}, 0)" if contract.dropout > 0 else None,
     }
+    texts = of_sdpa if as_sdpa else of_function
     words += [f"{name}={text}" for name, text in texts.items() if text is not None]
     given, wanted = types[contract.q].dtype, types[contract.output].dtype
     cast = "" if given == wanted else f".to(torch.{wanted})"
-    return f"attend({', '.join(words)}){back}{cast}"
+    return f"{'nn.functional.scaled_dot_product_attention' if as_sdpa else 'attend'}({', '.join(words)}){back}{cast}"
 
 
 _OPTIONS = ("softcap", "alibi", "mask", "bias", "causal", "window", "sinks", "dropout")

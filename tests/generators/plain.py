@@ -143,9 +143,9 @@ def overwrites(case: Case) -> bool:
     return any(op.attr("form") == "in_place" for op in case.ops)
 
 
-def agrees(case: Case) -> bool:
+def agrees(case: Case, *, as_sdpa: bool = False) -> bool:
     """Whether outputs and gradients of the stub are the case's; what an empty row makes NaN is not compared."""
-    text = emit_attention_stub(case)
+    text = emit_attention_stub(case, as_sdpa=as_sdpa)
     assert text is not None
     expected, got = (in_float64(t, training=case.training) for t in (source(case), text))
     if [g is None for g in expected.gradients] != [g is None for g in got.gradients]:

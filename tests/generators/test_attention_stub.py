@@ -1,5 +1,6 @@
 """A stand-in, run with a plain attention, gives what the case's own text gives."""
 
+import math
 from collections import Counter
 from dataclasses import replace
 
@@ -26,6 +27,29 @@ def test_a_stand_in_gives_what_the_case_gives(attention_only: bool) -> None:
         compared[case.mode] += 1
     assert compared["inference"] > 30
     assert compared["training"] > (30 if attention_only else 5)
+
+
+@pytest.mark.samples
+def test_calls_of_sdpa_give_what_the_case_gives() -> None:
+    compared: Counter[str] = Counter()
+    for index in range(400):
+        case = sample(3, index, attention_only=True)
+        stub = emit_attention_stub(case, as_sdpa=True)
+        if stub is None or is_random(case) or not all(map(is_of_sdpa, case.contracts)):
+            continue
+        assert agrees(case, as_sdpa=True), f"{source(case)}\n{stub}"
+        compared.update(
+            word for word in ("attn_mask=", "None]", "is_causal=", "enable_gqa=", ".unsqueeze(1)") if word in stub
+        )
+    assert min(compared.values()) > 1
+    assert len(compared) == 5
+
+
+def is_of_sdpa(contract: Contract) -> bool:
+    """Whether scaled_dot_product_attention has a keyword for all that the contract says."""
+    others = (contract.window, contract.softcap, contract.alibi, contract.sinks, contract.causal == "bottom_right")
+    given = sum(map(bool, (contract.mask, contract.bias, contract.causal)))
+    return not any(others) and given <= 1 and contract.fill == -math.inf
 
 
 def test_a_wrong_stand_in_is_noticed() -> None:

@@ -246,7 +246,8 @@ def test_a_wrong_gradient_becomes_a_report_with_its_place_and_its_boundary(
     assert done.stdout.startswith(f"attention kernel {subject}: wrong gradient dq\n")
     text = (out / "report.md").read_text()
     assert "dq: head 1 of 2, query row 0-4 of 7 (40 elements)." in text
-    assert "out = attend(x, w, z, scale=0.25)\n# x [1, H, S, D] = [1, 2, 7, 8] float32\n" in text
+    assert f"from {PLANTED} import first_rows\n" in text
+    assert "out = first_rows(x, w, z, scale=0.25)\n" in text
     assert "H: fails with 2; passes with 1" in text
     assert re.search(r"\| F.scaled_dot_product_attention under sdpa_kernel\(MATH\) \| ok(, within rounding)? \|", text)
     assert "torch.compile" not in text

@@ -22,9 +22,10 @@ MOST = 12
 
 _EDGES = (64, 128, 1, 65, 2, 63, 129, 3, 32, 33)
 """Sizes around the edges of tiles, the telling ones first: time may run out."""
-_COUNTS = (1, 2, 3, 4, 5, 6, 8, 7, 9, 12)
-"""Sizes of batches and heads, which no kernel tiles."""
 _NUMBERS = (1.0, 2.0, -1.0, -1e4, float("-inf"))
+_WORDS = {"active": "training", "fast_path": "the fast path", "sdpa": "scaled_dot_product_attention", "div": "division"}
+_WORDS |= {"mode": "self.training", "always": "True", "never": "False", "other": "the number"}
+"""Names of attributes, operations and values that programs spell otherwise."""
 _EQUAL = " == "
 """Between the dimensions of a property that are changed together."""
 
@@ -178,7 +179,8 @@ def _attributes(case: Case) -> Iterator[Perturbation]:
                     continue  # of a dimension with itself
                 made = prune_if_valid(replace(case, ops=tuple(new if o is op else o for o in case.ops)))
                 if made is not None and len(made.ops) == len(case.ops):
-                    yield Perturbation(f"{name} of {which}", _show_value(value), _show_value(other), made)
+                    told = f"{_WORDS.get(name, name)} of {_WORDS.get(which, which)}"
+                    yield Perturbation(told, _show_value(value), _show_value(other), made)
 
 
 def _other_values(op: Op, name: str, value: Attr, rank: int) -> Iterator[Attr]:
@@ -202,9 +204,8 @@ def _other_values(op: Op, name: str, value: Attr, rank: int) -> Iterator[Attr]:
 
 
 def _sizes(case: Case) -> Iterator[Perturbation]:
-    counts = _counts_of(case)
-    for name, size in sorted(case.dims, key=lambda dim: dim[0] in counts):
-        for other in dict.fromkeys((size + 1, size - 1, *(_COUNTS if name in counts else _EDGES))):
+    for name, size in case.dims:
+        for other in dict.fromkeys((size + 1, size - 1, *_EDGES)):
             made = resize(case, [name], other) if 0 < other != size else None
             if made is not None:
                 yield Perturbation(name, str(size), str(other), made)
@@ -220,18 +221,7 @@ def _equal_sizes(case: Case) -> Iterator[Perturbation]:
                 yield Perturbation(_EQUAL.join(together), str(value), str(value + 1), made)
 
 
-def _counts_of(case: Case) -> frozenset[str]:
-    """The dimensions that count batches or heads and nothing else."""
-    types = types_of(case)
-    counted: set[str] = set()
-    measured: set[str] = set()
-    for contract in case.contracts:
-        head = {"bhsd": 1, "bshd": 2}.get(contract.layout)
-        for value in (contract.q, contract.k, contract.v):
-            for axis, size in enumerate(types[value].shape):
-                (counted if axis in (0, head) else measured).update(size.names())
-    return frozenset(counted - measured)
-
-
 def _show_value(value: Attr) -> str:
-    return str([int(v) if isinstance(v, int) else str(v) for v in value]) if isinstance(value, tuple) else str(value)
+    if isinstance(value, tuple):
+        return str([int(v) if isinstance(v, int) else str(v) for v in value])
+    return _WORDS.get(str(value), str(value))

@@ -21,33 +21,42 @@ from fuzz.subjects import MEMORY_BUDGET, get_spec, is_user_function
 from fuzz.versions import spell_verdict
 from fuzz.worker_config import ROOT, WorkerConfig
 from generators.errors import UserError
-from generators.program.attention_stub import emit_attention_stub
+from generators.program.attention_stub import emit_attention_stub, emit_call
 from generators.program.case import Case
 from generators.program.emit import source
 from generators.program.settings import SETTINGS, SWITCHES, describe_settings
-from generators.program.type_check import types_of
 from triage import script_runs
 from triage.attribution.ablation import DYNAMIC, EAGER, PASSES, Ablation, find_cheapest, label, run_ablation
 from triage.attribution.attribute import attribute, run_kernel_ablation
 from triage.attribution.explain import Explanation, explain
 from triage.attribution.render import describe_evidence
 from triage.attribution.root_cause import Evidence as AnyEvidence
-from triage.attribution.root_cause import Experiment, NoControls, RootCause
+from triage.attribution.root_cause import Experiment, RootCause
 from triage.cluster.clusters import load_clusters
 from triage.rendering import render
 from triage.report import repro
 from triage.report.repro import CANT_RUN, WITHOUT_NUMBERS, Bug
-from triage.report.wording import describe_cause, is_of_config, name_operands, refuse, refuse_unshown, summarize, title
+from triage.report.wording import (
+    describe_cause,
+    is_of_config,
+    name_operands,
+    quote,
+    refuse,
+    refuse_unshown,
+    summarize,
+    title,
+)
 from triage.script_runs import TIMEOUT_EXIT, Run, shorten_log
 
 CASE_FILE = "finding.case.yaml"
 _AT_FAULT = {Verdict.EAGER_SUSPECT: "eager", Verdict.STATE_CHANGED: "state"}
 _CELLS = {
     Verdict.ROUNDING: "ok, within rounding",
-    Verdict.EAGER_SUSPECT: "wrong, as in eager",
+    Verdict.EAGER_SUSPECT: "eager is wrong",
     Verdict.NONFINITE: "NaN or infinity",
+    Verdict.METADATA: "other metadata",
 }
-"""Verdicts in the table where their own names would say less."""
+"""Verdicts whose own names would say less."""
 _SIZE_TIMEOUT = 20.0
 """Seconds for one case with another size."""
 
@@ -167,31 +176,28 @@ def write_report(entry: Entry, ablation: Ablation, evidence: Evidence, *, enviro
     case, result, hello = entry.case, ablation.result, ablation.hello
     cause, explanation, run = evidence.cause, evidence.explanation, evidence.run
     cause = cause and name_operands(case, cause)
-    kernel, backend = repro.is_kernel(result), get_spec(ablation.accused).sdpa
+    kernel, accused = repro.is_kernel(result), get_spec(ablation.accused)
     # What was written, and whose memory an output has, is told as values.
     is_form = isinstance(result.failure, FormDiffers) and result.failure.aspect not in ("structure", "mutation")
     spec = get_spec(result.subject)
     is_beyond_bisector = spec.recomputes or spec.is_exported or result.verdict is Verdict.STATE_CHANGED
     values = {
         "at_fault": "kernel" if kernel else "form" if is_form else _AT_FAULT.get(result.verdict, "compiled"),
-        "upstream": not kernel or bool(backend),
+        "upstream": not kernel or bool(accused.sdpa),
         "summary": summarize(case, ablation),
         "cause": describe_cause(ablation, cause) if cause else "",
         "evidence": describe_evidence(one for one in cause.evidence if not _is_in(ablation, one)) if cause else [],
-        "program": source(case).strip(),
+        "program": _spell_program(case, ablation.accused) if kernel else source(case).strip(),
         "settings": [(f"`{name}={value}`", SETTINGS[name].switches_on) for name, value in case.settings],
         "is_sequence": bool(case.calls),
         "replay": "" if run else f"python -m fuzz.replay {CASE_FILE} --subject {ablation.accused}",
-        "calls": _list_calls(case, result) if kernel else [],
         "exit_code": "1" if run is None else "timed out" if run.code == TIMEOUT_EXIT else str(run.code),
         "output": run.output.strip() if run and result.verdict not in WITHOUT_NUMBERS else "",
         "log": shorten_log(run.log) if run and result.verdict in WITHOUT_NUMBERS else "",
         "can_bisect": cause is not None and cause.who == "inductor" and cause.part != "" and not is_beyond_bisector,
-        "run": ""
-        if kernel or case.calls or result.verdict is Verdict.STATE_CHANGED
-        else _spell_run(case, result, hello.device),
+        "run": "" if case.calls or result.verdict is Verdict.STATE_CHANGED else _spell_run(case, result, hello.device),
         "place": repro.place_of(ablation.accused) if kernel else "",
-        "table": list_stages(case, ablation),
+        "table": _drop_empty(list_stages(case, ablation)),
         "fired": sorted(attention_patterns(result.fired)),
         "conditions": explanation.needs if explanation else [],
         "diff": explanation.diff() if explanation and not kernel else [],
@@ -213,15 +219,24 @@ def describe_refusal(case: Case, ablation: Ablation, why: str) -> str:
 def list_stages(case: Case, ablation: Ablation) -> list[tuple[str, str, str, str]]:
     """Every way the case was run, its verdict, error against float64 and `torch._dynamo.utils.same`, as shown."""
     as_config = is_of_config(ablation.result)
-    found = ((label(name, one.subject, case, as_config=as_config), one) for name, one in ablation.stages.items())
     by_eager = ablation.result.numbers.get("eager_error")
-    return [(f"`{words}`" if words.startswith("backend=") else words, *_cells(one, by_eager)) for words, one in found]
+    return [
+        (quote(label(name, one.subject, case, as_config=as_config)), *_cells(one, by_eager))
+        for name, one in ablation.stages.items()
+    ]
+
+
+def _drop_empty(rows: list[tuple[str, str, str, str]]) -> list[tuple[str, ...]]:
+    """The rows below a head, without columns that say something of eager alone."""
+    head = ("run with", "verdict", "error against float64", "`same`")
+    kept = [column for column in range(len(head)) if any(row[column] != "-" for row in rows[1:])]
+    return [tuple(row[column] for column in kept) for row in (head, *rows)]
 
 
 def _is_in(ablation: Ablation, evidence: AnyEvidence) -> bool:
-    """Whether a row of the table says the same, or there is nothing to say."""
+    """Whether a row of the table says the same."""
     if not isinstance(evidence, Experiment):
-        return isinstance(evidence, NoControls)
+        return False
     return evidence.control is None and evidence.change is None and evidence.subject in ablation.stages
 
 
@@ -307,52 +322,51 @@ def _run_script(bug: Bug, config: WorkerConfig, file: Path) -> Run | None:
     return run if run.code not in (0, CANT_RUN) and is_told and not is_other else None
 
 
-def _list_calls(case: Case, result: SubjectResult) -> list[str]:
-    """The calls of the attention function, and what its operands are: "# q [B, H, S, D] = [1, 2, 65, 16] float32"."""
-    types = types_of(case)
-    names = dict.fromkeys(name for contract in case.contracts for name in contract.reads.values())
-    calls = [line.strip() for line in repro.forward_of(case).splitlines() if "attend(" in line]
-    backend = get_spec(result.subject).sdpa
-    calls += [f"# attend: F.scaled_dot_product_attention under sdpa_kernel(SDPBackend.{backend})"] if backend else []
-    shapes = {name: (", ".join(map(str, types[name].shape)), list(types[name].sizes(case.sizes))) for name in names}
-    if result.failure is not None and result.failure.sequences:
-        calls.append(f"# {result.failure.sequences}, where causal is from the bottom right")
-    named = {name: f"[{dims}]{'' if dims == str(s)[1:-1] else f' = {s}'}" for name, (dims, s) in shapes.items()}
-    return calls + [f"# {name} {shape} {types[name].dtype}" for name, shape in named.items()]
+def _spell_program(case: Case, subject: str) -> str:
+    """The program with calls of the attention function, or of scaled_dot_product_attention."""
+    function = subject if is_user_function(subject) else get_spec(subject).function
+    module, _, name = (function or "torch.nn.attention:SDPBackend, sdpa_kernel").rpartition(":")
+    head, _, rest = emit_call(case, function).strip().partition("\n\n")
+    return f"{head}\nfrom {module} import {name}\n\n{rest}"
 
 
 def _spell_run(case: Case, result: SubjectResult, device: str) -> str:
     """How the program fails, in code."""
     spec, to_device = get_spec(result.subject), f'.to("{device}")' if device != "cpu" else ""
+    moved = f"x{to_device}"
+    if to_device and any(item.layout == "padded" for item in case.inputs):
+        # .to() would leave the padding behind.
+        moved = f'torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="{device}").copy_(x)'
     options = {name: value for name, value in case.settings if spec.options and name not in SWITCHES}
     words = [f"Module(){to_device}{'' if case.training else '.eval()'}", f'mode="{spec.mode}"' if spec.mode else ""]
     words += ["dynamic=True" if spec.dynamic or case.dynamic else "", describe_settings(options)]
-    args = "args" if case.training else f"[x{to_device} for x in inputs()]" if to_device else "inputs()"
+    args = "args" if case.training else f"[{moved} for x in inputs()]" if to_device else "inputs()"
     run = f"torch.compile({', '.join(filter(None, words))})(*{args})"
     if spec.is_exported:
         run = f"program = torch.export.export({words[0]}, tuple({args}))\n"
         run += f"torch._inductor.aoti_load_package(torch._inductor.aoti_compile_and_package(program))(*{args})"
-    if result.verdict is Verdict.EAGER_SUSPECT:
+    if result.verdict is Verdict.EAGER_SUSPECT or repro.is_kernel(result):
         run = f"{words[0]}(*{args})"
+    backend = f"sdpa_kernel(SDPBackend.{spec.sdpa})" if spec.sdpa and repro.is_kernel(result) else ""
     if not case.training:
-        return "with torch.no_grad():\n" + textwrap.indent(run, "    ")
+        return f"with {', '.join(filter(None, ('torch.no_grad()', backend)))}:\n" + textwrap.indent(run, "    ")
     budget = "import torch._functorch.config\n\ntorch._functorch.config.activation_memory_budget"
-    leaf = f"x{to_device}.requires_grad_() if x.is_floating_point() else x{to_device}"
+    leaf = f"{moved}.requires_grad_() if x.is_floating_point() else {moved}"
     total = f"{run}.sum()" if len(case.returns) == 1 else f"sum(out.sum() for out in {run} if out.requires_grad)"
     lines = [f"{budget} = {MEMORY_BUDGET}"] * spec.recomputes
-    return "\n".join([*lines, f"args = [{leaf} for x in inputs()]", f"{total}.backward()"])
+    end = f"with {backend}:\n    {total}.backward()" if backend else f"{total}.backward()"
+    return "\n".join([*lines, f"args = [{leaf} for x in inputs()]", end])
 
 
 def _list_versions(entry: Entry, ablation: Ablation) -> str:
-    """Other versions of torch in the case's file, and this one: "2.12.1 ok, 2.13.0 compile error (IndexError)"; ""
-    without others."""
+    """What the program does in other versions of torch, by the case's file, and in this one: "2.11.0: passes; 2.12.1,
+    2.13.0: compile error"; "" without others."""
     seen = dict(entry.seen)
-    if found := entry.found:
-        error = f" {found.failure['error']}" if found.failure.get("kind") == "raised" else ""
-        seen[public_version(found.torch)] = found.verdict + error
+    seen |= {public_version(entry.found.torch): entry.found.verdict} if entry.found else {}
     seen[public_version(ablation.hello.torch)] = spell_verdict(ablation.result)
-    told = []
+    told: dict[str, list[str]] = {}
     for version, said in sort_by_version(seen).items():
-        verdict, _, error = said.partition(" ")
-        told.append(f"{version} {verdict.replace('_', ' ')}{f' ({error})' if error else ''}")
-    return ", ".join(told) if len(told) > 1 else ""
+        verdict = Verdict(said.partition(" ")[0])
+        words = _CELLS.get(verdict, verdict.replace("_", " ")) if verdict.is_finding else "passes"
+        told.setdefault(words, []).append(version)
+    return "; ".join(f"{', '.join(versions)}: {words}" for words, versions in told.items()) if len(seen) > 1 else ""

@@ -5,7 +5,7 @@ import re
 from dataclasses import dataclass
 
 from fuzz.protocol import SubjectResult, Verdict
-from fuzz.protocol.failures import StateChanged
+from fuzz.protocol.failures import EmptyRowsNotZero, StateChanged
 from fuzz.subjects import MEMORY_BUDGET, get_spec, is_user_function
 from generators.program.attention_stub import emit_attention_stub
 from generators.program.case import Case
@@ -100,8 +100,8 @@ def write_script(bug: Bug) -> str:
         function=function,
         place=place_of(subject) if is_kernel(bug.result) else "",
         interpreted=bug.device == "cpu",
-        sdpa_backend=spec.sdpa,
-        forward=forward_of(case) if is_kernel(bug.result) else "",
+        sdpa_backend=spec.sdpa if is_kernel(bug.result) else "",
+        forward=forward_of(case, as_sdpa=bool(spec.sdpa)) if is_kernel(bug.result) else "",
         who=who,
         sdpa=any(op.kind == "sdpa" for op in case.ops),
         casts=bool(_CAST.search(program.partition("\ndef inputs")[0])),
@@ -111,6 +111,7 @@ def write_script(bug: Bug) -> str:
         bug=bug,
         case=case,
         verdict=str(verdict.value),
+        is_of_empty_rows=isinstance(failure, EmptyRowsNotZero),
         states=states,
         options=options,
         gradients=differentiates and any(category(types_of(case)[name].dtype) == 2 for name in case.returns),
@@ -141,9 +142,10 @@ def place_of(subject: str) -> str:
     return "in a checkout of attnfuzz" if get_spec(subject).function else ""
 
 
-def forward_of(case: Case) -> str:
-    """`forward` of the case with calls of `attend` for its attention. Finite fills are as good as -inf here."""
-    text = emit_attention_stub(case) or ""
+def forward_of(case: Case, *, as_sdpa: bool = False) -> str:
+    """`forward` of the case with calls of `attend`, or of scaled_dot_product_attention, for its attention. Finite fills
+    are as good as -inf here."""
+    text = emit_attention_stub(case, as_sdpa=as_sdpa) or ""
     start = text.index("    def forward(")
     return _FILL.sub("", text[start : text.index("\n\n\ndef inputs()", start)]).rstrip()
 

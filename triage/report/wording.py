@@ -115,7 +115,7 @@ def summarize(case: Case, ablation: Ablation) -> str:
     where = f"torch {ablation.hello.torch}, {ablation.hello.device_name or ablation.hello.device}"
     does = _DOES[result.verdict]
     if not is_kernel(result):
-        under = f" with `{label(subject, result.subject, case, as_config=is_of_config(result))}`"
+        under = f" with {quote(label(subject, result.subject, case, as_config=is_of_config(result)))}"
         under = "" if result.verdict is Verdict.EAGER_SUSPECT else under
         return f"The module below {does}{under} ({where}): {_detail(case, result)}."
     mode = "forward and backward" if case.training else "forward"
@@ -129,6 +129,11 @@ def summarize(case: Case, ablation: Ablation) -> str:
         f"{happens} Eager with the same dtypes {eager}; `F.scaled_dot_product_attention` with the MATH backend, called"
         f" with the same arguments, {math_backend}."
     )
+
+
+def quote(words: str) -> str:
+    """The words for a stage, as code where they are."""
+    return f"`{words}`" if words.startswith("backend=") else words
 
 
 def describe_cause(ablation: Ablation, cause: RootCause) -> str:

@@ -27,7 +27,6 @@ from triage.attribution.root_cause import (
     Measured,
     Mechanism,
     MechanismKind,
-    NoControls,
     RootCause,
 )
 from triage.cluster.attributions import key_of
@@ -45,7 +44,6 @@ EVIDENCE: tuple[Evidence, ...] = (
     FusedCall("_sfdp_pattern_1"),
     Measured(MEASURED),
     Measured(WrongRewrite("_sfdp_pattern_1_inference", constants=("amax [-2] for [-1]", "full 1.0 for -inf", "sum"))),
-    NoControls(),
 )
 
 

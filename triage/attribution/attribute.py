@@ -34,7 +34,6 @@ from triage.attribution.root_cause import (
     Measured,
     Mechanism,
     MechanismKind,
-    NoControls,
     RootCause,
     Stage,
     operands_mechanism,
@@ -100,7 +99,7 @@ def _find_lost_cause(study: Study, ablation: Ablation, *, is_attention: bool) ->
     else:
         first = next((one for one in _BEFORE_CODEGEN if ablation.fails(one[0])), None)
         who, stage = first[1:3] if first else (who, stage)
-    return RootCause(who, stage, part, Mechanism(MechanismKind.of(result.verdict), identity), (NoControls(),))
+    return RootCause(who, stage, part, Mechanism(MechanismKind.of(result.verdict), identity))
 
 
 def _find_compiler_cause(entry: Entry, study: Study, ablation: Ablation) -> RootCause:

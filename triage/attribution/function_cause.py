@@ -6,7 +6,8 @@ from dataclasses import replace
 from fuzz.bug_identity import contract_features
 from fuzz.error_location import name_gradient
 from fuzz.protocol import SubjectResult, Verdict
-from fuzz.protocol.failures import DropoutMask, FaultyOperation, is_gradient
+from fuzz.protocol.failures import DropoutMask, EmptyRowsNotZero, FaultyOperation, is_gradient
+from fuzz.protocol.rewrites import EXPANDED
 from generators.program.case import Attr, Case, Op
 from generators.program.dtypes import LOW_PRECISION
 from generators.program.edits import make_name, prune_if_valid
@@ -55,6 +56,8 @@ def blame_fused_call(device: str, mechanism: Mechanism, evidence: tuple[Evidence
 def find_condition(study: Study) -> tuple[Mechanism, tuple[Evidence, ...]]:
     """What it takes for the operation to be wrong, and the evidence."""
     case, failure = study.case, study.result.failure
+    if isinstance(failure, EmptyRowsNotZero):
+        return Mechanism(MechanismKind.EMPTY_ROWS), ()
     how, how_in = MechanismKind.WRONG, MechanismKind.WRONG_IN
     if study.result.verdict is Verdict.NONFINITE or (isinstance(failure, FaultyOperation) and failure.is_not_finite):
         how, how_in = MechanismKind.NOT_FINITE, MechanismKind.NOT_FINITE_IN
@@ -127,7 +130,7 @@ def find_kernel_cause(study: Study, ablation: Ablation) -> RootCause:
     """The cause of a finding about the attention function that `ablation` accuses."""
     if study.subject.startswith(_SDPA):
         operation = _operation_of(study.subject, study.evaluator.hello.device)
-        return RootCause(study.subject, Stage.OPERATION, operation, *find_condition(study))
+        return RootCause(study.subject, Stage.OPERATION, operation, *(_find_broadcast(study) or find_condition(study)))
     needed, features = _find_features(study)
     controls = [Experiment(True, subject=name) for name in (MATH, EAGER) if ablation.fails(name) is False]
     part = ", ".join([find_place(study.case, study.result), *needed])
@@ -135,6 +138,13 @@ def find_kernel_cause(study: Study, ablation: Ablation) -> RootCause:
     kind = _MECHANISMS.get(verdict) or MechanismKind.of(verdict)
     mechanism = Mechanism(MechanismKind.DROPOUT if isinstance(failure, DropoutMask) else kind)
     return RootCause(study.subject, Stage.KERNEL, part, mechanism, (*controls, *features))
+
+
+def _find_broadcast(study: Study) -> tuple[Mechanism, tuple[Evidence, ...]] | None:
+    """That the call is right with a mask or bias of full size, where that was measured."""
+    for name in (name for one in study.result.rewrites for name, right in one.right.items() if EXPANDED in right):
+        return Mechanism(MechanismKind.BROADCAST, name), (Experiment(True, change=CaseChange.EXPANDED, detail=name),)
+    return None
 
 
 def find_place(case: Case, result: SubjectResult) -> str:

@@ -35,6 +35,7 @@ class MechanismKind(StrEnum):
     OTHER_RESULT = "the replacement computes something else"
     # What an operation gets wrong.
     NEGATIVE_SCALE = "a negative scale"
+    BROADCAST = "a broadcast {}"
     OVERLAPPING_ROWS = "operands whose rows overlap in memory"
     NOT_CONTIGUOUS = "operands that are not contiguous"
     WRONG = "wrong"
@@ -104,6 +105,7 @@ class CaseChange(Word):
 
     POSITIVE_SCALE = "positive_scale", "a positive scale"
     CONTIGUOUS = "contiguous", "contiguous copies of the operands"
+    EXPANDED = "expanded", "a {} that is not broadcast"
     FLOAT32 = "float32", "float32"
     KEPT = "kept", "what backward reads kept in memory"
     CALLS_APART = "calls_apart", "each call made of a module of its own"
@@ -126,11 +128,6 @@ class Experiment(_Finding):
     control: Control | None = None
     change: CaseChange | None = None
     detail: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class NoControls(_Finding):
-    """No control was tried, since each would lose its process too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +154,7 @@ class FirstStep(_Finding):
     number: int
 
 
-Evidence = Experiment | NoControls | Measured | FusedCall | FirstStep
+Evidence = Experiment | Measured | FusedCall | FirstStep
 
 
 @dataclass(frozen=True, slots=True)

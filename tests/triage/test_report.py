@@ -74,7 +74,7 @@ def test_eager_that_is_wrong_becomes_a_report_and_a_script_that_compiles_nothing
     about = "scaled_dot_product_attention with a negative scale and is_causal"
     assert done.stdout.startswith(f"[CPU] {about}: eager gives NaN or inf, float64 is finite (aten._scaled")
     text = (out / "report.md").read_text()
-    assert "| eager, not compiled | wrong, as in eager | inf |" in text
+    assert "| eager, not compiled | eager is wrong | inf |" in text
     assert "eager inf, MATH backend" in text
     assert "exits with 1 if the bug shows (here: 1)" in text
     script = (out / "repro.py").read_text()

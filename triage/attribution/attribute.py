@@ -48,7 +48,12 @@ _BEFORE_CODEGEN = (
     (subjects.PASSES, "inductor", Stage.GRAPH_PASSES, ""),
 )
 """Stages of the ablation before code generation, and who is at fault, where, if one is the first that fails."""
-_APART = (("unpadded", "padding of strides"), ("unfused", "fusion"), ("unvectorized", "vectorised code"))
+_APART = (
+    ("unpadded", "padding of strides"),
+    ("casts_emulated", "casts left out"),
+    ("unfused", "fusion"),
+    ("unvectorized", "vectorised code"),
+)
 """Ways to generate plainer code, each with the part at fault where that is right. The first is of GPUs alone."""
 _NUMBER = re.compile(r"sfdp_pattern_(\d+)")
 

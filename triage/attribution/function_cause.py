@@ -9,7 +9,7 @@ from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import DropoutMask, EmptyRowsNotZero, FaultyOperation, is_gradient
 from fuzz.protocol.rewrites import EXPANDED
 from generators.program.case import Attr, Case, Op
-from generators.program.dtypes import LOW_PRECISION
+from generators.program.dtypes import FLOATS, LOW_PRECISION
 from generators.program.edits import make_name, prune_if_valid
 from generators.program.type_check import make_op, types_of
 from triage.attribution.ablation import EAGER, MATH, Ablation
@@ -69,6 +69,7 @@ def find_condition(study: Study) -> tuple[Mechanism, tuple[Evidence, ...]]:
     tried = (
         (Mechanism(MechanismKind.NEGATIVE_SCALE), CaseChange.POSITIVE_SCALE, _with_positive_scale(case)),
         (Mechanism(layout), CaseChange.CONTIGUOUS, _with_contiguous_operands(case)),
+        (Mechanism(MechanismKind.TWO_DTYPES), CaseChange.ONE_DTYPE, _in_one_dtype(case, low[0]) if low else None),
         (Mechanism(how_in, low[0] if low else ""), CaseChange.FLOAT32, _in_float32(case) if low else None),
     )
     shown = [(name, study.try_case(other, change)) for name, change, other in tried if other is not None]
@@ -102,6 +103,12 @@ def _with_contiguous_operands(case: Case) -> Case | None:
             ops.append(make_op(op.name, "clone", (name,), {"memory_format": "contiguous"}))
     inputs = tuple(replace(item, layout="contiguous") for item in case.inputs)
     return _other_than(case, replace(case, ops=tuple(ops), inputs=inputs))
+
+
+def _in_one_dtype(case: Case, dtype: str) -> Case | None:
+    """All floating inputs have this dtype, and no operation casts them."""
+    inputs = tuple(replace(item, dtype=dtype) if item.dtype in FLOATS else item for item in case.inputs)
+    return _other_than(case, replace(case, inputs=inputs, autocast=None))
 
 
 def _in_float32(case: Case) -> Case | None:

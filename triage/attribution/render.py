@@ -10,6 +10,7 @@ from triage.attribution.root_cause import Evidence, Experiment, FirstStep, Fused
 
 CONTROLS = {
     "pattern_matcher_off": "the pattern matcher off",
+    "casts_emulated": "casts to low precision kept (emulate_precision_casts)",
     "unfused": "each operation in a kernel of its own",
     "unpadded": "strides not padded (comprehensive_padding)",
     "unvectorized": "vectorisation off",

@@ -106,6 +106,7 @@ class CaseChange(Word):
     POSITIVE_SCALE = "positive_scale", "a positive scale"
     CONTIGUOUS = "contiguous", "contiguous copies of the operands"
     EXPANDED = "expanded", "a {} that is not broadcast"
+    ONE_DTYPE = "one_dtype", "inputs of one dtype"
     FLOAT32 = "float32", "float32"
     KEPT = "kept", "what backward reads kept in memory"
     CALLS_APART = "calls_apart", "each call made of a module of its own"

@@ -110,8 +110,6 @@ def load_sdpa(backend: str) -> Function:
         added = mask if bias is None else bias
         if sum(item is not None for item in (mask, bias, causal)) > 1:
             raise Unsupported("it takes one of mask, bias and causal")
-        if bias is not None and bias.dtype != q.dtype:
-            raise Unsupported(f"it does not take a bias of {bias.dtype} for q of {q.dtype}")
         if added is not None:
             added = added.reshape((1,) * (4 - added.dim()) + added.shape)
         try:
@@ -128,5 +126,5 @@ def load_sdpa(backend: str) -> Function:
     return attention
 
 
-#: The second is what the memory-efficient backend says of a bias that is expanded along keys.
-_REFUSALS = ("No available kernel", "(*bias): last dimension must be contiguous")
+#: The others are what the memory-efficient backend says of a bias that is expanded along keys or has another dtype.
+_REFUSALS = ("No available kernel", "last dimension must be contiguous", "invalid dtype for bias", "Expected attn_mask dtype")

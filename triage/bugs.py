@@ -63,7 +63,7 @@ def _describe(found: dict[Path, Entry], versions: list[str], report: Path) -> di
     is_tried = any(public_version(one) == versions[-1] for entry in found.values() for one in entry.seen)
     is_reported = (report / "report.md").is_file()
     return {
-        "silent": _verdict(entry) not in WITHOUT_NUMBERS,
+        "silent": entry.verdict not in WITHOUT_NUMBERS,
         "device": entry.device.upper(),
         "torch": name_versions([one in failing for one in versions], versions)
         if is_tried
@@ -79,12 +79,10 @@ def _describe(found: dict[Path, Entry], versions: list[str], report: Path) -> di
 def _shows(entry: Entry, version: str) -> bool:
     """Whether a version fails as the example was found to: it may fail in another way by another bug."""
     seen = {public_version(name): verdict for name, verdict in entry.seen.items()}
-    return version in seen and kind_of(Verdict(seen[version].partition(" ")[0])) == kind_of(_verdict(entry))
-
-
-def _verdict(entry: Entry) -> Verdict:
-
-    return Verdict(entry.verdict)
+    if version not in seen:
+        return False
+    verdict = Verdict(seen[version].partition(" ")[0])
+    return kind_of(verdict) == kind_of(Verdict(entry.verdict)) if entry.verdict else verdict.is_finding
 
 
 def name_versions(failing: list[bool], versions: list[str]) -> str:

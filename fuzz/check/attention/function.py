@@ -127,4 +127,4 @@ def load_sdpa(backend: str) -> Function:
 
 
 #: The others are what the memory-efficient backend says of a bias that is expanded along keys or has another dtype.
-_REFUSALS = ("No available kernel", "last dimension must be contiguous", "invalid dtype for bias", "Expected attn_mask dtype")
+_REFUSALS = ("No available kernel", "(*bias): last dimension", "invalid dtype for bias", "Expected attn_mask dtype")

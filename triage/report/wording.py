@@ -156,9 +156,12 @@ def describe_cause(ablation: Ablation, cause: RootCause) -> str:
     if cause.part == PACKAGE:
         return f"The fault is in {PACKAGE}: torch.compile and torch.export pass{how}."
     if cause.who == "inductor":
-        kind = {"lowering": "the lowering", "codegen": "code generation"}.get(cause.stage, "the rewrite")
+        kind = "the lowering" if cause.stage == "lowering" else "the rewrite"
         kind = "the attention pattern" if cause.is_attention_pattern else kind
-        return f"The fault is in Inductor's `{cause.stage}`, {kind} `{cause.part}`{how}."
+        where = (
+            f"code generation, {cause.part}" if cause.stage == "codegen" else f"`{cause.stage}`, {kind} `{cause.part}`"
+        )
+        return f"The fault is in Inductor's {where}{how}."
     if cause.who in ("dynamo", "aot") and not cause.part:
         return f"The first stage that fails is {'Dynamo' if cause.who == 'dynamo' else 'AOTAutograd'}{how}."
     if cause.who == "aot":

@@ -36,9 +36,8 @@ class SimulatedKernels:
     def __init__(self, exact: Exact, rounds: tuple[str, ...], sinks: Tensor | None) -> None:
         self._exact = exact
         self._sinks = sinks
-        self._weights, self._scores, self._sums, self._gradients = (
-            what in rounds for what in ("weights", "scores", "sums", "gradients")
-        )
+        known = ("weights", "scores", "sums", "gradients")
+        self._weights, self._scores, self._sums, self._gradients = (name in rounds for name in known)
         self._chance = torch.Generator().manual_seed(0)
         self._noise = score_error(exact, rounded=False)
         self._drawn = self._block = 0

@@ -33,6 +33,13 @@ def right(
     return (weights @ values).to(q.dtype)
 
 
+def mean_of_hidden(q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | None = None) -> Tensor:
+    """Gives a row that keeps no key the mean of all values."""
+    out = right(q, k, v, scale=scale, mask=mask)
+    hidden = torch.zeros_like(out[..., :1], dtype=torch.bool) if mask is None else ~mask.any(-1, keepdim=True)
+    return torch.where(hidden, v.mean(-2, keepdim=True), out)
+
+
 def without_last_key(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> Tensor:
     """Loses the last key."""
     return right(q, k[:, :, :-1], v[:, :, :-1], scale=scale)

@@ -12,6 +12,7 @@ import pytest
 from corpus import casefile, entry
 from corpus.entry import Entry, Expectation
 from fuzz.protocol import FINDINGS, SubjectResult, Verdict
+from fuzz.protocol.failures import EmptyRowsNotZero
 from fuzz.worker_config import WorkerConfig
 from generators.program.case import Case
 from tests.command import ROOT
@@ -328,3 +329,19 @@ def test_statistics_stored_without_a_mask_are_told_with_the_sizes_that_pass(
     assert "head 1 of 2, query row 0-62 of 65" in made.values["where"]
     assert "passes with 64, 128" in "".join(made.values["conditions"])
     assert "beside torch.empty of shape [1, 2, 65]" in made.values["output"]
+
+
+def test_repro_shows_a_row_that_keeps_no_key_and_is_not_0(tmp_path: Path) -> None:
+    text = ATTENTION.replace("ops:", "  m: {shape: [S, S], dtype: bool, values: {kind: zeros, seed: 3}}\nops:")
+    text = text.replace(
+        "  - {name: weights, op: softmax, args: [scores]",
+        "  - {name: none, op: logical_not, args: [m]}\n"
+        "  - {name: kept, op: masked_fill, args: [scores, none]}\n"
+        "  - {name: weights, op: softmax, args: [kept]",
+    )
+    text = text.replace("scale: 0.25}\n", "scale: 0.25, mask: m}\n").replace("mode: training\n", "")
+    result = SubjectResult("", Verdict.WRONG_RESULT, failure=EmptyRowsNotZero("out", 14, (0, 0, 0, 0)))
+    names = (f"{PLANTED}:right", f"{PLANTED}:mean_of_hidden")
+    done = run_all([written(casefile.loads(text), name, result) for name in names], tmp_path)
+    assert [one.returncode for one in done] == [0, 1]
+    assert "112 elements" in done[1].stdout

@@ -1,21 +1,24 @@
 """Root causes as data, and their evidence in words."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from corpus import casefile
-from corpus.entry import Entry
+from corpus.entry import Entry, Expectation
 from corpus.ledger import Ledger, load
-from fuzz.protocol import FINDINGS, Control, SubjectResult, Verdict
+from fuzz.protocol import FINDINGS, Control, Hello, SubjectResult, Verdict
 from fuzz.protocol.codec import decode, encode
-from fuzz.protocol.rewrites import WrongRewrite
+from fuzz.protocol.failures import EmptyRowsNotZero, NotFinite
+from fuzz.protocol.rewrites import CALL, DROPPED, EXPANDED, WrongRewrite
 from fuzz.worker_config import ROOT
 from generators.program.case import Case, FurtherCall
 from tests.check.test_sequences import products
 from tests.triage.conftest import ablation
 from tests.triage.test_draft import WRITES
+from triage.attribution.ablation import EAGER, MATH, Ablation
 from triage.attribution.attribute import attribute
 from triage.attribution.render import CONTROLS, describe_evidence
 from triage.attribution.root_cause import (
@@ -98,3 +101,56 @@ def test_what_takes_a_later_call_or_a_write_is_a_cause_of_its_own(case: Case, al
     evaluator: Any = Judge()
     cause = attribute(Entry(case), evaluator, ablation(aot_eager=Verdict.WRONG_RESULT))
     assert str(cause.mechanism) == mechanism and key_of(cause).mechanism == mechanism
+
+
+BIASED = """
+case_format: 1
+dims: {S: 5, T: 7, D: 16}
+inputs:
+  q: {shape: [1, 1, S, D], dtype: float16, values: {seed: 0}}
+  k: {shape: [1, 1, T, D], dtype: float16, values: {seed: 1}}
+  v: {shape: [1, 1, T, D], dtype: float16, values: {seed: 2}}
+  bias: {shape: [S, 1], dtype: float32, values: {seed: 3}}
+ops:
+  - {name: kt, op: transpose, args: [k], dim0: -2, dim1: -1}
+  - {name: products, op: matmul, args: [q, kt]}
+  - {name: scores, op: mul, args: [products], other: 0.25}
+  - {name: biased, op: add, args: [scores, bias]}
+  - {name: weights, op: softmax, args: [biased], dim: -1}
+  - {name: low, op: cast, args: [weights], dtype: float16}
+  - {name: out, op: matmul, args: [low, v]}
+returns: [out]
+contracts:
+  - {q: q, k: k, v: v, output: out, scale: 0.25, bias: bias}
+"""
+NAN = SubjectResult("sdpa_cudnn", Verdict.NONFINITE, failure=NotFinite("out", 1, (0, 0, 0, 0)))
+
+
+@pytest.mark.parametrize(
+    ("result", "right_dtype", "mechanism"),
+    [
+        (replace(NAN, rewrites=(WrongRewrite(CALL, {"bias": (DROPPED, EXPANDED)}),)), None, "a broadcast bias"),
+        (replace(NAN, rewrites=(WrongRewrite(CALL, {"bias": (DROPPED,)}),)), None, "not finite"),
+        (NAN, "float16", "an operation is given tensors of two dtypes"),
+        (NAN, "float32", "not finite in float16"),
+        (
+            replace(NAN, verdict=Verdict.WRONG_RESULT, failure=EmptyRowsNotZero("out", 1, (0, 0, 0, 0))),
+            "float32",
+            "a row without a key",
+        ),
+    ],
+)
+def test_faults_of_one_backend_are_told_apart(result: SubjectResult, right_dtype: str | None, mechanism: str) -> None:
+    class Judge:
+        hello = Hello("2.11.0", "3.12", "cuda", "", 1)
+
+        def judge(self, case: Case, subject: str) -> SubjectResult:
+            is_right = {item.dtype for item in case.inputs} == {right_dtype}
+            return SubjectResult(subject, Verdict.OK) if is_right else result
+
+    evaluator: Any = Judge()
+    stages = {EAGER: SubjectResult(EAGER, Verdict.OK), MATH: SubjectResult(MATH, Verdict.OK), "sdpa_cudnn": result}
+    entry = Entry(casefile.loads(BIASED), expect=Expectation("known", subject="sdpa_cudnn", device="cuda"))
+    cause = attribute(entry, evaluator, Ablation(Judge.hello, stages, "sdpa_cudnn"))
+    assert cause.part == "aten._scaled_dot_product_cudnn_attention"
+    assert str(cause.mechanism) == mechanism

@@ -15,7 +15,7 @@ _FRAME = '  File "'
 _PASS = re.compile(r"fx_passes|pattern_matcher|_aot_autograd|_dynamo/(variables|symbolic_convert)")
 """Where Inductor rewrites graphs, and AOTAutograd and Dynamo make them."""
 
-_LAST_FRAMES, _PASS_FRAMES, _ERROR_LINES = 4, 2, 8
+_LAST_FRAMES, _PASS_FRAMES, _ERROR_LINES = 4, 2, 4
 TIMEOUT_EXIT = 124
 """The exit code recorded for a run that was stopped, as timeout(1) gives."""
 
@@ -28,7 +28,7 @@ _TELLING = re.compile(
 
 def shorten_log(log: str) -> str:
     """The log without chatter and this machine's directories. Of a long one: its first line, the deepest frames of
-    what makes or rewrites graphs, the deepest of all, and how the error's text begins."""
+    what makes or rewrites graphs, the deepest of all, and how the error's text begins and ends."""
     lines = [
         _PATH.sub(_path_from_package, line.rstrip())
         for line in log.splitlines()
@@ -42,7 +42,9 @@ def shorten_log(log: str) -> str:
     passes = [number for number, frame in enumerate(frames) if _PASS.search(frame[0])]
     kept = sorted({*passes[-_PASS_FRAMES:], *range(max(0, len(frames) - _LAST_FRAMES), len(frames))})
     told = [line for before, n in pairwise((-1, *kept)) for line in ("  ...",) * (n > before + 1) + (*frames[n],)]
-    return "\n".join([lines[0], *told, *lines[end : end + _ERROR_LINES]])
+    error = lines[end:]
+    error = [*error[:_ERROR_LINES], "  ...", *error[-_ERROR_LINES:]] if len(error) > 2 * _ERROR_LINES else error
+    return "\n".join([lines[0], *told, *error])
 
 
 def _path_from_package(found: re.Match[str]) -> str:

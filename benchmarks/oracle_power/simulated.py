@@ -66,7 +66,7 @@ def simulated(wrong: str = "") -> Attention:
 
     attention.__name__ = wrong or "right"
     if wrong == WEIGHTS_ROUNDED_FIRST:
-        attention.capabilities = {"rounds": ("weights", "gradients")}  # type: ignore[attr-defined]
+        attention.capabilities = {"rounds": ("weights", "backward_weights")}  # type: ignore[attr-defined]
     return attention
 
 

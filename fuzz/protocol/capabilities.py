@@ -12,7 +12,7 @@ Corner = Literal["top_left", "bottom_right"]
 Option = Literal["mask", "bias", "causal", "window", "softcap", "alibi", "sinks", "dropout"]
 DENSE_OPTIONS = ("mask", "bias", "dropout")
 """Options without a meaning where sequences have no common axes."""
-Rounded = Literal["scores", "weights", "sums", "gradients", "exponentials"]
+Rounded = Literal["scores", "weights", "sums", "backward_weights", "exponentials"]
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 attention stub; and dtype, sizes and options of these calls."""
 
 import math
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -50,7 +51,13 @@ def emit_call(case: Case, function: str) -> str:
     """The text of the case with calls of the function, `package.module:function`, of scaled_dot_product_attention where
     that is empty; as it is where it has no stub."""
     stub = emit_attention_stub(case, as_sdpa=not function)
-    return source(case) if stub is None else stub.replace(" = attend(", f" = {function.rpartition(':')[2]}(")
+    name = function.rpartition(":")[2]
+    return source(case) if stub is None else drop_fills(stub).replace(" = attend(", f" = {name}(")
+
+
+def drop_fills(text: str) -> str:
+    """The text of a stub without finite fills, which no attention function takes: they are as good as -inf."""
+    return re.sub(r", fill=[^,)]+", "", text)
 
 
 def _differentiates_heads(case: Case, types: Mapping[str, TensorType]) -> bool:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from generators.program.sizes import Size
-from generators.sampling.attention import AttentionValues, attend
+from generators.sampling.attention import attend
 from generators.sampling.builder import Builder
 from generators.sampling.choices import Choices
 from generators.sampling.heads import Head, Heads, draw_values, flat_head, merge_heads, split_packed
@@ -69,18 +69,11 @@ def block_module(b: Builder, c: Choices, features: AttentionFeatures) -> list[st
     x = draw_stream(b, c, style.embed)
     for _ in range(c.choose("layers", {1: 9.0, 2: 1.0})):
         before = style.norm(b, c, x) if style.residual != "post" else x
-        out, attention = _attend_stream(b, c, style, before, features)
+        attention = attend(b, c, _project(b, c, style, before), features)
+        merged = insert_noop(b, c, merge_heads(b, c, attention.output))
+        out = linear(b, c, merged, "o", style.embed, bias=style.bias)
         x = _around(b, c, style, x, before, out)
     return [x, *(c.subset(attention.intermediates, 0.5) if c.chance(0.1) else [])]
-
-
-def _attend_stream(
-    b: Builder, c: Choices, style: _Style, x: str, features: AttentionFeatures
-) -> tuple[str, AttentionValues]:
-    """Attention of x, [B, S, embed]: what is projected back, and what it gave."""
-    attention = attend(b, c, _project(b, c, style, x), features)
-    merged = insert_noop(b, c, merge_heads(b, c, attention.output))
-    return linear(b, c, merged, "o", style.embed, bias=style.bias), attention
 
 
 def _project(b: Builder, c: Choices, style: _Style, x: str) -> Heads:

@@ -136,9 +136,7 @@ def rotate(b: Builder, x: str, angles: tuple[str, ...]) -> str:
     return b.op("add", b.op("mul", x, cos), b.op("mul", rotated_half, sin), to="rotated")
 
 
-def feed_forward(
-    b: Builder, c: Choices, x: str, act: str = "gelu", *, bias: bool = True, times: int = 2, gated: bool = False
-) -> str:
+def feed_forward(b: Builder, c: Choices, x: str, act: str, *, bias: bool, times: int, gated: bool) -> str:
     """Two linear layers with an activation between; `gated`: times a third one, as in SwiGLU."""
     size = b.shape(x)[-1]
     options = {"approximate": c.pick(("none", "tanh"))} if act == "gelu" else {}

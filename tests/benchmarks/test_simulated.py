@@ -56,7 +56,7 @@ def test_gradients_of_rounded_weights_are_right_where_a_function_says_so() -> No
     problem = Problem(q, k, v, {"scale": 32**-0.5}, dout)
     outcome = problem.run(simulated(WEIGHTS_ROUNDED_FIRST))
     assert "wrong_gradient" in accused(problem, outcome)
-    assert accused(problem, outcome, "gradients") == ""
+    assert accused(problem, outcome, "backward_weights") == ""
 
 
 @pytest.mark.parametrize("name", MISTAKES)

@@ -212,7 +212,7 @@ def test_the_sizes_that_fail_are_told_with_the_nearest_that_pass(attention: Case
 
     case = replace(attention, dims=(("H", 2), ("S", 65), ("D", 8)))
     searched = explain(case, result, judge, sizes_only=True)
-    assert searched.needs[0] == "S: fails with 65, 1, 2, 3, 32, 33; passes with 64, 128"
+    assert searched[0] == "S: fails with 65, 1, 2, 3, 32, 33; passes with 64, 128"
 
 
 def test_another_head_dim_changes_the_scale_that_follows_from_it() -> None:

@@ -1,6 +1,5 @@
 """Which properties of a finding matter: each is changed by itself, and the nearest case that passes is the control."""
 
-import difflib
 import itertools
 import time
 from collections import Counter, defaultdict
@@ -12,7 +11,6 @@ from fuzz.protocol import FINDINGS, SubjectResult, Verdict
 from generators.program import edits
 from generators.program.case import Attr, Case, Op
 from generators.program.edits import prune_if_valid
-from generators.program.emit import source
 from generators.program.ops import OPS
 from generators.program.ops.spec import Kind
 from generators.program.type_check import attributes, make_op, types_of
@@ -24,13 +22,12 @@ _EDGES = (64, 128, 1, 65, 2, 63, 129, 3, 32, 33)
 """Sizes around the edges of tiles, the telling ones first: time may run out."""
 _NUMBERS = (1.0, 2.0, -1.0, -1e4, float("-inf"))
 _WORDS = {"active": "training", "fast_path": "the fast path", "sdpa": "scaled_dot_product_attention", "div": "division"}
-_WORDS |= {"mode": "self.training", "always": "True", "never": "False", "other": "the number"}
+_WORDS |= {"mode": "self.training", "always": "True", "never": "False", "other": "the second operand"}
 """Names of attributes, operations and values that programs spell otherwise."""
 _EQUAL = " == "
 """Between the dimensions of a property that are changed together."""
 
-_PASSING = frozenset({Verdict.OK, Verdict.ROUNDING, Verdict.RANDOM_STREAM, Verdict.PRECISION_POLICY})
-_DIFF_LINES = 10
+PASSING = frozenset({Verdict.OK, Verdict.ROUNDING, Verdict.RANDOM_STREAM, Verdict.PRECISION_POLICY})
 _SHOWN, _NEAREST = 5, 2
 
 Judge = Callable[[Case], SubjectResult]
@@ -50,50 +47,6 @@ class Perturbation:
     fails: bool | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Explanation:
-    """What was tried around a case."""
-
-    case: Case
-    tried: tuple[Perturbation, ...]
-
-    @property
-    def control(self) -> Perturbation | None:
-        """The nearest case that passes."""
-
-        def distance(one: Perturbation) -> tuple[bool, int]:
-            return _is_size(one.property), len(self._diff(one))
-
-        return min((one for one in self.tried if one.fails is False), key=distance, default=None)
-
-    @property
-    def needs(self) -> list[str]:
-        """What it takes to fail: "dim of softmax: fails with 0; passes with -1"."""
-        groups = self._groups()
-        varied = {name for name, group in groups.items() if any(one.fails is False for one in group)}
-        fixed = {name for name in varied if not any(one.fails for one in groups[name])}
-        equal = [name for name, (one, *_) in groups.items() if one.fails and {*name.split(_EQUAL)} <= fixed]
-        of_equal = {name for names in equal for name in names.split(_EQUAL)}
-        alone = [name for name in groups if name in varied - of_equal and _EQUAL not in name]
-        return [f"{name}: passes where they differ" for name in equal] + [_describe_need(n, groups[n]) for n in alone]
-
-    def diff(self) -> list[str]:
-        """The lines of the program that differ in the control."""
-        return self._diff(self.control)[:_DIFF_LINES] if self.control is not None else []
-
-    def _diff(self, one: Perturbation) -> list[str]:
-        before, after = (source(case).splitlines() for case in (self.case, one.case))
-        lines = difflib.unified_diff(before, after, n=0, lineterm="")
-        changed = [
-            f"{line[0]} {line[1:].strip()}" for line in lines if line[:1] in "+-" and line[:3] not in ("+++", "---")
-        ]
-        return changed or [f"# {one.property}: {one.becomes}"]
-
-    def _groups(self) -> dict[str, list[Perturbation]]:
-        names = dict.fromkeys(one.property for one in self.tried)
-        return {name: [one for one in self.tried if one.property == name] for name in names}
-
-
 def explain(
     case: Case,
     result: SubjectResult,
@@ -102,8 +55,10 @@ def explain(
     *,
     rewrite: bool = False,
     sizes_only: bool = False,
-) -> Explanation:
-    """Perturb the case for about so many seconds. `result` is what `judge` gives for the case itself; `rewrite`: a
+) -> list[str]:
+    """What it takes to fail: "dim of softmax: fails with 0; passes with -1".
+
+    The case is perturbed for about so many seconds. `result` is what `judge` gives for the case itself; `rewrite`: a
     rewrite of attention is at fault, and a case that it leaves alone says nothing; `sizes_only`: nothing but sizes is
     varied."""
     began = time.monotonic()
@@ -115,16 +70,24 @@ def explain(
         if time.monotonic() - began > seconds:
             break
         found = judge(one.case)
-        if found.verdict in FINDINGS or found.verdict in _PASSING:
+        if found.verdict in FINDINGS or found.verdict in PASSING:
             counts[one.property] += 1
             fails = _fails_alike(result, found)
             is_left_alone = rewrite and not attention_patterns(found.fired)
             tried.append(replace(one, fails=None if fails is False and is_left_alone else fails))
-    return Explanation(case, tuple(tried))
+    names = dict.fromkeys(one.property for one in tried)
+    groups = {name: [one for one in tried if one.property == name] for name in names}
+    varied = {name for name, group in groups.items() if any(one.fails is False for one in group)}
+    fixed = {name for name in varied if not any(one.fails for one in groups[name])}
+    equal = [name for name, (one, *_) in groups.items() if one.fails and {*name.split(_EQUAL)} <= fixed]
+    of_equal = {name for names in equal for name in names.split(_EQUAL)}
+    alone = [name for name in groups if name in varied - of_equal and _EQUAL not in name]
+    told = [_describe_need(name, groups[name]) for name in alone if sizes_only or _is_telling(groups[name])]
+    return [f"{name}: passes where they differ" for name in equal] + told
 
 
 def _fails_alike(result: SubjectResult, other: SubjectResult) -> bool | None:
-    if other.verdict in _PASSING:
+    if other.verdict in PASSING:
         return False
     is_alike = kind_of(result.verdict) == kind_of(other.verdict)
     if is_alike and result.verdict in (Verdict.COMPILE_ERROR, Verdict.RUNTIME_ERROR):
@@ -135,6 +98,15 @@ def _fails_alike(result: SubjectResult, other: SubjectResult) -> bool | None:
 
 def _is_size(name: str) -> bool:
     return name[:1].isupper()
+
+
+def _is_telling(group: list[Perturbation]) -> bool:
+    """Whether sizes that fail and sizes that pass, other than 1, lie apart; all attributes tell."""
+    if not _is_size(group[0].property):
+        return True
+    passing = [int(one.becomes) for one in group if one.fails is False]
+    failing = [int(group[0].is_now), *(int(one.becomes) for one in group if one.fails)]
+    return max(passing) > 1 and (max(passing) < min(failing) or max(failing) < min(passing))
 
 
 def _describe_need(name: str, group: list[Perturbation]) -> str:
@@ -194,7 +166,8 @@ def _other_values(op: Op, name: str, value: Attr, rank: int) -> Iterator[Attr]:
         )
     elif kind is Kind.NUMBER and isinstance(value, (int, float)) and not isinstance(value, bool):
         floats = (float(value),) if isinstance(value, int) else ()
-        yield from (*floats, *dict.fromkeys(number for number in (-value, *_NUMBERS) if number != value))
+        numbers = _NUMBERS if name == "value" else _NUMBERS[:3]
+        yield from (*floats, *dict.fromkeys(number for number in (-value, *numbers) if number != value))
     elif kind is Kind.FLAG and isinstance(value, bool):
         yield not value
     elif kind is Kind.WORD:

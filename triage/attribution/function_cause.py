@@ -106,9 +106,9 @@ def _with_contiguous_operands(case: Case) -> Case | None:
 
 
 def _in_one_dtype(case: Case, dtype: str) -> Case | None:
-    """All floating inputs have this dtype, and no operation casts them."""
+    """All floating inputs have this dtype."""
     inputs = tuple(replace(item, dtype=dtype) if item.dtype in FLOATS else item for item in case.inputs)
-    return _other_than(case, replace(case, inputs=inputs, autocast=None))
+    return _other_than(case, replace(case, inputs=inputs))
 
 
 def _in_float32(case: Case) -> Case | None:

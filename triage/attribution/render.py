@@ -73,14 +73,6 @@ def _describe_values(changes: tuple[str, ...]) -> str:
     whole = [change.split()[1] for change in changes if change.startswith("all")]
     words = [f"{' or '.join(whole)} throughout"] if whole else []
     words += ["0 and 1 mixed"] if {*mixed} <= {*changes} else []
-    for change in changes:
-        kind, value, *others = change.split()
-        if (
-            kind == "one"
-            and change not in (mixed if "0 and 1 mixed" in words else ())
-            and (value in ("0", "1") or value not in whole)
-        ):
-            words.append(f"{others[-1]} but for one {value}")
     return ", or ".join(words)
 
 

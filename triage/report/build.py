@@ -1,7 +1,6 @@
 """From a case to its report: judge it again, reproduce it, find the cause and the conditions, put it together."""
 
 import sys
-import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,31 +9,31 @@ from typing import Any
 from corpus.entry import Entry, Expectation, load, sort_by_version, write
 from corpus.files import replace_file, require_writable
 from corpus.ledger import Ledger
-from fuzz.bug_identity import attention_patterns
 from fuzz.error_location import describe_where, describe_with_names
 from fuzz.evaluator import Evaluator, open_evaluator, public_version
 from fuzz.expectation import describe_details, require_allowed
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import DeviceError, FormDiffers
 from fuzz.run_store import RESULTS_FILE
-from fuzz.subjects import MEMORY_BUDGET, get_spec, is_user_function
+from fuzz.subjects import get_spec, is_user_function
 from fuzz.versions import spell_verdict
 from fuzz.worker_config import ROOT, WorkerConfig
 from generators.errors import UserError
-from generators.program.attention_stub import emit_attention_stub, emit_call
+from generators.program.attention_stub import emit_attention_stub
 from generators.program.case import Case
 from generators.program.emit import source
-from generators.program.settings import SETTINGS, SWITCHES, describe_settings
+from generators.program.settings import SETTINGS
 from triage import script_runs
 from triage.attribution.ablation import DYNAMIC, EAGER, PASSES, Ablation, find_cheapest, label, run_ablation
 from triage.attribution.attribute import attribute, run_kernel_ablation
-from triage.attribution.explain import Explanation, explain
+from triage.attribution.explain import PASSING, explain
 from triage.attribution.render import describe_evidence
 from triage.attribution.root_cause import Evidence as AnyEvidence
 from triage.attribution.root_cause import Experiment, RootCause
 from triage.cluster.clusters import load_clusters
 from triage.rendering import render
 from triage.report import repro
+from triage.report.call import spell_program, spell_run
 from triage.report.repro import CANT_RUN, WITHOUT_NUMBERS, Bug
 from triage.report.wording import (
     describe_cause,
@@ -50,7 +49,7 @@ from triage.script_runs import TIMEOUT_EXIT, Run, shorten_log
 
 CASE_FILE = "finding.case.yaml"
 _AT_FAULT = {Verdict.EAGER_SUSPECT: "eager", Verdict.STATE_CHANGED: "state"}
-_CELLS = {
+_CELLS: dict[str, str] = {
     Verdict.ROUNDING: "ok, within rounding",
     Verdict.EAGER_SUSPECT: "eager is wrong",
     Verdict.NONFINITE: "NaN or infinity",
@@ -83,7 +82,7 @@ class Evidence:
 
     run: Run | None
     cause: RootCause | None = None
-    explanation: Explanation | None = None
+    conditions: tuple[str, ...] = ()
 
 
 def find_cases(what: Path, ledger: Ledger) -> list[tuple[str, Path]]:
@@ -174,9 +173,11 @@ def build(
 def write_report(entry: Entry, ablation: Ablation, evidence: Evidence, *, environment: str = "") -> Report:
     """The report about what `ablation` accuses."""
     case, result, hello = entry.case, ablation.result, ablation.hello
-    cause, explanation, run = evidence.cause, evidence.explanation, evidence.run
+    cause, run = evidence.cause, evidence.run
     cause = cause and name_operands(case, cause)
     kernel, accused = repro.is_kernel(result), get_spec(ablation.accused)
+    # Packed and paged calls are made of the program's dense one.
+    is_packed = kernel and bool(getattr(result.failure, "sequences", ""))
     # What was written, and whose memory an output has, is told as values.
     is_form = isinstance(result.failure, FormDiffers) and result.failure.aspect not in ("structure", "mutation")
     spec = get_spec(result.subject)
@@ -187,7 +188,7 @@ def write_report(entry: Entry, ablation: Ablation, evidence: Evidence, *, enviro
         "summary": summarize(case, ablation),
         "cause": describe_cause(ablation, cause) if cause else "",
         "evidence": describe_evidence(one for one in cause.evidence if not _is_in(ablation, one)) if cause else [],
-        "program": _spell_program(case, ablation.accused) if kernel else source(case).strip(),
+        "program": spell_program(case, ablation.accused) if kernel and not is_packed else source(case).strip(),
         "settings": [(f"`{name}={value}`", SETTINGS[name].switches_on) for name, value in case.settings],
         "is_sequence": bool(case.calls),
         "replay": "" if run else f"python -m fuzz.replay {CASE_FILE} --subject {ablation.accused}",
@@ -195,12 +196,10 @@ def write_report(entry: Entry, ablation: Ablation, evidence: Evidence, *, enviro
         "output": run.output.strip() if run and result.verdict not in WITHOUT_NUMBERS else "",
         "log": shorten_log(run.log) if run and result.verdict in WITHOUT_NUMBERS else "",
         "can_bisect": cause is not None and cause.who == "inductor" and cause.part != "" and not is_beyond_bisector,
-        "run": "" if case.calls or result.verdict is Verdict.STATE_CHANGED else _spell_run(case, result, hello.device),
+        "run": "" if case.calls or is_packed else spell_run(case, result, hello.device),
         "place": repro.place_of(ablation.accused) if kernel else "",
-        "table": _drop_empty(list_stages(case, ablation)),
-        "fired": sorted(attention_patterns(result.fired)),
-        "conditions": explanation.needs if explanation else [],
-        "diff": explanation.diff() if explanation and not kernel else [],
+        "table": _make_table(list_stages(case, ablation)),
+        "conditions": evidence.conditions,
         "where": describe_where(case, result.where),
         "seen": _list_versions(entry, ablation),
         "environment": environment,
@@ -212,12 +211,12 @@ def describe_refusal(case: Case, ablation: Ablation, why: str) -> str:
     """Why the case is not reported, and what each way to run it gave, in lines."""
     result = ablation.result
     lines = [why, describe_with_names(case, result), *describe_details(result, describe_where(case, result.where))]
-    lines += [f"{way}: {verdict}" for way, verdict, _, _ in list_stages(case, ablation)]
+    lines += [f"{way}: {verdict}" for way, verdict, _ in list_stages(case, ablation)]
     return "\n  ".join([f"not a bug to report: {result.verdict}", *filter(None, lines)])
 
 
-def list_stages(case: Case, ablation: Ablation) -> list[tuple[str, str, str, str]]:
-    """Every way the case was run, its verdict, error against float64 and `torch._dynamo.utils.same`, as shown."""
+def list_stages(case: Case, ablation: Ablation) -> list[tuple[str, str, str]]:
+    """Every way the case was run, its verdict and error against float64, as shown."""
     as_config = is_of_config(ablation.result)
     by_eager = ablation.result.numbers.get("eager_error")
     return [
@@ -226,11 +225,11 @@ def list_stages(case: Case, ablation: Ablation) -> list[tuple[str, str, str, str
     ]
 
 
-def _drop_empty(rows: list[tuple[str, str, str, str]]) -> list[tuple[str, ...]]:
-    """The rows below a head, without columns that say something of eager alone."""
-    head = ("run with", "verdict", "error against float64", "`same`")
-    kept = [column for column in range(len(head)) if any(row[column] != "-" for row in rows[1:])]
-    return [tuple(row[column] for column in kept) for row in (head, *rows)]
+def _make_table(rows: list[tuple[str, str, str]]) -> list[tuple[str, ...]]:
+    """The rows below a head, without errors where there are those of eager alone; none where all gives the same."""
+    columns = 3 if any(error != "-" for *_, error in rows[1:]) else 2
+    is_telling = len({verdict for _, verdict, _ in rows}) > 1
+    return [row[:columns] for row in (("run with", "verdict", "error against float64"), *rows)] if is_telling else []
 
 
 def _is_in(ablation: Ablation, evidence: AnyEvidence) -> bool:
@@ -240,14 +239,13 @@ def _is_in(ablation: Ablation, evidence: AnyEvidence) -> bool:
     return evidence.control is None and evidence.change is None and evidence.subject in ablation.stages
 
 
-def _cells(result: SubjectResult, eager_error: float | None) -> tuple[str, str, str]:
+def _cells(result: SubjectResult, eager_error: float | None) -> tuple[str, str]:
     error = eager_error if result.subject == EAGER else result.numbers.get("compiled_error")
-    shown = "-" if error is None else f"{error:.2g}"
-    same = "-" if result.same is None or result.verdict is Verdict.METADATA else str(result.same)
+    shown = "-" if error is None or result.verdict is Verdict.METADATA else f"{error:.2g}"
     if result.verdict is Verdict.NONFINITE:
         shown = "not finite"
     words = f"other {result.failure.aspect}" if isinstance(result.failure, FormDiffers) else str(result.verdict)
-    return _CELLS.get(result.verdict, words.replace("_", " ")), shown, same
+    return _CELLS.get(result.verdict, words.replace("_", " ")), shown
 
 
 def _investigate(entry: Entry, ablation: Ablation, evaluator: Evaluator, out: Path, seconds: float) -> Evidence | None:
@@ -257,7 +255,7 @@ def _investigate(entry: Entry, ablation: Ablation, evaluator: Evaluator, out: Pa
     """
     result, config = ablation.result, evaluator.config
     is_kernel = repro.is_attention(ablation.accused)
-    explanation = _explore_sizes(entry.case, ablation, config) if is_kernel else None
+    conditions = _explore_sizes(entry.case, ablation, config) if is_kernel else []
     bug = Bug(
         case=entry.case,
         result=result,
@@ -285,17 +283,17 @@ def _investigate(entry: Entry, ablation: Ablation, evaluator: Evaluator, out: Pa
     if not is_lost and not is_kernel and seconds:
         sys.stderr.write(f"looking for the conditions: one property varied at a time, at most {seconds:.0f} s\n")
         base = find_cheapest(ablation, entry)
-        explanation = explain(
+        conditions = explain(
             entry.case,
             ablation.stages[PASSES] if ablation.fails(PASSES) else result,
             lambda case: evaluator.judge(case, base),
             seconds,
             rewrite=cause.is_attention_pattern,
         )
-    return Evidence(run, cause, explanation)
+    return Evidence(run, cause, tuple(conditions))
 
 
-def _explore_sizes(case: Case, ablation: Ablation, config: WorkerConfig) -> Explanation:
+def _explore_sizes(case: Case, ablation: Ablation, config: WorkerConfig) -> list[str]:
     result = ablation.result
     sys.stderr.write("looking for the sizes that fail: one dimension varied at a time\n")
     limited = replace(config, timeout=min(config.timeout, _SIZE_TIMEOUT))
@@ -322,42 +320,6 @@ def _run_script(bug: Bug, config: WorkerConfig, file: Path) -> Run | None:
     return run if run.code not in (0, CANT_RUN) and is_told and not is_other else None
 
 
-def _spell_program(case: Case, subject: str) -> str:
-    """The program with calls of the attention function, or of scaled_dot_product_attention."""
-    function = subject if is_user_function(subject) else get_spec(subject).function
-    module, _, name = (function or "torch.nn.attention:SDPBackend, sdpa_kernel").rpartition(":")
-    head, _, rest = emit_call(case, function).strip().partition("\n\n")
-    return f"{head}\nfrom {module} import {name}\n\n{rest}"
-
-
-def _spell_run(case: Case, result: SubjectResult, device: str) -> str:
-    """How the program fails, in code."""
-    spec, to_device = get_spec(result.subject), f'.to("{device}")' if device != "cpu" else ""
-    moved = f"x{to_device}"
-    if to_device and any(item.layout == "padded" for item in case.inputs):
-        # .to() would leave the padding behind.
-        moved = f'torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="{device}").copy_(x)'
-    options = {name: value for name, value in case.settings if spec.options and name not in SWITCHES}
-    words = [f"Module(){to_device}{'' if case.training else '.eval()'}", f'mode="{spec.mode}"' if spec.mode else ""]
-    words += ["dynamic=True" if spec.dynamic or case.dynamic else "", describe_settings(options)]
-    args = "args" if case.training else f"[{moved} for x in inputs()]" if to_device else "inputs()"
-    run = f"torch.compile({', '.join(filter(None, words))})(*{args})"
-    if spec.is_exported:
-        run = f"program = torch.export.export({words[0]}, tuple({args}))\n"
-        run += f"torch._inductor.aoti_load_package(torch._inductor.aoti_compile_and_package(program))(*{args})"
-    if result.verdict is Verdict.EAGER_SUSPECT or repro.is_kernel(result):
-        run = f"{words[0]}(*{args})"
-    backend = f"sdpa_kernel(SDPBackend.{spec.sdpa})" if spec.sdpa and repro.is_kernel(result) else ""
-    if not case.training:
-        return f"with {', '.join(filter(None, ('torch.no_grad()', backend)))}:\n" + textwrap.indent(run, "    ")
-    budget = "import torch._functorch.config\n\ntorch._functorch.config.activation_memory_budget"
-    leaf = f"{moved}.requires_grad_() if x.is_floating_point() else {moved}"
-    total = f"{run}.sum()" if len(case.returns) == 1 else f"sum(out.sum() for out in {run} if out.requires_grad)"
-    lines = [f"{budget} = {MEMORY_BUDGET}"] * spec.recomputes
-    end = f"with {backend}:\n    {total}.backward()" if backend else f"{total}.backward()"
-    return "\n".join([*lines, f"args = [{leaf} for x in inputs()]", end])
-
-
 def _list_versions(entry: Entry, ablation: Ablation) -> str:
     """What the program does in other versions of torch, by the case's file, and in this one: "2.11.0: passes; 2.12.1,
     2.13.0: compile error"; "" without others."""
@@ -366,7 +328,7 @@ def _list_versions(entry: Entry, ablation: Ablation) -> str:
     seen[public_version(ablation.hello.torch)] = spell_verdict(ablation.result)
     told: dict[str, list[str]] = {}
     for version, said in sort_by_version(seen).items():
-        verdict = Verdict(said.partition(" ")[0])
-        words = _CELLS.get(verdict, verdict.replace("_", " ")) if verdict.is_finding else "passes"
+        verdict = said.partition(" ")[0]
+        words = "passes" if verdict in PASSING else _CELLS.get(verdict, verdict.replace("_", " "))
         told.setdefault(words, []).append(version)
     return "; ".join(f"{', '.join(versions)}: {words}" for words, versions in told.items()) if len(seen) > 1 else ""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import EmptyRowsNotZero, StateChanged
 from fuzz.subjects import MEMORY_BUDGET, get_spec, is_user_function
-from generators.program.attention_stub import emit_attention_stub
+from generators.program.attention_stub import drop_fills, emit_attention_stub
 from generators.program.case import Case
 from generators.program.dtypes import LOW_PRECISION, category
 from generators.program.emit import is_random, source
@@ -42,7 +42,6 @@ _IMPORTS = {
 }
 _OF_MEMORY = frozenset({Verdict.OUT_OF_BOUNDS, Verdict.NONFINITE, Verdict.NONDETERMINISTIC, Verdict.WORKER_DIED})
 _CAST = re.compile(r"torch\.(float|double|half|bfloat)|\.(float|half|bfloat16|double)\(\)|dtype=")
-_FILL = re.compile(r", fill=[^,)]+")
 _STATE = re.compile(r"torch(\.\w+)+")
 """State of the process that is told as an expression."""
 
@@ -147,7 +146,7 @@ def forward_of(case: Case, *, as_sdpa: bool = False) -> str:
     are as good as -inf here."""
     text = emit_attention_stub(case, as_sdpa=as_sdpa) or ""
     start = text.index("    def forward(")
-    return _FILL.sub("", text[start : text.index("\n\n\ndef inputs()", start)]).rstrip()
+    return drop_fills(text[start : text.index("\n\n\ndef inputs()", start)]).rstrip()
 
 
 def coarsest_dtype(case: Case) -> str:

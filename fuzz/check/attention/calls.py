@@ -39,7 +39,14 @@ def judge_calls(calls: Sequence[Call], attention: Attention, *, training: bool) 
 
 def _find_undeclared(calls: Sequence[Call], attention: Attention) -> tuple[str, ...]:
     """What the function would have to round besides for all calls to be right; () where no rounding explains them."""
-    for more in (("gradients",), ("sums",), FLASH_ROUNDS, ("scores",), ("scores", *FLASH_ROUNDS)):
+    for more in (
+        ("backward_weights",),
+        ("sums",),
+        ("sums", "backward_weights"),
+        FLASH_ROUNDS,
+        ("scores",),
+        ("scores", *FLASH_ROUNDS),
+    ):
         rounds = tuple(dict.fromkeys((*attention.rounds, *more)))
         if not any(judge(call, rounds).verdict.is_finding for call in calls):
             return tuple(name for name in more if name not in attention.rounds)

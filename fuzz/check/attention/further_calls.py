@@ -23,7 +23,7 @@ from fuzz.protocol.failures import FaultyOperation
 FLASH_ROUNDS = ("weights", "sums", "exponentials")
 """What flash attention on the CPU rounds: dk and dv are added up in the inputs' dtype, block by block, and the
 exponential is a cubic (aten/src/ATen/native/cpu/FlashAttentionKernel.cpp)."""
-_EFFICIENT_ROUNDS = ("weights", "gradients")
+_EFFICIENT_ROUNDS = ("weights", "backward_weights")
 """aten/src/ATen/native/transformers/cuda/mem_eff_attention/kernel_backward.h: `attn_T` has the inputs' dtype."""
 _FUSED = "_scaled_dot_product_"
 _PRODUCTS = ("aten.bmm", "aten.mm", "aten.baddbmm", "aten.addmm")

@@ -36,8 +36,8 @@ class SimulatedKernels:
     def __init__(self, exact: Exact, rounds: tuple[str, ...], sinks: Tensor | None) -> None:
         self._exact = exact
         self._sinks = sinks
-        known = ("weights", "scores", "sums", "gradients")
-        self._weights, self._scores, self._sums, self._gradients = (name in rounds for name in known)
+        known = ("weights", "scores", "sums", "backward_weights")
+        self._weights, self._scores, self._sums, self._backward_weights = (name in rounds for name in known)
         self._chance = torch.Generator().manual_seed(0)
         self._noise = score_error(exact, rounded=False)
         self._drawn = self._block = 0
@@ -76,7 +76,7 @@ class SimulatedKernels:
         delta = (out.double() * do).sum(-1, keepdim=True)
         # The scale comes before this is rounded or after: in float16 it decides what is subnormal.
         before, after = (exact.scale, 1.0) if self._drawn % 3 == 0 else (1.0, exact.scale)
-        grad = (self._round(p) if self._gradients else p) * (dp - delta) * exact.slope * before
+        grad = (self._round(p) if self._backward_weights else p) * (dp - delta) * exact.slope * before
         grad = self._round(grad) if self._weights else grad
         grad = self._round(grad) if self._scores else grad
         # Kernels for grouped heads round what each head gives, or only their sum.

@@ -86,14 +86,7 @@ def test_an_issue_has_all_that_pytorchs_form_asks_for(entry: Entry) -> None:
         source(entry.case).strip(),
     )
     text = report.render()
-    parts = [
-        "### In my words",
-        "### Describe",
-        report.values["program"],
-        report.values["output"],
-        "| run with |",
-        "`sfdp_pattern_1",
-    ]
+    parts = ["### In my words", "### Describe", report.values["program"], report.values["output"], "| run with |"]
     places = [text.index(words) for words in (*parts, "### Reproduce", "### Versions", report.values["environment"])]
     assert places == sorted(places)
     assert len(text.splitlines()) < 120

@@ -15,12 +15,14 @@ from fuzz.protocol import FINDINGS, SubjectResult, Verdict
 from fuzz.protocol.failures import EmptyRowsNotZero
 from fuzz.worker_config import WorkerConfig
 from generators.program.case import Case
+from generators.program.emit import source
 from tests.command import ROOT
 from tests.triage.test_draft import imported
 from tests.triage.test_report import report
 from triage.attribution import explain as explaining
 from triage.attribution.explain import explain, resize
 from triage.report.build import build
+from triage.report.call import spell_program, spell_run
 from triage.report.repro import Bug, forward_of, write_script
 
 PLANTED = "tests.check.planted_attention"
@@ -345,3 +347,24 @@ def test_repro_shows_a_row_that_keeps_no_key_and_is_not_0(tmp_path: Path) -> Non
     done = run_all([written(casefile.loads(text), name, result) for name in names], tmp_path)
     assert [one.returncode for one in done] == [0, 1]
     assert "112 elements" in done[1].stdout
+
+
+@pytest.mark.parametrize("mode", ["inference", "training"])
+def test_the_code_in_a_report_runs_and_prints_what_is_no_error(tmp_path: Path, attention: Case, mode: str) -> None:
+    case = replace(attention, mode=mode)
+    texts = [
+        f"{spell_program(case, subject)}\n{spell_run(case, SubjectResult(subject, verdict), 'cpu')}"
+        for subject in (f"{PLANTED}:right", "sdpa_math")
+        for verdict in (Verdict.WRONG_RESULT, Verdict.RUNTIME_ERROR)
+    ]
+    done = run_all(texts, tmp_path)
+    assert [one.returncode for one in done] == [0] * 4, [one.stdout for one in done]
+    assert ["tensor(" in one.stdout for one in done] == [True, False] * 2
+
+
+@pytest.mark.compiles
+def test_the_code_in_a_report_prints_what_eager_and_compiled_code_give(tmp_path: Path, attention: Case) -> None:
+    result = SubjectResult("inductor", Verdict.WRONG_GRADIENT)
+    (done,) = run_all([f"{source(attention)}\n{spell_run(attention, result, 'cpu')}"], tmp_path)
+    assert done.returncode == 0, done.stdout
+    assert done.stdout.count("[tensor(") == 2

@@ -33,13 +33,6 @@ def right(
     return (weights @ values).to(q.dtype)
 
 
-def mean_of_hidden(q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | None = None) -> Tensor:
-    """Gives a row that keeps no key the mean of all values."""
-    out = right(q, k, v, scale=scale, mask=mask)
-    hidden = torch.zeros_like(out[..., :1], dtype=torch.bool) if mask is None else ~mask.any(-1, keepdim=True)
-    return torch.where(hidden, v.mean(-2, keepdim=True), out)
-
-
 def without_last_key(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> Tensor:
     """Loses the last key."""
     return right(q, k[:, :, :-1], v[:, :, :-1], scale=scale)
@@ -151,6 +144,13 @@ vague.capabilities = {"dtypes": "bfloat16"}  # type: ignore[attr-defined]
 def turned(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> Tensor:
     """Gives heads and rows the other way round, which text around it may not notice."""
     return right(q, k, v, scale=scale).transpose(1, 2)
+
+
+def mean_of_hidden(q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | None = None) -> Tensor:
+    """Gives a row that keeps no key the mean of all values."""
+    out = right(q, k, v, scale=scale, mask=mask)
+    hidden = torch.zeros_like(out[..., :1], dtype=torch.bool) if mask is None else ~mask.any(-1, keepdim=True)
+    return torch.where(hidden, v.mean(-2, keepdim=True), out)
 
 
 SUBJECTS = tuple(

@@ -310,18 +310,17 @@ def test_a_plain_script_prints_the_state_that_compiling_changes(
     result = SubjectResult("inductor_options", Verdict.STATE_CHANGED, failure=failure)
     names: dict[str, Any] = {"__name__": "repro"}
     tuned = replace(case, settings=(("deterministic", True),))
-    monkeypatch.setattr("torch._inductor.config.deterministic", False)
-    exec(write_script(Bug(case=tuned, result=result, title="title")), names)
-    monkeypatch.setattr(torch, "compile", lambda module, **_: module)
-    with torch.enable_grad():
+    # `monkeypatch` would delete the option at the end, as it is not in the `__dict__` of its module.
+    with torch._inductor.config.patch(deterministic=False), torch.enable_grad():
+        exec(write_script(Bug(case=tuned, result=result, title="title")), names)
+        monkeypatch.setattr(torch, "compile", lambda module, **_: module)
         assert names["test_fn"]()
 
-    def compile_module(module: nn.Module, **_: Any) -> nn.Module:
-        torch._inductor.config.deterministic = False
-        return module
+        def compile_module(module: nn.Module, **_: Any) -> nn.Module:
+            torch._inductor.config.deterministic = False
+            return module
 
-    monkeypatch.setattr(torch, "compile", compile_module)
-    with torch.enable_grad():
+        monkeypatch.setattr(torch, "compile", compile_module)
         assert not names["test_fn"]()
     assert capsys.readouterr().out.splitlines()[-1] == f"{option}: True before compiling, False afterwards"
     odd = StateChanged((StateChange("torch's number of threads", "1", "2"),))

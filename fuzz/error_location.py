@@ -33,6 +33,9 @@ def describe_with_names(case: Case, result: SubjectResult) -> str:
     named: Any = result.failure
     if getattr(named, "value", ""):
         named = replace(named, value=name_value(case, named.value))
+    if getattr(named, "aspect", "") == "memory":
+        actual, expected = (name_value(case, name) or "nothing" for name in (named.actual, named.expected))
+        named = replace(named, actual=actual, expected=expected)
     return describe(replace(result, failure=named))
 
 

@@ -6,7 +6,7 @@ import sys
 import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from types import ModuleType
 from typing import Any
 
@@ -83,7 +83,7 @@ class Execution:
     outputs: tensors by name ("output 0"), detached; structure: what was returned, leaves named by kind;
     mutated: inputs, parameters and buffers that the run changed in place ("buffer w afterwards"); gradients: by name
     ("grad of input 1", "grad of parameter w"), only those that exist; cotangents: what the outputs' gradients were
-    multiplied with; before: what the mutated ones held.
+    multiplied with; before: what the mutated ones held; shared: by output, whose memory it has ("input 0", or "").
     """
 
     structure: str
@@ -92,6 +92,7 @@ class Execution:
     gradients: dict[str, Tensor] = field(default_factory=dict)
     cotangents: dict[str, Tensor] = field(default_factory=dict)
     before: dict[str, Tensor] = field(default_factory=dict)
+    shared: dict[str, str] = field(default_factory=dict)
 
     @property
     def values(self) -> dict[str, Tensor]:
@@ -175,11 +176,9 @@ def execute(
     if on_gpu:
         # So that what a kernel does wrong is raised here and not in whatever waits for its result.
         torch.cuda.synchronize()
-    merged = [{key: value for one in done for key, value in getattr(one, name).items()} for name in _BY_NAME]
+    _, *named = (field.name for field in fields(Execution))
+    merged = [{key: value for one in done for key, value in getattr(one, name).items()} for name in named]
     return Execution("; ".join(one.structure for one in done), *merged)
-
-
-_BY_NAME = ("outputs", "mutated", "gradients", "cotangents", "before")
 
 
 def _execute_call(
@@ -200,11 +199,9 @@ def _execute_call(
     before = {name: value.detach().clone() for name, value in given.items()}
     versions = {name: _count_writes(value) for name, value in given.items()}
     structure, tensors = _flatten(call(*inputs))
-    storages = {value.untyped_storage()._cdata: name for name, value in given.items()}
-    for index, tensor in enumerate(tensors):
-        if (owner := storages.get(tensor.untyped_storage()._cdata)) is not None and tensor.numel():
-            structure += f", output {index} has the memory of {owner}"
     outputs = {f"output {index}{suffix}": tensor for index, tensor in enumerate(tensors)}
+    owners = {value.untyped_storage()._cdata: name for name, value in given.items()}
+    shared = {name: owners.get(out.untyped_storage()._cdata, "") for name, out in outputs.items() if out.numel()}
     used = {name: out for name, out in outputs.items() if leaves and out.requires_grad}
     if cotangents is None:
         cotangents = {name: _cotangent(index, out) for index, (name, out) in enumerate(used.items())}
@@ -231,6 +228,7 @@ def _execute_call(
         keep(f"grad of {{}}{suffix}", gradients),
         cotangents,
         {f"{name} afterwards{suffix}": before[name] for name in mutated},
+        shared,
     )
 
 

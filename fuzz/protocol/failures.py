@@ -232,13 +232,19 @@ class OutOfBounds(Failure):
 
 @dataclass(frozen=True)
 class FormDiffers(Failure):
-    """Not the numbers but the form differs from eager's. `aspect`: `structure`, `mutation`, `dtype`, `shape`, `device`
-    or `strides`; `actual` and `expected`: both, as text; `value` is "" for the structure."""
+    """Not the numbers but the form differs from eager's. `aspect`: `structure`, `memory`, `mutation`, `dtype`,
+    `shape`, `device` or `strides`; `actual` and `expected`: both, as text, of memory the value that it is shared with
+    or ""; `value` is "" for the structure."""
 
     aspect: str
     actual: str
     expected: str
     value: str = ""
+
+    @property
+    def owner(self) -> str:
+        """The value whose memory only one of both shares, or ""."""
+        return (self.actual or self.expected) if self.aspect == "memory" else ""
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,7 @@ _SENTENCES = {
     "dropout_mask same_for_seeds": "dropout: masks of seeds {seeds[0]} and {seeds[1]} " + _AGREE,
     "dropout_mask not_repeatable": "dropout: two calls with seed {seeds[0]} keep different weights",
     "form_differs structure": "returned ({actual}), eager ({expected})",
+    "form_differs memory": "{value}: shares memory with {actual}, eager's with {expected}",
     "form_differs mutation": "{value}: changed, eager leaves it alone",
     "form_differs strides": "{value}: strides {actual} are in another order than eager's {expected}",
     "form_differs": "{value}: {aspect} {actual}, eager's is {expected}",

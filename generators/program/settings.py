@@ -45,7 +45,6 @@ SETTINGS: dict[str, Setting] = {
     "max_autotune_gemm": Setting("products: templates against libraries", weight=0.5),
     "max_autotune_pointwise": Setting("pointwise kernels: block sizes", devices=_CUDA),
     "coordinate_descent_tuning": Setting("block sizes: one after the other", devices=_CUDA, weight=0.5),
-    "dynamic_scale_rblock": Setting("reductions keep their block sizes", _OFF, _CUDA),
     "triton.multi_kernel": Setting("persistent and looping reductions, measured", (1, 2, 3), _CUDA),
     # Products.
     "cpp.gemm_max_k_slices": Setting(
@@ -77,10 +76,6 @@ SETTINGS: dict[str, Setting] = {
     ),
     "triton.mix_order_reduction": Setting("reductions along two axes apart", _OFF, _CUDA),
     "triton.mix_order_reduction_split_size": Setting("rows of a part in those", (8, 64), _CUDA),
-    "triton.tile_reductions": Setting(
-        "reductions over tiles", devices=_CUDA, versions=">=2.12", needs=(("triton.prefer_nd_tiling", True),)
-    ),
-    "triton.decompose_sort_ops": Setting("sorting by Triton's operations", devices=_CUDA, versions=">=2.12"),
     # Loops.
     "cpp.threads": Setting("loops and sums in several threads", (2, 4), _CPU, single=_ROWS, weight=4.0),
     "cpp.dynamic_threads": Setting("the number of threads when it runs", devices=_CPU),
@@ -95,19 +90,16 @@ SETTINGS: dict[str, Setting] = {
     "triton.use_block_ptr": Setting("block pointers", devices=_CUDA, versions="<2.15", weight=2.0),
     "triton.dense_indexing": Setting("indices in full shape", devices=_CUDA),
     "triton.divisible_by_16": Setting("no hint that sizes divide by 16", _OFF, _CUDA),
-    "triton.skip_l1_cache": Setting("loads past the L1 cache", devices=_CUDA, versions=">=2.12"),
     "triton.enable_pdl": Setting("kernels that start before the last one ends", devices=_CUDA),
     # Fusion.
     "combo_kernels": Setting("independent kernels in one", devices=_CUDA, weight=2.0),
     "combo_kernel_allow_mixed_sizes": Setting("those of equal sizes alone", (0,), _CUDA, needs=_COMBO),
     "combo_kernels_pointwise_only": Setting("those without reductions", devices=_CUDA, needs=_COMBO),
     "combo_kernel_per_subkernel_blocks": Setting("each with its block size", devices=_CUDA, needs=_COMBO),
-    "combo_kernel_max_num_nodes": Setting("two at most", (2,), _CUDA, ">=2.12", needs=_COMBO),
     "max_fusion_size": Setting("little fused", (1, 2)),
     "force_pointwise_cat": Setting("concatenation within pointwise kernels", weight=2.0),
     "realize_acc_reads_threshold": Setting("values stored that read a few", (1,), _CUDA),
     "realize_cpu_acc_reads_threshold": Setting("values stored that read a few", (1,), _CPU, ">=2.12"),
-    "score_fusion_memory_threshold": Setting("kernels fused that share nothing large", (1000000,), _CUDA),
     # Memory and order.
     "memory_planning": Setting("one allocation for all intermediates", weight=2.0),
     "memory_pool": Setting(
@@ -122,8 +114,6 @@ SETTINGS: dict[str, Setting] = {
     "freezing": Setting("parameters as constants", passes=True, inference=True, weight=2.0),
     "cpp_wrapper": Setting("a wrapper in C++"),
     "fallback_by_default": Setting("eager's operations for all but a few"),
-    "pattern_matcher": Setting("no rewrites", _OFF, passes=True, weight=0.5),
-    "use_joint_graph_passes": Setting("no joint passes", _OFF, passes=True, weight=0.5),
     "joint_graph_constant_folding": Setting("constants not folded", _OFF, passes=True),
     # Numbers.
     "emulate_precision_casts": Setting("all casts to low precision"),

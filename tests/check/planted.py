@@ -69,6 +69,11 @@ def in_a_tuple(module: nn.Module) -> Call:
     return lambda *inputs: (module(*inputs),)
 
 
+def in_an_input(module: nn.Module) -> Call:
+    """Returns its first argument, with the result written into it."""
+    return lambda first, *others: first.copy_(module(first, *others))
+
+
 def restless(module: nn.Module) -> Call:
     """Another result at every call, by an ulp or two."""
     count = itertools.count()

@@ -18,6 +18,7 @@ FORMS: list[tuple[str, Verdict, str, dict[str, Any]]] = [
     ("overwrites_input", Verdict.METADATA, "form_differs", {"aspect": "mutation", "value": "input 0 afterwards"}),
     ("relaid", Verdict.METADATA, "form_differs", {"aspect": "strides", "actual": "[1088, 16, 64, 1]"}),
     ("in_a_tuple", Verdict.METADATA, "form_differs", {"aspect": "structure", "actual": "(tensor)"}),
+    ("in_an_input", Verdict.METADATA, "form_differs", {"aspect": "memory", "value": "output 0", "actual": "input 0"}),
     ("restless", Verdict.NONDETERMINISTIC, "nondeterministic", {"value": "output 0"}),
     ("hungry", Verdict.OUT_OF_MEMORY, "raised", {"error": "RuntimeError"}),
     ("failing", Verdict.RUNTIME_ERROR, "raised", {"error": "ValueError", "text": "no kernel for torch.float32"}),

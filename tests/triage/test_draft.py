@@ -141,7 +141,7 @@ def test_an_error_is_shown_by_its_log(entry: Entry) -> None:
     ("verdict", "failure", "words"),
     [
         (Verdict.WRONG_RESULT, OFF, ["0.97", "2.2e-07"]),
-        (Verdict.WRONG_GRADIENT, OFF, ["gradient", "0.97"]),
+        (Verdict.WRONG_GRADIENT, replace(OFF, value="grad of input 0"), ["gradient of", "0.97"]),
         (Verdict.NONFINITE, None, ["NaN"]),
         (Verdict.COMPILE_ERROR, Raised("IndexError", "no"), ["compiling", "IndexError: no"]),
     ],

@@ -12,7 +12,7 @@ import pytest
 from corpus import casefile, entry
 from corpus.entry import Entry, Expectation
 from fuzz.protocol import FINDINGS, SubjectResult, Verdict
-from fuzz.protocol.failures import EmptyRowsNotZero
+from fuzz.protocol.failures import EmptyRowsNotZero, FormDiffers
 from fuzz.worker_config import WorkerConfig
 from generators.program.case import Case
 from generators.program.emit import source
@@ -368,3 +368,17 @@ def test_the_code_in_a_report_prints_what_eager_and_compiled_code_give(tmp_path:
     (done,) = run_all([f"{source(attention)}\n{spell_run(attention, result, 'cpu')}"], tmp_path)
     assert done.returncode == 0, done.stdout
     assert done.stdout.count("[tensor(") == 2
+
+
+@pytest.mark.compiles
+@pytest.mark.torch("<2.16", "an output that is an input where eager's is none")
+def test_a_report_shows_that_an_output_is_memory_of_an_input(tmp_path: Path) -> None:
+    case = entry.load(ROOT / "corpus" / "known" / "clone-of-written-input.case.yaml").case
+    failure = FormDiffers("memory", "input 0", "", "output 0")
+    result = SubjectResult("inductor", Verdict.METADATA, failure=failure)
+    texts = [f"{source(case)}\n{spell_run(case, result, 'cpu')}", written(case, "inductor", result)]
+    shown, script = run_all(texts, tmp_path)
+    eager, compiled = shown.stdout.split("tensor(")[1:]
+    assert eager != compiled
+    assert script.returncode == 1
+    assert "output 0 shares memory with x: values up to 0; error: eager 0, inductor 1" in script.stdout

@@ -109,7 +109,6 @@ def _list_facts(counts: Counts, results: Results) -> list[tuple[str, str]]:
     rate = f"; {checks / seconds:.1f} a second" if seconds else ""
     share = min(counts.torch_seconds / (seconds * workers), 1.0) if seconds else 0.0
     return [
-        ("Python", started.python),
         ("device", f"{started.device_name}, {format_count(workers, 'worker')}"),
         ("seed", str(results.meta("seed") or started.seed)),
         ("budget", started.budget),

@@ -179,7 +179,7 @@ def write_report(entry: Entry, ablation: Ablation, evidence: Evidence, *, enviro
     # Packed and paged calls are made of the program's dense one.
     is_packed = kernel and bool(getattr(result.failure, "sequences", ""))
     # What was written, and whose memory an output has, is told as values.
-    is_form = isinstance(result.failure, FormDiffers) and result.failure.aspect not in ("structure", "mutation")
+    is_form = getattr(result.failure, "aspect", "") in ("dtype", "shape", "device", "strides")
     spec = get_spec(result.subject)
     is_beyond_bisector = spec.recomputes or spec.is_exported or result.verdict is Verdict.STATE_CHANGED
     values = {

@@ -3,7 +3,7 @@
 import textwrap
 
 from fuzz.protocol import SubjectResult, Verdict
-from fuzz.protocol.failures import FormDiffers
+from fuzz.protocol.failures import parse_value
 from fuzz.subjects import MEMORY_BUDGET, get_spec, is_user_function
 from generators.program.attention_stub import emit_call
 from generators.program.case import Case
@@ -32,17 +32,21 @@ def spell_run(case: Case, result: SubjectResult, device: str) -> str:
     runs = runs if is_silent else runs[-1:]
     lines = ["torch.manual_seed(0)"] * is_random(case)
     moved = _move(case, device)
+    one = len(case.returns) == 1
     if case.training:
         leaf = f"{moved}.requires_grad_() if x.is_floating_point() else {moved}"
-        one = len(case.returns) == 1
         total = "run(*args).sum()" if one else "sum(out.sum() for out in run(*args) if out.requires_grad)"
         lines += [f"args = [{leaf} for x in inputs()]", f"{total}.backward()"]
         lines += ["print([x.grad for x in args])"] * is_silent
     else:
-        call = "run(*inputs())" if moved == "x" else f"run(*[{moved} for x in inputs()])"
-        is_strides = isinstance(result.failure, FormDiffers) and result.failure.aspect == "strides"
-        call += ".stride()" * (is_strides and len(case.returns) == 1)
-        lines.append(f"print({call})" if is_silent else call)
+        args = "inputs()" if moved == "x" else f"[{moved} for x in inputs()]"
+        is_strides = getattr(result.failure, "aspect", "") == "strides"
+        call = f"run(*{args})" + ".stride()" * (is_strides and one)
+        owner = parse_value(getattr(result.failure, "owner", ""))
+        if one and owner and owner["kind"] == "input":
+            lines += [f"args = {args}", "run(*args).zero_()", f"print(args[{owner['which']}])"]
+        else:
+            lines.append(f"print({call})" if is_silent else call)
     if len(runs) > 1:
         lines = [f"for run in ({', '.join(runs)}):", *(f"    {line}" for line in lines)]
     else:

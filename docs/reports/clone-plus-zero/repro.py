@@ -1,4 +1,4 @@
-"""[Inductor][CPU] add_ with a write into a result: returned (tensor, output 0 has the memory of input 0), eager (tensor)
+"""[Inductor][CPU] add_ with a write into a result: output 0: shares memory with x, eager's with nothing
 
 TORCH_COMPILE_BACKEND names the backend, by default inductor.
 Exits with 0 without the bug, 125 if it can't run, 1 with the bug.
@@ -52,9 +52,9 @@ def run(module, exact=False, backend=None):
     args = [double(a) if exact else a for a in inputs()]
     out = call(*args)
     values = {f"output {i}": o for i, o in enumerate(out if isinstance(out, tuple) else (out,))}
-    held = [*zip(["x"], args), *module.named_parameters(), *module.named_buffers()]
+    held = dict([*zip(["x"], args), *module.named_parameters(), *module.named_buffers()])
     memory = lambda v: v.untyped_storage().data_ptr()
-    values |= {f"{n} has the memory of {m}": torch.tensor(memory(o) == memory(a)) for n, o in [*values.items()] for m, a in held}
+    values |= {f"{n} shares memory with x": torch.tensor(memory(o) == memory(held["x"])) for n, o in [*values.items()]}
     values |= {f"{n} afterwards": a for n, a in [*zip(["x"], args), *module.named_buffers()]}
     return {name: value.detach() for name, value in values.items()}
 

@@ -154,9 +154,12 @@ class _Replicas:
 
 
 def find_form_difference(eager: Execution, compiled: Execution) -> FormDiffers | None:
-    """The first difference in form: structure, mutated inputs, or dtype, shape and device of a value; else None."""
+    """The first difference in structure, shared memory, mutation, dtype, shape or device; else None."""
     if eager.structure != compiled.structure:
         return FormDiffers("structure", compiled.structure, eager.structure)
+    for name, owner in compiled.shared.items():
+        if owner != eager.shared.get(name, owner):
+            return FormDiffers("memory", owner, eager.shared[name], name)
     for name in compiled.mutated:
         if name not in eager.mutated:
             return FormDiffers("mutation", "changed", "unchanged", name)

@@ -76,9 +76,6 @@ def run(module, exact=False, backend=None):
     with casts:
         out = call(*args)
         values = {f"output {i}": o for i, o in enumerate(out if isinstance(out, tuple) else (out,))}
-        held = [*zip(["x"], args), *module.named_parameters(), *module.named_buffers()]
-        memory = lambda v: v.untyped_storage().data_ptr()
-        values |= {f"{n} has the memory of {m}": torch.tensor(memory(o) == memory(a)) for n, o in [*values.items()] for m, a in held}
     return {name: value.detach() for name, value in values.items()}
 
 

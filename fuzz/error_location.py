@@ -34,14 +34,13 @@ def describe_with_names(case: Case, result: SubjectResult) -> str:
     if getattr(named, "value", ""):
         named = replace(named, value=name_value(case, named.value))
     if getattr(named, "aspect", "") == "memory":
-        actual, expected = (name_value(case, name) or "nothing" for name in (named.actual, named.expected))
-        named = replace(named, actual=actual, expected=expected)
+        named = replace(named, actual=name_value(case, named.actual), expected=name_value(case, named.expected))
     return describe(replace(result, failure=named))
 
 
 def describe_where(case: Case, where: WrongElements | None) -> str:
-    """Where a value of the case is wrong, in one line; "" where that is not known."""
-    if where is None or not where.wrong or not where.shape:
+    """Where a value of the case is wrong, in one line; "" where that is not known, or everywhere."""
+    if where is None or where.wrong in (0, math.prod(where.shape)):
         return ""
     return (
         f"{name_value(case, where.value)}: {describe_elements(where, label_axes(case, where.value, len(where.shape)))}"
@@ -107,9 +106,7 @@ def describe_elements(where: WrongElements, names: Sequence[str]) -> str:
     """The wrong elements, axis by axis: "head 1-7 of 8, query row 0-62 of 65 (7056 elements)". `names`: of the axes."""
     axes = zip(names, where.shape, where.ranges, strict=True)
     parts = [f"{name} {_list(ranges)} of {size}" for name, size, ranges in axes if ranges != ((0, size - 1),)]
-    total = math.prod(where.shape)
-    anywhere = "everywhere" if where.wrong == total else f"scattered among all {total}"
-    return f"{', '.join(parts) or anywhere} ({where.wrong} elements)"
+    return f"{', '.join(parts) or f'scattered among all {math.prod(where.shape)}'} ({where.wrong} elements)"
 
 
 def _list(ranges: Sequence[Sequence[int]]) -> str:

@@ -80,6 +80,14 @@ def run(path: Path, python: str, *, seconds: float, importable: tuple[str, ...] 
     return Run(done.returncode, _decode(done.stdout), _decode(done.stderr))
 
 
+def run_text(text: str, python: str, *, seconds: float) -> Run:
+    """Run the text of a script that needs torch alone."""
+    with tempfile.TemporaryDirectory(prefix="attnfuzz-block-") as home:
+        file = Path(home, "block.py")
+        file.write_text(text, encoding="utf-8")
+        return run(file, python, seconds=seconds)
+
+
 def _decode(data: bytes | None) -> str:
     return (data or b"").decode(errors="replace")
 

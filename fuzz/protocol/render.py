@@ -105,6 +105,8 @@ def _fill(failure: Failure) -> str:
     match failure:
         case failures.DropoutStatistic(effect=effect):
             values["much"] = f"{effect:.3g} times eager's" if math.isfinite(effect) else "above 0, eager's is 0"
+        case failures.FormDiffers(aspect="memory"):
+            values |= {which: values[which] or "nothing" for which in ("actual", "expected")}
         case failures.DropoutMask(axis=axis):
             values["axes"] = _PLURALS.get(axis)
             values["where"] = f" of {axis} {failure.index}" if axis else ""

@@ -35,7 +35,8 @@ class Distribution:
         """The torch expression; `shape` is the text of a tuple."""
         times = "" if scale == 1.0 else f" * {scale!r}"
         words = {"seed": seed, "seed1": seed + 1, "seed2": seed + 2, "scale": number(scale), "times": times}
-        return self.template.format(shape=shape, count=int(scale) if math.isfinite(scale) else "", **words)
+        template = _CONSTANT.get((self.name, scale), self.template)
+        return template.format(shape=shape, count=int(scale) if math.isfinite(scale) else "", **words)
 
 
 def number(value: float) -> str:
@@ -52,7 +53,8 @@ _OUTLIERS = (
 )
 # One position along the second-last axis dominates.
 _ONE_ROW = f"{_RANDN} * torch.where(torch.arange({{shape}}[-2]) == {{seed}} % {{shape}}[-2], {{scale}}, 1.0)[:, None]"
-_ONES = "torch.ones({shape}, dtype=torch.bool)"
+_ONES, _ZEROS = (f"torch.{which}({{shape}}, dtype=torch.bool)" for which in ("ones", "zeros"))
+_CONSTANT = {("random", 1.0): _ONES, ("random", 0.0): _ZEROS}
 # Every row keeps at least its first key; a longer tail of keys is dropped the further a row is.
 _PADDING = "torch.arange({shape}[-1]) < torch.randint(1, {shape}[-1] + 1, {shape}[:-1] + (1,), generator=rng({seed}))"
 # Some rows keep no key at all.
@@ -85,7 +87,7 @@ DISTRIBUTIONS: dict[str, Distribution] = {
         Distribution("empty_row_mask", 9, FLOATS, "float32", _mask(_EMPTY_ROW), min_rank=1),
         Distribution("random", 0, ("bool",), "bool", f"{_RAND} < {{scale}}"),
         Distribution("ones", 1, ("bool",), "bool", _ONES),
-        Distribution("zeros", 2, ("bool",), "bool", "torch.zeros({shape}, dtype=torch.bool)"),
+        Distribution("zeros", 2, ("bool",), "bool", _ZEROS),
         Distribution("causal", 3, ("bool",), "bool", f"{_ONES}.tril()", min_rank=2),
         Distribution("padding", 4, ("bool",), "bool", _PADDING, min_rank=1),
         Distribution("empty_row", 5, ("bool",), "bool", _EMPTY_ROW, min_rank=1),

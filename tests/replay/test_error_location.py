@@ -51,7 +51,6 @@ PLACES = [
         "feature 63, 127, 191, 255 of 256 (4160 elements)",
     ),
     (wrong((2, 8, 65, 16), ALL, [1, 3, 4], 0), OUT, "head 1, 3-4 of 8, query row 0 of 65 (96 elements)"),
-    (torch.ones(2, 3, dtype=torch.bool), (BATCH, FEATURE), "everywhere (6 elements)"),
     (torch.eye(3, dtype=torch.bool), (BATCH, FEATURE), "scattered among all 9 (3 elements)"),
     (wrong((4, 6), [0, 1], [0, 1]), (BATCH, "S"), "batch 0-1 of 4, S 0-1 of 6 (2 elements)"),
     (wrong((20, 6), [0, 2, 5, 9, 11]), ("S", FEATURE), "S 0, 2, 5, 9, ... (5 in all) of 20 (30 elements)"),

@@ -40,7 +40,7 @@ case_format: 1
 dims: {S: 2, D: 3}
 inputs:
   x: {shape: [1, 1, D + S - 1], dtype: float32, values: {seed: 0}}
-  k: {shape: [1, 1, 1, D], dtype: float32, values: {seed: 1}}
+  k: {shape: [1, 1, 5, D], dtype: float32, values: {seed: 1}}
 ops:
   - {name: q, op: unfold, args: [x], dim: 2, size: D}
   - {name: out, op: sdpa, args: [q, k, k]}

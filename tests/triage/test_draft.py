@@ -163,7 +163,7 @@ def test_a_report_says_what_other_versions_gave(case: Case) -> None:
     found = Found("wrong_result", "inductor", torch="2.13.0+cpu")
     entry = Entry(case, found=found, seen={"2.9.1": "compile_error IndexError", "2.12.1": "ok"})
     seen = write_report(entry, ablation(), ran()).values["seen"]
-    assert seen == "2.9.1: compile error; 2.12.1: passes; 2.13.0: wrong result"
+    assert seen == "2.9.1: compile error (IndexError); 2.12.1: passes; 2.13.0: wrong result"
     assert write_report(replace(entry, seen={}), ablation(), ran()).values["seen"] == ""
 
 

@@ -51,7 +51,7 @@ def test_a_real_bug_becomes_a_report_and_a_script_that_shows_it(tmp_path: Path) 
     text = (out / "report.md").read_text()
     assert '| `backend="eager"` | ok |' in text
     assert '| `backend="aot_eager"` | ok |' in text
-    assert "    for run in (Module().eval(), torch.compile(Module().eval())):\n        print(run(*inputs()))" in text
+    assert "\ntorch.testing.assert_close(results[1], results[0])\n```" in text
     assert '| `backend="inductor"` | wrong result |' in text
     assert "_sfdp_pattern_1_inference" in text
     assert "exits with 1 if the bug shows (here: 1)" in text
@@ -86,7 +86,7 @@ def test_eager_that_is_wrong_becomes_a_report_and_a_script_that_compiles_nothing
 def test_rounding_is_no_issue(tmp_path: Path, file: Path, fake_python: FakePython) -> None:
     done = report(file, "--out", tmp_path / "out", "--python", fake_python("rounding"))
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith(f"{file}: not a bug to report: rounding\n") and "Filing it would be" in done.stdout
+    assert done.stdout.startswith(f"{file}: not a bug to report: rounding\n")
     assert not list((tmp_path / "out").iterdir())
 
 

@@ -23,10 +23,10 @@ _LABELS = {
     DYNAMO: 'backend="eager"',
     AOT_EAGER: 'backend="aot_eager"',
     DECOMPOSED: 'backend="aot_eager_decomp_partition"',
-    PASSES: "Inductor's graph passes, the graph interpreted",
+    PASSES: "Inductor's graph passes alone (a way to run of attnfuzz)",
     INDUCTOR: 'backend="inductor"',
     DYNAMIC: 'backend="inductor", dynamic=True',
-    "passes_dynamic": "Inductor's graph passes, the graph interpreted, symbolic sizes",
+    "passes_dynamic": "Inductor's graph passes alone, symbolic sizes (a way to run of attnfuzz)",
     NO_PATTERNS: 'backend="inductor"',
     EXPORTED[0]: "torch.export, run as it is",
     EXPORTED[1]: "torch.export, compiled by AOTInductor",
@@ -66,7 +66,7 @@ def label(stage: str, subject: str = "", case: Case | None = None, *, as_config:
     backend = get_spec(stage).sdpa
     name = f"F.scaled_dot_product_attention under sdpa_kernel({backend})" if backend else stage
     words = [_LABELS.get(stage, name), f'mode="{spec.mode}"' if spec.mode else ""]
-    words += [f"activation_memory_budget={MEMORY_BUDGET}" if spec.recomputes else ""]
+    words += [f"torch._functorch.config.activation_memory_budget={MEMORY_BUDGET}" if spec.recomputes else ""]
     return ", ".join(filter(None, [*words, describe_settings(settings, as_config=as_config)]))
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from corpus.entry import Entry
-from fuzz.bug_identity import PROCESS, SILENT, VALUES, attention_patterns
+from fuzz.bug_identity import PROCESS, SILENT, VALUES, attention_patterns, kind_of
 from fuzz.evaluator import Evaluator
 from fuzz.protocol import Verdict
 from fuzz.protocol.rewrites import WrongRewrite
@@ -117,7 +117,8 @@ def _find_compiler_cause(entry: Entry, study: Study, ablation: Ablation) -> Root
         if ablation.fails(name) and not (is_dynamo and ("export" in ablation.stages or not ablation.fails(AOT_EAGER))):
             before = [_BEFORE_CODEGEN[number - 1][0]] if number else []
             evidence: list[Evidence] = [*map(make_experiment, (*before, name))]
-            if name == subjects.DECOMPOSED:
+            # Of another failure the first decomposition would say nothing of this one.
+            if name == subjects.DECOMPOSED and kind_of(ablation.stages[name].verdict) == kind_of(study.result.verdict):
                 decomposed = replace(study, subject=subject_of(name, entry), result=ablation.stages[name])
                 if (step := decomposed.bisect("decomposition")) is not None:
                     part, evidence = f"decomposition of {step.name}", [*evidence, step]  # noqa: PLW2901 - what is known more

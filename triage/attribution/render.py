@@ -15,13 +15,6 @@ CONTROLS = {
     "unpadded": "strides not padded (comprehensive_padding)",
     "unvectorized": "vectorisation off",
 }
-_OPERATIONS = {
-    "amax": ("takes the maximum", "over dim"),
-    "sum": ("sums", "over dim"),
-    "full": ("fills", "with"),
-    "permute": ("permutes dims", "to"),
-    "convert_element_type": ("casts", "to"),
-}
 
 
 def describe_evidence(evidence: Iterable[Evidence]) -> list[str]:
@@ -78,8 +71,7 @@ def _describe_values(changes: tuple[str, ...]) -> str:
 
 def _describe_constant(operation: str, program: str, expected: str) -> str:
     mine, theirs = (value[1:-1] if re.fullmatch(r"\[[^,]*\]", value) else value for value in (program, expected))
-    does, how = _OPERATIONS.get(operation, (f"has {operation}", "with"))
-    return f"The pattern {does} {how} {theirs}, the program {how} {mine}."
+    return f"The pattern has {operation} with {theirs}, the program with {mine}."
 
 
 def _describe_change(one: Experiment) -> str:

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from corpus import ledger as ledgers
 from corpus.entry import Entry, Expectation, load, sort_by_version, write
 from corpus.files import replace_file, require_writable
-from corpus.ledger import Ledger
 from fuzz.error_location import describe_where, describe_with_names
 from fuzz.evaluator import Evaluator, open_evaluator, public_version
 from fuzz.expectation import describe_details, require_allowed
@@ -33,29 +33,21 @@ from triage.attribution.root_cause import Experiment, RootCause
 from triage.cluster.clusters import load_clusters
 from triage.rendering import render
 from triage.report import repro
-from triage.report.call import spell_program, spell_run
+from triage.report.call import COMPARISON, spell_program, spell_run
 from triage.report.repro import CANT_RUN, WITHOUT_NUMBERS, Bug
-from triage.report.wording import (
-    describe_cause,
-    is_of_config,
-    name_operands,
-    quote,
-    refuse,
-    refuse_unshown,
-    summarize,
-    title,
-)
+from triage.report.wording import describe_cause, is_of_config, name_operands, quote, refuse, summarize, title
 from triage.script_runs import TIMEOUT_EXIT, Run, shorten_log
 
 CASE_FILE = "finding.case.yaml"
 _AT_FAULT = {Verdict.EAGER_SUSPECT: "eager", Verdict.STATE_CHANGED: "state"}
 _CELLS: dict[str, str] = {
-    Verdict.ROUNDING: "ok, within rounding",
+    Verdict.ROUNDING: "ok",
     Verdict.EAGER_SUSPECT: "eager is wrong",
     Verdict.NONFINITE: "NaN or infinity",
     Verdict.METADATA: "other metadata",
 }
 """Verdicts whose own names would say less."""
+_SPELT_OUT = "eager, the attention as products and softmax"
 _SIZE_TIMEOUT = 20.0
 """Seconds for one case with another size."""
 
@@ -85,7 +77,7 @@ class Evidence:
     conditions: tuple[str, ...] = ()
 
 
-def find_cases(what: Path, ledger: Ledger) -> list[tuple[str, Path]]:
+def find_cases(what: Path, ledger: ledgers.Ledger) -> list[tuple[str, Path]]:
     """The case files to report about, and for those of a run the directory's name below --out. Raises UserError."""
     if (what / RESULTS_FILE).is_file():
         clusters = load_clusters([what], ledger)
@@ -109,7 +101,7 @@ def report_case(
     config: WorkerConfig,
     chosen: str | None,
     explain_seconds: float,
-    ledger: Ledger,
+    ledger: ledgers.Ledger,
     *,
     overwrite: bool,
 ) -> list[str]:
@@ -128,27 +120,31 @@ def report_case(
     if file.exists() and not overwrite:
         raise UserError(f"{file} exists and may have your edits; use another --out, or --overwrite")
     require_writable(out, "--out")
+    known = None if chosen else ledger.find_case(entry.case.id)
     try:
-        made = build(entry, config, out, subject=subject, explain_seconds=explain_seconds)
+        made = build(entry, config, out, subject=subject, explain_seconds=explain_seconds, known=known)
     except NothingToReport as why:
         # Those of an earlier report would seem to belong to this one.
         for old in (file, out / "repro.py", out / CASE_FILE):
             old.unlink(missing_ok=True)
         return [f"{case}: {why}"]
-    bug = ledger.find_case(entry.case.id)
-    if bug is not None and not chosen:
-        made = replace(made, title=bug.title)
     file.write_text(made.render(), encoding="utf-8")
     return [made.title, f"  {file}", f"  {out / 'repro.py'}"]
 
 
 def build(
-    entry: Entry, config: WorkerConfig, out: Path, *, subject: str | None = None, explain_seconds: float = 60.0
+    entry: Entry,
+    config: WorkerConfig,
+    out: Path,
+    *,
+    subject: str | None = None,
+    explain_seconds: float = 60.0,
+    known: ledgers.Bug | None = None,
 ) -> Report:
     """The report about a case, with repro.py beside it in `out`.
 
     `config.device` is that of the case; `subject`: the attention function to report about, None for torch.compile and
-    eager; `explain_seconds`: to find the conditions of the failure.
+    eager; `explain_seconds`: to find the conditions of the failure; `known`: the bug in the ledger.
 
     Raises NothingToReport; UserError when eager refuses the case, the subject computes no attention, or repro.py can't
     run.
@@ -163,15 +159,25 @@ def build(
         if why := refuse(ablation):
             raise NothingToReport(describe_refusal(entry.case, ablation, why))
         sys.stderr.write(f"{ablation.result.verdict} with {ablation.accused}\n")
-        evidence = _investigate(entry, ablation, evaluator, out, explain_seconds)
+        name = known.title if known else title(entry.case, ablation.result, config.device)
+        evidence = _investigate(entry, ablation, evaluator, out, explain_seconds, name)
     if evidence is None:
-        raise NothingToReport(describe_refusal(entry.case, ablation, refuse_unshown(ablation)))
+        why = f"A worker saw {ablation.result.verdict}, but repro.py, run in a process of its own, does not show it."
+        raise NothingToReport(describe_refusal(entry.case, ablation, why))
     sys.stderr.write("writing the report\n")
-    return write_report(entry, ablation, evidence, environment=script_runs.collect(config.python, ablation.hello.torch))
+    environment = script_runs.collect(config.python, ablation.hello.torch)
+    note = known.note if known else ""
+    made = write_report(entry, ablation, evidence, name=name, environment=environment, note=note)
+    block = f"{made.values['program']}\n\n\n{made.values['run']}"
+    if COMPARISON in block and not script_runs.run_text(block, config.python, seconds=3 * config.timeout).code:
+        return replace(made, values={**made.values, "run": ""})
+    return made
 
 
-def write_report(entry: Entry, ablation: Ablation, evidence: Evidence, *, environment: str = "") -> Report:
-    """The report about what `ablation` accuses."""
+def write_report(
+    entry: Entry, ablation: Ablation, evidence: Evidence, *, name: str = "", environment: str = "", note: str = ""
+) -> Report:
+    """The report about what `ablation` accuses, with this title; `note`: what the ledger says of the bug."""
     case, result, hello = entry.case, ablation.result, ablation.hello
     cause, run = evidence.cause, evidence.run
     cause = cause and name_operands(case, cause)
@@ -181,12 +187,14 @@ def write_report(entry: Entry, ablation: Ablation, evidence: Evidence, *, enviro
     # What was written, and whose memory an output has, is told as values.
     is_form = getattr(result.failure, "aspect", "") in ("dtype", "shape", "device", "strides")
     spec = get_spec(result.subject)
+    by_bisector = cause is not None and (cause.who == "inductor" or cause.part.startswith("decomposition of"))
     is_beyond_bisector = spec.recomputes or spec.is_exported or result.verdict is Verdict.STATE_CHANGED
     values = {
         "at_fault": "kernel" if kernel else "form" if is_form else _AT_FAULT.get(result.verdict, "compiled"),
         "upstream": not kernel or bool(accused.sdpa),
         "summary": summarize(case, ablation),
         "cause": describe_cause(ablation, cause) if cause else "",
+        "note": note,
         "evidence": describe_evidence(one for one in cause.evidence if not _is_in(ablation, one)) if cause else [],
         "program": spell_program(case, ablation.accused) if kernel and not is_packed else source(case).strip(),
         "settings": [(f"`{name}={value}`", SETTINGS[name].switches_on) for name, value in case.settings],
@@ -195,41 +203,36 @@ def write_report(entry: Entry, ablation: Ablation, evidence: Evidence, *, enviro
         "exit_code": "1" if run is None else "timed out" if run.code == TIMEOUT_EXIT else str(run.code),
         "output": run.output.strip() if run and result.verdict not in WITHOUT_NUMBERS else "",
         "log": shorten_log(run.log) if run and result.verdict in WITHOUT_NUMBERS else "",
-        "can_bisect": cause is not None and cause.who == "inductor" and cause.part != "" and not is_beyond_bisector,
+        "can_bisect": by_bisector and bool(cause and cause.part) and not is_beyond_bisector,
         "run": "" if case.calls or is_packed else spell_run(case, result, hello.device),
         "place": repro.place_of(ablation.accused) if kernel else "",
-        "table": _make_table(list_stages(case, ablation)),
+        "table": list_stages(case, ablation),
         "conditions": evidence.conditions,
         "where": describe_where(case, result.where),
         "seen": _list_versions(entry, ablation),
         "environment": environment,
     }
-    return Report(title(case, result, hello.device), values)
+    return Report(name or title(case, result, hello.device), values)
 
 
 def describe_refusal(case: Case, ablation: Ablation, why: str) -> str:
     """Why the case is not reported, and what each way to run it gave, in lines."""
     result = ablation.result
     lines = [why, describe_with_names(case, result), *describe_details(result, describe_where(case, result.where))]
-    lines += [f"{way}: {verdict}" for way, verdict, _ in list_stages(case, ablation)]
+    lines += [f"{way}: {verdict}" for way, verdict in list_stages(case, ablation)]
     return "\n  ".join([f"not a bug to report: {result.verdict}", *filter(None, lines)])
 
 
-def list_stages(case: Case, ablation: Ablation) -> list[tuple[str, str, str]]:
-    """Every way the case was run, its verdict and error against float64, as shown."""
-    as_config = is_of_config(ablation.result)
-    by_eager = ablation.result.numbers.get("eager_error")
+def list_stages(case: Case, ablation: Ablation) -> list[tuple[str, str]]:
+    """Every way the case was run and its verdict, as shown."""
+    as_config, is_kernel = is_of_config(ablation.result), repro.is_kernel(ablation.result)
     return [
-        (quote(label(name, one.subject, case, as_config=as_config)), *_cells(one, by_eager))
+        (
+            _SPELT_OUT if is_kernel and name == EAGER else quote(label(name, one.subject, case, as_config=as_config)),
+            f"other {one.failure.aspect}" if isinstance(one.failure, FormDiffers) else _spell(spell_verdict(one)),
+        )
         for name, one in ablation.stages.items()
     ]
-
-
-def _make_table(rows: list[tuple[str, str, str]]) -> list[tuple[str, ...]]:
-    """The rows below a head, without errors where there are those of eager alone; none where all gives the same."""
-    columns = 3 if any(error != "-" for *_, error in rows[1:]) else 2
-    is_telling = len({verdict for _, verdict, _ in rows}) > 1
-    return [row[:columns] for row in (("run with", "verdict", "error against float64"), *rows)] if is_telling else []
 
 
 def _is_in(ablation: Ablation, evidence: AnyEvidence) -> bool:
@@ -239,16 +242,15 @@ def _is_in(ablation: Ablation, evidence: AnyEvidence) -> bool:
     return evidence.control is None and evidence.change is None and evidence.subject in ablation.stages
 
 
-def _cells(result: SubjectResult, eager_error: float | None) -> tuple[str, str]:
-    error = eager_error if result.subject == EAGER else result.numbers.get("compiled_error")
-    shown = "-" if error is None or result.verdict is Verdict.METADATA else f"{error:.2g}"
-    if result.verdict is Verdict.NONFINITE:
-        shown = "not finite"
-    words = f"other {result.failure.aspect}" if isinstance(result.failure, FormDiffers) else str(result.verdict)
-    return _CELLS.get(result.verdict, words.replace("_", " ")), shown
+def _spell(verdict: str) -> str:
+    """A verdict as case files record it, in words: "compile error (IndexError)"."""
+    name, _, error = verdict.partition(" ")
+    return _CELLS.get(name, name.replace("_", " ")) + (f" ({error})" if error else "")
 
 
-def _investigate(entry: Entry, ablation: Ablation, evaluator: Evaluator, out: Path, seconds: float) -> Evidence | None:
+def _investigate(
+    entry: Entry, ablation: Ablation, evaluator: Evaluator, out: Path, seconds: float, name: str
+) -> Evidence | None:
     """Write repro.py, run it, and look for the cause; None where it does not show the bug.
 
     Only a worker shows some: then the case file stands in the place of the script.
@@ -259,7 +261,7 @@ def _investigate(entry: Entry, ablation: Ablation, evaluator: Evaluator, out: Pa
     bug = Bug(
         case=entry.case,
         result=result,
-        title=title(entry.case, result, config.device),
+        title=name,
         device=config.device,
         dynamic=ablation.accused == DYNAMIC,
         own_random=get_spec(entry.subject).random,
@@ -328,7 +330,5 @@ def _list_versions(entry: Entry, ablation: Ablation) -> str:
     seen[public_version(ablation.hello.torch)] = spell_verdict(ablation.result)
     told: dict[str, list[str]] = {}
     for version, said in sort_by_version(seen).items():
-        verdict = said.partition(" ")[0]
-        words = "passes" if verdict in PASSING else _CELLS.get(verdict, verdict.replace("_", " "))
-        told.setdefault(words, []).append(version)
+        told.setdefault("passes" if said in PASSING else _spell(said), []).append(version)
     return "; ".join(f"{', '.join(versions)}: {words}" for words, versions in told.items()) if len(seen) > 1 else ""

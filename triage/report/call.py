@@ -1,16 +1,17 @@
 """The code of a report below the imports: the program, and the run that shows how it fails."""
 
-import textwrap
-
 from fuzz.protocol import SubjectResult, Verdict
-from fuzz.protocol.failures import parse_value
+from fuzz.protocol.failures import is_gradient, parse_value
 from fuzz.subjects import MEMORY_BUDGET, get_spec, is_user_function
 from generators.program.attention_stub import emit_call
 from generators.program.case import Case
 from generators.program.emit import is_random
 from generators.program.settings import SWITCHES, describe_settings
 from triage.report.repro import WITHOUT_NUMBERS, is_kernel
-from triage.report.wording import is_of_config
+from triage.report.wording import is_of_config, value_of
+
+COMPARISON = "torch.testing.assert_close"
+_UNCOMPARED = (Verdict.NONDETERMINISTIC, Verdict.OUT_OF_BOUNDS, Verdict.EAGER_SUSPECT)
 
 
 def spell_program(case: Case, subject: str) -> str:
@@ -22,40 +23,57 @@ def spell_program(case: Case, subject: str) -> str:
 
 
 def spell_run(case: Case, result: SubjectResult, device: str) -> str:
-    """What raises; else what eager and compiled code print, one after the other. "" where it takes more than a line to
-    bring an input to the device as it lies in memory."""
+    """What raises, compares what compiled code gives with eager's result, or a backend's with MATH's, or prints it; ""
+    where it takes more than a line to bring an input to the device as it lies in memory."""
     if device != "cpu" and any(item.layout == "offset" for item in case.inputs):
         return ""
     setup, runs = _list_runs(case, result, device)
     states = [line.partition(" = ")[0] for line in setup if is_of_config(result) and "config." in line]
-    is_silent = result.verdict not in WITHOUT_NUMBERS and not states
-    runs = runs if is_silent else runs[-1:]
-    lines = ["torch.manual_seed(0)"] * is_random(case)
-    moved = _move(case, device)
-    one = len(case.returns) == 1
-    if case.training:
-        leaf = f"{moved}.requires_grad_() if x.is_floating_point() else {moved}"
-        total = "run(*args).sum()" if one else "sum(out.sum() for out in run(*args) if out.requires_grad)"
-        lines += [f"args = [{leaf} for x in inputs()]", f"{total}.backward()"]
-        lines += ["print([x.grad for x in args])"] * is_silent
-    else:
-        args = "inputs()" if moved == "x" else f"[{moved} for x in inputs()]"
-        is_strides = getattr(result.failure, "aspect", "") == "strides"
-        call = f"run(*{args})" + ".stride()" * (is_strides and one)
-        owner = parse_value(getattr(result.failure, "owner", ""))
-        if one and owner and owner["kind"] == "input":
-            lines += [f"args = {args}", "run(*args).zero_()", f"print(args[{owner['which']}])"]
-        else:
-            lines.append(f"print({call})" if is_silent else call)
-    if len(runs) > 1:
-        lines = [f"for run in ({', '.join(runs)}):", *(f"    {line}" for line in lines)]
-    else:
-        lines.insert(0, f"run = {runs[0]}")
     backend = get_spec(result.subject).sdpa if is_kernel(result) else ""
-    contexts = ["torch.no_grad()"] * (not case.training) + [f"sdpa_kernel(SDPBackend.{backend})"] * bool(backend)
-    if contexts:
-        lines = [f"with {', '.join(contexts)}:", textwrap.indent("\n".join(lines), "    ")]
+    is_silent = result.verdict not in WITHOUT_NUMBERS and not states
+    owner = parse_value(getattr(result.failure, "owner", ""))
+    is_plain = len(case.returns) == 1
+    writes = is_plain and owner is not None and owner["kind"] == "input"
+    compares = is_silent and result.verdict not in _UNCOMPARED and (len(runs) > 1 or backend != "") and not writes
+    value, moved = value_of(result), _move(case, device)
+    leaf = f"{moved}.requires_grad_() if x.is_floating_point() else {moved}" if case.training else moved
+    args, shown = "inputs()" if leaf == "x" else f"[{leaf} for x in inputs()]", _spell(value)
+    lines = ["torch.manual_seed(0)"] * is_random(case)
+    if case.training or writes or shown != "out":
+        lines += [f"args = {args}", "out = run(*args)"]
+    else:
+        shown = f"run(*{args})"
+    if case.training and (is_gradient(value) or not is_silent):
+        total = "out.square().sum()" if is_plain else "sum(one.square().sum() for one in out if one.requires_grad)"
+        lines.append(f"{total}.backward()")
+    if owner and writes:
+        lines += ["out.zero_()", f"print(args[{owner['which']}])"]
+    elif is_silent:
+        lines.append(f"results.append({shown})" if compares else f"print({shown})")
+    elif shown != "out":
+        lines.append(shown)
+    loop = f"for run in ({', '.join(runs)}):" if is_silent and len(runs) > 1 else ""
+    contexts = ["torch.no_grad()"] * (not case.training)
+    if backend:
+        loop = f"for backend in (SDPBackend.MATH, SDPBackend.{backend}):" if compares else ""
+        contexts.append(f"sdpa_kernel({'backend' if compares else f'SDPBackend.{backend}'})")
+    lines = [f"run = {runs[-1]}", *lines] if backend or not loop else lines
+    for head in (f"with {', '.join(contexts)}:" if contexts else "", loop):
+        lines = [head, *(f"    {line}" for line in lines)] if head else lines
+    if compares:
+        strides = ", check_stride=True" if getattr(result.failure, "aspect", "") == "strides" else ""
+        lines = ["results = []", *lines, f"{COMPARISON}(results[1], results[0]{strides})"]
     return "\n".join([*setup, *lines, *(f"print({state})" for state in states)])
+
+
+def _spell(value: str) -> str:
+    """The expression for what holds a value after a run."""
+    found = parse_value(value)
+    kind = found["kind"] if found else "input"
+    if is_gradient(value):
+        return f"[x.grad for x in {'args' if kind == 'input' else 'run.parameters()'}]"
+    written = {"input": "args", "parameter": "[*run.parameters()]", "buffer": "[*run.buffers()]"}
+    return written[kind] if found and found["written"] else "out"
 
 
 def _list_runs(case: Case, result: SubjectResult, device: str) -> tuple[list[str], list[str]]:

@@ -18,19 +18,11 @@ from generators.program.ops.shaping import VIEWS
 from generators.program.roles import find_attentions, trace
 from generators.program.settings import describe_settings
 from generators.program.type_check import attributes, types_of
-from triage.attribution.ablation import EAGER, MATH, PASSES, Ablation, label
+from triage.attribution.ablation import EAGER, Ablation, label
 from triage.attribution.experiments import mechanism_of
 from triage.attribution.root_cause import PACKAGE, Measured, Mechanism, MechanismKind, RootCause, operands_mechanism
 from triage.report.repro import is_attention, is_kernel
 
-_VALUES = frozenset({Verdict.WRONG_RESULT, Verdict.WRONG_GRADIENT})
-
-_BY_DESIGN = {
-    Verdict.ROUNDING: " Filing it would be wrong: PyTorch promises no order of accumulation (pytorch#179578).",
-    Verdict.ILL_CONDITIONED: " PyTorch calls such programs numerically unstable (pytorch#178879).",
-    Verdict.PRECISION_POLICY: " That is by design (pytorch#183761, pytorch#154009).",
-    Verdict.RANDOM_STREAM: " That is by design (pytorch#172206).",
-}
 _NAMED_OPS = 3
 _DOES = {
     Verdict.WRONG_RESULT: "returns a wrong result",
@@ -73,25 +65,7 @@ def refuse(ablation: Ablation) -> str | None:
     # A wrong operation of eager excuses no compiler: both are compared with float64.
     if ablation.fails(EAGER) and ablation.stages[EAGER].verdict is not Verdict.EAGER_SUSPECT:
         return f"Eager fails too ({ablation.stages[EAGER].verdict}), so {blamed} can't be blamed."
-    if verdict.is_finding:
-        return None
-    why = f"The verdict is {verdict}: {verdict.explanation}."
-    if is_function:
-        return why
-    why += _BY_DESIGN.get(verdict, "")
-    if ablation.fails(PASSES):
-        why += " Only Inductor's graph passes alone show a difference, and users do not run them alone."
-    return why
-
-
-def refuse_unshown(ablation: Ablation) -> str:
-    """Why a finding that repro.py does not show is not reported."""
-    if not is_attention(ablation.accused) and ablation.result.verdict in _VALUES:
-        return (
-            "Some rows are further from float64 than rounding explains, but torch._dynamo.utils.same, PyTorch's own"
-            " check, accepts the whole: repro.py exits with 0."
-        )
-    return f"A worker saw {ablation.result.verdict}, but repro.py, run in a process of its own, does not show it."
+    return None if verdict.is_finding else f"The verdict is {verdict}: {verdict.explanation}."
 
 
 def title(case: Case, result: SubjectResult, device: str) -> str:
@@ -110,7 +84,7 @@ def title(case: Case, result: SubjectResult, device: str) -> str:
 
 
 def summarize(case: Case, ablation: Ablation) -> str:
-    """What happens, with which torch and device, by how much; then what is right."""
+    """What happens, with which torch and device, and by how much."""
     result, subject = ablation.result, ablation.accused
     where = f"torch {ablation.hello.torch}, {ablation.hello.device_name or ablation.hello.device}"
     does = _DOES[result.verdict]
@@ -120,15 +94,7 @@ def summarize(case: Case, ablation: Ablation) -> str:
         return f"The module below {does}{under} ({where}): {_detail(case, result)}."
     mode = "forward and backward" if case.training else "forward"
     name = label(subject) if get_spec(subject).sdpa else f"`{subject}`"
-    happens = f"{name} {does} in the attention below, {mode}: {_detail(case, result)}."
-    eager = "is wrong in another way" if ablation.fails(EAGER) else "is right"
-    if subject == MATH:
-        return f"{happens} Eager with the same dtypes {eager}."
-    math_backend = {True: "fails too", False: "is right", None: "does not support it"}[ablation.fails(MATH)]
-    return (
-        f"{happens} Eager with the same dtypes {eager}; `F.scaled_dot_product_attention` with the MATH backend, called"
-        f" with the same arguments, {math_backend}."
-    )
+    return f"{name} {does} in the attention below, {mode} ({where}): {_detail(case, result)}."
 
 
 def quote(words: str) -> str:
@@ -148,9 +114,8 @@ def describe_cause(ablation: Ablation, cause: RootCause) -> str:
     # An error or a verdict that the summary tells already says nothing of how it comes about.
     repeats = cause.mechanism in (mechanism_of(ablation.result), Mechanism(MechanismKind.of(ablation.result.verdict)))
     words = _MECHANISMS.get(cause.mechanism.name, str(cause.mechanism))
-    how = "" if repeats or cause.mechanism.name is MechanismKind.OTHER_VALUES else f": {words}"
-    if cause.mechanism.name is MechanismKind.WRITTEN:
-        how = f". The program has {cause.mechanism}"
+    is_plain = cause.mechanism.name in (MechanismKind.OTHER_VALUES, MechanismKind.WRITTEN)  # which the program shows
+    how = "" if repeats or is_plain else f": {words}"
     if cause.who == "inductor" and not cause.part:
         return f"The first stage that fails is Inductor's `{cause.stage}`{how}. Which part of it is not known."
     if cause.part == PACKAGE:

@@ -1,4 +1,4 @@
-"""[Inductor][CPU] attention written as matmul, add, softmax, ... (_sfdp_pattern_25) in bfloat16: compiled off by 2.2, eager by 0.012 (float64), values up to 2.5
+"""[Inductor] a boolean mask added to attention scores hides keys instead: wrong result
 
 TORCH_COMPILE_BACKEND names the backend, by default inductor.
 Exits with 0 without the bug, 125 if it can't run, 1 with the bug.

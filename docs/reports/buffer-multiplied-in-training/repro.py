@@ -1,4 +1,4 @@
-"""[Inductor][CUDA] mul_ with a write into a buffer in training: the compiled program raises RuntimeError: one of the variables needed for gradient computation has been modified by …
+"""[AOTAutograd] a buffer multiplied in place by what needs a gradient, and returned: backward raises RuntimeError, modified by an inplace operation
 
 TORCH_COMPILE_BACKEND names the backend, by default inductor.
 Exits with 0 without the bug, 125 if it can't run, 1 with the bug.

@@ -1,4 +1,4 @@
-"""[Inductor][CPU] arange, add, add, ... with a write into a buffer in training: gradient off by 4.2, eager by 0 (float64), values up to 3.1
+"""[AOTAutograd] backward computes again from a buffer that forward has updated meanwhile: wrong gradient
 
 TORCH_COMPILE_BACKEND names the backend, by default inductor.
 Exits with 0 without the bug, 125 if it can't run, 1 with the bug.

@@ -1,4 +1,4 @@
-"""[Inductor][CUDA] layer_norm with options={'triton.force_cooperative_reductions': True}: compiling raises AssertionError
+"""[Inductor] layer_norm with triton.force_cooperative_reductions: compiling raises AssertionError
 
 TORCH_COMPILE_BACKEND names the backend, by default inductor.
 Exits with 0 without the bug, 125 if it can't run, 1 with the bug.

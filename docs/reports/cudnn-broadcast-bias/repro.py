@@ -1,4 +1,4 @@
-"""scaled_dot_product_attention, CUDNN_ATTENTION backend: nonfinite
+"""scaled_dot_product_attention on CUDA: a bias with one column for all keys is read past its end: wrong result, NaN or misaligned address (cuDNN backend, the default choice on an H100)
 
 Runs the module in float64, in eager, and with sdpa_cudnn.
 Exits with 0 without the bug, 125 if it can't run, 1 with the bug.

@@ -1,4 +1,4 @@
-"""scaled_dot_product_attention, CUDNN_ATTENTION backend: wrong result
+"""scaled_dot_product_attention on CUDA: a row whose boolean mask keeps no key is not 0, which the other backends give (cuDNN backend)
 
 Runs the module in float64, in eager, and with sdpa_cudnn.
 Exits with 0 without the bug, 125 if it can't run, 1 with the bug.

@@ -1,4 +1,4 @@
-"""[Inductor][CPU] exp, dropout in training: gradient off by 6.9, eager by 7e-07 (float64), values up to 15
+"""[AOTAutograd] with activation_memory_budget below 1 dropout is computed again in the backward pass with another mask: wrong gradient
 
 TORCH_COMPILE_BACKEND names the backend, by default inductor.
 Exits with 0 without the bug, 125 if it can't run, 1 with the bug.

@@ -1,4 +1,4 @@
-"""scaled_dot_product_attention, EFFICIENT_ATTENTION backend: runtime error
+"""scaled_dot_product_attention on CUDA raises RuntimeError, query is not correctly aligned or no kernel found, where rows are padded (memory-efficient backend)
 
 Runs the module in float64, in eager, and with sdpa_efficient.
 Exits with 0 without the bug, 125 if it can't run, 1 with the bug.

@@ -1,4 +1,4 @@
-"""scaled_dot_product_attention, FLASH_ATTENTION backend: device error
+"""scaled_dot_product_attention on CUDA reads a misaligned address where the rows of the value are padded (flash backend)
 
 Runs the module in float64, in eager, and with sdpa_flash.
 Exits with 0 without the bug, 125 if it can't run, 1 with the bug.

@@ -1,4 +1,4 @@
-"""[CPU] scaled_dot_product_attention with a negative scale and is_causal: eager gives NaN or inf, float64 is finite (aten._scaled_dot_product_flash_attention_for_cpu)
+"""scaled_dot_product_attention on CPU gives NaN, or 0 in half precision, for a negative scale or 0 with is_causal (flash backend)
 
 Compiles nothing.
 Exits with 0 without the bug, 125 if it can't run, 1 with the bug.

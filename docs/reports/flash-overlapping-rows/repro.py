@@ -1,4 +1,4 @@
-"""scaled_dot_product_attention, FLASH_ATTENTION backend: wrong result
+"""scaled_dot_product_attention on CPU writes a wrong result for a query whose rows overlap in memory (flash backend)
 
 Runs the module in float64, in eager, and with sdpa_flash.
 Exits with 0 without the bug, 125 if it can't run, 1 with the bug.

@@ -1,4 +1,4 @@
-"""[Inductor][CPU] attention written as matmul, div, eq, ... (_sfdp_pattern_15): compiled off by 2.8, eager by 2.7e-07 (float64), values up to 2.8
+"""[Inductor] attention with masked_fill(mask == 0): keys whose mask is neither 0 nor 1 are hidden too: wrong result
 
 TORCH_COMPILE_BACKEND names the backend, by default inductor.
 Exits with 0 without the bug, 125 if it can't run, 1 with the bug.

@@ -1,4 +1,4 @@
-"""[Inductor][CPU] attention written as matmul, full, div, ... (_sfdp_pattern_18): compiled off by 0.88, eager by 6.3e-08 (float64), values up to 0.88
+"""[Inductor] attention by where and a boolean mask: a row that keeps no key is NaN or 0 instead of the mean: wrong result
 
 TORCH_COMPILE_BACKEND names the backend, by default inductor.
 Exits with 0 without the bug, 125 if it can't run, 1 with the bug.
@@ -43,7 +43,7 @@ def inputs():
         torch.randn((B, S, H, D), generator=rng(1)),
         torch.randn((B, T, H, D), generator=rng(3)),
         torch.randn((B, T, H, V), generator=rng(2)),
-        torch.rand((S, 1), generator=rng(0)) < 0.0,
+        torch.zeros((S, 1), dtype=torch.bool),
     ]
 
 

@@ -1,4 +1,4 @@
-"""[CUDA] scaled_dot_product_attention in float16: eager gives NaN or inf, float64 is finite (aten._scaled_dot_product_cudnn_attention)
+"""scaled_dot_product_attention on CUDA gives NaN for a scale of 0 or less (cuDNN and flash backends)
 
 Compiles nothing.
 Exits with 0 without the bug, 125 if it can't run, 1 with the bug.

@@ -1,4 +1,4 @@
-"""[Inductor][CUDA] arange, arange, mul, ... in bfloat16: compiled off by 3.3e+36, eager by 0.013 (float64), values up to 4.4
+"""[Inductor] rotary embedding and grouped keys in bfloat16 on CUDA: one kernel reads a buffer with padded strides, the one before wrote it without: wrong result
 
 TORCH_COMPILE_BACKEND names the backend, by default inductor.
 Exits with 0 without the bug, 125 if it can't run, 1 with the bug.

@@ -121,5 +121,5 @@ def _list_values(value: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
 
 def _make_one(like: Tensor, number: float, rest: float) -> Tensor:
     made = torch.full_like(like, rest, memory_format=torch.contiguous_format)
-    made.view(-1)[0] = number
+    made[..., :1] = number
     return made

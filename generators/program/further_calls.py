@@ -28,11 +28,17 @@ def at_call(case: Case, call: FurtherCall) -> Case:
     """The program that this call runs, by itself."""
     sizes, layouts = dict(call.sizes), dict(call.layouts)
     mode = call.under if call.under in ("training", "inference") else case.mode
+    seed = 100 * (1 + case.calls.index(call)) if call.values == "other" else 0
     return replace(
         case,
         dims=tuple((name, sizes.get(name, size)) for name, size in case.dims),
         inputs=tuple(
-            replace(item, dtype=cast_to(case, call, item) or item.dtype, layout=layouts.get(item.name, item.layout))
+            replace(
+                item,
+                dtype=cast_to(case, call, item) or item.dtype,
+                layout=layouts.get(item.name, item.layout),
+                values=replace(item.values, seed=item.values.seed + (0 if item.parameter else seed)),
+            )
             for item in case.inputs
         ),
         mode=mode,

@@ -105,11 +105,8 @@ SETTINGS: dict[str, Setting] = {
     "memory_pool": Setting(
         "what shares allocations", ("none", "outputs", "combined"), needs=(("memory_planning", True),)
     ),
-    "allow_buffer_reuse": Setting("no buffer used again", _OFF),
-    "inplace_buffers": Setting("no result in the place of an operand", _OFF),
     "disable_padding_cpu": Setting("strides padded on the CPU too", _OFF, _CPU),
     "reorder_for_locality": Setting("operations in the order of the program", _OFF, passes=True),
-    "reorder_for_peak_memory": Setting("kernels not ordered for little memory", _OFF, versions="<2.15"),
     # Graph and wrapper.
     "freezing": Setting("parameters as constants", passes=True, inference=True, weight=2.0),
     "cpp_wrapper": Setting("a wrapper in C++"),

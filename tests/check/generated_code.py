@@ -147,8 +147,7 @@ SHOWN: dict[str, Program] = {
     "emulate_precision_casts": CHAIN,
     "numerics": CHAIN,
     "eager_numerics.division_rounding": program(lambda x, y: (x / y).exp(), *SHARED),
-    **dict.fromkeys(("memory_planning", "memory_pool", "allow_buffer_reuse", "inplace_buffers"), STEPS),
-    "reorder_for_peak_memory": STEPS,
+    **dict.fromkeys(("memory_planning", "memory_pool"), STEPS),
     **dict.fromkeys((name for name in SETTINGS if name.startswith("combo_")), INDEPENDENT),
 }
 """By setting a program whose code it changes; `SOFTMAX` for the others."""

@@ -80,7 +80,7 @@ def attribute(entry: Entry, evaluator: Evaluator, ablation: Ablation | None = No
     cause = _find_compiler_cause(entry, study, ablation)
     if cause.is_attention_pattern or result.verdict not in SILENT:
         return cause
-    return _find_state(replace(study, subject=find_cheapest(ablation, entry)), cause)
+    return _find_state(replace(study, subject=find_cheapest(ablation, entry)), cause, entry)
 
 
 def run_kernel_ablation(entry: Entry, evaluator: Evaluator) -> Ablation:
@@ -128,9 +128,12 @@ def _find_compiler_cause(entry: Entry, study: Study, ablation: Ablation) -> Root
                 and (kept := study.try_case(entry.case, CaseChange.KEPT, name)).passes
             ):
                 part, evidence = "recomputation", [*evidence, kept]  # noqa: PLW2901 - as above
-            mechanism = mechanism_of(
-                study.result, MechanismKind.OTHER_VALUES if study.result.verdict in VALUES else None
-            )
+            is_value = study.result.verdict in VALUES
+            if is_dynamo and is_value and any(op.kind == "sdpa" for op in entry.case.ops):
+                # Dynamo computes nothing: a fused call gives what it finds in memory, which was right in eager.
+                condition = find_condition(replace(study, subject=subject_of(name, entry)))
+                return blame_fused_call(study.evaluator.hello.device, *condition)
+            mechanism = mechanism_of(study.result, MechanismKind.OTHER_VALUES if is_value else None)
             return RootCause(who, stage, part, mechanism, tuple(evidence))
     evaluator, case = study.evaluator, entry.case
     study = replace(study, subject=find_cheapest(ablation, entry))
@@ -208,14 +211,17 @@ def _find_codegen_cause(study: Study) -> RootCause:
     return RootCause("inductor", Stage.CODEGEN, "", mechanism, tuple(tried))
 
 
-def _find_state(study: Study, cause: RootCause) -> RootCause:
-    """The cause, with what it takes where the case needs a later call or a write."""
+def _find_state(study: Study, cause: RootCause, entry: Entry) -> RootCause:
+    """The cause, with what it takes where the case needs a later call or a write; that of a call which fails alone."""
     case, mechanism = study.case, cause.mechanism
-    if is_written(case):
+    if is_written(case) and study.result.verdict in VALUES:
         kinds = sorted({op.kind for op in case.ops if OPS[op.kind].writes})
         mechanism = Mechanism(MechanismKind.WRITTEN, f"{' and '.join(list_targets(case))} by {', '.join(kinds)}")
     calls = (FurtherCall(), *case.calls) if case.calls else ()
     alone = [study.try_case(at_call(case, call), CaseChange.CALLS_APART) for call in calls]
+    failing = next((call for call, one in zip(calls, alone, strict=True) if one.passes is False), None)
+    if failing is not None:
+        return attribute(replace(entry, case=at_call(case, failing)), study.evaluator)
     if not (alone and all(one.passes for one in alone)):
         return replace(cause, mechanism=mechanism)
     told = [" and ".join(list_differences(case)) or "nothing changed", *([str(mechanism)] if is_written(case) else [])]

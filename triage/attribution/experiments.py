@@ -5,11 +5,12 @@ from dataclasses import dataclass
 from fuzz.bug_identity import kind_of, rewrites
 from fuzz.evaluator import Evaluator, shows_bug
 from fuzz.protocol import Control, SubjectResult, Verdict
-from fuzz.protocol.failures import FormDiffers, Raised
+from fuzz.protocol.failures import Raised
 from generators.program.case import Case
 from triage.attribution.root_cause import CaseChange, Experiment, FirstStep, Mechanism, MechanismKind
 
 _RAISED = {Verdict.COMPILE_ERROR: MechanismKind.COMPILING_RAISES, Verdict.RUNTIME_ERROR: MechanismKind.RUNNING_RAISES}
+_FORMS = {"strides": MechanismKind.STRIDES, "memory": MechanismKind.MEMORY}
 _DETAIL_LENGTH = 120
 _ALL = 1_000_000
 """More steps than any program takes."""
@@ -77,6 +78,5 @@ def mechanism_of(result: SubjectResult, values: MechanismKind | None = None) -> 
             return Mechanism(MechanismKind.TWO_DTYPES)
         return Mechanism(kind, failure.identity()[:_DETAIL_LENGTH] if failure is not None else "")
     if result.verdict is Verdict.METADATA:
-        is_strides = isinstance(failure, FormDiffers) and failure.aspect == "strides"
-        return Mechanism(MechanismKind.STRIDES if is_strides else MechanismKind.FORM)
+        return Mechanism(_FORMS.get(getattr(failure, "aspect", ""), MechanismKind.FORM))
     return Mechanism(values or MechanismKind.of(result.verdict))

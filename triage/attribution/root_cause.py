@@ -55,6 +55,7 @@ class MechanismKind(StrEnum):
     COMPILING_RAISES = "compiling raises {}"
     RUNNING_RAISES = "running raises {}"
     STRIDES = "strides in another order"
+    MEMORY = "memory shared with another value"
     FORM = "another form of result"
     OTHER_VALUES = "other values"
     WRONG_RESULT = "wrong result"

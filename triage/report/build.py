@@ -47,7 +47,6 @@ _CELLS: dict[str, str] = {
     Verdict.METADATA: "other metadata",
 }
 """Verdicts whose own names would say less."""
-_SPELT_OUT = "eager, the attention as products and softmax"
 _SIZE_TIMEOUT = 20.0
 """Seconds for one case with another size."""
 
@@ -166,8 +165,7 @@ def build(
         raise NothingToReport(describe_refusal(entry.case, ablation, why))
     sys.stderr.write("writing the report\n")
     environment = script_runs.collect(config.python, ablation.hello.torch)
-    note = known.note if known else ""
-    made = write_report(entry, ablation, evidence, name=name, environment=environment, note=note)
+    made = write_report(entry, ablation, evidence, name=name, environment=environment, note=known.note if known else "")
     block = f"{made.values['program']}\n\n\n{made.values['run']}"
     if COMPARISON in block and not script_runs.run_text(block, config.python, seconds=3 * config.timeout).code:
         return replace(made, values={**made.values, "run": ""})
@@ -228,7 +226,9 @@ def list_stages(case: Case, ablation: Ablation) -> list[tuple[str, str]]:
     as_config, is_kernel = is_of_config(ablation.result), repro.is_kernel(ablation.result)
     return [
         (
-            _SPELT_OUT if is_kernel and name == EAGER else quote(label(name, one.subject, case, as_config=as_config)),
+            "eager, the attention as products and softmax"
+            if is_kernel and name == EAGER
+            else quote(label(name, one.subject, case, as_config=as_config)),
             f"other {one.failure.aspect}" if isinstance(one.failure, FormDiffers) else _spell(spell_verdict(one)),
         )
         for name, one in ablation.stages.items()

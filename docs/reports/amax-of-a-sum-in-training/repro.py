@@ -1,4 +1,4 @@
-"""[Inductor][CPU] add, amax in float16 in training: compiled gives NaN or inf, eager and float64 are finite
+"""[Inductor] amax or amin of a half-precision result in training: the gradient is NaN
 
 TORCH_COMPILE_BACKEND names the backend, by default inductor.
 Exits with 0 without the bug, 125 if it can't run, 1 with the bug.

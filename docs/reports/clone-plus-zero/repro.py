@@ -1,4 +1,4 @@
-"""[Inductor][CPU] add_ with a write into a result: output 0: shares memory with x, eager's with nothing
+"""[Inductor] x.clone().add_(0.0) returns x itself, since torch 2.14: a later write changes both
 
 TORCH_COMPILE_BACKEND names the backend, by default inductor.
 Exits with 0 without the bug, 125 if it can't run, 1 with the bug.
@@ -65,10 +65,11 @@ def test_fn() -> bool:
     compiled = run(Module(), backend=BACKEND)
     # Dimensions from the outermost in memory to the innermost.
     order = lambda v: sorted((d for d in range(v.dim()) if v.size(d) > 1), key=lambda d: (-v.stride(d), d))
-    forms = [{n: (v.dtype, [*v.shape], f"dims in memory {order(v)}") for n, v in values.items()} for values in (eager, compiled)]
+    forms = [{n: (v.dtype, [*v.shape], order(v)) for n, v in values.items()} for values in (eager, compiled)]
     differ = [n for n in {**forms[0], **forms[1]} if forms[0].get(n) != forms[1].get(n)]
+    show = lambda v: "nothing" if v is None else f"{v.dtype} {[*v.shape]} with strides {v.stride()}"
     for name in differ:
-        print(f"{name}: eager {forms[0].get(name)}, compiled {forms[1].get(name)}")
+        print(f"{name}: eager {show(eager.get(name))}, compiled {show(compiled.get(name))}")
     if differ:
         return False
     for name, e in eager.items():

@@ -1,4 +1,4 @@
-"""[Inductor][CPU] attention with softmax over dim 0: compiled off by 2.7, eager by 3.4e-07 (float64), values up to 3.9
+"""[Inductor] attention whose softmax axis, permutation or fill is not the pattern's is fused all the same, up to torch 2.14: wrong result, wrong shape or compile error
 
 TORCH_COMPILE_BACKEND names the backend, by default inductor.
 Exits with 0 without the bug, 125 if it can't run, 1 with the bug.

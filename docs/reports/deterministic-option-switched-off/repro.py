@@ -1,4 +1,4 @@
-"""[Inductor][CPU] softmax with torch._inductor.config.deterministic=True: changes torch._inductor.config.deterministic from True to its default
+"""[Dynamo] torch._inductor.config.deterministic, also as TORCHINDUCTOR_DETERMINISTIC=1, is switched off by the first compilation
 
 TORCH_COMPILE_BACKEND names the backend, by default inductor.
 Exits with 0 without the bug, 125 if it can't run, 1 with the bug.

@@ -1,4 +1,4 @@
-"""[Inductor][CPU] transformer_encoder_layer: the compiled program raises AssertionError: expected size 2==2, stride 2==1 at dim=1; expected size 2==2, stride …
+"""[Inductor] nn.TransformerEncoderLayer on a transposed input, fast path: AssertionError, expected stride, since 2.13
 
 TORCH_COMPILE_BACKEND names the backend, by default inductor.
 Exits with 0 without the bug, 125 if it can't run, 1 with the bug.

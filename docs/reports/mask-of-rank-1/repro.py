@@ -1,4 +1,4 @@
-"""[Inductor][CPU] attention written as matmul, add, softmax, ...: compiling raises IndexError: Dimension out of range (expected to be in range of [-1, 0], but got -2)
+"""[Inductor] attention with a mask of rank 1: compiling raises IndexError: Dimension out of range
 
 TORCH_COMPILE_BACKEND names the backend, by default inductor.
 Exits with 0 without the bug, 125 if it can't run, 1 with the bug.
@@ -14,7 +14,7 @@ torch.set_num_threads(1)  # as where it was found: kernels are chosen, and sums 
 import torch
 from torch import nn
 
-B, H, S, T, D, V = 2, 3, 4, 5, 6, 7
+B, H, S, T, D = 2, 2, 3, 4, 8
 
 
 def rng(seed):
@@ -23,13 +23,13 @@ def rng(seed):
 
 class Module(nn.Module):
     def forward(self, q, k, v, mask):
-        q_t = q.permute(0, 2, 1, 3)
-        k_t = k.permute(0, 2, 1, 3)
+        q_t = q.transpose(1, 2)
+        k_t = k.transpose(1, 2)
+        v_t = v.transpose(1, 2)
         kt = k_t.transpose(-2, -1)
         scores = q_t @ kt
-        scores2 = scores + mask
-        probs = scores2.softmax(dim=-1)
-        v_t = v.permute(0, 2, 1, 3)
+        masked = scores + mask
+        probs = masked.softmax(dim=-1)
         out = probs @ v_t
         return out
 
@@ -38,8 +38,8 @@ def inputs():
     return [
         torch.randn((B, S, H, D), generator=rng(0)),
         torch.randn((B, T, H, D), generator=rng(1)),
-        torch.randn((B, T, H, V), generator=rng(3)),
-        torch.rand((T,), generator=rng(2)) < 1.0,
+        torch.randn((B, T, H, D), generator=rng(2)),
+        torch.randn((T,), generator=rng(3)),
     ]
 
 

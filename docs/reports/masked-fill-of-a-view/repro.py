@@ -1,4 +1,4 @@
-"""[Inductor][CPU] masked_fill_ with a write into an argument: compiling raises ValueError: Cannot view a tensor with shape torch.Size([1, 2, 2, 2]) and strides (8, 4, …
+"""[AOTAutograd] a transposed view of a viewed input is written to and returned: compiling raises ValueError, cannot view a tensor
 
 TORCH_COMPILE_BACKEND names the backend, by default inductor.
 Exits with 0 without the bug, 125 if it can't run, 1 with the bug.
@@ -32,7 +32,7 @@ class Module(nn.Module):
 def inputs():
     return [
         torch.randn((H, H * H), generator=rng(0)),
-        torch.rand((H,), generator=rng(1)) < 1.0,
+        torch.ones((H,), dtype=torch.bool),
     ]
 
 

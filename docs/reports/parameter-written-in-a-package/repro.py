@@ -1,4 +1,4 @@
-"""[aot_inductor][CPU] mul_, exp with a write into a buffer: the compiled program raises ValueError: treespec.unflatten(leaves): `leaves` has length 3 but the spec refers to a …
+"""[AOTInductor] a package of a module that writes to a parameter: its first call raises ValueError, leaves has length 3 but the spec holds 2 items
 
 Exits with 0 without the bug, 125 if it can't run, 1 with the bug.
 """

@@ -1,4 +1,4 @@
-"""[Inductor][CPU] attention written as matmul, div, cast, ... (_sfdp_pattern_8) in training: the compiled program raises RuntimeError: expected scalar type Float but found Half
+"""[Inductor] attention whose second product is in float16 and the first in float32, in training: RuntimeError, expected scalar type Float but found Half
 
 TORCH_COMPILE_BACKEND names the backend, by default inductor.
 Exits with 0 without the bug, 125 if it can't run, 1 with the bug.

@@ -1,4 +1,4 @@
-"""[Inductor][CPU] attention written as bmm, add, softmax, ...: compiling raises RuntimeError: Expected query, key, and value to all be at least 2 dimensional, but got …
+"""[Inductor] attention by torch.bmm whose value is a reshaped 1-d input: compiling raises RuntimeError, expected 2 dimensions or more
 
 TORCH_COMPILE_BACKEND names the backend, by default inductor.
 Exits with 0 without the bug, 125 if it can't run, 1 with the bug.
@@ -42,7 +42,7 @@ def inputs():
         torch.randn((1, 1, 1, D), generator=rng(0)),
         torch.randn((1, 1, D, D), generator=rng(1)),
         torch.randn((D * D,), generator=rng(3)),
-        torch.rand((D,), generator=rng(2)) < 1.0,
+        torch.ones((D,), dtype=torch.bool),
     ]
 
 

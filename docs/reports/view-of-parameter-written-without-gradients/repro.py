@@ -1,4 +1,4 @@
-"""[Inductor][CPU] copy_ with a write into a buffer: compiling raises RuntimeError: A view was created in no_grad mode and its base or another view of its …
+"""[AOTAutograd] under no_grad a view of a parameter that is written to and returned: compiling raises RuntimeError, a view was created in no_grad mode
 
 TORCH_COMPILE_BACKEND names the backend, by default inductor.
 Exits with 0 without the bug, 125 if it can't run, 1 with the bug.

@@ -1,4 +1,4 @@
-"""[Inductor][CPU] attention written as matmul, div, softmax, ... (_sfdp_pattern_1) in training: compiling raises AssertionError: Guard failed on the same frame it was created. This is a bug - please …
+"""[Inductor] attention scores divided by a whole number, in training: compiling raises IndexError, from torch 2.15 on a failed guard
 
 TORCH_COMPILE_BACKEND names the backend, by default inductor.
 Exits with 0 without the bug, 125 if it can't run, 1 with the bug.

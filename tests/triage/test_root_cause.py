@@ -95,8 +95,13 @@ def test_the_mechanisms_of_our_ledger_are_in_the_closed_list() -> None:
 )
 def test_what_takes_a_later_call_or_a_write_is_a_cause_of_its_own(case: Case, alone: Verdict, mechanism: str) -> None:
     class Judge:
+        hello = Hello("2.13.0", "3.12", "cpu", "", 1)
+
         def judge(self, case: Case, subject: str) -> SubjectResult:
             return SubjectResult(subject, Verdict.WRONG_RESULT if case.calls else alone)
+
+        def evaluate_or_raise(self, case: Case, subject: str) -> SubjectResult:
+            return self.judge(case, subject) if subject == "aot_eager" else SubjectResult(subject, Verdict.OK)
 
     evaluator: Any = Judge()
     cause = attribute(Entry(case), evaluator, ablation(aot_eager=Verdict.WRONG_RESULT))

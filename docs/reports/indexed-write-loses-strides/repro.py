@@ -1,4 +1,4 @@
-"""[AOTAutograd] index_copy_, index_add_ or masked_scatter_ into a tensor that is not contiguous makes it contiguous: other strides than eager's
+"""[AOTAutograd] index_copy_, index_add_, masked_fill_ or masked_scatter_ into a tensor that is not contiguous makes it contiguous: other strides than eager's
 
 TORCH_COMPILE_BACKEND names the backend, by default inductor.
 Exits with 0 without the bug, 125 if it can't run, 1 with the bug.

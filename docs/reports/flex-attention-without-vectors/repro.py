@@ -1,0 +1,83 @@
+"""[Inductor] flex_attention on the CPU without vector instructions (cpp.simdlen=1): compiling raises AssertionError, trans_b requires AVX512 or AVX2
+
+TORCH_COMPILE_BACKEND names the backend, by default inductor.
+Exits with 0 without the bug, 125 if it can't run, 1 with the bug.
+"""
+import os, sys, traceback
+
+try:
+    import torch
+except Exception as error:
+    sys.exit(print(f"can't run here: {error!r}", file=sys.stderr) or 125)
+torch.set_num_threads(1)  # as where it was found: kernels are chosen, and sums split, by the number of threads
+
+import torch
+from torch import nn
+from torch.nn.attention.flex_attention import flex_attention
+
+B, H, S, T, D, V = 2, 3, 4, 5, 6, 7
+
+
+def rng(seed):
+    return torch.Generator().manual_seed(seed)
+
+
+class Module(nn.Module):
+    def forward(self, q, k, v):
+        out = flex_attention(q, k, v)
+        return out
+
+
+def inputs():
+    return [
+        torch.randn((B, H, S, D), generator=rng(0)),
+        torch.randn((B, H, T, D), generator=rng(1)),
+        torch.randn((B, H, T, V), generator=rng(2)),
+    ]
+
+
+# The program ends here; what follows runs it and compares with float64.
+from torch._dynamo.utils import same
+from torch._inductor import config
+
+BACKEND = os.environ.get("TORCH_COMPILE_BACKEND", "inductor")
+config.fallback_random = True
+double = lambda v: v.double() if torch.is_tensor(v) and v.is_floating_point() else v
+
+
+def run(module, exact=False, backend=None):
+    module = module.train(False)
+    module = module.double() if exact else module
+    settings = {'options': {'cpp.simdlen': 1}} if backend == "inductor" else {}
+    call = torch.compile(module, backend=backend, dynamic=False, **settings) if backend else module
+    torch.manual_seed(0)
+    torch.set_grad_enabled(False)
+    args = [double(a) if exact else a for a in inputs()]
+    out = call(*args)
+    values = {f"output {i}": o for i, o in enumerate(out if isinstance(out, tuple) else (out,))}
+    return {name: value.detach() for name, value in values.items()}
+
+
+def test_fn() -> bool:
+    torch._dynamo.reset()
+    eager, exact, good = run(Module()), run(Module(), exact=True), True
+    try:
+        compiled = run(Module(), backend=BACKEND)
+    except Exception:
+        traceback.print_exc()
+        return False
+    for name, e in eager.items():
+        x, c = exact[name].double(), compiled[name].double()
+        ok = e.isfinite() & x.isfinite()
+        sizes = [v[ok].abs().nan_to_num(torch.inf).tolist() for v in (x, e.double() - x, c - x)]
+        scale, off_eager, off = (max(v, default=0.0) for v in sizes)
+        agrees = same(e, compiled[name], fp64_ref=exact[name], equal_nan=True)
+        precision = torch.finfo(e.dtype).eps ** 0.5 if e.is_floating_point() else 0.0
+        # `same` averages over the tensor; a single wrong row can escape it.
+        good &= agrees and off <= max(32 * off_eager, precision * scale)
+        print(f"{name}: values up to {scale:.2g}; error: eager {off_eager:.2g}, {BACKEND} {off:.2g}; same: {agrees}")
+    return good
+
+
+if __name__ == "__main__":
+    sys.exit(0 if test_fn() else 1)

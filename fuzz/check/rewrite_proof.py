@@ -120,6 +120,6 @@ def _list_values(value: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
 
 
 def _make_one(like: Tensor, number: float, rest: float) -> Tensor:
+    row = max(axis for axis in range(like.dim()) if like.size(axis) > 1)
     made = torch.full_like(like, rest, memory_format=torch.contiguous_format)
-    made[..., :1] = number
-    return made
+    return made.index_fill_(row, torch.zeros((), dtype=torch.int64, device=like.device), number)

@@ -15,7 +15,7 @@ _FRAME = '  File "'
 _PASS = re.compile(r"fx_passes|pattern_matcher|_aot_autograd|_dynamo/(variables|symbolic_convert)")
 """Where Inductor rewrites graphs, and AOTAutograd and Dynamo make them."""
 
-_LAST_FRAMES, _PASS_FRAMES, _ERROR_LINES = 4, 2, 4
+_LAST_FRAMES, _PASS_FRAMES, _ERROR_LINES, _MOST_OF_FRAME = 4, 2, 4, 8
 TIMEOUT_EXIT = 124
 """The exit code recorded for a run that was stopped, as timeout(1) gives."""
 
@@ -38,13 +38,13 @@ def shorten_log(log: str) -> str:
     if len(lines) <= _MOST or not starts:
         return "\n".join(lines[-_MOST:])
     end = next((n for n in range(starts[-1] + 1, len(lines)) if not lines[n].startswith(" ")), len(lines))
-    frames = [lines[start:stop] for start, stop in pairwise((*starts, end))]
+    frames = [lines[start:stop][:_MOST_OF_FRAME] for start, stop in pairwise((*starts, end))]
     passes = [number for number, frame in enumerate(frames) if _PASS.search(frame[0])]
     kept = sorted({*passes[-_PASS_FRAMES:], *range(max(0, len(frames) - _LAST_FRAMES), len(frames))})
     told = [line for before, n in pairwise((-1, *kept)) for line in ("  ...",) * (n > before + 1) + (*frames[n],)]
     error = lines[end:]
     error = [*error[:_ERROR_LINES], "  ...", *error[-_ERROR_LINES:]] if len(error) > 2 * _ERROR_LINES else error
-    return "\n".join([lines[0], *told, *error])
+    return "\n".join(["Traceback (most recent call last):", *told, *error])
 
 
 def _path_from_package(found: re.Match[str]) -> str:

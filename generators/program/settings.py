@@ -78,13 +78,11 @@ SETTINGS: dict[str, Setting] = {
     "triton.mix_order_reduction_split_size": Setting("rows of a part in those", (8, 64), _CUDA),
     # Loops.
     "cpp.threads": Setting("loops and sums in several threads", (2, 4), _CPU, single=_ROWS, weight=4.0),
-    "cpp.dynamic_threads": Setting("the number of threads when it runs", devices=_CPU),
     "cpp.min_chunk_size": Setting(
         "threads for few elements", (1, 64), _CPU, needs=(("cpp.threads", 4),), single=_ROWS, weight=4.0
     ),
     "cpp.simdlen": Setting("vectors of another width, or none (1)", (1, 256), _CPU, weight=2.0),
     "cpp.enable_loop_tail_vec": Setting("ends of loops without vectors", _OFF, _CPU),
-    "cpp.max_horizontal_fusion_size": Setting("independent loops not fused", (0,), _CPU),
     "triton.max_tiles": Setting("no tiles", (1,), _CUDA),
     "triton.prefer_nd_tiling": Setting("tiles of several axes", devices=_CUDA),
     "triton.use_block_ptr": Setting("block pointers", devices=_CUDA, versions="<2.15", weight=2.0),

@@ -53,7 +53,7 @@ def spell_run(case: Case, result: SubjectResult, device: str) -> str:
     elif shown != "out":
         lines.append(shown)
     loop = f"for run in ({', '.join(runs)}):" if is_silent and len(runs) > 1 else ""
-    contexts = ["torch.no_grad()"] * (not case.training)
+    contexts = ["torch.no_grad()"] * (not case.training and not get_spec(result.subject).is_exported)
     if backend:
         loop = f"for backend in (SDPBackend.MATH, SDPBackend.{backend}):" if compares else ""
         contexts.append(f"sdpa_kernel({'backend' if compares else f'SDPBackend.{backend}'})")
@@ -96,6 +96,7 @@ def _list_runs(case: Case, result: SubjectResult, device: str) -> tuple[list[str
         budget = f"torch._functorch.config.activation_memory_budget = {MEMORY_BUDGET}"
         setup = ["import torch._functorch.config", *setup, budget]
     if spec.is_exported:
+        setup += ["torch.set_grad_enabled(False)"] * (not case.training)
         setup.append(f"program = torch.export.export({module}, tuple(inputs()))")
         return setup, [module, "torch._inductor.aoti_load_package(torch._inductor.aoti_compile_and_package(program))"]
     return setup, [module, f"torch.compile({', '.join(filter(None, words))})"]

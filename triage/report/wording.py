@@ -23,12 +23,11 @@ from triage.attribution.experiments import mechanism_of
 from triage.attribution.root_cause import PACKAGE, Measured, Mechanism, MechanismKind, RootCause, operands_mechanism
 from triage.report.repro import is_attention, is_kernel
 
-_NAMED_OPS = 3
 _DOES = {
     Verdict.WRONG_RESULT: "returns a wrong result",
     Verdict.WRONG_GRADIENT: "computes a wrong gradient",
     Verdict.NONFINITE: "returns NaN or infinity where eager and float64 are finite",
-    Verdict.METADATA: "returns a tensor whose metadata differ from eager's",
+    Verdict.METADATA: "returns a tensor in another form than eager's",
     Verdict.NONDETERMINISTIC: "returns different results for equal inputs",
     Verdict.OUT_OF_BOUNDS: "writes out of bounds",
     Verdict.EAGER_SUSPECT: "returns a wrong result in eager mode",
@@ -51,8 +50,6 @@ _BEFORE_INDUCTOR = {
     "decompositions or the partitioner": "decompositions or AOTAutograd's partitioner",
     "torch.export": "torch.export",
 }
-
-_UNNAMED = VIEWS | {"scalar"}
 
 
 def refuse(ablation: Ablation) -> str | None:
@@ -170,7 +167,9 @@ def _detail(case: Case, result: SubjectResult) -> str:
     """The failure, with the program's names for its values. Of wrong values the largest error, as repro.py prints."""
     failure, numbers = result.failure, result.numbers
     if not isinstance(failure, failures.WrongValue) or not {"compiled_error", "eager_error"} <= numbers.keys():
-        return describe_with_names(case, result).rstrip(".!… ") or result.verdict.explanation
+        words = describe_with_names(case, result)
+        words = words.rpartition(". ")[0] or words if words.endswith("…") else words
+        return words.rstrip(".!… ") or result.verdict.explanation
     off = f"{numbers['compiled_error']:.2g} from float64, eager by {numbers['eager_error']:.2g}"
     return f"{name_value(case, value_of(result))} is off by up to {off}"
 
@@ -194,8 +193,8 @@ def _symptom(case: Case, result: SubjectResult) -> str:
 def describe_program(case: Case, result: SubjectResult) -> str:
     """The program in a few words: what it computes, which attention patterns match it, what is unusual."""
     kinds = [op.kind for op in case.ops]
-    named = [kind for kind in kinds if kind not in _UNNAMED] or kinds
-    few = ", ".join([*named[:_NAMED_OPS], *(["..."] if len(named) > _NAMED_OPS else [])])
+    named = [kind for kind in kinds if kind not in VIEWS | {"scalar"}] or kinds
+    few = ", ".join([*named[:3], *(["..."] if len(named) > 3 else [])])
     few += "".join(f" (_{pattern})" for pattern in sorted(attention_patterns(result.fired)))
     what = "scaled_dot_product_attention" if "sdpa" in kinds else "attention" if find_attentions(case) else few
     unusual = list(dict.fromkeys(_list_unusual(case)))[:2]

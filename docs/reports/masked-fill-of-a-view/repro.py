@@ -1,4 +1,4 @@
-"""[AOTAutograd] a transposed view of a viewed input is written to and returned: compiling raises ValueError, cannot view a tensor
+"""[AOTAutograd] masked_fill_ on a transposed view of a viewed input: compiling raises ValueError, cannot view a tensor
 
 TORCH_COMPILE_BACKEND names the backend, by default inductor.
 Exits with 0 without the bug, 125 if it can't run, 1 with the bug.

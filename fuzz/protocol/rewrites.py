@@ -23,7 +23,7 @@ class WrongRewrite:
 
     `pattern`: its name. `right`: operands that make it right with one value throughout, each with all changes of it
     under which it is right; `wrong`: the changes of the same operands under which it stays wrong. A change is `all V`,
-    every element is V, or `one V in W`, the first of each row is V and the others W. `constants`: where those of a program
+    every element is V, or `one V in W`, the first of each row is V and the others W. `constants`: where constants
     matter, the operations whose constants the pattern does not share, each as "amax [-2] for [-1]": the program's, and
     the pattern's; `strides` where it gives the right numbers in another layout. Older versions wrote the
     operations alone. `rows`: `EMPTY_ROWS` where on these operands it is wrong in no others.

@@ -19,6 +19,7 @@ from fuzz.protocol import Check, SubjectResult, Verdict
 from generators.errors import CaseError
 from generators.program.case import Case, FurtherCall, Input, Op, Values
 from generators.program.emit import is_random, source
+from generators.program.further_calls import at_call
 from generators.program.sizes import Size
 from generators.program.type_check import check as check_case
 from generators.program.type_check import make_op
@@ -48,6 +49,16 @@ def products(mode: str = "training", calls: tuple[FurtherCall, ...] = CALLS, dro
     )
     inputs = (Input("x", shape, "float32"), weight)
     return Case((("B", 2), ("S", 3), ("D", 4)), inputs, ops, ("out",), mode, calls=calls)
+
+
+def test_a_call_by_itself_has_the_inputs_that_it_has_among_others() -> None:
+    case = products(calls=(FurtherCall(values="other"), FurtherCall(sizes=(("S", 5),)), FurtherCall(values="other")))
+    together: dict[str, Any] = {}
+    exec(source(case), together)
+    for call, inputs in zip(case.calls, [*together["calls"](None)][1:], strict=True):
+        alone: dict[str, Any] = {}
+        exec(source(at_call(case, call)), alone)
+        assert all(map(torch.equal, inputs, alone["inputs"]()))
 
 
 def run(case: Case, compile_module: Callable[[nn.Module, bool | None], Compiled]) -> SubjectResult:

@@ -17,6 +17,7 @@ from fuzz.worker_config import ROOT
 from generators.program.case import Case, FurtherCall
 from tests.check.test_sequences import products
 from tests.triage.conftest import ablation
+from tests.triage.test_cause import OVERLAPPING
 from tests.triage.test_draft import WRITES
 from triage.attribution.ablation import EAGER, MATH, Ablation
 from triage.attribution.attribute import attribute
@@ -106,6 +107,21 @@ def test_what_takes_a_later_call_or_a_write_is_a_cause_of_its_own(case: Case, al
     evaluator: Any = Judge()
     cause = attribute(Entry(case), evaluator, ablation(aot_eager=Verdict.WRONG_RESULT))
     assert str(cause.mechanism) == mechanism and key_of(cause).mechanism == mechanism
+
+
+def test_a_fused_call_that_fails_in_dynamos_run_alone_is_to_blame_and_not_dynamo() -> None:
+    case = casefile.loads(OVERLAPPING)
+
+    class Judge:
+        hello = Hello("2.13.0", "3.12", "cpu", "", 1)
+
+        def judge(self, other: Case, subject: str) -> SubjectResult:
+            return SubjectResult(subject, Verdict.WRONG_RESULT if other == case else Verdict.OK)
+
+    evaluator: Any = Judge()
+    stages = ablation(dynamo=Verdict.WRONG_RESULT, aot_eager=Verdict.WRONG_RESULT)
+    cause = attribute(Entry(case), evaluator, stages)
+    assert (cause.who, cause.mechanism.name) == ("sdpa_flash", MechanismKind.OVERLAPPING_ROWS)
 
 
 BIASED = """

@@ -27,7 +27,7 @@ _TELLING = re.compile(
 
 
 def shorten_log(log: str) -> str:
-    """The log without chatter and this machine's directories. Of a long one: its first line, the deepest frames of
+    """The log without chatter and this machine's directories. Of a long one: the deepest frames of
     what makes or rewrites graphs, the deepest of all, and how the error's text begins and ends."""
     lines = [
         _PATH.sub(_path_from_package, line.rstrip())

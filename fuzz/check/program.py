@@ -176,8 +176,7 @@ def execute(
     if on_gpu:
         # So that what a kernel does wrong is raised here and not in whatever waits for its result.
         torch.cuda.synchronize()
-    _, *named = (field.name for field in fields(Execution))
-    merged = [{key: value for one in done for key, value in getattr(one, name).items()} for name in named]
+    merged = [{k: v for one in done for k, v in getattr(one, part.name).items()} for part in fields(Execution)[1:]]
     return Execution("; ".join(one.structure for one in done), *merged)
 
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from generators.program.case import Case, FurtherCall, Input, Op, TensorType
-from generators.program.further_calls import cast_to
+from generators.program.further_calls import cast_to, seed_at
 from generators.program.ops import OPS
 from generators.program.ops.spec import Line
 from generators.program.type_check import attributes, names_in, types_of
@@ -32,7 +32,7 @@ def rng(seed):
 """
 _FILLED = """
 
-def filled(layer, seed):
+def set_weights(layer, seed):
     generator = rng(seed)
     for parameter in layer.parameters():
         nn.init.normal_(parameter, std=parameter.size(-1) ** -0.5, generator=generator)
@@ -58,7 +58,7 @@ def emit_rewritten(case: Case, ops: Sequence[Op], instead: Mapping[str, str]) ->
     inputs = f"\n\ndef inputs({parameters}):\n{made}"
     if case.calls:
         inputs += _emit_calls(case)
-    functions = _FILLED if "filled(" in module else ""
+    functions = _FILLED if "set_weights(" in module else ""
     functions = (_RNG if "rng(" in functions + module + inputs else "") + functions
     head = [line for key, line in _IMPORTS.items() if key in functions + module + inputs]
     lines = ["import torch", *head]
@@ -247,8 +247,8 @@ def _yield(case: Case, call: FurtherCall) -> Iterator[str]:
 
 def _list_arguments(case: Case, call: FurtherCall) -> Iterator[str]:
     yield from (f"{name}={size}" for name, size in call.sizes)
-    if call.values == "other":
-        yield f"seed={100 * (1 + case.calls.index(call))}"
+    if seed := seed_at(case, call):
+        yield f"seed={seed}"
 
 
 def _change(case: Case, call: FurtherCall, item: Input) -> str:

@@ -24,11 +24,16 @@ MOST = 8
 """How many calls a case may have."""
 
 
+def seed_at(case: Case, call: FurtherCall) -> int:
+    """What this call adds to the seeds of its arguments."""
+    return 100 * (1 + case.calls.index(call)) if call.values == "other" else 0
+
+
 def at_call(case: Case, call: FurtherCall) -> Case:
     """The program that this call runs, by itself."""
     sizes, layouts = dict(call.sizes), dict(call.layouts)
     mode = call.under if call.under in ("training", "inference") else case.mode
-    seed = 100 * (1 + case.calls.index(call)) if call.values == "other" else 0
+    seed = seed_at(case, call)
     return replace(
         case,
         dims=tuple((name, sizes.get(name, size)) for name, size in case.dims),

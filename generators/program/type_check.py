@@ -23,7 +23,7 @@ from generators.program.values import DISTRIBUTIONS, LAYOUTS
 
 VALUE_NAME = re.compile(r"[a-z][a-z0-9_]{0,30}")
 DIM_NAME = re.compile(r"[A-Z][A-Za-z0-9]{0,7}")
-_OWN_NAMES = ("torch", "nn", "rng", "inputs", "self", "F", "Module", "attend", "filled", "causal_mask")
+_OWN_NAMES = ("torch", "nn", "rng", "inputs", "self", "F", "Module", "attend", "set_weights", "causal_mask")
 _OF_CALLS = ("calls", "first", "given", "module", "optimizer", "checkpoint", "compute")
 RESERVED = frozenset({*_OWN_NAMES, *FLEX_NAMES, *keyword.kwlist})
 

@@ -102,7 +102,7 @@ def attention(**attrs: object) -> Case:
 
 def test_the_text_of_a_layer_is_what_a_person_writes() -> None:
     text = source(attention(fast_path=False))
-    assert "self.out = filled(nn.MultiheadAttention(D * H, H, batch_first=True), 0)" in text
+    assert "self.out = set_weights(nn.MultiheadAttention(D * H, H, batch_first=True), 0)" in text
     assert "out = self.out(x, x, x, attn_mask=scores, key_padding_mask=keys)[0]" in text
     assert "\ntorch.backends.mha.set_fastpath_enabled(False)\n" in text
     assert "fastpath" not in source(attention())

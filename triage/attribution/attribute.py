@@ -131,8 +131,9 @@ def _find_compiler_cause(entry: Entry, study: Study, ablation: Ablation) -> Root
             is_value = study.result.verdict in VALUES
             if is_dynamo and is_value and any(op.kind == "sdpa" for op in entry.case.ops):
                 # Dynamo computes nothing: a fused call gives what it finds in memory, which was right in eager.
-                condition = find_condition(replace(study, subject=subject_of(name, entry)))
-                return blame_fused_call(study.evaluator.hello.device, *condition)
+                condition, tried = find_condition(replace(study, subject=subject_of(name, entry)))
+                if any(isinstance(one, Experiment) and one.passes for one in tried):
+                    return blame_fused_call(study.evaluator.hello.device, condition, tried)
             mechanism = mechanism_of(study.result, MechanismKind.OTHER_VALUES if is_value else None)
             return RootCause(who, stage, part, mechanism, tuple(evidence))
     evaluator, case = study.evaluator, entry.case

@@ -75,8 +75,7 @@ def explain(
             fails = _fails_alike(result, found)
             is_left_alone = rewrite and not attention_patterns(found.fired)
             tried.append(replace(one, fails=None if fails is False and is_left_alone else fails))
-    names = dict.fromkeys(one.property for one in tried)
-    groups = {name: [one for one in tried if one.property == name] for name in names}
+    groups = {name: [one for one in tried if one.property == name] for name in dict.fromkeys(o.property for o in tried)}
     varied = {name for name, group in groups.items() if any(one.fails is False for one in group)}
     fixed = {name for name in varied if not any(one.fails for one in groups[name])}
     equal = [name for name, (one, *_) in groups.items() if one.fails and {*name.split(_EQUAL)} <= fixed]

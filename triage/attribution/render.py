@@ -62,10 +62,9 @@ def _describe_rewrite(one: WrongRewrite) -> str:
 
 def _describe_values(changes: tuple[str, ...]) -> str:
     """The values that changes give an operand: "1 throughout, or 0 and 1 mixed"."""
-    mixed = ("one 0 in 1", "one 1 in 0")
     whole = [change.split()[1] for change in changes if change.startswith("all")]
     words = [f"{' or '.join(whole)} throughout"] if whole else []
-    words += ["0 and 1 mixed"] if {*mixed} <= {*changes} else []
+    words += ["0 and 1 mixed"] if {"one 0 in 1", "one 1 in 0"} <= {*changes} else []
     return ", or ".join(words)
 
 

@@ -187,7 +187,7 @@ def write_report(
     # What was written, and whose memory an output has, is told as values.
     is_form = getattr(result.failure, "aspect", "") in ("dtype", "shape", "device", "strides")
     spec = get_spec(result.subject)
-    by_bisector = cause is not None and (cause.who == "inductor" or cause.part.startswith("decomposition of"))
+    is_step = cause and cause.part and (cause.who == "inductor" or cause.part.startswith("decomposition of"))
     is_beyond_bisector = spec.recomputes or spec.is_exported or result.verdict is Verdict.STATE_CHANGED
     values = {
         "at_fault": "kernel" if kernel else "form" if is_form else _AT_FAULT.get(result.verdict, "compiled"),
@@ -203,7 +203,7 @@ def write_report(
         "exit_code": "1" if run is None else "timed out" if run.code == TIMEOUT_EXIT else str(run.code),
         "output": run.output.strip() if run and result.verdict not in WITHOUT_NUMBERS else "",
         "log": shorten_log(run.log) if run and result.verdict in WITHOUT_NUMBERS else "",
-        "can_bisect": by_bisector and bool(cause and cause.part) and not is_beyond_bisector,
+        "can_bisect": is_step and not is_beyond_bisector,
         "run": "" if case.calls or is_packed else spell_run(case, result, hello.device),
         "place": repro.place_of(ablation.accused) if kernel else "",
         "table": list_stages(case, ablation),

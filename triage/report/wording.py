@@ -118,12 +118,11 @@ def describe_cause(ablation: Ablation, cause: RootCause) -> str:
     if cause.part == PACKAGE:
         return f"The fault is in {PACKAGE}: torch.compile and torch.export pass{how}."
     if cause.who == "inductor":
+        if cause.stage == "codegen":
+            return f"The fault is in Inductor's code generation, {cause.part}{how}."
         kind = "the lowering" if cause.stage == "lowering" else "the rewrite"
         kind = "the attention pattern" if cause.is_attention_pattern else kind
-        where = (
-            f"code generation, {cause.part}" if cause.stage == "codegen" else f"`{cause.stage}`, {kind} `{cause.part}`"
-        )
-        return f"The fault is in Inductor's {where}{how}."
+        return f"The fault is in Inductor's `{cause.stage}`, {kind} `{cause.part}`{how}."
     if cause.who in ("dynamo", "aot") and not cause.part:
         return f"The first stage that fails is {'Dynamo' if cause.who == 'dynamo' else 'AOTAutograd'}{how}."
     if cause.who == "aot":
@@ -182,8 +181,6 @@ def _symptom(case: Case, result: SubjectResult) -> str:
         if not math.isfinite(error):
             return f"eager gives NaN or inf, float64 is finite{operation}"
         return f"eager is off by {error:.2g} from float64{operation}"
-    if verdict is Verdict.NONFINITE:
-        return "compiled gives NaN or inf, eager and float64 are finite"
     if verdict in (Verdict.COMPILE_ERROR, Verdict.RUNTIME_ERROR):
         when = "compiling" if verdict is Verdict.COMPILE_ERROR else "the compiled program"
         return f"{when} raises {textwrap.shorten(describe(result), 90, placeholder=' …')}"

@@ -21,7 +21,7 @@ def rng(seed):
     return torch.Generator().manual_seed(seed)
 
 
-def filled(layer, seed):
+def set_weights(layer, seed):
     generator = rng(seed)
     for parameter in layer.parameters():
         nn.init.normal_(parameter, std=parameter.size(-1) ** -0.5, generator=generator)
@@ -31,7 +31,7 @@ def filled(layer, seed):
 class Module(nn.Module):
     def __init__(self):
         super().__init__()
-        self.out = filled(nn.TransformerEncoderLayer(H, H, 1, dropout=0.0, batch_first=True), 0)
+        self.out = set_weights(nn.TransformerEncoderLayer(H, H, 1, dropout=0.0, batch_first=True), 0)
 
     def forward(self, x):
         out = self.out(x)

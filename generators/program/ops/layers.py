@@ -77,7 +77,7 @@ def _construct(line: Line, *arguments: str) -> str:
     words = [*arguments, *(["batch_first=True"] if line.attrs["batch_first"] else [])]
     if line.attrs["dtype"] != "float32":
         words.append(f"dtype=torch.{line.attrs['dtype']}")
-    return f"filled(nn.{_LAYERS[line.kind][0]}({', '.join(words)}), {line.attrs['seed']})"
+    return f"set_weights(nn.{_LAYERS[line.kind][0]}({', '.join(words)}), {line.attrs['seed']})"
 
 
 _TRUE = ("bias", "need_weights")

@@ -30,7 +30,7 @@ _RNG = """
 def rng(seed):
     return torch.Generator().manual_seed(seed)
 """
-_FILLED = """
+_SET_WEIGHTS = """
 
 def set_weights(layer, seed):
     generator = rng(seed)
@@ -58,7 +58,7 @@ def emit_rewritten(case: Case, ops: Sequence[Op], instead: Mapping[str, str]) ->
     inputs = f"\n\ndef inputs({parameters}):\n{made}"
     if case.calls:
         inputs += _emit_calls(case)
-    functions = _FILLED if "set_weights(" in module else ""
+    functions = _SET_WEIGHTS if "set_weights(" in module else ""
     functions = (_RNG if "rng(" in functions + module + inputs else "") + functions
     head = [line for key, line in _IMPORTS.items() if key in functions + module + inputs]
     lines = ["import torch", *head]

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from corpus.passes.plain_attention import Plain, read_contract, spell
+from generators.program.attention_options import OPTIONS, OVER_SCORES, PER_HEAD
 from generators.program.case import Case, Input
 from generators.program.edits import input_like
 from generators.program.sizes import Size
@@ -24,25 +25,19 @@ def simplify_contract(case: Case) -> Iterator[Case]:
             yield from filter(None, [spell(_with_plain_name(plain))])
 
 
-_LEFT_OUT: dict[str, Any] = {
-    "alibi": None, "sinks": None, "window": None, "causal": None, "softcap": None, "bias": None, "mask": None,
-    "dropout": 0.0,
-}  # fmt: skip
-"""Fields in the order they are left out, and what they are then."""
-
-
 def _make_bare(plain: Plain) -> Plain:
-    bare = replace(plain, **_LEFT_OUT, scale=plain.least_scale)
+    without: dict[str, Any] = {name: option.absent for name, option in OPTIONS.items()}
+    bare = replace(plain, **without, scale=plain.least_scale)
     return _with_heads(_with_value_dim(bare), bare.k.shape[1], bare.k.shape[1])
 
 
 def _drop_one(plain: Plain) -> Iterator[Plain]:
-    for name, nothing in _LEFT_OUT.items():
-        fewer = {name: nothing}
+    for name, option in OPTIONS.items():
+        fewer: dict[str, Any] = {name: option.absent}
         if name == "causal" and plain.window is not None:
             # Alone, a window that sees nothing to the right is as causal as before.
             fewer["window"] = (plain.window[0], -1)
-        if getattr(plain, name) != nothing:
+        if getattr(plain, name) != option.absent:
             yield replace(plain, **fewer)
     sizes, one = dict(plain.dims), Size.of(1)
     heads, kv_heads = plain.q.shape[1], plain.k.shape[1]
@@ -116,6 +111,6 @@ def _with_heads(plain: Plain, heads: Size, kv_heads: Size) -> Plain:
 
         return change
 
-    plain = plain.map_inputs(on_axis(-3, heads), ("q", "mask", "bias"))
+    plain = plain.map_inputs(on_axis(-3, heads), ("q", *OVER_SCORES))
     plain = plain.map_inputs(on_axis(-3, kv_heads), ("k", "v"))
-    return plain.map_inputs(on_axis(-1, heads), ("alibi", "sinks"))
+    return plain.map_inputs(on_axis(-1, heads), PER_HEAD)

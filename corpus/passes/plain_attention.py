@@ -7,6 +7,7 @@ from typing import Any
 
 from corpus.passes.spelling import rename_values
 from generators.errors import CaseError
+from generators.program.attention_options import OPTIONS, OVER_SCORES, TENSORS
 from generators.program.case import Case, Contract, Input, TensorType
 from generators.program.contracts import as_bhsd
 from generators.program.edits import input_like
@@ -19,8 +20,8 @@ from generators.sampling.choices import ByteChoices
 from generators.sampling.masks import Pattern, offset
 from generators.sampling.steps import add_sinks, spell_alibi, spell_softcap
 
-_NUMBERS = ("scale", "softcap", "causal", "window", "dropout")
-"""What a contract says apart from the names of values."""
+_NUMBERS = ("scale", *(name for name, option in OPTIONS.items() if not option.is_tensor))
+"""The fields of a contract that name no values."""
 _PLAINLY = ByteChoices(b"")
 """Every decision has its likeliest outcome."""
 
@@ -169,9 +170,9 @@ def _apply_pattern(b: Builder, scores: str, pattern: Pattern) -> str:
 def read_contract(case: Case, contract: Contract, types: Mapping[str, TensorType]) -> Plain:
     """The attention of a contract, over inputs with the shapes, dtypes and layouts of the values it reads."""
     inputs: dict[str, Any] = {key: _make_head(case, contract, getattr(contract, key), types) for key in ("q", "k", "v")}
-    for key in ("alibi", "bias", "sinks"):
+    for key in TENSORS:
         name = getattr(contract, key)
-        if name is not None:
+        if name is not None and key != "mask":
             inputs[key] = _make_like(case, name, types[name])
     keeps = contract.mask_means == "keep"
     if contract.mask is not None:
@@ -186,7 +187,7 @@ def read_contract(case: Case, contract: Contract, types: Mapping[str, TensorType
         dynamic=case.dynamic,
         fused=any(op.name == contract.output and op.kind == "sdpa" for op in case.ops),
     )
-    return plain.map_inputs(_add_head_axis, ("bias", "mask")) if contract.layout == "bsd" else plain
+    return plain.map_inputs(_add_head_axis, OVER_SCORES) if contract.layout == "bsd" else plain
 
 
 def _make_head(case: Case, contract: Contract, name: str, types: Mapping[str, TensorType]) -> Input:

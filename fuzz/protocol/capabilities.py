@@ -5,13 +5,11 @@ from dataclasses import dataclass, fields, replace
 from typing import Literal
 
 from fuzz.protocol.codec import decode
+from generators.program.attention_options import OPTIONS
 
 Dtype = Literal["float32", "bfloat16", "float16"]
 Device = Literal["cpu", "cuda"]
 Corner = Literal["top_left", "bottom_right"]
-Option = Literal["mask", "bias", "causal", "window", "softcap", "alibi", "sinks", "dropout"]
-DENSE_OPTIONS = ("mask", "bias", "dropout")
-"""Options without a meaning where sequences have no common axes."""
 Rounded = Literal["scores", "weights", "sums", "backward_weights", "exponentials"]
 
 
@@ -30,8 +28,8 @@ class Capabilities:
     devices: tuple[Device, ...] | None = None
     empty: bool = True
     max_scores: int | None = None
-    options: tuple[Option, ...] | None = None
-    needs: tuple[Option, ...] = ()
+    options: tuple[str, ...] | None = None
+    needs: tuple[str, ...] = ()
     causal: tuple[Corner, ...] | None = None
     rounds: tuple[Rounded, ...] = ("weights",)
     deterministic: tuple[Device, ...] = ("cpu", "cuda")
@@ -48,6 +46,9 @@ class Capabilities:
             if key not in names:
                 raise ValueError(f"unknown capability {key!r}: there are {', '.join(names)}")
         read = decode(cls, declared)
+        for option in (*(read.options or ()), *read.needs):
+            if option not in OPTIONS:
+                raise ValueError(f"unknown option {option!r}: there are {', '.join(OPTIONS)}")
         return replace(read, training=False) if read.layout == "paged" else read
 
     def find_refusal(

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from generators.program.attention_options import KEYWORDS, OPTIONS, Form
 from generators.program.case import Case, Contract, TensorType
 from generators.program.contracts import as_bhsd
 from generators.program.dtypes import LOW_PRECISION, category
@@ -91,34 +92,38 @@ def _call(case: Case, contract: Contract, types: Mapping[str, TensorType], *, as
         # Backends of scaled_dot_product_attention want all four axes.
         return read(case, name) + moved + (f"[{', '.join(['None'] * missing)}]" if as_sdpa and missing else "")
 
-    mask = contract.mask and f"{'~' if contract.mask_means == 'drop' else ''}{over_scores(contract.mask)}"
-    bias = contract.bias and over_scores(contract.bias)
-    slopes = "" if contract.alibi is None or types[contract.alibi].dtype == "float32" else ".float()"
-    heads = {as_bhsd(contract, types[name])[1] for name in (contract.q, contract.k)}
-    of_sdpa = {
-        "attn_mask": mask or bias,
-        "is_causal": contract.causal and "True",
-        "enable_gqa": "True" if len(heads) > 1 else None,
-    }
-    of_function = {
-        "mask": mask,
-        "fill": None if contract.fill == -math.inf else number(float(contract.fill)),
-        "bias": bias,
-        "causal": contract.causal and f'"{contract.causal}"',
-        "window": contract.window,
-        "softcap": contract.softcap and number(float(contract.softcap)),
-        "alibi": contract.alibi and read(case, contract.alibi) + slopes,
-        "sinks": contract.sinks and read(case, contract.sinks),
-        "dropout": f"({number(float(contract.dropout))}, 0)" if contract.dropout > 0 else None,
-    }
-    texts = of_sdpa if as_sdpa else of_function
-    words += [f"{name}={text}" for name, text in texts.items() if text is not None]
+    def spell(name: str) -> str:
+        value = getattr(contract, name)
+        match OPTIONS[name].form:
+            case Form.MASK:
+                fill = "" if as_sdpa or contract.fill == -math.inf else f", fill={number(float(contract.fill))}"
+                return f"{'~' if contract.mask_means == 'drop' else ''}{over_scores(value)}{fill}"
+            case Form.BIAS:
+                return over_scores(value)
+            case Form.CORNER:
+                return f'"{value}"'
+            case Form.NUMBER:
+                return number(float(value))
+            case Form.PER_HEAD:
+                cast = ".float()" if name == "alibi" and types[value].dtype != "float32" else ""
+                return read(case, value) + cast
+            case Form.PROBABILITY:
+                return f"({number(float(value))}, 0)"
+            case Form.WINDOW:
+                return str(value)
+
+    options = {name: spell(name) for name in KEYWORDS if getattr(contract, name) != OPTIONS[name].absent}
+    if as_sdpa:
+        added = options.get("mask") or options.get("bias")
+        heads = {as_bhsd(contract, types[name])[1] for name in (contract.q, contract.k)}
+        words += [f"attn_mask={added}"] if added else []
+        words += ["is_causal=True"] if contract.causal else []
+        words += ["enable_gqa=True"] if len(heads) > 1 else []
+    else:
+        words += [f"{name}={text}" for name, text in options.items()]
     given, wanted = types[contract.q].dtype, types[contract.output].dtype
     cast = "" if given == wanted else f".to(torch.{wanted})"
     return f"{'nn.functional.scaled_dot_product_attention' if as_sdpa else 'attend'}({', '.join(words)}){back}{cast}"
-
-
-_OPTIONS = ("softcap", "alibi", "mask", "bias", "causal", "window", "sinks", "dropout")
 
 
 @dataclass(frozen=True)
@@ -170,7 +175,7 @@ def list_calls(case: Case) -> Iterator[AttentionCall]:
     for contract in case.contracts:
         named = (types[name] for name in (contract.q, contract.k, contract.v))
         shapes = tuple(tuple(size.value(dims) for size in as_bhsd(contract, one)) for one in named)
-        options = {name: value for name in _OPTIONS if (value := getattr(contract, name))}
+        options = {name: value for name in OPTIONS if (value := getattr(contract, name))}
         forms = {f"axes:{contract.layout}", f"fill:{contract.fill > -math.inf}", *(i.layout for i in case.inputs)}
         for kind in (types[name] for name in (contract.mask, contract.bias) if name is not None):
             forms |= {f"scores:{kind.dtype}", "scores:" + "".join("1n"[size > 1] for size in kind.sizes(dims))}

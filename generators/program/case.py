@@ -8,6 +8,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Self
 
+from generators.program.attention_options import TENSORS
 from generators.program.dtypes import category
 from generators.program.sizes import Size
 
@@ -134,7 +135,7 @@ class Contract:
     @property
     def reads(self) -> Mapping[str, str]:
         """The values that it reads, by field: q, k, v and whichever of alibi, mask, bias and sinks it has."""
-        named = {field: getattr(self, field) for field in ("q", "k", "v", "alibi", "mask", "bias", "sinks")}
+        named = {field: getattr(self, field) for field in ("q", "k", "v", *TENSORS)}
         return {field: name for field, name in named.items() if name is not None}
 
     def rename(self, names: Mapping[str, str]) -> Self:

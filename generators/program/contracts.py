@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from generators.errors import CaseError, require
+from generators.program.attention_options import OVER_SCORES, PER_HEAD
 from generators.program.case import Case, Contract, TensorType
 from generators.program.dtypes import category
 from generators.program.ops.spec import show
@@ -105,12 +106,12 @@ def _check_shapes(contract: Contract, dims: Mapping[str, int], types: Mapping[st
         del scores[1]
     for field, name in contract.reads.items():
         kind = types[name]
-        if field in ("mask", "bias"):
+        if field in OVER_SCORES:
             right = category(kind.dtype) == (0 if field == "mask" else 2)
             require(right, f"{name!r} is {kind.dtype}; a mask is boolean and a bias floating")
             fits = _broadcasts(kind, scores, dims)
             require(fits, f"{name!r} of {show(kind.shape)} does not broadcast to {show(scores)}")
-        elif field in ("alibi", "sinks"):
+        elif field in PER_HEAD:
             fits = kind.sizes(dims) == (heads,) and category(kind.dtype) == 2
             require(fits, f"{field} {name!r} is not a floating tensor of shape [{heads}]")
 

@@ -8,6 +8,7 @@ from fuzz.error_location import name_gradient
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import DropoutMask, EmptyRowsNotZero, FaultyOperation, is_gradient
 from fuzz.protocol.rewrites import EXPANDED
+from generators.program.attention_options import COMPARABLE
 from generators.program.case import Attr, Case, Op
 from generators.program.dtypes import FLOATS, LOW_PRECISION
 from generators.program.edits import make_name, prune_if_valid
@@ -24,7 +25,6 @@ BACKENDS = {
 }
 """The subject that asks for the backend whose operation it is."""
 _SDPA = "sdpa_"
-_OPTIONS = ("alibi", "sinks", "window", "causal", "softcap", "bias", "mask")
 
 _OVERLAPPING = ("unfold", "expand", "expand_as")
 """Operations whose results may overlap in memory."""
@@ -166,7 +166,7 @@ def find_place(case: Case, result: SubjectResult) -> str:
 def _find_features(study: Study) -> tuple[list[str], list[Experiment]]:
     """The features of the call without which the function was measured to be right, and the experiments."""
     from_bottom = any(contract.causal == "bottom_right" for contract in study.case.contracts)
-    words = {name: name for name in _OPTIONS} | {"group": "grouped queries"}
+    words = {name: name for name in COMPARABLE} | {"group": "grouped queries"}
     words |= {"causal": "causal from the bottom right"} if from_bottom else {}
     words |= {"scale": "negative scale"} if "scale:negative" in contract_features(study.case) else {}
     tried = {

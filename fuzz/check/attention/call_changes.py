@@ -16,12 +16,12 @@ from fuzz.check.oracle.attention.call import Call
 from fuzz.check.oracle.attention.judge import judge
 from fuzz.protocol.failures import Failure, WrongValue
 from fuzz.protocol.rewrites import CALL, CONTIGUOUS, DROPPED, EXPANDED, WrongRewrite
+from generators.program.attention_options import COMPARABLE, OVER_SCORES
 
 SMALL = 16
 """What sizes are cut to: a tile of the matrix units that kernels use, below which they have no further cases."""
 SECONDS = 10.0
 """No measurement takes longer: interpreted kernels take seconds for a call."""
-_OPTIONS = ("causal", "window", "mask", "bias", "alibi", "softcap", "sinks")
 
 
 def measure_wrong_call(call: Call, attention: Attention) -> WrongRewrite | None:
@@ -72,9 +72,9 @@ def _change(call: Call, failure: Failure | None) -> Iterator[tuple[str, str, Cal
     if not all(x.is_contiguous() for x in tensors):
         yield "layout", CONTIGUOUS, call.replace()
     whole = (*call.q.shape[:3], call.k.shape[2])
-    for name in (name for name in _OPTIONS if call.options.get(name) is not None):
+    for name in (name for name in COMPARABLE if call.options.get(name) is not None):
         yield name, DROPPED, call.replace(**{name: None})
-        if name in ("mask", "bias") and call.options[name].shape != whole:
+        if name in OVER_SCORES and call.options[name].shape != whole:
             yield name, EXPANDED, call.replace(**{name: call.options[name].expand(whole)})
     default = 1 / math.sqrt(max(1, call.q.shape[-1]))
     if not math.isclose(call.options.get("scale", default), default):
@@ -113,7 +113,7 @@ def _map(call: Call, change: Callable[[Tensor], Tensor]) -> Call:
 def _cut(call: Call, axis: int, part: slice) -> Call:
     """The call with mask and bias as long as queries or keys are now."""
     cut: dict[str, Any] = {}
-    for name in ("mask", "bias"):
+    for name in OVER_SCORES:
         value = call.options.get(name)
         if isinstance(value, Tensor) and value.dim() >= -axis and value.shape[axis] > SMALL:
             cut[name] = value[..., part] if axis == -1 else value[..., part, :]

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, get_args
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +15,8 @@ from fuzz.check.attention.guard import GUARDED
 from fuzz.check.exceptions import SubjectError, Unsupported
 from fuzz.check.oracle.constants import LOWEST_FILL
 from fuzz.check.process_state import restore_state
-from fuzz.protocol.capabilities import DENSE_OPTIONS, Capabilities, Option
+from fuzz.protocol.capabilities import Capabilities
+from generators.program.attention_options import OPTIONS
 
 Function = Callable[..., Any]
 
@@ -48,8 +49,9 @@ class Attention:
             declared = Capabilities.read(getattr(self.function, "capabilities", {}))
         except ValueError as error:
             raise SubjectError(str(error)) from error
-        options = {*(get_args(Option) if declared.options is None else declared.options)}
-        options -= set() if declared.layout == "dense" else {*DENSE_OPTIONS}
+        options = {*(OPTIONS if declared.options is None else declared.options)}
+        if declared.layout != "dense":
+            options -= {name for name, option in OPTIONS.items() if option.needs_axes}
         with suppress(TypeError, ValueError):
             parameters = inspect.signature(self.function).parameters
             if all(item.kind is not item.VAR_KEYWORD for item in parameters.values()):

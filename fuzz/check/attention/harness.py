@@ -15,8 +15,9 @@ from fuzz.check.attention.layouts import arrange
 from fuzz.check.exceptions import Unsupported, find_refusal
 from fuzz.check.oracle.attention.call import Call
 from fuzz.check.program import Program
+from generators.program.attention_options import OPTIONS
 
-DIFFERENTIATED = ("q", "k", "v", "bias", "sinks")
+DIFFERENTIATED = ("q", "k", "v", *(name for name, option in OPTIONS.items() if option.has_gradient))
 """The arguments that may want a gradient."""
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from fuzz.cli import FAULT, INTERRUPTED, enter, ignore_lost_output
+from fuzz.subjects import describe_subjects
 
 if TYPE_CHECKING:
     from fuzz.campaign.options import Options
@@ -69,17 +70,7 @@ def run(
         Directory through which this campaign and others, on this machine or any that sees it, exchange cases that
         reached something new, findings and root causes. Findings of the others are known. docs/scale.md says more.
     subject
-        What to compare with eager; may be repeated. Compilers: passes, inductor, inductor_dynamic and aot_eager;
-        passes_random and inductor_random let the compiler draw dropout;
-        passes_recomputing and inductor_recomputing keep little of what the backward pass reads; passes_options and
-        inductor_options run cases that have settings, options of torch.compile, under these; inductor_reduce_overhead
-        and inductor_max_autotune are modes, on the CPU only if named; export runs what torch.export gives, and
-        aot_inductor, on CUDA only if named, what AOTInductor packages of it. Attention functions: triton,
-        sdpa_math, sdpa_flash, sdpa_efficient and sdpa_cudnn. By default all of these that run on the device.
-        Others run only if named: passes_dynamic, inductor_dynamic_options, inductor_dynamic_recomputing, dynamo,
-        dynamo_options, aot_eager_recomputing, aot_eager_options, aot_eager_decomp_partition,
-        aot_eager_decomp_partition_recomputing, aot_eager_decomp_partition_options, and package.module:function, a
-        function of yours that compiles a module or computes attention (docs/kernels.md).
+        What to compare with eager; may be repeated. {subjects}
     engine
         guided: random cases, and variants of those that increased coverage of the compiler. random: every case is drawn
         from the seed, the same on every machine. atheris: libFuzzer with line coverage of Inductor's rewrites and
@@ -162,6 +153,9 @@ def run(
         raise UserError(f"--ray needs {error.name}: {sys.executable} -m pip install '.[cluster]'") from None
     with closing(Cluster(ray, options.setup, workers, each=2 if against else 1)) as cluster:
         return _campaign(replace(options, workers=cluster.workers, ray=ray, open_remote=cluster.open_worker))
+
+
+run.__doc__ = (run.__doc__ or "").format(subjects=describe_subjects())
 
 
 def _campaign(options: "Options") -> int:

@@ -1,41 +1,33 @@
-"""The built-in ways to run a case, in one table that campaigns and workers share. It imports no torch.
+"""The built-in ways to run a case, computed from tables that campaigns and workers share. It imports no torch.
 
-fuzz/check/subject_builder.py turns a row into code. To add a subject, add a row.
+fuzz/check/subject_builder.py turns a row into code. A subject is a compiler, varied along some axes, or an attention
+function; its name joins theirs. To add a subject, add a row to `_DEFAULT` or `_ON_REQUEST`.
 """
 
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+_CPU, _CUDA, _ANY = ("cpu",), ("cuda",), ("cpu", "cuda")
+
 
 @dataclass(frozen=True)
 class SubjectSpec:
-    """One way to run a case.
+    """One way to run a case. Comparisons of rows ignore `share` and `default`."""
 
-    backend: of torch.compile; "passes" for Inductor's graph passes alone (fuzz/check/graph_passes.py), "export" and
-    "aot_inductor" for programs of torch.export, "" for no compiler, "unknown" for a user's function.
-    mode: of torch.compile. dynamic: every size is symbolic.
-    function: the attention function, "package.module:function", that replaces the attention of a case.
-    sdpa: the backend of F.scaled_dot_product_attention that replaces it.
-    random: in cases with active dropout it draws its own random numbers, not eager's.
-    options: it is compiled and run under the settings of a case, and only runs cases that have some.
-    recomputes: in training, most of what the backward pass reads is computed again.
-    public: users can run it, so a failure under it is a finding by itself. devices: where it runs.
-    share: its part of a campaign's worker time; 0 for a subject that every case runs under.
-    default: the devices where campaigns run it unless they name subjects. Comparisons of rows ignore share and default.
-    """
-
+    # of torch.compile; "passes" for Inductor's graph passes alone (fuzz/check/graph_passes.py), "export" and
+    # "aot_inductor" for programs of torch.export, "" for no compiler, "unknown" for a user's function
     backend: str = ""
-    mode: str = ""
-    dynamic: bool = False
-    function: str = ""
-    sdpa: str = ""
-    random: bool = False
-    recomputes: bool = False
-    options: bool = False
-    public: bool = True
-    devices: tuple[str, ...] = ("cpu", "cuda")
-    share: float = field(default=0.02, compare=False)
-    default: tuple[str, ...] = field(default=("cpu", "cuda"), compare=False)
+    mode: str = ""  # of torch.compile
+    dynamic: bool = False  # every size is symbolic
+    function: str = ""  # "package.module:function", the attention function that replaces the attention of a case
+    sdpa: str = ""  # the backend of F.scaled_dot_product_attention that replaces the attention of a case
+    random: bool = False  # in cases with active dropout it draws its own random numbers, not eager's
+    recomputes: bool = False  # in training, most of what the backward pass reads is computed again
+    options: bool = False  # it only runs cases with settings, and is compiled and run under these
+    public: bool = True  # users can run it, so a failure under it is a finding by itself
+    devices: tuple[str, ...] = _ANY  # where it runs
+    share: float = field(default=0.02, compare=False)  # of a campaign's worker time; 0: every case runs under it
+    default: tuple[str, ...] = field(default=(), compare=False)  # devices where campaigns run it unless they name some
 
     @property
     def is_attention(self) -> bool:
@@ -68,45 +60,89 @@ MEMORY_BUDGET = 0.1
 INDUCTOR = "inductor"
 """torch.compile as users call it."""
 
-_CUDA = ("cuda",)
-
-SUBJECTS: dict[str, SubjectSpec] = {
-    "passes": SubjectSpec("passes", public=False, share=0.0),
-    "inductor": SubjectSpec("inductor", share=0.15),
-    "inductor_dynamic": SubjectSpec("inductor", dynamic=True, share=0.03),
-    "inductor_options": SubjectSpec("inductor", options=True, share=0.12),
-    "inductor_dynamic_options": SubjectSpec("inductor", dynamic=True, options=True, default=()),
-    "passes_options": SubjectSpec("passes", options=True, public=False, share=0.03),
-    "passes_random": SubjectSpec("passes", random=True, public=False, share=0.03),
-    "inductor_random": SubjectSpec("inductor", random=True),
-    "passes_recomputing": SubjectSpec("passes", recomputes=True, public=False),
-    "inductor_recomputing": SubjectSpec("inductor", recomputes=True),
-    "aot_eager": SubjectSpec("aot_eager", public=False),
-    "triton": SubjectSpec(function="kernels.attention:attention", share=0.05),
-    "sdpa_math": SubjectSpec(sdpa="MATH", share=0.005),
-    "sdpa_flash": SubjectSpec(sdpa="FLASH_ATTENTION", share=0.005),
-    "sdpa_efficient": SubjectSpec(sdpa="EFFICIENT_ATTENTION", devices=_CUDA, share=0.005),
-    "sdpa_cudnn": SubjectSpec(sdpa="CUDNN_ATTENTION", devices=_CUDA, share=0.005),
-    "inductor_reduce_overhead": SubjectSpec("inductor", mode="reduce-overhead", share=0.03, default=_CUDA),
-    "inductor_max_autotune": SubjectSpec("inductor", mode="max-autotune", share=0.03, default=_CUDA),
-    "export": SubjectSpec("export", share=0.03),
-    "aot_inductor": SubjectSpec("aot_inductor", share=0.03, default=("cpu",)),
-    "passes_dynamic": SubjectSpec("passes", dynamic=True, public=False, default=()),
-    "dynamo": SubjectSpec("eager", public=False, default=()),
-    "dynamo_options": SubjectSpec("eager", options=True, public=False, default=()),
-    "aot_eager_decomp_partition": SubjectSpec("aot_eager_decomp_partition", public=False, default=()),
-    "aot_eager_recomputing": SubjectSpec("aot_eager", recomputes=True, public=False, default=()),
-    "aot_eager_options": SubjectSpec("aot_eager", options=True, public=False, default=()),
-    "aot_eager_decomp_partition_recomputing": SubjectSpec(
-        "aot_eager_decomp_partition", recomputes=True, public=False, default=()
-    ),
-    "aot_eager_decomp_partition_options": SubjectSpec(
-        "aot_eager_decomp_partition", options=True, public=False, default=()
-    ),
-    "inductor_dynamic_recomputing": SubjectSpec("inductor", dynamic=True, recomputes=True, default=()),
-    "eager": SubjectSpec(default=()),
+_BASES: dict[str, tuple[SubjectSpec, str]] = {
+    "passes": (SubjectSpec("passes", public=False), "Inductor's graph passes, then the graph is interpreted"),
+    INDUCTOR: (SubjectSpec("inductor"), "torch.compile"),
+    "aot_eager": (SubjectSpec("aot_eager", public=False), "torch.compile with that backend"),
+    "aot_eager_decomp_partition": (SubjectSpec("aot_eager_decomp_partition", public=False), "likewise"),
+    "dynamo": (SubjectSpec("eager", public=False), "torch.compile with backend eager"),
+    "export": (SubjectSpec("export"), "a program of torch.export"),
+    "aot_inductor": (SubjectSpec("aot_inductor"), "such a program, packaged by AOTInductor"),
+    "triton": (SubjectSpec(function="kernels.attention:attention"), "attention kernels of this repository"),
+    "sdpa_math": (SubjectSpec(sdpa="MATH"), "scaled_dot_product_attention on that backend, as others of sdpa"),
+    "sdpa_flash": (SubjectSpec(sdpa="FLASH_ATTENTION"), ""),
+    "sdpa_efficient": (SubjectSpec(sdpa="EFFICIENT_ATTENTION", devices=_CUDA), ""),
+    "sdpa_cudnn": (SubjectSpec(sdpa="CUDNN_ATTENTION", devices=_CUDA), ""),
+    "eager": (SubjectSpec(), ""),
 }
-"""By name, in the order in which they run. `eager` tests the oracle: it must agree with itself."""
+"""The subject that a name begins with, and a description. `eager` tests the oracle: it must agree with itself."""
+
+_AXES: dict[str, tuple[dict[str, Any], str]] = {
+    "dynamic": ({"dynamic": True}, "all sizes are symbolic"),
+    "options": ({"options": True}, "runs the cases that have settings, options of torch.compile, under these"),
+    "random": ({"random": True}, "lets the compiler draw dropout"),
+    "recomputing": ({"recomputes": True}, "keeps little of what the backward pass reads"),
+    "reduce_overhead": ({"mode": "reduce-overhead"}, "a mode of torch.compile"),
+    "max_autotune": ({"mode": "max-autotune"}, "a mode of torch.compile"),
+}
+"""How a subject is varied: the fields that change, and a description."""
+
+_DEFAULT: dict[tuple[str, ...], tuple[float, tuple[str, ...]]] = {
+    ("passes",): (0.0, _ANY),
+    (INDUCTOR,): (0.15, _ANY),
+    (INDUCTOR, "dynamic"): (0.03, _ANY),
+    (INDUCTOR, "options"): (0.12, _ANY),
+    ("passes", "options"): (0.03, _ANY),
+    ("passes", "random"): (0.03, _ANY),
+    (INDUCTOR, "random"): (0.02, _ANY),
+    ("passes", "recomputing"): (0.02, _ANY),
+    (INDUCTOR, "recomputing"): (0.02, _ANY),
+    ("aot_eager",): (0.02, _ANY),
+    ("triton",): (0.05, _ANY),
+    ("sdpa_math",): (0.005, _ANY),
+    ("sdpa_flash",): (0.005, _ANY),
+    ("sdpa_efficient",): (0.005, _CUDA),
+    ("sdpa_cudnn",): (0.005, _CUDA),
+    (INDUCTOR, "reduce_overhead"): (0.03, _CUDA),
+    (INDUCTOR, "max_autotune"): (0.03, _CUDA),
+    ("export",): (0.03, _ANY),
+    ("aot_inductor",): (0.03, _CPU),
+}
+"""The subjects of campaigns that name none, in the order in which they run: share of worker time, and devices."""
+
+_ON_REQUEST: tuple[tuple[str, ...], ...] = (
+    ("passes", "dynamic"),
+    *((INDUCTOR, "dynamic", axis) for axis in ("options", "recomputing")),
+    *(("dynamo", *axes) for axes in ((), ("options",))),
+    *(("aot_eager", axis) for axis in ("options", "recomputing")),
+    *(("aot_eager_decomp_partition", *axes) for axes in ((), ("options",), ("recomputing",))),
+    ("eager",),
+)
+
+
+def _compute(base: str, *axes: str) -> SubjectSpec:
+    changes: dict[str, Any] = {name: value for axis in axes for name, value in _AXES[axis][0].items()}
+    share, default = _DEFAULT.get((base, *axes), (SubjectSpec.share, SubjectSpec.default))
+    return replace(_BASES[base][0], **changes, share=share, default=default)
+
+
+SUBJECTS = {"_".join(parts): _compute(*parts) for parts in (*_DEFAULT, *_ON_REQUEST)}
+"""By name."""
+
+
+def describe_subjects() -> str:
+    """The subjects in words, for --help."""
+    groups: dict[tuple[str, ...], list[str]] = {_ANY: [], _CPU: [], _CUDA: [], (): []}
+    for name in (name for name in SUBJECTS if name != "eager"):
+        groups[SUBJECTS[name].default].append(name)
+    everywhere, on_cpu, on_cuda, named = (", ".join(names) for names in groups.values())
+    bases = "; ".join(f"{name}: {words}" for name, (_, words) in _BASES.items() if words)
+    axes = "; ".join(f"_{name}: {words}" for name, (_, words) in _AXES.items())
+    return (
+        f"By default {everywhere}; on the CPU also {on_cpu}; on CUDA also {on_cuda}. Others run only if named: {named},"
+        " and package.module:function, a function of yours that compiles a module or computes attention"
+        f" (docs/kernels.md). {bases}. {axes}."
+    )
 
 
 def is_user_function(subject: str) -> bool:

@@ -13,13 +13,14 @@ from typing import Any
 
 from packaging.version import InvalidVersion, Version
 
+from corpus.causes import CauseKey, Details, MechanismKind, Part, Stage
 from corpus.entry import SUFFIX
 from corpus.files import read_file, replace_file, require_writable
-from corpus.records import build, checking, each, fields_of, read, to_data
+from corpus.records import build, checking, each, fields_of, one_of, read, to_data
 from corpus.strict_yaml import MAX_BYTES, Data, Node, decode, dump_flow, parse
 from generators.errors import UserError
 
-FORMAT = 1
+FORMAT = 2
 NONE = Path("/dev/null")
 """What to name for no ledger."""
 STATUSES = {
@@ -37,31 +38,6 @@ _ORDER = ("id", "title", "status", "note", "cause", "also", "cases", *_KEPT)
 _HEAD = """\
 # Known bugs, one entry for each root cause. docs/triage.md says what the fields mean and who writes them.
 """
-
-
-Changes = tuple[tuple[str, tuple[str, ...]], ...]
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class CauseKey:
-    """Where a fault is and how it works, equal for what one change would mend.
-
-    Of a rewrite that is proven wrong, by operand, the changes of it under which it is right and wrong, sorted by name;
-    fuzz/protocol/rewrites.py says what a change is."""
-
-    who: str
-    stage: str
-    part: str
-    mechanism: str
-    right: Changes = ()
-    wrong: Changes = ()
-
-    def __str__(self) -> str:
-        """In one line, for people."""
-        right, wrong = dict(self.right), dict(self.wrong)
-        measured = (f"{n} right: {', '.join(right[n])}; wrong: {', '.join(wrong.get(n, ())) or 'none'}" for n in right)
-        told = ", ".join(filter(None, (self.who, self.stage, self.part, self.mechanism)))
-        return f"{told} ({'; '.join(measured)})" if right else told
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,11 +138,20 @@ def _bug(node: Node) -> Bug:
 
 def _read_cause(node: Node) -> CauseKey:
     given: dict[str, Any] = {} if "part" in node.entries() else {"part": ""}
-    return build(CauseKey, node, {"right": _read_changes, "wrong": _read_changes}, **given)
+    return build(CauseKey, node, _CAUSE, **given)
 
 
-def _read_changes(node: Node) -> Changes:
-    return tuple(sorted((name, read(tuple[str, ...], changes)) for name, changes in node.entries().items()))
+def _read_details(node: Node) -> Details:
+    return tuple(sorted((name, read(tuple[str, ...], given)) for name, given in node.entries().items()))
+
+
+_PART_LABELS = {part.label for part in Part} - {*Part}
+_CAUSE = {
+    "stage": lambda node: Stage(one_of(list(Stage))(node)),
+    "part": checking(lambda text: text not in _PART_LABELS, "is the label of a part, not its id"),
+    "mechanism": lambda node: MechanismKind(one_of(list(MechanismKind))(node)),
+    **dict.fromkeys(("details", "right", "wrong"), _read_details),
+}
 
 
 def _status(node: Node) -> Status:
@@ -249,6 +234,6 @@ def _entry(bug: Bug) -> dict[str, Data]:
 
 
 def _cause_data(cause: CauseKey) -> Data:
-    data = fields_of(cause, without=("right", "wrong") if cause.part else ("part", "right", "wrong"))
-    measured = {"right": to_data(dict(cause.right)), "wrong": to_data(dict(cause.wrong))}
-    return data | {name: changes for name, changes in measured.items() if changes}
+    lists = ("details", "right", "wrong")
+    data = fields_of(cause, without=lists if cause.part else ("part", *lists))
+    return data | {name: to_data(dict(given)) for name in lists if (given := getattr(cause, name))}

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from corpus import entry as corpus_entry
+from corpus.causes import CauseKey, MechanismKind, Stage, details
 from corpus.entry import Entry
-from corpus.ledger import Bug, CauseKey, Ledger
+from corpus.ledger import Bug, Ledger
 from fuzz.bug_identity import Symptom, contract_features, name_accused
 from fuzz.events import Duplicate
 from fuzz.protocol import EAGER, SubjectResult, Verdict
@@ -169,9 +170,12 @@ class KnownBugs:
         if symptom.verdict is not Verdict.EAGER_SUSPECT or self._ledger is None:
             return None
         operation, _, how = symptom.identity.partition(" ")
+        is_finite = how == "wrong"
+        how_in = MechanismKind.WRONG_IN if is_finite else MechanismKind.NOT_FINITE_IN
         low = sorted({value.dtype for value in types_of(case).values()} & set(LOW_PRECISION))
-        causes = (
-            CauseKey(EAGER, "operation", operation, words) for words in (*(f"{how} in {one}" for one in low), how)
+        causes = [CauseKey(EAGER, Stage.OPERATION, operation, how_in, details(dtype=one)) for one in low]
+        causes.append(
+            CauseKey(EAGER, Stage.OPERATION, operation, MechanismKind.WRONG if is_finite else MechanismKind.NOT_FINITE)
         )
         return next(filter(None, map(self._ledger.find_cause, causes)), None)
 

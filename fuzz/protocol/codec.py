@@ -69,7 +69,10 @@ def _decode(kind: Any, data: Any, path: str) -> Any:
     if origin is tuple:
         if not isinstance(data, (list, tuple)):
             raise ValueError(f"{path}: a list is expected")
-        return tuple(_decode(get_args(kind)[0], item, path) for item in data)
+        kinds = get_args(kind)
+        if kinds[-1] is not ... and len(kinds) != len(data):
+            raise ValueError(f"{path}: {len(kinds)} values are expected")
+        return tuple(_decode(kinds[0] if kinds[-1] is ... else kinds[i], item, path) for i, item in enumerate(data))
     if origin in (dict, Mapping, Counter):
         if not isinstance(data, Mapping):
             raise ValueError(f"{path}: an object is expected")

@@ -13,13 +13,17 @@ from generators.program.ops import OPS
 VALUES = ("equal", "same", "other")
 MODES = ("", "training", "inference", "no_grad", "inference_mode")
 STEPS = ("", "sgd", "adamw")
-_WORDS = {
+CHANGES = {
     "sizes": "other sizes",
     "layouts": "other strides",
     "dtype": "another dtype",
     "step": "a step of an optimizer",
+    "reseeds": "the random state of the first",
+    "other": "other values",
+    "same": "the same tensors",
+    "nothing": "nothing changed",
 }
-_WORDS |= {"reseeds": "the random state of the first", "other": "other values", "same": "the same tensors"}
+"""What tells a further call from the first, by field or value of `FurtherCall`, in words. Modes are words already."""
 MOST = 8
 """How many calls a case may have."""
 
@@ -82,14 +86,19 @@ def check_calls(case: Case) -> None:
 
 
 def list_differences(case: Case) -> list[str]:
-    """What tells further calls from the first, in words such as "other sizes" and "inference"."""
+    """What tells further calls from the first: keys of `CHANGES`, and modes such as `inference`."""
     given = {
         (field.name, value)
         for call in case.calls
         for field in fields(call)
         if (value := getattr(call, field.name)) != field.default
     }
-    return sorted({_WORDS.get(name) or _WORDS.get(value, value) for name, value in given})
+    return sorted({name if name in CHANGES else value for name, value in given})
+
+
+def describe_differences(case: Case) -> str:
+    """What tells further calls from the first, in words."""
+    return " and ".join(CHANGES.get(one, one) for one in list_differences(case) or ["nothing"])
 
 
 def cast_to(case: Case, call: FurtherCall, item: Input) -> str | None:

@@ -26,11 +26,15 @@ def is_written(case: Case) -> bool:
     return any(OPS[op.kind].writes for op in case.ops)
 
 
+TARGETS = {"argument": "an argument", "buffer": "a buffer", "result": "a result"}
+"""What operations write into, in words."""
+
+
 def list_targets(case: Case) -> list[str]:
-    """What operations write into, in words: "a buffer", "an argument", "a result"."""
+    """What operations write into: keys of `TARGETS`."""
     inputs, owners = {item.name: item for item in case.inputs}, find_owners(case)
     targets = (inputs.get(owners[op.name]) for op in case.ops if OPS[op.kind].writes)
-    return sorted({"a result" if one is None else "a buffer" if one.parameter else "an argument" for one in targets})
+    return sorted({"result" if one is None else "buffer" if one.parameter else "argument" for one in targets})
 
 
 def find_owners(case: Case) -> dict[str, str]:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from corpus import ledger
+from corpus.causes import CauseKey, Details, MechanismKind, Stage, details
 from corpus.entry import Entry, Expectation, Found, save
 from corpus.ledger import Bug, Ledger
 from fuzz.campaign.known_bugs import Explanation, KnownBugs, read_recorded_result
@@ -25,14 +26,12 @@ def entry(kind: str, rows: int = 2, verdict: str = "compile_error", error: str =
     return Entry(case(kind, rows=rows), found=found)
 
 
-def ledger_with(
-    directory: Path, status: str, example: Entry | None, *findings: str, right: ledger.Changes = ()
-) -> Ledger:
+def ledger_with(directory: Path, status: str, example: Entry | None, *findings: str, right: Details = ()) -> Ledger:
     paths = (save(example, directory).name,) if example else ()
     bug = Bug(
         id="bug",
         title="wrong",
-        causes=(ledger.CauseKey("inductor", "lowering", "relu", "wrong", right),),
+        causes=(CauseKey("inductor", Stage.LOWERING, "relu", MechanismKind.WRONG, (), right),),
         status=ledger.Status(*status.split(" ", 1)),
         cases=paths,
         findings=findings,
@@ -107,7 +106,7 @@ def test_bugs_that_are_back_are_watched_for_and_others_explain(tmp_path: Path, s
 
 @pytest.mark.parametrize("status", ["new", "fixed 2.14.0", "fixed 2.13.0"])
 def test_an_operation_of_eager_is_known_by_the_cause_that_the_ledger_lists(tmp_path: Path, status: str) -> None:
-    cause = ledger.CauseKey("eager", "operation", "aten.bmm", "not finite in bfloat16")
+    cause = CauseKey("eager", Stage.OPERATION, "aten.bmm", MechanismKind.NOT_FINITE_IN, details(dtype="bfloat16"))
     (bug,) = ledger_with(tmp_path, status, None).bugs
     known = KnownBugs(Ledger(tmp_path / "ledger.yaml", (replace(bug, causes=(cause,)),)))
     assert list(known.load_ledger(TORCH)) == []

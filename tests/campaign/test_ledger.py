@@ -9,6 +9,7 @@ import pytest
 
 from corpus import entry as corpus_entry
 from corpus import ledger
+from corpus.causes import CauseKey, MechanismKind, Stage
 from corpus.entry import Entry, Found
 from corpus.ledger import Ledger
 from fuzz.campaign.session import RunResult, run_campaign
@@ -30,12 +31,12 @@ def ledger_of(directory: Path, status: str, example: Entry = EXAMPLE) -> Ledger:
     path = corpus_entry.save(example, directory / "beside")
     return ledger.loads(
         f"""
-        ledger_format: 1
+        ledger_format: 2
         bugs:
           - id: softmax
             title: attention is wrong
             status: "{status}"
-            cause: {{who: inductor, stage: joint_graph_passes, mechanism: constants of the program ignored}}
+            cause: {{who: inductor, stage: joint_graph_passes, mechanism: constants_ignored}}
             cases: [beside/{path.name}]
             findings: [{example.case.id}]
         """.replace("\n        ", "\n"),
@@ -140,7 +141,7 @@ def listing(directory: Path, *bugs: tuple[str, str, str]) -> Ledger:
         ledger.Bug(
             name,
             f"{name} is wrong",
-            (ledger.CauseKey("inductor", "lowering", name, "wrong"),),
+            (CauseKey("inductor", Stage.LOWERING, name, MechanismKind.WRONG),),
             ledger.Status(*status.split(" ", 1)),
             findings=(case_id,),
         )

@@ -5,26 +5,27 @@ import pytest
 
 from corpus import entry as corpus_entry
 from corpus import ledger
-from corpus.ledger import Bug, CauseKey, Ledger, Status
+from corpus.causes import CauseKey, MechanismKind, Stage, details
+from corpus.ledger import Bug, Ledger, Status
 from generators.errors import UserError
 
 HAND_WRITTEN = """\
 # Reviewed every Monday.
-ledger_format: 1
+ledger_format: 2
 bugs:
   - id: constants
     title: "[Inductor] softmax over another axis: wrong result"
     status: "reported https://github.com/pytorch/pytorch/issues/1"
     note: Met first by hand.
-    cause: {who: inductor, stage: joint_graph_passes, part: patterns of attention, mechanism: constants ignored}
+    cause: {who: inductor, stage: joint_graph_passes, part: attention_patterns, mechanism: constants_ignored}
     also:
-      - {who: inductor, stage: joint_graph_passes, mechanism: fill ignored}
+      - {who: inductor, stage: joint_graph_passes, mechanism: wrong}
     cases: [known/constants.case.yaml]
     findings: [3a0969d8f021]
     last_seen: "2026-11-20"
     versions: ["2.13.0"]
 """
-ROOT = CauseKey("eager", "operation", "aten.bmm", "not finite")
+ROOT = CauseKey("eager", Stage.OPERATION, "aten.bmm", MechanismKind.NOT_FINITE)
 
 
 def written(path: Path, text: str) -> Ledger:
@@ -36,7 +37,7 @@ def test_what_a_person_wrote_stays_when_it_is_brought_up_to_date(tmp_path: Path)
     read = written(tmp_path / "ledger.yaml", HAND_WRITTEN)
     (bug,) = read.bugs
     assert str(bug.status) == "reported https://github.com/pytorch/pytorch/issues/1"
-    assert read.find_cause(CauseKey("inductor", "joint_graph_passes", "", "fill ignored")) == bug
+    assert read.find_cause(CauseKey("inductor", Stage.JOINT_PASSES, "", MechanismKind.WRONG)) == bug
     assert read.examples(bug) == [tmp_path / "known/constants.case.yaml"]
     met = Bug(
         bug.id,
@@ -52,7 +53,7 @@ def test_what_a_person_wrote_stays_when_it_is_brought_up_to_date(tmp_path: Path)
     )
     ledger.save(Ledger(read.path, (met, Bug("bmm", "aten.bmm: NaN", (ROOT,), findings=("1" * 12,)))))
     text = read.path.read_text()
-    assert text.startswith("# Reviewed every Monday.\nledger_format: 1\n")
+    assert text.startswith("# Reviewed every Monday.\nledger_format: 2\n")
     again = ledger.load(read.path)
     assert again.bugs[0] == replace(
         bug, findings=met.findings, first_seen="2026-11-01", last_seen="2026-11-21", versions=met.versions
@@ -78,7 +79,7 @@ def test_a_ledger_is_made_where_there_is_none(tmp_path: Path) -> None:
     odd = Bug(
         "no",
         "a title: with #, 'quotes' and \"more\"",
-        (CauseKey("triton", "kernel", "", "1e-3"),),
+        (CauseKey("triton", Stage.KERNEL, "", MechanismKind.COMPILING_RAISES, details(error="1e-3")),),
         Status("not_a_bug", "no: by design"),
     )
     made = Ledger(tmp_path / "new" / "ledger.yaml", (odd,))
@@ -112,13 +113,15 @@ def test_a_ledger_is_made_where_there_is_none(tmp_path: Path) -> None:
         (("reported https", "new https"), "nothing may follow 'new'"),
         (("findings: [3a0969d8f021]", "findings: [3a09]"), "bugs[0].findings[0]: '3a09' is not the id of a case"),
         (
-            ("mechanism: fill ignored", "mechanism: constants ignored, part: patterns of attention"),
-            "the cause 'inductor, joint_graph_passes, patterns of attention, constants ignored' is listed twice",
+            ("mechanism: wrong", "mechanism: constants_ignored, part: attention_patterns"),
+            "patterns of attention, constants of the program ignored' is listed twice",
         ),
         (("cases: [known/constants.case.yaml]", "cases: [known/constants.py]"), "is not a case file (*.case.yaml)"),
         (("last_seen:", "last_met:"), "bugs[0].last_met: unknown key"),
         (('"2026-11-20"', "yesterday"), "bugs[0].last_seen: 'yesterday' is not a date"),
-        (("ledger_format: 1", "ledger_format: 2"), "ledger.yaml:2: ledger_format: this version reads format 1"),
+        (("ledger_format: 2", "ledger_format: 1"), "ledger.yaml:2: ledger_format: this version reads format 2"),
+        (("part: attention_patterns", "part: patterns of attention"), "is the label of a part"),
+        (("mechanism: wrong", "mechanism: it is wrong"), "bugs[0].also[0].mechanism: 'it is wrong' is not one of"),
     ],
 )
 def test_a_mistake_is_told_with_line_and_field(tmp_path: Path, change: tuple[str, str], said: str) -> None:
@@ -131,10 +134,10 @@ def test_a_mistake_is_told_with_line_and_field(tmp_path: Path, change: tuple[str
 
 def test_a_ledger_that_cant_be_read_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "ledger.yaml"
-    path.write_text("ledger_format: 1\nbugs: [&a b]\n")
+    path.write_text("ledger_format: 2\nbugs: [&a b]\n")
     with pytest.raises(UserError, match="anchors and aliases are not allowed"):
         ledger.save(Ledger(path, (Bug("bmm", "NaN", (ROOT,)),)))
-    assert path.read_text() == "ledger_format: 1\nbugs: [&a b]\n"
+    assert path.read_text() == "ledger_format: 2\nbugs: [&a b]\n"
     with pytest.raises(UserError, match="can't be read: No such file"):
         ledger.load(tmp_path / "none.yaml")
 

@@ -7,6 +7,7 @@ from typing import cast
 
 import pytest
 
+from corpus.causes import Mechanism, MechanismKind, details
 from corpus.entry import Entry, Expectation, Found
 from fuzz.evaluator import Evaluator
 from fuzz.protocol import SubjectResult, Verdict
@@ -16,7 +17,7 @@ from generators.errors import UserError
 from generators.program.case import Case
 from tests.triage.controls import Controls, limit_steps
 from triage.attribution.attribute import attribute
-from triage.attribution.root_cause import PACKAGE, Mechanism, MechanismKind, RootCause
+from triage.attribution.root_cause import RootCause
 from triage.cluster import attributions
 from triage.cluster.attributions import attributor
 
@@ -35,7 +36,7 @@ def below(case: Case, *right: str, **given: SubjectResult) -> RootCause:
     [
         (("unpadded", "unfused"), "codegen", "fusion"),
         (("unfused", "unvectorized"), "codegen", "fusion"),
-        (("unvectorized",), "codegen", "vectorised code"),
+        (("unvectorized",), "codegen", "vectorisation"),
         ((), "lowering", "step 4"),
         (("",), "codegen", ""),
     ],
@@ -54,7 +55,7 @@ class OnGpu(Controls):
 def test_on_a_gpu_the_padding_of_strides_is_tried_first(case: Case) -> None:
     controls = OnGpu(WRONG, *BEFORE, "unpadded", "unfused", passes_dynamic=SubjectResult("", Verdict.OK))
     found = attribute(Entry(case, expect=Expectation("known", subject="inductor")), cast("Evaluator", controls))
-    assert (found.stage, found.part) == ("codegen", "padding of strides")
+    assert (found.stage, found.part) == ("codegen", "padding")
 
 
 @pytest.mark.parametrize("aspect", ["strides", "dtype"])
@@ -77,7 +78,7 @@ def test_a_package_is_at_fault_where_compiled_code_and_the_exported_program_are_
     wrong = replace(WRONG, subject="aot_inductor")
     controls = Controls(wrong, *BEFORE, "inductor", "inductor_dynamic", "export", "passes_dynamic", "unfused")
     found = attribute(Entry(case, expect=Expectation("known", subject="aot_inductor")), cast("Evaluator", controls))
-    assert (found.stage, found.part) == ("codegen", PACKAGE)
+    assert (found.stage, found.part) == ("codegen", "aot_inductor_package")
 
 
 @pytest.mark.parametrize(
@@ -98,7 +99,7 @@ def test_where_the_process_is_lost_no_control_is_tried(
     )
     found = attribute(Entry(case, expect=Expectation("known", subject=subject)), cast("Evaluator", controls))
     assert (found.who, found.stage, found.part) == ("inductor", stage, "")
-    assert found.mechanism == Mechanism(MechanismKind.of(verdict), failure.identity())
+    assert found.mechanism == Mechanism(MechanismKind(verdict), details(error=failure.identity()))
     assert {*BEFORE, "inductor", "inductor_dynamic", "pattern_matcher_off"} >= set(controls.asked)
 
 
@@ -111,6 +112,6 @@ def test_what_differs_from_run_to_run_is_judged_by_two_runs(case: Case, monkeypa
     monkeypatch.setattr(attributions, "open_evaluator", open_evaluator)
     with attributor(WorkerConfig()) as find_cause:
         found = Found("nondeterministic", "inductor", (), "2.13.0+cpu", "cpu", "")
-        assert find_cause(Entry(case, found=found)).mechanism.name is MechanismKind.NONDETERMINISTIC
+        assert find_cause(Entry(case, found=found)).mechanism.kind is MechanismKind.NONDETERMINISTIC
         with pytest.raises(UserError, match="shows no bug"):
             find_cause(Entry(case, found=Found("wrong_result", "inductor", (), "2.13.0+cpu", "cpu", "")))

@@ -7,6 +7,7 @@ import pytest
 
 from benchmarks.attribution import planted
 from corpus import casefile, entry
+from corpus.causes import MechanismKind
 from corpus.entry import Entry, Expectation
 from fuzz.evaluator import Evaluator, open_evaluator
 from fuzz.worker_config import WorkerConfig
@@ -14,7 +15,7 @@ from generators.errors import UserError
 from tests.triage.conftest import SOFTMAX_OVER_QUERIES
 from tests.triage.test_kernel import ATTENTION
 from triage.attribution.attribute import attribute
-from triage.attribution.root_cause import Measured, MechanismKind, RootCause
+from triage.attribution.root_cause import Measured, RootCause
 
 pytestmark = pytest.mark.worker
 
@@ -73,7 +74,7 @@ def named(cause: RootCause) -> tuple[str, str, str]:
 def test_a_pattern_that_ignores_the_programs_constants_is_named_with_the_constant(evaluator: Evaluator) -> None:
     cause = attribute(of(SOFTMAX_OVER_QUERIES), evaluator)
     assert named(cause) == ("inductor", "joint_graph_passes", "_sfdp_pattern_1")
-    assert cause.mechanism.name is MechanismKind.CONSTANTS_IGNORED
+    assert cause.mechanism.kind is MechanismKind.CONSTANTS_IGNORED
     (measured,) = [one.rewrite for one in cause.evidence if isinstance(one, Measured)]
     assert measured.constants == ("amax [-2] for [-1]", "sum [-2] for [-1]")
 
@@ -81,18 +82,18 @@ def test_a_pattern_that_ignores_the_programs_constants_is_named_with_the_constan
 def test_a_training_pattern_in_two_dtypes_is_named_with_that(evaluator: Evaluator) -> None:
     found = attribute(entry.load(SEEDS / "patterns" / "sfdp-07-training.case.yaml"), evaluator)
     assert named(found) == ("inductor", "joint_graph_passes", "_sfdp_pattern_7")
-    assert found.mechanism.name is MechanismKind.TWO_DTYPES
+    assert found.mechanism.kind is MechanismKind.TWO_DTYPES
 
 
 def test_a_backend_that_is_wrong_on_overlapping_rows_is_named_with_that(evaluator: Evaluator) -> None:
     found = attribute(entry.load(SEEDS / "fused-attention-on-overlapping-strides.case.yaml"), evaluator)
     assert found.who == "sdpa_flash"
-    assert found.mechanism.name is MechanismKind.OVERLAPPING_ROWS
+    assert found.mechanism.kind is MechanismKind.OVERLAPPING_ROWS
 
 
 def test_eager_is_named_with_overlapping_rows_as_its_backend_is(evaluator: Evaluator) -> None:
     found = attribute(of(OVERLAPPING, "eager"), evaluator)
-    assert (found.who, found.mechanism.name) == ("sdpa_flash", MechanismKind.OVERLAPPING_ROWS)
+    assert (found.who, found.mechanism.kind) == ("sdpa_flash", MechanismKind.OVERLAPPING_ROWS)
 
 
 def test_what_shows_no_bug_is_refused(evaluator: Evaluator) -> None:
@@ -105,7 +106,7 @@ def test_what_shows_no_bug_is_refused(evaluator: Evaluator) -> None:
 def test_a_mistake_planted_in_a_replacement_is_found_in_that_pattern(planted_evaluator: Evaluator, plant: str) -> None:
     found = attribute(entry.load(SEEDS / "patterns" / f"{PLANTS[plant]}.case.yaml"), planted_evaluator)
     assert named(found) == ("inductor", "joint_graph_passes", f"_sfdp_pattern_{int(PLANTS[plant].split('-')[1])}")
-    assert found.mechanism.name in (MechanismKind.OTHER_RESULT, MechanismKind.OPERANDS)
+    assert found.mechanism.kind in (MechanismKind.OTHER_RESULT, MechanismKind.OPERANDS)
     assert isinstance(found.evidence[-1], Measured)
 
 

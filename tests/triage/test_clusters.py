@@ -11,15 +11,16 @@ from hypothesis import strategies as st
 
 from corpus import entry as corpus_entry
 from corpus import ledger
+from corpus.causes import CauseKey, Details, Mechanism, MechanismKind, Part, Stage, details
 from corpus.entry import Entry, Found
-from corpus.ledger import Bug, CauseKey, Ledger, Status
+from corpus.ledger import Bug, Ledger, Status
 from fuzz.campaign.session import run_campaign
 from fuzz.cli import call
 from fuzz.protocol.rewrites import WrongRewrite
 from generators.errors import UserError
 from tests.campaign.fakes import case, options, sampler
 from tests.campaign.test_campaign import WRONG
-from triage.attribution.root_cause import PATTERNS, Measured, Mechanism, MechanismKind, RootCause
+from triage.attribution.root_cause import Measured, RootCause
 from triage.cluster import __main__ as command
 from triage.cluster import attributions
 from triage.cluster.attributions import Attributed, attribute_all, key_of
@@ -39,24 +40,24 @@ def entry(
     )
 
 
-def sfdp(number: int, kind: MechanismKind = M.CONSTANTS_IGNORED, detail: str = "") -> RootCause:
-    return RootCause("inductor", "joint_graph_passes", f"_sfdp_pattern_{number}", Mechanism(kind, detail))
+def sfdp(number: int, kind: MechanismKind = M.CONSTANTS_IGNORED, error: str = "") -> RootCause:
+    return cause("inductor", "joint_graph_passes", f"_sfdp_pattern_{number}", kind, details(error=error))
 
 
-def cause(who: str, stage: str, part: str, kind: MechanismKind, detail: str = "") -> RootCause:
-    return RootCause(who, stage, part, Mechanism(kind, detail))
+def cause(who: str, stage: str, part: str, kind: MechanismKind, given: Details = ()) -> RootCause:
+    return RootCause(who, Stage(stage), part, Mechanism(kind, given))
 
 
 def measured(number: int, operand: str, right: tuple[str, ...], wrong: tuple[str, ...]) -> RootCause:
     proven = WrongRewrite(f"_sfdp_pattern_{number}", {operand: right}, {operand: wrong})
-    return replace(sfdp(number, M.OPERANDS, f"some values of {operand}"), evidence=(Measured(proven),))
+    return replace(sfdp(number, M.OPERANDS), evidence=(Measured(proven),))
 
 
 MIXED = ("all 1", "one 0 in 1", "one 1 in 0")
 INDEX_ERROR, DIFFERS = "IndexError: list index out of range", "RuntimeError: metadata differs"
 RANK_ERROR = "IndexError: Dimension out of range"
 FLASH = "aten._scaled_dot_product_flash_attention_for_cpu"
-BACKWARD = "attention_backward (dq), mask"
+BACKWARD, OF_MASK = "attention_backward", details(value="dq", options=["mask"])
 #: Findings of torch 2.13.0 and of kernels, those of one root cause in one row.
 PILE = [
     [(sfdp(1), entry()), (sfdp(14), entry(3)), (sfdp(5), entry(4, "metadata")), (sfdp(22), entry(5, "compile_error"))],
@@ -84,8 +85,8 @@ PILE = [
     [(cause("sdpa_flash", "operation", FLASH, M.OVERLAPPING_ROWS), entry(2, "wrong_result", "sdpa_flash"))],
     [(cause("eager", "operation", "aten.bmm", M.NOT_FINITE), entry(2, "eager_suspect", "eager"))],
     [(cause("eager", "operation", "aten.bmm", M.WRONG), entry(2, "eager_suspect", "eager"))],
-    [(cause("triton", "kernel", BACKWARD, M.WRONG_VALUES), entry(2, "wrong_gradient", "triton"))],
-    [(cause("triton", "kernel", BACKWARD, M.WRITES), entry(2, "out_of_bounds", "triton"))],
+    [(cause("triton", "kernel", BACKWARD, M.WRONG_VALUES, OF_MASK), entry(2, "wrong_gradient", "triton"))],
+    [(cause("triton", "kernel", BACKWARD, M.WRITES, OF_MASK), entry(2, "out_of_bounds", "triton"))],
     [(cause("triton", "kernel", "attention_forward", M.WRONG_VALUES), entry(2, "wrong_result", "triton"))],
 ]  # fmt: skip
 
@@ -111,7 +112,7 @@ def test_findings_are_one_cluster_exactly_where_one_change_would_mend_them() -> 
     assert ids(cluster(MEMBERS, EMPTY)) == expected
 
 
-_OLD_KEY = (CauseKey("inductor", "?", "", "?"),)
+_OLD_KEY = (CauseKey("inductor", Stage.CODEGEN, "", M.OTHER_RESULT),)
 LISTED = Ledger(
     Path("ledger.yaml"),
     (
@@ -178,19 +179,15 @@ def test_a_ledger_holds_what_was_measured(tmp_path: Path) -> None:
     record(update_ledger(empty, clusters), clusters)
     ((key,),) = [bug.causes for bug in ledger.load(empty.path).bugs]
     assert key == members[0].key
-    assert (key.mechanism, dict(key.right), dict(key.wrong)) == (
-        "wrong for some values of bias",
-        {"bias": MIXED},
-        {"bias": ("all 2",)},
-    )
+    assert (key.mechanism, dict(key.right), dict(key.wrong)) == (M.OPERANDS, {"bias": MIXED}, {"bias": ("all 2",)})
+    assert str(key.words) == "wrong for some values of bias"
     alike = told(3, measured(20, "bias", MIXED, ("all -1", "all 2")), entry())
     assert [bool(one.bug) for one in cluster([alike], ledger.load(empty.path))] == [True]
 
 
-def test_a_ledger_that_older_versions_wrote_keeps_its_findings(tmp_path: Path) -> None:
-    """They wrote what was measured into the mechanism, as text."""
+def test_an_entry_keeps_its_findings_where_it_lacks_their_cause(tmp_path: Path) -> None:
     (listed, *_) = members = [told(number, measured(15, "bias", MIXED, ("all 2",)), entry()) for number in (1, 2)]
-    key = CauseKey("inductor", "joint_graph_passes", PATTERNS, "wrong for some values of bias (right: a; wrong: b)")
+    key = CauseKey("inductor", Stage.JOINT_PASSES, Part.ATTENTION_PATTERNS, M.OTHER_RESULT)
     ledger.save(Ledger(tmp_path / "old.yaml", (Bug("old", "wrong", (key,), findings=(listed.finding.id,)),)))
     old = ledger.load(tmp_path / "old.yaml")
     (one,) = cluster(members, old)
@@ -217,15 +214,10 @@ def test_an_example_is_given_to_what_is_added_and_to_no_entry_of_a_persons(tmp_p
     assert [path.name for path in (tmp_path / "known").iterdir()] == [Path(made.bugs[1].cases[0]).name]
 
 
-def test_an_entry_learns_the_words_its_findings_are_attributed_in_now(tmp_path: Path) -> None:
+def test_an_entry_learns_the_cause_its_findings_are_attributed_to_now(tmp_path: Path) -> None:
     path = tmp_path / "ledger.yaml"
     first, second = MEMBERS[0], told(1, sfdp(1), entry(3))
-    bug = Bug(
-        "old",
-        "attention is wrong",
-        (CauseKey("inductor", "?", "", "words of an older version"),),
-        findings=(first.finding.id,),
-    )
+    bug = Bug("old", "attention is wrong", _OLD_KEY, findings=(first.finding.id,))
     ledger.save(Ledger(path, (bug, Bug("other", "NaN", (MEMBERS[-1].key,)))))
     before = ledger.load(path)
     clusters = cluster([first], before)

@@ -6,6 +6,7 @@ import pytest
 
 from corpus import casefile, ledger
 from corpus import entry as corpus_entry
+from corpus.causes import MechanismKind
 from corpus.entry import Entry, Found
 from fuzz.cli import call
 from tests.triage.conftest import SOFTMAX_OVER_QUERIES
@@ -44,4 +45,4 @@ def test_the_softmax_over_another_axis_and_a_permutation_are_one_bug(
         call(command.cluster, "triage.cluster", ["found", "--ledger", "ledger.yaml", "--update"]) == 1
     )  # nobody decided about it yet
     (bug,) = ledger.load(tmp_path / "ledger.yaml").bugs
-    assert len(bug.findings) == 2 and {cause.mechanism for cause in bug.causes} == {"constants of the program ignored"}
+    assert len(bug.findings) == 2 and {cause.mechanism for cause in bug.causes} == {MechanismKind.CONSTANTS_IGNORED}

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.export import ExportedProgram
 
 from corpus import casefile
+from corpus.causes import Mechanism, MechanismKind, Stage
 from corpus.entry import Entry, Expectation, Found, load
 from fuzz.protocol import FINDINGS, Control, SubjectResult, Verdict
 from fuzz.protocol.failures import Failure, FaultyOperation, Raised, StateChange, StateChanged
@@ -30,7 +31,7 @@ from tests.check.test_sequences import CALLS, of_first_size, products
 from tests.triage.conftest import NUMBERS, OFF, ablation, ran
 from triage.attribution.ablation import DYNAMIC, EAGER, INDUCTOR, PASSES, Ablation, subject_of
 from triage.attribution.explain import explain
-from triage.attribution.root_cause import Experiment, Measured, Mechanism, MechanismKind, RootCause, operands_mechanism
+from triage.attribution.root_cause import Experiment, Measured, RootCause, operands_mechanism
 from triage.report import repro
 from triage.report.build import describe_refusal, write_report
 from triage.report.repro import Bug, write_script
@@ -69,7 +70,7 @@ def suspected(error: float = math.inf) -> Ablation:
 def test_eager_that_is_wrong_is_reported_and_no_compiler_blamed(entry: Entry) -> None:
     found = suspected()
     assert refuse(found) is None
-    cause = RootCause("eager", "operation", "aten.bmm", Mechanism(MechanismKind.NOT_FINITE))
+    cause = RootCause("eager", Stage.OPERATION, "aten.bmm", Mechanism(MechanismKind.NOT_FINITE))
     report = write_report(entry, found, replace(ran(), cause=cause))
     assert (report.values["at_fault"], report.values["upstream"]) == ("eager", True)
     assert "aten.bmm" in report.title and "aten.bmm" in report.values["cause"]
@@ -96,7 +97,7 @@ def test_an_issue_has_all_that_pytorchs_form_asks_for(entry: Entry) -> None:
 def test_cause_and_conditions_follow_the_table(entry: Entry) -> None:
     shown = Experiment(True, control=Control("unfused"))
     mechanism = Mechanism(MechanismKind.CONSTANTS_IGNORED)
-    cause = RootCause("inductor", "joint_graph_passes", "_sfdp_pattern_1", mechanism, (shown,))
+    cause = RootCause("inductor", Stage.JOINT_PASSES, "_sfdp_pattern_1", mechanism, (shown,))
     wrong = ablation().result
 
     def judge(other: Case) -> SubjectResult:
@@ -296,7 +297,7 @@ def test_a_report_names_settings_where_they_were_on_and_no_backend_where_none_ca
     assert [name for name, _ in report.values["settings"]] == ["`freezing=True`", "`poison=nan`"]
     assert ["'freezing': True" in words for words, *_ in report.values["table"]].count(True) == 1
     assert not report.values["can_bisect"]
-    cause = RootCause("inductor", "graph_passes", "a_pass", Mechanism(MechanismKind.OTHER_VALUES))
+    cause = RootCause("inductor", Stage.GRAPH_PASSES, "a_pass", Mechanism(MechanismKind.OTHER_VALUES))
     assert write_report(entry, found, replace(ran(), cause=cause)).values["can_bisect"]
     unknown = replace(cause, part="")
     assert not write_report(entry, found, replace(ran(), cause=unknown)).values["can_bisect"]
@@ -344,7 +345,7 @@ def test_evidence_names_the_inputs_of_the_program_that_a_pattern_reads() -> None
         "_sfdp_pattern_18", {"causal_mask": ("all 1",), "query": ("all 0",)}, {"causal_mask": ("all 0",)}
     )
     cause = name_operands(
-        entry.case, RootCause("inductor", "joint", "p", operands_mechanism(wrong), (Measured(wrong),))
+        entry.case, RootCause("inductor", Stage.JOINT_PASSES, "p", operands_mechanism(wrong), (Measured(wrong),))
     )
     assert str(cause.mechanism) == "wrong for some values of mask and x"
     assert cause.measured is not None and set(cause.measured.wrong) == {"mask"}

@@ -145,12 +145,12 @@ def listing(case: Case, status: str, directory: Path) -> Path:
     """A ledger that lists the finding of this case."""
     ledger = directory / "ledger.yaml"
     ledger.write_text(f"""\
-ledger_format: 1
+ledger_format: 2
 bugs:
   - id: any-axis
     title: softmax over any axis is taken for the last
     status: {status}
-    cause: {{who: inductor, stage: joint_graph_passes, part: attention patterns, mechanism: constants ignored}}
+    cause: {{who: inductor, stage: joint_graph_passes, part: attention_patterns, mechanism: constants_ignored}}
     findings: ["{case.id}"]
 """)
     return ledger
@@ -161,7 +161,7 @@ def test_what_the_ledger_lists_stands_under_its_title_and_status(run: Path, case
     text, bugs = make_page(run, ledger)
     assert [(bug["title"], bug["news"]) for bug in bugs] == [("softmax over any axis is taken for the last", False)]
     assert '<a href="https://example.org/1" rel="noreferrer">' in text
-    assert "Root cause: inductor, joint_graph_passes, attention patterns, constants ignored." in text
+    assert "Root cause: inductor, joint_graph_passes, patterns of attention, constants of the program ignored." in text
 
 
 def test_silent_ones_come_before_loud_ones_and_lead_to_their_reports(run: Path, case: Case, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from typing import cast
 
 import pytest
 
+from corpus.causes import Mechanism, MechanismKind, details
 from fuzz.evaluator import Evaluator
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.codec import decode, encode
@@ -14,16 +15,7 @@ from generators.program.case import Case
 from tests.triage.controls import Controls, limit_steps
 from triage.attribution.attribute import find_rewrite_cause
 from triage.attribution.experiments import Study, mechanism_of
-from triage.attribution.root_cause import (
-    CaseChange,
-    Experiment,
-    FirstStep,
-    FusedCall,
-    Measured,
-    Mechanism,
-    MechanismKind,
-    RootCause,
-)
+from triage.attribution.root_cause import CaseChange, Experiment, FirstStep, FusedCall, Measured, RootCause
 
 K, M = MechanismKind, Mechanism
 WRONG = SubjectResult("passes", Verdict.WRONG_RESULT, fired=("_sfdp_pattern_1_inference",))
@@ -73,7 +65,7 @@ def test_what_fails_without_any_pass_is_left_open(case: Case) -> None:
 def test_what_is_no_wrong_value_is_called_by_its_name(case: Case, verdict: Verdict, right: tuple[str, ...]) -> None:
     failure = SubjectResult("passes", verdict, fired=WRONG.fired, right_rewrites=right)
     found = caused(case, failure, "_sfdp_pattern_1_inference")
-    assert (found.part, found.mechanism.name) == ("_sfdp_pattern_1", MechanismKind.of(verdict))
+    assert (found.part, found.mechanism.kind) == ("_sfdp_pattern_1", MechanismKind(verdict))
 
 
 @pytest.mark.parametrize(
@@ -83,7 +75,7 @@ def test_what_is_no_wrong_value_is_called_by_its_name(case: Case, verdict: Verdi
         (WrongRewrite("_sfdp_pattern_1_half"), M(K.OTHER_RESULT)),
         (
             WrongRewrite("_sfdp_pattern_1_half", {"mask": ("all 1",)}, {"mask": ("all 2", "one 2 in 0")}),
-            M(K.OPERANDS, "some values of mask"),
+            M(K.OPERANDS, details(operands="mask")),
         ),
     ],
 )
@@ -96,16 +88,16 @@ def test_what_is_proven_needs_no_experiment(case: Case, wrong: WrongRewrite, mec
 
 def test_a_fused_call_that_is_wrong_is_found_with_what_it_takes(case: Case) -> None:
     found = caused(case, PROVEN, "_sfdp_pattern_1_inference")
-    assert (found.who, found.mechanism.name) == ("sdpa_flash", MechanismKind.WRONG)
+    assert (found.who, found.mechanism.kind) == ("sdpa_flash", MechanismKind.WRONG)
 
 
 def test_a_change_after_which_the_pattern_does_not_match_says_nothing_of_the_fused_call(case: Case) -> None:
     case = replace(case, inputs=tuple(replace(item, layout="transposed") for item in case.inputs))
     found = caused(case, PROVEN, "_sfdp_pattern_1_inference", passes=PASSES_RIGHT)
-    assert found.mechanism.name is MechanismKind.NOT_CONTIGUOUS
+    assert found.mechanism.kind is MechanismKind.NOT_CONTIGUOUS
     assert found.evidence[-1] == Experiment(True, change=CaseChange.CONTIGUOUS)
     found = caused(case, PROVEN, "_sfdp_pattern_1_inference", passes=replace(PASSES_RIGHT, fired=()))
-    assert (found.mechanism.name, found.evidence[-1]) == (MechanismKind.WRONG, FusedCall("_sfdp_pattern_1"))
+    assert (found.mechanism.kind, found.evidence[-1]) == (MechanismKind.WRONG, FusedCall("_sfdp_pattern_1"))
 
 
 @pytest.mark.parametrize(
@@ -117,7 +109,7 @@ def test_a_change_after_which_the_pattern_does_not_match_says_nothing_of_the_fus
         (
             Verdict.COMPILE_ERROR,
             Raised("ValueError", "size 3 of a FakeTensor"),
-            Mechanism(MechanismKind.COMPILING_RAISES, "ValueError: size N of a Tensor"),
+            Mechanism(MechanismKind.COMPILING_RAISES, details(error="ValueError: size N of a Tensor")),
         ),
     ],
 )  # fmt: skip

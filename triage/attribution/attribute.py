@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 
+from corpus.causes import Mechanism, MechanismKind, Part, Stage, details
 from corpus.entry import Entry
 from fuzz.bug_identity import PROCESS, SILENT, VALUES, attention_patterns, kind_of
 from fuzz.evaluator import Evaluator
@@ -26,16 +27,12 @@ from triage.attribution.function_cause import (
     find_place,
 )
 from triage.attribution.root_cause import (
-    PACKAGE,
     CaseChange,
     Evidence,
     Experiment,
     FusedCall,
     Measured,
-    Mechanism,
-    MechanismKind,
     RootCause,
-    Stage,
     operands_mechanism,
 )
 
@@ -43,16 +40,16 @@ _SYMBOLIC = "passes_dynamic"
 _BEFORE_CODEGEN = (
     (subjects.DYNAMO, "dynamo", Stage.DYNAMO, ""),
     (AOT_EAGER, "aot", Stage.DYNAMO, ""),
-    (subjects.DECOMPOSED, "aot", Stage.DYNAMO, "decompositions or the partitioner"),
-    ("export", "aot", Stage.DYNAMO, "torch.export"),
+    (subjects.DECOMPOSED, "aot", Stage.DYNAMO, Part.DECOMPOSITIONS),
+    ("export", "aot", Stage.DYNAMO, Part.TORCH_EXPORT),
     (subjects.PASSES, "inductor", Stage.GRAPH_PASSES, ""),
 )
 """Stages of the ablation before code generation, and who is at fault, where, if one is the first that fails."""
 _APART = (
-    ("unpadded", "padding of strides"),
-    ("casts_emulated", "casts left out"),
-    ("unfused", "fusion"),
-    ("unvectorized", "vectorised code"),
+    ("unpadded", Part.PADDING),
+    ("casts_emulated", Part.CASTS),
+    ("unfused", Part.FUSION),
+    ("unvectorized", Part.VECTORISATION),
 )
 """Ways to generate plainer code, each with the part at fault where that is right. The first is of GPUs alone."""
 _NUMBER = re.compile(r"sfdp_pattern_(\d+)")
@@ -96,15 +93,15 @@ def _find_lost_cause(study: Study, ablation: Ablation, *, is_attention: bool) ->
     """The cause of a lost process, by the ablation alone: each control would cost a process, and as long as a hang."""
     result = study.result
     identity = result.failure.identity() if result.failure is not None else ""
-    who, stage, part = "inductor", Stage.CODEGEN, ""
+    who, stage, part, value = "inductor", Stage.CODEGEN, "", ""
     if is_attention:
-        who, stage, part = ablation.accused, Stage.KERNEL, find_place(study.case, result)
+        who, stage, (part, value) = ablation.accused, Stage.KERNEL, find_place(study.case, result)
     elif ablation.accused == subjects.EAGER:
         who, stage = "eager", Stage.OPERATION
     else:
         first = next((one for one in _BEFORE_CODEGEN if ablation.fails(one[0])), None)
         who, stage = first[1:3] if first else (who, stage)
-    return RootCause(who, stage, part, Mechanism(MechanismKind.of(result.verdict), identity))
+    return RootCause(who, stage, part, Mechanism(MechanismKind(result.verdict), details(error=identity, value=value)))
 
 
 def _find_compiler_cause(entry: Entry, study: Study, ablation: Ablation) -> RootCause:
@@ -121,13 +118,13 @@ def _find_compiler_cause(entry: Entry, study: Study, ablation: Ablation) -> Root
             if name == subjects.DECOMPOSED and kind_of(ablation.stages[name].verdict) == kind_of(study.result.verdict):
                 decomposed = replace(study, subject=subject_of(name, entry), result=ablation.stages[name])
                 if (step := decomposed.bisect("decomposition")) is not None:
-                    part, evidence = f"decomposition of {step.name}", [*evidence, step]  # noqa: PLW2901 - what is known more
+                    stage, part, evidence = Stage.DECOMPOSITION, step.name, [*evidence, step]  # noqa: PLW2901 - what is known more
             elif (
                 name == AOT_EAGER
                 and get_spec(entry.subject).recomputes
                 and (kept := study.try_case(entry.case, CaseChange.KEPT, name)).passes
             ):
-                part, evidence = "recomputation", [*evidence, kept]  # noqa: PLW2901 - as above
+                part, evidence = Part.RECOMPUTATION, [*evidence, kept]  # noqa: PLW2901 - as above
             is_value = study.result.verdict in VALUES
             if is_dynamo and is_value and any(op.kind == "sdpa" for op in entry.case.ops):
                 # Dynamo computes nothing: a fused call gives what it finds in memory, which was right in eager.
@@ -199,9 +196,9 @@ def _part_of(pattern: str) -> str:
 
 def _find_codegen_cause(study: Study) -> RootCause:
     """What is at fault below the graph passes."""
-    mechanism, tried = mechanism_of(study.result, MechanismKind.of(study.result.verdict)), list[Evidence]()
+    mechanism, tried = mechanism_of(study.result, MechanismKind(study.result.verdict)), list[Evidence]()
     if get_spec(study.subject).is_exported:  # what torch.compile generates is right
-        return RootCause("inductor", Stage.CODEGEN, PACKAGE, mechanism)
+        return RootCause("inductor", Stage.CODEGEN, Part.AOT_INDUCTOR_PACKAGE, mechanism)
     for control, part in _APART[study.evaluator.hello.device == "cpu" :]:
         if (experiment := study.try_control(control)).passes:
             return RootCause("inductor", Stage.CODEGEN, part, mechanism, (experiment,))
@@ -214,10 +211,10 @@ def _find_codegen_cause(study: Study) -> RootCause:
 
 def _find_state(study: Study, cause: RootCause, entry: Entry) -> RootCause:
     """The cause, with what it takes where the case needs a later call or a write; that of a call which fails alone."""
-    case, mechanism = study.case, cause.mechanism
+    case, mechanism, write = study.case, cause.mechanism, {}
     if is_written(case) and study.result.verdict in VALUES:
-        kinds = sorted({op.kind for op in case.ops if OPS[op.kind].writes})
-        mechanism = Mechanism(MechanismKind.WRITTEN, f"{' and '.join(list_targets(case))} by {', '.join(kinds)}")
+        write = {"into": list_targets(case), "by": sorted({op.kind for op in case.ops if OPS[op.kind].writes})}
+        mechanism = Mechanism(MechanismKind.WRITTEN, details(**write))
     calls = (FurtherCall(), *case.calls) if case.calls else ()
     alone = [study.try_case(at_call(case, call), CaseChange.CALLS_APART) for call in calls]
     failing = next((call for call, one in zip(calls, alone, strict=True) if one.passes is False), None)
@@ -225,6 +222,6 @@ def _find_state(study: Study, cause: RootCause, entry: Entry) -> RootCause:
         return attribute(replace(entry, case=at_call(case, failing)), study.evaluator)
     if not (alone and all(one.passes for one in alone)):
         return replace(cause, mechanism=mechanism)
-    told = [" and ".join(list_differences(case)) or "nothing changed", *([str(mechanism)] if is_written(case) else [])]
-    mechanism = Mechanism(MechanismKind.LATER_CALL, ", and ".join(told))
+    kind = MechanismKind.LATER_CALL_AND_WRITE if write else MechanismKind.LATER_CALL
+    mechanism = Mechanism(kind, details(changed=list_differences(case) or "nothing", **write))
     return replace(cause, mechanism=mechanism, evidence=(*cause.evidence, alone[0]))

@@ -2,12 +2,13 @@
 
 from dataclasses import dataclass
 
+from corpus.causes import Mechanism, MechanismKind, details
 from fuzz.bug_identity import kind_of, rewrites
 from fuzz.evaluator import Evaluator, shows_bug
 from fuzz.protocol import Control, SubjectResult, Verdict
 from fuzz.protocol.failures import Raised
 from generators.program.case import Case
-from triage.attribution.root_cause import CaseChange, Experiment, FirstStep, Mechanism, MechanismKind
+from triage.attribution.root_cause import CaseChange, Experiment, FirstStep
 
 _RAISED = {Verdict.COMPILE_ERROR: MechanismKind.COMPILING_RAISES, Verdict.RUNTIME_ERROR: MechanismKind.RUNNING_RAISES}
 _FORMS = {"strides": MechanismKind.STRIDES, "memory": MechanismKind.MEMORY}
@@ -76,7 +77,8 @@ def mechanism_of(result: SubjectResult, values: MechanismKind | None = None) -> 
     if kind is not None:
         if isinstance(failure, Raised) and _OTHER_DTYPE in failure.text:
             return Mechanism(MechanismKind.TWO_DTYPES)
-        return Mechanism(kind, failure.identity()[:_DETAIL_LENGTH] if failure is not None else "")
+        error = failure.identity()[:_DETAIL_LENGTH] if failure is not None else ""
+        return Mechanism(kind, details(error=error))
     if result.verdict is Verdict.METADATA:
         return Mechanism(_FORMS.get(getattr(failure, "aspect", ""), MechanismKind.FORM))
-    return Mechanism(values or MechanismKind.of(result.verdict))
+    return Mechanism(values or MechanismKind(result.verdict))

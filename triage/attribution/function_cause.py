@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 
+from corpus.causes import DETAIL_LABELS, Mechanism, MechanismKind, Stage, details
 from fuzz.bug_identity import contract_features
 from fuzz.error_location import name_gradient
 from fuzz.protocol import SubjectResult, Verdict
@@ -15,7 +16,7 @@ from generators.program.edits import make_name, prune_if_valid
 from generators.program.type_check import make_op, types_of
 from triage.attribution.ablation import EAGER, MATH, Ablation
 from triage.attribution.experiments import Study, mechanism_of
-from triage.attribution.root_cause import CaseChange, Evidence, Experiment, Mechanism, MechanismKind, RootCause, Stage
+from triage.attribution.root_cause import CaseChange, Evidence, Experiment, RootCause
 
 BACKENDS = {
     "_scaled_dot_product_flash_attention_for_cpu": "sdpa_flash",
@@ -70,7 +71,7 @@ def find_condition(study: Study) -> tuple[Mechanism, tuple[Evidence, ...]]:
         (Mechanism(MechanismKind.NEGATIVE_SCALE), CaseChange.POSITIVE_SCALE, _with_positive_scale(case)),
         (Mechanism(layout), CaseChange.CONTIGUOUS, _with_contiguous_operands(case)),
         (Mechanism(MechanismKind.TWO_DTYPES), CaseChange.ONE_DTYPE, _in_one_dtype(case, low[0]) if low else None),
-        (Mechanism(how_in, low[0] if low else ""), CaseChange.FLOAT32, _in_float32(case) if low else None),
+        (Mechanism(how_in, details(dtype=low[:1])), CaseChange.FLOAT32, _in_float32(case) if low else None),
     )
     shown = [(name, study.try_case(other, change)) for name, change, other in tried if other is not None]
     right = next(((name, (one,)) for name, one in shown if one.passes), None)
@@ -140,35 +141,40 @@ def find_kernel_cause(study: Study, ablation: Ablation) -> RootCause:
         return RootCause(study.subject, Stage.OPERATION, operation, *(_find_broadcast(study) or find_condition(study)))
     needed, features = _find_features(study)
     controls = [Experiment(True, subject=name) for name in (MATH, EAGER) if ablation.fails(name) is False]
-    part = ", ".join([find_place(study.case, study.result), *needed])
+    part, value = find_place(study.case, study.result)
     verdict, failure = study.result.verdict, study.result.failure
-    kind = _MECHANISMS.get(verdict) or MechanismKind.of(verdict)
-    mechanism = Mechanism(MechanismKind.DROPOUT if isinstance(failure, DropoutMask) else kind)
+    kind = _MECHANISMS.get(verdict) or MechanismKind(verdict)
+    kind = MechanismKind.DROPOUT if isinstance(failure, DropoutMask) else kind
+    mechanism = Mechanism(kind, details(value=value, options=needed))
     return RootCause(study.subject, Stage.KERNEL, part, mechanism, (*controls, *features))
 
 
 def _find_broadcast(study: Study) -> tuple[Mechanism, tuple[Evidence, ...]] | None:
     """That the call is right with a mask or bias of full size, where that was measured."""
     for name in (name for one in study.result.rewrites for name, right in one.right.items() if EXPANDED in right):
-        return Mechanism(MechanismKind.BROADCAST, name), (Experiment(True, change=CaseChange.EXPANDED, detail=name),)
+        return Mechanism(MechanismKind.BROADCAST, details(operand=name)), (
+            Experiment(True, change=CaseChange.EXPANDED, detail=name),
+        )
     return None
 
 
-def find_place(case: Case, result: SubjectResult) -> str:
-    """Which computation is wrong: "attention_forward", "attention_backward (dq)"."""
+def find_place(case: Case, result: SubjectResult) -> tuple[str, str]:
+    """Which computation is wrong, such as `attention_backward`, and which gradient, "" where that says no more."""
     value = result.where.value if result.where is not None else getattr(result.failure, "value", "")
     if result.verdict is not Verdict.WRONG_GRADIENT and not is_gradient(value):
-        return "attention_forward" if not case.training or result.verdict is not Verdict.OUT_OF_BOUNDS else "attention"
+        is_either = case.training and result.verdict is Verdict.OUT_OF_BOUNDS
+        return "attention" if is_either else "attention_forward", ""
     name = name_gradient(case, value)
-    return f"attention_backward ({name})" if name.startswith("d") else "attention_backward"
+    return "attention_backward", name if name.startswith("d") else ""
 
 
 def _find_features(study: Study) -> tuple[list[str], list[Experiment]]:
-    """The features of the call without which the function was measured to be right, and the experiments."""
-    from_bottom = any(contract.causal == "bottom_right" for contract in study.case.contracts)
-    words = {name: name for name in COMPARABLE} | {"group": "grouped queries"}
-    words |= {"causal": "causal from the bottom right"} if from_bottom else {}
-    words |= {"scale": "negative scale"} if "scale:negative" in contract_features(study.case) else {}
+    """The options without which the function was measured to be right, as ids, and the experiments."""
+    ids = {name: name for name in (*COMPARABLE, "group")}
+    if any(contract.causal == "bottom_right" for contract in study.case.contracts):
+        ids["causal"] = "causal_bottom_right"
+    if "scale:negative" in contract_features(study.case):
+        ids["scale"] = "negative_scale"
     tried = {
         name: passes
         for one in study.result.rewrites
@@ -176,8 +182,9 @@ def _find_features(study: Study) -> tuple[list[str], list[Experiment]]:
         for name in names
     }
     shown = [
-        Experiment(tried[name], change=CaseChange.WITHOUT_FEATURE, detail=words[name])
-        for name in words
+        Experiment(tried[name], change=CaseChange.WITHOUT_FEATURE, detail=DETAIL_LABELS.get(option, option))
+        for name, option in ids.items()
         if name in tried
     ]
-    return [one.detail for one in shown if one.passes], sorted(shown, key=lambda one: not one.passes)
+    needed = [option for name, option in ids.items() if tried.get(name)]
+    return needed, sorted(shown, key=lambda one: not one.passes)

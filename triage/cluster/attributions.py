@@ -12,9 +12,10 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from corpus.causes import CauseKey, Part, Stage, details
+from corpus.causes import MechanismKind as Kind
 from corpus.entry import Entry
 from corpus.files import read_file, replace_file
-from corpus.ledger import CauseKey
 from fuzz.bug_identity import PROCESS, SILENT
 from fuzz.evaluator import Evaluator, open_evaluator
 from fuzz.expectation import require_allowed
@@ -27,18 +28,16 @@ from fuzz.worker_process import WorkerFault
 from generators.errors import UserError
 from triage import script_runs
 from triage.attribution.attribute import attribute
-from triage.attribution.root_cause import PATTERNS, RootCause, Stage, operands_mechanism
-from triage.attribution.root_cause import MechanismKind as Kind
+from triage.attribution.root_cause import RootCause
 from triage.cluster.findings import Finding
 
-OPEN = "open"
-"""The stage of a key whose cause is not known."""
-
-_OF_ONE_PATTERN = {Kind.OTHER_RESULT, Kind.FORM, *map(Kind.of, PROCESS | SILENT)}
+_OF_ONE_PATTERN = {Kind.OTHER_RESULT, Kind.FORM, *map(Kind, PROCESS | SILENT)}
 """Mechanisms that lie in what one pattern is replaced by, or that say no more than how it fails."""
 
 _WRONG_VALUES = {Kind.WRONG_VALUES, Kind.NOT_FINITE}
 
+FORMAT = 2
+"""Of stored causes."""
 DIRECTORY = "attributions"
 _MAX_BYTES = 1 << 20
 LOOSE = Path("runs")
@@ -51,19 +50,19 @@ Attributor = Callable[[Entry], RootCause]
 
 def key_of(cause: RootCause) -> CauseKey:
     """What tells a root cause from others."""
-    who, part, mechanism = compiler_of(cause.who), cause.part, str(cause.mechanism)
-    if cause.stage == Stage.OPERATION:
+    who, part, mechanism = compiler_of(cause.who), cause.part, cause.mechanism.kind
+    if cause.stage is Stage.OPERATION:
         who = EAGER  # whichever subject called it
-    if cause.stage == Stage.KERNEL and cause.mechanism.name in _WRONG_VALUES:
-        mechanism = Kind.WRONG_VALUES.value
+    if cause.stage is Stage.KERNEL and mechanism in _WRONG_VALUES:
+        mechanism = Kind.WRONG_VALUES
     measured = cause.measured
-    is_of_one = cause.mechanism.name in _OF_ONE_PATTERN or (measured and measured.right.keys() <= {*ATTENDED})
+    is_of_one = mechanism in _OF_ONE_PATTERN or (measured and measured.right.keys() <= {*ATTENDED})
     if cause.is_attention_pattern and not is_of_one:
-        part = PATTERNS
+        part = Part.ATTENTION_PATTERNS
     if measured is None:
-        return CauseKey(who, str(cause.stage), part, mechanism)
+        return CauseKey(who, cause.stage, part, mechanism, cause.mechanism.details)
     right, wrong = (tuple(sorted(changes.items())) for changes in (measured.right, measured.wrong))
-    return CauseKey(who, str(cause.stage), part, str(operands_mechanism(measured)), right, wrong)
+    return CauseKey(who, cause.stage, part, mechanism, (), right, wrong)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +77,7 @@ class Attributed:
     @property
     def is_open(self) -> bool:
         """Whether the cause is not known."""
-        return self.key.stage == OPEN
+        return self.key.stage is Stage.OPEN
 
 
 def attribute_all(
@@ -102,7 +101,7 @@ def attribute_all(
             except (UserError, WorkerFault) as error:
                 yield _leave_open(finding, " ".join(str(error).split()))
                 continue
-            replace_file(path, json.dumps(encode(cause), indent=1).encode())
+            replace_file(path, json.dumps({"format": FORMAT, **encode(cause)}, indent=1).encode())
         yield Attributed(finding, key_of(cause), cause)
 
 
@@ -155,7 +154,7 @@ def _leave_open(finding: Finding, why: str) -> Attributed:
     entry = finding.entry
     who = EAGER if entry.verdict == Verdict.EAGER_SUSPECT else compiler_of(entry.subject)
     fired = "+".join(sorted(name for name in entry.found.fired if "sfdp" in name)) if entry.found else ""
-    key = CauseKey(who, OPEN, fired, f"{entry.verdict.replace('_', ' ') or 'fails'} ({entry.case.id})")
+    key = CauseKey(who, Stage.OPEN, fired, Kind(entry.verdict or Kind.FAILS), details(case=entry.case.id))
     return Attributed(finding, key, None, why)
 
 
@@ -168,7 +167,9 @@ def _name(finding: Finding) -> str:
 
 
 def _read(path: Path) -> RootCause | None:
+    """A stored cause; None where there is none in this format, so that it is found again."""
     try:
-        return decode(RootCause, json.loads(read_file(path, _MAX_BYTES)))
+        data = json.loads(read_file(path, _MAX_BYTES))
+        return decode(RootCause, data) if isinstance(data, dict) and data.get("format") == FORMAT else None
     except (UserError, ValueError, RecursionError):
-        return None  # none there, or written by another version: it is attributed again
+        return None

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from corpus import entry as corpus_entry
+from corpus.causes import CauseKey, Part, Stage, name_part
 from corpus.entry import SUFFIX
-from corpus.ledger import Bug, CauseKey, Ledger, check_writable, load, save
+from corpus.ledger import Bug, Ledger, check_writable, load, save
 from fuzz.durations import format_count
 from fuzz.expectation import reproduce_lines
 from fuzz.protocol.rewrites import WrongRewrite
 from generators.program.simplicity import sort_key
-from triage.attribution.root_cause import PATTERNS
 from triage.cluster.attributions import Attributed, load_attributed
 from triage.cluster.findings import Finding, gather
 
@@ -114,7 +114,8 @@ def update_ledger(ledger: Ledger, clusters: Sequence[Cluster]) -> Ledger:
 def _title(key: CauseKey) -> str:
     """The title of a bug that nobody has named."""
     who = {"inductor": "[Inductor]", "dynamo": "[Dynamo]", "aot": "[AOTAutograd]"}.get(key.who, key.who)
-    return f"{' '.join(filter(None, (who, key.part)))}: {key.mechanism}"
+    part = f"decomposition of {key.part}" if key.stage is Stage.DECOMPOSITION else name_part(key.part)
+    return f"{' '.join(filter(None, (who, part)))}: {key.words}"
 
 
 def _find_bugs(members: Iterable[Attributed], ledger: Ledger) -> dict[CauseKey, Bug]:
@@ -155,7 +156,7 @@ def _cluster(group: list[Attributed], bug: Bug | None) -> Cluster:
 
 
 def _new_id(key: CauseKey, taken: Iterable[str]) -> str:
-    words = [key.part if key.part not in ("", PATTERNS) else key.who, key.mechanism]
+    words = [key.part if key.part not in ("", Part.ATTENTION_PATTERNS) else key.who, str(key.words)]
     slug = "-".join(re.findall(r"[a-z0-9]+", " ".join(words).lower()))[:48].strip("-") or "bug"
     names = [slug, *(f"{slug}-{number}" for number in range(2, 1000))]
     return next(name for name in names if name not in set(taken))

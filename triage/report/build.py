@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from corpus import ledger as ledgers
+from corpus.causes import Stage
 from corpus.entry import Entry, Expectation, load, sort_by_version, write
 from corpus.files import replace_file, require_writable
 from fuzz.error_location import describe_where, describe_with_names
@@ -187,7 +188,7 @@ def write_report(
     # What was written, and whose memory an output has, is told as values.
     is_form = getattr(result.failure, "aspect", "") in ("dtype", "shape", "device", "strides")
     spec = get_spec(result.subject)
-    is_step = cause and cause.part and (cause.who == "inductor" or cause.part.startswith("decomposition of"))
+    is_step = cause and cause.part and (cause.who == "inductor" or cause.stage is Stage.DECOMPOSITION)
     is_beyond_bisector = spec.recomputes or spec.is_exported or result.verdict is Verdict.STATE_CHANGED
     values = {
         "at_fault": "kernel" if kernel else "form" if is_form else _AT_FAULT.get(result.verdict, "compiled"),

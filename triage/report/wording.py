@@ -5,6 +5,7 @@ import textwrap
 from collections.abc import Iterator
 from dataclasses import replace
 
+from corpus.causes import Mechanism, MechanismKind, Part, Stage, name_part
 from fuzz.bug_identity import attention_patterns, operation_of
 from fuzz.error_location import describe_with_names, name_gradient, name_value
 from fuzz.protocol import SubjectResult, Verdict, failures
@@ -12,15 +13,15 @@ from fuzz.protocol.render import describe
 from fuzz.subjects import get_spec
 from generators.program.case import Case
 from generators.program.dtypes import LOW_PRECISION
-from generators.program.further_calls import list_differences
-from generators.program.memory import list_targets
+from generators.program.further_calls import describe_differences
+from generators.program.memory import TARGETS, list_targets
 from generators.program.ops.shaping import VIEWS
 from generators.program.roles import find_attentions, trace
 from generators.program.settings import describe_settings
 from generators.program.type_check import attributes, types_of
 from triage.attribution.ablation import EAGER, Ablation, label
 from triage.attribution.experiments import mechanism_of
-from triage.attribution.root_cause import PACKAGE, Measured, Mechanism, MechanismKind, RootCause, operands_mechanism
+from triage.attribution.root_cause import Measured, RootCause, operands_mechanism
 from triage.report.repro import is_attention, is_kernel
 
 _DOES = {
@@ -45,10 +46,10 @@ _ROLES = {"query": "q", "key": "k", "value": "v", "attn_mask": "mask bias", "cau
 """What arguments of patterns may be in an attention."""
 
 _MECHANISMS = {MechanismKind.CONSTANTS_IGNORED: "it takes programs whose constants are not the pattern's"}
-_BEFORE_INDUCTOR = {
-    "recomputation": "AOTAutograd: what the backward pass computes again",
-    "decompositions or the partitioner": "decompositions or AOTAutograd's partitioner",
-    "torch.export": "torch.export",
+_BEFORE_INDUCTOR: dict[str, str] = {
+    Part.RECOMPUTATION: "AOTAutograd: what the backward pass computes again",
+    Part.DECOMPOSITIONS: "decompositions or AOTAutograd's partitioner",
+    Part.TORCH_EXPORT: "torch.export",
 }
 
 
@@ -109,24 +110,25 @@ def describe_cause(ablation: Ablation, cause: RootCause) -> str:
             " elements corrected the module is right."
         )
     # An error or a verdict that the summary tells already says nothing of how it comes about.
-    repeats = cause.mechanism in (mechanism_of(ablation.result), Mechanism(MechanismKind.of(ablation.result.verdict)))
-    words = _MECHANISMS.get(cause.mechanism.name, str(cause.mechanism))
-    is_plain = cause.mechanism.name in (MechanismKind.OTHER_VALUES, MechanismKind.WRITTEN)  # which the program shows
+    repeats = cause.mechanism in (mechanism_of(ablation.result), Mechanism(MechanismKind(ablation.result.verdict)))
+    words = _MECHANISMS.get(cause.mechanism.kind, str(cause.mechanism))
+    is_plain = cause.mechanism.kind in (MechanismKind.OTHER_VALUES, MechanismKind.WRITTEN)  # which the program shows
     how = "" if repeats or is_plain else f": {words}"
     if cause.who == "inductor" and not cause.part:
         return f"The first stage that fails is Inductor's `{cause.stage}`{how}. Which part of it is not known."
-    if cause.part == PACKAGE:
-        return f"The fault is in {PACKAGE}: torch.compile and torch.export pass{how}."
+    if cause.part == Part.AOT_INDUCTOR_PACKAGE:
+        return f"The fault is in {Part.AOT_INDUCTOR_PACKAGE.label}: torch.compile and torch.export pass{how}."
     if cause.who == "inductor":
         if cause.stage == "codegen":
-            return f"The fault is in Inductor's code generation, {cause.part}{how}."
+            return f"The fault is in Inductor's code generation, {name_part(cause.part)}{how}."
         kind = "the lowering" if cause.stage == "lowering" else "the rewrite"
         kind = "the attention pattern" if cause.is_attention_pattern else kind
         return f"The fault is in Inductor's `{cause.stage}`, {kind} `{cause.part}`{how}."
     if cause.who in ("dynamo", "aot") and not cause.part:
         return f"The first stage that fails is {'Dynamo' if cause.who == 'dynamo' else 'AOTAutograd'}{how}."
     if cause.who == "aot":
-        return f"The fault is in {_BEFORE_INDUCTOR.get(cause.part, f'the {cause.part}')}{how}."
+        where = f"the decomposition of {cause.part}" if cause.stage is Stage.DECOMPOSITION else name_part(cause.part)
+        return f"The fault is in {_BEFORE_INDUCTOR.get(cause.part, where)}{how}."
     return f"The fault is in `{cause.part}`: {cause.mechanism}."
 
 
@@ -205,14 +207,14 @@ def describe_program(case: Case, result: SubjectResult) -> str:
         f"with {case.checkpoint} checkpointing" if case.checkpoint else "",
         "with symbolic sizes" if case.dynamic else "",
         f"with {settings}" if settings else "",
-        f"called again with {' and '.join(list_differences(case)) or 'nothing changed'}" if case.calls else "",
+        f"called again with {describe_differences(case)}" if case.calls else "",
     ]
     return " ".join(filter(None, words))
 
 
 def _list_unusual(case: Case) -> Iterator[str]:
     types = types_of(case)
-    yield from (f"a write into {target}" for target in list_targets(case))
+    yield from (f"a write into {TARGETS[target]}" for target in list_targets(case))
     for op in case.ops:
         attrs = attributes(op)
         if op.kind == "sdpa" and (attrs["scale"] or 0) < 0:

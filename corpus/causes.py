@@ -1,0 +1,180 @@
+"""Root causes as ids: where a fault is and how it works. Labels give the words, at the moment of printing."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Self
+
+from generators.program.further_calls import CHANGES
+from generators.program.memory import TARGETS
+
+Details = tuple[tuple[str, tuple[str, ...]], ...]
+"""Lists of ids or of data such as an exception's text, each with its name, sorted by name."""
+_FIELD = re.compile(r"\{(\w+)\}")
+DETAIL_LABELS = {
+    **CHANGES,
+    **TARGETS,
+    "causal_bottom_right": "causal from the bottom right",
+    "group": "grouped queries",
+    "negative_scale": "negative scale",
+}
+"""Details in words. Others, such as the options of attention, are words already."""
+
+
+class Id(StrEnum):
+    """An id of a closed table, which is its text. `label`: words for people, with the names of details in braces."""
+
+    label: str
+
+    def __new__(cls, value: str, label: str = "") -> Self:
+        """The id with its label; by default the id in words."""
+        made = str.__new__(cls, value)
+        made._value_, made.label = value, label or value.replace("_", " ")
+        return made
+
+
+class Stage(Id):
+    """Where a fault is."""
+
+    DYNAMO = "dynamo_aot", "dynamo/aot"
+    DECOMPOSITION = "decomposition", "dynamo/aot, decomposition"
+    """In the decomposition of an operation, which is the part."""
+    JOINT_PASSES = "joint_graph_passes", "joint_graph_passes"
+    GRAPH_PASSES = "graph_passes", "graph_passes"
+    LOWERING = "lowering"
+    CODEGEN = "codegen"
+    OPERATION = "operation"
+    """In an operation of ATen."""
+    KERNEL = "kernel"
+    """In an attention function that is not part of torch."""
+    OPEN = "open"
+    """Not known."""
+
+
+class Part(Id):
+    """The part at fault, where neither torch nor the kernel has a name for it."""
+
+    ATTENTION_PATTERNS = "attention_patterns", "patterns of attention"
+    """All attention patterns of Inductor."""
+    DECOMPOSITIONS = "decompositions", "decompositions or the partitioner"
+    RECOMPUTATION = "recomputation"
+    TORCH_EXPORT = "torch_export", "torch.export"
+    AOT_INDUCTOR_PACKAGE = "aot_inductor_package", "AOTInductor's package"
+    """A package fails and torch.compile does not."""
+    PADDING = "padding", "padding of strides"
+    CASTS = "casts", "casts left out"
+    FUSION = "fusion"
+    VECTORISATION = "vectorisation", "vectorised code"
+
+
+class MechanismKind(Id):
+    """How a fault works. The ids of verdicts say no more than the verdict."""
+
+    # What a rewrite of attention overlooks.
+    OPERANDS = "operands", "wrong for some values of {operands}"
+    EMPTY_ROWS = "empty_rows", "a row without a key"
+    CONSTANTS_IGNORED = "constants_ignored", "constants of the program ignored"
+    OTHER_RESULT = "other_result", "the replacement computes something else"
+    # What an operation gets wrong.
+    NEGATIVE_SCALE = "negative_scale", "a negative scale"
+    BROADCAST = "broadcast", "a broadcast {operand}"
+    OVERLAPPING_ROWS = "overlapping_rows", "operands whose rows overlap in memory"
+    NOT_CONTIGUOUS = "not_contiguous", "operands that are not contiguous"
+    WRONG = "wrong"
+    WRONG_IN = "wrong_in", "wrong in {dtype}"
+    NOT_FINITE = "not_finite"
+    NOT_FINITE_IN = "not_finite_in", "not finite in {dtype}"
+    # How an attention function fails.
+    WRONG_VALUES = "wrong_values"
+    DROPOUT = "dropout", "dropout of another distribution"
+    WRITES = "writes", "writes out of bounds"
+    RESULTS_DIFFER = "results_differ", "different results for equal inputs"
+    # What it takes of a program that keeps state.
+    LATER_CALL = "later_call", "a later call with {changed}"
+    WRITTEN = "written", "a write into {into} by {by}"
+    LATER_CALL_AND_WRITE = "later_call_and_write", "a later call with {changed}, and a write into {into} by {by}"
+    # How anything fails.
+    TWO_DTYPES = "two_dtypes", "an operation is given tensors of two dtypes"
+    COMPILING_RAISES = "compiling_raises", "compiling raises {error}"
+    RUNNING_RAISES = "running_raises", "running raises {error}"
+    STRIDES = "strides", "strides in another order"
+    MEMORY = "memory", "memory shared with another value"
+    FORM = "form", "another form of result"
+    OTHER_VALUES = "other_values"
+    FAILS = "fails"
+    # Verdicts.
+    WRONG_RESULT = "wrong_result"
+    WRONG_GRADIENT = "wrong_gradient"
+    NONFINITE = "nonfinite"
+    NONDETERMINISTIC = "nondeterministic"
+    OUT_OF_BOUNDS = "out_of_bounds"
+    EAGER_SUSPECT = "eager_suspect"
+    STATE_CHANGED = "state_changed"
+    METADATA = "metadata"
+    COMPILE_ERROR = "compile_error"
+    RUNTIME_ERROR = "runtime_error"
+    DEVICE_ERROR = "device_error"
+    TIMEOUT = "timeout"
+    WORKER_DIED = "worker_died"
+    OUT_OF_MEMORY = "out_of_memory"
+
+
+def details(**named: str | Sequence[str]) -> Details:
+    """Details of a mechanism by name, each a text or several; empty details are left out."""
+    lists = {name: (given,) if isinstance(given, str) else tuple(given) for name, given in named.items() if given}
+    return tuple(sorted(lists.items()))
+
+
+@dataclass(frozen=True, slots=True)
+class Mechanism:
+    """How a fault works: a kind and its details, such as the exception without what changes from case to case."""
+
+    kind: MechanismKind
+    details: Details = ()
+
+    def __str__(self) -> str:
+        words = {name: " and ".join(DETAIL_LABELS.get(one, one) for one in given) for name, given in self.details}
+        told = _FIELD.sub(lambda found: words.pop(found[1], ""), self.kind.label)
+        told = ": ".join(filter(None, [told, words.pop("error", "")]))
+        return f"{told} ({', '.join(words.values())})" if words else told
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class CauseKey:
+    """Where a fault is and how it works, equal for what one change would mend.
+
+    Of a rewrite that is proven wrong, by operand, the changes of it under which it is right and wrong, sorted by name;
+    fuzz/protocol/rewrites.py says what a change is."""
+
+    who: str
+    """`inductor`, `aot`, `dynamo`, `eager` or an attention function."""
+    stage: Stage
+    part: str
+    """A `Part`, or a name that torch or the attention function owns; "" where it is not known."""
+    mechanism: MechanismKind
+    details: Details = ()
+    """Of the mechanism; none of a rewrite that is proven wrong, whose operands `right` names."""
+    right: Details = ()
+    wrong: Details = ()
+
+    @property
+    def words(self) -> Mechanism:
+        """The mechanism with its details."""
+        operands = details(operands=[name for name, _ in self.right])
+        return Mechanism(self.mechanism, self.details or operands)
+
+    def __str__(self) -> str:
+        """In one line, for people."""
+        right, wrong = dict(self.right), dict(self.wrong)
+        measured = (f"{n} right: {', '.join(right[n])}; wrong: {', '.join(wrong.get(n, ())) or 'none'}" for n in right)
+        told = ", ".join(filter(None, (self.who, self.stage.label, name_part(self.part), str(self.words))))
+        return f"{told} ({'; '.join(measured)})" if right else told
+
+
+_PARTS = {part.value: part.label for part in Part}
+
+
+def name_part(part: str) -> str:
+    """A part for people: the label of a `Part`, and names as they are."""
+    return _PARTS.get(part, part)

@@ -7,8 +7,9 @@ from typing import Self
 
 from packaging.version import InvalidVersion, Version
 
-from fuzz.bug_identity import VALUES
-from fuzz.protocol import Check, Control, Hello, Result, SubjectResult, Verdict
+from fuzz.bug_identity import VALUES, identity_of, kind_of
+from fuzz.experiments import Outcome, Trial
+from fuzz.protocol import Check, Hello, Result, SubjectResult, Verdict
 from fuzz.protocol.failures import NotTaken, Refusal
 from fuzz.worker_config import WorkerConfig
 from fuzz.worker_process import WorkerProcess
@@ -24,12 +25,14 @@ _RECYCLE_SHARE = 0.5
 """... and when its memory has grown, since the first check, by this share of what was then left of the limit. The first
 check alone takes 2 GiB with CUDA."""
 
+_NO_VERDICT = {Verdict.SKIPPED, Verdict.REJECTED, Verdict.ILL_CONDITIONED, Verdict.CONVENTION}
+
 
 class Evaluator:
     """Evaluates cases in one worker: starts it, replaces it, and repeats what a lost process could not report.
 
     `repeat` is that of its checks; with `remember` a case is evaluated once under the same
-    subjects and controls. Only one thread may ask; `kill` may be called from any other, and lets that thread raise
+    subjects and experiments. Only one thread may ask; `kill` may be called from any other, and lets that thread raise
     `Stopped`.
     """
 
@@ -47,7 +50,7 @@ class Evaluator:
         self._recycle_checks = recycle_checks
         self._first_mib = self._rss_mib = 0.0
         self._sent: Check | None = None
-        self._memory: dict[tuple[str, tuple[str, ...], tuple[Control, ...]], Result] = {}
+        self._memory: dict[tuple[str, tuple[str, ...], tuple[Trial, ...]], Result] = {}
         self._others: dict[str, Evaluator] = {}
         self._scratch = scratch
 
@@ -74,35 +77,35 @@ class Evaluator:
             raise UserError(f"unknown subject {subject!r}; there are {', '.join(known)}")
 
     def evaluate(
-        self, case: Case, subjects: tuple[str, ...], *, controls: tuple[Control, ...] = (), fresh: bool = False
+        self, case: Case, subjects: tuple[str, ...], *, experiments: tuple[Trial, ...] = (), fresh: bool = False
     ) -> Result:
         """Evaluate a case under subjects; `fresh`: in a new process. A lost process is a result too.
 
         Raises `UserError` when no worker can be started, `WorkerFault` when it fails itself.
         """
-        key = (case.canonical(), subjects, controls)
+        key = (case.canonical(), subjects, experiments)
         if self.remember and not fresh and key in self._memory:
             return self._memory[key]
         if fresh:
             self.process.replace()
-        self.submit(build_check(case, subjects, repeat=self.repeat, controls=controls))
+        self.submit(build_check(case, subjects, repeat=self.repeat, experiments=experiments))
         result = self.collect()
         self.recycle()
         if self.remember:
             self._memory[key] = result
         return result
 
-    def judge(self, case: Case, subject: str, *controls: Control) -> SubjectResult:
+    def judge(self, case: Case, subject: str, *experiments: Trial) -> SubjectResult:
         """What one subject makes of a case; `skipped` where eager refuses it. Raises as `evaluate`."""
-        result = self.evaluate(case, (subject,), controls=controls)
+        result = self.evaluate(case, (subject,), experiments=experiments)
         if result.results:
             return result.results[0]
         why = result.rejected or ""
         return SubjectResult(subject, Verdict.SKIPPED, failure=NotTaken(Refusal.NO_VERDICT, why))
 
-    def evaluate_or_raise(self, case: Case, subject: str, *controls: Control) -> SubjectResult:
+    def evaluate_or_raise(self, case: Case, subject: str, *experiments: Trial) -> SubjectResult:
         """As `judge`. Raises `UserError` where eager refuses the case."""
-        result = self.evaluate(case, (subject,), controls=controls)
+        result = self.evaluate(case, (subject,), experiments=experiments)
         if result.rejected is not None or not result.results:
             raise UserError(f"case {case.id}: eager refuses it: {result.rejected}")
         return result.results[0]
@@ -186,15 +189,25 @@ def open_evaluator(
     return Evaluator(process, repeat=repeat, remember=remember, scratch=scratch)
 
 
-def shows_bug(result: SubjectResult | None, found: str = "") -> bool | None:
-    """Whether a result accuses somebody; None where it is no verdict. Where wrong values are `found`, another order of
-    strides accuses nobody: the values were compared, and are right."""
-    if found in VALUES and result is not None and getattr(result.failure, "aspect", "") == "strides":
-        return False
-    return None if result is None or result.verdict is Verdict.SKIPPED else result.verdict.is_finding
+def compare_outcome(result: SubjectResult | None, failure: SubjectResult, *, applies: bool = True) -> Outcome:
+    """The outcome of an experiment on a failure, from the result that it gave.
+
+    A verdict that neither blames nor clears anybody is no outcome. Not `applies`: the result tells nothing.
+    """
+    if result is None or result.verdict in _NO_VERDICT or not applies:
+        return Outcome.DOES_NOT_APPLY
+    is_of_strides = getattr(result.failure, "aspect", "") == "strides"
+    if not result.verdict.is_finding or (failure.verdict in VALUES and is_of_strides):
+        return Outcome.PASSES  # values are compared before strides, and are right
+    is_alike = kind_of(result.verdict) == kind_of(failure.verdict)
+    if is_alike and result.verdict in (Verdict.COMPILE_ERROR, Verdict.RUNTIME_ERROR):
+        is_alike = identity_of(result) == identity_of(failure)
+    return Outcome.FAILS_ALIKE if is_alike else Outcome.FAILS_OTHERWISE
 
 
-def build_check(case: Case, subjects: tuple[str, ...], *, repeat: int = 2, controls: tuple[Control, ...] = ()) -> Check:
+def build_check(
+    case: Case, subjects: tuple[str, ...], *, repeat: int = 2, experiments: tuple[Trial, ...] = ()
+) -> Check:
     """The request to judge `case` under `subjects`."""
     return Check(
         id=0,
@@ -205,7 +218,7 @@ def build_check(case: Case, subjects: tuple[str, ...], *, repeat: int = 2, contr
         random=is_random(case),
         repeat=repeat,
         attention_stub=emit_attention_stub(case) if case.contracts else None,
-        controls=controls,
+        experiments=experiments,
         settings=dict(case.settings),
     )
 

@@ -9,14 +9,15 @@ import torch
 from torch import nn
 
 from fuzz.check import exceptions
+from fuzz.check.controls import enter
 from fuzz.check.exceptions import SuppressOutOfMemory
 from fuzz.check.oracle import constants
 from fuzz.check.oracle.eager_audit import EagerAudit
 from fuzz.check.oracle.noise import Noise
 from fuzz.check.oracle.reference import reference
 from fuzz.check.oracle.verdict import Judge, Judgement
-from fuzz.check.process_state import hold_state
 from fuzz.check.program import Execution, Program, execute, same_bits
+from fuzz.experiments import Trial
 from fuzz.protocol import EAGER, NOISE, REFERENCE, Check, Verdict
 from fuzz.protocol.failures import Nondeterministic, NotTaken, Refusal
 
@@ -142,7 +143,7 @@ class CaseRun:
         """Eager under noise of that number."""
         noise = Noise(number)
         # A fused layer rounds within as often as one in steps, where a replica can move it.
-        with hold_state("torch's fast path", False):
+        with enter(Trial("fast_path_off")):
             execution = self.execute(mode=noise)
         for call, dtypes in enumerate(noise.dtypes, 1):
             self._dtypes.setdefault(call, set()).update(dtypes)

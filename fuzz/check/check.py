@@ -10,17 +10,18 @@ from fuzz.check.attention.further_calls import find_faulty, observe
 from fuzz.check.attention.guard import GUARDED
 from fuzz.check.attention.harness import AttentionHarness
 from fuzz.check.case_run import Announce, CaseRun, Clock, Rejected
-from fuzz.check.controls import apply_controls, compare_constants
+from fuzz.check.controls import apply_experiments, compare_constants, enter
 from fuzz.check.coverage import Coverage
 from fuzz.check.exceptions import SubjectError, SuppressOutOfMemory, Unsupported
 from fuzz.check.oracle.attention.call import Call
 from fuzz.check.oracle.verdict import DOUBTED, Judge, Judgement, find_stride_difference, is_same_for_dynamo
-from fuzz.check.poison import POISON, ZERO
+from fuzz.check.poison import POISON
 from fuzz.check.program import Execution
 from fuzz.check.recheck import Compiled, explain_by_fused_rounding, recheck
 from fuzz.check.rewrite_match import MatchRecorder
-from fuzz.check.rewrite_proof import find_wrong_rewrite, is_right_rewrite
+from fuzz.check.rewrite_proof import find_wrong_rewrite, try_rewrite
 from fuzz.check.subject_builder import Subject
+from fuzz.experiments import Outcome, Trial
 from fuzz.protocol import EAGER, SETTING, UNGUARDED, Check, Result, StepsTaken, SubjectResult, Verdict
 from fuzz.protocol.failures import (
     DeviceError,
@@ -93,7 +94,9 @@ def _run_subject(case: CaseRun, name: str, subject: Subject | None) -> tuple[Sub
                 judgement = _skip(Refusal.UNKNOWN_SUBJECT)
             else:
                 options = case.request.settings if subject.spec.options else {}
-                subject = apply_controls(replace(subject, options=options), case.request.controls, observed.append)
+                subject = apply_experiments(
+                    replace(subject, options=options), case.request.experiments, observed.append
+                )
                 check_subject = _check_attention if subject.attention is not None else _check_compiled
                 judgement, run = check_subject(case, subject, coverage)
                 same = None if run is None else is_same_for_dynamo(case.eager, run, case.exact)
@@ -182,7 +185,7 @@ def judge_compiled(case: CaseRun, subject: Subject, compiled: Compiled, runs: li
     is_of_strides = isinstance(judgement.failure, FormDiffers) and judgement.failure.aspect == "strides"
     if is_of_strides and subject.spec.is_exported:
         # torch.export traces attention layers as eager runs them without its fast path.
-        with process_state.hold_state("torch's fast path", False):
+        with enter(Trial("fast_path_off")):
             plain = case.execute()
         if find_stride_difference(plain, runs[0]) is None:
             judgement = Judgement(Verdict.ROUNDING, None, judgement.numbers)
@@ -207,7 +210,7 @@ def _blame_unwritten(judgement: Judgement, case: CaseRun, subject: Subject, comp
     """`judgement`, with a failure that says so if `compiled` is right with memory that is not poisoned."""
     if judgement.failure is None or not judgement.verdict.is_finding:
         return judgement
-    with replace(subject, options={**subject.options, POISON: ZERO}).apply_settings():
+    with apply_experiments(subject, [Trial("unpoisoned")]).apply_settings():
         run = case.execute(*compiled)
     if case.judge_runs([run]).verdict.is_finding:
         return judgement
@@ -215,19 +218,21 @@ def _blame_unwritten(judgement: Judgement, case: CaseRun, subject: Subject, comp
 
 
 def _prove_rewrites(judgement: Judgement, recorder: MatchRecorder) -> Judgement:
-    """With the rewrites that are wrong, and those that are right, on the operands they took, whatever rounding does;
-    where strides are wrong, those that change them are too."""
+    """`judgement` with the rewrites that are proven wrong or right on the operands they took.
+
+    If the failure is about strides, a rewrite that changes strides is wrong too.
+    """
     is_of_strides = isinstance(judgement.failure, FormDiffers) and judgement.failure.aspect == "strides"
     wrong: list[WrongRewrite] = []
     right: list[str] = []
     with SuppressOutOfMemory():
         for match in recorder.matches():
-            is_right = is_right_rewrite(match)
-            if is_right is False:
+            outcome = try_rewrite(match)
+            if outcome.fails:
                 wrong.append(find_wrong_rewrite(match))
             elif is_of_strides and match.changes_strides():
                 wrong.append(WrongRewrite(match.pattern, constants=("strides",)))
-            elif is_right:
+            elif outcome is Outcome.PASSES:
                 right.append(match.pattern)
     return replace(judgement, rewrites=tuple(wrong), right_rewrites=tuple(right))
 

@@ -1,5 +1,7 @@
-"""Control experiments: a subject with one thing about how it compiles changed. A torch that lacks what one needs raises
-`SubjectError` on entering."""
+"""Experiments on a subject: how the worker changes a setting, hooks into torch, or limits the steps of compiling.
+
+Entering an experiment raises `SubjectError` where this torch lacks a name that it needs.
+"""
 
 import functools
 import re
@@ -8,13 +10,15 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any
 
+from fuzz.check import settings
 from fuzz.check.coverage import rewrite_name
 from fuzz.check.exceptions import SubjectError
 from fuzz.check.pattern_constants import Unlike, find_differences
-from fuzz.check.settings import patch_config
+from fuzz.check.process_state import hold_state
 from fuzz.check.subject_builder import Subject
 from fuzz.check.torch_internals import wrap
-from fuzz.protocol import Control, StepsTaken
+from fuzz.experiments import EXPERIMENTS, Hook, ProcessState, Setting, StepLimit, Trial
+from fuzz.protocol import StepsTaken
 from fuzz.protocol.rewrites import WrongRewrite
 
 Record = Callable[[StepsTaken], None]
@@ -64,18 +68,18 @@ def compare_constants(record: Callable[[WrongRewrite], None]) -> AbstractContext
 
 
 @contextmanager
-def limit_steps(argument: str, record: Record) -> Iterator[None]:
-    """While entered, "pass 17" takes the first 17 passes and rewrites, and leaves out the others; records those taken.
+def limit_steps(kind: str, most: int, record: Record) -> Iterator[None]:
+    """While entered, compiling takes the first `most` steps of this kind and leaves out all later ones.
 
-    Steps are what torch's bisector leaves out: decompositions, passes, lowerings; and rewrites within passes.
+    Steps are those that torch's bisector can leave out (decompositions, passes, lowerings), and rewrites within passes.
+    `record` is called with the steps taken.
     """
-    wanted, most = argument.split()
     taken: list[str] = []
 
-    def is_left_out(kind: str, name: Callable[[], str]) -> bool:
-        if kind != wanted:
+    def is_left_out(found: str, name: Callable[[], str]) -> bool:
+        if found != kind:
             return False
-        if len(taken) < int(most):
+        if len(taken) < most:
             taken.append(name())
             return False
         return True
@@ -129,24 +133,30 @@ def keep_operations_apart() -> Iterator[None]:
         yield
 
 
-CONTROLS: dict[str, Callable[[str, Record], AbstractContextManager[Any]]] = {
-    "pattern_matcher_off": lambda _, __: patch_config({"pattern_matcher": False}),
-    "casts_emulated": lambda _, __: patch_config({"emulate_precision_casts": True}),
-    "unpadded": lambda _, __: patch_config({"comprehensive_padding": False}),
-    "unvectorized": lambda _, __: patch_config({"cpp.simdlen": 1}),
-    "unfused": lambda _, __: keep_operations_apart(),
-    "steps": limit_steps,
-}
-"""All controls by name: each makes what surrounds compiling and running."""
+_HOOKS = {"operations_apart": keep_operations_apart}
 
 
-def apply_controls(subject: Subject, controls: Iterable[Control], record: Record) -> Subject:
-    """`subject` under these controls; `record` is called with what they observe. Raises `SubjectError`."""
-    for control in controls:
+def enter(trial: Trial, record: Record = lambda _: None) -> AbstractContextManager[None]:
+    """The surroundings in which a subject compiles and runs under an experiment."""
+    match EXPERIMENTS[trial.experiment].change:
+        case Setting(name, value):
+            return settings.apply({name: value})
+        case Hook(name):
+            return _HOOKS[name]()
+        case ProcessState() as state:
+            return hold_state(*state.value)
+        case StepLimit():
+            return limit_steps(trial.experiment, int(trial.argument), record)
+    raise SubjectError(f"{trial.experiment} changes nothing about a subject")
+
+
+def apply_experiments(subject: Subject, trials: Iterable[Trial], record: Record = lambda _: None) -> Subject:
+    """`subject` under these experiments; `record` is called with the steps taken. Raises `SubjectError`."""
+    for trial in trials:
         if subject.attention is not None:
-            raise SubjectError(f"{subject.name} is an attention function: {control.name} is for compilers")
-        enter = functools.partial(CONTROLS[control.name], control.argument, record)
-        subject = replace(subject, under=functools.partial(_nest, subject.under, enter))
+            raise SubjectError(f"{subject.name} is an attention function: {trial.experiment} is for compilers")
+        surroundings = functools.partial(enter, trial, record)
+        subject = replace(subject, under=functools.partial(_nest, subject.under, surroundings))
     return subject
 
 

@@ -10,8 +10,9 @@ from torch._ops import OpOverload
 from fuzz.check.oracle.constants import REWRITE_AGREEMENT, REWRITE_AGREEMENT_ROUNDOFFS, UNIT_ROUNDOFF
 from fuzz.check.oracle.operation_audit import decompose_fused, is_fused, to_float64
 from fuzz.check.oracle.reference import Float64
+from fuzz.experiments import Outcome
 
-_OTHERS = 12
+_UNREAD_RESULTS = 12
 """The most results of a fused call after those of its definition: statistics and random states, which are not read."""
 
 
@@ -21,26 +22,28 @@ class Exact(fx.Interpreter):
     def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """See the class."""
         if isinstance(target, OpOverload) and is_fused(target):
-            return (*decompose_fused(target)(*args, **kwargs), *[None] * _OTHERS)
+            return (*decompose_fused(target)(*args, **kwargs), *[None] * _UNREAD_RESULTS)
         if target is torch.ops.prims.convert_element_type.default and args[1].is_floating_point:
             args = (args[0], torch.float64)
         return super().call_function(target, args, kwargs)
 
 
 def name_operation(node: fx.Node) -> str:
-    """The operation of a node in any overload, such as aten.mul."""
+    """The operation of a node without its overload, such as aten.mul."""
     return str(getattr(node.target, "overloadpacket", None) or getattr(node.target, "__name__", node.target))
 
 
 def tolerance_of(operands: Iterable[Any]) -> float:
-    """How far values may differ, in parts of the largest: a program rounds constants to the dtype of its tensors."""
+    """The largest relative difference that counts as equal: a program rounds constants to the dtype of its tensors."""
     units = [UNIT_ROUNDOFF.get(value.dtype, 0.0) for value in operands if isinstance(value, Tensor)]
     return max(REWRITE_AGREEMENT, REWRITE_AGREEMENT_ROUNDOFFS * max(units, default=0.0))
 
 
 def measure_difference(before: Tensor, after: Tensor) -> float | None:
-    """The largest difference where `before` is finite, in parts of its largest element; infinite where the shapes or
-    what is finite differ, None where `before` is finite nowhere."""
+    """The largest difference where `before` is finite, relative to its largest element.
+
+    Infinite if the shapes differ or `after` is not finite there; None if `before` is finite nowhere.
+    """
     if before.shape != after.shape:
         return torch.inf
     known = before.isfinite()
@@ -52,13 +55,13 @@ def measure_difference(before: Tensor, after: Tensor) -> float | None:
 
 
 def read_outputs(graph: fx.GraphModule) -> list[Any]:
-    """What a graph gives."""
+    """The values that a graph returns."""
     found = next(node for node in reversed(graph.graph.nodes) if node.op == "output").args[0]
     return list(found) if isinstance(found, (list, tuple)) else [found]
 
 
 def read_inputs(inputs: Iterable[Any]) -> list[Any]:
-    """Inputs of a graph without their gradients; of symbolic sizes the numbers behind them."""
+    """Inputs of a graph, detached; the number behind each symbolic size."""
     plain = (value.node.hint if isinstance(value, torch.SymInt) else value for value in inputs)
     return [value.detach() if isinstance(value, Tensor) else value for value in plain]
 
@@ -66,17 +69,18 @@ def read_inputs(inputs: Iterable[Any]) -> list[Any]:
 Run = Callable[[dict[str, Any], type[fx.Interpreter]], list[Tensor]]
 
 
-def agree(one: Run, other: Run, operands: dict[str, Any]) -> bool | None:
-    """Whether both are close wherever `one` is finite; None if it is finite nowhere, or either does not run."""
+def compare_exactly(program: Run, rewrite: Run, operands: dict[str, Any]) -> Outcome:
+    """Whether both are close wherever `program` is finite. If it is finite nowhere, or either does not run, the
+    experiment does not apply."""
     exact = {name: to_float64(value) for name, value in operands.items()}
     try:
         with Float64(), torch.no_grad():
-            before, after = one(exact, Exact), other(exact, Exact)
+            before, after = program(exact, Exact), rewrite(exact, Exact)
     except Exception:
         # torch may refuse a changed operand, which says nothing of the rewrite.
-        return None
+        return Outcome.DOES_NOT_APPLY
     limit = tolerance_of(operands.values())
     found = [measure_difference(mine, theirs) for mine, theirs in zip(before, after, strict=True)]
     if any(error is not None and error > limit for error in found):
-        return False
-    return None if found.count(None) == len(found) else True
+        return Outcome.FAILS_ALIKE
+    return Outcome.DOES_NOT_APPLY if found.count(None) == len(found) else Outcome.PASSES

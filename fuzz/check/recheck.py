@@ -11,22 +11,20 @@ from torch import nn
 
 from fuzz.check import exceptions, graph_capture
 from fuzz.check.case_run import CaseRun, find_difference
-from fuzz.check.controls import apply_controls
+from fuzz.check.controls import apply_experiments
 from fuzz.check.coverage import Coverage
 from fuzz.check.exceptions import SuppressOutOfMemory
 from fuzz.check.oracle import constants, dropout
 from fuzz.check.oracle.noise import FusedNoise, Noise, SkippedCasts
 from fuzz.check.oracle.verdict import DOUBTED, Judge, Judgement
-from fuzz.check.process_state import hold_state
 from fuzz.check.program import Execution, execute
 from fuzz.check.subject_builder import Subject
-from fuzz.protocol import Control, Verdict
+from fuzz.experiments import Trial
+from fuzz.protocol import Verdict
 from fuzz.protocol.failures import DropoutStatistic, Nondeterministic
 
 Compiled = tuple[Callable[..., Any], nn.Module]
 """What is called like a module, and the module it was made from."""
-_WARN = 1
-"""torch's level that uses deterministic algorithms wherever there is one."""
 _HAVE_ANOTHER = frozenset({"convolution", "convolution_backward", "index_add", "index_copy", "index_put", "put"})
 _HAVE_ANOTHER |= {"unsafe_index_put", "scatter", "scatter_add", "scatter_reduce"}
 """Operations with another algorithm in deterministic mode, as `torch.use_deterministic_algorithms` lists them and
@@ -76,8 +74,8 @@ def is_documented(case: CaseRun, subject: Subject) -> bool:
     """Whether torch documents that an operation of the graph gives different results: it has no deterministic
     algorithm, or another one with which runs are equal."""
     listener, coverage = _Listener(), Coverage()
-    with hold_state("torch's deterministic mode", _WARN), coverage:
-        runs = _run_again(case, subject, max(2, case.repeat), listener)
+    with coverage:
+        runs = _run_again(case, apply_experiments(subject, [Trial("deterministic")]), max(2, case.repeat), listener)
     has_another = any(name.removeprefix("op aten.").strip("_") in _HAVE_ANOTHER for name in coverage.reached)
     return listener.heard or (has_another and bool(runs) and case.find_unrepeated(runs) is None)
 
@@ -108,7 +106,7 @@ def _explain_by_rounding(judgement: Judgement, case: CaseRun, subject: Subject, 
     """
     low = case.coarsest() in constants.LOW_PRECISION and judgement.verdict is not Verdict.NONFINITE
     if low and subject.spec.uses_inductor:
-        with_casts = apply_controls(subject, (Control("casts_emulated"),), lambda _: None)
+        with_casts = apply_experiments(subject, [Trial("casts_emulated")])
         kept = _is_wrong_again(case, with_casts)
         # A subject that is wrong at times only is not right because of the casts.
         if kept is False and _is_wrong_again(case, subject) and _is_within_skipped_casts(case, run):

@@ -12,6 +12,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
+from fuzz.experiments import Trial
 from fuzz.protocol.capabilities import Capabilities
 from fuzz.protocol.codec import Tagged, decode, encode
 from fuzz.protocol.failures import Failure, Word, Write
@@ -28,17 +29,8 @@ SETTING = "setting "
 
 
 @dataclass(frozen=True)
-class Control:
-    """One thing that is changed about how a subject compiles or runs: its name in fuzz/check/controls.py, with an
-    argument. Part of a request; what is observed is part of the result."""
-
-    name: str
-    argument: str = ""
-
-
-@dataclass(frozen=True)
 class StepsTaken:
-    """How many steps of compiling the control `steps` allowed that there were, and the name of the last of them."""
+    """How many steps of compiling an experiment allowed that there were, and the name of the last of them."""
 
     count: int
     last: str
@@ -129,8 +121,8 @@ class Fault(Message):
 class Check(Message):
     """Run one case. `source`: the emitted Python text; `random`: it has active dropout; `repeat`: compiled runs
     compared bit by bit (1: no determinism check); `attention_stub`: the source with its attention replaced by calls of
-    a global `attend`, None for a case without a contract; `controls`: experiments
-    to run the subjects under; `settings`: those that subjects with options are compiled and run under."""
+    a global `attend`, None for a case without a contract; `experiments`:
+    those to run the subjects under; `settings`: those that subjects with options are compiled and run under."""
 
     id: int
     source: str
@@ -140,7 +132,7 @@ class Check(Message):
     random: bool = False
     repeat: int = 2
     attention_stub: str | None = None
-    controls: tuple[Control, ...] = ()
+    experiments: tuple[Trial, ...] = ()
     settings: dict[str, Any] = field(default_factory=dict)
 
 
@@ -195,7 +187,7 @@ class SubjectResult:
     fuzz/check/oracle/verdict.py); `fired`: names of the graph rewrites that were applied, sorted; `same`: what
     torch._dynamo.utils.same says with its defaults, None where it was not asked; `where`: which elements of a value are
     wrong; `reached`: what else of the compiler the case reached, each a kind and a name (fuzz/check/coverage.py),
-    sorted; `observations`: what the controls of the request saw.
+    sorted; `observations`: what the experiments of the request saw.
     """
 
     subject: str

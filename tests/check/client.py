@@ -7,7 +7,8 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any, Self
 
-from fuzz.protocol import Check, Control, Hello, Message, Result, Stage, SubjectResult, Unusable, from_json
+from fuzz.experiments import Trial
+from fuzz.protocol import Check, Hello, Message, Result, Stage, SubjectResult, Unusable, from_json
 from fuzz.worker_process import WorkerProcess
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -33,7 +34,7 @@ class Asker(ABC):
         dynamic: bool = False,
         random: bool = False,
         attention_stub: str | None = None,
-        controls: tuple[Control, ...] = (),
+        experiments: tuple[Trial, ...] = (),
         settings: dict[str, Any] | None = None,
     ) -> Result:
         """What the worker makes of `source`."""
@@ -45,7 +46,7 @@ class Asker(ABC):
             dynamic=dynamic,
             random=random,
             attention_stub=attention_stub,
-            controls=controls,
+            experiments=experiments,
             settings=settings or {},
         )
         return self.answer(request)

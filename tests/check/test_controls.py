@@ -1,4 +1,4 @@
-"""Control experiments: what they change, what they observe, and what a torch without a part of it says."""
+"""Experiments on a subject: their changes, their observations, and a torch that lacks a name they need."""
 
 import inspect
 from types import SimpleNamespace
@@ -8,23 +8,28 @@ import pytest
 from torch._inductor import config, pattern_matcher
 
 from fuzz.check import settings
-from fuzz.check.controls import CONTROLS, apply_controls, compare_constants
+from fuzz.check.controls import apply_experiments, compare_constants
 from fuzz.check.exact_graph import read_outputs
 from fuzz.check.exceptions import SubjectError
 from fuzz.check.pattern_constants import find_differences, read_known_pattern, trace_pattern
 from fuzz.check.subject_builder import Subject, find
-from fuzz.protocol import Control, Verdict
+from fuzz.experiments import EXPERIMENTS, Hook, ProcessState, Setting, StepLimit, Trial
+from fuzz.protocol import Verdict
 from fuzz.protocol.failures import NotTaken, Refusal
 from tests.check.client import Asker
 from tests.check.in_process import run_subject
 from tests.check.sources import plain
 
 _MATCHER = "torch._inductor.pattern_matcher"
-COMPILER_CONTROLS = [Control(name, "pass 3" if name == "steps" else "") for name in CONTROLS]
+ON_SUBJECTS = [
+    Trial(row.id, "3" if isinstance(row.change, StepLimit) else "")
+    for row in EXPERIMENTS.values()
+    if isinstance(row.change, (Setting, Hook, ProcessState, StepLimit))
+]
 
 
-def under(*controls: Control) -> Subject:
-    return apply_controls(find("passes"), controls, lambda seen: None)
+def under(*trials: Trial) -> Subject:
+    return apply_experiments(find("passes"), trials)
 
 
 @pytest.mark.parametrize(
@@ -37,31 +42,31 @@ def test_a_setting_that_this_torch_lacks_skips_the_control(values: dict[str, Any
 
 def test_a_setting_holds_while_the_control_is_entered() -> None:
     before = config.cpp.simdlen
-    with under(Control("unvectorized")).apply_settings():
+    with under(Trial("unvectorized")).apply_settings():
         assert config.cpp.simdlen == 1
     assert config.cpp.simdlen == before
 
 
 def test_controls_add_up() -> None:
-    with under(Control("unvectorized"), Control("pattern_matcher_off")).apply_settings():
+    with under(Trial("unvectorized"), Trial("pattern_matcher_off")).apply_settings():
         assert (config.cpp.simdlen, config.pattern_matcher) == (1, False)
     assert config.pattern_matcher
 
 
 @pytest.mark.parametrize(
-    ("control", "missing"),
+    ("trial", "missing"),
     [
-        (Control("steps", "pass 3"), f"{_MATCHER}.PatternMatcherPass"),
-        (Control("steps", "pass 3"), f"{_MATCHER}.PatternMatcherPass.apply"),
-        (Control("steps", "lowering 3"), "torch._inductor.compiler_bisector.CompilerBisector.disable_subsystem"),
-        (Control("unfused"), "torch._inductor.scheduler.Scheduler.can_fuse"),
+        (Trial("pass", "3"), f"{_MATCHER}.PatternMatcherPass"),
+        (Trial("pass", "3"), f"{_MATCHER}.PatternMatcherPass.apply"),
+        (Trial("lowering", "3"), "torch._inductor.compiler_bisector.CompilerBisector.disable_subsystem"),
+        (Trial("unfused"), "torch._inductor.scheduler.Scheduler.can_fuse"),
     ],
 )
 def test_a_name_that_this_torch_lacks_skips_the_control(
-    monkeypatch: pytest.MonkeyPatch, control: Control, missing: str
+    monkeypatch: pytest.MonkeyPatch, trial: Trial, missing: str
 ) -> None:
     monkeypatch.delattr(missing)
-    with pytest.raises(SubjectError) as error, under(control).apply_settings():
+    with pytest.raises(SubjectError) as error, under(trial).apply_settings():
         pass
     assert missing.rpartition(".")[2] in str(error.value)
 
@@ -87,7 +92,7 @@ def test_constants_of_the_patterns_of_this_torch_are_read(number: int) -> None:
 def test_a_worker_says_what_controls_observe_and_forgets_it(worker: Asker) -> None:
     plainly = worker.one(plain(), "passes")
     assert plainly.observations == () and any("_sfdp_pattern_1" in name for name in plainly.fired)
-    limited = worker.one(plain(), "passes", controls=(Control("steps", "pass 3"),))
+    limited = worker.one(plain(), "passes", experiments=(Trial("pass", "3"),))
     assert limited.observations[0].count == 3 and limited.fired == ()
     again = worker.one(plain(), "passes")
     assert (again.observations, again.fired, again.numbers) == ((), plainly.fired, plainly.numbers)
@@ -96,14 +101,14 @@ def test_a_worker_says_what_controls_observe_and_forgets_it(worker: Asker) -> No
 @pytest.mark.worker
 def test_no_control_leaves_anything_switched(worker: Asker) -> None:
     before = worker.one(plain(), "passes")
-    for control in COMPILER_CONTROLS:
-        assert worker.one(plain(), "passes", controls=(control,)).verdict in {Verdict.OK, Verdict.ROUNDING}, control
+    for trial in ON_SUBJECTS:
+        assert worker.one(plain(), "passes", experiments=(trial,)).verdict in {Verdict.OK, Verdict.ROUNDING}, trial
     after = worker.one(plain(), "passes")
     assert (after.fired, after.numbers, after.reached) == (before.fired, before.numbers, before.reached)
 
 
 @pytest.mark.worker
 def test_a_control_of_compilers_is_refused_for_an_attention_function(worker: Asker) -> None:
-    result = worker.one(plain(), "sdpa_math", controls=(Control("unfused"),))
+    result = worker.one(plain(), "sdpa_math", experiments=(Trial("unfused"),))
     assert result.verdict is Verdict.SKIPPED
     assert isinstance(result.failure, NotTaken) and result.failure.why is Refusal.UNSUPPORTED

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from torch import Tensor, nn
 
-from fuzz.check import controls
+from fuzz.check import settings
 from fuzz.check.check import check
 from fuzz.check.exceptions import SubjectError
 from fuzz.check.subject_builder import Subject
@@ -60,7 +60,7 @@ def test_a_torch_that_cannot_keep_casts_is_not_asked_to(monkeypatch: pytest.Monk
     def lacks_it(_values: Any) -> Any:
         raise SubjectError("torch has no such setting")
 
-    monkeypatch.setattr(controls, "patch_config", lacks_it)
+    monkeypatch.setattr(settings, "patch_config", lacks_it)
     assert in_process(plain("bfloat16"), zeroing).verdict == Verdict.WRONG_RESULT
 
 

@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
-from fuzz.check.controls import apply_controls
+from fuzz.check.controls import apply_experiments
 from fuzz.check.subject_builder import find
-from fuzz.protocol import Control, StepsTaken
+from fuzz.experiments import Trial
+from fuzz.protocol import StepsTaken
 from tests.check.in_process import run_subject
 from tests.check.sources import source
 
@@ -19,7 +20,7 @@ GATED = source(
 
 def take(subject: str, argument: str) -> tuple[StepsTaken, Any]:
     seen: list[StepsTaken] = []
-    result = run_subject(apply_controls(find(subject), [Control("steps", argument)], seen.append), text=GATED)
+    result = run_subject(apply_experiments(find(subject), [Trial(*argument.split())], seen.append), text=GATED)
     assert not result.verdict.is_finding
     return seen[0], result
 

@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from fuzz.evaluator import Evaluator, build_check, open_evaluator, shows_bug
-from fuzz.protocol import Verdict
-from fuzz.protocol.failures import DeviceError, NotTaken, ProcessLost
+from fuzz.evaluator import Evaluator, build_check, compare_outcome, open_evaluator
+from fuzz.experiments import Outcome
+from fuzz.protocol import SubjectResult, Verdict
+from fuzz.protocol.failures import DeviceError, Failure, FormDiffers, NotTaken, ProcessLost, Raised
 from fuzz.worker_process import Stopped, WorkerFault, WorkerProcess
 from generators.errors import UserError
 from tests.campaign.fakes import case, setup
@@ -71,11 +72,11 @@ def test_a_fault_of_ours_is_raised_and_the_next_case_is_judged() -> None:
 
 def test_with_memory_the_same_case_is_evaluated_once() -> None:
     with open_evaluator(setup(**rules(from_check=2, verdict="wrong_result")), remember=True) as evaluator:
-        assert shows_bug(evaluator.judge(SOFTMAX, "inductor")) is False
-        assert shows_bug(evaluator.judge(SOFTMAX, "inductor")) is False
+        assert evaluator.judge(SOFTMAX, "inductor").verdict is Verdict.OK
+        assert evaluator.judge(SOFTMAX, "inductor").verdict is Verdict.OK
         assert evaluator.process.checks == 1
         # The fake worker fails from the second check on.
-        assert shows_bug(evaluator.judge(case("exp", "softmax", rows=4), "inductor")) is True
+        assert evaluator.judge(case("exp", "softmax", rows=4), "inductor").verdict.is_finding
 
 
 def test_a_fresh_evaluation_has_a_process_of_its_own_and_remembers_nothing() -> None:
@@ -94,7 +95,6 @@ def test_what_eager_refuses_has_no_verdict() -> None:
     with open_evaluator(setup(**refuses)) as evaluator:
         result = evaluator.judge(SOFTMAX, "inductor")
         assert (result.verdict, type(result.failure)) == (Verdict.SKIPPED, NotTaken)
-        assert shows_bug(evaluator.judge(SOFTMAX, "inductor")) is None
         with pytest.raises(UserError, match="shapes do not match"):
             evaluator.evaluate_or_raise(SOFTMAX, "inductor")
 
@@ -129,3 +129,33 @@ def test_a_subject_that_no_worker_has_is_an_error() -> None:
         evaluator.require("inductor")
         with pytest.raises(UserError, match="unknown subject"):
             evaluator.require("inductr")
+
+
+WRONG = SubjectResult("s", Verdict.WRONG_RESULT)
+RAISED = SubjectResult("s", Verdict.COMPILE_ERROR, failure=Raised("IndexError", "index 3"))
+STRIDES = SubjectResult("s", Verdict.METADATA, failure=FormDiffers("strides", "(1,)", "(2,)"))
+
+
+@pytest.mark.parametrize(
+    ("failure", "verdict", "given", "outcome"),
+    [
+        (WRONG, Verdict.ROUNDING, None, Outcome.PASSES),
+        (WRONG, Verdict.WRONG_GRADIENT, None, Outcome.FAILS_ALIKE),
+        (WRONG, Verdict.NONDETERMINISTIC, None, Outcome.FAILS_OTHERWISE),
+        (WRONG, Verdict.METADATA, STRIDES.failure, Outcome.PASSES),
+        (WRONG, Verdict.METADATA, FormDiffers("dtype", "a", "b"), Outcome.FAILS_OTHERWISE),
+        (STRIDES, Verdict.METADATA, STRIDES.failure, Outcome.FAILS_ALIKE),
+        (RAISED, Verdict.COMPILE_ERROR, Raised("IndexError", "index 4"), Outcome.FAILS_ALIKE),
+        (RAISED, Verdict.COMPILE_ERROR, Raised("KeyError", "index 3"), Outcome.FAILS_OTHERWISE),
+        (WRONG, Verdict.SKIPPED, None, Outcome.DOES_NOT_APPLY),
+        (WRONG, Verdict.ILL_CONDITIONED, None, Outcome.DOES_NOT_APPLY),
+    ],
+)
+def test_an_outcome_compares_a_result_with_the_failure(
+    failure: SubjectResult, verdict: Verdict, given: Failure | None, outcome: Outcome
+) -> None:
+    assert compare_outcome(SubjectResult("s", verdict, failure=given), failure) is outcome
+
+
+def test_a_result_that_tells_nothing_is_no_outcome() -> None:
+    assert compare_outcome(None, WRONG) is compare_outcome(WRONG, WRONG, applies=False) is Outcome.DOES_NOT_APPLY

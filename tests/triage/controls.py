@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from fuzz.protocol import Control, Hello, StepsTaken, SubjectResult, Verdict
+from fuzz.experiments import Trial
+from fuzz.protocol import Hello, StepsTaken, SubjectResult, Verdict
 from generators.program.case import Case
 
 
@@ -20,9 +21,9 @@ class Controls:
         self.asked: list[str] = []
         self._wrong, self._right, self._given = wrong, right, given
 
-    def judge(self, _case: Case, subject: str, *controls: Control) -> SubjectResult:
+    def judge(self, _case: Case, subject: str, *trials: Trial) -> SubjectResult:
         """By the last control, else by the subject."""
-        name = f"{controls[-1].name} {controls[-1].argument}".strip() if controls else subject
+        name = f"{trials[-1].experiment} {trials[-1].argument}".strip() if trials else subject
         self.asked.append(name)
         return self._given.get(name) or (SubjectResult(subject, Verdict.OK) if name in self._right else self._wrong)
 
@@ -32,10 +33,10 @@ class Controls:
 def limit_steps(
     wrong: SubjectResult, kind: str, count: int, first: int, name: str = "step {}"
 ) -> dict[str, SubjectResult]:
-    """What the control `steps` gives where there are so many, of which the one called `first` makes the case fail."""
+    """What the experiment `kind` gives where there are so many, of which the one called `first` makes the case fail."""
     given = {}
     for most in (*range(count + 1), 1_000_000):
         taken = min(most, count)
         result = wrong if taken >= first else replace(wrong, verdict=Verdict.OK)
-        given[f"steps {kind} {most}"] = replace(result, observations=(StepsTaken(taken, name.format(taken)),))
+        given[f"{kind} {most}"] = replace(result, observations=(StepsTaken(taken, name.format(taken)),))
     return given

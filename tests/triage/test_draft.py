@@ -17,7 +17,8 @@ from torch.export import ExportedProgram
 from corpus import casefile
 from corpus.causes import Mechanism, MechanismKind, Stage
 from corpus.entry import Entry, Expectation, Found, load
-from fuzz.protocol import FINDINGS, Control, SubjectResult, Verdict
+from fuzz.experiments import Trial
+from fuzz.protocol import FINDINGS, SubjectResult, Verdict
 from fuzz.protocol.failures import Failure, FaultyOperation, Raised, StateChange, StateChanged
 from fuzz.protocol.rewrites import WrongRewrite
 from fuzz.subjects import get_spec
@@ -95,7 +96,7 @@ def test_an_issue_has_all_that_pytorchs_form_asks_for(entry: Entry) -> None:
 
 
 def test_cause_and_conditions_follow_the_table(entry: Entry) -> None:
-    shown = Experiment(True, control=Control("unfused"))
+    shown = Experiment(True, control=Trial("unfused"))
     mechanism = Mechanism(MechanismKind.CONSTANTS_IGNORED)
     cause = RootCause("inductor", Stage.JOINT_PASSES, "_sfdp_pattern_1", mechanism, (shown,))
     wrong = ablation().result

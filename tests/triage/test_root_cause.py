@@ -9,7 +9,8 @@ import pytest
 from corpus import casefile
 from corpus.causes import Mechanism, MechanismKind, Stage, details
 from corpus.entry import Entry, Expectation
-from fuzz.protocol import FINDINGS, Control, Hello, SubjectResult, Verdict
+from fuzz.experiments import Trial
+from fuzz.protocol import FINDINGS, Hello, SubjectResult, Verdict
 from fuzz.protocol.codec import decode, encode
 from fuzz.protocol.failures import EmptyRowsNotZero, NotFinite
 from fuzz.protocol.rewrites import CALL, DROPPED, EXPANDED, WrongRewrite
@@ -20,7 +21,7 @@ from tests.triage.test_cause import OVERLAPPING
 from tests.triage.test_draft import WRITES
 from triage.attribution.ablation import EAGER, MATH, Ablation
 from triage.attribution.attribute import attribute
-from triage.attribution.render import CONTROLS, describe_evidence
+from triage.attribution.render import describe_evidence
 from triage.attribution.root_cause import CaseChange, Evidence, Experiment, FirstStep, FusedCall, Measured, RootCause
 from triage.cluster.attributions import key_of
 
@@ -33,7 +34,7 @@ EVIDENCE: tuple[Evidence, ...] = (
     FirstStep("pass", "reorder_for_locality", 1),
     *(Experiment(False, change=change, detail="mask") for change in CaseChange),
     *(Experiment(None, subject=subject) for subject in ("eager", "sdpa_math", "passes_dynamic", "triton")),
-    *(Experiment(False, control=Control(*name.split(" "))) for name in CONTROLS),
+    *(Experiment(False, control=Trial(name)) for name in ("unfused", "unpadded")),
     FusedCall("_sfdp_pattern_1"),
     Measured(MEASURED),
     Measured(WrongRewrite("_sfdp_pattern_1_inference", constants=("amax [-2] for [-1]", "full 1.0 for -inf", "sum"))),

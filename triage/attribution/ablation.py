@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from corpus.entry import Entry
-from fuzz.evaluator import Evaluator, shows_bug
-from fuzz.protocol import Control, Hello, SubjectResult, Verdict
+from fuzz.evaluator import Evaluator, compare_outcome
+from fuzz.experiments import EXPERIMENTS, OtherSubject, Outcome, Trial
+from fuzz.protocol import Hello, SubjectResult, Verdict
 from fuzz.subjects import MEMORY_BUDGET, find_variant, get_spec
 from generators.errors import UserError
 from generators.program.case import Case, Value
@@ -18,19 +19,8 @@ EXPORTED = ("export", "aot_inductor")
 MATH = "sdpa_math"
 NO_PATTERNS = "pattern matcher off"
 
-_LABELS = {
-    EAGER: "eager, not compiled",
-    DYNAMO: 'backend="eager"',
-    AOT_EAGER: 'backend="aot_eager"',
-    DECOMPOSED: 'backend="aot_eager_decomp_partition"',
-    PASSES: "Inductor's graph passes alone (a way to run of attnfuzz)",
-    INDUCTOR: 'backend="inductor"',
-    DYNAMIC: 'backend="inductor", dynamic=True',
-    "passes_dynamic": "Inductor's graph passes alone, symbolic sizes (a way to run of attnfuzz)",
-    NO_PATTERNS: 'backend="inductor"',
-    EXPORTED[0]: "torch.export, run as it is",
-    EXPORTED[1]: "torch.export, compiled by AOTInductor",
-}
+_LABELS = {row.id: row.label for row in EXPERIMENTS.values() if isinstance(row.change, OtherSubject)}
+_LABELS[NO_PATTERNS] = _LABELS[INDUCTOR]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +42,8 @@ class Ablation:
 
     def fails(self, stage: str) -> bool | None:
         """Whether that stage shows the bug too; None where it was not run or does not take the case."""
-        return shows_bug(self.stages.get(stage), self.result.verdict)
+        outcome = compare_outcome(self.stages.get(stage), self.result)
+        return None if outcome is Outcome.DOES_NOT_APPLY else outcome.fails
 
 
 def label(stage: str, subject: str = "", case: Case | None = None, *, as_config: bool = False) -> str:
@@ -94,7 +85,7 @@ def run_ablation(entry: Entry, evaluator: Evaluator, *, full: bool = True) -> Ab
         )
         is_dynamic = case.dynamic or _find_accused(entry, stages) == DYNAMIC
         base = subject_of(DYNAMIC if is_dynamic else INDUCTOR, entry)
-        stages[NO_PATTERNS] = evaluator.evaluate_or_raise(case, base, Control("pattern_matcher_off"))
+        stages[NO_PATTERNS] = evaluator.evaluate_or_raise(case, base, Trial("pattern_matcher_off"))
     return Ablation(hello, stages, _find_accused(entry, stages))
 
 
@@ -114,8 +105,9 @@ def subject_of(stage: str, entry: Entry) -> str:
 
 def _is_decided(entry: Entry, stages: Mapping[str, SubjectResult]) -> bool:
     is_eager = stages[EAGER].verdict is Verdict.EAGER_SUSPECT and entry.subject == EAGER
+    wanted = SubjectResult("", Verdict(entry.verdict) if entry.verdict in {*Verdict} else Verdict.OK)
     faulty = (stages[name] for name in (AOT_EAGER, DECOMPOSED, PASSES) if _is_faulty(stages[name]))
-    return is_eager or any(shows_bug(one, entry.verdict) for one in faulty)
+    return is_eager or any(compare_outcome(one, wanted).fails for one in faulty)
 
 
 def _is_faulty(result: SubjectResult) -> bool:

@@ -106,7 +106,7 @@ def _find_lost_cause(study: Study, ablation: Ablation, *, is_attention: bool) ->
 
 def _find_compiler_cause(entry: Entry, study: Study, ablation: Ablation) -> RootCause:
     def make_experiment(stage: str) -> Experiment:
-        return Experiment(passes(ablation.stages.get(stage), study.result.verdict), subject=stage)
+        return Experiment(passes(ablation.stages.get(stage), study.result), subject=stage)
 
     for number, (name, who, stage, part) in enumerate(_BEFORE_CODEGEN[:-1]):
         # Dynamo is no part of torch.export; and what it gets wrong is wrong in all that follows.
@@ -139,7 +139,7 @@ def _find_compiler_cause(entry: Entry, study: Study, ablation: Ablation) -> Root
     find: Callable[[Study], RootCause] = find_rewrite_cause
     if ablation.fails(subjects.PASSES):
         study = replace(study, result=ablation.stages[subjects.PASSES])
-    elif study.subject == subjects.DYNAMIC and passes(evaluator.judge(case, _SYMBOLIC), study.result.verdict) is False:
+    elif study.subject == subjects.DYNAMIC and passes(evaluator.judge(case, _SYMBOLIC), study.result) is False:
         shown.append(Experiment(False, subject=_SYMBOLIC))
         study = replace(study, subject=_SYMBOLIC, result=evaluator.judge(case, _SYMBOLIC))
     elif (without_patterns := study.try_control("pattern_matcher_off")).passes:

@@ -3,9 +3,10 @@
 from dataclasses import dataclass
 
 from corpus.causes import Mechanism, MechanismKind, details
-from fuzz.bug_identity import kind_of, rewrites
-from fuzz.evaluator import Evaluator, shows_bug
-from fuzz.protocol import Control, SubjectResult, Verdict
+from fuzz.bug_identity import rewrites
+from fuzz.evaluator import Evaluator, compare_outcome
+from fuzz.experiments import Outcome, Trial
+from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import Raised
 from generators.program.case import Case
 from triage.attribution.root_cause import CaseChange, Experiment, FirstStep
@@ -32,43 +33,43 @@ class Study:
     result: SubjectResult
     rewrite: str = ""
 
-    def try_control(self, name: str, argument: str = "") -> Experiment:
+    def try_control(self, name: str) -> Experiment:
         """The finding under one control."""
-        control = Control(name, argument)
+        control = Trial(name)
         result = self.evaluator.judge(self.case, self.subject, control)
-        return Experiment(passes(result, self.result.verdict), control=control)
+        return Experiment(passes(result, self.result), control=control)
 
     def try_case(self, case: Case, change: CaseChange, subject: str = "") -> Experiment:
         """Another case in the place of the finding's, or another subject."""
         result = self.evaluator.judge(case, subject or self.subject)
         is_left_alone = self.rewrite and self.rewrite not in rewrites(result.fired)
-        return Experiment(None if is_left_alone else passes(result, self.result.verdict), change=change)
+        return Experiment(None if is_left_alone else passes(result, self.result), change=change)
 
     def bisect(self, kind: str) -> FirstStep | None:
         """The first step of this kind ("decomposition", "pass", "lowering") with which it fails as it does, after those
         before it; None where it does not pass without any."""
 
         def judge(most: int) -> SubjectResult:
-            return self.evaluator.judge(self.case, self.subject, Control("steps", f"{kind} {most}"))
+            return self.evaluator.judge(self.case, self.subject, Trial(kind, str(most)))
 
         whole, without = judge(_ALL), judge(0)
-        if not whole.observations or not self._is_alike(whole) or not passes(without, self.result.verdict):
+        if not whole.observations or not self._is_alike(whole) or not passes(without, self.result):
             return None
         right, wrong = 0, whole.observations[0].count
         while wrong - right > 1:
             middle = (right + wrong) // 2
             right, wrong = (right, middle) if self._is_alike(judge(middle)) else (middle, wrong)
         seen = judge(wrong).observations
-        return FirstStep(kind, seen[0].last, wrong) if seen and passes(judge(right), self.result.verdict) else None
+        return FirstStep(kind, seen[0].last, wrong) if seen and passes(judge(right), self.result) else None
 
     def _is_alike(self, other: SubjectResult) -> bool:
-        return kind_of(other.verdict) == kind_of(self.result.verdict)
+        return compare_outcome(other, self.result) is Outcome.FAILS_ALIKE
 
 
-def passes(result: SubjectResult | None, found: str = "") -> bool | None:
-    """Whether a result shows no bug, as in `shows_bug`; None where it is no verdict."""
-    fails = shows_bug(result, found)
-    return None if fails is None else not fails
+def passes(result: SubjectResult | None, failure: SubjectResult) -> bool | None:
+    """Whether a result shows no bug; None where it is no verdict."""
+    outcome = compare_outcome(result, failure)
+    return None if outcome is Outcome.DOES_NOT_APPLY else not outcome.fails
 
 
 def mechanism_of(result: SubjectResult, values: MechanismKind | None = None) -> Mechanism:

@@ -4,17 +4,10 @@ import itertools
 import re
 from collections.abc import Iterable
 
+from fuzz.experiments import EXPERIMENTS
 from fuzz.protocol.rewrites import WrongRewrite
 from triage.attribution.ablation import label
 from triage.attribution.root_cause import Evidence, Experiment, FirstStep, FusedCall, Measured
-
-CONTROLS = {
-    "pattern_matcher_off": "the pattern matcher off",
-    "casts_emulated": "casts to low precision kept (emulate_precision_casts)",
-    "unfused": "each operation in a kernel of its own",
-    "unpadded": "strides not padded (comprehensive_padding)",
-    "unvectorized": "vectorisation off",
-}
 
 
 def describe_evidence(evidence: Iterable[Evidence]) -> list[str]:
@@ -23,7 +16,7 @@ def describe_evidence(evidence: Iterable[Evidence]) -> list[str]:
     def outcome(item: Evidence) -> object:
         if not isinstance(item, Experiment):
             return type(item)
-        return item.passes, item.change, item.control and item.control.name, bool(item.subject)
+        return item.passes, item.change, item.control and item.control.experiment, bool(item.subject)
 
     return [_describe(list(alike)) for _, alike in itertools.groupby(evidence, outcome)]
 
@@ -75,5 +68,5 @@ def _describe_constant(operation: str, program: str, expected: str) -> str:
 
 def _describe_change(one: Experiment) -> str:
     if one.control is not None:
-        return CONTROLS[one.control.name]
+        return EXPERIMENTS[one.control.experiment].label
     return one.change.explanation.format(one.detail) if one.change else label(one.subject)

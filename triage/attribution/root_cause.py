@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from corpus.causes import Mechanism, MechanismKind, Part, Stage, details
-from fuzz.protocol import Control
+from fuzz.experiments import Trial
 from fuzz.protocol.codec import Tagged
 from fuzz.protocol.failures import Word
 from fuzz.protocol.rewrites import WrongRewrite
@@ -40,7 +40,7 @@ class Experiment(_Finding):
 
     passes: bool | None
     subject: str = ""
-    control: Control | None = None
+    control: Trial | None = None
     change: CaseChange | None = None
     detail: str = ""
 

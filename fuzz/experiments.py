@@ -1,0 +1,281 @@
+"""The experiments that tell one bug from another, in one table: change one thing, and see whether the failure stays.
+
+Requests, answers, stored causes and case files name a row by its id. Some rows take an argument, for the "{}" of their
+label. Rows stand in the order in which they decide: the first row that flips is the cause. Parent and worker share this
+module, which imports the standard library alone. To add an experiment, add a row.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Outcome(str, Enum):  # noqa: UP042 - workers run on 3.10
+    """How an experiment ends, compared with the failure under study."""
+
+    PASSES = "passes"
+    FAILS_ALIKE = "fails_alike"
+    FAILS_OTHERWISE = "fails_otherwise"
+    DOES_NOT_APPLY = "does_not_apply"
+    """There is no verdict, or nothing to change."""
+    NOT_TRIED = "not_tried"
+
+    @property
+    def fails(self) -> bool:
+        """Whether there is a failure, of whatever kind."""
+        return self in (Outcome.FAILS_ALIKE, Outcome.FAILS_OTHERWISE)
+
+
+class Edit(Enum):
+    """A change of the case, or of a call of an attention function."""
+
+    POSITIVE_SCALE = "every scale is positive"
+    CONTIGUOUS = "operands are copied into contiguous memory"
+    ONE_DTYPE = "all floating inputs have one dtype"
+    FLOAT32 = "low precision becomes float32"
+    MEMORY_KEPT = "the subject without recomputation"
+    CALLS_APART = "each call is made of a module of its own"
+    SEQUENCES_APART = "each of several packed sequences has a call of its own"
+    DROPPED = "an option is left out"
+    EXPANDED = "a mask or bias gets all axes"
+    DEFAULT_SCALE = "the scale is 1 / sqrt(head_dim)"
+    UNGROUPED = "keys and values get a head for each head of the queries"
+    CUT = "a size is cut down"
+
+
+class ProcessState(Enum):
+    """State of the process: its name in fuzz/check/process_state.py, and the value it gets."""
+
+    DETERMINISTIC = ("torch's deterministic mode", 1)
+    """torch's level that uses deterministic algorithms and warns where there is none."""
+    FAST_PATH_OFF = ("torch's fast path", False)
+
+
+@dataclass(frozen=True)
+class OtherSubject:
+    """The case runs under another subject."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The subject compiles and runs under a setting, as in fuzz/check/settings.py."""
+
+    name: str
+    value: bool | int | str
+
+
+@dataclass(frozen=True)
+class Hook:
+    """The worker wraps functions of torch, by the name of the hook in fuzz/check/controls.py."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class StepLimit:
+    """The first steps of the row's kind are taken and all later ones left out. In a request the argument is their
+    number, in an outcome the name of the first step left out."""
+
+
+@dataclass(frozen=True)
+class OperandValue:
+    """An operand of a rewrite, named by the argument, gets another value."""
+
+    number: float
+    rest: float | None = None
+    """All but the first element of each row; None: every element is `number`."""
+    dtype: str = ""
+    """The only dtype to which the row applies; "" for all that can hold the number."""
+
+
+@dataclass(frozen=True)
+class EqualAlong:
+    """An operand of a rewrite, named by the argument, repeats its first element along an axis."""
+
+    axis: int
+
+
+@dataclass(frozen=True)
+class Exact:
+    """A rewrite, named by the argument, computes in float64 on the operands of the case, beside its pattern."""
+
+
+@dataclass(frozen=True)
+class OtherTorch:
+    """The case runs under another version of torch, named by the argument."""
+
+
+Change = (
+    OtherSubject | Setting | Hook | ProcessState | StepLimit | Edit | OperandValue | EqualAlong | Exact | OtherTorch
+)
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A change, and the fault that it shows. `who`, `stage`, `part`, `mechanism` are ids of corpus/causes.py, "" where
+    the failure tells."""
+
+    id: str
+    change: Change
+    label: str
+    """The change in words, for "It passes with ..."."""
+    who: str = ""
+    stage: str = ""
+    part: str = ""
+    mechanism: str = ""
+
+    @property
+    def is_throughout(self) -> bool:
+        """Whether all elements of an operand change alike."""
+        return isinstance(self.change, EqualAlong) or (
+            isinstance(self.change, OperandValue) and self.change.rest is None
+        )
+
+    def flips(self, outcome: Outcome) -> bool:
+        """Whether the outcome shows the fault: a subject or an exact rewrite fails, or the case passes otherwise."""
+        return outcome.fails if isinstance(self.change, (OtherSubject, Exact)) else outcome is Outcome.PASSES
+
+
+@dataclass(frozen=True)
+class Trial:
+    """An experiment with its argument, as a request names it."""
+
+    experiment: str
+    argument: str = ""
+
+
+@dataclass(frozen=True)
+class Tried(Trial):
+    """A trial with its outcome."""
+
+    outcome: Outcome = Outcome.NOT_TRIED
+
+    @property
+    def row(self) -> Experiment:
+        """Its row of the table."""
+        return EXPERIMENTS[self.experiment]
+
+    @property
+    def flips(self) -> bool:
+        """As `Experiment.flips`."""
+        return self.row.flips(self.outcome)
+
+
+SMALL = 16
+"""The size that sizes are cut down to: a tile of the matrix units that kernels use."""
+NUMBERS = (0.0, 1.0, -1.0, 2.0, 0.5)
+_LOWEST = {"float16": -65504.0, "bfloat16": -3.3895313892515355e38}
+_LOWEST |= {"float32": -3.4028234663852886e38, "float64": -1.7976931348623157e308}
+_ATTENTION = "operation"
+
+
+def _operand_rows() -> Iterator[Experiment]:
+    hidden = [(number, "") for number in (-1e4, float("-inf"))] + [(low, dtype) for dtype, low in _LOWEST.items()]
+    for number in NUMBERS:
+        yield Experiment(f"all {number:g}", OperandValue(number), f"{number:g} throughout")
+    for number, dtype in (*((number, "") for number in NUMBERS), *hidden):
+        for rest in (0.0, 1.0):
+            if number != rest:
+                name = f"one {number:g} in {rest:g}"
+                yield Experiment(name, OperandValue(number, rest, dtype), f"{rest:g} and {number:g} mixed")
+    for axis in range(-4, 0):
+        yield Experiment(f"all equal along {axis}", EqualAlong(axis), f"equal along axis {axis}")
+
+
+_ROWS = (
+    Experiment("eager", OtherSubject("eager"), "eager, not compiled", "eager", "operation"),
+    Experiment(
+        "sdpa_math", OtherSubject("sdpa_math"), "F.scaled_dot_product_attention under sdpa_kernel(MATH)", "", "kernel"
+    ),
+    Experiment("dynamo", OtherSubject("dynamo"), 'backend="eager"', "dynamo", "dynamo_aot"),
+    Experiment("aot_eager", OtherSubject("aot_eager"), 'backend="aot_eager"', "aot", "dynamo_aot"),
+    Experiment(
+        "memory_kept", Edit.MEMORY_KEPT, "what backward reads kept in memory", "aot", "dynamo_aot", "recomputation"
+    ),
+    Experiment(
+        "aot_eager_decomp_partition",
+        OtherSubject("aot_eager_decomp_partition"),
+        'backend="aot_eager_decomp_partition"',
+        "aot",
+        "dynamo_aot",
+        "decompositions",
+    ),
+    Experiment("decomposition", StepLimit(), "the decomposition `{}` and all later ones off", "aot", "decomposition"),
+    Experiment("export", OtherSubject("export"), "torch.export, run as it is", "aot", "dynamo_aot", "torch_export"),
+    Experiment(
+        "passes",
+        OtherSubject("passes"),
+        "Inductor's graph passes alone (a way to run of attnfuzz)",
+        "inductor",
+        "graph_passes",
+    ),
+    Experiment(
+        "passes_dynamic",
+        OtherSubject("passes_dynamic"),
+        "Inductor's graph passes alone, symbolic sizes (a way to run of attnfuzz)",
+        "inductor",
+        "graph_passes",
+    ),
+    Experiment(
+        "pattern_matcher_off", Setting("pattern_matcher", False), "the pattern matcher off", "inductor", "graph_passes"
+    ),
+    Experiment("exact", Exact(), "the replacement of {} in float64", "inductor", "joint_graph_passes"),
+    *_operand_rows(),
+    Experiment("pass", StepLimit(), "the pass `{}` and all later ones off", "inductor", "graph_passes"),
+    Experiment("inductor", OtherSubject("inductor"), 'backend="inductor"', "inductor", "codegen"),
+    Experiment(
+        "inductor_dynamic", OtherSubject("inductor_dynamic"), 'backend="inductor", dynamic=True', "inductor", "codegen"
+    ),
+    Experiment(
+        "aot_inductor",
+        OtherSubject("aot_inductor"),
+        "torch.export, compiled by AOTInductor",
+        "inductor",
+        "codegen",
+        "aot_inductor_package",
+    ),
+    Experiment(
+        "unpadded",
+        Setting("comprehensive_padding", False),
+        "strides not padded (comprehensive_padding)",
+        "inductor",
+        "codegen",
+        "padding",
+    ),
+    Experiment(
+        "casts_emulated",
+        Setting("emulate_precision_casts", True),
+        "casts to low precision kept (emulate_precision_casts)",
+        "inductor",
+        "codegen",
+        "casts",
+    ),
+    Experiment(
+        "unfused", Hook("operations_apart"), "each operation in a kernel of its own", "inductor", "codegen", "fusion"
+    ),
+    Experiment("unvectorized", Setting("cpp.simdlen", 1), "vectorisation off", "inductor", "codegen", "vectorisation"),
+    Experiment("lowering", StepLimit(), "the lowering `{}` and all later ones off", "inductor", "lowering"),
+    Experiment("positive_scale", Edit.POSITIVE_SCALE, "a positive scale", "", _ATTENTION, "", "negative_scale"),
+    Experiment("alone", Edit.SEQUENCES_APART, "each sequence in a call of its own", "", "kernel"),
+    Experiment(
+        "contiguous", Edit.CONTIGUOUS, "contiguous copies of the operands", "", _ATTENTION, "", "not_contiguous"
+    ),
+    Experiment("one_dtype", Edit.ONE_DTYPE, "inputs of one dtype", "", _ATTENTION, "", "two_dtypes"),
+    Experiment("dropped", Edit.DROPPED, "no {}", "", "kernel"),
+    Experiment("expanded", Edit.EXPANDED, "a {} that is not broadcast", "", _ATTENTION, "", "broadcast"),
+    Experiment("default", Edit.DEFAULT_SCALE, "no {}", "", "kernel"),
+    Experiment("float32", Edit.FLOAT32, "float32", "", _ATTENTION, "", "wrong_in"),
+    Experiment("1", Edit.UNGROUPED, "no {}", "", "kernel"),
+    Experiment(str(SMALL), Edit.CUT, f"{{}} of {SMALL}", "", "kernel"),
+    Experiment("calls_apart", Edit.CALLS_APART, "each call made of a module of its own", mechanism="later_call"),
+    Experiment("deterministic", ProcessState.DETERMINISTIC, "deterministic algorithms"),
+    Experiment("fast_path_off", ProcessState.FAST_PATH_OFF, "the fast path of attention layers off"),
+    Experiment("unpoisoned", Setting("poison", "zero"), "zeros in memory that nothing has written to"),
+    Experiment("other_torch", OtherTorch(), "torch {}"),
+)
+EXPERIMENTS: dict[str, Experiment] = {row.id: row for row in _ROWS}
+"""All experiments by id."""
+OPERAND_ROWS = tuple(row for row in _ROWS if isinstance(row.change, (OperandValue, EqualAlong)))
+"""Changes of one operand of a rewrite."""

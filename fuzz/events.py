@@ -1,9 +1,8 @@
-"""What happens in a campaign, as typed events. Screen, log and statistics listen; nothing else prints or logs."""
+"""The typed events of a campaign. Screen, log and counts listen; nothing else prints or logs."""
 
 import json
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -13,8 +12,8 @@ from typing import dataclass_transform
 from fuzz.cli import ignore_lost_output
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.codec import encode
-from fuzz.protocol.failures import normalize
-from fuzz.run_store import EVENTS_FILE, OLD_EVENTS_FILE, Results
+from fuzz.protocol.failures import Process
+from fuzz.run_store import EVENTS_FILE, OLD_EVENTS_FILE
 
 MAX_LOG_BYTES = 64 * 2**20
 """Some 100,000 cases."""
@@ -29,24 +28,22 @@ class Event:
 
 
 class CampaignStarted(Event):
-    """`index`: the next case's number, above 0 when an earlier run is continued; `known`: findings known before;
-    `against`: the torch version of `--against`, empty without one; `missing_hooks`: as in `Hello`."""
+    """A session of a campaign began."""
 
     seed: int
-    index: int
+    index: int  # of the next case; above 0 where an earlier session is continued
     budget: str
     out: str
     corpus: str
     subjects: tuple[str, ...]
     workers: int
     torch: str
-    python: str
     device: str
     device_name: str
-    known: int
-    pending: int
-    against: str = ""
-    missing_hooks: Mapping[str, str] = field(default_factory=dict)
+    pending: int  # suspicions that wait
+    n_known: int = 0  # findings known before
+    against: str = ""  # the torch version of `--against`
+    missing_hooks: Mapping[str, str] = field(default_factory=dict)  # as in `Hello`
 
 
 class WorkerStarted(Event):
@@ -57,39 +54,38 @@ class WorkerStarted(Event):
 
 
 class WorkerDied(Event):
-    """A worker process ended, or was ended, because of `reason`."""
+    """A worker process ended, or was ended."""
 
     worker: int
     reason: str
+    how: Process | None = None  # None where something other than the process ended it
 
 
 class WorkerFailed(Event):
-    """A worker ended because of a fault of attnfuzz, which says nothing of the case; `text`: its last lines, `path`:
-    the case."""
+    """A worker ended because of a fault of attnfuzz, which says nothing of the case."""
 
     worker: int
     case: str
-    text: str
-    path: str
+    text: str  # the worker's last lines
+    path: str  # the case file
 
 
 class CaseJudged(Event):
-    """One sampled case has its verdicts, by subject; `rejected`: why eager refuses it, else None; `skipped`: why a
-    subject did not take it, by subject; `reached`: as in `fuzz.protocol.SubjectResult`, under any subject."""
+    """A case has its verdicts."""
 
     index: int
     case: str
     worker: int
-    verdicts: Mapping[str, Verdict]
-    fired: tuple[str, ...]
-    rejected: str | None
+    verdicts: Mapping[str, Verdict]  # by subject
+    fired: tuple[str, ...]  # under any subject
+    rejected: str | None  # why eager refuses the case
     torch_seconds: float
-    skipped: Mapping[str, str] = field(default_factory=dict)
-    reached: tuple[str, ...] = ()
+    skipped: Mapping[str, str] = field(default_factory=dict)  # why a subject did not take the case, by subject
+    reached: tuple[str, ...] = ()  # under any subject
 
 
 class ProbeJudged(Event):
-    """One check made while a suspicion is shown, shrunk or confirmed."""
+    """A check was made while a suspicion is shown, shrunk or confirmed."""
 
     case: str
     worker: int
@@ -108,12 +104,11 @@ class SuspicionRaised(Event):
 
 
 class Duplicate(Event):
-    """A failure that a finding explains; `known`: one that was in the corpus before this run."""
+    """A finding explains a failure."""
 
     case: str
     verdict: Verdict
     finding: str
-    known: bool
 
 
 class SuspicionOpened(Event):
@@ -125,133 +120,67 @@ class SuspicionOpened(Event):
 
 
 class SuspicionClosed(Event):
-    """Work on a suspicion ended; `outcome` is a value of `investigate.Outcome`."""
+    """Work on a suspicion ended."""
 
     suspicion: int
     case: str
-    outcome: str
+    outcome: str  # a value of `run_store.Outcome`
     message: str
 
 
 class FindingSaved(Event):
-    """A confirmed, minimal, new failure; `path` is its case file; `internal`: only an internal subject shows it.
-
-    `source` is the program that fails; `where`: what of it is wrong; `ledger`: what the ledger says of it; `seen`: what
-    other torch versions say, by version; `of_eager`: eager is wrong, which is not what the run tests.
-    """
+    """A confirmed, minimal, new failure has its case file."""
 
     case: str
     verdict: Verdict
     result: SubjectResult
     ops: int
     path: str
-    internal: bool
-    source: str
-    where: str = ""
-    ledger: str = ""
-    seen: Mapping[str, str] = field(default_factory=dict)
-    of_eager: bool = False
+    internal: bool  # only an internal subject shows it
+    source: str  # the program that fails
+    where: str = ""  # the part of the value that is wrong
+    ledger: str = ""  # what the ledger says of it
+    seen: Mapping[str, str] = field(default_factory=dict)  # verdicts of other torch versions
+    of_eager: bool = False  # eager is wrong, which the run does not test
 
 
 class Notice(Event):
-    """A line for whoever watches, such as that a file of another campaign is skipped."""
+    """A line for the person who watches, such as that a file of another campaign is skipped."""
 
     text: str
 
 
 class CampaignEnded(Event):
-    """`reason`: why it stopped."""
+    """A session ended."""
 
     reason: str
 
 
 class Listener:
-    """Gets every event, one at a time; `tick` is called a few times a second by the main thread."""
+    """Gets every event, one at a time."""
 
     is_output = False
     """Whether it writes to stdout and stderr, whose reader may go."""
 
     def on_event(self, event: Event, when: float) -> None:
-        """`when`: seconds since the epoch."""
+        """Something happened, `when` seconds after the epoch."""
 
     def tick(self) -> None:
-        """Time has passed."""
+        """Time has passed: the main thread calls this a few times a second."""
 
     def close(self) -> None:
         """No event will follow."""
 
 
-@dataclass(eq=False)
-class Counts(Listener):
-    """What events add up to.
-
-    `began`, `last`: the first and the last event, in seconds since the epoch; `seconds`: how long the runs took;
-    `compared`: cases that a subject took; `rejected`: why eager refused some; by subject `verdicts`, and `skipped`, why
-    it did not take some; `losses`: why workers were lost; `faults`: those of attnfuzz itself; `torch_seconds`: those
-    inside torch.
-    """
-
-    started: CampaignStarted | None = None
-    ended: str = ""
-    runs: int = 0
-    began: float = 0.0
-    last: float = 0.0
-    seconds: float = 0.0
-    cases: int = 0
-    compared: int = 0
-    probes: int = 0
-    torch_seconds: float = 0.0
-    verdicts: dict[str, Counter[Verdict]] = field(default_factory=dict)
-    rejected: Counter[str] = field(default_factory=Counter)
-    skipped: dict[str, Counter[str]] = field(default_factory=dict)
-    losses: Counter[str] = field(default_factory=Counter)
-    faults: tuple[WorkerFailed, ...] = ()
-
-    def __post_init__(self) -> None:
-        """Raises `ValueError` for a time that no calendar has."""
-        if not all(0 <= when < 1 << 33 for when in (self.began, self.last, self.seconds)):
-            raise ValueError("a time out of range")
-
-    def on_event(self, event: Event, when: float) -> None:
-        """Count."""
-        self.began, self.last = self.began or when, when
-        match event:
-            case CampaignStarted():
-                self.started, self.ended, self.runs = event, "", self.runs + 1
-            case CaseJudged():
-                self.cases += 1
-                self.compared += any(verdict is not Verdict.SKIPPED for verdict in event.verdicts.values())
-                self.torch_seconds += event.torch_seconds
-                self.rejected.update(() if event.rejected is None else (normalize(event.rejected),))
-                for subject, verdict in event.verdicts.items():
-                    self.verdicts.setdefault(subject, Counter())[verdict] += 1
-                for subject, reason in event.skipped.items():
-                    self.skipped.setdefault(subject, Counter())[normalize(reason)] += 1
-            case ProbeJudged():
-                self.probes += 1
-                self.torch_seconds += event.torch_seconds
-            case WorkerDied():
-                self.losses[normalize(event.reason)] += 1
-            case WorkerFailed():
-                self.faults += (event,)
-            case CampaignEnded():
-                self.ended = event.reason
-
-    @classmethod
-    def load(cls, results: Results) -> "Counts":
-        """Those of all runs in a directory. Raises `UserError`."""
-        return results.read_meta("counts", Counts)
-
-
 class Bus:
-    """Hands events to listeners in order, whatever thread they come from."""
+    """Hands events to listeners in order, from any thread."""
 
     def __init__(self, listeners: list[Listener]) -> None:
         self._listeners = listeners
         self._lock = threading.RLock()
 
     def add(self, listener: Listener) -> None:
-        """A listener for what follows."""
+        """Add a listener for the events that follow."""
         self._listeners.append(listener)
 
     def emit(self, event: Event) -> None:
@@ -260,11 +189,11 @@ class Bus:
         self._each(lambda listener: listener.on_event(event, when))
 
     def tick(self) -> None:
-        """Let listeners do what they do from time to time."""
+        """Tell all listeners that time has passed."""
         self._each(lambda listener: listener.tick())
 
     def close(self) -> None:
-        """Tell listeners that nothing follows."""
+        """Tell all listeners that nothing follows."""
         self._each(lambda listener: listener.close())
 
     def _each(self, call: Callable[[Listener], None]) -> None:
@@ -281,18 +210,19 @@ class Bus:
 
 
 class EventLog(Listener):
-    """Appends each event to events.ndjson as it happens, one JSON object a line, `time` (seconds since the epoch)
-    first. A long file becomes events.1.ndjson, in place of an earlier one: nothing but people reads them."""
+    """Appends each event to events.ndjson as it happens, as a line of JSON that begins with its time and name.
+
+    A long file becomes events.1.ndjson and replaces an earlier one: only people read them.
+    """
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / EVENTS_FILE
         self._open()
-        if self._file.tell():
-            self._file.write("\n" if _ends_mid_line(self._path) else "")
+        if self._file.tell() and self._path.read_bytes()[-1:] != b"\n":  # a kill broke the last line
+            self._file.write("\n")
 
     def _open(self) -> None:
-        # Line buffered: a kill costs no line, and breaks at most the last.
-        self._file = self._path.open("a", buffering=1, encoding="utf-8")
+        self._file = self._path.open("a", buffering=1, encoding="utf-8")  # by lines: a kill costs at most one
 
     def on_event(self, event: Event, when: float) -> None:
         """Write one line."""
@@ -307,9 +237,3 @@ class EventLog(Listener):
     def close(self) -> None:
         """Close the file."""
         self._file.close()
-
-
-def _ends_mid_line(path: Path) -> bool:
-    with path.open("rb") as file:
-        file.seek(-1, 2)
-        return file.read(1) != b"\n"

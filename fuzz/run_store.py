@@ -9,7 +9,6 @@ import json
 import sqlite3
 import threading
 import time
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields, replace
@@ -17,7 +16,6 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from corpus import casefile
-from fuzz.durations import format_count
 from fuzz.protocol import SubjectResult
 from fuzz.protocol.codec import decode, encode
 from fuzz.protocol.failures import Word
@@ -72,15 +70,6 @@ def is_running(directory: Path) -> bool:
         except BlockingIOError:
             return True
     return False
-
-
-def describe_losses(losses: Counter[str]) -> str:
-    """How many workers were lost, by the reasons for it, and what became of their cases."""
-    timeouts = sum(count for reason, count in losses.items() if reason.startswith("timed out after"))
-    of_them = f" ({format_count(timeouts, 'timeout')})" if timeouts else ""
-    total = losses.total()
-    lost = f"{format_count(total, 'worker')} {'was' if total == 1 else 'were'} lost{of_them}"
-    return f"{lost}: their cases are suspicions, were judged again, or count as refused"
 
 
 @dataclass(frozen=True, slots=True)

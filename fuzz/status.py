@@ -1,27 +1,65 @@
 """Print the state of campaigns: `python -m fuzz.status RUN...`."""
 
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fuzz.cli import enter
+from fuzz.durations import format_duration
 
 if TYPE_CHECKING:
-    from fuzz.run_store import Results
+    from fuzz.run_summary import RunSummary
 
-Numbers = dict[str, float | None]
-_HELP = {
-    "running": "Whether a process runs the campaign.",
-    "workers": "Worker processes.",
-    "seconds": "Time that all runs in the directory took.",
-    "cases": "Cases judged.",
-    "cases_per_second": "Cases a second over all of that time.",
-    "new_findings": "Findings of the campaign.",
-    "known_findings": "Known bugs that it met.",
-    "waiting_suspicions": "Failures that are not investigated yet.",
-    "last_find_timestamp_seconds": "When the last finding was saved.",
-    "size_bytes": "Size of the run directory.",
-}
-"""The numbers of a campaign; in OpenMetrics each is a gauge with the prefix `attnfuzz_`."""
+
+@dataclass(frozen=True)
+class Number:
+    """A number of a campaign."""
+
+    name: str  # in --json; in OpenMetrics a gauge with the prefix attnfuzz_
+    about: str
+    read: "Callable[[RunSummary], float | None]"
+    title: str = ""  # in the table; "" for a number that is not there
+    show: Callable[[float], str] = "{:.0f}".format
+
+
+NUMBERS = (
+    Number("running", "Whether a process runs the campaign.", lambda run: run.is_running),
+    Number("workers", "Worker processes.", lambda run: run.workers, "workers"),
+    Number(
+        "seconds",
+        "Time that all runs in the directory took.",
+        lambda run: run.counts.seconds,
+        "elapsed",
+        lambda seconds: format_duration(round(seconds)),
+    ),
+    Number("cases", "Cases judged.", lambda run: run.cases, "cases"),
+    Number(
+        "cases_per_second",
+        "Cases a second over all of that time.",
+        lambda run: run.rate(run.cases),
+        "rate",
+        "{:.1f}/s".format,
+    ),
+    Number("new_findings", "Findings of the campaign.", lambda run: len(run.list_findings("new")), "new"),
+    Number("known_findings", "Known bugs that it met.", lambda run: len(run.list_findings("known")), "known"),
+    Number("waiting_suspicions", "Failures that are not investigated yet.", lambda run: run.waiting, "waiting"),
+    Number(
+        "last_find_timestamp_seconds",
+        "When the last finding was saved.",
+        lambda run: max((row.first_seen for row in run.list_findings("new")), default=None),
+        "last",
+        lambda when: f"{format_duration(max(0, round(time.time() - when)))} ago",
+    ),
+    Number(
+        "size_bytes",
+        "Size of the run directory.",
+        lambda run: sum(path.lstat().st_size for path in run.path.rglob("*") if path.is_file()),
+        "size",
+        lambda size: f"{size / 2**20:.1f} MiB",
+    ),
+)
 
 
 def status(*runs: Path, metrics: Path | None = None, json: Path | None = None) -> None:
@@ -41,61 +79,36 @@ def status(*runs: Path, metrics: Path | None = None, json: Path | None = None) -
     python -m fuzz.status runs/*
     python -m fuzz.status runs/* --metrics /var/lib/node_exporter/attnfuzz.prom
     """
-    from contextlib import closing
     from json import dumps
 
     from corpus.files import replace_file
-    from fuzz.run_store import Results
     from generators.errors import UserError
 
     if not runs:
         raise UserError("name at least one run directory")
-    rows = [_TITLES.split()]
-    samples, data = [], []
-    for run in runs:
-        with closing(Results.open_readonly(run)) as results:
-            labels, state, numbers = describe_run(run, results)
-            data.append({**labels, "state": state, **numbers, "findings": list_findings(results)})
-        rows.append(_format_row(labels, state, numbers))
-        samples.append((labels, numbers))
+    data = [describe_run(run) for run in runs]
     if metrics is not None:
-        replace_file(metrics, format_metrics(samples).encode())
+        replace_file(metrics, format_metrics(data).encode())
     if json is not None:
         replace_file(json, f"{dumps(data, indent=1)}\n".encode())
+    shown = [number for number in NUMBERS if number.title]
+    rows = [["run", "state", "torch", "device", *(number.title for number in shown)]]
+    for run in data:
+        values = ((number, run[number.name]) for number in shown)
+        cells = ["none" if value is None else number.show(value) for number, value in values]
+        rows.append([run["run"], run["state"], run["torch"], run["device"], *cells])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         print("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())
 
 
-def describe_run(run: Path, results: "Results") -> tuple[dict[str, str], str, Numbers]:
-    """What a campaign is, how it is, and its numbers. Raises `UserError` for a store of another version."""
-    from fuzz.events import Counts
-    from fuzz.run_store import is_running
-
-    counts, findings, runs = Counts.load(results), results.findings(), is_running(run)
-    started, (cursor, beyond) = counts.started, results.position()
-    cases = cursor + len(beyond)
-    labels = {"run": str(run), "torch": results.meta("torch") or "", "device": started.device if started else ""}
-    numbers: Numbers = {
-        "running": runs,
-        "workers": started.workers if started else 0,
-        "seconds": counts.seconds,
-        "cases": cases,
-        "cases_per_second": cases / counts.seconds if counts.seconds else 0.0,
-        "new_findings": sum(row.kind == "new" for row in findings),
-        "known_findings": sum(row.kind == "known" and row.count > 0 for row in findings),
-        "waiting_suspicions": results.outcomes().get("waiting", 0),
-        "last_find_timestamp_seconds": max((row.first_seen for row in findings if row.kind == "new"), default=None),
-        "size_bytes": sum(path.lstat().st_size for path in run.rglob("*") if path.is_file()),
-    }
-    return labels, "runs" if runs else counts.ended or "killed", numbers
-
-
-def list_findings(results: "Results") -> list[dict[str, object]]:
-    """The findings of a campaign, and the known bugs that it met, JSON-ready."""
+def describe_run(directory: Path) -> dict[str, Any]:
+    """A campaign, JSON-ready: its labels, numbers and findings. Raises `UserError`."""
     from fuzz.protocol.render import describe
+    from fuzz.run_summary import RunSummary
 
-    return [
+    run = RunSummary.load(directory)
+    findings = [
         {
             "id": row.case_id,
             "status": row.kind,
@@ -105,44 +118,23 @@ def list_findings(results: "Results") -> list[dict[str, object]]:
             "count": row.count,
             "file": row.file,
         }
-        for row in results.findings()
-        if row.kind != "known" or row.count
+        for row in run.findings
     ]
+    started = run.counts.started
+    labels = {"run": str(directory), "torch": run.torch, "device": started.device if started else ""}
+    numbers = {number.name: number.read(run) for number in NUMBERS}
+    return {**labels, "state": run.state, **numbers, "findings": findings}
 
 
-_TITLES = "run state torch device workers elapsed cases rate new known waiting last size"
-
-
-def _format_row(labels: dict[str, str], state: str, numbers: Numbers) -> list[str]:
-    import time
-
-    from fuzz.durations import format_duration
-
-    _, workers, seconds, cases, rate, *counts, found, size = (value or 0.0 for value in numbers.values())
-    run, torch, device = labels.values()
-    last = f"{format_duration(max(0, round(time.time() - found)))} ago" if found else "none"
-    row = [
-        run,
-        state,
-        torch,
-        device,
-        f"{workers:.0f}",
-        format_duration(round(seconds)),
-        f"{cases:.0f}",
-        f"{rate:.1f}/s",
-    ]
-    return [*row, *(f"{count:.0f}" for count in counts), last, f"{size / 2**20:.1f} MiB"]
-
-
-def format_metrics(samples: list[tuple[dict[str, str], Numbers]]) -> str:
+def format_metrics(runs: Sequence[dict[str, Any]]) -> str:
     """The numbers of campaigns, each with its labels, in the text format of OpenMetrics."""
     lines = []
-    for name, about in _HELP.items():
-        lines += [f"# TYPE attnfuzz_{name} gauge", f"# HELP attnfuzz_{name} {about}"]
-        for labels, numbers in samples:
-            pairs = ",".join(f'{label}="{_escape(text)}"' for label, text in labels.items())
-            if numbers[name] is not None:
-                lines.append(f"attnfuzz_{name}{{{pairs}}} {float(numbers[name] or 0.0)!r}")
+    for number in NUMBERS:
+        lines += [f"# TYPE attnfuzz_{number.name} gauge", f"# HELP attnfuzz_{number.name} {number.about}"]
+        for run in runs:
+            labels = ",".join(f'{label}="{_escape(run[label])}"' for label in ("run", "torch", "device"))
+            if run[number.name] is not None:
+                lines.append(f"attnfuzz_{number.name}{{{labels}}} {float(run[number.name])!r}")
     return "\n".join([*lines, "# EOF", ""])
 
 

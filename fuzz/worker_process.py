@@ -75,7 +75,7 @@ class WorkerProcess:
         cache: Path | None = None,
         log: Path = Path(os.devnull),
         on_start: Callable[[Hello], None] = lambda hello: None,
-        on_death: Callable[[str], None] = lambda reason: None,
+        on_death: Callable[[str | ProcessLost], None] = lambda reason: None,
     ) -> None:
         self.config, self.cache, self.log = config, cache, log
         self.hello: Hello | None = None
@@ -119,14 +119,15 @@ class WorkerProcess:
                 self._on_start(self.hello)
         return self.hello
 
-    def count_failure(self, reason: str) -> None:
+    def count_failure(self, reason: str | ProcessLost) -> None:
         """Note that the process was lost, which accuses no case. Raises `WorkerUnavailable` when that is too often, and
         `Stopped`."""
         self._discard(reason)
         self._failures += 1
         if self._failures > len(PAUSES):
             self.has_worked, self._failures = False, 0
-            raise WorkerUnavailable(f"no worker starts any more, after {len(PAUSES) + 1} tries: {reason}")
+            said = describe_failure(reason) if isinstance(reason, ProcessLost) else reason
+            raise WorkerUnavailable(f"no worker starts any more, after {len(PAUSES) + 1} tries: {said}")
 
     def replace(self) -> None:
         """End the process; the next check starts another."""
@@ -193,7 +194,7 @@ class WorkerProcess:
                 if repeats and (message.detail == signal.SIGKILL.name or self.stage == "start"):
                     # The system and people kill processes, and one that has begun nothing accuses no case.
                     repeats -= 1
-                    self.count_failure(describe_failure(message))
+                    self.count_failure(message)
                     self.send(self._check)
                     continue
                 return self._report_loss(message, began)
@@ -253,7 +254,7 @@ class WorkerProcess:
     def _enter(self, stage: str) -> None:
         self.stage, self.stage_began = stage, time.monotonic()
 
-    def _discard(self, reason: str) -> None:
+    def _discard(self, reason: str | ProcessLost) -> None:
         self._end()
         if self._killed.is_set():
             raise Stopped
@@ -264,7 +265,7 @@ class WorkerProcess:
 
     def _report_loss(self, failure: ProcessLost, began: float) -> Result:
         text, stage, seconds = describe_failure(failure), self.stage, time.monotonic() - began
-        self._discard(text)
+        self._discard(failure)
         verdict = _VERDICTS.get(failure.how, Verdict.WORKER_DIED)
         if stage in _OWN_STAGES:
             # Not compiled yet: that accuses eager or ourselves, so the case can't be judged.

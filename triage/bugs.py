@@ -1,105 +1,101 @@
-"""List all bugs of the ledger in one page of Markdown: `python -m triage.bugs`. docs/bugs.md is made by it."""
+"""Write docs/bugs.md, a table of the bugs in the ledger: `python -m triage.bugs`. Nothing is run."""
 
-import itertools
 import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from corpus import ledger as ledgers
 from corpus.entry import Entry, load, sort_by_version
-from corpus.files import replace_file, require_writable
+from corpus.files import replace_file
 from fuzz.bug_identity import kind_of
 from fuzz.cli import enter
 from fuzz.evaluator import public_version
 from fuzz.protocol import Verdict
 from fuzz.worker_config import ROOT
-from triage.page.content import spell_in_one_line
-from triage.rendering import render
+from triage.page import spell_in_one_line
 from triage.report.repro import WITHOUT_NUMBERS
 
+PAGE, LEDGER = ROOT / "docs" / "bugs.md", ROOT / "corpus" / "ledger.yaml"
 
-def bugs(*, out: Path | None = None, ledger: Path | None = None) -> None:
-    """Write a table of all known bugs: how each shows, in which versions of torch, and where its report is.
 
-    Versions are those that `fuzz.compare --record` wrote into the examples. Nothing is run.
+def bugs() -> None:
+    """Write docs/bugs.md: how each bug of the ledger shows, in which versions of torch, and where its report is.
 
-    Parameters
-    ----------
-    out
-        The Markdown file; by default docs/bugs.md of this checkout.
-    ledger
-        The ledger of bugs; by default corpus/ledger.yaml of this checkout.
+    `fuzz.compare --record` wrote the versions into the examples.
     """
-    file = out or ROOT / "docs" / "bugs.md"
-    require_writable(file, "--out", is_file=True)
-    text = make_page(ledgers.load(ledger or ROOT / "corpus" / "ledger.yaml"), file.parent)
-    replace_file(file, text.encode())
-    print(file)  # noqa: T201 - a command line prints its result
+    replace_file(PAGE, make_page().encode())
 
 
-def make_page(ledger: ledgers.Ledger, beside: Path) -> str:
-    """The page; its links start in the directory `beside`, and its reports are those under `beside`/reports."""
+def make_page() -> str:
+    """The page, in Markdown. A bug whose examples no version of torch was tried on is left out."""
+    ledger = ledgers.load(LEDGER)
     examples = {bug.id: {path: load(path) for path in ledger.examples(bug)} for bug in ledger.bugs}
-    entries = [entry for found in examples.values() for entry in found.values()]
-    versions = list(sort_by_version({public_version(one): "" for entry in entries for one in entry.seen}))
-    rows = [
-        {"bug": bug, **_describe(examples[bug.id], versions, beside / "reports" / bug.id)}
-        for bug in ledger.bugs
-        if bug.status.kind != "not_a_bug" and any(entry.seen for entry in examples[bug.id].values())
-    ]
-    rows.sort(key=lambda row: (not row["is_live"], not row["silent"]))
-    live, gone = ([row for row in rows if row["is_tried"] and row["is_live"] is wanted] for wanted in (True, False))
-    untried = [row for row in rows if not row["is_tried"]]
-    return render("bugs.md.j2", live=live, gone=gone, untried=untried, versions=versions)
+    seen = [_verdicts(entry) for entries in examples.values() for entry in entries.values()]
+    versions = list(sort_by_version({version: "" for verdicts in seen for version in verdicts}))
+    sections: dict[str, list[tuple[bool, str]]] = {"Live": [], "Gone": [], "Not tried": []}
+    for bug in ledger.bugs:
+        tried = {version for entry in examples[bug.id].values() for version in _verdicts(entry)}
+        if not tried or bug.status.kind == "not_a_bug":
+            continue
+        failing = [v for v in versions if any(_shows(entry, v) for entry in examples[bug.id].values())]
+        path, entry, program = _choose_example(examples[bug.id], versions)
+        report = Path("reports") / bug.id / "report.md"
+        links = [f"[report]({report})"] if (PAGE.parent / report).is_file() else []
+        links.append(f"[example]({os.path.relpath(path, PAGE.parent)})")
+        is_loud = entry.verdict in WITHOUT_NUMBERS
+        cells = [
+            f"{_escape(bug.title)}<br>{', '.join(links)}",
+            "loud" if is_loud else "silent",
+            "all" if failing == versions else ", ".join(failing),
+            entry.device.upper(),
+            str(bug.status),
+            f"`{_escape(program)}`",
+        ]
+        section = "Not tried" if versions[-1] not in tried else "Live" if versions[-1] in failing else "Gone"
+        sections[section].append((is_loud, f"| {' | '.join(cells)} |"))
+    parts = [_HEAD.format(versions=", ".join(versions))]
+    for section, rows in sections.items():
+        ordered = [text for _, text in sorted(rows, key=lambda row: row[0])]
+        parts.append("\n".join([f"## {section} in torch {versions[-1]}", "", _COLUMNS, *ordered, ""]))
+    return "\n".join(parts)
 
 
-def _describe(found: dict[Path, Entry], versions: list[str], report: Path) -> dict[str, Any]:
-    """How a bug shows, by the shortest example that shows in the newest version."""
-    shown = {path: [one for one in versions if _shows(entry, one)] for path, entry in found.items()}
-    programs = {path: spell_in_one_line(entry.case) for path, entry in found.items()}
-    path = max(found, key=lambda path: ([versions.index(one) for one in shown[path][-1:]], -len(programs[path])))
-    entry = found[path]
-    failing = {one for listed in shown.values() for one in listed}
-    is_tried = any(public_version(one) == versions[-1] for entry in found.values() for one in entry.seen)
-    is_reported = (report / "report.md").is_file()
-    return {
-        "silent": entry.verdict not in WITHOUT_NUMBERS,
-        "device": entry.device.upper(),
-        "torch": name_versions([one in failing for one in versions], versions)
-        if is_tried
-        else ", ".join(sorted(failing)),
-        "is_live": versions[-1] in failing,
-        "is_tried": is_tried,
-        "program": programs[path],
-        "example": Path(os.path.relpath(path, report.parents[1])).as_posix(),
-        "report": f"reports/{report.name}/report.md" if is_reported else "",
-    }
+_HEAD = """\
+# Bugs of torch that attnfuzz found
+
+<!-- Made by `python -m triage.bugs` from corpus/ledger.yaml and the examples in corpus/known. Change those. -->
+
+One row is one root cause. `silent`: wrong values, strides or state without an error. Versions tried: {versions};
+a GPU only with 2.11.0. Each example is a case file: `python -m fuzz.replay FILE` runs it.
+"""
+_COLUMNS = """\
+| bug | shows | torch | device | status | program |
+|---|---|---|---|---|---|"""
+
+
+def _choose_example(entries: Mapping[Path, Entry], versions: list[str]) -> tuple[Path, Entry, str]:
+    """The shortest of the examples that show in the newest version, with its program."""
+
+    def rank(chosen: tuple[Path, Entry, str]) -> tuple[int, int]:
+        _, entry, program = chosen
+        return max((n for n, version in enumerate(versions) if _shows(entry, version)), default=-1), -len(program)
+
+    return max(((path, entry, spell_in_one_line(entry.case)) for path, entry in entries.items()), key=rank)
+
+
+def _verdicts(entry: Entry) -> dict[str, Verdict]:
+    """What each tried version of torch made of the example."""
+    return {public_version(torch): Verdict(verdict.partition(" ")[0]) for torch, verdict in entry.seen.items()}
 
 
 def _shows(entry: Entry, version: str) -> bool:
-    """Whether a version fails as the example was found to: it may fail in another way by another bug."""
-    seen = {public_version(name): verdict for name, verdict in entry.seen.items()}
-    if version not in seen:
-        return False
-    verdict = Verdict(seen[version].partition(" ")[0])
+    """Whether a version fails as the example was found to. It may fail in another way by another bug."""
+    verdict = _verdicts(entry).get(version, Verdict.OK)
     return kind_of(verdict) == kind_of(Verdict(entry.verdict)) if entry.verdict else verdict.is_finding
 
 
-def name_versions(failing: list[bool], versions: list[str]) -> str:
-    """The versions that fail, in runs: "up to 2.12.1, 2.14.0 on" of 2.11.0 to 2.15.0."""
-    runs = []
-    for fails, run in itertools.groupby(zip(failing, versions, strict=True), key=lambda one: one[0]):
-        names = [name for _, name in run]
-        is_first, is_last = names[0] == versions[0], names[-1] == versions[-1]
-        if fails and is_first and is_last:
-            runs.append("all")
-        elif fails and is_first:
-            runs.append(f"up to {names[-1]}")
-        elif fails and is_last:
-            runs.append(f"{names[0]} on")
-        elif fails:
-            runs.append(" to ".join(dict.fromkeys((names[0], names[-1]))))
-    return ", ".join(runs) or "none of these"
+def _escape(text: str) -> str:
+    return text.replace("|", "\\|")
 
 
 if __name__ == "__main__":

@@ -39,7 +39,7 @@ class Explanation:
 
     def report(self, case_id: str, verdict: Verdict) -> Duplicate:
         """The event that it explains a failure of this case."""
-        return Duplicate(case=case_id, verdict=verdict, finding=self.case_id, known=self.known)
+        return Duplicate(case=case_id, verdict=verdict, finding=self.case_id)
 
 
 class KnownBugs:

@@ -23,6 +23,7 @@ from ray.exceptions import RayError, RayTaskError
 from fuzz.campaign.options import StopCondition
 from fuzz.process import find_last_words
 from fuzz.protocol import Check, Hello, Result
+from fuzz.protocol.failures import ProcessLost
 from fuzz.worker_config import ROOT, WorkerConfig
 from fuzz.worker_process import PAUSES, Stopped, WorkerFault, WorkerLost, WorkerProcess, WorkerUnavailable
 from generators.errors import UserError
@@ -34,7 +35,7 @@ NO_WORKER_SECONDS = 1200.0
 _LEFT_AT_HOME = [".git", ".venv", "/runs", "/build", "/docs", "/reports", "/corpus/found"]
 
 
-Answer = tuple[Result, list[Hello | str], Hello | None, int]
+Answer = tuple[Result, list[Hello | str | ProcessLost], Hello | None, int]
 """A result, starts and deaths of the process since the last answer, its hello if it runs, and its checks so far."""
 
 
@@ -47,7 +48,7 @@ class WorkerHost:
         command = ["sh", "-c", 'exec 3<&0; (cat <&3; rm -rf "$0") &', str(self._directory)]
         self._janitor = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
         self._janitor.wait()
-        self._events: list[Hello | str] = []
+        self._events: list[Hello | str | ProcessLost] = []
         config = replace(config, python=config.python or sys.executable)
         cache, log = self._directory / "cache", self._directory / "worker.log"
         self._process = WorkerProcess(config, cache, log, self._events.append, self._events.append)
@@ -136,7 +137,7 @@ class RemoteWorker(WorkerProcess):
         self._enter("")
         result, events, self.hello, self.checks = answer
         for event in events:
-            if isinstance(event, str):
+            if not isinstance(event, Hello):
                 self._on_death(event)
                 continue
             wanted = self._cluster.torch.setdefault(self.config.python, event.torch)

@@ -17,17 +17,18 @@ from fuzz import events
 from fuzz.bug_identity import operation_of
 from fuzz.campaign.campaign import Campaign
 from fuzz.campaign.options import Options, StopReason
-from fuzz.campaign.stats import Statistics
+from fuzz.campaign.search import ATTENTION
 from fuzz.campaign.worker_thread import WorkerThread
 from fuzz.cli import escape_controls
 from fuzz.durations import format_count, format_duration
 from fuzz.expectation import describe_details, format_python, reproduce_lines
 from fuzz.protocol import EAGER, NOISE, REFERENCE, SETTING, UNGUARDED, Verdict
 from fuzz.protocol.render import describe
-from fuzz.run_store import FindingRow, Outcome, Results, describe_losses
+from fuzz.run_store import FindingRow, Outcome
+from fuzz.run_summary import Counts, Recorder, RunSummary
 from fuzz.subjects import get_spec, is_user_function
 
-_LINE_SECONDS = 30.0
+_LINE_SECONDS, _REDRAW_SECONDS = 30.0, 0.5
 _LONG_SECONDS = 3.0
 """A stage that takes longer is explained."""
 _STAGES = {"start": "", EAGER: "eager", REFERENCE: "float64", NOISE: "measuring rounding"}
@@ -53,30 +54,32 @@ def _wrap(text: str, hang: str = "") -> list[str]:
     return [f"  {hang * (number > 0)}{line}" for number, line in enumerate(lines)]
 
 
-def summarize(
-    results: Results, stats: Statistics, options: Options, *, waiting: int, new: int, bugs: Mapping[str, Bug]
-) -> str:
-    """The summary of a run that has begun: what was found, what is left, what was done.
+def summarize(run: RunSummary, earlier: RunSummary, options: Options, *, new: int, bugs: Mapping[str, Bug]) -> str:
+    """The summary of a session that has begun: the findings, the work that is left, and the work that was done.
 
-    waiting: suspicions; new: findings of this run; bugs: entries of the ledger by the ids of their examples.
+    earlier: the run before the session; new: findings of the session; bugs: entries of the ledger by the ids of their
+    examples.
     """
-    rows, out = results.findings(), options.out
-    found = [row for row in rows if row.kind == "new"]
+    counts, found = run.counts, run.list_findings("new")
     of_eager = [row for row in found if row.result.verdict is Verdict.EAGER_SUSPECT and options.is_of_user]
     found = [row for row in found if row not in of_eager]
-    head = f"{format_count(len(found), 'new finding')} in {out}"
+    head = f"{format_count(len(found), 'new finding')} in {run.path}"
     if new != len(found):
-        head = f"{format_count(len(found), 'finding')} in {out}, {new or 'none'} of them new in this run"
+        head = f"{format_count(len(found), 'finding')} in {run.path}, {new or 'none'} of them new in this run"
     go_on = [f"  {format_python(*options.subjects)} -m fuzz.run --budget 10m {shlex.join(options.resume_arguments)}"]
-    internal = [row for row in rows if row.kind == "internal"]
-    known = _count_known([row for row in rows if row.kind == "known" and row.count], bugs)
-    again = [line for text, count in known.most_common() for line in _wrap(f"{count}x {text}", "  ")]
+    internal, known = run.list_findings("internal"), run.count_known(bugs)
     sections = (
         (head, _list_rows(found)),
-        (f"{format_count(len(known), 'known bug')} met again, each with its id in the ledger", again),
         (
-            f"{format_count(len(stats.faults), 'case')} could not be judged because attnfuzz failed; please report it",
-            [f"  {one.text.splitlines()[-1]}: {one.path}, and the worker's output beside it" for one in stats.faults],
+            f"{format_count(len(known), 'known bug')} met again, each with its id in the ledger",
+            [line for bug, count in known.most_common() for line in _wrap(f"{count}x {_describe_known(bug)}", "  ")],
+        ),
+        (
+            f"{format_count(len(counts.faults), 'case')} could not be judged because attnfuzz failed; please report it",
+            [
+                f"  {fault.text.splitlines()[-1]}: {fault.path}, and the worker's output beside it"
+                for fault in counts.faults
+            ],
         ),
         (
             f"{format_count(len(internal), 'internal finding')}: no public subject ran that shows them (inductor)",
@@ -87,76 +90,23 @@ def summarize(
             [f"  {operation_of(row.result)}: {row.file}" for row in of_eager],
         ),
         (
-            f"{format_count(waiting, 'suspicion')} not investigated yet (unexplained failures); to continue",
-            go_on if waiting else [],
+            f"{format_count(run.waiting, 'suspicion')} not investigated yet (unexplained failures); to continue",
+            go_on if run.waiting else [],
         ),
-        (f"{stats.ended}; to continue", go_on if stats.ended in _CUT and not waiting else []),
+        (f"{counts.ended}; to continue", go_on if counts.ended in _CUT and not run.waiting else []),
     )
     lines = [line for title, listed in sections if listed for line in (f"{title}:", *listed)]
-    nothing = [] if found else [f"no new finding in {out}"]
-    ending = _describe_next(stats, new, len(known), waiting)
-    return "\n".join([*nothing, *lines, *_describe_work(results.outcomes(), stats), "", *ending])
-
-
-def _describe_next(stats: Statistics, new: int, known: int, waiting: int) -> list[str]:
-    """What this run did, and a command that shows more."""
-    assert stats.started is not None
-    cases = format_count(stats.compared, "attention module")
-    failed = "all that failed is known" if known else "nothing new failed; a longer run covers more"
-    failed = failed if stats.compared else "no case was taken"
-    failed = "not all that failed is investigated yet" if waiting else failed
-    failed = f"{format_count(new, 'new failure')} to be read and reported" if new else failed
-    about = f"{cases} compared with float64 under torch {stats.started.torch}:"
-    page = f"  {format_python()} -m triage.page {shlex.quote(stats.started.out)}"
-    return [about, f"{failed}. The whole run as a page:", page]
+    if not found:
+        lines.insert(0, f"no new finding in {run.path}")
+    return "\n".join([*lines, *_describe_work(run, earlier), "", *_describe_next(run, new, has_known=bool(known))])
 
 
 _CUT = (StopReason.INTERRUPTED, StopReason.KILLED)
 _SET_ASIDE = (Outcome.INTERNAL_ONLY, Outcome.WITHIN_SAME, Outcome.UNCONFIRMED, Outcome.IN_BOTH, Outcome.NOT_COMPARED)
 
 
-def _describe_work(outcomes: Mapping[str, int], stats: Statistics) -> list[str]:
-    rejected = f"{stats.rejected.total() / stats.cases:.1%}" if stats.cases else "none"
-    cases = f"{format_count(stats.cases - stats.earlier_cases, 'case')} in {format_duration(round(stats.elapsed))}"
-    if stats.earlier_cases:
-        cases += f" ({stats.cases} in {format_duration(round(stats.seconds))} with earlier runs)"
-    lines = [f"{stats.ended}: {cases}, {stats.rate:.1f} checks/s; eager refused {rejected}"]
-    lines += [f"  {describe_losses(stats.losses)}"] if stats.losses else []
-    lines += [f"  refused {count}x: {reason}" for reason, count in stats.rejected.most_common(5)]
-    lines += filter(None, [_describe_coverage(subject, stats) for subject in sorted(stats.skipped)])
-    unguarded = sorted(name.removeprefix(UNGUARDED) for name in stats.reached if name.startswith(UNGUARDED))
-    lines += [f"  not in guarded memory, where a function does not run: {', '.join(unguarded)}"] if unguarded else []
-    settings = sum(name.startswith(SETTING) for name in stats.reached)
-    lines += [f"  settings: {settings}"] if settings else []
-    lines += [f"  set aside: {outcomes[one]} {one.explanation}" for one in _SET_ASIDE if outcomes.get(one)]
-    return lines
-
-
-def _count_known(rows: list[FindingRow], bugs: Mapping[str, Bug]) -> Counter[str]:
-    """How often each known bug was met, by its id and title in the ledger, else by file."""
-    met = Counter[str]()
-    for row in rows:
-        bug = bugs.get(row.case_id)
-        met[f"{bug.id}: {bug.title} ({bug.status.words})" if bug else f"{row.result.verdict}: {row.file}"] += row.count
-    return met
-
-
-def _describe_coverage(subject: str, stats: Statistics) -> str:
-    """How many cases a subject took; "" for a built-in one that took some."""
-    met, reasons = stats.verdicts[subject].total(), stats.skipped[subject]
-    taken = met - reasons.total()
-    listed = ", ".join(f"{reason} ({count})" for reason, count in reasons.most_common(5))
-    shown = is_user_function(subject) or not taken
-    return f"  {subject} took {taken} of {met} cases; the others: {listed}" if shown else ""
-
-
-def describe_unused(named: Iterable[str], stats: Statistics) -> str:
-    """Which of these subjects took none of the cases they met, and why, in one line; "" where all took some."""
-    unused = [
-        one for one in named if one in stats.skipped and stats.skipped[one].total() == stats.verdicts[one].total()
-    ]
-    said = "; ".join(_describe_coverage(one, stats).strip() for one in unused)
-    return f"{said}. docs/kernels.md says what cases need; a longer --budget meets more kinds" if unused else ""
+def _describe_known(bug: Bug | str) -> str:
+    return bug if isinstance(bug, str) else f"{bug.id}: {bug.title} ({bug.status.words})"
 
 
 def _list_rows(rows: Iterable[FindingRow]) -> list[str]:
@@ -170,10 +120,64 @@ def _list_rows(rows: Iterable[FindingRow]) -> list[str]:
     return lines
 
 
+def _describe_work(run: RunSummary, earlier: RunSummary) -> list[str]:
+    counts = run.counts
+    rejected = f"{counts.rejected.total() / run.cases:.1%}" if run.cases else "none"
+    seconds = round(counts.seconds - earlier.counts.seconds)
+    cases = f"{format_count(run.cases - earlier.cases, 'case')} in {format_duration(seconds)}"
+    if earlier.cases:
+        cases += f" ({run.cases} in {format_duration(round(counts.seconds))} with earlier runs)"
+    lines = [f"{counts.ended}: {cases}, {run.rate(run.checks):.1f} checks/s; eager refused {rejected}"]
+    lines += [f"  {run.describe_losses()}"] if counts.lost else []
+    lines += [f"  refused {count}x: {reason}" for reason, count in counts.rejected.most_common(5)]
+    lines += [
+        f"  {_describe_coverage(subject, counts)}"
+        for subject in sorted(counts.skipped)
+        if is_user_function(subject) or _is_unused(subject, counts)
+    ]
+    unguarded = sorted(name.removeprefix(UNGUARDED) for name in run.coverage if name.startswith(UNGUARDED))
+    lines += [f"  not in guarded memory, where a function does not run: {', '.join(unguarded)}"] if unguarded else []
+    settings = sum(name.startswith(SETTING) for name in run.coverage)
+    lines += [f"  settings: {settings}"] if settings else []
+    lines += [f"  set aside: {run.outcomes[how]} {how.explanation}" for how in _SET_ASIDE if how in run.outcomes]
+    return lines
+
+
+def _describe_next(run: RunSummary, new: int, *, has_known: bool) -> list[str]:
+    """What the session did, and a command that shows more."""
+    if new:
+        state = f"{format_count(new, 'new failure')} to be read and reported"
+    elif run.waiting:
+        state = "not all that failed is investigated yet"
+    elif not run.counts.compared:
+        state = "no case was taken"
+    else:
+        state = "all that failed is known" if has_known else "nothing new failed; a longer run covers more"
+    cases = format_count(run.counts.compared, "attention module")
+    page = f"  {format_python()} -m triage.page {shlex.quote(str(run.path))}"
+    return [f"{cases} compared with float64 under torch {run.torch}:", f"{state}. The whole run as a page:", page]
+
+
+def _is_unused(subject: str, counts: Counts) -> bool:
+    return subject in counts.skipped and counts.skipped[subject].total() == counts.verdicts[subject].total()
+
+
+def _describe_coverage(subject: str, counts: Counts) -> str:
+    met, reasons = counts.verdicts[subject].total(), counts.skipped[subject]
+    listed = ", ".join(f"{reason} ({count})" for reason, count in reasons.most_common(5))
+    return f"{subject} took {met - reasons.total()} of {met} cases; the others: {listed}"
+
+
+def describe_unused(named: Iterable[str], counts: Counts) -> str:
+    """The subjects among `named` that took none of their cases, and why, in one line; "" where all took some."""
+    unused = "; ".join(_describe_coverage(subject, counts) for subject in named if _is_unused(subject, counts))
+    return f"{unused}. docs/kernels.md says what cases need; a longer --budget meets more kinds" if unused else ""
+
+
 def describe_start(event: events.CampaignStarted) -> str:
     """What runs where, and which coverage this torch lacks."""
     resumed = f" from case {event.index}" if event.index else ""
-    known = f"knows {format_count(event.known, 'finding')} of the ledger, corpus/known and {event.corpus}"
+    known = f"knows {format_count(event.n_known, 'finding')} of the ledger, corpus/known and {event.corpus}"
     pending = f"; {format_count(event.pending, 'suspicion')} waiting" if event.pending else ""
     against = f" against torch {event.against}" if event.against else ""
     workers = format_count(event.workers, "worker")
@@ -181,7 +185,7 @@ def describe_start(event: events.CampaignStarted) -> str:
         f"torch {event.torch}{against} on {event.device} ({event.device_name}), {workers}",
         *_wrap(f"compares {', '.join(event.subjects)} with float64", "  "),
         f"  seed {event.seed}{resumed}, budget {event.budget}{pending}",
-        *(_wrap(known, "  ") if event.known else ()),
+        *(_wrap(known, "  ") if event.n_known else ()),
         f"  output in {event.out}",
     ]
     lines += [
@@ -191,17 +195,19 @@ def describe_start(event: events.CampaignStarted) -> str:
 
 
 class LineScreen(events.Listener):
-    """A line every half minute and whenever something was found or lost, with the same fields in the same order; with
-    `--quiet` findings alone."""
+    """Prints the state in a line every half minute and whenever something was found or lost.
+
+    The fields of a line and their order stay the same. With `--quiet` only findings are printed.
+    """
 
     is_output = True
 
-    def __init__(self, statistics: Statistics, campaign: Campaign) -> None:
-        self._statistics, self._campaign = statistics, campaign
+    def __init__(self, recorder: Recorder, campaign: Campaign) -> None:
+        self._recorder, self._campaign = recorder, campaign
         self._last, self._news = time.monotonic(), (0, 0, 0)
 
     def on_event(self, event: events.Event, when: float) -> None:  # noqa: ARG002 - a listener's signature
-        """Print the start and notices, and findings on stdout as they are saved."""
+        """Print the start and notices on stderr, and findings on stdout as they are saved."""
         if isinstance(event, events.CampaignStarted):
             self._print(describe_start(event), sys.stderr)
         elif isinstance(event, events.FindingSaved):
@@ -211,8 +217,8 @@ class LineScreen(events.Listener):
 
     def tick(self) -> None:
         """Print the line when it is time."""
-        s = self._statistics
-        news = (s.outcomes.total(), s.losses.total(), len(s.faults))
+        counts = self._recorder.counts
+        news = (counts.closed, counts.lost, len(counts.faults))
         if news != self._news or time.monotonic() - self._last >= _LINE_SECONDS:
             self._last, self._news = time.monotonic(), news
             self._print("; ".join(f"{name}: {value}" for name, value in self.list_rows()), sys.stderr)
@@ -223,31 +229,31 @@ class LineScreen(events.Listener):
             stream.flush()
 
     def list_rows(self) -> Iterator[tuple[str, str]]:
-        """The state: names and values. Numbers are of all runs in the directory, except where one says otherwise."""
-        s, shared = self._statistics, self._campaign.shared
-        spent = f"{format_duration(round(s.elapsed))} (budget {shared.options.budget})"
-        late = "; ends with what was begun" if shared.control.is_over and not s.ended else ""
+        """The state: names and values. Numbers are of all sessions in the directory, unless the text says otherwise."""
+        run, earlier, shared = self._recorder.summarize(), self._recorder.earlier, self._campaign.shared
+        counts = run.counts
+        spent = f"{format_duration(round(counts.seconds - earlier.counts.seconds))} (budget {shared.options.budget})"
+        late = "; ends with what was begun" if shared.control.is_over and not counts.ended else ""
         late += ", a second Ctrl-C ends at once" if late and shared.control.reason is StopReason.INTERRUPTED else ""
-        everything = f"; {format_duration(round(s.seconds))} in all" if s.earlier_seconds else ""
+        everything = f"; {format_duration(round(counts.seconds))} in all" if earlier.counts.seconds else ""
         yield "elapsed", spent + everything + late
-        everything = f", {s.cases} in all" if s.earlier_cases else ""
-        yield (
-            "cases",
-            f"{s.cases - s.earlier_cases}{everything}; {s.rate:.1f} checks/s; eager refused {s.rejected.total()}",
-        )
-        listed = ", ".join(f"{count} {verdict}" for verdict, count in s.findings.most_common()) or "none yet"
-        yield "new", listed
-        met = Counter({case_id: count for case_id, count in s.known.items() if count})
-        bugs = {bug.id if (bug := shared.known.bugs.get(case_id)) else case_id for case_id in met}
-        yield "known", f"{format_count(len(bugs), 'bug')} met, {met.total()}x" if met else "none met yet"
-        working, waiting = self._campaign.investigations.open, shared.suspicions.waiting
-        yield "suspicions", f"{working} being investigated, {waiting} waiting, {s.outcomes.total()} settled in this run"
-        kinds, attention = Counter(name.partition(" ")[0] for name in s.reached), "_sfdp"
-        rewrites = f"{len(s.fired)} rewrites ({sum(name.startswith(attention) for name in s.fired)} of attention)"
-        operators, lowerings = kinds.pop("op", 0), kinds.pop("lowering", 0)
+        everything = f", {run.cases} in all" if earlier.cases else ""
+        speed = f"{run.rate(run.checks):.1f} checks/s; eager refused {counts.rejected.total()}"
+        yield "cases", f"{run.cases - earlier.cases}{everything}; {speed}"
+        verdicts = Counter(row.result.verdict for row in run.list_findings("new"))
+        yield "new", ", ".join(f"{count} {verdict}" for verdict, count in verdicts.most_common()) or "none yet"
+        met = run.count_known(shared.known.bugs)
+        yield "known", f"{format_count(len(met), 'bug')} met, {met.total()}x" if met else "none met yet"
+        working, settled = self._campaign.investigations.open, counts.closed - earlier.counts.closed
+        waiting = f"{shared.suspicions.waiting} waiting"
+        yield "suspicions", f"{working} being investigated, {waiting}, {settled} settled in this run"
         if not self._campaign.attention_only:
-            yield "coverage", f"{rewrites}, {operators} operators, {lowerings} lowerings, {kinds.total()} other"
-        yield "workers", f"{len(self._campaign.threads)}; {s.losses.total()} died"
+            kinds = run.count_coverage()
+            rewrites, operators, lowerings = (kinds.pop(kind, 0) for kind in ("rewrite", "op", "lowering"))
+            attention = sum(name.startswith(f"rewrite {ATTENTION}") for name in run.coverage)
+            known = f"{rewrites} rewrites ({attention} of attention), {operators} operators, {lowerings} lowerings"
+            yield "coverage", f"{known}, {kinds.total()} other"
+        yield "workers", f"{len(self._campaign.threads)}; {counts.lost} died"
         for thread in self._campaign.threads:
             yield f"worker {thread.number}", _describe_worker(thread)
 
@@ -255,11 +261,11 @@ class LineScreen(events.Listener):
 class LiveScreen(LineScreen):
     """A block that is redrawn in place, with findings above it, or on stdout if that is no terminal."""
 
-    def __init__(self, statistics: Statistics, campaign: Campaign) -> None:
+    def __init__(self, recorder: Recorder, campaign: Campaign) -> None:
         from rich.console import Console
         from rich.live import Live
 
-        super().__init__(statistics, campaign)
+        super().__init__(recorder, campaign)
         self._console = Console(stderr=True, highlight=False)
         # Lines longer than the terminal are cut rather than wrapped, which would make the block jump.
         self._live = Live(console=self._console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
@@ -272,10 +278,15 @@ class LiveScreen(LineScreen):
             super()._print(text, stream)
 
     def tick(self) -> None:
-        """Redraw."""
+        """Redraw when it is time."""
+        if time.monotonic() - self._last >= _REDRAW_SECONDS:
+            self._redraw()
+
+    def _redraw(self) -> None:
         from rich.table import Column, Table
         from rich.text import Text
 
+        self._last = time.monotonic()
         table = Table.grid(Column(style="bold", no_wrap=True), Column(), padding=(0, 2))
         for row in self.list_rows():
             table.add_row(*(Text(escape_controls(text), no_wrap=True, overflow="ellipsis") for text in row))
@@ -285,7 +296,7 @@ class LiveScreen(LineScreen):
     def close(self) -> None:
         """Leave the last block standing."""
         if self._live.is_started:
-            self.tick()
+            self._redraw()
             self._live.stop()
             self._console.line()
 

@@ -17,11 +17,11 @@ from fuzz.campaign.campaign import Campaign, Sampler
 from fuzz.campaign.options import Options, StopCondition, StopReason, translate_disk_error
 from fuzz.campaign.screen import LineScreen, LiveScreen, describe_unused, summarize
 from fuzz.campaign.share import DIRECTORIES
-from fuzz.campaign.stats import Statistics
 from fuzz.cli import handle_signals
 from fuzz.events import Bus, EventLog
 from fuzz.protocol import Hello
 from fuzz.run_store import LOCK_FILE, RESULTS_FILE, Results
+from fuzz.run_summary import Recorder
 from fuzz.subjects import get_spec
 from generators.errors import UserError
 from generators.sampling.sample import sample
@@ -94,11 +94,11 @@ def run_campaign(
 
 
 def _run(options: Options, results: Results, sampler: Sampler, show: Callable[[RunResult], object]) -> RunResult:
-    statistics = Statistics(results)
+    recorder = Recorder(results)
     screen = LiveScreen if sys.stderr.isatty() and not options.quiet else LineScreen
-    bus = Bus([EventLog(options.out), statistics])
+    bus = Bus([EventLog(options.out), recorder])
     campaign = Campaign(options, results, bus, sampler)
-    bus.add(screen(statistics, campaign))
+    bus.add(screen(recorder, campaign))
     shared, has_begun, signals = campaign.shared, False, list[int]()
     errors: list[Exception] = []
 
@@ -125,16 +125,15 @@ def _run(options: Options, results: Results, sampler: Sampler, show: Callable[[R
             except Exception as error:  # noqa: BLE001 - raised after the summary
                 errors.append(translate_disk_error(error, options.out))
         new = campaign.investigations.new
-        waiting = results.outcomes().get("waiting", 0)
-        text = summarize(results, statistics, options, waiting=waiting, new=new, bugs=shared.known.bugs)
-        unused = describe_unused(options.named, statistics)
+        summary = recorder.summarize()
+        unused = describe_unused(options.named, summary.counts)
         if unused and not new and not signals:
             errors.append(UserError(unused))
         result = RunResult(
             new=new,
             interrupted=bool(signals),
-            summary=text,
-            faults=len(statistics.faults) - statistics.earlier_faults,
+            summary=summarize(summary, recorder.earlier, options, new=new, bugs=shared.known.bugs),
+            faults=len(summary.counts.faults) - len(recorder.earlier.counts.faults),
             error=errors[0] if errors else None,
         )
         show(result)

@@ -12,7 +12,8 @@ from fuzz.campaign.schedule import Job
 from fuzz.campaign.share import QUEUE
 from fuzz.evaluator import Evaluator, build_check, public_version
 from fuzz.protocol import Hello, Result, SubjectResult, Verdict
-from fuzz.protocol.render import describe
+from fuzz.protocol.failures import ProcessLost
+from fuzz.protocol.render import describe, describe_failure
 from fuzz.worker_config import WorkerConfig
 from fuzz.worker_process import Stopped, WorkerFault, WorkerLost, WorkerProcess
 from generators.program.case import Case
@@ -67,8 +68,9 @@ class WorkerThread(threading.Thread):
     def _on_start(self, hello: Hello) -> None:
         self.shared.bus.emit(events.WorkerStarted(worker=self.number, pid=hello.pid))
 
-    def _on_death(self, reason: str) -> None:
-        self.shared.bus.emit(events.WorkerDied(worker=self.number, reason=reason))
+    def _on_death(self, reason: str | ProcessLost) -> None:
+        text, how = (describe_failure(reason), reason.how) if isinstance(reason, ProcessLost) else (reason, None)
+        self.shared.bus.emit(events.WorkerDied(worker=self.number, reason=text, how=how))
 
     def run(self) -> None:
         """The thread."""

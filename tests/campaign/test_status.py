@@ -10,8 +10,9 @@ from corpus import entry as corpus_entry
 from corpus.entry import Entry
 from fuzz import events
 from fuzz.campaign.session import run_campaign
-from fuzz.events import Bus, Counts, EventLog, Notice
-from fuzz.run_store import EVENTS_FILE, LOCK_FILE, OLD_EVENTS_FILE, Results
+from fuzz.events import Bus, EventLog, Notice
+from fuzz.run_store import EVENTS_FILE, LOCK_FILE, OLD_EVENTS_FILE
+from fuzz.run_summary import RunSummary
 from fuzz.status import status
 from generators.errors import UserError
 from tests.campaign.fakes import case, options, sampler
@@ -48,10 +49,8 @@ def test_the_numbers_of_a_campaign_add_up_over_its_runs(tmp_path: Path, capsys: 
     assert [numbers[name, "cases"] for name in ("one", "other")] == [40, 20]
     assert [numbers[name, "new_findings"] for name in ("one", "other")] == [1, 1]
     assert numbers["one", "waiting_suspicions"] == 0 and numbers["one", "size_bytes"] > 10_000
-    results = Results(one.out)
-    counts = Counts.load(results)
-    results.close()
-    assert (counts.runs, counts.cases, counts.verdicts["passes"].total()) == (2, 40, 40)
+    run = RunSummary.load(one.out)
+    assert (run.counts.runs, run.cases, run.counts.verdicts["passes"].total()) == (2, 40, 40)
 
 
 def test_what_is_no_run_is_refused(tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ def test_a_campaign_that_left_work_names_the_directory_to_go_on_in(
 ) -> None:
     monkeypatch.setattr(
         "fuzz.campaign.session.summarize",
-        lambda results, stats, options, **given: summarize(results, stats, options, **{**given, "waiting": waiting}),
+        lambda run, *others, **given: summarize(replace(run, outcomes={"waiting": waiting}), *others, **given),
     )
     given = options(tmp_path, budget="2x")
     told = run_campaign(given, sampler("softmax")).summary

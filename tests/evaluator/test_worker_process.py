@@ -170,7 +170,7 @@ def test_a_worker_found_dead_between_two_cases_is_replaced(tmp_path: Path) -> No
 
 
 def test_a_start_that_fails_after_one_that_did_not_is_tried_again(tmp_path: Path) -> None:
-    deaths: list[str] = []
+    deaths: list[str | ProcessLost] = []
     config = setup(starts=str(tmp_path / "starts"), bad_starts=[2, 3], **rule(do="die"))
     w = WorkerProcess(config, log=tmp_path / "log", on_death=deaths.append)
     assert [r.verdict for r in ask(w, CHECK).results] == [Verdict.WORKER_DIED]

@@ -25,12 +25,13 @@ from fuzz.expectation import describe_result, list_numbers
 from fuzz.protocol import ProtocolError, Result, from_json
 from fuzz.protocol.render import describe
 from fuzz.run_store import _TABLES, RESULTS_FILE, Results
+from fuzz.run_summary import RunSummary
 from generators.errors import CaseError, UserError
 from generators.program.attention_stub import emit_attention_stub
 from generators.program.emit import source
 from generators.program.simplicity import sort_key
 from triage.cluster.clusters import load_clusters
-from triage.page.content import describe_campaign
+from triage.page import make_page
 
 INPUTS = Path(__file__).parent / "inputs"
 SHARED = Path("/dev/shm") if Path("/dev/shm").is_dir() else None
@@ -115,8 +116,8 @@ def check_rows(data: bytes) -> None:
                 lambda: list(results.waiting()),
                 lambda: list(results.queue()),
                 results.position,
-                lambda: describe_campaign(run, results),
-                lambda: status.describe_run(run, results),
+                lambda: make_page(RunSummary.load(run)),
+                lambda: status.describe_run(run),
                 lambda: load_clusters([run], ledger.Ledger(ledger.NONE)),
             ):
                 with contextlib.suppress(UserError):

@@ -10,15 +10,16 @@ from pathlib import Path
 import pytest
 
 from corpus.entry import Entry, Found, dumps
-from fuzz.events import CampaignEnded, CampaignStarted, CaseJudged, Counts, Event, WorkerDied
+from fuzz.events import CampaignEnded, CampaignStarted, CaseJudged, Event, WorkerDied
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.codec import encode
-from fuzz.protocol.failures import Raised
+from fuzz.protocol.failures import Process, Raised
 from fuzz.run_store import RESULTS_FILE, FindingRow, Results
+from fuzz.run_summary import Counts, RunSummary
 from generators.program.case import Case
 from tests.command import run_command
 from tests.triage.conftest import NUMBERS
-from triage.page.content import make_page
+from triage.page import make_page
 
 HOSTILE = "</code></pre><script>alert('x')</script>"
 STARTED = CampaignStarted(
@@ -30,10 +31,8 @@ STARTED = CampaignStarted(
     subjects=("passes", "inductor"),
     workers=1,
     torch="2.13.0",
-    python="3.11",
     device="cpu",
     device_name="x86_64",
-    known=0,
     pending=0,
 )
 JUDGED = CaseJudged(
@@ -48,9 +47,9 @@ def page(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 def count(run: Path, *events: Event) -> None:
     """As if a run had these events, two seconds apart."""
     results = Results(run)
-    counts = Counts.load(results)
+    counts = results.read_meta("counts", Counts)
     for number, event in enumerate(events):
-        counts.on_event(event, 1e9 + 2 * number)
+        counts.add(event, 1e9 + 2 * number)
     counts.seconds += 2.0 * (len(events) - 1)
     results.set_meta({"counts": json.dumps(encode(counts))})
     results.close()
@@ -105,7 +104,7 @@ def test_a_page_holds_findings_numbers_and_coverage(run: Path, tmp_path: Path) -
 
 
 def test_what_cases_and_messages_say_is_text_and_nothing_leaves_the_file(run: Path) -> None:
-    text, _ = make_page(run)
+    text, _ = make_page(RunSummary.load(run))
     assert HOSTILE not in text
     assert html.escape(HOSTILE, quote=False).replace("'", "&#39;") in text
     assert "<script" not in text
@@ -116,7 +115,7 @@ def test_a_campaign_that_still_runs_is_shown_and_left_alone(run: Path, case: Cas
     count(run, STARTED, replace(JUDGED, rejected="no such thing"))
     results = Results(run)
     try:
-        text, _ = make_page(run)
+        text, _ = make_page(RunSummary.load(run))
         results.set_meta({"still": "writable"})
     finally:
         results.close()
@@ -127,7 +126,7 @@ def test_a_campaign_that_still_runs_is_shown_and_left_alone(run: Path, case: Cas
 
 def test_a_campaign_that_found_nothing_says_so(tmp_path: Path) -> None:
     Results(tmp_path).close()
-    text, bugs = make_page(tmp_path)
+    text, bugs = make_page(RunSummary.load(tmp_path))
     assert bugs == [] and "has not started" in text
 
 
@@ -137,7 +136,7 @@ def test_known_findings_are_no_news(run: Path, case: Case) -> None:
     results = Results(directory)
     results.add_finding(None, finding(case, "known"))
     results.close()
-    _, bugs = make_page(directory)
+    _, bugs = make_page(RunSummary.load(directory))
     assert [bug["news"] for bug in bugs] == [False]
 
 
@@ -158,7 +157,7 @@ bugs:
 
 def test_what_the_ledger_lists_stands_under_its_title_and_status(run: Path, case: Case, tmp_path: Path) -> None:
     ledger = listing(case, "reported https://example.org/1", tmp_path)
-    text, bugs = make_page(run, ledger)
+    text, bugs = make_page(RunSummary.load(run), ledger)
     assert [(bug["title"], bug["news"]) for bug in bugs] == [("softmax over any axis is taken for the last", False)]
     assert '<a href="https://example.org/1" rel="noreferrer">' in text
     assert "Root cause: inductor, joint_graph_passes, patterns of attention, constants of the program ignored." in text
@@ -173,7 +172,7 @@ def test_silent_ones_come_before_loud_ones_and_lead_to_their_reports(run: Path, 
     report = tmp_path / "reports" / case.id / "report.md"
     report.parent.mkdir(parents=True)
     report.touch()
-    text, bugs = make_page(run, reports=tmp_path / "reports")
+    text, bugs = make_page(RunSummary.load(run), reports=tmp_path / "reports")
     assert [(bug["silent"], bug["device"]) for bug in bugs] == [(True, "CPU"), (False, "CPU")]
     assert [bug["report"] for bug in bugs] == [f"../reports/{case.id}/report.md", None]
     assert text.count(f'href="../reports/{case.id}/report.md"') == 1
@@ -191,7 +190,7 @@ def test_a_fixed_bug_that_is_back_is_for_somebody_to_look_at(
     results.set_meta({"torch": "2.13.0+cpu"})
     results.close()
     ledger = listing(case, f"fixed {version}", tmp_path)
-    text, bugs = make_page(tmp_path, ledger)
+    text, bugs = make_page(RunSummary.load(tmp_path), ledger)
     assert [bug["news"] for bug in bugs] == [back]
     assert (f"regression: fixed in {version} and back in 2.13.0" in text) is back
 
@@ -207,10 +206,10 @@ def test_what_is_no_run_directory_is_an_error(tmp_path: Path) -> None:
 
 def test_time_without_a_campaign_does_not_count(run: Path) -> None:
     count(run, STARTED, JUDGED)
-    assert "8s in 2 sessions since 2001-09-09 01:46 UTC" in make_page(run)[0]
+    assert "8s in 2 sessions since 2001-09-09 01:46 UTC" in make_page(RunSummary.load(run))[0]
 
 
 def test_a_page_says_how_many_workers_were_lost_and_to_what(run: Path) -> None:
-    for reason in ("timed out after 120 s", "died by SIGSEGV"):
-        count(run, STARTED, WorkerDied(worker=0, reason=reason))
-    assert "2 workers were lost (1 timeout): " in make_page(run)[0]
+    for how in (Process.TIMEOUT, Process.SIGNAL):
+        count(run, STARTED, WorkerDied(worker=0, reason="it ended", how=how))
+    assert "2 workers were lost (1 timeout): " in make_page(RunSummary.load(run))[0]

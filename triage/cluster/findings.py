@@ -1,7 +1,6 @@
 """Findings of campaigns and in case files, each once, wherever it was met."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -9,7 +8,8 @@ from pathlib import Path
 from corpus import entry as corpus_entry
 from corpus.entry import SUFFIX, Entry
 from fuzz.evaluator import public_version
-from fuzz.run_store import RESULTS_FILE, FindingRow, Results
+from fuzz.run_store import RESULTS_FILE, FindingRow
+from fuzz.run_summary import RunSummary
 from generators.errors import UserError
 
 
@@ -62,11 +62,10 @@ def read_row(row: FindingRow, entry: Entry, run: Path, torch: str) -> Finding:
 
 
 def _of_run(path: Path) -> Iterator[Finding]:
-    with closing(Results.open_readonly(path)) as results:
-        rows, torch = results.findings(), results.meta("torch") or ""
-    for row in rows:
-        if row.kind == "new" or (row.kind == "known" and row.count):
-            yield read_row(row, corpus_entry.loads(row.entry, row.file), path, torch)
+    run = RunSummary.load(path)
+    for row in run.findings:
+        if row.kind != "internal":
+            yield read_row(row, corpus_entry.loads(row.entry, row.file), path, run.torch)
 
 
 def _of_files(path: Path) -> Iterator[Finding]:

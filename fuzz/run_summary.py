@@ -1,0 +1,206 @@
+"""The numbers of a run directory. Screen, closing summary, `fuzz.status`, page and clusters show them and count nothing
+themselves."""
+
+import copy
+import json
+import math
+import time
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+
+from corpus.ledger import Bug
+from fuzz import events
+from fuzz.durations import format_count
+from fuzz.protocol import Verdict
+from fuzz.protocol.codec import encode
+from fuzz.protocol.failures import Process, normalize
+from fuzz.run_store import FindingRow, Results, is_running
+
+_WRITE_SECONDS = 2.0
+
+
+@dataclass(eq=False)
+class Counts:
+    """The sums of the events of all sessions. The run directory keeps them. Times are seconds."""
+
+    started: events.CampaignStarted | None = None  # the last session
+    ended: str = ""  # why the last session ended; "" while it runs and after a kill
+    runs: int = 0  # sessions
+    began: float = 0.0  # time of the first event, since the epoch
+    last: float = 0.0  # time of the last event, since the epoch
+    seconds: float = 0.0  # that all sessions took
+    compared: int = 0  # cases that a subject took
+    probes: int = 0
+    closed: int = 0  # suspicions that were investigated
+    torch_seconds: float = 0.0  # inside torch
+    verdicts: dict[str, Counter[Verdict]] = field(default_factory=dict)  # by subject
+    rejected: Counter[str] = field(default_factory=Counter)  # why eager refused cases
+    skipped: dict[str, Counter[str]] = field(default_factory=dict)  # why a subject did not take cases, by subject
+    lost: int = 0  # workers
+    timeouts: int = 0  # workers that were lost to one
+    faults: tuple[events.WorkerFailed, ...] = ()  # of attnfuzz itself
+
+    def __post_init__(self) -> None:
+        """Raises `ValueError` for a time that no calendar has."""
+        if not all(0 <= when < 1 << 33 for when in (self.began, self.last, self.seconds)):
+            raise ValueError("a time out of range")
+
+    def add(self, event: events.Event, when: float) -> None:
+        """Count an event."""
+        self.began, self.last = self.began or when, when
+        match event:
+            case events.CampaignStarted():
+                self.started, self.ended, self.runs = event, "", self.runs + 1
+            case events.CaseJudged():
+                self.compared += any(verdict is not Verdict.SKIPPED for verdict in event.verdicts.values())
+                self.torch_seconds += event.torch_seconds
+                self.rejected.update(() if event.rejected is None else (normalize(event.rejected),))
+                for subject, verdict in event.verdicts.items():
+                    self.verdicts.setdefault(subject, Counter())[verdict] += 1
+                for subject, reason in event.skipped.items():
+                    self.skipped.setdefault(subject, Counter())[normalize(reason)] += 1
+            case events.ProbeJudged():
+                self.probes += 1
+                self.torch_seconds += event.torch_seconds
+            case events.SuspicionClosed():
+                self.closed += 1
+            case events.WorkerDied():
+                self.lost += 1
+                self.timeouts += event.how is Process.TIMEOUT
+            case events.WorkerFailed():
+                self.faults += (event,)
+            case events.CampaignEnded():
+                self.ended = event.reason
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """A run directory at one moment. Its numbers are of all sessions, a killed one included."""
+
+    path: Path
+    counts: Counts
+    cases: int
+    """Judged cases. The store has them all; a kill costs `counts` the last two seconds."""
+    torch: str
+    seed: str
+    findings: tuple[FindingRow, ...]
+    """Oldest first. Known bugs are among them if the campaign met them."""
+    coverage: Mapping[str, int]
+    """How many cases reached each rewrite, operator and so on, by name."""
+    outcomes: Mapping[str, int]
+    """How many suspicions ended in each way, or are "waiting"."""
+    is_running: bool
+
+    @classmethod
+    def load(cls, run: Path) -> Self:
+        """The numbers of a directory where a campaign may run. Nothing is changed there. Raises `UserError`."""
+        with closing(Results.open_readonly(run)) as results:
+            return cls.read(results, results.read_meta("counts", Counts), is_running=is_running(run))
+
+    @classmethod
+    def read(cls, results: Results, counts: Counts, *, is_running: bool = True) -> Self:
+        """The numbers of an open store, with counts that may be newer than those in it. Raises `UserError`."""
+        cursor, beyond = results.position()
+        return cls(
+            path=results.path.parent,
+            counts=copy.deepcopy(counts),
+            cases=cursor + len(beyond),
+            torch=results.meta("torch") or "",
+            seed=results.meta("seed") or "",
+            findings=tuple(row for row in results.findings() if row.kind != "known" or row.count),
+            coverage=results.count_reached(),
+            outcomes=results.outcomes(),
+            is_running=is_running,
+        )
+
+    def list_findings(self, kind: str) -> list[FindingRow]:
+        """Findings of a kind: "new", "internal" or "known"."""
+        return [row for row in self.findings if row.kind == kind]
+
+    def count_known(self, bugs: Mapping[str, Bug]) -> Counter[Bug | str]:
+        """How often each known bug was met: by its entry in the ledger where it has one, else by its case file.
+
+        bugs: entries of the ledger by the ids of their examples.
+        """
+        met = Counter[Bug | str]()
+        for row in self.list_findings("known"):
+            met[bugs.get(row.case_id) or f"{row.result.verdict}: {row.file}"] += row.count
+        return met
+
+    @property
+    def state(self) -> str:
+        """Whether the campaign runs, or how it ended."""
+        return "runs" if self.is_running else self.counts.ended or "killed"
+
+    @property
+    def workers(self) -> int:
+        """The worker processes of the last session."""
+        return self.counts.started.workers if self.counts.started else 0
+
+    @property
+    def waiting(self) -> int:
+        """How many suspicions are not investigated."""
+        return self.outcomes.get("waiting", 0)
+
+    @property
+    def checks(self) -> int:
+        """How often workers judged something: cases, and probes of suspicions."""
+        return self.cases + self.counts.probes
+
+    def rate(self, number: int) -> float:
+        """So many per second of all sessions."""
+        return number / self.counts.seconds if self.counts.seconds else 0.0
+
+    def count_coverage(self) -> Counter[str]:
+        """How many rewrites, operators and so on cases reached, by kind."""
+        return Counter(name.partition(" ")[0] for name in self.coverage)
+
+    def describe_losses(self) -> str:
+        """How many workers were lost, and what became of their cases; "" for none."""
+        if not self.counts.lost:
+            return ""
+        timeouts = f" ({format_count(self.counts.timeouts, 'timeout')})" if self.counts.timeouts else ""
+        lost = f"{format_count(self.counts.lost, 'worker')} {'was' if self.counts.lost == 1 else 'were'} lost{timeouts}"
+        return f"{lost}: their cases are suspicions, were judged again, or count as refused"
+
+
+class Recorder(events.Listener):
+    """Counts the events of a session, and stores the counts every few seconds."""
+
+    def __init__(self, results: Results) -> None:
+        self.counts = results.read_meta("counts", Counts)
+        self.earlier = RunSummary.read(results, self.counts)
+        """The run directory before this session."""
+        self._results = results
+        self._start, self._written = time.monotonic(), -math.inf
+
+    def on_event(self, event: events.Event, when: float) -> None:
+        """Count."""
+        if isinstance(event, events.CampaignStarted):
+            self._start = time.monotonic()
+        self.counts.add(event, when)
+        self._measure()
+
+    def tick(self) -> None:
+        """Store the counts when it is time."""
+        self._measure()
+        if time.monotonic() - self._written >= _WRITE_SECONDS:
+            self.close()
+
+    def close(self) -> None:
+        """Store the counts, unless the campaign was refused."""
+        self._written = time.monotonic()
+        if self.counts.started is not None:
+            self._results.set_meta({"counts": json.dumps(encode(self.counts))})
+
+    def summarize(self) -> RunSummary:
+        """The numbers at this moment."""
+        return RunSummary.read(self._results, self.counts)
+
+    def _measure(self) -> None:
+        # By a clock that nobody sets.
+        self.counts.seconds = self.earlier.counts.seconds + time.monotonic() - self._start

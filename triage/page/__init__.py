@@ -1,1 +1,0 @@
-"""A campaign as one HTML page."""

@@ -20,36 +20,23 @@ stand beside `name`, `op` and `args`. Sizes are integers or text such as `3*H*D 
 the fields of `generators.case.Contract`, `calls` with those of `FurtherCall`, beside `checkpoint`.
 """
 
-from collections.abc import Mapping
-from functools import partial
+from dataclasses import dataclass
 from typing import Any
 
-from corpus.records import Reader, build, each, fields_of, one_of, read_plain, read_size, to_data
-from corpus.strict_yaml import Data, Node, dump, parse
+from corpus.strict_yaml import Data, Document, dump, parse
 from generators.errors import CaseError
-from generators.program.case import Case, Contract, Input, Op
+from generators.program.case import Case, Op
 from generators.program.ops import OPS
-from generators.program.ops.spec import Attribute, Kind
+from generators.program.ops.spec import Kind
+from generators.program.sizes import Size
 from generators.program.type_check import check, make_op
+from generators.records import Codec, Form, at, describe_data, fail, read_mapping
 
 FORMAT = 1
 KEYS = (
     *("case_format", "dims", "mode", "dynamic", "autocast", "inputs", "ops", "returns", "contracts"),
     *("calls", "checkpoint", "settings"),
 )
-_REQUIRED = ("case_format", "dims", "inputs", "ops", "returns")
-_OP_KEYS = ("name", "op", "args")
-_ALWAYS = frozenset({"values", "kind", "seed"})
-"""Fields of inputs that are written even if they have their default."""
-_ATTRIBUTES: Mapping[Kind, Reader] = {
-    Kind.SIZE: read_size,
-    Kind.SIZES: each(read_size),
-    Kind.AXES: each(Node.integer),
-    Kind.FLAG: Node.boolean,
-    Kind.AXIS: Node.integer,
-    Kind.INT: Node.integer,
-    Kind.NUMBER: Node.number,
-}
 
 
 def loads(content: bytes | str, origin: str = "case") -> Case:
@@ -62,89 +49,60 @@ def dumps(case: Case) -> str:
     return dump(encode(case))
 
 
-def check_format(root: Node) -> None:
-    """Raises CaseError unless this version reads the file's `case_format`."""
-    node = root.entries().get("case_format")
-    if node is None:
-        root.fail(f"not a case file: missing key 'case_format' (this version reads format {FORMAT})")
-    if node.integer() != FORMAT:
-        node.fail(f"format {node.value} is unknown; this version reads format {FORMAT}")
-
-
-def decode(root: Node) -> Case:
-    """The case in a parsed file that holds nothing else. Raises CaseError."""
-    check_format(root)
-    entries = root.record(_REQUIRED, [key for key in KEYS if key not in _REQUIRED])
-    case = build(Case, root.select(KEYS[1:]), _FIELDS)
+def decode(document: Document, beside: tuple[str, ...] = ()) -> Case:
+    """The case in a file, which may hold the keys `beside` it. Raises CaseError."""
+    document.require_format("case_format", FORMAT)
+    case = document.decode(_CODEC, Case, beside=("case_format", *beside))
     try:
         check(case)
     except CaseError as error:
-        _place(entries, case, error).fail(str(error))
+        field, name = error.place
+        position = {op.name: index for index, op in enumerate(case.ops)}
+        document.fail(str(error), (field, position.get(name, 0) if field == "ops" else name))
     return case
-
-
-def _place(entries: Mapping[str, Node], case: Case, error: CaseError) -> Node:
-    field, name = error.place
-    node = entries.get(field, entries["case_format"])
-    if name and field in ("inputs", "settings"):
-        node = node.entries()[name]
-    elif name and field == "ops":
-        node = dict(zip((op.name for op in case.ops), node.items(), strict=True))[name]
-    return Node(None, node.origin, node.line)
-
-
-def _dims(node: Node) -> tuple[tuple[str, int], ...]:
-    return tuple((name, size.integer()) for name, size in node.entries().items())
-
-
-def _settings(node: Node) -> tuple[tuple[str, Any], ...]:
-    return tuple(sorted((name, read_plain(item)) for name, item in node.entries().items()))
-
-
-def _inputs(node: Node) -> tuple[Input, ...]:
-    return tuple(build(Input, item, name=name) for name, item in node.entries().items())
-
-
-def _op(node: Node) -> Op:
-    entries = node.record(_OP_KEYS[:2], tuple(node.entries()))
-    name, kind = entries["name"].text(), entries["op"].text()
-    if kind not in OPS:
-        entries["op"].fail(f"unknown operation {kind[:40]!r}")
-    known = OPS[kind].attributes
-    node.record(_OP_KEYS[:2], ("args", *known))
-    args = each(Node.text)(entries["args"]) if "args" in entries else ()
-    attrs = {key: _attr(known[key], value) for key, value in entries.items() if key not in _OP_KEYS}
-    return make_op(name, kind, args, attrs)
-
-
-def _attr(attribute: Attribute, node: Node) -> Any:
-    if node.value is None and attribute.default is None and not attribute.required:
-        return None
-    if attribute.kind is Kind.WORD:
-        return one_of(attribute.words)(node)
-    is_word = isinstance(node.value, str) and node.value in attribute.words
-    return Node.text(node) if is_word else _ATTRIBUTES.get(attribute.kind, Node.text)(node)
-
-
-_FIELDS: Mapping[str, Reader] = {
-    "dims": _dims,
-    "inputs": _inputs,
-    "settings": _settings,
-    "ops": each(_op),
-    "returns": each(Node.text),
-    "contracts": each(partial(build, Contract)),
-}
 
 
 def encode(case: Case) -> dict[str, Data]:
     """The case as data for `corpus.strict_yaml.dump`."""
-    data = fields_of(case, ("returns", "mode"), without=("dims", "inputs", "ops", "settings"))
-    data |= {"case_format": FORMAT, "dims": dict(case.dims), "ops": [_op_data(op) for op in case.ops]}
-    data["inputs"] = {item.name: fields_of(item, _ALWAYS, without=("name",)) for item in case.inputs}
-    data |= {"settings": dict(case.settings)} if case.settings else {}
+    data = {"case_format": FORMAT, **_CODEC.encode(case)}
     return {key: data[key] for key in KEYS if key in data}
 
 
-def _op_data(op: Op) -> dict[str, Data]:
-    args: dict[str, Data] = {"args": list(op.args)} if op.args else {}
-    return {"name": op.name, "op": op.kind, **args, **{key: to_data(value) for key, value in op.attrs}}
+@dataclass(frozen=True, slots=True)
+class _OpHead:
+    """The keys of an operation that are no attributes."""
+
+    name: str
+    op: str
+    args: tuple[str, ...] = ()
+
+
+def _read_op(data: Any) -> Op:
+    """The operation in a mapping. The type check of the case judges its name, its kind and most attributes."""
+    head = _CODEC.decode(_OpHead, data, beside=tuple(read_mapping(data)))
+    known = OPS[head.op].attributes if head.op in OPS else {}
+    attrs = {}
+    for key, value in data.items():
+        if key not in _OpHead.__slots__:
+            hint = _LISTS.get(known[key].kind) if key in known else None
+            attrs[key] = value if value is None or hint is None else at(key, _CODEC.read, hint, value)
+    return make_op(head.name, head.op, head.args, attrs)
+
+
+def _write_op(op: Op) -> dict[str, Data]:
+    args = {"args": list(op.args)} if op.args else {}
+    return {"name": op.name, "op": op.kind, **args, **{key: _CODEC.encode(value) for key, value in op.attrs}}
+
+
+def _read_size(data: Any) -> Size:
+    if type(data) not in (int, str):
+        fail(f"expected a size such as 3*H*D, got {describe_data(data)}")
+    return Size.of(data)
+
+
+def _write_size(size: Size) -> Data:
+    return size.constant if size.constant is not None else str(size)
+
+
+_LISTS = {Kind.SIZES: tuple[Size, ...], Kind.AXES: tuple[int, ...]}
+_CODEC = Codec(strict=True, forms={Op: Form(_read_op, _write_op), Size: Form(_read_size, _write_size)})

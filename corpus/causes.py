@@ -4,10 +4,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Self
+from typing import Annotated, Self
 
 from generators.program.further_calls import CHANGES
 from generators.program.memory import TARGETS
+from generators.records import KEYED, SORTED, Rule
 
 Details = tuple[tuple[str, tuple[str, ...]], ...]
 """Lists of ids or of data such as an exception's text, each with its name, sorted by name."""
@@ -150,13 +151,13 @@ class CauseKey:
     who: str
     """`inductor`, `aot`, `dynamo`, `eager` or an attention function."""
     stage: Stage
-    part: str
+    part: Annotated[str, Rule(lambda text: text not in _PART_LABELS, "is the label of a part, not its id")]
     """A `Part`, or a name that torch or the attention function owns; "" where it is not known."""
     mechanism: MechanismKind
-    details: Details = ()
+    details: Annotated[Details, KEYED, SORTED] = ()
     """Of the mechanism; none of a rewrite that is proven wrong, whose operands `right` names."""
-    right: Details = ()
-    wrong: Details = ()
+    right: Annotated[Details, KEYED, SORTED] = ()
+    wrong: Annotated[Details, KEYED, SORTED] = ()
 
     @property
     def words(self) -> Mechanism:
@@ -172,6 +173,7 @@ class CauseKey:
         return f"{told} ({'; '.join(measured)})" if right else told
 
 
+_PART_LABELS = {part.label for part in Part} - {*Part}
 _PARTS = {part.value: part.label for part in Part}
 
 

@@ -1,40 +1,39 @@
-"""A corpus entry: a case with its expectation, and how a campaign found it.
+"""A corpus entry: a case, the verdicts that it must give, and how a campaign found it.
 
     note: one paragraph for a person
     expect: {status: known, url: "https://...", versions: ">=2.11,<2.15", subject: inductor, verdict: wrong_result}
-    expect: {status: pass, subject: passes, reaches: [_sfdp_pattern_5_inference]}       # or so
+    expect: {status: pass, subject: passes, reaches: [_sfdp_pattern_5_inference]}
     found:                          # by a campaign
       verdict: wrong_result
       subject: inductor
       fired: [_sfdp_pattern_5_inference]
       torch: "2.13.0"
       device: cpu
-      message: one line             # for people
-      failure: {kind: wrong_value}  # its fields
+      message: one line
+      failure: {kind: wrong_value}
       rewrites: [{pattern: _sfdp_pattern_5_inference, constants: [amax]}]
       numbers: {ratio: 12000.0}
       date: "2026-05-01T12:00:00Z"
-    seen: {"2.12.0": ok, "2.14.1": compile_error IndexError}    # verdicts of torch versions, and what was raised
+    seen: {"2.12.0": ok, "2.14.1": compile_error IndexError}    # verdicts by torch version, with the exception
 
-All of it is optional, and stands in the file beside the keys of the case (`corpus.casefile`).
+These keys are optional and stand beside those of the case (`corpus.casefile`).
 """
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
 from corpus import casefile
 from corpus.files import read_file, replace_file
-from corpus.records import Reader, build, checking, each, fields_of, one_of
-from corpus.strict_yaml import MAX_BYTES, Node, dump, parse
+from corpus.strict_yaml import MAX_BYTES, dump, parse
 from generators.errors import UserError, UserErrors
 from generators.program.case import Case
+from generators.records import Codec, Rule, one_of
 
 SUFFIX = ".case.yaml"
 STATUSES = ("pass", "known", "rounding")
@@ -44,24 +43,36 @@ _KEYS = ("note", "expect", "found", "seen")
 _MAX_ERRORS = 10
 
 
+def _matches(pattern: str, complaint: str) -> Rule:
+    return Rule(re.compile(pattern).fullmatch, complaint)
+
+
+_VerdictName = Annotated[str, _matches("[a-z][a-z_]{0,30}", "is not a verdict such as wrong_result")]
+_SeenVerdict = Annotated[str, _matches(r"[a-z][a-z_]{0,30}( \w{1,60})?", "is not a verdict such as wrong_result")]
+_Torch = Annotated[str, Rule(lambda text: not text or Version(text), "is not a version such as 2.13.0")]
+_Versions = Annotated[
+    str, Rule(lambda text: SpecifierSet(text) is not None, 'is not a version specifier such as ">=2.11,<2.15"')
+]
+_Device = Annotated[str, one_of(DEVICES)]
+
+
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """What a replay must give.
+    """The verdicts that a replay must give.
 
-    `status`: `pass`, no finding; `rounding`, no finding and nothing but rounding; `known`, in the torch versions of
-    the specifier `versions` (empty: all) a finding of this `verdict` (empty: any), reported at `url`; in others none.
-    `subject` and `device` say under what; empty stands for `inductor`, with settings `inductor_options`, and for `cpu`.
-    `reaches`: rewrites that must be applied, and other things of the compiler that must be reached
-    (docs/architecture.md), in the torch versions of `versions`.
+    - `pass`: no finding.
+    - `rounding`: no finding, and no verdict but ok and rounding.
+    - `known`: a finding of this `verdict` (empty: any) in the torch versions of `versions`, no finding in others.
     """
 
-    status: str
-    url: str = ""
-    versions: str = ""
-    subject: str = ""
-    verdict: str = ""
-    device: str = ""
-    reaches: tuple[str, ...] = ()
+    status: Annotated[str, one_of(STATUSES)]
+    url: str = ""  # of the report of a known bug
+    versions: _Versions = ""  # empty: all
+    subject: str = ""  # empty: `inductor`, with settings `inductor_options`
+    verdict: _VerdictName = ""
+    device: _Device = ""  # empty: `cpu`
+    reaches: tuple[Annotated[str, Rule(str.strip, "is not a name")], ...] = ()
+    """Names of coverage (docs/architecture.md) that the case must reach in the torch versions of `versions`."""
 
     def holds_for(self, torch: str) -> bool:
         """Whether `versions` contains this torch version. Nightlies and builds such as 2.13.0+cpu count."""
@@ -73,34 +84,33 @@ class Expectation:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """How a campaign met the case. `fired`: the rewrites that were applied, without those proven right; `failure` and
-    `rewrites`, those proven wrong, have the fields of fuzz/protocol/failures.py and rewrites.py."""
+    """How a campaign met the case."""
 
-    verdict: str
+    verdict: _VerdictName
     subject: str
-    fired: tuple[str, ...] = ()
-    torch: str = ""
-    device: str = ""
-    message: str = ""
+    fired: tuple[str, ...] = ()  # the rewrites that were applied, without those proven right
+    torch: _Torch = ""
+    device: _Device = ""
+    message: str = ""  # for people
     numbers: Mapping[str, float] = field(default_factory=dict)
     date: str = ""
-    failure: Mapping[str, Any] = field(default_factory=dict)
-    rewrites: tuple[Mapping[str, Any], ...] = ()
+    failure: Mapping[str, Any] = field(default_factory=dict)  # its fields (fuzz/protocol/failures.py)
+    rewrites: tuple[Mapping[str, Any], ...] = ()  # those proven wrong (fuzz/protocol/rewrites.py)
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What a case file holds."""
+    """The contents of a case file."""
 
     case: Case
     note: str = ""
     expect: Expectation | None = None
     found: Found | None = None
-    seen: Mapping[str, str] = field(default_factory=dict)
+    seen: Mapping[str, _SeenVerdict] = field(default_factory=dict)
 
     @property
     def expectation(self) -> Expectation:
-        """What a replay must give: `expect`; else what was found, in the version it was found in; else no finding."""
+        """`expect`, else the finding in the version that showed it, else no finding."""
         if self.expect is not None:
             return self.expect
         if self.found is not None:
@@ -115,7 +125,7 @@ class Entry:
 
     @property
     def verdict(self) -> str:
-        """What it was found with, else what is expected of it."""
+        """The verdict of the finding, else the expected verdict."""
         return self.found.verdict if self.found else self.expectation.verdict
 
     @property
@@ -130,44 +140,19 @@ class Entry:
         return f"{what}-{self.case.id}{SUFFIX}"
 
 
-def _read_versions(node: Node) -> dict[str, str]:
-    return {version: _SEEN(verdict) for version, verdict in node.entries().items()}
-
-
-_VERDICT = checking(re.compile(r"[a-z][a-z_]{0,30}").fullmatch, "is not a verdict such as wrong_result")
-_SEEN = checking(re.compile(r"[a-z][a-z_]{0,30}( \w{1,60})?").fullmatch, "is not a verdict such as wrong_result")
-_EXPECT = {
-    "status": one_of(STATUSES),
-    "versions": checking(
-        lambda text: SpecifierSet(text) is not None, 'is not a version specifier such as ">=2.11,<2.15"'
-    ),
-    "verdict": _VERDICT,
-    "device": one_of(DEVICES),
-    "reaches": each(checking(str.strip, "is not a name")),
-}
-_FOUND = {
-    "verdict": _VERDICT,
-    "device": one_of(DEVICES),
-    "torch": checking(lambda text: not text or Version(text), "is not a version such as 2.13.0"),
-}
-_FIELDS: Mapping[str, Reader] = {
-    "expect": partial(build, Expectation, readers=_EXPECT),
-    "found": partial(build, Found, readers=_FOUND),
-    "seen": _read_versions,
-}
+_CODEC = Codec(strict=True)
 
 
 def loads(content: bytes | str, origin: str = "case") -> Entry:
     """The entry that a text holds. Raises CaseError: one line with `origin`, line and field."""
-    root = parse(content, origin)
-    casefile.check_format(root)
-    root.record((), (*casefile.KEYS, *_KEYS))
-    return build(Entry, root.select(_KEYS), _FIELDS, case=casefile.decode(root.select(casefile.KEYS)))
+    document = parse(content, origin)
+    case = casefile.decode(document, beside=_KEYS)
+    return document.decode(_CODEC, Entry, beside=casefile.KEYS, case=case)
 
 
 def dumps(entry: Entry) -> str:
     """The entry as YAML text; `loads` gives back an equal entry."""
-    data = casefile.encode(entry.case) | fields_of(entry, without=("case",))
+    data = casefile.encode(entry.case) | _CODEC.encode(entry)
     order = ("case_format", "note", "expect", *casefile.KEYS, "found", "seen")
     return dump({key: data[key] for key in order if key in data})
 

@@ -9,16 +9,16 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from packaging.version import InvalidVersion, Version
 
-from corpus.causes import CauseKey, Details, MechanismKind, Part, Stage
+from corpus.causes import CauseKey
 from corpus.entry import SUFFIX
 from corpus.files import read_file, replace_file, require_writable
-from corpus.records import build, checking, each, fields_of, one_of, read, to_data
-from corpus.strict_yaml import MAX_BYTES, Data, Node, decode, dump_flow, parse
+from corpus.strict_yaml import MAX_BYTES, Data, Document, decode, dump_flow, parse
 from generators.errors import UserError
+from generators.records import ALWAYS, Codec, Form, Rule, fail, read_mapping
 
 FORMAT = 2
 NONE = Path("/dev/null")
@@ -73,21 +73,32 @@ class Status:
             return True  # a build of somebody's own, made after the fix as far as anybody knows
 
 
+def _matches(pattern: str, complaint: str) -> Rule:
+    return Rule(re.compile(pattern).fullmatch, complaint)
+
+
+_Id = Annotated[str, _matches("[a-z0-9][a-z0-9._-]{0,59}", "must be at most 60 lowercase letters, digits and dashes")]
+_Title = Annotated[str, _matches(r"(?=.*\S).+", "must be one line that describes the symptom")]
+_CaseFile = Annotated[str, _matches(rf".+{re.escape(SUFFIX)}", f"is not a case file (*{SUFFIX})")]
+_CaseId = Annotated[str, _matches("[0-9a-f]{12}", "is not the id of a case, 12 digits and letters a to f")]
+_Date = Annotated[str, _matches("[0-9]{4}-[0-9]{2}-[0-9]{2}", 'is not a date such as "2026-05-01"')]
+_Torch = Annotated[str, _matches(r"\S+", "is not a torch version")]
+
+
 @dataclass(frozen=True, slots=True)
 class Bug:
-    """One entry. `causes`: its own, then other causes that are the same bug; `cases`: example files, relative to the
-    ledger; `findings`: the ids of all cases with this bug; dates are ISO 8601; `versions`: torch versions with it."""
+    """One entry."""
 
-    id: str
-    title: str
-    causes: tuple[CauseKey, ...]
-    status: Status = Status()
+    id: _Id
+    title: _Title
+    causes: tuple[CauseKey, ...]  # its own, then other causes that are the same bug
+    status: Annotated[Status, ALWAYS] = Status()
     note: str = ""
-    cases: tuple[str, ...] = ()
-    findings: tuple[str, ...] = ()
-    first_seen: str = ""
-    last_seen: str = ""
-    versions: tuple[str, ...] = ()
+    cases: tuple[_CaseFile, ...] = ()  # examples, relative to the ledger
+    findings: tuple[_CaseId, ...] = ()  # all cases with this bug
+    first_seen: _Date = ""
+    last_seen: _Date = ""
+    versions: tuple[_Torch, ...] = ()  # of torch, with this bug
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,82 +128,24 @@ def load(path: Path) -> Ledger:
 
 def loads(content: bytes | str, path: Path) -> Ledger:
     """The ledger that a text holds; `path` names it in messages, and its examples lie beside that."""
-    root = parse(content, str(path))
-    entries = root.record(("ledger_format", "bugs"))
-    if entries["ledger_format"].integer() != FORMAT:
-        entries["ledger_format"].fail(f"this version reads format {FORMAT}, not {entries['ledger_format'].describe()}")
-    nodes = entries["bugs"].items()
-    bugs = tuple(_bug(node) for node in nodes)
-    _once(((bug.id, node) for bug, node in zip(bugs, nodes, strict=True)), "id")
-    _once(((cause, node) for bug, node in zip(bugs, nodes, strict=True) for cause in bug.causes), "cause")
-    _once(((case, node) for bug, node in zip(bugs, nodes, strict=True) for case in bug.findings), "finding")
+    document = parse(content, str(path))
+    document.require_format("ledger_format", FORMAT)
+    bugs = document.decode(_CODEC, _File).bugs
+    numbered = [*enumerate(bugs)]
+    _require_unique(document, "id", ((i, bug.id) for i, bug in numbered))
+    _require_unique(document, "cause", ((i, cause) for i, bug in numbered for cause in bug.causes))
+    _require_unique(document, "finding", ((i, case) for i, bug in numbered for case in bug.findings))
     return Ledger(path, bugs)
 
 
-def _bug(node: Node) -> Bug:
-    entries = node.record(("id", "title", "cause"), _ORDER)
-    causes = (entries["cause"], *(entries["also"].items() if "also" in entries else ()))
-    rest = node.select([key for key in _ORDER if key not in ("cause", "also")])
-    return build(Bug, rest, _FIELDS, causes=tuple(map(_read_cause, causes)))
-
-
-def _read_cause(node: Node) -> CauseKey:
-    given: dict[str, Any] = {} if "part" in node.entries() else {"part": ""}
-    return build(CauseKey, node, _CAUSE, **given)
-
-
-def _read_details(node: Node) -> Details:
-    return tuple(sorted((name, read(tuple[str, ...], given)) for name, given in node.entries().items()))
-
-
-_PART_LABELS = {part.label for part in Part} - {*Part}
-_CAUSE = {
-    "stage": lambda node: Stage(one_of(list(Stage))(node)),
-    "part": checking(lambda text: text not in _PART_LABELS, "is the label of a part, not its id"),
-    "mechanism": lambda node: MechanismKind(one_of(list(MechanismKind))(node)),
-    **dict.fromkeys(("details", "right", "wrong"), _read_details),
-}
-
-
-def _status(node: Node) -> Status:
-    kind, _, about = node.text().partition(" ")
-    about = about.strip()
-    if kind not in STATUSES:
-        node.fail(f"{kind[:40]!r} is not one of {', '.join(STATUSES)}")
-    if bool(about) != bool(STATUSES[kind]):
-        node.fail(f"nothing may follow {kind!r}" if about else f'{kind!r} needs {STATUSES[kind]}, as in "{kind} ..."')
-    if kind in ("reported", "known") and not about.startswith(("https://", "http://")):
-        node.fail(f"{kind!r} needs {STATUSES[kind]}, got {about[:40]!r}")
-    if kind == "fixed":
-        try:
-            Version(about)
-        except InvalidVersion:
-            node.fail(f"{kind!r} needs {STATUSES[kind]}, got {about[:40]!r}")
-    return Status(kind, about)
-
-
-_DATE = checking(re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}").fullmatch, 'is not a date such as "2026-05-01"')
-_CASE_ID = checking(re.compile(r"[0-9a-f]{12}").fullmatch, "is not the id of a case, 12 digits and letters a to f")
-_FIELDS = {
-    "id": checking(
-        re.compile(r"[a-z0-9][a-z0-9._-]{0,59}").fullmatch, "must be at most 60 lowercase letters, digits and dashes"
-    ),
-    "title": checking(re.compile(r"(?=.*\S).+").fullmatch, "must be one line that describes the symptom"),
-    "status": _status,
-    "cases": each(checking(re.compile(rf".+{re.escape(SUFFIX)}").fullmatch, f"is not a case file (*{SUFFIX})")),
-    "findings": each(_CASE_ID),
-    "first_seen": _DATE,
-    "last_seen": _DATE,
-    "versions": each(checking(re.compile(r"\S+").fullmatch, "is not a torch version")),
-}
-
-
-def _once(things: Iterable[tuple[object, Node]], what: str) -> None:
-    seen: dict[object, Node] = {}
-    for thing, node in things:
+def _require_unique(document: Document, what: str, things: Iterable[tuple[int, object]]) -> None:
+    seen: dict[object, int] = {}
+    for number, thing in things:
         if thing in seen:
-            node.fail(f"the {what} {str(thing)!r} is listed twice, first in the entry on line {seen[thing].line}")
-        seen[thing] = node
+            first = document.lines["bugs", seen[thing]]
+            reason = f"the {what} {str(thing)!r} is listed twice, first in the entry on line {first}"
+            document.fail(f"bugs[{number}]: {reason}", ("bugs", number))
+        seen[thing] = number
 
 
 def save(ledger: Ledger) -> None:
@@ -212,7 +165,7 @@ def save(ledger: Ledger) -> None:
         # A finding that moved to another entry would be listed twice, so that no findings replace some.
         kept: dict[str, Any] = {key: getattr(bug, key) for key in _KEPT if key == "findings" or getattr(bug, key)}
         bugs[bug.id] = replace(before, causes=tuple(dict.fromkeys((*before.causes, *bug.causes))), **kept)
-    entries = ([f"{key}: {dump_flow(value)}" for key, value in _entry(bug).items()] for bug in bugs.values())
+    entries = ([f"{key}: {dump_flow(value)}" for key, value in _write_bug(bug).items()] for bug in bugs.values())
     body = "\n\n".join("  - " + "\n    ".join(lines) for lines in entries)
     written = f"{head}ledger_format: {FORMAT}\nbugs:" + (f"\n{body}\n" if bugs else " []\n")
     loads(written, path)  # nothing is written that can't be read again
@@ -226,14 +179,56 @@ def check_writable(path: Path) -> None:
     require_writable(path, "--ledger", is_file=True)
 
 
-def _entry(bug: Bug) -> dict[str, Data]:
-    data = fields_of(bug, always=("id", "title"), without=("causes", "status"))
-    cause, *also = [_cause_data(cause) for cause in bug.causes]
-    written: dict[str, Data] = {"status": str(bug.status), "cause": cause, "also": also}
-    return {key: value for key in _ORDER if (value := {**data, **written}.get(key))}
+@dataclass(frozen=True, slots=True)
+class _File:
+    ledger_format: int
+    bugs: tuple[Bug, ...]
 
 
-def _cause_data(cause: CauseKey) -> Data:
-    lists = ("details", "right", "wrong")
-    data = fields_of(cause, without=lists if cause.part else ("part", *lists))
-    return data | {name: to_data(dict(given)) for name in lists if (given := getattr(cause, name))}
+@dataclass(frozen=True, slots=True)
+class _Causes:
+    cause: CauseKey
+    also: tuple[CauseKey, ...] = ()
+
+
+def _read_bug(data: Any) -> Bug:
+    causes = _CODEC.decode(_Causes, data, beside=[key for key in _ORDER if key not in _Causes.__slots__])
+    return _CODEC.decode(Bug, data, beside=_Causes.__slots__, causes=(causes.cause, *causes.also))
+
+
+def _write_bug(bug: Bug) -> dict[str, Data]:
+    cause, *also = map(_write_cause, bug.causes)
+    data = {**_FIELDS.encode(bug), "cause": cause, "also": also}
+    return {key: value for key in _ORDER if (value := data.get(key))}
+
+
+def _read_cause(data: Any) -> CauseKey:
+    return _FIELDS.decode(CauseKey, {"part": "", **read_mapping(data)})
+
+
+def _write_cause(cause: CauseKey) -> dict[str, Data]:
+    return {key: value for key, value in _FIELDS.encode(cause).items() if value}
+
+
+def _read_status(data: Any) -> Status:
+    kind, _, about = _FIELDS.read(str, data).partition(" ")
+    about, needs = about.strip(), STATUSES.get(kind)
+    if needs is None:
+        fail(f"{kind[:40]!r} is not one of {', '.join(STATUSES)}")
+    if bool(about) != bool(needs):
+        fail(f"nothing may follow {kind!r}" if about else f'{kind!r} needs {needs}, as in "{kind} ..."')
+    try:
+        is_good = kind not in ("reported", "known") or about.startswith(("https://", "http://"))
+        is_good = is_good and (kind != "fixed" or bool(Version(about)))
+    except InvalidVersion:
+        is_good = False
+    if not is_good:
+        fail(f"{kind!r} needs {needs}, got {about[:40]!r}")
+    return Status(kind, about)
+
+
+_FORMS: dict[type, Form] = {Status: Form(_read_status, str)}
+_FIELDS = Codec(strict=True, forms=_FORMS)
+_CODEC = Codec(
+    strict=True, forms={**_FORMS, Bug: Form(_read_bug, _write_bug), CauseKey: Form(_read_cause, _write_cause)}
+)

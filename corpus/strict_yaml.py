@@ -1,4 +1,4 @@
-"""Strict YAML: values that know their line.
+"""Strict YAML: data, and the line of each value.
 
 The subset of YAML 1.1 that every YAML reader understands alike: mappings with text keys, lists, text, integers, floats
 with a point, true, false and null. What YAML 1.1 and 1.2 read differently (`no`, `012`, `12:30`, `1e-3`) must be quoted
@@ -8,23 +8,23 @@ or spelled out. No anchors, aliases, tags, merge keys or second documents.
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import NoReturn, TypeVar
+from dataclasses import dataclass
+from typing import Any, NoReturn, TypeVar
 
 import yaml
 
 from generators.errors import CaseError
+from generators.records import Codec, Key, RecordError, describe_data, format_path
 
 MAX_BYTES = 1 << 20
 """A generated case of a hundred operations takes about 10 kB."""
 MAX_DEPTH = 12
 """A case nests five deep; this bounds the recursion of the reader."""
 MAX_INT = (1 << 63) - 1
-"""What torch can hold."""
+"""The largest integer of torch."""
 
 T = TypeVar("T")
 Data = Mapping[str, "Data"] | list["Data"] | str | int | float | bool | None
-"""What can be written: nested mappings, lists and scalars."""
 
 _INT = re.compile(r"0|-?[1-9][0-9]*")
 _FLOAT = re.compile(r"-?(?:0|[1-9][0-9]*)\.[0-9]+(?:[eE][-+][0-9]+)?")
@@ -44,79 +44,38 @@ _Dumper: type = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
-    """A value and its place: `line` is that of its key if any, from 1; `field` its path, such as `ops[3].other`."""
+class Document:
+    """What a file holds. `lines`: the line of each value, or of its key, by path; `origin` names the file."""
 
-    value: "dict[str, Node] | list[Node] | str | int | float | bool | None"
+    data: Any
     origin: str
-    line: int
-    field: str = ""
+    lines: Mapping[tuple[Key, ...], int]
 
-    def fail(self, reason: str) -> NoReturn:
-        """Raises CaseError: one line with file, line, field and `reason`."""
-        where = f"{self.field}: " if self.field else ""
-        raise CaseError(f"{self.origin}:{self.line}: {where}{reason}")
+    def decode(self, codec: Codec, kind: type[T], *, beside: Sequence[str] = (), **given: Any) -> T:
+        """The record, as `Codec.decode` reads it. Raises CaseError: one line with file, line and field."""
+        try:
+            return codec.decode(kind, self.data, beside=beside, **given)
+        except RecordError as error:
+            self.fail(str(error), error.path)
 
-    def describe(self) -> str:
-        """The value in a few words, for messages."""
-        if isinstance(self.value, dict | list):
-            return "a mapping" if isinstance(self.value, dict) else "a list"
-        if isinstance(self.value, str):
-            return repr(self.value if len(self.value) <= 40 else self.value[:37] + "...")
-        return _scalar_text(self.value)
+    def require_format(self, key: str, *known: int) -> int:
+        """The number of the file's format. Raises CaseError unless it is among those `known`."""
+        number = self.data.get(key) if isinstance(self.data, dict) else None
+        if number is None:
+            self.fail(f"missing key {key!r}, such as {key}: {known[-1]}")
+        if type(number) is not int or number not in known:
+            formats = " and ".join(map(str, known))
+            self.fail(f"{key}: this version reads format {formats}, got {describe_data(number)}", (key,))
+        return number
 
-    def text(self) -> str:
-        """The text. Raises CaseError for anything else, as the other readers do."""
-        return self._expect("text", str)
-
-    def integer(self) -> int:
-        """The integer; 1.0 and true are refused."""
-        return self._expect("an integer", int)
-
-    def number(self) -> int | float:
-        """The integer or float, as it was written; true is refused."""
-        return self._expect("a number", int, float)
-
-    def boolean(self) -> bool:
-        """The truth value; 1 and 0 are refused."""
-        return self._expect("true or false", bool)
-
-    def _expect(self, what: str, *kinds: type[T]) -> T:
-        if not isinstance(self.value, kinds) or (isinstance(self.value, bool) and bool not in kinds):
-            hint = "; quote it" if str in kinds and not isinstance(self.value, dict | list) else ""
-            self.fail(f"expected {what}, got {self.describe()}{hint}")
-        return self.value
-
-    def items(self) -> "list[Node]":
-        """The elements of the list."""
-        if not isinstance(self.value, list):
-            self.fail(f"expected a list, got {self.describe()}")
-        return self.value
-
-    def entries(self) -> "dict[str, Node]":
-        """The entries of the mapping, in order."""
-        if not isinstance(self.value, dict):
-            self.fail(f"expected a mapping, got {self.describe()}")
-        return self.value
-
-    def select(self, keys: Sequence[str]) -> "Node":
-        """The mapping with only these keys."""
-        return replace(self, value={key: node for key, node in self.entries().items() if key in keys})
-
-    def record(self, required: Sequence[str], optional: Sequence[str] = ()) -> "dict[str, Node]":
-        """The entries of a mapping. Its keys must be all of `required` and any of `optional`."""
-        entries = self.entries()
-        for key, node in entries.items():
-            if key not in required and key not in optional:
-                node.fail(f"unknown key; expected {', '.join((*required, *optional))}")
-        for key in required:
-            if key not in entries:
-                self.fail(f"missing key {key!r}")
-        return entries
+    def fail(self, reason: str, path: Sequence[Key] = ()) -> NoReturn:
+        """Raises CaseError: one line with file, `reason` and the line of `path`, or of the nearest value around it."""
+        line = next(self.lines[p] for i in range(len(path), -1, -1) if (p := tuple(path[:i])) in self.lines)
+        raise CaseError(f"{self.origin}:{line}: {reason}")
 
 
 def decode(content: bytes | str, origin: str) -> str:
-    """The text of a file. Raises CaseError for what is too long or no text."""
+    """The text of a file. Raises CaseError for a binary file, or a long one."""
     raw = content.encode(errors="surrogatepass") if isinstance(content, str) else content
     if len(raw) > MAX_BYTES:
         raise CaseError(f"{origin}: larger than {MAX_BYTES} bytes")
@@ -129,13 +88,16 @@ def decode(content: bytes | str, origin: str) -> str:
         raise CaseError(f"{origin}:{line}: not UTF-8 text") from None
 
 
-def parse(content: bytes | str, origin: str) -> Node:
-    """Read one document; `origin` names it in messages. Raises CaseError."""
+def parse(content: bytes | str, origin: str) -> Document:
+    """Read a file of one document; `origin` names it in messages. Raises CaseError."""
     text = decode(content, origin)
+    reader = _Reader(yaml.parse(text, _Loader))
     try:
-        return _Reader(yaml.parse(text, _Loader), origin).document()
+        return Document(reader.read_document(), origin, reader.lines)
+    except _Refused as refused:
+        raise CaseError(f"{origin}:{refused}") from None
     except yaml.MarkedYAMLError as error:
-        # What is not closed is noticed lines later, up to the end of the file.
+        # libyaml notices an open bracket or quote lines later, at the end of the file at the latest.
         is_open = error.context is not None and "block" not in error.context
         mark = (error.context_mark if is_open else None) or error.problem_mark
         line = mark.line + 1 if mark else 1
@@ -145,81 +107,87 @@ def parse(content: bytes | str, origin: str) -> Node:
         raise CaseError(f"{origin}:{line}: not YAML: {error.reason}") from None
 
 
-class _Reader:
-    def __init__(self, events: Iterator[yaml.Event], origin: str) -> None:
-        self.events = events
-        self.origin = origin
+class _Refused(Exception):
+    """Text that is not strict YAML: line, path and reason."""
 
-    def document(self) -> Node:
+
+class _Reader:
+    def __init__(self, events: Iterator[yaml.Event]) -> None:
+        self.events = events
+        self.lines: dict[tuple[Key, ...], int] = {}
+
+    def read_document(self) -> Any:
         next(self.events)
-        if isinstance(next(self.events), yaml.StreamEndEvent):
-            raise CaseError(f"{self.origin}:1: the file is empty")
-        root = self.node(next(self.events), "", 0)
+        first = next(self.events)
+        if isinstance(first, yaml.StreamEndEvent):
+            raise _Refused("1: the file is empty")
+        root = self.read_node(next(self.events), ())
         next(self.events)
         after = next(self.events)
         if not isinstance(after, yaml.StreamEndEvent):
-            self.refuse(after, "", "a second document; a file holds one")
+            _refuse(after, "a second document; a file holds one")
         return root
 
-    def node(self, event: yaml.Event, field: str, depth: int, key: yaml.Event | None = None) -> Node:
-        if depth > MAX_DEPTH:
-            self.refuse(event, "", f"nested deeper than {MAX_DEPTH} levels")
+    def read_node(self, event: yaml.Event, path: tuple[Key, ...], key: yaml.Event | None = None) -> Any:
+        if len(path) > MAX_DEPTH:
+            _refuse(event, f"nested deeper than {MAX_DEPTH} levels")
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
-            self.refuse(event, field, "anchors and aliases are not allowed")
+            _refuse(event, "anchors and aliases are not allowed", path)
         if getattr(event, "tag", None):
-            self.refuse(event, field, "tags are not allowed")
-        line = _line_of(key or event)
+            _refuse(event, "tags are not allowed", path)
+        self.lines[path] = _line_of(key or event)
         if isinstance(event, yaml.ScalarEvent):
-            return Node(self.scalar(event, field), self.origin, line, field)
-        value: dict[str, Node] | list[Node]
-        value = {}
+            return _read_scalar(event, path)
         if isinstance(event, yaml.SequenceStartEvent):
-            value = []
+            items: list[Any] = []
             while not isinstance(inner := next(self.events), yaml.SequenceEndEvent):
-                value.append(self.node(inner, f"{field}[{len(value)}]", depth + 1))
-        else:
-            while not isinstance(inner := next(self.events), yaml.MappingEndEvent):
-                name = self.key(inner, field)
-                path = f"{field}.{name}" if field else name
-                if name in value:
-                    self.refuse(inner, path, f"duplicate key, first on line {value[name].line}")
-                value[name] = self.node(next(self.events), path, depth + 1, inner)
-        return Node(value, self.origin, line, field)
+                items.append(self.read_node(inner, (*path, len(items))))
+            return items
+        entries: dict[str, Any] = {}
+        while not isinstance(inner := next(self.events), yaml.MappingEndEvent):
+            name = _read_key(inner, path)
+            here = (*path, name)
+            if name in entries:
+                _refuse(inner, f"duplicate key, first on line {self.lines[here]}", here)
+            entries[name] = self.read_node(next(self.events), here, inner)
+        return entries
 
-    def key(self, event: yaml.Event, field: str) -> str:
-        """The key that `event` is: text of at most 60 characters."""
-        if not isinstance(event, yaml.ScalarEvent) or event.anchor or event.tag:
-            self.refuse(event, field, "a key must be text without tag or anchor")
-        if event.implicit[0] and event.value == "<<":
-            self.refuse(event, field, "merge keys are not allowed")
-        key = self.scalar(event, field)
-        if not isinstance(key, str) or not key.isprintable() or len(key) > 60:
-            self.refuse(event, field, "a key must be text of at most 60 characters; quote it")
-        return key
 
-    def scalar(self, event: yaml.ScalarEvent, field: str) -> str | int | float | bool | None:
-        """A quoted scalar is text. A plain one is refused if YAML versions read it differently."""
-        value: str = event.value
-        if not event.implicit[0]:
-            return value
-        if value in _SPECIAL:
-            return _SPECIAL[value]
-        if _INT.fullmatch(value):
-            if len(value) > 20 or abs(int(value)) > MAX_INT:
-                self.refuse(event, field, f"an integer of {len(value)} digits is out of range")
-            return int(value)
-        if _FLOAT.fullmatch(value):
-            if len(value) > 400 or math.isinf(float(value)):
-                self.refuse(event, field, "the number is out of range; infinity is spelled .inf")
-            return float(value)
-        if not value:
-            self.refuse(event, field, "the value is missing")
-        if _AMBIGUOUS.fullmatch(value):
-            self.refuse(event, field, f"{value[:40]!r} reads differently in YAML 1.1 and 1.2; {_PLAINLY}")
+def _read_key(event: yaml.Event, path: tuple[Key, ...]) -> str:
+    if not isinstance(event, yaml.ScalarEvent) or event.anchor or event.tag:
+        _refuse(event, "a key must be text without tag or anchor", path)
+    if event.implicit[0] and event.value == "<<":
+        _refuse(event, "merge keys are not allowed", path)
+    key = _read_scalar(event, path)
+    if not isinstance(key, str) or not key.isprintable() or len(key) > 60:
+        _refuse(event, "a key must be text of at most 60 characters; quote it", path)
+    return key
+
+
+def _read_scalar(event: yaml.ScalarEvent, path: tuple[Key, ...]) -> str | int | float | bool | None:
+    """A quoted scalar is text. A plain one is refused if YAML versions read it differently."""
+    value: str = event.value
+    if not event.implicit[0]:
         return value
+    if value in _SPECIAL:
+        return _SPECIAL[value]
+    if _INT.fullmatch(value):
+        if len(value) > 20 or abs(int(value)) > MAX_INT:
+            _refuse(event, f"an integer of {len(value)} digits is out of range", path)
+        return int(value)
+    if _FLOAT.fullmatch(value):
+        if len(value) > 400 or math.isinf(float(value)):
+            _refuse(event, "the number is out of range; infinity is spelled .inf", path)
+        return float(value)
+    if not value:
+        _refuse(event, "the value is missing", path)
+    if _AMBIGUOUS.fullmatch(value):
+        _refuse(event, f"{value[:40]!r} reads differently in YAML 1.1 and 1.2; {_PLAINLY}", path)
+    return value
 
-    def refuse(self, event: yaml.Event, field: str, reason: str) -> NoReturn:
-        Node(None, self.origin, _line_of(event), field).fail(reason)
+
+def _refuse(event: yaml.Event, reason: str, path: tuple[Key, ...] = ()) -> NoReturn:
+    raise _Refused(f"{_line_of(event)}: {': '.join(filter(None, [format_path(path), reason]))}")
 
 
 def _line_of(event: yaml.Event) -> int:

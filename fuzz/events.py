@@ -11,9 +11,9 @@ from typing import dataclass_transform
 
 from fuzz.cli import ignore_lost_output
 from fuzz.protocol import SubjectResult, Verdict
-from fuzz.protocol.codec import encode
 from fuzz.protocol.failures import Process
 from fuzz.run_store import EVENTS_FILE, OLD_EVENTS_FILE
+from generators.records import encode
 
 MAX_LOG_BYTES = 64 * 2**20
 """Some 100,000 cases."""

@@ -17,10 +17,10 @@ from typing import Any, Self, TypeVar
 
 from corpus import casefile
 from fuzz.protocol import SubjectResult
-from fuzz.protocol.codec import decode, encode
 from fuzz.protocol.failures import Word
 from generators.errors import UserError
 from generators.program.case import Case
+from generators.records import decode, encode
 
 RESULTS_FILE, EVENTS_FILE, OLD_EVENTS_FILE = "results.sqlite", "events.ndjson", "events.1.ndjson"
 """What a campaign leaves in its run directory."""

@@ -16,9 +16,9 @@ from corpus.ledger import Bug
 from fuzz import events
 from fuzz.durations import format_count
 from fuzz.protocol import Verdict
-from fuzz.protocol.codec import encode
 from fuzz.protocol.failures import Process, normalize
 from fuzz.run_store import FindingRow, Results, is_running
+from generators.records import encode
 
 _WRITE_SECONDS = 2.0
 

@@ -13,10 +13,10 @@ from fuzz.campaign.known_bugs import Explanation, KnownBugs, read_recorded_resul
 from fuzz.campaign.options import Options
 from fuzz.campaign.share import FINDINGS, SharedFolder
 from fuzz.protocol import Hello, SubjectResult
-from fuzz.protocol.codec import encode
 from fuzz.protocol.render import describe
 from fuzz.run_store import FindingRow, Outcome, Results
 from generators.program.case import Case
+from generators.records import encode
 
 
 class FindingStore:

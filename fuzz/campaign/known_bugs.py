@@ -14,7 +14,6 @@ from corpus.ledger import Bug, Ledger
 from fuzz.bug_identity import Symptom, contract_features, name_accused
 from fuzz.events import Duplicate
 from fuzz.protocol import EAGER, SubjectResult, Verdict
-from fuzz.protocol.codec import decode
 from fuzz.protocol.rewrites import WrongRewrite
 from fuzz.subjects import compiler_of
 from generators.errors import UserError
@@ -23,6 +22,7 @@ from generators.program.case import Case
 from generators.program.dtypes import LOW_PRECISION
 from generators.program.features import features
 from generators.program.type_check import types_of
+from generators.records import decode
 
 _RIGHT_FOR_ONE_WRONG = 9
 _MOST_COMPARED = 1000

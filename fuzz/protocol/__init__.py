@@ -14,9 +14,9 @@ from typing import Any
 
 from fuzz.experiments import Trial
 from fuzz.protocol.capabilities import Capabilities
-from fuzz.protocol.codec import Tagged, decode, encode
 from fuzz.protocol.failures import Failure, Word, Write
 from fuzz.protocol.rewrites import WrongRewrite
+from generators.records import Tagged, decode, encode
 
 #: Stages of a check that come before the subjects, in this order.
 EAGER, REFERENCE, NOISE = "eager", "reference", "noise"

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass, field
 from enum import Enum
 
-from fuzz.protocol.codec import Tagged
+from generators.records import Tagged
 
 
 class Word(str, Enum):

@@ -6,11 +6,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import astuple, dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
-from typing import Self
+from typing import Annotated, Self
 
 from generators.program.attention_options import TENSORS
 from generators.program.dtypes import category
 from generators.program.sizes import Size
+from generators.records import ALWAYS, KEYED, SORTED
 
 Attr = bool | int | float | str | Size | tuple["Size | int", ...] | None
 """The value of an operation's attribute: a flag, number, word of a closed list, size, or a list of sizes or axes."""
@@ -43,8 +44,8 @@ class TensorType:
 class Values:
     """A named distribution of `generators.program.values`, its seed, and a scale, which some of them take."""
 
-    kind: str = "normal"
-    seed: int = 0
+    kind: Annotated[str, ALWAYS] = "normal"
+    seed: Annotated[int, ALWAYS] = 0
     scale: float = 1.0
 
     def canonical(self) -> list[object]:
@@ -62,7 +63,7 @@ class Input:
     name: str
     shape: tuple[Size, ...]
     dtype: str
-    values: Values = Values()
+    values: Annotated[Values, ALWAYS] = Values()
     layout: str = "contiguous"
     parameter: bool = False
     buffer: bool = False
@@ -174,17 +175,17 @@ class Case:
     under.
     """
 
-    dims: tuple[tuple[str, int], ...]
-    inputs: tuple[Input, ...]
+    dims: Annotated[tuple[tuple[str, int], ...], KEYED]
+    inputs: Annotated[tuple[Input, ...], KEYED]
     ops: tuple[Op, ...]
     returns: tuple[str, ...]
-    mode: str = "inference"
+    mode: Annotated[str, ALWAYS] = "inference"
     dynamic: bool = False
     contracts: tuple[Contract, ...] = field(default=())
     autocast: str | None = None
     calls: tuple[FurtherCall, ...] = ()
     checkpoint: str = ""
-    settings: tuple[tuple[str, Value], ...] = ()
+    settings: Annotated[tuple[tuple[str, Value], ...], KEYED, SORTED] = ()
 
     @cached_property
     def sizes(self) -> Mapping[str, int]:

@@ -9,8 +9,8 @@ from fuzz.bug_identity import Symptom
 from fuzz.campaign.investigate import is_same_failure
 from fuzz.campaign.session import run_campaign
 from fuzz.protocol import SubjectResult, Verdict
-from fuzz.protocol.codec import encode
 from fuzz.protocol.failures import FaultyOperation
+from generators.records import encode
 from tests.campaign.fakes import options, sampler, setup
 from tests.campaign.test_campaign import events, found, rows
 

@@ -12,9 +12,9 @@ from corpus.entry import Entry, Expectation, Found, save
 from corpus.ledger import Bug, Ledger
 from fuzz.campaign.known_bugs import Explanation, KnownBugs, read_recorded_result
 from fuzz.protocol import SubjectResult, Verdict
-from fuzz.protocol.codec import encode
 from fuzz.protocol.failures import FaultyOperation, Raised
 from fuzz.protocol.rewrites import WrongRewrite
+from generators.records import encode
 from tests.campaign.fakes import case
 
 TORCH = "2.13.0"

@@ -7,9 +7,9 @@ import pytest
 from corpus import entry as corpus_entry
 from corpus.entry import Entry, Found
 from fuzz.campaign.known_bugs import read_recorded_result
-from fuzz.protocol.codec import encode
 from fuzz.protocol.failures import FaultyOperation, OutOfBounds, Process, ProcessLost, Raised, Write
 from generators.errors import UserError
+from generators.records import encode
 from tests.campaign.fakes import case
 
 FAILURES = (

@@ -12,9 +12,9 @@ from fuzz.durations import format_count
 from fuzz.events import FindingSaved
 from fuzz.expectation import list_numbers
 from fuzz.protocol import SubjectResult, Verdict
-from fuzz.protocol.codec import encode
 from fuzz.protocol.failures import Failure, NotFinite, NotTaken, Refusal
 from generators.errors import UserError
+from generators.records import encode
 from tests.campaign.fakes import options, sampler, setup
 from tests.campaign.test_campaign import WRONG
 

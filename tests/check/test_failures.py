@@ -7,7 +7,6 @@ from dataclasses import fields
 import pytest
 
 from fuzz.protocol import SubjectResult, Verdict
-from fuzz.protocol.codec import decode, encode
 from fuzz.protocol.failures import (
     BiasedErrors,
     DeviceError,
@@ -35,6 +34,7 @@ from fuzz.protocol.failures import (
     WrongValue,
 )
 from fuzz.protocol.render import describe
+from generators.records import decode, encode
 
 WRITES = tuple(Write("q", place, 2) for place in ("before", "after", "itself", "between"))
 FAILURES: list[Failure] = [

@@ -16,10 +16,10 @@ from fuzz.check.check import check
 from fuzz.check.subject_builder import find
 from fuzz.evaluator import build_check
 from fuzz.protocol import SubjectResult, Verdict
-from fuzz.protocol.codec import decode, encode
 from fuzz.protocol.rewrites import EMPTY_ROWS, WrongRewrite, is_explained
 from generators.program.case import Case
 from generators.program.features import features
+from generators.records import decode, encode
 from tests.check.in_process import run_subject
 from tests.check.sources import source
 

@@ -18,7 +18,6 @@ import yaml
 
 from corpus import entry as corpus_entry
 from corpus import ledger, strict_yaml
-from corpus.records import read_plain
 from fuzz import status
 from fuzz.campaign.known_bugs import read_recorded_result
 from fuzz.expectation import describe_result, list_numbers
@@ -162,7 +161,7 @@ def mutate(data: bytes, most: int, seed: int, *, as_yaml: bool) -> bytes:
     r = random.Random(seed)
     if r.random() < 0.7:
         try:
-            tree = read_plain(strict_yaml.parse(data, "input")) if as_yaml else json.loads(data)
+            tree = strict_yaml.parse(data, "input").data if as_yaml else json.loads(data)
         except (ValueError, RecursionError):
             tree = None
         if isinstance(tree, (dict, list)):

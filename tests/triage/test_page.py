@@ -12,11 +12,11 @@ import pytest
 from corpus.entry import Entry, Found, dumps
 from fuzz.events import CampaignEnded, CampaignStarted, CaseJudged, Event, WorkerDied
 from fuzz.protocol import SubjectResult, Verdict
-from fuzz.protocol.codec import encode
 from fuzz.protocol.failures import Process, Raised
 from fuzz.run_store import RESULTS_FILE, FindingRow, Results
 from fuzz.run_summary import Counts, RunSummary
 from generators.program.case import Case
+from generators.records import encode
 from tests.command import run_command
 from tests.triage.conftest import NUMBERS
 from triage.page import make_page

@@ -8,10 +8,10 @@ import pytest
 from corpus.causes import Mechanism, MechanismKind, details
 from fuzz.evaluator import Evaluator
 from fuzz.protocol import SubjectResult, Verdict
-from fuzz.protocol.codec import decode, encode
 from fuzz.protocol.failures import Failure, FormDiffers, Raised
 from fuzz.protocol.rewrites import WrongRewrite
 from generators.program.case import Case
+from generators.records import decode, encode
 from tests.triage.controls import Controls, limit_steps
 from triage.attribution.attribute import find_rewrite_cause
 from triage.attribution.experiments import Study, mechanism_of

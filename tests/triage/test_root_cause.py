@@ -11,10 +11,10 @@ from corpus.causes import Mechanism, MechanismKind, Stage, details
 from corpus.entry import Entry, Expectation
 from fuzz.experiments import Trial
 from fuzz.protocol import FINDINGS, Hello, SubjectResult, Verdict
-from fuzz.protocol.codec import decode, encode
 from fuzz.protocol.failures import EmptyRowsNotZero, NotFinite
 from fuzz.protocol.rewrites import CALL, DROPPED, EXPANDED, WrongRewrite
 from generators.program.case import Case, FurtherCall
+from generators.records import decode, encode
 from tests.check.test_sequences import products
 from tests.triage.conftest import ablation
 from tests.triage.test_cause import OVERLAPPING

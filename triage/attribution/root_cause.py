@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 from corpus.causes import Mechanism, MechanismKind, Part, Stage, details
 from fuzz.experiments import Trial
-from fuzz.protocol.codec import Tagged
 from fuzz.protocol.failures import Word
 from fuzz.protocol.rewrites import WrongRewrite
+from generators.records import Tagged
 
 
 def operands_mechanism(rewrite: WrongRewrite) -> Mechanism:

@@ -20,12 +20,12 @@ from fuzz.bug_identity import PROCESS, SILENT
 from fuzz.evaluator import Evaluator, open_evaluator
 from fuzz.expectation import require_allowed
 from fuzz.protocol import EAGER, Verdict
-from fuzz.protocol.codec import decode, encode
 from fuzz.protocol.rewrites import ATTENDED
 from fuzz.subjects import compiler_of, is_user_function
 from fuzz.worker_config import WorkerConfig
 from fuzz.worker_process import WorkerFault
 from generators.errors import UserError
+from generators.records import decode, encode
 from triage import script_runs
 from triage.attribution.attribute import attribute
 from triage.attribution.root_cause import RootCause

@@ -1,0 +1,293 @@
+"""Dataclasses to data (mappings, lists, text, numbers) and back, as the annotations of their fields say.
+
+JSON messages and YAML files share this codec. Workers import the module: the standard library and Python 3.10 are
+enough for it.
+"""
+
+import json
+import math
+import re
+import types
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
+from enum import Enum
+from functools import cache
+from typing import Annotated, Any, ClassVar, Literal, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
+
+T = TypeVar("T")
+Key = str | int
+
+KEYED = "keyed"
+"""Annotates a tuple that is a mapping in data. The first field of an item, or the first half of a pair, is the key."""
+SORTED = "sorted"
+"""Annotates a tuple that is sorted when it is read."""
+ALWAYS = "always"
+"""Annotates a field that is written even if it has its default."""
+
+_NAMES = {bool: "true or false", int: "an integer", float: "a number", str: "text"}
+
+
+class RecordError(ValueError):
+    """Data that holds no such record. `path`: keys and indices that lead to the wrong value."""
+
+    def __init__(self, reason: str, path: tuple[Key, ...] = ()) -> None:
+        super().__init__(reason)
+        self.reason, self.path = reason, path
+
+    def __str__(self) -> str:
+        return ": ".join(filter(None, [format_path(self.path), self.reason]))
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Annotates a field whose type is not enough: `Annotated[str, Rule(test, "is not a date")]`.
+
+    A value breaks the rule where `test` is false or raises ValueError. `complaint` follows the value in the message.
+    """
+
+    test: Callable[[Any], object]
+    complaint: str
+
+    def require(self, value: Any) -> None:
+        """Raises RecordError for a value that breaks the rule."""
+        try:
+            holds = self.test(value)
+        except ValueError:
+            holds = False
+        if not holds:
+            fail(f"{describe_data(value)} {self.complaint}")
+
+
+@dataclass(frozen=True)
+class Form:
+    """How a class that is not written field by field is read, which may raise ValueError, and written."""
+
+    read: Callable[[Any], Any]
+    write: Callable[[Any], Any]
+
+
+class Tagged:
+    """The base of a closed list of dataclasses derives from it. The `kind` in data says which of them it holds."""
+
+    kind: ClassVar[str]
+
+    def __init_subclass__(cls) -> None:
+        cls.kind = re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
+
+
+@dataclass(frozen=True)
+class Codec:
+    """Reads and writes records.
+
+    Strict, for files of people: unknown keys and null are refused, and numbers stay as they are written.
+    Else, for messages: unknown keys are ignored, None is null, and floats that JSON lacks (inf, nan) are text.
+    """
+
+    strict: bool = False
+    forms: Mapping[type, Form] = field(default_factory=dict)
+
+    def encode(self, value: Any) -> Any:
+        """`value` as data, without the fields that have their defaults."""
+        if type(value) in self.forms:
+            return self.forms[type(value)].write(value)
+        if is_dataclass(value) and not isinstance(value, type):
+            data = {"kind": value.kind} if isinstance(value, Tagged) else {}
+            return data | self._encode_fields(value)
+        if isinstance(value, Enum):
+            return value.value
+        if isinstance(value, float) and not self.strict and not math.isfinite(value):
+            return str(value)
+        if isinstance(value, Mapping):
+            return {str(key): self.encode(item) for key, item in value.items()}
+        return [self.encode(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+    def _encode_fields(self, record: Any) -> dict[str, Any]:
+        data = {}
+        for own in fields(record):
+            value = getattr(record, own.name)
+            default = own.default if own.default_factory is MISSING else own.default_factory()
+            marks = get_args(_hints(record.__class__)[own.name])
+            if type(value) is not type(default) or value != default or ALWAYS in marks:
+                data[own.name] = dict(map(self._encode_item, value)) if KEYED in marks else self.encode(value)
+        return data
+
+    def _encode_item(self, item: Any) -> tuple[str, Any]:
+        if isinstance(item, tuple):
+            return item[0], self.encode(item[1])
+        data = self._encode_fields(item)
+        return data.pop(fields(item)[0].name), data
+
+    def decode(self, kind: type[T], data: Any, *, beside: Collection[str] = (), **given: Any) -> T:
+        """The record of type `kind` that `data` holds, with the fields `given`. Raises `RecordError`.
+
+        `beside`: keys of the mapping that others read.
+        """
+        try:
+            made: T = self._decode_fields(kind, data, beside, given) if beside or given else self.read(kind, data)
+        except RecordError:
+            raise
+        except ValueError as error:
+            raise RecordError(str(error)) from error
+        return made
+
+    def read(self, hint: Any, data: Any) -> Any:
+        """The value of an annotated type that `data` holds. Raises ValueError."""
+        if hint in _NAMES:
+            return self._read_scalar(hint, data)
+        if hint in self.forms:
+            return self.forms[hint].read(data)
+        origin, args = get_origin(hint), get_args(hint)
+        if origin is Annotated:
+            value = self._read_keyed(args[0], data) if KEYED in args else self.read(args[0], data)
+            if SORTED in args:
+                value = tuple(sorted(value))
+            for rule in args[1:]:
+                if isinstance(rule, Rule):
+                    rule.require(value)
+            return value
+        if origin in (Union, types.UnionType):
+            return self._read_union(args, data)
+        if origin is tuple:
+            items = read_list(data)
+            if args[-1] is Ellipsis:
+                args = args[:1] * len(items)
+            if len(items) != len(args):
+                fail(f"expected {len(args)} values, got {len(items)}")
+            return tuple(at(i, self.read, args[i], item) for i, item in enumerate(items))
+        if origin in (dict, Mapping, Counter):
+            of_key, of_item = (*args, int)[:2]
+            entries = read_mapping(data).items()
+            found = {at(key, self.read, of_key, key): at(key, self.read, of_item, item) for key, item in entries}
+            return Counter(found) if origin is Counter else found
+        if origin is Literal:
+            one_of(args).require(data)
+            return data
+        if Tagged in getattr(hint, "__bases__", ()):
+            hint = _find_kind(hint.__subclasses__(), data)
+        if is_dataclass(hint):
+            return self._decode_fields(hint, data)
+        if isinstance(hint, type) and issubclass(hint, Enum):
+            one_of([member.value for member in hint]).require(data)
+            return hint(data)
+        return data
+
+    def _read_scalar(self, kind: Any, data: Any) -> Any:
+        if type(data) is kind or (kind is float and self.strict and type(data) is int):
+            return data
+        if kind is float and not self.strict and (type(data) is int or data in ("inf", "-inf", "nan")):
+            try:
+                return float(data)
+            except OverflowError as error:
+                raise RecordError(str(error)) from error
+        hint = "; quote it" if kind is str and self.strict and not isinstance(data, (dict, list)) else ""
+        raise RecordError(f"expected {_NAMES[kind]}, got {describe_data(data)}{hint}")
+
+    def _read_union(self, args: tuple[Any, ...], data: Any) -> Any:
+        members = [arg for arg in args if arg is not type(None)]
+        if data is None and len(members) < len(args) and not self.strict:
+            return None
+        if len(members) == 1:
+            return self.read(members[0], data)
+        if all(member in _NAMES for member in members):
+            if type(data) not in members:
+                fail(f"expected {', '.join(_NAMES[member] for member in members)}; got {describe_data(data)}")
+            return data
+        return self.read(_find_kind(members, data), data)
+
+    def _read_keyed(self, hint: Any, data: Any) -> tuple[Any, ...]:
+        kind, entries = get_args(hint)[0], read_mapping(data).items()
+        if is_dataclass(kind):
+            name = fields(kind)[0].name
+            return tuple(at(key, self._decode_fields, kind, item, (), {name: key}) for key, item in entries)
+        return tuple((key, at(key, self.read, get_args(kind)[1], item)) for key, item in entries)
+
+    def _decode_fields(
+        self, kind: Any, data: Any, beside: Collection[str] = (), given: Mapping[str, Any] = types.MappingProxyType({})
+    ) -> Any:
+        entries, hints = read_mapping(data), _hints(kind)
+        wanted = {field.name: _is_required(field) for field in fields(kind) if field.name not in given}
+        if self.strict:
+            refuse_unknown(entries, (*beside, *sorted(wanted, key=lambda name: not wanted[name])))
+        for name, is_required in wanted.items():
+            if is_required and name not in entries:
+                fail(f"missing key {name!r}")
+        read = {name: at(name, self.read, hints[name], entries[name]) for name in wanted if name in entries}
+        return kind(**given, **read)
+
+
+MESSAGES = Codec()
+"""Of the lines between processes, and of what runs store."""
+encode, decode = MESSAGES.encode, MESSAGES.decode
+
+
+def at(key: Key, read: Callable[..., Any], *arguments: Any) -> Any:
+    """`read(*arguments)`. An error of it becomes a RecordError with `key` in front of its path."""
+    try:
+        return read(*arguments)
+    except ValueError as error:
+        path = error.path if isinstance(error, RecordError) else ()
+        raise RecordError(getattr(error, "reason", str(error)), (key, *path)) from error
+
+
+def fail(reason: str) -> NoReturn:
+    """Raises RecordError."""
+    raise RecordError(reason)
+
+
+def one_of(words: Iterable[Any]) -> Rule:
+    """The rule of a closed list of words."""
+    known = tuple(words)
+    return Rule(known.__contains__, f"is not one of {', '.join(map(str, known))}")
+
+
+def read_mapping(data: Any) -> Mapping[str, Any]:
+    """`data`, which has to be a mapping. Raises `RecordError`."""
+    if not isinstance(data, Mapping):
+        fail(f"expected a mapping, got {describe_data(data)}")
+    return data
+
+
+def read_list(data: Any) -> "list[Any] | tuple[Any, ...]":
+    """`data`, which has to be a list. Raises `RecordError`."""
+    if not isinstance(data, (list, tuple)):
+        fail(f"expected a list, got {describe_data(data)}")
+    return data
+
+
+def refuse_unknown(entries: Iterable[str], expected: Collection[str]) -> None:
+    """Raises RecordError for a key that is not expected."""
+    for key in entries:
+        if key not in expected:
+            raise RecordError(f"unknown key; expected {', '.join(expected)}", (key,))
+
+
+def describe_data(data: Any) -> str:
+    """Data in a few words, for messages."""
+    if isinstance(data, (Mapping, list, tuple)):
+        return "a mapping" if isinstance(data, Mapping) else "a list"
+    if isinstance(data, str):
+        return repr(data if len(data) <= 40 else data[:37] + "...")
+    return json.dumps(data, default=repr)
+
+
+def format_path(path: Iterable[Key]) -> str:
+    """Keys and indices as one text: `ops[3].other`."""
+    return "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in path).removeprefix(".")
+
+
+def _is_required(field: "Field[Any]") -> bool:
+    return field.default is MISSING and field.default_factory is MISSING
+
+
+def _find_kind(members: Iterable[Any], data: Any) -> Any:
+    wanted = data.get("kind") if isinstance(data, Mapping) else None
+    for member in members:
+        if member.kind == wanted:
+            return member
+    fail(f"{describe_data(wanted)} is no known kind")
+
+
+@cache
+def _hints(kind: Any) -> dict[str, Any]:
+    return get_type_hints(kind, include_extras=True)

@@ -14,16 +14,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from corpus.causes import Stage
 from corpus.ledger import Ledger
-from fuzz.experiments import Trial
+from fuzz.experiments import OtherSubject
 from fuzz.worker_config import WorkerConfig
-from triage.attribution.root_cause import CaseChange, Experiment, FirstStep, FusedCall, Measured, RootCause
+from triage.attribution.root_cause import RootCause
 from triage.cluster.attributions import attribute_findings
 from triage.cluster.clusters import cluster
 from triage.cluster.findings import gather
 
 KNOWN = Path(__file__).resolve().parent.parent / "corpus" / "known"
-_RENAMED = {CaseChange.KEPT: "memory_kept", CaseChange.WITHOUT_FEATURE: "dropped"}
 
 
 def main() -> int:
@@ -35,7 +35,7 @@ def main() -> int:
         "--compare", type=Path, metavar="FILE", help="compare the data of this torch with a recorded one"
     )
     parser.add_argument("--python", help="interpreter, and so torch version, of the worker")
-    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    parser.add_argument("--device", default="", choices=("cpu", "cuda"), help="default: that of each case")
     options = parser.parse_args()
     config = WorkerConfig(python=options.python or sys.executable, device=options.device, timeout=120.0)
     found = measure(config)
@@ -76,22 +76,13 @@ def describe_cause(cause: RootCause) -> list[str]:
 
 def list_flips(cause: RootCause) -> list[str]:
     """The experiments that decide the cause: subjects that fail, changes without which the case passes, and proofs."""
-    flips: list[str] = []
-    for one in cause.evidence:
-        match one:
-            case Experiment(passes=True, control=Trial(experiment=name)):
-                flips.append(name)
-            case Experiment(passes=True, change=CaseChange() as change, detail=detail):
-                flips.append(f"{_RENAMED.get(change, change)} {detail}".strip())
-            case Experiment(passes=False, control=None, change=None, subject=subject):
-                flips.append(subject)
-            case Measured(rewrite=rewrite):
-                flips.append(f"exact {rewrite.pattern}")
-            case FirstStep(step=step, name=name):
-                flips.append(f"{step} {name}")
-            case FusedCall(pattern=pattern):
-                flips.append(f"exact {pattern}")
-    return flips
+    is_function = cause.stage is Stage.KERNEL
+    return [
+        f"{tried.experiment} {tried.argument}".strip()
+        for tried in cause.evidence
+        if (tried.experiment == "exact" or tried.flips)
+        and not (is_function and isinstance(tried.row.change, OtherSubject))
+    ]
 
 
 def list_differences(recorded: dict[str, dict[str, Any]], found: dict[str, dict[str, Any]]) -> list[str]:

@@ -25,7 +25,8 @@ _RECYCLE_SHARE = 0.5
 """... and when its memory has grown, since the first check, by this share of what was then left of the limit. The first
 check alone takes 2 GiB with CUDA."""
 
-_NO_VERDICT = {Verdict.SKIPPED, Verdict.REJECTED, Verdict.ILL_CONDITIONED, Verdict.CONVENTION}
+PASSING = frozenset({Verdict.OK, Verdict.ROUNDING, Verdict.RANDOM_STREAM, Verdict.PRECISION_POLICY})
+"""Verdicts that clear a subject. Findings blame one, and all others tell nothing."""
 
 
 class Evaluator:
@@ -192,12 +193,12 @@ def open_evaluator(
 def compare_outcome(result: SubjectResult | None, failure: SubjectResult, *, applies: bool = True) -> Outcome:
     """The outcome of an experiment on a failure, from the result that it gave.
 
-    A verdict that neither blames nor clears anybody is no outcome. Not `applies`: the result tells nothing.
+    Not `applies`: the result tells nothing.
     """
-    if result is None or result.verdict in _NO_VERDICT or not applies:
+    if result is None or not (applies and (result.verdict.is_finding or result.verdict in PASSING)):
         return Outcome.DOES_NOT_APPLY
     is_of_strides = getattr(result.failure, "aspect", "") == "strides"
-    if not result.verdict.is_finding or (failure.verdict in VALUES and is_of_strides):
+    if result.verdict in PASSING or (failure.verdict in VALUES and is_of_strides):
         return Outcome.PASSES  # values are compared before strides, and are right
     is_alike = kind_of(result.verdict) == kind_of(failure.verdict)
     if is_alike and result.verdict in (Verdict.COMPILE_ERROR, Verdict.RUNTIME_ERROR):

@@ -125,6 +125,8 @@ class Experiment:
     stage: str = ""
     part: str = ""
     mechanism: str = ""
+    device: str = ""
+    """The only device where the change has an effect; "" for all."""
 
     @property
     def is_throughout(self) -> bool:
@@ -243,6 +245,7 @@ _ROWS = (
         "inductor",
         "codegen",
         "padding",
+        device="cuda",
     ),
     Experiment(
         "casts_emulated",

@@ -20,7 +20,7 @@ from fuzz.protocol.rewrites import WrongRewrite
 from generators.errors import UserError
 from tests.campaign.fakes import case, options, sampler
 from tests.campaign.test_campaign import WRONG
-from triage.attribution.root_cause import Measured, RootCause
+from triage.attribution.root_cause import RootCause
 from triage.cluster import __main__ as command
 from triage.cluster import attributions
 from triage.cluster.attributions import Attributed, attribute_all, key_of
@@ -50,7 +50,7 @@ def cause(who: str, stage: str, part: str, kind: MechanismKind, given: Details =
 
 def measured(number: int, operand: str, right: tuple[str, ...], wrong: tuple[str, ...]) -> RootCause:
     proven = WrongRewrite(f"_sfdp_pattern_{number}", {operand: right}, {operand: wrong})
-    return replace(sfdp(number, M.OPERANDS), evidence=(Measured(proven),))
+    return replace(sfdp(number, M.OPERANDS), rewrites=(proven,))
 
 
 MIXED = ("all 1", "one 0 in 1", "one 1 in 0")

@@ -17,7 +17,7 @@ from torch.export import ExportedProgram
 from corpus import casefile
 from corpus.causes import Mechanism, MechanismKind, Stage
 from corpus.entry import Entry, Expectation, Found, load
-from fuzz.experiments import Trial
+from fuzz.experiments import Outcome, Tried
 from fuzz.protocol import FINDINGS, SubjectResult, Verdict
 from fuzz.protocol.failures import Failure, FaultyOperation, Raised, StateChange, StateChanged
 from fuzz.protocol.rewrites import WrongRewrite
@@ -30,9 +30,10 @@ from generators.program.type_check import check as check_case
 from generators.sampling.sample import sample
 from tests.check.test_sequences import CALLS, of_first_size, products
 from tests.triage.conftest import NUMBERS, OFF, ablation, ran
-from triage.attribution.ablation import DYNAMIC, EAGER, INDUCTOR, PASSES, Ablation, subject_of
+from triage.attribution.ablation import DYNAMIC, EAGER, INDUCTOR, PASSES, Ablation
 from triage.attribution.explain import explain
-from triage.attribution.root_cause import Experiment, Measured, RootCause, operands_mechanism
+from triage.attribution.root_cause import RootCause, operands_mechanism
+from triage.attribution.study import subject_of
 from triage.report import repro
 from triage.report.build import describe_refusal, write_report
 from triage.report.repro import Bug, write_script
@@ -96,7 +97,7 @@ def test_an_issue_has_all_that_pytorchs_form_asks_for(entry: Entry) -> None:
 
 
 def test_cause_and_conditions_follow_the_table(entry: Entry) -> None:
-    shown = Experiment(True, control=Trial("unfused"))
+    shown = Tried("unfused", "", Outcome.PASSES)
     mechanism = Mechanism(MechanismKind.CONSTANTS_IGNORED)
     cause = RootCause("inductor", Stage.JOINT_PASSES, "_sfdp_pattern_1", mechanism, (shown,))
     wrong = ablation().result
@@ -346,7 +347,7 @@ def test_evidence_names_the_inputs_of_the_program_that_a_pattern_reads() -> None
         "_sfdp_pattern_18", {"causal_mask": ("all 1",), "query": ("all 0",)}, {"causal_mask": ("all 0",)}
     )
     cause = name_operands(
-        entry.case, RootCause("inductor", Stage.JOINT_PASSES, "p", operands_mechanism(wrong), (Measured(wrong),))
+        entry.case, RootCause("inductor", Stage.JOINT_PASSES, "p", operands_mechanism(wrong), (), (wrong,))
     )
     assert str(cause.mechanism) == "wrong for some values of mask and x"
     assert cause.measured is not None and set(cause.measured.wrong) == {"mask"}

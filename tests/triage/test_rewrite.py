@@ -6,7 +6,9 @@ from typing import cast
 import pytest
 
 from corpus.causes import Mechanism, MechanismKind, details
+from corpus.entry import Entry
 from fuzz.evaluator import Evaluator
+from fuzz.experiments import Outcome, Tried
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import Failure, FormDiffers, Raised
 from fuzz.protocol.rewrites import WrongRewrite
@@ -14,8 +16,8 @@ from generators.program.case import Case
 from generators.records import decode, encode
 from tests.triage.controls import Controls, limit_steps
 from triage.attribution.attribute import find_rewrite_cause
-from triage.attribution.experiments import Study, mechanism_of
-from triage.attribution.root_cause import CaseChange, Experiment, FirstStep, FusedCall, Measured, RootCause
+from triage.attribution.root_cause import RootCause
+from triage.attribution.study import Study, mechanism_of
 
 K, M = MechanismKind, Mechanism
 WRONG = SubjectResult("passes", Verdict.WRONG_RESULT, fired=("_sfdp_pattern_1_inference",))
@@ -29,7 +31,7 @@ def caused(case: Case, wrong: SubjectResult, step: str, **given: SubjectResult) 
 
 
 def attribute_rewrite(controls: Controls, case: Case, wrong: SubjectResult) -> RootCause:
-    return find_rewrite_cause(Study(cast("Evaluator", controls), case, "passes", wrong))
+    return find_rewrite_cause(Study(cast("Evaluator", controls), Entry(case), "passes", wrong))
 
 
 @pytest.mark.parametrize(
@@ -41,7 +43,7 @@ def attribute_rewrite(controls: Controls, case: Case, wrong: SubjectResult) -> R
 )
 def test_the_first_step_with_which_it_fails_is_at_fault(case: Case, step: str, stage: str, part: str) -> None:
     found = caused(case, WRONG, step)
-    assert (found.stage, found.part, found.evidence) == (stage, part, (FirstStep("pass", step, 5),))
+    assert (found.stage, found.part, found.evidence) == (stage, part, (Tried("pass", step, Outcome.PASSES),))
     assert decode(RootCause, encode(found)) == found
 
 
@@ -82,7 +84,8 @@ def test_what_is_no_wrong_value_is_called_by_its_name(case: Case, verdict: Verdi
 def test_what_is_proven_needs_no_experiment(case: Case, wrong: WrongRewrite, mechanism: Mechanism) -> None:
     controls = Controls(WRONG)
     found = attribute_rewrite(controls, case, replace(WRONG, rewrites=(wrong,)))
-    assert (found.part, found.mechanism, found.evidence) == ("_sfdp_pattern_1", mechanism, (Measured(wrong),))
+    assert (found.part, found.mechanism, found.rewrites) == ("_sfdp_pattern_1", mechanism, (wrong,))
+    assert found.evidence == (Tried("exact", "_sfdp_pattern_1_half", Outcome.FAILS_ALIKE),)
     assert controls.asked == []
 
 
@@ -95,9 +98,12 @@ def test_a_change_after_which_the_pattern_does_not_match_says_nothing_of_the_fus
     case = replace(case, inputs=tuple(replace(item, layout="transposed") for item in case.inputs))
     found = caused(case, PROVEN, "_sfdp_pattern_1_inference", passes=PASSES_RIGHT)
     assert found.mechanism.kind is MechanismKind.NOT_CONTIGUOUS
-    assert found.evidence[-1] == Experiment(True, change=CaseChange.CONTIGUOUS)
+    assert found.evidence[-1] == Tried("contiguous", "", Outcome.PASSES)
     found = caused(case, PROVEN, "_sfdp_pattern_1_inference", passes=replace(PASSES_RIGHT, fired=()))
-    assert (found.mechanism.kind, found.evidence[-1]) == (MechanismKind.WRONG, FusedCall("_sfdp_pattern_1"))
+    assert (found.mechanism.kind, found.evidence[-1]) == (
+        MechanismKind.WRONG,
+        Tried("exact", "_sfdp_pattern_1", Outcome.PASSES),
+    )
 
 
 @pytest.mark.parametrize(

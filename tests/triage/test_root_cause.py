@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 
 from corpus import casefile
-from corpus.causes import Mechanism, MechanismKind, Stage, details
+from corpus.causes import Mechanism, MechanismKind, Part, Stage, details
 from corpus.entry import Entry, Expectation
-from fuzz.experiments import Trial
+from fuzz.experiments import EXPERIMENTS, OtherSubject, Outcome, Tried
 from fuzz.protocol import FINDINGS, Hello, SubjectResult, Verdict
 from fuzz.protocol.failures import EmptyRowsNotZero, NotFinite
 from fuzz.protocol.rewrites import CALL, DROPPED, EXPANDED, WrongRewrite
+from fuzz.subjects import SUBJECTS
 from generators.program.case import Case, FurtherCall
 from generators.records import decode, encode
 from tests.check.test_sequences import products
@@ -22,7 +23,7 @@ from tests.triage.test_draft import WRITES
 from triage.attribution.ablation import EAGER, MATH, Ablation
 from triage.attribution.attribute import attribute
 from triage.attribution.render import describe_evidence
-from triage.attribution.root_cause import CaseChange, Evidence, Experiment, FirstStep, FusedCall, Measured, RootCause
+from triage.attribution.root_cause import RootCause
 from triage.cluster.attributions import key_of
 
 MEASURED = WrongRewrite(
@@ -30,25 +31,33 @@ MEASURED = WrongRewrite(
     {"attn_mask": ("all 1", "one 0 in 1", "one 1 in 0")},
     {"attn_mask": ("all -1", "one -1 in 0", "one -1 in 1", "one 2 in 0")},
 )
-EVIDENCE: tuple[Evidence, ...] = (
-    FirstStep("pass", "reorder_for_locality", 1),
-    *(Experiment(False, change=change, detail="mask") for change in CaseChange),
-    *(Experiment(None, subject=subject) for subject in ("eager", "sdpa_math", "passes_dynamic", "triton")),
-    *(Experiment(False, control=Trial(name)) for name in ("unfused", "unpadded")),
-    FusedCall("_sfdp_pattern_1"),
-    Measured(MEASURED),
-    Measured(WrongRewrite("_sfdp_pattern_1_inference", constants=("amax [-2] for [-1]", "full 1.0 for -inf", "sum"))),
+EVIDENCE = (
+    *(Tried(row, "mask", outcome) for row in EXPERIMENTS for outcome in Outcome),
+    Tried("exact", "_sfdp_pattern_15_inference", Outcome.FAILS_ALIKE),
+)
+CONSTANTS = WrongRewrite("_sfdp_pattern_1_inference", constants=("amax [-2] for [-1]", "full 1.0 for -inf", "sum"))
+CAUSE = RootCause(
+    "inductor",
+    Stage.JOINT_PASSES,
+    "_sfdp_pattern_1",
+    Mechanism(MechanismKind.COMPILING_RAISES, details(error="RuntimeError: no")),
+    EVIDENCE,
+    (MEASURED, CONSTANTS),
 )
 
 
 def test_a_root_cause_survives_its_file() -> None:
-    mechanism = Mechanism(MechanismKind.COMPILING_RAISES, details(error="RuntimeError: no"))
-    cause = RootCause("inductor", Stage.JOINT_PASSES, "_sfdp_pattern_1", mechanism, EVIDENCE)
-    assert decode(RootCause, json.loads(json.dumps(encode(cause)))) == cause
+    assert decode(RootCause, json.loads(json.dumps(encode(CAUSE)))) == CAUSE
 
 
 @pytest.mark.parametrize(
-    "data", [{}, [], {"who": "inductor", "stage": "", "part": "", "mechanism": "wrong", "evidence": ["It."]}]
+    "data",
+    [
+        {},
+        [],
+        {"who": "inductor", "stage": "", "part": "", "mechanism": "wrong", "evidence": ["It."]},
+        encode(CAUSE) | {"evidence": [{"kind": "experiment", "passes": True, "subject": "passes"}]},
+    ],
 )
 def test_a_file_of_an_older_version_is_refused(data: object) -> None:
     with pytest.raises(ValueError, match=r"\w"):
@@ -56,12 +65,25 @@ def test_a_file_of_an_older_version_is_refused(data: object) -> None:
 
 
 def test_every_kind_of_evidence_has_words() -> None:
-    assert all(describe_evidence(EVIDENCE))
+    said = describe_evidence(CAUSE)
+    assert all(said) and not any("{" in sentence for sentence in said)
 
 
 def test_experiments_with_one_outcome_share_a_sentence() -> None:
-    tried = [Experiment(passes, subject=name) for name, passes in (("a", True), ("b", True), ("c", False))]
-    assert len(describe_evidence(tried)) == 2
+    evidence = (
+        Tried("eager", "", Outcome.PASSES),
+        Tried("sdpa_math", "", Outcome.PASSES),
+        Tried("passes", "", Outcome.FAILS_OTHERWISE),
+        Tried("unfused", "", Outcome.FAILS_ALIKE),
+    )
+    assert len(describe_evidence(replace(CAUSE, evidence=evidence))) == 3
+    assert len(describe_evidence(replace(CAUSE, evidence=evidence), {"passes"})) == 2
+
+
+def test_the_table_names_stages_parts_and_mechanisms_of_causes() -> None:
+    for row in EXPERIMENTS.values():
+        assert row.stage in {"", *Stage} and row.part in {"", *Part} and row.mechanism in {"", *MechanismKind}, row
+        assert not isinstance(row.change, OtherSubject) or row.change.name in SUBJECTS, row
 
 
 def test_every_finding_has_a_mechanism_by_its_verdict() -> None:

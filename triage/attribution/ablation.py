@@ -1,62 +1,66 @@
-"""The ablation: one case under every backend from eager to Inductor, and under Inductor without its pattern matcher."""
+"""The ablation: a case under every subject from eager to Inductor, and under Inductor without its pattern matcher."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from corpus.entry import Entry
 from fuzz.evaluator import Evaluator, compare_outcome
-from fuzz.experiments import EXPERIMENTS, OtherSubject, Outcome, Trial
+from fuzz.experiments import EXPERIMENTS, Outcome, Trial, Tried
 from fuzz.protocol import Hello, SubjectResult, Verdict
-from fuzz.subjects import MEMORY_BUDGET, find_variant, get_spec
+from fuzz.protocol.failures import Failure
+from fuzz.protocol.rewrites import WrongRewrite
+from fuzz.subjects import MEMORY_BUDGET, get_spec, is_user_function
 from generators.errors import UserError
 from generators.program.case import Case, Value
 from generators.program.settings import describe_settings
+from generators.records import decode
+from triage.attribution.study import subject_of
 
 EAGER, DYNAMO, AOT_EAGER, PASSES, INDUCTOR = "eager", "dynamo", "aot_eager", "passes", "inductor"
 DYNAMIC = "inductor_dynamic"
 DECOMPOSED = "aot_eager_decomp_partition"
 EXPORTED = ("export", "aot_inductor")
 MATH = "sdpa_math"
-NO_PATTERNS = "pattern matcher off"
-
-_LABELS = {row.id: row.label for row in EXPERIMENTS.values() if isinstance(row.change, OtherSubject)}
-_LABELS[NO_PATTERNS] = _LABELS[INDUCTOR]
+NO_PATTERNS = "pattern_matcher_off"
+_CHEAP = (EAGER, DYNAMO, AOT_EAGER, DECOMPOSED, PASSES)
+"""They need no code generation, which takes twenty times as long."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ablation:
-    """The result of every stage by its name, in order, and who gave it.
-
-    `accused` is the stage that the report is about, a public one; or `eager` where eager itself is wrong and nothing
-    else is; `passes` where the public stages were left out.
-    """
+    """The result of each experiment by its id, in order."""
 
     hello: Hello
     stages: dict[str, SubjectResult]
     accused: str
+    """The public subject that is reported; `eager` if nothing else is wrong; `passes` if no public subject ran."""
 
     @property
     def result(self) -> SubjectResult:
-        """What the accused stage gave."""
+        """The result of the accused subject."""
         return self.stages[self.accused]
 
-    def fails(self, stage: str) -> bool | None:
-        """Whether that stage shows the bug too; None where it was not run or does not take the case."""
-        outcome = compare_outcome(self.stages.get(stage), self.result)
-        return None if outcome is Outcome.DOES_NOT_APPLY else outcome.fails
+    def compare(self, stage: str) -> Tried:
+        """The outcome of a stage, compared with the result of the accused subject."""
+        found = self.stages.get(stage)
+        return Tried(stage, "", Outcome.NOT_TRIED if found is None else compare_outcome(found, self.result))
+
+    def fails(self, stage: str) -> bool:
+        """Whether that stage shows a bug too."""
+        return self.compare(stage).outcome.fails
 
 
 def label(stage: str, subject: str = "", case: Case | None = None, *, as_config: bool = False) -> str:
-    """The stage in words that a user of torch.compile knows; `subject`: what ran there, with this case.
+    """The stage in words that a user of torch.compile knows; `subject`: the subject that ran there, with this case.
 
     `as_config`: its settings are values of torch._inductor.config, as where options of torch.compile don't fail.
     """
-    spec = get_spec(subject)
+    spec, row = get_spec(subject), EXPERIMENTS.get(INDUCTOR if stage == NO_PATTERNS else stage)
     settings: dict[str, Value] = {"pattern_matcher": False} if stage == NO_PATTERNS else {}
     settings |= dict(case.settings) if case and spec.options else {}
     backend = get_spec(stage).sdpa
     name = f"F.scaled_dot_product_attention under sdpa_kernel({backend})" if backend else stage
-    words = [_LABELS.get(stage, name), f'mode="{spec.mode}"' if spec.mode else ""]
+    words = [row.label if row else name, f'mode="{spec.mode}"' if spec.mode else ""]
     words += [f"torch._functorch.config.activation_memory_budget={MEMORY_BUDGET}" if spec.recomputes else ""]
     return ", ".join(filter(None, [*words, describe_settings(settings, as_config=as_config)]))
 
@@ -64,15 +68,19 @@ def label(stage: str, subject: str = "", case: Case | None = None, *, as_config:
 def run_ablation(entry: Entry, evaluator: Evaluator, *, full: bool = True) -> Ablation:
     """Evaluate a case at every stage.
 
-    Not `full`: where the graph passes alone show the failure, code generation, twenty times as slow, is left out.
-    Raises UserError.
+    Not `full`: code generation is left out if the graph passes alone show the failure, and a result that a campaign
+    saved is taken if this torch gave it. Raises UserError.
     """
     case, hello = entry.case, evaluator.hello
+    saved = {} if full else recall(entry, hello)
 
-    def evaluate(*subjects: str) -> dict[str, SubjectResult]:
-        return {name: evaluator.evaluate_or_raise(case, subject_of(name, entry)) for name in subjects}
+    def evaluate(*stages: str) -> dict[str, SubjectResult]:
+        found = {name: subject_of(name, entry) for name in stages}
+        return {
+            name: saved.get(subject) or evaluator.evaluate_or_raise(case, subject) for name, subject in found.items()
+        }
 
-    stages = evaluate(EAGER, DYNAMO, AOT_EAGER, DECOMPOSED, PASSES)
+    stages = evaluate(*_CHEAP)
     if full or not _is_decided(entry, stages):
         if not hello.cxx and hello.device == "cpu":
             raise UserError(
@@ -85,29 +93,55 @@ def run_ablation(entry: Entry, evaluator: Evaluator, *, full: bool = True) -> Ab
         )
         is_dynamic = case.dynamic or _find_accused(entry, stages) == DYNAMIC
         base = subject_of(DYNAMIC if is_dynamic else INDUCTOR, entry)
-        stages[NO_PATTERNS] = evaluator.evaluate_or_raise(case, base, Trial("pattern_matcher_off"))
+        stages[NO_PATTERNS] = evaluator.evaluate_or_raise(case, base, Trial(NO_PATTERNS))
     return Ablation(hello, stages, _find_accused(entry, stages))
 
 
+def run_kernel_ablation(entry: Entry, evaluator: Evaluator) -> Ablation:
+    """Eager, PyTorch's MATH backend and the attention function that the case is about. Raises UserError."""
+    if entry.subject not in evaluator.hello.attention:
+        raise UserError(f"{entry.subject} is neither an attention function (see docs/kernels.md) nor torch.compile")
+    names = dict.fromkeys((EAGER, MATH, entry.subject))
+    stages = {name: evaluator.evaluate_or_raise(entry.case, name) for name in names}
+    return Ablation(evaluator.hello, stages, entry.subject)
+
+
+def recall(entry: Entry, hello: Hello) -> dict[str, SubjectResult]:
+    """The result that a campaign saved with the case, by subject, if the same torch and device gave it.
+
+    Rewrites that are proven wrong under a subject that compiles are as wrong in the graph passes alone.
+    """
+    found = entry.found
+    is_same = found is not None and (found.torch, found.device) == (hello.torch, hello.device)
+    if found is None or not is_same or is_user_function(found.subject) or not found.failure:
+        return {}
+    try:
+        result = SubjectResult(
+            found.subject,
+            Verdict(found.verdict),
+            dict(found.numbers),
+            found.fired,
+            failure=decode(Failure, found.failure),
+            rewrites=tuple(decode(WrongRewrite, one) for one in found.rewrites),
+        )
+    except ValueError:
+        return {}  # written by another version
+    return {found.subject: result} | ({subject_of(PASSES, entry): result} if result.rewrites else {})
+
+
 def find_cheapest(ablation: Ablation, entry: Entry) -> str:
-    """The subject that shows the failure in the least time: controls are applied to it."""
+    """The subject that shows the failure in the least time, for further experiments."""
     if ablation.accused == EAGER:
         return EAGER
     stage = next((stage for stage in (PASSES, INDUCTOR) if ablation.fails(stage)), ablation.accused)
     return subject_of(stage, entry)
 
 
-def subject_of(stage: str, entry: Entry) -> str:
-    """The subject that a stage is for this case, with its random numbers, little memory, settings or mode."""
-    kept = {name: getattr(get_spec(entry.subject), name) for name in ("random", "recomputes", "options", "mode")}
-    return find_variant(stage, **kept) or stage
-
-
 def _is_decided(entry: Entry, stages: Mapping[str, SubjectResult]) -> bool:
     is_eager = stages[EAGER].verdict is Verdict.EAGER_SUSPECT and entry.subject == EAGER
     wanted = SubjectResult("", Verdict(entry.verdict) if entry.verdict in {*Verdict} else Verdict.OK)
     faulty = (stages[name] for name in (AOT_EAGER, DECOMPOSED, PASSES) if _is_faulty(stages[name]))
-    return is_eager or any(compare_outcome(one, wanted).fails for one in faulty)
+    return is_eager or any(compare_outcome(result, wanted).fails for result in faulty)
 
 
 def _is_faulty(result: SubjectResult) -> bool:

@@ -1,13 +1,21 @@
-"""From a case to its root cause, with the evidence."""
+"""From a case to its root cause: the first experiment that flips, in the order of the table.
+
+lost process       the first stage of the ablation that fails; no further experiment, since each costs a process
+eager              the operation that eager computes wrongly, and the edit of the case without which it is right
+attention function the options without which a call is right
+compiler           the first stage that fails before Inductor, and the decomposition or recomputation in it;
+                   else the graph pass, proven or by bisection; else the part of code generation, or the lowering
+"""
 
 import re
-from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 
 from corpus.causes import Mechanism, MechanismKind, Part, Stage, details
 from corpus.entry import Entry
-from fuzz.bug_identity import PROCESS, SILENT, VALUES, attention_patterns, kind_of
+from fuzz.bug_identity import PROCESS, SILENT, VALUES, attention_patterns
 from fuzz.evaluator import Evaluator
+from fuzz.experiments import EXPERIMENTS, OtherSubject, Outcome, Tried
 from fuzz.protocol import Verdict
 from fuzz.protocol.rewrites import WrongRewrite
 from fuzz.subjects import get_spec, is_user_function
@@ -16,9 +24,20 @@ from generators.program.case import FurtherCall
 from generators.program.further_calls import at_call, list_differences
 from generators.program.memory import is_written, list_targets
 from generators.program.ops import OPS
-from triage.attribution import ablation as subjects
-from triage.attribution.ablation import AOT_EAGER, Ablation, find_cheapest, run_ablation, subject_of
-from triage.attribution.experiments import Study, mechanism_of, passes
+from triage.attribution.ablation import (
+    AOT_EAGER,
+    DECOMPOSED,
+    DYNAMIC,
+    DYNAMO,
+    EAGER,
+    INDUCTOR,
+    NO_PATTERNS,
+    PASSES,
+    Ablation,
+    find_cheapest,
+    run_ablation,
+    run_kernel_ablation,
+)
 from triage.attribution.function_cause import (
     blame_fused_call,
     find_condition,
@@ -26,155 +45,127 @@ from triage.attribution.function_cause import (
     find_operation_cause,
     find_place,
 )
-from triage.attribution.root_cause import (
-    CaseChange,
-    Evidence,
-    Experiment,
-    FusedCall,
-    Measured,
-    RootCause,
-    operands_mechanism,
-)
+from triage.attribution.root_cause import RootCause, operands_mechanism
+from triage.attribution.study import Study, mechanism_of, subject_of
 
 _SYMBOLIC = "passes_dynamic"
-_BEFORE_CODEGEN = (
-    (subjects.DYNAMO, "dynamo", Stage.DYNAMO, ""),
-    (AOT_EAGER, "aot", Stage.DYNAMO, ""),
-    (subjects.DECOMPOSED, "aot", Stage.DYNAMO, Part.DECOMPOSITIONS),
-    ("export", "aot", Stage.DYNAMO, Part.TORCH_EXPORT),
-    (subjects.PASSES, "inductor", Stage.GRAPH_PASSES, ""),
-)
-"""Stages of the ablation before code generation, and who is at fault, where, if one is the first that fails."""
-_APART = (
-    ("unpadded", Part.PADDING),
-    ("casts_emulated", Part.CASTS),
-    ("unfused", Part.FUSION),
-    ("unvectorized", Part.VECTORISATION),
-)
-"""Ways to generate plainer code, each with the part at fault where that is right. The first is of GPUs alone."""
+_BEFORE_INDUCTOR = (DYNAMO, AOT_EAGER, DECOMPOSED, "export")
+_PLAINER_CODE = [
+    row.id for row in EXPERIMENTS.values() if row.stage == Stage.CODEGEN and not isinstance(row.change, OtherSubject)
+]
 _NUMBER = re.compile(r"sfdp_pattern_(\d+)")
 
 
 def attribute(entry: Entry, evaluator: Evaluator, ablation: Ablation | None = None) -> RootCause:
-    """Say who is at fault by what, after the ablation and under controls; `ablation`: one that was run before.
+    """Say who is at fault by what; `ablation`: an earlier one.
 
     Raises UserError where the case shows no bug, or can't be judged.
     """
     is_attention = is_user_function(entry.subject) or get_spec(entry.subject).is_attention
-    if ablation is None and is_attention:
-        ablation = run_kernel_ablation(entry, evaluator)
-    ablation = ablation or run_ablation(entry, evaluator, full=False)
+    if ablation is None:
+        ablation = run_kernel_ablation(entry, evaluator) if is_attention else run_ablation(entry, evaluator, full=False)
     result = ablation.result
     if not result.verdict.is_finding:
         raise UserError(f"case {entry.case.id} shows no bug under torch {ablation.hello.torch}: {result.verdict}")
-    study = Study(evaluator, entry.case, ablation.accused, result)
+    study = Study(evaluator, entry, ablation.accused, result)
     if result.verdict in PROCESS:
         return _find_lost_cause(study, ablation, is_attention=is_attention)
     if result.verdict is Verdict.EAGER_SUSPECT:
-        return find_operation_cause(replace(study, subject=subjects.EAGER))
+        return find_operation_cause(replace(study, subject=EAGER))
     if is_attention:
         return find_kernel_cause(study, ablation)
-    cause = _find_compiler_cause(entry, study, ablation)
+    cause = _find_compiler_cause(study, ablation)
     if cause.is_attention_pattern or result.verdict not in SILENT:
         return cause
-    return _find_state(replace(study, subject=find_cheapest(ablation, entry)), cause, entry)
+    return _find_state(replace(study, subject=find_cheapest(ablation, entry)), cause)
 
 
-def run_kernel_ablation(entry: Entry, evaluator: Evaluator) -> Ablation:
-    """Eager, PyTorch's MATH backend and the attention function that the case is about. Raises UserError."""
-    if entry.subject not in evaluator.hello.attention:
-        raise UserError(f"{entry.subject} is neither an attention function (see docs/kernels.md) nor torch.compile")
-    names = dict.fromkeys((subjects.EAGER, subjects.MATH, entry.subject))
-    stages = {name: evaluator.evaluate_or_raise(entry.case, name) for name in names}
-    return Ablation(evaluator.hello, stages, entry.subject)
+def _blame(tried: Tried, mechanism: Mechanism, *evidence: Tried) -> RootCause:
+    """The cause that an experiment shows when it flips."""
+    row = tried.row
+    return RootCause(row.who, Stage(row.stage), row.part or tried.argument, mechanism, (*evidence, tried))
 
 
 def _find_lost_cause(study: Study, ablation: Ablation, *, is_attention: bool) -> RootCause:
-    """The cause of a lost process, by the ablation alone: each control would cost a process, and as long as a hang."""
     result = study.result
-    identity = result.failure.identity() if result.failure is not None else ""
-    who, stage, part, value = "inductor", Stage.CODEGEN, "", ""
+    error = result.failure.identity() if result.failure is not None else ""
+    stages = (EAGER,) if ablation.accused == EAGER else (*_BEFORE_INDUCTOR, PASSES)
+    row = EXPERIMENTS[next((stage for stage in stages if ablation.fails(stage)), INDUCTOR)]
+    who, stage, part, value = row.who, Stage(row.stage), "", ""
     if is_attention:
         who, stage, (part, value) = ablation.accused, Stage.KERNEL, find_place(study.case, result)
-    elif ablation.accused == subjects.EAGER:
-        who, stage = "eager", Stage.OPERATION
-    else:
-        first = next((one for one in _BEFORE_CODEGEN if ablation.fails(one[0])), None)
-        who, stage = first[1:3] if first else (who, stage)
-    return RootCause(who, stage, part, Mechanism(MechanismKind(result.verdict), details(error=identity, value=value)))
+    return RootCause(who, stage, part, Mechanism(MechanismKind(result.verdict), details(error=error, value=value)))
 
 
-def _find_compiler_cause(entry: Entry, study: Study, ablation: Ablation) -> RootCause:
-    def make_experiment(stage: str) -> Experiment:
-        return Experiment(passes(ablation.stages.get(stage), study.result), subject=stage)
-
-    for number, (name, who, stage, part) in enumerate(_BEFORE_CODEGEN[:-1]):
+def _find_compiler_cause(study: Study, ablation: Ablation) -> RootCause:
+    for before, stage in pairwise((EAGER, *_BEFORE_INDUCTOR)):
         # Dynamo is no part of torch.export; and what it gets wrong is wrong in all that follows.
-        is_dynamo = name == subjects.DYNAMO
-        if ablation.fails(name) and not (is_dynamo and ("export" in ablation.stages or not ablation.fails(AOT_EAGER))):
-            before = [_BEFORE_CODEGEN[number - 1][0]] if number else []
-            evidence: list[Evidence] = [*map(make_experiment, (*before, name))]
-            # Of another failure the first decomposition would say nothing of this one.
-            if name == subjects.DECOMPOSED and kind_of(ablation.stages[name].verdict) == kind_of(study.result.verdict):
-                decomposed = replace(study, subject=subject_of(name, entry), result=ablation.stages[name])
-                if (step := decomposed.bisect("decomposition")) is not None:
-                    stage, part, evidence = Stage.DECOMPOSITION, step.name, [*evidence, step]  # noqa: PLW2901 - what is known more
-            elif (
-                name == AOT_EAGER
-                and get_spec(entry.subject).recomputes
-                and (kept := study.try_case(entry.case, CaseChange.KEPT, name)).passes
-            ):
-                part, evidence = Part.RECOMPUTATION, [*evidence, kept]  # noqa: PLW2901 - as above
-            is_value = study.result.verdict in VALUES
-            if is_dynamo and is_value and any(op.kind == "sdpa" for op in entry.case.ops):
-                # Dynamo computes nothing: a fused call gives what it finds in memory, which was right in eager.
-                condition, tried = find_condition(replace(study, subject=subject_of(name, entry)))
-                if any(isinstance(one, Experiment) and one.passes for one in tried):
-                    return blame_fused_call(study.evaluator.hello.device, condition, tried)
-            mechanism = mechanism_of(study.result, MechanismKind.OTHER_VALUES if is_value else None)
-            return RootCause(who, stage, part, mechanism, tuple(evidence))
-    evaluator, case = study.evaluator, entry.case
-    study = replace(study, subject=find_cheapest(ablation, entry))
-    shown = [make_experiment(subjects.DECOMPOSED), make_experiment(subjects.PASSES)]
-    find: Callable[[Study], RootCause] = find_rewrite_cause
-    if ablation.fails(subjects.PASSES):
-        study = replace(study, result=ablation.stages[subjects.PASSES])
-    elif study.subject == subjects.DYNAMIC and passes(evaluator.judge(case, _SYMBOLIC), study.result) is False:
-        shown.append(Experiment(False, subject=_SYMBOLIC))
-        study = replace(study, subject=_SYMBOLIC, result=evaluator.judge(case, _SYMBOLIC))
-    elif (without_patterns := study.try_control("pattern_matcher_off")).passes:
+        is_excused = stage == DYNAMO and ("export" in ablation.stages or not ablation.fails(AOT_EAGER))
+        if ablation.fails(stage) and not is_excused:
+            earlier = [ablation.compare(before)] if before != EAGER else []
+            return _find_cause_before_inductor(study, ablation, ablation.compare(stage), *earlier)
+    study = replace(study, subject=find_cheapest(ablation, study.entry))
+    shown = [ablation.compare(DECOMPOSED), ablation.compare(PASSES)]
+    find = find_rewrite_cause
+    if ablation.fails(PASSES):
+        study = replace(study, result=ablation.stages[PASSES])
+    elif study.subject == DYNAMIC and (symbolic := study.try_out(_SYMBOLIC)).flips:
+        shown.append(symbolic)
+        study = study.move(_SYMBOLIC)
+    elif (without_patterns := study.try_out(NO_PATTERNS)).flips:
         shown.append(without_patterns)
     else:
-        if ablation.accused == subjects.DYNAMIC and ablation.fails(subjects.INDUCTOR) is False:
-            shown.append(make_experiment(subjects.INDUCTOR))
+        static = ablation.compare(INDUCTOR)
+        shown += [static] if ablation.accused == DYNAMIC and static.outcome is Outcome.PASSES else []
         find = _find_codegen_cause
     cause = find(study)
     return replace(cause, evidence=(*shown, *cause.evidence))
 
 
+def _find_cause_before_inductor(study: Study, ablation: Ablation, stage: Tried, *before: Tried) -> RootCause:
+    """The decomposition or the recomputation of a stage that fails, or the stage as a whole."""
+    is_value = study.result.verdict in VALUES
+    mechanism = mechanism_of(study.result, MechanismKind.OTHER_VALUES if is_value else None)
+    here = replace(study, subject=subject_of(stage.experiment, study.entry))
+    deeper = None
+    if stage.experiment == DYNAMO and is_value and any(op.kind == "sdpa" for op in study.case.ops):
+        # Dynamo computes nothing: a fused call gives what it finds in memory, which was right in eager.
+        condition, tried = find_condition(here)
+        if any(one.flips for one in tried):
+            return blame_fused_call(study.evaluator.hello.device, condition, tried)
+    # Of another failure the first decomposition would say nothing of this one.
+    elif stage.experiment == DECOMPOSED and stage.outcome is Outcome.FAILS_ALIKE:
+        deeper = replace(here, result=ablation.stages[DECOMPOSED]).bisect("decomposition")
+    elif stage.experiment == AOT_EAGER and get_spec(study.entry.subject).recomputes:
+        deeper = here.try_out("memory_kept")
+    if deeper is not None and deeper.flips:
+        return _blame(deeper, mechanism, *before, stage)
+    return _blame(stage, mechanism, *before)
+
+
 def find_rewrite_cause(study: Study) -> RootCause:
-    """Which pass or rewrite of the graph is at fault: measured where that is possible, else the first step with which
-    the case fails."""
+    """The rewrite that is proven wrong, else the first pass with which the case fails."""
     result = study.result
     of_strides = {rewrite.pattern for rewrite in result.rewrites if rewrite.is_of_strides and result.verdict in VALUES}
     if wrong := tuple(rewrite for rewrite in result.rewrites if rewrite.pattern not in of_strides):
-        return _read_measured_cause(wrong)
+        return _blame_proven(wrong)
     step = study.bisect("pass")
-    if step is None:
+    if not step.flips:
         return RootCause("inductor", Stage.GRAPH_PASSES, "", mechanism_of(result))
-    if not _NUMBER.search(step.name):
-        return RootCause("inductor", Stage.GRAPH_PASSES, step.name, mechanism_of(result), (step,))
-    part, right = _part_of(step.name), {*map(_part_of, (*result.right_rewrites, *of_strides))}
+    if not _NUMBER.search(step.argument):
+        return _blame(step, mechanism_of(result))
+    part, right = _part_of(step.argument), {*map(_part_of, (*result.right_rewrites, *of_strides))}
     if result.verdict in VALUES and {f"_{name}" for name in attention_patterns(result.fired)} <= right:
         # A program that the pattern leaves alone has no fused call.
-        mechanism, said = find_condition(replace(study, rewrite=part.removeprefix("_")))
-        return blame_fused_call(study.evaluator.hello.device, mechanism, (step, FusedCall(part), *said))
+        mechanism, tried = find_condition(replace(study, rewrite=part.removeprefix("_")))
+        exact = Tried("exact", part, Outcome.PASSES)
+        return blame_fused_call(study.evaluator.hello.device, mechanism, (step, exact, *tried))
     mechanism = mechanism_of(result, MechanismKind.OTHER_RESULT if result.verdict in VALUES else None)
     return RootCause("inductor", Stage.JOINT_PASSES, part, mechanism, (step,))
 
 
-def _read_measured_cause(wrong: tuple[WrongRewrite, ...]) -> RootCause:
-    """What is proven, and needs no experiment. Of several rewrites that are wrong the first is the cause."""
+def _blame_proven(wrong: tuple[WrongRewrite, ...]) -> RootCause:
+    """The first of several rewrites that are proven wrong."""
     first = wrong[0]
     mechanism = Mechanism(MechanismKind.OTHER_RESULT)
     if first.is_of_strides:
@@ -185,7 +176,8 @@ def _read_measured_cause(wrong: tuple[WrongRewrite, ...]) -> RootCause:
         mechanism = Mechanism(MechanismKind.EMPTY_ROWS)
     elif first.right:
         mechanism = operands_mechanism(first)
-    return RootCause("inductor", Stage.JOINT_PASSES, _part_of(first.pattern), mechanism, tuple(map(Measured, wrong)))
+    evidence = tuple(Tried("exact", rewrite.pattern, Outcome.FAILS_ALIKE) for rewrite in wrong)
+    return RootCause("inductor", Stage.JOINT_PASSES, _part_of(first.pattern), mechanism, evidence, wrong)
 
 
 def _part_of(pattern: str) -> str:
@@ -195,33 +187,31 @@ def _part_of(pattern: str) -> str:
 
 
 def _find_codegen_cause(study: Study) -> RootCause:
-    """What is at fault below the graph passes."""
-    mechanism, tried = mechanism_of(study.result, MechanismKind(study.result.verdict)), list[Evidence]()
-    if get_spec(study.subject).is_exported:  # what torch.compile generates is right
+    mechanism = mechanism_of(study.result, MechanismKind(study.result.verdict))
+    if get_spec(study.subject).is_exported:  # the code that torch.compile generates is right
         return RootCause("inductor", Stage.CODEGEN, Part.AOT_INDUCTOR_PACKAGE, mechanism)
-    for control, part in _APART[study.evaluator.hello.device == "cpu" :]:
-        if (experiment := study.try_control(control)).passes:
-            return RootCause("inductor", Stage.CODEGEN, part, mechanism, (experiment,))
-        tried.append(experiment)
-    step = study.bisect("lowering")
-    if step is not None:
-        return RootCause("inductor", Stage.LOWERING, step.name, mechanism, (step,))
-    return RootCause("inductor", Stage.CODEGEN, "", mechanism, tuple(tried))
+    flip, tried = study.find_first_flip(_PLAINER_CODE)
+    if flip is not None:
+        return _blame(flip, mechanism)
+    lowering = study.bisect("lowering")
+    if lowering.flips:
+        return _blame(lowering, mechanism)
+    return RootCause("inductor", Stage.CODEGEN, "", mechanism, tried)
 
 
-def _find_state(study: Study, cause: RootCause, entry: Entry) -> RootCause:
-    """The cause, with what it takes where the case needs a later call or a write; that of a call which fails alone."""
+def _find_state(study: Study, cause: RootCause) -> RootCause:
+    """The cause, with the later call or the write that the case needs; the cause of a call that fails by itself."""
     case, mechanism, write = study.case, cause.mechanism, {}
     if is_written(case) and study.result.verdict in VALUES:
         write = {"into": list_targets(case), "by": sorted({op.kind for op in case.ops if OPS[op.kind].writes})}
         mechanism = Mechanism(MechanismKind.WRITTEN, details(**write))
-    calls = (FurtherCall(), *case.calls) if case.calls else ()
-    alone = [study.try_case(at_call(case, call), CaseChange.CALLS_APART) for call in calls]
-    failing = next((call for call, one in zip(calls, alone, strict=True) if one.passes is False), None)
+    alone = [at_call(case, call) for call in ((FurtherCall(), *case.calls) if case.calls else ())]
+    tried = [study.try_out("calls_apart", case=one) for one in alone]
+    failing = next((one for one, apart in zip(alone, tried, strict=True) if apart.outcome.fails), None)
     if failing is not None:
-        return attribute(replace(entry, case=at_call(case, failing)), study.evaluator)
-    if not (alone and all(one.passes for one in alone)):
+        return attribute(replace(study.entry, case=failing), study.evaluator)
+    if not (tried and all(apart.flips for apart in tried)):
         return replace(cause, mechanism=mechanism)
     kind = MechanismKind.LATER_CALL_AND_WRITE if write else MechanismKind.LATER_CALL
     mechanism = Mechanism(kind, details(changed=list_differences(case) or "nothing", **write))
-    return replace(cause, mechanism=mechanism, evidence=(*cause.evidence, alone[0]))
+    return replace(cause, mechanism=mechanism, evidence=(*cause.evidence, tried[0]))

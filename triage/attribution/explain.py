@@ -6,8 +6,10 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from fuzz.bug_identity import attention_patterns, kind_of
-from fuzz.protocol import FINDINGS, SubjectResult, Verdict
+from fuzz.bug_identity import attention_patterns
+from fuzz.evaluator import compare_outcome
+from fuzz.experiments import Outcome
+from fuzz.protocol import SubjectResult
 from generators.program import edits
 from generators.program.case import Attr, Case, Op
 from generators.program.edits import prune_if_valid
@@ -27,7 +29,6 @@ _WORDS |= {"mode": "self.training", "always": "True", "never": "False", "other":
 _EQUAL = " == "
 """Between the dimensions of a property that are changed together."""
 
-PASSING = frozenset({Verdict.OK, Verdict.ROUNDING, Verdict.RANDOM_STREAM, Verdict.PRECISION_POLICY})
 _SHOWN, _NEAREST = 5, 2
 
 Judge = Callable[[Case], SubjectResult]
@@ -35,16 +36,24 @@ Judge = Callable[[Case], SubjectResult]
 
 @dataclass(frozen=True, slots=True)
 class Perturbation:
-    """The case with one property changed: which, what it was, and what it is.
+    """The case with one property changed, and the outcome."""
 
-    What came of it: `fails` as the unchanged case does, or passes (False), or neither (None).
-    """
-
-    property: str
+    name: str
+    """Of the property."""
     is_now: str
     becomes: str
     case: Case
-    fails: bool | None = None
+    outcome: Outcome = Outcome.NOT_TRIED
+
+    @property
+    def passes(self) -> bool:
+        """Whether the change makes the case pass."""
+        return self.outcome is Outcome.PASSES
+
+    @property
+    def fails(self) -> bool:
+        """Whether the case fails as before."""
+        return self.outcome is Outcome.FAILS_ALIKE
 
 
 def explain(
@@ -65,18 +74,17 @@ def explain(
     counts: dict[str, int] = defaultdict(int)
     tried: list[Perturbation] = []
     for one in perturb(case, sizes_only=sizes_only):
-        if counts[one.property] >= MOST:
+        if counts[one.name] >= MOST:
             continue
         if time.monotonic() - began > seconds:
             break
         found = judge(one.case)
-        if found.verdict in FINDINGS or found.verdict in PASSING:
-            counts[one.property] += 1
-            fails = _fails_alike(result, found)
-            is_left_alone = rewrite and not attention_patterns(found.fired)
-            tried.append(replace(one, fails=None if fails is False and is_left_alone else fails))
-    groups = {name: [one for one in tried if one.property == name] for name in dict.fromkeys(o.property for o in tried)}
-    varied = {name for name, group in groups.items() if any(one.fails is False for one in group)}
+        if compare_outcome(found, result) is not Outcome.DOES_NOT_APPLY:
+            counts[one.name] += 1
+            outcome = compare_outcome(found, result, applies=not rewrite or bool(attention_patterns(found.fired)))
+            tried.append(replace(one, outcome=outcome))
+    groups = {name: [one for one in tried if one.name == name] for name in dict.fromkeys(o.name for o in tried)}
+    varied = {name for name, group in groups.items() if any(one.passes for one in group)}
     fixed = {name for name in varied if not any(one.fails for one in groups[name])}
     equal = [name for name, (one, *_) in groups.items() if one.fails and {*name.split(_EQUAL)} <= fixed]
     of_equal = {name for names in equal for name in names.split(_EQUAL)}
@@ -85,32 +93,22 @@ def explain(
     return [f"{name}: passes where they differ" for name in equal] + told
 
 
-def _fails_alike(result: SubjectResult, other: SubjectResult) -> bool | None:
-    if other.verdict in PASSING:
-        return False
-    is_alike = kind_of(result.verdict) == kind_of(other.verdict)
-    if is_alike and result.verdict in (Verdict.COMPILE_ERROR, Verdict.RUNTIME_ERROR):
-        left, right = (one.failure and one.failure.identity() for one in (result, other))
-        is_alike = left == right
-    return True if is_alike else None
-
-
 def _is_size(name: str) -> bool:
     return name[:1].isupper()
 
 
 def _is_telling(group: list[Perturbation]) -> bool:
     """Whether sizes that fail and sizes that pass, other than 1, lie apart; all attributes tell."""
-    if not _is_size(group[0].property):
+    if not _is_size(group[0].name):
         return True
-    passing = [int(one.becomes) for one in group if one.fails is False]
+    passing = [int(one.becomes) for one in group if one.passes]
     failing = [int(group[0].is_now), *(int(one.becomes) for one in group if one.fails)]
     return max(passing) > 1 and (max(passing) < min(failing) or max(failing) < min(passing))
 
 
 def _describe_need(name: str, group: list[Perturbation]) -> str:
     now = group[0].is_now
-    passing = [one.becomes for one in group if one.fails is False]
+    passing = [one.becomes for one in group if one.passes]
     failing = [one.becomes for one in group if one.fails]
     if _is_size(name):
         near = sorted(map(int, passing), key=lambda size: abs(size - int(now)))[:_NEAREST]
@@ -130,7 +128,7 @@ def perturb(case: Case, *, sizes_only: bool = False) -> list[Perturbation]:
     ways = (_sizes,) if sizes_only else (_attributes, _equal_sizes, _sizes)
     for made in itertools.chain.from_iterable(way(case) for way in ways):
         if made.case.canonical() != case.canonical():
-            groups.setdefault(made.property, []).append(made)
+            groups.setdefault(made.name, []).append(made)
     return [made for together in itertools.zip_longest(*groups.values()) for made in together if made is not None]
 
 

@@ -1,72 +1,79 @@
-"""The evidence for a root cause in sentences: the one place with words for experiments."""
+"""The evidence for a root cause in sentences, from the labels of experiments."""
 
 import itertools
 import re
-from collections.abc import Iterable
+from collections.abc import Collection
 
-from fuzz.experiments import EXPERIMENTS
+from corpus.causes import DETAIL_LABELS
+from fuzz.experiments import EXPERIMENTS, Exact, OperandValue, OtherSubject, Outcome, StepLimit, Tried
 from fuzz.protocol.rewrites import WrongRewrite
-from triage.attribution.ablation import label
-from triage.attribution.root_cause import Evidence, Experiment, FirstStep, FusedCall, Measured
+from triage.attribution.root_cause import RootCause
+
+_WORDS = {Outcome.PASSES: "passes", Outcome.FAILS_ALIKE: "fails", Outcome.FAILS_OTHERWISE: "fails"}
 
 
-def describe_evidence(evidence: Iterable[Evidence]) -> list[str]:
-    """What a root cause rests on, a sentence for each kind of experiment and outcome."""
+def describe_evidence(cause: RootCause, shown: Collection[str] = ()) -> list[str]:
+    """The experiments that a root cause rests on, a sentence for each change and outcome.
 
-    def outcome(item: Evidence) -> object:
-        if not isinstance(item, Experiment):
-            return type(item)
-        return item.passes, item.change, item.control and item.control.experiment, bool(item.subject)
+    `shown`: subjects whose verdicts a table shows.
+    """
 
-    return [_describe(list(alike)) for _, alike in itertools.groupby(evidence, outcome)]
+    def group(tried: Tried) -> tuple[str, str]:
+        is_subject = isinstance(tried.row.change, OtherSubject)
+        return _WORDS.get(tried.outcome, ""), "" if is_subject else tried.experiment
 
-
-def _describe(alike: list[Evidence]) -> str:
-    match alike[0]:
-        case Experiment(passes=passes):
-            words = " or ".join(_describe_change(one) for one in alike if isinstance(one, Experiment))
-            return f"It {'passes' if passes else 'fails' if passes is False else 'gives no verdict'} with {words}."
-        case Measured():
-            return " ".join(_describe_rewrite(one.rewrite) for one in alike if isinstance(one, Measured))
-        case FirstStep(step=step, name=name):
-            return f"With the {step} `{name}` and all later ones off it passes; with `{name}` on again it fails."
-        case FusedCall(pattern=pattern):
-            return f"In float64 the replacement of {pattern} is right, so the kernel of its fused call is at fault."
+    evidence = [
+        tried
+        for tried in cause.evidence
+        if not (isinstance(tried.row.change, OtherSubject) and tried.experiment in shown)
+    ]
+    return [_describe(list(alike), cause) for _, alike in itertools.groupby(evidence, group)]
 
 
-def _describe_rewrite(one: WrongRewrite) -> str:
-    """What was measured: for which operands a rewrite is right and wrong, or which constants differ."""
-    if one.is_of_strides:
-        return f"The replacement of `{one.pattern}` orders the dimensions of its output in memory in another way."
+def _describe(alike: list[Tried], cause: RootCause) -> str:
+    first, name = alike[0], alike[0].argument
+    if isinstance(first.row.change, Exact):
+        if first.outcome.fails:
+            return " ".join(map(_describe_rewrite, cause.rewrites))
+        return f"In float64 the replacement of {name} is right, so the kernel of its fused call is at fault."
+    if isinstance(first.row.change, StepLimit):
+        label = first.row.label.format(name)
+        return f"With {label} it passes; with `{name}` on again it fails."
+    words = " or ".join(one.row.label.format(DETAIL_LABELS.get(one.argument, one.argument)) for one in alike)
+    return f"It {_WORDS.get(first.outcome, 'gives no verdict')} with {words}."
+
+
+def _describe_rewrite(rewrite: WrongRewrite) -> str:
+    """The operands for which a rewrite is right and wrong, or the constants that differ."""
+    if rewrite.is_of_strides:
+        return f"The replacement of `{rewrite.pattern}` orders the dimensions of its output in memory in another way."
     of = "In float64, on the operands of this case, the replacement of"
-    said = [f"{of} `{one.pattern}` gives another result than the program."]
-    said += ["They differ only in rows whose mask keeps no key."] if one.rows else []
-    for name in one.right:
-        right, wrong = (_describe_values(which.get(name, ())) for which in (one.right, one.wrong))
+    said = [f"{of} `{rewrite.pattern}` gives another result than the program."]
+    said += ["They differ only in rows whose mask keeps no key."] if rewrite.rows else []
+    for name in rewrite.right:
+        right, wrong = (_describe_values(which.get(name, ())) for which in (rewrite.right, rewrite.wrong))
         said.append(f"It is right where `{name}` is {right}{f'; wrong where it is {wrong}' if wrong else ''}.")
-    for constant in one.constants:
+    for constant in rewrite.constants:
         operation, _, values = constant.partition(" ")
         differ = f"The program and the pattern differ in the constants of {operation}."
         said.append(_describe_constant(operation, *values.split(" for ")) if values else differ)
-    if not one.right and not one.constants and not one.rows:
+    if not rewrite.right and not rewrite.constants and not rewrite.rows:
         said.append("No value of an operand makes it right, and no constant differs.")
     return " ".join(said)
 
 
 def _describe_values(changes: tuple[str, ...]) -> str:
-    """The values that changes give an operand: "1 throughout, or 0 and 1 mixed"."""
-    whole = [change.split()[1] for change in changes if change.startswith("all")]
-    words = [f"{' or '.join(whole)} throughout"] if whole else []
+    """The values that experiments give an operand: "1 or 2 throughout, or 0 and 1 mixed"."""
+    rows = [EXPERIMENTS[change] for change in changes if change in EXPERIMENTS]
+    whole = " or ".join(
+        f"{row.change.number:g}" for row in rows if isinstance(row.change, OperandValue) and row.change.rest is None
+    )
+    axes = [row.label for row in rows if row.is_throughout and not isinstance(row.change, OperandValue)]
+    words = [f"{whole} throughout" if whole else "", *axes]
     words += ["0 and 1 mixed"] if {"one 0 in 1", "one 1 in 0"} <= {*changes} else []
-    return ", or ".join(words)
+    return ", or ".join(filter(None, words))
 
 
 def _describe_constant(operation: str, program: str, expected: str) -> str:
     mine, theirs = (value[1:-1] if re.fullmatch(r"\[[^,]*\]", value) else value for value in (program, expected))
     return f"The pattern has {operation} with {theirs}, the program with {mine}."
-
-
-def _describe_change(one: Experiment) -> str:
-    if one.control is not None:
-        return EXPERIMENTS[one.control.experiment].label
-    return one.change.explanation.format(one.detail) if one.change else label(one.subject)

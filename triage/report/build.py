@@ -11,7 +11,7 @@ from corpus.causes import Stage
 from corpus.entry import Entry, Expectation, load, sort_by_version, write
 from corpus.files import replace_file, require_writable
 from fuzz.error_location import describe_where, describe_with_names
-from fuzz.evaluator import Evaluator, open_evaluator, public_version
+from fuzz.evaluator import PASSING, Evaluator, open_evaluator, public_version
 from fuzz.expectation import describe_details, require_allowed
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import DeviceError, FormDiffers
@@ -25,12 +25,20 @@ from generators.program.case import Case
 from generators.program.emit import source
 from generators.program.settings import SETTINGS
 from triage import script_runs
-from triage.attribution.ablation import DYNAMIC, EAGER, PASSES, Ablation, find_cheapest, label, run_ablation
-from triage.attribution.attribute import attribute, run_kernel_ablation
-from triage.attribution.explain import PASSING, explain
+from triage.attribution.ablation import (
+    DYNAMIC,
+    EAGER,
+    PASSES,
+    Ablation,
+    find_cheapest,
+    label,
+    run_ablation,
+    run_kernel_ablation,
+)
+from triage.attribution.attribute import attribute
+from triage.attribution.explain import explain
 from triage.attribution.render import describe_evidence
-from triage.attribution.root_cause import Evidence as AnyEvidence
-from triage.attribution.root_cause import Experiment, RootCause
+from triage.attribution.root_cause import RootCause
 from triage.cluster.clusters import load_clusters
 from triage.rendering import render
 from triage.report import repro
@@ -196,7 +204,7 @@ def write_report(
         "summary": summarize(case, ablation),
         "cause": describe_cause(ablation, cause) if cause else "",
         "note": note,
-        "evidence": describe_evidence(one for one in cause.evidence if not _is_in(ablation, one)) if cause else [],
+        "evidence": describe_evidence(cause, ablation.stages) if cause else [],
         "program": spell_program(case, ablation.accused) if kernel and not is_packed else source(case).strip(),
         "settings": [(f"`{name}={value}`", SETTINGS[name].switches_on) for name, value in case.settings],
         "is_sequence": bool(case.calls),
@@ -236,13 +244,6 @@ def list_stages(case: Case, ablation: Ablation) -> list[tuple[str, str]]:
         )
         for name, one in ablation.stages.items()
     ]
-
-
-def _is_in(ablation: Ablation, evidence: AnyEvidence) -> bool:
-    """Whether a row of the table says the same."""
-    if not isinstance(evidence, Experiment):
-        return False
-    return evidence.control is None and evidence.change is None and evidence.subject in ablation.stages
 
 
 def _spell(verdict: str) -> str:

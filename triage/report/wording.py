@@ -20,8 +20,8 @@ from generators.program.roles import find_attentions, trace
 from generators.program.settings import describe_settings
 from generators.program.type_check import attributes, types_of
 from triage.attribution.ablation import EAGER, Ablation, label
-from triage.attribution.experiments import mechanism_of
-from triage.attribution.root_cause import Measured, RootCause, operands_mechanism
+from triage.attribution.root_cause import RootCause, operands_mechanism
+from triage.attribution.study import mechanism_of
 from triage.report.repro import is_attention, is_kernel
 
 _DOES = {
@@ -144,13 +144,8 @@ def name_operands(case: Case, cause: RootCause) -> RootCause:
     def rename(changes: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
         return {names.get(argument, argument): tried for argument, tried in changes.items()}
 
-    evidence = tuple(
-        Measured(replace(one.rewrite, right=rename(one.rewrite.right), wrong=rename(one.rewrite.wrong)))
-        if isinstance(one, Measured)
-        else one
-        for one in cause.evidence
-    )
-    cause = replace(cause, evidence=evidence)
+    renamed = (replace(one, right=rename(one.right), wrong=rename(one.wrong)) for one in cause.rewrites)
+    cause = replace(cause, rewrites=tuple(renamed))
     return replace(cause, mechanism=operands_mechanism(cause.measured)) if cause.measured else cause
 
 

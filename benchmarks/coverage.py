@@ -27,7 +27,7 @@ from corpus.entry import load_directory
 from fuzz.bug_identity import PROCESS
 from fuzz.check.coverage import missing_hooks
 from fuzz.evaluator import open_evaluator
-from fuzz.protocol import Result
+from fuzz.protocol import CoverageItem, Result
 from fuzz.protocol.render import describe
 from fuzz.worker_config import WorkerConfig
 from generators.program.case import Case
@@ -64,7 +64,7 @@ class Counts:
     """How many cases reached what; shared by the threads."""
 
     rewrites: Counter[str] = field(default_factory=Counter)
-    reached: Counter[str] = field(default_factory=Counter)
+    coverage: Counter[CoverageItem] = field(default_factory=Counter)
     verdicts: Counter[str] = field(default_factory=Counter)
     judged: int = 0
     rejected: int = 0
@@ -76,8 +76,8 @@ class Counts:
         with self.lock:
             self.judged += 1
             self.rejected += result.rejected is not None
-            self.rewrites.update({name for one in result.results for name in one.fired})
-            self.reached.update({name for one in result.results for name in one.reached})
+            self.rewrites.update({name for one in result.results for name in one.applied_rewrites})
+            self.coverage.update({name for one in result.results for name in one.coverage})
             self.verdicts.update(one.verdict for one in result.results)
             for one in result.results:
                 if one.verdict in PROCESS:
@@ -119,7 +119,7 @@ def main() -> int:
             "seconds": round(seconds, 1),
             "patterns": rows,
             "rewrites": dict(sorted(counts.rewrites.items())),
-            "reached": dict(sorted(counts.reached.items())),
+            "coverage": [[item.kind, item.name, count] for item, count in sorted(counts.coverage.items())],
         }
         options.json.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
     return 0
@@ -182,7 +182,7 @@ def table(rows: list[dict[str, Any]], counts: Counts, seconds: float, device: st
         lines.append(
             f"{line['name']:{width}}  {fired:>6}  {'yes' if line['seeds'] else '':4}  {line['reason']}".rstrip()
         )
-    kinds = Counter(name.partition(" ")[0] for name in counts.reached)
+    kinds = Counter(item.kind.value for item in counts.coverage)
     told = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
     by_cases, by_seeds = (sum(bool(line[key]) for line in rows) for key in ("cases", "seeds"))
     either = sum(bool(line["cases"] or line["seeds"]) for line in rows)

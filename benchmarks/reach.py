@@ -42,7 +42,7 @@ from fuzz.check.program import Program, execute
 from fuzz.check.subject_builder import find
 from fuzz.check.torch_internals import wrap
 from fuzz.evaluator import build_check
-from fuzz.protocol import Check, Result, SubjectResult, Verdict
+from fuzz.protocol import Check, CoverageItem, Result, SubjectResult, Verdict
 from fuzz.run_store import Results
 from generators.program.case import Case
 from generators.program.emit import is_random, source
@@ -126,7 +126,7 @@ def _search(engine: str, seed: int, count: int, results: Results) -> Reach:
         schedule.add_time(result.seconds, {one.subject: one.seconds for one in result.results})
         search.record(case, result)
         refused += result.rejected is not None
-        news = {name for one in result.results for name in one.fired} - fired
+        news = {name for one in result.results for name in one.applied_rewrites} - fired
         fired |= news
         made[chosen.source] += 1
         found[chosen.source] += len(news)
@@ -162,7 +162,11 @@ def compile_case(index: int, case: Case, subjects: tuple[str, ...]) -> Result:
         seconds = time.perf_counter() - began
         told.append(
             SubjectResult(
-                name, Verdict.OK, fired=tuple(coverage.fired), seconds=seconds, reached=tuple(coverage.reached)
+                name,
+                Verdict.OK,
+                applied_rewrites=tuple(coverage.applied_rewrites),
+                seconds=seconds,
+                coverage=tuple(coverage.items),
             )
         )
     program.close()
@@ -208,7 +212,7 @@ class Seen:
 
     judged: str = ""
     rewrites: tuple[tuple[str, int], ...] = ()
-    reached: tuple[str, ...] = ()
+    coverage: tuple[CoverageItem, ...] = ()
     is_recorded: bool = field(default=False, compare=False)
 
 
@@ -245,10 +249,9 @@ def _see(request: Check, name: str, device: str, *, traced: bool) -> tuple[Seen,
     if not result.results:
         return Seen(str(result.rejected)), took
     (one,) = result.results
-    judged = (
-        f"{one.verdict} {one.numbers} {getattr(one.failure, 'text', one.failure)} {one.right_rewrites} {one.rewrites}"
-    )
-    return Seen(judged, tuple(sorted(counts.items())), one.reached, bool(recorded)), took
+    text = getattr(one.failure, "text", one.failure)
+    judged = f"{one.verdict} {one.numbers} {text} {one.right_rewrites} {one.wrong_rewrites}"
+    return Seen(judged, tuple(sorted(counts.items())), one.coverage, bool(recorded)), took
 
 
 def line(run: Reach) -> str:

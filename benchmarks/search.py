@@ -92,7 +92,7 @@ def read_events(engine: str, seed: int, events: Iterable[dict[str, Any]]) -> Run
     cases = rejected = workers = 0
     torch = ""
     findings = Counter[str]()
-    first: dict[str, dict[str, float]] = {kind: {} for kind in KINDS}
+    first: dict[str, dict[tuple[str, str], float]] = {kind: {} for kind in KINDS}
     for event in events:
         if event["event"] == "CampaignStarted":
             began, workers, torch = event["time"], event["workers"], event["torch"]
@@ -102,13 +102,12 @@ def read_events(engine: str, seed: int, events: Iterable[dict[str, Any]]) -> Run
         if event["event"] != "CaseJudged":
             continue
         cases, rejected = cases + 1, rejected + (event["rejected"] is not None)
-        for name in event["fired"]:
-            first["rewrites"].setdefault(name, elapsed)
-            if "sfdp" in name:
-                first["patterns"].setdefault(name, elapsed)
-        for name in event["reached"]:
-            kind = "lowerings" if name.startswith(("lowering ", "fallback ")) else "others"
-            first[kind].setdefault(name, elapsed)
+        for item in event["coverage"]:
+            kind = {"rewrite": "rewrites", "lowering": "lowerings", "fallback": "lowerings"}.get(item["kind"], "others")
+            named = (item["kind"], item["name"])
+            first[kind].setdefault(named, elapsed)
+            if kind == "rewrites" and "sfdp" in item["name"]:
+                first["patterns"].setdefault(named, elapsed)
     moments = [elapsed * (part + 1) / MOMENTS for part in range(MOMENTS)]
     curves = {
         kind: [sum(when <= moment for when in names.values()) for moment in moments] for kind, names in first.items()

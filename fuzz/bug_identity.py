@@ -4,7 +4,8 @@ import re
 from dataclasses import dataclass, replace
 
 from fuzz.protocol import EAGER, SubjectResult, Verdict
-from fuzz.protocol.failures import EmptyRowsNotZero, Failure
+from fuzz.protocol.failures import EmptyRowsNotZero, Failure, Value
+from fuzz.protocol.render import describe_value
 from fuzz.protocol.rewrites import WrongRewrite, is_explained
 from fuzz.subjects import compiler_of, get_spec
 from generators.program.attention_stub import AttentionCall, list_calls
@@ -85,7 +86,7 @@ class Symptom:
     features: frozenset[str]
     rewrites: tuple[WrongRewrite, ...] = ()
     """Those proven wrong; none where a kernel is at fault or nothing could be proven."""
-    values: frozenset[str] = frozenset()
+    values: frozenset[Value] = frozenset()
     """For attention functions: the results that are wrong."""
     aspect: str = ""
     """For attention functions: `NOT_FINITE`, or `empty_rows_not_zero` where nothing else is wrong."""
@@ -94,13 +95,13 @@ class Symptom:
     def of(cls, result: SubjectResult, features: frozenset[str], *, attention_only: bool = False) -> "Symptom":
         """The symptom of a result on a case with these features. `attention_only`: of an attention function."""
         # No rewrite has a part in what eager does.
-        fired = () if result.verdict is Verdict.EAGER_SUSPECT else result.fired
+        fired = () if result.verdict is Verdict.EAGER_SUSPECT else result.applied_rewrites
         # What is measured tells more than the exception to which it leads.
-        identity = "" if result.rewrites else identity_of(result)
+        identity = "" if result.wrong_rewrites else identity_of(result)
         # What raises while a pattern is applied does so under its neighbours too. A rewrite that is proven right has no
         # part in a failure.
         names = rewrites(fired) - (attention_patterns(fired) if identity else rewrites(result.right_rewrites))
-        symptom = cls(result.verdict, result.subject, names, identity, features, result.rewrites)
+        symptom = cls(result.verdict, result.subject, names, identity, features, result.wrong_rewrites)
         if not attention_only or result.failure is None:
             return symptom
         failure = result.failure
@@ -114,7 +115,7 @@ class Symptom:
         causes = sorted({rewrite.cause for rewrite in self.rewrites})
         fired = causes or sorted(f for f in self.fired if f.startswith("sfdp")) or sorted(self.fired)
         who = name_accused(self.subject, self.verdict)
-        shown = [self.aspect, "+".join(sorted(self.values))] if self.values else []
+        shown = [self.aspect, "+".join(sorted(map(describe_value, self.values)))] if self.values else []
         return "/".join([kind_of(self.verdict), who, self.identity or "+".join(fired) or "none", *shown])
 
     def explains(self, other: "Symptom") -> bool:
@@ -169,17 +170,20 @@ class Symptom:
         )
 
 
-def list_wrong(failure: Failure | None) -> frozenset[str]:
+_OUTPUT = Value.of_result("out")
+
+
+def list_wrong(failure: Failure | None) -> frozenset[Value]:
     """The results that a failure is about; none where it names none."""
-    return frozenset() if failure is None else frozenset(filter(None, (getattr(failure, "value", ""), *failure.also)))
+    return frozenset() if failure is None else frozenset(filter(None, (getattr(failure, "value", None), *failure.also)))
 
 
-def share_values(some: frozenset[str], others: frozenset[str]) -> bool:
+def share_values(some: frozenset[Value], others: frozenset[Value]) -> bool:
     """Whether wrong results of two calls may be one bug: of both the output, or only gradients, of which they share
     one. Where a failure names no result, it may be."""
     if not (some and others):
         return True
-    return "out" in some & others or ("out" not in some | others and bool(some & others))
+    return _OUTPUT in some & others or (_OUTPUT not in some | others and bool(some & others))
 
 
 def contract_features(case: Case) -> frozenset[str]:

@@ -5,11 +5,10 @@ The data is `SubjectResult.where`, a `WrongElements`.
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any
+from functools import partial
 
 from fuzz.protocol import SubjectResult, WrongElements
-from fuzz.protocol.failures import parse_value
+from fuzz.protocol.failures import Value
 from fuzz.protocol.render import describe, describe_value
 from generators.program.case import Case, Contract
 from generators.program.type_check import types_of
@@ -30,12 +29,7 @@ _SHOWN = 4
 
 def describe_with_names(case: Case, result: SubjectResult) -> str:
     """`describe` with the program's names for values."""
-    named: Any = result.failure
-    if getattr(named, "value", ""):
-        named = replace(named, value=name_value(case, named.value))
-    if getattr(named, "aspect", "") == "memory":
-        named = replace(named, actual=name_value(case, named.actual), expected=name_value(case, named.expected))
-    return describe(replace(result, failure=named))
+    return describe(result, partial(name_value, case))
 
 
 def describe_where(case: Case, where: WrongElements | None) -> str:
@@ -47,11 +41,11 @@ def describe_where(case: Case, where: WrongElements | None) -> str:
     )
 
 
-def label_axes(case: Case, value: str, rank: int) -> tuple[str, ...]:
+def label_axes(case: Case, value: Value, rank: int) -> tuple[str, ...]:
     """Names for the axes of a value: "head" and the like in an attention, else the names of its sizes."""
-    if value in _OF_CALLS:
-        return _OF_CALLS[value][-rank:]
-    name = _find_value(case, value)
+    if value.kind == "result" and value.name in _OF_CALLS:
+        return _OF_CALLS[str(value.name)][-rank:]
+    name = find_name(case, value)
     for contract in case.contracts:
         found = _label_contract_axes(contract, name, rank)
         if found:
@@ -64,11 +58,11 @@ def label_axes(case: Case, value: str, rank: int) -> tuple[str, ...]:
     )
 
 
-def name_gradient(case: Case, value: str) -> str:
-    """A kernel author's name for the oracle's "grad of input 0": "dq"; "of x" for an input that no kernel reads."""
-    if parse_value(value) is None:
-        return value
-    name = _find_value(case, value)
+def name_gradient(case: Case, value: Value) -> str:
+    """A kernel author's name for the gradient of an input: "dq"; "of x" for an input that no kernel reads."""
+    if value.kind == "result":
+        return str(value.name)
+    name = find_name(case, value)
     for contract in case.contracts:
         for field, read in contract.reads.items():
             if read == name:
@@ -76,22 +70,20 @@ def name_gradient(case: Case, value: str) -> str:
     return f"of {name}"
 
 
-def name_value(case: Case, value: str) -> str:
+def name_value(case: Case, value: Value) -> str:
     """A value in words, with the program's name for an argument or parameter: "gradient of q", "output of the second
     call"."""
-    found = parse_value(value)
-    name = _find_value(case, value) if found and found["kind"] in ("input", "parameter") else ""
-    name = "output" if found and found["kind"] == "output" and case.calls and len(case.returns) == 1 else name
+    name = find_name(case, value) if value.kind in ("input", "parameter") else ""
+    name = "output" if value.kind == "output" and case.calls and len(case.returns) == 1 else name
     return describe_value(value, name, is_sequence=bool(case.calls))
 
 
-def _find_value(case: Case, value: str) -> str:
-    """The name in the program of the oracle's "output 0", "grad of input 2" or "grad of parameter w"."""
-    found = parse_value(value)
-    if found is None or found["kind"] in ("parameter", "buffer"):
-        return found["which"] if found else ""
-    listed = case.returns if found["kind"] == "output" else [item.name for item in case.inputs if not item.parameter]
-    return listed[int(found["which"])] if found["which"].isdigit() and int(found["which"]) < len(listed) else ""
+def find_name(case: Case, value: Value) -> str:
+    """Its name in the program; "" for a result of an attention function."""
+    if isinstance(value.name, str):
+        return "" if value.kind == "result" else value.name
+    listed = case.returns if value.kind == "output" else [item.name for item in case.inputs if not item.parameter]
+    return listed[value.name] if value.name < len(listed) else ""
 
 
 def _label_contract_axes(contract: Contract, name: str, rank: int) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import dataclass_transform
 
 from fuzz.cli import ignore_lost_output
-from fuzz.protocol import SubjectResult, Verdict
+from fuzz.protocol import CoverageItem, SubjectResult, Verdict
 from fuzz.protocol.failures import Process
 from fuzz.run_store import EVENTS_FILE, OLD_EVENTS_FILE
 from generators.records import encode
@@ -77,11 +77,10 @@ class CaseJudged(Event):
     case: str
     worker: int
     verdicts: Mapping[str, Verdict]  # by subject
-    fired: tuple[str, ...]  # under any subject
     rejected: str | None  # why eager refuses the case
     torch_seconds: float
     skipped: Mapping[str, str] = field(default_factory=dict)  # why a subject did not take the case, by subject
-    reached: tuple[str, ...] = ()  # under any subject
+    coverage: tuple[CoverageItem, ...] = ()  # under any subject
 
 
 class ProbeJudged(Event):

@@ -13,7 +13,7 @@ from pathlib import Path
 from corpus.entry import DEFAULT_SUBJECT, Entry, Expectation
 from fuzz.error_location import describe_where, describe_with_names
 from fuzz.evaluator import Evaluator
-from fuzz.protocol import EAGER, Result, SubjectResult, Verdict
+from fuzz.protocol import EAGER, CoverageItem, CoverageKind, Result, SubjectResult, Verdict
 from fuzz.protocol.failures import Raised
 from fuzz.protocol.render import describe
 from fuzz.subjects import is_user_function
@@ -77,12 +77,24 @@ def _describe_unreached(expectation: Expectation, judged: Sequence[SubjectResult
     own = [r for r in judged if r.subject == (expectation.subject or DEFAULT_SUBJECT)]
     if not own or not expectation.holds_for(torch):
         return ""
-    reached = {name for r in own for name in (*r.fired, *r.reached)}
-    lost = [name for name in expectation.reaches if name not in reached]
+    reached = {item for r in own for item in r.whole_coverage}
+    lost = [name for name in expectation.reaches if read_coverage_item(name) not in reached]
     if not lost:
         return ""
-    rewrites = ", ".join(sorted({name for r in own for name in r.fired})) or "none"
+    rewrites = ", ".join(sorted({name for r in own for name in r.applied_rewrites})) or "none"
     return f"no longer reaches {', '.join(lost)} under {own[0].subject} in torch {torch}; rewrites: {rewrites}"
+
+
+def read_coverage_item(text: str) -> CoverageItem:
+    """An item of `reaches` in a case file: "op aten.bmm", "lowering aten.add", or the name of a rewrite alone.
+
+    Raises UserError for another kind.
+    """
+    kind, _, name = text.rpartition(" ")
+    try:
+        return CoverageItem(CoverageKind(kind or CoverageKind.REWRITE), name)
+    except ValueError as error:
+        raise UserError(f"reaches {text!r}: {kind!r} is not one of {', '.join(CoverageKind)}") from error
 
 
 def _compare_known(expectation: Expectation, judged: Sequence[SubjectResult], torch: str) -> Outcome:
@@ -131,10 +143,10 @@ def describe_result(result: Result, case: Case, *, verbose: bool = False) -> lis
     for judged in result.results:
         lines.append(": ".join(filter(None, [f"{judged.subject} {judged.verdict}", describe_with_names(case, judged)])))
         lines += [f"  {line}" for line in describe_details(judged, describe_where(case, judged.where))]
-        if judged.reached:
-            kinds = Counter(name.partition(" ")[0] for name in judged.reached).most_common()
-            counts = "; ".join(f"{kind} {count}" for kind, count in kinds)
-            lines.append(f"  reached {', '.join(judged.reached) if verbose else f'{counts} (-v names them)'}")
+        if judged.coverage:
+            counts = "; ".join(f"{kind} {n}" for kind, n in Counter(i.kind for i in judged.coverage).most_common())
+            named = ", ".join(f"{item.kind} {item.name}" for item in judged.coverage)
+            lines.append(f"  reached {named if verbose else f'{counts} (-v names them)'}")
     return lines
 
 
@@ -148,8 +160,8 @@ def describe_details(result: SubjectResult, where: str) -> list[str]:
     numbers = list_numbers(result)
     if numbers:
         lines.append(", ".join(f"{what}: {number}" for what, number in numbers))
-    if result.fired:
-        lines.append(f"rewrites: {', '.join(result.fired)}")
+    if result.applied_rewrites:
+        lines.append(f"rewrites: {', '.join(result.applied_rewrites)}")
     return lines
 
 
@@ -167,8 +179,8 @@ def list_numbers(result: SubjectResult) -> list[tuple[str, str]]:
         rows.append(("worst row, relative to rounding", f"{numbers['ratio']:.3g} (limit {numbers['limit']:.3g})"))
     if numbers.get("rows_wrong"):
         rows.append(("wrong rows", f"{numbers['rows_wrong']:.0f} of {numbers.get('rows_total', math.nan):.0f}"))
-    if result.same is not None and "peer_error" not in numbers:
-        rows.append(("torch._dynamo.utils.same", str(result.same)))
+    if result.dynamo_same is not None and "peer_error" not in numbers:
+        rows.append(("torch._dynamo.utils.dynamo_same", str(result.dynamo_same)))
     return rows
 
 

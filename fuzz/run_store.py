@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from corpus import casefile
-from fuzz.protocol import SubjectResult
+from fuzz.protocol import CoverageItem, CoverageKind, SubjectResult
 from fuzz.protocol.failures import Word
 from generators.errors import UserError
 from generators.program.case import Case
@@ -26,12 +26,12 @@ RESULTS_FILE, EVENTS_FILE, OLD_EVENTS_FILE = "results.sqlite", "events.ndjson", 
 """What a campaign leaves in its run directory."""
 LOCK_FILE = "lock"
 """A campaign holds it while it runs."""
-_FORMAT = 3
+_FORMAT = 4
 _TABLES = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
-CREATE TABLE reached (name TEXT PRIMARY KEY, count INTEGER NOT NULL);
+CREATE TABLE coverage (kind TEXT, name TEXT, count INTEGER NOT NULL, PRIMARY KEY (kind, name)) WITHOUT ROWID;
 CREATE TABLE judged (case_id TEXT PRIMARY KEY) WITHOUT ROWID;
-CREATE TABLE queue (case_id TEXT PRIMARY KEY, case_text TEXT NOT NULL, reached TEXT NOT NULL, found REAL NOT NULL);
+CREATE TABLE queue (case_id TEXT PRIMARY KEY, case_text TEXT NOT NULL, coverage TEXT NOT NULL, found REAL NOT NULL);
 CREATE TABLE suspicions (
     id INTEGER PRIMARY KEY, case_text TEXT NOT NULL, result TEXT NOT NULL,
     outcome TEXT            -- NULL while it waits
@@ -170,14 +170,14 @@ class Results:
         position: tuple[int, frozenset[int]],
         unexplained: Iterable[tuple[Case, SubjectResult]] = (),
         explained: Iterable[str] = (),
-        reached: frozenset[str] = frozenset(),
+        coverage: frozenset[CoverageItem] = frozenset(),
         queued: bool = False,
         chosen: str = "",
     ) -> list[Suspicion]:
         """Mark a case as judged, in one transaction, and return its new suspicions.
 
         position: cursor and beyond, as from `CaseNumbers.finish`; unexplained: failures of the case that no
-        finding explains; explained: ids of findings that explain other failures; reached: what the case
+        finding explains; explained: ids of findings that explain other failures; coverage: all that the case
         reached; queued: whether any of it is new, so that the case joins the queue; chosen: the id under which it
         is not to be judged again. Random cases have none: they hardly repeat, and are too many.
         """
@@ -185,17 +185,17 @@ class Results:
         with self._transaction():
             self._set_meta({"cursor": str(position[0]), "beyond": json.dumps(sorted(position[1]))})
             self._db.executemany(
-                "INSERT INTO reached VALUES (?, 1) ON CONFLICT DO UPDATE SET count = count + 1",
-                [(name,) for name in sorted(reached)],
+                "INSERT INTO coverage VALUES (?, ?, 1) ON CONFLICT DO UPDATE SET count = count + 1",
+                [(item.kind.value, item.name) for item in sorted(coverage)],
             )
             if chosen:
                 self._db.execute("INSERT OR IGNORE INTO judged VALUES (?)", (chosen,))
             if queued:
-                before = self._db.execute("SELECT reached FROM queue WHERE case_id = ?", (case.id,)).fetchone()
-                names = reached.union(json.loads(before[0]) if before else ())
+                before = self._db.execute("SELECT coverage FROM queue WHERE case_id = ?", (case.id,)).fetchone()
+                items = coverage.union(_read_coverage(before[0]) if before else ())
                 self._db.execute(
-                    "INSERT INTO queue VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET reached = excluded.reached",
-                    (case.id, casefile.dumps(case), json.dumps(sorted(names)), now),
+                    "INSERT INTO queue VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET coverage = excluded.coverage",
+                    (case.id, casefile.dumps(case), json.dumps(encode(sorted(items))), now),
                 )
             for finding in explained:
                 self._count_again(finding, now)
@@ -252,19 +252,20 @@ class Results:
         """Whether a case with this id was chosen and judged."""
         return bool(self._select("SELECT 1 FROM judged WHERE case_id = ?", case_id))
 
-    def count_reached(self) -> dict[str, int]:
-        """For each name, how many cases reached it."""
-        with self._reading("reached"):
-            return {str(name): int(count) for name, count in self._select("SELECT name, count FROM reached")}
+    def count_coverage(self) -> dict[CoverageItem, int]:
+        """How many cases reached each item."""
+        with self._reading("coverage"):
+            rows = self._select("SELECT kind, name, count FROM coverage")
+            return {CoverageItem(CoverageKind(kind), str(name)): int(count) for kind, name, count in rows}
 
-    def queue(self) -> Iterator[tuple[Case, frozenset[str]]]:
+    def queue(self) -> Iterator[tuple[Case, frozenset[CoverageItem]]]:
         """The cases that reached something new, oldest first, each with all that it reached."""
-        rows = self._select("SELECT case_id, case_text, reached FROM queue ORDER BY found, case_id")
-        for case_id, text, names in rows:
+        rows = self._select("SELECT case_id, case_text, coverage FROM queue ORDER BY found, case_id")
+        for case_id, text, listed in rows:
             case = casefile.loads(text, f"{self.path}: queued case {case_id}")
             with self._reading(f"queued case {case_id}"):
-                reached = frozenset(map(str, json.loads(names)))
-            yield case, reached
+                items = frozenset(_read_coverage(listed))
+            yield case, items
 
     def outcomes(self) -> dict[str, int]:
         """The number of suspicions by outcome, or "waiting"."""
@@ -321,5 +322,9 @@ def _connect(path: Path, *, readonly: bool) -> sqlite3.Connection:
     return sqlite3.connect(uri, uri=True, check_same_thread=False, isolation_level=None)
 
 
+def _read_coverage(text: str) -> tuple[CoverageItem, ...]:
+    return tuple(decode(CoverageItem, item) for item in json.loads(text))
+
+
 def _to_json(result: SubjectResult) -> str:
-    return json.dumps(encode(replace(result, reached=())))
+    return json.dumps(encode(replace(result, coverage=())))

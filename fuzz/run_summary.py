@@ -15,7 +15,7 @@ from typing import Self
 from corpus.ledger import Bug
 from fuzz import events
 from fuzz.durations import format_count
-from fuzz.protocol import Verdict
+from fuzz.protocol import CoverageItem, CoverageKind, Verdict
 from fuzz.protocol.failures import Process, normalize
 from fuzz.run_store import FindingRow, Results, is_running
 from generators.records import encode
@@ -89,8 +89,8 @@ class RunSummary:
     seed: str
     findings: tuple[FindingRow, ...]
     """Oldest first. Known bugs are among them if the campaign met them."""
-    coverage: Mapping[str, int]
-    """How many cases reached each rewrite, operator and so on, by name."""
+    coverage: Mapping[CoverageItem, int]
+    """How many cases reached each rewrite, operator and so on."""
     outcomes: Mapping[str, int]
     """How many suspicions ended in each way, or are "waiting"."""
     is_running: bool
@@ -112,7 +112,7 @@ class RunSummary:
             torch=results.meta("torch") or "",
             seed=results.meta("seed") or "",
             findings=tuple(row for row in results.findings() if row.kind != "known" or row.count),
-            coverage=results.count_reached(),
+            coverage=results.count_coverage(),
             outcomes=results.outcomes(),
             is_running=is_running,
         )
@@ -155,9 +155,9 @@ class RunSummary:
         """So many per second of all sessions."""
         return number / self.counts.seconds if self.counts.seconds else 0.0
 
-    def count_coverage(self) -> Counter[str]:
+    def count_coverage(self) -> Counter[CoverageKind]:
         """How many rewrites, operators and so on cases reached, by kind."""
-        return Counter(name.partition(" ")[0] for name in self.coverage)
+        return Counter(item.kind for item in self.coverage)
 
     def describe_losses(self) -> str:
         """How many workers were lost, and what became of their cases; "" for none."""

@@ -15,7 +15,7 @@ from fuzz.cli import enter
 from fuzz.durations import format_count, format_duration
 from fuzz.error_location import describe_where, describe_with_names
 from fuzz.expectation import describe_details, list_commands
-from fuzz.protocol import Verdict
+from fuzz.protocol import CoverageKind, Verdict
 from fuzz.run_store import FindingRow
 from fuzz.run_summary import RunSummary
 from fuzz.worker_config import ROOT
@@ -74,7 +74,11 @@ def make_page(
     html = render(
         "page.html.j2",
         run=run,
-        reached=[format_count(kinds[kind], kind) for kind in ("rewrite", "op", "lowering") if kinds[kind]],
+        reached=[
+            format_count(kinds[kind], kind.value)
+            for kind in (CoverageKind.REWRITE, CoverageKind.OP, CoverageKind.LOWERING)
+            if kinds[kind]
+        ],
         findings=bugs,
         summary=_count_bugs(bugs),
         columns=[(verdict, spell_out(verdict)) for verdict in Verdict if verdict in verdicts],

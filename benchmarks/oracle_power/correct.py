@@ -163,7 +163,7 @@ def _judge(case: Case, seed: int, index: int, device: str, counts: Counts) -> No
             where.append(
                 {"subject": answer.subject, "seed": seed, "index": index, "id": case.id, "verdict": str(answer.verdict),
                  "about": _about(answer.failure), "failure": describe(answer), "numbers": answer.numbers,
-                 "fired": answer.fired}
+                 "fired": answer.applied_rewrites}
             )  # fmt: skip
     if not random:
         _count_criteria(recorders, counts)

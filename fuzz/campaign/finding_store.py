@@ -97,22 +97,21 @@ def record_origin(shown: SubjectResult, hello: Hello) -> Found:
     return Found(
         verdict=shown.verdict.value,
         subject=shown.subject,
-        fired=tuple(name for name in shown.fired if name not in shown.right_rewrites),
+        fired=tuple(name for name in shown.applied_rewrites if name not in shown.right_rewrites),
         torch=hello.torch,
         device=hello.device,
         message=describe(shown),
         numbers=shown.numbers,
         date=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         failure=encode(shown.failure) or {},
-        rewrites=tuple(encode(rewrite) for rewrite in shown.rewrites),
+        rewrites=tuple(encode(rewrite) for rewrite in shown.wrong_rewrites),
     )
 
 
 def _entry(conclusion: Conclusion, hello: Hello, seen: Mapping[str, str] | None = None) -> Entry:
     # Later failures are compared with what the cheapest subject saw.
-    seen_best = replace(
-        conclusion.shown, **{name: getattr(conclusion.proxy, name) for name in ("fired", "rewrites", "right_rewrites")}
-    )
+    of_rewrites = ("applied_rewrites", "wrong_rewrites", "right_rewrites")
+    seen_best = replace(conclusion.shown, **{name: getattr(conclusion.proxy, name) for name in of_rewrites})
     found = record_origin(seen_best, hello)
     return Entry(case=conclusion.case, found=found, seen=seen or {})
 

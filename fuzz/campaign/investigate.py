@@ -95,7 +95,7 @@ def investigate(
         if eager or kind_of(shown.verdict) != kind_of(suspect.verdict):
             # Users meet another failure than the internal subject saw: work on that one. Eager needs no compiler.
             suspect = shown
-    if shown.verdict in (Verdict.WRONG_RESULT, Verdict.WRONG_GRADIENT) and shown.same and not attention_only:
+    if shown.verdict in (Verdict.WRONG_RESULT, Verdict.WRONG_GRADIENT) and shown.dynamo_same and not attention_only:
         return Conclusion(Outcome.WITHIN_SAME, case, shown, suspect, "torch._dynamo.utils.same accepts it")
 
     trajectory = shrink_failure(case, suspect, probe, is_spent, attention_only=attention_only and not eager)
@@ -123,7 +123,12 @@ def is_same_failure(
     """
     if result is None or not result.verdict.is_finding:
         return False
-    if wanted.verdict in VALUES and wanted.same is False and result.same is not False and not attention_only:
+    if (
+        wanted.verdict in VALUES
+        and wanted.dynamo_same is False
+        and result.dynamo_same is not False
+        and not attention_only
+    ):
         return False
     if indirectness(result.failure) > indirectness(wanted.failure):
         return False
@@ -132,17 +137,19 @@ def is_same_failure(
     if result.verdict is not wanted.verdict and (exact or kind_of(result.verdict) != kind_of(wanted.verdict)):
         return False
     is_eager = wanted.verdict is Verdict.EAGER_SUSPECT
-    patterns = attention_patterns(() if is_eager else wanted.fired) - attention_patterns(wanted.right_rewrites)
+    patterns = attention_patterns(() if is_eager else wanted.applied_rewrites) - attention_patterns(
+        wanted.right_rewrites
+    )
     # A call that no single change makes right may show several bugs, of which any will do.
-    measured = tuple(one for one in wanted.rewrites if one.pattern != CALL or one.right)
-    proven = attention_patterns(tuple(one.pattern for one in result.rewrites))
+    measured = tuple(one for one in wanted.wrong_rewrites if one.pattern != CALL or one.right)
+    proven = attention_patterns(tuple(one.pattern for one in result.wrong_rewrites))
     is_of_one = without_options(result.subject) == without_options(wanted.subject)
     if measured and is_of_one:
         # What is proven wrong stays wrong for the same operands.
-        if not (result.rewrites and is_explained(result.rewrites, measured)):
+        if not (result.wrong_rewrites and is_explained(result.wrong_rewrites, measured)):
             return False
     elif is_of_one:
-        lacks_pattern = patterns and not patterns & attention_patterns(result.fired)
+        lacks_pattern = patterns and not patterns & attention_patterns(result.applied_rewrites)
         if lacks_pattern or (wanted.verdict in SILENT and not proven <= patterns):
             return False
     # Where a process is lost is chance, and what breaks a GPU is not.

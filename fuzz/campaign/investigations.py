@@ -230,7 +230,7 @@ class Investigations:
             FindingSaved(
                 case=case.id,
                 verdict=shown.verdict,
-                result=replace(shown, reached=()),
+                result=replace(shown, coverage=()),
                 ops=len(case.ops),
                 path=str(path),
                 internal=not is_public,

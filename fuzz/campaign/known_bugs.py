@@ -193,8 +193,8 @@ def read_recorded_result(entry: Entry) -> SubjectResult:
     found, expected = entry.found, entry.expectation
     data: dict[str, Any] = {"subject": entry.subject, "verdict": expected.verdict or Verdict.OK.value}
     if found is not None:
-        data = {"subject": found.subject, "verdict": found.verdict, "fired": found.fired}
-        data |= {"numbers": found.numbers, "rewrites": found.rewrites}
+        data = {"subject": found.subject, "verdict": found.verdict, "applied_rewrites": found.fired}
+        data |= {"numbers": found.numbers, "wrong_rewrites": found.rewrites}
         data |= {"failure": found.failure} if found.failure else {}
     try:
         return decode(SubjectResult, data)

@@ -22,7 +22,7 @@ from fuzz.campaign.worker_thread import WorkerThread
 from fuzz.cli import escape_controls
 from fuzz.durations import format_count, format_duration
 from fuzz.expectation import describe_details, format_python, reproduce_lines
-from fuzz.protocol import EAGER, NOISE, REFERENCE, SETTING, UNGUARDED, Verdict
+from fuzz.protocol import EAGER, NOISE, REFERENCE, CoverageKind, Verdict
 from fuzz.protocol.render import describe
 from fuzz.run_store import FindingRow, Outcome
 from fuzz.run_summary import Counts, Recorder, RunSummary
@@ -135,9 +135,9 @@ def _describe_work(run: RunSummary, earlier: RunSummary) -> list[str]:
         for subject in sorted(counts.skipped)
         if is_user_function(subject) or _is_unused(subject, counts)
     ]
-    unguarded = sorted(name.removeprefix(UNGUARDED) for name in run.coverage if name.startswith(UNGUARDED))
+    unguarded = sorted(item.name for item in run.coverage if item.kind is CoverageKind.UNGUARDED)
     lines += [f"  not in guarded memory, where a function does not run: {', '.join(unguarded)}"] if unguarded else []
-    settings = sum(name.startswith(SETTING) for name in run.coverage)
+    settings = run.count_coverage()[CoverageKind.SETTING]
     lines += [f"  settings: {settings}"] if settings else []
     lines += [f"  set aside: {run.outcomes[how]} {how.explanation}" for how in _SET_ASIDE if how in run.outcomes]
     return lines
@@ -249,8 +249,9 @@ class LineScreen(events.Listener):
         yield "suspicions", f"{working} being investigated, {waiting}, {settled} settled in this run"
         if not self._campaign.attention_only:
             kinds = run.count_coverage()
-            rewrites, operators, lowerings = (kinds.pop(kind, 0) for kind in ("rewrite", "op", "lowering"))
-            attention = sum(name.startswith(f"rewrite {ATTENTION}") for name in run.coverage)
+            counted = (CoverageKind.REWRITE, CoverageKind.OP, CoverageKind.LOWERING)
+            rewrites, operators, lowerings = (kinds.pop(kind, 0) for kind in counted)
+            attention = sum(item.name.startswith(ATTENTION) for item in run.coverage)
             known = f"{rewrites} rewrites ({attention} of attention), {operators} operators, {lowerings} lowerings"
             yield "coverage", f"{known}, {kinds.total()} other"
         yield "workers", f"{len(self._campaign.threads)}; {counts.lost} died"

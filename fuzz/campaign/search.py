@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from corpus.entry import load_directory
 from fuzz.campaign.known_bugs import KnownBugs
-from fuzz.protocol import Result, Verdict
+from fuzz.protocol import CoverageItem, CoverageKind, Result, Verdict
 from fuzz.protocol.capabilities import Capabilities
 from fuzz.protocol.failures import NotTaken, Refusal
 from fuzz.run_store import Results
@@ -71,6 +71,8 @@ class VariantQueue:
         return None
 
 
+Items = frozenset[CoverageItem]
+
 Draw = Callable[..., Case]
 """Draws case number `index` of the seed, for attention functions within `limits`."""
 
@@ -105,28 +107,27 @@ class Random:
 
     def __init__(self, draw: Draw, results: Results | None = None) -> None:
         self._draw = draw
-        self._reached = None if results is None else set(results.count_reached())
+        self._covered = None if results is None else set(results.count_coverage())
         self._lock = threading.Lock()
 
     def choose(self, index: int) -> ChosenCase:
         """Case number `index` of the seed."""
         return ChosenCase(self._draw(index), "random")
 
-    def record(self, case: Case, result: Result) -> tuple[frozenset[str], bool]:
+    def record(self, case: Case, result: Result) -> tuple[Items, bool]:
         """What the case reached, and whether any of it is new, so that it is queued in the store.
 
         Called once for every case, before its verdicts are stored.
         """
-        fired = {f"rewrite {name}" for one in result.results for name in one.fired}
-        names = frozenset(fired.union(*(one.reached for one in result.results)))
+        items = frozenset(item for one in result.results for item in one.whole_coverage)
         with self._lock:
-            return names, bool(self._add(case, names))
+            return items, bool(self._add(case, items))
 
-    def _add(self, _case: Case, names: frozenset[str]) -> frozenset[str]:
+    def _add(self, _case: Case, items: Items) -> Items:
         """Note what a case reached, and return what is new."""
-        news = frozenset[str]() if self._reached is None else names - self._reached
-        if self._reached is not None:
-            self._reached |= news
+        news = Items() if self._covered is None else items - self._covered
+        if self._covered is not None:
+            self._covered |= news
         return news
 
 
@@ -150,8 +151,8 @@ class Guided(Random):
         self._is_judged = results.is_judged
         self._chosen = {case.id for case in seeds}
         self._variants = VariantQueue(seed)
-        for case, names in results.queue():
-            self._variants.plan(case, _list_patterns(names), _list_patterns(names))
+        for case, items in results.queue():
+            self._variants.plan(case, _list_patterns(items), _list_patterns(items))
 
     def choose(self, index: int) -> ChosenCase:
         """A seed for every even number while there are any; else the choice depends on everything that was reached."""
@@ -173,14 +174,14 @@ class Guided(Random):
         self._chosen.add(case.id)
         return is_new
 
-    def _add(self, case: Case, names: frozenset[str]) -> frozenset[str]:
-        news = super()._add(case, names)
-        self._variants.plan(case, _list_patterns(names), _list_patterns(news))
+    def _add(self, case: Case, items: Items) -> Items:
+        news = super()._add(case, items)
+        self._variants.plan(case, _list_patterns(items), _list_patterns(news))
         return news
 
 
-def _list_patterns(names: Iterable[str]) -> frozenset[str]:
-    rewrites = (name.removeprefix("rewrite ") for name in names if name.startswith("rewrite "))
+def _list_patterns(items: Items) -> frozenset[str]:
+    rewrites = (item.name for item in items if item.kind is CoverageKind.REWRITE)
     # `_sfdp_pattern_5` of `_sfdp_pattern_5_half_inference`.
     return frozenset("_".join(name.split("_")[:4]) for name in rewrites if name.startswith(ATTENTION))
 
@@ -245,7 +246,7 @@ class AttentionSearch(Random):
                 best = max(best, taken if repeats or not self._known.expects(subject, call) else taken * _KNOWN)
         return best
 
-    def record(self, case: Case, result: Result) -> tuple[frozenset[str], bool]:
+    def record(self, case: Case, result: Result) -> tuple[Items, bool]:
         """Learn what was refused."""
         words = frozenset[str]().union(*(call.words for call in list_calls(case)))
         with self._lock:

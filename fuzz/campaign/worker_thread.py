@@ -190,13 +190,13 @@ class WorkerThread(threading.Thread):
         shared.schedule.add_time(result.seconds, {one.subject: one.seconds for one in result.results})
         unexplained, explained = shared.suspicions.split(case, result.results)
         position = shared.numbers.finish(job.index)
-        reached, queued = shared.search.record(case, result)
+        coverage, queued = shared.search.record(case, result)
         raised = shared.results.record_case(
             case,
             position=position,
             unexplained=unexplained,
             explained=[explanation.case_id for _, _, explanation in explained],
-            reached=reached,
+            coverage=coverage,
             queued=queued,
             chosen=job.chosen,
         )
@@ -208,11 +208,10 @@ class WorkerThread(threading.Thread):
                 case=case.id,
                 worker=self.number,
                 verdicts={one.subject: one.verdict for one in result.results},
-                fired=tuple(sorted({name for one in result.results for name in one.fired})),
                 rejected=result.rejected,
                 torch_seconds=result.torch_seconds,
                 skipped={one.subject: describe(one) for one in result.results if one.verdict is Verdict.SKIPPED},
-                reached=tuple(sorted({name for one in result.results for name in one.reached})),
+                coverage=tuple(sorted(coverage)),
             )
         )
         for failing, one, explanation in explained:

@@ -16,10 +16,10 @@ from fuzz.check.oracle.eager_audit import EagerAudit
 from fuzz.check.oracle.noise import Noise
 from fuzz.check.oracle.reference import reference
 from fuzz.check.oracle.verdict import Judge, Judgement
-from fuzz.check.program import Execution, Program, execute, same_bits
+from fuzz.check.program import Execution, Program, Tensors, execute, same_bits
 from fuzz.experiments import Trial
 from fuzz.protocol import EAGER, NOISE, REFERENCE, Check, Verdict
-from fuzz.protocol.failures import Nondeterministic, NotTaken, Refusal
+from fuzz.protocol.failures import Nondeterministic, NotTaken, Refusal, Value
 
 Announce = Callable[[str], None]
 """Called with the name of each stage before it starts."""
@@ -51,7 +51,7 @@ class CaseRun:
         self.request = request
         self.clock, self.device = clock, device
         self.announce = announce
-        self._cotangents: dict[str, torch.Tensor] | None = None
+        self._cotangents: Tensors | None = None
         self._dtypes: dict[int, set[torch.dtype]] = {}
         announce(EAGER)
         try:
@@ -113,7 +113,7 @@ class CaseRun:
             return judgement
         return Judgement(Verdict.NONDETERMINISTIC, Nondeterministic(different))
 
-    def find_unrepeated(self, runs: list[Execution]) -> str | None:
+    def find_unrepeated(self, runs: list[Execution]) -> Value | None:
         """The name of a value that differs between `repeat` runs and should not."""
         different = find_difference(runs)
         if different is not None and self.program.is_sequence and not self.judge.judge(runs[-1]).verdict.is_finding:
@@ -153,14 +153,14 @@ class CaseRun:
         """The least precise float dtype that the replicas so far rounded to."""
         return constants.coarsest(*(set[torch.dtype]().union(*self._dtypes.values()) or {torch.float32}))
 
-    def coarsest_of_calls(self) -> dict[str, torch.dtype]:
+    def coarsest_of_calls(self) -> dict[int, torch.dtype]:
         """The same for each call, by its number, where none reads what another wrote or gave; else nothing."""
         if not self.program.is_sequence or self.eager.mutated or self.eager.gradients:
             return {}
-        return {str(call): constants.coarsest(*dtypes) for call, dtypes in self._dtypes.items() if dtypes}
+        return {call: constants.coarsest(*dtypes) for call, dtypes in self._dtypes.items() if dtypes}
 
 
-def find_difference(runs: list[Execution]) -> str | None:
+def find_difference(runs: list[Execution]) -> Value | None:
     """The name of a value that is not equal bit for bit in all runs."""
     pairs = ((name, value, run.values.get(name)) for run in runs[1:] for name, value in runs[0].values.items())
     return next((name for name, mine, other in pairs if other is None or not same_bits(mine, other)), None)

@@ -22,7 +22,7 @@ from fuzz.check.rewrite_match import MatchRecorder
 from fuzz.check.rewrite_proof import find_wrong_rewrite, try_rewrite
 from fuzz.check.subject_builder import Subject
 from fuzz.experiments import Outcome, Trial
-from fuzz.protocol import EAGER, SETTING, UNGUARDED, Check, Result, StepsTaken, SubjectResult, Verdict
+from fuzz.protocol import EAGER, Check, CoverageItem, CoverageKind, Result, StepsTaken, SubjectResult, Verdict
 from fuzz.protocol.failures import (
     DeviceError,
     FormDiffers,
@@ -32,7 +32,6 @@ from fuzz.protocol.failures import (
     Refusal,
     StateChange,
     StateChanged,
-    is_gradient,
 )
 from fuzz.protocol.rewrites import WrongRewrite
 from fuzz.subjects import is_user_function
@@ -85,7 +84,7 @@ def _find_unfit(subject: str, changes: tuple[StateChange, ...]) -> str:
 def _run_subject(case: CaseRun, name: str, subject: Subject | None) -> tuple[SubjectResult, tuple[StateChange, ...]]:
     """The result of a subject, and what it changed of the state of the process."""
     started = time.perf_counter()
-    same = None
+    dynamo_same = None
     coverage = Coverage()
     observed: list[StepsTaken] = []
     with case.clock:
@@ -99,7 +98,7 @@ def _run_subject(case: CaseRun, name: str, subject: Subject | None) -> tuple[Sub
                 )
                 check_subject = _check_attention if subject.attention is not None else _check_compiled
                 judgement, run = check_subject(case, subject, coverage)
-                same = None if run is None else is_same_for_dynamo(case.eager, run, case.exact)
+                dynamo_same = None if run is None else is_same_for_dynamo(case.eager, run, case.exact)
         except SubjectError as error:
             judgement = _skip(Refusal.UNSUPPORTED, str(error))
         except Exception as error:
@@ -123,13 +122,13 @@ def _run_subject(case: CaseRun, name: str, subject: Subject | None) -> tuple[Sub
         subject=name,
         verdict=judgement.verdict,
         numbers=judgement.numbers,
-        fired=tuple(sorted(coverage.fired)),
-        same=same,
+        applied_rewrites=tuple(sorted(coverage.applied_rewrites)),
+        dynamo_same=dynamo_same,
         seconds=round(time.perf_counter() - started, 4),
         where=judgement.where,
-        reached=(*sorted(coverage.reached), *_list_conditions(subject, judgement.verdict)),
+        coverage=(*sorted(coverage.items), *_list_conditions(subject, judgement.verdict)),
         failure=judgement.failure,
-        rewrites=judgement.rewrites,
+        wrong_rewrites=judgement.wrong_rewrites,
         right_rewrites=judgement.right_rewrites,
         writes=judgement.writes,
         observations=tuple(observed),
@@ -137,13 +136,14 @@ def _run_subject(case: CaseRun, name: str, subject: Subject | None) -> tuple[Sub
     return result, changes
 
 
-def _list_conditions(subject: Subject | None, verdict: Verdict) -> list[str]:
+def _list_conditions(subject: Subject | None, verdict: Verdict) -> list[CoverageItem]:
     """What a subject ran under: its settings, and what memory was not guarded."""
     if subject is None:
         return []
     settings = sorted(subject.options) if verdict is not Verdict.SKIPPED else []
     unguarded = [what for what in GUARDED if subject.attention is not None and what not in subject.attention.guarded]
-    return [*(f"{UNGUARDED}{what}" for what in unguarded), *(f"{SETTING}{name}" for name in settings)]
+    named = {CoverageKind.UNGUARDED: unguarded, CoverageKind.SETTING: settings}
+    return [CoverageItem(kind, name) for kind, names in named.items() for name in names]
 
 
 def _skip(refusal: Refusal, why: str = "") -> Judgement:
@@ -174,7 +174,7 @@ def _check_compiled(case: CaseRun, subject: Subject, coverage: Coverage) -> tupl
         return judgement, runs[0]
     if judgement.verdict is not Verdict.EAGER_SUSPECT:
         judgement = _prove_rewrites(judgement, recorder)
-    if judgement.right_rewrites and not judgement.rewrites:
+    if judgement.right_rewrites and not judgement.wrong_rewrites:
         judgement = explain_by_fused_rounding(judgement, case, runs[0])
     return judgement, runs[0]
 
@@ -197,7 +197,9 @@ def judge_compiled(case: CaseRun, subject: Subject, compiled: Compiled, runs: li
         # seeds; on CUDA eager's dropout draws in one kernel what Inductor draws in another order.
         draws_alike = not (subject.spec.random or is_user_function(subject.name))
         is_sequence = case.program.is_sequence
-        if (draws_alike and is_gradient(judgement.value)) or (is_sequence and case.device == "cpu"):
+        if (draws_alike and judgement.value is not None and judgement.value.is_gradient) or (
+            is_sequence and case.device == "cpu"
+        ):
             judge = Judge(case.eager, case.exact, case.replica, case.coarsest, case.coarsest_of_calls, random=False)
             return judge.judge(runs[0])
         if is_sequence:
@@ -234,7 +236,7 @@ def _prove_rewrites(judgement: Judgement, recorder: MatchRecorder) -> Judgement:
                 wrong.append(WrongRewrite(match.pattern, constants=("strides",)))
             elif outcome is Outcome.PASSES:
                 right.append(match.pattern)
-    return replace(judgement, rewrites=tuple(wrong), right_rewrites=tuple(right))
+    return replace(judgement, wrong_rewrites=tuple(wrong), right_rewrites=tuple(right))
 
 
 def _prove_constants(judgement: Judgement, case: CaseRun, subject: Subject) -> Judgement:
@@ -247,7 +249,7 @@ def _prove_constants(judgement: Judgement, case: CaseRun, subject: Subject) -> J
             case.execute(subject.compile(module, case.dynamic), module)
     except Exception:
         return judgement
-    return replace(judgement, rewrites=tuple({one.pattern: one for one in refused}.values()))
+    return replace(judgement, wrong_rewrites=tuple({one.pattern: one for one in refused}.values()))
 
 
 def _check_attention(case: CaseRun, subject: Subject, coverage: Coverage) -> tuple[Judgement, Execution | None]:
@@ -315,10 +317,10 @@ def _run_and_judge(
                 )
                 return _skip(Refusal.UNSUPPORTED, reason)
             measured = (call_changes.measure_wrong_call(call, harness.attention) for call in recorded)
-            judgement = replace(judgement, rewrites=tuple(one for one in measured if one is not None))
+            judgement = replace(judgement, wrong_rewrites=tuple(one for one in measured if one is not None))
         repeats = case.device in harness.attention.capabilities.deterministic and not harness.attention.is_unordered
         compared = case.compare_runs(judgement, runs) if repeats else judgement
-        differs = compared.failure.value if isinstance(compared.failure, Nondeterministic) else ""
-        observed = is_gradient(differs) and observe(harness.attention, recorded)
+        is_of_gradient = isinstance(compared.failure, Nondeterministic) and compared.failure.value.is_gradient
+        observed = is_of_gradient and observe(harness.attention, recorded)
         return judgement if observed and harness.attention.is_unordered else compared
     return _skip(Refusal.NO_MEMORY, caught.line)

@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from fuzz.check.torch_internals import find, wrap
+from fuzz.protocol import CoverageItem, CoverageKind
 
 _MATCHER = "torch._inductor.pattern_matcher"
 _PIPELINE = "torch._inductor.compile_fx"
@@ -31,22 +32,19 @@ PARTS = {
 
 
 class Coverage:
-    """While entered, collects what is reached.
-
-    `fired` are the names of the rewrites that were applied: a replacement gives its pattern's name
-    ("_sfdp_pattern_5_inference"), any other rewrite its handler's ("mul_softmax_pattern"). `reached` is everything
-    else, a kind and a name each: "op aten.bmm" (of a graph after all passes), "lowering aten.addmm" and "fallback
-    aten.sort".
-    """
+    """While entered, collects what a case reaches."""
 
     def __init__(self) -> None:
-        self.fired: set[str] = set()
-        self.reached: set[str] = set()
+        self.applied_rewrites: set[str] = set()
+        """A replacement has its pattern's name ("_sfdp_pattern_5_inference"), any other rewrite its handler's
+        ("mul_softmax_pattern")."""
+        self.items: set[CoverageItem] = set()
+        """Operations, lowerings and fallbacks."""
         self._hooks = ExitStack()
 
     def __enter__(self) -> None:
         for module, path in REWRITES:
-            self._hook(module, path, lambda entry, *_: self.fired.add(rewrite_name(entry)))
+            self._hook(module, path, lambda entry, *_: self.applied_rewrites.add(rewrite_name(entry)))
         self._hook(_PIPELINE, "_recursive_post_grad_passes", self._note_operations)
         self._hook(_GRAPH, "GraphLowering.call_function", self._note_lowering)
 
@@ -69,12 +67,12 @@ class Coverage:
     def _note_operations(self, graph: Any, *_: Any) -> None:
         for node in (node for part in graph.modules() for node in getattr(getattr(part, "graph", None), "nodes", ())):
             if node.op == "call_function" and (name := _operation(node.target)):
-                self.reached.add(f"op {name}")
+                self.items.add(CoverageItem(CoverageKind.OP, name))
 
     def _note_lowering(self, _graph: Any, target: Any, *_: Any) -> None:
         if name := _operation(target):
             is_fallback = target in (find(_LOWERING, "fallbacks") or ())
-            self.reached.add(f"{'fallback' if is_fallback else 'lowering'} {name}")
+            self.items.add(CoverageItem(CoverageKind.FALLBACK if is_fallback else CoverageKind.LOWERING, name))
 
 
 def missing_hooks() -> dict[str, str]:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from fuzz.check.process_state import restore_state
+from fuzz.protocol.failures import Value
 
 _serial = itertools.count()
 
@@ -76,34 +77,37 @@ class Program:
         sys.modules.pop(self._module.__name__, None)
 
 
+Tensors = dict[Value, Tensor]
+
+
 @dataclass
 class Execution:
-    """What one run gave.
-
-    outputs: tensors by name ("output 0"), detached; structure: what was returned, leaves named by kind;
-    mutated: inputs, parameters and buffers that the run changed in place ("buffer w afterwards"); gradients: by name
-    ("grad of input 1", "grad of parameter w"), only those that exist; cotangents: what the outputs' gradients were
-    multiplied with; before: what the mutated ones held; shared: by output, whose memory it has ("input 0", or "").
-    """
+    """What one run gave; all tensors are detached."""
 
     structure: str
-    outputs: dict[str, Tensor]
-    mutated: dict[str, Tensor] = field(default_factory=dict)
-    gradients: dict[str, Tensor] = field(default_factory=dict)
-    cotangents: dict[str, Tensor] = field(default_factory=dict)
-    before: dict[str, Tensor] = field(default_factory=dict)
-    shared: dict[str, str] = field(default_factory=dict)
+    """The type that was returned: "(tensor, {key: tensor})"."""
+    outputs: Tensors
+    mutated: Tensors = field(default_factory=dict)
+    """The inputs, parameters and buffers that the run changed in place."""
+    gradients: Tensors = field(default_factory=dict)
+    """Only those that exist."""
+    cotangents: Tensors = field(default_factory=dict)
+    """The gradients of the loss for the outputs, by output."""
+    before: Tensors = field(default_factory=dict)
+    """The content of `mutated` before the call."""
+    shared: dict[Value, Value | None] = field(default_factory=dict)
+    """By output, the input, parameter or buffer whose memory it has."""
 
     @property
-    def values(self) -> dict[str, Tensor]:
-        """All that is compared, by name."""
+    def values(self) -> Tensors:
+        """All that is compared."""
         return {**self.outputs, **self.mutated, **self.gradients}
 
-    def merge(self, other: "Execution", keeps: Callable[[str, Tensor], Tensor]) -> "Execution":
+    def merge(self, other: "Execution", keeps: Callable[[Value, Tensor], Tensor]) -> "Execution":
         """This run with the elements of `other` (0 for what that lacks) where `keeps(name, value)` is False."""
         theirs = other.values
 
-        def choose(values: dict[str, Tensor]) -> dict[str, Tensor]:
+        def choose(values: Tensors) -> Tensors:
             return {
                 name: torch.where(keeps(name, value), value, theirs.get(name, torch.zeros_like(value)))
                 for name, value in values.items()
@@ -115,7 +119,7 @@ class Execution:
     def shift(self, before: "Execution", after: "Execution") -> "Execution":
         """This run, moved by as much as `after` is away from `before`, of equal form, where values are floating."""
 
-        def move(values: dict[str, Tensor], old: dict[str, Tensor], new: dict[str, Tensor]) -> dict[str, Tensor]:
+        def move(values: Tensors, old: Tensors, new: Tensors) -> Tensors:
             moved = {name: value for name, value in values.items() if value.is_floating_point() and name in new}
             return values | {name: value + (new[name] - old[name]) for name, value in moved.items()}
 
@@ -133,7 +137,7 @@ def execute(
     calls: Iterable[list[Any]],
     *,
     training: bool,
-    cotangents: dict[str, Tensor] | None = None,
+    cotangents: Tensors | None = None,
     mode: AbstractContextManager[Any] | None = None,
     watched: bool = False,
     seed: int = 0,
@@ -143,9 +147,8 @@ def execute(
 
     `call` is `module` or something compiled from it. `cotangents` come from an earlier execution of the same case
     (None: draw them); they are cast to the outputs' dtypes, and outputs they don't fit take no part in gradients.
-    `mode` surrounds forward and backward; with `watched`, state of the process that they change is put back. The values
-    of further calls end with ", call 2" and so on. What the run changed of the module is put back at its end, so that
-    the next one begins alike. Raises whatever the call raises.
+    `mode` surrounds forward and backward; with `watched`, state of the process that they change is put back. The module
+    is put back at the end. Raises whatever the call raises.
     """
     module.zero_grad(set_to_none=True)
     _seed(seed)
@@ -159,11 +162,10 @@ def execute(
         if isinstance(calls, Generator):
             stack.callback(calls.close)
         for number, inputs in enumerate(calls, 1):
-            suffix = f", call {number}" if number > 1 else ""
             if on_gpu:
                 torch.compiler.cudagraph_mark_step_begin()
             with mode or nullcontext(), restore_state() if watched else nullcontext():
-                done.append(_execute_call(call, module, inputs, cotangents, suffix, copies=copies))
+                done.append(_execute_call(call, module, inputs, cotangents, number, copies=copies))
             differentiated = [*module.parameters(), *filter(torch.is_tensor, inputs)] if on_gpu else []
             for value in differentiated:
                 # Of a captured graph it is static, and nothing may be added to it.
@@ -184,23 +186,23 @@ def _execute_call(
     call: Callable[..., Any],
     module: nn.Module,
     inputs: list[Any],
-    cotangents: dict[str, Tensor] | None,
-    suffix: str,
+    cotangents: Tensors | None,
+    number: int,
     *,
     copies: bool,
 ) -> Execution:
     leaves = _leaves(module, inputs) if torch.is_grad_enabled() else {}
-    for value in leaves.values() if not suffix else ():
+    for value in leaves.values() if number == 1 else ():
         value.grad = None  # of a run before
-    given = {f"input {index}": value for index, value in enumerate(inputs) if isinstance(value, Tensor)}
-    given |= {f"parameter {name}": value for name, value in module.named_parameters()}
-    given |= {f"buffer {name}": value for name, value in module.named_buffers()}
+    given = {Value("input", index): value for index, value in enumerate(inputs) if isinstance(value, Tensor)}
+    given |= {Value("parameter", name): value for name, value in module.named_parameters()}
+    given |= {Value("buffer", name): value for name, value in module.named_buffers()}
     before = {name: value.detach().clone() for name, value in given.items()}
     versions = {name: _count_writes(value) for name, value in given.items()}
     structure, tensors = _flatten(call(*inputs))
-    outputs = {f"output {index}{suffix}": tensor for index, tensor in enumerate(tensors)}
+    outputs = {Value("output", index, call=number): tensor for index, tensor in enumerate(tensors)}
     owners = {value.untyped_storage()._cdata: name for name, value in given.items()}
-    shared = {name: owners.get(out.untyped_storage()._cdata, "") for name, out in outputs.items() if out.numel()}
+    shared = {name: owners.get(out.untyped_storage()._cdata) for name, out in outputs.items() if out.numel()}
     used = {name: out for name, out in outputs.items() if leaves and out.requires_grad}
     if cotangents is None:
         cotangents = {name: _cotangent(index, out) for index, (name, out) in enumerate(used.items())}
@@ -215,18 +217,18 @@ def _execute_call(
     }
     gradients = {name: value.grad for name, value in leaves.items() if value.grad is not None}
 
-    def keep(form: str, values: dict[str, Tensor]) -> dict[str, Tensor]:
+    def keep(values: Tensors, **form: Any) -> Tensors:
         given = [value.detach() for value in values.values()]
         kept = MemoryMap(Tensor.clone)(given) if copies or mutated else given
-        return dict(zip(map(form.format, values), kept, strict=True))
+        return {replace(name, call=number, **form): value for name, value in zip(values, kept, strict=True)}
 
     return Execution(
         structure,
-        keep("{}", outputs),
-        keep(f"{{}} afterwards{suffix}", mutated),
-        keep(f"grad of {{}}{suffix}", gradients),
+        keep(outputs),
+        keep(mutated, is_written=True),
+        keep(gradients, is_gradient=True),
         cotangents,
-        {f"{name} afterwards{suffix}": before[name] for name in mutated},
+        {replace(name, call=number, is_written=True): before[name] for name in mutated},
         shared,
     )
 
@@ -254,10 +256,10 @@ def _seed(seed: int) -> None:
         torch.default_generator.manual_seed(seed)
 
 
-def _leaves(module: nn.Module, inputs: list[Any]) -> dict[str, Tensor]:
+def _leaves(module: nn.Module, inputs: list[Any]) -> Tensors:
     floating = {i: x for i, x in enumerate(inputs) if isinstance(x, Tensor) and x.is_floating_point()}
-    leaves = {f"input {index}": value.requires_grad_() for index, value in floating.items()}
-    return leaves | {f"parameter {name}": x for name, x in module.named_parameters() if x.requires_grad}
+    leaves = {Value("input", index): value.requires_grad_() for index, value in floating.items()}
+    return leaves | {Value("parameter", name): x for name, x in module.named_parameters() if x.requires_grad}
 
 
 def _cotangent(index: int, output: Tensor) -> Tensor:

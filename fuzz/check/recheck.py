@@ -20,7 +20,7 @@ from fuzz.check.oracle.verdict import DOUBTED, Judge, Judgement
 from fuzz.check.program import Execution, execute
 from fuzz.check.subject_builder import Subject
 from fuzz.experiments import Trial
-from fuzz.protocol import Verdict
+from fuzz.protocol import CoverageKind, Verdict
 from fuzz.protocol.failures import DropoutStatistic, Nondeterministic
 
 Compiled = tuple[Callable[..., Any], nn.Module]
@@ -76,7 +76,8 @@ def is_documented(case: CaseRun, subject: Subject) -> bool:
     listener, coverage = _Listener(), Coverage()
     with coverage:
         runs = _run_again(case, apply_experiments(subject, [Trial("deterministic")]), max(2, case.repeat), listener)
-    has_another = any(name.removeprefix("op aten.").strip("_") in _HAVE_ANOTHER for name in coverage.reached)
+    operations = (item.name for item in coverage.items if item.kind is CoverageKind.OP)
+    has_another = any(name.removeprefix("aten.").strip("_") in _HAVE_ANOTHER for name in operations)
     return listener.heard or (has_another and bool(runs) and case.find_unrepeated(runs) is None)
 
 

@@ -14,18 +14,31 @@ from typing import Any
 
 from fuzz.experiments import Trial
 from fuzz.protocol.capabilities import Capabilities
-from fuzz.protocol.failures import Failure, Word, Write
+from fuzz.protocol.failures import Failure, Value, Word, Write
 from fuzz.protocol.rewrites import WrongRewrite
 from generators.records import Tagged, decode, encode
 
 #: Stages of a check that come before the subjects, in this order.
 EAGER, REFERENCE, NOISE = "eager", "reference", "noise"
 
-#: Begins the names of what a function reached that does not run in guarded memory.
-UNGUARDED = "unguarded "
 
-#: Begins the names of settings that a subject ran under: "setting freezing".
-SETTING = "setting "
+class CoverageKind(Word):
+    """Kinds of coverage."""
+
+    REWRITE = "rewrite", "a graph rewrite was applied"
+    OP = "op", "an operation is in a graph after all passes"
+    LOWERING = "lowering", "Inductor lowered an operation"
+    FALLBACK = "fallback", "Inductor calls an operation as it is"
+    SETTING = "setting", "a subject ran under a setting"
+    UNGUARDED = "unguarded", "a function does not run with this in guarded memory"
+
+
+@dataclass(frozen=True, order=True)
+class CoverageItem:
+    """Something that a case reached, such as the lowering aten.addmm."""
+
+    kind: CoverageKind
+    name: str
 
 
 @dataclass(frozen=True)
@@ -163,7 +176,7 @@ class WrongElements:
     `wrong`: their number; `ranges`: by axis the indices that have a wrong element, as (first, last).
     """
 
-    value: str
+    value: Value
     shape: tuple[int, ...]
     wrong: int
     ranges: tuple[tuple[tuple[int, ...], ...], ...]
@@ -179,30 +192,40 @@ class WrongElements:
 
 @dataclass(frozen=True)
 class SubjectResult:
-    """One subject's verdict.
-
-    `failure`: what is wrong, or why the subject does not take the case; `rewrites`: those proven wrong on the operands
-    of the case; `right_rewrites`: the patterns of those that are proven right there; `writes`: memory written out of
-    bounds besides; `numbers`: what led to the verdict (absolute errors against float64 and ratios, see
-    fuzz/check/oracle/verdict.py); `fired`: names of the graph rewrites that were applied, sorted; `same`: what
-    torch._dynamo.utils.same says with its defaults, None where it was not asked; `where`: which elements of a value are
-    wrong; `reached`: what else of the compiler the case reached, each a kind and a name (fuzz/check/coverage.py),
-    sorted; `observations`: what the experiments of the request saw.
-    """
+    """One subject's verdict."""
 
     subject: str
     verdict: Verdict
     numbers: dict[str, float] = field(default_factory=dict)
-    fired: tuple[str, ...] = ()
-    same: bool | None = None
+    """Behind the verdict: see fuzz/check/oracle/verdict.py."""
+    applied_rewrites: tuple[str, ...] = ()
+    """The names of the graph rewrites that were applied, sorted."""
+    dynamo_same: bool | None = None
+    """What torch._dynamo.utils.same says with its defaults; None where it was not asked."""
     seconds: float = 0.0
     where: WrongElements | None = None
-    reached: tuple[str, ...] = ()
+    coverage: tuple[CoverageItem, ...] = ()
+    """What the case reached besides rewrites, sorted."""
     failure: Failure | None = None
-    rewrites: tuple[WrongRewrite, ...] = ()
+    """What is wrong, or why the subject does not take the case."""
+    wrong_rewrites: tuple[WrongRewrite, ...] = ()
+    """Those proven wrong on the operands of the case."""
     right_rewrites: tuple[str, ...] = ()
+    """The patterns of rewrites that are proven right there."""
     writes: tuple[Write, ...] = ()
+    """Memory written out of bounds, where the failure is another."""
     observations: tuple[StepsTaken, ...] = ()
+    """What the controls of the request saw."""
+
+    @property
+    def whole_coverage(self) -> tuple[CoverageItem, ...]:
+        """What the case reached, rewrites included."""
+        return (*(CoverageItem(CoverageKind.REWRITE, name) for name in self.applied_rewrites), *self.coverage)
+
+    @property
+    def value(self) -> Value | None:
+        """The value that is wrong, if any."""
+        return self.where.value if self.where is not None else getattr(self.failure, "value", None)
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,14 @@
 """What is wrong with what a subject gave: one typed failure out of a closed list, never a sentence.
 
-Values are named as executions name them: `output 0`, `grad of input 1`, `input 2`; in calls of attention functions
-`out`, `dq`, `dk`, `dv`, `dbias` and `dsinks`. Indices are those of an element, one number for each axis. Errors are
-absolute, against float64. `fuzz/protocol/render.py` puts failures into words.
+Indices are those of an element, one number for each axis. Errors are absolute, against float64.
+`fuzz/protocol/render.py` puts failures into words.
 """
 
 import math
 import re
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Literal
 
 from generators.records import Tagged
 
@@ -26,6 +26,26 @@ class Word(str, Enum):
 
     def __str__(self) -> str:
         return str(self.value)
+
+
+@dataclass(frozen=True)
+class Value:
+    """A tensor that is compared: of a run of the case, or (`kind` is `result`) of one call of an attention function."""
+
+    kind: Literal["output", "input", "parameter", "buffer", "result"]
+    name: int | str
+    """The index of an output or input, the name of a parameter or buffer, a result's "out", "dq", "dk", "dv", "dbias"
+    or "dsinks"."""
+    is_gradient: bool = False
+    is_written: bool = False
+    """Its content after the call, which changed it in place."""
+    call: int = 1
+    """Counts the calls of the module."""
+
+    @classmethod
+    def of_result(cls, name: str) -> "Value":
+        """The output or a gradient of one call of an attention function."""
+        return cls("result", name, is_gradient=name != "out")
 
 
 class Process(Word):
@@ -79,7 +99,7 @@ class Failure(Tagged):
     written to."""
 
     without_dropout: bool = field(default=False, kw_only=True)
-    also: tuple[str, ...] = field(default=(), kw_only=True)
+    also: tuple[Value, ...] = field(default=(), kw_only=True)
     sequences: str = field(default="", kw_only=True)
     unwritten: bool = field(default=False, kw_only=True)
 
@@ -96,7 +116,7 @@ class WrongValue(Failure):
     not compared; `gradient_missing`: no gradient came, and 0 stands in its place; `undeclared`: what an attention
     function would have to round besides for this to be right, as its capabilities name it."""
 
-    value: str
+    value: Value
     index: tuple[int, ...]
     error: float
     ratio: float
@@ -110,7 +130,7 @@ class WrongValue(Failure):
 class DifferentElements(Failure):
     """Elements that can't round (integers, booleans) differ from eager's."""
 
-    value: str
+    value: Value
     count: int
     total: int
     dtype: str = ""
@@ -120,7 +140,7 @@ class DifferentElements(Failure):
 class NotFinite(Failure):
     """Elements are NaN or infinite. `first`: the index of the first one."""
 
-    value: str
+    value: Value
     count: int
     first: tuple[int, ...]
 
@@ -129,7 +149,7 @@ class NotFinite(Failure):
 class NonfiniteByConvention(Failure):
     """Elements are not finite in one of eager and compiled, where no answer is right. Accuses nobody."""
 
-    value: str
+    value: Value
     count: int
 
 
@@ -137,14 +157,14 @@ class NonfiniteByConvention(Failure):
 class IllConditioned(Failure):
     """Rounding alone changes every weight, so that nothing can be said of the value. Accuses nobody."""
 
-    value: str
+    value: Value
 
 
 @dataclass(frozen=True)
 class EmptyRowsNotZero(Failure):
     """Rows of queries that keep no key are neither 0 nor NaN."""
 
-    value: str
+    value: Value
     count: int
     first: tuple[int, ...]
 
@@ -155,7 +175,7 @@ class BiasedErrors(Failure):
     `amount` the factor; `rms` or `row`, with `amount` the multiple of what right kernels have. `deviations`: standard
     deviations away from `kernels` simulated ones. `undeclared`: as in `WrongValue`."""
 
-    value: str
+    value: Value
     statistic: str
     amount: float
     deviations: float
@@ -167,7 +187,7 @@ class BiasedErrors(Failure):
 class MissingGradient(Failure):
     """The output has no gradient though an argument requires one."""
 
-    value: str
+    value: Value
 
 
 @dataclass(frozen=True)
@@ -175,7 +195,7 @@ class DropoutStatistic(Failure):
     """A statistic over many dropout seeds is not eager's. `statistic`: `mean`, `variance`, `slope` or `nonfinite`;
     `part`: the slice as an index, "" for all; `effect`: compiled over eager's, or the share of seeds."""
 
-    value: str
+    value: Value | None
     statistic: str
     part: str
     effect: float
@@ -210,7 +230,7 @@ class FaultyOperation(Failure):
     operation: str
     given: float
     exact: float
-    value: str = ""
+    value: Value | None = None
     error: float = 0.0
 
     @property
@@ -232,26 +252,30 @@ class OutOfBounds(Failure):
 
 @dataclass(frozen=True)
 class FormDiffers(Failure):
-    """Not the numbers but the form differs from eager's. `aspect`: `structure`, `memory`, `mutation`, `dtype`,
-    `shape`, `device` or `strides`; `actual` and `expected`: both, as text, of memory the value that it is shared with
-    or ""; `value` is "" for the structure."""
+    """Not the numbers but the form differs from eager's."""
 
     aspect: str
-    actual: str
-    expected: str
-    value: str = ""
+    """`structure`, `memory`, `mutation`, `dtype`, `shape`, `device` or `strides`."""
+    actual: str = ""
+    expected: str = ""
+    """Eager's. Both are "" for memory."""
+    value: Value | None = None
+    """None for the structure."""
+    actual_owner: Value | None = None
+    expected_owner: Value | None = None
+    """The values that `value` shares its memory with, where `aspect` is `memory`."""
 
     @property
-    def owner(self) -> str:
-        """The value whose memory only one of both shares, or ""."""
-        return (self.actual or self.expected) if self.aspect == "memory" else ""
+    def owner(self) -> Value | None:
+        """The value whose memory only one of both shares."""
+        return self.actual_owner or self.expected_owner
 
 
 @dataclass(frozen=True)
 class Nondeterministic(Failure):
     """Two runs on equal inputs differ in a value."""
 
-    value: str
+    value: Value
 
 
 @dataclass(frozen=True)
@@ -328,21 +352,3 @@ def normalize(text: str) -> str:
     text = re.sub(r"\b([A-Za-z_]+?)_?\d+(_\d+)*\b", r"\1N", text)
     text = re.sub(r"-?\d+(\.\d+)?(e[+-]?\d+)?", "N", text)
     return re.sub(r"\s*N(\s*,\s*N)+", " N", text)[:200]
-
-
-_NAME = re.compile(
-    r"(?P<gradient>grad of )?(?P<kind>output|input|parameter|buffer) (?P<which>[\w.]+)"
-    r"(?P<written> afterwards)?(, call (?P<call>\d+))?"
-)
-_OF_FUNCTIONS = ("dq", "dk", "dv", "dbias", "dsinks")
-
-
-def parse_value(value: str) -> re.Match[str] | None:
-    """The parts of a name: `gradient`, `kind`, `which` (a number, or a name in the module), `written`, `call`. None for
-    another text, such as what calls of attention functions give."""
-    return _NAME.fullmatch(value)
-
-
-def is_gradient(value: str) -> bool:
-    """Whether a value is a gradient, of an execution or of a call of an attention function."""
-    return value.startswith("grad of ") or value in _OF_FUNCTIONS

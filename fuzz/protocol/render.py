@@ -1,11 +1,11 @@
 """Failures in words: the one place that turns what a worker found into sentences, which nothing reads again."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from fuzz.protocol import SubjectResult, Verdict, failures
-from fuzz.protocol.failures import Failure, Write, parse_value
+from fuzz.protocol.failures import Failure, Value, Write
 
 _PLACES = {"itself": "of {} itself", "between": "between the rows of {}"}
 _ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
@@ -37,7 +37,7 @@ _SENTENCES = {
     "dropout_mask same_for_seeds": "dropout: masks of seeds {seeds[0]} and {seeds[1]} " + _AGREE,
     "dropout_mask not_repeatable": "dropout: two calls with seed {seeds[0]} keep different weights",
     "form_differs structure": "returned ({actual}), eager ({expected})",
-    "form_differs memory": "{value}: shares memory with {actual}, eager's with {expected}",
+    "form_differs memory": "{value}: shares memory with {actual_owner}, eager's with {expected_owner}",
     "form_differs mutation": "{value}: changed, eager leaves it alone",
     "form_differs strides": "{value}: strides {actual} are in another order than eager's {expected}",
     "form_differs": "{value}: {aspect} {actual}, eager's is {expected}",
@@ -46,9 +46,25 @@ _SENTENCES = {
 """By a failure's kind, and by what tells its forms apart."""
 
 
-def describe(result: SubjectResult) -> str:
+def describe_value(value: Value, name: str = "", *, is_sequence: bool = False) -> str:
+    """A value in words: "gradient of parameter w after the second call". `name`: in the place of kind and number;
+    `is_sequence`: the first call is named too."""
+    if value.kind == "result":
+        return str(value.name)
+    words = ("gradient of " if value.is_gradient else "") + (name or f"{value.kind} {value.name}")
+    if not is_sequence and value.call == 1:
+        return f"{words} after the call" if value.is_written else words
+    ordinal = _ORDINALS[(value.call - 1) % len(_ORDINALS)]
+    return f"{words} {'of' if value.kind == 'output' else 'after'} the {ordinal} call"
+
+
+ValueWords = Callable[[Value], str]
+"""Puts a value into words."""
+
+
+def describe(result: SubjectResult, words: ValueWords = describe_value) -> str:
     """What is wrong and what explains it, in one line, or ""."""
-    parts = [describe_failure(result.failure)] if result.failure is not None else []
+    parts = [describe_failure(result.failure, words)] if result.failure is not None else []
     if result.verdict is Verdict.PRECISION_POLICY:
         parts.append("gone with emulate_precision_casts=True")
     if result.writes:
@@ -65,15 +81,15 @@ def describe_writes(writes: Sequence[Write]) -> str:
     )
 
 
-def describe_failure(failure: Failure) -> str:
+def describe_failure(failure: Failure, words: ValueWords = describe_value) -> str:
     """A failure in one line."""
     match failure:
         case failures.WrongValue():
-            text = _describe_wrong_value(failure)
+            text = _describe_wrong_value(failure, words)
         case failures.FaultyOperation():
             off = "is not finite" if math.isinf(failure.error) else f"is off by {failure.error:.2g} from float64"
             text = f"{failure.operation} gives {failure.given:.3g} where float64 gives {failure.exact:.3g}"
-            text += f": eager's {describe_value(failure.value)} {off}"
+            text += f": eager's {words(failure.value) if failure.value else ''} {off}"
         case failures.OutOfBounds(writes=writes):
             text = f"wrote {describe_writes(writes)}"
         case failures.StateChanged(changes=changes):
@@ -83,13 +99,13 @@ def describe_failure(failure: Failure) -> str:
             text += f" at {failure.place}" if failure.place else ""
         case failures.DeviceError(fault=fault, kernel=kernel, place=place):
             text = f"{fault}{kernel and f' in {kernel}'}{place and f', launched at {place}'}"
-        case failures.ProcessLost(place=place, last_words=words):
+        case failures.ProcessLost(place=place, last_words=last):
             text = failure.how.explanation.format(failure.detail)
-            text += f", in {place}" if place else f": {words}" if words else ""
+            text += f", in {place}" if place else f": {last}" if last else ""
         case failures.NotTaken():
             text = ": ".join(filter(None, [failure.why.explanation, failure.detail]))
         case _:
-            text = _fill(failure)
+            text = _fill(failure, words)
     if failure.unwritten:
         text += "; right without poison: it reads memory that nothing has written"
     undeclared = getattr(failure, "undeclared", ())
@@ -99,14 +115,14 @@ def describe_failure(failure: Failure) -> str:
     return call + (failure.sequences and f"{failure.sequences}: ") + text
 
 
-def _fill(failure: Failure) -> str:
+def _fill(failure: Failure, words: ValueWords) -> str:
     values: dict[str, Any] = {key: list(v) if isinstance(v, tuple) else v for key, v in vars(failure).items()}
-    values["value"] = describe_value(values.get("value", ""))
+    values |= {key: words(value) for key, value in values.items() if isinstance(value, Value)}
     match failure:
         case failures.DropoutStatistic(effect=effect):
             values["much"] = f"{effect:.3g} times eager's" if math.isfinite(effect) else "above 0, eager's is 0"
         case failures.FormDiffers(aspect="memory"):
-            values |= {which: values[which] or "nothing" for which in ("actual", "expected")}
+            values |= {owner: values[owner] or "nothing" for owner in ("actual_owner", "expected_owner")}
         case failures.DropoutMask(axis=axis):
             values["axes"] = _PLURALS.get(axis)
             values["where"] = f" of {axis} {failure.index}" if axis else ""
@@ -118,24 +134,11 @@ def _fill(failure: Failure) -> str:
         return f"{failure.kind} {form}"  # stored by another version, with other fields
 
 
-def _describe_wrong_value(failure: failures.WrongValue) -> str:
+def _describe_wrong_value(failure: failures.WrongValue, words: ValueWords) -> str:
     absent = "the gradient is missing; with 0 in its place " if failure.gradient_missing else ""
     off = f"{absent}element {list(failure.index)} is off by {failure.error:.2g} from float64"
-    off = f"{describe_value(failure.value)}: {off}"
+    off = f"{words(failure.value)}: {off}"
     if failure.eager_error is None:
         return f"{off}, {failure.ratio:.2g} times what rounding explains (limit {failure.limit:.3g})"
     off += f", eager's by {failure.eager_error:.2g}"
     return f"{off} (worst row {failure.ratio:.2g} times what rounding explains, limit {failure.limit:g})"
-
-
-def describe_value(value: str, name: str = "", *, is_sequence: bool = False) -> str:
-    """A name in words: "gradient of parameter w after the second call". `name`: in the place of kind and number;
-    `is_sequence`: the first call is named too."""
-    found = parse_value(value)
-    if found is None:
-        return value
-    words = ("gradient of " if found["gradient"] else "") + (name or f"{found['kind']} {found['which']}")
-    if not (is_sequence or found["call"]):
-        return f"{words} after the call" if found["written"] else words
-    ordinal = _ORDINALS[(int(found["call"] or 1) - 1) % len(_ORDINALS)]
-    return f"{words} {'of' if found['kind'] == 'output' else 'after'} the {ordinal} call"

@@ -73,7 +73,11 @@ def answer(check: dict[str, Any], rules: dict[str, Any], checks: int) -> None:
         send("stage", id=check["id"], stage=subject)
         rule = rule_for(rules, check, subject, checks)
         act(rule, rules)
-        told = {name: rule[name] for name in ("failure", "numbers", "fired", "same", "reached") if name in rule}
+        told = {
+            name: rule[name]
+            for name in ("failure", "numbers", "applied_rewrites", "dynamo_same", "coverage")
+            if name in rule
+        }
         results.append({"subject": subject, "verdict": rule.get("verdict", "ok"), "seconds": 0.001} | told)
     send(
         "result",

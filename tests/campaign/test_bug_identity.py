@@ -16,6 +16,7 @@ from fuzz.protocol.failures import (
     Process,
     ProcessLost,
     Raised,
+    Value,
     WrongValue,
     normalize,
 )
@@ -34,7 +35,7 @@ def symptom(
     subject: str = "passes",
     failure: Failure | None = None,
 ) -> Symptom:
-    result = SubjectResult(subject, verdict, failure=failure, fired=tuple(fired))
+    result = SubjectResult(subject, verdict, failure=failure, applied_rewrites=tuple(fired))
     return Symptom.of(result, frozenset(features))
 
 
@@ -193,17 +194,17 @@ def test_axes_turned_as_no_attention_turns_them_are_a_feature(turn: str, *, unus
     assert ("axes:unusual" in features(case)) is unusual
 
 
-def of_calls(*calls: FurtherCall, value: str = "output 0, call 2") -> Symptom:
-    failure = WrongValue(value, (0, 0), 1.0, 9.0, 4.0)
+def of_calls(*calls: FurtherCall, number: int = 2) -> Symptom:
+    failure = WrongValue(Value("output", 0, call=number), (0, 0), 1.0, 9.0, 4.0)
     return symptom(Verdict.WRONG_RESULT, features=[*features(products(calls=calls))], failure=failure)
 
 
 def test_what_differs_between_calls_tells_bugs_apart_and_the_number_of_the_call_does_not() -> None:
     sizes, layouts = FurtherCall(sizes=(("S", 5),)), FurtherCall(layouts=(("x", "transposed"),))
-    assert of_calls(sizes).explains(of_calls(layouts, sizes, value="output 0, call 3"))
+    assert of_calls(sizes).explains(of_calls(layouts, sizes, number=3))
     assert of_calls(sizes).explains(of_calls(FurtherCall(sizes=(("B", 3),))))
     assert not of_calls(sizes).explains(of_calls(layouts))
-    assert not of_calls(FurtherCall()).explains(of_calls(value="output 0"))
+    assert not of_calls(FurtherCall()).explains(of_calls(number=1))
 
 
 @pytest.mark.parametrize(("needed", "subject"), [({"cpp.threads"}, "inductor_options"), (set[str](), "inductor")])
@@ -247,10 +248,10 @@ returns: [out]
 """
 
 
-VALUE = WrongValue("out", (0, 0, 0, 0), 1.0, 9.0, 4.0)
-BIASED = BiasedErrors("out", "scale", 1.1, 9.0, 32)
+VALUE = WrongValue(Value.of_result("out"), (0, 0, 0, 0), 1.0, 9.0, 4.0)
+BIASED = BiasedErrors(Value.of_result("out"), "scale", 1.1, 9.0, 32)
 MASK = DropoutMask("keep_rate", 0.2)
-WITHOUT = WrongValue("out", (0, 0, 0, 0), 1.0, 9.0, 4.0, without_dropout=True)
+WITHOUT = WrongValue(Value.of_result("out"), (0, 0, 0, 0), 1.0, 9.0, 4.0, without_dropout=True)
 
 
 @pytest.mark.parametrize(("wanted", "plainer"), [*itertools.combinations([MASK, BIASED, VALUE], 2), (WITHOUT, VALUE)])
@@ -264,9 +265,9 @@ def test_a_failure_is_shrunk_to_a_plainer_one_and_never_to_a_less_plain_one(want
 def test_a_failure_without_a_pattern_is_not_shrunk_to_that_of_a_wrong_pattern() -> None:
     def failing(number: int, **given: Any) -> SubjectResult:
         fired = (f"_sfdp_pattern_{number}_half_bs1_inference",) if number else ("pointless_view",)
-        return SubjectResult("inductor", Verdict.WRONG_RESULT, fired=fired, **given)
+        return SubjectResult("inductor", Verdict.WRONG_RESULT, applied_rewrites=fired, **given)
 
-    wrong = failing(5, rewrites=(WrongRewrite("_sfdp_pattern_5_half_inference", constants=("div 1.0 for 2.0",)),))
+    wrong = failing(5, wrong_rewrites=(WrongRewrite("_sfdp_pattern_5_half_inference", constants=("div 1.0 for 2.0",)),))
     assert not is_same_failure(wrong, failing(0), exact=True)
     assert is_same_failure(wrong, failing(5), exact=True)
     right = failing(5, right_rewrites=("_sfdp_pattern_5_half_bs1_inference",))
@@ -276,6 +277,8 @@ def test_a_failure_without_a_pattern_is_not_shrunk_to_that_of_a_wrong_pattern() 
 
 def test_patterns_that_are_proven_right_have_no_part_in_what_a_kernel_gets_wrong() -> None:
     fired = ("_sfdp_pattern_5_inference",), ("_sfdp_pattern_14_inference", "_sfdp_pattern_18_inference")
-    results = [SubjectResult("passes", Verdict.WRONG_RESULT, fired=names, right_rewrites=names) for names in fired]
+    results = [
+        SubjectResult("passes", Verdict.WRONG_RESULT, applied_rewrites=names, right_rewrites=names) for names in fired
+    ]
     one, other = (Symptom.of(result, frozenset({"layout:overlapping"})) for result in results)
     assert one.explains(other) and other.explains(one) and one.signature == other.signature

@@ -22,7 +22,12 @@ from tests.campaign.fakes import case, options, raised, sampler, setup
 
 pytestmark = pytest.mark.worker
 
-WRONG = {"match": "softmax", "verdict": "wrong_result", "fired": ["_sfdp_pattern_5_inference"], "same": False}
+WRONG = {
+    "match": "softmax",
+    "verdict": "wrong_result",
+    "applied_rewrites": ["_sfdp_pattern_5_inference"],
+    "dynamo_same": False,
+}
 
 
 def found(given: Options) -> list[Entry]:
@@ -139,7 +144,7 @@ def test_what_no_public_subject_shows_is_no_finding(tmp_path: Path) -> None:
 
 
 def test_what_pytorchs_own_check_accepts_is_no_finding(tmp_path: Path) -> None:
-    given = options(tmp_path, rules=[{**WRONG, "same": True}])
+    given = options(tmp_path, rules=[{**WRONG, "dynamo_same": True}])
     assert run_campaign(given, sampler("softmax")).new == 0
     assert set(rows(given)[1]) == {"within_same"}
 

@@ -9,18 +9,18 @@ from fuzz.bug_identity import Symptom
 from fuzz.campaign.investigate import is_same_failure
 from fuzz.campaign.session import run_campaign
 from fuzz.protocol import SubjectResult, Verdict
-from fuzz.protocol.failures import FaultyOperation
+from fuzz.protocol.failures import FaultyOperation, Value
 from generators.records import encode
 from tests.campaign.fakes import options, sampler, setup
 from tests.campaign.test_campaign import events, found, rows
 
 pytestmark = pytest.mark.worker
 
-FAULTY = FaultyOperation("aten.softmax", math.nan, 0.31, "output 0", math.inf)
+FAULTY = FaultyOperation("aten.softmax", math.nan, 0.31, Value("output", 0), math.inf)
 
 
 def suspect(failure: FaultyOperation = FAULTY, subject: str = "passes", fired: tuple[str, ...] = ()) -> SubjectResult:
-    return SubjectResult(subject, Verdict.EAGER_SUSPECT, failure=failure, fired=fired)
+    return SubjectResult(subject, Verdict.EAGER_SUSPECT, failure=failure, applied_rewrites=fired)
 
 
 def test_it_is_one_finding_under_eager_whoever_met_it_and_whatever_same_says(tmp_path: Path) -> None:
@@ -29,7 +29,7 @@ def test_it_is_one_finding_under_eager_whoever_met_it_and_whatever_same_says(tmp
         "match": "softmax",
         "verdict": "eager_suspect",
         "failure": encode(FAULTY),
-        "same": True,
+        "dynamo_same": True,
         "subjects": subjects,
     }
     given = options(tmp_path, rules=[rule])
@@ -57,9 +57,9 @@ def test_what_eager_alone_does_not_show_is_no_finding(tmp_path: Path) -> None:
 
 def test_the_guilty_operation_tells_one_from_another() -> None:
     minimal = Symptom.of(suspect(fired=("_sfdp_pattern_5_inference",)), frozenset(["op:softmax"]))
-    met = suspect(FaultyOperation("aten.softmax", -math.inf, 0.2, "output 1", math.inf), "inductor")
-    wrong = suspect(FaultyOperation("aten.softmax", 3.0, 0.2, "output 1", 2.8), "inductor")
-    other = suspect(FaultyOperation("aten.bmm", math.nan, 0.31, "output 0", math.inf))
+    met = suspect(FaultyOperation("aten.softmax", -math.inf, 0.2, Value("output", 1), math.inf), "inductor")
+    wrong = suspect(FaultyOperation("aten.softmax", 3.0, 0.2, Value("output", 1), 2.8), "inductor")
+    other = suspect(FaultyOperation("aten.bmm", math.nan, 0.31, Value("output", 0), math.inf))
     features = frozenset(["op:exp"])
     # Whatever leads to it.
     assert minimal.explains(Symptom.of(met, features))

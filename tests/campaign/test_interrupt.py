@@ -21,9 +21,14 @@ pytestmark = pytest.mark.worker
 
 ROOT = Path(__file__).parents[2]
 RULES = [
-    {"match": "softmax", "verdict": "wrong_result", "fired": ["_sfdp_pattern_5_inference"], "same": False},
+    {
+        "match": "softmax",
+        "verdict": "wrong_result",
+        "applied_rewrites": ["_sfdp_pattern_5_inference"],
+        "dynamo_same": False,
+    },
     {"match": "relu", "verdict": "compile_error", "failure": raised("KeyError", "buf7")},
-    {"match": "log\\(", "verdict": "nonfinite", "same": False},
+    {"match": "log\\(", "verdict": "nonfinite", "dynamo_same": False},
 ]
 KINDS = {("wrong_result", "softmax"), ("compile_error", "relu"), ("nonfinite", "log")}
 

@@ -87,7 +87,7 @@ def test_what_libfuzzer_draws_is_judged_shrunk_and_saved_as_any_case(
 
 
 def test_what_libfuzzer_reaches_is_shared(tmp_path: Path) -> None:
-    options = fuzzed(tmp_path, rules=[{"match": "softmax", "fired": ["mul_softmax_pattern"]}])
+    options = fuzzed(tmp_path, rules=[{"match": "softmax", "applied_rewrites": ["mul_softmax_pattern"]}])
     options = replace(options, share=tmp_path / "shared")
     run_campaign(options)
     (kept,) = load_seeds(tmp_path / "shared" / "queue")

@@ -7,7 +7,7 @@ import pytest
 from corpus import entry as corpus_entry
 from corpus.entry import Entry, Found
 from fuzz.campaign.known_bugs import read_recorded_result
-from fuzz.protocol.failures import FaultyOperation, OutOfBounds, Process, ProcessLost, Raised, Write
+from fuzz.protocol.failures import FaultyOperation, OutOfBounds, Process, ProcessLost, Raised, Value, Write
 from generators.errors import UserError
 from generators.records import encode
 from tests.campaign.fakes import case
@@ -15,7 +15,7 @@ from tests.campaign.fakes import case
 FAILURES = (
     Raised("ValueError", "no: 4", unwritten=True),
     ProcessLost(Process.SIGNAL, "SIGSEGV", "call (generated code)"),
-    FaultyOperation("aten.softmax", float("-inf"), 0.2, "output 1", float("inf")),
+    FaultyOperation("aten.softmax", float("-inf"), 0.2, Value("output", 1), float("inf")),
     OutOfBounds((Write("out", "after", 3),), sequences="two"),
 )
 

@@ -14,7 +14,7 @@ from fuzz.campaign.known_bugs import Explanation, KnownBugs
 from fuzz.campaign.options import Options
 from fuzz.campaign.search import AttentionSearch, load_seeds
 from fuzz.campaign.session import run_campaign
-from fuzz.protocol import Verdict
+from fuzz.protocol import CoverageItem, CoverageKind, Verdict
 from fuzz.protocol.capabilities import Capabilities
 from fuzz.protocol.rewrites import CALL, WrongRewrite
 from fuzz.run_store import Results
@@ -24,14 +24,17 @@ from generators.program.case import Case
 from generators.sampling.sample import Limits, sample
 from tests.campaign.fakes import case, options, sampler, setup
 
-RULES = [{"match": "softmax", "fired": ["mul_softmax_pattern"]}, {"match": "log\\(", "reached": ["op aten.log"]}]
+RULES = [
+    {"match": "softmax", "applied_rewrites": ["mul_softmax_pattern"]},
+    {"match": "log\\(", "coverage": [{"kind": "op", "name": "aten.log"}]},
+]
 
 
 def guided(tmp_path: Path, budget: str = "60x", **given: Any) -> Options:
     return options(tmp_path, budget, engine="guided", rules=RULES, **given)
 
 
-def queue_of(given: Options) -> list[tuple[Case, frozenset[str]]]:
+def queue_of(given: Options) -> list[tuple[Case, frozenset[CoverageItem]]]:
     results = Results(given.out)
     try:
         return list(results.queue())
@@ -43,28 +46,29 @@ def test_what_reaches_something_new_is_queued_once_and_stored(tmp_path: Path) ->
     given = guided(tmp_path)
     run_campaign(given, sampler("softmax", "log", every=4))
     queued = queue_of(given)
-    assert {name for _, names in queued for name in names} == {"rewrite mul_softmax_pattern", "op aten.log"}
+    reached = {CoverageItem(CoverageKind.REWRITE, "mul_softmax_pattern"), CoverageItem(CoverageKind.OP, "aten.log")}
+    assert {item for _, items in queued for item in items} == reached
     assert 1 <= len(queued) <= 2
 
 
 def test_what_an_attention_rewrite_took_is_tried_in_its_other_forms(tmp_path: Path) -> None:
     """Nothing that is drawn has a softmax, and the seed's is in float32. Four of its variants are in half precision."""
     rules = [
-        {"match": r"softmax[\s\S]*float16", "reached": ["op half"]},
-        {"match": "softmax", "fired": ["_sfdp_pattern_5_inference"]},
+        {"match": r"softmax[\s\S]*float16", "coverage": [{"kind": "op", "name": "half"}]},
+        {"match": "softmax", "applied_rewrites": ["_sfdp_pattern_5_inference"]},
     ]
     given = options(tmp_path, "30x", engine="guided", rules=rules, seeds=(case("softmax", "exp"),))
     run_campaign(given, sampler())
     results = Results(given.out)
     try:
-        assert results.count_reached()["op half"] >= 4
+        assert results.count_coverage()[CoverageItem(CoverageKind.OP, "half")] >= 4
     finally:
         results.close()
 
 
 def test_a_search_goes_on_with_its_queue(tmp_path: Path) -> None:
     """The second run judges the variants of what the first one queued."""
-    rules = [{"match": "softmax", "fired": ["_sfdp_pattern_5_inference"]}]
+    rules = [{"match": "softmax", "applied_rewrites": ["_sfdp_pattern_5_inference"]}]
     first, second = (
         options(tmp_path, budget, engine="guided", rules=rules, seeds=(case("softmax", "exp"),))
         for budget in ("1x", "30x")
@@ -77,14 +81,14 @@ def test_a_search_goes_on_with_its_queue(tmp_path: Path) -> None:
     results = Results(second.out)
     try:
         assert results.position()[0] == 31
-        assert results.count_reached()["rewrite _sfdp_pattern_5_inference"] > 4
+        assert results.count_coverage()[CoverageItem(CoverageKind.REWRITE, "_sfdp_pattern_5_inference")] > 4
     finally:
         results.close()
 
 
 def test_no_case_is_judged_twice(tmp_path: Path) -> None:
     """Neither random cases nor variants, in a run that is continued either."""
-    rules = [{"match": "softmax", "fired": ["_sfdp_pattern_5_inference"]}]
+    rules = [{"match": "softmax", "applied_rewrites": ["_sfdp_pattern_5_inference"]}]
     given = options(tmp_path, "40x", engine="guided", rules=rules, seeds=(case("softmax", "exp"),))
     run_campaign(given, sampler("softmax"))
     run_campaign(given, sampler("softmax"))
@@ -98,9 +102,10 @@ def test_what_a_queued_case_reaches_later_is_in_the_queue_too(tmp_path: Path) ->
     results = Results(_make_run(tmp_path))
     try:
         one = case("exp")
-        for name in ("first", "second"):
-            results.record_case(one, position=(1, frozenset()), reached=frozenset({name}), queued=True)
-        assert list(results.queue()) == [(one, frozenset({"first", "second"}))]
+        items = [CoverageItem(CoverageKind.OP, name) for name in ("first", "second")]
+        for item in items:
+            results.record_case(one, position=(1, frozenset()), coverage=frozenset({item}), queued=True)
+        assert list(results.queue()) == [(one, frozenset(items))]
     finally:
         results.close()
 
@@ -128,7 +133,7 @@ def test_functions_that_compute_attention_are_given_random_cases(tmp_path: Path)
     results = Results(given.out)
     try:
         assert results.position()[0] == 6
-        assert not results.count_reached()
+        assert not results.count_coverage()
     finally:
         results.close()
 

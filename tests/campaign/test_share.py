@@ -20,8 +20,13 @@ from fuzz.run_store import FindingRow, Results
 from generators.program.case import Case
 from tests.campaign.fakes import case, options, sampler
 
-WRONG = {"match": "softmax", "verdict": "wrong_result", "fired": ["_sfdp_pattern_5_inference"], "same": False}
-PATTERN = {"match": "softmax", "fired": ["mul_softmax_pattern"]}
+WRONG = {
+    "match": "softmax",
+    "verdict": "wrong_result",
+    "applied_rewrites": ["_sfdp_pattern_5_inference"],
+    "dynamo_same": False,
+}
+PATTERN = {"match": "softmax", "applied_rewrites": ["mul_softmax_pattern"]}
 
 
 def campaign(tmp_path: Path, name: str, budget: str = "20x", **given: Any) -> Options:

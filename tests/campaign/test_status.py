@@ -17,7 +17,12 @@ from fuzz.status import status
 from generators.errors import UserError
 from tests.campaign.fakes import case, options, sampler
 
-WRONG = {"match": "softmax", "verdict": "wrong_result", "fired": ["_sfdp_pattern_5_inference"], "same": False}
+WRONG = {
+    "match": "softmax",
+    "verdict": "wrong_result",
+    "applied_rewrites": ["_sfdp_pattern_5_inference"],
+    "dynamo_same": False,
+}
 
 
 def read_metrics(file: Path) -> dict[tuple[str, str], float]:

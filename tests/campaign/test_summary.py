@@ -12,14 +12,14 @@ from fuzz.durations import format_count
 from fuzz.events import FindingSaved
 from fuzz.expectation import list_numbers
 from fuzz.protocol import SubjectResult, Verdict
-from fuzz.protocol.failures import Failure, NotFinite, NotTaken, Refusal
+from fuzz.protocol.failures import Failure, NotFinite, NotTaken, Refusal, Value
 from generators.errors import UserError
 from generators.records import encode
 from tests.campaign.fakes import options, sampler, setup
 from tests.campaign.test_campaign import WRONG
 
 NAMED = "my_package.kernels:attention"
-NOT_FINITE = NotFinite("out", 3, (0, 0))
+NOT_FINITE = NotFinite(Value.of_result("out"), 3, (0, 0))
 NUMBERS = {"compiled_error": 2.5e-07, "peer_error": 2e-07, "scale": 1.5, "rows_wrong": 0.0}
 
 
@@ -30,7 +30,7 @@ def saved(
         FindingSaved(
             case="abc",
             verdict=verdict,
-            result=SubjectResult(subject, verdict, numbers=NUMBERS, same=True, failure=failure),
+            result=SubjectResult(subject, verdict, numbers=NUMBERS, dynamo_same=True, failure=failure),
             ops=ops,
             path="found/x.case.yaml",
             internal=False,

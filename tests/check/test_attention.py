@@ -8,7 +8,7 @@ import pytest
 from fuzz.check.exceptions import SubjectError
 from fuzz.check.subject_builder import find
 from fuzz.protocol import SubjectResult, Verdict
-from fuzz.protocol.failures import NotTaken, OutOfBounds, Refusal, Write
+from fuzz.protocol.failures import NotTaken, OutOfBounds, Refusal, Value, Write
 from tests.check import planted_attention
 from tests.check.client import Asker
 from tests.check.failures import is_failure
@@ -43,7 +43,7 @@ def test_they_are_said_to_be_what_they_are(worker: Asker) -> None:
 def test_a_right_one_is_right(worker: Asker, training: bool) -> None:
     result = run_subject(worker, "right", training=training)
     assert result.verdict in (Verdict.OK, Verdict.ROUNDING), result.failure
-    assert result.same is True
+    assert result.dynamo_same is True
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_a_wrong_gradient_is_located(worker: Asker) -> None:
     result = run_subject(worker, "first_rows", training=True)
     assert result.verdict == Verdict.WRONG_GRADIENT
     where = result.where
-    assert where is not None and where.value == "dq" and where.shape == (2, 4, 17, 16)
+    assert where is not None and where.value == Value.of_result("dq") and where.shape == (2, 4, 17, 16)
     assert where.ranges[:3] == (((0, 1),), ((1, 3),), ((0, 4),))
 
 

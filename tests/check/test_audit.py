@@ -17,7 +17,7 @@ from fuzz.check.oracle.operation_audit import Audit
 from fuzz.check.oracle.reference import reference
 from fuzz.check.program import Program, execute
 from fuzz.protocol import SubjectResult, Verdict
-from fuzz.protocol.failures import FaultyOperation
+from fuzz.protocol.failures import FaultyOperation, Value
 from generators.program.emit import source as emitted
 from generators.sampling.sample import sample
 from tests.check.client import Asker
@@ -90,7 +90,7 @@ def test_eager_that_shares_its_kernel_with_what_is_compiled_is_the_suspect(
     # The last query sees every key, and the kernel is right there.
     assert result.where is not None and result.where.ranges[2] == ((0, 15),)
     assert result.numbers["eager_error"] == float("inf") and result.numbers["scale"] < 10
-    assert result.same is not None
+    assert result.dynamo_same is not None
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -106,7 +106,7 @@ def test_so_is_one_of_the_backward_pass() -> None:
         assert guilty(text) == ""
         assert guilty(text, training=True) == "aten.tanh_backward"
         found = judge_eager(text, training=True)
-    assert found.verdict == Verdict.EAGER_SUSPECT and found.failure.value == "grad of input 0"
+    assert found.verdict == Verdict.EAGER_SUSPECT and found.failure.value == Value("input", 0, is_gradient=True)
 
 
 def test_what_is_wrong_because_of_it_is_measured() -> None:

@@ -9,7 +9,7 @@ from torch import Tensor
 from fuzz.bug_identity import Symptom
 from fuzz.campaign.investigate import is_same_failure
 from fuzz.protocol import SubjectResult, Verdict
-from fuzz.protocol.failures import Failure, WrongValue
+from fuzz.protocol.failures import Failure, Value, WrongValue
 from fuzz.protocol.rewrites import CALL, WrongRewrite
 from tests.check.in_process import run_subject
 from tests.check.planted_attention import right
@@ -51,7 +51,7 @@ def symptom(result: SubjectResult) -> Symptom:
 def test_what_makes_a_wrong_call_right_is_its_cause(name: str) -> None:
     result = run(name)
     assert result.verdict is Verdict.WRONG_RESULT
-    assert [(one.pattern, one.cause) for one in result.rewrites] == [(CALL, name)]
+    assert [(one.pattern, one.cause) for one in result.wrong_rewrites] == [(CALL, name)]
 
 
 def test_three_bugs_of_one_function_explain_themselves_and_no_other() -> None:
@@ -63,7 +63,7 @@ def test_three_bugs_of_one_function_explain_themselves_and_no_other() -> None:
 
 def test_a_call_that_shows_several_bugs_may_shrink_to_any_of_them() -> None:
     one, other = run("causal"), run("head_dim")
-    several = replace(other, rewrites=(WrongRewrite(CALL, wrong={"causal": ("dropped",), "head_dim": ("16",)}),))
+    several = replace(other, wrong_rewrites=(WrongRewrite(CALL, wrong={"causal": ("dropped",), "head_dim": ("16",)}),))
     assert is_same_failure(other, several, exact=True, attention_only=True)
     assert not is_same_failure(other, one, exact=True, attention_only=True)
 
@@ -80,7 +80,7 @@ def test_two_bugs_of_long_calls_are_told_apart_by_the_option_each_needs() -> Non
     text = source(*CAUSAL.split("; "), dims=dims)
     stubs = {name: source(f"return {CALLS[name]['call']}", dims=dims) for name in ("causal", "mask")}
     found = {name: run_subject(wrong_when_long, text=text, attention_stub=stub) for name, stub in stubs.items()}
-    assert {name: set(result.rewrites[0].right) for name, result in found.items()} == {
+    assert {name: set(result.wrong_rewrites[0].right) for name, result in found.items()} == {
         "causal": {"causal", "kv_len"},
         "mask": {"mask", "kv_len"},
     }
@@ -109,16 +109,16 @@ def test_a_wrong_gradient_of_the_bias_is_measured_too() -> None:
     text = source("s = q @ k.mT * 0.25 + rest[0]", *CAUSAL.split("; ")[1:], **given)
     stub = source('return attend(q, k, v, scale=0.25, bias=rest[0], causal="top_left")', **given)
     result = run_subject(without_gradient_of_bias, text=text, attention_stub=stub, training=True)
-    assert getattr(result.failure, "value", "") == "dbias"
-    assert set(result.rewrites[0].right) == {"bias", "causal"}
+    assert result.value == Value.of_result("dbias")
+    assert set(result.wrong_rewrites[0].right) == {"bias", "causal"}
 
 
 def test_a_lost_gradient_is_measured_too() -> None:
     dims = "1, 2, 40, 16"
     text, stub = source(*CAUSAL.split("; "), dims=dims), source(f"return {CALLS['causal']['call']}", dims=dims)
     result = run_subject(without_gradient_of_keys, text=text, attention_stub=stub, training=True)
-    assert getattr(result.failure, "value", "") == "dk"
-    assert set(result.rewrites[0].right) == {"causal"}
+    assert result.value == Value.of_result("dk")
+    assert set(result.wrong_rewrites[0].right) == {"causal"}
 
 
 BIASED = {
@@ -139,7 +139,7 @@ def with_stride_bugs(q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Ten
 def test_where_tensors_lie_in_memory_is_a_cause_of_its_own(name: str, change: str) -> None:
     text = source(*(CAUSAL if name == "mask" else PLAIN).split("; "))
     result = run_subject(with_stride_bugs, text=text, attention_stub=source(f"return {BIASED[name]}"))
-    (found,) = result.rewrites
+    (found,) = result.wrong_rewrites
     assert change in found.right[name]
     inverted = replace(found, right={"mask": ("dropped",)}, wrong={"mask": ("expanded",)})
     assert not found.is_same_bug(inverted)
@@ -147,9 +147,10 @@ def test_where_tensors_lie_in_memory_is_a_cause_of_its_own(name: str, change: st
 
 
 def test_a_bug_of_the_output_explains_none_of_gradients_alone() -> None:
-    def fail(value: str, *also: str) -> Symptom:
-        verdict = Verdict.WRONG_RESULT if value == "out" else Verdict.WRONG_GRADIENT
-        failure = WrongValue(value, (0, 0, 0, 0), 1.0, 9.0, 4.0, also=also)
+    def fail(*names: str) -> Symptom:
+        value, *also = map(Value.of_result, names)
+        verdict = Verdict.WRONG_GRADIENT if value.is_gradient else Verdict.WRONG_RESULT
+        failure = WrongValue(value, (0, 0, 0, 0), 1.0, 9.0, 4.0, also=tuple(also))
         return symptom(SubjectResult("module:function", verdict, failure=failure))
 
     forward, keys, values = fail("out", "dq"), fail("dk", "dq"), fail("dv")

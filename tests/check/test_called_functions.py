@@ -24,8 +24,8 @@ from fuzz.check.attention.function import Attention
 from fuzz.check.check import check
 from fuzz.check.exceptions import SubjectError
 from fuzz.check.subject_builder import Subject, find
-from fuzz.protocol import Check, Verdict
-from fuzz.protocol.failures import NotTaken, OutOfBounds, Raised, Refusal, StateChanged
+from fuzz.protocol import Check, CoverageItem, CoverageKind, Verdict
+from fuzz.protocol.failures import NotTaken, OutOfBounds, Raised, Refusal, StateChanged, Value
 from tests.check import planted_attention
 from tests.check.failures import is_failure
 from tests.check.in_process import run_subject
@@ -79,7 +79,9 @@ def test_a_gradient_that_does_not_come_is_a_wrong_one(name: str, cut: Callable[[
     assert run_subject(right, training=True, text=text, attention_stub=attention_stub).verdict in RIGHT
     result = run_subject(without_gradient_of(name, cut), training=True, text=text, attention_stub=attention_stub)
     assert result.verdict is Verdict.WRONG_GRADIENT
-    assert is_failure(result.failure, "wrong_value", value=f"d{name}", gradient_missing=True), result.failure
+    assert is_failure(result.failure, "wrong_value", value=Value.of_result(f"d{name}"), gradient_missing=True), (
+        result.failure
+    )
 
 
 def plain(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> Tensor:
@@ -130,7 +132,7 @@ def test_what_cannot_run_in_guarded_memory_runs_without() -> None:
         return right(q, k, v, scale=scale)
 
     result = run_subject(needs_own_storage)
-    assert (result.verdict in RIGHT, result.reached) == (True, ("unguarded allocations",))
+    assert (result.verdict in RIGHT, result.coverage) == (True, (CoverageItem(CoverageKind.UNGUARDED, "allocations"),))
 
 
 def test_what_tracers_and_transforms_allocate_is_left_to_them() -> None:
@@ -142,7 +144,7 @@ def test_what_tracers_and_transforms_allocate_is_left_to_them() -> None:
         return right(functional(mapped), k, v, scale=scale)
 
     result = run_subject(maps)
-    assert (result.verdict in RIGHT, result.reached) == (True, ())
+    assert (result.verdict in RIGHT, result.coverage) == (True, ())
 
 
 @pytest.mark.parametrize(("factor", "scale", "is_accused"), [(1, -1.0, False), (1, 1.0, False), (1.5, 1.0, True)])
@@ -192,7 +194,9 @@ def test_a_wrong_gradient_of_the_sinks_is_seen() -> None:
         result = run_subject(subject, training=True, text=text, attention_stub=attention_stub)
         assert result.verdict in RIGHT, result.failure
     result = run_subject(halving, training=True, text=text, attention_stub=attention_stub)
-    assert result.verdict is Verdict.WRONG_GRADIENT and is_failure(result.failure, "wrong_value", value="dsinks")
+    assert result.verdict is Verdict.WRONG_GRADIENT and is_failure(
+        result.failure, "wrong_value", value=Value.of_result("dsinks")
+    )
 
 
 @pytest.mark.parametrize("returned", [lambda _: None, lambda out: (out,), lambda out: out[:, :1]])

@@ -76,7 +76,7 @@ def test_a_name_that_this_torch_lacks_skips_the_control(
 def test_constants_of_the_patterns_of_this_torch_are_read(number: int) -> None:
     with compare_constants(lambda seen: None):
         result = run_subject(find("passes"), text=plain())
-    assert any("sfdp" in name for name in result.fired)
+    assert any("sfdp" in name for name in result.applied_rewrites)
     items = map(read_known_pattern, pattern_matcher._known_precompiled_patterns)
     search, examples, _, scalars, pattern = next(
         item for item in items if item[0].__name__ == f"_sfdp_pattern_{number}"
@@ -91,11 +91,15 @@ def test_constants_of_the_patterns_of_this_torch_are_read(number: int) -> None:
 @pytest.mark.worker
 def test_a_worker_says_what_controls_observe_and_forgets_it(worker: Asker) -> None:
     plainly = worker.one(plain(), "passes")
-    assert plainly.observations == () and any("_sfdp_pattern_1" in name for name in plainly.fired)
+    assert plainly.observations == () and any("_sfdp_pattern_1" in name for name in plainly.applied_rewrites)
     limited = worker.one(plain(), "passes", experiments=(Trial("pass", "3"),))
-    assert limited.observations[0].count == 3 and limited.fired == ()
+    assert limited.observations[0].count == 3 and limited.applied_rewrites == ()
     again = worker.one(plain(), "passes")
-    assert (again.observations, again.fired, again.numbers) == ((), plainly.fired, plainly.numbers)
+    assert (again.observations, again.applied_rewrites, again.numbers) == (
+        (),
+        plainly.applied_rewrites,
+        plainly.numbers,
+    )
 
 
 @pytest.mark.worker
@@ -104,7 +108,11 @@ def test_no_control_leaves_anything_switched(worker: Asker) -> None:
     for trial in ON_SUBJECTS:
         assert worker.one(plain(), "passes", experiments=(trial,)).verdict in {Verdict.OK, Verdict.ROUNDING}, trial
     after = worker.one(plain(), "passes")
-    assert (after.fired, after.numbers, after.reached) == (before.fired, before.numbers, before.reached)
+    assert (after.applied_rewrites, after.numbers, after.coverage) == (
+        before.applied_rewrites,
+        before.numbers,
+        before.coverage,
+    )
 
 
 @pytest.mark.worker

@@ -13,6 +13,7 @@ from fuzz.check.coverage import Coverage, missing_hooks
 from fuzz.check.graph_capture import NotRecorded, Recording
 from fuzz.check.graph_passes import backend
 from fuzz.check.subject_builder import find
+from fuzz.protocol import CoverageItem, CoverageKind
 from fuzz.protocol.failures import NotTaken, Raised, Refusal
 from tests.check.client import Asker
 from tests.check.sources import source
@@ -89,7 +90,7 @@ def test_a_recorded_graph_gives_and_reaches_what_dynamos_does(kind: type[torch.n
             values = compiler(module, False)(*(one.requires_grad_(training) for one in inputs))
         values = values if isinstance(values, tuple) else (values,)
         same = [[one is other for other in (*inputs, *module.buffers())] for one in values]
-        seen.append((coverage.fired, coverage.reached, same, [one.detach().tolist() for one in values]))
+        seen.append((coverage.applied_rewrites, coverage.items, same, [one.detach().tolist() for one in values]))
     Recording(kind(), tuple(inputs))
     assert seen[0] == seen[1]
 
@@ -114,48 +115,58 @@ def test_errors_of_guards_that_passes_make_are_kept(worker: Asker) -> None:
 
 def test_a_case_tells_the_rewrite_and_the_attention_that_takes_its_place(worker: Asker) -> None:
     result = worker.one(ATTENTION, "passes")
-    assert FUSED in result.fired
-    assert f"op aten.{FLASH}" in result.reached
-    assert "op aten.bmm" not in result.reached
+    assert FUSED in result.applied_rewrites
+    assert CoverageItem(CoverageKind.OP, f"aten.{FLASH}") in result.coverage
+    assert CoverageItem(CoverageKind.OP, "aten.bmm") not in result.coverage
 
 
 @pytest.mark.compiles
 def test_a_compiled_case_tells_lowerings_and_fallbacks_too(worker: Asker) -> None:
-    told = set(worker.one(MORE, "inductor").reached)
-    assert {f"fallback aten.{FLASH}", "lowering aten.add"} <= told
+    told = set(worker.one(MORE, "inductor").coverage)
+    assert {
+        CoverageItem(CoverageKind.FALLBACK, f"aten.{FLASH}"),
+        CoverageItem(CoverageKind.LOWERING, "aten.add"),
+    } <= told
 
 
 def test_dropout_is_fused_only_where_inductor_draws_its_own_numbers(worker: Asker) -> None:
-    assert not any("sfdp" in name for name in worker.one(DROPOUT, "passes", training=True, random=True).fired)
+    assert not any(
+        "sfdp" in name for name in worker.one(DROPOUT, "passes", training=True, random=True).applied_rewrites
+    )
     result = worker.one(DROPOUT, "passes_random", training=True, random=True)
-    assert "_sfdp_pattern_3_training" in result.fired
+    assert "_sfdp_pattern_3_training" in result.applied_rewrites
     assert not result.verdict.is_finding
     assert worker.one(ATTENTION, "passes_random").failure == NotTaken(Refusal.NOT_RANDOM)
 
 
 def test_a_graph_without_attention_reaches_none() -> None:
     coverage = reached(Broken())
-    assert not any("sfdp" in name for name in coverage.fired)
-    assert "op aten.add" in coverage.reached
-    assert not any("attention" in name for name in coverage.reached)
+    assert not any("sfdp" in name for name in coverage.applied_rewrites)
+    assert CoverageItem(CoverageKind.OP, "aten.add") in coverage.items
+    assert not any("attention" in item.name for item in coverage.items)
 
 
 @pytest.mark.parametrize(
     ("module", "name", "part", "still"),
     [
         ("torch._inductor.graph", "GraphLowering.call_function", "lowerings", FUSED),
-        ("torch._inductor.pattern_matcher", "ReplacementPatternEntry.apply", "rewrites", f"op aten.{FLASH}"),
+        (
+            "torch._inductor.pattern_matcher",
+            "ReplacementPatternEntry.apply",
+            "rewrites",
+            CoverageItem(CoverageKind.OP, f"aten.{FLASH}"),
+        ),
     ],
 )
 def test_what_a_torch_lacks_is_named_and_the_rest_is_told(
-    monkeypatch: pytest.MonkeyPatch, module: str, name: str, part: str, still: str
+    monkeypatch: pytest.MonkeyPatch, module: str, name: str, part: str, still: str | CoverageItem
 ) -> None:
     original = torch_internals.find
     missing = (module, name)
     monkeypatch.setattr("fuzz.check.coverage.find", lambda *path: None if path == missing else original(*path))
     assert missing_hooks() == {part: f"{module}.{name}"}
     coverage = reached(Attention())
-    assert still in (*coverage.fired, *coverage.reached)
+    assert still in (*coverage.applied_rewrites, *coverage.items)
 
 
 def test_nothing_is_left_of_the_hooks() -> None:

@@ -14,7 +14,7 @@ from fuzz.check.oracle.dropout import Comparison
 from fuzz.check.program import Execution, Program, execute
 from fuzz.check.subject_builder import Subject
 from fuzz.protocol import Check, SubjectResult, Verdict
-from fuzz.protocol.failures import DropoutStatistic, WrongValue
+from fuzz.protocol.failures import DropoutStatistic, Value, WrongValue
 from tests.check.sources import source
 
 pytestmark = pytest.mark.samples
@@ -88,7 +88,7 @@ def test_another_distribution_is_wrong_and_it_is_said_by_how_much(name: str) -> 
     result = run_inference(computed)
     assert result.verdict == Verdict.WRONG_RESULT
     found = statistic(result)
-    assert (found.value, found.statistic, found.seeds) == ("output 0", kind, 256)
+    assert (found.value, found.statistic, found.seeds) == (Value("output", 0), kind, 256)
     assert result.numbers["seeds"] == 256 and result.numbers["ratio"] == found.standard_errors > 8
     assert effect is None or found.effect == pytest.approx(effect, abs=0.05)
 
@@ -111,7 +111,7 @@ def test_one_head_without_dropout_is_seen_and_named() -> None:
     result = run_inference(run)
     assert result.verdict == Verdict.WRONG_RESULT
     found = statistic(result)
-    assert (found.value, found.statistic) == ("output 0", "variance")
+    assert (found.value, found.statistic) == (Value("output", 0), "variance")
     assert found.part in ("[:, 2]", "[0, 2]", "[1, 2]")
 
 
@@ -130,14 +130,14 @@ def test_dropout_where_eager_has_none_is_wrong() -> None:
     result = two(dropping())
     assert result.verdict == Verdict.WRONG_RESULT
     found = statistic(result)
-    assert (found.value, found.statistic, found.effect) == ("output 1", "variance", math.inf)
+    assert (found.value, found.statistic, found.effect) == (Value("output", 1), "variance", math.inf)
 
 
 def test_what_no_seed_changes_is_judged_as_ever() -> None:
     assert two(lambda q, k, v: weights(q, k) @ v).verdict == Verdict.RANDOM_STREAM
     result = two(lambda q, k, v: weights(q, k * 1.01) @ v)
     assert result.verdict == Verdict.WRONG_RESULT
-    assert isinstance(result.failure, WrongValue) and result.failure.value == "output 1"
+    assert isinstance(result.failure, WrongValue) and result.failure.value == Value("output", 1)
 
 
 class TwoMasks(torch.autograd.Function):
@@ -184,7 +184,7 @@ def test_what_some_random_numbers_make_infinite_is_judged_by_how_often_they_do(s
     result = of(always, text, training=False)
     assert result.verdict == Verdict.NONFINITE
     found = statistic(result)
-    assert (found.value, found.statistic, found.effect, found.seeds) == ("output 0", "nonfinite", 1.0, 256)
+    assert (found.value, found.statistic, found.effect, found.seeds) == (Value("output", 0), "nonfinite", 1.0, 256)
 
 
 def test_gradients_with_another_keep_rate_are_wrong() -> None:

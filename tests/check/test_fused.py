@@ -41,7 +41,7 @@ def test_weights_that_a_fused_call_computes_anew_are_no_mistake() -> None:
     )
     request = build_check(case, ("passes",))
     (result,) = check(request, {"passes": find("passes")}, "cpu", lambda stage: None, lambda: 0.0).results
-    assert [name for name in result.fired if "sfdp" in name]
+    assert [name for name in result.applied_rewrites if "sfdp" in name]
     assert not result.verdict.is_finding
 
 

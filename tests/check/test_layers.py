@@ -10,6 +10,7 @@ from fuzz.check.oracle import reference as references
 from fuzz.check.oracle.noise import Noise
 from fuzz.check.program import Program, execute
 from fuzz.protocol import Verdict
+from fuzz.protocol.failures import Value
 from tests.check.client import Asker
 from tests.check.sources import source
 
@@ -60,14 +61,14 @@ def run(text: str, mode: Any = None) -> torch.Tensor:
     """The output of a text in inference."""
     program = Program(text)
     module = program.module(False)
-    return execute(module, module, [program.inputs()], training=False, mode=mode).outputs["output 0"]
+    return execute(module, module, [program.inputs()], training=False, mode=mode).outputs[Value("output", 0)]
 
 
 def exactly(text: str) -> torch.Tensor:
     """The same from the reference."""
     program = Program(text)
     run = references.reference(program.module(False), program.calls, training=False, cotangents=None)
-    return run.outputs["output 0"]
+    return run.outputs[Value("output", 0)]
 
 
 def operations(text: str) -> set[str]:

@@ -18,6 +18,7 @@ from fuzz.check.exceptions import SubjectError
 from fuzz.check.subject_builder import find
 from fuzz.protocol import Verdict
 from fuzz.protocol.capabilities import Capabilities
+from fuzz.protocol.failures import Value
 from tests.check.failures import is_failure
 from tests.check.in_process import run_subject
 from tests.kernels.reference import math_attention
@@ -43,7 +44,7 @@ def test_right_functions_are_right(training: bool) -> None:
 )
 def test_planted_mistakes_are_found_in_a_sequence(name: str, kind: str, layout: str) -> None:
     result = run_subject(planted(name), dims=DIMS)
-    assert result.verdict.is_finding and is_failure(result.failure, kind, value="out")
+    assert result.verdict.is_finding and is_failure(result.failure, kind, value=Value.of_result("out"))
     assert result.failure is not None and re.fullmatch(rf"sequence \d of {layout} .*", result.failure.sequences)
 
 
@@ -56,7 +57,9 @@ def test_a_wrong_gradient_of_one_sequence_is_found() -> None:
 
     wrong.capabilities = {"layout": "packed"}  # type: ignore[attr-defined]
     result = run_subject(wrong, training=True, dims="2, 2, 9, 8")
-    assert result.verdict is Verdict.WRONG_GRADIENT and is_failure(result.failure, "wrong_value", value="dk")
+    assert result.verdict is Verdict.WRONG_GRADIENT and is_failure(
+        result.failure, "wrong_value", value=Value.of_result("dk")
+    )
 
 
 def test_an_error_says_how_the_call_was_packed() -> None:

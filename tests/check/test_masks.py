@@ -10,7 +10,7 @@ from torch import Tensor
 from fuzz.check.oracle.attention.call import Call
 from fuzz.check.oracle.attention.dropout_masks import check_dropout, extract_mask
 from fuzz.protocol import Verdict
-from fuzz.protocol.failures import DropoutMask
+from fuzz.protocol.failures import DropoutMask, Value
 from tests.check.failures import is_failure
 from tests.check.in_process import run_subject
 
@@ -148,7 +148,7 @@ def test_a_wrong_mask_is_found(name: str) -> None:
 def test_what_the_mask_does_not_tell_the_values_do(function: Callable[..., Tensor]) -> None:
     result = run_subject(function, dropout=True)
     assert result.verdict is Verdict.WRONG_RESULT
-    assert is_failure(result.failure, "wrong_value", value="out", without_dropout=False)
+    assert is_failure(result.failure, "wrong_value", value=Value.of_result("out"), without_dropout=False)
 
 
 def test_another_mask_in_backward_is_a_wrong_gradient() -> None:
@@ -169,7 +169,7 @@ def test_another_mask_in_backward_is_a_wrong_gradient() -> None:
 
     result = run_subject(attention, dropout=True, training=True)
     assert result.verdict is Verdict.WRONG_GRADIENT
-    assert is_failure(result.failure, "wrong_value", value="dv")
+    assert is_failure(result.failure, "wrong_value", value=Value.of_result("dv"))
 
 
 def test_probabilities_of_zero_and_one_keep_all_and_nothing() -> None:

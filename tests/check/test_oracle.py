@@ -1,6 +1,7 @@
 """The reference, the noise and the judgement, each on its own."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,10 +17,12 @@ from fuzz.check.oracle.rows import Envelope
 from fuzz.check.oracle.verdict import Judge
 from fuzz.check.program import Execution, Program, execute
 from fuzz.protocol import Verdict
-from fuzz.protocol.failures import NonfiniteByConvention, NotFinite, WrongValue
+from fuzz.protocol.failures import NonfiniteByConvention, NotFinite, Value, WrongValue
 from tests.check.sources import plain, source
 
 LOW = [torch.float32, torch.bfloat16, torch.float16]
+
+V = Value("output", 0)
 
 
 class Casting(nn.Module):
@@ -49,23 +52,23 @@ def once(*inputs: Tensor) -> Callable[..., list[list[Tensor]]]:
 
 def test_casts_in_a_module_do_not_round_its_reference() -> None:
     q, k = torch.randn(2, 4, 8), torch.randn(2, 4, 8)
-    found = reference(Casting(), once(q, k), training=False, cotangents=None).outputs["output 0"]
+    found = reference(Casting(), once(q, k), training=False, cotangents=None).outputs[Value("output", 0)]
     assert found.dtype == torch.float64
     assert torch.allclose(found, exact(q.double(), k.double(), Casting().weight.double()), rtol=0, atol=1e-14)
 
 
 def test_nor_its_gradients() -> None:
     q, k = torch.randn(2, 4, 8), torch.randn(2, 4, 8)
-    cotangents = {"output 0": torch.randn(2, 4, 4)}
+    cotangents = {Value("output", 0): torch.randn(2, 4, 4)}
     found = reference(Casting(), once(q, k), training=True, cotangents=cotangents).gradients
     leaves = [
         q.double().requires_grad_(),
         k.double().requires_grad_(),
         Casting().weight.detach().double().requires_grad_(),
     ]
-    expected = torch.autograd.grad(exact(*leaves), leaves, cotangents["output 0"].double())
-    for name, grad in zip(("input 0", "input 1", "parameter weight"), expected, strict=True):
-        assert torch.allclose(found[f"grad of {name}"], grad, rtol=0, atol=1e-13)
+    expected = torch.autograd.grad(exact(*leaves), leaves, cotangents[Value("output", 0)].double())
+    for name, grad in zip((Value("input", 0), Value("input", 1), Value("parameter", "weight")), expected, strict=True):
+        assert torch.allclose(found[replace(name, is_gradient=True)], grad, rtol=0, atol=1e-13)
 
 
 def test_a_reference_takes_attention_apart() -> None:
@@ -84,8 +87,8 @@ def test_a_reference_drops_what_the_program_drops(dtype: torch.dtype) -> None:
     module = nn.Dropout(0.4).train()
     low = execute(module, module, [[torch.ones(50, 7, dtype=dtype)]], training=True)
     high = reference(module, once(torch.ones(50, 7, dtype=dtype)), training=True, cotangents=low.cotangents)
-    assert torch.equal(low.outputs["output 0"] == 0, high.outputs["output 0"] == 0)
-    assert 0 < int((low.outputs["output 0"] == 0).sum()) < 350
+    assert torch.equal(low.outputs[Value("output", 0)] == 0, high.outputs[Value("output", 0)] == 0)
+    assert 0 < int((low.outputs[Value("output", 0)] == 0).sum()) < 350
 
 
 @pytest.mark.parametrize("dtype", LOW, ids=str)
@@ -141,7 +144,7 @@ def test_noise_reaches_the_backward_pass() -> None:
         leaf = torch.linspace(-1, 1, 30).requires_grad_()
         module = nn.Identity()
         run = execute(lambda x: torch.exp(x) * 3, module, [[leaf]], training=True, mode=mode)
-        return run.gradients["grad of input 0"]
+        return run.gradients[Value("input", 0, is_gradient=True)]
 
     assert not torch.equal(gradient(None), gradient(Noise(2)))
     assert torch.allclose(gradient(None), gradient(Noise(2)), rtol=1e-6)
@@ -160,8 +163,8 @@ def test_rows_are_judged_by_their_own_size(dtype: torch.dtype) -> None:
     known = envelope(size, dtype)
     off = size.clone()
     off[1] += 40 * torch.finfo(dtype).eps * 0.5
-    assert known.judge("v", size.to(dtype))[2]["ratio"] <= 1
-    verdict, failure, numbers = known.judge("v", off.to(dtype))
+    assert known.judge(V, size.to(dtype))[2]["ratio"] <= 1
+    verdict, failure, numbers = known.judge(V, off.to(dtype))
     assert verdict is Verdict.WRONG_RESULT and numbers["ratio"] > 10
     assert isinstance(failure, WrongValue) and failure.index == (1, 0)
 
@@ -172,13 +175,13 @@ def test_a_row_that_is_exactly_zero_may_hold_the_rounding_of_its_tensor() -> Non
     rounding, wrong = values.clone(), values.clone()
     rounding[0] = 4e-7
     wrong[0] = 1e-4
-    assert known.judge("v", rounding.float())[2]["rows_wrong"] == 0
-    assert known.judge("v", wrong.float())[2]["rows_wrong"] == 1
+    assert known.judge(V, rounding.float())[2]["rows_wrong"] == 0
+    assert known.judge(V, wrong.float())[2]["rows_wrong"] == 1
 
 
 def test_noise_as_large_as_the_value_is_ill_conditioned() -> None:
     values = torch.ones(3, 4, dtype=torch.float64)
-    verdict, _, numbers = envelope(values, noise=2.0**22).judge("v", values.float() * 1.1)
+    verdict, _, numbers = envelope(values, noise=2.0**22).judge(V, values.float() * 1.1)
     assert verdict is Verdict.ILL_CONDITIONED and numbers["rows_wrong"] == 0
 
 
@@ -187,10 +190,10 @@ def test_what_is_not_finite_is_judged_by_position() -> None:
     eager = values.float()
     eager[0, 1] = torch.nan
     known = Envelope(eager, values, [eager], torch.float32)
-    verdict, failure, _ = known.judge("v", torch.ones(2, 3))
-    assert (verdict, failure) == (Verdict.CONVENTION, NonfiniteByConvention("v", 1))
+    verdict, failure, _ = known.judge(V, torch.ones(2, 3))
+    assert (verdict, failure) == (Verdict.CONVENTION, NonfiniteByConvention(V, 1))
     bad = torch.full((2, 3), torch.inf)
-    assert known.judge("v", bad)[1] == NotFinite("v", 5, (0, 0))
+    assert known.judge(V, bad)[1] == NotFinite(V, 5, (0, 0))
 
 
 def test_inputs_and_modules_are_the_same_every_time() -> None:
@@ -203,7 +206,7 @@ def test_what_a_run_writes_into_buffers_is_compared_and_put_back() -> None:
     module = nn.BatchNorm1d(3, affine=False)
     inputs = [torch.randn(8, 3) + 5]
     runs = [execute(module, module, [list(inputs)], training=True) for _ in range(2)]
-    assert all(float(run.values["buffer running_mean afterwards"].mean()) > 0.3 for run in runs)
+    assert all(float(run.values[Value("buffer", "running_mean", is_written=True)].mean()) > 0.3 for run in runs)
     assert module.running_mean is not None and not module.running_mean.any()
 
 
@@ -218,7 +221,7 @@ def test_inputs_keep_their_strides_and_are_no_views() -> None:
 
 def test_replicas_for_one_subject_are_gone_when_memory_runs_out(monkeypatch: pytest.MonkeyPatch) -> None:
     def run(value: Tensor) -> Execution:
-        return Execution("tensor", {"output 0": value})
+        return Execution("tensor", {Value("output", 0): value})
 
     exact = torch.linspace(1, 2, 12, dtype=torch.float64).reshape(3, 4)
     judge = Judge(run(exact.float()), run(exact), lambda _: run(exact.float()), lambda: torch.float32, random=False)
@@ -247,7 +250,7 @@ def test_only_a_failed_allocation_is_suppressed() -> None:
 def test_a_gradient_below_the_roundoff_of_the_largest_one_is_judged(dtype: torch.dtype) -> None:
     exact = torch.linspace(1, 2, 12, dtype=torch.float64).reshape(3, 4) * torch.finfo(dtype).eps / 4
     known = Envelope(exact.to(dtype), exact, [exact.to(dtype)], dtype, terms=1.0)
-    assert known.judge("v", torch.zeros_like(exact, dtype=dtype))[2]["rows_wrong"] == 3
+    assert known.judge(V, torch.zeros_like(exact, dtype=dtype))[2]["rows_wrong"] == 3
 
 
 def test_a_noisy_tensor_excuses_no_steady_row() -> None:
@@ -257,4 +260,4 @@ def test_a_noisy_tensor_excuses_no_steady_row() -> None:
     known = Envelope(exact.float(), exact, [noisy.float()], torch.float32)
     wrong = exact.float()
     wrong[0] *= 1.01
-    assert known.judge("v", wrong)[2]["rows_wrong"] == 1
+    assert known.judge(V, wrong)[2]["rows_wrong"] == 1

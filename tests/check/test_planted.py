@@ -5,21 +5,31 @@ from typing import Any
 import pytest
 
 from fuzz.protocol import SubjectResult, Verdict
-from fuzz.protocol.failures import Raised
+from fuzz.protocol.failures import Raised, Value
 from tests.check.client import Asker
 from tests.check.failures import is_failure
 from tests.check.sources import plain, source
 
 FORMS: list[tuple[str, Verdict, str, dict[str, Any]]] = [
-    ("zeroed_row", Verdict.WRONG_RESULT, "wrong_value", {"value": "output 0"}),
-    ("nan_column", Verdict.NONFINITE, "not_finite", {"value": "output 0", "count": 136, "first": (0, 0, 0, 2)}),
+    ("zeroed_row", Verdict.WRONG_RESULT, "wrong_value", {"value": Value("output", 0)}),
+    ("nan_column", Verdict.NONFINITE, "not_finite", {"value": Value("output", 0), "count": 136, "first": (0, 0, 0, 2)}),
     ("double", Verdict.METADATA, "form_differs", {"aspect": "dtype", "actual": "float64", "expected": "float32"}),
     ("transposed", Verdict.METADATA, "form_differs", {"aspect": "shape", "actual": "[2, 4, 16, 17]"}),
-    ("overwrites_input", Verdict.METADATA, "form_differs", {"aspect": "mutation", "value": "input 0 afterwards"}),
+    (
+        "overwrites_input",
+        Verdict.METADATA,
+        "form_differs",
+        {"aspect": "mutation", "value": Value("input", 0, is_written=True)},
+    ),
     ("relaid", Verdict.METADATA, "form_differs", {"aspect": "strides", "actual": "[1088, 16, 64, 1]"}),
     ("in_a_tuple", Verdict.METADATA, "form_differs", {"aspect": "structure", "actual": "(tensor)"}),
-    ("in_an_input", Verdict.METADATA, "form_differs", {"aspect": "memory", "value": "output 0", "actual": "input 0"}),
-    ("restless", Verdict.NONDETERMINISTIC, "nondeterministic", {"value": "output 0"}),
+    (
+        "in_an_input",
+        Verdict.METADATA,
+        "form_differs",
+        {"aspect": "memory", "value": Value("output", 0), "actual_owner": Value("input", 0)},
+    ),
+    ("restless", Verdict.NONDETERMINISTIC, "nondeterministic", {"value": Value("output", 0)}),
     ("hungry", Verdict.OUT_OF_MEMORY, "raised", {"error": "RuntimeError"}),
     ("failing", Verdict.RUNTIME_ERROR, "raised", {"error": "ValueError", "text": "no kernel for torch.float32"}),
     ("talking", Verdict.OK, "", {}),
@@ -70,7 +80,7 @@ def test_a_wrong_gradient_shows_in_training_only(worker: Asker) -> None:
     assert run_subject(worker, "wrong_gradient", plain()).verdict == Verdict.OK
     result = run_subject(worker, "wrong_gradient", plain(), training=True)
     assert result.verdict == Verdict.WRONG_GRADIENT
-    assert is_failure(result.failure, "wrong_value", value="grad of input 0")
+    assert is_failure(result.failure, "wrong_value", value=Value("input", 0, is_gradient=True))
 
 
 def test_nan_by_design_is_a_convention(worker: Asker) -> None:
@@ -105,5 +115,5 @@ def test_bugs_inductor_plants_itself(worker: Asker, name: str) -> None:
 def test_a_lost_row_that_pytorchs_own_check_misses(worker: Asker) -> None:
     large = source("return (q @ k.transpose(-2, -1) / 8.0).softmax(dim=-1) @ v", dims="2, 8, 512, 64", dtype="bfloat16")
     result = run_subject(worker, "zeroed_row", large)
-    assert result.same is True
+    assert result.dynamo_same is True
     assert result.verdict == Verdict.WRONG_RESULT and result.numbers["rows_wrong"] == 1

@@ -11,6 +11,7 @@ from fuzz.check.check import check
 from fuzz.check.exceptions import SubjectError
 from fuzz.check.subject_builder import Subject
 from fuzz.protocol import Check, SubjectResult, Verdict
+from fuzz.protocol.failures import Value
 from tests.check.client import Asker
 from tests.check.failures import is_failure
 from tests.check.sources import plain, source
@@ -24,7 +25,7 @@ def planted(name: str) -> str:
 def test_what_a_cast_left_out_explains_is_policy_and_keeps_its_numbers(worker: Asker, dtype: str) -> None:
     result = worker.one(source("y = q * 1.1", "return y - y.clone()", dtype=dtype), planted("skips_a_cast"))
     assert result.verdict == Verdict.PRECISION_POLICY and not result.verdict.is_finding
-    assert is_failure(result.failure, "wrong_value", value="output 0")
+    assert is_failure(result.failure, "wrong_value", value=Value("output", 0))
     assert "ratio" in result.numbers and not result.where
 
 

@@ -20,7 +20,12 @@ from fuzz.protocol import (
 from fuzz.protocol.capabilities import Capabilities
 
 RESULT = SubjectResult(
-    "passes", Verdict.WRONG_RESULT, numbers={"ratio": 1e6}, fired=("_sfdp_pattern_1",), same=False, seconds=0.1
+    "passes",
+    Verdict.WRONG_RESULT,
+    numbers={"ratio": 1e6},
+    applied_rewrites=("_sfdp_pattern_1",),
+    dynamo_same=False,
+    seconds=0.1,
 )
 TAKES = {"triton": Capabilities(dtypes=("float16",), options=("mask",))}
 MESSAGES = [

@@ -11,7 +11,7 @@ from fuzz.check import recheck
 from fuzz.check.case_run import CaseRun, Clock
 from fuzz.check.subject_builder import Subject, find
 from fuzz.protocol import Check, Verdict
-from fuzz.protocol.failures import Nondeterministic
+from fuzz.protocol.failures import Nondeterministic, Value
 from tests.check.in_process import run_subject
 from tests.check.sources import source
 from tests.check.test_called_functions import RIGHT, right
@@ -41,7 +41,7 @@ def restless(**capabilities: Any) -> Any:
 def test_a_function_that_gives_other_gradients_the_second_time_is_told(dropout: bool) -> None:
     result = run_subject(restless(), training=True, dropout=dropout)
     assert result.verdict is Verdict.NONDETERMINISTIC
-    assert result.failure == Nondeterministic("grad of input 0")
+    assert result.failure == Nondeterministic(Value("input", 0, is_gradient=True))
 
 
 def test_one_that_does_not_promise_it_is_not() -> None:
@@ -65,7 +65,7 @@ def unstable(module: Any, _dynamic: bool | None) -> Any:
 @pytest.mark.parametrize("settings", [{}, {"use_deterministic_algorithms": True}, {"deterministic": True}])
 def test_runs_that_differ_are_told(settings: dict[str, Any]) -> None:
     result = run_subject(Subject("inductor_options", unstable), settings=settings)
-    assert result.failure == Nondeterministic("output 0")
+    assert result.failure == Nondeterministic(Value("output", 0))
 
 
 @pytest.mark.compiles

@@ -81,7 +81,7 @@ def test_a_rewrite_is_measured_on_the_inputs_of_its_graph(last: tuple[str, ...])
         extra="(torch.arange(S) % 3).repeat(B, 1)",
     )
     result = run_subject(find("passes"), text=text)
-    assert [set(one.right) for one in result.rewrites] == [{"attn_mask"}]
+    assert [set(one.right) for one in result.wrong_rewrites] == [{"attn_mask"}]
 
 
 def test_a_match_that_cannot_be_read_accuses_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,8 +91,8 @@ def test_a_match_that_cannot_be_read_accuses_nobody(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("fuzz.check.rewrite_match.RewriteMatch.read", read)
     result = judge(entry.load(CORPUS / "seeds" / "patterns" / "sfdp-01-inference.case.yaml").case)
     assert result.verdict is not Verdict.COMPILE_ERROR
-    assert [name for name in result.fired if "sfdp" in name]
-    assert not result.rewrites
+    assert [name for name in result.applied_rewrites if "sfdp" in name]
+    assert not result.wrong_rewrites
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +104,7 @@ def measured() -> dict[str, tuple[Case, SubjectResult]]:
 
 def test_what_makes_a_rewrite_right_names_the_cause(measured: dict[str, tuple[Case, SubjectResult]]) -> None:
     assert measured
-    assert {name: [one.cause for one in result.rewrites] for name, (_, result) in measured.items()} == {
+    assert {name: [one.cause for one in result.wrong_rewrites] for name, (_, result) in measured.items()} == {
         name: [CAUSES[name]] for name in measured
     }
 
@@ -136,7 +136,7 @@ def test_two_bugs_of_one_pattern_do_not_explain_each_other(pair: list[tuple[Case
 def test_one_bug_of_integer_and_float_masks_is_one() -> None:
     text = (CORPUS / "known" / "integer-mask.case.yaml").read_text().partition("found:")[0]
     found = [judge(entry.loads(text.replace(*change)).case) for change in (("", ""), FLOAT_MASK)]
-    one, other = (result.rewrites for result in found)
+    one, other = (result.wrong_rewrites for result in found)
     assert one != other and is_explained(one, other) and is_explained(other, one)
 
 
@@ -146,8 +146,8 @@ def test_a_rewrite_that_is_wrong_in_rows_without_a_key_says_so(number: int, shap
     text = (CORPUS / "seeds" / "patterns" / f"sfdp-{number}-inference.case.yaml").read_text()
     text = text.replace("[1, 1, S, S], dtype: bool", f"{shape}, dtype: bool").replace("kind: causal", "kind: empty_row")
     result = judge(entry.loads(text).case)
-    assert [one.rows for one in result.rewrites] == [EMPTY_ROWS]
-    assert is_explained(result.rewrites, (WrongRewrite("_sfdp_pattern_18", rows=EMPTY_ROWS),))
+    assert [one.rows for one in result.wrong_rewrites] == [EMPTY_ROWS]
+    assert is_explained(result.wrong_rewrites, (WrongRewrite("_sfdp_pattern_18", rows=EMPTY_ROWS),))
 
 
 @integer_mask
@@ -158,20 +158,24 @@ def test_shrinking_one_of_them_does_not_end_in_the_other(pair: list[tuple[Case, 
     case, suspect = pair[1]
     concluded = investigate(case, suspect, (), probe, is_time_up=lambda: False)
     assert concluded.case.id != case.id
-    assert is_explained(concluded.shown.rewrites, suspect.rewrites)
+    assert is_explained(concluded.shown.wrong_rewrites, suspect.wrong_rewrites)
 
 
 @pytest.mark.parametrize("name", ["integer-mask", "softmax-over-dim-0"])
 def test_symbolic_sizes_are_measured_as_numbers_are(name: str) -> None:
     case = entry.load(CORPUS / "known" / f"{name}.case.yaml").case
     result = judge(replace(case, dynamic=True))
-    assert not result.verdict.is_finding or [one.cause for one in result.rewrites] == [CAUSES[name]]
+    assert not result.verdict.is_finding or [one.cause for one in result.wrong_rewrites] == [CAUSES[name]]
 
 
 @pytest.mark.parametrize("name", ["sfdp-01-inference", "sfdp-05-inference", "sfdp-15-inference"])
 def test_a_right_rewrite_is_not_proven_wrong(name: str) -> None:
     result = judge(entry.load(CORPUS / "seeds" / "patterns" / f"{name}.case.yaml").case)
-    assert result.rewrites == () and not result.verdict.is_finding and any("sfdp" in fired for fired in result.fired)
+    assert (
+        result.wrong_rewrites == ()
+        and not result.verdict.is_finding
+        and any("sfdp" in fired for fired in result.applied_rewrites)
+    )
 
 
 PLANTS: dict[str, Callable[..., Any]] = {
@@ -194,7 +198,7 @@ def test_bugs_of_one_pattern_are_told_apart_in_two_dtypes(monkeypatch: pytest.Mo
         monkeypatch.setattr(fuse_attention, "_scaled_dot_product_attention", partial(plant, sdpa))
         for form in ("sfdp-05-inference", "sfdp-05-half-inference"):
             case = entry.load(CORPUS / "seeds" / "patterns" / f"{form}.case.yaml").case
-            found.setdefault(name, []).extend(judge(case).rewrites)
+            found.setdefault(name, []).extend(judge(case).wrong_rewrites)
     assert [len(rewrites) for rewrites in found.values()] == [2] * len(PLANTS)
     for one, other in itertools.product(found, found):
         assert found[one][0].is_same_bug(found[other][1]) is (one == other), (one, other)

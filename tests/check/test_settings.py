@@ -20,7 +20,7 @@ from fuzz.check import poison
 from fuzz.check.exceptions import SubjectError
 from fuzz.check.subject_builder import Subject, find
 from fuzz.check.torch_internals import require, wrap
-from fuzz.protocol import SETTING, Verdict
+from fuzz.protocol import CoverageItem, CoverageKind, Verdict
 from fuzz.protocol.failures import NotTaken, Refusal
 from generators.program.settings import SWITCHES, list_available
 from tests.check.client import ROOT, Asker
@@ -65,9 +65,9 @@ def test_a_setting_changes_the_code(device: str, name: str, generated: Callable[
 
 def test_a_subject_with_options_says_under_which_settings_it_ran(worker: Asker) -> None:
     settings = {"cpp.simdlen": 1, "freezing": True}
-    named = {f"{SETTING}{name}" for name in ("cpp.simdlen", "freezing")}
+    named = {CoverageItem(CoverageKind.SETTING, name) for name in ("cpp.simdlen", "freezing")}
     results = worker.check(plain(), "passes", "passes_options", settings=settings).results
-    assert [named & {*result.reached} for result in results] == [set(), named]
+    assert [named & {*result.coverage} for result in results] == [set(), named]
     assert not config.freezing
 
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from fuzz.protocol import Verdict
+from fuzz.protocol.failures import Value
 from tests.check.failures import is_failure
 from tests.check.in_process import run_subject
 from tests.check.test_called_functions import RIGHT, right
@@ -37,7 +38,7 @@ def test_right_ones_accuse_nobody(training: bool, dtype: str) -> None:
 def test_what_is_not_finite_is_wrong_under_every_mask() -> None:
     result = run_subject(of_one_width(lambda out: out * torch.nan), dropout=True, dims=NARROW)
     assert result.verdict is Verdict.NONFINITE
-    assert is_failure(result.failure, "not_finite", value="out", count=10240)
+    assert is_failure(result.failure, "not_finite", value=Value.of_result("out"), count=10240)
 
 
 def test_what_is_wrong_without_dropout_is_told_of_it() -> None:
@@ -49,7 +50,7 @@ def test_what_is_wrong_without_dropout_is_told_of_it() -> None:
     without_last_key.capabilities = {"value_dim": False}  # type: ignore[attr-defined]
     result = run_subject(without_last_key, dropout=True, dims=NARROW)
     assert result.verdict is Verdict.WRONG_RESULT
-    assert is_failure(result.failure, "wrong_value", value="out", without_dropout=True)
+    assert is_failure(result.failure, "wrong_value", value=Value.of_result("out"), without_dropout=True)
 
 
 def test_so_is_a_wrong_gradient() -> None:
@@ -59,7 +60,7 @@ def test_so_is_a_wrong_gradient() -> None:
     with_wrong_gradient.capabilities = {"value_dim": False}  # type: ignore[attr-defined]
     result = run_subject(with_wrong_gradient, dropout=True, training=True, dims=NARROW)
     assert result.verdict is Verdict.WRONG_GRADIENT
-    assert is_failure(result.failure, "wrong_value", value="dk", without_dropout=True)
+    assert is_failure(result.failure, "wrong_value", value=Value.of_result("dk"), without_dropout=True)
 
 
 def test_a_mask_is_read_with_wider_values_where_they_are_taken() -> None:

@@ -38,8 +38,8 @@ def test_correct_attention_is_not_accused(worker: Asker, dtype: str, training: b
     result = worker.check(plain(dtype), "eager", "aot_eager", "passes", training=training)
     assert [item.verdict for item in result.results[:2]] == [Verdict.OK, Verdict.OK]
     passes = result.results[2]
-    assert passes.verdict in HARMLESS and passes.same is True
-    assert any("_sfdp_pattern_1" in name for name in passes.fired)
+    assert passes.verdict in HARMLESS and passes.dynamo_same is True
+    assert any("_sfdp_pattern_1" in name for name in passes.applied_rewrites)
     assert 0 < passes.numbers["ratio"] < 3
 
 
@@ -59,10 +59,10 @@ def test_real_bugs_of_inductor_show_without_a_compiler(worker: Asker, name: str)
         assert is_failure(result.failure, "raised", error="IndexError")
     else:
         assert result.verdict == Verdict.WRONG_RESULT
-        assert result.same is False
+        assert result.dynamo_same is False
         assert is_failure(result.failure, "wrong_value")
         assert result.numbers["compiled_error"] > 1e2 * result.numbers["eager_error"]
-        assert any(fired.startswith("_sfdp_pattern") for fired in result.fired)
+        assert any(fired.startswith("_sfdp_pattern") for fired in result.applied_rewrites)
 
 
 def test_dynamic_shapes(worker: Asker) -> None:
@@ -95,7 +95,11 @@ def test_one_case_leaves_nothing_behind_for_the_next(worker: Asker) -> None:
     for name in ("softmax over queries", "mask of one dimension"):
         worker.check(WRONG[name], "passes")
     again = worker.one(plain("bfloat16"), "passes", training=True)
-    assert (again.verdict, again.numbers, again.fired) == (alone.verdict, alone.numbers, alone.fired)
+    assert (again.verdict, again.numbers, again.applied_rewrites) == (
+        alone.verdict,
+        alone.numbers,
+        alone.applied_rewrites,
+    )
 
 
 def test_almost_all_time_is_spent_in_torch(worker: Asker) -> None:

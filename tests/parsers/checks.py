@@ -94,7 +94,7 @@ def check_message(data: bytes) -> None:
             list_numbers(one)
 
 
-_COLUMNS = {"meta": 2, "reached": 2, "queue": 4, "judged": 1, "suspicions": 4, "findings": 8}
+_COLUMNS = {"meta": 2, "coverage": 3, "queue": 4, "judged": 1, "suspicions": 4, "findings": 8}
 
 
 def check_rows(data: bytes) -> None:
@@ -111,7 +111,7 @@ def check_rows(data: bytes) -> None:
             for read in (
                 results.findings,
                 lambda: results.is_judged("0123456789ab"),
-                results.count_reached,
+                results.count_coverage,
                 lambda: list(results.waiting()),
                 lambda: list(results.queue()),
                 results.position,
@@ -125,7 +125,7 @@ def check_rows(data: bytes) -> None:
 
 def _write_store(path: Path, rows: Mapping[str, Any]) -> None:
     store = sqlite3.connect(path)
-    store.executescript(f"PRAGMA synchronous=OFF; {_TABLES}; PRAGMA user_version=3")
+    store.executescript(f"PRAGMA synchronous=OFF; {_TABLES}; PRAGMA user_version=4")
     for table, count in _COLUMNS.items():
         for row in _list(rows.get(table)):
             values = [*map(_column, _list(row)), *[None] * count][:count]

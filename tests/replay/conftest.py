@@ -33,9 +33,9 @@ def fake_python(tmp_path: Path) -> FakePython:
                 check = json.loads(line)
                 if check["kind"] == "exit":
                     break
-                failure, numbers, fired = dict(kind="raised", error="as told"), dict(ratio=12.5), ["_sfdp_pattern_1"]
-                results = [dict(subject=s, verdict={verdict!r}, failure=failure, numbers=numbers, fired=fired,
-                                same=False) for s in check["subjects"]]
+                failure, numbers, names = dict(kind="raised", error="as told"), dict(ratio=12.5), ["_sfdp_pattern_1"]
+                results = [dict(subject=s, verdict={verdict!r}, failure=failure, numbers=numbers,
+                                applied_rewrites=names, dynamo_same=False) for s in check["subjects"]]
                 rejected = {rejected!r}
                 say(kind="result", id=check["id"], rejected=rejected, results=[] if rejected else results)
             """)

@@ -19,6 +19,7 @@ from fuzz.error_location import (
     label_axes,
     name_value,
 )
+from fuzz.protocol.failures import Value
 from generators.program.case import Case, Contract, FurtherCall, Input, Op
 from generators.program.sizes import Size
 
@@ -60,7 +61,7 @@ PLACES = [
 
 @pytest.mark.parametrize(("mask", "names", "text"), PLACES, ids=[place[2] for place in PLACES])
 def test_places_read_as_a_person_would_say_them(mask: Tensor, names: tuple[str, ...], text: str) -> None:
-    data = locate("output 0", mask)
+    data = locate(Value("output", 0), mask)
     assert describe_elements(data, names) == text
     assert data.wrong == int(mask.sum())
 
@@ -78,12 +79,12 @@ def test_axes_are_called_what_the_contract_calls_them() -> None:
     contract = Contract("q", "k", "k", "out", "bshd", mask="mask")
     dims = (("B", 2), ("S", 3), ("H", 4), ("D", 5))
     case = Case(dims, inputs, (Op("out", "exp", ("q",)),), ("out",), contracts=(contract,))
-    assert label_axes(case, "output 0", 4) == (BATCH, QUERY, HEAD, FEATURE)
-    assert label_axes(case, "grad of input 1", 4) == (BATCH, KEY, HEAD, FEATURE)
-    assert label_axes(case, "input 2 afterwards", 2) == (QUERY, KEY)
-    assert label_axes(case, "grad of input 3", 2) == ("B", "D")
-    assert label_axes(case, "grad of parameter w", 2) == ("axis 0", "axis 1")
-    data = locate("grad of input 1", wrong((2, 3, 4, 5), ALL, 2))
+    assert label_axes(case, Value("output", 0), 4) == (BATCH, QUERY, HEAD, FEATURE)
+    assert label_axes(case, Value("input", 1, is_gradient=True), 4) == (BATCH, KEY, HEAD, FEATURE)
+    assert label_axes(case, Value("input", 2, is_written=True), 2) == (QUERY, KEY)
+    assert label_axes(case, Value("input", 3, is_gradient=True), 2) == ("B", "D")
+    assert label_axes(case, Value("parameter", "w", is_gradient=True), 2) == ("axis 0", "axis 1")
+    data = locate(Value("input", 1, is_gradient=True), wrong((2, 3, 4, 5), ALL, 2))
     assert describe_where(case, data) == "gradient of k: key row 2 of 3 (40 elements)"
     assert describe_where(case, None) == ""
 
@@ -91,14 +92,14 @@ def test_axes_are_called_what_the_contract_calls_them() -> None:
 @pytest.mark.parametrize(
     ("value", "words"),
     [
-        ("output 0", "output of the first call"),
-        ("output 0, call 2", "output of the second call"),
-        ("grad of input 0, call 3", "gradient of x after the third call"),
-        ("grad of parameter w, call 2", "gradient of w after the second call"),
-        ("buffer cache afterwards, call 2", "buffer cache after the second call"),
+        (Value("output", 0), "output of the first call"),
+        (Value("output", 0, call=2), "output of the second call"),
+        (Value("input", 0, is_gradient=True, call=3), "gradient of x after the third call"),
+        (Value("parameter", "w", is_gradient=True, call=2), "gradient of w after the second call"),
+        (Value("buffer", "cache", is_written=True, call=2), "buffer cache after the second call"),
     ],
 )
-def test_values_of_a_sequence_are_told_with_their_call(value: str, words: str) -> None:
+def test_values_of_a_sequence_are_told_with_their_call(value: Value, words: str) -> None:
     shape = (Size.of("D"),)
     inputs = tuple(
         Input(name, shape, "float32", parameter=name != "x", buffer=name == "cache") for name in ("x", "w", "cache")
@@ -106,4 +107,6 @@ def test_values_of_a_sequence_are_told_with_their_call(value: str, words: str) -
     case = Case((("D", 2),), inputs, (Op("out", "exp", ("x",)),), ("out",), calls=(FurtherCall(), FurtherCall()))
     assert name_value(case, value) == words
     assert label_axes(case, value, 1) == ("D",)
-    assert name_value(replace(case, calls=()), "buffer cache afterwards") == "buffer cache after the call"
+    assert (
+        name_value(replace(case, calls=()), Value("buffer", "cache", is_written=True)) == "buffer cache after the call"
+    )

@@ -7,7 +7,7 @@ import pytest
 from corpus import casefile
 from corpus.entry import Entry
 from fuzz.protocol import Hello, SubjectResult, Verdict
-from fuzz.protocol.failures import WrongValue
+from fuzz.protocol.failures import Value, WrongValue
 from generators.program.case import Case
 from tests.replay.conftest import FakePython, fake_python
 from triage import script_runs
@@ -33,7 +33,7 @@ ops:
 returns: [out]
 """
 NUMBERS = {"compiled_error": 0.97, "eager_error": 2.2e-07, "scale": 2.3, "rows_wrong": 64.0, "rows_total": 64.0}
-OFF = WrongValue("output 0", (1, 0), error=0.9, ratio=9e4, limit=32.0, eager_error=2e-7)
+OFF = WrongValue(Value("output", 0), (1, 0), error=0.9, ratio=9e4, limit=32.0, eager_error=2e-7)
 
 
 @pytest.fixture
@@ -57,7 +57,9 @@ def ablation(**verdicts: Verdict) -> Ablation:
     found = dict.fromkeys((EAGER, DYNAMO, AOT_EAGER, "no_patterns"), Verdict.OK)
     found |= dict.fromkeys((PASSES, INDUCTOR, DYNAMIC), Verdict.WRONG_RESULT) | verdicts
     found[NO_PATTERNS] = found.pop("no_patterns")
-    result = SubjectResult("", Verdict.OK, numbers=NUMBERS, fired=("_sfdp_pattern_1_inference", "pointless_view"))
+    result = SubjectResult(
+        "", Verdict.OK, numbers=NUMBERS, applied_rewrites=("_sfdp_pattern_1_inference", "pointless_view")
+    )
     stages = {name: replace(result, subject=name, verdict=v, failure=OFF) for name, v in found.items()}
     return Ablation(Hello("2.13.0", "3.11", "cpu", "g++", 1), stages, INDUCTOR)
 

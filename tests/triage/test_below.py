@@ -11,7 +11,7 @@ from corpus.causes import Mechanism, MechanismKind, details
 from corpus.entry import Entry, Expectation, Found
 from fuzz.evaluator import Evaluator
 from fuzz.protocol import SubjectResult, Verdict
-from fuzz.protocol.failures import FormDiffers, Process, ProcessLost
+from fuzz.protocol.failures import FormDiffers, Process, ProcessLost, Value
 from fuzz.worker_config import WorkerConfig
 from generators.errors import UserError
 from generators.program.case import Case
@@ -60,7 +60,7 @@ def test_on_a_gpu_the_padding_of_strides_is_tried_first(case: Case) -> None:
 
 @pytest.mark.parametrize("aspect", ["strides", "dtype"])
 def test_values_are_right_where_strides_alone_differ(case: Case, aspect: str) -> None:
-    other = SubjectResult("", Verdict.METADATA, failure=FormDiffers(aspect, "a", "b", "output 0"))
+    other = SubjectResult("", Verdict.METADATA, failure=FormDiffers(aspect, "a", "b", Value("output", 0)))
     controls = Controls(WRONG, *BEFORE[:-1], "unfused", passes=other, passes_dynamic=SubjectResult("", Verdict.OK))
     known = Expectation("known", subject="inductor", verdict="wrong_result")
     found = attribute(Entry(case, expect=known), cast("Evaluator", controls))

@@ -19,7 +19,7 @@ from corpus.causes import Mechanism, MechanismKind, Stage
 from corpus.entry import Entry, Expectation, Found, load
 from fuzz.experiments import Outcome, Tried
 from fuzz.protocol import FINDINGS, SubjectResult, Verdict
-from fuzz.protocol.failures import Failure, FaultyOperation, Raised, StateChange, StateChanged
+from fuzz.protocol.failures import Failure, FaultyOperation, Raised, StateChange, StateChanged, Value
 from fuzz.protocol.rewrites import WrongRewrite
 from fuzz.subjects import get_spec
 from fuzz.worker_config import ROOT
@@ -60,7 +60,7 @@ def test_a_compiler_that_is_wrong_in_its_own_way_is_not_excused_by_a_wrong_eager
     assert refuse(ablation(eager=Verdict.EAGER_SUSPECT)) is None
 
 
-BMM = FaultyOperation("aten.bmm", math.nan, 0.31, "output 0", math.inf)
+BMM = FaultyOperation("aten.bmm", math.nan, 0.31, Value("output", 0), math.inf)
 
 
 def suspected(error: float = math.inf) -> Ablation:
@@ -144,7 +144,7 @@ def test_an_error_is_shown_by_its_log(entry: Entry) -> None:
     ("verdict", "failure", "words"),
     [
         (Verdict.WRONG_RESULT, OFF, ["0.97", "2.2e-07"]),
-        (Verdict.WRONG_GRADIENT, replace(OFF, value="grad of input 0"), ["gradient of", "0.97"]),
+        (Verdict.WRONG_GRADIENT, replace(OFF, value=Value("input", 0, is_gradient=True)), ["gradient of", "0.97"]),
         (Verdict.NONFINITE, None, ["NaN"]),
         (Verdict.COMPILE_ERROR, Raised("IndexError", "no"), ["compiling", "IndexError: no"]),
     ],
@@ -157,7 +157,9 @@ def test_the_title_is_the_symptom(case: Case, verdict: Verdict, failure: Failure
 
 def test_a_title_names_few_operations_and_the_pattern_that_matched() -> None:
     entry = load(ROOT / "corpus" / "known" / "integer-mask.case.yaml")
-    result = SubjectResult("inductor", Verdict.WRONG_RESULT, numbers=NUMBERS, failure=OFF, fired=("_sfdp_pattern_15",))
+    result = SubjectResult(
+        "inductor", Verdict.WRONG_RESULT, numbers=NUMBERS, failure=OFF, applied_rewrites=("_sfdp_pattern_15",)
+    )
     name = title(entry.case, result, "cpu")
     assert "matmul, div, eq, ... (_sfdp_pattern_15)" in name and "masked_fill" not in name
 

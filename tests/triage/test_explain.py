@@ -8,8 +8,8 @@ from generators.program.case import Case
 from generators.program.type_check import attributes
 from triage.attribution.explain import explain, perturb
 
-FAILS = SubjectResult("passes", Verdict.WRONG_RESULT, fired=("_sfdp_pattern_1_inference",))
-RIGHT = SubjectResult("passes", Verdict.OK, fired=("_sfdp_pattern_1_inference",))
+FAILS = SubjectResult("passes", Verdict.WRONG_RESULT, applied_rewrites=("_sfdp_pattern_1_inference",))
+RIGHT = SubjectResult("passes", Verdict.OK, applied_rewrites=("_sfdp_pattern_1_inference",))
 
 
 def explained(
@@ -44,7 +44,9 @@ def test_sizes_that_must_be_equal_are_told_so(case: Case) -> None:
 
 
 def test_what_no_rewrite_takes_is_no_condition_of_the_mistake(case: Case) -> None:
-    found = explained(case, lambda other: other.sizes == case.sizes, rewrite=True, passing=replace(RIGHT, fired=()))
+    found = explained(
+        case, lambda other: other.sizes == case.sizes, rewrite=True, passing=replace(RIGHT, applied_rewrites=())
+    )
     assert found == []
 
 

@@ -12,7 +12,7 @@ import pytest
 from corpus import casefile, entry
 from corpus.entry import Entry, Expectation
 from fuzz.protocol import FINDINGS, SubjectResult, Verdict
-from fuzz.protocol.failures import EmptyRowsNotZero, FormDiffers, NotFinite
+from fuzz.protocol.failures import EmptyRowsNotZero, FormDiffers, NotFinite, Value
 from fuzz.worker_config import WorkerConfig
 from generators.program.case import Case
 from generators.program.emit import source
@@ -342,7 +342,7 @@ def test_repro_shows_a_row_that_keeps_no_key_and_is_not_0(tmp_path: Path) -> Non
         "  - {name: weights, op: softmax, args: [kept]",
     )
     text = text.replace("scale: 0.25}\n", "scale: 0.25, mask: m}\n").replace("mode: training\n", "")
-    result = SubjectResult("", Verdict.WRONG_RESULT, failure=EmptyRowsNotZero("out", 14, (0, 0, 0, 0)))
+    result = SubjectResult("", Verdict.WRONG_RESULT, failure=EmptyRowsNotZero(Value.of_result("out"), 14, (0, 0, 0, 0)))
     names = (f"{PLANTED}:right", f"{PLANTED}:mean_of_hidden")
     done = run_all([written(casefile.loads(text), name, result) for name in names], tmp_path)
     assert [one.returncode for one in done] == [0, 1]
@@ -368,7 +368,7 @@ def test_the_code_in_a_report_runs_and_passes_where_nothing_is_wrong(
 @pytest.mark.torch("<2.16", "NaN for the gradient of amax in half precision")
 def test_the_code_in_a_report_fails_where_compiled_code_differs_from_eager(tmp_path: Path, attention: Case) -> None:
     wrong = entry.load(ROOT / "corpus" / "known" / "amax-of-a-sum-in-training.case.yaml").case
-    failure = NotFinite("grad of input 0", 2, (0,))
+    failure = NotFinite(Value("input", 0, is_gradient=True), 2, (0,))
     result = SubjectResult("inductor", Verdict.NONFINITE, failure=failure)
     texts = [f"{source(case)}\n{spell_run(case, result, 'cpu')}" for case in (attention, wrong)]
     done = run_all(texts, tmp_path)
@@ -380,7 +380,7 @@ def test_the_code_in_a_report_fails_where_compiled_code_differs_from_eager(tmp_p
 @pytest.mark.torch("<2.16", "an output that is an input where eager's is none")
 def test_a_report_shows_that_an_output_is_memory_of_an_input(tmp_path: Path) -> None:
     case = entry.load(ROOT / "corpus" / "known" / "clone-of-written-input.case.yaml").case
-    failure = FormDiffers("memory", "input 0", "", "output 0")
+    failure = FormDiffers("memory", value=Value("output", 0), actual_owner=Value("input", 0))
     result = SubjectResult("inductor", Verdict.METADATA, failure=failure)
     texts = [f"{source(case)}\n{spell_run(case, result, 'cpu')}", written(case, "inductor", result)]
     shown, script = run_all(texts, tmp_path)

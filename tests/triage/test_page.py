@@ -11,7 +11,7 @@ import pytest
 
 from corpus.entry import Entry, Found, dumps
 from fuzz.events import CampaignEnded, CampaignStarted, CaseJudged, Event, WorkerDied
-from fuzz.protocol import SubjectResult, Verdict
+from fuzz.protocol import CoverageItem, CoverageKind, SubjectResult, Verdict
 from fuzz.protocol.failures import Process, Raised
 from fuzz.run_store import RESULTS_FILE, FindingRow, Results
 from fuzz.run_summary import Counts, RunSummary
@@ -36,7 +36,7 @@ STARTED = CampaignStarted(
     pending=0,
 )
 JUDGED = CaseJudged(
-    index=0, case="0123456789ab", worker=0, verdicts={"passes": Verdict.OK}, fired=(), rejected=None, torch_seconds=0.5
+    index=0, case="0123456789ab", worker=0, verdicts={"passes": Verdict.OK}, rejected=None, torch_seconds=0.5
 )
 
 
@@ -61,8 +61,8 @@ def found(case: Case) -> SubjectResult:
         Verdict.WRONG_RESULT,
         numbers=NUMBERS,
         failure=Raised("Error", f"off {HOSTILE}"),
-        fired=("_sfdp_pattern_1_inference",),
-        same=False,
+        applied_rewrites=("_sfdp_pattern_1_inference",),
+        dynamo_same=False,
     )
 
 
@@ -79,8 +79,11 @@ def run(tmp_path: Path, case: Case) -> Path:
     directory = tmp_path / "run"
     directory.mkdir()
     results = Results(directory)
-    reached = frozenset({"rewrite _sfdp_pattern_3_half_training", "rewrite pointless_view", "op aten.bmm"})
-    results.record_case(case, position=(1, frozenset()), reached=reached)
+    rewrites = [
+        CoverageItem(CoverageKind.REWRITE, name) for name in ("_sfdp_pattern_3_half_training", "pointless_view")
+    ]
+    coverage = frozenset({*rewrites, CoverageItem(CoverageKind.OP, "aten.bmm")})
+    results.record_case(case, position=(1, frozenset()), coverage=coverage)
     results.add_finding(None, finding(case))
     results.close()
     ended = CampaignEnded(reason="budget spent")

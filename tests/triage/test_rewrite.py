@@ -20,9 +20,9 @@ from triage.attribution.root_cause import RootCause
 from triage.attribution.study import Study, mechanism_of
 
 K, M = MechanismKind, Mechanism
-WRONG = SubjectResult("passes", Verdict.WRONG_RESULT, fired=("_sfdp_pattern_1_inference",))
-PROVEN = replace(WRONG, right_rewrites=WRONG.fired)
-PASSES_RIGHT = SubjectResult("passes", Verdict.OK, fired=WRONG.fired)
+WRONG = SubjectResult("passes", Verdict.WRONG_RESULT, applied_rewrites=("_sfdp_pattern_1_inference",))
+PROVEN = replace(WRONG, right_rewrites=WRONG.applied_rewrites)
+PASSES_RIGHT = SubjectResult("passes", Verdict.OK, applied_rewrites=WRONG.applied_rewrites)
 
 
 def caused(case: Case, wrong: SubjectResult, step: str, **given: SubjectResult) -> RootCause:
@@ -49,8 +49,10 @@ def test_the_first_step_with_which_it_fails_is_at_fault(case: Case, step: str, s
 
 def test_a_rewrite_that_changes_strides_alone_is_no_cause_of_wrong_values(case: Case) -> None:
     strides = WrongRewrite("_sfdp_pattern_1_inference", constants=("strides",))
-    assert caused(case, replace(WRONG, rewrites=(strides,)), "reorder_for_locality").part == "reorder_for_locality"
-    form = SubjectResult("passes", Verdict.METADATA, fired=WRONG.fired, rewrites=(strides,))
+    assert (
+        caused(case, replace(WRONG, wrong_rewrites=(strides,)), "reorder_for_locality").part == "reorder_for_locality"
+    )
+    form = SubjectResult("passes", Verdict.METADATA, applied_rewrites=WRONG.applied_rewrites, wrong_rewrites=(strides,))
     assert attribute_rewrite(Controls(form), case, form).mechanism == M(K.STRIDES)
 
 
@@ -60,12 +62,12 @@ def test_what_fails_without_any_pass_is_left_open(case: Case) -> None:
     assert (found.stage, found.part, found.evidence) == ("graph_passes", "", ())
 
 
-@pytest.mark.parametrize("right", [(), WRONG.fired])
+@pytest.mark.parametrize("right", [(), WRONG.applied_rewrites])
 @pytest.mark.parametrize(
     "verdict", [Verdict.WORKER_DIED, Verdict.TIMEOUT, Verdict.OUT_OF_MEMORY, Verdict.NONDETERMINISTIC]
 )
 def test_what_is_no_wrong_value_is_called_by_its_name(case: Case, verdict: Verdict, right: tuple[str, ...]) -> None:
-    failure = SubjectResult("passes", verdict, fired=WRONG.fired, right_rewrites=right)
+    failure = SubjectResult("passes", verdict, applied_rewrites=WRONG.applied_rewrites, right_rewrites=right)
     found = caused(case, failure, "_sfdp_pattern_1_inference")
     assert (found.part, found.mechanism.kind) == ("_sfdp_pattern_1", MechanismKind(verdict))
 
@@ -83,7 +85,7 @@ def test_what_is_no_wrong_value_is_called_by_its_name(case: Case, verdict: Verdi
 )
 def test_what_is_proven_needs_no_experiment(case: Case, wrong: WrongRewrite, mechanism: Mechanism) -> None:
     controls = Controls(WRONG)
-    found = attribute_rewrite(controls, case, replace(WRONG, rewrites=(wrong,)))
+    found = attribute_rewrite(controls, case, replace(WRONG, wrong_rewrites=(wrong,)))
     assert (found.part, found.mechanism, found.rewrites) == ("_sfdp_pattern_1", mechanism, (wrong,))
     assert found.evidence == (Tried("exact", "_sfdp_pattern_1_half", Outcome.FAILS_ALIKE),)
     assert controls.asked == []
@@ -99,7 +101,7 @@ def test_a_change_after_which_the_pattern_does_not_match_says_nothing_of_the_fus
     found = caused(case, PROVEN, "_sfdp_pattern_1_inference", passes=PASSES_RIGHT)
     assert found.mechanism.kind is MechanismKind.NOT_CONTIGUOUS
     assert found.evidence[-1] == Tried("contiguous", "", Outcome.PASSES)
-    found = caused(case, PROVEN, "_sfdp_pattern_1_inference", passes=replace(PASSES_RIGHT, fired=()))
+    found = caused(case, PROVEN, "_sfdp_pattern_1_inference", passes=replace(PASSES_RIGHT, applied_rewrites=()))
     assert (found.mechanism.kind, found.evidence[-1]) == (
         MechanismKind.WRONG,
         Tried("exact", "_sfdp_pattern_1", Outcome.PASSES),

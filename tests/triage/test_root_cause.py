@@ -11,7 +11,7 @@ from corpus.causes import Mechanism, MechanismKind, Part, Stage, details
 from corpus.entry import Entry, Expectation
 from fuzz.experiments import EXPERIMENTS, OtherSubject, Outcome, Tried
 from fuzz.protocol import FINDINGS, Hello, SubjectResult, Verdict
-from fuzz.protocol.failures import EmptyRowsNotZero, NotFinite
+from fuzz.protocol.failures import EmptyRowsNotZero, NotFinite, Value
 from fuzz.protocol.rewrites import CALL, DROPPED, EXPANDED, WrongRewrite
 from fuzz.subjects import SUBJECTS
 from generators.program.case import Case, FurtherCall
@@ -149,18 +149,20 @@ returns: [out]
 contracts:
   - {q: q, k: k, v: v, output: out, scale: 0.25, bias: bias}
 """
-NAN = SubjectResult("sdpa_cudnn", Verdict.NONFINITE, failure=NotFinite("out", 1, (0, 0, 0, 0)))
+NAN = SubjectResult("sdpa_cudnn", Verdict.NONFINITE, failure=NotFinite(Value.of_result("out"), 1, (0, 0, 0, 0)))
 
 
 @pytest.mark.parametrize(
     ("result", "right_dtype", "mechanism"),
     [
-        (replace(NAN, rewrites=(WrongRewrite(CALL, {"bias": (DROPPED, EXPANDED)}),)), None, "a broadcast bias"),
-        (replace(NAN, rewrites=(WrongRewrite(CALL, {"bias": (DROPPED,)}),)), None, "not finite"),
+        (replace(NAN, wrong_rewrites=(WrongRewrite(CALL, {"bias": (DROPPED, EXPANDED)}),)), None, "a broadcast bias"),
+        (replace(NAN, wrong_rewrites=(WrongRewrite(CALL, {"bias": (DROPPED,)}),)), None, "not finite"),
         (NAN, "float16", "an operation is given tensors of two dtypes"),
         (NAN, "float32", "not finite in float16"),
         (
-            replace(NAN, verdict=Verdict.WRONG_RESULT, failure=EmptyRowsNotZero("out", 1, (0, 0, 0, 0))),
+            replace(
+                NAN, verdict=Verdict.WRONG_RESULT, failure=EmptyRowsNotZero(Value.of_result("out"), 1, (0, 0, 0, 0))
+            ),
             "float32",
             "a row without a key",
         ),

@@ -122,11 +122,11 @@ def recall(entry: Entry, hello: Hello) -> dict[str, SubjectResult]:
             dict(found.numbers),
             found.fired,
             failure=decode(Failure, found.failure),
-            rewrites=tuple(decode(WrongRewrite, one) for one in found.rewrites),
+            wrong_rewrites=tuple(decode(WrongRewrite, one) for one in found.rewrites),
         )
     except ValueError:
         return {}  # written by another version
-    return {found.subject: result} | ({subject_of(PASSES, entry): result} if result.rewrites else {})
+    return {found.subject: result} | ({subject_of(PASSES, entry): result} if result.wrong_rewrites else {})
 
 
 def find_cheapest(ablation: Ablation, entry: Entry) -> str:

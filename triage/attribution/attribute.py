@@ -146,8 +146,10 @@ def _find_cause_before_inductor(study: Study, ablation: Ablation, stage: Tried, 
 def find_rewrite_cause(study: Study) -> RootCause:
     """The rewrite that is proven wrong, else the first pass with which the case fails."""
     result = study.result
-    of_strides = {rewrite.pattern for rewrite in result.rewrites if rewrite.is_of_strides and result.verdict in VALUES}
-    if wrong := tuple(rewrite for rewrite in result.rewrites if rewrite.pattern not in of_strides):
+    of_strides = {
+        rewrite.pattern for rewrite in result.wrong_rewrites if rewrite.is_of_strides and result.verdict in VALUES
+    }
+    if wrong := tuple(rewrite for rewrite in result.wrong_rewrites if rewrite.pattern not in of_strides):
         return _blame_proven(wrong)
     step = study.bisect("pass")
     if not step.flips:
@@ -155,7 +157,7 @@ def find_rewrite_cause(study: Study) -> RootCause:
     if not _NUMBER.search(step.argument):
         return _blame(step, mechanism_of(result))
     part, right = _part_of(step.argument), {*map(_part_of, (*result.right_rewrites, *of_strides))}
-    if result.verdict in VALUES and {f"_{name}" for name in attention_patterns(result.fired)} <= right:
+    if result.verdict in VALUES and {f"_{name}" for name in attention_patterns(result.applied_rewrites)} <= right:
         # A program that the pattern leaves alone has no fused call.
         mechanism, tried = find_condition(replace(study, rewrite=part.removeprefix("_")))
         exact = Tried("exact", part, Outcome.PASSES)

@@ -81,7 +81,9 @@ def explain(
         found = judge(one.case)
         if compare_outcome(found, result) is not Outcome.DOES_NOT_APPLY:
             counts[one.name] += 1
-            outcome = compare_outcome(found, result, applies=not rewrite or bool(attention_patterns(found.fired)))
+            outcome = compare_outcome(
+                found, result, applies=not rewrite or bool(attention_patterns(found.applied_rewrites))
+            )
             tried.append(replace(one, outcome=outcome))
     groups = {name: [one for one in tried if one.name == name] for name in dict.fromkeys(o.name for o in tried)}
     varied = {name for name, group in groups.items() if any(one.passes for one in group)}

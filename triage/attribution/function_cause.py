@@ -7,7 +7,7 @@ from fuzz.bug_identity import contract_features
 from fuzz.error_location import name_gradient
 from fuzz.experiments import Outcome, Tried
 from fuzz.protocol import SubjectResult, Verdict
-from fuzz.protocol.failures import DropoutMask, EmptyRowsNotZero, FaultyOperation, is_gradient
+from fuzz.protocol.failures import DropoutMask, EmptyRowsNotZero, FaultyOperation
 from fuzz.protocol.rewrites import EXPANDED
 from generators.program.attention_options import COMPARABLE
 from generators.program.case import Case
@@ -94,7 +94,7 @@ def find_kernel_cause(study: Study, ablation: Ablation) -> RootCause:
 
 def _find_broadcast(study: Study) -> tuple[Mechanism, tuple[Tried, ...]] | None:
     """The mask or bias of which the call is right with full size, where that was measured."""
-    for one in (one for rewrite in study.result.rewrites for one in rewrite.outcomes):
+    for one in (one for rewrite in study.result.wrong_rewrites for one in rewrite.outcomes):
         if one.experiment == EXPANDED and one.flips:
             return Mechanism(MechanismKind.BROADCAST, details(operand=one.argument)), (one,)
     return None
@@ -102,11 +102,11 @@ def _find_broadcast(study: Study) -> tuple[Mechanism, tuple[Tried, ...]] | None:
 
 def find_place(case: Case, result: SubjectResult) -> tuple[str, str]:
     """Which computation is wrong, such as `attention_backward`, and which gradient, "" where that says no more."""
-    value = result.where.value if result.where is not None else getattr(result.failure, "value", "")
-    if result.verdict is not Verdict.WRONG_GRADIENT and not is_gradient(value):
+    value = result.value
+    if result.verdict is not Verdict.WRONG_GRADIENT and not (value and value.is_gradient):
         is_either = case.training and result.verdict is Verdict.OUT_OF_BOUNDS
         return "attention" if is_either else "attention_forward", ""
-    name = name_gradient(case, value)
+    name = name_gradient(case, value) if value else ""
     return "attention_backward", name if name.startswith("d") else ""
 
 
@@ -117,7 +117,7 @@ def _find_features(study: Study) -> tuple[list[str], list[Tried]]:
         ids["causal"] = "causal_bottom_right"
     if "scale:negative" in contract_features(study.case):
         ids["scale"] = "negative_scale"
-    tried = {one.argument: one for rewrite in study.result.rewrites for one in reversed(rewrite.outcomes)}
+    tried = {one.argument: one for rewrite in study.result.wrong_rewrites for one in reversed(rewrite.outcomes)}
     shown = [replace(tried[name], argument=option) for name, option in ids.items() if name in tried]
     needed = [one.argument for one in shown if one.flips]
     return needed, sorted(shown, key=lambda one: not one.flips)

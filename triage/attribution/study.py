@@ -96,7 +96,7 @@ class Study:
         return Tried(kind, steps[0].last, outcome) if steps and outcome is Outcome.PASSES else unknown
 
     def _compare(self, other: SubjectResult) -> Outcome:
-        applies = not self.rewrite or self.rewrite in rewrites(other.fired)
+        applies = not self.rewrite or self.rewrite in rewrites(other.applied_rewrites)
         return compare_outcome(other, self.result, applies=applies)
 
 

@@ -1,14 +1,14 @@
 """The code of a report below the imports: the program, and the run that shows how it fails."""
 
 from fuzz.protocol import SubjectResult, Verdict
-from fuzz.protocol.failures import is_gradient, parse_value
+from fuzz.protocol.failures import Value
 from fuzz.subjects import MEMORY_BUDGET, get_spec, is_user_function
 from generators.program.attention_stub import emit_call
 from generators.program.case import Case
 from generators.program.emit import is_random
 from generators.program.settings import SWITCHES, describe_settings
 from triage.report.repro import WITHOUT_NUMBERS, is_kernel
-from triage.report.wording import is_of_config, value_of
+from triage.report.wording import is_of_config
 
 COMPARISON = "torch.testing.assert_close"
 _UNCOMPARED = (Verdict.NONDETERMINISTIC, Verdict.OUT_OF_BOUNDS, Verdict.EAGER_SUSPECT)
@@ -31,11 +31,11 @@ def spell_run(case: Case, result: SubjectResult, device: str) -> str:
     states = [line.partition(" = ")[0] for line in setup if is_of_config(result) and "config." in line]
     backend = get_spec(result.subject).sdpa if is_kernel(result) else ""
     is_silent = result.verdict not in WITHOUT_NUMBERS and not states
-    owner = parse_value(getattr(result.failure, "owner", ""))
+    owner: Value | None = getattr(result.failure, "owner", None)
     is_plain = len(case.returns) == 1
-    writes = is_plain and owner is not None and owner["kind"] == "input"
+    writes = is_plain and owner is not None and owner.kind == "input"
     compares = is_silent and result.verdict not in _UNCOMPARED and (len(runs) > 1 or backend != "") and not writes
-    value, moved = value_of(result), _move(case, device)
+    value, moved = result.value, _move(case, device)
     leaf = f"{moved}.requires_grad_() if x.is_floating_point() else {moved}" if case.training else moved
     args, shown = "inputs()" if leaf == "x" else f"[{leaf} for x in inputs()]", _spell(value)
     lines = ["torch.manual_seed(0)"] * is_random(case)
@@ -43,11 +43,11 @@ def spell_run(case: Case, result: SubjectResult, device: str) -> str:
         lines += [f"args = {args}", "out = run(*args)"]
     else:
         shown = f"run(*{args})"
-    if case.training and (is_gradient(value) or not is_silent):
+    if case.training and ((value and value.is_gradient) or not is_silent):
         total = "out.square().sum()" if is_plain else "sum(one.square().sum() for one in out if one.requires_grad)"
         lines.append(f"{total}.backward()")
     if owner and writes:
-        lines += ["out.zero_()", f"print(args[{owner['which']}])"]
+        lines += ["out.zero_()", f"print(args[{owner.name}])"]
     elif is_silent:
         lines.append(f"results.append({shown})" if compares else f"print({shown})")
     elif shown != "out":
@@ -66,14 +66,12 @@ def spell_run(case: Case, result: SubjectResult, device: str) -> str:
     return "\n".join([*setup, *lines, *(f"print({state})" for state in states)])
 
 
-def _spell(value: str) -> str:
+def _spell(value: Value | None) -> str:
     """The expression for what holds a value after a run."""
-    found = parse_value(value)
-    kind = found["kind"] if found else "input"
-    if is_gradient(value):
-        return f"[x.grad for x in {'args' if kind == 'input' else 'run.parameters()'}]"
+    if value and value.is_gradient:
+        return f"[x.grad for x in {'run.parameters()' if value.kind == 'parameter' else 'args'}]"
     written = {"input": "args", "parameter": "[*run.parameters()]", "buffer": "[*run.buffers()]"}
-    return written[kind] if found and found["written"] else "out"
+    return written[value.kind] if value and value.is_written else "out"
 
 
 def _list_runs(case: Case, result: SubjectResult, device: str) -> tuple[list[str], list[str]]:

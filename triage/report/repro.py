@@ -4,7 +4,7 @@ import json
 import re
 from dataclasses import dataclass
 
-from fuzz.error_location import name_value
+from fuzz.error_location import find_name
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import EmptyRowsNotZero, StateChanged
 from fuzz.subjects import MEMORY_BUDGET, get_spec, is_user_function
@@ -114,7 +114,7 @@ def write_script(bug: Bug) -> str:
         is_of_empty_rows=isinstance(failure, EmptyRowsNotZero),
         states=states,
         options=options,
-        shared=name_value(case, getattr(failure, "owner", "")).removeprefix("buffer "),
+        shared=find_name(case, owner) if (owner := getattr(failure, "owner", None)) else "",
         gradients=differentiates and any(category(types_of(case)[name].dtype) == 2 for name in case.returns),
         dynamic=bug.dynamic or case.dynamic,
         exported=spec.backend if spec.is_exported else "",

@@ -76,8 +76,8 @@ def title(case: Case, result: SubjectResult, device: str) -> str:
     backend = get_spec(result.subject).sdpa
     who = f"scaled_dot_product_attention, {backend} backend" if backend else f"attention kernel {result.subject}"
     what = str(result.verdict).replace("_", " ")
-    if result.verdict is Verdict.WRONG_GRADIENT and value_of(result):
-        what += f" {name_gradient(case, value_of(result))}"
+    if result.verdict is Verdict.WRONG_GRADIENT and result.value:
+        what += f" {name_gradient(case, result.value)}"
     return f"{who}: {what}"
 
 
@@ -149,11 +149,6 @@ def name_operands(case: Case, cause: RootCause) -> RootCause:
     return replace(cause, mechanism=operands_mechanism(cause.measured)) if cause.measured else cause
 
 
-def value_of(result: SubjectResult) -> str:
-    """The value that is wrong, as executions name it; "" where it is none."""
-    return result.where.value if result.where is not None else str(getattr(result.failure, "value", ""))
-
-
 def is_of_config(result: SubjectResult) -> bool:
     """Whether settings are told as values of torch._inductor.config, as workers set them: options are undone."""
     return result.verdict is Verdict.STATE_CHANGED
@@ -162,12 +157,16 @@ def is_of_config(result: SubjectResult) -> bool:
 def _detail(case: Case, result: SubjectResult) -> str:
     """The failure, with the program's names for its values. Of wrong values the largest error, as repro.py prints."""
     failure, numbers = result.failure, result.numbers
-    if not isinstance(failure, failures.WrongValue) or not {"compiled_error", "eager_error"} <= numbers.keys():
+    if (
+        not isinstance(failure, failures.WrongValue)
+        or result.value is None
+        or not {"compiled_error", "eager_error"} <= numbers.keys()
+    ):
         words = describe_with_names(case, result)
         words = words.rpartition(". ")[0] or words if words.endswith("…") else words
         return words.rstrip(".!… ") or result.verdict.explanation
     off = f"{numbers['compiled_error']:.2g} from float64, eager by {numbers['eager_error']:.2g}"
-    return f"{name_value(case, value_of(result))} is off by up to {off}"
+    return f"{name_value(case, result.value)} is off by up to {off}"
 
 
 def _symptom(case: Case, result: SubjectResult) -> str:
@@ -189,7 +188,7 @@ def describe_program(case: Case, result: SubjectResult) -> str:
     kinds = [op.kind for op in case.ops]
     named = [kind for kind in kinds if kind not in VIEWS | {"scalar"}] or kinds
     few = ", ".join([*named[:3], *(["..."] if len(named) > 3 else [])])
-    few += "".join(f" (_{pattern})" for pattern in sorted(attention_patterns(result.fired)))
+    few += "".join(f" (_{pattern})" for pattern in sorted(attention_patterns(result.applied_rewrites)))
     what = "scaled_dot_product_attention" if "sdpa" in kinds else "attention" if find_attentions(case) else few
     unusual = list(dict.fromkeys(_list_unusual(case)))[:2]
     low = sorted({item.dtype for item in case.inputs if item.dtype in LOW_PRECISION})

@@ -67,7 +67,7 @@ def _is_wrong(call: Call, attention: Attention) -> bool:
 
 def _change(call: Call, failure: Failure | None) -> Iterator[tuple[str, str, Call]]:
     """The name of what is changed, the change, and the call to be made."""
-    value, index = (failure.value, failure.index) if isinstance(failure, WrongValue) else ("", ())
+    value, index = (failure.value.name, failure.index) if isinstance(failure, WrongValue) else ("", ())
     tensors = [x for x in (call.q, call.k, call.v, *call.options.values()) if isinstance(x, Tensor)]
     if not all(x.is_contiguous() for x in tensors):
         yield "layout", CONTIGUOUS, call.replace()

@@ -16,7 +16,7 @@ from fuzz.check.oracle.attention.call import Call
 from fuzz.check.oracle.attention.judge import judge
 from fuzz.check.oracle.verdict import DOUBTED, SEVERITY, Judgement
 from fuzz.protocol import Verdict
-from fuzz.protocol.failures import BiasedErrors, MissingGradient, WrongValue
+from fuzz.protocol.failures import BiasedErrors, MissingGradient, Value, WrongValue
 
 
 def judge_calls(calls: Sequence[Call], attention: Attention, *, training: bool) -> Judgement:
@@ -56,7 +56,7 @@ def _find_undeclared(calls: Sequence[Call], attention: Attention) -> tuple[str, 
 def _judge_call(call: Call, attention: Attention, *, training: bool) -> Judgement:
     is_empty = call.out is None or not (call.out.numel() and call.k.numel())
     if training and call.wanted and not call.differentiable and not is_empty:
-        judgement = Judgement(Verdict.WRONG_GRADIENT, MissingGradient("out"))
+        judgement = Judgement(Verdict.WRONG_GRADIENT, MissingGradient(Value.of_result("out")))
     else:
         judgement = _judge_numbers(call, attention)
     if judgement.failure is None:

@@ -27,8 +27,8 @@ from torch import Tensor
 
 from fuzz.check.oracle import constants
 from fuzz.check.oracle.rows import unravel
-from fuzz.check.program import Execution, same_bits
-from fuzz.protocol.failures import is_gradient
+from fuzz.check.program import Execution, Tensors, same_bits
+from fuzz.protocol.failures import Value
 
 #: Runs the case with a seed on inputs; with gradients or without.
 Run = Callable[[int, list[Any], bool], Execution]
@@ -44,11 +44,11 @@ _LEAST = {MEAN: constants.DROPOUT_MEAN, VARIANCE: constants.DROPOUT_VARIANCE}
 class Difference:
     """One statistic of one group of elements.
 
-    value: the tensor's name; part: the group as an index, "" for the whole tensor; s: the signed S of `seeds` pairs;
+    value: None for the slope; part: the group as an index, "" for the whole tensor; s: the signed S of `seeds` pairs;
     effect: compiled over eager's mean or variance, or the share of seeds that are off the slope or not finite.
     """
 
-    value: str
+    value: Value | None
     kind: str
     part: str
     s: float
@@ -82,7 +82,7 @@ class Difference:
     @property
     def is_of_output(self) -> bool:
         """Whether it is of an output, not of a gradient."""
-        return bool(self.value) and not is_gradient(self.value)
+        return self.value is not None and not self.value.is_gradient
 
 
 class Comparison:
@@ -161,7 +161,7 @@ class Inputs:
         self.fresh, self.changed = fresh, changed
         self.moved = [_move(fresh(), side) for side in (1, -1)]
         self.distances = {
-            f"grad of input {index}": (high.double() - low.double()).nan_to_num(0.0, 0.0, 0.0)
+            Value("input", index, is_gradient=True): (high.double() - low.double()).nan_to_num(0.0, 0.0, 0.0)
             for index, (high, low) in enumerate(zip(*self.moved, strict=True))
             if isinstance(high, Tensor) and high.is_floating_point()
         }
@@ -174,10 +174,10 @@ class Sample:
     `likes`: zeros of each value's shape; `first`: a run with another seed, that `constant` counts too.
     """
 
-    def __init__(self, run: Run, start: int, likes: dict[str, Tensor], first: Execution | None = None) -> None:
+    def __init__(self, run: Run, start: int, likes: Tensors, first: Execution | None = None) -> None:
         self._run, self._start, self.likes = run, start, likes
         self._seen = self._values(first) if first else {}
-        self._elements: dict[str, list[Tensor]] = {name: [] for name in likes}
+        self._elements: dict[Value, list[Tensor]] = {name: [] for name in likes}
         self.chosen = {name: _choose(like) for name, like in likes.items()}
         self.slopes: Slopes = []
         self.constant = {name: torch.ones_like(like, dtype=torch.bool) for name, like in likes.items()}
@@ -196,11 +196,11 @@ class Sample:
             if run.gradients and not inputs.changed:
                 self.slopes.append(self._slope(seed, run, inputs))
 
-    def matrix(self, name: str, runs: int) -> Tensor:
+    def matrix(self, name: Value, runs: int) -> Tensor:
         """[runs, chosen elements] of a value, in float64."""
         return torch.stack(self._elements[name][:runs])
 
-    def _values(self, run: Execution) -> dict[str, Tensor]:
+    def _values(self, run: Execution) -> Tensors:
         """Every value by name; a gradient that doesn't exist is zero."""
         return {name: run.values.get(name, like) for name, like in self.likes.items()}
 
@@ -224,7 +224,7 @@ def _compare_samples(eager: Sample, compiled: Sample, unit: float) -> Iterator[D
         yield from _compare_slopes(eager.slopes[: compiled.count], compiled.slopes, unit)
 
 
-def _compare_value(name: str, eager: Sample, compiled: Sample, unit: float) -> Iterator[Difference]:
+def _compare_value(name: Value, eager: Sample, compiled: Sample, unit: float) -> Iterator[Difference]:
     mine, theirs = (sample.matrix(name, compiled.count) for sample in (compiled, eager))
     seeds = len(mine)
     if not mine.numel():
@@ -275,7 +275,7 @@ def _compare_slopes(eager: Slopes, compiled: Slopes, unit: float) -> Iterator[Di
     misses = [(side[:, 0] - side[:, 1]).square() for side in (mine, theirs)]
     off = [torch.where(missed > limit, missed / (missed + limit), 0.0) for missed in misses]
     s = float(_compute_s((off[0] - off[1]).unsqueeze(1)))
-    yield Difference("", SLOPE, "", s, float((off[0] > 0).double().mean()), len(mine))
+    yield Difference(None, SLOPE, "", s, float((off[0] > 0).double().mean()), len(mine))
 
 
 def _compute_s(differences: Tensor) -> Tensor:

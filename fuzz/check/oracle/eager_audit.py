@@ -18,7 +18,7 @@ from fuzz.check.oracle.rows import Envelope, as_rows, largest_finite
 from fuzz.check.oracle.verdict import Judgement, largest_gradient
 from fuzz.check.program import Execution
 from fuzz.protocol import Verdict
-from fuzz.protocol.failures import FaultyOperation, is_gradient
+from fuzz.protocol.failures import FaultyOperation, Value
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +54,7 @@ class EagerAudit:
         return Judgement(Verdict.EAGER_SUSPECT, failure, numbers, name).locate(wrong)
 
     @cached_property
-    def _proof(self) -> tuple[FaultyOperation | None, dict[str, Tensor]]:
+    def _proof(self) -> tuple[FaultyOperation | None, dict[Value, Tensor]]:
         """The faulty operation, and by name the elements of eager's values that are wrong because of it."""
         suspicious = _keep_marked({name: self._find_suspicious(name, value) for name, value in self._floating.items()})
         if not suspicious:
@@ -71,18 +71,18 @@ class EagerAudit:
         return (audit.faulty, wrong) if wrong else (None, {})
 
     @cached_property
-    def _floating(self) -> dict[str, Tensor]:
+    def _floating(self) -> dict[Value, Tensor]:
         """Eager's floating-point values that are not empty."""
         return {name: v for name, v in self.eager.values.items() if v.is_floating_point() and v.numel()}
 
-    def _find_suspicious(self, name: str, value: Tensor) -> Tensor:
-        terms = largest_gradient(self.exact) if is_gradient(name) else 0.0
+    def _find_suspicious(self, name: Value, value: Tensor) -> Tensor:
+        terms = largest_gradient(self.exact) if name.is_gradient else 0.0
         return Envelope(value, self._truth(name), [], self.coarsest, terms).find_suspicious()
 
-    def _truth(self, name: str) -> Tensor:
+    def _truth(self, name: Value) -> Tensor:
         value = self.eager.values[name]
         return self.exact.values.get(name, torch.zeros_like(value, dtype=torch.float64))
 
 
-def _keep_marked(masks: dict[str, Tensor]) -> dict[str, Tensor]:
+def _keep_marked(masks: dict[Value, Tensor]) -> dict[Value, Tensor]:
     return {name: mask for name, mask in masks.items() if mask.any()}

@@ -10,7 +10,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from fuzz.check.oracle.operations import RANDOM, OperationMode
 from fuzz.check.process_state import hold_state
-from fuzz.check.program import Execution, execute
+from fuzz.check.program import Execution, Tensors, execute
 
 _LOWER = (torch.float32, torch.float16, torch.bfloat16)
 
@@ -20,7 +20,7 @@ def reference(
     calls: Callable[[nn.Module, Callable[[Any], Any]], Iterable[list[Any]]],
     *,
     training: bool,
-    cotangents: dict[str, Tensor] | None,
+    cotangents: Tensors | None,
 ) -> Execution:
     """`module`, made for this, in float64 on its `calls` (`Program.calls`), with the gradients for `cotangents`.
 

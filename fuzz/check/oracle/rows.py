@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fuzz.check.oracle import constants
 from fuzz.protocol import Verdict, WrongElements
-from fuzz.protocol.failures import Failure, NonfiniteByConvention, NotFinite, WrongValue
+from fuzz.protocol.failures import Failure, NonfiniteByConvention, NotFinite, Value, WrongValue
 
 
 class Envelope:
@@ -55,7 +55,7 @@ class Envelope:
         self._noise = torch.stack([error.amax(-1) for error in errors]).amax(0)
 
     def judge(
-        self, name: str, compiled: Tensor, wrong: Verdict = Verdict.WRONG_RESULT
+        self, name: Value, compiled: Tensor, wrong: Verdict = Verdict.WRONG_RESULT
     ) -> tuple[Verdict, Failure | None, dict[str, float]]:
         """The verdict on `compiled`, which has the value's shape, what is off, and the numbers behind it; `wrong`: the
         verdict on an error beyond the limit. No answer is right where one of eager and `compiled` alone is finite."""
@@ -117,7 +117,7 @@ class Envelope:
         return values if self._all_judged else values.masked_fill(~self._judged, 0.0)
 
 
-def locate(value: str, wrong: Tensor) -> WrongElements:
+def locate(value: Value, wrong: Tensor) -> WrongElements:
     """Where the elements of `value` are that the mask `wrong` marks."""
     ranges = tuple(_ranges(indices.unique().tolist()) for indices in torch.nonzero(wrong).unbind(-1))
     return WrongElements(value, tuple(wrong.shape), int(wrong.sum()), ranges)

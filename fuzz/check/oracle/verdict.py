@@ -16,32 +16,34 @@ from fuzz.check.oracle import constants
 from fuzz.check.oracle.rows import Envelope, largest_finite, locate
 from fuzz.check.program import Execution, same_bits
 from fuzz.protocol import Verdict, WrongElements
-from fuzz.protocol.failures import DifferentElements, Failure, FormDiffers, Write, is_gradient
+from fuzz.protocol.failures import DifferentElements, Failure, FormDiffers, Value, Write
 from fuzz.protocol.rewrites import WrongRewrite
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """A verdict, what is wrong, and the numbers behind it.
-
-    numbers: ratio (worst row's error over what rounding explains), compiled_error and eager_error (largest absolute
-    errors against float64 of the value that `failure` names), scale (its largest exact magnitude), index (flat, of its
-    worst element), rows_wrong and rows_total (over all values), limit (the ratio that counts as wrong). `value` is the
-    one that was judged, `where` its wrong elements. `rewrites`, `right_rewrites`, and `writes` as in `SubjectResult`.
-    """
+    """A verdict, what is wrong, and the numbers behind it. Fields without a comment are those of `SubjectResult`."""
 
     verdict: Verdict
     failure: Failure | None = None
     numbers: dict[str, float] = field(default_factory=dict)
-    value: str = ""
+    """- ratio: the worst row's error over the error that rounding explains
+    - limit: the ratio that counts as wrong
+    - compiled_error, eager_error: the largest absolute errors of `value` against float64
+    - scale: its largest exact magnitude
+    - index: the flat index of its worst element
+    - rows_wrong, rows_total: over all values
+    """
+    value: Value | None = None
+    """The value that was judged."""
     where: WrongElements | None = None
-    rewrites: tuple[WrongRewrite, ...] = ()
+    wrong_rewrites: tuple[WrongRewrite, ...] = ()
     right_rewrites: tuple[str, ...] = ()
     writes: tuple[Write, ...] = ()
 
     def locate(self, wrong: Tensor | None) -> "Judgement":
         """This judgement with the elements that the mask `wrong` marks; None where that is not known."""
-        return self if wrong is None else replace(self, where=locate(self.value, wrong))
+        return self if wrong is None or self.value is None else replace(self, where=locate(self.value, wrong))
 
 
 class Judge:
@@ -58,7 +60,7 @@ class Judge:
         exact: Execution,
         replica: Callable[[int], Execution],
         coarsest: Callable[[], torch.dtype],
-        of_calls: Callable[[], dict[str, torch.dtype]] = dict,
+        of_calls: Callable[[], dict[int, torch.dtype]] = dict,
         *,
         random: bool,
     ) -> None:
@@ -103,7 +105,7 @@ class Judge:
             lambda item: (SEVERITY.index(item.verdict), item.numbers["ratio"]),
         )
 
-    def _pair_values(self, name: str, compiled: Execution) -> tuple[Tensor, Tensor]:
+    def _pair_values(self, name: Value, compiled: Execution) -> tuple[Tensor, Tensor]:
         """What eager and the subject give. A gradient that doesn't exist is zero: frameworks differ in which they
         return. What the subject did not write to is what it was."""
         eager, value = self._eager.values.get(name), compiled.values.get(name, self._eager.before.get(name))
@@ -116,31 +118,32 @@ class Judge:
 
     def _locate(self, judgement: Judgement, compiled: Execution, known: "_Replicas") -> Judgement:
         name = judgement.value
+        assert name is not None
         eager, value = self._pair_values(name, compiled)
         if not eager.is_floating_point():
             return judgement.locate(eager != value)
         return judgement.locate(self._envelope(name, eager, known).find_wrong(value))
 
-    def _judge_value(self, name: str, eager: Tensor, value: Tensor, known: "_Replicas") -> Judgement:
+    def _judge_value(self, name: Value, eager: Tensor, value: Tensor, known: "_Replicas") -> Judgement:
         rows = float(math.prod(eager.shape[:-1]))
         if not eager.numel() or same_bits(eager, value):
             return Judgement(Verdict.OK, None, {"ratio": 0.0, "rows_wrong": 0.0, "rows_total": rows})
-        wrong = Verdict.WRONG_GRADIENT if is_gradient(name) else Verdict.WRONG_RESULT
+        wrong = Verdict.WRONG_GRADIENT if name.is_gradient else Verdict.WRONG_RESULT
         if not eager.is_floating_point():
             different = DifferentElements(name, int((eager != value).sum()), eager.numel(), _dtype(eager))
             numbers = {"ratio": math.inf, "rows_wrong": rows, "rows_total": rows, "limit": 0.0}
             return Judgement(wrong, different, numbers, name)
         return Judgement(*self._envelope(name, eager, known).judge(name, value, wrong), name)
 
-    def _envelope(self, name: str, eager: Tensor, known: "_Replicas") -> Envelope:
+    def _envelope(self, name: Value, eager: Tensor, known: "_Replicas") -> Envelope:
         if name not in known.envelopes:
             zeros = torch.zeros_like(eager)
             known.envelopes[name] = Envelope(
                 eager,
                 self._exact.values.get(name, zeros),
                 [run.values.get(name, zeros) for run in known.runs],
-                self._of_calls.get(name.partition(", call ")[2] or "1", self._coarsest),
-                self._terms if is_gradient(name) else 0.0,
+                self._of_calls.get(name.call, self._coarsest),
+                self._terms if name.is_gradient else 0.0,
             )
         return known.envelopes[name]
 
@@ -150,7 +153,7 @@ class _Replicas:
     """Right runs under noise, and the envelopes made from them, by value."""
 
     runs: list[Execution]
-    envelopes: dict[str, Envelope] = field(default_factory=dict)
+    envelopes: dict[Value, Envelope] = field(default_factory=dict)
 
 
 def find_form_difference(eager: Execution, compiled: Execution) -> FormDiffers | None:
@@ -159,7 +162,7 @@ def find_form_difference(eager: Execution, compiled: Execution) -> FormDiffers |
         return FormDiffers("structure", compiled.structure, eager.structure)
     for name, owner in compiled.shared.items():
         if owner != eager.shared.get(name, owner):
-            return FormDiffers("memory", owner, eager.shared[name], name)
+            return FormDiffers("memory", value=name, actual_owner=owner, expected_owner=eager.shared[name])
     for name in compiled.mutated:
         if name not in eager.mutated:
             return FormDiffers("mutation", "changed", "unchanged", name)

@@ -17,10 +17,10 @@ from torch import Tensor
 from fuzz.check.oracle import constants
 from fuzz.check.oracle.attention.call import Call, Exact
 from fuzz.check.oracle.attention.error_bound import ill_conditioned
-from fuzz.check.oracle.rows import first_index, locate
+from fuzz.check.oracle.rows import first_index
 from fuzz.check.oracle.verdict import Judgement
 from fuzz.protocol import Verdict
-from fuzz.protocol.failures import DropoutMask, NotFinite
+from fuzz.protocol.failures import DropoutMask, NotFinite, Value
 
 Function = Callable[..., Tensor]
 
@@ -127,5 +127,5 @@ def find_nonfinite(call: Call, rounds: tuple[str, ...]) -> Judgement | None:
     if not bool(lost.any()):
         return None
     numbers = {"rows_wrong": float(lost.any(-1).sum()), "rows_total": float(lost[..., 0].numel())}
-    failure = NotFinite("out", int(lost.sum()), first_index(lost))
-    return Judgement(Verdict.NONFINITE, failure, numbers, "out", locate("out", lost))
+    failure = NotFinite(Value.of_result("out"), int(lost.sum()), first_index(lost))
+    return Judgement(Verdict.NONFINITE, failure, numbers, failure.value).locate(lost)

@@ -19,7 +19,9 @@ from fuzz.check.oracle.attention.rounding_simulation import SimulatedKernels, St
 from fuzz.check.oracle.rows import first_index, largest_index
 from fuzz.check.oracle.verdict import SEVERITY, Judgement, pick_worst
 from fuzz.protocol import Verdict
-from fuzz.protocol.failures import EmptyRowsNotZero, IllConditioned, NotFinite, WrongValue
+from fuzz.protocol.failures import EmptyRowsNotZero, IllConditioned, NotFinite, Value, WrongValue
+
+_OUT = Value.of_result("out")
 
 
 def judge(call: Call, rounds: tuple[str, ...], dropped: Tensor | None = None) -> Judgement:
@@ -64,7 +66,7 @@ class _Judge:
         judgements = [self._judge(result) for result in self._results if result.value.numel()]
         worst = pick_worst(judgements, _rank)
         worst = worst if worst.verdict.is_finding else self._check_empty_rows() or worst
-        also = tuple(one.value for one in judgements if one.verdict.is_finding and one.value != worst.value)
+        also = tuple(r.value for r in judgements if r.value and r.verdict.is_finding and r.value != worst.value)
         return replace(worst, failure=replace(worst.failure, also=also)) if worst.failure and also else worst
 
     def _check_empty_rows(self) -> Judgement | None:
@@ -74,9 +76,9 @@ class _Judge:
         count = int(wrong.any(-1).sum())
         if not count:
             return None
-        failure = EmptyRowsNotZero("out", count, first_index(wrong))
+        failure = EmptyRowsNotZero(_OUT, count, first_index(wrong))
         numbers = {"rows_wrong": float(count), "rows_total": float(self._exact.live.numel())}
-        return Judgement(Verdict.WRONG_RESULT, failure, numbers, "out").locate(wrong)
+        return Judgement(Verdict.WRONG_RESULT, failure, numbers, _OUT).locate(wrong)
 
     def _make_results(self) -> list[_Result]:
         call, exact = self._call, self._exact
@@ -117,26 +119,26 @@ class _Judge:
                 missing &= kernel[result.name].isfinite()
         lost = int(missing.sum())
         r = result.errors(result.value)
-        numbers = self._numbers(result, r)
+        numbers, value = self._numbers(result, r), Value.of_result(result.name)
         if lost:
-            failure = NotFinite(result.name, lost, first_index(missing))
-            return Judgement(Verdict.NONFINITE, failure, numbers, result.name).locate(missing)
+            failure = NotFinite(value, lost, first_index(missing))
+            return Judgement(Verdict.NONFINITE, failure, numbers, value).locate(missing)
         if numbers["ratio"] > numbers["limit"]:
             index, missed, limit = largest_index(r.abs()), result.name in self._call.missing, numbers["limit"]
             error = abs(float(result.value[index]) - float(result.exact[index]))
-            off = WrongValue(result.name, index, error, numbers["ratio"], limit, gradient_missing=missed)
-            return Judgement(wrong, off, numbers, result.name).locate(r.abs() > limit)
+            off = WrongValue(value, index, error, numbers["ratio"], limit, gradient_missing=missed)
+            return Judgement(wrong, off, numbers, value).locate(r.abs() > limit)
         # Code that rounds scores may do so anywhere, and no simulated kernel does the same.
         is_rounded = self._low and numbers["ratio"] > constants.SMALLEST_TREND_RATIO
         if is_rounded and "scores" not in self._rounds and result.name in ("out", "dq", "dk", "dv"):
             trends = self._trends(result, r)
             numbers |= trends.numbers
             if trends.failure is not None:
-                return Judgement(wrong, trends.failure, numbers, result.name).locate(trends.rows(r))
+                return Judgement(wrong, trends.failure, numbers, value).locate(trends.rows(r))
         if not bool(result.judged.any()) and bool(result.finite.any()):
-            return Judgement(Verdict.ILL_CONDITIONED, IllConditioned(result.name), numbers, result.name)
+            return Judgement(Verdict.ILL_CONDITIONED, IllConditioned(value), numbers, value)
         right = numbers["compiled_error"] <= numbers["peer_error"]
-        return Judgement(Verdict.OK if right else Verdict.ROUNDING, None, numbers, result.name)
+        return Judgement(Verdict.OK if right else Verdict.ROUNDING, None, numbers, value)
 
     def _trends(self, result: _Result, r: Tensor) -> Trends:
         along = {"bias": result.exact, "scale": (self._stretched[result.name] - result.exact) / constants.STRETCH}
@@ -156,7 +158,7 @@ class _Judge:
         least = max(inaccurate, constants.TREND_SHARE * constants.UNIT_ROUNDOFF[self._exact.dtype])
         for count in (constants.SIMULATED_KERNELS, constants.SIMULATED_KERNELS_BEFORE_WRONG):
             kernels = measure_all(self._draw(count))
-            trends = Trends(result.name, mine, kernels, measure_all(self._online), least)
+            trends = Trends(Value.of_result(result.name), mine, kernels, measure_all(self._online), least)
             if trends.failure is None:
                 break
         return trends
@@ -207,4 +209,4 @@ def _rank(judgement: Judgement) -> tuple[int, bool, float, float]:
     """The order in which results speak for a call: the gravest, the output, the one with the fewest wrong rows."""
     numbers = judgement.numbers
     few = -numbers["rows_wrong"] / numbers["rows_total"] if numbers["rows_wrong"] else -2.0
-    return SEVERITY.index(judgement.verdict), judgement.value == "out", few, numbers["ratio"]
+    return SEVERITY.index(judgement.verdict), judgement.value == _OUT, few, numbers["ratio"]

@@ -25,7 +25,7 @@ from torch import Tensor
 from fuzz.check.oracle import constants
 from fuzz.check.oracle.attention.call import Exact, softmax, sum_groups
 from fuzz.check.oracle.attention.error_bound import score_error
-from fuzz.protocol.failures import BiasedErrors
+from fuzz.protocol.failures import BiasedErrors, Value
 
 Statistics = dict[str, float]
 
@@ -163,7 +163,7 @@ class Trends:
     """
 
     def __init__(
-        self, value: str, mine: Statistics, simulated: list[Statistics], online: list[Statistics], least: float
+        self, value: Value, mine: Statistics, simulated: list[Statistics], online: list[Statistics], least: float
     ) -> None:
         columns = {name: torch.tensor([kernel[name] for kernel in simulated]) for name in mine}
         z = {

@@ -132,8 +132,8 @@ def run(
         subjects=subjects,
         out=out or default_path(),
         corpus=corpus,
-        known=(ROOT / "corpus" / "known",),
-        setup=config,
+        ignore_dirs=(ROOT / "corpus" / "known",),
+        worker_config=config,
         shrink_seconds=shrink_seconds,
         fail_fast=fail_fast,
         engine=engine,
@@ -151,7 +151,7 @@ def run(
         from fuzz.campaign.ray_workers import Cluster
     except ModuleNotFoundError as error:
         raise UserError(f"--ray needs {error.name}: {sys.executable} -m pip install '.[cluster]'") from None
-    with closing(Cluster(ray, options.setup, workers, each=2 if against else 1)) as cluster:
+    with closing(Cluster(ray, options.worker_config, workers, each=2 if against else 1)) as cluster:
         return _campaign(replace(options, workers=cluster.workers, ray=ray, open_remote=cluster.open_worker))
 
 

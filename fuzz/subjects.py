@@ -35,7 +35,7 @@ class SubjectSpec:
         return bool(self.function or self.sdpa)
 
     @property
-    def is_proxy(self) -> bool:
+    def is_surrogate(self) -> bool:
         """Whether it is the cheap substitute for subjects that take about twenty times as long."""
         return self.backend == "passes"
 

@@ -100,7 +100,7 @@ class Campaign:
 
     def _draw(self, index: int, limits: Limits = NO_LIMITS) -> Case:
         """Case number `index` of the seed: where all subjects compute attention alone, one they can take."""
-        device = self.options.setup.device
+        device = self.options.worker_config.device
         return self._sample(self.options.seed, index, attention_only=self.attention_only, limits=limits, device=device)
 
     def run(self) -> None:

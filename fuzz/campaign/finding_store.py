@@ -37,7 +37,7 @@ class FindingStore:
             if row.kind != "known" and not path.exists():
                 corpus_entry.write(entry, path)  # Killed between the row and the file.
             self._known.learn(entry, known=row.kind == "known")
-        for directory in (*self._options.known, self._options.corpus):
+        for directory in (*self._options.ignore_dirs, self._options.corpus):
             for path, entry in corpus_entry.load_directory(directory).items():
                 self.learn(entry, path, torch)
 

@@ -12,7 +12,7 @@ from fuzz.campaign.finding_store import FindingStore
 from fuzz.campaign.investigate import Baseline, Conclusion, investigate
 from fuzz.campaign.known_bugs import Explanation, KnownBugs
 from fuzz.campaign.options import Options, StopCondition, StopReason
-from fuzz.campaign.schedule import CaseNumbers, Job, Schedule
+from fuzz.campaign.schedule import CaseNumbers, Schedule
 from fuzz.campaign.search import Random
 from fuzz.campaign.share import SharedFolder
 from fuzz.campaign.suspicion_queue import SuspicionQueue
@@ -68,9 +68,8 @@ class Shared:
         self.control = StopCondition(options.budget)
         self.schedule = Schedule(options.subjects)
         self.numbers = CaseNumbers(*results.position(), options.budget)
-        self.returned: dict[int, Job] = {}
-        """Those whose worker has no machine, by number; `losses`: how often each case lost its worker."""
         self.losses = Counter[str]()
+        """How often each case lost its worker."""
         self.known = KnownBugs(options.ledger)
         self.suspicions = SuspicionQueue(results, bus, self.known, share)
         self.findings = FindingStore(options, results, self.known, share)

@@ -79,7 +79,7 @@ class LibFuzzerThread(WorkerThread):
         super().__init__(investigations, number)
         options, out = self.shared.options, self.shared.options.out
         self.host = Host(
-            options.bind(options.setup, number),
+            options.bind(options.worker_config, number),
             out / f"atheris-{number}",
             f"{options.seed}:{number}:{self.shared.results.position()[0]}",
             options.seeds,

@@ -1,4 +1,4 @@
-"""What a campaign is asked to do, and when it ends: the one place that decides it."""
+"""The options of a campaign, and when it ends."""
 
 import errno
 import math
@@ -25,7 +25,7 @@ from generators.errors import UserError
 from generators.program.case import Case
 
 MIN_FREE_MIB = 32
-"""With less free space than this compilers fail for lack of it, and so would be accused of what they did not do."""
+"""With less free space, compilers fail for lack of it, and would be accused without cause."""
 DEFAULT_CORPUS, DEFAULT_LEDGER = Path("corpus/found"), ROOT / "corpus" / "ledger.yaml"
 GRACE_SECONDS = 5.0
 """How long a case in hand may take after the end."""
@@ -57,14 +57,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The options of a campaign.
-
-    known: directories of bugs that are not reported again; shrink_seconds: wall time to shrink one suspicion; engine:
-    one of ENGINES; seeds: cases that a guided search or libFuzzer starts with; ledger: the known bugs; against: workers
-    of a second interpreter, under which a finding must pass or fail in another way; quiet: print only findings; named:
-    the subjects that the user gave; gpus: `CUDA_VISIBLE_DEVICES` for workers, by turns; share: the directory through
-    which campaigns exchange what they find; ray: the address of a Ray cluster, and open_remote gives its workers.
-    """
+    """The options of a campaign."""
 
     budget: Budget
     seed: int
@@ -72,20 +65,20 @@ class Options:
     subjects: tuple[str, ...]
     out: Path
     corpus: Path
-    known: tuple[Path, ...]
-    setup: WorkerConfig
-    shrink_seconds: float = 60.0
+    ignore_dirs: tuple[Path, ...]  # of case files whose bugs are not reported again
+    worker_config: WorkerConfig
+    shrink_seconds: float = 60.0  # of wall time, for one suspicion
     fail_fast: bool = False
-    engine: str = "random"
-    seeds: tuple[Case, ...] = ()
+    engine: str = "random"  # one of ENGINES
+    seeds: tuple[Case, ...] = ()  # that a guided search or libFuzzer starts with
     ledger: Ledger | None = None
-    against: WorkerConfig | None = None
-    quiet: bool = False
-    named: tuple[str, ...] = ()
-    gpus: tuple[str, ...] = ()
-    share: Path | None = None
-    ray: str | None = None
-    open_remote: Callable[..., WorkerProcess] | None = None
+    against: WorkerConfig | None = None  # of an interpreter in which a finding must pass, or fail in another way
+    quiet: bool = False  # print findings alone
+    named: tuple[str, ...] = ()  # the subjects that the user gave
+    gpus: tuple[str, ...] = ()  # values of CUDA_VISIBLE_DEVICES, which workers take by turns
+    share: Path | None = None  # a directory through which campaigns exchange what they find
+    ray: str | None = None  # address of a Ray cluster
+    open_remote: Callable[..., WorkerProcess] | None = None  # gives its workers
 
     @property
     def resume_arguments(self) -> list[str]:
@@ -95,9 +88,9 @@ class Options:
             ("--corpus", self.corpus != DEFAULT_CORPUS and self.corpus),
             ("--ledger", self.ledger and self.ledger.path != DEFAULT_LEDGER and self.ledger.path),
             ("--share", self.share),
-            ("--python", self.setup.python != sys.executable and self.setup.python),
+            ("--python", self.worker_config.python != sys.executable and self.worker_config.python),
             ("--against", self.against and self.against.python),
-            ("--device", self.setup.device != "cpu" and self.setup.device),
+            ("--device", self.worker_config.device != "cpu" and self.worker_config.device),
             ("--ray", self.ray),
             *(("--subject", subject) for subject in self.named),
         ]
@@ -109,17 +102,17 @@ class Options:
 
     @property
     def is_of_user(self) -> bool:
-        """Whether functions of the user's alone are tested, and so not eager."""
+        """Whether only functions of the user are tested, and so not eager."""
         return all(map(is_user_function, self.subjects))
 
 
 def list_gpus() -> tuple[str, ...]:
-    """The GPUs of this machine as `CUDA_VISIBLE_DEVICES` names them, each to be that of a worker; none where that is
-    not known."""
+    """The GPUs of this machine as CUDA_VISIBLE_DEVICES names them; none where they are not known."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return tuple(filter(None, visible.split(",")))
     # A container has the device files of its own GPUs alone.
-    files = (str(number) for number, _ in enumerate(Path("/dev").glob("nvidia[0-9]*")))
-    return tuple(files if visible is None else filter(None, visible.split(",")))
+    return tuple(str(number) for number, _ in enumerate(Path("/dev").glob("nvidia[0-9]*")))
 
 
 class StopReason(StrEnum):
@@ -139,19 +132,28 @@ class DiskFull(UserError):
 
 
 def translate_disk_error(error: Exception, place: Path) -> Exception:
-    """`DiskFull` for what an exception says of the disk; else the exception."""
+    """`DiskFull` for an exception that the disk of `place` caused; else the exception."""
     cause = error.__cause__ or error
-    if isinstance(cause, OSError) and cause.errno in _DISK_ERRORS:
-        said = cause.strerror
-    elif isinstance(cause, sqlite3.OperationalError) and cause.sqlite_errorcode & 0xFF in _SQLITE_DISK_ERRORS:
-        said = str(cause)
-    else:
-        return error
-    return DiskFull(f"{place}: {said}; all findings so far are saved")
+    is_full = isinstance(cause, OSError) and cause.errno in _DISK_ERRORS
+    if isinstance(cause, sqlite3.OperationalError):
+        is_full = cause.sqlite_errorcode & 0xFF in _SQLITE_DISK_ERRORS
+    return (
+        DiskFull(f"{place}: {getattr(cause, 'strerror', cause)}; all findings so far are saved") if is_full else error
+    )
+
+
+def require_space(directory: Path) -> None:
+    """Raises `DiskFull` when the disk of the run directory, or that of temporary files, is all but full.
+
+    Errors that a worker reports are not trusted: the program under test can raise them.
+    """
+    for place in (directory, Path(tempfile.gettempdir())):
+        if shutil.disk_usage(place).free < MIN_FREE_MIB * 2**20:
+            raise DiskFull(f"{place}: less than {MIN_FREE_MIB} MiB are free; all findings so far are saved")
 
 
 class StopCondition:
-    """Whether a campaign of this budget goes on. Threads share it."""
+    """Whether a campaign goes on. Threads share it."""
 
     def __init__(self, budget: Budget) -> None:
         self.is_killed = False
@@ -159,7 +161,7 @@ class StopCondition:
         self._budget = budget
         self._reason: StopReason | None = None
         self._began = self._stopped = time.monotonic()
-        # Signal handlers stop a campaign too, whatever the main thread is at.
+        # A signal handler may interrupt the main thread while that holds it.
         self._lock = threading.RLock()
 
     def begin(self) -> None:
@@ -173,14 +175,14 @@ class StopCondition:
                 self._reason, self._stopped = reason, time.monotonic()
 
     def fail(self, error: Exception, place: Path) -> Exception:
-        """End because of an exception; gives what to raise. `place`: where the campaign writes."""
+        """End because of an exception, and return the exception to raise. `place`: where the campaign writes."""
         error = translate_disk_error(error, place)
         reasons: dict[type, StopReason] = {DiskFull: StopReason.DISK_FULL, WorkerUnavailable: StopReason.NO_WORKER}
         self.stop(reasons.get(type(error), StopReason.FAULT))
         return error
 
     def kill(self) -> None:
-        """End at once; cases in hand are judged by the next run."""
+        """End at once. The next run judges the cases in hand."""
         self.stop(StopReason.KILLED if self.seconds_left > 0 else StopReason.BUDGET)
         self.is_killed = True
 
@@ -214,13 +216,3 @@ class StopCondition:
     def seconds_left(self) -> float:
         """Seconds of the budget that are left, below 0 after its end; infinite for a budget of cases."""
         return math.inf if self._budget.seconds is None else self._budget.seconds - self.elapsed
-
-    @staticmethod
-    def require_space(directory: Path) -> None:
-        """Raises `DiskFull` when the disk of the run directory, or that of temporary files, is all but full.
-
-        Errors that a worker reports are not trusted: the program under test can raise them.
-        """
-        for place in (directory, Path(tempfile.gettempdir())):
-            if shutil.disk_usage(place).free < MIN_FREE_MIB * 2**20:
-                raise DiskFull(f"{place}: less than {MIN_FREE_MIB} MiB are free; all findings so far are saved")

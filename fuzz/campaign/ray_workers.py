@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 import ray
 from ray.exceptions import RayError, RayTaskError
 
-from fuzz.campaign.options import StopCondition
+from fuzz.campaign.options import require_space
 from fuzz.process import find_last_words
 from fuzz.protocol import Check, Hello, Result
 from fuzz.protocol.failures import ProcessLost
@@ -66,7 +66,7 @@ class WorkerHost:
             else:
                 process.send(check)
                 result = process.receive()
-            StopCondition.require_space(self._directory)
+            require_space(self._directory)
         except (UserError, OSError) as error:
             raise WorkerUnavailable(f"node {os.uname().nodename}: {error}") from None
         events = self._events.copy()

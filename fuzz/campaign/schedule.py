@@ -1,26 +1,27 @@
-"""Which subjects a case meets, and which case comes next."""
+"""Which subjects a case meets, and the numbers of cases."""
 
 import threading
-from collections.abc import Iterable
+from collections import deque
 from dataclasses import dataclass, replace
 
 from fuzz.campaign.options import Budget
 from fuzz.protocol import EAGER, Check
-from fuzz.subjects import SUBJECTS, get_spec, is_user_function
+from fuzz.subjects import SUBJECTS, SubjectSpec, get_spec, is_user_function
 from generators.errors import UserError
 from generators.program.case import Case
 from generators.program.emit import is_random
 from generators.program.settings import SETTINGS
 
 FIRST_COMPILE = 5.0
-"""Seconds that a subject is taken to need for its first case if it compiles C++: until its share of worker time is that
-much, the cheap subjects run, which find most."""
+"""Seconds that a first case takes under a subject that compiles C++. Such a subject runs once its share of worker time
+is that much; until then the cheap subjects run, which find most."""
 
 
 def choose_subjects(given: list[str], device: str = "cpu") -> tuple[str, ...]:
-    """The subjects of a campaign from what `--subject` said; the default ones of the device when it said nothing.
+    """The subjects of `--subject`; the default subjects of the device where none is given.
 
-    Raises `UserError` for a name that is neither built in nor `package.module:function`, and for another device's.
+    Raises `UserError` for a name that is neither built in nor `package.module:function`, and for a subject of another
+    device.
     """
     known = [name for name in SUBJECTS if name != EAGER]
     for name in given:
@@ -37,82 +38,94 @@ def choose_subjects(given: list[str], device: str = "cpu") -> tuple[str, ...]:
 
 
 class Schedule:
-    """Hands out subjects so that the expensive ones take their share of worker time and no more."""
+    """Chooses subjects so that each expensive subject takes its share of worker time and no more."""
 
     def __init__(self, subjects: tuple[str, ...]) -> None:
         always = tuple(s for s in subjects if not get_spec(s).share) + tuple(s for s in subjects if is_user_function(s))
         attention = all(get_spec(s).is_attention or is_user_function(s) for s in subjects)
         self.always = subjects if attention else always or subjects[:1]
-        self.sometimes = tuple(s for s in subjects if s not in self.always)
-        self._random_proxy = next((s for s in self.sometimes if get_spec(s).is_proxy and get_spec(s).random), None)
+        """The subjects that every case meets."""
         self.needs_settings = all(get_spec(s).options for s in self.always)
         self.public = tuple(s for s in subjects if get_spec(s).public)
-        self._spent = dict.fromkeys(self.sometimes, 0.0)
+        expensive = [s for s in subjects if s not in self.always]
+        self._spent = dict.fromkeys(expensive, 0.0)
+        """Seconds by expensive subject."""
         self._total = 0.0
+        self._specs = [get_spec(s) for s in expensive]
+        self._random_surrogate = next((s for s in expensive if get_spec(s).is_surrogate and get_spec(s).random), None)
         self._lock = threading.Lock()
 
     def subjects_for(self, case: Case, *, targeted: bool = False) -> tuple[str, ...]:
-        """What `case` meets: of the expensive subjects one that compiles it, and all that compute its attention. One
-        that is `targeted` at something meets what that takes: in eager's random stream no pattern with dropout fires.
-        Further calls draw from that stream alone.
+        """The subjects that a case meets: all cheap subjects, at most one expensive compiler that is due, and each
+        attention function that is due.
+
+        targeted: the case was made to reach something. If it has active dropout it only meets the cheap subject that
+        draws its own random numbers: no pattern with dropout matches in eager's random stream. Further calls of a case
+        draw from eager's stream alone.
         """
-        if targeted and self._random_proxy is not None and is_random(case) and not case.calls:
-            return tuple(self._random_proxy if get_spec(subject).is_proxy else subject for subject in self.always)
+        if targeted and self._random_surrogate is not None and is_random(case) and not case.calls:
+            return tuple(
+                self._random_surrogate if get_spec(subject).is_surrogate else subject for subject in self.always
+            )
         due: list[str] = []
         with self._lock:
-            for subject in self.sometimes:
+            for subject, spent in self._spent.items():
                 spec = get_spec(subject)
-                first = FIRST_COMPILE if spec.needs_cxx and not self._spent[subject] else 0.0
-                if self._spent[subject] + first >= spec.share * self._total:
-                    continue
-                has_static_form = replace(spec, dynamic=False) in map(get_spec, self.sometimes)
-                if spec.dynamic and not case.dynamic and has_static_form:
-                    continue
-                if (spec.random and not is_random(case)) or (spec.recomputes and not case.training):
-                    continue
-                if spec.is_exported and case.training:
-                    continue
-                if spec.options and not any(SETTINGS[name].passes or not spec.is_proxy for name, _ in case.settings):
-                    continue
-                if case.contracts if spec.is_attention else not due:
+                first = FIRST_COMPILE if spec.needs_cxx and not spent else 0.0
+                is_due = spent + first < spec.share * self._total and self._takes(spec, case)
+                if is_due and (case.contracts if spec.is_attention else not due):
                     due.append(subject)
         return (*self.always, *due)
 
+    def _takes(self, spec: SubjectSpec, case: Case) -> bool:
+        """Whether a subject shows more of a case than the others do.
+
+        - A subject with symbolic sizes takes cases with symbolic sizes, and all cases where its static form is missing.
+        - A subject that draws random numbers takes random cases.
+        - A subject that recomputes takes training, an exported program inference.
+        - A subject with settings takes cases that have settings which act on it.
+        """
+        return not (
+            (spec.dynamic and not case.dynamic and replace(spec, dynamic=False) in self._specs)
+            or (spec.random and not is_random(case))
+            or (spec.recomputes and not case.training)
+            or (spec.is_exported and case.training)
+            or (spec.options and not any(SETTINGS[name].passes or not spec.is_surrogate for name, _ in case.settings))
+        )
+
     def add_time(self, seconds: float, by_subject: dict[str, float]) -> None:
-        """Note what a case took in all, and under each subject."""
+        """Note the time of a case, and its part under each subject."""
         with self._lock:
             self._total += seconds
-            for subject, part in by_subject.items():
-                if subject in self._spent:
-                    self._spent[subject] += part
+            for subject in self._spent.keys() & by_subject.keys():
+                self._spent[subject] += by_subject[subject]
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A case on its way to be judged. `chosen`: the id of the targeted case it was made of, which is judged once."""
+    """A case that is to be judged."""
 
     index: int
     case: Case
     check: Check
-    chosen: str = ""
+    chosen: str = ""  # the id of the targeted case from which it was made, which is judged once
 
 
 class CaseNumbers:
-    """Case numbers, each handed out once; those handed out and never judged come first after a restart."""
+    """Case numbers, each handed out once. After a restart the numbers without a verdict come first."""
 
     def __init__(self, cursor: int, beyond: frozenset[int], budget: Budget) -> None:
-        """`cursor`: the first number not judged; `beyond`: those after it that are."""
+        """cursor: the first number that is not judged; beyond: later numbers that are judged."""
+        self.returned = deque[Job]()
+        """Jobs whose worker has no machine, for other workers."""
         self._cursor, self._beyond = cursor, set(beyond)
         self._next = cursor
         self._left = budget.cases
-        self._returned: list[int] = []
         self._lock = threading.Lock()
 
     def take(self) -> int | None:
         """The next number; None when the budget of cases is spent."""
         with self._lock:
-            if self._returned:
-                return self._returned.pop(0)
             if self._left == 0:
                 return None
             while self._next in self._beyond:
@@ -121,18 +134,13 @@ class CaseNumbers:
             self._next += 1
             return self._next - 1
 
-    def give_back(self, indices: Iterable[int]) -> None:
-        """Let other workers have these numbers."""
-        with self._lock:
-            self._returned += indices
-
     @property
     def has_next(self) -> bool:
-        """Whether there are cases to hand out."""
-        return self._left != 0 or bool(self._returned)
+        """Whether there are cases to judge."""
+        return self._left != 0 or bool(self.returned)
 
     def finish(self, index: int) -> tuple[int, frozenset[int]]:
-        """Note that `index` has its verdict; gives cursor and beyond, to be stored with it."""
+        """Note that a case has its verdict; gives cursor and beyond, to be stored with it."""
         with self._lock:
             self._beyond.add(index)
             while self._cursor in self._beyond:

@@ -14,7 +14,7 @@ from types import FrameType
 
 from corpus.files import require_writable
 from fuzz.campaign.campaign import Campaign, Sampler
-from fuzz.campaign.options import Options, StopCondition, StopReason, translate_disk_error
+from fuzz.campaign.options import Options, StopReason, require_space, translate_disk_error
 from fuzz.campaign.screen import LineScreen, LiveScreen, describe_unused, summarize
 from fuzz.campaign.share import DIRECTORIES
 from fuzz.cli import handle_signals
@@ -51,7 +51,7 @@ def _enter_directory(path: Path) -> Iterator[None]:
         raise UserError(f"--out {path}: holds other files and no run; give a directory of its own")
     require_writable(path, "--out")
     with (path / LOCK_FILE).open("ab") as lock:
-        StopCondition.require_space(path)
+        require_space(path)
         for is_last in (False, True):
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -154,7 +154,7 @@ def _resolve_seed(options: Options, results: Results) -> Options:
 
 def _require_compiler(hello: Hello, options: Options) -> None:
     compiled = [s for s in options.subjects if get_spec(s).needs_cxx]
-    if hello.cxx is None and options.setup.device == "cpu" and compiled:
+    if hello.cxx is None and options.worker_config.device == "cpu" and compiled:
         raise UserError(
             f"no C++ compiler for {', '.join(compiled)}: install g++ or set CXX; or use --subject passes, which needs"
             " none (what it finds is kept in the run directory, as internal, until a public subject shows it)"

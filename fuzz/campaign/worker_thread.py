@@ -3,11 +3,13 @@
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 from corpus.entry import Entry
 from fuzz import events
 from fuzz.campaign.finding_store import write_fault
 from fuzz.campaign.investigations import Investigations
+from fuzz.campaign.options import require_space
 from fuzz.campaign.schedule import Job
 from fuzz.campaign.share import QUEUE
 from fuzz.evaluator import Evaluator, build_check, public_version
@@ -33,7 +35,7 @@ class WorkerThread(threading.Thread):
         self.investigations, self.shared, self.number = investigations, investigations.shared, number
         self.fault: Exception | None = None
         options = self.shared.options
-        self.evaluator = Evaluator(self._open_worker("worker", options.setup, self._on_start, self._on_death))
+        self.evaluator = Evaluator(self._open_worker("worker", options.worker_config, self._on_start, self._on_death))
         self.evaluators = [self.evaluator]
         """All of them, to be ended with the thread."""
         self._baseline: Evaluator | None = None
@@ -98,9 +100,8 @@ class WorkerThread(threading.Thread):
                 return True
         except WorkerLost:
             return True  # What it was at is asked again.
-        # Workers that have a machine get what this one can't do.
-        self.shared.returned |= {job.index: job for job in self._jobs}
-        numbers.give_back([job.index for job in self._jobs])
+        # Workers that have a machine get the jobs of a worker that has none.
+        numbers.returned += self._jobs
         self._jobs.clear()
         if investigations.is_drained and not numbers.has_next:
             return False
@@ -149,7 +150,7 @@ class WorkerThread(threading.Thread):
             if self.shared.losses[case.id] < _MOST_LOSSES:
                 raise
             return Result(0, f"lost {_MOST_LOSSES} workers with their machines: {lost}", ())
-        self.shared.control.require_space(out)
+        require_space(out)
         return result
 
     def judge_next(self) -> bool:
@@ -170,12 +171,13 @@ class WorkerThread(threading.Thread):
 
     def _prepare(self) -> bool:
         """Take a case to judge; False when there is none."""
-        shared, index = self.shared, self.shared.numbers.take()
+        shared = self.shared
+        with suppress(IndexError):
+            self._jobs.append(shared.numbers.returned.popleft())
+            return True
+        index = shared.numbers.take()
         if index is None:
             return False
-        if index in shared.returned:
-            self._jobs.append(shared.returned.pop(index))
-            return True
         chosen = shared.search.choose(index)
         c, share = Choices(f"{shared.options.seed}:{index}:settings"), 1.0 if shared.schedule.needs_settings else DRAWN
         case = draw_settings(chosen.case, c, shared.settings, share)

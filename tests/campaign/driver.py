@@ -16,7 +16,7 @@ def run(directory: Path, budget: str, rules: str) -> int:
     """Run; 130 when interrupted."""
     read = json.loads(rules)
     share = Path(read.pop("share")) if "share" in read else None
-    given = options(directory, budget, seed=-1, workers=2, setup=setup(**read), share=share)
+    given = options(directory, budget, seed=-1, workers=2, worker_config=setup(**read), share=share)
     ending = run_campaign(given, sampler("softmax", "relu", "log", "amax", every=3))
     with cli.ignore_lost_output():
         sys.stdout.write(ending.summary + "\n")

@@ -31,8 +31,8 @@ def options(tmp_path: Path, budget: str = "40x", seed: int = 1, **given: Any) ->
         "subjects": ("passes", "inductor"),
         "out": tmp_path / "run",
         "corpus": tmp_path / "found",
-        "known": (tmp_path / "known",),
-        "setup": setup(rules=rules),
+        "ignore_dirs": (tmp_path / "known",),
+        "worker_config": setup(rules=rules),
     }
     return Options(**{**made, **given})
 

@@ -35,7 +35,7 @@ def test_a_kernel_with_one_fault_gives_one_finding_and_says_where(
 ) -> None:
     monkeypatch.setattr(investigate, "CONFIRMATIONS", 1)
     given = options(
-        tmp_path, "8x", seed=3, subjects=(SUBJECT,), setup=WorkerConfig(named=(SUBJECT,)), shrink_seconds=5.0
+        tmp_path, "8x", seed=3, subjects=(SUBJECT,), worker_config=WorkerConfig(named=(SUBJECT,)), shrink_seconds=5.0
     )
     ending = run_campaign(given, plain)
     assert ending.new == 1, ending.summary
@@ -62,7 +62,7 @@ def test_most_cases_are_ones_that_the_function_takes(tmp_path: Path, monkeypatch
     (tmp_path / "narrow.py").write_text(NARROW)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     name = "narrow:attention"
-    given = options(tmp_path, "60x", subjects=(name,), setup=WorkerConfig(named=(name,)))
+    given = options(tmp_path, "60x", subjects=(name,), worker_config=WorkerConfig(named=(name,)))
     run_campaign(given, sample)
     events = [json.loads(line) for line in (given.out / "events.ndjson").read_text().splitlines()]
     skipped = [event["skipped"] for event in events if event["event"] == "CaseJudged" and event["skipped"]]

@@ -49,7 +49,7 @@ def events(given: Options, name: str = "") -> list[dict[str, Any]]:
 
 def test_a_campaign_says_which_coverage_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     missing = {"lowerings": "torch._inductor.graph.GraphLowering.call_function"}
-    given = options(tmp_path, budget="1x", setup=setup(missing_hooks=missing))
+    given = options(tmp_path, budget="1x", worker_config=setup(missing_hooks=missing))
     run_campaign(given, sampler("softmax"))
     assert [event["missing_hooks"] for event in events(given, "CampaignStarted")] == [missing]
     assert missing["lowerings"] in capsys.readouterr().err
@@ -96,7 +96,7 @@ def test_the_end_of_a_worker_is_one_finding_and_the_campaign_goes_on(tmp_path: P
         tmp_path,
         budget="12x",
         subjects=("inductor",),
-        setup=setup(rules=rules, timeout=0.3 if action == "hang" else 10.0, memory_mib=200),
+        worker_config=setup(rules=rules, timeout=0.3 if action == "hang" else 10.0, memory_mib=200),
         shrink_seconds=1.0,
     )
     ending = run_campaign(given, sampler("softmax"))
@@ -114,7 +114,7 @@ def test_the_end_of_a_worker_is_one_finding_and_the_campaign_goes_on(tmp_path: P
 def test_a_function_that_is_called_anew_for_each_case_is_lost_once_for_each(tmp_path: Path) -> None:
     rules = [{"match": "", "subjects": ["tests.fake:one"], "do": "die"}]
     fakes = setup(rules=rules, attention=["tests.fake:one"], subjects=["tests.fake:one"])
-    given = options(tmp_path, budget="1x", subjects=("tests.fake:one",), setup=fakes, shrink_seconds=1.0)
+    given = options(tmp_path, budget="1x", subjects=("tests.fake:one",), worker_config=fakes, shrink_seconds=1.0)
     run_campaign(given, sampler("softmax"))
     names = [event["event"] for event in events(given)]
     assert names[: names.index("SuspicionRaised")].count("WorkerDied") == 1
@@ -126,7 +126,7 @@ def test_a_lost_process_does_not_take_an_earlier_verdict_with_it(tmp_path: Path)
         tmp_path,
         budget="4x",
         subjects=("passes", "inductor", "tests.fake:one"),
-        setup=setup(rules=[dies, WRONG]),
+        worker_config=setup(rules=[dies, WRONG]),
         shrink_seconds=1.0,
     )
     run_campaign(given, sampler("softmax"))
@@ -182,7 +182,7 @@ def test_known_findings_are_counted_and_dont_turn_a_run_red(tmp_path: Path) -> N
         expect=Expectation("known", "https://github.com/pytorch/pytorch/issues/1", ">=2.11,<2.15"),
         found=Found("wrong_result", "inductor", ("_sfdp_pattern_5_inference",)),
     )
-    corpus_entry.save(known, given.known[0])
+    corpus_entry.save(known, given.ignore_dirs[0])
     ending = run_campaign(given, sampler("softmax"))
     assert ending.new == 0
     assert found(given) == []
@@ -196,7 +196,7 @@ def test_a_known_bug_of_another_torch_version_is_news(tmp_path: Path) -> None:
         expect=Expectation("known", "https://github.com/pytorch/pytorch/issues/1", "<2.13"),
         found=Found("wrong_result", "inductor", ("_sfdp_pattern_5_inference",)),
     )
-    corpus_entry.save(known, given.known[0])
+    corpus_entry.save(known, given.ignore_dirs[0])
     assert run_campaign(given, sampler("softmax")).new == 1
 
 
@@ -259,13 +259,13 @@ def test_rejected_cases_are_counted_by_reason(tmp_path: Path) -> None:
 
 
 def test_workers_are_replaced_before_their_memory_grows_past_the_limit(tmp_path: Path) -> None:
-    given = options(tmp_path, budget="10x", setup=setup(rules=[], growth=900.0))
+    given = options(tmp_path, budget="10x", worker_config=setup(rules=[], growth=900.0))
     run_campaign(given, sampler())
     assert len(events(given, "WorkerStarted")) > 2
 
 
 def test_a_worker_that_is_large_from_the_start_is_not_replaced_for_that(tmp_path: Path) -> None:
-    given = options(tmp_path, budget="10x", setup=setup(memory_mib=1000, rules=[], rss=900.0, growth=1.0))
+    given = options(tmp_path, budget="10x", worker_config=setup(memory_mib=1000, rules=[], rss=900.0, growth=1.0))
     run_campaign(given, sampler())
     assert len(events(given, "WorkerStarted")) == given.workers
 
@@ -307,7 +307,9 @@ def test_workers_that_start_no_more_end_the_campaign_after_its_summary(
 ) -> None:
     monkeypatch.setattr(worker_process, "PAUSES", (0.01, 0.01))
     rules = [{"match": "relu", "do": "die"}, WRONG]
-    given = options(tmp_path, setup=setup(rules=rules, starts=str(tmp_path / "starts"), bad_starts=list(range(6, 99))))
+    given = options(
+        tmp_path, worker_config=setup(rules=rules, starts=str(tmp_path / "starts"), bad_starts=list(range(6, 99)))
+    )
     ending = run_campaign(given, sampler("softmax", "relu", every=8))
     assert isinstance(ending.error, WorkerUnavailable) and ending.summary
     (ended,) = events(given, "CampaignEnded")
@@ -318,7 +320,9 @@ def test_a_budget_of_time_is_kept_and_what_it_cut_off_comes_first_next_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(campaign_options, "GRACE_SECONDS", 0.2)
-    hangs = options(tmp_path, budget="1s", setup=setup(rules=[{"match": "softmax", "do": "hang"}], timeout=60.0))
+    hangs = options(
+        tmp_path, budget="1s", worker_config=setup(rules=[{"match": "softmax", "do": "hang"}], timeout=60.0)
+    )
     assert run_campaign(hangs, sampler("softmax")).error is None
     assert [event["reason"] for event in events(hangs, "CampaignEnded")] == [StopReason.BUDGET]
     assert not events(hangs, "CaseJudged")
@@ -335,10 +339,10 @@ def test_a_program_that_says_that_the_disk_is_full_is_a_finding_as_any_other(tmp
 
 
 def test_a_compiler_is_asked_for_where_one_is_needed(tmp_path: Path) -> None:
-    given = options(tmp_path, setup=setup(cxx=None))
+    given = options(tmp_path, worker_config=setup(cxx=None))
     with pytest.raises(UserError, match=r"no C\+\+ compiler for inductor: .*--subject passes"):
         run_campaign(given, sampler())
-    run_campaign(options(tmp_path, budget="3x", setup=setup(cxx=None), subjects=("passes",)), sampler())
+    run_campaign(options(tmp_path, budget="3x", worker_config=setup(cxx=None), subjects=("passes",)), sampler())
 
 
 def test_a_store_of_something_else_is_refused(tmp_path: Path) -> None:
@@ -380,9 +384,9 @@ def test_a_fault_of_ours_is_told_and_accuses_nobody(tmp_path: Path) -> None:
 
 
 def test_a_run_is_not_continued_under_another_torch(tmp_path: Path) -> None:
-    given = options(tmp_path, "2x", setup=setup(torch="2.13.0+cpu"))
+    given = options(tmp_path, "2x", worker_config=setup(torch="2.13.0+cpu"))
     run_campaign(given, sampler())
     with pytest.raises(UserError):
-        run_campaign(replace(given, setup=setup(torch="2.14.0+cpu")), sampler())
-    run_campaign(replace(given, setup=setup(torch="2.13.0")), sampler())
+        run_campaign(replace(given, worker_config=setup(torch="2.14.0+cpu")), sampler())
+    run_campaign(replace(given, worker_config=setup(torch="2.13.0")), sampler())
     assert len(events(given, "CaseJudged")) == 4

@@ -75,7 +75,7 @@ def test_who_asks_about_a_function_alone_is_told_of_eager_apart(
 ) -> None:
     name = "my.kernels:attention"
     rule = {"match": "softmax", "verdict": "eager_suspect", "failure": encode(FAULTY), "subjects": ["eager", name]}
-    given = options(tmp_path, subjects=(name,), setup=setup(rules=[rule], subjects=[name]))
+    given = options(tmp_path, subjects=(name,), worker_config=setup(rules=[rule], subjects=[name]))
     ending = run_campaign(given, sampler("softmax"))
     assert ending.new == 0
     assert len(found(given)) == 1

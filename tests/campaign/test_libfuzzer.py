@@ -32,7 +32,7 @@ def fuzzed(tmp_path: Path, budget: str = "20x", **rules: Any) -> Options:
     made = setup(timeout=timeout, **rules).command
     assert made is not None
     command = (made[0], str(FAKE_HOST), made[2])
-    return options(tmp_path, budget, engine="atheris", setup=WorkerConfig(timeout=timeout, command=command))
+    return options(tmp_path, budget, engine="atheris", worker_config=WorkerConfig(timeout=timeout, command=command))
 
 
 @settings(max_examples=60, deadline=None)
@@ -134,7 +134,9 @@ def test_subjects_that_nothing_is_compiled_for_are_refused(tmp_path: Path) -> No
     given = fuzzed(tmp_path, attention=["triton"])
     for subject in ("triton", "aot_eager"):
         with pytest.raises(UserError, match="--subject"):
-            run_campaign(options(tmp_path, setup=given.setup, subjects=(subject,), engine="atheris"), sampler())
+            run_campaign(
+                options(tmp_path, worker_config=given.worker_config, subjects=(subject,), engine="atheris"), sampler()
+            )
 
 
 def test_an_interpreter_without_atheris_is_refused_before_work_starts(tmp_path: Path) -> None:

@@ -66,8 +66,8 @@ def test_lost_actors_and_nodes_lose_no_case_and_make_no_finding(
     monkeypatch.setattr(ray_workers, "NO_WORKER_SECONDS", 60.0)
     for _ in range(2):
         cluster.add_node(num_cpus=1)
-    given = options(tmp_path, budget="40x", setup=setup(rules=RULES, seconds=0.02), shrink_seconds=2.0)
-    with closing(ray_workers.Cluster(cluster.address, given.setup, None, each=1)) as remote:
+    given = options(tmp_path, budget="40x", worker_config=setup(rules=RULES, seconds=0.02), shrink_seconds=2.0)
+    with closing(ray_workers.Cluster(cluster.address, given.worker_config, None, each=1)) as remote:
         assert remote.workers == 2
         damage = Damage(cluster, remote)
         result = run_campaign(replace(given, workers=remote.workers, open_remote=damage.open_worker), damage)
@@ -83,9 +83,9 @@ def test_lost_actors_and_nodes_lose_no_case_and_make_no_finding(
 
 def test_a_cluster_without_a_place_is_an_error(cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray_workers, "NO_WORKER_SECONDS", 0.1)
-    given = options(tmp_path, setup=setup(memory_mib=2**30))
+    given = options(tmp_path, worker_config=setup(memory_mib=2**30))
     with (
-        closing(ray_workers.Cluster(cluster.address, given.setup, 1, each=1)) as remote,
+        closing(ray_workers.Cluster(cluster.address, given.worker_config, 1, each=1)) as remote,
         pytest.raises(WorkerUnavailable),
     ):
         run_campaign(replace(given, open_remote=remote.open_worker), sampler())

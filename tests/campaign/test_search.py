@@ -128,7 +128,7 @@ def test_functions_that_compute_attention_are_given_random_cases(tmp_path: Path)
     name = "my.kernels:attention"
     worker = setup(rules=RULES, subjects=[name], attention=[name])
     drawn = sampler()
-    given = guided(tmp_path, "6x", subjects=(name,), seeds=(case("softmax", "exp"),), setup=worker)
+    given = guided(tmp_path, "6x", subjects=(name,), seeds=(case("softmax", "exp"),), worker_config=worker)
     run_campaign(given, drawn)
     results = Results(given.out)
     try:
@@ -147,7 +147,7 @@ REFUSES = [
 
 def test_what_a_function_refuses_is_learned(tmp_path: Path) -> None:
     worker = setup(rules=[{**rule, "subjects": [NAME]} for rule in REFUSES], subjects=[NAME], attention=[NAME])
-    given = options(tmp_path, "100x", subjects=(NAME,), setup=worker)
+    given = options(tmp_path, "100x", subjects=(NAME,), worker_config=worker)
     run_campaign(given, sample)
     events = map(json.loads, (given.out / "events.ndjson").read_text().splitlines())
     verdicts = [event["verdicts"][NAME] for event in events if event["event"] == "CaseJudged"]

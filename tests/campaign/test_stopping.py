@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from fuzz.campaign.options import Budget, DiskFull, StopCondition, StopReason, list_gpus
+from fuzz.campaign.options import Budget, DiskFull, StopCondition, StopReason, list_gpus, require_space
 from tests.campaign.fakes import options, setup
 
 
@@ -22,13 +22,12 @@ def test_a_budget_of_time_ends_it() -> None:
 
 
 def test_only_the_disk_says_that_it_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    control = StopCondition(Budget(cases=3))
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=2**30))
-    control.require_space(tmp_path)
+    require_space(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=2**20))
     with pytest.raises(DiskFull):
-        control.require_space(tmp_path)
+        require_space(tmp_path)
 
 
 def test_workers_take_turns_at_the_gpus_that_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -76,7 +76,7 @@ def test_a_campaign_that_left_work_names_the_directory_to_go_on_in(
 
 def test_a_run_is_continued_with_what_it_was_given(tmp_path: Path) -> None:
     old = replace(setup(), python="old")
-    given = options(tmp_path, setup=replace(setup(), python="new", device="cuda"), against=old, named=(NAMED,))
+    given = options(tmp_path, worker_config=replace(setup(), python="new", device="cuda"), against=old, named=(NAMED,))
     words = given.resume_arguments
     assert dict(zip(words[::2], words[1::2], strict=True)) == {
         "--out": str(given.out),
@@ -98,7 +98,7 @@ def test_a_subject_that_takes_no_case_is_no_success(tmp_path: Path, is_named: bo
         "failure": encode(NotTaken(Refusal.UNSUPPORTED, "no")),
     }
     worker = setup(rules=[refused], subjects=[NAMED], attention=[NAMED])
-    given = options(tmp_path, "4x", subjects=(NAMED,), named=(NAMED,) * is_named, setup=worker)
+    given = options(tmp_path, "4x", subjects=(NAMED,), named=(NAMED,) * is_named, worker_config=worker)
     ending = run_campaign(given, sampler())
     assert isinstance(ending.error, UserError) is is_named
     assert "0 attention modules compared" in ending.summary
@@ -108,7 +108,7 @@ def test_a_subject_that_takes_no_case_hides_no_finding_of_another(tmp_path: Path
     failure = encode(NotTaken(Refusal.UNSUPPORTED, "no"))
     refused = {"match": "", "verdict": "skipped", "subjects": [NAMED], "failure": failure}
     worker = setup(rules=[refused, WRONG], subjects=["passes", "inductor", NAMED], attention=[NAMED])
-    given = options(tmp_path, subjects=("passes", "inductor", NAMED), named=(NAMED,), setup=worker)
+    given = options(tmp_path, subjects=("passes", "inductor", NAMED), named=(NAMED,), worker_config=worker)
     ending = run_campaign(given, sampler("softmax"))
     assert (ending.new, ending.error) == (1, None)
 

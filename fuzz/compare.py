@@ -1,6 +1,7 @@
-"""Hold torch versions against each other: `python -m fuzz.compare --python A --python B CASE...`."""
+"""Compare torch versions: `python -m fuzz.compare --python A --python B CASE...`."""
 
 import sys
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +16,7 @@ def compare(
     record: bool = False,
     quiet: bool = False,
 ) -> int:
-    """Judge the same cases under several torch versions: what regressed, was fixed or fails in all.
+    """Replay cases under several torch versions, and tell which regressed, were fixed or fail in all.
 
     Regressions and fixes are confirmed in fresh workers.
 
@@ -40,23 +41,43 @@ def compare(
     1: regressions
     130: interrupted; the cases judged so far are reported
     """
-    from corpus.entry import load_all
-    from fuzz.versions import make_file_tasks, run_comparison
+    from corpus.entry import load_all, record_seen
+    from corpus.files import require_writable
+    from fuzz.commands import require_allowed
+    from fuzz.evaluator import open_evaluator
+    from fuzz.versions import Change, Row, compare_versions, render_table, spell_verdict, start_versions
     from generators.errors import UserError
 
     if len(python or ()) < 2 and not record:
         raise UserError("two versions are needed: --python A --python B")
     if record and (subject or worker.device):
         raise UserError("--record can't be combined with --subject or --device")
-    tasks = make_file_tasks(load_all(case), subject or [], worker.device)
+    entries = load_all(case)
+    for path, entry in entries.items():
+        if not subject:
+            require_allowed(entry.subject, (), str(path))
+        if record:
+            require_writable(path, "--record", is_file=True)
+    tasks = [(path, entry, name) for path, entry in entries.items() for name in subject or (entry.subject,)]
     config = worker.configure(None, subject)
-    configs = [replace(config, python=interpreter) for interpreter in python or [sys.executable]]
-    text, code, error = run_comparison(tasks, configs, record=record, quiet=quiet)
-    with ignore_lost_output():
-        print(text, flush=True)
-    if error is not None:
-        raise error
-    return code
+    rows: list[Row] = []
+    with ExitStack() as stack:
+        configs = [replace(config, python=interpreter) for interpreter in python or [sys.executable]]
+        evaluators = [stack.enter_context(open_evaluator(one)) for one in configs]
+        versions = start_versions(evaluators, [name for *_, name in tasks])
+        try:
+            for number, (path, entry, name) in enumerate(tasks, 1):
+                if not quiet:
+                    with ignore_lost_output():
+                        print(f"{number} of {len(tasks)}: {path} under {name}", file=sys.stderr, flush=True)
+                row = compare_versions(path, entry, name, worker.device or entry.device, versions)
+                rows.append(row)
+                if record and row.is_reproduced:
+                    record_seen(path, {versions[place].torch: spell_verdict(row.results[place]) for place in row.fails})
+        finally:
+            with ignore_lost_output():
+                print(render_table(rows, [version.label for version in versions], len(tasks)), flush=True)
+    return int(any(row.change is Change.REGRESSED for row in rows))
 
 
 if __name__ == "__main__":

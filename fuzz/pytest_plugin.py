@@ -14,9 +14,10 @@ import pytest
 
 from corpus.entry import SUFFIX, Entry, load
 from fuzz.cli import escape_controls
+from fuzz.commands import require_allowed
 from fuzz.evaluator import Evaluator, open_evaluator
-from fuzz.expectation import State, describe_result, replay_entry, require_allowed
 from fuzz.protocol import Result
+from fuzz.replay_result import State, describe_result, replay_entry
 from fuzz.worker_config import WorkerConfig
 from generators.errors import UserError
 
@@ -78,15 +79,15 @@ class CaseItem(pytest.Item):
                 evaluator.on(self.entry.device).process.start()
             except UserError as error:
                 pytest.skip(escape_controls(str(error)))
-        result, outcome = replay_entry(evaluator, self.entry, self.subjects)
-        self._record(result)
-        reason = escape_controls(outcome.reason)
-        if outcome.state is State.SKIPPED:
+        replayed = replay_entry(evaluator, self.entry, self.subjects)
+        self._record(replayed.result)
+        reason = escape_controls(replayed.reason)
+        if replayed.state is State.SKIPPED:
             pytest.skip(reason)
-        if outcome.state is State.STILL:
+        if replayed.state is State.STILL:
             pytest.xfail(reason)
         # With --runxfail a known bug comes here and fails like any other.
-        if outcome.state is not State.MET:
+        if replayed.state is not State.MET:
             raise UnexpectedError(reason)
 
     def _record(self, result: Result) -> None:

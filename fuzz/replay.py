@@ -1,4 +1,4 @@
-"""Run cases again and hold them against what the corpus expects: `python -m fuzz.replay CASE...`."""
+"""Run cases again and compare their verdicts with those that the corpus expects: `python -m fuzz.replay CASE...`."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ def replay(
     quiet: bool = False,
     verbose: bool = False,
 ) -> int:
-    """Run each case in a worker and compare its verdict with what the case file expects.
+    """Run each case in a worker and compare its verdict with the expectation in its file.
 
     Parameters
     ----------
@@ -26,7 +26,7 @@ def replay(
     quiet
         Print only cases that are not as expected.
     verbose
-        Name all that the case reached in the compiler.
+        Name the coverage of the case, instead of counting it.
 
     Examples
     --------
@@ -37,24 +37,25 @@ def replay(
     """
     from corpus.entry import load_all
     from fuzz.evaluator import open_evaluator, public_version
-    from fuzz.expectation import State, describe_result, replay_entry
+    from fuzz.replay_result import State, describe_result, replay_entry
 
     config = worker.configure(python, subject)
     entries = load_all(cases)
     unexpected = 0
     with open_evaluator(config, own_cache=False) as evaluator:
         for path, entry in entries.items():
-            result, outcome = replay_entry(evaluator, entry, tuple(subject or ()), worker.device)
-            unexpected += outcome.state.is_unexpected
-            if quiet and not outcome.state.is_unexpected:
+            replayed = replay_entry(evaluator, entry, tuple(subject or ()), worker.device)
+            state = replayed.state
+            unexpected += state.is_unexpected
+            if quiet and not state.is_unexpected:
                 continue
             torch = public_version(evaluator.on(worker.device or entry.device).hello.torch)
-            is_gone = outcome.state is State.MET and entry.expectation.status == "known"
-            head = f"{path}: {'gone, ' if is_gone else ''}{outcome.state.value} under torch {torch}"
-            print("\n  ".join([head, *describe_result(result, entry.case, verbose=verbose)]))
-            if outcome.state.is_unexpected or not result.results:
-                print(f"  {outcome.reason}")
-    return 1 if unexpected else 0
+            is_gone = state is State.MET and entry.expectation.status == "known"
+            head = f"{path}: {'gone, ' if is_gone else ''}{state.value} under torch {torch}"
+            print("\n  ".join([head, *describe_result(replayed.result, entry.case, verbose=verbose)]))
+            if state.is_unexpected or not replayed.result.results:
+                print(f"  {replayed.reason}")
+    return int(unexpected > 0)
 
 
 if __name__ == "__main__":

@@ -1,30 +1,22 @@
-"""The same cases under several torch versions, each in workers of its own: what changed."""
+"""Cases replayed under several torch versions: which regressed, were fixed, or fail in all."""
 
-import sys
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from corpus import entry as corpus_entry
 from corpus.entry import Entry
-from corpus.files import require_writable
-from fuzz.cli import INTERRUPTED, ignore_lost_output
 from fuzz.durations import format_count
-from fuzz.evaluator import Evaluator, open_evaluator, public_version
-from fuzz.expectation import require_allowed
+from fuzz.evaluator import Evaluator, public_version
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import NotTaken, Raised, Refusal, Word
 from fuzz.protocol.render import describe
-from fuzz.worker_config import WorkerConfig
 from generators.errors import UserError
-from generators.program.case import Case
 
 _LONGEST = 300
 
 
 class Change(Word):
-    """What became of a case from the first version to the last, in the order in which it is told."""
+    """What became of a case from the first version to the last, in the order of the table."""
 
     REGRESSED = "regressed", "passes in an earlier version and fails in the last one"
     FIXED = "fixed", "fails in an earlier version and passes in the last one"
@@ -35,105 +27,49 @@ class Change(Word):
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
-    """A case to be judged under one subject on one device. `name`: its file."""
-
-    name: str
-    case: Case
-    subject: str
-    device: str
-
-
-@dataclass(frozen=True, slots=True)
 class Version:
-    """A torch to compare, as it is called, and its workers."""
+    """A torch to compare, and its workers."""
 
-    label: str
+    label: str  # for people
     torch: str
     evaluator: Evaluator
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A case under one subject in all versions, first to last. `reproduced`: no fresh worker disagreed."""
+    """A case under one subject in all versions, first to last."""
 
-    task: Task
+    path: Path
+    subject: str
     results: tuple[SubjectResult, ...]
-    reproduced: bool = True
+    is_reproduced: bool = True  # by fresh workers, where versions differ
 
     @property
-    def judged(self) -> list[tuple[int, SubjectResult]]:
-        """The results of the versions that could judge it, with their places."""
-        return [(place, one) for place, one in enumerate(self.results) if one.verdict is not Verdict.SKIPPED]
+    def fails(self) -> dict[int, bool]:
+        """By its place, whether a version that could judge the case accuses somebody."""
+        judged = enumerate(self.results)
+        return {place: one.verdict.is_finding for place, one in judged if one.verdict is not Verdict.SKIPPED}
 
     @property
     def change(self) -> Change:
         """What became of the case."""
-        fails = [one.verdict.is_finding for _, one in self.judged]
+        fails = [*self.fails.values()]
         if len(fails) < 2:
             return Change.UNJUDGED
-        if not self.reproduced:
+        if not self.is_reproduced:
             return Change.UNSTEADY
-        if all(fails):
-            return Change.FAILS
-        if any(fails):
-            return Change.REGRESSED if fails[-1] else Change.FIXED
-        return Change.SAME
+        if all(fails) or not any(fails):
+            return Change.FAILS if all(fails) else Change.SAME
+        return Change.REGRESSED if fails[-1] else Change.FIXED
 
 
-def make_file_tasks(entries: Mapping[Path, Entry], subjects: Sequence[str], device: str | None) -> list[Task]:
-    """What is asked about case files: each under its own subject, or under `subjects`."""
-    tasks = []
-    for path, entry in entries.items():
-        if not subjects:
-            require_allowed(entry.subject, (), str(path))
-        wanted, place = subjects or (entry.subject,), device or entry.device
-        tasks += [Task(str(path), entry.case, subject, place) for subject in wanted]
-    return tasks
-
-
-def run_comparison(
-    tasks: Sequence[Task], configs: Sequence[WorkerConfig], *, record: bool = False, quiet: bool = False
-) -> tuple[str, int, Exception | None]:
-    """Compare; gives what to print, the exit code, and an exception to be raised after that.
-
-    Whatever ends it, it tells what is done. `configs`: in the order in which a person upgrades; `record`: write
-    verdicts into the case files; `quiet`: without progress. Raises `UserError`.
-    """
-    for file in {Path(task.name) for task in tasks} if record else ():
-        require_writable(file, "--record", is_file=True)
-    rows: list[Row] = []
-    interrupted, error = False, None
-    with ExitStack() as stack:
-        versions = _start_all([stack.enter_context(open_evaluator(config)) for config in configs], tasks)
-        try:
-            for number, task in enumerate(tasks, 1):
-                if not quiet:
-                    with ignore_lost_output():
-                        sys.stderr.write(f"{number} of {len(tasks)}: {task.name} under {task.subject}\n")
-                        sys.stderr.flush()
-                rows.append(compare(task, versions))
-                if record and rows[-1].reproduced:
-                    verdicts = {versions[place].torch: spell_verdict(one) for place, one in rows[-1].judged}
-                    corpus_entry.record_seen(Path(task.name), verdicts)
-        except KeyboardInterrupt:
-            interrupted = True
-        except Exception as raised:  # noqa: BLE001 - raised when the rest is printed
-            error = raised
-    labels = [version.label for version in versions]
-    text = render_text(rows, labels, len(tasks))
-    is_worse = any(row.change is Change.REGRESSED for row in rows)
-    return text, INTERRUPTED if interrupted else int(is_worse), error
-
-
-def _start_all(evaluators: Sequence[Evaluator], tasks: Sequence[Task]) -> list[Version]:
+def start_versions(evaluators: Sequence[Evaluator], subjects: Collection[str]) -> list[Version]:
     """Start all workers before any work. Raises `UserError` for an interpreter that can't be used, and for a subject
     that none of them has."""
     hellos = [evaluator.hello for evaluator in evaluators]
     known = {subject for hello in hellos for subject in hello.subjects}
-    unknown = next((task.subject for task in tasks if known and task.subject not in known), None)
-    if unknown is not None:
-        raise UserError(f"unknown subject {unknown!r}; there are {', '.join(sorted(known))}")
+    if known and (unknown := {*subjects} - known):
+        raise UserError(f"unknown subject {min(unknown)!r}; there are {', '.join(sorted(known))}")
     labels = torches = [public_version(hello.torch) for hello in hellos]
     if len(set(torches)) < len(torches):
         places = zip(torches, evaluators, strict=True)
@@ -141,34 +77,31 @@ def _start_all(evaluators: Sequence[Evaluator], tasks: Sequence[Task]) -> list[V
     return [Version(*version) for version in zip(labels, torches, evaluators, strict=True)]
 
 
-def compare(task: Task, versions: Sequence[Version]) -> Row:
-    """A row for a task: what each version gives. What regressed or was fixed is asked again, of fresh workers."""
-    row = Row(task, tuple(judge(version, task) for version in versions))
+def compare_versions(path: Path, entry: Entry, subject: str, device: str, versions: Sequence[Version]) -> Row:
+    """Replay a case under every version. A regression or a fix is replayed by fresh workers."""
+
+    def replay(version: Version, *, fresh: bool = False) -> SubjectResult:
+        try:
+            evaluator = version.evaluator.on(device)
+            if subject not in evaluator.hello.subjects:
+                return _skip(subject, f"torch {version.torch} has no {subject}")
+            result = evaluator.evaluate(entry.case, (subject,), fresh=fresh)
+        except UserError as error:
+            return _skip(subject, str(error))
+        return result.results[0] if result.results else _skip(subject, f"eager refuses it: {result.rejected}")
+
+    row = Row(path, subject, tuple(map(replay, versions)))
     if row.change not in (Change.REGRESSED, Change.FIXED):
         return row
-    # The last version, and the latest one that differs from it: without either there is no change.
-    fails = {place: one.verdict.is_finding for place, one in row.judged}
-    last = max(fails)
+    # Without the last version, or the latest that differs from it, there is no change.
+    fails, last = row.fails, max(row.fails)
     places = (last, max(place for place in fails if fails[place] is not fails[last]))
-    again = (judge(versions[place], task, fresh=True) for place in places)
-    agree = (one.verdict.is_finding is fails[place] for place, one in zip(places, again, strict=True))
-    return Row(task, row.results, reproduced=all(agree))
+    agree = (replay(versions[place], fresh=True).verdict.is_finding is fails[place] for place in places)
+    return replace(row, is_reproduced=all(agree))
 
 
-def judge(version: Version, task: Task, *, fresh: bool = False) -> SubjectResult:
-    """What a version makes of a case; a worker that is lost is a verdict too. `fresh`: ask a new worker."""
-    try:
-        evaluator = version.evaluator.on(task.device)
-        if task.subject not in evaluator.hello.subjects:
-            return _skip(task, f"torch {version.torch} has no {task.subject}")
-        result = evaluator.evaluate(task.case, (task.subject,), fresh=fresh)
-    except UserError as error:
-        return _skip(task, str(error))
-    return result.results[0] if result.results else _skip(task, f"eager refuses it: {result.rejected}")
-
-
-def _skip(task: Task, why: str) -> SubjectResult:
-    return SubjectResult(task.subject, Verdict.SKIPPED, failure=NotTaken(Refusal.NO_VERDICT, why))
+def _skip(subject: str, why: str) -> SubjectResult:
+    return SubjectResult(subject, Verdict.SKIPPED, failure=NotTaken(Refusal.NO_VERDICT, why))
 
 
 def spell_verdict(result: SubjectResult) -> str:
@@ -176,28 +109,27 @@ def spell_verdict(result: SubjectResult) -> str:
     return f"{result.verdict} {result.failure.error}" if isinstance(result.failure, Raised) else str(result.verdict)
 
 
-def render_text(rows: Sequence[Row], versions: Sequence[str], wanted: int) -> str:
-    """The comparison for a terminal. Cases without change are only counted. `wanted`: how many there were."""
+def render_table(rows: Sequence[Row], labels: Sequence[str], n_wanted: int) -> str:
+    """The table for a terminal. Cases without change are only counted. `n_wanted`: rows of a complete table."""
     lines, counts = [], []
     for change in Change:
         found = [row for row in rows if row.change is change]
         counts += [f"{len(found)} {change}"] if found else []
         if found and change is not Change.SAME:
             lines.append(f"{change} ({len(found)}): {change.explanation}")
-            lines += [line for row in found for line in describe_row(row, versions)]
+            lines += [line for row in found for line in _describe_row(row, labels)]
             lines.append("")
-    cut = f" of {wanted}, then interrupted" if len(rows) < wanted else ""
-    head = f"{format_count(len(rows), 'comparison')}{cut}, torch {', '.join(versions)}"
+    cut = f" of {n_wanted}, then interrupted" if len(rows) < n_wanted else ""
+    head = f"{format_count(len(rows), 'comparison')}{cut}, torch {', '.join(labels)}"
     return "\n".join([*lines, f"{head}: {', '.join(counts) or 'none'}"])
 
 
-def describe_row(row: Row, versions: Sequence[str]) -> list[str]:
-    """A row in lines: its verdicts, and the failure."""
-    verdicts = ", ".join(f"{version} {one.verdict}" for version, one in zip(versions, row.results, strict=True))
-    said = [f"  {row.task.name} under {row.task.subject}: {verdicts}"]
-    # The last that fails, else the last that could not be judged.
+def _describe_row(row: Row, labels: Sequence[str]) -> list[str]:
+    verdicts = ", ".join(f"{label} {one.verdict}" for label, one in zip(labels, row.results, strict=True))
+    lines = [f"  {row.path} under {row.subject}: {verdicts}"]
+    # The last result that fails, else the last that is no verdict.
     notable = [one for one in row.results if one.verdict is Verdict.SKIPPED]
     notable += [one for one in row.results if one.verdict.is_finding]
     if notable and (message := describe(notable[-1])):
-        said.append(f"      {message if len(message) < _LONGEST else f'{message[:_LONGEST]}...'}")
-    return said
+        lines.append(f"      {message if len(message) < _LONGEST else f'{message[:_LONGEST]}...'}")
+    return lines

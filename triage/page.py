@@ -12,10 +12,11 @@ from corpus import entry as corpus_entry
 from corpus import ledger as ledgers
 from corpus.files import replace_file, require_writable
 from fuzz.cli import enter
+from fuzz.commands import list_commands
 from fuzz.durations import format_count, format_duration
 from fuzz.error_location import describe_where, describe_with_names
-from fuzz.expectation import describe_details, list_commands
 from fuzz.protocol import CoverageKind, Verdict
+from fuzz.replay_result import describe_details
 from fuzz.run_store import FindingRow
 from fuzz.run_summary import RunSummary
 from fuzz.worker_config import ROOT

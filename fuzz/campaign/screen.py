@@ -20,10 +20,11 @@ from fuzz.campaign.options import Options, StopReason
 from fuzz.campaign.search import ATTENTION
 from fuzz.campaign.worker_thread import WorkerThread
 from fuzz.cli import escape_controls
+from fuzz.commands import format_python, reproduce_lines
 from fuzz.durations import format_count, format_duration
-from fuzz.expectation import describe_details, format_python, reproduce_lines
 from fuzz.protocol import EAGER, NOISE, REFERENCE, CoverageKind, Verdict
 from fuzz.protocol.render import describe
+from fuzz.replay_result import describe_details
 from fuzz.run_store import FindingRow, Outcome
 from fuzz.run_summary import Counts, Recorder, RunSummary
 from fuzz.subjects import get_spec, is_user_function

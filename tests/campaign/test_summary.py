@@ -10,9 +10,9 @@ from fuzz.campaign.screen import describe_finding, summarize
 from fuzz.campaign.session import run_campaign
 from fuzz.durations import format_count
 from fuzz.events import FindingSaved
-from fuzz.expectation import list_numbers
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import Failure, NotFinite, NotTaken, Refusal, Value
+from fuzz.replay_result import list_numbers
 from generators.errors import UserError
 from generators.records import encode
 from tests.campaign.fakes import options, sampler, setup

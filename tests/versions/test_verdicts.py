@@ -1,11 +1,12 @@
 """What is said of a case that several versions judged."""
 
+from pathlib import Path
+
 import pytest
 
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import Raised
-from fuzz.versions import Change, Row, Task, render_text
-from tests.campaign.fakes import case
+from fuzz.versions import Change, Row, render_table
 
 
 def result(verdict: str, error_type: str = "") -> SubjectResult:
@@ -14,7 +15,7 @@ def result(verdict: str, error_type: str = "") -> SubjectResult:
 
 def row(*results: SubjectResult | str, name: str = "a.case.yaml") -> Row:
     made = tuple(given if isinstance(given, SubjectResult) else result(given) for given in results)
-    return Row(Task(name, case("exp"), "inductor", "cpu"), made)
+    return Row(Path(name), "inductor", made)
 
 
 @pytest.mark.parametrize(
@@ -45,7 +46,7 @@ def test_the_table_names_what_changed_and_counts_the_rest() -> None:
         row(result("compile_error", "KeyError"), result("ok"), name="good.case.yaml"),
         row("ok", "ok", name="quiet.case.yaml"),
     )
-    shown = render_text(rows, ("2.12.1", "2.13.0"), 9)
+    shown = render_table(rows, ("2.12.1", "2.13.0"), 9)
     assert "quiet.case.yaml" not in shown
     assert "  bad.case.yaml under inductor: 2.12.1 ok, 2.13.0 wrong_result\n" in shown
     assert shown.endswith(

@@ -17,8 +17,8 @@ from corpus.causes import MechanismKind as Kind
 from corpus.entry import Entry
 from corpus.files import read_file, replace_file
 from fuzz.bug_identity import PROCESS, SILENT
+from fuzz.commands import require_allowed
 from fuzz.evaluator import Evaluator, open_evaluator
-from fuzz.expectation import require_allowed
 from fuzz.protocol import EAGER, Verdict
 from fuzz.protocol.rewrites import ATTENDED
 from fuzz.subjects import compiler_of, is_user_function

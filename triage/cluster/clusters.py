@@ -10,8 +10,8 @@ from corpus import entry as corpus_entry
 from corpus.causes import CauseKey, Part, Stage, name_part
 from corpus.entry import SUFFIX
 from corpus.ledger import Bug, Ledger, check_writable, load, save
+from fuzz.commands import reproduce_lines
 from fuzz.durations import format_count
-from fuzz.expectation import reproduce_lines
 from fuzz.protocol.rewrites import WrongRewrite
 from generators.program.simplicity import sort_key
 from triage.cluster.attributions import Attributed, load_attributed

@@ -10,11 +10,12 @@ from corpus import ledger as ledgers
 from corpus.causes import Stage
 from corpus.entry import Entry, Expectation, load, sort_by_version, write
 from corpus.files import replace_file, require_writable
+from fuzz.commands import require_allowed
 from fuzz.error_location import describe_where, describe_with_names
 from fuzz.evaluator import PASSING, Evaluator, open_evaluator, public_version
-from fuzz.expectation import describe_details, require_allowed
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import DeviceError, FormDiffers
+from fuzz.replay_result import describe_details
 from fuzz.run_store import RESULTS_FILE
 from fuzz.subjects import get_spec, is_user_function
 from fuzz.versions import spell_verdict

@@ -1,0 +1,44 @@
+"""The commands that reproduce a finding and report it, as a person would type them."""
+
+import os
+import shlex
+import sys
+from collections.abc import Collection
+from pathlib import Path
+
+from fuzz.subjects import is_user_function
+from generators.errors import UserError
+
+
+def list_commands(path: str, case_id: str, subject: str) -> list[str]:
+    """The commands that replay the case file `path` and write its report."""
+    file = shlex.quote(path)
+    # Only the person at the keyboard may have a function of theirs imported.
+    allowed = f" --subject {shlex.quote(subject)}" if is_user_function(subject) else ""
+    python = format_python(subject)
+    report = shlex.quote(str(Path("reports") / case_id))
+    return [f"{python} -m fuzz.replay {file}{allowed}", f"{python} -m triage.report {file}{allowed} --out {report}"]
+
+
+def reproduce_lines(path: str, case_id: str, subject: str, indent: str = "  ") -> list[str]:
+    """The same commands for a terminal: each on a line of its own, to be copied."""
+    about = "  (run it again: exit code 0 while it shows; and write its report)"
+    return [f"{indent}{line}" for line in (*list_commands(path, case_id, subject), about)]
+
+
+def format_python(*subjects: str) -> str:
+    """This interpreter, with the PYTHONPATH by which it imports functions of the user's."""
+    interpreter = Path(sys.executable)
+    if interpreter.is_relative_to(Path.cwd()):
+        interpreter = interpreter.relative_to(Path.cwd())
+    path = os.environ.get("PYTHONPATH") if any(map(is_user_function, subjects)) else None
+    return " ".join([*([f"PYTHONPATH={shlex.quote(path)}"] if path else []), shlex.quote(str(interpreter))])
+
+
+def require_allowed(subject: str, allowed: Collection[str], origin: str, option: str = "--subject") -> None:
+    """Raises UserError for a user's function that is not in `allowed`.
+
+    A case file is data: a function that it names is not imported for that reason.
+    """
+    if is_user_function(subject) and subject not in allowed:
+        raise UserError(f"{origin} is about {subject}, which runs code of yours: allow it with {option} {subject}")

@@ -12,8 +12,7 @@ from generators.program.case import Case, Contract, Input, TensorType
 from generators.program.contracts import as_bhsd
 from generators.program.edits import input_like
 from generators.program.ops import OPS
-from generators.program.ops.shaping import quotient
-from generators.program.sizes import Size
+from generators.program.sizes import Size, quotient
 from generators.program.values import DISTRIBUTIONS
 from generators.sampling.builder import Builder
 from generators.sampling.choices import ByteChoices

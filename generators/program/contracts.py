@@ -7,8 +7,7 @@ from generators.errors import CaseError, require
 from generators.program.attention_options import OVER_SCORES, PER_HEAD
 from generators.program.case import Case, Contract, TensorType
 from generators.program.dtypes import category
-from generators.program.ops.spec import show
-from generators.program.sizes import Size
+from generators.program.sizes import Size, show
 
 LAYOUTS = ("bhsd", "bshd", "bsd")
 CORNERS = ("top_left", "bottom_right")

@@ -143,8 +143,7 @@ def _line(case: Case, op: Op, types: Mapping[str, TensorType]) -> Line:
 
 
 def _spell(op: Op, line: Line) -> list[str]:
-    spec = OPS[op.kind]
-    value = line.fill(spec.emit) if isinstance(spec.emit, str) else spec.emit(line)
+    spec, value = OPS[op.kind], OPS[op.kind].emit(line)
     return [*spec.before(line), value if spec.writes else f"{op.name} = {value}"]
 
 

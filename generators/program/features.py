@@ -7,7 +7,7 @@ from generators.program.case import Case, Input, Op, TensorType
 from generators.program.dtypes import LOW_PRECISION
 from generators.program.further_calls import list_differences
 from generators.program.memory import list_targets
-from generators.program.ops.shaping import VIEWS
+from generators.program.ops import VIEWS
 from generators.program.type_check import attributes, types_of
 from generators.program.values import INDICES
 

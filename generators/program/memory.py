@@ -6,14 +6,9 @@ from generators.errors import add_place, require
 from generators.program.case import Case, Op
 from generators.program.dtypes import category
 from generators.program.ops import OPS
+from generators.program.ops.spec import Memory
 
-_VIEWS = frozenset({"view", "permute", "transpose", "mT", "unsqueeze", "squeeze", "narrow", "select"})
-_VIEWS |= {"to_own_dtype", "detach"}
-_CROWDED_VIEWS = frozenset({"expand", "expand_as", "unfold", "chunk", "unbind"})
-"""Views that eager does not write into: elements share memory, or in training there are several of one tensor."""
-_SAVE_NOTHING = frozenset({"add", "sub", "neg", "clone", "cat", "copy_", "set_slice", "set_select"})
-_SAVE_NOTHING |= {"sum", "mean", "scalar", "full", "zeros", "ones", "arange"}
-"""Operations whose gradient needs neither their arguments nor their result."""
+_VIEWS = (Memory.VIEW, Memory.CROWDED_VIEW)
 
 
 def is_in_place(op: Op) -> bool:
@@ -78,14 +73,14 @@ def check_memory(case: Case) -> None:
                 require(owner not in uncertain, f"{where}which may be a view or a copy")
                 require(owner not in saved, f"{where}which a gradient needs as it was")
                 require(owner not in map(owners.get, sources), f"{where}of which it also reads")
-        elif owners[op.name] != op.name and op.kind not in _VIEWS | _CROWDED_VIEWS and not is_in_place(op):
+        elif owners[op.name] != op.name and OPS[op.kind].memory not in _VIEWS and not is_in_place(op):
             uncertain.add(owners[op.name])
         is_view = owners[op.name] != op.name
         if is_view and op.kind != "detach" and leaves.intersection(target):
             leaves.add(op.name)
-        if op.kind in _CROWDED_VIEWS or (is_view and crowded.intersection(target)):
+        if OPS[op.kind].memory is Memory.CROWDED_VIEW or (is_view and crowded.intersection(target)):
             crowded.add(op.name)
-        if case.training and op.kind not in _SAVE_NOTHING | _VIEWS | _CROWDED_VIEWS:
+        if case.training and OPS[op.kind].saves and OPS[op.kind].memory not in _VIEWS:
             saved.update(owners[name] for name in sources)
             saved.update([] if is_view else [op.name])
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from generators.program.case import Case, Op, TensorType
 from generators.program.dtypes import category
-from generators.program.ops.shaping import VIEWS
+from generators.program.ops import VIEWS
 from generators.program.type_check import RESERVED, types_of
 from generators.program.values import INDICES
 

@@ -1,7 +1,7 @@
 """Sizes over named dimensions: polynomials with integer coefficients such as `B`, `3*H*D` or `S+1`."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Self
@@ -119,12 +119,34 @@ class Size:
         return " ".join(parts)
 
 
+ONE = Size.of(1)
+
+
 def product(sizes: Iterable[Size]) -> Size:
     """The product of sizes; 1 of none."""
-    total = Size.of(1)
+    total = ONE
     for size in sizes:
         total = total * size
     return total
+
+
+def quotient(whole: Size, part: Size, value: int) -> Size:
+    """`whole / part` as a size if both are single products that divide, else the number `value`."""
+    if len(whole.terms) == len(part.terms) == 1:
+        (names, a), (divisor, b) = whole.terms[0], part.terms[0]
+        left = list(names)
+        for name in divisor:
+            if name not in left:
+                return Size.of(value)
+            left.remove(name)
+        if a % b == 0:
+            return Size(((tuple(left), a // b),))
+    return Size.of(value)
+
+
+def show(shape: Sequence[Size]) -> str:
+    """A shape in words."""
+    return f"[{', '.join(map(str, shape))}]"
 
 
 def shape_of(*sizes: Size | int | str) -> tuple[Size, ...]:

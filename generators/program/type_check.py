@@ -14,11 +14,11 @@ from generators.program.dtypes import DTYPES, LOW_PRECISION
 from generators.program.further_calls import at_call, check_calls, drop_unknown
 from generators.program.memory import check_memory, find_owners
 from generators.program.ops import OPS
-from generators.program.ops.flex import NAMES as FLEX_NAMES
-from generators.program.ops.products import EQUATION
-from generators.program.ops.spec import Attribute, Call, Kind
+from generators.program.ops.attention import FLEX_NAMES
+from generators.program.ops.network import EQUATION
+from generators.program.ops.spec import Attribute, Kind, Operands
 from generators.program.settings import check_settings
-from generators.program.sizes import Size
+from generators.program.sizes import Size, show
 from generators.program.values import DISTRIBUTIONS, LAYOUTS
 
 VALUE_NAME = re.compile(r"[a-z][a-z0-9_]{0,30}")
@@ -95,10 +95,12 @@ def infer(op: Op, types: Mapping[str, TensorType], dims: Mapping[str, int], auto
     except KeyError as missing:
         raise CaseError(f"op {op.name!r}: {missing.args[0]!r} is not defined before it") from None
     try:
-        result = spec.infer(Call(args, attrs, dims, autocast))
-        elements = math.prod(result.sizes(dims))
+        result = spec.infer(Operands(args, attrs, dims, autocast))
+        sizes = result.sizes(dims)
+        require(min(sizes, default=0) >= 0, f"{show(result.shape)} has a negative size")
     except CaseError as error:
         raise CaseError(f"op {op.name!r} ({op.kind}): {error}") from None
+    elements = math.prod(sizes)
     if result.rank > MAX_RANK or elements > MAX_ELEMENTS:
         raise CaseError(
             f"op {op.name!r}: {elements} elements in {result.rank} axes; at most {MAX_ELEMENTS} in {MAX_RANK}"

@@ -78,7 +78,7 @@ def attend(
     masked = apply_mask(b, c, scores, pattern)
     if features.alibi:
         # The distances are counted from the corner that the contract names.
-        b.deny_unless((pattern.causal == "bottom_right") == (b.says("causal") == "bottom_right"))
+        b.drop_contract_unless((pattern.causal == "bottom_right") == (b.contract_field("causal") == "bottom_right"))
     scores = insert_noop(b, c, masked)
     if b.dtype_of(scores) != b.dtype_of(q) and c.choose("scores.back", {"stay": 9.0, "type_as": 1.0}) == "type_as":
         scores = b.op("type_as", scores, q)
@@ -117,8 +117,8 @@ def _draw_scale(b: Builder, c: Choices, heads: Heads) -> _ScaleSpelling:
         {"number": 82.0, "scalar": 7.0, "full": 5.0, "learned": 4.0, "input": 2.0}, "scale.carrier"
     )
     carrier = "number" if place == "none" else carrier
-    b.say(scale=1.0 / value if divide else float(value))
-    b.deny_unless(carrier not in ("learned", "input"))
+    b.note_contract(scale=1.0 / value if divide else float(value))
+    b.drop_contract_unless(carrier not in ("learned", "input"))
     return _ScaleSpelling(place, value, divide, carrier)
 
 
@@ -213,7 +213,7 @@ def _dropout(b: Builder, c: Choices, probs: str) -> str:
     p = c.draw({0.0: 6.0, 0.1: 3.0, 0.5: 1.0, 1.0: 0.2})
     form = c.draw({"module": 4.0, "functional": 5.0, "torch": 1.0})
     active = "mode" if form == "module" else c.draw({"mode": 8.0, "always": 0.6, "never": 1.0})
-    b.say(dropout=p if active == "always" or (active == "mode" and b.mode == "training") else 0.0)
+    b.note_contract(dropout=p if active == "always" or (active == "mode" and b.mode == "training") else 0.0)
     return b.op("dropout", probs, to="weights", p=p, form=form, active=active)
 
 
@@ -252,7 +252,7 @@ def _call_sdpa(b: Builder, c: Choices, q: str, k: str, v: str, *, enable_gqa: bo
         shape = draw_shape(c, full, least=2)
         if c.chance(0.5):
             masks.append(boolean_input(b, c, shape))
-            b.say(mask=masks[0])
+            b.note_contract(mask=masks[0])
         else:
             masks.append(additive_input(b, c, shape, b.dtype_of(q)))
     dropout = c.draw({0.0: 8.0, 0.1: 1.0, 0.5: 1.0})
@@ -263,6 +263,6 @@ def _call_sdpa(b: Builder, c: Choices, q: str, k: str, v: str, *, enable_gqa: bo
         "enable_gqa": enable_gqa,
     }
     scale = 1 / math.sqrt(max(1, b.size(b.shape(q)[-1]))) if options["scale"] is None else options["scale"]
-    b.say(scale=scale, dropout=dropout if b.mode == "training" else 0.0)
-    b.say(causal="top_left" if masking == "causal" else None)
+    b.note_contract(scale=scale, dropout=dropout if b.mode == "training" else 0.0)
+    b.note_contract(causal="top_left" if masking == "causal" else None)
     return b.op("sdpa", q, k, v, *masks, to="out", **options)

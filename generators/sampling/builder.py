@@ -30,7 +30,7 @@ class Builder:
         self.ops: list[Op] = []
         self.types: dict[str, TensorType] = {}
         self.contracts: list[Contract] = []
-        self._said: dict[str, Any] | None = {}
+        self._noted: dict[str, Any] | None = {}
         """Fields of the contract of the attention being written; None where no contract says what was written."""
 
     def fresh(self, hint: str) -> str:
@@ -95,27 +95,27 @@ class Builder:
         """A size in numbers."""
         return size.value(self.dims)
 
-    def say(self, **fields: Any) -> None:
+    def note_contract(self, **fields: Any) -> None:
         """Note what a contract says of the step just written."""
-        self._said = None if self._said is None else {**self._said, **fields}
+        self._noted = None if self._noted is None else {**self._noted, **fields}
 
-    def deny_unless(self, fact: bool) -> None:
+    def drop_contract_unless(self, fact: bool) -> None:
         """The attention has no contract where this does not hold."""
-        self._said = self._said if fact else None
+        self._noted = self._noted if fact else None
 
-    def says(self, field: str) -> Any:
+    def contract_field(self, field: str) -> Any:
         """What is noted for a field."""
-        return (self._said or {}).get(field)
+        return (self._noted or {}).get(field)
 
     def end_attention(self, q: str, k: str, v: str, output: str, *, bias: str = "", **fields: Any) -> None:
         """Add the contract of an attention, where one says all its steps; `bias`: was added before they were written.
 
         A contract has one bias, added after the mask: what is filled must stay hidden with the bias on top.
         """
-        said, self._said = self._said, {}
-        if said is None or (bias and (said.keys() & {"bias", "softcap", "alibi"} or said.get("fill", -inf) > -inf)):
+        noted, self._noted = self._noted, {}
+        if noted is None or (bias and (noted.keys() & {"bias", "softcap", "alibi"} or noted.get("fill", -inf) > -inf)):
             return
-        fields |= said | ({"bias": bias} if bias else {})
+        fields |= noted | ({"bias": bias} if bias else {})
         self.contracts.append(Contract(q, k, v, output, "bhsd" if self.rank(output) == 4 else "bsd", **fields))
 
     def may_overwrite(self, name: str) -> bool:

@@ -4,8 +4,7 @@ import math
 from collections.abc import Callable
 
 from generators.program.case import Values
-from generators.program.ops.shaping import quotient
-from generators.program.sizes import Size, shape_of
+from generators.program.sizes import Size, quotient, shape_of
 from generators.sampling.builder import Builder
 from generators.sampling.choices import Choices
 from generators.sampling.heads import GROUPS, Head, draw_values, make_head, split_heads

@@ -69,7 +69,7 @@ CAPS = (50.0, 30.0, 20.0, 5.0, 1.0)
 
 def spell_softcap(b: Builder, c: Choices, scores: str, cap: float) -> str:
     """Scores held below a cap, cap * tanh(scores / cap), as Gemma writes it."""
-    b.say(softcap=cap)
+    b.note_contract(softcap=cap)
     if cap == 1:
         return b.op("tanh", scores)
     scores = b.op("tanh", b.op("div", scores, other=cap))
@@ -87,7 +87,7 @@ def draw_slopes(b: Builder, c: Choices, heads: Size) -> str:
 def spell_alibi(b: Builder, c: Choices, scores: str, slopes: str, pattern: Pattern) -> str:
     """Slopes times the distances, taken from the scores, [B, H, S, T] or [B, S, T]."""
     query, key = b.shape(scores)[-2:]
-    b.say(alibi=slopes)
+    b.note_contract(alibi=slopes)
     rows, columns = position_indices(b, query, key, offset(pattern, query, key), c.pick(("int64", "float32")))
     ahead = c.chance(0.5)
     distance = b.op("sub", *((columns, rows) if ahead else (rows, columns)), to="distance")
@@ -108,7 +108,7 @@ def draw_sinks(b: Builder, c: Choices, heads: Size, like: str) -> str:
 
 def add_sinks(b: Builder, c: Choices, scores: str, sinks: str) -> str:
     """The scores with one more column, a number a head, as gpt-oss writes it: softmax, then drop the column."""
-    b.say(sinks=sinks)
+    b.note_contract(sinks=sinks)
     column = b.op(c.pick(("view", "reshape")), sinks, to="column", sizes=(*b.shape(sinks), 1, 1))
     column = b.op("expand", column, sizes=(*b.shape(scores)[:-1], 1))
     if b.dtype_of(column) != b.dtype_of(scores):
@@ -124,7 +124,7 @@ def _draw_per_head(b: Builder, c: Choices, hint: str, heads: Size, values: Value
     it."""
     value = b.input(hint, (heads,), values, dtype, parameter=c.chance(0.5))
     fixed = b.freeze(c, value)
-    b.deny_unless(b.mode != "training" or fixed != value)
+    b.drop_contract_unless(b.mode != "training" or fixed != value)
     return fixed
 
 
@@ -165,7 +165,7 @@ def spell_softmax(b: Builder, c: Choices, scores: str, like: str) -> str:
         else:
             probs = b.op("cast", probs, dtype=b.dtype_of(like), form=back)
     # Without the row maximum taken out first, a row of huge negative scores does not sum to 1.
-    b.deny_unless(spelling not in ("explicit_unsafe", "logsumexp") and axis in (-1, rank - 1))
+    b.drop_contract_unless(spelling not in ("explicit_unsafe", "logsumexp") and axis in (-1, rank - 1))
     return probs
 
 

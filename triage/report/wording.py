@@ -15,7 +15,7 @@ from generators.program.case import Case
 from generators.program.dtypes import LOW_PRECISION
 from generators.program.further_calls import describe_differences
 from generators.program.memory import TARGETS, list_targets
-from generators.program.ops.shaping import VIEWS
+from generators.program.ops import VIEWS
 from generators.program.roles import find_attentions, trace
 from generators.program.settings import describe_settings
 from generators.program.type_check import attributes, types_of

@@ -3,13 +3,15 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from generators.program.ops import creating, flex, layers, network, pointwise, products, shaping, writing
-from generators.program.ops.spec import OpSpec
+from generators.program.ops import attention, network, pointwise, shaping, writing
+from generators.program.ops.spec import Memory, OpSpec
 
 OPS: Mapping[str, OpSpec] = MappingProxyType(
-    {
-        spec.kind: spec
-        for module in (shaping, pointwise, network, products, creating, layers, flex, writing)
-        for spec in module.OPS
-    }
+    {spec.kind: spec for module in (shaping, pointwise, network, attention, writing) for spec in module.OPS}
 )
+VIEWS = frozenset(
+    kind
+    for kind, spec in OPS.items()
+    if spec.memory in (Memory.COPY, Memory.VIEW, Memory.CROWDED_VIEW, Memory.VIEW_OR_COPY)
+)
+"""The operations that change no number: views and copies."""

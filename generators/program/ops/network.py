@@ -1,18 +1,59 @@
-"""What works along an axis, sums, softmax and norms, and the other layers: embedding, dropout."""
+"""Products, linear layers, sums along an axis, softmax, norms, embedding, dropout."""
+
+import re
+from dataclasses import replace
 
 from generators.errors import require
-from generators.program.case import TensorType
 from generators.program.dtypes import FLOATS, category
-from generators.program.ops import spec
-from generators.program.ops.spec import Attribute, Call, Kind, Line, OpSpec, flag, must_equal, same_float, word
-from generators.program.sizes import Size
+from generators.program.ops.rules import along, common_float, second_dtype
+from generators.program.ops.spec import Attribute, Kind, Line, Memory, Operands, OpSpec, choose_text, flag, spell, word
+from generators.program.sizes import ONE, Size, show
+
+EQUATION = re.compile(r"[a-z]{1,6},[a-z]{1,6}->[a-z]{1,6}")
 
 
-def _reduce(call: Call) -> TensorType:
-    same_float(call)
-    axis = call.axis()
-    kept = (Size.of(1),) if call.attrs["keepdim"] else ()
-    return call.reshape(*call.shape[:axis], *kept, *call.shape[axis + 1 :])
+def _multiplied(call: Operands) -> tuple[Size, ...]:
+    a, b = call.args
+    require(a.rank >= 2 and b.rank >= 2, "needs at least two axes on both sides")
+    call.must_equal(a.shape[-1], b.shape[-2], "inner sizes of the product")
+    return (*call.broadcast(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1])
+
+
+def _multiplied_flat(call: Operands, rank: int = 3) -> tuple[Size, ...]:
+    a, b = call.args
+    require(a.rank == b.rank == rank, f"needs {rank} axes on both sides")
+    require(a.sizes(call.dims)[:-2] == b.sizes(call.dims)[:-2], "needs equal batches on both sides")
+    return _multiplied(call)
+
+
+def _add_multiplied(call: Operands) -> tuple[Size, ...]:
+    shape = _multiplied_flat(replace(call, args=call.args[1:]), rank=2)
+    call.must_broadcast(call.shape, shape, "bias")
+    return shape
+
+
+def _summed(call: Operands) -> tuple[Size, ...]:
+    equation = call.attrs["equation"]
+    terms, out = equation.split("->")
+    sizes: dict[str, Size] = {}
+    for letters, arg in zip(terms.split(","), call.args, strict=True):
+        fits = len(set(letters)) == len(letters) == arg.rank
+        require(fits, f"{letters!r} of {equation!r} does not fit {show(arg.shape)}")
+        for letter, size in zip(letters, arg.shape, strict=True):
+            call.must_equal(sizes.setdefault(letter, size), size, f"axis {letter!r} of {equation!r}")
+    fits = len(set(out)) == len(out) and sizes.keys() >= set(out)
+    require(fits, f"{equation!r} has an output axis that no input has, or has it twice")
+    return tuple(sizes[letter] for letter in out)
+
+
+def _linear(call: Operands) -> tuple[Size, ...]:
+    x, weight, *bias = call.args
+    require(weight.rank == 2 and x.rank >= 1, "needs a weight of two axes")
+    call.must_equal(x.shape[-1], weight.shape[1], "in_features of linear")
+    for item in bias:
+        require(item.rank == 1, "needs a bias of one axis")
+        call.must_equal(item.shape[0], weight.shape[0], "bias of linear")
+    return (*x.shape[:-1], weight.shape[0])
 
 
 def _reduction_text(line: Line) -> str:
@@ -20,30 +61,26 @@ def _reduction_text(line: Line) -> str:
     return line.fill(f"{{0}}.{line.kind}(dim={{dim}}{keepdim})")
 
 
-def _softmax(call: Call) -> TensorType:
-    call.axis()
-    dtype = call.attrs["dtype"]
-    if dtype is None:
-        return same_float(call)
-    require(category(call.args[0].dtype) > 0, "softmax of booleans")
-    return TensorType(call.shape, dtype)
+def _softmax_dtype(call: Operands) -> str:
+    dtype, own = call.attrs["dtype"], call.args[0].dtype
+    require(category(own) == 2 or dtype, f"needs a floating-point argument or a dtype, got {own}")
+    return dtype or own
 
 
 def _softmax_text(line: Line) -> str:
     dtype = "" if line.attrs["dtype"] is None else ", dtype=torch.{dtype}"
-    return spec.spell(line.attrs["form"], line.kind, line.args[0], line.fill("dim={dim}" + dtype))
+    return spell(line.attrs["form"], line.kind, line.args[0], line.fill("dim={dim}" + dtype))
 
 
-def _norm(call: Call) -> TensorType:
+def _norm(call: Operands) -> tuple[Size, ...]:
     x, *affine = call.args
-    same_float(call)
     require(x.rank >= 1, "needs an axis to normalise over")
     for weight in affine:
-        # What autocast makes of a product is normalised with weights that stay in float32.
+        # The product of autocast is normalised with weights that stay in float32.
         fits = weight.rank == 1 and weight.dtype in (x.dtype, "float32" if call.autocast else x.dtype)
         require(fits, f"needs weights of one axis and dtype {x.dtype}")
-        must_equal(weight.shape[0], x.shape[-1], call.dims, "normalised size")
-    return x
+        call.must_equal(weight.shape[0], x.shape[-1], "normalised size")
+    return x.shape
 
 
 def _norm_text(line: Line) -> str:
@@ -52,30 +89,41 @@ def _norm_text(line: Line) -> str:
     return f"F.{line.kind}({', '.join(words)})"
 
 
-def _embedding(call: Call) -> TensorType:
+def _embedding(call: Operands) -> tuple[Size, ...]:
     tokens, table = call.args
     fits = tokens.dtype in ("int64", "int32") and table.rank == 2
     require(fits, "needs int64 or int32 tokens and a table of two axes")
-    return TensorType((*tokens.shape, table.shape[1]), table.dtype)
+    return (*tokens.shape, table.shape[1])
 
 
-def _dropout(call: Call) -> TensorType:
-    same_float(call)
+def _reduced(call: Operands, _size: Size) -> tuple[Size, ...]:
+    return (ONE,) if call.attrs["keepdim"] else ()
+
+
+def _softmax(call: Operands) -> tuple[Size, ...]:
+    call.axis()
+    return call.shape
+
+
+def _dropped(call: Operands) -> tuple[Size, ...]:
     call.check_probability("p")
-    return call.args[0]
+    return call.shape
 
 
 def _dropout_text(line: Line) -> str:
     if line.attrs["form"] == "module":
         return f"self.{line.name}({line.args[0]})"
     when = {"mode": "self.training", "always": "True", "never": "False"}[line.attrs["active"]]
-    return spec.spell(line.attrs["form"], "dropout", line.args[0], line.text("p"), when)
+    return spell(line.attrs["form"], "dropout", line.args[0], line.text("p"), when)
 
 
 def _dropout_module(line: Line) -> str | None:
     return f"nn.Dropout({line.attrs['p']})" if line.attrs["form"] == "module" else None
 
 
+_MATMUL = {"operator": "{0} @ {1}", "function": "torch.matmul({0}, {1})", "method": "{0}.matmul({1})"}
+_FORM = {"form": word(*_MATMUL)}
+_EQUATION = {"equation": Attribute(Kind.EQUATION, required=True)}
 _DIM = {"dim": Attribute(Kind.AXIS, -1)}
 _REDUCE = {**_DIM, "keepdim": flag()}
 _SOFTMAX = {**_DIM, "dtype": Attribute(Kind.WORD, None, FLOATS), "form": word("method", "functional", "torch")}
@@ -85,13 +133,35 @@ _DROPOUT = {
     "active": word("mode", "always", "never"),
     "form": word("functional", "torch", "module"),
 }
+_EINSUM = 'torch.einsum("{equation}", {args})'
 
 OPS = [
-    *(OpSpec(kind, (1, 1), _reduce, _reduction_text, _REDUCE) for kind in ("sum", "mean", "amax", "logsumexp")),
-    OpSpec("softmax", (1, 1), _softmax, _softmax_text, _SOFTMAX),
-    OpSpec("log_softmax", (1, 1), _softmax, _softmax_text, _SOFTMAX, cost=2),
-    OpSpec("layer_norm", (1, 3), _norm, _norm_text, _EPS, cost=2),
-    OpSpec("rms_norm", (1, 2), _norm, _norm_text, _EPS, cost=2),
-    spec.function("F.embedding", (2, 2), _embedding),
-    OpSpec("dropout", (1, 1), _dropout, _dropout_text, _DROPOUT, owns_memory=False, init=_dropout_module, random=True),
+    OpSpec("matmul", _multiplied, common_float, text=choose_text("form", _MATMUL), attributes=_FORM, arity=(2, 2)),
+    OpSpec("bmm", _multiplied_flat, common_float, text="torch.bmm({args})", arity=(2, 2), cost=2),
+    OpSpec("addmm", _add_multiplied, common_float, text="torch.addmm({args})", arity=(3, 3), cost=3),
+    OpSpec("einsum", _summed, common_float, text=_EINSUM, attributes=_EQUATION, arity=(2, 2), cost=3),
+    OpSpec("linear", _linear, common_float, text="F.linear({args})", arity=(2, 3), cost=2),
+    *(
+        OpSpec(kind, along(_reduced), takes="float", text=_reduction_text, attributes=_REDUCE, saves=saves)
+        for kind, saves in (("sum", False), ("mean", False), ("amax", True), ("logsumexp", True))
+    ),
+    *(
+        OpSpec(kind, _softmax, _softmax_dtype, "number", _softmax_text, _SOFTMAX, cost=cost)
+        for kind, cost in (("softmax", 1), ("log_softmax", 2))
+    ),
+    *(
+        OpSpec(kind, _norm, takes="float", text=_norm_text, attributes=_EPS, arity=(1, most), cost=2)
+        for kind, most in (("layer_norm", 3), ("rms_norm", 2))
+    ),
+    OpSpec("embedding", _embedding, second_dtype, text="F.embedding({args})", arity=(2, 2)),
+    OpSpec(
+        "dropout",
+        _dropped,
+        takes="float",
+        text=_dropout_text,
+        attributes=_DROPOUT,
+        memory=Memory.UNKNOWN,
+        init=_dropout_module,
+        random=True,
+    ),
 ]

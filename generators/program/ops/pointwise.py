@@ -1,104 +1,46 @@
-"""Elementwise operations: arithmetic, comparisons, casts, masking."""
+"""Elementwise operations, arithmetic, comparisons, casts, masking, and the constants that a module makes."""
 
 import math
+from dataclasses import replace
 
-from generators.errors import CaseError, require
-from generators.program.case import TensorType
-from generators.program.dtypes import DTYPES, category, promote
-from generators.program.ops import spec
-from generators.program.ops.spec import Attribute, Call, Kind, Line, OpSpec, broadcast, flag, same_float, word
+from generators.errors import require
+from generators.program.dtypes import DTYPES, category
+from generators.program.ops.rules import broadcast, given_dtype, is_bool, matrices, promoted, second_dtype
+from generators.program.ops.spec import Attribute, Kind, Line, Memory, Operands, OpSpec, choose_text, flag, spell, word
 from generators.program.sizes import Size
 
 _SIGNS = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
 _COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 
 
-def join(call: Call, values: tuple[TensorType, ...], shape: tuple[Size, ...] = ()) -> TensorType:
-    """The type of values together, and of numbers; they broadcast with each other and with `shape`."""
-    for value in values:
-        shape = broadcast(shape, value.shape, call.dims)
-    given = (call.attrs.get(name) for name in ("other", "value"))
-    numbers = [number for number in given if isinstance(number, int | float)]
-    return TensorType(shape, promote([(v.dtype, v.rank) for v in values], numbers))
+def _arithmetic(call: Operands) -> str:
+    dtype, alpha, reverse = promoted(call), call.attrs.get("alpha", 1), call.attrs["reverse"]
+    require(dtype != "bool", "arithmetic on two booleans")
+    require(alpha == 1 or not reverse, "takes alpha or reverse, not both")
+    require(isinstance(alpha, int) or category(dtype) == 2, "alpha of integers must be an integer")
+    require(not (reverse and call.attrs["form"] == "in_place"), "an in-place form can't be reversed")
+    return dtype
 
 
-def _operands(call: Call) -> TensorType:
-    alone = len(call.args) == 1
-    require(alone == (call.attrs.get("other") is not None), "takes two arguments, or one and the attribute 'other'")
-    return join(call, call.args)
-
-
-def _overwritten(call: Call, shape: tuple[Size, ...]) -> TensorType:
-    """The type of the first argument. Raises CaseError unless it has this shape, which is that of the result."""
-    fits = [s.value(call.dims) for s in shape] == [s.value(call.dims) for s in call.shape]
-    require(fits, "an in-place form must keep its first argument's shape")
-    return call.args[0]
-
-
-def _arithmetic(call: Call) -> TensorType:
-    result = _operands(call)
-    require(result.dtype != "bool", "arithmetic on two booleans")
-    alpha = call.attrs.get("alpha", 1)
-    require(alpha == 1 or not call.attrs["reverse"], "takes alpha or reverse, not both")
-    require(isinstance(alpha, int) or category(result.dtype) == 2, "alpha of integers must be an integer")
-    if call.attrs["form"] != "in_place":
-        return result
-    require(not call.attrs["reverse"], "an in-place form can't be reversed")
-    return _overwritten(call, result.shape)
-
-
-def _subtract(call: Call) -> TensorType:
-    require(all(a.dtype != "bool" for a in call.args), "booleans can't be subtracted")
-    return _arithmetic(call)
-
-
-def _divide(call: Call) -> TensorType:
-    result = _arithmetic(call)
-    if category(result.dtype) == 2:
-        return result
-    require(call.attrs["form"] != "in_place", "integers can't be divided in place")
-    return TensorType(result.shape, "float32")
-
-
-def _right(line: Line) -> str:
-    return line.args[1] if len(line.args) == 2 else line.text("other")
+def _quotient(call: Operands) -> str:
+    dtype, in_place = _arithmetic(call), call.attrs["form"] == "in_place"
+    floating = category(call.args[0].dtype if in_place else dtype) == 2
+    require(floating or not in_place, "integers can't be divided in place")
+    return dtype if floating else "float32"
 
 
 def _arithmetic_text(line: Line) -> str:
-    left, right, form = line.args[0], _right(line), line.attrs["form"]
+    left, right, form = line.args[0], line.right, line.attrs["form"]
     factor = [f"alpha={line.text('alpha')}"] if line.attrs.get("alpha", 1) != 1 else []
     if line.attrs["reverse"]:
         left, right = right, left
     elif form != "operator" or factor:
-        return spec.spell("method" if form == "operator" else form, line.kind, left, right, *factor)
+        return spell("method" if form == "operator" else form, line.kind, left, right, *factor)
     return f"{left} {_SIGNS[line.kind]} {f'({right})' if right.startswith('-') else right}"
-
-
-def _compare(call: Call) -> TensorType:
-    return TensorType(_operands(call).shape, "bool")
-
-
-def _comparison_text(line: Line) -> str:
-    return f"{line.args[0]} {_COMPARE[line.kind]} {_right(line)}"
-
-
-def _logical(call: Call) -> TensorType:
-    require(all(a.dtype == "bool" for a in call.args), "needs boolean arguments")
-    return join(call, call.args)
-
-
-def _absolute(call: Call) -> TensorType:
-    require(category(call.args[0].dtype) > 0, "abs of booleans")
-    return call.args[0]
 
 
 _CAST_METHODS = {"float32": "float", "float16": "half", "bfloat16": "bfloat16", "float64": "double", "bool": "bool"}
 _CAST_METHODS |= {"int32": "int", "int64": "long"}
-
-
-def _cast(call: Call) -> TensorType:
-    """To the attribute `dtype`, or to the dtype of a second argument."""
-    return TensorType(call.shape, call.attrs["dtype"] if len(call.args) == 1 else call.args[1].dtype)
 
 
 def _cast_text(line: Line) -> str:
@@ -108,26 +50,29 @@ def _cast_text(line: Line) -> str:
     return line.fill("{0}.type(torch.{dtype})" if form == "type" else "{0}.to(torch.{dtype})")
 
 
-def _masked_fill(call: Call) -> TensorType:
+def _filled(call: Operands) -> str:
     value, mask = call.args
     require(mask.dtype == "bool", "the mask of masked_fill must be boolean")
-    same_float(call)
+    require(category(value.dtype) == 2, f"needs a floating-point argument, got {value.dtype}")
     fill = call.attrs["value"]
-    # What a generator writes fits its dtypes, and autocast changes those.
-    if call.autocast and value.dtype == "float16" and fill != "min" and 65504 < abs(fill) < math.inf:
-        raise CaseError(f"{fill} is outside the range of float16")
-    shape = broadcast(value.shape, mask.shape, call.dims)
-    return _overwritten(call, shape) if call.attrs["form"] == "in_place" else call.reshape(*shape)
+    # Drawn fills fit their dtypes, but autocast changes those.
+    fits = not call.autocast or value.dtype != "float16" or fill == "min" or not 65504 < abs(fill) < math.inf
+    require(fits, f"{fill} is outside the range of float16")
+    return value.dtype
 
 
-def _where(call: Call) -> TensorType:
+def _where(call: Operands) -> tuple[Size, ...]:
     condition, *values = call.args
     require(condition.dtype == "bool", "the condition of where must be boolean")
-    value, other = call.attrs["value"], call.attrs["other"]
-    if len(values) + (value is not None) + (other is not None) != 2 or (values and value is not None):
-        raise CaseError("takes a condition and two values, one value and the attribute 'other', or 'value' and 'other'")
-    require(bool(values) or other != "min", "needs a value that 'min' is of the dtype of")
-    return join(call, tuple(values), condition.shape)
+    numbers = [call.attrs[name] is not None for name in ("value", "other")]
+    fits = len(values) + sum(numbers) == 2 and not (values and numbers[0])
+    require(fits, "takes a condition and two values, one value and the attribute 'other', or 'value' and 'other'")
+    require(bool(values) or call.attrs["other"] != "min", "needs a value that 'min' is of the dtype of")
+    return call.broadcast(*(arg.shape for arg in call.args))
+
+
+def _where_dtype(call: Operands) -> str:
+    return promoted(replace(call, args=call.args[1:]))
 
 
 def _where_text(line: Line) -> str:
@@ -139,38 +84,79 @@ def _where_text(line: Line) -> str:
     return f"torch.where({line.args[0]}, {', '.join(values)})"
 
 
-_OTHER = Attribute(Kind.NUMBER)
+def _sizes(call: Operands) -> tuple[Size, ...]:
+    return tuple(call.attrs["sizes"])
+
+
+def _range(call: Operands) -> tuple[Size]:
+    return (call.attrs["stop"] - call.attrs["start"],)
+
+
+def _write_creation(line: Line) -> str:
+    shape = "({sizes},)" if len(line.attrs["sizes"]) == 1 else "({sizes})"
+    value = ", {value}" if "value" in line.attrs else ""
+    return line.fill(f"torch.{line.kind}({shape}{value}, dtype=torch.{{dtype}}, device={{device}})")
+
+
+def _triangle_text(line: Line) -> str:
+    return line.fill(f"{{0}}.{line.kind}({'' if line.attrs['diagonal'] == _ZERO else '{diagonal}'})")
+
+
+def _arange_text(line: Line) -> str:
+    start = "" if line.attrs["start"] == _ZERO else "{start}, "
+    return line.fill(f"torch.arange({start}{{stop}}, dtype=torch.{{dtype}}, device={{device}})")
+
+
+_OTHER, _MIN = Attribute(Kind.NUMBER), ("min",)
 _ARITHMETIC = {"other": _OTHER, "reverse": flag(), "form": word("operator", "method", "function", "in_place")}
 _SUM = {**_ARITHMETIC, "alpha": Attribute(Kind.NUMBER, 1)}
 _CAST = {"dtype": Attribute(Kind.WORD, None, DTYPES, required=True), "form": word("to", "method", "type")}
+_GELU = {"none": "F.gelu({0})", "tanh": 'F.gelu({0}, approximate="tanh")'}
 _FILLS = {
     "method": "{0}.masked_fill({1}, {value})",
     "function": "torch.masked_fill({0}, {1}, {value})",
     "in_place": "{0}.masked_fill_({1}, {value})",
 }
-_WHERE = {"value": _OTHER, "other": Attribute(Kind.NUMBER, None, ("min",)), "reverse": flag()}
-_GELU = {"none": "F.gelu({0})", "tanh": 'F.gelu({0}, approximate="tanh")'}
-_POWER = {"exponent": Attribute(Kind.NUMBER, 2)}
+_FILL = {"value": Attribute(Kind.NUMBER, -math.inf, _MIN), "form": word(*_FILLS)}
+_WHERE = {"value": _OTHER, "other": Attribute(Kind.NUMBER, None, _MIN), "reverse": flag()}
+_ZERO = Size.of(0)
+_FLOAT, _INT, _BOOL = (Attribute(Kind.WORD, dtype, DTYPES) for dtype in ("float32", "int64", "bool"))
+_SCALAR = "torch.tensor({value}, dtype=torch.{dtype}, device={device})"
+_NUMBER = {"value": Attribute(Kind.NUMBER, 1.0), "dtype": _FLOAT}
+_FULL = {"sizes": Attribute(Kind.SIZES, ()), "value": Attribute(Kind.NUMBER, 1.0, _MIN), "dtype": _FLOAT}
+_FILLED = {"sizes": Attribute(Kind.SIZES, required=True), "dtype": _BOOL}
+_DIAGONAL = {"diagonal": Attribute(Kind.SIZE, _ZERO)}
+_RANGE = {"start": _DIAGONAL["diagonal"], "stop": Attribute(Kind.SIZE, required=True), "dtype": _INT}
+
+_FLOATING = ("exp", "sqrt", "rsqrt", "sigmoid", "tanh", "log", "sin", "cos", "square")
 
 OPS = [
-    OpSpec("add", (1, 2), _arithmetic, _arithmetic_text, _SUM),
-    OpSpec("sub", (1, 2), _subtract, _arithmetic_text, _SUM, cost=2),
-    OpSpec("mul", (1, 2), _arithmetic, _arithmetic_text, _ARITHMETIC),
-    OpSpec("div", (1, 2), _divide, _arithmetic_text, _ARITHMETIC, cost=2),
-    *(OpSpec(kind, (1, 2), _compare, _comparison_text, {"other": _OTHER}) for kind in _COMPARE),
-    OpSpec("logical_and", (2, 2), _logical, "{0} & {1}"),
-    OpSpec("logical_not", (1, 1), _logical, "~{0}"),
-    OpSpec("neg", (1, 1), same_float, "-{0}"),
+    OpSpec("add", broadcast, _arithmetic, text=_arithmetic_text, attributes=_SUM, arity=(1, 2), saves=False),
+    OpSpec("sub", broadcast, _arithmetic, "number", _arithmetic_text, _SUM, arity=(1, 2), saves=False, cost=2),
+    OpSpec("mul", broadcast, _arithmetic, text=_arithmetic_text, attributes=_ARITHMETIC, arity=(1, 2)),
+    OpSpec("div", broadcast, _quotient, text=_arithmetic_text, attributes=_ARITHMETIC, arity=(1, 2), cost=2),
     *(
-        spec.method(kind, same_float)
-        for kind in ("exp", "sqrt", "rsqrt", "sigmoid", "tanh", "log", "sin", "cos", "square")
+        OpSpec(kind, broadcast, is_bool, text=f"{{0}} {sign} {{right}}", attributes={"other": _OTHER}, arity=(1, 2))
+        for kind, sign in _COMPARE.items()
     ),
-    spec.method("abs", _absolute),
-    *(spec.function(f"F.{kind}", (1, 1), same_float) for kind in ("relu", "silu")),
-    spec.forms("gelu", (1, 1), same_float, "approximate", _GELU),
-    OpSpec("pow", (1, 1), same_float, "{0} ** {exponent}", _POWER),
-    OpSpec("cast", (1, 1), _cast, _cast_text, _CAST, owns_memory=False),
-    OpSpec("type_as", (2, 2), _cast, "{0}.type_as({1})", owns_memory=False, cost=2),
-    spec.forms("masked_fill", (2, 2), _masked_fill, "form", _FILLS, value=Attribute(Kind.NUMBER, -math.inf, ("min",))),
-    OpSpec("where", (1, 3), _where, _where_text, _WHERE),
+    OpSpec("logical_and", broadcast, is_bool, "bool", "{0} & {1}", arity=(2, 2)),
+    OpSpec("logical_not", takes="bool", text="~{0}"),
+    OpSpec("neg", takes="float", text="-{0}", saves=False),
+    *(OpSpec(kind, takes="float") for kind in _FLOATING),
+    OpSpec("abs", takes="number"),
+    *(OpSpec(kind, takes="float", text=f"F.{kind}({{0}})") for kind in ("relu", "silu")),
+    OpSpec("gelu", takes="float", text=choose_text("approximate", _GELU), attributes={"approximate": word(*_GELU)}),
+    OpSpec("pow", takes="float", text="{0} ** {exponent}", attributes={"exponent": Attribute(Kind.NUMBER, 2)}),
+    OpSpec("cast", dtype=given_dtype, text=_cast_text, attributes=_CAST, memory=Memory.UNKNOWN),
+    OpSpec("type_as", dtype=second_dtype, text="{0}.type_as({1})", memory=Memory.UNKNOWN, arity=(2, 2), cost=2),
+    OpSpec("masked_fill", broadcast, _filled, text=choose_text("form", _FILLS), attributes=_FILL, arity=(2, 2)),
+    OpSpec("where", _where, _where_dtype, text=_where_text, attributes=_WHERE, arity=(1, 3)),
+    # Constants.
+    OpSpec("scalar", lambda _: (), given_dtype, text=_SCALAR, attributes=_NUMBER, arity=(0, 0), saves=False),
+    *(
+        OpSpec(kind, _sizes, given_dtype, text=_write_creation, attributes=attributes, arity=(0, 0), saves=False)
+        for kind, attributes in (("full", _FULL), ("ones", _FILLED), ("zeros", _FILLED))
+    ),
+    *(OpSpec(kind, matrices, text=_triangle_text, attributes=_DIAGONAL) for kind in ("tril", "triu")),
+    OpSpec("arange", _range, given_dtype, text=_arange_text, attributes=_RANGE, arity=(0, 0), saves=False),
 ]

@@ -1,20 +1,19 @@
-"""What the table of operations knows of each: attributes, the type of the result, and its line of source."""
+"""What a row of the table of operations holds: attributes, the rule for the result's type, and the source text."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
-from types import MappingProxyType
+from enum import Enum, auto
 from typing import Any
 
-from generators.errors import CaseError, require
+from generators.errors import require
 from generators.program.case import Attr, TensorType
 from generators.program.dtypes import category
-from generators.program.sizes import Size
+from generators.program.sizes import Size, show
 from generators.program.values import number
 
 
 class Kind(Enum):
-    """The kinds of attribute; each says what a case file may hold there."""
+    """The kinds of attribute; the value describes, for messages, which values a case file may hold."""
 
     AXIS = "an integer, an axis"
     AXES = "a list of integers, axes"
@@ -29,14 +28,13 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Attribute:
-    """An attribute an operation takes. `default` is its simplest value; a required one has none.
-
-    `words` are the values of a WORD, simplest first; for a NUMBER they are words that may stand in its place.
-    """
+    """An attribute that an operation takes."""
 
     kind: Kind
     default: Attr = None
+    """The simplest value; a required attribute has none."""
     words: tuple[str, ...] = ()
+    """The values of a WORD, simplest first. For a NUMBER, words that may stand in its place."""
     required: bool = False
 
 
@@ -50,24 +48,41 @@ def flag(default: bool = False) -> Attribute:
     return Attribute(Kind.FLAG, default)
 
 
+class Memory(Enum):
+    """Whose memory the result of an operation has."""
+
+    NEW = auto()
+    """A new tensor."""
+    COPY = auto()
+    """A new tensor with the first argument's numbers."""
+    VIEW = auto()
+    """The first argument's."""
+    CROWDED_VIEW = auto()
+    """The first argument's. Eager does not write into it: elements share memory, or in training there are several views
+    of one tensor."""
+    VIEW_OR_COPY = auto()
+    """Depends on strides; the numbers are the first argument's."""
+    UNKNOWN = auto()
+    """New, or the first argument itself."""
+    TARGET = auto()
+    """The first argument's, which the operation writes into. Its source text is a statement."""
+
+
 @dataclass(frozen=True, slots=True)
-class Call:
-    """An operation applied: the types of its arguments, all its attributes, the dimensions' sizes, and the dtype that
-    autocast casts the arguments of products to, if any."""
+class Operands:
+    """The types of an operation's arguments, and all else that the type of its result depends on."""
 
     args: tuple[TensorType, ...]
     attrs: Mapping[str, Any]
+    """All attributes, defaults filled in."""
     dims: Mapping[str, int]
     autocast: str | None = None
+    """The dtype that autocast casts the arguments of products to."""
 
     @property
     def shape(self) -> tuple[Size, ...]:
         """The shape of the first argument."""
         return self.args[0].shape
-
-    def reshape(self, *shape: Size) -> TensorType:
-        """The type of the first argument in another shape."""
-        return TensorType(shape, self.args[0].dtype)
 
     def value(self, name: str) -> int:
         """A size attribute as a number."""
@@ -84,13 +99,61 @@ class Call:
         require(-rank <= axis < rank, f"{name} {axis} is not an axis of a tensor of rank {rank}")
         return axis % rank
 
+    def numbers(self, shape: Sequence[Size]) -> tuple[int, ...]:
+        """A shape in numbers."""
+        return tuple(size.value(self.dims) for size in shape)
 
-Infer = Callable[[Call], TensorType]
+    def must_equal(self, a: Size, b: Size, what: str) -> None:
+        """Raises CaseError unless two sizes are the same number."""
+        x, y = self.numbers((a, b))
+        require(x == y, f"{what}: {a} = {x} against {b} = {y}")
+
+    def broadcast(self, *shapes: Sequence[Size]) -> tuple[Size, ...]:
+        """The shape that shapes broadcast to. Raises CaseError where they don't."""
+        result: tuple[Size, ...] = ()
+        for shape in shapes:
+            longer, shorter = sorted((result, tuple(shape)), key=len, reverse=True)
+            lead = len(longer) - len(shorter)
+            result = (*longer[:lead], *map(self._join, longer[lead:], shorter))
+        return result
+
+    def _join(self, a: Size, b: Size) -> Size:
+        x, y = self.numbers((a, b))
+        require(x == y or 1 in (x, y), f"{a} = {x} and {b} = {y} do not broadcast")
+        return b if x == 1 and a != b else a
+
+    def must_broadcast(self, shape: Sequence[Size], to: Sequence[Size], what: str) -> None:
+        """Raises CaseError unless a shape broadcasts to another one."""
+        fits = self.numbers(self.broadcast(shape, to)) == self.numbers(to)
+        require(fits, f"{what} {show(shape)} does not broadcast to {show(to)}")
+
+
+ShapeRule = Callable[[Operands], tuple[Size, ...]]
+DtypeRule = Callable[[Operands], str]
+"""A rule raises CaseError where the operation does not take such operands."""
+
+_TAKES: Mapping[str, tuple[tuple[int, ...], str]] = {
+    "any": ((0, 1, 2), ""),
+    "float": ((2,), "needs a floating-point argument"),
+    "number": ((1, 2), "takes no booleans"),
+    "bool": ((0,), "needs boolean arguments"),
+}
+"""By kind of dtype: the categories of the arguments' dtypes, and the message for any other."""
+
+
+def first_shape(call: Operands) -> tuple[Size, ...]:
+    """The shape of the first argument."""
+    return call.args[0].shape
+
+
+def first_dtype(call: Operands) -> str:
+    """The dtype of the first argument."""
+    return call.args[0].dtype
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What an operation's source text is made from: name and kind, the arguments' texts and types, attributes."""
+    """The parts of an operation's source text."""
 
     name: str
     kind: str
@@ -100,7 +163,7 @@ class Line:
     device: str
 
     def text(self, name: str, dtype_of: int = 0) -> str:
-        """An attribute as source; the word `min` is the lowest finite value of an argument's dtype, or the result's."""
+        """An attribute as source. `min` is the lowest finite number of an argument's dtype, or of the result's."""
         value = self.attrs[name]
         if value == "min":
             dtype = f"{self.args[dtype_of]}.dtype" if self.args else f"torch.{self.attrs['dtype']}"
@@ -109,101 +172,78 @@ class Line:
             return ", ".join(str(v) for v in value)
         return number(value) if isinstance(value, float) else str(value)
 
+    @property
+    def right(self) -> str:
+        """The second argument, or the number `other` in its place."""
+        return self.args[1] if len(self.args) == 2 else self.text("other")
+
     def options(self, *names: str) -> list[str]:
-        """`name=value` for these attributes, where they are not left out or at False."""
+        """`name=value` for these attributes, except for those that are None or False."""
         given = (name for name in names if self.attrs[name] is not None and self.attrs[name] is not False)
         return [f"{name}={self.text(name)}" for name in given]
 
     def fill(self, template: str) -> str:
-        """A template of `OpSpec.emit`, filled in."""
-        attrs = {name: self.text(name) for name in self.attrs}
-        return template.format(*self.args, args=", ".join(self.args), device=self.device, **attrs)
+        """A template of `OpSpec.text`, filled in."""
+        words = {name: self.text(name) for name in self.attrs}
+        words |= {"args": ", ".join(self.args), "device": self.device}
+        return template.format(*self.args, right=self.right if "{right}" in template else "", **words)
 
 
 @dataclass(frozen=True, slots=True)
 class OpSpec:
-    """One operation: how many arguments, its attributes, the type of its result, and its source text.
-
-    `emit` is a function, or a template in which `{0}` is the first argument, `{args}` are all, `{device}` is a device,
-    and `{dim}`, say, is an attribute. `owns_memory` says the result is a new tensor in every case, so that it may be
-    overwritten in place; `writes`, that the first argument is written to and is the result, and that the text is a
-    statement. `init` is the right-hand side of the submodule that a module form needs; `before` are lines
-    before this one. `optional` names, in order, the arguments beyond the fewest
-    that these attributes require; None: attributes do not decide. `cost`: of two operations that do the same, the
-    shrinker prefers the lower.
-    """
+    """A row of the table: one operation."""
 
     kind: str
-    arity: tuple[int, int]
-    infer: Infer
-    emit: str | Callable[[Line], str]
+    shape: ShapeRule = first_shape
+    dtype: DtypeRule = first_dtype
+    takes: str = "any"
+    """The kind of dtype, of `_TAKES`, that all arguments have."""
+    text: str | Callable[[Line], str] = ""
+    """The source text: a function, or a template in which `{0}` is the first argument, `{args}` are all of them,
+    `{right}` is `Line.right`, `{device}` is a device, and `{dim}`, say, is an attribute; "" calls a method."""
     attributes: Mapping[str, Attribute] = field(default_factory=dict)
-    owns_memory: bool = True
-    writes: bool = False
+    memory: Memory = Memory.NEW
+    arity: tuple[int, int] = (1, 1)
+    """The fewest and the most arguments."""
+    saves: bool = True
+    """Whether its gradient needs its arguments or its result."""
     init: Callable[[Line], str | None] = lambda _line: None
+    """The right-hand side of the submodule that the text needs."""
     before: Callable[[Line], Sequence[str]] = lambda _line: ()
+    """Lines of source before the text."""
     optional: Callable[[Mapping[str, Any]], Sequence[str]] | None = None
+    """The names, in order, of the arguments that these attributes require beyond the fewest."""
     random: bool = False
     cost: int = 1
+    """Of two operations that compute the same, the shrinker prefers the lower cost."""
 
+    def infer(self, call: Operands) -> TensorType:
+        """The type of the result; an in-place form keeps the type of its first argument. Raises CaseError."""
+        categories, message = _TAKES[self.takes]
+        fits = all(category(arg.dtype) in categories for arg in call.args)
+        require(fits, f"{message}, got {', '.join(arg.dtype for arg in call.args)}")
+        result = TensorType(self.shape(call), self.dtype(call))
+        if call.attrs.get("form") != "in_place":
+            return result
+        fits = result.sizes(call.dims) == call.args[0].sizes(call.dims)
+        require(fits, "an in-place form must keep its first argument's shape")
+        return call.args[0]
 
-def broadcast(a: Sequence[Size], b: Sequence[Size], dims: Mapping[str, int]) -> tuple[Size, ...]:
-    """The shape two shapes broadcast to. Raises CaseError when they don't."""
-    longer, shorter = (a, b) if len(a) >= len(b) else (b, a)
-    result = list(longer)
-    for i in range(1, len(shorter) + 1):
-        x, y = longer[-i], shorter[-i]
-        vx, vy = x.value(dims), y.value(dims)
-        if x == y:
-            result[-i] = x
-        elif vx == 1:
-            result[-i] = y
-        elif vy in (1, vx):
-            result[-i] = x
-        else:
-            raise CaseError(f"shapes {show(a)} and {show(b)} do not broadcast ({vx} against {vy})")
-    return tuple(result)
+    def emit(self, line: Line) -> str:
+        """The source text of the result."""
+        if callable(self.text):
+            return self.text(line)
+        return line.fill(self.text or f"{{0}}.{self.kind}({', '.join(f'{{{name}}}' for name in self.attributes)})")
 
+    @property
+    def owns_memory(self) -> bool:
+        """Whether the result is always a new tensor, which may be overwritten in place."""
+        return self.memory in (Memory.NEW, Memory.COPY)
 
-def must_broadcast(a: Sequence[Size], b: Sequence[Size], dims: Mapping[str, int], what: str) -> None:
-    """Raises CaseError unless shape `a` broadcasts to shape `b`."""
-    if [s.value(dims) for s in broadcast(a, b, dims)] != [s.value(dims) for s in b]:
-        raise CaseError(f"{what} {show(a)} does not broadcast to {show(b)}")
-
-
-def show(shape: Sequence[Size]) -> str:
-    """A shape in words."""
-    return "[" + ", ".join(str(s) for s in shape) + "]"
-
-
-def must_equal(a: Size, b: Size, dims: Mapping[str, int], what: str) -> None:
-    """Raises CaseError unless two sizes are the same number."""
-    if a.value(dims) != b.value(dims):
-        raise CaseError(f"{what}: {a} = {a.value(dims)} against {b} = {b.value(dims)}")
-
-
-def same_float(call: Call) -> TensorType:
-    """The type of the first argument. Raises CaseError unless it is floating."""
-    require(category(call.args[0].dtype) == 2, f"needs a floating-point argument, got {call.args[0].dtype}")
-    return call.args[0]
-
-
-def one_float(call: Call, args: Sequence[TensorType]) -> str:
-    """The dtype of a product of these arguments.
-
-    Raises CaseError unless they have one floating dtype, or autocast gives them one.
-    """
-    dtypes = {arg.dtype for arg in args}
-    if call.autocast and "float64" not in dtypes and all(category(dtype) == 2 for dtype in dtypes):
-        return call.autocast
-    if len(dtypes) != 1 or category(args[0].dtype) != 2:
-        raise CaseError(f"needs one floating dtype, got {', '.join(arg.dtype for arg in args)}")
-    return args[0].dtype
-
-
-def same(call: Call) -> TensorType:
-    """The type of the first argument."""
-    return call.args[0]
+    @property
+    def writes(self) -> bool:
+        """Whether the first argument is written to and is the result."""
+        return self.memory is Memory.TARGET
 
 
 def spell(form: str, name: str, x: str, *rest: str) -> str:
@@ -213,22 +253,6 @@ def spell(form: str, name: str, x: str, *rest: str) -> str:
     return f"{'F' if form == 'functional' else 'torch'}.{name}({', '.join([x, *rest])})"
 
 
-def method(
-    kind: str, infer: Infer, attributes: Mapping[str, Attribute] = MappingProxyType({}), **options: Any
-) -> OpSpec:
-    """An operation written `x.kind(...)`, its attributes in order."""
-    values = ", ".join(f"{{{name}}}" for name in attributes)
-    return OpSpec(kind, (1, 1), infer, f"{{0}}.{kind}({values})", attributes, **options)
-
-
-def function(name: str, arity: tuple[int, int], infer: Infer, cost: int = 1) -> OpSpec:
-    """An operation written `module.kind(x, ...)`; `name` is `module.kind`."""
-    return OpSpec(name.split(".")[1], arity, infer, f"{name}({{args}})", cost=cost)
-
-
-def forms(
-    kind: str, arity: tuple[int, int], infer: Infer, attribute: str, templates: Mapping[str, str], **more: Attribute
-) -> OpSpec:
-    """An operation with an attribute that chooses its template, the first by default; `more` are other attributes."""
-    attributes = {**more, attribute: word(*templates)}
-    return OpSpec(kind, arity, infer, lambda line: line.fill(templates[line.attrs[attribute]]), attributes)
+def choose_text(attribute: str, templates: Mapping[str, str]) -> Callable[[Line], str]:
+    """The source text whose template an attribute chooses."""
+    return lambda line: line.fill(templates[line.attrs[attribute]])

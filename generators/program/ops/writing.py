@@ -1,52 +1,68 @@
-"""Operations that write into their first argument, which is their result too. Their source text is a statement."""
+"""Operations that write into their first argument, which is their result too."""
 
-from collections.abc import Callable
 from functools import partial
 
 from generators.errors import require
 from generators.program.case import TensorType
 from generators.program.dtypes import category, promote
-from generators.program.ops import spec
-from generators.program.ops.shaping import narrow, narrow_text, select
-from generators.program.ops.spec import Attribute, Call, Kind, Line, broadcast, flag, word
-from generators.program.sizes import Size
+from generators.program.ops.rules import along, one_index, slice_size
+from generators.program.ops.shaping import SELECT, SLICE, slice_text
+from generators.program.ops.spec import (
+    Attribute,
+    Kind,
+    Line,
+    Memory,
+    Operands,
+    OpSpec,
+    ShapeRule,
+    choose_text,
+    first_shape,
+    flag,
+    word,
+)
+from generators.program.sizes import Size, show
 
 
-def _put(call: Call, part: tuple[Size, ...], *, cast: bool = False, values: TensorType | None = None) -> TensorType:
-    """The type of the target. Raises CaseError unless the values, by default the last argument, broadcast to `part` of
-    it and have its dtype, or with `cast` one that becomes it without a change of kind."""
+def _put(
+    call: Operands, part: tuple[Size, ...], *, cast: bool = False, values: TensorType | None = None
+) -> tuple[Size, ...]:
+    """The shape of the target.
+
+    Raises CaseError unless the values, by default the last argument, broadcast to `part` of the target and have its
+    dtype, or with `cast` a dtype that becomes the target's without a change of kind.
+    """
     target, values = call.args[0].dtype, values or call.args[-1]
-    sizes = [size.value(call.dims) for size in broadcast(part, values.shape, call.dims)]
-    require(sizes == [size.value(call.dims) for size in part], f"writes {spec.show(values.shape)} to {spec.show(part)}")
+    call.must_broadcast(values.shape, part, "the values'")
     fits = category(values.dtype) <= category(target) if cast else values.dtype == target
     require(fits, f"writes {values.dtype} into {target}")
-    return call.args[0]
+    return call.shape
 
 
-def _put_any(call: Call, part: tuple[Size, ...]) -> TensorType:
-    """The same where values may be the number `other`."""
-    other, alone = call.attrs["other"], len(call.args) == 1
-    require(alone == (other is not None), "takes a tensor to write, or the attribute 'other'")
-    return _put(call, part, cast=True, values=TensorType((), promote((), [other])) if alone else None)
+def _put_whole(call: Operands) -> tuple[Size, ...]:
+    return _put(call, call.shape)
 
 
-def _accumulate(call: Call) -> TensorType:
+def _assigned(part: ShapeRule) -> ShapeRule:
+    """The rule of an operation that writes a tensor or the number `other` into a part of its target."""
+
+    def infer(call: Operands) -> tuple[Size, ...]:
+        other, alone = call.attrs.get("other"), len(call.args) == 1
+        require(alone == (other is not None), "takes a tensor to write, or the attribute 'other'")
+        number = TensorType((), promote((), [other])) if other is not None else None
+        return _put(call, part(call), cast=True, values=number)
+
+    return infer
+
+
+def _updated(call: Operands) -> tuple[Size, ...]:
     require(call.args[0].dtype != "bool", "arithmetic on booleans")
-    return _put_any(call, call.shape)
+    return _assigned(first_shape)(call)
 
 
-def _accumulate_text(line: Line) -> str:
-    if line.attrs["form"] == "operator":
-        return f"{line.args[0]} {'+' if line.kind == 'add_' else '*'}= {_value(line)}"
-    return f"{line.args[0]}.{line.kind}({_value(line)})"
-
-
-def _index_put(call: Call) -> TensorType:
+def _index_put(call: Operands) -> tuple[Size, ...]:
     axis, indices = call.axis(), call.args[1:-1]
-    lead: tuple[Size, ...] = ()
-    for index in indices:
-        require(index.dtype == "int64", "needs int64 indices")
-        lead = broadcast(lead, index.shape, call.dims)
+    require(all(index.dtype == "int64" for index in indices), "needs int64 indices")
+    lead = call.broadcast(*(index.shape for index in indices))
     require(axis + len(indices) <= len(call.shape), f"{len(indices)} indices from axis {axis} on")
     is_method = call.attrs["form"] == "method"
     require(axis == 0 if is_method else not call.attrs["accumulate"], "only the method accumulates, on the first axes")
@@ -60,61 +76,59 @@ def _index_put_text(line: Line) -> str:
     return f"{target}.index_put_(({', '.join(indices)},), {', '.join([values, *line.options('accumulate')])})"
 
 
-def _index_copy(call: Call) -> TensorType:
+def _index_copy(call: Operands) -> tuple[Size, ...]:
     _, index, values = call.args
-    axis = call.axis()
     require((index.dtype, index.rank) == ("int64", 1), "needs int64 indices of one axis")
-    part = (*call.shape[:axis], *index.shape, *call.shape[axis + 1 :])
-    exact = [size.value(call.dims) for size in part] == [*values.sizes(call.dims)]
-    require(exact, f"values of {spec.show(values.shape)} where {spec.show(part)} is written")
+    part = along(lambda _call, _size: index.shape)(call)
+    exact = call.numbers(part) == values.sizes(call.dims)
+    require(exact, f"values of {show(values.shape)} where {show(part)} is written")
     return _put(call, part)
 
 
-def _masked(call: Call) -> TensorType:
-    require(call.args[1].dtype == "bool", "the mask must be boolean")
-    _put(call, call.shape, cast=True, values=call.args[1])
-    if len(call.args) == 2:
-        return spec.same_float(call)
-    require(call.args[2].sizes(call.dims) == call.args[0].sizes(call.dims), "values need the target's shape")
-    return _put(call, call.shape)
+def _masked(call: Operands) -> tuple[Size, ...]:
+    target, mask, *values = call.args
+    require(mask.dtype == "bool", "the mask must be boolean")
+    require(bool(values) or category(target.dtype) == 2, f"needs a floating-point argument, got {target.dtype}")
+    for item in values:
+        require(item.sizes(call.dims) == target.sizes(call.dims), "values need the target's shape")
+        _put(call, call.shape)
+    return _put(call, call.shape, cast=True, values=mask)
 
 
-def _value(line: Line) -> str:
-    return line.args[1] if len(line.args) == 2 else line.text("other")
-
-
-def _assign(part: Callable[[Line], str]) -> Callable[[Line], str]:
-    return lambda line: f"{part(line)} = {_value(line)}"
+def _slice_text(line: Line) -> str:
+    return f"{slice_text(line)} = {line.right}"
 
 
 def _select_text(line: Line) -> str:
-    return f"{line.args[0]}[{':, ' * (line.attrs['dim'] % line.types[0].rank)}{line.attrs['index']}]"
+    return f"{line.args[0]}[{':, ' * (line.attrs['dim'] % line.types[0].rank)}{line.attrs['index']}] = {line.right}"
 
 
-_writing = partial(spec.OpSpec, owns_memory=False, writes=True)
+def _update(kind: str, sign: str) -> OpSpec:
+    forms = {"method": f"{{0}}.{kind}({{right}})", "operator": f"{{0}} {sign}= {{right}}"}
+    attributes = {**_OTHER, "form": word(*forms)}
+    return _writing(kind, _updated, text=choose_text("form", forms), attributes=attributes, arity=(1, 2))
+
+
+_writing = partial(OpSpec, memory=Memory.TARGET)
 _AXIS, _OTHER = {"dim": Attribute(Kind.AXIS, 0)}, {"other": Attribute(Kind.NUMBER)}
-_SLICE = {"dim": Attribute(Kind.AXIS, -1), "start": Attribute(Kind.SIZE, Size.of(0)), "step": Attribute(Kind.INT, 1)}
-_SLICE |= {"stop": Attribute(Kind.SIZE, required=True), **_OTHER}
-_SELECT = {**_AXIS, "index": Attribute(Kind.INT, 0), **_OTHER}
 _PUT = {**_AXIS, "accumulate": flag(), "form": word("item", "method")}
-_UPDATE = {**_OTHER, "form": word("method", "operator")}
-_ALONG = "{{0}}.{}({{dim}}, {{1}}, {{2}})"
-_FILL = {"value": Attribute(Kind.NUMBER, 0.0, ("min",))}
+_WEIGHT, _FILL = {"weight": Attribute(Kind.NUMBER, 0.5)}, {"value": Attribute(Kind.NUMBER, 0.0, ("min",))}
+_SLICE, _SELECT = {**SLICE, **_OTHER}, {**SELECT, **_OTHER}
 
 OPS = [
-    _writing("copy_", (2, 2), lambda call: _put(call, call.shape, cast=True), "{0}.copy_({1})"),
-    _writing("set_slice", (1, 2), lambda call: _put_any(call, narrow(call).shape), _assign(narrow_text), _SLICE),
-    _writing("set_select", (1, 2), lambda call: _put_any(call, select(call).shape), _assign(_select_text), _SELECT),
-    *(_writing(kind, (1, 2), _accumulate, _accumulate_text, _UPDATE) for kind in ("add_", "mul_")),
+    _writing("copy_", _assigned(first_shape), text="{0}.copy_({1})", arity=(2, 2), saves=False),
+    _writing("set_slice", _assigned(along(slice_size)), text=_slice_text, attributes=_SLICE, arity=(1, 2), saves=False),
     _writing(
-        "lerp_",
-        (2, 2),
-        lambda call: _put(call, spec.same_float(call).shape),
-        "{0}.lerp_({1}, {weight})",
-        {"weight": Attribute(Kind.NUMBER, 0.5)},
+        "set_select", _assigned(along(one_index)), text=_select_text, attributes=_SELECT, arity=(1, 2), saves=False
     ),
-    _writing("index_put_", (3, 4), _index_put, _index_put_text, _PUT),
-    *(_writing(kind, (3, 3), _index_copy, _ALONG.format(kind), _AXIS) for kind in ("index_copy_", "index_add_")),
-    _writing("masked_scatter_", (3, 3), _masked, "{0}.masked_scatter_({1}, {2})"),
-    _writing("masked_fill_", (2, 2), _masked, "{0}.masked_fill_({1}, {value})", _FILL),
+    _update("add_", "+"),
+    _update("mul_", "*"),
+    _writing("lerp_", _put_whole, takes="float", text="{0}.lerp_({1}, {weight})", attributes=_WEIGHT, arity=(2, 2)),
+    _writing("index_put_", _index_put, text=_index_put_text, attributes=_PUT, arity=(3, 4)),
+    *(
+        _writing(kind, _index_copy, text=f"{{0}}.{kind}({{dim}}, {{1}}, {{2}})", attributes=_AXIS, arity=(3, 3))
+        for kind in ("index_copy_", "index_add_")
+    ),
+    _writing("masked_scatter_", _masked, text="{0}.masked_scatter_({1}, {2})", arity=(3, 3)),
+    _writing("masked_fill_", _masked, text="{0}.masked_fill_({1}, {value})", attributes=_FILL, arity=(2, 2)),
 ]

@@ -59,7 +59,7 @@ def label_axes(case: Case, value: Value, rank: int) -> tuple[str, ...]:
 
 
 def name_gradient(case: Case, value: Value) -> str:
-    """A kernel author's name for the gradient of an input: "dq"; "of x" for an input that no kernel reads."""
+    """A kernel author's name for the gradient of an input, such as "dq"; "" for an input that no kernel reads."""
     if value.kind == "result":
         return str(value.name)
     name = find_name(case, value)
@@ -67,7 +67,7 @@ def name_gradient(case: Case, value: Value) -> str:
         for field, read in contract.reads.items():
             if read == name:
                 return f"d{field}"
-    return f"of {name}"
+    return ""
 
 
 def name_value(case: Case, value: Value) -> str:

@@ -106,8 +106,7 @@ def find_place(case: Case, result: SubjectResult) -> tuple[str, str]:
     if result.verdict is not Verdict.WRONG_GRADIENT and not (value and value.is_gradient):
         is_either = case.training and result.verdict is Verdict.OUT_OF_BOUNDS
         return "attention" if is_either else "attention_forward", ""
-    name = name_gradient(case, value) if value else ""
-    return "attention_backward", name if name.startswith("d") else ""
+    return "attention_backward", name_gradient(case, value) if value else ""
 
 
 def _find_features(study: Study) -> tuple[list[str], list[Tried]]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from corpus.causes import Mechanism, MechanismKind, Part, Stage, name_part
 from fuzz.bug_identity import attention_patterns, operation_of
-from fuzz.error_location import describe_with_names, name_gradient, name_value
+from fuzz.error_location import describe_with_names, find_name, name_gradient, name_value
 from fuzz.protocol import SubjectResult, Verdict, failures
 from fuzz.protocol.render import describe
 from fuzz.subjects import get_spec
@@ -77,7 +77,7 @@ def title(case: Case, result: SubjectResult, device: str) -> str:
     who = f"scaled_dot_product_attention, {backend} backend" if backend else f"attention kernel {result.subject}"
     what = str(result.verdict).replace("_", " ")
     if result.verdict is Verdict.WRONG_GRADIENT and result.value:
-        what += f" {name_gradient(case, result.value)}"
+        what += f" {name_gradient(case, result.value) or f'of {find_name(case, result.value)}'}"
     return f"{who}: {what}"
 
 
@@ -162,8 +162,9 @@ def _detail(case: Case, result: SubjectResult) -> str:
         or result.value is None
         or not {"compiled_error", "eager_error"} <= numbers.keys()
     ):
-        words = describe_with_names(case, result)
-        words = words.rpartition(". ")[0] or words if words.endswith("…") else words
+        if isinstance(failure, failures.Raised) and failure.text.endswith("…"):
+            failure = replace(failure, text=failure.text.rpartition(". ")[0] or failure.text)
+        words = describe_with_names(case, replace(result, failure=failure))
         return words.rstrip(".!… ") or result.verdict.explanation
     off = f"{numbers['compiled_error']:.2g} from float64, eager by {numbers['eager_error']:.2g}"
     return f"{name_value(case, result.value)} is off by up to {off}"

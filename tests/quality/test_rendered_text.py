@@ -1,0 +1,173 @@
+"""English is rendered for people: nothing takes it apart, and nothing stores it."""
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import cycle
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from corpus.causes import Id, Mechanism, MechanismKind, Part, Stage
+from corpus.entry import load_directory
+from corpus.ledger import load
+from fuzz.experiments import EXPERIMENTS, Outcome, Tried
+from fuzz.protocol import CoverageItem, CoverageKind, SubjectResult, Verdict, WrongElements
+from fuzz.protocol.failures import Value, Word
+from fuzz.protocol.render import describe, describe_value
+from generators.records import encode
+from tests.check.test_failures import FAILURES
+from triage.attribution.root_cause import RootCause
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("generators", "kernels", "corpus", "fuzz", "triage")
+RENDERS = re.compile(r"_?(describe|format|label|summarize|title|words|name_value|spell_out|spell_verdict)(_\w+)?")
+"""Names of functions that give English."""
+ENGLISH = {"explanation", "label", "message", "reason"}
+"""Attributes that hold English."""
+TAKING_APART = {"count", "endswith", "find", "index", "partition", "removeprefix", "removesuffix", "rpartition"}
+TAKING_APART |= {"rsplit", "split", "splitlines", "startswith"}
+MATCHING = {"findall", "finditer", "fullmatch", "match", "search"}
+
+
+class _Scope(ast.NodeVisitor):
+    """Collects the expressions of one function, or of the rest of a module, that take English apart."""
+
+    def __init__(self, names: set[str]) -> None:
+        self.names, self.found = names, list[ast.expr]()
+
+    def _is_english(self, node: ast.expr) -> bool:
+        match node:
+            case ast.Call(func=ast.Name(id=name)) | ast.Call(func=ast.Attribute(attr=name)):
+                return bool(RENDERS.fullmatch(name))
+            case ast.Attribute(attr=name):
+                return name in ENGLISH
+            case ast.Name(id=name):
+                return name in self.names
+            case ast.BinOp(left=left, right=right):
+                return self._is_english(left) or self._is_english(right)
+            case ast.BoolOp(values=values):
+                return any(map(self._is_english, values))
+            case ast.IfExp(body=body, orelse=other):
+                return self._is_english(body) or self._is_english(other)
+        return False
+
+    def visit_Assign(self, node: ast.Assign) -> None:
+        if self._is_english(node.value):
+            self.names |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+        self.generic_visit(node)
+
+    def visit_Call(self, node: ast.Call) -> None:
+        if isinstance(node.func, ast.Attribute):
+            name, of = node.func.attr, node.func.value
+            takes = name in TAKING_APART and self._is_english(of)
+            if takes or (name in MATCHING and any(map(self._is_english, node.args))):
+                self.found.append(node)
+        self.generic_visit(node)
+
+    def visit_Compare(self, node: ast.Compare) -> None:
+        for left, operator, right in zip([node.left, *node.comparators], node.ops, node.comparators, strict=False):
+            is_part = isinstance(operator, (ast.In, ast.NotIn)) and self._is_english(right)
+            is_constant = isinstance(right, ast.Constant) and right.value not in ("", None)
+            if is_part or (is_constant and self._is_english(left)):
+                self.found.append(node)
+        self.generic_visit(node)
+
+    def visit_Subscript(self, node: ast.Subscript) -> None:
+        if self._is_english(node.value):
+            self.found.append(node)
+        self.generic_visit(node)
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
+        inner = _Scope(set(self.names))
+        for statement in node.body:
+            inner.visit(statement)
+        self.found += inner.found
+
+
+def find_taken_apart(code: str) -> Iterator[str]:
+    """The expressions that take English apart, with their lines."""
+    scope = _Scope(set())
+    scope.visit(ast.parse(code))
+    return (f"{node.lineno}: {ast.unparse(node)}" for node in scope.found)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "describe(result).split(': ')",
+        "def f(r):\n    text = describe_failure(r) or 'x'\n    return text.startswith('output')",
+        "'gradient' in name_value(case, value)",
+        "re.search('call (.*)', refusal.reason)",
+        "kind.label == 'a row without a key'",
+        "verdict.explanation[3:]",
+        "(head + describe(result)).partition(', ')",
+    ],
+)
+def test_text_that_is_taken_apart_is_found(code: str) -> None:
+    assert list(find_taken_apart(code))
+
+
+@pytest.mark.parametrize("code", ["print(describe(r))", "describe(r) or 'none'", "verdict in FINDINGS", "text.split()"])
+def test_other_code_is_not(code: str) -> None:
+    assert not list(find_taken_apart(code))
+
+
+def test_no_rendered_text_is_taken_apart() -> None:
+    paths = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
+    found = [f"{path.relative_to(ROOT)}:{line}" for path in paths for line in find_taken_apart(path.read_text())]
+    assert not found
+
+
+VALUES = [Value(kind, 1, is_gradient=True, call=2) for kind in ("output", "input")]
+RESULTS = [
+    SubjectResult(
+        "inductor",
+        Verdict.WRONG_RESULT,
+        failure=replace(failure, also=tuple(VALUES)),
+        where=WrongElements(VALUES[0], (2,), 1, (((0, 0),),)),
+        coverage=tuple(CoverageItem(kind, "aten.bmm") for kind in CoverageKind),
+    )
+    for failure in FAILURES
+]
+CAUSES = [
+    RootCause("inductor", stage, part, Mechanism(kind), tuple(Tried(name, "", outcome) for name in EXPERIMENTS))
+    for kind, stage, part, outcome in zip(MechanismKind, cycle(Stage), cycle(Part), cycle(Outcome), strict=False)
+]
+
+
+def list_texts(data: Any) -> Iterator[str]:
+    """The texts in JSON or YAML, without those of torch, CUDA and functions."""
+    if isinstance(data, str):
+        yield data
+    elif isinstance(data, dict):
+        for key, item in data.items():
+            yield key
+            yield from list_texts(item) if key not in ("detail", "error", "fault", "last_words", "text") else ()
+    elif isinstance(data, (list, tuple)):
+        for item in data:
+            yield from list_texts(item)
+
+
+def list_words() -> set[str]:
+    """What people read in place of data: explanations, labels, failures and values."""
+    words = {word.explanation for kind in Word.__subclasses__() for word in kind}
+    words |= {one.label for kind in Id.__subclasses__() for one in kind} | {one.label for one in EXPERIMENTS.values()}
+    words |= {describe(result) for result in RESULTS} | {describe_value(value) for value in VALUES}
+    return {text for one in words if " " in (text := one.partition("{")[0].strip())}
+
+
+def test_stored_data_has_no_words_for_people() -> None:
+    known = [entry.found for entry in load_directory(ROOT / "corpus" / "known").values() if entry.found]
+    stored: dict[str, Any] = {
+        "results": encode(RESULTS),
+        "attributions": encode(CAUSES),
+        "ledger": [encode(cause) for bug in load(ROOT / "corpus" / "ledger.yaml").bugs for cause in bug.causes],
+        "found": [encode(replace(found, message="")) for found in known],
+    }
+    words = list_words()
+    assert len(words) > 100
+    for name, data in stored.items():
+        assert not {text for text in list_texts(data) if any(word in text for word in words)}, name

@@ -98,7 +98,7 @@ class EqualAlong:
 
 
 @dataclass(frozen=True)
-class Exact:
+class ExactArithmetic:
     """A rewrite, named by the argument, computes in float64 on the operands of the case, beside its pattern."""
 
 
@@ -108,7 +108,16 @@ class OtherTorch:
 
 
 Change = (
-    OtherSubject | Setting | Hook | ProcessState | StepLimit | Edit | OperandValue | EqualAlong | Exact | OtherTorch
+    OtherSubject
+    | Setting
+    | Hook
+    | ProcessState
+    | StepLimit
+    | Edit
+    | OperandValue
+    | EqualAlong
+    | ExactArithmetic
+    | OtherTorch
 )
 
 
@@ -137,7 +146,7 @@ class Experiment:
 
     def flips(self, outcome: Outcome) -> bool:
         """Whether the outcome shows the fault: a subject or an exact rewrite fails, or the case passes otherwise."""
-        return outcome.fails if isinstance(self.change, (OtherSubject, Exact)) else outcome is Outcome.PASSES
+        return outcome.fails if isinstance(self.change, (OtherSubject, ExactArithmetic)) else outcome is Outcome.PASSES
 
 
 @dataclass(frozen=True)
@@ -170,7 +179,14 @@ SMALL = 16
 NUMBERS = (0.0, 1.0, -1.0, 2.0, 0.5)
 _LOWEST = {"float16": -65504.0, "bfloat16": -3.3895313892515355e38}
 _LOWEST |= {"float32": -3.4028234663852886e38, "float64": -1.7976931348623157e308}
-_ATTENTION = "operation"
+
+
+def _subject(name: str, label: str, who: str = "", stage: str = "", part: str = "") -> Experiment:
+    return Experiment(name, OtherSubject(name), label, who, stage, part)
+
+
+def _plainer_code(id_: str, change: Change, part: str, label: str, device: str = "") -> Experiment:
+    return Experiment(id_, change, label, "inductor", "codegen", part, device=device)
 
 
 def _operand_rows() -> Iterator[Experiment]:
@@ -186,93 +202,60 @@ def _operand_rows() -> Iterator[Experiment]:
         yield Experiment(f"all equal along {axis}", EqualAlong(axis), f"equal along axis {axis}")
 
 
+_AOT, _DECOMPOSED = "aot", "aot_eager_decomp_partition"
+_PASSES_ALONE = "Inductor's graph passes alone{} (a way to run of attnfuzz)"
+_STEPS_OFF = "the {} `{{}}` and all later ones off"
 _ROWS = (
-    Experiment("eager", OtherSubject("eager"), "eager, not compiled", "eager", "operation"),
+    # Subjects, from eager to Inductor's graph passes, with the changes that narrow down the first that fails.
+    _subject("eager", "eager, not compiled", "eager", "operation"),
+    _subject("sdpa_math", "F.scaled_dot_product_attention under sdpa_kernel(MATH)", "", "kernel"),
+    _subject("dynamo", 'backend="eager"', "dynamo", "dynamo_aot"),
+    _subject("aot_eager", 'backend="aot_eager"', _AOT, "dynamo_aot"),
     Experiment(
-        "sdpa_math", OtherSubject("sdpa_math"), "F.scaled_dot_product_attention under sdpa_kernel(MATH)", "", "kernel"
+        "memory_kept", Edit.MEMORY_KEPT, "what backward reads kept in memory", _AOT, "dynamo_aot", "recomputation"
     ),
-    Experiment("dynamo", OtherSubject("dynamo"), 'backend="eager"', "dynamo", "dynamo_aot"),
-    Experiment("aot_eager", OtherSubject("aot_eager"), 'backend="aot_eager"', "aot", "dynamo_aot"),
-    Experiment(
-        "memory_kept", Edit.MEMORY_KEPT, "what backward reads kept in memory", "aot", "dynamo_aot", "recomputation"
-    ),
-    Experiment(
-        "aot_eager_decomp_partition",
-        OtherSubject("aot_eager_decomp_partition"),
-        'backend="aot_eager_decomp_partition"',
-        "aot",
-        "dynamo_aot",
-        "decompositions",
-    ),
-    Experiment("decomposition", StepLimit(), "the decomposition `{}` and all later ones off", "aot", "decomposition"),
-    Experiment("export", OtherSubject("export"), "torch.export, run as it is", "aot", "dynamo_aot", "torch_export"),
-    Experiment(
-        "passes",
-        OtherSubject("passes"),
-        "Inductor's graph passes alone (a way to run of attnfuzz)",
-        "inductor",
-        "graph_passes",
-    ),
-    Experiment(
-        "passes_dynamic",
-        OtherSubject("passes_dynamic"),
-        "Inductor's graph passes alone, symbolic sizes (a way to run of attnfuzz)",
-        "inductor",
-        "graph_passes",
-    ),
-    Experiment(
-        "pattern_matcher_off", Setting("pattern_matcher", False), "the pattern matcher off", "inductor", "graph_passes"
-    ),
-    Experiment("exact", Exact(), "the replacement of {} in float64", "inductor", "joint_graph_passes"),
+    _subject(_DECOMPOSED, f'backend="{_DECOMPOSED}"', _AOT, "dynamo_aot", "decompositions"),
+    Experiment("decomposition", StepLimit(), _STEPS_OFF.format("decomposition"), _AOT, "decomposition"),
+    _subject("export", "torch.export, run as it is", _AOT, "dynamo_aot", "torch_export"),
+    _subject("passes", _PASSES_ALONE.format(""), "inductor", "graph_passes"),
+    _subject("passes_dynamic", _PASSES_ALONE.format(", symbolic sizes"), "inductor", "graph_passes"),
+    Experiment("pattern_matcher_off", Setting("pattern_matcher", False), "the pattern matcher off", "inductor"),
+    Experiment("exact", ExactArithmetic(), "the replacement of {} in float64", "inductor", "joint_graph_passes"),
     *_operand_rows(),
-    Experiment("pass", StepLimit(), "the pass `{}` and all later ones off", "inductor", "graph_passes"),
-    Experiment("inductor", OtherSubject("inductor"), 'backend="inductor"', "inductor", "codegen"),
-    Experiment(
-        "inductor_dynamic", OtherSubject("inductor_dynamic"), 'backend="inductor", dynamic=True', "inductor", "codegen"
-    ),
-    Experiment(
-        "aot_inductor",
-        OtherSubject("aot_inductor"),
-        "torch.export, compiled by AOTInductor",
-        "inductor",
-        "codegen",
-        "aot_inductor_package",
-    ),
-    Experiment(
+    Experiment("pass", StepLimit(), _STEPS_OFF.format("pass"), "inductor", "graph_passes"),
+    # Subjects that generate code, and ways to generate plainer code.
+    _subject("inductor", 'backend="inductor"', "inductor", "codegen"),
+    _subject("inductor_dynamic", 'backend="inductor", dynamic=True', "inductor", "codegen"),
+    _subject("aot_inductor", "torch.export, compiled by AOTInductor", "inductor", "codegen", "aot_inductor_package"),
+    _plainer_code(
         "unpadded",
         Setting("comprehensive_padding", False),
-        "strides not padded (comprehensive_padding)",
-        "inductor",
-        "codegen",
         "padding",
+        "strides not padded (comprehensive_padding)",
         device="cuda",
     ),
-    Experiment(
+    _plainer_code(
         "casts_emulated",
         Setting("emulate_precision_casts", True),
-        "casts to low precision kept (emulate_precision_casts)",
-        "inductor",
-        "codegen",
         "casts",
+        "casts to low precision kept (emulate_precision_casts)",
     ),
-    Experiment(
-        "unfused", Hook("operations_apart"), "each operation in a kernel of its own", "inductor", "codegen", "fusion"
-    ),
-    Experiment("unvectorized", Setting("cpp.simdlen", 1), "vectorisation off", "inductor", "codegen", "vectorisation"),
-    Experiment("lowering", StepLimit(), "the lowering `{}` and all later ones off", "inductor", "lowering"),
-    Experiment("positive_scale", Edit.POSITIVE_SCALE, "a positive scale", "", _ATTENTION, "", "negative_scale"),
-    Experiment("alone", Edit.SEQUENCES_APART, "each sequence in a call of its own", "", "kernel"),
-    Experiment(
-        "contiguous", Edit.CONTIGUOUS, "contiguous copies of the operands", "", _ATTENTION, "", "not_contiguous"
-    ),
-    Experiment("one_dtype", Edit.ONE_DTYPE, "inputs of one dtype", "", _ATTENTION, "", "two_dtypes"),
-    Experiment("dropped", Edit.DROPPED, "no {}", "", "kernel"),
-    Experiment("expanded", Edit.EXPANDED, "a {} that is not broadcast", "", _ATTENTION, "", "broadcast"),
-    Experiment("default", Edit.DEFAULT_SCALE, "no {}", "", "kernel"),
-    Experiment("float32", Edit.FLOAT32, "float32", "", _ATTENTION, "", "wrong_in"),
-    Experiment("1", Edit.UNGROUPED, "no {}", "", "kernel"),
-    Experiment(str(SMALL), Edit.CUT, f"{{}} of {SMALL}", "", "kernel"),
+    _plainer_code("unfused", Hook("operations_apart"), "fusion", "each operation in a kernel of its own"),
+    _plainer_code("unvectorized", Setting("cpp.simdlen", 1), "vectorisation", "vectorisation off"),
+    Experiment("lowering", StepLimit(), _STEPS_OFF.format("lowering"), "inductor", "lowering"),
+    # Edits of the case or of a call. Case files hold the ids of edits of calls, such as "16".
+    Experiment("positive_scale", Edit.POSITIVE_SCALE, "a positive scale", mechanism="negative_scale"),
+    Experiment("alone", Edit.SEQUENCES_APART, "each sequence in a call of its own"),
+    Experiment("contiguous", Edit.CONTIGUOUS, "contiguous copies of the operands", mechanism="not_contiguous"),
+    Experiment("one_dtype", Edit.ONE_DTYPE, "inputs of one dtype", mechanism="two_dtypes"),
+    Experiment("dropped", Edit.DROPPED, "no {}"),
+    Experiment("expanded", Edit.EXPANDED, "a {} that is not broadcast", mechanism="broadcast"),
+    Experiment("default", Edit.DEFAULT_SCALE, "no {}"),
+    Experiment("float32", Edit.FLOAT32, "float32", mechanism="wrong_in"),
+    Experiment("1", Edit.UNGROUPED, "no {}"),
+    Experiment(str(SMALL), Edit.CUT, f"{{}} of {SMALL}"),
     Experiment("calls_apart", Edit.CALLS_APART, "each call made of a module of its own", mechanism="later_call"),
+    # Before a subject is blamed.
     Experiment("deterministic", ProcessState.DETERMINISTIC, "deterministic algorithms"),
     Experiment("fast_path_off", ProcessState.FAST_PATH_OFF, "the fast path of attention layers off"),
     Experiment("unpoisoned", Setting("poison", "zero"), "zeros in memory that nothing has written to"),

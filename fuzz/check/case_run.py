@@ -1,4 +1,4 @@
-"""A case that eager accepts: how its module runs, and how what a subject gave is judged."""
+"""A case that eager accepts: runs its module, and judges the runs of subjects."""
 
 import time
 from collections.abc import Callable
@@ -26,7 +26,7 @@ Announce = Callable[[str], None]
 
 
 class Rejected(Exception):
-    """Eager refuses the case; the text says how, in one line."""
+    """Eager refuses the case; the text is its error, in one line."""
 
 
 class Clock:
@@ -42,7 +42,7 @@ class Clock:
 
 
 class CaseRun:
-    """A case that eager accepts, with everything its subjects are judged by. Raises `Rejected`.
+    """A case that eager accepts, with its eager run, exact run and noise. Raises `Rejected`.
 
     `clock` adds up all work in torch.
     """
@@ -79,18 +79,18 @@ class CaseRun:
 
     @property
     def dynamic(self) -> bool | None:
-        """Whether sizes are dynamic; None: as torch finds out from one call to the next."""
+        """Whether sizes are dynamic; None: torch decides from one call to the next."""
         return None if self.program.is_sequence else self.request.dynamic
 
     @property
     def repeat(self) -> int:
-        """How often a subject runs. What a later call compiles with dynamic sizes serves the first one from the second
-        run on, so that only those after the first are equal bit for bit."""
+        """How often a subject runs: once more for a sequence. Its later calls compile dynamic code. The first call
+        uses that from the second run on, so that the first run may differ."""
         wanted = max(1, self.request.repeat)
         return wanted + 1 if self.program.is_sequence and wanted > 1 else wanted
 
     def suspect_eager(self, judgement: Judgement) -> Judgement:
-        """`judgement` on a subject, or, where that accuses nobody, that eager is wrong if it is."""
+        """`judgement` on a subject, or the judgement that eager is wrong, if `judgement` accuses nobody."""
         if judgement.verdict.is_finding or judgement.verdict is Verdict.SKIPPED:
             return judgement
         with SuppressOutOfMemory():
@@ -105,7 +105,7 @@ class CaseRun:
         return Judgement(Verdict.SKIPPED, NotTaken(Refusal.NO_MEMORY, caught.line))
 
     def compare_runs(self, judgement: Judgement, runs: list[Execution]) -> Judgement:
-        """`judgement`, unless it is harmless and the runs differ from each other, where eager's do not."""
+        """`judgement`, or nondeterministic if it is harmless and the runs differ, while eager's runs are equal."""
         if judgement.verdict.is_finding:
             return judgement
         different = self.find_unrepeated(runs)
@@ -114,7 +114,7 @@ class CaseRun:
         return Judgement(Verdict.NONDETERMINISTIC, Nondeterministic(different))
 
     def find_unrepeated(self, runs: list[Execution]) -> Value | None:
-        """The name of a value that differs between `repeat` runs and should not."""
+        """The name of a value that should be equal in `repeat` runs and is not."""
         different = find_difference(runs)
         if different is not None and self.program.is_sequence and not self.judge.judge(runs[-1]).verdict.is_finding:
             return find_difference(runs[1:])
@@ -126,7 +126,7 @@ class CaseRun:
         module: nn.Module | None = None,
         mode: AbstractContextManager[Any] | None = None,
     ) -> Execution:
-        """One run of the case's module, or in its place of a subject's `call`, with the parameters of `module`."""
+        """One run of the case's module, or of a subject's `call` with the parameters of `module`."""
         if module is None:
             module = self.program.module(self.request.training)
         return execute(
@@ -142,7 +142,7 @@ class CaseRun:
     def replica(self, number: int) -> Execution:
         """Eager under noise of that number."""
         noise = Noise(number)
-        # A fused layer rounds within as often as one in steps, where a replica can move it.
+        # A fused layer rounds inside as often as a layer in steps, where noise can move it.
         with enter(Trial("fast_path_off")):
             execution = self.execute(mode=noise)
         for call, dtypes in enumerate(noise.dtypes, 1):
@@ -154,7 +154,7 @@ class CaseRun:
         return constants.coarsest(*(set[torch.dtype]().union(*self._dtypes.values()) or {torch.float32}))
 
     def coarsest_of_calls(self) -> dict[int, torch.dtype]:
-        """The same for each call, by its number, where none reads what another wrote or gave; else nothing."""
+        """The same for each call, by its number; empty if a call may read results of another call."""
         if not self.program.is_sequence or self.eager.mutated or self.eager.gradients:
             return {}
         return {call: constants.coarsest(*dtypes) for call, dtypes in self._dtypes.items() if dtypes}

@@ -1,14 +1,15 @@
-"""One check: a case's source in, a verdict per subject out."""
+"""One check: the source of a case in, a verdict on each subject out."""
 
 import time
 from collections.abc import Callable
 from dataclasses import replace
 
 from fuzz.check import exceptions, process_state, settings
-from fuzz.check.attention import call_changes, calls
-from fuzz.check.attention.further_calls import find_faulty, observe
+from fuzz.check.attention.call_changes import measure_wrong_call
 from fuzz.check.attention.guard import GUARDED
 from fuzz.check.attention.harness import AttentionHarness
+from fuzz.check.attention.judge_calls import judge_calls
+from fuzz.check.attention.repeat_calls import find_faulty, observe
 from fuzz.check.case_run import Announce, CaseRun, Clock, Rejected
 from fuzz.check.controls import apply_experiments, compare_constants, enter
 from fuzz.check.coverage import Coverage
@@ -40,10 +41,9 @@ from fuzz.subjects import is_user_function
 def check(
     request: Check, subjects: dict[str, Subject], device: str, announce: Announce, rss_mib: Callable[[], float]
 ) -> Result:
-    """Run the case of `request` under every subject it names.
+    """Run the case of `request` under every subject it names. Only our own faults raise.
 
-    `announce` is called with the name of each stage before it starts, `rss_mib` once at the end. Whatever the case
-    does is in the result; only our own faults raise.
+    `announce` is called with the name of each stage before it starts, `rss_mib` once at the end.
     """
     started = time.perf_counter()
     clock = Clock()
@@ -82,7 +82,7 @@ def _find_unfit(subject: str, changes: tuple[StateChange, ...]) -> str:
 
 
 def _run_subject(case: CaseRun, name: str, subject: Subject | None) -> tuple[SubjectResult, tuple[StateChange, ...]]:
-    """The result of a subject, and what it changed of the state of the process."""
+    """The result of a subject, and its changes of the state of the process."""
     started = time.perf_counter()
     dynamo_same = None
     coverage = Coverage()
@@ -111,7 +111,7 @@ def _run_subject(case: CaseRun, name: str, subject: Subject | None) -> tuple[Sub
             if not keeps and (fault := exceptions.find_device_fault()):
                 judgement = Judgement(Verdict.DEVICE_ERROR, DeviceError(fault))
         changes = process_state.take_changes()
-        # What can't be put back may make the next call raise.
+        # A state that can't be put back may make the next call raise.
         is_cause = judgement.verdict is Verdict.RUNTIME_ERROR and not all(change.is_restored for change in changes)
         is_kept = judgement.verdict.is_finding or judgement.verdict is Verdict.SKIPPED
         if changes and (is_cause or not is_kept):
@@ -137,11 +137,11 @@ def _run_subject(case: CaseRun, name: str, subject: Subject | None) -> tuple[Sub
 
 
 def _list_conditions(subject: Subject | None, verdict: Verdict) -> list[CoverageItem]:
-    """What a subject ran under: its settings, and what memory was not guarded."""
+    """The settings that a subject ran under, and the kinds of memory that were not guarded."""
     if subject is None:
         return []
     settings = sorted(subject.options) if verdict is not Verdict.SKIPPED else []
-    unguarded = [what for what in GUARDED if subject.attention is not None and what not in subject.attention.guarded]
+    unguarded = [kind for kind in GUARDED if subject.attention is not None and kind not in subject.attention.guarded]
     named = {CoverageKind.UNGUARDED: unguarded, CoverageKind.SETTING: settings}
     return [CoverageItem(kind, name) for kind, names in named.items() for name in names]
 
@@ -151,7 +151,7 @@ def _skip(refusal: Refusal, why: str = "") -> Judgement:
 
 
 def _check_compiled(case: CaseRun, subject: Subject, coverage: Coverage) -> tuple[Judgement, Execution | None]:
-    """The verdict on a subject that computes the case as a whole, and its run, if it is of use."""
+    """The verdict on a subject that computes the case as a whole, and its run, if that can be compared."""
     if subject.spec.random and (not case.request.random or case.program.is_sequence):
         return _skip(Refusal.NOT_RANDOM), None
     if subject.spec.recomputes and not case.request.training:
@@ -193,8 +193,8 @@ def judge_compiled(case: CaseRun, subject: Subject, compiled: Compiled, runs: li
     if judgement.verdict in (Verdict.SKIPPED, Verdict.EAGER_SUSPECT):
         return judgement
     if judgement.verdict is Verdict.RANDOM_STREAM:
-        # With eager's random stream outputs that are right show that a gradient should be. Sequences have no other
-        # seeds; on CUDA eager's dropout draws in one kernel what Inductor draws in another order.
+        # With eager's random stream, right outputs show that a gradient should be right. Sequences have no other seeds.
+        # On CUDA, eager's dropout draws in another order than Inductor.
         draws_alike = not (subject.spec.random or is_user_function(subject.name))
         is_sequence = case.program.is_sequence
         if (draws_alike and judgement.value is not None and judgement.value.is_gradient) or (
@@ -240,8 +240,8 @@ def _prove_rewrites(judgement: Judgement, recorder: MatchRecorder) -> Judgement:
 
 
 def _prove_constants(judgement: Judgement, case: CaseRun, subject: Subject) -> Judgement:
-    """An error with the rewrites that took a program with other constants than their own, if without them there is
-    none."""
+    """An error with the rewrites that took a program with other constants than their own, if there is no error
+    without them."""
     refused: list[WrongRewrite] = []
     module = case.program.module(case.request.training)
     try:
@@ -253,7 +253,7 @@ def _prove_constants(judgement: Judgement, case: CaseRun, subject: Subject) -> J
 
 
 def _check_attention(case: CaseRun, subject: Subject, coverage: Coverage) -> tuple[Judgement, Execution | None]:
-    """The verdict on a subject that computes the attention of the case, and its run, if it is of use."""
+    """The verdict on a subject that computes the attention of the case, and its run, if that can be compared."""
     stub, training = case.request.attention_stub, case.request.training
     if stub is None or subject.attention is None:
         return _skip(Refusal.NO_CONTRACT), None
@@ -272,7 +272,7 @@ def _check_attention(case: CaseRun, subject: Subject, coverage: Coverage) -> tup
     elif damage:
         judgement = Judgement(Verdict.OUT_OF_BOUNDS, OutOfBounds(damage), judgement.numbers)
     if harness.sequences:
-        # What the program gives has zeros where its sequences end: nothing to compare with eager's.
+        # The outputs of the program have zeros where its sequences end, which eager's don't have.
         failure = judgement.failure
         if failure is not None and not failure.sequences:
             judgement = replace(judgement, failure=replace(failure, sequences=harness.sequences))
@@ -285,7 +285,7 @@ def _check_attention(case: CaseRun, subject: Subject, coverage: Coverage) -> tup
 def _run_and_judge(
     case: CaseRun, subject: Subject, harness: AttentionHarness, runs: list[Execution], coverage: Coverage
 ) -> Judgement:
-    """The verdict on what a function gives; `runs` takes the executions."""
+    """The verdict on the results of a function; `runs` takes the executions."""
     recorded: list[Call] = []
     module = harness.program.module(harness.training)
     try:
@@ -308,7 +308,7 @@ def _run_and_judge(
             return _run_and_judge(case, subject, harness, runs, coverage)
         return Judgement(*exceptions.blame(error))
     with SuppressOutOfMemory() as caught:
-        judgement = calls.judge_calls(recorded, harness.attention, training=case.request.training)
+        judgement = judge_calls(recorded, harness.attention, training=case.request.training)
         if judgement.verdict in DOUBTED and not harness.guard.damage():
             faulty = find_faulty(harness.attention, recorded) if is_user_function(subject.name) else None
             if faulty is not None:
@@ -316,7 +316,7 @@ def _run_and_judge(
                     f"it calls {faulty.operation}, which gives {faulty.given:.3g} where {faulty.exact:.3g} is right"
                 )
                 return _skip(Refusal.UNSUPPORTED, reason)
-            measured = (call_changes.measure_wrong_call(call, harness.attention) for call in recorded)
+            measured = (measure_wrong_call(call, harness.attention) for call in recorded)
             judgement = replace(judgement, wrong_rewrites=tuple(one for one in measured if one is not None))
         repeats = case.device in harness.attention.capabilities.deterministic and not harness.attention.is_unordered
         compared = case.compare_runs(judgement, runs) if repeats else judgement

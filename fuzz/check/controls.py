@@ -48,8 +48,10 @@ def refuse_matches(refuses: Callable[[Any, Any], bool]) -> AbstractContextManage
 
 
 def compare_constants(record: Callable[[WrongRewrite], None]) -> AbstractContextManager[None]:
-    """While entered, no pattern of attention takes a program with other constants than its own; `record` is called with
-    each that would."""
+    """While entered, no pattern of attention takes a program whose constants are not its own.
+
+    `record` is called with each that would.
+    """
 
     def refuses(entry: Any, match: Any) -> bool:
         if "sfdp" not in rewrite_name(entry):

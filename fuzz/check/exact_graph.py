@@ -16,7 +16,7 @@ _UNREAD_RESULTS = 12
 """The most results of a fused call after those of its definition: statistics and random states, which are not read."""
 
 
-class Exact(fx.Interpreter):
+class Float64Interpreter(fx.Interpreter):
     """Runs fused calls by their definition. For use within `Float64`."""
 
     def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -75,7 +75,7 @@ def compare_exactly(program: Run, rewrite: Run, operands: dict[str, Any]) -> Out
     exact = {name: to_float64(value) for name, value in operands.items()}
     try:
         with Float64(), torch.no_grad():
-            before, after = program(exact, Exact), rewrite(exact, Exact)
+            before, after = program(exact, Float64Interpreter), rewrite(exact, Float64Interpreter)
     except Exception:
         # torch may refuse a changed operand, which says nothing of the rewrite.
         return Outcome.DOES_NOT_APPLY

@@ -32,10 +32,10 @@ Inductor's graphs have them."""
 
 
 def recheck(judgement: Judgement, case: CaseRun, subject: Subject, compiled: Compiled, run: Execution) -> Judgement:
-    """`judgement` on `run`, which `compiled` gave, or the judgement after more runs."""
+    """`judgement` on `run`, a run of `compiled`, or the judgement after more runs."""
     with SuppressOutOfMemory():
         if judgement.verdict is Verdict.NONFINITE and case.request.random:
-            # With other random numbers something else may be divided by 0.
+            # With other random numbers, another value may be divided by 0.
             rest = case.judge.judge(run.merge(case.eager, lambda _, value: value.isfinite()))
             if rest.verdict is Verdict.RANDOM_STREAM:
                 judgement = replace(judgement, verdict=Verdict.RANDOM_STREAM, where=None)
@@ -53,7 +53,7 @@ def recheck(judgement: Judgement, case: CaseRun, subject: Subject, compiled: Com
 
 
 class _Listener(AbstractContextManager[None]):
-    """While entered, hears of operations without a deterministic algorithm."""
+    """While entered, listens to torch's warnings of operations without a deterministic algorithm."""
 
     heard = False
 
@@ -62,7 +62,7 @@ class _Listener(AbstractContextManager[None]):
         self._warnings = self._stack.enter_context(warnings.catch_warnings(record=True))
         warnings.simplefilter("ignore")
         warnings.filterwarnings("always", r"(?s).*deterministic")
-        # CuBLAS differs only where several streams share its memory.
+        # CuBLAS differs from run to run only where several streams share its memory.
         warnings.filterwarnings("ignore", r"(?s).*CuBLAS")
 
     def __exit__(self, *_: object) -> None:
@@ -71,8 +71,10 @@ class _Listener(AbstractContextManager[None]):
 
 
 def is_documented(case: CaseRun, subject: Subject) -> bool:
-    """Whether torch documents that an operation of the graph gives different results: it has no deterministic
-    algorithm, or another one with which runs are equal."""
+    """Whether torch documents that an operation of the graph gives different results.
+
+    The operation has no deterministic algorithm, or has another algorithm with which runs are equal.
+    """
     listener, coverage = _Listener(), Coverage()
     with coverage:
         runs = _run_again(case, apply_experiments(subject, [Trial("deterministic")]), max(2, case.repeat), listener)
@@ -84,7 +86,7 @@ def is_documented(case: CaseRun, subject: Subject) -> bool:
 def _run_again(
     case: CaseRun, subject: Subject, times: int = 1, mode: AbstractContextManager[Any] | None = None
 ) -> list[Execution]:
-    """What `subject`, compiled once more, gives; nothing when it does not run."""
+    """Runs of `subject`, compiled once more; none if it raises."""
     module = case.program.module(case.request.training)
     torch._dynamo.reset()
     try:
@@ -100,10 +102,11 @@ def _run_again(
 
 
 def _explain_by_rounding(judgement: Judgement, case: CaseRun, subject: Subject, run: Execution) -> Judgement:
-    """`judgement`, or precision_policy if runs show that the casts that Inductor omits explain it.
+    """`judgement`, or precision_policy if the casts that Inductor omits explain it.
 
-    Casts do if the subject is right with all of them, and eager that omits some is as far off. They never explain NaN
-    or infinity.
+    - The subject is right with all casts.
+    - Eager with some casts omitted is as far off.
+    - There is no NaN or infinity.
     """
     low = case.coarsest() in constants.LOW_PRECISION and judgement.verdict is not Verdict.NONFINITE
     if low and subject.spec.uses_inductor:
@@ -116,8 +119,8 @@ def _explain_by_rounding(judgement: Judgement, case: CaseRun, subject: Subject, 
 
 
 def explain_by_fused_rounding(judgement: Judgement, case: CaseRun, run: Execution) -> Judgement:
-    """`judgement` on a program in which fused calls compute the same as what they replace, or that right ones round as
-    much. In the backward pass they compute the weights anew, from rounded scores."""
+    """`judgement` on a program whose fused calls are right in exact arithmetic, or a harmless one if right fused calls
+    round as much. Their backward pass computes the weights anew, from rounded scores."""
     if judgement.verdict not in (Verdict.WRONG_RESULT, Verdict.WRONG_GRADIENT) or case.request.random:
         return judgement
     noise: AbstractContextManager[Any] = nullcontext()
@@ -129,7 +132,7 @@ def explain_by_fused_rounding(judgement: Judgement, case: CaseRun, run: Executio
         call = graph_capture.compile_module(module, case.dynamic, lambda: noise)
         plain = case.execute(call, module)
         if find_difference([plain, case.execute(call, module)]) is not None:
-            return  # a kernel that gives what it likes would explain anything
+            return  # a kernel that does not repeat itself would explain anything
         for seed in range(constants.REPLICAS_BEFORE_WRONG):
             noise = FusedNoise(seed)
             yield case.eager.shift(plain, case.execute(call, module))
@@ -156,7 +159,7 @@ def _is_within_skipped_casts(case: CaseRun, run: Execution) -> bool:
 
 
 def _is_wrong_again(case: CaseRun, subject: Subject) -> bool | None:
-    """Whether `subject`, compiled and run once more, is a finding still; None when it does not run."""
+    """Whether `subject`, compiled and run once more, is still a finding; None if it raises."""
     runs = _run_again(case, subject)
     if not runs:
         return None
@@ -165,14 +168,14 @@ def _is_wrong_again(case: CaseRun, subject: Subject) -> bool | None:
 
 
 def _compare_seeds(judgement: Judgement, case: CaseRun, compiled: Compiled, run: Execution) -> Judgement:
-    """`judgement`, or what is wrong whatever random numbers are drawn."""
+    """`judgement`, or a graver one that holds for any random numbers."""
     plain = case.program.module(case.request.training)
     runs = _make_run(case, (plain, plain)), _make_run(case, compiled)
     comparison = dropout.Comparison(*runs, case.eager, run, case.program.inputs, case.coarsest())
     judge = Judge(case.eager, case.exact, case.replica, case.coarsest, random=False)
 
     def judge_constant() -> Judgement | None:
-        """What is wrong with the elements of `run` that do not depend on the seed; None for nothing."""
+        """The judgement on the elements of `run` that do not depend on the seed; None unless it is doubted."""
         constant = comparison.merge_constant(case.eager, run)
         certain = None if constant is None else judge.judge(constant)
         return certain if certain is not None and certain.verdict in DOUBTED else None
@@ -181,7 +184,7 @@ def _compare_seeds(judgement: Judgement, case: CaseRun, compiled: Compiled, run:
         found = comparison.find_difference(lambda number: _make_run(case, (plain, plain), number))
         if found is not None:
             return _accuse(found)
-        # A few seeds more tell what is constant.
+        # A few more seeds tell which elements are constant.
         if judge_constant() is not None and comparison.run_seeds(constants.DROPOUT_SEEDS[1]):
             return judge_constant() or judgement
     except RunFailed as failure:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fuzz.check.exact_graph import Exact, compare_exactly, name_operation, read_outputs, tolerance_of
+from fuzz.check.exact_graph import Float64Interpreter, compare_exactly, name_operation, read_outputs, tolerance_of
 from fuzz.check.oracle.operation_audit import to_float64
 from fuzz.check.oracle.reference import Float64
 from fuzz.check.rewrite_match import RewriteMatch
@@ -67,11 +67,13 @@ def _is_wrong_in_empty_rows(match: RewriteMatch) -> bool:
     nodes = match.program.graph.nodes
     scores: Any = next((node.args[0] for node in nodes if name_operation(node) in ("aten.amax", "aten._softmax")), None)
     given = (*(match.operands[name] for name in match.taken), *match.free)
-    program = Exact(match.program, garbage_collect_values=False)
+    program = Float64Interpreter(match.program, garbage_collect_values=False)
     try:
         with Float64(), torch.no_grad():
             program.run(*map(to_float64, given))
-            after = match.run_replacement({name: to_float64(value) for name, value in match.operands.items()}, Exact)[0]
+            after = match.run_replacement(
+                {name: to_float64(value) for name, value in match.operands.items()}, Float64Interpreter
+            )[0]
         before, seen = program.env[read_outputs(match.program)[0]], program.env[scores]
     except (AttributeError, KeyError, RuntimeError, TypeError):  # no softmax, or a rewrite that does not run
         return False

@@ -5,7 +5,7 @@ import re
 from collections.abc import Collection
 
 from corpus.causes import DETAIL_LABELS
-from fuzz.experiments import EXPERIMENTS, Exact, OperandValue, OtherSubject, Outcome, StepLimit, Tried
+from fuzz.experiments import EXPERIMENTS, ExactArithmetic, OperandValue, OtherSubject, Outcome, StepLimit, Tried
 from fuzz.protocol.rewrites import WrongRewrite
 from triage.attribution.root_cause import RootCause
 
@@ -32,7 +32,7 @@ def describe_evidence(cause: RootCause, shown: Collection[str] = ()) -> list[str
 
 def _describe(alike: list[Tried], cause: RootCause) -> str:
     first, name = alike[0], alike[0].argument
-    if isinstance(first.row.change, Exact):
+    if isinstance(first.row.change, ExactArithmetic):
         if first.outcome.fails:
             return " ".join(map(_describe_rewrite, cause.rewrites))
         return f"In float64 the replacement of {name} is right, so the kernel of its fused call is at fault."

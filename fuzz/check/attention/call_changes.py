@@ -1,4 +1,4 @@
-"""What makes a wrong call of an attention function right: options left out, sizes cut down, another dtype or scale."""
+"""Experiments on a wrong call of an attention function: options left out, sizes cut down, another dtype or scale."""
 
 import math
 import time
@@ -10,63 +10,58 @@ import torch
 from torch import Tensor
 
 from fuzz.check.attention.function import Attention
-from fuzz.check.attention.further_calls import repeat
+from fuzz.check.attention.repeat_calls import repeat
 from fuzz.check.exceptions import DeviceLost, Unsupported
 from fuzz.check.oracle.attention.call import Call
 from fuzz.check.oracle.attention.judge import judge
+from fuzz.experiments import SMALL
 from fuzz.protocol.failures import Failure, WrongValue
 from fuzz.protocol.rewrites import CALL, CONTIGUOUS, DROPPED, EXPANDED, WrongRewrite
 from generators.program.attention_options import COMPARABLE, OVER_SCORES
 
-SMALL = 16
-"""What sizes are cut to: a tile of the matrix units that kernels use, below which they have no further cases."""
 SECONDS = 10.0
 """No measurement takes longer: interpreted kernels take seconds for a call."""
 
 
 def measure_wrong_call(call: Call, attention: Attention) -> WrongRewrite | None:
-    """The changes under which the function is right; None if the call is right by itself, or that takes too long.
+    """The experiments under which the function is right; None if the call is right by itself, or that takes too long.
 
     A call with dropout is not measured: its mask changes with its sizes.
     """
     started = time.perf_counter()
-    if call.options.get("dropout") or not _is_wrong(call, attention):
+    judgement = judge(call, attention.rounds)
+    if call.options.get("dropout") or not judgement.verdict.is_finding:
         return None
-    failure = judge(call, attention.rounds).failure
+    wanted = () if call.dout is None else call.wanted
+
+    def is_wrong(changed: Call) -> bool:
+        # Kernels may rely on the alignment of whole tensors.
+        again = repeat(attention, _map(changed, Tensor.contiguous), wanted)
+        return judge(again, attention.rounds).verdict.is_finding
+
+    fails: dict[tuple[str, str], list[bool]] = {}
     try:
-        return _measure(call, attention, failure, started)
+        with suppress(Unsupported):
+            if call.sequences and not is_wrong(call):
+                return WrongRewrite(CALL, {"sequences": ("alone",)})
+        for operand, experiment, changed in _change(call, judgement.failure):
+            if time.perf_counter() - started > SECONDS:
+                return None
+            with suppress(Unsupported):
+                fails.setdefault((operand, experiment), []).append(is_wrong(changed))
     except DeviceLost:
         return None
-
-
-def _measure(call: Call, attention: Attention, failure: Failure | None, started: float) -> WrongRewrite | None:
-    wanted = () if call.dout is None else call.wanted
-    with suppress(Unsupported):
-        if call.sequences and not _is_wrong(repeat(attention, _map(call, Tensor.contiguous), wanted), attention):
-            return WrongRewrite(CALL, {"sequences": ("alone",)})
-    answers: dict[tuple[str, str], list[bool]] = {}
-    for name, change, changed in _change(call, failure):
-        if time.perf_counter() - started > SECONDS:
-            return None
-        with suppress(Unsupported):
-            # Kernels may rely on the alignment of whole tensors.
-            again = repeat(attention, _map(changed, Tensor.contiguous), wanted)
-            answers.setdefault((name, change), []).append(_is_wrong(again, attention))
     right: dict[str, tuple[str, ...]] = {}
     wrong: dict[str, tuple[str, ...]] = {}
-    for (name, change), found in answers.items():
+    for (operand, experiment), found in fails.items():
         tried = wrong if any(found) else right
-        tried[name] = (*tried.get(name, ()), change)
+        tried[operand] = (*tried.get(operand, ()), experiment)
     # All other changes are made contiguous too.
     return WrongRewrite(CALL, {"layout": right["layout"]} if "layout" in right else right, wrong)
 
 
-def _is_wrong(call: Call, attention: Attention) -> bool:
-    return judge(call, attention.rounds).verdict.is_finding
-
-
 def _change(call: Call, failure: Failure | None) -> Iterator[tuple[str, str, Call]]:
-    """The name of what is changed, the change, and the call to be made."""
+    """The operand, the id of the experiment, and the changed call."""
     value, index = (failure.value.name, failure.index) if isinstance(failure, WrongValue) else ("", ())
     tensors = [x for x in (call.q, call.k, call.v, *call.options.values()) if isinstance(x, Tensor)]
     if not all(x.is_contiguous() for x in tensors):
@@ -95,8 +90,10 @@ def _change(call: Call, failure: Failure | None) -> Iterator[tuple[str, str, Cal
 
 
 def _parts(size: int, worst: int | None) -> list[slice]:
-    """What to cut a size down to: around the worst index, else both ends. A mistake in some rows is not one in long
-    sequences."""
+    """The parts that a size is cut down to: around the worst index, else both ends.
+
+    A mistake in some rows is no mistake of long sequences.
+    """
     if size <= SMALL:
         return []
     if worst is None:
@@ -111,7 +108,7 @@ def _map(call: Call, change: Callable[[Tensor], Tensor]) -> Call:
 
 
 def _cut(call: Call, axis: int, part: slice) -> Call:
-    """The call with mask and bias as long as queries or keys are now."""
+    """The call with mask and bias cut as its queries or keys are."""
     cut: dict[str, Any] = {}
     for name in OVER_SCORES:
         value = call.options.get(name)

@@ -1,6 +1,6 @@
-"""A function called again: with other arguments, and to see which operations of torch it calls in turn.
+"""Further calls of an attention function: with other arguments, and under modes that record the operations it calls.
 
-These say what it rounds, whether it repeats, and who is at fault.
+The operations tell what the function rounds, whether its results repeat, and whether an operation of torch is at fault.
 """
 
 from collections.abc import Iterator, Sequence
@@ -30,8 +30,10 @@ _PRODUCTS = ("aten.bmm", "aten.mm", "aten.baddbmm", "aten.addmm")
 
 
 def call_again(attention: Attention, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
-    """What the function gives for other arguments, in guarded memory. Raises `Unsupported` where it does not take them,
-    raises, or writes out of bounds, and `DeviceLost`."""
+    """Call the function with other arguments, in guarded memory.
+
+    Raises `Unsupported` if it refuses them, raises, or writes out of bounds, and `DeviceLost`.
+    """
     attention.check(q, k, v, options, training=False)
     layout = arrange(attention.capabilities, cut=False, q=q, k=k, v=v, **options)
     guard = Guard(attention.guarded)
@@ -44,8 +46,10 @@ def call_again(attention: Attention, q: Tensor, k: Tensor, v: Tensor, **options:
 
 
 def repeat(attention: Attention, call: Call, wanted: tuple[str, ...]) -> Call:
-    """`call`, a fresh one, with its results: where gradients are `wanted` these, as far as it has the arguments, and
-    all of q, k and v. Raises as `call_again`, also for the backward pass."""
+    """Run a fresh `call` and keep its results in it. Raises as `call_again`, also for the backward pass.
+
+    If gradients are `wanted`, it gets those whose arguments it has, and all of q, k and v.
+    """
     given: dict[str, Any] = {"q": call.q, "k": call.k, "v": call.v, **call.options}
     call.wanted = tuple(name for name in wanted if name.removeprefix("d") in given)
     names = {"q", "k", "v", *(name.removeprefix("d") for name in call.wanted)} if wanted else set[str]()
@@ -64,7 +68,7 @@ def repeat(attention: Attention, call: Call, wanted: tuple[str, ...]) -> Call:
 
 @contextmanager
 def _accuse_nobody() -> Iterator[None]:
-    # What a function may not do shows in the calls of some case.
+    # The calls of a case show what a function may not do.
     try:
         yield
     except Exception as error:
@@ -74,7 +78,7 @@ def _accuse_nobody() -> Iterator[None]:
 
 
 def observe(attention: Attention, calls: Sequence[Call]) -> bool:
-    """See what a function calls in turn; whether that explains more than was known. What it declares stands."""
+    """Record the operations that a function calls; whether they tell more than was known. Declarations stand."""
     declared = getattr(attention.function, "capabilities", {})
     before = attention.rounds, attention.is_unordered
     for call in calls:
@@ -87,7 +91,7 @@ def observe(attention: Attention, calls: Sequence[Call]) -> bool:
 
 
 def find_faulty(attention: Attention, calls: Sequence[Call]) -> FaultyOperation | None:
-    """The first of torch's own fused attention operations that a function calls and that is wrong by itself."""
+    """The first of torch's fused attention operations that a function calls and that is wrong by itself."""
     for call in calls:
         audit = Audit()
         _watch(attention, call, audit)
@@ -97,7 +101,7 @@ def find_faulty(attention: Attention, calls: Sequence[Call]) -> FaultyOperation 
 
 
 def _watch(attention: Attention, call: Call, mode: TorchDispatchMode) -> None:
-    """The call once more under a mode. Its own kernels show nothing there; what it compiles runs in eager."""
+    """Repeat the call under a mode. The mode sees none of its own kernels; compiled parts run in eager."""
     with suppress(Unsupported), torch.compiler.set_stance("force_eager"), mode:
         repeat(attention, call.replace(), call.wanted)
 

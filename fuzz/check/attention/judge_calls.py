@@ -1,4 +1,4 @@
-"""All that is held against an attention function for the calls a case made of it."""
+"""The verdict on an attention function, from the calls that a case made of it."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fuzz.check.attention.function import Attention
-from fuzz.check.attention.further_calls import FLASH_ROUNDS, call_again, observe, repeat
+from fuzz.check.attention.repeat_calls import FLASH_ROUNDS, call_again, observe, repeat
 from fuzz.check.exceptions import Unsupported
 from fuzz.check.oracle import constants
 from fuzz.check.oracle.attention import dropout_masks
@@ -38,7 +38,7 @@ def judge_calls(calls: Sequence[Call], attention: Attention, *, training: bool) 
 
 
 def _find_undeclared(calls: Sequence[Call], attention: Attention) -> tuple[str, ...]:
-    """What the function would have to round besides for all calls to be right; () where no rounding explains them."""
+    """The undeclared roundings with which all calls would be right; () if no rounding explains them."""
     for more in (
         ("backward_weights",),
         ("sums",),
@@ -80,12 +80,12 @@ def _judge_numbers(call: Call, attention: Attention) -> Judgement:
             mask, wrong = dropout_masks.check_dropout(attend, call.replace(v=values))
             return Judgement(Verdict.WRONG_RESULT, wrong[0]) if wrong else judge(call, rounds, mask)
     except Unsupported:
-        pass  # the calls that show the mask
+        pass  # the function refuses the calls that show the mask
     return _judge_without_dropout(call, attention)
 
 
 def _judge_without_dropout(call: Call, attention: Attention) -> Judgement:
-    """The verdict on a call whose mask stays unknown: on what the function gives for it without dropout."""
+    """The verdict on a call whose mask stays unknown, from the same call without dropout."""
     try:
         plain = repeat(attention, call.replace(dropout=None), () if call.dout is None else call.wanted)
     except Unsupported:

@@ -5,7 +5,7 @@
     mode: inference                 # or training; left out: inference
     dynamic: false                  # left out: false
     autocast: bfloat16              # or float16; left out: none
-    settings: {cpp.threads: 4}      # of generators.program.settings; left out: none
+    settings: {cpp.threads: 4}      # names of generators.program.settings; left out: none
     inputs:
       q: {shape: [B, S, D], dtype: float32, values: {kind: normal, seed: 0, scale: 1.0}, layout: contiguous}
       w: {shape: [D, D], dtype: float32, values: {seed: 1}, parameter: true}
@@ -14,10 +14,12 @@
       - {name: out, op: softmax, args: [scores], dim: -1}
     returns: [out]
 
-An input is an argument of `forward`, or with `parameter: true` a parameter of the module, and with `buffer: true` too a
-buffer; order counts. What is left out has the defaults of `generators.case`, as have an operation's attributes, which
-stand beside `name`, `op` and `args`. Sizes are integers or text such as `3*H*D + 1`. `contracts` lists mappings with
-the fields of `generators.case.Contract`, `calls` with those of `FurtherCall`, beside `checkpoint`.
+An input is an argument of `forward`. With `parameter: true` it is a parameter of the module, with `buffer: true` too a
+buffer. The order of inputs counts. Sizes are integers or text such as `3*H*D + 1`. Attributes of an operation stand
+beside `name`, `op` and `args`. Defaults are those of `generators.program.case` and of the table of operations.
+
+`contracts` lists mappings with the fields of `Contract`, and `calls` with those of `FurtherCall`. `checkpoint` is the
+field of `Case`.
 """
 
 from dataclasses import dataclass
@@ -50,7 +52,7 @@ def dumps(case: Case) -> str:
 
 
 def decode(document: Document, beside: tuple[str, ...] = ()) -> Case:
-    """The case in a file, which may hold the keys `beside` it. Raises CaseError."""
+    """The case in a file that may hold the keys `beside` too. Raises CaseError."""
     document.require_format("case_format", FORMAT)
     case = document.decode(_CODEC, Case, beside=("case_format", *beside))
     try:
@@ -78,7 +80,7 @@ class _OpHead:
 
 
 def _read_op(data: Any) -> Op:
-    """The operation in a mapping. The type check of the case judges its name, its kind and most attributes."""
+    """The operation in a mapping. `check` judges its name, its kind and most of its attributes."""
     head = _CODEC.decode(_OpHead, data, beside=tuple(read_mapping(data)))
     known = OPS[head.op].attributes if head.op in OPS else {}
     attrs = {}

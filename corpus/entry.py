@@ -19,7 +19,6 @@
 These keys are optional and stand beside those of the case (`corpus.casefile`).
 """
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -33,7 +32,7 @@ from corpus.files import read_file, replace_file
 from corpus.strict_yaml import MAX_BYTES, dump, parse
 from generators.errors import UserError, UserErrors
 from generators.program.case import Case
-from generators.records import Codec, Rule, one_of
+from generators.records import Codec, Rule, matches, one_of
 
 SUFFIX = ".case.yaml"
 STATUSES = ("pass", "known", "rounding")
@@ -43,12 +42,8 @@ _KEYS = ("note", "expect", "found", "seen")
 _MAX_ERRORS = 10
 
 
-def _matches(pattern: str, complaint: str) -> Rule:
-    return Rule(re.compile(pattern).fullmatch, complaint)
-
-
-_VerdictName = Annotated[str, _matches("[a-z][a-z_]{0,30}", "is not a verdict such as wrong_result")]
-_SeenVerdict = Annotated[str, _matches(r"[a-z][a-z_]{0,30}( \w{1,60})?", "is not a verdict such as wrong_result")]
+_VerdictName = Annotated[str, matches("[a-z][a-z_]{0,30}", "is not a verdict such as wrong_result")]
+_SeenVerdict = Annotated[str, matches(r"[a-z][a-z_]{0,30}( \w{1,60})?", "is not a verdict such as wrong_result")]
 _Torch = Annotated[str, Rule(lambda text: not text or Version(text), "is not a version such as 2.13.0")]
 _Versions = Annotated[
     str, Rule(lambda text: SpecifierSet(text) is not None, 'is not a version specifier such as ">=2.11,<2.15"')
@@ -158,24 +153,23 @@ def dumps(entry: Entry) -> str:
 
 
 def load(path: Path) -> Entry:
-    """The entry in a file. Raises UserError when the file can't be read or holds none."""
+    """The entry in a file. Raises UserError."""
     return loads(read_file(path, MAX_BYTES), str(path))
 
 
 def save(entry: Entry, directory: Path) -> Path:
-    """Write the entry under its `file_name`, and return the path. Raises UserError, as `replace_file` does."""
+    """Write the entry under its `file_name`, and return the path. Raises UserError."""
     return write(entry, directory / entry.file_name)
 
 
 def write(entry: Entry, path: Path) -> Path:
-    """Write the entry to `path`, as `save` does."""
+    """Write the entry to `path`, and return it. Raises UserError."""
     replace_file(path, dumps(entry).encode())
     return path
 
 
 def record_seen(path: Path, verdicts: Mapping[str, str]) -> None:
-    """Add verdicts by torch version to a file's `seen`; comments in the file are lost. Raises UserError, as `load` and
-    `save` do."""
+    """Add verdicts by torch version to a file's `seen`. Its comments are lost. Raises UserError."""
     entry = load(path)
     seen = sort_by_version({**entry.seen, **verdicts})
     if seen != entry.seen:
@@ -183,7 +177,7 @@ def record_seen(path: Path, verdicts: Mapping[str, str]) -> None:
 
 
 def sort_by_version(verdicts: Mapping[str, str]) -> dict[str, str]:
-    """The verdicts, oldest torch version first. Names that are not versions come last."""
+    """The verdicts, oldest torch version first, names that are no versions last."""
 
     def key(version: str) -> tuple[bool, Version, str]:
         try:
@@ -195,12 +189,12 @@ def sort_by_version(verdicts: Mapping[str, str]) -> dict[str, str]:
 
 
 def load_directory(directory: Path) -> dict[Path, Entry]:
-    """All entries under a directory, by path; none without the directory. Raises UserError, as `load_files` does."""
+    """As `load_files`, for a directory that may be missing."""
     return load_files([directory]) if directory.is_dir() else {}
 
 
 def load_all(paths: Sequence[Path]) -> dict[Path, Entry]:
-    """The entries in these files and directories. Raises UserError when there are none, and as `load_files` does."""
+    """As `load_files`. Raises UserError also where there is no entry."""
     if not paths:
         raise UserError(f"name at least one case file (*{SUFFIX}) or a directory of them")
     entries = load_files(paths)
@@ -210,7 +204,7 @@ def load_all(paths: Sequence[Path]) -> dict[Path, Entry]:
 
 
 def load_files(paths: Iterable[Path]) -> dict[Path, Entry]:
-    """The entries in these files and directories. Raises UserErrors, which name the bad files."""
+    """The entries in these files and directories, by path. Raises UserErrors, which name the bad files."""
     entries, errors = {}, []
     for file in (file for path in paths for file in (sorted(path.rglob(f"*{SUFFIX}")) if path.is_dir() else [path])):
         try:

@@ -1,4 +1,4 @@
-"""Files that a person names: read only where they are regular, checked before work, replaced atomically."""
+"""Files that a person names: only regular ones are read, places are checked before work, contents change atomically."""
 
 import fcntl
 import os
@@ -12,9 +12,9 @@ from generators.errors import UserError
 
 
 def open_file(path: Path) -> BinaryIO:
-    """A regular file, to read. Raises UserError, at once for anything else."""
+    """Open a regular file for reading. Raises UserError, and never waits."""
     try:
-        # A pipe without a writer would keep us waiting.
+        # Opening a pipe without a writer waits otherwise.
         file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb")
     except (OSError, ValueError) as error:
         raise UserError(f"{path}: can't be read: {error.args[-1]}") from error
@@ -34,13 +34,13 @@ def read_file(path: Path, most: int) -> bytes:
 
 
 def require_writable(path: Path, option: str, *, is_file: bool = False) -> None:
-    """Make a directory, or that of a file. Raises UserError if nothing can be written there, before minutes of work."""
+    """Make a directory, or the directory of a file. Raises UserError if nothing can be written there."""
     directory = path.absolute().parent if is_file else path
     try:
         if is_file and path.is_dir():
             raise UserError(f"{option} {path}: a directory; name a file")
         if is_file and path.exists() and not path.is_file():
-            os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK))  # /dev/stdout, for one
+            os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK))  # such as /dev/stdout
             return
         directory.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=directory):
@@ -50,19 +50,21 @@ def require_writable(path: Path, option: str, *, is_file: bool = False) -> None:
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Write a file, and make its directory. A kill at any instant leaves the old file or the new, and at most a hidden
-    file that the next write replaces. Raises UserError."""
+    """Write a file, and make its directory. Raises UserError.
+
+    A kill at any instant leaves the old file or the new, and at most a hidden file, which the next write replaces.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists() and not path.is_file():
             path.write_bytes(content)
             return
-        path = path.resolve()  # a link stays
+        path = path.resolve()  # keeps a symbolic link
         temporary = path.with_name(f".{path.name}.tmp")
         directory = os.open(path.parent, os.O_RDONLY)
         try:
             with suppress(OSError):
-                fcntl.flock(directory, fcntl.LOCK_EX)  # not on every file system
+                fcntl.flock(directory, fcntl.LOCK_EX)  # Some file systems have no locks.
             with temporary.open("wb") as file:
                 file.write(content)
                 file.flush()

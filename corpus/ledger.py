@@ -18,7 +18,7 @@ from corpus.entry import SUFFIX
 from corpus.files import read_file, replace_file, require_writable
 from corpus.strict_yaml import MAX_BYTES, Data, Document, decode, dump_flow, parse
 from generators.errors import UserError
-from generators.records import ALWAYS, Codec, Form, Rule, fail, read_mapping
+from generators.records import ALWAYS, Codec, Form, fail, matches, read_mapping
 
 FORMAT = 2
 NONE = Path("/dev/null")
@@ -73,16 +73,12 @@ class Status:
             return True  # a build of somebody's own, made after the fix as far as anybody knows
 
 
-def _matches(pattern: str, complaint: str) -> Rule:
-    return Rule(re.compile(pattern).fullmatch, complaint)
-
-
-_Id = Annotated[str, _matches("[a-z0-9][a-z0-9._-]{0,59}", "must be at most 60 lowercase letters, digits and dashes")]
-_Title = Annotated[str, _matches(r"(?=.*\S).+", "must be one line that describes the symptom")]
-_CaseFile = Annotated[str, _matches(rf".+{re.escape(SUFFIX)}", f"is not a case file (*{SUFFIX})")]
-_CaseId = Annotated[str, _matches("[0-9a-f]{12}", "is not the id of a case, 12 digits and letters a to f")]
-_Date = Annotated[str, _matches("[0-9]{4}-[0-9]{2}-[0-9]{2}", 'is not a date such as "2026-05-01"')]
-_Torch = Annotated[str, _matches(r"\S+", "is not a torch version")]
+_Id = Annotated[str, matches("[a-z0-9][a-z0-9._-]{0,59}", "must be at most 60 lowercase letters, digits and dashes")]
+_Title = Annotated[str, matches(r"(?=.*\S).+", "must be one line that describes the symptom")]
+_CaseFile = Annotated[str, matches(rf".+{re.escape(SUFFIX)}", f"is not a case file (*{SUFFIX})")]
+_CaseId = Annotated[str, matches("[0-9a-f]{12}", "is not the id of a case, 12 digits and letters a to f")]
+_Date = Annotated[str, matches("[0-9]{4}-[0-9]{2}-[0-9]{2}", 'is not a date such as "2026-05-01"')]
+_Torch = Annotated[str, matches(r"\S+", "is not a torch version")]
 
 
 @dataclass(frozen=True, slots=True)

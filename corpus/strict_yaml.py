@@ -1,8 +1,8 @@
 """Strict YAML: data, and the line of each value.
 
-The subset of YAML 1.1 that every YAML reader understands alike: mappings with text keys, lists, text, integers, floats
-with a point, true, false and null. What YAML 1.1 and 1.2 read differently (`no`, `012`, `12:30`, `1e-3`) must be quoted
-or spelled out. No anchors, aliases, tags, merge keys or second documents.
+It is the subset of YAML 1.1 that all YAML readers understand alike: mappings with text keys, lists, text, integers,
+floats with a point, true, false and null. Scalars that YAML 1.1 and 1.2 read differently (`no`, `012`, `12:30`, `1e-3`)
+must be quoted or spelled out. Anchors, aliases, tags, merge keys and second documents are refused.
 """
 
 import math
@@ -19,7 +19,7 @@ from generators.records import Codec, Key, RecordError, describe_data, format_pa
 MAX_BYTES = 1 << 20
 """A generated case of a hundred operations takes about 10 kB."""
 MAX_DEPTH = 12
-"""A case nests five deep; this bounds the recursion of the reader."""
+"""It bounds the recursion of the reader; a case nests five deep."""
 MAX_INT = (1 << 63) - 1
 """The largest integer of torch."""
 
@@ -36,7 +36,7 @@ _AMBIGUOUS = re.compile(
     r"|[-+]?[0-9][0-9_]*(?::[0-9_.]+)+"  # of base sixty
     r"|[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}(?:[T \t].*)?"  # dates
 )
-"""Plain scalars that YAML 1.1 and 1.2 read differently, or that look like one of those."""
+"""Plain scalars that YAML 1.1 and 1.2 read differently, or that look like such scalars."""
 _PLAIN = re.compile(r"[A-Za-z0-9_](?:[\w.,/()*+ -]*[\w.)])?", re.ASCII)
 _PLAINLY = "write true, false, null or a number such as 0.001, or quote it"
 _Loader: type = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -45,11 +45,11 @@ _Dumper: type = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """What a file holds. `lines`: the line of each value, or of its key, by path; `origin` names the file."""
+    """The contents of a file."""
 
     data: Any
-    origin: str
-    lines: Mapping[tuple[Key, ...], int]
+    origin: str  # the name of the file
+    lines: Mapping[tuple[Key, ...], int]  # by path the line of each value's key, or of the value in a list, from 1
 
     def decode(self, codec: Codec, kind: type[T], *, beside: Sequence[str] = (), **given: Any) -> T:
         """The record, as `Codec.decode` reads it. Raises CaseError: one line with file, line and field."""
@@ -58,15 +58,13 @@ class Document:
         except RecordError as error:
             self.fail(str(error), error.path)
 
-    def require_format(self, key: str, *known: int) -> int:
-        """The number of the file's format. Raises CaseError unless it is among those `known`."""
+    def require_format(self, key: str, known: int) -> None:
+        """Raises CaseError unless `key` holds the number of the `known` format."""
         number = self.data.get(key) if isinstance(self.data, dict) else None
         if number is None:
-            self.fail(f"missing key {key!r}, such as {key}: {known[-1]}")
-        if type(number) is not int or number not in known:
-            formats = " and ".join(map(str, known))
-            self.fail(f"{key}: this version reads format {formats}, got {describe_data(number)}", (key,))
-        return number
+            self.fail(f"missing key {key!r}, such as {key}: {known}")
+        if type(number) is not int or number != known:
+            self.fail(f"{key}: this version reads format {known}, got {describe_data(number)}", (key,))
 
     def fail(self, reason: str, path: Sequence[Key] = ()) -> NoReturn:
         """Raises CaseError: one line with file, `reason` and the line of `path`, or of the nearest value around it."""
@@ -89,7 +87,7 @@ def decode(content: bytes | str, origin: str) -> str:
 
 
 def parse(content: bytes | str, origin: str) -> Document:
-    """Read a file of one document; `origin` names it in messages. Raises CaseError."""
+    """Read a file; `origin` names it in messages. Raises CaseError."""
     text = decode(content, origin)
     reader = _Reader(yaml.parse(text, _Loader))
     try:

@@ -1,6 +1,6 @@
-"""What all command lines share: options, a campaign's settings from pyproject.toml, errors of one line, exit codes.
+"""Runs all command lines: options, settings of a campaign from pyproject.toml, errors of one line, exit codes.
 
-A command's docstring ends in examples and exit codes ("1: regressions") that `--help` prints below the options.
+A command's docstring ends in examples and exit codes ("1: regressions"), which `--help` prints below the options.
 """
 
 import errno
@@ -29,17 +29,17 @@ CODES = {
     FAULT: "a bug in attnfuzz, with its traceback",
     INTERRUPTED: "interrupted by Ctrl-C, SIGTERM or SIGHUP",
 }
-"""What exit codes mean, unless a command's docstring says something else."""
+"""The meaning of exit codes, unless a command's docstring says something else."""
 
 _SPECIAL = re.compile(r"[^\n\t -~]")
 
-#: Packages that the parent process needs; an interpreter without them can still run workers.
 NEEDED = frozenset({"cyclopts", "jinja2", "packaging", "rich", "yaml"})
+"""Packages of the parent process. An interpreter without them can still run workers."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerOptions:
-    """The options that all commands have which judge cases of a user.
+    """The options of all commands that judge cases of a user.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ class WorkerOptions:
     memory: int = 8192
 
     def configure(self, python: str | None, subjects: Iterable[str] | None, device: str = "cpu") -> "WorkerConfig":
-        """How to start a worker; `device`: where none is given. Raises `UserError`."""
+        """How to start a worker; `device` is the default. Raises `UserError`."""
         from fuzz.worker_config import WorkerConfig
 
         return WorkerConfig.from_options(python, self.device or device, subjects or (), self.timeout, self.memory)
@@ -66,10 +66,10 @@ DEFAULT_WORKER = WorkerOptions()
 
 
 def enter(command: Callable[..., int | None], name: str) -> NoReturn:
-    """Run `command` with the options of `sys.argv` and exit; `name` is what the user typed, `fuzz.run` say."""
+    """Run `command` with the options of `sys.argv` and exit. `name` is its module, such as `fuzz.run`."""
     _set_handlers(signal.default_int_handler)
     code = call(command, name, sys.argv[1:])
-    _set_handlers(signal.SIG_IGN)  # The exit code is all that is left to tell.
+    _set_handlers(signal.SIG_IGN)  # Only the exit code is left to tell.
     with ignore_lost_output():
         sys.stdout.flush()
     sys.exit(code)
@@ -87,7 +87,7 @@ def _set_handlers(handler: _Handler) -> dict[signal.Signals, _Handler]:
 
 @contextmanager
 def handle_signals(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """While entered `handler` gets SIGINT, SIGTERM and, unless it is ignored (nohup), SIGHUP."""
+    """Within it `handler` gets SIGINT, SIGTERM and SIGHUP, unless SIGHUP is ignored (nohup)."""
     before = _set_handlers(handler)
     try:
         yield
@@ -98,12 +98,12 @@ def handle_signals(handler: Callable[[int, FrameType | None], None]) -> Iterator
 
 @contextmanager
 def ignore_lost_output() -> Iterator[None]:
-    """Within it nothing is raised for output that fails. One whose reader or terminal has gone gets nothing more."""
+    """Within it output that fails raises nothing. A stream whose reader or terminal is gone gets nothing more."""
     try:
         yield
     except OSError as failure:
         if failure.errno == errno.ENOSPC:
-            return  # It is written when there is space again.
+            return  # The next flush writes it when there is space again.
         for stream in (sys.stdout, sys.stderr):
             try:
                 stream.flush()
@@ -115,16 +115,37 @@ def call(command: Callable[..., int | None], name: str, arguments: Sequence[str]
     """Run `command` with these arguments and give its exit code; errors are reported on stderr."""
     out, errors = (cast("TextIO", _Screened(stream)) for stream in (sys.stdout, sys.stderr))
     with redirect_stdout(out), redirect_stderr(errors):
-        return _call(command, name, arguments)
+        try:
+            return bind(command, name, arguments)() or 0
+        except BrokenPipeError:
+            return 0  # The reader of our output has gone (`| head`).
+        except (Exception, KeyboardInterrupt) as error:
+            code, text = _explain(error)
+            with ignore_lost_output():
+                print(text, file=sys.stderr, flush=True)
+            return code
+
+
+def _explain(error: BaseException) -> tuple[int, str]:
+    if isinstance(error, UserError):
+        lines = error.args if isinstance(error, UserErrors) else (error,)
+        return USAGE, "\n".join(f"error: {_one_line(line)}" for line in lines)
+    if isinstance(error, ModuleNotFoundError) and error.name in NEEDED:
+        missing = f"error: {sys.executable} has no {error.name}"
+        return USAGE, f"{missing}: use .venv/bin/python, which `make venv` creates"
+    if isinstance(error, KeyboardInterrupt):
+        return INTERRUPTED, "interrupted"
+    about = "error: this is a bug in attnfuzz; please report it with the traceback above"
+    return FAULT, f"{traceback.format_exc()}{about}"
 
 
 def escape_controls(text: str) -> str:
-    """The text for a person, whoever wrote it: without what controls a terminal, hides or reorders what is read."""
+    """The text, with escapes for characters that control a terminal, or that hide or reorder text."""
     return _SPECIAL.sub(lambda found: found[0] if found[0].isprintable() else ascii(found[0])[1:-1], text)
 
 
 class _Screened:
-    """A stream on which all text is escaped but that of Rich, which writes to `rich_proxied_file`."""
+    """A stream that escapes all text except Rich's, which goes to `rich_proxied_file`."""
 
     def __init__(self, stream: TextIO) -> None:
         self.rich_proxied_file = stream
@@ -133,38 +154,8 @@ class _Screened:
         return getattr(self.rich_proxied_file, name)
 
     def write(self, text: str) -> int:
-        """Write the text, escaped."""
+        """Write the escaped text."""
         return self.rich_proxied_file.write(escape_controls(text))
-
-
-def _call(command: Callable[..., int | None], name: str, arguments: Sequence[str]) -> int:
-    try:
-        return bind(command, name, arguments)() or 0
-    except UserError as error:
-        lines = error.args if isinstance(error, UserErrors) else (error,)
-        return _fail("\n".join(f"error: {_one_line(line)}" for line in lines), USAGE)
-    except ModuleNotFoundError as error:
-        if error.name not in NEEDED:
-            return _fault()
-        missing = f"error: {sys.executable} has no {error.name}"
-        return _fail(f"{missing}: use .venv/bin/python, which `make venv` creates", USAGE)
-    except KeyboardInterrupt:
-        return _fail("interrupted", INTERRUPTED)
-    except BrokenPipeError:
-        return 0  # The reader of our output has gone (`| head`).
-    except Exception:
-        return _fault()
-
-
-def _fault() -> int:
-    about = "error: this is a bug in attnfuzz; please report it with the traceback above"
-    return _fail(f"{traceback.format_exc()}{about}", FAULT)
-
-
-def _fail(text: str, code: int) -> int:
-    with ignore_lost_output():
-        print(text, file=sys.stderr, flush=True)
-    return code
 
 
 def bind(command: Callable[..., int | None], name: str, arguments: Sequence[str]) -> Callable[[], int | None]:
@@ -195,13 +186,13 @@ def bind(command: Callable[..., int | None], name: str, arguments: Sequence[str]
     except CycloptsError as error:
         text = _one_line(error).replace("TOMLDecodeError", "pyproject.toml is not readable as TOML")
         raise UserError(f"{text} (python -m {name} --help lists the options)") from error
-    if function is not command:  # that prints the options
+    if function is not command:  # `--help`, which prints the options
         return lambda: print(function(*bound.args, **bound.kwargs) or _format_epilogue(command))
     return lambda: function(*bound.args, **bound.kwargs)
 
 
 def _format_epilogue(command: Callable[..., int | None]) -> str:
-    """The examples and the exit codes in the docstring of a command, in lines of 80 columns."""
+    """The examples and exit codes in a command's docstring, in lines of 80 columns."""
     section = (inspect.getdoc(command) or "").partition("\nExamples\n--------\n")[2]
     examples = "\n".join(re.findall(r"^python -m .+", section, re.MULTILINE))
     codes = CODES | {int(code): text for code, text in re.findall(r"^(\d+): (.+)", section, re.MULTILINE)}

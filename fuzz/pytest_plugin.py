@@ -1,8 +1,13 @@
-"""pytest collects `*.case.yaml` and replays each as one test, in a worker process; torch is not imported here.
+"""A pytest plugin: each `*.case.yaml` is one test, which replays it in a worker. torch is not imported here.
 
-In the checkout `pytest corpus` finds this plugin by itself; elsewhere `python -m pytest -p fuzz.pytest_plugin PATH`.
-A case fails when it is not as its entry expects (`corpus.entry.Expectation`); a known bug that still shows is an
-xfail with its URL, and one that no longer shows is a failure. A device that is not there is a skip.
+In the checkout `pytest corpus` loads the plugin; elsewhere `python -m pytest -p fuzz.pytest_plugin PATH`.
+
+    replay (fuzz/replay_result.py)           test
+    as expected                              passes
+    a known bug still shows                  xfail, with its URL
+    a known bug no longer shows              fails
+    anything else is not as expected         fails
+    no subject takes the case, no device     skip
 """
 
 import sys
@@ -25,7 +30,7 @@ _EVALUATOR = pytest.StashKey[Evaluator]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The options of a replay."""
+    """Add the options of a replay."""
     group = parser.getgroup("attnfuzz", "replay of *.case.yaml")
     python = "interpreter, and so torch version, of the workers"
     group.addoption("--case-python", default=sys.executable, metavar="PYTHON", help=python)
@@ -40,7 +45,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> "CaseFile | None":
-    """Case files are known by their suffix."""
+    """A file with the suffix of case files."""
     return CaseFile.from_parent(parent, path=file_path) if file_path.name.endswith(SUFFIX) else None
 
 
@@ -48,7 +53,7 @@ class CaseFile(pytest.File):
     """A case file: one test."""
 
     def collect(self) -> Iterable["CaseItem"]:
-        """The test, named after the subjects it runs under. A broken file is a collection error of one line."""
+        """The test, named after its subjects. A broken file is a collection error of one line."""
         try:
             entry = load(self.path)
         except UserError as error:
@@ -57,8 +62,8 @@ class CaseFile(pytest.File):
         yield CaseItem.from_parent(self, name=escape_controls(",".join(subjects)), entry=entry, subjects=subjects)
 
 
-class UnexpectedError(Exception):
-    """A case that was not as expected; the text says how."""
+class UnexpectedError(UserError):
+    """A case is not as expected; the text says how."""
 
 
 class CaseItem(pytest.Item):
@@ -70,7 +75,7 @@ class CaseItem(pytest.Item):
         self.subjects = subjects
 
     def runtest(self) -> None:
-        """Replay, and compare with the expectation."""
+        """Replay; pass, skip, xfail or fail as the module's docstring says."""
         evaluator = _open_evaluator(self.config)
         for subject in self.subjects:
             require_allowed(subject, evaluator.config.named, "the case", option="--case-subject")
@@ -86,7 +91,7 @@ class CaseItem(pytest.Item):
             pytest.skip(reason)
         if replayed.state is State.STILL:
             pytest.xfail(reason)
-        # With --runxfail a known bug comes here and fails like any other.
+        # With --runxfail `pytest.xfail` does nothing: a known bug fails here.
         if replayed.state is not State.MET:
             raise UnexpectedError(reason)
 
@@ -98,13 +103,13 @@ class CaseItem(pytest.Item):
             self.user_properties += [(f"{judged.subject} {key}", value) for key, value in judged.numbers.items()]
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> str:
-        """One line for what a user can mend, a traceback for the rest."""
-        if isinstance(excinfo.value, UnexpectedError | UserError):
+        """One line for an error that a user can mend, else a traceback."""
+        if isinstance(excinfo.value, UserError):
             return escape_controls(str(excinfo.value))
         return str(super().repr_failure(excinfo, style))
 
     def reportinfo(self) -> tuple[Path, int, str]:
-        """Where the test stands: the first line of its file."""
+        """The first line of the file."""
         return self.path, 0, f"{self.path.name}: {self.name}"
 
 
@@ -116,6 +121,6 @@ def _open_evaluator(config: pytest.Config) -> Evaluator:
             timeout=180.0,
             memory_mib=8192,
         )
-        # With torch's own cache, since the same cases are replayed again and again.
+        # torch's own cache helps, since the same cases are replayed again and again.
         config.stash[_EVALUATOR] = open_evaluator(worker, own_cache=False)
     return config.stash[_EVALUATOR]

@@ -8,7 +8,7 @@ from fuzz.cli import enter
 def show(*cases: Path) -> None:
     """Print the Python source of each case: the module and its inputs, as workers run them.
 
-    A case of a function, package.module:function, is shown with the call of it.
+    For a case of a function, package.module:function, the module calls it.
 
     Parameters
     ----------

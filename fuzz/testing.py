@@ -1,4 +1,4 @@
-"""Fuzz an attention function in a test suite of its own: `check_attention(my_kernel)` is a test (docs/kernels.md)."""
+"""A check for test suites: `check_attention(my_kernel)` fuzzes an attention function (docs/kernels.md)."""
 
 import os
 import shlex
@@ -24,13 +24,17 @@ def check_attention(
     directory: Path | None = None,
     **options: object,
 ) -> None:
-    """Fuzz `function`, or "package.module:function", with so many cases or for so many seconds, up to a finding.
+    """Fuzz `function`, or "package.module:function", up to a finding. A failure without confirmation counts too.
 
-    Failures that could not be confirmed in `seconds` are failures too.
+    Args:
+        function: Workers import it by its name.
+        cases: How many cases, without `seconds`.
+        seconds: How long.
+        directory: Parent of the run's directory, which is kept on failure; by default that of temporary files.
+        options: Of `fuzz.run`, such as device, python, workers, and seed, which is 0 by default.
 
-    `options`: others of `fuzz.run` (device, python, workers, seed, which is 0 by default). `directory`: where a failing
-    run is kept, by default with temporary files. Raises AssertionError with the minimal case, its numbers and the
-    commands that replay it, or with the error, such as that it took no case; ValueError for one without a name.
+    Raises AssertionError with the minimal case, its numbers and the commands that replay it, or with the error of
+    `fuzz.run`. Raises ValueError for a function without a name.
     """
     subject = function if isinstance(function, str) else _find_name(function)
     out = Path(tempfile.mkdtemp(prefix="attnfuzz-", dir=directory))
@@ -38,7 +42,7 @@ def check_attention(
     given |= options
     command = [sys.executable, "-m", "fuzz.run", f"--subject={subject}", "--quiet", "--fail-fast"]
     command += [f"--{name.replace('_', '-')}={value}" for name, value in given.items()]
-    # Another interpreter has its own packages.
+    # The interpreter of `python` has packages of its own.
     foreign = (sysconfig.get_path("stdlib"), *(entry for entry in sys.path if entry.endswith(("-packages", ".zip"))))
     path = os.pathsep.join([str(ROOT), *(entry for entry in sys.path if entry and not entry.startswith(foreign))])
     run = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | {"PYTHONPATH": path})
@@ -59,4 +63,4 @@ def _find_name(function: Callable[..., Any]) -> str:
     module, name = getattr(function, "__module__", ""), getattr(function, "__qualname__", "")
     if module != "__main__" and getattr(sys.modules.get(module), name, None) is function:
         return f"{module}:{name}"
-    raise ValueError(f"workers import what they check: {name or function!r} is no function of a module, by its name")
+    raise ValueError(f"workers import functions by name: {name or function!r} is no function of a module")

@@ -1,7 +1,7 @@
-"""Dataclasses to data (mappings, lists, text, numbers) and back, as the annotations of their fields say.
+"""The codec of JSON messages and YAML files: dataclasses to data and back, as the annotations of their fields say.
 
-JSON messages and YAML files share this codec. Workers import the module: the standard library and Python 3.10 are
-enough for it.
+Data are mappings, lists, text, numbers, truth values and None. Workers import this module, so it needs the standard
+library of Python 3.10 alone.
 """
 
 import json
@@ -29,7 +29,7 @@ _NAMES = {bool: "true or false", int: "an integer", float: "a number", str: "tex
 
 
 class RecordError(ValueError):
-    """Data that holds no such record. `path`: keys and indices that lead to the wrong value."""
+    """Data that holds no such record. `path`: the keys and indices of the wrong value, outermost first."""
 
     def __init__(self, reason: str, path: tuple[Key, ...] = ()) -> None:
         super().__init__(reason)
@@ -61,9 +61,9 @@ class Rule:
 
 @dataclass(frozen=True)
 class Form:
-    """How a class that is not written field by field is read, which may raise ValueError, and written."""
+    """A class that is not written field by field."""
 
-    read: Callable[[Any], Any]
+    read: Callable[[Any], Any]  # may raise ValueError
     write: Callable[[Any], Any]
 
 
@@ -80,8 +80,11 @@ class Tagged:
 class Codec:
     """Reads and writes records.
 
-    Strict, for files of people: unknown keys and null are refused, and numbers stay as they are written.
-    Else, for messages: unknown keys are ignored, None is null, and floats that JSON lacks (inf, nan) are text.
+                  strict (files of people)   else (messages)
+    unknown keys  refused                    ignored
+    null          refused                    None, where that is allowed
+    1 as a float  stays 1                    is 1.0
+    inf and nan   floats                     text, since JSON lacks them
     """
 
     strict: bool = False
@@ -119,20 +122,15 @@ class Codec:
         return data.pop(fields(item)[0].name), data
 
     def decode(self, kind: type[T], data: Any, *, beside: Collection[str] = (), **given: Any) -> T:
-        """The record of type `kind` that `data` holds, with the fields `given`. Raises `RecordError`.
+        """The record of type `kind` that `data` holds, with the fields `given`. `beside`: keys that others read.
 
-        `beside`: keys of the mapping that others read.
+        Raises ValueError, mostly a `RecordError`.
         """
-        try:
-            made: T = self._decode_fields(kind, data, beside, given) if beside or given else self.read(kind, data)
-        except RecordError:
-            raise
-        except ValueError as error:
-            raise RecordError(str(error)) from error
+        made: T = self._decode_fields(kind, data, beside, given) if beside or given else self.read(kind, data)
         return made
 
     def read(self, hint: Any, data: Any) -> Any:
-        """The value of an annotated type that `data` holds. Raises ValueError."""
+        """As `decode`, for any annotated type."""
         if hint in _NAMES:
             return self._read_scalar(hint, data)
         if hint in self.forms:
@@ -216,9 +214,9 @@ class Codec:
         return kind(**given, **read)
 
 
-MESSAGES = Codec()
-"""Of the lines between processes, and of what runs store."""
-encode, decode = MESSAGES.encode, MESSAGES.decode
+_MESSAGES = Codec()
+encode, decode = _MESSAGES.encode, _MESSAGES.decode
+"""For messages between processes, and the results that a run stores."""
 
 
 def at(key: Key, read: Callable[..., Any], *arguments: Any) -> Any:
@@ -241,15 +239,20 @@ def one_of(words: Iterable[Any]) -> Rule:
     return Rule(known.__contains__, f"is not one of {', '.join(map(str, known))}")
 
 
+def matches(pattern: str, complaint: str) -> Rule:
+    """The rule of a text that a regular expression matches as a whole."""
+    return Rule(re.compile(pattern).fullmatch, complaint)
+
+
 def read_mapping(data: Any) -> Mapping[str, Any]:
-    """`data`, which has to be a mapping. Raises `RecordError`."""
+    """`data` if it is a mapping. Raises `RecordError`."""
     if not isinstance(data, Mapping):
         fail(f"expected a mapping, got {describe_data(data)}")
     return data
 
 
 def read_list(data: Any) -> "list[Any] | tuple[Any, ...]":
-    """`data`, which has to be a list. Raises `RecordError`."""
+    """`data` if it is a list. Raises `RecordError`."""
     if not isinstance(data, (list, tuple)):
         fail(f"expected a list, got {describe_data(data)}")
     return data

@@ -5,6 +5,7 @@ floats with a point, true, false and null. Scalars that YAML 1.1 and 1.2 read di
 must be quoted or spelled out. Anchors, aliases, tags, merge keys and second documents are refused.
 """
 
+import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -195,10 +196,8 @@ def _line_of(event: yaml.Event) -> int:
 
 def _scalar_text(value: bool | int | float | None) -> str:
     """A scalar that reads back bit for bit, in YAML 1.1 and 1.2."""
-    if value is None:
-        return "null"
     if not isinstance(value, float):
-        return str(value).lower()
+        return json.dumps(value)
     if not math.isfinite(value):
         return ".nan" if math.isnan(value) else ".inf" if value > 0 else "-.inf"
     text = repr(value)
@@ -241,7 +240,7 @@ def _events(data: Data, depth: int) -> Iterator[yaml.Event]:
             yield from _events(value, depth + 1)
         yield yaml.SequenceEndEvent()
     elif isinstance(data, str):
-        # A worker's broken output may hold lone surrogates, which UTF-8 can't.
+        # The output of a broken worker may have lone surrogates, which UTF-8 lacks.
         text = data.encode("utf-8", "replace").decode()
         is_plain = _PLAIN.fullmatch(text) and not _AMBIGUOUS.fullmatch(text)
         style = None if is_plain else "|" if "\n" in text else '"'

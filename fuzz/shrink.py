@@ -37,8 +37,6 @@ def shrink(
     0: the smallest case is saved
     1: the case does not fail
     """
-    from dataclasses import replace
-
     from corpus.entry import Entry, load, save
     from corpus.files import require_writable
     from fuzz.campaign.finding_store import record_origin
@@ -47,7 +45,6 @@ def shrink(
     from fuzz.evaluator import open_evaluator
     from fuzz.protocol import SubjectResult
     from fuzz.subjects import without_options
-    from generators.errors import UserError
     from generators.program.case import Case
     from generators.program.emit import source
 
@@ -57,13 +54,13 @@ def shrink(
     subject = subject or entry.subject
     config = worker.configure(python, (subject,), entry.device)
     deadline = time.monotonic() + parse_duration(shrink_time, "shrink-time")
-    probes = 0
+    n_checks = 0
 
     with open_evaluator(config) as evaluator:
 
         def probe(case: Case, subject: str, *, fresh: bool = False) -> SubjectResult | None:
-            nonlocal probes
-            probes += 1
+            nonlocal n_checks
+            n_checks += 1
             asked = subject if case.settings else without_options(subject)
             result = evaluator.evaluate(case, (asked,), fresh=fresh)
             return result.results[0] if result.results else None
@@ -74,29 +71,27 @@ def shrink(
             why = "eager rejects it" if wanted is None else f"{subject} says {wanted.verdict}"
             print(f"{case}: {why}; nothing to shrink")
             return 1
-        hello = evaluator.hello
-        smallest, shown, ended = entry.case, wanted, None
-
-        def accept(candidate: Case, result: SubjectResult) -> None:
-            nonlocal smallest, shown
-            smallest, shown = candidate, result
-
-        def is_spent() -> bool:
-            return time.monotonic() > deadline
-
+        hello, found = evaluator.hello, [(entry.case, wanted)]
         try:
-            attention_only = subject in hello.attention
-            shrink_failure(entry.case, wanted, probe, is_spent, accept, attention_only=attention_only)
-        except (KeyboardInterrupt, UserError) as error:
-            ended = error
-    print(source(smallest))
-    before, after = len(entry.case.ops), len(smallest.ops)
-    kept = "simplified" if smallest != entry.case else "interrupted" if ended else "already minimal"
-    size = f"{before} to {after} operations" if after < before else f"{format_count(after, 'operation')}, {kept}"
-    print(f"{size}, {format_count(probes, 'check')}; {shown.verdict} under {shown.subject}")
-    print(f"saved: {save(replace(Entry(smallest, note=entry.note), found=record_origin(shown, hello)), directory)}")
-    if ended is not None:
-        raise ended
+            shrink_failure(
+                entry.case,
+                wanted,
+                probe,
+                lambda: time.monotonic() > deadline,
+                lambda candidate, result: found.append((candidate, result)),
+                attention_only=subject in hello.attention,
+            )
+        finally:
+            smallest, shown = found[-1]
+            before, after = len(entry.case.ops), len(smallest.ops)
+            kept = "simplified" if len(found) > 1 else "no simpler case found"
+            size = f"{before} to {after} operations"
+            if after == before:
+                size = f"{format_count(after, 'operation')}, {kept}"
+            print(source(smallest))
+            print(f"{size}, {format_count(n_checks, 'check')}; {shown.verdict} under {shown.subject}")
+            saved = save(Entry(smallest, note=entry.note, found=record_origin(shown, hello)), directory)
+            print(f"saved: {saved}")
     return 0
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from itertools import chain, islice
 
 from corpus.passes import CONTRACT_PASSES, PASSES, Pass
-from corpus.readability import make_readable
+from corpus.passes.readability import grow_sizes, make_readable
 from generators.program.attention_stub import emit_attention_stub
 from generators.program.case import Case
 from generators.program.edits import prune_if_valid
@@ -19,10 +19,11 @@ def shrink(
     deadline: Callable[[], bool] = lambda: False,
     passes: Sequence[Pass] | None = None,
     *,
+    is_readable: bool = True,
     attention_only: bool = False,
 ) -> list[Case]:
-    """The accepted cases: `case` first, each smaller by `sort_key` than the one before; last the simplest in forms for
-    readers (corpus/readability.py).
+    """The accepted cases: `case` first, each smaller by `sort_key` than the one before; where `is_readable`, last the
+    simplest in forms for readers (corpus/passes/readability.py).
 
     `still_fails` is called once per case id. When `deadline` returns True, the cases accepted so far are returned.
 
@@ -33,16 +34,17 @@ def shrink(
     trajectory = [case]
     asked = {case.id}
 
-    def is_open(candidate: Case) -> bool:
-        is_taken = not attention_only or emit_attention_stub(candidate) is not None
-        return candidate.id not in asked and is_taken
+    def accept_next(one_pass: Pass, start: int, *, is_last_stage: bool = False) -> int | None:
+        """Append the first candidate that fails, counting from candidate `start`.
 
-    def accept_next(one_pass: Pass, start: int) -> int | None:
-        """Append the first simpler candidate that fails, counting from candidate `start` and wrapping around."""
+        It is simpler, and counting wraps around, except in the last stage.
+        """
         limit = key(trajectory[-1])
         candidates = (enumerate(filter(None, map(prune_if_valid, one_pass(trajectory[-1])))) for _ in range(2))
-        for at, candidate in chain(islice(next(candidates), start, None), islice(next(candidates), start)):
-            if key(candidate) >= limit or not is_open(candidate):
+        before = islice(next(candidates), 0 if is_last_stage else start)
+        for at, candidate in chain(islice(next(candidates), start, None), before):
+            is_taken = not attention_only or emit_attention_stub(candidate) is not None
+            if candidate.id in asked or not is_taken or (key(candidate) >= limit and not is_last_stage):
                 continue
             if deadline():
                 return None
@@ -52,7 +54,7 @@ def shrink(
                 return at
         return None
 
-    chosen = passes or (CONTRACT_PASSES if attention_only else PASSES)
+    chosen = (CONTRACT_PASSES if attention_only else PASSES) if passes is None else passes
     accepted = 0
     while accepted < len(trajectory):
         accepted = len(trajectory)
@@ -62,7 +64,8 @@ def shrink(
                 at = accept_next(one_pass, at)
             if deadline():
                 return trajectory
-
-    if passes:
-        return trajectory
-    return [*trajectory, *make_readable(trajectory[-1], lambda c: is_open(c) and not deadline() and still_fails(c))]
+    if is_readable and accept_next(make_readable, 0, is_last_stage=True):
+        at = accept_next(grow_sizes, 0, is_last_stage=True)
+        while at:  # candidate 0 is everything at once
+            at = accept_next(grow_sizes, at, is_last_stage=True)
+    return trajectory

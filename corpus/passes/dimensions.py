@@ -5,10 +5,17 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from generators.program.case import Case, Values
-from generators.program.edits import rename_dims, replace_input, resize
+from generators.program.edits import (
+    make_contiguous,
+    map_attributes,
+    map_inputs,
+    rename_dims,
+    replace_input,
+    replace_inputs,
+    resize,
+)
 from generators.program.roles import HEADS, find_attentions, trace
 from generators.program.sizes import Size
-from generators.program.type_check import make_op
 from generators.program.values import DISTRIBUTIONS
 
 
@@ -31,20 +38,19 @@ def merge_dims(case: Case) -> Iterator[Case]:
         for keep, drop in itertools.combinations(sorted(size.names()), 2):
             if case.sizes[keep] == case.sizes[drop]:
                 merged = rename_dims(case, {drop: keep})
-                ops = tuple(make_op(op.name, op.kind, op.args, dict(op.attrs)) for op in merged.ops)
-                yield replace(merged, ops=ops)  # without attributes that have become the default
+                yield map_attributes(merged, lambda _, value: value)  # drops what has become the default
 
 
 def simplify_inputs(case: Case) -> Iterator[Case]:
     """Contiguous, an argument of its own instead of a parameter or the memory of another, seeds 0, 1, 2..., and the
     simpler distributions of the dtype."""
-    plain = tuple(replace(i, parameter=False, buffer=False) for i in case.inputs)
-    yield replace(case, inputs=tuple(replace(i, layout="contiguous") for i in plain))
+    own = map_inputs(case, lambda item: replace(item, parameter=False, buffer=False))
+    yield make_contiguous(own)
     numbered = tuple(replace(i, values=replace(i.values, seed=n)) for n, i in enumerate(case.inputs))
     yield replace(case, inputs=numbered)
-    for item, own in zip(case.inputs, plain, strict=True):
+    for item, argument in zip(case.inputs, own.inputs, strict=True):
         yield replace_input(case, item, replace(item, layout="contiguous"))
-        yield replace_input(case, item, own)
+        yield replace_input(case, item, argument)
         rank = DISTRIBUTIONS[item.values.kind].rank
         simpler = sorted(
             (d for d in DISTRIBUTIONS.values() if item.dtype in d.dtypes and d.rank < rank), key=lambda d: d.rank
@@ -63,8 +69,8 @@ def drop_axes(case: Case) -> Iterator[Case]:
     together = [[i for i in case.inputs if i.name in heads], *([i] for i in case.inputs if i.name not in heads)]
     for items in together:
         rank = max((len(item.shape) for item in items), default=0)
-        shorter = {item: replace(item, shape=item.shape[1:]) for item in items if len(item.shape) == rank > 1}
-        yield replace(case, inputs=tuple(shorter.get(item, item) for item in case.inputs))
+        long = (item for item in items if len(item.shape) == rank > 1)
+        yield replace_inputs(case, {item: replace(item, shape=item.shape[1:]) for item in long})
     for item in case.inputs:
         for at, size in enumerate(item.shape):
             if size.value(case.sizes) != 1:

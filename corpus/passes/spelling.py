@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from generators.program.case import Attr, Case, Contract, Op
 from generators.program.dtypes import FLOATS
-from generators.program.edits import replace_input, replace_op
+from generators.program.edits import change_dtype, replace_input, replace_op
 from generators.program.further_calls import rename_in_calls
 from generators.program.ops import OPS
 from generators.program.roles import plain_names
@@ -87,12 +87,7 @@ def use_float32(case: Case) -> Iterator[Case]:
     used = {i.dtype for i in case.inputs} | {str(op.attr("dtype")) for op in case.ops}
     others = [d for d in FLOATS if d in used and d != "float32"]
     for chosen in ([others] if len(others) > 1 else []) + [[d] for d in others]:
-        inputs = tuple(replace(i, dtype="float32") if i.dtype in chosen else i for i in case.inputs)
-        ops = tuple(
-            make_op(o.name, o.kind, o.args, {**dict(o.attrs), "dtype": "float32"}) if o.attr("dtype") in chosen else o
-            for o in case.ops
-        )
-        yield replace(case, inputs=inputs, ops=ops)
+        yield change_dtype(case, chosen, "float32")
 
 
 def round_numbers(case: Case) -> Iterator[Case]:

@@ -1,7 +1,7 @@
-"""Edits of a program that the shrinker's passes and variants are made of."""
+"""Edits of a program, of which the shrinker's passes, variants and experiments are made."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 
 from generators.errors import CaseError
@@ -10,7 +10,7 @@ from generators.program.contracts import check_contract, list_described_ops
 from generators.program.dtypes import category
 from generators.program.further_calls import rename_in_calls
 from generators.program.sizes import Size
-from generators.program.type_check import RESERVED, check, make_op, prune, types_of
+from generators.program.type_check import RESERVED, attributes, check, make_op, prune, types_of
 
 
 def prune_if_valid(case: Case) -> Case | None:
@@ -69,7 +69,37 @@ def replace_op(case: Case, op: Op, new: Op) -> Case:
 
 def replace_input(case: Case, item: Input, new: Input) -> Case:
     """The case with one input replaced."""
-    return replace(case, inputs=tuple(new if i is item else i for i in case.inputs))
+    return replace_inputs(case, {item: new})
+
+
+def replace_inputs(case: Case, new: Mapping[Input, Input]) -> Case:
+    """The case with inputs replaced; an input that is no key of `new` stays."""
+    return map_inputs(case, lambda item: new.get(item, item))
+
+
+def map_inputs(case: Case, change: Callable[[Input], Input]) -> Case:
+    """The case with `change` applied to every input."""
+    return replace(case, inputs=tuple(map(change, case.inputs)))
+
+
+def map_attributes(case: Case, change: Callable[[str, Attr], Attr]) -> Case:
+    """The case with `change` applied to the name and value of every attribute, defaults among them."""
+
+    def change_op(op: Op) -> Op:
+        return make_op(op.name, op.kind, op.args, {name: change(name, v) for name, v in attributes(op).items()})
+
+    return replace(case, ops=tuple(map(change_op, case.ops)))
+
+
+def make_contiguous(case: Case) -> Case:
+    """The case with every input contiguous, and with memory of its own."""
+    return map_inputs(case, lambda item: replace(item, layout="contiguous"))
+
+
+def change_dtype(case: Case, old: Collection[str], new: str) -> Case:
+    """The case with `new` for the dtypes `old`, of inputs and in attributes."""
+    changed = map_inputs(case, lambda item: replace(item, dtype=new) if item.dtype in old else item)
+    return map_attributes(changed, lambda name, value: new if name == "dtype" and value in old else value)
 
 
 def input_like(name: str, kind: TensorType, seed: int) -> Input:
@@ -110,11 +140,8 @@ def map_sizes(case: Case, change: Callable[[Size], Size]) -> Case:
             return tuple(change(v) if isinstance(v, Size) else v for v in value)
         return value
 
-    return replace(
-        case,
-        inputs=tuple(replace(i, shape=tuple(change(s) for s in i.shape)) for i in case.inputs),
-        ops=tuple(replace(o, attrs=tuple((k, change_attr(v)) for k, v in o.attrs)) for o in case.ops),
-    )
+    ops = tuple(replace(o, attrs=tuple((k, change_attr(v)) for k, v in o.attrs)) for o in case.ops)
+    return replace(map_inputs(case, lambda i: replace(i, shape=tuple(map(change, i.shape)))), ops=ops)
 
 
 def make_name(case: Case, hint: str, taken: Iterable[str] = ()) -> str:

@@ -6,19 +6,22 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from generators.program.case import Attr, Case, Input, Op
+from generators.program.case import Attr, Case, Input
 from generators.program.dtypes import LOW_PRECISION, category
 from generators.program.edits import (
+    change_dtype,
     detach_inputs,
     list_unaffected,
     make_name,
+    map_attributes,
+    map_inputs,
     prune_if_valid,
     redirect_read,
     resize,
     substitute,
 )
 from generators.program.emit import is_random
-from generators.program.type_check import attributes, make_op
+from generators.program.type_check import make_op
 from generators.sampling.choices import Choices
 
 FLOAT32, HALF, MIXED = "float32", "half precision", "half precision with masks in float32"
@@ -86,7 +89,7 @@ def _in_precision(case: Case, precision: str, dtype: str, half: str) -> Case:
     case = case if new == dtype else _in_dtype(case, dtype, new)
     if all(item.dtype == masks.get(item.name, item.dtype) for item in case.inputs):
         return case
-    return replace(case, inputs=tuple(replace(i, dtype=masks.get(i.name, i.dtype)) for i in case.inputs))
+    return map_inputs(case, lambda item: replace(item, dtype=masks.get(item.name, item.dtype)))
 
 
 def _in_mode(case: Case, mode: str, before: str) -> Case:
@@ -165,18 +168,11 @@ def _in_dtype(case: Case, old: str, new: str) -> Case:
 
     Numbers beyond the range of float16, which eager refuses, become +-3e4, which masks as well.
     """
-
-    def convert(op: Op) -> Op:
-        attrs = attributes(op)
-        changed = {key: _within_float16(value) for key, value in attrs.items()} if new == "float16" else attrs
-        if attrs.get("dtype") == old:
-            changed = {**changed, "dtype": new}
-        return op if changed == attrs else make_op(op.name, op.kind, op.args, changed)
-
-    inputs = tuple(replace(item, dtype=new) if item.dtype == old else item for item in case.inputs)
+    changed = change_dtype(case, [old], new)
+    if new == "float16":
+        changed = map_attributes(changed, lambda _, value: _within_float16(value))
     # The lowest number, which contracts may have as fill, is another one in another dtype.
-    contracts = tuple(contract for contract in case.contracts if contract.fill == -math.inf)
-    return replace(case, inputs=inputs, ops=tuple(map(convert, case.ops)), contracts=contracts)
+    return replace(changed, contracts=tuple(c for c in case.contracts if c.fill == -math.inf))
 
 
 def _within_float16(value: Attr) -> Attr:

@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 
 from corpus.passes.program import bypass
-from corpus.readability import make_readable
 from corpus.shrink import shrink
 from generators.program.case import Case, Input
 from generators.program.sizes import Size
@@ -29,7 +28,7 @@ def test_a_pass_goes_on_behind_the_candidate_that_it_accepted() -> None:
         probes += 1
         return sum(op.kind == "relu" for op in case.ops) == PAIRS
 
-    smallest = shrink(chain(), keeps_every_relu, passes=[bypass])[-1]
+    smallest = shrink(chain(), keeps_every_relu, passes=[bypass], is_readable=False)[-1]
     assert [op.kind for op in smallest.ops] == ["relu"] * PAIRS
     # Each operation once, and the ones that stay once more in the smallest case. Starting over takes 65.
     assert probes <= 3 * PAIRS
@@ -74,7 +73,7 @@ def shapes_of(case: Case) -> dict[str, list[str]]:
 
 
 def test_a_readable_form_tells_heads_from_lengths() -> None:
-    last = make_readable(attention("BBBB"), lambda case: True)[-1]
+    last = shrink(attention("BBBB"), lambda case: True, passes=[])[-1]
     assert shapes_of(last) == {"q": list("BHSD"), "k": list("BHTD"), "v": list("BHTV")}
     assert dict(last.dims) == {"B": 2, "H": 3, "S": 4, "T": 5, "D": 6, "V": 7}
     assert [op.name for op in last.ops] == ["kt", "scores", "probs", "out"]
@@ -85,7 +84,7 @@ def test_sizes_that_must_be_equal_for_the_failure_keep_one_number() -> None:
         _, heads, length, _ = case.inputs[0].type.sizes(case.sizes)
         return heads == length
 
-    forms = make_readable(attention("BBBB"), is_square)
+    forms = shrink(attention("BBBB"), is_square, passes=[])
     assert all(map(is_square, forms))
     sizes = forms[-1].sizes
     assert shapes_of(forms[-1])["q"] == list("BHSD")
@@ -94,7 +93,7 @@ def test_sizes_that_must_be_equal_for_the_failure_keep_one_number() -> None:
 
 
 def test_one_tensor_stays_where_the_failure_needs_it() -> None:
-    forms = make_readable(attention("BBBB"), lambda case: len(case.inputs) == 1)
+    forms = shrink(attention("BBBB"), lambda case: len(case.inputs) == 1, passes=[])
     assert len(forms[-1].inputs) == 1
     assert shapes_of(forms[-1]) == {"x": ["B", "H", "S", "D"]}
     assert len(set(forms[-1].sizes.values())) == 4

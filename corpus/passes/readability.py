@@ -1,13 +1,25 @@
-"""The last stage of shrinking: the same failure in a form in which a reader can tell heads from lengths."""
+"""The last stage of shrinking: the same failure in a form in which a reader can tell heads from lengths.
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+In it q, k and v are inputs of their own with as many axes. Sizes that need not be equal have letters and numbers of
+their own, none of them 1. Values have plain names. Equal numbers that stay are necessary for the failure.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations, count
 
 from corpus.passes.spelling import rename_values
 from generators.errors import CaseError
 from generators.program.case import Case, Input, Op, TensorType
-from generators.program.edits import make_name, map_sizes, prune_if_valid, rename_dims, replace_input, resize
+from generators.program.edits import (
+    make_name,
+    map_sizes,
+    prune_if_valid,
+    rename_dims,
+    replace_input,
+    replace_inputs,
+    resize,
+)
 from generators.program.ops import OPS
 from generators.program.roles import HEADS, find_attentions, plain_dims, trace
 from generators.program.sizes import Size
@@ -17,31 +29,17 @@ _MOST_NAMES = 9
 """Of more sizes that meet in an operation, all stay equal: every subset may be tried."""
 
 
-def make_readable(case: Case, still_fails: Callable[[Case], bool]) -> list[Case]:
-    """The accepted cases, the most readable last; none where nothing more readable fails in the same way.
+def make_readable(case: Case) -> Iterator[Case]:
+    """Everything at once, then without unlike numbers, then without inputs of their own."""
+    if not case.calls:  # further calls name dimensions too
+        own = _name_plainly(_give_own_inputs(case))
+        yield from (_grow(own, own.sizes), own, _name_plainly(case))
 
-    In it q, k and v are inputs of their own with as many axes; sizes that need not be equal have letters and numbers of
-    their own, none of them 1, where the failure allows; and values have plain names. Equal numbers that stay are what
-    it takes to fail. It is tried at once, then in parts: first the inputs, then the numbers one by one.
-    """
-    if case.calls:  # further calls name dimensions too
-        return []
-    plain, own = (_name_plainly(form) for form in (case, _give_own_inputs(case)))
-    accepted: list[Case] = []
 
-    def accept(candidate: Case) -> bool:
-        seen = {one.id for one in (case, *accepted)}
-        is_accepted = candidate.id not in seen and still_fails(candidate)
-        if is_accepted:
-            accepted.append(candidate)
-        return is_accepted
-
-    if accept(_grow(own, own.sizes)) or not any(accept(form) for form in dict.fromkeys((own, plain))):
-        return accepted
-    if accepted[-1] is own or not accept(_grow(plain, plain.sizes)):
-        for name in accepted[-1].sizes:
-            accept(_grow(accepted[-1], [name]))
-    return accepted
+def grow_sizes(case: Case) -> Iterator[Case]:
+    """Every size unlike the others, then each by itself."""
+    yield _grow(case, case.sizes)
+    yield from (_grow(case, [name]) for name in case.sizes)
 
 
 def _name_plainly(case: Case) -> Case:
@@ -157,8 +155,9 @@ def _list_heads(case: Case) -> list[set[str]]:
 
 
 def _fill_axis(case: Case, items: Sequence[Input], axis: int, size: Size) -> Case:
-    wide = {item: replace(item, shape=(*item.shape[:axis], size, *item.shape[axis + 1 :])) for item in items}
-    return replace(case, inputs=tuple(wide.get(item, item) for item in case.inputs))
+    return replace_inputs(
+        case, {item: replace(item, shape=(*item.shape[:axis], size, *item.shape[axis + 1 :])) for item in items}
+    )
 
 
 def _split_dims(case: Case) -> Case:

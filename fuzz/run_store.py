@@ -1,7 +1,8 @@
-"""The results of a campaign: one SQLite file. What is in it survives a kill at any instant.
+"""The results of a campaign: one SQLite file, which survives a kill at any instant.
 
-A failure is written down, with its case, in the same transaction that marks its case as judged; a finding in the same
-one that settles its suspicion. A finding's file is written after its row, and again at the next start if it is missing.
+- One transaction stores the failures of a case and marks the case as judged.
+- One transaction stores a finding and settles its suspicion.
+- The file of a finding is written after its row, and again at the next start if it is missing.
 """
 
 import fcntl
@@ -23,7 +24,7 @@ from generators.program.case import Case
 from generators.records import decode, encode
 
 RESULTS_FILE, EVENTS_FILE, OLD_EVENTS_FILE = "results.sqlite", "events.ndjson", "events.1.ndjson"
-"""What a campaign leaves in its run directory."""
+"""Files in a run directory."""
 LOCK_FILE = "lock"
 """A campaign holds it while it runs."""
 _FORMAT = 4
@@ -74,7 +75,7 @@ def is_running(directory: Path) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Suspicion:
-    """A failure not yet worked on: the case and what a subject made of it."""
+    """A failure that is not investigated yet: a case, and the result of one subject."""
 
     id: int
     case: Case
@@ -83,14 +84,14 @@ class Suspicion:
 
 @dataclass(frozen=True)
 class FindingRow:
-    """A finding as stored; `kind`: `new` (of this campaign), `internal` (no public subject shows it) or `known`."""
+    """A finding as stored. Times are seconds since the epoch."""
 
     case_id: str
-    entry: str
+    entry: str  # the text of its case file
     file: str
     result: SubjectResult
-    kind: str
-    count: int
+    kind: str  # "new": of this campaign; "internal": no public subject shows it; "known"
+    count: int  # failures that it explains
     first_seen: float
     last_seen: float
 
@@ -104,10 +105,7 @@ class Results:
     """The open store. Threads share it."""
 
     def __init__(self, directory: Path, *, readonly: bool = False) -> None:
-        """Opens or creates the store in `directory`. With `readonly` it must exist and is not changed.
-
-        Raises `UserError` for a file of another kind.
-        """
+        """Open the store, or create it unless `readonly`. Raises `UserError` for a file of another kind."""
         self.path, self._is_readonly = directory / RESULTS_FILE, readonly
         self._lock = threading.RLock()
         try:
@@ -133,7 +131,7 @@ class Results:
 
     @classmethod
     def open_readonly(cls, directory: Path) -> Self:
-        """The store of a campaign, which may be running. Nothing is written. Raises `UserError` without a store."""
+        """The store of a campaign that may be running. Nothing is written. Raises `UserError` where there is none."""
         if not (directory / RESULTS_FILE).is_file():
             raise UserError(f"{directory}: no {RESULTS_FILE}, so not a run directory")
         return cls(directory, readonly=True)
@@ -149,12 +147,12 @@ class Results:
         return str(rows[0][0]) if rows else None
 
     def read_meta(self, key: str, kind: type[T]) -> T:
-        """A dataclass by key; one of its defaults where there is none. Raises `UserError`."""
+        """A dataclass by key, with its defaults where nothing is stored. Raises `UserError`."""
         with self._reading(key):
             return decode(kind, json.loads(self.meta(key) or "{}"))
 
     def position(self) -> tuple[int, frozenset[int]]:
-        """The first case number that is not judged, and those after it that are."""
+        """The first case number that is not judged, and later numbers that are."""
         with self._reading("position"):
             return int(self.meta("cursor") or 0), frozenset(map(int, json.loads(self.meta("beyond") or "[]")))
 
@@ -176,10 +174,12 @@ class Results:
     ) -> list[Suspicion]:
         """Mark a case as judged, in one transaction, and return its new suspicions.
 
-        position: cursor and beyond, as from `CaseNumbers.finish`; unexplained: failures of the case that no
-        finding explains; explained: ids of findings that explain other failures; coverage: all that the case
-        reached; queued: whether any of it is new, so that the case joins the queue; chosen: the id under which it
-        is not to be judged again. Random cases have none: they hardly repeat, and are too many.
+        position: cursor and beyond, from `CaseNumbers.finish`
+        unexplained: failures that no finding explains, each with its case
+        explained: ids of the findings that explain other failures
+        coverage: all that the case reached
+        queued: some of the coverage is new, so the case joins the queue
+        chosen: the id under which the case is not chosen again; "" for random cases, which hardly repeat
         """
         now, raised = time.time(), []
         with self._transaction():
@@ -219,7 +219,7 @@ class Results:
             return Suspicion(suspicion_id, case, decode(SubjectResult, json.loads(result)))
 
     def settle(self, suspicion_id: int, outcome: str, explained_by: str | None = None) -> None:
-        """Store a suspicion's outcome. A finding that explains it is counted once more."""
+        """Store a suspicion's outcome, and count the finding that explains it once more."""
         with self._transaction():
             self._settle(suspicion_id, outcome)
             if explained_by is not None:
@@ -290,15 +290,9 @@ class Results:
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        with self._lock:
+        with self._lock, self._db:  # which commits, or rolls back
             self._db.execute("BEGIN IMMEDIATE")
-            try:
-                yield
-                self._db.execute("COMMIT")
-            except BaseException:
-                if self._db.in_transaction:
-                    self._db.execute("ROLLBACK")
-                raise
+            yield
 
     def _set_meta(self, values: Mapping[str, str]) -> None:
         self._db.executemany(

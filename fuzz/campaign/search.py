@@ -1,6 +1,7 @@
-"""Which case comes next: a random one, or a variant of one that an attention rewrite matched. Attention functions get
-random cases that they take, and that may show new bugs."""
+"""Chooses the next case: a seed, a random case, or a variant of a case that an attention pattern matched. Attention
+functions get random cases that they are likely to take."""
 
+import itertools
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -24,64 +25,56 @@ ATTENTION = "_sfdp_pattern_"
 """Begins the names of attention patterns."""
 ENGINES = ("guided", "random", "atheris")
 
-VARIANTS = 0.5
-"""The share of variants among the cases of a guided search while any wait."""
-
-SHARED = 0.5
-"""The share of cases of other campaigns among the cases of a guided search while any wait."""
-
+VARIANTS, SHARED = 0.5, 0.5
+"""Shares of the cases of a guided search, while any wait: variants, and cases of other campaigns."""
 TRIES = 2
-"""Variants that are queued for each pattern and form in which it was not seen to match."""
+"""Variants that are queued for each pattern in each form in which it has not matched."""
 
-EXPLORED, REPEATED = 0.05, 0.2
-"""The shares of cases for which it does not matter what was refused so far, and which bugs are known: a word may be
-blamed wrongly, and behind one bug there may be another."""
-_BAR, _PATIENCE = 0.75, 200
-"""A call is taken that is worth the bar, which falls the faster the more were passed over, slowly for so many."""
+EXPLORED = 0.05
+"""Share of cases for which earlier refusals do not count: a word of a refused call may not be why it was refused."""
+REPEATED = 0.2
+"""Share of cases for which known bugs do not count: a known bug may hide another."""
+_BAR, _PATIENCE = 0.75, 600
+"""A call is taken if its worth reaches the bar, which falls from _BAR to 0 over _PATIENCE calls."""
 _KNOWN = 0.1
-"""What a call is worth that meets a known bug."""
+"""The worth of a call that meets a known bug, as a part of its worth without that bug."""
+
+Items = frozenset[CoverageItem]
+Draw = Callable[..., Case]
+"""Draws case number `index` of the seed, for attention functions within `limits`."""
 
 
 class VariantQueue:
-    """Variants that wait to be judged. Not for several threads at once. `seed`: the campaign's."""
+    """Variants that wait to be judged. For one thread at a time."""
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
         self._waiting: list[tuple[str, Case]] = []
-        self._seen: set[tuple[str, Variant]] = set()
+        self._matched: set[tuple[str, Variant]] = set()
         self._planned: Counter[tuple[str, Variant]] = Counter()
 
     def plan(self, case: Case, patterns: Collection[str], new: Collection[str]) -> None:
-        """Note that these patterns matched a case. Queue its variants for those among them that are new."""
+        """Note that these patterns matched a case, and queue its variants for the new patterns."""
         own = variant_of(case)
-        self._seen.update((pattern, own) for pattern in patterns)
+        self._matched.update((pattern, own) for pattern in patterns)
         for other in make_variants(case, Choices(f"{self._seed}:{case.id}:siblings")) if new else ():
             form = variant_of(other)
-            wanted = [p for p in sorted(new) if (p, form) not in self._seen and self._planned[p, form] < TRIES]
+            wanted = [p for p in sorted(new) if (p, form) not in self._matched and self._planned[p, form] < TRIES]
             if wanted:
                 self._planned.update((pattern, form) for pattern in wanted)
                 self._waiting.append((wanted[0], other))
 
     def take(self, c: Choices) -> Case | None:
-        """A random one of the variants, or None."""
+        """A random variant in whose form the pattern has not matched; None when there is none."""
         while self._waiting:
             pattern, case = self._waiting.pop(c.below(len(self._waiting)))
-            if (pattern, variant_of(case)) not in self._seen:
+            if (pattern, variant_of(case)) not in self._matched:
                 return case
         return None
 
 
-Items = frozenset[CoverageItem]
-
-Draw = Callable[..., Case]
-"""Draws case number `index` of the seed, for attention functions within `limits`."""
-
-
 def load_seeds(directory: Path) -> tuple[Case, ...]:
-    """The cases under a directory, shortest first, without known bugs.
-
-    Raises `UserError` for a missing directory and for files that hold no case.
-    """
+    """The cases under a directory, shortest first, without known bugs. Raises `UserError`."""
     if not directory.is_dir():
         raise UserError(f"--seeds {directory}: no such directory")
     entries = load_directory(directory).values()
@@ -90,20 +83,22 @@ def load_seeds(directory: Path) -> tuple[Case, ...]:
 
 
 class ChosenCase(NamedTuple):
-    """The case to judge next, and its source: "seed", "shared" (of another campaign), "random" or "variant"."""
+    """The case to judge next."""
 
     case: Case
-    source: str
+    source: str  # "seed", "shared" (of another campaign), "variant" or "random"
 
     @property
     def is_targeted(self) -> bool:
-        """Whether it was chosen for something that it may reach (see `Schedule.subjects_for`)."""
+        """Whether the case was chosen for something that it may reach (see `Schedule.subjects_for`)."""
         return self.source != "random"
 
 
 class Random:
-    """Every case is random, from the seed: the same on every machine. With `results` it notes what cases reached, for
-    libFuzzer, which draws its own. Threads share it."""
+    """Every case is random, from the seed: the same on every machine. Threads share it.
+
+    With `results` it notes the coverage of cases, for libFuzzer, which draws its own cases.
+    """
 
     def __init__(self, draw: Draw, results: Results | None = None) -> None:
         self._draw = draw
@@ -115,7 +110,7 @@ class Random:
         return ChosenCase(self._draw(index), "random")
 
     def record(self, case: Case, result: Result) -> tuple[Items, bool]:
-        """What the case reached, and whether any of it is new, so that it is queued in the store.
+        """The coverage of a case, and whether some of it is new, so that the store queues the case.
 
         Called once for every case, before its verdicts are stored.
         """
@@ -124,18 +119,23 @@ class Random:
             return items, bool(self._add(case, items))
 
     def _add(self, _case: Case, items: Items) -> Items:
-        """Note what a case reached, and return what is new."""
-        news = Items() if self._covered is None else items - self._covered
-        if self._covered is not None:
-            self._covered |= news
+        """Note the coverage of a case, and return the new part of it."""
+        if self._covered is None:
+            return Items()
+        news = items - self._covered
+        self._covered |= news
         return news
 
 
 class Guided(Random):
-    """`seeds`, by turns with the others while there are any; cases that `take_shared` gives; random cases, and variants
-    of cases that an attention pattern matched for the first time, except those that were judged.
+    """Takes cases from four sources:
 
-    Seeds teach what patterns take, and fail themselves in no torch so far: first findings come from the others.
+    - seeds, every second case while there are any
+    - cases that `take_shared` gives, from other campaigns
+    - variants of cases that an attention pattern matched for the first time
+    - random cases
+
+    A case is chosen once. Seeds teach which programs match patterns, and fail in no torch so far.
     """
 
     def __init__(
@@ -155,17 +155,16 @@ class Guided(Random):
             self._variants.plan(case, _list_patterns(items), _list_patterns(items))
 
     def choose(self, index: int) -> ChosenCase:
-        """A seed for every even number while there are any; else the choice depends on everything that was reached."""
+        """A seed for every even number while there are any; else by chance and by all that was reached."""
         if index % 2 == 0 and index // 2 < len(self._seeds):
             return ChosenCase(self._seeds[index // 2], "seed")
         c = Choices(f"{self._seed}:{index}:guided")
         with self._lock:
-            while c.chance(SHARED) and (case := self._take_shared()) is not None:
-                if self._is_new(case):
-                    return ChosenCase(case, "shared")
-            while c.chance(VARIANTS) and (case := self._variants.take(c)) is not None:
-                if self._is_new(case):
-                    return ChosenCase(case, "variant")
+            sources = (("shared", SHARED, self._take_shared), ("variant", VARIANTS, lambda: self._variants.take(c)))
+            for source, share, take in sources:
+                while c.chance(share) and (case := take()) is not None:
+                    if self._is_new(case):
+                        return ChosenCase(case, source)
         return super().choose(index)
 
     def _is_new(self, case: Case) -> bool:
@@ -187,11 +186,11 @@ def _list_patterns(items: Items) -> frozenset[str]:
 
 
 class Refusals:
-    """What a function refuses, learned from the words of the cases it was given."""
+    """Learns which calls a function refuses, from the words of the calls it was given."""
 
     def __init__(self) -> None:
         self._met, self._taken = Counter[str](), Counter[str]()
-        """How many cases have a word, and how many of those were taken. All have ""."""
+        """How many cases have a word, and how many of these cases were taken. Each case has the word ""."""
 
     def add(self, words: frozenset[str], *, is_taken: bool) -> None:
         """Note a case that was taken, or refused."""
@@ -199,14 +198,16 @@ class Refusals:
         self._taken.update({"", *words} if is_taken else ())
 
     def predict_acceptance(self, words: Iterable[str]) -> float:
-        """How likely a call is taken, against one of which nothing is known: as likely as its worst word."""
+        """How likely a call is taken, relative to a call without words: as likely as its worst word."""
         rates = [(1 + self._taken[word]) / (1 + self._met[word]) for word in ("", *words)]
         return min(rates) / rates[0]
 
 
 class AttentionSearch(Random):
-    """Random cases that some function is likely to take, first those that avoid its known bugs.
-    `capabilities`: what each takes."""
+    """Random cases that some function is likely to take, and that avoid its known bugs.
+
+    capabilities: the calls that each function takes, by subject.
+    """
 
     def __init__(
         self, draw: Draw, seed: int, capabilities: Mapping[str, Capabilities], known: KnownBugs, device: str
@@ -218,25 +219,20 @@ class AttentionSearch(Random):
         self._head_dims = () if None in dims else tuple(dict.fromkeys(dim for some in dims for dim in some or ()))
 
     def choose(self, index: int) -> ChosenCase:
-        """Case number `index`: of one seed and capabilities always the same until one is refused or a bug is found."""
+        """Case number `index`: the same for a seed and capabilities, until a case is refused or a bug is found."""
         c = Choices(f"{self._seed}:{index}:attention")
         explores, repeats = c.chance(EXPLORED), c.chance(REPEATED)
-        with self._lock:
-            return ChosenCase(self._draw_within(index, explores=explores, repeats=repeats), "random")
-
-    def _draw_within(self, index: int, **how: bool) -> Case:
-        passed = 0
+        passed = itertools.count(1)
 
         def accepts(call: AttentionCall) -> bool:
-            nonlocal passed
-            passed += 1
-            bar: float = _BAR ** (1 + (passed / _PATIENCE) ** 2)
-            return self._rate(call, **how) >= bar
+            worth = self._rate(call, explores=explores, repeats=repeats)
+            return worth > 0 and worth >= _BAR * (1 - next(passed) / _PATIENCE)
 
-        return self._draw(index, Limits(accepts, self._head_dims))
+        with self._lock:
+            return ChosenCase(self._draw(index, Limits(accepts, self._head_dims)), "random")
 
     def _rate(self, call: AttentionCall, *, explores: bool, repeats: bool) -> float:
-        """What a call is worth, from 0 to 1, to the function to which it is worth most."""
+        """The worth of a call, from 0 to 1: the largest over all functions."""
         best, words = 0.0, call.words
         for subject, declared in self._capabilities.items():
             if not declared.find_refusal(
@@ -247,7 +243,7 @@ class AttentionSearch(Random):
         return best
 
     def record(self, case: Case, result: Result) -> tuple[Items, bool]:
-        """Learn what was refused."""
+        """Learn from refusals, and return as `Random.record` does."""
         words = frozenset[str]().union(*(call.words for call in list_calls(case)))
         with self._lock:
             for one in result.results:

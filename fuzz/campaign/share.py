@@ -2,11 +2,10 @@
 
     queue/<case id>.case.yaml       cases that reached something new
     findings/<case id>.case.yaml    minimal, confirmed failures
-    claims/<hash of a signature>    somebody works on such failures
+    claims/<hash of a signature>    a campaign works on such failures
     attributions/                   root causes (triage.cluster)
 
-A file appears complete, under the id of its case, and never changes. Files of strangers that hold no such case are
-skipped.
+A file appears complete, under the id of its case, and never changes. A file that holds no such case is skipped.
 """
 
 import hashlib
@@ -38,28 +37,26 @@ _MAX_OWNER = 100
 
 
 class SharedFolder:
-    """The directory, as one campaign sees it. Threads share it.
-
-    `owner`: what tells this campaign from others, also after a restart; `warn`: gets a line for each file that is
-    skipped and each failure of the file system, neither of which ends a campaign.
-    """
+    """The directory, as one campaign sees it. Threads share it."""
 
     def __init__(self, directory: Path, owner: str, warn: Callable[[str], None]) -> None:
+        """owner: a text that no other campaign has, the same after a restart; warn: gets a line for each skipped file
+        and each failure of the file system. Neither ends a campaign."""
         self.directory, self._owner, self._warn = directory.absolute(), owner, warn
         self._seen: defaultdict[str, set[str]] = defaultdict(set)
         self._waiting: deque[Path] = deque()
         self._held: set[Path] = set()
         self._leases: dict[Path, tuple[int, float]] = {}
-        """By claim of another campaign: its time of change, and when that was seen first."""
+        """By claim of another campaign: its time of change, and when this campaign first saw that time."""
         self._next = 0.0
         self._lock = threading.RLock()
         for claim in (self.directory / CLAIMS).iterdir():
             with suppress(OSError, UserError):
-                if self._is_own(claim):  # of an earlier run, which was killed
+                if self._is_own(claim):  # of an earlier session, which was killed
                     claim.unlink()
 
     def publish(self, kind: str, entry: Entry) -> None:
-        """Write an entry for the others, unless it is there."""
+        """Write an entry for other campaigns, unless it is there."""
         path = self.directory / kind / f"{entry.case.id}{SUFFIX}"
         with self._lock:
             self._seen[kind].add(path.name)
@@ -72,26 +69,26 @@ class SharedFolder:
                 self._warn(f"--share: {path}: not written: {error.strerror}")
 
     def tick(self) -> bool:
-        """Refresh claims and look for cases when it is time; gives whether it was."""
+        """Refresh claims and look for cases when it is time, and return whether it was time."""
         with self._lock:
             began = time.monotonic()
             if began < self._next:
                 return False
             for claim in self._held:
-                with suppress(OSError):  # Somebody took it over.
+                with suppress(OSError):  # another campaign took it over
                     os.utime(claim)
             self._waiting.extend(self._list_new(QUEUE))
             self._next = began + max(SCAN_SECONDS, (time.monotonic() - began) / _SCAN_SHARE)
             return True
 
     def take_case(self) -> Case | None:
-        """A case of another campaign that reached something new there, each once; None when none waits."""
-        while True:
-            with self._lock:
-                path = self._waiting.popleft() if self._waiting else None
-            entry = None if path is None else self._read(path)
-            if path is None or entry is not None:
-                return None if entry is None else entry.case
+        """A case of another campaign that reached something new there, each once; None when no case waits."""
+        with self._lock:
+            while self._waiting:
+                entry = self._read(self._waiting.popleft())
+                if entry is not None:
+                    return entry.case
+        return None
 
     def take_findings(self) -> Iterator[tuple[Path, Entry]]:
         """The findings of other campaigns, each once."""
@@ -103,7 +100,7 @@ class SharedFolder:
                 yield path, entry
 
     def claim(self, signature: str) -> bool:
-        """Whether this campaign may work on failures with this signature, because no other does."""
+        """Whether this campaign may work on failures with this signature, because no other campaign does."""
         path = self._claim_file(signature)
         with self._lock:
             if path in self._held:
@@ -146,8 +143,7 @@ class SharedFolder:
         """The files that appeared since the last call."""
         directory, seen = self.directory / kind, self._seen[kind]
         try:
-            with os.scandir(directory) as found:
-                names = {one.name for one in found if one.name.endswith(SUFFIX) and not one.name.startswith(".")}
+            names = {path.name for path in directory.iterdir() if path.name.endswith(SUFFIX) and path.name[0] != "."}
         except OSError as error:
             self._warn(f"--share: {directory}: not read: {error.strerror}")
             return []
@@ -164,7 +160,7 @@ class SharedFolder:
 
 
 def open_share(directory: Path, results: Results, bus: Bus) -> SharedFolder:
-    """The directory, for the campaign with these results, which are published where a kill prevented it."""
+    """The directory, for the campaign with these results. What a kill kept from it is published."""
     owner = results.meta("owner") or secrets.token_hex(8)
     results.set_meta({"owner": owner})
     with suppress(FileExistsError):

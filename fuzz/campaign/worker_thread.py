@@ -1,4 +1,4 @@
-"""One worker and the thread that drives it: judge cases, and now and then work on a suspicion."""
+"""The thread that drives a worker: it judges cases and investigates suspicions."""
 
 import threading
 import time
@@ -24,20 +24,20 @@ from generators.sampling.sample import DRAWN, draw_settings
 
 _IDLE_SECONDS = 0.1
 _MOST_LOSSES = 3
-"""A case that has lost so many workers with their machines is not judged: it may be why."""
+"""A case that has lost so many workers with their machines is not judged: the case may be the reason."""
 
 
 class WorkerThread(threading.Thread):
-    """Judges cases until the campaign is over. `fault` is the exception that ended it early, if one did."""
+    """Judges cases until the campaign is over."""
 
     def __init__(self, investigations: Investigations, number: int) -> None:
         super().__init__(name=f"worker {number}", daemon=True)
         self.investigations, self.shared, self.number = investigations, investigations.shared, number
         self.fault: Exception | None = None
+        """The exception that ended the thread early."""
         options = self.shared.options
         self.evaluator = Evaluator(self._open_worker("worker", options.worker_config, self._on_start, self._on_death))
         self.evaluators = [self.evaluator]
-        """All of them, to be ended with the thread."""
         self._baseline: Evaluator | None = None
         if options.against is not None:
             self._baseline = Evaluator(self._open_worker("against", options.against))
@@ -45,7 +45,7 @@ class WorkerThread(threading.Thread):
         self._jobs: list[Job] = []
         """The case in hand and the next one."""
         self.task = ""
-        """What its worker is asked, in words: a case, or the step of an investigation."""
+        """The work of its worker, in words: a case, or the step of an investigation."""
 
     def _open_worker(self, role: str, config: WorkerConfig, *listeners: Callable[..., None]) -> WorkerProcess:
         options, name = self.shared.options, f"{role}-{self.number}"
@@ -56,15 +56,15 @@ class WorkerThread(threading.Thread):
 
     @property
     def process(self) -> WorkerProcess:
-        """The one of its processes that was asked last."""
+        """The process that was asked last."""
         return max((evaluator.process for evaluator in self.evaluators), key=lambda process: process.stage_began)
 
     def start_worker(self) -> Hello:
-        """Start the worker, where it does not run, to learn whether it can work."""
+        """Start the worker unless it runs, to learn whether it can work."""
         return self.evaluator.hello
 
     def start_baseline(self) -> str:
-        """Start the worker of `--against`; gives its torch version, "" without one."""
+        """Start the worker of `--against` and return its torch version; "" without such a worker."""
         return public_version(self._baseline.hello.torch) if self._baseline is not None else ""
 
     def _on_start(self, hello: Hello) -> None:
@@ -75,7 +75,7 @@ class WorkerThread(threading.Thread):
         self.shared.bus.emit(events.WorkerDied(worker=self.number, reason=text, how=how))
 
     def run(self) -> None:
-        """The thread."""
+        """Judge cases and investigate suspicions."""
         control = self.shared.control
         try:
             while not control.is_over and self._work():
@@ -99,7 +99,7 @@ class WorkerThread(threading.Thread):
             if is_placed and self.judge_next():
                 return True
         except WorkerLost:
-            return True  # What it was at is asked again.
+            return True  # its case or suspicion is asked again
         # Workers that have a machine get the jobs of a worker that has none.
         numbers.returned += self._jobs
         self._jobs.clear()
@@ -109,7 +109,7 @@ class WorkerThread(threading.Thread):
         return True
 
     def kill(self) -> None:
-        """End the processes at once; called from other threads."""
+        """End the processes at once. Called from other threads."""
         for evaluator in self.evaluators:
             evaluator.kill()
 
@@ -136,8 +136,10 @@ class WorkerThread(threading.Thread):
         return one
 
     def receive(self, case: Case, ask: Callable[[], Result]) -> Result:
-        """What `ask` gives for `case`; where the worker has a fault of ours, that it can't be judged. Raises `Stopped`,
-        `DiskFull` and `WorkerLost`."""
+        """The result of `ask` for `case`. A fault of attnfuzz in the worker counts as a case that can't be judged.
+
+        Raises `Stopped`, `DiskFull` and `WorkerLost`.
+        """
         out = self.shared.options.out
         try:
             result = ask()
@@ -170,7 +172,7 @@ class WorkerThread(threading.Thread):
         return True
 
     def _prepare(self) -> bool:
-        """Take a case to judge; False when there is none."""
+        """Choose the next case; False when there is none."""
         shared = self.shared
         with suppress(IndexError):
             self._jobs.append(shared.numbers.returned.popleft())
@@ -187,7 +189,7 @@ class WorkerThread(threading.Thread):
         return True
 
     def record(self, job: Job, result: Result) -> None:
-        """Write down the verdicts on a case; failures that nothing explains become suspicions."""
+        """Store the verdicts on a case. Failures that no finding explains become suspicions."""
         shared, case = self.shared, job.case
         shared.schedule.add_time(result.seconds, {one.subject: one.seconds for one in result.results})
         unexplained, explained = shared.suspicions.split(case, result.results)

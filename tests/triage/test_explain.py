@@ -59,7 +59,7 @@ def test_a_failure_of_another_kind_is_neither(case: Case) -> None:
 def test_every_variation_is_another_case_with_a_name_for_what_changed(case: Case) -> None:
     made = perturb(case)
     assert len({one.case.canonical() for one in made}) == len(made) > 30
-    assert all(one.name and one.is_now != one.becomes for one in made)
+    assert all(one.label and one.is_now != one.becomes for one in made)
 
 
 def test_no_case_is_judged_once_time_has_run_out(case: Case) -> None:

@@ -1,10 +1,11 @@
-"""Which properties of a finding matter: each is changed by itself, and the nearest case that passes is the control."""
+"""The properties of a case that matter for its failure: each is perturbed by itself."""
 
 import itertools
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 from fuzz.bug_identity import attention_patterns
 from fuzz.evaluator import compare_outcome
@@ -18,17 +19,13 @@ from generators.program.ops.spec import Kind
 from generators.program.type_check import attributes, make_op, types_of
 
 MOST = 12
-"""Values of one property that are tried."""
-
+"""Values that are tried of each property."""
 _EDGES = (64, 128, 1, 65, 2, 63, 129, 3, 32, 33)
 """Sizes around the edges of tiles, the telling ones first: time may run out."""
 _NUMBERS = (1.0, 2.0, -1.0, -1e4, float("-inf"))
 _WORDS = {"active": "training", "fast_path": "the fast path", "sdpa": "scaled_dot_product_attention", "div": "division"}
 _WORDS |= {"mode": "self.training", "always": "True", "never": "False", "other": "the second operand"}
 """Names of attributes, operations and values that programs spell otherwise."""
-_EQUAL = " == "
-"""Between the dimensions of a property that are changed together."""
-
 _SHOWN, _NEAREST = 5, 2
 
 Judge = Callable[[Case], SubjectResult]
@@ -38,11 +35,14 @@ Judge = Callable[[Case], SubjectResult]
 class Perturbation:
     """The case with one property changed, and the outcome."""
 
-    name: str
-    """Of the property."""
-    is_now: str
-    becomes: str
+    label: str
+    """The property in words."""
+    is_now: Any
+    """Its value: a size, or an attribute of an operation."""
+    becomes: Any
     case: Case
+    dims: tuple[str, ...] = ()
+    """Dimensions whose size changes; none for an attribute of an operation."""
     outcome: Outcome = Outcome.NOT_TRIED
 
     @property
@@ -65,72 +65,64 @@ def explain(
     rewrite: bool = False,
     sizes_only: bool = False,
 ) -> list[str]:
-    """What it takes to fail: "dim of softmax: fails with 0; passes with -1".
+    """The conditions of a failure, such as "dim of softmax: fails with 0; passes with -1".
 
-    The case is perturbed for about so many seconds. `result` is what `judge` gives for the case itself; `rewrite`: a
-    rewrite of attention is at fault, and a case that it leaves alone says nothing; `sizes_only`: nothing but sizes is
-    varied."""
+    Perturbs for about so many seconds. `result`: the result of `judge` for the case itself. `rewrite`: a rewrite of
+    attention is at fault, and a case without such rewrites tells nothing.
+    """
     began = time.monotonic()
-    counts: dict[str, int] = defaultdict(int)
-    tried: list[Perturbation] = []
-    for one in perturb(case, sizes_only=sizes_only):
-        if counts[one.name] >= MOST:
+    groups: dict[str, list[Perturbation]] = defaultdict(list)
+    for made in perturb(case, sizes_only=sizes_only):
+        if len(groups[made.label]) >= MOST:
             continue
         if time.monotonic() - began > seconds:
             break
-        found = judge(one.case)
+        found = judge(made.case)
         if compare_outcome(found, result) is not Outcome.DOES_NOT_APPLY:
-            counts[one.name] += 1
-            outcome = compare_outcome(
-                found, result, applies=not rewrite or bool(attention_patterns(found.applied_rewrites))
-            )
-            tried.append(replace(one, outcome=outcome))
-    groups = {name: [one for one in tried if one.name == name] for name in dict.fromkeys(o.name for o in tried)}
-    varied = {name for name, group in groups.items() if any(one.passes for one in group)}
-    fixed = {name for name in varied if not any(one.fails for one in groups[name])}
-    equal = [name for name, (one, *_) in groups.items() if one.fails and {*name.split(_EQUAL)} <= fixed]
-    of_equal = {name for names in equal for name in names.split(_EQUAL)}
-    alone = [name for name in groups if name in varied - of_equal and _EQUAL not in name]
-    told = [_describe_need(name, groups[name]) for name in alone if sizes_only or _is_telling(groups[name])]
-    return [f"{name}: passes where they differ" for name in equal] + told
-
-
-def _is_size(name: str) -> bool:
-    return name[:1].isupper()
+            applies = not rewrite or bool(attention_patterns(found.applied_rewrites))
+            groups[made.label].append(replace(made, outcome=compare_outcome(found, result, applies=applies)))
+    tried = [group for group in groups.values() if group]
+    varied = {group[0].label for group in tried if any(made.passes for made in group)}
+    fixed = varied - {group[0].label for group in tried if any(made.fails for made in group)}
+    equal = [group[0] for group in tried if group[0].fails and len(group[0].dims) > 1 and {*group[0].dims} <= fixed]
+    left = varied.difference(*(made.dims for made in equal))
+    alone = [group for group in tried if len(group[0].dims) < 2 and group[0].label in left]
+    told = [_describe_need(group) for group in alone if sizes_only or _is_telling(group)]
+    return [f"{made.label}: passes where they differ" for made in equal] + told
 
 
 def _is_telling(group: list[Perturbation]) -> bool:
     """Whether sizes that fail and sizes that pass, other than 1, lie apart; all attributes tell."""
-    if not _is_size(group[0].name):
+    if not group[0].dims:
         return True
-    passing = [int(one.becomes) for one in group if one.passes]
-    failing = [int(group[0].is_now), *(int(one.becomes) for one in group if one.fails)]
-    return max(passing) > 1 and (max(passing) < min(failing) or max(failing) < min(passing))
+    passing = [made.becomes for made in group if made.passes]
+    failing = [group[0].is_now, *(made.becomes for made in group if made.fails)]
+    return bool(max(passing) > 1 and (max(passing) < min(failing) or max(failing) < min(passing)))
 
 
-def _describe_need(name: str, group: list[Perturbation]) -> str:
+def _describe_need(group: list[Perturbation]) -> str:
     now = group[0].is_now
-    passing = [one.becomes for one in group if one.passes]
-    failing = [one.becomes for one in group if one.fails]
-    if _is_size(name):
-        near = sorted(map(int, passing), key=lambda size: abs(size - int(now)))[:_NEAREST]
-        passing, failing = list(map(str, sorted(near))), list(map(str, sorted(map(int, failing))))
-    return f"{name}: fails with {', '.join([now, *failing[:_SHOWN]])}; passes with {', '.join(passing[:_SHOWN])}"
+    passing = [made.becomes for made in group if made.passes]
+    failing = [made.becomes for made in group if made.fails]
+    if group[0].dims:
+        passing, failing = sorted(sorted(passing, key=lambda size: abs(size - now))[:_NEAREST]), sorted(failing)
+    words = (", ".join(map(_show_value, values)) for values in ([now, *failing[:_SHOWN]], passing[:_SHOWN]))
+    return f"{group[0].label}: fails with {next(words)}; passes with {next(words)}"
 
 
 def resize(case: Case, names: Iterable[str], size: int) -> Case | None:
-    """These dimensions have another size. None also where the attention would be another one."""
+    """The case with these dimensions of another size; None if that changes what the attention computes."""
     other = edits.resize(case, {**case.sizes, **dict.fromkeys(names, size)})
     return other if other is not None and len(other.contracts) == len(case.contracts) else None
 
 
 def perturb(case: Case, *, sizes_only: bool = False) -> list[Perturbation]:
-    """All of them, a round of one of each property after the other, since time may run out."""
+    """All perturbations. Properties take turns, since time may run out."""
     groups: dict[str, list[Perturbation]] = {}
     ways = (_sizes,) if sizes_only else (_attributes, _equal_sizes, _sizes)
     for made in itertools.chain.from_iterable(way(case) for way in ways):
         if made.case.canonical() != case.canonical():
-            groups.setdefault(made.name, []).append(made)
+            groups.setdefault(made.label, []).append(made)
     return [made for together in itertools.zip_longest(*groups.values()) for made in together if made is not None]
 
 
@@ -150,8 +142,8 @@ def _attributes(case: Case) -> Iterator[Perturbation]:
                     continue  # of a dimension with itself
                 made = prune_if_valid(replace(case, ops=tuple(new if o is op else o for o in case.ops)))
                 if made is not None and len(made.ops) == len(case.ops):
-                    told = f"{_WORDS.get(name, name)} of {_WORDS.get(which, which)}"
-                    yield Perturbation(told, _show_value(value), _show_value(other), made)
+                    label = f"{_WORDS.get(name, name)} of {_WORDS.get(which, which)}"
+                    yield Perturbation(label, value, other, made)
 
 
 def _other_values(op: Op, name: str, value: Attr, rank: int) -> Iterator[Attr]:
@@ -180,17 +172,17 @@ def _sizes(case: Case) -> Iterator[Perturbation]:
         for other in dict.fromkeys((size + 1, size - 1, *_EDGES)):
             made = resize(case, [name], other) if 0 < other != size else None
             if made is not None:
-                yield Perturbation(name, str(size), str(other), made)
+                yield Perturbation(name, size, other, made, (name,))
 
 
 def _equal_sizes(case: Case) -> Iterator[Perturbation]:
-    """Dimensions of one size, larger by one together: where each alone passes, they must be equal."""
+    """Dimensions of the same size, larger by one together: if each alone passes, they must be equal."""
     for value, count in Counter(case.sizes.values()).items():
         names = [name for name, size in case.dims if size == value]
         for together in itertools.chain(itertools.combinations(names, 2), [tuple(names)] if count > 2 else []):
             made = resize(case, together, value + 1)
             if made is not None and count > 1:
-                yield Perturbation(_EQUAL.join(together), str(value), str(value + 1), made)
+                yield Perturbation(" == ".join(together), value, value + 1, made, together)
 
 
 def _show_value(value: Attr) -> str:

@@ -8,6 +8,7 @@ module, which imports the standard library alone. To add an experiment, add a ro
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 
 class Outcome(str, Enum):  # noqa: UP042 - workers run on 3.10
@@ -26,31 +27,6 @@ class Outcome(str, Enum):  # noqa: UP042 - workers run on 3.10
         return self in (Outcome.FAILS_ALIKE, Outcome.FAILS_OTHERWISE)
 
 
-class Edit(Enum):
-    """A change of the case, or of a call of an attention function."""
-
-    POSITIVE_SCALE = "every scale is positive"
-    CONTIGUOUS = "operands are copied into contiguous memory"
-    ONE_DTYPE = "all floating inputs have one dtype"
-    FLOAT32 = "low precision becomes float32"
-    MEMORY_KEPT = "the subject without recomputation"
-    CALLS_APART = "each call is made of a module of its own"
-    SEQUENCES_APART = "each of several packed sequences has a call of its own"
-    DROPPED = "an option is left out"
-    EXPANDED = "a mask or bias gets all axes"
-    DEFAULT_SCALE = "the scale is 1 / sqrt(head_dim)"
-    UNGROUPED = "keys and values get a head for each head of the queries"
-    CUT = "a size is cut down"
-
-
-class ProcessState(Enum):
-    """State of the process: its name in fuzz/check/process_state.py, and the value it gets."""
-
-    DETERMINISTIC = ("torch's deterministic mode", 1)
-    """torch's level that uses deterministic algorithms and warns where there is none."""
-    FAST_PATH_OFF = ("torch's fast path", False)
-
-
 @dataclass(frozen=True)
 class OtherSubject:
     """The case runs under another subject."""
@@ -59,11 +35,16 @@ class OtherSubject:
 
 
 @dataclass(frozen=True)
+class KeepMemory:
+    """The subject does not compute again what its backward pass reads."""
+
+
+@dataclass(frozen=True)
 class Setting:
     """The subject compiles and runs under a setting, as in fuzz/check/settings.py."""
 
     name: str
-    value: bool | int | str
+    value: Any
 
 
 @dataclass(frozen=True)
@@ -74,9 +55,22 @@ class Hook:
 
 
 @dataclass(frozen=True)
+class ProcessState:
+    """State of the process has a value, by its name in fuzz/check/process_state.py."""
+
+    name: str
+    value: Any
+
+
+@dataclass(frozen=True)
 class StepLimit:
     """The first steps of the row's kind are taken and all later ones left out. In a request the argument is their
     number, in an outcome the name of the first step left out."""
+
+
+@dataclass(frozen=True)
+class Edit:
+    """The case, or a call of an attention function, changes as the label says. The argument is an option or a size."""
 
 
 @dataclass(frozen=True)
@@ -102,23 +96,10 @@ class ExactArithmetic:
     """A rewrite, named by the argument, computes in float64 on the operands of the case, beside its pattern."""
 
 
-@dataclass(frozen=True)
-class OtherTorch:
-    """The case runs under another version of torch, named by the argument."""
-
-
 Change = (
-    OtherSubject
-    | Setting
-    | Hook
-    | ProcessState
-    | StepLimit
-    | Edit
-    | OperandValue
-    | EqualAlong
+    OtherSubject | KeepMemory | Setting | Hook | ProcessState | StepLimit | Edit | OperandValue | EqualAlong
     | ExactArithmetic
-    | OtherTorch
-)
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -211,9 +192,7 @@ _ROWS = (
     _subject("sdpa_math", "F.scaled_dot_product_attention under sdpa_kernel(MATH)", "", "kernel"),
     _subject("dynamo", 'backend="eager"', "dynamo", "dynamo_aot"),
     _subject("aot_eager", 'backend="aot_eager"', _AOT, "dynamo_aot"),
-    Experiment(
-        "memory_kept", Edit.MEMORY_KEPT, "what backward reads kept in memory", _AOT, "dynamo_aot", "recomputation"
-    ),
+    Experiment("memory_kept", KeepMemory(), "what backward reads kept in memory", _AOT, "dynamo_aot", "recomputation"),
     _subject(_DECOMPOSED, f'backend="{_DECOMPOSED}"', _AOT, "dynamo_aot", "decompositions"),
     Experiment("decomposition", StepLimit(), _STEPS_OFF.format("decomposition"), _AOT, "decomposition"),
     _subject("export", "torch.export, run as it is", _AOT, "dynamo_aot", "torch_export"),
@@ -244,22 +223,22 @@ _ROWS = (
     _plainer_code("unvectorized", Setting("cpp.simdlen", 1), "vectorisation", "vectorisation off"),
     Experiment("lowering", StepLimit(), _STEPS_OFF.format("lowering"), "inductor", "lowering"),
     # Edits of the case or of a call. Case files hold the ids of edits of calls, such as "16".
-    Experiment("positive_scale", Edit.POSITIVE_SCALE, "a positive scale", mechanism="negative_scale"),
-    Experiment("alone", Edit.SEQUENCES_APART, "each sequence in a call of its own"),
-    Experiment("contiguous", Edit.CONTIGUOUS, "contiguous copies of the operands", mechanism="not_contiguous"),
-    Experiment("one_dtype", Edit.ONE_DTYPE, "inputs of one dtype", mechanism="two_dtypes"),
-    Experiment("dropped", Edit.DROPPED, "no {}"),
-    Experiment("expanded", Edit.EXPANDED, "a {} that is not broadcast", mechanism="broadcast"),
-    Experiment("default", Edit.DEFAULT_SCALE, "no {}"),
-    Experiment("float32", Edit.FLOAT32, "float32", mechanism="wrong_in"),
-    Experiment("1", Edit.UNGROUPED, "no {}"),
-    Experiment(str(SMALL), Edit.CUT, f"{{}} of {SMALL}"),
-    Experiment("calls_apart", Edit.CALLS_APART, "each call made of a module of its own", mechanism="later_call"),
+    Experiment("positive_scale", Edit(), "a positive scale", mechanism="negative_scale"),
+    Experiment("alone", Edit(), "each sequence in a call of its own"),
+    Experiment("contiguous", Edit(), "contiguous copies of the operands", mechanism="not_contiguous"),
+    Experiment("one_dtype", Edit(), "inputs of one dtype", mechanism="two_dtypes"),
+    Experiment("dropped", Edit(), "no {}"),
+    Experiment("expanded", Edit(), "a {} that is not broadcast", mechanism="broadcast"),
+    Experiment("default", Edit(), "no {}"),
+    Experiment("float32", Edit(), "float32", mechanism="wrong_in"),
+    Experiment("1", Edit(), "no {}"),
+    Experiment(str(SMALL), Edit(), f"{{}} of {SMALL}"),
+    Experiment("calls_apart", Edit(), "each call made of a module of its own", mechanism="later_call"),
     # Before a subject is blamed.
-    Experiment("deterministic", ProcessState.DETERMINISTIC, "deterministic algorithms"),
-    Experiment("fast_path_off", ProcessState.FAST_PATH_OFF, "the fast path of attention layers off"),
+    # torch's level 1 uses deterministic algorithms, and warns where there is none.
+    Experiment("deterministic", ProcessState("torch's deterministic mode", 1), "deterministic algorithms"),
+    Experiment("fast_path_off", ProcessState("torch's fast path", False), "the fast path of attention layers off"),
     Experiment("unpoisoned", Setting("poison", "zero"), "zeros in memory that nothing has written to"),
-    Experiment("other_torch", OtherTorch(), "torch {}"),
 )
 EXPERIMENTS: dict[str, Experiment] = {row.id: row for row in _ROWS}
 """All experiments by id."""

@@ -145,8 +145,8 @@ def enter(trial: Trial, record: Record = lambda _: None) -> AbstractContextManag
             return settings.apply({name: value})
         case Hook(name):
             return _HOOKS[name]()
-        case ProcessState() as state:
-            return hold_state(*state.value)
+        case ProcessState(name, value):
+            return hold_state(name, value)
         case StepLimit():
             return limit_steps(trial.experiment, int(trial.argument), record)
     raise SubjectError(f"{trial.experiment} changes nothing about a subject")

@@ -18,7 +18,7 @@ from generators.program.case import Case, FurtherCall
 from generators.records import decode, encode
 from tests.check.test_sequences import products
 from tests.triage.conftest import ablation
-from tests.triage.test_cause import OVERLAPPING
+from tests.triage.test_attribute import OVERLAPPING
 from tests.triage.test_draft import WRITES
 from triage.attribution.ablation import EAGER, MATH, Ablation
 from triage.attribution.attribute import attribute

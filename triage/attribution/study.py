@@ -7,7 +7,7 @@ from corpus.causes import Mechanism, MechanismKind, details
 from corpus.entry import Entry
 from fuzz.bug_identity import rewrites
 from fuzz.evaluator import Evaluator, compare_outcome
-from fuzz.experiments import EXPERIMENTS, Edit, OtherSubject, Outcome, Trial, Tried
+from fuzz.experiments import EXPERIMENTS, Edit, KeepMemory, OtherSubject, Outcome, Trial, Tried
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import Raised
 from fuzz.subjects import find_variant, get_spec
@@ -53,7 +53,7 @@ class Study:
             return Tried(experiment)
         if isinstance(row.change, OtherSubject):
             subject = subject_of(row.change.name, self.entry)
-        elif row.change is Edit.MEMORY_KEPT:
+        elif isinstance(row.change, KeepMemory):
             subject = find_variant(subject, recomputes=False) or subject
         elif isinstance(row.change, Edit):
             edited = case or EDITS[experiment](here)

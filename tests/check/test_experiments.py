@@ -14,11 +14,11 @@ from fuzz.check.exceptions import SubjectError
 from fuzz.check.pattern_constants import find_differences, read_known_pattern, trace_pattern
 from fuzz.check.subject_builder import Subject, find
 from fuzz.experiments import EXPERIMENTS, Hook, ProcessState, Setting, StepLimit, Trial
-from fuzz.protocol import Verdict
+from fuzz.protocol import StepsTaken, Verdict
 from fuzz.protocol.failures import NotTaken, Refusal
 from tests.check.client import Asker
 from tests.check.in_process import run_subject
-from tests.check.sources import plain
+from tests.check.sources import plain, source
 
 _MATCHER = "torch._inductor.pattern_matcher"
 ON_SUBJECTS = [
@@ -120,3 +120,35 @@ def test_a_control_of_compilers_is_refused_for_an_attention_function(worker: Ask
     result = worker.one(plain(), "sdpa_math", experiments=(Trial("unfused"),))
     assert result.verdict is Verdict.SKIPPED
     assert isinstance(result.failure, NotTaken) and result.failure.why is Refusal.UNSUPPORTED
+
+
+GATED = source(
+    "scores = q @ k.transpose(-2, -1)", "return (F.silu(scores.exp() * 0.5) + scores).relu() @ v", dims="1, 2, 5, 8"
+)
+
+
+def take(subject: str, argument: str) -> tuple[StepsTaken, Any]:
+    seen: list[StepsTaken] = []
+    result = run_subject(apply_experiments(find(subject), [Trial(*argument.split())], seen.append), text=GATED)
+    assert not result.verdict.is_finding
+    return seen[0], result
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize(
+    ("subject", "kind", "name"),
+    [
+        ("aot_eager_decomp_partition", "decomposition", "aten.silu"),
+        ("passes", "pass", "remove_noop_ops"),
+        ("inductor", "lowering", "relu"),
+    ],
+)
+def test_each_step_can_be_the_last_and_has_a_name(subject: str, kind: str, name: str) -> None:
+    whole, _ = take(subject, f"{kind} 1000")
+    assert take(subject, f"{kind} 0")[0] == StepsTaken(0, "")
+    assert name in {take(subject, f"{kind} {most}")[0].last for most in range(1, whole.count + 1)}
+
+
+@pytest.mark.compiles
+def test_without_passes_no_rewrite_is_applied() -> None:
+    assert take("passes", "pass 0")[1].applied_rewrites == ()

@@ -1,4 +1,4 @@
-"""An evaluator by rule: what each control gives is known."""
+"""An evaluator whose results are known, by experiment."""
 
 from dataclasses import replace
 
@@ -7,11 +7,10 @@ from fuzz.protocol import Hello, StepsTaken, SubjectResult, Verdict
 from generators.program.case import Case
 
 
-class Controls:
-    """An evaluator under which the controls in `right` pass, those in `given` give that, and all else is `wrong`.
+class FakeEvaluator:
+    """Experiments in `right` pass, those in `given` have that result, and all else has `wrong`.
 
-    Controls are named as "name" or "name argument"; without a control the subject's name counts. `device`:
-    the worker's.
+    An experiment is named as "id" or "id argument", or by the subject without one. `device`: the worker's.
     """
 
     device = "cpu"
@@ -22,7 +21,6 @@ class Controls:
         self._wrong, self._right, self._given = wrong, right, given
 
     def judge(self, _case: Case, subject: str, *trials: Trial) -> SubjectResult:
-        """By the last control, else by the subject."""
         name = f"{trials[-1].experiment} {trials[-1].argument}".strip() if trials else subject
         self.asked.append(name)
         return self._given.get(name) or (SubjectResult(subject, Verdict.OK) if name in self._right else self._wrong)
@@ -33,7 +31,7 @@ class Controls:
 def limit_steps(
     wrong: SubjectResult, kind: str, count: int, first: int, name: str = "step {}"
 ) -> dict[str, SubjectResult]:
-    """What the experiment `kind` gives where there are so many, of which the one called `first` makes the case fail."""
+    """The results of limiting steps of a kind, of which there are `count`; step `first` makes the case fail."""
     given = {}
     for most in (*range(count + 1), 1_000_000):
         taken = min(most, count)

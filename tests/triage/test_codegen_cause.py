@@ -1,4 +1,4 @@
-"""What is at fault below Inductor's graph passes, from controls whose verdicts are known."""
+"""What is at fault below Inductor's graph passes, from experiments whose outcomes are known."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +15,7 @@ from fuzz.protocol.failures import FormDiffers, Process, ProcessLost, Value
 from fuzz.worker_config import WorkerConfig
 from generators.errors import UserError
 from generators.program.case import Case
-from tests.triage.controls import Controls, limit_steps
+from tests.triage.fake_evaluator import FakeEvaluator, limit_steps
 from triage.attribution.attribute import attribute
 from triage.attribution.root_cause import RootCause
 from triage.cluster import attributions
@@ -27,8 +27,8 @@ BEFORE = ("eager", "dynamo", "aot_eager", "aot_eager_decomp_partition", "passes"
 
 def below(case: Case, *right: str, **given: SubjectResult) -> RootCause:
     entry = Entry(case, expect=Expectation("known", subject="inductor"))
-    controls = Controls(WRONG, *BEFORE, *right, passes_dynamic=SubjectResult("", Verdict.OK), **given)
-    return attribute(entry, cast("Evaluator", controls))
+    evaluator = FakeEvaluator(WRONG, *BEFORE, *right, passes_dynamic=SubjectResult("", Verdict.OK), **given)
+    return attribute(entry, cast("Evaluator", evaluator))
 
 
 @pytest.mark.parametrize(
@@ -48,36 +48,38 @@ def test_below_the_passes_plainer_code_is_tried_and_then_lowerings(
     assert (found.who, found.stage, found.part) == ("inductor", stage, part)
 
 
-class OnGpu(Controls):
+class OnGpu(FakeEvaluator):
     device = "cuda"
 
 
 def test_on_a_gpu_the_padding_of_strides_is_tried_first(case: Case) -> None:
-    controls = OnGpu(WRONG, *BEFORE, "unpadded", "unfused", passes_dynamic=SubjectResult("", Verdict.OK))
-    found = attribute(Entry(case, expect=Expectation("known", subject="inductor")), cast("Evaluator", controls))
+    evaluator = OnGpu(WRONG, *BEFORE, "unpadded", "unfused", passes_dynamic=SubjectResult("", Verdict.OK))
+    found = attribute(Entry(case, expect=Expectation("known", subject="inductor")), cast("Evaluator", evaluator))
     assert (found.stage, found.part) == ("codegen", "padding")
 
 
 @pytest.mark.parametrize("aspect", ["strides", "dtype"])
 def test_values_are_right_where_strides_alone_differ(case: Case, aspect: str) -> None:
     other = SubjectResult("", Verdict.METADATA, failure=FormDiffers(aspect, "a", "b", Value("output", 0)))
-    controls = Controls(WRONG, *BEFORE[:-1], "unfused", passes=other, passes_dynamic=SubjectResult("", Verdict.OK))
+    evaluator = FakeEvaluator(
+        WRONG, *BEFORE[:-1], "unfused", passes=other, passes_dynamic=SubjectResult("", Verdict.OK)
+    )
     known = Expectation("known", subject="inductor", verdict="wrong_result")
-    found = attribute(Entry(case, expect=known), cast("Evaluator", controls))
+    found = attribute(Entry(case, expect=known), cast("Evaluator", evaluator))
     assert found.stage == ("codegen" if aspect == "strides" else "graph_passes")
 
 
 @pytest.mark.parametrize(("right", "who"), [(1, "dynamo"), (2, "aot"), (4, "inductor")])
 def test_the_first_stage_that_fails_is_at_fault(case: Case, right: int, who: str) -> None:
-    controls = Controls(replace(WRONG, verdict=Verdict.METADATA), *BEFORE[:right])
-    found = attribute(Entry(case, expect=Expectation("known", subject="inductor")), cast("Evaluator", controls))
+    evaluator = FakeEvaluator(replace(WRONG, verdict=Verdict.METADATA), *BEFORE[:right])
+    found = attribute(Entry(case, expect=Expectation("known", subject="inductor")), cast("Evaluator", evaluator))
     assert found.who == who
 
 
 def test_a_package_is_at_fault_where_compiled_code_and_the_exported_program_are_right(case: Case) -> None:
     wrong = replace(WRONG, subject="aot_inductor")
-    controls = Controls(wrong, *BEFORE, "inductor", "inductor_dynamic", "export", "passes_dynamic", "unfused")
-    found = attribute(Entry(case, expect=Expectation("known", subject="aot_inductor")), cast("Evaluator", controls))
+    evaluator = FakeEvaluator(wrong, *BEFORE, "inductor", "inductor_dynamic", "export", "passes_dynamic", "unfused")
+    found = attribute(Entry(case, expect=Expectation("known", subject="aot_inductor")), cast("Evaluator", evaluator))
     assert (found.stage, found.part) == ("codegen", "aot_inductor_package")
 
 
@@ -94,20 +96,20 @@ def test_where_the_process_is_lost_no_control_is_tried(
     case: Case, verdict: Verdict, how: Process, subject: str, stage: str
 ) -> None:
     failure = ProcessLost(how, "SIGSEGV", "relu (kernel.cpp)")
-    controls = Controls(
+    evaluator = FakeEvaluator(
         SubjectResult("", verdict, failure=failure), *BEFORE[: BEFORE.index(subject)] if subject in BEFORE else BEFORE
     )
-    found = attribute(Entry(case, expect=Expectation("known", subject=subject)), cast("Evaluator", controls))
+    found = attribute(Entry(case, expect=Expectation("known", subject=subject)), cast("Evaluator", evaluator))
     assert (found.who, found.stage, found.part) == ("inductor", stage, "")
     assert found.mechanism == Mechanism(MechanismKind(verdict), details(error=failure.identity()))
-    assert {*BEFORE, "inductor", "inductor_dynamic", "pattern_matcher_off"} >= set(controls.asked)
+    assert {*BEFORE, "inductor", "inductor_dynamic", "pattern_matcher_off"} >= set(evaluator.asked)
 
 
 def test_what_differs_from_run_to_run_is_judged_by_two_runs(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     @contextmanager
-    def open_evaluator(_config: WorkerConfig, repeat: int = 1, **_: object) -> Iterator[Controls]:
+    def open_evaluator(_config: WorkerConfig, repeat: int = 1, **_: object) -> Iterator[FakeEvaluator]:
         differs = SubjectResult("", Verdict.NONDETERMINISTIC if repeat == 2 else Verdict.OK)
-        yield Controls(differs, *BEFORE)
+        yield FakeEvaluator(differs, *BEFORE)
 
     monkeypatch.setattr(attributions, "open_evaluator", open_evaluator)
     with attributor(WorkerConfig()) as find_cause:

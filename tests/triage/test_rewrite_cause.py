@@ -1,4 +1,4 @@
-"""Which rewrite is at fault, from controls whose verdicts are known."""
+"""Which rewrite is at fault, from experiments whose outcomes are known."""
 
 from dataclasses import replace
 from typing import cast
@@ -14,7 +14,7 @@ from fuzz.protocol.failures import Failure, FormDiffers, Raised
 from fuzz.protocol.rewrites import WrongRewrite
 from generators.program.case import Case
 from generators.records import decode, encode
-from tests.triage.controls import Controls, limit_steps
+from tests.triage.fake_evaluator import FakeEvaluator, limit_steps
 from triage.attribution.attribute import find_rewrite_cause
 from triage.attribution.root_cause import RootCause
 from triage.attribution.study import Study, mechanism_of
@@ -26,12 +26,12 @@ PASSES_RIGHT = SubjectResult("passes", Verdict.OK, applied_rewrites=WRONG.applie
 
 
 def caused(case: Case, wrong: SubjectResult, step: str, **given: SubjectResult) -> RootCause:
-    controls = Controls(wrong, **limit_steps(wrong, "pass", 9, 5, step), **given)
-    return attribute_rewrite(controls, case, wrong)
+    evaluator = FakeEvaluator(wrong, **limit_steps(wrong, "pass", 9, 5, step), **given)
+    return attribute_rewrite(evaluator, case, wrong)
 
 
-def attribute_rewrite(controls: Controls, case: Case, wrong: SubjectResult) -> RootCause:
-    return find_rewrite_cause(Study(cast("Evaluator", controls), Entry(case), "passes", wrong))
+def attribute_rewrite(evaluator: FakeEvaluator, case: Case, wrong: SubjectResult) -> RootCause:
+    return find_rewrite_cause(Study(cast("Evaluator", evaluator), Entry(case), "passes", wrong))
 
 
 @pytest.mark.parametrize(
@@ -53,12 +53,12 @@ def test_a_rewrite_that_changes_strides_alone_is_no_cause_of_wrong_values(case: 
         caused(case, replace(WRONG, wrong_rewrites=(strides,)), "reorder_for_locality").part == "reorder_for_locality"
     )
     form = SubjectResult("passes", Verdict.METADATA, applied_rewrites=WRONG.applied_rewrites, wrong_rewrites=(strides,))
-    assert attribute_rewrite(Controls(form), case, form).mechanism == M(K.STRIDES)
+    assert attribute_rewrite(FakeEvaluator(form), case, form).mechanism == M(K.STRIDES)
 
 
 def test_what_fails_without_any_pass_is_left_open(case: Case) -> None:
-    controls = Controls(WRONG, **limit_steps(WRONG, "pass", 9, 0))
-    found = attribute_rewrite(controls, case, WRONG)
+    evaluator = FakeEvaluator(WRONG, **limit_steps(WRONG, "pass", 9, 0))
+    found = attribute_rewrite(evaluator, case, WRONG)
     assert (found.stage, found.part, found.evidence) == ("graph_passes", "", ())
 
 
@@ -84,11 +84,11 @@ def test_what_is_no_wrong_value_is_called_by_its_name(case: Case, verdict: Verdi
     ],
 )
 def test_what_is_proven_needs_no_experiment(case: Case, wrong: WrongRewrite, mechanism: Mechanism) -> None:
-    controls = Controls(WRONG)
-    found = attribute_rewrite(controls, case, replace(WRONG, wrong_rewrites=(wrong,)))
+    evaluator = FakeEvaluator(WRONG)
+    found = attribute_rewrite(evaluator, case, replace(WRONG, wrong_rewrites=(wrong,)))
     assert (found.part, found.mechanism, found.rewrites) == ("_sfdp_pattern_1", mechanism, (wrong,))
     assert found.evidence == (Tried("exact", "_sfdp_pattern_1_half", Outcome.FAILS_ALIKE),)
-    assert controls.asked == []
+    assert evaluator.asked == []
 
 
 def test_a_fused_call_that_is_wrong_is_found_with_what_it_takes(case: Case) -> None:

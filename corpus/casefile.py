@@ -18,7 +18,7 @@ An input is an argument of `forward`. With `parameter: true` it is a parameter o
 buffer. The order of inputs counts. Sizes are integers or text such as `3*H*D + 1`. Attributes of an operation stand
 beside `name`, `op` and `args`. Defaults are those of `generators.program.case` and of the table of operations.
 
-`contracts` lists mappings with the fields of `Contract`, and `calls` with those of `FurtherCall`. `checkpoint` is the
+`contracts` lists mappings with the fields of `Contract`, and `calls` with those of `LaterCall`. `checkpoint` is the
 field of `Case`.
 """
 

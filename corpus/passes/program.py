@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from dataclasses import fields, replace
 from typing import Any
 
-from generators.program.case import Case, FurtherCall
+from generators.program.case import Case, LaterCall
 from generators.program.dtypes import category
 from generators.program.edits import input_like, list_unaffected, prune_if_valid, substitute
-from generators.program.further_calls import at_call
+from generators.program.later_calls import at_call
 from generators.program.ops import OPS
 from generators.program.simplicity import SIMPLER_CALLS
 from generators.program.type_check import types_of
@@ -15,7 +15,7 @@ from generators.program.type_check import types_of
 
 def drop_calls(case: Case) -> Iterator[Case]:
     """Call the module once, as in the first call or as in any other; then leave calls out one by one."""
-    for call in (FurtherCall(), *case.calls) if case.calls else ():
+    for call in (LaterCall(), *case.calls) if case.calls else ():
         yield at_call(case, call)
     if len(case.calls) > 1:
         for call in case.calls:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from generators.program.case import Attr, Case, Contract, Op
 from generators.program.dtypes import FLOATS
 from generators.program.edits import change_dtype, replace_input, replace_op
-from generators.program.further_calls import rename_in_calls
+from generators.program.later_calls import rename_in_calls
 from generators.program.ops import OPS
 from generators.program.roles import plain_names
 from generators.program.type_check import attributes, make_op, types_of

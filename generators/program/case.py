@@ -146,8 +146,8 @@ class Contract:
 
 
 @dataclass(frozen=True, slots=True)
-class FurtherCall:
-    """A further call of the same module: what differs from the first one.
+class LaterCall:
+    """A later call of the same module: what differs from the first one.
 
     sizes: dimensions; layouts: of arguments, by name; dtype: of the arguments that have the first floating dtype there
     is; values: `equal` ones in fresh tensors, the `same` tensors, or `other` ones; under: `training` or `inference` (no
@@ -170,7 +170,7 @@ class Case:
     """A straight-line program: dimensions, inputs and parameters, operations, what is returned, and the mode.
 
     `autocast` is the dtype of a `torch.autocast` around the operations; such a case has no contracts. `calls` are
-    further calls of the module. `checkpoint` is `full` where the operations are computed again in the backward pass.
+    later calls of the module. `checkpoint` is `full` where the operations are computed again in the backward pass.
     `settings` are those of `generators.program.settings`, by name, that subjects with options are compiled and run
     under.
     """
@@ -183,7 +183,7 @@ class Case:
     dynamic: bool = False
     contracts: tuple[Contract, ...] = field(default=())
     autocast: str | None = None
-    calls: tuple[FurtherCall, ...] = ()
+    calls: tuple[LaterCall, ...] = ()
     checkpoint: str = ""
     settings: Annotated[tuple[tuple[str, Value], ...], KEYED, SORTED] = ()
 

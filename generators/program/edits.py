@@ -8,7 +8,7 @@ from generators.errors import CaseError
 from generators.program.case import Attr, Case, Contract, Input, Op, TensorType, Values
 from generators.program.contracts import check_contract, list_described_ops
 from generators.program.dtypes import category
-from generators.program.further_calls import rename_in_calls
+from generators.program.later_calls import rename_in_calls
 from generators.program.sizes import Size
 from generators.program.type_check import RESERVED, attributes, check, make_op, prune, types_of
 

@@ -3,8 +3,8 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from generators.program.case import Case, FurtherCall, Input, Op, TensorType
-from generators.program.further_calls import cast_to, seed_at
+from generators.program.case import Case, Input, LaterCall, Op, TensorType
+from generators.program.later_calls import at_call, seed_at
 from generators.program.ops import OPS
 from generators.program.ops.spec import Line
 from generators.program.type_check import attributes, names_in, types_of
@@ -192,7 +192,7 @@ def _input_text(item: Input) -> str:
             text = f"({text})"
         if kind.native != item.dtype:
             text = f"{text}.to(torch.{item.dtype})"
-        text = _emit_layout(text, item.layout, len(item.shape))
+        text = _emit_layout(text, item)
     return text
 
 
@@ -227,13 +227,15 @@ def _vary_inputs(case: Case, text: str) -> tuple[str, str]:
     return ", ".join(parameters), text
 
 
-def _yield(case: Case, call: FurtherCall) -> Iterator[str]:
-    given = "first" if call.values == "same" else f"inputs({', '.join(_list_arguments(case, call))})"
-    arguments = [item for item in case.inputs if not item.parameter]
-    changed = [_change(case, call, item) for item in arguments]
-    if changed != [item.name for item in arguments]:
-        yield f"    {', '.join(item.name for item in arguments)}{',' * (len(arguments) == 1)} = {given}"
-        given = f"[{', '.join(changed)}]"
+def _yield(case: Case, call: LaterCall) -> Iterator[str]:
+    words = [f"{name}={size}" for name, size in call.sizes]
+    words += [f"seed={seed}"] if (seed := seed_at(case, call)) else []
+    given = "first" if call.values == "same" else f"inputs({', '.join(words)})"
+    pairs = zip(case.inputs, at_call(case, call).inputs, strict=True)
+    changed = {item.name: _change(item, new) for item, new in pairs if not item.parameter}
+    if [*changed] != [*changed.values()]:
+        yield f"    {', '.join(changed)}{',' * (len(changed) == 1)} = {given}"
+        given = f"[{', '.join(changed.values())}]"
     context = _CONTEXTS.get(call.under)
     if context is None or (call.under == case.mode):
         yield f"    yield {given}"
@@ -244,18 +246,10 @@ def _yield(case: Case, call: FurtherCall) -> Iterator[str]:
     yield f"        yield {'first' if given == 'first' else 'given'}"
 
 
-def _list_arguments(case: Case, call: FurtherCall) -> Iterator[str]:
-    yield from (f"{name}={size}" for name, size in call.sizes)
-    if seed := seed_at(case, call):
-        yield f"seed={seed}"
+def _change(item: Input, new: Input) -> str:
+    text = item.name if new.dtype == item.dtype else f"{item.name}.to(torch.{new.dtype})"
+    return text if new.layout == item.layout else _emit_layout(f"{text}.contiguous()", new)
 
 
-def _change(case: Case, call: FurtherCall, item: Input) -> str:
-    dtype, layout = cast_to(case, call, item), dict(call.layouts).get(item.name, item.layout)
-    text = item.name if dtype is None else f"{item.name}.to(torch.{dtype})"
-    return text if layout == item.layout else _emit_layout(f"{text}.contiguous()", layout, len(item.shape))
-
-
-def _emit_layout(text: str, layout: str, rank: int) -> str:
-    """A tensor of that rank, laid out so."""
-    return LAYOUTS[layout].template.format(x=text, zeros="0, 0, " * (rank - 1))
+def _emit_layout(text: str, item: Input) -> str:
+    return LAYOUTS[item.layout].template.format(x=text, zeros="0, 0, " * (len(item.shape) - 1))

@@ -5,7 +5,7 @@ from typing import Any
 
 from generators.program.case import Case, Input, Op, TensorType
 from generators.program.dtypes import LOW_PRECISION
-from generators.program.further_calls import list_differences
+from generators.program.later_calls import list_differences
 from generators.program.memory import list_targets
 from generators.program.ops import VIEWS
 from generators.program.type_check import attributes, types_of

@@ -38,7 +38,7 @@ Place = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Attention:
+class AttentionReads:
     """An attention as operations compute it: where each role is read, by role, and its scores.
 
     `fused`: one call reads k as [..., length, dim]; else a product reads its transpose.
@@ -49,20 +49,22 @@ class Attention:
     fused: bool = False
 
 
-def find_attentions(case: Case) -> list[Attention]:
+def find_attentions(case: Case) -> list[AttentionReads]:
     """Every call of fused attention, and every softmax, or exponentials, of a product."""
     made = {op.name: op for op in case.ops}
     found = []
     for op in case.ops:
         if op.kind in _FUSED:
             roles = (*HEADS, "mask") if op.kind == "sdpa" else HEADS
-            found.append(Attention({role: (op.name, at) for at, role in enumerate(roles[: len(op.args)])}, fused=True))
+            found.append(
+                AttentionReads({role: (op.name, at) for at, role in enumerate(roles[: len(op.args)])}, fused=True)
+            )
         elif op.kind in _SOFTMAX:
             reads: dict[str, Place] = {}
             scores: dict[str, bool] = {}
             if _read_scores(op.args[0], made, reads, scores):
                 reads |= _find_value(case, op.name)
-                found.append(Attention(reads, frozenset(name for name, leads in scores.items() if leads)))
+                found.append(AttentionReads(reads, frozenset(name for name, leads in scores.items() if leads)))
     return found
 
 
@@ -181,7 +183,7 @@ def plain_dims(case: Case) -> dict[str, str]:
     return names
 
 
-def _list_axes(case: Case, found: Attention, types: Mapping[str, TensorType]) -> Iterator[tuple[str, str]]:
+def _list_axes(case: Case, found: AttentionReads, types: Mapping[str, TensorType]) -> Iterator[tuple[str, str]]:
     k_axes = "BGTD" if found.fused else "BGDT"
     letters = {"q": "BHSD", "k": k_axes, "v": "BGTV"}
     for role in HEADS:

@@ -2,7 +2,7 @@
 
 from dataclasses import fields
 
-from generators.program.case import Attr, Case, FurtherCall, Input, Op
+from generators.program.case import Attr, Case, Input, LaterCall, Op
 from generators.program.ops import OPS
 from generators.program.roles import plain_names
 from generators.program.sizes import Size
@@ -12,7 +12,7 @@ from generators.program.values import DISTRIBUTIONS, LAYOUTS
 _DTYPE_RANK = {"float32": 0, "bool": 1, "int64": 2}
 
 SIMPLER_CALLS = {"values": ("equal", "same"), "under": ("inference", "training"), "step": ("sgd",)}
-"""Words of fields of further calls that are simpler than others, simplest first."""
+"""Words of fields of later calls that are simpler than others, simplest first."""
 
 SortKey = tuple[float, ...]
 
@@ -53,7 +53,7 @@ def _count_differences(case: Case) -> float:
     return sum(map(_cost, case.calls)) + 2 * bool(case.checkpoint)
 
 
-def _cost(call: FurtherCall) -> float:
+def _cost(call: LaterCall) -> float:
     cost: float = 2.0 * sum(getattr(call, field.name) != field.default for field in fields(call)) + len(call.sizes)
     cost += sum(size for _, size in call.sizes) / 1000
     return cost + sum(

@@ -11,7 +11,7 @@ from generators.errors import CaseError, add_place, require
 from generators.program.case import AUTOCAST, MODES, Attr, Case, Input, Op, TensorType
 from generators.program.contracts import check_contract
 from generators.program.dtypes import DTYPES, LOW_PRECISION
-from generators.program.further_calls import at_call, check_calls, drop_unknown
+from generators.program.later_calls import at_call, check_calls, drop_unknown
 from generators.program.memory import check_memory, find_owners
 from generators.program.ops import OPS
 from generators.program.ops.attention import FLEX_NAMES
@@ -36,17 +36,15 @@ MAX_RANK = 8
 
 def attributes(op: Op) -> dict[str, Any]:
     """All attributes of an operation, defaults filled in. Raises CaseError on an unknown operation or attribute."""
-    spec = OPS.get(op.kind)
+    spec, given = OPS.get(op.kind), dict(op.attrs)
     if spec is None:
         raise CaseError(f"op {op.name!r}: unknown operation {op.kind!r}")
-    given = dict(op.attrs)
+    known = ", ".join(spec.attributes) or "none"
     for name in given:
-        if name not in spec.attributes:
-            known = ", ".join(spec.attributes) or "none"
-            raise CaseError(f"op {op.name!r}: {op.kind} has no attribute {name!r}; it has: {known}")
-    for name, attribute in spec.attributes.items():
-        if attribute.required and name not in given:
-            raise CaseError(f"op {op.name!r}: {op.kind} needs the attribute {name!r}, {attribute.kind.value}")
+        require(name in spec.attributes, f"op {op.name!r}: {op.kind} has no attribute {name!r}; it has: {known}")
+    for name, a in spec.attributes.items():
+        wanted = f"op {op.name!r}: {op.kind} needs the attribute {name!r}, {a.kind.value}"
+        require(name in given or not a.required, wanted)
     return {name: given.get(name, a.default) for name, a in spec.attributes.items()}
 
 
@@ -82,29 +80,23 @@ def _canonical(attribute: Attribute, value: Attr) -> Attr:
 def infer(op: Op, types: Mapping[str, TensorType], dims: Mapping[str, int], autocast: str | None = None) -> TensorType:
     """The type an operation's result has; under autocast that on the CPU. Raises CaseError naming the operation."""
     attrs, spec = attributes(op), OPS[op.kind]
-    for name, value in attrs.items():
-        _check_attribute(op, name, spec.attributes[name], value)
     least, most = spec.arity
     if spec.optional is not None:
         least = most = least + len(spec.optional(attrs))
-    if not least <= len(op.args) <= most:
+    try:
+        for name, value in attrs.items():
+            _check_attribute(name, spec.attributes[name], value)
         wanted = str(least) if least == most else f"{least} to {most}"
-        raise CaseError(f"op {op.name!r}: {op.kind} takes {wanted} arguments, got {len(op.args)}")
-    try:
-        args = tuple(types[a] for a in op.args)
-    except KeyError as missing:
-        raise CaseError(f"op {op.name!r}: {missing.args[0]!r} is not defined before it") from None
-    try:
-        result = spec.infer(Operands(args, attrs, dims, autocast))
+        require(least <= len(op.args) <= most, f"takes {wanted} arguments, got {len(op.args)}")
+        missing = next((name for name in op.args if name not in types), None)
+        require(missing is None, f"{missing!r} is not defined before it")
+        result = spec.infer(Operands(tuple(types[name] for name in op.args), attrs, dims, autocast))
         sizes = result.sizes(dims)
         require(min(sizes, default=0) >= 0, f"{show(result.shape)} has a negative size")
+        few = result.rank <= MAX_RANK and math.prod(sizes) <= MAX_ELEMENTS
+        require(few, f"{math.prod(sizes)} elements in {result.rank} axes; at most {MAX_ELEMENTS} in {MAX_RANK}")
     except CaseError as error:
         raise CaseError(f"op {op.name!r} ({op.kind}): {error}") from None
-    elements = math.prod(sizes)
-    if result.rank > MAX_RANK or elements > MAX_ELEMENTS:
-        raise CaseError(
-            f"op {op.name!r}: {elements} elements in {result.rank} axes; at most {MAX_ELEMENTS} in {MAX_RANK}"
-        )
     return result
 
 
@@ -125,23 +117,18 @@ _FITS: dict[Kind, Callable[[Attr, Attribute], bool]] = {
 }
 
 
-def _check_attribute(op: Op, name: str, attribute: Attribute, value: Attr) -> None:
-    if value is None and attribute.default is None and not attribute.required:
-        return
-    if not _FITS[attribute.kind](value, attribute):
-        wanted = f"one of {', '.join(attribute.words)}" if attribute.kind is Kind.WORD else attribute.kind.value
-        raise CaseError(f"op {op.name!r}: {name} is {value!r}, expected {wanted}")
+def _check_attribute(name: str, attribute: Attribute, value: Attr) -> None:
+    left_out = value is None and attribute.default is None and not attribute.required
+    wanted = f"one of {', '.join(attribute.words)}" if attribute.kind is Kind.WORD else attribute.kind.value
+    require(left_out or _FITS[attribute.kind](value, attribute), f"{name} is {value!r}, expected {wanted}")
 
 
 def types_of(case: Case) -> dict[str, TensorType]:
     """The type of every input and value. Raises CaseError where the program is not well typed."""
     types = {i.name: i.type for i in case.inputs}
     for op in case.ops:
-        try:
+        with add_place("ops", op.name):
             types[op.name] = infer(op, types, case.sizes, case.autocast)
-        except CaseError as error:
-            error.place = ("ops", op.name)
-            raise
     return types
 
 
@@ -174,7 +161,10 @@ def check(case: Case) -> dict[str, TensorType]:
         seen.add(name)
     for item in case.inputs:
         with add_place("inputs", item.name):
-            _check_input(item, case.sizes)
+            try:
+                _check_input(item, case.sizes)
+            except CaseError as error:
+                raise CaseError(f"{'parameter' if item.parameter else 'input'} {item.name!r}: {error}") from None
     with add_place("inputs"):
         require(not all(i.parameter for i in case.inputs), "a case needs at least one input that is not a parameter")
     types = types_of(case)
@@ -214,28 +204,22 @@ def _check_dims(case: Case) -> None:
 
 
 def _check_input(item: Input, dims: Mapping[str, int]) -> None:
-    where = f"{'parameter' if item.parameter else 'input'} {item.name!r}"
-    require(item.parameter or not item.buffer, f"{where}: a buffer has parameter: true")
-    require(item.dtype in DTYPES, f"{where}: dtype {item.dtype!r}, expected one of {', '.join(DTYPES)}")
-    try:
-        sizes = item.type.sizes(dims)
-    except CaseError as error:
-        raise CaseError(f"{where}: {error}") from None
-    if any(s < 0 for s in sizes) or len(sizes) > MAX_RANK or math.prod(sizes) > MAX_ELEMENTS:
-        raise CaseError(f"{where}: shape {list(sizes)} is not one of at most {MAX_ELEMENTS} elements")
-    kind, scale = DISTRIBUTIONS.get(item.values.kind), item.values.scale
-    if kind is None or item.dtype not in kind.dtypes:
-        known = ", ".join(d.name for d in DISTRIBUTIONS.values() if item.dtype in d.dtypes)
-        raise CaseError(f"{where}: values {item.values.kind!r} of {item.dtype}, expected one of {known}")
-    require(len(sizes) >= kind.min_rank, f"{where}: values {kind.name!r} need at least {kind.min_rank} axes")
-    infinite = not math.isfinite(scale) and not (kind.name.endswith("_mask") and scale < 0)
-    require(not infinite, f"{where}: scale {scale} is not finite; only masks may have -inf")
-    require(0 <= item.values.seed < 1 << 31, f"{where}: seed {item.values.seed} is outside 0 to 2^31")
-    require(item.layout in LAYOUTS, f"{where}: layout {item.layout!r}, expected one of {', '.join(LAYOUTS)}")
-    min_rank = LAYOUTS[item.layout].min_rank
-    require(len(sizes) >= min_rank, f"{where}: layout {item.layout!r} needs at least {min_rank} axes")
-    empty = math.prod(sizes) == 0 and kind.name in ("one_row", "padding", "padding_mask")
-    require(not empty, f"{where}: values {kind.name!r} need at least one element")
+    require(item.parameter or not item.buffer, "a buffer has parameter: true")
+    require(item.dtype in DTYPES, f"dtype {item.dtype!r}, expected one of {', '.join(DTYPES)}")
+    sizes = item.type.sizes(dims)
+    few = min(sizes, default=0) >= 0 and len(sizes) <= MAX_RANK and math.prod(sizes) <= MAX_ELEMENTS
+    require(few, f"shape {list(sizes)} is not one of at most {MAX_ELEMENTS} elements")
+    values, layout = item.values, item.layout
+    known = [kind.name for kind in DISTRIBUTIONS.values() if item.dtype in kind.dtypes]
+    require(values.kind in known, f"values {values.kind!r} of {item.dtype}, expected one of {', '.join(known)}")
+    infinite = not math.isfinite(values.scale) and not (values.kind.endswith("_mask") and values.scale < 0)
+    require(not infinite, f"scale {values.scale} is not finite; only masks may have -inf")
+    require(0 <= values.seed < 1 << 31, f"seed {values.seed} is outside 0 to 2^31")
+    require(layout in LAYOUTS, f"layout {layout!r}, expected one of {', '.join(LAYOUTS)}")
+    for field, name, row in (("values", values.kind, DISTRIBUTIONS[values.kind]), ("layout", layout, LAYOUTS[layout])):
+        require(len(sizes) >= row.min_rank, f"{field} {name!r} needs at least {row.min_rank} axes")
+    empty = math.prod(sizes) == 0 and values.kind in ("one_row", "padding", "padding_mask")
+    require(not empty, f"values {values.kind!r} need at least one element")
 
 
 def names_in(value: Attr) -> frozenset[str]:

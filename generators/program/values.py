@@ -103,7 +103,7 @@ INDICES = ("tokens", "positions", "permutation")
 """Those that only some numbers are right for."""
 
 
-class Layout(NamedTuple):
+class MemoryLayout(NamedTuple):
     """How an input lies in memory: the fewest axes, its place in simplicity, and the expression that makes it of `{x}`.
 
     `{zeros}` are paddings of 0 for all axes but the first.
@@ -115,10 +115,10 @@ class Layout(NamedTuple):
 
 
 LAYOUTS = {
-    "contiguous": Layout(0, 0, "{x}"),
-    "transposed": Layout(2, 1, "{x}.transpose(-1, -2).contiguous().transpose(-1, -2)"),
-    "heads_inner": Layout(3, 2, "{x}.transpose(-2, -3).contiguous().transpose(-2, -3)"),
-    "padded": Layout(1, 3, "F.pad({x}, (0, 3))[..., :-3]"),
-    "every_second": Layout(1, 4, "{x}.repeat_interleave(2, -1)[..., ::2]"),
-    "offset": Layout(1, 5, "F.pad({x}, ({zeros}1, 0))[1:]"),
+    "contiguous": MemoryLayout(0, 0, "{x}"),
+    "transposed": MemoryLayout(2, 1, "{x}.transpose(-1, -2).contiguous().transpose(-1, -2)"),
+    "heads_inner": MemoryLayout(3, 2, "{x}.transpose(-2, -3).contiguous().transpose(-2, -3)"),
+    "padded": MemoryLayout(1, 3, "F.pad({x}, (0, 3))[..., :-3]"),
+    "every_second": MemoryLayout(1, 4, "{x}.repeat_interleave(2, -1)[..., ::2]"),
+    "offset": MemoryLayout(1, 5, "F.pad({x}, ({zeros}1, 0))[1:]"),
 }

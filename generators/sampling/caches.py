@@ -29,7 +29,7 @@ def write_static_cache(b: Builder, c: Choices) -> list[str]:
     """A cache with room for more tokens, which S new ones are written into: from T on, or after those of calls before,
     which a buffer counts."""
     now = _project_tokens(b, c, rotary=False)
-    # A dimension of its own, so that a further call may bring another number of tokens.
+    # A dimension of its own, so that a later call may bring another number of tokens.
     end, room = Size.parse("S+T"), Size.of("L")
     b.dims["L"] = b.size(end) + c.pick((0, 1, 7))
     is_counted = c.chance(0.4)

@@ -1,10 +1,10 @@
-"""Further calls of a drawn program, each with a few differences from the first call."""
+"""Later calls of a drawn program, each with a few differences from the first call."""
 
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from generators.program.case import Case, FurtherCall
+from generators.program.case import Case, LaterCall
 from generators.program.dtypes import FLOATS
 from generators.program.emit import find_fixed_sizes, is_random
 from generators.program.type_check import is_valid
@@ -25,7 +25,7 @@ _TRIES = 8
 
 
 def add_calls(case: Case, c: Choices) -> Case:
-    """The case with further calls of its module, or as it is where none of those drawn is valid."""
+    """The case with later calls of its module, or as it is where none of those drawn is valid."""
     base = replace(case, contracts=(), dynamic=False)
     if case.training and c.chance(_CHECKPOINTED):
         dropped = base if is_random(base) or c.chance(1 - _DROPPED) else add_dropout(base)
@@ -42,8 +42,8 @@ def add_calls(case: Case, c: Choices) -> Case:
     return called if called.calls and is_valid(called) else case
 
 
-def _draw_call(case: Case, c: Choices, step: str) -> FurtherCall:
-    call = FurtherCall()
+def _draw_call(case: Case, c: Choices, step: str) -> LaterCall:
+    call = LaterCall()
     for _ in range(c.draw(_DIFFERENCES)):
         change = dict(_change(case, c, c.draw(_KINDS), step))
         call = replace(call, **change)
@@ -53,7 +53,7 @@ def _draw_call(case: Case, c: Choices, step: str) -> FurtherCall:
 
 
 def _change(case: Case, c: Choices, kind: str, step: str) -> Iterator[tuple[str, Any]]:
-    """Fields of a further call, none where such a difference makes no sense for the case."""
+    """Fields of a later call, none where such a difference makes no sense for the case."""
     arguments = [item for item in case.inputs if not item.parameter]
     floats = [item for item in arguments if item.dtype in FLOATS]
     if kind == "sizes":

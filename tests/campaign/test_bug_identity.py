@@ -23,7 +23,7 @@ from fuzz.protocol.failures import (
 from fuzz.protocol.rewrites import WrongRewrite
 from fuzz.run_store import Outcome
 from fuzz.subjects import get_spec
-from generators.program.case import Case, FurtherCall
+from generators.program.case import Case, LaterCall
 from generators.program.features import features
 from tests.check.test_sequences import products
 
@@ -194,17 +194,17 @@ def test_axes_turned_as_no_attention_turns_them_are_a_feature(turn: str, *, unus
     assert ("axes:unusual" in features(case)) is unusual
 
 
-def of_calls(*calls: FurtherCall, number: int = 2) -> Symptom:
+def of_calls(*calls: LaterCall, number: int = 2) -> Symptom:
     failure = WrongValue(Value("output", 0, call=number), (0, 0), 1.0, 9.0, 4.0)
     return symptom(Verdict.WRONG_RESULT, features=[*features(products(calls=calls))], failure=failure)
 
 
 def test_what_differs_between_calls_tells_bugs_apart_and_the_number_of_the_call_does_not() -> None:
-    sizes, layouts = FurtherCall(sizes=(("S", 5),)), FurtherCall(layouts=(("x", "transposed"),))
+    sizes, layouts = LaterCall(sizes=(("S", 5),)), LaterCall(layouts=(("x", "transposed"),))
     assert of_calls(sizes).explains(of_calls(layouts, sizes, number=3))
-    assert of_calls(sizes).explains(of_calls(FurtherCall(sizes=(("B", 3),))))
+    assert of_calls(sizes).explains(of_calls(LaterCall(sizes=(("B", 3),))))
     assert not of_calls(sizes).explains(of_calls(layouts))
-    assert not of_calls(FurtherCall()).explains(of_calls(number=1))
+    assert not of_calls(LaterCall()).explains(of_calls(number=1))
 
 
 @pytest.mark.parametrize(("needed", "subject"), [({"cpp.threads"}, "inductor_options"), (set[str](), "inductor")])

@@ -17,9 +17,9 @@ from fuzz.check.subject_builder import Subject, find
 from fuzz.check.torch_internals import wrap
 from fuzz.protocol import Check, SubjectResult, Verdict
 from generators.errors import CaseError
-from generators.program.case import Case, FurtherCall, Input, Op, Values
+from generators.program.case import Case, Input, LaterCall, Op, Values
 from generators.program.emit import is_random, source
-from generators.program.further_calls import at_call
+from generators.program.later_calls import at_call
 from generators.program.sizes import Size
 from generators.program.type_check import check as check_case
 from generators.program.type_check import make_op
@@ -29,14 +29,14 @@ from generators.sampling.sample import draw
 
 Compiled = Callable[..., Any]
 CALLS = (
-    FurtherCall(values="other"),
-    FurtherCall(sizes=(("S", 5),), layouts=(("x", "transposed"),)),
-    FurtherCall(under="inference"),
-    FurtherCall(values="same", step="sgd"),
+    LaterCall(values="other"),
+    LaterCall(sizes=(("S", 5),), layouts=(("x", "transposed"),)),
+    LaterCall(under="inference"),
+    LaterCall(values="same", step="sgd"),
 )
 
 
-def products(mode: str = "training", calls: tuple[FurtherCall, ...] = CALLS, drops: bool = False) -> Case:
+def products(mode: str = "training", calls: tuple[LaterCall, ...] = CALLS, drops: bool = False) -> Case:
     """softmax((x * w) @ x.mT) with a learned w [D], where `drops` after dropout."""
     shape = (Size.of("B"), Size.of("S"), Size.of("D"))
     weight = Input("w", (Size.of("D"),), "float32", Values(seed=1), parameter=True)
@@ -52,7 +52,7 @@ def products(mode: str = "training", calls: tuple[FurtherCall, ...] = CALLS, dro
 
 
 def test_a_call_by_itself_has_the_inputs_that_it_has_among_others() -> None:
-    case = products(calls=(FurtherCall(values="other"), FurtherCall(sizes=(("S", 5),)), FurtherCall(values="other")))
+    case = products(calls=(LaterCall(values="other"), LaterCall(sizes=(("S", 5),)), LaterCall(values="other")))
     together: dict[str, Any] = {}
     exec(source(case), together)
     for call, inputs in zip(case.calls, [*together["calls"](None)][1:], strict=True):
@@ -129,11 +129,11 @@ def without_accumulation(module: nn.Module, _dynamic: bool | None) -> Compiled:
 
 WRONG = [
     (of_first_size, CALLS, {"sizes"}),
-    (of_first_layout, (CALLS[0], FurtherCall(layouts=(("x", "transposed"),))), {"layouts"}),
+    (of_first_layout, (CALLS[0], LaterCall(layouts=(("x", "transposed"),))), {"layouts"}),
     (of_first_mode, CALLS[:3], {"under"}),
     (of_first_weights, CALLS, {"step"}),
     (of_first_values, CALLS, {"values"}),
-    (without_accumulation, (FurtherCall(values="other"), FurtherCall(sizes=(("B", 3),))), set()),
+    (without_accumulation, (LaterCall(values="other"), LaterCall(sizes=(("B", 3),))), set()),
 ]
 
 
@@ -146,13 +146,13 @@ def test_calls_are_part_of_a_case_file() -> None:
 @pytest.mark.parametrize("drops", [False, True])
 @pytest.mark.parametrize("mode", ["training", "inference"])
 def test_a_right_compiler_is_right_at_every_call(mode: str, drops: bool) -> None:
-    calls = CALLS if mode == "training" else (*CALLS[:2], FurtherCall(under="training"))
+    calls = CALLS if mode == "training" else (*CALLS[:2], LaterCall(under="training"))
     assert run(products(mode, calls, drops=drops), as_it_is).verdict is Verdict.OK
 
 
 @pytest.mark.parametrize(("compile_module", "calls", "differences"), WRONG)
 def test_what_goes_wrong_at_a_later_call_is_found_and_needs_two_calls(
-    compile_module: Callable[[nn.Module, bool | None], Compiled], calls: tuple[FurtherCall, ...], differences: set[str]
+    compile_module: Callable[[nn.Module, bool | None], Compiled], calls: tuple[LaterCall, ...], differences: set[str]
 ) -> None:
     def fails(case: Case) -> bool:
         return run(case, compile_module).verdict in (Verdict.WRONG_RESULT, Verdict.WRONG_GRADIENT)
@@ -161,11 +161,11 @@ def test_what_goes_wrong_at_a_later_call_is_found_and_needs_two_calls(
     assert fails(case)
     smallest = shrink(case, fails)[-1]
     assert (len(smallest.calls), len(smallest.ops) <= 2) == (1, True)
-    told = zip(fields(FurtherCall), astuple(smallest.calls[0]), strict=True)
+    told = zip(fields(LaterCall), astuple(smallest.calls[0]), strict=True)
     assert {field.name for field, value in told if value != field.default} == differences
 
 
-def write(*ops: Op, calls: tuple[FurtherCall, ...] = (), returns: str = "x") -> Case:
+def write(*ops: Op, calls: tuple[LaterCall, ...] = (), returns: str = "x") -> Case:
     """Operations on x and values [4, 8], a buffer of that shape, a row of values and a position."""
     shape = (Size.of("S"), Size.of("D"))
     inputs = (
@@ -189,16 +189,16 @@ PLANTED = {
         make_op("y", "neg", ["x3"], {}),
         returns="y",
     ),
-    "size_unguarded": replace(products("inference"), calls=(FurtherCall(sizes=(("B", 3),)),)),
-    "stride_unguarded": write(SCALED, calls=(FurtherCall(layouts=(("x", "transposed"),)),), returns="out"),
+    "size_unguarded": replace(products("inference"), calls=(LaterCall(sizes=(("B", 3),)),)),
+    "stride_unguarded": write(SCALED, calls=(LaterCall(layouts=(("x", "transposed"),)),), returns="out"),
     "constants_cached": replace(
-        write(SCALED, calls=(FurtherCall(dtype="float32"),), returns="out"),
+        write(SCALED, calls=(LaterCall(dtype="float32"),), returns="out"),
         inputs=(Input("x", (Size.of("S"), Size.of("D")), "bfloat16"),),
     ),
     "recomputed_at_random": replace(products(drops=True, calls=CALLS[:1]), checkpoint="full"),
-    "gradients_overwritten": products(calls=(FurtherCall(values="other"),)),
+    "gradients_overwritten": products(calls=(LaterCall(values="other"),)),
     "buffer_update_lost": write(
-        make_op("b2", "add_", ["buffer", "x"], {}), calls=(FurtherCall(values="other"),), returns="b2"
+        make_op("b2", "add_", ["buffer", "x"], {}), calls=(LaterCall(values="other"),), returns="b2"
     ),
 }
 
@@ -214,13 +214,13 @@ def test_mistakes_planted_in_torch_are_found(plant: str) -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"calls": (FurtherCall(sizes=(("D", 5),)),)},  # a parameter has it
-        {"calls": (FurtherCall(sizes=(("Z", 5),)),)},
-        {"calls": (FurtherCall(layouts=(("w", "transposed"),)),)},
-        {"calls": (FurtherCall(under="evaluation"),)},
-        {"calls": (FurtherCall(values="same", dtype="bfloat16"),)},
-        {"calls": (FurtherCall(step="sgd"), FurtherCall(step="adamw"))},
-        {"calls": (FurtherCall(),) * 8},
+        {"calls": (LaterCall(sizes=(("D", 5),)),)},  # a parameter has it
+        {"calls": (LaterCall(sizes=(("Z", 5),)),)},
+        {"calls": (LaterCall(layouts=(("w", "transposed"),)),)},
+        {"calls": (LaterCall(under="evaluation"),)},
+        {"calls": (LaterCall(values="same", dtype="bfloat16"),)},
+        {"calls": (LaterCall(step="sgd"), LaterCall(step="adamw"))},
+        {"calls": (LaterCall(),) * 8},
         {"checkpoint": "some"},
         {"checkpoint": "full", "ops": (make_op("out", "add_", ["x", "w"], {}),)},
     ],

@@ -54,7 +54,7 @@ def test_a_plain_case_is_accepted() -> None:
         (with_op(Op("x", "softmax", ("q",), (("dim", True),))), "dim is True, expected an integer"),
         (with_op(make_op("x", "softmax", ["q"], {"dim": 3})), "dim 3 is not an axis of a tensor of rank 3"),
         (with_op(make_op("x", "matmul", ["q", "k"], {})), "inner sizes of the product: D = 4 against S = 3"),
-        (with_op(make_op("x", "matmul", ["q"], {})), "matmul takes 2 arguments, got 1"),
+        (with_op(make_op("x", "matmul", ["q"], {})), "(matmul): takes 2 arguments, got 1"),
         (with_op(make_op("x", "add", ["q", "nowhere"], {})), "'nowhere' is not defined before it"),
         (with_op(make_op("x", "add", ["q"], {})), "takes two arguments, or one and the attribute 'other'"),
         (with_op(make_op("x", "view", ["q"], {"sizes": shape("B", 5)})), "number of elements of [B, 5]"),

@@ -20,7 +20,7 @@ from fuzz.error_location import (
     name_value,
 )
 from fuzz.protocol.failures import Value
-from generators.program.case import Case, Contract, FurtherCall, Input, Op
+from generators.program.case import Case, Contract, Input, LaterCall, Op
 from generators.program.sizes import Size
 
 OUT = (BATCH, HEAD, QUERY, FEATURE)
@@ -104,7 +104,7 @@ def test_values_of_a_sequence_are_told_with_their_call(value: Value, words: str)
     inputs = tuple(
         Input(name, shape, "float32", parameter=name != "x", buffer=name == "cache") for name in ("x", "w", "cache")
     )
-    case = Case((("D", 2),), inputs, (Op("out", "exp", ("x",)),), ("out",), calls=(FurtherCall(), FurtherCall()))
+    case = Case((("D", 2),), inputs, (Op("out", "exp", ("x",)),), ("out",), calls=(LaterCall(), LaterCall()))
     assert name_value(case, value) == words
     assert label_axes(case, value, 1) == ("D",)
     assert (

@@ -23,7 +23,7 @@ from fuzz.protocol.failures import Failure, FaultyOperation, Raised, StateChange
 from fuzz.protocol.rewrites import WrongRewrite
 from fuzz.subjects import get_spec
 from fuzz.worker_config import ROOT
-from generators.program.case import Case, FurtherCall
+from generators.program.case import Case, LaterCall
 from generators.program.emit import source
 from generators.program.memory import is_written
 from generators.program.type_check import check as check_case
@@ -220,10 +220,10 @@ returns: [out]
     ("case", "wrong"),
     [
         (products(calls=CALLS), "call 3: output 0"),
-        (products("inference", (*CALLS[:2], FurtherCall(under="training"))), "call 3: output 0"),
+        (products("inference", (*CALLS[:2], LaterCall(under="training"))), "call 3: output 0"),
         (casefile.loads(WRITES), "cache afterwards"),
         (casefile.loads(WRITES.replace("cache, z", "x, z").replace("written, x", "written, z")), "x afterwards"),
-        (replace(casefile.loads(WRITES), calls=(FurtherCall(),)), "call 2: output 0"),
+        (replace(casefile.loads(WRITES), calls=(LaterCall(),)), "call 2: output 0"),
     ],
 )
 def test_repro_shows_which_value_of_which_call_is_off(

@@ -14,7 +14,7 @@ from fuzz.protocol import FINDINGS, Hello, SubjectResult, Verdict
 from fuzz.protocol.failures import EmptyRowsNotZero, NotFinite, Value
 from fuzz.protocol.rewrites import CALL, DROPPED, EXPANDED, WrongRewrite
 from fuzz.subjects import SUBJECTS
-from generators.program.case import Case, FurtherCall
+from generators.program.case import Case, LaterCall
 from generators.records import decode, encode
 from tests.check.test_sequences import products
 from tests.triage.conftest import ablation
@@ -93,9 +93,9 @@ def test_every_finding_has_a_mechanism_by_its_verdict() -> None:
 @pytest.mark.parametrize(
     ("case", "alone", "mechanism"),
     [
-        (products(calls=(FurtherCall(sizes=(("S", 5),)),)), Verdict.OK, "a later call with other sizes"),
-        (products(calls=(FurtherCall(sizes=(("S", 5),)),)), Verdict.WRONG_RESULT, "other values"),
-        (products(calls=(FurtherCall(),)), Verdict.OK, "a later call with nothing changed"),
+        (products(calls=(LaterCall(sizes=(("S", 5),)),)), Verdict.OK, "a later call with other sizes"),
+        (products(calls=(LaterCall(sizes=(("S", 5),)),)), Verdict.WRONG_RESULT, "other values"),
+        (products(calls=(LaterCall(),)), Verdict.OK, "a later call with nothing changed"),
         (casefile.loads(WRITES), Verdict.OK, "a write into a buffer by add_"),
     ],
 )

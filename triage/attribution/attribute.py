@@ -20,8 +20,8 @@ from fuzz.protocol import Verdict
 from fuzz.protocol.rewrites import WrongRewrite
 from fuzz.subjects import get_spec, is_user_function
 from generators.errors import UserError
-from generators.program.case import FurtherCall
-from generators.program.further_calls import at_call, list_differences
+from generators.program.case import LaterCall
+from generators.program.later_calls import at_call, list_differences
 from generators.program.memory import is_written, list_targets
 from generators.program.ops import OPS
 from triage.attribution.ablation import (
@@ -207,7 +207,7 @@ def _find_state(study: Study, cause: RootCause) -> RootCause:
     if is_written(case) and study.result.verdict in VALUES:
         write = {"into": list_targets(case), "by": sorted({op.kind for op in case.ops if OPS[op.kind].writes})}
         mechanism = Mechanism(MechanismKind.WRITTEN, details(**write))
-    alone = [at_call(case, call) for call in ((FurtherCall(), *case.calls) if case.calls else ())]
+    alone = [at_call(case, call) for call in ((LaterCall(), *case.calls) if case.calls else ())]
     tried = [study.try_out("calls_apart", case=one) for one in alone]
     failing = next((one for one, apart in zip(alone, tried, strict=True) if apart.outcome.fails), None)
     if failing is not None:

@@ -13,7 +13,7 @@ from fuzz.protocol.render import describe
 from fuzz.subjects import get_spec
 from generators.program.case import Case
 from generators.program.dtypes import LOW_PRECISION
-from generators.program.further_calls import describe_differences
+from generators.program.later_calls import describe_differences
 from generators.program.memory import TARGETS, list_targets
 from generators.program.ops import VIEWS
 from generators.program.roles import find_attentions, trace

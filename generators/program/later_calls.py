@@ -1,11 +1,11 @@
-"""Further calls of a case's module: which make sense, and what the program is at each of them."""
+"""Later calls of a case's module: which make sense, and what the program is at each of them."""
 
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any
 
 from generators.errors import add_place, require
-from generators.program.case import Case, FurtherCall, Input
+from generators.program.case import Case, Input, LaterCall
 from generators.program.dtypes import FLOATS
 from generators.program.memory import keeps_graph
 from generators.program.ops import OPS
@@ -23,40 +23,40 @@ CHANGES = {
     "same": "the same tensors",
     "nothing": "nothing changed",
 }
-"""What tells a further call from the first, by field or value of `FurtherCall`, in words. Modes are words already."""
+"""What tells a later call from the first, by field or value of `LaterCall`, in words. Modes are words already."""
 MOST = 8
 """How many calls a case may have."""
 
 
-def seed_at(case: Case, call: FurtherCall) -> int:
-    """What this call adds to the seeds of its arguments."""
+def seed_at(case: Case, call: LaterCall) -> int:
+    """The number that this call adds to the seeds of its arguments."""
     return 100 * (1 + case.calls.index(call)) if call.values == "other" else 0
 
 
-def at_call(case: Case, call: FurtherCall) -> Case:
+def at_call(case: Case, call: LaterCall) -> Case:
     """The program that this call runs, by itself."""
-    sizes, layouts = dict(call.sizes), dict(call.layouts)
-    mode = call.under if call.under in ("training", "inference") else case.mode
-    seed = seed_at(case, call)
+    sizes, layouts, seed = dict(call.sizes), dict(call.layouts), seed_at(case, call)
+    # The dtype of a call is that of all arguments with the first floating dtype.
+    cast = next((item.dtype for item in case.inputs if item.dtype in FLOATS and not item.parameter), "")
+
+    def change(item: Input) -> Input:
+        if item.parameter:
+            return item
+        values = replace(item.values, seed=item.values.seed + seed)
+        dtype = call.dtype if call.dtype and item.dtype == cast else item.dtype
+        return replace(item, dtype=dtype, layout=layouts.get(item.name, item.layout), values=values)
+
     return replace(
         case,
         dims=tuple((name, sizes.get(name, size)) for name, size in case.dims),
-        inputs=tuple(
-            replace(
-                item,
-                dtype=cast_to(case, call, item) or item.dtype,
-                layout=layouts.get(item.name, item.layout),
-                values=replace(item.values, seed=item.values.seed + (0 if item.parameter else seed)),
-            )
-            for item in case.inputs
-        ),
-        mode=mode,
+        inputs=tuple(map(change, case.inputs)),
+        mode=call.under if call.under in ("training", "inference") else case.mode,
         calls=(),
     )
 
 
 def check_calls(case: Case) -> None:
-    """Raises CaseError, one line, where further calls make no sense."""
+    """Raises CaseError, one line, where later calls make no sense."""
     with add_place("checkpoint"):
         require(case.checkpoint in ("", "full"), f"checkpoint is {case.checkpoint!r}, expected full")
         writes = any(OPS[op.kind].writes for op in case.ops if op.kind in OPS)
@@ -68,7 +68,7 @@ def check_calls(case: Case) -> None:
     steps = {call.step for call in case.calls if call.step}
     with add_place("calls"):
         require(len(case.calls) < MOST, f"{len(case.calls) + 1} calls; at most {MOST}")
-        require(not case.contracts, "a case with further calls has no contracts")
+        require(not case.contracts, "a case with later calls has no contracts")
         require(not keeps_graph(case), "the next call can't differentiate what a buffer keeps of this one")
         require(not steps or any(item.parameter for item in case.inputs), "a step without parameters")
         require(len(steps) < 2, "two optimizers")
@@ -86,7 +86,7 @@ def check_calls(case: Case) -> None:
 
 
 def list_differences(case: Case) -> list[str]:
-    """What tells further calls from the first: keys of `CHANGES`, and modes such as `inference`."""
+    """What tells later calls from the first: keys of `CHANGES`, and modes such as `inference`."""
     given = {
         (field.name, value)
         for call in case.calls
@@ -97,16 +97,8 @@ def list_differences(case: Case) -> list[str]:
 
 
 def describe_differences(case: Case) -> str:
-    """What tells further calls from the first, in words."""
+    """What tells later calls from the first, in words."""
     return " and ".join(CHANGES.get(one, one) for one in list_differences(case) or ["nothing"])
-
-
-def cast_to(case: Case, call: FurtherCall, item: Input) -> str | None:
-    """The dtype that a call gives an argument in the place of its own; None where it stays. One that a call gives goes
-    to all arguments of the first floating dtype there is."""
-    floating = next((i.dtype for i in case.inputs if i.dtype in FLOATS and not i.parameter), None)
-    is_cast = call.dtype and item.dtype == floating and not item.parameter and call.dtype != floating
-    return call.dtype if is_cast else None
 
 
 def drop_unknown(case: Case) -> Case:

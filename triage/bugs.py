@@ -1,7 +1,6 @@
 """Write docs/bugs.md, a table of the bugs in the ledger: `python -m triage.bugs`. Nothing is run."""
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
 
 from corpus import ledger as ledgers
@@ -16,50 +15,6 @@ from triage.page import spell_in_one_line
 from triage.report.repro import WITHOUT_NUMBERS
 
 PAGE, LEDGER = ROOT / "docs" / "bugs.md", ROOT / "corpus" / "ledger.yaml"
-
-
-def bugs() -> None:
-    """Write docs/bugs.md: how each bug of the ledger shows, in which versions of torch, and where its report is.
-
-    `fuzz.compare --record` wrote the versions into the examples.
-    """
-    replace_file(PAGE, make_page().encode())
-
-
-def make_page() -> str:
-    """The page, in Markdown. A bug whose examples no version of torch was tried on is left out."""
-    ledger = ledgers.load(LEDGER)
-    examples = {bug.id: {path: load(path) for path in ledger.examples(bug)} for bug in ledger.bugs}
-    seen = [_verdicts(entry) for entries in examples.values() for entry in entries.values()]
-    versions = list(sort_by_version({version: "" for verdicts in seen for version in verdicts}))
-    sections: dict[str, list[tuple[bool, str]]] = {"Live": [], "Gone": [], "Not tried": []}
-    for bug in ledger.bugs:
-        tried = {version for entry in examples[bug.id].values() for version in _verdicts(entry)}
-        if not tried or bug.status.kind == "not_a_bug":
-            continue
-        failing = [v for v in versions if any(_shows(entry, v) for entry in examples[bug.id].values())]
-        path, entry, program = _choose_example(examples[bug.id], versions)
-        report = Path("reports") / bug.id / "report.md"
-        links = [f"[report]({report})"] if (PAGE.parent / report).is_file() else []
-        links.append(f"[example]({os.path.relpath(path, PAGE.parent)})")
-        is_loud = entry.verdict in WITHOUT_NUMBERS
-        cells = [
-            f"{_escape(bug.title)}<br>{', '.join(links)}",
-            "loud" if is_loud else "silent",
-            "all" if failing == versions else ", ".join(failing),
-            entry.device.upper(),
-            str(bug.status),
-            f"`{_escape(program)}`",
-        ]
-        section = "Not tried" if versions[-1] not in tried else "Live" if versions[-1] in failing else "Gone"
-        sections[section].append((is_loud, f"| {' | '.join(cells)} |"))
-    parts = [_HEAD.format(versions=", ".join(versions))]
-    for section, rows in sections.items():
-        ordered = [text for _, text in sorted(rows, key=lambda row: row[0])]
-        parts.append("\n".join([f"## {section} in torch {versions[-1]}", "", _COLUMNS, *ordered, ""]))
-    return "\n".join(parts)
-
-
 _HEAD = """\
 # Bugs of torch that attnfuzz found
 
@@ -73,18 +28,56 @@ _COLUMNS = """\
 |---|---|---|---|---|---|"""
 
 
-def _choose_example(entries: Mapping[Path, Entry], versions: list[str]) -> tuple[Path, Entry, str]:
-    """The shortest of the examples that show in the newest version, with its program."""
+def bugs() -> None:
+    """Write docs/bugs.md: how each bug of the ledger shows, in which versions of torch, and where its report is.
 
-    def rank(chosen: tuple[Path, Entry, str]) -> tuple[int, int]:
-        _, entry, program = chosen
-        return max((n for n, version in enumerate(versions) if _shows(entry, version)), default=-1), -len(program)
+    `fuzz.compare --record` wrote the versions into the examples.
+    """
+    replace_file(PAGE, make_page().encode())
 
-    return max(((path, entry, spell_in_one_line(entry.case)) for path, entry in entries.items()), key=rank)
+
+def make_page() -> str:
+    """The page, in Markdown. A bug is left out if it is none, or if no version of torch was tried on its examples."""
+    ledger = ledgers.load(LEDGER)
+    entries = {bug.id: {path: load(path) for path in ledger.examples(bug)} for bug in ledger.bugs}
+    seen = {version: "" for found in entries.values() for entry in found.values() for version in _verdicts(entry)}
+    versions = list(sort_by_version(seen))
+    sections: dict[str, list[tuple[bool, str]]] = {"Live": [], "Gone": [], "Not tried": []}
+    for bug in ledger.bugs:
+        tried = {version for entry in entries[bug.id].values() for version in _verdicts(entry)}
+        if not tried or bug.status.kind == "not_a_bug":
+            continue
+        # Each example with the numbers of the versions that show it, the shortest of the newest version last.
+        examples = [
+            ([n for n, version in enumerate(versions) if _shows(entry, version)], spell_in_one_line(entry.case), path)
+            for path, entry in entries[bug.id].items()
+        ]
+        _, program, path = max(examples, key=lambda example: (example[0][-1:], -len(example[1])))
+        failing = [version for n, version in enumerate(versions) if any(n in shown for shown, _, _ in examples)]
+        report = Path("reports") / bug.id / "report.md"
+        links = f"[report]({report}), " if (PAGE.parent / report).is_file() else ""
+        entry = entries[bug.id][path]
+        is_loud = entry.verdict in WITHOUT_NUMBERS
+        cells = (
+            f"{bug.title}<br>{links}[example]({os.path.relpath(path, PAGE.parent)})",
+            "loud" if is_loud else "silent",
+            "all" if failing == versions else ", ".join(failing),
+            entry.device.upper(),
+            str(bug.status),
+            f"`{program}`",
+        )
+        section = "Not tried" if versions[-1] not in tried else "Live" if versions[-1] in failing else "Gone"
+        row = " | ".join(cell.replace("|", r"\|") for cell in cells)
+        sections[section].append((is_loud, f"| {row} |"))
+    parts = [_HEAD.format(versions=", ".join(versions))]
+    for section, rows in sections.items():
+        ordered = [text for _, text in sorted(rows, key=lambda row: row[0])]
+        parts.append("\n".join([f"## {section} in torch {versions[-1]}", "", _COLUMNS, *ordered, ""]))
+    return "\n".join(parts)
 
 
 def _verdicts(entry: Entry) -> dict[str, Verdict]:
-    """What each tried version of torch made of the example."""
+    """The verdict of each version that the example was tried in."""
     return {public_version(torch): Verdict(verdict.partition(" ")[0]) for torch, verdict in entry.seen.items()}
 
 
@@ -92,10 +85,6 @@ def _shows(entry: Entry, version: str) -> bool:
     """Whether a version fails as the example was found to. It may fail in another way by another bug."""
     verdict = _verdicts(entry).get(version, Verdict.OK)
     return kind_of(verdict) == kind_of(Verdict(entry.verdict)) if entry.verdict else verdict.is_finding
-
-
-def _escape(text: str) -> str:
-    return text.replace("|", "\\|")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Durations and counts, as people write and read them."""
+"""Durations and counts in words."""
 
 import re
 

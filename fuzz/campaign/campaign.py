@@ -1,4 +1,4 @@
-"""A campaign: threads judge cases and work on suspicions until the budget is spent."""
+"""A campaign: threads judge cases and investigate suspicions until the budget is spent."""
 
 import time
 from collections.abc import Callable
@@ -22,11 +22,11 @@ from generators.sampling.sample import NO_LIMITS, Limits
 _TICK_SECONDS = 0.2
 
 Sampler = Callable[..., Case]
-"""Gives the case of a seed and an index; with `attention_only=True`, one whose attention a contract describes."""
+"""Gives the case of a seed and an index; with `attention_only=True`, a case whose attention a contract describes."""
 
 
 class Campaign:
-    """One run. The main thread calls `prepare`, `run` and `close`."""
+    """A session of a campaign. The main thread calls `prepare`, `run` and `close`."""
 
     def __init__(self, options: Options, results: Results, bus: Bus, sample: Sampler) -> None:
         self.options, self.results, self.bus = options, results, bus
@@ -37,7 +37,7 @@ class Campaign:
                 self._draw, options.seed, options.seeds, results, share.take_case if share else None
             )
         else:
-            # libFuzzer draws cases itself; what they reach is kept.
+            # libFuzzer draws cases itself; the store keeps their coverage.
             search = Random(self._draw, results if options.engine == "atheris" else None)
         self.shared = Shared(options, results, bus, search, share)
         self.investigations = Investigations(self.shared)
@@ -45,7 +45,7 @@ class Campaign:
         self.threads = [kind(self.investigations, number) for number in range(options.workers)]
 
     def prepare(self) -> Hello:
-        """Start the first worker and load what is known. Raises `UserError` when the campaign can't run."""
+        """Start the first worker and load known bugs. Raises `UserError` when the campaign can't run."""
         options = self.options
         against = self.investigations.baseline_torch = self.threads[0].start_baseline()
         hello = self.threads[0].start_worker()
@@ -54,7 +54,7 @@ class Campaign:
         if options.engine == "atheris" and not compilers:
             raise UserError("--engine atheris follows Inductor: name a --subject that compiles the case")
         if self.attention_only:
-            # In a compiler they reach nothing, and few seeds hold what they take.
+            # Attention functions reach nothing in a compiler, and take few of the seeds.
             takes = {subject: hello.attention[subject] for subject in options.subjects}
             self.shared.search = AttentionSearch(
                 self._draw, options.seed, takes, self.shared.known, device=hello.device
@@ -99,13 +99,13 @@ class Campaign:
             self.investigations.learn_shared_findings(self.results.meta("torch") or "")
 
     def _draw(self, index: int, limits: Limits = NO_LIMITS) -> Case:
-        """Case number `index` of the seed: where all subjects compute attention alone, one they can take."""
+        """Case number `index` of the seed. If all subjects compute attention alone, it has a contract."""
         device = self.options.worker_config.device
         return self._sample(self.options.seed, index, attention_only=self.attention_only, limits=limits, device=device)
 
     def run(self) -> None:
-        """Work until the budget is spent, or something stops it; what is not finished shortly after is left to the next
-        run. Raises what a thread raised."""
+        """Work until the budget is spent, or something stops it. The next session judges the cases that do not finish
+        shortly after. Raises the exception of a thread."""
         self.shared.control.begin()
         for thread in self.threads:
             for evaluator in thread.evaluators:
@@ -129,13 +129,13 @@ class Campaign:
                 raise reason
 
     def kill(self) -> None:
-        """End at once; cases in hand are judged by the next run."""
+        """End at once. The next session judges the cases in hand."""
         self.shared.control.kill()
         for thread in self.threads:
             thread.kill()
 
     def close(self) -> None:
-        """End whatever still runs: workers whose thread never began, all of them after a fault."""
+        """End the workers that still run: those whose thread never began, and all of them after a fault."""
         for thread in self.threads:
             while thread.is_alive():
                 self.kill()

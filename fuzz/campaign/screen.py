@@ -1,4 +1,4 @@
-"""What a campaign prints: its state on stderr, findings and the summary on stdout.
+"""The output of a campaign: its state on stderr, findings and the summary on stdout.
 
 The state is a live block on a terminal, else a line now and then.
 """
@@ -36,7 +36,7 @@ _STAGES = {"start": "", EAGER: "eager", REFERENCE: "float64", NOISE: "measuring 
 
 
 def describe_finding(event: events.FindingSaved) -> str:
-    """A saved finding: what fails, the program, the numbers, its file, and how to reproduce it."""
+    """A saved finding: the failure, its numbers, the program, its file, and the commands that reproduce it."""
     if event.of_eager:
         return f"{operation_of(event.result)} of torch's eager mode is wrong, not your function; saved: {event.path}"
     kind, result = "internal finding" if event.internal else "finding", event.result
@@ -50,7 +50,7 @@ def describe_finding(event: events.FindingSaved) -> str:
 
 
 def _wrap(text: str, hang: str = "") -> list[str]:
-    """Indented lines for 80 columns; those after the first are indented by `hang` too. No path is broken."""
+    """Lines for 80 columns, indented, and after the first also by `hang`. No path is broken."""
     lines = textwrap.wrap(text, 77 - len(hang), break_long_words=False, break_on_hyphens=False)
     return [f"  {hang * (number > 0)}{line}" for number, line in enumerate(lines)]
 
@@ -145,7 +145,7 @@ def _describe_work(run: RunSummary, earlier: RunSummary) -> list[str]:
 
 
 def _describe_next(run: RunSummary, new: int, *, has_known: bool) -> list[str]:
-    """What the session did, and a command that shows more."""
+    """The result of the session, and a command that shows more."""
     if new:
         state = f"{format_count(new, 'new failure')} to be read and reported"
     elif run.waiting:
@@ -176,7 +176,7 @@ def describe_unused(named: Iterable[str], counts: Counts) -> str:
 
 
 def describe_start(event: events.CampaignStarted) -> str:
-    """What runs where, and which coverage this torch lacks."""
+    """The subjects, torch and device of a campaign, and the coverage that this torch lacks."""
     resumed = f" from case {event.index}" if event.index else ""
     known = f"knows {format_count(event.n_known, 'finding')} of the ledger, corpus/known and {event.corpus}"
     pending = f"; {format_count(event.pending, 'suspicion')} waiting" if event.pending else ""

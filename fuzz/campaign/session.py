@@ -1,4 +1,4 @@
-"""From options to a finished run: directory, store, listeners, signals and the summary."""
+"""A session of a campaign: its directory, store, listeners, signals and summary."""
 
 import fcntl
 import secrets
@@ -29,23 +29,25 @@ from generators.sampling.sample import sample
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """How a run ended. `new`: findings it saved; `summary`: text for stdout; `faults`: cases that a fault of ours kept
-    from being judged; `error`: what ended it early, to be raised after the summary."""
+    """How a session ended."""
 
-    new: int
+    new: int  # findings
     interrupted: bool
-    summary: str
-    faults: int = 0
-    error: Exception | None = None
+    summary: str  # for stdout
+    faults: int = 0  # cases that attnfuzz failed to judge
+    error: Exception | None = None  # that ended it early, to be raised after the summary
 
 
 @contextmanager
 def _enter_directory(path: Path) -> Iterator[None]:
-    """While entered nobody else enters. At the end compiled code is removed.
+    """Keeps other campaigns out of a run directory. At the end compiled code is removed.
 
-    It holds `results.sqlite`, `events.ndjson`, `workers/*.log`, `cache/`, `internal/`, and, where a fault
-    of ours kept cases from being judged, `faults/`. Raises `UserError` when it can't be written, is full, is in use, or
-    holds other things.
+        results.sqlite, events.ndjson    results and events
+        internal/                        findings that no public subject shows
+        faults/                          cases that attnfuzz failed to judge
+        workers/*.log, cache/            output and compiled code of workers
+
+    Raises `UserError` when it can't be written, is full, is in use, or holds other things.
     """
     if path.is_dir() and not (path / RESULTS_FILE).exists() and {one.name for one in path.iterdir()} - {LOCK_FILE}:
         raise UserError(f"--out {path}: holds other files and no run; give a directory of its own")
@@ -59,7 +61,7 @@ def _enter_directory(path: Path) -> Iterator[None]:
             except OSError as error:
                 if is_last:
                     raise UserError(f"--out {path}: another campaign is running there") from error
-                time.sleep(0.1)  # `fuzz.status` may be looking.
+                time.sleep(0.1)  # `fuzz.status` holds it for a moment
         try:
             yield
         finally:
@@ -141,7 +143,7 @@ def _run(options: Options, results: Results, sampler: Sampler, show: Callable[[R
 
 
 def _resolve_seed(options: Options, results: Results) -> Options:
-    """Options with the seed of the run that is continued, or a new one. Raises `UserError` when they differ."""
+    """Options with the seed of the earlier sessions, or a new seed. Raises `UserError` when seeds differ."""
     stored = results.meta("seed")
     if stored is None:
         seed = options.seed if options.seed >= 0 else secrets.randbelow(2**31)

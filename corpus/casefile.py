@@ -32,7 +32,7 @@ from generators.program.ops import OPS
 from generators.program.ops.spec import Kind
 from generators.program.sizes import Size
 from generators.program.type_check import check, make_op
-from generators.records import Codec, Form, at, describe_data, fail, read_mapping
+from generators.records import Codec, Form, RecordError, at, describe_data, read_mapping
 
 FORMAT = 1
 KEYS = (
@@ -98,7 +98,7 @@ def _write_op(op: Op) -> dict[str, Data]:
 
 def _read_size(data: Any) -> Size:
     if type(data) not in (int, str):
-        fail(f"expected a size such as 3*H*D, got {describe_data(data)}")
+        raise RecordError(f"expected a size such as 3*H*D, got {describe_data(data)}")
     return Size.of(data)
 
 

@@ -18,7 +18,7 @@ from corpus.entry import SUFFIX
 from corpus.files import read_file, replace_file, require_writable
 from corpus.strict_yaml import MAX_BYTES, Data, Document, decode, dump_flow, parse
 from generators.errors import UserError
-from generators.records import ALWAYS, Codec, Form, fail, matches, read_mapping
+from generators.records import ALWAYS, Codec, Form, RecordError, matches, read_mapping
 
 FORMAT = 2
 NONE = Path("/dev/null")
@@ -210,16 +210,16 @@ def _read_status(data: Any) -> Status:
     kind, _, about = _FIELDS.read(str, data).partition(" ")
     about, needs = about.strip(), STATUSES.get(kind)
     if needs is None:
-        fail(f"{kind[:40]!r} is not one of {', '.join(STATUSES)}")
+        raise RecordError(f"{kind[:40]!r} is not one of {', '.join(STATUSES)}")
     if bool(about) != bool(needs):
-        fail(f"nothing may follow {kind!r}" if about else f'{kind!r} needs {needs}, as in "{kind} ..."')
+        raise RecordError(f"nothing may follow {kind!r}" if about else f'{kind!r} needs {needs}, as in "{kind} ..."')
     try:
         is_good = kind not in ("reported", "known") or about.startswith(("https://", "http://"))
         is_good = is_good and (kind != "fixed" or bool(Version(about)))
     except InvalidVersion:
         is_good = False
     if not is_good:
-        fail(f"{kind!r} needs {needs}, got {about[:40]!r}")
+        raise RecordError(f"{kind!r} needs {needs}, got {about[:40]!r}")
     return Status(kind, about)
 
 

@@ -10,10 +10,10 @@ import re
 import types
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from enum import Enum
 from functools import cache
-from typing import Annotated, Any, ClassVar, Literal, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
 Key = str | int
@@ -56,7 +56,7 @@ class Rule:
         except ValueError:
             holds = False
         if not holds:
-            fail(f"{describe_data(value)} {self.complaint}")
+            raise RecordError(f"{describe_data(value)} {self.complaint}")
 
 
 @dataclass(frozen=True)
@@ -147,27 +147,25 @@ class Codec:
         if origin in (Union, types.UnionType):
             return self._read_union(args, data)
         if origin is tuple:
-            items = read_list(data)
-            if args[-1] is Ellipsis:
-                args = args[:1] * len(items)
-            if len(items) != len(args):
-                fail(f"expected {len(args)} values, got {len(items)}")
-            return tuple(at(i, self.read, args[i], item) for i, item in enumerate(items))
+            if not isinstance(data, (list, tuple)):
+                raise RecordError(f"expected a list, got {describe_data(data)}")
+            hints = args[:1] * len(data) if args[-1] is Ellipsis else args
+            if len(data) != len(hints):
+                raise RecordError(f"expected {len(hints)} values, got {len(data)}")
+            return tuple(at(i, self.read, hints[i], item) for i, item in enumerate(data))
         if origin in (dict, Mapping, Counter):
             of_key, of_item = (*args, int)[:2]
             entries = read_mapping(data).items()
             found = {at(key, self.read, of_key, key): at(key, self.read, of_item, item) for key, item in entries}
             return Counter(found) if origin is Counter else found
-        if origin is Literal:
-            one_of(args).require(data)
-            return data
         if Tagged in getattr(hint, "__bases__", ()):
-            hint = _find_kind(hint.__subclasses__(), data)
+            kinds = {kind.kind: kind for kind in hint.__subclasses__()}
+            hint = kinds[at("kind", self.read, Literal[tuple(kinds)], read_mapping(data).get("kind"))]
         if is_dataclass(hint):
             return self._decode_fields(hint, data)
-        if isinstance(hint, type) and issubclass(hint, Enum):
-            one_of([member.value for member in hint]).require(data)
-            return hint(data)
+        if origin is Literal or (isinstance(hint, type) and issubclass(hint, Enum)):
+            one_of(args or [member.value for member in hint]).require(data)
+            return data if args else hint(data)
         return data
 
     def _read_scalar(self, kind: Any, data: Any) -> Any:
@@ -187,11 +185,9 @@ class Codec:
             return None
         if len(members) == 1:
             return self.read(members[0], data)
-        if all(member in _NAMES for member in members):
-            if type(data) not in members:
-                fail(f"expected {', '.join(_NAMES[member] for member in members)}; got {describe_data(data)}")
-            return data
-        return self.read(_find_kind(members, data), data)
+        if type(data) not in members:
+            raise RecordError(f"expected {', '.join(map(_NAMES.__getitem__, members))}; got {describe_data(data)}")
+        return data
 
     def _read_keyed(self, hint: Any, data: Any) -> tuple[Any, ...]:
         kind, entries = get_args(hint)[0], read_mapping(data).items()
@@ -204,13 +200,16 @@ class Codec:
         self, kind: Any, data: Any, beside: Collection[str] = (), given: Mapping[str, Any] = types.MappingProxyType({})
     ) -> Any:
         entries, hints = read_mapping(data), _hints(kind)
-        wanted = {field.name: _is_required(field) for field in fields(kind) if field.name not in given}
-        if self.strict:
-            refuse_unknown(entries, (*beside, *sorted(wanted, key=lambda name: not wanted[name])))
-        for name, is_required in wanted.items():
-            if is_required and name not in entries:
-                fail(f"missing key {name!r}")
-        read = {name: at(name, self.read, hints[name], entries[name]) for name in wanted if name in entries}
+        wanted = [own for own in fields(kind) if own.name not in given]
+        required = [own.name for own in wanted if own.default is MISSING and own.default_factory is MISSING]
+        names = (*required, *(own.name for own in wanted if own.name not in required))
+        for key in entries if self.strict else ():
+            if key not in names and key not in beside:
+                raise RecordError(f"unknown key; expected {', '.join((*beside, *names))}", (key,))
+        for name in required:
+            if name not in entries:
+                raise RecordError(f"missing key {name!r}")
+        read = {name: at(name, self.read, hints[name], entries[name]) for name in names if name in entries}
         return kind(**given, **read)
 
 
@@ -228,11 +227,6 @@ def at(key: Key, read: Callable[..., Any], *arguments: Any) -> Any:
         raise RecordError(getattr(error, "reason", str(error)), (key, *path)) from error
 
 
-def fail(reason: str) -> NoReturn:
-    """Raises RecordError."""
-    raise RecordError(reason)
-
-
 def one_of(words: Iterable[Any]) -> Rule:
     """The rule of a closed list of words."""
     known = tuple(words)
@@ -247,22 +241,8 @@ def matches(pattern: str, complaint: str) -> Rule:
 def read_mapping(data: Any) -> Mapping[str, Any]:
     """`data` if it is a mapping. Raises `RecordError`."""
     if not isinstance(data, Mapping):
-        fail(f"expected a mapping, got {describe_data(data)}")
+        raise RecordError(f"expected a mapping, got {describe_data(data)}")
     return data
-
-
-def read_list(data: Any) -> "list[Any] | tuple[Any, ...]":
-    """`data` if it is a list. Raises `RecordError`."""
-    if not isinstance(data, (list, tuple)):
-        fail(f"expected a list, got {describe_data(data)}")
-    return data
-
-
-def refuse_unknown(entries: Iterable[str], expected: Collection[str]) -> None:
-    """Raises RecordError for a key that is not expected."""
-    for key in entries:
-        if key not in expected:
-            raise RecordError(f"unknown key; expected {', '.join(expected)}", (key,))
 
 
 def describe_data(data: Any) -> str:
@@ -277,18 +257,6 @@ def describe_data(data: Any) -> str:
 def format_path(path: Iterable[Key]) -> str:
     """Keys and indices as one text: `ops[3].other`."""
     return "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in path).removeprefix(".")
-
-
-def _is_required(field: "Field[Any]") -> bool:
-    return field.default is MISSING and field.default_factory is MISSING
-
-
-def _find_kind(members: Iterable[Any], data: Any) -> Any:
-    wanted = data.get("kind") if isinstance(data, Mapping) else None
-    for member in members:
-        if member.kind == wanted:
-            return member
-    fail(f"{describe_data(wanted)} is no known kind")
 
 
 @cache

@@ -63,51 +63,45 @@ def replay_entry(
 def compare(expectation: Expectation, result: Result, torch: str) -> tuple[State, str]:
     """The state of a replay under torch version `torch`, and its reason.
 
-        expected                     judged                  state
-        pass                         no finding              MET
-        rounding                     ok or rounding          MET
-        known, in other versions     no finding              MET
-        known, in these versions     a finding, this verdict STILL
-                                     no finding              GONE
-        any                          otherwise               FAILED
+        expected                   judged                    state
+        pass                       no finding                MET
+        rounding                   ok or rounding            MET
+        known, in other versions   no finding                MET
+        known, in this version     a finding, this verdict   STILL
+                                   no finding                GONE
+        any                        anything else             FAILED
 
-    A subject that does not reach what the case must reach turns MET and STILL into FAILED. Without a verdict the state
-    is SKIPPED. Raises UserError when the expectation names a verdict that is no finding.
+    Without the coverage that the case must have, MET and STILL become FAILED. A case that no subject takes is SKIPPED.
+    Raises UserError when the expectation names a verdict that is no finding.
     """
     if result.rejected is not None:
         return State.FAILED, f"eager refuses the case: {result.rejected}"
     judged = [r for r in result.results if r.verdict is not Verdict.SKIPPED]
     if not judged:
-        reason = "; ".join(filter(None, map(describe, result.results)))
-        return State.SKIPPED, reason or "no subject takes this case"
-    state, reason = (_compare_known if expectation.status == "known" else _compare_clean)(expectation, judged, torch)
+        return State.SKIPPED, "; ".join(filter(None, map(describe, result.results))) or "no subject takes this case"
+    state, reason = _compare_verdicts(expectation, judged, torch)
     lost = _describe_unreached(expectation, judged, torch)
     return (State.FAILED, lost) if lost and not state.is_unexpected else (state, reason)
 
 
-def _compare_clean(expectation: Expectation, judged: Sequence[SubjectResult], _: str) -> tuple[State, str]:
-    if findings := [r for r in judged if r.verdict.is_finding]:
-        return State.FAILED, f"expected no finding: {_summarize(findings)}"
+def _compare_verdicts(expectation: Expectation, judged: Sequence[SubjectResult], torch: str) -> tuple[State, str]:
+    findings = [r for r in judged if r.verdict.is_finding]
+    bug, wanted = expectation.url or "the recorded bug", expectation.verdict
+    if expectation.status == "known" and expectation.holds_for(torch):
+        known = [verdict.value for verdict in Verdict if verdict.is_finding]
+        if wanted not in ("", *known):
+            raise UserError(f"expected verdict {wanted!r} is not one of {', '.join(known)}")
+        if any(wanted in ("", r.verdict.value) for r in findings):
+            return State.STILL, f"{bug}: {_summarize(findings)}"
+        state = State.FAILED if findings else State.GONE
+        return state, f"expected {wanted or 'a finding'} ({bug}) in torch {torch}: {_summarize(judged)}"
+    if findings:
+        why = f"{bug} is not expected in torch {torch}" if expectation.status == "known" else "expected no finding"
+        return State.FAILED, f"{why}: {_summarize(findings)}"
     other = [r for r in judged if r.verdict not in (Verdict.OK, Verdict.ROUNDING)]
     if expectation.status == "rounding" and other:
         return State.FAILED, f"expected rounding: {_summarize(other)}"
     return State.MET, _summarize(judged)
-
-
-def _compare_known(expectation: Expectation, judged: Sequence[SubjectResult], torch: str) -> tuple[State, str]:
-    findings = [r for r in judged if r.verdict.is_finding]
-    bug = expectation.url or "the recorded bug"
-    if not expectation.holds_for(torch):
-        if findings:
-            return State.FAILED, f"{bug} is not expected in torch {torch}: {_summarize(findings)}"
-        return State.MET, f"{bug} does not show in torch {torch}: {_summarize(judged)}"
-    wanted, known = expectation.verdict, [verdict.value for verdict in Verdict if verdict.is_finding]
-    if wanted not in ("", *known):
-        raise UserError(f"expected verdict {wanted!r} is not one of {', '.join(known)}")
-    if any(wanted in ("", r.verdict.value) for r in findings):
-        return State.STILL, f"{bug}: {_summarize(findings)}"
-    state = State.FAILED if findings else State.GONE
-    return state, f"expected {wanted or 'a finding'} ({bug}) in torch {torch}: {_summarize(judged)}"
 
 
 def _describe_unreached(expectation: Expectation, judged: Sequence[SubjectResult], torch: str) -> str:

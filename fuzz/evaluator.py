@@ -104,9 +104,9 @@ class Evaluator:
         why = result.rejected or ""
         return SubjectResult(subject, Verdict.SKIPPED, failure=NotTaken(Refusal.NO_VERDICT, why))
 
-    def evaluate_or_raise(self, case: Case, subject: str, *experiments: Trial) -> SubjectResult:
+    def evaluate_or_raise(self, case: Case, subject: str, *experiments: Trial, fresh: bool = False) -> SubjectResult:
         """As `judge`. Raises `UserError` where eager refuses the case."""
-        result = self.evaluate(case, (subject,), experiments=experiments)
+        result = self.evaluate(case, (subject,), experiments=experiments, fresh=fresh)
         if result.rejected is not None or not result.results:
             raise UserError(f"case {case.id}: eager refuses it: {result.rejected}")
         return result.results[0]

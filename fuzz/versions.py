@@ -80,15 +80,17 @@ def start_versions(evaluators: Sequence[Evaluator], subjects: Collection[str]) -
 def compare_versions(path: Path, entry: Entry, subject: str, device: str, versions: Sequence[Version]) -> Row:
     """Replay a case under every version. A regression or a fix is replayed by fresh workers."""
 
+    def skip(why: str) -> SubjectResult:
+        return SubjectResult(subject, Verdict.SKIPPED, failure=NotTaken(Refusal.NO_VERDICT, why))
+
     def replay(version: Version, *, fresh: bool = False) -> SubjectResult:
         try:
             evaluator = version.evaluator.on(device)
             if subject not in evaluator.hello.subjects:
-                return _skip(subject, f"torch {version.torch} has no {subject}")
-            result = evaluator.evaluate(entry.case, (subject,), fresh=fresh)
+                return skip(f"torch {version.torch} has no {subject}")
+            return evaluator.evaluate_or_raise(entry.case, subject, fresh=fresh)
         except UserError as error:
-            return _skip(subject, str(error))
-        return result.results[0] if result.results else _skip(subject, f"eager refuses it: {result.rejected}")
+            return skip(str(error))
 
     row = Row(path, subject, tuple(map(replay, versions)))
     if row.change not in (Change.REGRESSED, Change.FIXED):
@@ -98,10 +100,6 @@ def compare_versions(path: Path, entry: Entry, subject: str, device: str, versio
     places = (last, max(place for place in fails if fails[place] is not fails[last]))
     agree = (replay(versions[place], fresh=True).verdict.is_finding is fails[place] for place in places)
     return replace(row, is_reproduced=all(agree))
-
-
-def _skip(subject: str, why: str) -> SubjectResult:
-    return SubjectResult(subject, Verdict.SKIPPED, failure=NotTaken(Refusal.NO_VERDICT, why))
 
 
 def spell_verdict(result: SubjectResult) -> str:

@@ -200,6 +200,7 @@ class Codec:
         self, kind: Any, data: Any, beside: Collection[str] = (), given: Mapping[str, Any] = types.MappingProxyType({})
     ) -> Any:
         entries, hints = read_mapping(data), _hints(kind)
+        beside = (*beside, "kind") if issubclass(kind, Tagged) else beside
         wanted = [own for own in fields(kind) if own.name not in given]
         required = [own.name for own in wanted if own.default is MISSING and own.default_factory is MISSING]
         names = (*required, *(own.name for own in wanted if own.name not in required))

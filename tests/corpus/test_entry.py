@@ -9,7 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from corpus.entry import SUFFIX, Entry, Expectation, Found, dumps, load, load_all, load_directory, loads, save, write
+from corpus.entry import (
+    SUFFIX,
+    Entry,
+    Expectation,
+    Found,
+    dumps,
+    load,
+    load_all,
+    load_directory,
+    loads,
+    record_seen,
+    save,
+    write,
+)
 from generators.errors import CaseError, UserError, UserErrors
 from generators.sampling.sample import sample
 
@@ -158,3 +171,29 @@ def test_a_place_that_can_not_be_written_is_said_and_nothing_is_left(tmp_path: P
     with pytest.raises(UserError, match="can't be written: Is a directory"):
         save(Entry(CASE), tmp_path)
     assert sorted(p.name for p in tmp_path.iterdir()) == sorted(["file", taken.name])
+
+
+PLAIN = dumps(Entry(CASE))
+
+
+def test_verdicts_are_added_by_version_and_the_case_stays(tmp_path: Path) -> None:
+    path = tmp_path / "a.case.yaml"
+    path.write_text(f'{PLAIN}seen: {{"2.13.0": ok}}\n')
+    record_seen(path, {"2.13.0": "wrong_result", "2.12.1": "ok"})
+    assert load(path) == Entry(CASE, seen={"2.12.1": "ok", "2.13.0": "wrong_result"})
+    assert list(load(path).seen) == ["2.12.1", "2.13.0"]
+
+
+def test_nothing_new_leaves_the_file_alone(tmp_path: Path) -> None:
+    path = tmp_path / "a.case.yaml"
+    path.write_text(f'{PLAIN}seen:   {{"2.13.0": ok}}\n')
+    record_seen(path, {"2.13.0": "ok"})
+    assert "seen:   {" in path.read_text()
+
+
+def test_a_file_that_is_no_case_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.case.yaml"
+    path.write_text("case_format: 9\n")
+    with pytest.raises(CaseError):
+        record_seen(path, {"2.13.0": "ok"})
+    assert path.read_text() == "case_format: 9\n"

@@ -1,33 +1,35 @@
-"""When two failures are taken for the same bug."""
+"""When two failures are the same bug."""
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from fuzz.protocol import EAGER, SubjectResult, Verdict
-from fuzz.protocol.failures import EmptyRowsNotZero, Failure, Value
-from fuzz.protocol.render import describe_value
-from fuzz.protocol.rewrites import WrongRewrite, is_explained
-from fuzz.subjects import compiler_of, get_spec
+from fuzz.protocol.failures import EmptyRowsNotZero, Failure, FailureKey, FaultyOperation, Value
+from fuzz.protocol.rewrites import CALL, WrongRewrite, is_explained
+from fuzz.subjects import compiler_of, get_spec, without_options
 from generators.program.attention_stub import AttentionCall, list_calls
 from generators.program.case import Case
 from generators.program.ops import OPS
 
 PROCESS = frozenset({Verdict.TIMEOUT, Verdict.WORKER_DIED, Verdict.OUT_OF_MEMORY, Verdict.DEVICE_ERROR})
-"""Verdicts on a subject whose process was lost, or is of no more use."""
+"""Verdicts on a subject whose process is lost or of no more use."""
 VALUES = frozenset({Verdict.WRONG_RESULT, Verdict.WRONG_GRADIENT, Verdict.NONFINITE})
 """Verdicts on numbers."""
 SILENT = VALUES | {Verdict.METADATA, Verdict.NONDETERMINISTIC, Verdict.OUT_OF_BOUNDS}
 """Verdicts that come without an error message."""
 INDIRECT = ({"biased_errors", "empty_rows_not_zero"}, {"dropout_statistic", "dropout_mask"})
-"""Kinds of failures that show a bug less plainly than a wrong element, from plain to indirect; the last is as indirect
-as a call without dropout. While a case is shrunk its failure may become a plainer one, and no less plain one."""
+"""Kinds of failures that show a bug less plainly than a wrong element, from plain to indirect. A failure of a call
+without dropout is as indirect as the last."""
+_OUTPUT = Value.of_result("out")
 NOT_FINITE = "not_finite"
 """An aspect of wrong results."""
 # Inductor gives every pattern a form per mode and dtype: _sfdp_pattern_5_inference, _sfdp_pattern_13_half_training.
 _SFDP = re.compile(r"_?(sfdp_pattern_\d+)")
 _WRITES = frozenset(f"op:{kind}" for kind, spec in OPS.items() if spec.writes)
 """Features that name the operation of a write."""
-# Rewrites that hardly any case goes without say nothing about a bug.
+# Nearly every case has these rewrites, so they say nothing about a bug.
 _EVERYDAY = re.compile(r"pointless_|fix_iota_device|bmm_to_mm|remove_noop|noop|view_to_reshape|same_meta")
 
 
@@ -48,61 +50,69 @@ def name_accused(subject: str, verdict: Verdict) -> str:
     return EAGER if verdict is Verdict.EAGER_SUSPECT else compiler_of(subject)
 
 
-def rewrites(fired: tuple[str, ...]) -> frozenset[str]:
-    """The rewrites that may hold a bug: those that nearly every case fires are left out; patterns by number."""
-    names = (found[1] if (found := _SFDP.match(name)) else name for name in fired)
+def bug_relevant_rewrites(applied: Iterable[str]) -> frozenset[str]:
+    """The rewrites that may hold a bug: all but everyday ones. Attention patterns go by their number."""
+    names = (found[1] if (found := _SFDP.match(name)) else name for name in applied)
     return frozenset(name for name in names if not _EVERYDAY.match(name))
 
 
-def attention_patterns(fired: tuple[str, ...]) -> frozenset[str]:
+def attention_patterns(applied: Iterable[str]) -> frozenset[str]:
     """The attention patterns among the rewrites, by number."""
-    return frozenset(name for name in rewrites(fired) if name.startswith("sfdp"))
+    return frozenset(name for name in bug_relevant_rewrites(applied) if name.startswith("sfdp"))
 
 
 def operation_of(result: SubjectResult) -> str:
     """The name of eager's wrong operation; "" for other failures."""
-    return identity_of(result).partition(" ")[0] if result.verdict is Verdict.EAGER_SUSPECT else ""
+    return result.failure.operation if isinstance(result.failure, FaultyOperation) else ""
 
 
-def identity_of(result: SubjectResult) -> str:
-    """A text that differs between failures of one kind; empty where numbers are wrong.
-
-    The normalized exception, the place where the process was lost, or the wrong operation of eager.
-    """
+def failure_key(result: SubjectResult) -> FailureKey | None:
+    """The key of an error, a lost process, a changed state or eager's wrong operation; None for wrong numbers."""
     # Which allocation is the one too many is chance.
     is_silent = result.verdict in SILENT or result.verdict is Verdict.OUT_OF_MEMORY
-    return "" if is_silent or result.failure is None else result.failure.identity()
+    return None if is_silent or result.failure is None else result.failure.key()
+
+
+class Signature(NamedTuple):
+    """Mostly equal for failures of one bug, and mostly different for different bugs."""
+
+    kind: str
+    accused: str
+    evidence: FailureKey | tuple[str, ...]
+    """The key of the failure, else what makes rewrites wrong, else the patterns or rewrites that were applied."""
+    aspect: str
+    values: tuple[Value, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Symptom:
-    """How a bug shows: the kind of failure, the rewrites that fired, and the features of the case."""
+    """How a bug shows: the kind of failure, the applied rewrites, and the features of the case."""
 
     verdict: Verdict
     subject: str
-    fired: frozenset[str]
-    identity: str
-    """See `identity_of`."""
+    applied_rewrites: frozenset[str]
+    key: FailureKey | None
+    """None where rewrites are proven wrong: those tell more than the exception to which they lead."""
     features: frozenset[str]
-    rewrites: tuple[WrongRewrite, ...] = ()
-    """Those proven wrong; none where a kernel is at fault or nothing could be proven."""
+    wrong_rewrites: tuple[WrongRewrite, ...] = ()
+    """Rewrites that are proven wrong; none where a kernel is at fault or nothing can be proven."""
     values: frozenset[Value] = frozenset()
-    """For attention functions: the results that are wrong."""
+    """Of attention functions: the wrong results."""
     aspect: str = ""
-    """For attention functions: `NOT_FINITE`, or `empty_rows_not_zero` where nothing else is wrong."""
+    """Of attention functions: `NOT_FINITE`, or `empty_rows_not_zero` where nothing else is wrong."""
 
     @classmethod
     def of(cls, result: SubjectResult, features: frozenset[str], *, attention_only: bool = False) -> "Symptom":
         """The symptom of a result on a case with these features. `attention_only`: of an attention function."""
         # No rewrite has a part in what eager does.
-        fired = () if result.verdict is Verdict.EAGER_SUSPECT else result.applied_rewrites
-        # What is measured tells more than the exception to which it leads.
-        identity = "" if result.wrong_rewrites else identity_of(result)
-        # What raises while a pattern is applied does so under its neighbours too. A rewrite that is proven right has no
-        # part in a failure.
-        names = rewrites(fired) - (attention_patterns(fired) if identity else rewrites(result.right_rewrites))
-        symptom = cls(result.verdict, result.subject, names, identity, features, result.wrong_rewrites)
-        if not attention_only or result.failure is None:
+        applied = () if result.verdict is Verdict.EAGER_SUSPECT else result.applied_rewrites
+        key = None if result.wrong_rewrites else failure_key(result)
+        # An error raised while a pattern is applied comes under its neighbours too. A rewrite that is proven right has
+        # no part in a failure.
+        without = attention_patterns(applied) if key else bug_relevant_rewrites(result.right_rewrites)
+        names = bug_relevant_rewrites(applied) - without
+        symptom = cls(result.verdict, result.subject, names, key, features, result.wrong_rewrites)
+        if not attention_only:
             return symptom
         failure = result.failure
         is_finite = result.verdict is not Verdict.NONFINITE
@@ -110,67 +120,137 @@ class Symptom:
         return replace(symptom, values=list_wrong(failure), aspect=aspect)
 
     @property
-    def signature(self) -> str:
-        """A coarse text: mostly equal for failures of one bug, and mostly different for different bugs."""
-        causes = sorted({rewrite.cause for rewrite in self.rewrites})
-        fired = causes or sorted(f for f in self.fired if f.startswith("sfdp")) or sorted(self.fired)
-        who = name_accused(self.subject, self.verdict)
-        shown = [self.aspect, "+".join(sorted(map(describe_value, self.values)))] if self.values else []
-        return "/".join([kind_of(self.verdict), who, self.identity or "+".join(fired) or "none", *shown])
+    def accused(self) -> str:
+        """Who is at fault, as in `name_accused`."""
+        return name_accused(self.subject, self.verdict)
+
+    @property
+    def signature(self) -> Signature:
+        """A coarse key, by which suspicions wait for each other."""
+        causes = {rewrite.cause for rewrite in self.wrong_rewrites}
+        names = causes or attention_patterns(self.applied_rewrites) or self.applied_rewrites
+        evidence = self.key or tuple(sorted(names))
+        aspect, values = self.aspect if self.values else "", tuple(sorted(self.values, key=repr))
+        return Signature(kind_of(self.verdict), self.accused, evidence, aspect, values)
 
     def explains(self, other: "Symptom") -> bool:
         """Whether a minimal failure with this symptom explains `other`.
 
-        If rewrites are proven wrong in both, they must be the same bugs. Otherwise `other` must have all rewrites and
-        features of this symptom.
+        | rewrites proven wrong | explained if all of these hold                                            |
+        |-----------------------|---------------------------------------------------------------------------|
+        | in both               | each rewrite of `other` is the same bug as a rewrite of this symptom;     |
+        |                       | all rewrites ignore constants, which fail in any way, or both fail alike  |
+        | not in both           | both fail alike; `other` has the evidence of this symptom                 |
+
+        `fails_alike` and `has_evidence` have their own tables.
         """
         if self.can_compare_rewrites(other):
-            # Ignored constants lead to wrong values, strides and errors of any text.
-            is_alike = all(one.constants for one in (*self.rewrites, *other.rewrites)) or self._has_same_outcome(other)
-            return is_alike and is_explained(other.rewrites, self.rewrites)
+            is_any = all(one.constants for one in (*self.wrong_rewrites, *other.wrong_rewrites))
+            return (is_any or self.fails_alike(other)) and is_explained(other.wrong_rewrites, self.wrong_rewrites)
         return self.is_contained_in(other)
 
     def can_compare_rewrites(self, other: "Symptom") -> bool:
         """Whether rewrites are proven wrong in both, so that comparing those decides."""
-        return bool(self.rewrites and other.rewrites)
+        return bool(self.wrong_rewrites and other.wrong_rewrites)
 
     def is_contained_in(self, other: "Symptom") -> bool:
-        """Whether `other` fails alike and has all rewrites and features of this symptom."""
-        return self._has_same_outcome(other) and (
-            # A lost process names the place where it was lost; shrinking it costs too much to tell what it takes. Where
-            # an operation is named, eager's or the one that raises, or what was changed, that is the bug, whatever
-            # leads to it.
-            self.verdict in {*PROCESS, Verdict.EAGER_SUSPECT, Verdict.STATE_CHANGED}
-            # ... an error that says which argument one of ATen's operations was given wrongly.
-            or ("aten::" in self.identity and "argument" in self.identity)
-            or (
-                self.fired <= other.fired
-                and self.aspect == other.aspect
-                # An error that is the same does not depend on which write it is.
-                and self.features - (_WRITES if self.identity else frozenset()) <= other.features
-            )
+        """Whether `other` fails alike and has the evidence, whatever is proven of rewrites."""
+        return self.fails_alike(other) and self.has_evidence(other)
+
+    def fails_alike(self, other: "Symptom") -> bool:
+        """Whether these are equal:
+
+        | part    | equal if                                                                                 |
+        |---------|------------------------------------------------------------------------------------------|
+        | kind    | `kind_of` gives the same                                                                 |
+        | accused | the compilers are the same; of an error, both trace, which raises under all alike        |
+        | key     | the keys of the failures are the same                                                    |
+        | values  | `share_values` holds                                                                     |
+        """
+        accused = {self.accused, other.accused}
+        is_traced = self.key is not None and {"", "unknown"}.isdisjoint(get_spec(name).backend for name in accused)
+        return (
+            kind_of(self.verdict) == kind_of(other.verdict)
+            and (len(accused) == 1 or is_traced)
+            and self.key == other.key
+            and share_values(self.values, other.values)
         )
+
+    def has_evidence(self, other: "Symptom") -> bool:
+        """Whether `other`, which fails alike, has the evidence of this symptom:
+
+        | failure                                        | rewrites | aspect | features         |
+        |------------------------------------------------|----------|--------|------------------|
+        | process lost, of which the key names the place | any      | any    | any              |
+        | wrong operation of eager                       | any      | any    | any              |
+        | changed state                                  | any      | any    | any              |
+        | error that names an argument of an ATen call   | any      | any    | any              |
+        | other error                                    | all      | equal  | all but of write |
+        | no error                                       | all      | equal  | all              |
+
+        all: `other` has all that this symptom has.
+        """
+        if self.verdict in {*PROCESS, Verdict.EAGER_SUSPECT, Verdict.STATE_CHANGED}:
+            return True
+        if self.key is not None and self.key.names_argument:
+            return True
+        has_rewrites, is_of_aspect = self.applied_rewrites <= other.applied_rewrites, self.aspect == other.aspect
+        return has_rewrites and is_of_aspect and self.features - (_WRITES if self.key else set()) <= other.features
 
     def is_expected_of(self, call: AttentionCall) -> bool:
         """Whether a call of an attention function has all that this bug was measured to take; False where that is
         nothing that a call can lack."""
-        changes = {name: change for one in self.rewrites for name, (change, *_) in one.right.items()}
+        changes = {name: change for one in self.wrong_rewrites for name, (change, *_) in one.right.items()}
         large = [size > int(changes[name]) for name, size in call.sizes.items() if name in changes]
         return bool(large or self.features) and all(large) and self.features <= call.features
 
-    def _has_same_outcome(self, other: "Symptom") -> bool:
-        accused = {name_accused(one.subject, one.verdict) for one in (self, other)}
-        # What tracing raises it raises under every backend.
-        is_traced = bool(self.identity) and {"", "unknown"}.isdisjoint(get_spec(name).backend for name in accused)
-        return (
-            kind_of(self.verdict) == kind_of(other.verdict)
-            and (len(accused) == 1 or is_traced)
-            and self.identity == other.identity
-            and share_values(self.values, other.values)
-        )
+
+def is_same_failure(
+    result: SubjectResult | None, wanted: SubjectResult, *, exact: bool, attention_only: bool = False
+) -> bool:
+    """Whether `result`, of a simpler case, shows the failure that `wanted` shows. All of these must hold:
+
+    | compared                | must hold                                                                             |
+    |-------------------------|---------------------------------------------------------------------------------------|
+    | verdict                 | equal; of one kind is enough without `exact`                                          |
+    | torch._dynamo.utils.same| rejects `result` if it rejects `wanted`; attention functions aside (`attention_only`) |
+    | directness              | `result` shows the bug as plainly as `wanted` (`INDIRECT`)                            |
+    | values                  | calls of attention functions share a wrong result                                     |
+    | proven rewrites         | each of `result` is one of `wanted`, where `wanted` has any and the subject is one    |
+    | patterns                | else one is applied in both that is not proven right, where `wanted` has any;         |
+    |                         | without an error no other is proven wrong                                             |
+    | key                     | equal, but where a process is lost: where is chance                                   |
+    """
+    if result is None or not result.verdict.is_finding:
+        return False
+    is_rejected = wanted.verdict in VALUES and wanted.dynamo_same is False and not attention_only
+    if is_rejected and result.dynamo_same is not False:
+        return False
+    if indirectness(result.failure) > indirectness(wanted.failure):
+        return False
+    if attention_only and not share_values(list_wrong(result.failure), list_wrong(wanted.failure)):
+        return False
+    if result.verdict is not wanted.verdict and (exact or kind_of(result.verdict) != kind_of(wanted.verdict)):
+        return False
+    is_of_one = without_options(result.subject) == without_options(wanted.subject)
+    if is_of_one and not _shares_rewrites(result, wanted):
+        return False
+    # What breaks a GPU is no chance.
+    return wanted.verdict in PROCESS - {Verdict.DEVICE_ERROR} or failure_key(result) == failure_key(wanted)
 
 
-_OUTPUT = Value.of_result("out")
+def _shares_rewrites(result: SubjectResult, wanted: SubjectResult) -> bool:
+    # A call that no single change makes right may show several bugs, of which any will do.
+    measured = tuple(one for one in wanted.wrong_rewrites if one.pattern != CALL or one.right)
+    if measured:
+        # What is proven wrong stays wrong for the same operands.
+        return bool(result.wrong_rewrites) and is_explained(result.wrong_rewrites, measured)
+    applied = () if wanted.verdict is Verdict.EAGER_SUSPECT else wanted.applied_rewrites
+    patterns = attention_patterns(applied) - attention_patterns(wanted.right_rewrites)
+    if patterns and not patterns & attention_patterns(result.applied_rewrites):
+        return False
+    proven = attention_patterns(tuple(one.pattern for one in result.wrong_rewrites))
+    return wanted.verdict not in SILENT or proven <= patterns
 
 
 def list_wrong(failure: Failure | None) -> frozenset[Value]:
@@ -179,8 +259,12 @@ def list_wrong(failure: Failure | None) -> frozenset[Value]:
 
 
 def share_values(some: frozenset[Value], others: frozenset[Value]) -> bool:
-    """Whether wrong results of two calls may be one bug: of both the output, or only gradients, of which they share
-    one. Where a failure names no result, it may be."""
+    """Whether wrong results of two calls may be one bug:
+
+    - a failure names no result;
+    - both are about the output;
+    - both are about gradients alone, and share one.
+    """
     if not (some and others):
         return True
     return _OUTPUT in some & others or (_OUTPUT not in some | others and bool(some & others))

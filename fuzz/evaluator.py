@@ -7,7 +7,7 @@ from typing import Self
 
 from packaging.version import InvalidVersion, Version
 
-from fuzz.bug_identity import VALUES, identity_of, kind_of
+from fuzz.bug_identity import VALUES, failure_key, kind_of
 from fuzz.experiments import Outcome, Trial
 from fuzz.protocol import Check, Hello, Result, SubjectResult, Verdict
 from fuzz.protocol.failures import NotTaken, Refusal
@@ -202,7 +202,7 @@ def compare_outcome(result: SubjectResult | None, failure: SubjectResult, *, app
         return Outcome.PASSES  # values are compared before strides, and are right
     is_alike = kind_of(result.verdict) == kind_of(failure.verdict)
     if is_alike and result.verdict in (Verdict.COMPILE_ERROR, Verdict.RUNTIME_ERROR):
-        is_alike = identity_of(result) == identity_of(failure)
+        is_alike = failure_key(result) == failure_key(failure)
     return Outcome.FAILS_ALIKE if is_alike else Outcome.FAILS_OTHERWISE
 
 

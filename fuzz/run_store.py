@@ -218,7 +218,7 @@ class Results:
         with self._reading(f"suspicion {suspicion_id}"):
             return Suspicion(suspicion_id, case, decode(SubjectResult, json.loads(result)))
 
-    def settle(self, suspicion_id: int, outcome: str, explained_by: str | None = None) -> None:
+    def close_suspicion(self, suspicion_id: int, outcome: str, explained_by: str | None = None) -> None:
         """Store a suspicion's outcome, and count the finding that explains it once more."""
         with self._transaction():
             self._settle(suspicion_id, outcome)

@@ -1,5 +1,6 @@
 """Shrink a case by hand: `python -m fuzz.shrink CASE`."""
 
+import math
 import time
 from pathlib import Path
 
@@ -40,7 +41,7 @@ def shrink(
     from corpus.entry import Entry, load, save
     from corpus.files import require_writable
     from fuzz.campaign.finding_store import record_origin
-    from fuzz.campaign.investigate import shrink_failure
+    from fuzz.campaign.investigation import Investigation
     from fuzz.durations import format_count, parse_duration
     from fuzz.evaluator import open_evaluator
     from fuzz.protocol import SubjectResult
@@ -54,33 +55,31 @@ def shrink(
     subject = subject or entry.subject
     config = worker.configure(python, (subject,), entry.device)
     deadline = time.monotonic() + parse_duration(shrink_time, "shrink-time")
-    n_checks = 0
 
     with open_evaluator(config) as evaluator:
 
-        def probe(case: Case, subject: str, *, fresh: bool = False) -> SubjectResult | None:
-            nonlocal n_checks
-            n_checks += 1
-            asked = subject if case.settings else without_options(subject)
-            result = evaluator.evaluate(case, (asked,), fresh=fresh)
+        def judge(case: Case, subject: str, *, fresh: bool = False) -> SubjectResult | None:
+            result = evaluator.evaluate(case, (subject,), fresh=fresh)
             return result.results[0] if result.results else None
 
         evaluator.require(subject)
-        wanted = probe(entry.case, subject)
+        wanted = judge(entry.case, subject if entry.case.settings else without_options(subject))
         if wanted is None or not wanted.verdict.is_finding:
             why = "eager rejects it" if wanted is None else f"{subject} says {wanted.verdict}"
             print(f"{case}: {why}; nothing to shrink")
             return 1
         hello, found = evaluator.hello, [(entry.case, wanted)]
+        investigation = Investigation(
+            entry.case,
+            wanted,
+            (),
+            judge,
+            lambda: time.monotonic() > deadline,
+            attention_only=subject in hello.attention,
+            process_probes=math.inf,
+        )
         try:
-            shrink_failure(
-                entry.case,
-                wanted,
-                probe,
-                lambda: time.monotonic() > deadline,
-                lambda candidate, result: found.append((candidate, result)),
-                attention_only=subject in hello.attention,
-            )
+            investigation.shrink(wanted, lambda candidate, result: found.append((candidate, result)))
         finally:
             smallest, shown = found[-1]
             before, after = len(entry.case.ops), len(smallest.ops)
@@ -89,7 +88,7 @@ def shrink(
             if after == before:
                 size = f"{format_count(after, 'operation')}, {kept}"
             print(source(smallest))
-            print(f"{size}, {format_count(n_checks, 'check')}; {shown.verdict} under {shown.subject}")
+            print(f"{size}, {format_count(investigation.probes + 1, 'check')}; {shown.verdict} under {shown.subject}")
             saved = save(Entry(smallest, note=entry.note, found=record_origin(shown, hello)), directory)
             print(f"saved: {saved}")
     return 0

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 
-from fuzz.campaign.investigations import Investigations, Shared
+from fuzz.campaign.investigation_runner import CampaignState, InvestigationRunner
 from fuzz.campaign.libfuzzer import LibFuzzerThread
 from fuzz.campaign.options import Options
 from fuzz.campaign.search import AttentionSearch, Guided, Random
@@ -39,8 +39,8 @@ class Campaign:
         else:
             # libFuzzer draws cases itself; the store keeps their coverage.
             search = Random(self._draw, results if options.engine == "atheris" else None)
-        self.shared = Shared(options, results, bus, search, share)
-        self.investigations = Investigations(self.shared)
+        self.state = CampaignState(options, results, bus, search, share)
+        self.investigations = InvestigationRunner(self.state)
         kind = LibFuzzerThread if options.engine == "atheris" else WorkerThread
         self.threads = [kind(self.investigations, number) for number in range(options.workers)]
 
@@ -56,11 +56,11 @@ class Campaign:
         if self.attention_only:
             # Attention functions reach nothing in a compiler, and take few of the seeds.
             takes = {subject: hello.attention[subject] for subject in options.subjects}
-            self.shared.search = AttentionSearch(
-                self._draw, options.seed, takes, self.shared.known, device=hello.device
+            self.state.search = AttentionSearch(
+                self._draw, options.seed, takes, self.state.known_bugs, device=hello.device
             )
         if any(get_spec(name).options for name in options.subjects):
-            self.shared.settings = list_available(hello.torch, hello.device)
+            self.state.settings = list_available(hello.torch, hello.device)
         for option, torch in (("--python", public_version(hello.torch)), ("--against", against)):
             before = self.results.meta(option)
             if before not in (None, torch):
@@ -69,11 +69,11 @@ class Campaign:
                     f"--out {options.out} holds a run with {given}: continue with that, or give another --out"
                 )
         self.results.set_meta({"torch": hello.torch, "--python": public_version(hello.torch), "--against": against})
-        self.shared.known.attention = frozenset(hello.attention)
-        self.shared.findings.load(hello.torch)
+        self.state.known_bugs.attention = frozenset(hello.attention)
+        self.state.findings.load(hello.torch)
         self._read_share()
         for suspicion in self.results.waiting():
-            self.shared.suspicions.put(suspicion)
+            self.state.suspicions.put(suspicion)
         self.bus.emit(
             CampaignStarted(
                 seed=options.seed,
@@ -87,7 +87,7 @@ class Campaign:
                 device=hello.device,
                 device_name=hello.device_name,
                 n_known=len(self.results.findings()),
-                pending=self.shared.suspicions.waiting,
+                pending=self.state.suspicions.waiting,
                 against=self.investigations.baseline_torch,
                 missing_hooks={} if self.attention_only else hello.missing_hooks,
             )
@@ -95,7 +95,7 @@ class Campaign:
         return hello
 
     def _read_share(self) -> None:
-        if self.shared.share is not None and self.shared.share.tick():
+        if self.state.share is not None and self.state.share.tick():
             self.investigations.learn_shared_findings(self.results.meta("torch") or "")
 
     def _draw(self, index: int, limits: Limits = NO_LIMITS) -> Case:
@@ -106,7 +106,7 @@ class Campaign:
     def run(self) -> None:
         """Work until the budget is spent, or something stops it. The next session judges the cases that do not finish
         shortly after. Raises the exception of a thread."""
-        self.shared.control.begin()
+        self.state.stop.begin()
         for thread in self.threads:
             for evaluator in thread.evaluators:
                 evaluator.process.has_worked = True
@@ -117,20 +117,20 @@ class Campaign:
                 self.bus.tick()
                 self._read_share()
             except Exception as error:  # noqa: BLE001 - raised below, when all threads have ended
-                fault = self.shared.control.fail(error, self.options.out)
-            if self.shared.control.is_overdue:
+                fault = self.state.stop.fail(error, self.options.out)
+            if self.state.stop.is_overdue:
                 self.kill()
             self.threads[0].join(_TICK_SECONDS)
             if not self.threads[0].is_alive():
                 time.sleep(_TICK_SECONDS / 4)
-        self.bus.emit(CampaignEnded(reason=self.shared.control.reason))
+        self.bus.emit(CampaignEnded(reason=self.state.stop.reason))
         for reason in (fault, *(thread.fault for thread in self.threads)):
             if reason is not None:
                 raise reason
 
     def kill(self) -> None:
         """End at once. The next session judges the cases in hand."""
-        self.shared.control.kill()
+        self.state.stop.kill()
         for thread in self.threads:
             thread.kill()
 

@@ -1,9 +1,10 @@
-"""What a campaign knows of bugs: which failures are explained, by what, and what the ledger says of them."""
+"""What a campaign knows of bugs: which failures are known, by which finding or entry of the ledger."""
 
 import threading
 from collections import defaultdict
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, replace
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from corpus import entry as corpus_entry
 from corpus.causes import CauseKey, MechanismKind, Stage, details
 from corpus.entry import Entry
 from corpus.ledger import Bug, Ledger
-from fuzz.bug_identity import Symptom, contract_features, name_accused
+from fuzz.bug_identity import Symptom, contract_features
 from fuzz.events import Duplicate
 from fuzz.protocol import EAGER, SubjectResult, Verdict
 from fuzz.protocol.rewrites import WrongRewrite
@@ -26,43 +27,65 @@ from generators.records import decode
 
 _RIGHT_FOR_ONE_WRONG = 9
 _MOST_COMPARED = 1000
-"""More failures are not kept for that: they are of every kind by then."""
+"""More failures are not kept to compare: they are of every kind by then."""
 
 
 @dataclass(frozen=True, slots=True)
-class Explanation:
-    """A finding that may explain later failures. `known`: it was in the corpus before this run."""
+class KnownFinding:
+    """A finding by which later failures are known."""
 
     case_id: str
     symptom: Symptom
-    known: bool
+    from_corpus: bool
+    """It is older than this run."""
 
     def report(self, case_id: str, verdict: Verdict) -> Duplicate:
-        """The event that it explains a failure of this case."""
+        """The event that a failure of this case is known by it."""
         return Duplicate(case=case_id, verdict=verdict, finding=self.case_id)
 
 
-class KnownBugs:
-    """Findings that explain later failures, and bugs of the ledger. Threads share it.
+class Why(Enum):
+    """Why a failure is known. Asked in this order; only `ALIKE` is asked of cases that are not minimal."""
 
-    Bugs of the ledger explain the failures that look like one of their examples. Those that are fixed and back in this
-    torch version explain nothing: the campaign watches for them, and their failures are findings.
+    SAME_MINIMUM = "a finding has this minimal case, or the ledger lists the case with that finding"
+    LISTED = "the ledger lists the case, or eager's wrong operation as a cause, and has no example like it"
+    ALIKE = "the symptom of a finding explains it"
+    BACK = "a bug that is fixed in this torch version shows again, which is a new finding"
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """The answer to "is this failure known?"."""
+
+    why: Why
+    finding: KnownFinding | None = None
+    """Of `SAME_MINIMUM` and `ALIKE`."""
+    bug: Bug | None = None
+    """Of `LISTED` and `BACK`."""
+
+
+class KnownBugs:
+    """Findings by which later failures are known, and bugs of the ledger. Threads share it.
+
+    By a bug of the ledger those failures are known that look like an example of it. By a bug that is fixed and back in
+    this torch version no failure is known: the campaign watches for it, and its failures are findings.
     """
 
     def __init__(self, ledger: Ledger | None = None) -> None:
         self.attention: frozenset[str] = frozenset()
         """Subjects that compute attention alone."""
         self.bugs: dict[str, Bug] = {}
-        """The bugs of the ledger that explain failures, by the ids of the cases they explain them by."""
-        self._ledger, self._torch = ledger, ""
-        self._explanations: list[Explanation] = []
-        self._minima: dict[str, Explanation] = {}
-        """By case id: the finding that has this minimum, or that is of the same bug."""
+        """The bugs of the ledger by which failures are known, by the case ids of their examples."""
+        self._ledger, self._torch = ledger or Ledger(Path()), ""
+        self._findings: list[KnownFinding] = []
+        self._minima: dict[str, KnownFinding] = {}
+        """By the id of a minimal case."""
         self._watched: list[tuple[Symptom, Bug]] = []
         self._watched_cases: dict[str, Bug] = {}
         self._right: defaultdict[str, set[Hashable]] = defaultdict(set)
         self._wrong: defaultdict[str, set[Hashable]] = defaultdict(set)
-        """By case id: failures with rewrites proven wrong that the words of the finding explain, rightly or wrongly."""
+        """By case id: failures with rewrites proven wrong that the other evidence of the finding joins to it, rightly
+        or wrongly."""
         self._lock = threading.RLock()
 
     def symptom(self, result: SubjectResult, case: Case) -> Symptom:
@@ -72,11 +95,27 @@ class KnownBugs:
             result, contract_features(case) if attention_only else features(case), attention_only=attention_only
         )
 
+    def find(self, symptom: Symptom, minimal: Case | None = None) -> Known | None:
+        """Whether a failure with this symptom, of a `minimal` case if one is given, is known: by the first of `Why`."""
+        with self._lock:
+            if minimal is not None:
+                if minimal.id in self._minima:
+                    return Known(Why.SAME_MINIMUM, self._minima[minimal.id])
+                bug = self._watched_cases.get(minimal.id) or self._ledger.find_case(minimal.id)
+                bug = bug or self._find_operation(symptom, minimal)
+                if bug is not None and not bug.status.is_back_in(self._torch):
+                    return Known(Why.LISTED, bug=bug)
+            finding = self._find_alike(symptom)
+            if finding is not None:
+                return Known(Why.ALIKE, finding)
+            bug = self._find_back(symptom, minimal) if minimal is not None else None
+            return None if bug is None else Known(Why.BACK, bug=bug)
+
     def load_ledger(self, torch: str) -> Iterator[tuple[Path, Entry]]:
-        """Take in the ledger under this torch version; gives the examples that explain failures. Raises `CaseError`."""
+        """Take in the ledger under this torch version; gives the examples by which failures are known. Raises
+        `CaseError`."""
         self._torch = torch
-        for bug in self._ledger.bugs if self._ledger is not None else ():
-            assert self._ledger is not None
+        for bug in self._ledger.bugs:
             examples = [(path, corpus_entry.load(path)) for path in self._ledger.examples(bug)]
             if bug.status.is_back_in(torch):
                 cases = {*bug.findings, *(entry.case.id for _, entry in examples)}
@@ -84,108 +123,93 @@ class KnownBugs:
                 self._watched += [(self.symptom(read_recorded_result(entry), entry.case), bug) for _, entry in examples]
                 continue
             for path, entry in examples:
-                explanation = self.add_entry(entry, bug)
+                finding = self.add_entry(entry, bug)
                 for case_id in bug.findings:
-                    self._minima.setdefault(case_id, explanation)
+                    self._minima.setdefault(case_id, finding)
                 yield path, entry
 
-    def learn(self, entry: Entry, *, known: bool = True, torch: str = "") -> bool:
-        """Explain failures by an entry from now on, and return True.
+    def learn(self, entry: Entry, *, from_corpus: bool = True, torch: str = "") -> KnownFinding | None:
+        """Know failures by an entry from now on.
 
-        False if the entry was learned before, is expected to pass, or shows a bug that is watched for. `torch`: also
-        False unless it is expected to fail in this version.
+        None if the entry was learned before, is expected to pass, or shows a bug that is watched for; with `torch`,
+        also if it is not expected to fail in that version.
         """
         expected = entry.expect
-        if any(explanation.case_id == entry.case.id for explanation in self._explanations):
-            return False
+        if any(finding.case_id == entry.case.id for finding in self._findings):
+            return None
         if torch and expected is not None and (expected.status != "known" or not expected.holds_for(torch)):
-            return False
-        if (entry.found is None and (expected is None or not expected.verdict)) or self._is_back(entry):
-            return False
-        self.add_entry(entry, self._bug_of(entry.case.id) if known else None, known=known)
-        return True
+            return None
+        if entry.found is None and (expected is None or not expected.verdict):
+            return None
+        bug = self._ledger.find_case(entry.case.id)
+        if entry.case.id in self._watched_cases:
+            return None
+        if bug is None and self._find_back(self.symptom(read_recorded_result(entry), entry.case), entry.case):
+            return None
+        return self.add_entry(entry, bug if from_corpus else None, from_corpus=from_corpus)
 
-    def add_entry(self, entry: Entry, bug: Bug | None, *, known: bool = True) -> Explanation:
-        """Explain failures by an entry, and so by a bug of the ledger where one is given."""
+    def add_entry(self, entry: Entry, bug: Bug | None, *, from_corpus: bool = True) -> KnownFinding:
+        """Know failures by an entry, and so by a bug of the ledger where one is given."""
         symptom = self.symptom(read_recorded_result(entry), entry.case)
         if bug is not None:
             self.bugs[entry.case.id] = bug
             # The simplest example may say less of its rewrite than the findings by which the cause was named.
             measured = (WrongRewrite(one.part, dict(one.right), dict(one.wrong)) for one in bug.causes if one.right)
-            symptom = replace(symptom, rewrites=(*symptom.rewrites, *measured))
-        return self.add(Explanation(entry.case.id, symptom, known))
+            symptom = replace(symptom, wrong_rewrites=(*symptom.wrong_rewrites, *measured))
+        return self.add(KnownFinding(entry.case.id, symptom, from_corpus))
 
-    def add(self, explanation: Explanation) -> Explanation:
-        """Explain failures by a finding."""
+    def add(self, finding: KnownFinding) -> KnownFinding:
+        """Know failures by a finding."""
         with self._lock:
-            self._explanations.append(explanation)
-            self._minima[explanation.case_id] = explanation
-        return explanation
-
-    def explain(self, symptom: Symptom) -> Explanation | None:
-        """The finding that explains a failure.
-
-        Where rewrites are proven wrong, they decide, and also test what comparing words would have said. A finding for
-        which words were wrong in more than one of ten such failures explains no failure by words alone.
-        """
-        with self._lock:
-            for one in self._explanations:
-                if one.symptom.can_compare_rewrites(symptom):
-                    if one.symptom.is_contained_in(symptom):
-                        said = self._right if one.symptom.explains(symptom) else self._wrong
-                        if len(said[one.case_id]) < _MOST_COMPARED:
-                            said[one.case_id].add((symptom.fired, symptom.features))
-                elif len(self._wrong[one.case_id]) * _RIGHT_FOR_ONE_WRONG > len(self._right[one.case_id]):
-                    continue
-                if one.symptom.explains(symptom):
-                    return one
-        return None
+            self._findings.append(finding)
+            self._minima[finding.case_id] = finding
+        return finding
 
     def expects(self, subject: str, call: AttentionCall) -> bool:
         """Whether a call of an attention function has all that one of its known bugs takes."""
         with self._lock:
-            symptoms = [one.symptom for one in self._explanations]
-        own = (one for one in symptoms if name_accused(one.subject, one.verdict) == compiler_of(subject))
-        return any(one.is_expected_of(call) for one in own)
+            symptoms = [finding.symptom for finding in self._findings]
+        accused = compiler_of(subject)
+        return any(symptom.accused == accused and symptom.is_expected_of(call) for symptom in symptoms)
 
-    def explain_minimum(self, case_id: str) -> Explanation | None:
-        """The finding whose minimal case this is, or that the ledger calls the same bug."""
-        with self._lock:
-            return self._minima.get(case_id)
+    def _find_alike(self, symptom: Symptom) -> KnownFinding | None:
+        """The finding that explains a failure.
 
-    def find_listed(self, case: Case, symptom: Symptom) -> Bug | None:
-        """The bug of the ledger that lists this case, or has eager's wrong operation as cause; None if watched for."""
-        bug = self._watched_cases.get(case.id) or self._bug_of(case.id) or self._find_operation(case, symptom)
-        return None if bug is None or bug.status.is_back_in(self._torch) else bug
+        Where rewrites are proven wrong, they decide, and also test what the other evidence would have said. A finding
+        whose other evidence was wrong of more than one of ten such failures explains none by that alone.
+        """
+        for finding in self._findings:
+            own, case_id = finding.symptom, finding.case_id
+            if own.can_compare_rewrites(symptom):
+                if own.is_contained_in(symptom):
+                    said = self._right if own.explains(symptom) else self._wrong
+                    if len(said[case_id]) < _MOST_COMPARED:
+                        said[case_id].add((symptom.applied_rewrites, symptom.features))
+            elif len(self._wrong[case_id]) * _RIGHT_FOR_ONE_WRONG > len(self._right[case_id]):
+                continue
+            if own.explains(symptom):
+                return finding
+        return None
 
-    def find_watched(self, case: Case, symptom: Symptom) -> Bug | None:
-        """The bug of the ledger that is back, where a finding shows one."""
-        exact = self._watched_cases.get(case.id)
-        bug = exact or next((bug for known, bug in self._watched if known.explains(symptom)), None)
-        bug = bug or self._find_operation(case, symptom)
+    def _find_back(self, symptom: Symptom, case: Case) -> Bug | None:
+        """The bug that a finding shows although it is fixed in this torch version."""
+        watched = (bug for known, bug in self._watched if known.explains(symptom))
+        bug = self._watched_cases.get(case.id) or next(watched, None) or self._find_operation(symptom, case)
         return bug if bug is not None and bug.status.is_back_in(self._torch) else None
 
-    def _find_operation(self, case: Case, symptom: Symptom) -> Bug | None:
+    def _find_operation(self, symptom: Symptom, case: Case) -> Bug | None:
         """The bug whose cause is the operation of eager that is wrong, as `triage.cluster` names it."""
-        if symptom.verdict is not Verdict.EAGER_SUSPECT or self._ledger is None:
+        if symptom.verdict is not Verdict.EAGER_SUSPECT or symptom.key is None:
             return None
-        operation, _, how = symptom.identity.partition(" ")
-        is_finite = how == "wrong"
-        how_in = MechanismKind.WRONG_IN if is_finite else MechanismKind.NOT_FINITE_IN
+        kind, kind_in = MechanismKind.NOT_FINITE, MechanismKind.NOT_FINITE_IN
+        if symptom.key.is_finite:
+            kind, kind_in = MechanismKind.WRONG, MechanismKind.WRONG_IN
         low = sorted({value.dtype for value in types_of(case).values()} & set(LOW_PRECISION))
-        causes = [CauseKey(EAGER, Stage.OPERATION, operation, how_in, details(dtype=one)) for one in low]
-        causes.append(
-            CauseKey(EAGER, Stage.OPERATION, operation, MechanismKind.WRONG if is_finite else MechanismKind.NOT_FINITE)
-        )
-        return next(filter(None, map(self._ledger.find_cause, causes)), None)
-
-    def _bug_of(self, case_id: str) -> Bug | None:
-        return self._ledger.find_case(case_id) if self._ledger is not None else None
-
-    def _is_back(self, entry: Entry) -> bool:
-        if self._bug_of(entry.case.id) is not None:
-            return entry.case.id in self._watched_cases
-        return self.find_watched(entry.case, self.symptom(read_recorded_result(entry), entry.case)) is not None
+        for mechanism, detail in (*((kind_in, details(dtype=dtype)) for dtype in low), (kind, ())):
+            bug = self._ledger.find_cause(CauseKey(EAGER, Stage.OPERATION, symptom.key.operation, mechanism, detail))
+            if bug is not None:
+                return bug
+        return None
 
 
 def read_recorded_result(entry: Entry) -> SubjectResult:

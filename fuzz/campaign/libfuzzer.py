@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from corpus import casefile
-from fuzz.campaign.investigations import Investigations
+from fuzz.campaign.investigation_runner import InvestigationRunner
 from fuzz.campaign.schedule import Job
 from fuzz.campaign.worker_thread import WorkerThread
 from fuzz.evaluator import Evaluator, build_check
@@ -75,13 +75,13 @@ class Host(WorkerProcess):
 class LibFuzzerThread(WorkerThread):
     """Judges the cases libFuzzer draws until the campaign is over."""
 
-    def __init__(self, investigations: Investigations, number: int) -> None:
+    def __init__(self, investigations: InvestigationRunner, number: int) -> None:
         super().__init__(investigations, number)
-        options, out = self.shared.options, self.shared.options.out
+        options, out = self.state.options, self.state.options.out
         self.host = Host(
             options.bind(options.worker_config, number),
             out / f"atheris-{number}",
-            f"{options.seed}:{number}:{self.shared.results.position()[0]}",
+            f"{options.seed}:{number}:{self.state.results.position()[0]}",
             options.seeds,
             out / "cache" / f"worker-{number}",
             out / "workers" / f"atheris-{number}.log",
@@ -98,18 +98,18 @@ class LibFuzzerThread(WorkerThread):
 
     def judge_next(self) -> bool:
         """Judge one case; False when the budget of cases is spent."""
-        shared = self.shared
-        if not shared.numbers.has_next:
+        state = self.state
+        if not state.numbers.has_next:
             return False
         case = casefile.loads(self.host.draw().case, "libFuzzer's case")
-        is_new = not shared.results.is_judged(case.id)
+        is_new = not state.results.is_judged(case.id)
         # A new process runs what libFuzzer kept, of which most was judged before.
-        check = build_check(case, shared.schedule.subjects_for(case) if is_new else shared.schedule.always)
+        check = build_check(case, state.schedule.subjects_for(case) if is_new else state.schedule.always)
         self.task = f"case {case.id}"
         self.host_evaluator.submit(check)
         result = self.receive(case, self.host_evaluator.collect)
         if is_new:
-            index = shared.numbers.take()
+            index = state.numbers.take()
             if index is None:
                 return False
             self.record(Job(index, case, check, case.id), result)

@@ -231,11 +231,11 @@ class LineScreen(events.Listener):
 
     def list_rows(self) -> Iterator[tuple[str, str]]:
         """The state: names and values. Numbers are of all sessions in the directory, unless the text says otherwise."""
-        run, earlier, shared = self._recorder.summarize(), self._recorder.earlier, self._campaign.shared
+        run, earlier, state = self._recorder.summarize(), self._recorder.earlier, self._campaign.state
         counts = run.counts
-        spent = f"{format_duration(round(counts.seconds - earlier.counts.seconds))} (budget {shared.options.budget})"
-        late = "; ends with what was begun" if shared.control.is_over and not counts.ended else ""
-        late += ", a second Ctrl-C ends at once" if late and shared.control.reason is StopReason.INTERRUPTED else ""
+        spent = f"{format_duration(round(counts.seconds - earlier.counts.seconds))} (budget {state.options.budget})"
+        late = "; ends with what was begun" if state.stop.is_over and not counts.ended else ""
+        late += ", a second Ctrl-C ends at once" if late and state.stop.reason is StopReason.INTERRUPTED else ""
         everything = f"; {format_duration(round(counts.seconds))} in all" if earlier.counts.seconds else ""
         yield "elapsed", spent + everything + late
         everything = f", {run.cases} in all" if earlier.cases else ""
@@ -243,10 +243,10 @@ class LineScreen(events.Listener):
         yield "cases", f"{run.cases - earlier.cases}{everything}; {speed}"
         verdicts = Counter(row.result.verdict for row in run.list_findings("new"))
         yield "new", ", ".join(f"{count} {verdict}" for verdict, count in verdicts.most_common()) or "none yet"
-        met = run.count_known(shared.known.bugs)
+        met = run.count_known(state.known_bugs.bugs)
         yield "known", f"{format_count(len(met), 'bug')} met, {met.total()}x" if met else "none met yet"
         working, settled = self._campaign.investigations.open, counts.closed - earlier.counts.closed
-        waiting = f"{shared.suspicions.waiting} waiting"
+        waiting = f"{state.suspicions.waiting} waiting"
         yield "suspicions", f"{working} being investigated, {waiting}, {settled} settled in this run"
         if not self._campaign.attention_only:
             kinds = run.count_coverage()

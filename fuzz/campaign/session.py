@@ -101,7 +101,7 @@ def _run(options: Options, results: Results, sampler: Sampler, show: Callable[[R
     bus = Bus([EventLog(options.out), recorder])
     campaign = Campaign(options, results, bus, sampler)
     bus.add(screen(recorder, campaign))
-    shared, has_begun, signals = campaign.shared, False, list[int]()
+    state, has_begun, signals = campaign.state, False, list[int]()
     errors: list[Exception] = []
 
     def handle(number: int, _frame: FrameType | None) -> None:
@@ -109,9 +109,9 @@ def _run(options: Options, results: Results, sampler: Sampler, show: Callable[[R
         if not has_begun:
             raise KeyboardInterrupt
         if len(signals) == 1:
-            shared.control.stop(StopReason.INTERRUPTED)
+            state.stop.stop(StopReason.INTERRUPTED)
         else:
-            shared.control.kill()
+            state.stop.kill()
 
     with handle_signals(handle):
         try:
@@ -134,7 +134,7 @@ def _run(options: Options, results: Results, sampler: Sampler, show: Callable[[R
         result = RunResult(
             new=new,
             interrupted=bool(signals),
-            summary=summarize(summary, recorder.earlier, options, new=new, bugs=shared.known.bugs),
+            summary=summarize(summary, recorder.earlier, options, new=new, bugs=state.known_bugs.bugs),
             faults=len(summary.counts.faults) - len(recorder.earlier.counts.faults),
             error=errors[0] if errors else None,
         )

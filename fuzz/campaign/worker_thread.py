@@ -8,7 +8,7 @@ from contextlib import suppress
 from corpus.entry import Entry
 from fuzz import events
 from fuzz.campaign.finding_store import write_fault
-from fuzz.campaign.investigations import Investigations
+from fuzz.campaign.investigation_runner import InvestigationRunner
 from fuzz.campaign.options import require_space
 from fuzz.campaign.schedule import Job
 from fuzz.campaign.share import QUEUE
@@ -30,12 +30,12 @@ _MOST_LOSSES = 3
 class WorkerThread(threading.Thread):
     """Judges cases until the campaign is over."""
 
-    def __init__(self, investigations: Investigations, number: int) -> None:
+    def __init__(self, investigations: InvestigationRunner, number: int) -> None:
         super().__init__(name=f"worker {number}", daemon=True)
-        self.investigations, self.shared, self.number = investigations, investigations.shared, number
+        self.investigations, self.state, self.number = investigations, investigations.state, number
         self.fault: Exception | None = None
         """The exception that ended the thread early."""
-        options = self.shared.options
+        options = self.state.options
         self.evaluator = Evaluator(self._open_worker("worker", options.worker_config, self._on_start, self._on_death))
         self.evaluators = [self.evaluator]
         self._baseline: Evaluator | None = None
@@ -48,7 +48,7 @@ class WorkerThread(threading.Thread):
         """The work of its worker, in words: a case, or the step of an investigation."""
 
     def _open_worker(self, role: str, config: WorkerConfig, *listeners: Callable[..., None]) -> WorkerProcess:
-        options, name = self.shared.options, f"{role}-{self.number}"
+        options, name = self.state.options, f"{role}-{self.number}"
         if options.open_remote is not None:
             return options.open_remote(config, *listeners)
         cache, log = options.out / "cache" / name, options.out / "workers" / f"{name}.log"
@@ -68,28 +68,28 @@ class WorkerThread(threading.Thread):
         return public_version(self._baseline.hello.torch) if self._baseline is not None else ""
 
     def _on_start(self, hello: Hello) -> None:
-        self.shared.bus.emit(events.WorkerStarted(worker=self.number, pid=hello.pid))
+        self.state.bus.emit(events.WorkerStarted(worker=self.number, pid=hello.pid))
 
     def _on_death(self, reason: str | ProcessLost) -> None:
         text, how = (describe_failure(reason), reason.how) if isinstance(reason, ProcessLost) else (reason, None)
-        self.shared.bus.emit(events.WorkerDied(worker=self.number, reason=text, how=how))
+        self.state.bus.emit(events.WorkerDied(worker=self.number, reason=text, how=how))
 
     def run(self) -> None:
         """Judge cases and investigate suspicions."""
-        control = self.shared.control
+        control = self.state.stop
         try:
             while not control.is_over and self._work():
                 pass
         except Stopped:
             pass
         except Exception as error:  # noqa: BLE001 - the main thread raises it again
-            self.fault = control.fail(error, self.shared.options.out)
+            self.fault = control.fail(error, self.state.options.out)
         finally:
             self.close()
 
     def _work(self) -> bool:
         """Judge a case or work on a suspicion; False when nothing is left to do."""
-        numbers, investigations = self.shared.numbers, self.investigations
+        numbers, investigations = self.state.numbers, self.investigations
         is_placed = all(evaluator.process.is_placed() for evaluator in self.evaluators)
         taken = investigations.take(cases_left=numbers.has_next) if is_placed else None
         try:
@@ -119,12 +119,12 @@ class WorkerThread(threading.Thread):
             evaluator.close()
 
     def probe(self, case: Case, subject: str, *, fresh: bool = False, baseline: bool = False) -> SubjectResult | None:
-        """Judge a case under one subject, for `investigate`; `baseline`: in the interpreter of `--against`."""
+        """Judge a case under one subject, for an investigation; `baseline`: in the interpreter of `--against`."""
         evaluator = self._baseline if baseline else self.evaluator
         assert evaluator is not None
         result = self.receive(case, lambda: evaluator.evaluate(case, (subject,), fresh=fresh))
         one = result.results[0] if result.rejected is None and result.results else None
-        self.shared.bus.emit(
+        self.state.bus.emit(
             events.ProbeJudged(
                 case=case.id,
                 worker=self.number,
@@ -140,16 +140,16 @@ class WorkerThread(threading.Thread):
 
         Raises `Stopped`, `DiskFull` and `WorkerLost`.
         """
-        out = self.shared.options.out
+        out = self.state.options.out
         try:
             result = ask()
         except WorkerFault as fault:
             path = write_fault(case, str(fault), out / "faults")
-            self.shared.bus.emit(events.WorkerFailed(worker=self.number, case=case.id, text=str(fault), path=str(path)))
+            self.state.bus.emit(events.WorkerFailed(worker=self.number, case=case.id, text=str(fault), path=str(path)))
             return Result(0, "a fault of attnfuzz", ())
         except WorkerLost as lost:
-            self.shared.losses[case.id] += 1
-            if self.shared.losses[case.id] < _MOST_LOSSES:
+            self.state.losses[case.id] += 1
+            if self.state.losses[case.id] < _MOST_LOSSES:
                 raise
             return Result(0, f"lost {_MOST_LOSSES} workers with their machines: {lost}", ())
         require_space(out)
@@ -163,7 +163,7 @@ class WorkerThread(threading.Thread):
         self.task = f"case {job.index}"
         self.evaluator.submit(job.check)
         # The next case is made while the worker is busy with this one.
-        if len(self._jobs) == 1 and not self.shared.control.is_over:
+        if len(self._jobs) == 1 and not self.state.stop.is_over:
             self._prepare()
         result = self.receive(job.case, self.evaluator.collect)
         self._jobs.remove(job)
@@ -173,40 +173,40 @@ class WorkerThread(threading.Thread):
 
     def _prepare(self) -> bool:
         """Choose the next case; False when there is none."""
-        shared = self.shared
+        state = self.state
         with suppress(IndexError):
-            self._jobs.append(shared.numbers.returned.popleft())
+            self._jobs.append(state.numbers.returned.popleft())
             return True
-        index = shared.numbers.take()
+        index = state.numbers.take()
         if index is None:
             return False
-        chosen = shared.search.choose(index)
-        c, share = Choices(f"{shared.options.seed}:{index}:settings"), 1.0 if shared.schedule.needs_settings else DRAWN
-        case = draw_settings(chosen.case, c, shared.settings, share)
-        subjects = shared.schedule.subjects_for(case, targeted=chosen.is_targeted)
+        chosen = state.search.choose(index)
+        c, share = Choices(f"{state.options.seed}:{index}:settings"), 1.0 if state.schedule.needs_settings else DRAWN
+        case = draw_settings(chosen.case, c, state.settings, share)
+        subjects = state.schedule.subjects_for(case, targeted=chosen.is_targeted)
         chosen_id = chosen.case.id if chosen.is_targeted else ""
         self._jobs.append(Job(index, case, build_check(case, subjects), chosen_id))
         return True
 
     def record(self, job: Job, result: Result) -> None:
         """Store the verdicts on a case. Failures that no finding explains become suspicions."""
-        shared, case = self.shared, job.case
-        shared.schedule.add_time(result.seconds, {one.subject: one.seconds for one in result.results})
-        unexplained, explained = shared.suspicions.split(case, result.results)
-        position = shared.numbers.finish(job.index)
-        coverage, queued = shared.search.record(case, result)
-        raised = shared.results.record_case(
+        state, case = self.state, job.case
+        state.schedule.add_time(result.seconds, {one.subject: one.seconds for one in result.results})
+        unknown, known = state.suspicions.partition_known(case, result.results)
+        position = state.numbers.finish(job.index)
+        coverage, queued = state.search.record(case, result)
+        raised = state.results.record_case(
             case,
             position=position,
-            unexplained=unexplained,
-            explained=[explanation.case_id for _, _, explanation in explained],
+            unexplained=unknown,
+            explained=[finding.case_id for _, _, finding in known],
             coverage=coverage,
             queued=queued,
             chosen=job.chosen,
         )
-        if queued and shared.share is not None:
-            shared.share.publish(QUEUE, Entry(case))
-        shared.bus.emit(
+        if queued and state.share is not None:
+            state.share.publish(QUEUE, Entry(case))
+        state.bus.emit(
             events.CaseJudged(
                 index=job.index,
                 case=case.id,
@@ -218,11 +218,11 @@ class WorkerThread(threading.Thread):
                 coverage=tuple(sorted(coverage)),
             )
         )
-        for failing, one, explanation in explained:
-            shared.bus.emit(explanation.report(failing.id, one.verdict))
+        for failing, one, finding in known:
+            state.bus.emit(finding.report(failing.id, one.verdict))
         for suspicion in raised:
             case_id, one = suspicion.case.id, suspicion.result
-            shared.bus.emit(
+            state.bus.emit(
                 events.SuspicionRaised(suspicion=suspicion.id, case=case_id, subject=one.subject, verdict=one.verdict)
             )
-            shared.suspicions.put(suspicion)
+            state.suspicions.put(suspicion)

@@ -8,7 +8,7 @@ import math
 import re
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from generators.records import Tagged
 
@@ -92,6 +92,23 @@ class StateChange:
     is_restored: bool = True
 
 
+class FailureKey(NamedTuple):
+    """What tells failures with one verdict apart, equal for the same failure of other cases."""
+
+    text: str = ""
+    """Torch's, normalized: an exception, a fault of CUDA, or the place where a process was lost."""
+    names_argument: bool = False
+    """The exception says which argument of an ATen operation is wrong."""
+    operation: str = ""
+    """Eager's wrong operation."""
+    is_finite: bool = True
+    """Whether that operation gives numbers."""
+    states: tuple[str, ...] = ()
+    """The states of the process that were changed, sorted."""
+    lost: tuple[str, ...] = ()
+    """How a process was lost, and by which signal."""
+
+
 @dataclass(frozen=True)
 class Failure(Tagged):
     """Base of all failures. `without_dropout`: of the case's call without dropout; `sequences`: how it was packed;
@@ -103,10 +120,9 @@ class Failure(Tagged):
     sequences: str = field(default="", kw_only=True)
     unwritten: bool = field(default=False, kw_only=True)
 
-    def identity(self) -> str:
-        """What tells failures with one verdict apart, equal for the same failure of other cases; "" where the verdict
-        and the rewrites that fired say all that is known."""
-        return ""
+    def key(self) -> FailureKey | None:
+        """None where the verdict and the applied rewrites say all that is known."""
+        return None
 
 
 @dataclass(frozen=True)
@@ -238,9 +254,9 @@ class FaultyOperation(Failure):
         """Whether the operation gives NaN or infinity."""
         return not math.isfinite(self.given)
 
-    def identity(self) -> str:
+    def key(self) -> FailureKey:
         """The operation, and whether it gives numbers."""
-        return f"{self.operation} {'not finite' if self.is_not_finite else 'wrong'}"
+        return FailureKey(operation=self.operation, is_finite=not self.is_not_finite)
 
 
 @dataclass(frozen=True)
@@ -284,9 +300,9 @@ class StateChanged(Failure):
 
     changes: tuple[StateChange, ...]
 
-    def identity(self) -> str:
-        """What was changed."""
-        return ", ".join(sorted(change.state for change in self.changes))
+    def key(self) -> FailureKey:
+        """The states, whatever their values."""
+        return FailureKey(states=tuple(sorted(change.state for change in self.changes)))
 
 
 @dataclass(frozen=True)
@@ -298,9 +314,10 @@ class Raised(Failure):
     text: str = ""
     place: str = ""
 
-    def identity(self) -> str:
-        """The exception, by its place where it says nothing, without what changes from case to case."""
-        return normalize(": ".join(filter(None, [self.error, self.text or self.place])))
+    def key(self) -> FailureKey:
+        """By its place where the exception says nothing."""
+        text = normalize(": ".join(filter(None, [self.error, self.text or self.place])))
+        return FailureKey(text, names_argument="aten::" in text and "argument" in text)
 
 
 @dataclass(frozen=True)
@@ -312,9 +329,9 @@ class DeviceError(Failure):
     kernel: str = ""
     place: str = ""
 
-    def identity(self) -> str:
+    def key(self) -> FailureKey:
         """The fault and the kernel, or the line that launched it."""
-        return normalize(" in ".join(filter(None, [self.fault, self.kernel or self.place])))
+        return FailureKey(normalize(" in ".join(filter(None, [self.fault, self.kernel or self.place]))))
 
 
 @dataclass(frozen=True)
@@ -327,12 +344,12 @@ class ProcessLost(Failure):
     place: str = ""
     last_words: str = ""
 
-    def identity(self) -> str:
-        """How and where it ended. Which allocation is the one too many is chance."""
+    def key(self) -> FailureKey | None:
+        """None out of memory: which allocation is the one too many is chance."""
         if self.how is Process.OUT_OF_MEMORY:
-            return ""
-        detail = self.detail if self.how is Process.SIGNAL else ""
-        return normalize(" ".join(filter(None, [self.how.value, detail, self.place or self.last_words])))
+            return None
+        lost = (self.how.value, self.detail) if self.how is Process.SIGNAL else (self.how.value,)
+        return FailureKey(normalize(self.place or self.last_words), lost=lost)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fuzz.bug_identity import contract_features
-from fuzz.campaign import investigate
+from fuzz.campaign import investigation
 from fuzz.campaign.session import run_campaign
 from fuzz.worker_config import WorkerConfig
 from generators.program.case import Case
@@ -33,7 +33,7 @@ def plain(seed: int, index: int, *, attention_only: bool, limits: Limits, device
 def test_a_kernel_with_one_fault_gives_one_finding_and_says_where(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(investigate, "CONFIRMATIONS", 1)
+    monkeypatch.setattr(investigation, "CONFIRMATIONS", 1)
     given = options(
         tmp_path, "8x", seed=3, subjects=(SUBJECT,), worker_config=WorkerConfig(named=(SUBJECT,)), shrink_seconds=5.0
     )

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from corpus import casefile
-from fuzz.bug_identity import Symptom, rewrites
-from fuzz.campaign.investigate import investigate, is_same_failure
+from fuzz.bug_identity import Symptom, bug_relevant_rewrites, is_same_failure
+from fuzz.campaign.investigation import Investigation
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import (
     BiasedErrors,
@@ -81,7 +81,7 @@ def test_a_minimal_failure_explains_those_that_have_all_it_takes(
 def test_errors_are_alike_when_they_differ_in_numbers_and_names_alone(one: Raised, other: Raised, alike: bool) -> None:
     a, b = (symptom(Verdict.COMPILE_ERROR, failure=failure) for failure in (one, other))
     assert a.explains(b) is alike
-    assert (one.identity() == other.identity()) is alike
+    assert (one.key() == other.key()) is alike
 
 
 @pytest.mark.parametrize(("subject", "alike"), [("aot_eager", True), ("export", True), ("triton", False)])
@@ -92,7 +92,9 @@ def test_an_error_of_tracing_is_one_under_all_compilers(subject: str, alike: boo
 
 
 def test_everyday_rewrites_dont_tell_bugs_apart() -> None:
-    assert rewrites(("pointless_view", "bmm_to_mm", "_sfdp_pattern_13_bs1_inference")) == {"sfdp_pattern_13"}
+    assert bug_relevant_rewrites(("pointless_view", "bmm_to_mm", "_sfdp_pattern_13_bs1_inference")) == {
+        "sfdp_pattern_13"
+    }
 
 
 @pytest.mark.parametrize(("signal", "explained"), [("SIGSEGV", True), ("SIGFPE", False)])
@@ -218,7 +220,9 @@ def test_a_finding_keeps_the_settings_that_it_needs(needed: set[str], subject: s
     case = replace(products(), settings=(("cpp.simdlen", 1), ("cpp.threads", 4)))
     public = ("inductor", "inductor_options")
     for suspect in ("inductor_options", "passes_options"):
-        found = investigate(case, SubjectResult(suspect, Verdict.WRONG_RESULT, failure=VALUE), public, probe, bool)
+        found = Investigation(
+            case, SubjectResult(suspect, Verdict.WRONG_RESULT, failure=VALUE), public, probe, bool
+        ).run()
         assert (found.outcome, found.shown.subject) == (Outcome.FINDING, subject)
         assert {*dict(found.case.settings)} == needed
     words = (symptom(Verdict.WRONG_RESULT, features=[*features(one)]) for one in (found.case, case, products()))

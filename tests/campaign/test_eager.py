@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fuzz.bug_identity import Symptom
-from fuzz.campaign.investigate import is_same_failure
+from fuzz.bug_identity import Symptom, is_same_failure
 from fuzz.campaign.session import run_campaign
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import FaultyOperation, Value

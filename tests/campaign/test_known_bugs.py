@@ -10,7 +10,7 @@ from corpus import ledger
 from corpus.causes import CauseKey, Details, MechanismKind, Stage, details
 from corpus.entry import Entry, Expectation, Found, save
 from corpus.ledger import Bug, Ledger
-from fuzz.campaign.known_bugs import Explanation, KnownBugs, read_recorded_result
+from fuzz.campaign.known_bugs import KnownBugs, KnownFinding, Why, read_recorded_result
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import FaultyOperation, Raised
 from fuzz.protocol.rewrites import WrongRewrite
@@ -39,19 +39,26 @@ def ledger_with(directory: Path, status: str, example: Entry | None, *findings: 
     return Ledger(directory / "ledger.yaml", (bug,))
 
 
-def explanation(known: KnownBugs, one: Entry) -> Explanation | None:
-    return known.explain(known.symptom(read_recorded_result(one), one.case))
+def find_alike(known_bugs: KnownBugs, one: Entry) -> KnownFinding | None:
+    known = known_bugs.find(known_bugs.symptom(read_recorded_result(one), one.case))
+    assert known is None or known.why is Why.ALIKE
+    return known.finding if known else None
+
+
+def why(known_bugs: KnownBugs, one: Entry) -> Why | None:
+    known = known_bugs.find(known_bugs.symptom(read_recorded_result(one), one.case), one.case)
+    return known.why if known else None
 
 
 def test_a_finding_explains_failures_that_look_like_it_and_no_others() -> None:
     known = KnownBugs()
-    assert known.learn(entry("relu"), known=False)
-    assert not known.learn(entry("relu"), known=False)
-    alike = explanation(known, entry("relu", rows=5))
-    assert alike is not None and (alike.case_id, alike.known) == (entry("relu").case.id, False)
-    assert known.explain_minimum(entry("relu").case.id) == alike
-    assert explanation(known, entry("relu", error="IndexError")) is None
-    assert known.explain_minimum(entry("log").case.id) is None
+    assert known.learn(entry("relu"), from_corpus=False)
+    assert not known.learn(entry("relu"), from_corpus=False)
+    alike = find_alike(known, entry("relu", rows=5))
+    assert alike is not None and (alike.case_id, alike.from_corpus) == (entry("relu").case.id, False)
+    assert why(known, entry("relu", error="IndexError")) is Why.SAME_MINIMUM
+    assert find_alike(known, entry("relu", error="IndexError")) is None
+    assert why(known, entry("log")) is None
 
 
 def masked(*right: str, rows: int = 2) -> Entry:
@@ -64,16 +71,16 @@ def masked(*right: str, rows: int = 2) -> Entry:
 
 def test_what_is_measured_decides_and_words_that_mislead_explain_nothing_more() -> None:
     known = KnownBugs()
-    assert known.learn(masked("all 1"), known=False)
-    assert explanation(known, masked("all 1", rows=5)) is not None
-    assert explanation(known, masked(rows=6)) is not None
+    assert known.learn(masked("all 1"), from_corpus=False)
+    assert find_alike(known, masked("all 1", rows=5)) is not None
+    assert find_alike(known, masked(rows=6)) is not None
     for rows in (7, 8):
         other = Entry(case("relu", rows=rows), found=masked("all 1").found)
         assert other.found is not None
         wrong = encode(WrongRewrite("_sfdp_pattern_15_inference", {"attn_mask": ("all 0",)}, {"attn_mask": ("all 1",)}))
-        assert explanation(known, replace(other, found=replace(other.found, rewrites=(wrong,)))) is None
-    assert explanation(known, masked(rows=9)) is None
-    assert explanation(known, masked("all 1", rows=10)) is not None
+        assert find_alike(known, replace(other, found=replace(other.found, rewrites=(wrong,)))) is None
+    assert find_alike(known, masked(rows=9)) is None
+    assert find_alike(known, masked("all 1", rows=10)) is not None
 
 
 def test_what_is_expected_to_pass_or_of_another_torch_explains_nothing() -> None:
@@ -92,16 +99,13 @@ def test_bugs_that_are_back_are_watched_for_and_others_explain(tmp_path: Path, s
     example, listed = entry("relu"), entry("log")
     known = KnownBugs(ledger_with(tmp_path, status, example, listed.case.id))
     assert [one.case.id for _, one in known.load_ledger(TORCH)] == [example.case.id] * explains
-    assert (explanation(known, entry("relu", rows=5)) is not None) is explains
-    assert (known.explain_minimum(listed.case.id) is not None) is explains
-    assert (
-        known.find_listed(listed.case, known.symptom(read_recorded_result(listed), listed.case)) is not None
-    ) is explains
-    symptom = known.symptom(read_recorded_result(example), example.case)
-    for one in (case("exp"), listed.case):
-        watched = known.find_watched(one, symptom)
-        assert (watched is not None) is not explains
+    assert (find_alike(known, entry("relu", rows=5)) is not None) is explains
+    assert why(known, listed) is (Why.SAME_MINIMUM if explains else Why.BACK)
+    assert why(known, entry("relu", rows=5)) is (Why.ALIKE if explains else Why.BACK)
     assert list(known.bugs) == [example.case.id] * explains
+    without_example = KnownBugs(ledger_with(tmp_path, status, None, listed.case.id))
+    assert list(without_example.load_ledger(TORCH)) == []
+    assert why(without_example, listed) is (Why.LISTED if explains else Why.BACK)
 
 
 @pytest.mark.parametrize("status", ["new", "fixed 2.14.0", "fixed 2.13.0"])
@@ -118,10 +122,9 @@ def test_an_operation_of_eager_is_known_by_the_cause_that_the_ledger_lists(tmp_p
         (full, failure, False),
         (low, replace(failure, given=1.0), False),
     ):
-        symptom = known.symptom(SubjectResult("eager", Verdict.EAGER_SUSPECT, failure=operation), one)
-        is_back = status == "fixed 2.13.0"
-        assert (known.find_listed(one, symptom) is not None) is (is_it and not is_back)
-        assert (known.find_watched(one, symptom) is not None) is (is_it and is_back)
+        found = known.find(known.symptom(SubjectResult("eager", Verdict.EAGER_SUSPECT, failure=operation), one), one)
+        assert (found is not None) is is_it
+        assert found is None or found.why is (Why.BACK if status == "fixed 2.13.0" else Why.LISTED)
 
 
 def test_a_saved_finding_of_a_bug_that_is_back_explains_nothing(tmp_path: Path) -> None:
@@ -136,4 +139,4 @@ def test_what_is_measured_of_a_cause_explains_where_its_example_says_less(tmp_pa
     for right, explains in (((), False), ((("attn_mask", ("all 1", "one 0 in 1")),), True)):
         known = KnownBugs(ledger_with(tmp_path, "new", masked("all 1"), right=right))
         list(known.load_ledger(TORCH))
-        assert (explanation(known, seen) is not None) is explains
+        assert (find_alike(known, seen) is not None) is explains

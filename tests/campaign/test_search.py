@@ -10,7 +10,7 @@ import pytest
 from corpus import entry
 from corpus.entry import Entry, Expectation
 from fuzz.bug_identity import Symptom
-from fuzz.campaign.known_bugs import Explanation, KnownBugs
+from fuzz.campaign.known_bugs import KnownBugs, KnownFinding
 from fuzz.campaign.options import Options
 from fuzz.campaign.search import AttentionSearch, load_seeds
 from fuzz.campaign.session import run_campaign
@@ -155,7 +155,7 @@ def test_what_a_function_refuses_is_learned(tmp_path: Path) -> None:
     assert verdicts[-50:].count("ok") >= 40
 
 
-def draw_calls(count: int, *bugs: Explanation) -> list[AttentionCall]:
+def draw_calls(count: int, *bugs: KnownFinding) -> list[AttentionCall]:
     known = KnownBugs()
     for bug in bugs:
         known.add(bug)
@@ -178,13 +178,13 @@ def draw_calls(count: int, *bugs: Explanation) -> list[AttentionCall]:
 def test_cases_that_avoid_a_known_bug_come_first(
     features: set[str], rewrites: tuple[WrongRewrite, ...], takes: Callable[[AttentionCall], bool]
 ) -> None:
-    symptom = Symptom(Verdict.WRONG_RESULT, NAME, frozenset(), "", frozenset(features), rewrites)
+    symptom = Symptom(Verdict.WRONG_RESULT, NAME, frozenset(), None, frozenset(features), rewrites)
     before, after = (
-        sum(map(takes, draw_calls(60, *bugs))) for bugs in ((), (Explanation("bug", symptom, known=True),))
+        sum(map(takes, draw_calls(60, *bugs))) for bugs in ((), (KnownFinding("bug", symptom, from_corpus=True),))
     )
     assert 1 <= after < before / 2
 
 
 def test_a_bug_that_nothing_avoids_changes_nothing() -> None:
-    symptom = Symptom(Verdict.WRONG_RESULT, NAME, frozenset(), "", frozenset())
-    assert draw_calls(10, Explanation("bug", symptom, known=True)) == draw_calls(10)
+    symptom = Symptom(Verdict.WRONG_RESULT, NAME, frozenset(), None, frozenset())
+    assert draw_calls(10, KnownFinding("bug", symptom, from_corpus=True)) == draw_calls(10)

@@ -8,6 +8,7 @@ import pytest
 
 from corpus import entry as corpus_entry
 from corpus.entry import SUFFIX, Entry, Found
+from fuzz.bug_identity import Signature
 from fuzz.campaign import share
 from fuzz.campaign.known_bugs import KnownBugs
 from fuzz.campaign.options import Options
@@ -139,7 +140,7 @@ def test_a_claim_is_taken_over_from_a_killed_campaign(tmp_path: Path, monkeypatc
         assert not alive.claim("signature")
 
 
-def fill(results: Results, queue: SuspicionQueue, *cases: Case) -> str:
+def fill(results: Results, queue: SuspicionQueue, *cases: Case) -> Signature:
     """Put a timeout of each case into the queue; gives their signature."""
     result = SubjectResult("inductor", Verdict.TIMEOUT)
     failures = [(one, result) for one in cases]
@@ -153,14 +154,14 @@ def test_suspicions_that_another_campaign_works_on_wait(tmp_path: Path) -> None:
     results = Results(tmp_path)
     queue = SuspicionQueue(results, Bus([]), KnownBugs(), mine)
     signature = fill(results, queue, case("exp"), case("sin"))
-    others.claim(signature)
+    others.claim(repr(signature))
     assert queue.take() is None and queue.waiting == 2
-    others.release(signature)
+    others.release(repr(signature))
     taken = queue.take()
     assert taken is not None and taken[1] == signature
-    assert not others.claim(signature)
+    assert not others.claim(repr(signature))
     queue.finish(signature, fruitful=False)
-    assert others.claim(signature)
+    assert others.claim(repr(signature))
     results.close()
 
 

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 from torch import Tensor
 
-from fuzz.bug_identity import Symptom
-from fuzz.campaign.investigate import is_same_failure
+from fuzz.bug_identity import Symptom, is_same_failure
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import Failure, Value, WrongValue
 from fuzz.protocol.rewrites import CALL, WrongRewrite

@@ -25,7 +25,7 @@ from fuzz.check.check import check
 from fuzz.check.exceptions import SubjectError
 from fuzz.check.subject_builder import Subject, find
 from fuzz.protocol import Check, CoverageItem, CoverageKind, Verdict
-from fuzz.protocol.failures import NotTaken, OutOfBounds, Raised, Refusal, StateChanged, Value
+from fuzz.protocol.failures import FailureKey, NotTaken, OutOfBounds, Raised, Refusal, StateChanged, Value
 from tests.check import planted_attention
 from tests.check.failures import is_failure
 from tests.check.in_process import run_subject
@@ -355,7 +355,7 @@ def test_state_that_a_call_changes_is_told_and_put_back() -> None:
     assert result.verdict is Verdict.STATE_CHANGED
     assert isinstance(result.failure, StateChanged)
     assert {change.state: change.is_restored for change in result.failure.changes} == dict.fromkeys(CHANGES, True)
-    assert result.failure.identity() == ", ".join(sorted(CHANGES))
+    assert result.failure.key() == FailureKey(states=tuple(sorted(CHANGES)))
     assert after == before
     assert run_subject(right).verdict in RIGHT
 

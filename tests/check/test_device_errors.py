@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from fuzz.bug_identity import identity_of
+from fuzz.bug_identity import failure_key
 from fuzz.check.attention.function import Attention
 from fuzz.check.check import check
 from fuzz.check.subject_builder import Subject, run_eager
 from fuzz.protocol import Check, Result, Verdict
-from fuzz.protocol.failures import DeviceError
+from fuzz.protocol.failures import DeviceError, FailureKey
 from tests.check.sources import source
 from tests.kernels.reference import math_attention
 
@@ -111,7 +111,7 @@ def test_synchronous_launches_tell_the_kernel_and_the_line(break_gpu: Break, mon
     assert isinstance(one.failure, DeviceError)
     assert one.failure.kernel == "scale_rows"
     assert one.failure.place.startswith("test_device_errors.py:")
-    assert identity_of(one) == f"{ILLEGAL} in scale_rows"
+    assert failure_key(one) == FailureKey(f"{ILLEGAL} in scale_rows")
 
 
 def test_eager_that_breaks_it_accuses_nobody(break_gpu: Break, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from corpus import entry
 from fuzz.bug_identity import Symptom
-from fuzz.campaign.investigate import investigate
+from fuzz.campaign.investigation import Investigation
 from fuzz.check.check import check
 from fuzz.check.subject_builder import find
 from fuzz.evaluator import build_check
@@ -156,7 +156,7 @@ def test_shrinking_one_of_them_does_not_end_in_the_other(pair: list[tuple[Case, 
         return judge(case)
 
     case, suspect = pair[1]
-    concluded = investigate(case, suspect, (), probe, is_time_up=lambda: False)
+    concluded = Investigation(case, suspect, (), probe, is_time_up=lambda: False).run()
     assert concluded.case.id != case.id
     assert is_explained(concluded.shown.wrong_rewrites, suspect.wrong_rewrites)
 

@@ -3,7 +3,7 @@ it."""
 
 import pytest
 
-from fuzz.campaign.investigate import investigate
+from fuzz.campaign.investigation import Investigation
 from fuzz.evaluator import Evaluator
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.run_store import Outcome
@@ -46,7 +46,7 @@ def test_a_planted_relu_comes_down_to_one_relu(shared: Evaluator) -> None:
     case = attention_with_relu()
     suspect = probe(case, PLANTED)
     assert suspect is not None and suspect.verdict is Verdict.WRONG_RESULT
-    found = investigate(case, suspect, (PLANTED,), probe, lambda: False)
+    found = Investigation(case, suspect, (PLANTED,), probe, lambda: False).run()
     assert found.outcome is Outcome.FINDING
     assert [op.kind for op in found.case.ops] == ["relu"]
     assert MINIMUM in source(found.case)

@@ -10,7 +10,7 @@ import pytest
 import torch._inductor.config as inductor_config
 
 from corpus.entry import Entry, Expectation, Found, load_directory, save
-from fuzz.campaign import investigate
+from fuzz.campaign import investigation
 from generators.program.emit import source
 from generators.program.settings import SETTINGS, list_available
 from generators.sampling.sample import sample
@@ -142,7 +142,7 @@ def test_an_interrupt_of_shrinking_saves_the_smallest_case_so_far(
             return answer
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(investigate, "is_same_failure", fail_once)
+    monkeypatch.setattr(investigation, "is_same_failure", fail_once)
     path = save(Entry(CASE), tmp_path / "given")
     done = run("shrink", path, "--python", fake_python("wrong_result"), "--out", tmp_path / "small")
     assert done.returncode == 130

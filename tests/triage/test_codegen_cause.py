@@ -11,7 +11,7 @@ from corpus.causes import Mechanism, MechanismKind, details
 from corpus.entry import Entry, Expectation, Found
 from fuzz.evaluator import Evaluator
 from fuzz.protocol import SubjectResult, Verdict
-from fuzz.protocol.failures import FormDiffers, Process, ProcessLost, Value
+from fuzz.protocol.failures import FailureKey, FormDiffers, Process, ProcessLost, Value
 from fuzz.worker_config import WorkerConfig
 from generators.errors import UserError
 from generators.program.case import Case
@@ -101,7 +101,8 @@ def test_where_the_process_is_lost_no_control_is_tried(
     )
     found = attribute(Entry(case, expect=Expectation("known", subject=subject)), cast("Evaluator", evaluator))
     assert (found.who, found.stage, found.part) == ("inductor", stage, "")
-    assert found.mechanism == Mechanism(MechanismKind(verdict), details(error=failure.identity()))
+    key = failure.key() or FailureKey()
+    assert found.mechanism == Mechanism(MechanismKind(verdict), details(error=key.text, lost=key.lost))
     assert {*BEFORE, "inductor", "inductor_dynamic", "pattern_matcher_off"} >= set(evaluator.asked)
 
 

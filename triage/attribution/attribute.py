@@ -17,6 +17,7 @@ from fuzz.bug_identity import PROCESS, SILENT, VALUES, attention_patterns
 from fuzz.evaluator import Evaluator
 from fuzz.experiments import EXPERIMENTS, OtherSubject, Outcome, Tried
 from fuzz.protocol import Verdict
+from fuzz.protocol.failures import FailureKey
 from fuzz.protocol.rewrites import WrongRewrite
 from fuzz.subjects import get_spec, is_user_function
 from generators.errors import UserError
@@ -88,13 +89,14 @@ def _blame(tried: Tried, mechanism: Mechanism, *evidence: Tried) -> RootCause:
 
 def _find_lost_cause(study: Study, ablation: Ablation, *, is_attention: bool) -> RootCause:
     result = study.result
-    error = result.failure.identity() if result.failure is not None else ""
+    key = (result.failure and result.failure.key()) or FailureKey()
     stages = (EAGER,) if ablation.accused == EAGER else (*_BEFORE_INDUCTOR, PASSES)
     row = EXPERIMENTS[next((stage for stage in stages if ablation.fails(stage)), INDUCTOR)]
     who, stage, part, value = row.who, Stage(row.stage), "", ""
     if is_attention:
         who, stage, (part, value) = ablation.accused, Stage.KERNEL, find_place(study.case, result)
-    return RootCause(who, stage, part, Mechanism(MechanismKind(result.verdict), details(error=error, value=value)))
+    told = details(error=key.text, lost=key.lost, value=value)
+    return RootCause(who, stage, part, Mechanism(MechanismKind(result.verdict), told))
 
 
 def _find_compiler_cause(study: Study, ablation: Ablation) -> RootCause:

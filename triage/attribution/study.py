@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from corpus.causes import Mechanism, MechanismKind, details
 from corpus.entry import Entry
-from fuzz.bug_identity import rewrites
+from fuzz.bug_identity import bug_relevant_rewrites
 from fuzz.evaluator import Evaluator, compare_outcome
 from fuzz.experiments import EXPERIMENTS, Edit, KeepMemory, OtherSubject, Outcome, Trial, Tried
 from fuzz.protocol import SubjectResult, Verdict
@@ -96,7 +96,7 @@ class Study:
         return Tried(kind, steps[0].last, outcome) if steps and outcome is Outcome.PASSES else unknown
 
     def _compare(self, other: SubjectResult) -> Outcome:
-        applies = not self.rewrite or self.rewrite in rewrites(other.applied_rewrites)
+        applies = not self.rewrite or self.rewrite in bug_relevant_rewrites(other.applied_rewrites)
         return compare_outcome(other, self.result, applies=applies)
 
 
@@ -112,8 +112,8 @@ def mechanism_of(result: SubjectResult, values: MechanismKind | None = None) -> 
     if kind is not None:
         if isinstance(failure, Raised) and _OTHER_DTYPE in failure.text:
             return Mechanism(MechanismKind.TWO_DTYPES)
-        error = failure.identity()[:_DETAIL_LENGTH] if failure is not None else ""
-        return Mechanism(kind, details(error=error))
+        key = failure and failure.key()
+        return Mechanism(kind, details(error=key.text[:_DETAIL_LENGTH] if key else ""))
     if result.verdict is Verdict.METADATA:
         return Mechanism(_FORMS.get(getattr(failure, "aspect", ""), MechanismKind.FORM))
     return Mechanism(values or MechanismKind(result.verdict))

@@ -1,0 +1,199 @@
+"""From a suspicion to a minimal, confirmed failure: show it where users can see it, shrink, confirm."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from corpus.shrink import shrink
+from fuzz.bug_identity import PROCESS, indirectness, is_same_failure, kind_of
+from fuzz.protocol import EAGER, SubjectResult, Verdict
+from fuzz.protocol.render import describe
+from fuzz.run_store import Outcome
+from fuzz.subjects import INDUCTOR, compiler_of, get_spec, without_options
+from generators.program.case import Case
+
+CONFIRMATIONS = 3
+"""A finding is shown this often, each time by a fresh worker."""
+_PROCESS_PROBES = 40
+
+Judge = Callable[..., SubjectResult | None]
+"""Judges a case under a subject, in the worker at hand or (`fresh=True`) a new one, with `baseline=True` in the
+interpreter of `--against`. None when eager rejects the case. Raises `Stopped` when the campaign ends at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conclusion:
+    """How work on a suspicion ended: the smallest confirmed case and its results."""
+
+    outcome: Outcome
+    case: Case
+    shown: SubjectResult
+    """Of the public subject; of the internal subject for `INTERNAL`."""
+    cheapest_result: SubjectResult
+    """Of the cheapest subject that fails, with which later failures are compared."""
+    message: str = ""
+
+
+def find_public_subject(subject: str, public: Sequence[str]) -> str | None:
+    """The public subject that can show a failure of `subject`; None when the campaign has none."""
+    if get_spec(subject).public:
+        return subject
+    wanted = get_spec(subject)
+    found = (name for name in public if compiler_of(name) == INDUCTOR)
+    rows = ((name, get_spec(name)) for name in found)
+    return next((name for name, row in rows if (row.random, row.options) == (wanted.random, wanted.options)), None)
+
+
+@dataclass(slots=True)
+class Investigation:
+    """Work on one suspicion: `suspect` is the result of an internal or public subject on `case`."""
+
+    case: Case
+    suspect: SubjectResult
+    public: Sequence[str]
+    """The public subjects of the campaign."""
+    judge: Judge
+    is_time_up: Callable[[], bool]
+    attention_only: bool = False
+    """The subject is an attention function."""
+    baseline_torch: str = ""
+    """The torch of `--against`: a failure counts only if it is a regression from there."""
+    process_probes: float = _PROCESS_PROBES
+    """Probes after which shrinking a lost process ends: each costs a worker, or the whole time limit."""
+    probes: int = 0
+    _there: dict[tuple[str, str], SubjectResult | None] = field(default_factory=dict)
+    """The results of the baseline, by case id and subject, in the order in which they were asked for."""
+
+    def run(self) -> Conclusion:
+        """Show, shrink and confirm. Raises as `judge`."""
+        case, suspect, is_eager = self.case, self.suspect, self.suspect.verdict is Verdict.EAGER_SUSPECT
+        if self.baseline_torch:
+            asked = EAGER if is_eager else suspect.subject
+            if not _is_worse(suspect, self._ask_baseline(case, asked)):
+                return self._set_aside(case, suspect, asked)
+
+        # Show it under a subject that users know.
+        chosen = EAGER if is_eager else find_public_subject(suspect.subject, self.public)
+        subject, shown = chosen or suspect.subject, suspect
+        if subject != suspect.subject:
+            on_public = self.probe(case, subject)
+            if on_public is None or not on_public.verdict.is_finding:
+                said = "rejects the case" if on_public is None else f"says {on_public.verdict}"
+                return self._give_up(Outcome.INTERNAL_ONLY, suspect, f"{subject} {said}")
+            shown = on_public
+            if is_eager or kind_of(shown.verdict) != kind_of(suspect.verdict):
+                # Users meet another failure than the internal subject saw: work on that. Eager needs no compiler.
+                suspect = shown
+        is_wrong = shown.verdict in (Verdict.WRONG_RESULT, Verdict.WRONG_GRADIENT)
+        if is_wrong and shown.dynamo_same and not self.attention_only:
+            return Conclusion(Outcome.WITHIN_SAME, case, shown, suspect, "torch._dynamo.utils.same accepts it")
+
+        trajectory = self.shrink(suspect)
+        confirmed = self._find_smallest_confirmed(trajectory, shown, subject)
+        if confirmed is None:
+            return self._give_up(Outcome.UNCONFIRMED, shown, f"{subject} does not repeat it in fresh workers", suspect)
+        minimal, shown = confirmed
+        cheapest = shown if suspect.subject == subject else self.probe(minimal, suspect.subject)
+        if cheapest is None or not cheapest.verdict.is_finding:
+            cheapest = shown
+        return Conclusion(Outcome.FINDING if chosen else Outcome.INTERNAL, minimal, shown, cheapest)
+
+    def probe(self, case: Case, subject: str, *, fresh: bool = False) -> SubjectResult | None:
+        """Judge a case; without settings, under the subject without options. None when eager rejects it, or when its
+        failure is no regression."""
+        self.probes += 1
+        subject = subject if case.settings else without_options(subject)
+        result = self.judge(case, subject, fresh=fresh)
+        if self.baseline_torch and result is not None and result.verdict.is_finding:
+            return result if _is_worse(result, self._ask_baseline(case, subject, fresh=fresh)) else None
+        return result
+
+    def shrink(
+        self, suspect: SubjectResult, accept: Callable[[Case, SubjectResult], None] = lambda case, result: None
+    ) -> list[Case]:
+        """Ever simpler cases that fail under the subject of `suspect` as that does; `accept` gets each with its
+        result."""
+        least = indirectness(suspect.failure)
+        attention_only = self.attention_only and suspect.verdict is not Verdict.EAGER_SUSPECT
+
+        def still_fails(candidate: Case) -> bool:
+            nonlocal least
+            result = self.probe(candidate, suspect.subject)
+            if result is None or indirectness(result.failure) > least:
+                return False
+            if not is_same_failure(result, suspect, exact=True, attention_only=attention_only):
+                return False
+            least = indirectness(result.failure)
+            accept(candidate, result)
+            return True
+
+        def is_spent() -> bool:
+            return self.is_time_up() or (suspect.verdict in PROCESS and self.probes >= self.process_probes)
+
+        return shrink(self.case, still_fails, is_spent, attention_only=attention_only)
+
+    def seen_in_baseline(self, conclusion: Conclusion) -> dict[str, str]:
+        """The verdict of the baseline on the minimal case, by its torch version."""
+        there = self._there.get((conclusion.case.id, conclusion.shown.subject))
+        return {} if there is None else {self.baseline_torch: str(there.verdict)}
+
+    def _find_smallest_confirmed(
+        self, trajectory: list[Case], wanted: SubjectResult, subject: str
+    ) -> tuple[Case, SubjectResult] | None:
+        """The last case of the trajectory that confirms; found by bisection when the very last does not."""
+        best: tuple[Case, SubjectResult] | None = None
+        low, high = 0, len(trajectory) - 1
+        middle = high
+        while low <= high:
+            result = self._confirm(trajectory[middle], wanted, subject)
+            if result is None:
+                high = middle - 1
+            else:
+                best = (trajectory[middle], result)
+                low = middle + 1
+            middle = (low + high) // 2
+        return best
+
+    def _confirm(self, case: Case, wanted: SubjectResult, subject: str) -> SubjectResult | None:
+        """The result of the last of `CONFIRMATIONS` fresh workers, if all give the same failure."""
+        first: SubjectResult | None = None
+        for _ in range(CONFIRMATIONS):
+            result = self.probe(case, subject, fresh=True)
+            is_repeated = is_same_failure(
+                result, first or wanted, exact=first is not None, attention_only=self.attention_only
+            )
+            if not is_repeated:
+                return None
+            first = result
+        return first
+
+    def _ask_baseline(self, case: Case, subject: str, *, fresh: bool = False) -> SubjectResult | None:
+        there = self.judge(case, subject, fresh=fresh, baseline=True)
+        self._there[case.id, subject] = there
+        return there
+
+    def _give_up(
+        self, outcome: Outcome, shown: SubjectResult, message: str, cheapest: SubjectResult | None = None
+    ) -> Conclusion:
+        """The conclusion that the failure is not shown; or that it is no regression, if that is why."""
+        # The last subject asked about is the public subject.
+        asked = [subject for case_id, subject in self._there if case_id == self.case.id]
+        if asked and not _is_worse(shown, self._there[self.case.id, asked[-1]]):
+            return self._set_aside(self.case, shown, asked[-1])
+        return Conclusion(outcome, self.case, shown, cheapest or shown, message)
+
+    def _set_aside(self, case: Case, shown: SubjectResult, subject: str) -> Conclusion:
+        there = self._there[case.id, subject]
+        if there is not None and there.verdict.is_finding and there.verdict not in PROCESS:
+            said = ": ".join(filter(None, [f"{there.verdict} under {subject}", describe(there)]))
+            return Conclusion(Outcome.IN_BOTH, case, shown, shown, f"also in torch {self.baseline_torch}: {said}")
+        why = "eager refuses the case" if there is None else f"{subject}: {describe(there) or there.verdict}"
+        message = f"torch {self.baseline_torch} can't judge it: {why}"
+        return Conclusion(Outcome.NOT_COMPARED, case, shown, shown, message)
+
+
+def _is_worse(here: SubjectResult, there: SubjectResult | None) -> bool:
+    """Whether a failure is a regression from `there`: the baseline passes, or fails in another way. A process that is
+    lost there says nothing of the case."""
+    if there is None or there.verdict is Verdict.SKIPPED or there.verdict in PROCESS:
+        return False
+    return not there.verdict.is_finding or kind_of(there.verdict) != kind_of(here.verdict)

@@ -1,0 +1,234 @@
+"""Work on suspicions: when it begins, how long it may take, and what it saves."""
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Protocol
+
+from corpus.ledger import Bug
+from fuzz.bug_identity import Signature
+from fuzz.campaign.finding_store import FindingStore
+from fuzz.campaign.investigation import Conclusion, Investigation
+from fuzz.campaign.known_bugs import KnownBugs, Why
+from fuzz.campaign.options import Options, StopCondition, StopReason
+from fuzz.campaign.schedule import CaseNumbers, Schedule
+from fuzz.campaign.search import Random
+from fuzz.campaign.share import SharedFolder
+from fuzz.campaign.suspicion_queue import SuspicionQueue
+from fuzz.durations import format_count
+from fuzz.error_location import describe_where
+from fuzz.events import Bus, FindingSaved, Notice, SuspicionClosed, SuspicionOpened
+from fuzz.protocol import Hello, SubjectResult, Verdict
+from fuzz.run_store import Outcome, Results, Suspicion
+from fuzz.worker_process import Stopped, WorkerLost
+from generators.errors import UserError
+from generators.program.attention_stub import emit_call
+from generators.program.case import Case
+from generators.program.emit import source
+from generators.program.settings import Setting
+
+_TIME_SHARE, _LONG_TIME_SHARE = 0.5, 0.85
+"""The share of worker time for investigations while cases are left; the longer one for functions of the user, and
+where `_MANY_WAITING` suspicions wait for each worker."""
+_MANY_WAITING = 4
+_FRUITLESS_SHARE = 0.2
+"""The share up to which suspicions are also investigated whose signature has lately given no finding."""
+
+_LAST_SECONDS = 60.0
+"""No investigation begins this close to the end, since its case would be saved half shrunk."""
+_LAST_SHARE = 0.33
+"""... or within this share of a short budget."""
+_CONFIRM_SHARE = 0.67
+"""Within this share of that time shrinking ends, since fresh workers take their time to confirm."""
+
+
+class ProbingWorker(Protocol):
+    """The worker of a thread, as far as an investigation needs it."""
+
+    number: int
+    task: str
+
+    def start_worker(self) -> Hello:
+        """Start the worker, and return its `Hello`."""
+
+    def probe(self, case: Case, subject: str, *, fresh: bool = False, baseline: bool = False) -> SubjectResult | None:
+        """Judge a case under one subject; `baseline`: in the interpreter of `--against`."""
+
+
+class CampaignState:
+    """What the threads of a campaign share."""
+
+    def __init__(
+        self, options: Options, results: Results, bus: Bus, search: Random, share: SharedFolder | None
+    ) -> None:
+        self.options, self.results, self.bus, self.share = options, results, bus, share
+        self.search = search
+        """The source of cases."""
+        self.settings: Mapping[str, Setting] = {}
+        """Settings that cases may get: those of the worker's torch and device."""
+        self.stop = StopCondition(options.budget)
+        self.schedule = Schedule(options.subjects)
+        self.numbers = CaseNumbers(*results.position(), options.budget)
+        self.losses = Counter[str]()
+        """How often each case lost its worker."""
+        self.known_bugs = KnownBugs(options.ledger)
+        self.suspicions = SuspicionQueue(results, bus, self.known_bugs, share)
+        self.findings = FindingStore(options, results, self.known_bugs, share)
+
+
+class InvestigationRunner:
+    """Takes suspicions from the queue and investigates them in the threads that call. Threads share it."""
+
+    def __init__(self, state: CampaignState) -> None:
+        self.new = 0
+        """Findings saved by this run. Those of eager do not count if only functions of the user's are tested."""
+        self.baseline_torch = ""
+        """The torch version of `--against`."""
+        self.state = state
+        self._last = min(_LAST_SECONDS, _LAST_SHARE * (state.options.budget.seconds or 0.0))
+        self._seconds = 0.0
+        self._open: dict[int, float] = {}
+        """When work on each suspicion began."""
+        self._lock = threading.Lock()
+        self._saving = threading.RLock()
+
+    def learn_shared_findings(self, torch: str) -> None:
+        """Know failures by findings that other campaigns made since the last call. `torch`: the worker's version."""
+        state = self.state
+        with self._saving:
+            for path, entry in state.share.take_findings() if state.share is not None else ():
+                try:
+                    finding = state.findings.learn(entry, path, torch)
+                except UserError as error:
+                    state.bus.emit(Notice(text=f"--share: skipped {path}: {error}"))
+                    continue
+                if finding is not None:
+                    state.suspicions.close_explained(finding)
+
+    @property
+    def open(self) -> int:
+        """How many suspicions are under work."""
+        return len(self._open)
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether no suspicion waits or is under work. Only meaningful once all cases are judged."""
+        with self._lock:
+            return not self._open and not self.state.suspicions.waiting
+
+    def take(self, *, cases_left: bool) -> tuple[Suspicion, Signature] | None:
+        """A suspicion to work on now, with its signature; None while cases come first."""
+        state = self.state
+        with self._lock:
+            now, workers = time.monotonic(), state.options.workers
+            seconds = self._seconds + sum(now - began for began in self._open.values())
+            worked = state.stop.elapsed * workers
+            is_long = state.options.is_of_user or state.suspicions.waiting > _MANY_WAITING * workers
+            if cases_left and seconds > (_LONG_TIME_SHARE if is_long else _TIME_SHARE) * worked:
+                return None
+            if state.stop.seconds_left < self._last:
+                return None
+            taken = state.suspicions.take(even_fruitless=not cases_left or seconds < _FRUITLESS_SHARE * worked)
+            if taken is not None:
+                self._open[taken[0].id] = now
+            return taken
+
+    def work_on(self, suspicion: Suspicion, signature: Signature, worker: ProbingWorker) -> None:
+        """Show, shrink and confirm a suspicion; save what comes of it. Raises `Stopped` and `WorkerLost`."""
+        state, began, fruitful = self.state, time.monotonic(), None
+        state.bus.emit(SuspicionOpened(suspicion=suspicion.id, case=suspicion.case.id, worker=worker.number))
+
+        def judge(case: Case, subject: str, *, fresh: bool, baseline: bool = False) -> SubjectResult | None:
+            if state.stop.is_stopped:
+                raise Stopped  # It stays in the store, for the next run.
+            step, ops = "confirming" if fresh else "shrinking", format_count(len(case.ops), "op")
+            worker.task = f"suspicion {suspicion.id}, {step} {ops} in check {investigation.probes}"
+            return worker.probe(case, subject, fresh=fresh, baseline=baseline)
+
+        def is_time_up() -> bool:
+            late = state.stop.seconds_left < _CONFIRM_SHARE * self._last
+            return late or time.monotonic() - began > state.options.shrink_seconds
+
+        investigation = Investigation(
+            suspicion.case,
+            suspicion.result,
+            state.schedule.public,
+            judge,
+            is_time_up,
+            attention_only=suspicion.result.subject in state.known_bugs.attention,
+            baseline_torch=self.baseline_torch,
+        )
+        try:
+            conclusion = investigation.run()
+            fruitful = self._conclude(suspicion, conclusion, worker, investigation.seen_in_baseline(conclusion))
+        except WorkerLost:
+            state.suspicions.put(suspicion)
+            raise
+        finally:
+            with self._lock:
+                self._open.pop(suspicion.id)
+                self._seconds += time.monotonic() - began
+            state.suspicions.finish(signature, fruitful=fruitful)
+
+    def _conclude(
+        self, suspicion: Suspicion, conclusion: Conclusion, worker: ProbingWorker, seen: Mapping[str, str]
+    ) -> bool | None:
+        """Record the outcome of a suspicion, and return whether it is a new finding; None if that says nothing of other
+        failures with its signature."""
+        state, outcome, message, finding = self.state, conclusion.outcome, conclusion.message, None
+        if outcome in (Outcome.FINDING, Outcome.INTERNAL):
+            hello = worker.start_worker()
+            with self._saving:  # Two threads may come to the same minimum at once.
+                self.learn_shared_findings(hello.torch)
+                symptom = state.known_bugs.symptom(conclusion.cheapest_result, conclusion.case)
+                known = state.known_bugs.find(symptom, conclusion.case)
+                if known is None or known.why is Why.BACK:
+                    self._save(suspicion, conclusion, hello, seen, known.bug if known else None)
+                else:
+                    finding = known.finding
+                    if known.bug is not None:
+                        finding = state.findings.add_example(known.bug, conclusion, hello)
+                        state.suspicions.close_explained(finding)
+        is_new = finding is None and outcome in (Outcome.FINDING, Outcome.INTERNAL)
+        if finding is not None:
+            outcome, message = Outcome.DUPLICATE, f"its minimum is explained by {finding.case_id}"
+        if not is_new:
+            state.results.close_suspicion(suspicion.id, outcome, finding.case_id if finding else None)
+        state.bus.emit(
+            SuspicionClosed(suspicion=suspicion.id, case=suspicion.case.id, outcome=outcome, message=message)
+        )
+        if finding is not None:
+            state.bus.emit(finding.report(suspicion.case.id, conclusion.shown.verdict))
+        # It takes little time to see that the baseline fails too. A duplicate says nothing of other bugs.
+        return None if outcome in (Outcome.IN_BOTH, Outcome.NOT_COMPARED, Outcome.DUPLICATE) else is_new
+
+    def _save(
+        self, suspicion: Suspicion, conclusion: Conclusion, hello: Hello, seen: Mapping[str, str], back: Bug | None
+    ) -> None:
+        state, case, shown = self.state, conclusion.case, conclusion.shown
+        path, finding = state.findings.save(suspicion.id, conclusion, hello, seen)
+        state.suspicions.close_explained(finding)
+        is_public, is_eager = conclusion.outcome is Outcome.FINDING, shown.verdict is Verdict.EAGER_SUSPECT
+        of_eager = is_eager and state.options.is_of_user
+        counts = is_public and not of_eager
+        is_call = shown.subject in state.known_bugs.attention and not is_eager
+        self.new += counts
+        state.bus.emit(
+            FindingSaved(
+                case=case.id,
+                verdict=shown.verdict,
+                result=replace(shown, coverage=()),
+                ops=len(case.ops),
+                path=str(path),
+                internal=not is_public,
+                source=emit_call(case, shown.subject) if is_call else source(case),
+                where=describe_where(case, shown.where),
+                ledger=f"regression: fixed in {back.status.about} and back: {back.title}" if back else "",
+                seen=seen,
+                of_eager=of_eager,
+            )
+        )
+        if counts and state.options.fail_fast:
+            state.stop.stop(StopReason.FAIL_FAST)

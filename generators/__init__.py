@@ -1,1 +1,1 @@
-"""What a case is, and how random ones are made. Pure Python: neither torch nor YAML is imported here."""
+"""Cases, and how random cases are made. Pure Python: neither torch nor YAML is imported here."""

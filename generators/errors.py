@@ -1,4 +1,4 @@
-"""The errors a user can cause. Their text is one line: what was wrong, where, and what would be right."""
+"""The errors a user can cause. Their text is a single line: the mistake, its place, and what would be right."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,7 +9,7 @@ class UserError(Exception):
 
 
 class UserErrors(UserError):
-    """Several mistakes; each argument is the text of one."""
+    """Several mistakes. Each argument is the text of a mistake."""
 
     def __str__(self) -> str:
         return "; ".join(self.args)
@@ -29,7 +29,7 @@ def require(fact: bool, text: str) -> None:
 
 @contextmanager
 def add_place(field: str, name: str = "") -> Iterator[None]:
-    """Sets the place of a CaseError that is raised within, unless it has one."""
+    """Sets the place of a CaseError that is raised within, unless its place is set."""
     try:
         yield
     except CaseError as error:

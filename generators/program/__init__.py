@@ -1,1 +1,1 @@
-"""What a case is: its operations, types, sizes and values, and the source text it is printed as."""
+"""Cases: operations, types, sizes, values, and the source text that a case is printed as."""

@@ -32,11 +32,9 @@ class TensorType:
 
     @property
     def rank(self) -> int:
-        """How many axes."""
         return len(self.shape)
 
     def sizes(self, dims: Mapping[str, int]) -> tuple[int, ...]:
-        """The shape in numbers."""
         return tuple(s.value(dims) for s in self.shape)
 
 
@@ -70,18 +68,17 @@ class Input:
 
     @property
     def is_buffer(self) -> bool:
-        """Whether it is registered as a buffer, as parameters of other dtypes than floating ones are."""
+        """Whether it is registered as a buffer, as parameters without a floating dtype are."""
         return self.buffer or (self.parameter and category(self.dtype) != 2)
 
     @property
     def type(self) -> TensorType:
-        """Shape and dtype."""
         return TensorType(self.shape, self.dtype)
 
 
 @dataclass(frozen=True, slots=True)
 class Op:
-    """One line of the program: the value it defines, the operation's kind, its arguments and attributes.
+    """A line of the program: the value it defines, the operation's kind, its arguments and attributes.
 
     Attributes that equal the operation's default are not stored, so equal programs are equal data.
     """
@@ -98,7 +95,7 @@ class Op:
 
 @dataclass(frozen=True, slots=True)
 class Contract:
-    """What a part of the program computes: an attention, in these steps over the scores s[i, j] of query i and key j.
+    """The attention that a part of the program computes, in these steps over the scores s[i, j] of query i and key j.
 
     1. s = scale * (q_i . k_j)
     2. s = softcap * tanh(s / softcap)
@@ -107,13 +104,13 @@ class Contract:
     5. s = s + bias; bias: floating
     6. s = -inf unless i + off - left <= j <= i + off + right; `window` is (left, right), -1 for no bound. `causal` sets
        right to 0; off is 0 for `top_left` and without `causal`, kv_len - seq_len for `bottom_right`
-    7. p = softmax(s); sinks, floating, [heads], puts one more term exp(sinks[h]) into the denominator only
-    8. output = p v, with p dropped out with probability `dropout` and what is kept divided by 1 - dropout
+    7. p = softmax(s); sinks, floating, [heads], adds the term exp(sinks[h]) to the denominator only
+    8. output = p v, with p dropped out with probability `dropout` and the rest divided by 1 - dropout
 
     `q`, `k`, `v`, `alibi`, `mask`, `bias`, `sinks` and `output` name values of the program. `layout` is the order of
     axes of q, k, v and output: `bhsd` is [batch, heads, seq_len, head_dim], `bshd` has heads and seq_len exchanged,
-    `bsd` has no head axis (one head). With fewer key heads than query heads, query head h reads key head h * kv_heads
-    // heads. `mask` and `bias` broadcast to [batch, heads, seq_len, kv_len] (no head axis for `bsd`).
+    `bsd` has no head axis. With fewer key heads than query heads, query head h reads key head h * kv_heads // heads.
+    `mask` and `bias` broadcast to [batch, heads, seq_len, kv_len] (no head axis for `bsd`).
     """
 
     q: str
@@ -147,32 +144,30 @@ class Contract:
 
 @dataclass(frozen=True, slots=True)
 class LaterCall:
-    """A later call of the same module: what differs from the first one.
-
-    sizes: dimensions; layouts: of arguments, by name; dtype: of the arguments that have the first floating dtype there
-    is; values: `equal` ones in fresh tensors, the `same` tensors, or `other` ones; under: `training` or `inference` (no
-    gradients), or `no_grad` or `inference_mode` around the call; reseeds: the random state is that of the first call
-    again, else it goes on; step: what an optimizer does before the call, which clears gradients: `sgd` or `adamw`.
-    Gradients add up over calls.
-    """
+    """A later call of the same module, as differences from the first call. Gradients add up over calls."""
 
     sizes: tuple[tuple[str, int], ...] = ()
     layouts: tuple[tuple[str, str], ...] = ()
+    """By argument."""
     dtype: str = ""
+    """The dtype of all arguments with the first floating dtype."""
     values: str = "equal"
+    """`equal` numbers in fresh tensors, the `same` tensors, or `other` numbers."""
     under: str = ""
+    """`training` or `inference` (no gradients); or `no_grad` or `inference_mode` around the call."""
     reseeds: bool = False
+    """Whether the random state is that of the first call again; else it goes on."""
     step: str = ""
+    """The optimizer, `sgd` or `adamw`, that makes a step before the call and clears gradients."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """A straight-line program: dimensions, inputs and parameters, operations, what is returned, and the mode.
+    """A straight-line program: dimensions, inputs and parameters, operations, returned values, and the mode.
 
     `autocast` is the dtype of a `torch.autocast` around the operations; such a case has no contracts. `calls` are
     later calls of the module. `checkpoint` is `full` where the operations are computed again in the backward pass.
-    `settings` are those of `generators.program.settings`, by name, that subjects with options are compiled and run
-    under.
+    `settings`, of `generators.program.settings`, are values by name for subjects that are compiled with options.
     """
 
     dims: Annotated[tuple[tuple[str, int], ...], KEYED]
@@ -189,7 +184,6 @@ class Case:
 
     @cached_property
     def sizes(self) -> Mapping[str, int]:
-        """The dimensions by name."""
         return MappingProxyType(dict(self.dims))
 
     @property

@@ -14,7 +14,7 @@ from generators.program.type_check import RESERVED, attributes, check, make_op, 
 
 
 def prune_if_valid(case: Case) -> Case | None:
-    """The case without what is no longer needed, and without contracts that no longer fit.
+    """The case without unneeded operations, inputs and dimensions, and without contracts that no longer fit.
 
     None where it is not a well-typed program.
     """
@@ -43,17 +43,16 @@ def substitute(case: Case, names: Mapping[str, str]) -> Case:
 
 
 def redirect_read(op: Op, old: str, new: str) -> Op:
-    """The operation, reading value `new` where it read `old`."""
     return replace(op, args=tuple(new if arg == old else arg for arg in op.args))
 
 
 def list_unaffected(case: Case, names: Iterable[str]) -> tuple[Contract, ...]:
-    """The contracts that describe none of the named operations: they hold however those are changed."""
+    """The contracts that describe none of the named operations, and so hold however these are changed."""
     return tuple(c for c in case.contracts if list_described_ops(case, c).isdisjoint(names))
 
 
 def detach_inputs(case: Case, names: Iterable[str]) -> Case:
-    """The case with inputs that need no gradient; those that are detached already stay."""
+    """The case with inputs that need no gradient; an input that is detached already stays."""
     detached = {op.args for op in case.ops if op.kind == "detach"}
     for name in (name for name in names if (name,) not in detached):
         fixed = make_op(make_name(case, "fixed"), "detach", (name,), {})
@@ -68,7 +67,6 @@ def replace_op(case: Case, op: Op, new: Op) -> Case:
 
 
 def replace_input(case: Case, item: Input, new: Input) -> Case:
-    """The case with one input replaced."""
     return replace_inputs(case, {item: new})
 
 
@@ -78,7 +76,6 @@ def replace_inputs(case: Case, new: Mapping[Input, Input]) -> Case:
 
 
 def map_inputs(case: Case, change: Callable[[Input], Input]) -> Case:
-    """The case with `change` applied to every input."""
     return replace(case, inputs=tuple(map(change, case.inputs)))
 
 
@@ -103,13 +100,12 @@ def change_dtype(case: Case, old: Collection[str], new: str) -> Case:
 
 
 def input_like(name: str, kind: TensorType, seed: int) -> Input:
-    """A plain input of the given type."""
     name_of_values = ("random", "zero_one", "normal")[category(kind.dtype)]
     return Input(name, kind.shape, kind.dtype, Values(name_of_values, seed, 0.5 if kind.dtype == "bool" else 1.0))
 
 
 def resize(case: Case, sizes: Mapping[str, int]) -> Case | None:
-    """The case with other sizes; where the fused call takes its scale from head_dim, so does its contract."""
+    """The case with new sizes. Where the fused call takes its scale from head_dim, the contract's scale follows."""
     case = replace(case, dims=tuple(sizes.items()))
     unscaled = {op.name: op.args[0] for op in case.ops if op.kind == "sdpa" and op.attr("scale") is None}
     if not unscaled.keys() & {c.output for c in case.contracts}:

@@ -1,4 +1,4 @@
-"""A case as the nn.Module a person would have written. This text is what is run, shrunk and reported."""
+"""A case as the nn.Module a person would have written. This text is run, shrunk and reported."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -63,7 +63,7 @@ def emit_rewritten(case: Case, ops: Sequence[Op], instead: Mapping[str, str]) ->
     head = [line for key, line in _IMPORTS.items() if key in functions + module + inputs]
     lines = ["import torch", *head]
     if any(op.attr("fast_path") is False for op in case.ops):
-        # For all of torch's layers when one says so.
+        # A switch for all of torch's layers at once.
         lines.append("\ntorch.backends.mha.set_fastpath_enabled(False)")
     if case.dims:
         lines.append(f"\n{', '.join(case.sizes)} = {', '.join(map(str, case.sizes.values()))}")
@@ -101,8 +101,8 @@ def _init(case: Case, ops: Sequence[Op]) -> str:
 
 
 def read(case: Case, name: str) -> str:
-    """How forward refers to a value: by its name, or as an attribute of the module for a parameter. What an operation
-    writes has the name of what it is written into."""
+    """How forward refers to a value: by its name, or as an attribute of the module for a parameter. The result of a
+    write has the name of its target."""
     written = next((op.args[0] for op in case.ops if op.name == name and OPS[op.kind].writes), None)
     if written is not None:
         return read(case, written)
@@ -178,7 +178,6 @@ _CALL = re.compile(r"[\w.]+\([^()]*(\([^()]*\)[^()]*)*\)")
 
 
 def _inputs(case: Case) -> str:
-    """The body of `inputs`."""
     lines = [f"        {_input_text(item)},\n" for item in case.inputs if not item.parameter]
     return "".join(["    return [\n", *lines, "    ]\n"])
 
@@ -197,7 +196,7 @@ def _input_text(item: Input) -> str:
 
 
 def _emit_calls(case: Case) -> str:
-    """The text of `calls(module)`, which yields the inputs of each call and does what lies between calls."""
+    """The text of `calls(module)`, which yields the inputs of each call, and takes optimizer steps between calls."""
     keeps_first = any(call.values == "same" for call in case.calls)
     lines = ["    first = inputs()", "    yield first"] if keeps_first else ["    yield inputs()"]
     step = next((call.step for call in case.calls if call.step), "")

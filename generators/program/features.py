@@ -1,4 +1,4 @@
-"""What is unusual about a case, in a few words: two failures are taken for the same bug when these words agree."""
+"""The unusual traits of a case, in a few words. Two failures count as the same bug when these words agree."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -26,10 +26,10 @@ _USUAL_AXES = {4: ((0, 1, 2, 3), (0, 2, 1, 3), (0, 1, 3, 2), (0, 2, 3, 1)), 3: (
 def features(case: Case) -> frozenset[str]:
     """The words for a case, among them `mode:training`, `op:where`, `softmax_axis`, `mask:int64`, `values:counts`.
 
-    Views, copies and other spellings of one operation are no features, since rewrites see through them. What a rewrite
-    may overlook is one: axes permuted unlike any attention (`axes:unusual`), a fill that hides nothing
-    (`fill:unusual`), a mask compared with anything but 0 (`compared:unusual`). So is that the module is called again
-    (`calls`), what differs between the calls, what is written, and each setting.
+    Views, copies and other spellings of the same operation are no features, since rewrites see through them. A trait
+    that a rewrite may overlook is a feature: axes permuted unlike any attention (`axes:unusual`), a fill that hides
+    nothing (`fill:unusual`), a mask compared with a number other than 0 (`compared:unusual`). So are later calls
+    (`calls`) and their differences, targets of writes, and each setting.
     """
     types = types_of(case)
     words = {"mode:training"} if case.training else set()
@@ -97,7 +97,7 @@ def _of_op(op: Op, types: dict[str, TensorType]) -> Iterator[str]:
 
 
 def _fills(case: Case) -> Iterator[str]:
-    """Whether a fill leaves something of what it is put in the place of."""
+    """`fill:unusual` where the filled scores are not hidden."""
     made = {"ones": 1.0, "zeros": 0.0}
     constants = {
         op.name: made.get(op.kind, dict(attributes(op)).get("value"))
@@ -115,7 +115,6 @@ def _fills(case: Case) -> Iterator[str]:
 
 
 def _is_unusual_permutation(attrs: Mapping[str, Any], rank: int) -> bool:
-    """Whether axes are permuted as no attention permutes them."""
     if "dims" in attrs:
         axes = [axis % rank for axis in attrs["dims"]]
     else:

@@ -1,4 +1,4 @@
-"""Later calls of a case's module: which make sense, and what the program is at each of them."""
+"""Later calls of a case's module: checks, and the program that runs at each of them."""
 
 from collections.abc import Mapping
 from dataclasses import fields, replace
@@ -23,7 +23,7 @@ CHANGES = {
     "same": "the same tensors",
     "nothing": "nothing changed",
 }
-"""What tells a later call from the first, by field or value of `LaterCall`, in words. Modes are words already."""
+"""Differences of a later call from the first, by field or value of `LaterCall`, in words. Modes are words already."""
 MOST = 8
 """How many calls a case may have."""
 
@@ -56,7 +56,7 @@ def at_call(case: Case, call: LaterCall) -> Case:
 
 
 def check_calls(case: Case) -> None:
-    """Raises CaseError, one line, where later calls make no sense."""
+    """Raises CaseError where later calls make no sense."""
     with add_place("checkpoint"):
         require(case.checkpoint in ("", "full"), f"checkpoint is {case.checkpoint!r}, expected full")
         writes = any(OPS[op.kind].writes for op in case.ops if op.kind in OPS)
@@ -86,7 +86,7 @@ def check_calls(case: Case) -> None:
 
 
 def list_differences(case: Case) -> list[str]:
-    """What tells later calls from the first: keys of `CHANGES`, and modes such as `inference`."""
+    """The differences of later calls from the first: keys of `CHANGES`, and modes such as `inference`."""
     given = {
         (field.name, value)
         for call in case.calls
@@ -97,12 +97,12 @@ def list_differences(case: Case) -> list[str]:
 
 
 def describe_differences(case: Case) -> str:
-    """What tells later calls from the first, in words."""
+    """The differences of later calls from the first, in words."""
     return " and ".join(CHANGES.get(one, one) for one in list_differences(case) or ["nothing"])
 
 
 def drop_unknown(case: Case) -> Case:
-    """The case without what its calls say of dimensions that can't vary and of values that are no arguments."""
+    """The case whose calls name only dimensions that can vary, and arguments."""
     variable, arguments = list_variable(case), {item.name for item in case.inputs if not item.parameter}
     calls = tuple(
         replace(
@@ -116,13 +116,13 @@ def drop_unknown(case: Case) -> Case:
 
 
 def list_variable(case: Case) -> set[str]:
-    """The dimensions that a call can have another size of: those that an argument shows and no parameter has."""
+    """The dimensions that may differ between calls: an argument shows them and no parameter has them."""
     variable = {str(size) for item in case.inputs if not item.parameter for size in item.shape if size.is_name}
     return variable - {name for item in case.inputs if item.parameter for size in item.shape for name in size.names()}
 
 
 def rename_in_calls(case: Case, names: Mapping[str, str]) -> Case:
-    """The case with what its calls say of dimensions and arguments said of those under their new names."""
+    """The case with dimensions and arguments renamed in its calls."""
 
     def rename(pairs: tuple[tuple[str, Any], ...]) -> tuple[tuple[str, Any], ...]:
         return tuple({names.get(name, name): value for name, value in pairs}.items())

@@ -1,4 +1,4 @@
-"""Which values of a program share memory, so that what is written into one is seen in others."""
+"""Which values of a program share memory, so that a write into a value is seen in another."""
 
 from collections import Counter
 
@@ -17,23 +17,22 @@ def is_in_place(op: Op) -> bool:
 
 
 def is_written(case: Case) -> bool:
-    """Whether the case has operations that write."""
     return any(OPS[op.kind].writes for op in case.ops)
 
 
 TARGETS = {"argument": "an argument", "buffer": "a buffer", "result": "a result"}
-"""What operations write into, in words."""
+"""The targets of writes, in words."""
 
 
 def list_targets(case: Case) -> list[str]:
-    """What operations write into: keys of `TARGETS`."""
+    """The targets of writes: keys of `TARGETS`."""
     inputs, owners = {item.name: item for item in case.inputs}, find_owners(case)
     targets = (inputs.get(owners[op.name]) for op in case.ops if OPS[op.kind].writes)
     return sorted({"result" if one is None else "buffer" if one.parameter else "argument" for one in targets})
 
 
 def find_owners(case: Case) -> dict[str, str]:
-    """By value, the value whose memory it has: an input or a result. What may be a view counts as one."""
+    """By value, the input or result whose memory it has. A possible view counts as a view."""
     owners = {item.name: item.name for item in case.inputs}
     for op in case.ops:
         is_new = OPS[op.kind].owns_memory and not is_in_place(op)
@@ -42,7 +41,7 @@ def find_owners(case: Case) -> dict[str, str]:
 
 
 def keeps_graph(case: Case) -> bool:
-    """Whether a buffer holds, after a call in training, what a gradient flows through."""
+    """Whether a buffer holds, after a call in training, a value that a gradient flows through."""
     owners, flowing = find_owners(case), {i.name for i in case.inputs if category(i.dtype) == 2 and not i.is_buffer}
     for op in case.ops:
         if op.kind != "detach" and flowing.intersection(op.args):
@@ -51,7 +50,7 @@ def keeps_graph(case: Case) -> bool:
 
 
 def check_memory(case: Case) -> None:
-    """Raises CaseError where eager refuses a write, or where what it does depends on strides or on its order."""
+    """Raises CaseError where eager refuses a write, or where its effect depends on strides or on the order."""
     _check_in_place(case)
     if not is_written(case):
         return

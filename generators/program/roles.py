@@ -1,4 +1,4 @@
-"""What values are to a reader: q, k, v, mask, scores, probs; and plain names for values and dimensions."""
+"""Roles of values in attention (q, k, v, mask, scores, probs), and plain names for values and dimensions."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ _FUSED = ("sdpa", "flex_attention")
 _STEPS = frozenset({"mul", "div", "add", "sub", "where", "masked_fill", "cast", "type_as"}) | VIEWS
 """Between a product and its softmax, and between that and the second product."""
 _OPERANDS = {"add": "bias", "mul": "scale", "div": "scale", "where": "mask", "masked_fill": "mask"}
-"""What a step reads besides scores."""
+"""The role of the operand that a step reads besides scores."""
 _OF_OPS = {
     **dict.fromkeys(_PRODUCTS, "product"),
     **dict.fromkeys(_TRANSPOSES, "transposed"),
@@ -41,7 +41,7 @@ Place = tuple[str, int]
 class AttentionReads:
     """An attention as operations compute it: where each role is read, by role, and its scores.
 
-    `fused`: one call reads k as [..., length, dim]; else a product reads its transpose.
+    `fused`: a single call reads k as [..., length, dim]; else a product reads its transpose.
     """
 
     reads: Mapping[str, Place]
@@ -69,7 +69,7 @@ def find_attentions(case: Case) -> list[AttentionReads]:
 
 
 def _read_scores(name: str, made: Mapping[str, Op], reads: dict[str, Place], scores: dict[str, bool]) -> bool:
-    """Whether a value comes from a product by steps alone; `reads` and `scores` gain what is met on the way."""
+    """Whether a value comes from a product by steps alone. `reads` and `scores` gain the finds on the way."""
     if name in scores or name not in made:
         return scores.get(name, False)
     op = made[name]
@@ -99,7 +99,7 @@ def _find_value(case: Case, softmax: str) -> dict[str, Place]:
 
 
 def trace(case: Case, place: Place) -> list[str]:
-    """The value read there, what its first operand was made from, and so on to an input."""
+    """The value read there, the first operand that it was made from, and so on to an input."""
     made = {op.name: op for op in case.ops}
     names = [made[place[0]].args[place[1]]]
     while names[-1] in made and made[names[-1]].args:
@@ -108,10 +108,10 @@ def trace(case: Case, place: Place) -> list[str]:
 
 
 def plain_names(case: Case) -> dict[str, str]:
-    """The plain name of every value: of inputs by their role or dtype, of results by their operation; the one returned
-    last is `out`.
+    """The plain name of every value: of inputs by their role or dtype, of results by their operation. The last
+    returned value is `out`.
 
-    `scores` are products that a softmax depends on, and the steps between; `kt` is what such a product multiplies with.
+    `scores` are products that a softmax depends on, and the steps between; `kt` is a product's second operand.
     """
     taken: set[str] = set()
     names = {}
@@ -144,7 +144,7 @@ def plain_names(case: Case) -> dict[str, str]:
 
 
 def _name_roles(case: Case) -> dict[str, str]:
-    """Names of what one role alone is made from, and of scores and `kt`."""
+    """Names of values that a single role is made from, and of scores and `kt`."""
     made = {op.name: op for op in case.ops}
     floats = {item.name: category(item.dtype) == 2 for item in case.inputs}
     parts: dict[str, set[str]] = {}
@@ -167,8 +167,8 @@ def _name_roles(case: Case) -> dict[str, str]:
 
 
 def plain_dims(case: Case) -> dict[str, str]:
-    """The plain name of every dimension, conventional ones first: B batch, H heads, G key heads, S queries, T keys, D
-    head_dim, V that of values."""
+    """The plain name of every dimension, conventional names first: B batch, H heads, G key heads, S queries, T keys, D
+    head_dim, V value_dim."""
     types, made = types_of(case), {op.name: op for op in case.ops}
     names: dict[str, str] = {}
     for found in find_attentions(case):

@@ -12,7 +12,7 @@ from generators.program.values import DISTRIBUTIONS, LAYOUTS
 _DTYPE_RANK = {"float32": 0, "bool": 1, "int64": 2}
 
 SIMPLER_CALLS = {"values": ("equal", "same"), "under": ("inference", "training"), "step": ("sgd",)}
-"""Words of fields of later calls that are simpler than others, simplest first."""
+"""Words of fields of later calls, simplest first; any other word is less simple."""
 
 SortKey = tuple[float, ...]
 
@@ -20,7 +20,7 @@ SortKey = tuple[float, ...]
 def sort_key(case: Case) -> SortKey:
     """Smaller is simpler. First the number of settings, of calls and the differences between them, then of writes, of
     operations, of returned values and of inputs; then inference before training, static before dynamic shapes, no
-    autocast before autocast, plain operations and attributes, float32, plain values and layouts; then the sizes, last
+    autocast before autocast, plain operations and attributes, float32, plain values and layouts; then sizes, then
     plain names. With equal keys neither is simpler.
     """
     return (

@@ -85,16 +85,13 @@ class Size:
         return total
 
     def names(self) -> frozenset[str]:
-        """The dimension names that occur."""
         return frozenset(name for names, _ in self.terms for name in names)
 
     def rename(self, names: Mapping[str, str]) -> "Size":
-        """This size with dimensions renamed."""
         return Size._of_terms((tuple(names.get(n, n) for n in m), c) for m, c in self.terms)
 
     @property
     def is_name(self) -> bool:
-        """Whether this is one bare dimension name."""
         return len(self.terms) == 1 and self.terms[0][1] == 1 and len(self.terms[0][0]) == 1
 
     @property
@@ -145,7 +142,6 @@ def quotient(whole: Size, part: Size, value: int) -> Size:
 
 
 def show(shape: Sequence[Size]) -> str:
-    """A shape in words."""
     return f"[{', '.join(map(str, shape))}]"
 
 

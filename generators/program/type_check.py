@@ -1,4 +1,4 @@
-"""Whether a case is a well-typed program, what type each of its values has, and what of it is needed."""
+"""Checks that a case is a well-typed program, the type of each value, and pruning."""
 
 import keyword
 import math
@@ -29,7 +29,7 @@ RESERVED = frozenset({*_OWN_NAMES, *FLEX_NAMES, *keyword.kwlist})
 
 MAX_DIM = 1 << 20
 MAX_ELEMENTS = 1 << 26
-"""Of one value: 256 MiB in float32, 512 MiB in the reference's float64; a case is meant to be small."""
+"""Of a value: 256 MiB in float32, 512 MiB in the reference's float64. A case is meant to be small."""
 MAX_LINES = 1000
 MAX_RANK = 8
 
@@ -78,7 +78,7 @@ def _canonical(attribute: Attribute, value: Attr) -> Attr:
 
 
 def infer(op: Op, types: Mapping[str, TensorType], dims: Mapping[str, int], autocast: str | None = None) -> TensorType:
-    """The type an operation's result has; under autocast that on the CPU. Raises CaseError naming the operation."""
+    """The type of an operation's result, under autocast the type on the CPU. Raises CaseError naming the operation."""
     attrs, spec = attributes(op), OPS[op.kind]
     least, most = spec.arity
     if spec.optional is not None:
@@ -133,12 +133,11 @@ def types_of(case: Case) -> dict[str, TensorType]:
 
 
 def low_precision(case: Case) -> bool:
-    """Whether it computes in a dtype of 16 bits."""
     return any(value.dtype in LOW_PRECISION for value in types_of(case).values())
 
 
 def check(case: Case) -> dict[str, TensorType]:
-    """The types of a case's values. Raises CaseError, one line, on anything that is not a valid case."""
+    """The types of a case's values. Raises CaseError, a single line, on anything that is not a valid case."""
     with add_place("dims"):
         _check_dims(case)
     with add_place("mode"):
@@ -149,7 +148,7 @@ def check(case: Case) -> dict[str, TensorType]:
     with add_place("ops"):
         lines = len(case.inputs) + len(case.ops)
         require(lines <= MAX_LINES, f"{lines} inputs and operations; at most {MAX_LINES}")
-        # On the CPU it has no gradients, and in eager none of what its modifications close over.
+        # It has no gradients on the CPU. In eager the tensors that its modifications read have none either.
         is_flex = any(op.kind == "flex_attention" for op in case.ops)
         require(not (is_flex and case.training), "flex_attention is for inference")
     seen: set[str] = set()
@@ -187,7 +186,6 @@ def check(case: Case) -> dict[str, TensorType]:
 
 
 def is_valid(case: Case) -> bool:
-    """Whether `check` finds nothing."""
     try:
         check(case)
     except CaseError:
@@ -223,16 +221,15 @@ def _check_input(item: Input, dims: Mapping[str, int]) -> None:
 
 
 def names_in(value: Attr) -> frozenset[str]:
-    """The dimensions that an attribute names."""
     if isinstance(value, tuple):
         return frozenset().union(*(names_in(v) for v in value))
     return value.names() if isinstance(value, Size) else frozenset()
 
 
 def prune(case: Case) -> Case:
-    """The case without what nothing returned depends on: operations, inputs, dimensions, contracts.
+    """The case without operations, inputs, dimensions and contracts that no returned value depends on.
 
-    What is written into an input stays, as does what later reads may see.
+    Writes into an input stay, as do writes that later reads may see.
     """
     owners = find_owners(case)
     needed = set(case.returns)

@@ -1,6 +1,6 @@
-"""What the numbers of an input are: named distributions, each a readable torch expression.
+"""The numbers of an input: named distributions, each a readable torch expression.
 
-Inputs matter more than tolerances: uniform(-.05, .05) hides what an outlier or a peaked row shows at once.
+Inputs matter more than tolerances: uniform(-.05, .05) hides bugs that an outlier or a peaked row shows at once.
 """
 
 import math
@@ -12,23 +12,21 @@ from generators.program.dtypes import FLOATS, INTEGERS
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """One named way to fill a tensor.
-
-    `template` is the torch expression. In it `{shape}` is the text of a tuple, `{times}` multiplies with the scale, and
-    `{seed1}` and `{seed2}` follow `{seed}`. `native` is the dtype that it has, `dtypes` are those it makes sense for.
-    `rank` is where it stands in simplicity, 0 simplest.
-    """
+    """A named way to fill a tensor."""
 
     name: str
     rank: int
+    """The place in the order of simplicity, 0 simplest."""
     dtypes: tuple[str, ...]
     native: str
+    """The dtype of the expression."""
     template: str
+    """The torch expression. `{shape}` is the text of a tuple, `{times}` multiplies with the scale, and `{seed1}` and
+    `{seed2}` follow `{seed}`."""
     min_rank: int = 0
 
     @property
     def scaled(self) -> bool:
-        """Whether the scale has a meaning."""
         return any(word in self.template for word in ("{scale}", "{times}", "{count}"))
 
     def expression(self, shape: str, seed: int, scale: float) -> str:
@@ -46,7 +44,7 @@ def number(value: float) -> str:
 
 _RANDN = "torch.randn({shape}, generator=rng({seed}))"
 _RAND = "torch.rand({shape}, generator=rng({seed}))"
-# N(0, 1) with about one in fifty from N(0, 100), as in FlashAttention-3's accuracy experiment.
+# N(0, 1) with about 2 % from N(0, 100), as in FlashAttention-3's accuracy experiment.
 _OUTLIERS = (
     f"{_RANDN} + {{scale}} * torch.randn({{shape}}, generator=rng({{seed1}}))"
     " * (torch.rand({shape}, generator=rng({seed2})) < 0.02)"
@@ -100,7 +98,7 @@ DISTRIBUTIONS: dict[str, Distribution] = {
     )
 }
 INDICES = ("tokens", "positions", "permutation")
-"""Those that only some numbers are right for."""
+"""Distributions that only some numbers are right for."""
 
 
 class MemoryLayout(NamedTuple):

@@ -1,4 +1,4 @@
-"""Attention: one semantics, one random spelling of it."""
+"""Attention in a random spelling."""
 
 import math
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ from generators.sampling.steps import (
 
 @dataclass(frozen=True, slots=True)
 class AttentionValues:
-    """What an attention gives: the output, [B, H, S, V] or [B, S, V], and intermediates worth returning."""
+    """The output of an attention, [B, H, S, V] or [B, S, V], and intermediates worth returning."""
 
     output: str
     keys: str
@@ -35,7 +35,7 @@ class AttentionValues:
 
 @dataclass(frozen=True, slots=True)
 class _ScaleSpelling:
-    """Where a scale goes, what it is, whether it divides, and whether it is a number, a constant tensor or given."""
+    """The place of a scale, its value, whether it divides, and whether it is a number, a constant tensor or given."""
 
     place: str
     value: float | int
@@ -49,7 +49,7 @@ _PLAIN = AttentionFeatures()
 def attend(
     b: Builder, c: Choices, heads: Heads, features: AttentionFeatures = _PLAIN, bias: str = ""
 ) -> AttentionValues:
-    """Write an attention over the heads; a contract is noted where one says what was written.
+    """Write an attention over the heads, and note its contract if a contract can describe the spelling.
 
     `bias` names a floating value that is added to the scores before any mask, such as a bias of positions.
     """
@@ -133,7 +133,7 @@ def _apply_scale(b: Builder, c: Choices, value: str, scale: _ScaleSpelling, numb
     elif scale.carrier == "full":
         factor = b.op("full", to="scale", sizes=(), value=float(number), dtype=b.dtype_of(value))
     else:
-        # A caller's or a learned scale: one number, or one a head.
+        # A caller's or a learned scale: a single number, or a number for each head.
         shape = c.draw({(): 3.0, (1,): 1.0, (b.shape(value)[-3], 1, 1): 2.0})
         factor = b.input("scale", shape, Values("constant", scale=float(number)), parameter=scale.carrier == "learned")
     return b.op(kind, value, factor, form=form)
@@ -187,7 +187,7 @@ def _flat(b: Builder, value: str) -> str:
 
 
 def _multiply_flat(b: Builder, left: str, right: str, to: str) -> str:
-    """A product by bmm, of values whose first two axes are folded into one."""
+    """A product by bmm, of values whose first two axes are folded."""
     product, whole = b.op("bmm", _flat(b, left), _flat(b, right), to=to), max(left, right, key=b.rank)
     return product if b.rank(whole) == 3 else b.op("view", product, sizes=(*b.shape(whole)[:2], *b.shape(product)[1:]))
 
@@ -244,7 +244,7 @@ def _attend_fused(b: Builder, c: Choices, heads: Heads) -> AttentionValues:
 
 
 def _call_sdpa(b: Builder, c: Choices, q: str, k: str, v: str, *, enable_gqa: bool) -> str:
-    """The fused call with its own ways of saying mask, scale and dropout, noted for a contract."""
+    """The fused call with its own mask, scale and dropout, noted for a contract."""
     masking = c.choose("sdpa.mask", {"causal": 30.0, "mask": 35.0, "none": 35.0})
     masks = []
     if masking == "mask":

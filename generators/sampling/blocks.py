@@ -34,8 +34,7 @@ _NORMS: Mapping[str, Norm] = {"layer": layer_norm, "rms": rms_norm, "running": r
 
 @dataclass(frozen=True, slots=True)
 class _Style:
-    """Decisions that hold throughout one module. `context`: what keys and values come from, if not from the layer's
-    input; `groups`: as `draw_groups` gives them; `angles`: of rotary positions."""
+    """Decisions that hold throughout a module."""
 
     embed: Size
     head_dim: Size
@@ -43,13 +42,16 @@ class _Style:
     residual: str = "none"
     projection: str = "separate"
     groups: tuple[Size, ...] = ()
+    """As `draw_groups` gives them."""
     angles: tuple[str, ...] = ()
+    """Of rotary positions."""
     context: str = ""
+    """The source of keys and values, if not the layer's input."""
     bias: bool = True
 
 
 def block_module(b: Builder, c: Choices, features: AttentionFeatures) -> list[str]:
-    """A module of one or two layers around attention; returns what it returns."""
+    """Write a module of one or two layers around attention. Returns the names of its results."""
     length, is_rotary = b.dims["T"], c.choose("positions", {"none": 9.0, "rotary": 1.0}) == "rotary"
     head_dim = limit_dims(b, even=is_rotary)
     projection = c.choose("projection", {"separate": 6.0, "packed": 3.0, "grouped": 2.0, "one_head": 1.5, "context": 1})

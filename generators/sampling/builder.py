@@ -31,7 +31,7 @@ class Builder:
         self.types: dict[str, TensorType] = {}
         self.contracts: list[Contract] = []
         self._noted: dict[str, Any] | None = {}
-        """Fields of the contract of the attention being written; None where no contract says what was written."""
+        """Fields of the contract of the attention being written; None where no contract can describe it."""
 
     def fresh(self, hint: str) -> str:
         """`hint`, or `hint` with the first free number."""
@@ -76,41 +76,35 @@ class Builder:
         return self.op("detach", name) if differentiable and c.chance(_CUT_OFF) else name
 
     def shape(self, name: str) -> tuple[Size, ...]:
-        """The shape of a value."""
         return self.types[name].shape
 
     def rank(self, name: str) -> int:
-        """How many axes a value has."""
         return self.types[name].rank
 
     def dtype_of(self, name: str) -> str:
-        """The dtype of a value."""
         return self.types[name].dtype
 
     def is_float(self, name: str) -> bool:
-        """Whether a value is floating."""
         return category(self.dtype_of(name)) == 2
 
     def size(self, size: Size) -> int:
-        """A size in numbers."""
         return size.value(self.dims)
 
     def note_contract(self, **fields: Any) -> None:
-        """Note what a contract says of the step just written."""
+        """Note fields of the contract for the step just written."""
         self._noted = None if self._noted is None else {**self._noted, **fields}
 
     def drop_contract_unless(self, fact: bool) -> None:
-        """The attention has no contract where this does not hold."""
+        """Drop the contract of the attention unless the fact holds."""
         self._noted = self._noted if fact else None
 
     def contract_field(self, field: str) -> Any:
-        """What is noted for a field."""
         return (self._noted or {}).get(field)
 
     def end_attention(self, q: str, k: str, v: str, output: str, *, bias: str = "", **fields: Any) -> None:
-        """Add the contract of an attention, where one says all its steps; `bias`: was added before they were written.
+        """Add the noted contract of an attention, if it describes all steps. `bias` was added before they were written.
 
-        A contract has one bias, added after the mask: what is filled must stay hidden with the bias on top.
+        A contract has a single bias, added after the mask: filled scores must stay hidden with the bias on top.
         """
         noted, self._noted = self._noted, {}
         if noted is None or (bias and (noted.keys() & {"bias", "softcap", "alibi"} or noted.get("fill", -inf) > -inf)):

@@ -14,7 +14,7 @@ _ROOM = 128
 
 
 def write_kv_cache(b: Builder, c: Choices) -> list[str]:
-    """Decoding with a cache: S new tokens, mostly one, after T old ones. Keys and values are returned."""
+    """Decoding with a cache: S new tokens, mostly a single token, after T old tokens. Keys and values are returned."""
     now = _project_tokens(b, c)
     joined = []
     longer = c.chance(0.3)
@@ -26,8 +26,8 @@ def write_kv_cache(b: Builder, c: Choices) -> list[str]:
 
 
 def write_static_cache(b: Builder, c: Choices) -> list[str]:
-    """A cache with room for more tokens, which S new ones are written into: from T on, or after those of calls before,
-    which a buffer counts."""
+    """A cache with room for more tokens. S new tokens are written into it from T on, or after the tokens of earlier
+    calls, which a buffer counts."""
     now = _project_tokens(b, c, rotary=False)
     # A dimension of its own, so that a later call may bring another number of tokens.
     end, room = Size.parse("S+T"), Size.of("L")
@@ -58,7 +58,7 @@ def write_static_cache(b: Builder, c: Choices) -> list[str]:
 
 
 def _project_tokens(b: Builder, c: Choices, *, rotary: bool = True) -> Heads:
-    """q, k and v of S new tokens, mostly one, after T old ones."""
+    """q, k and v of S new tokens, mostly a single token, after T old tokens."""
     past = b.dims["T"]
     head_dim, length = layers.limit_dims(b, even=True), Size.of("S")
     b.dims |= {"T": past, "S": 1 if c.chance(0.7) else b.dims["S"]}
@@ -90,13 +90,13 @@ def _open_caches(b: Builder, c: Choices, now: Heads, room: Size) -> list[tuple[s
 
 
 def _attend_over(b: Builder, c: Choices, now: Heads, caches: list[str], keep: str = "") -> list[str]:
-    """Attention over keys and values of a cache, of which `keep` says what each query sees."""
+    """Attention over keys and values of a cache. `keep` is True where a query sees a key."""
     bias = ""
     if keep:
         zero = b.op("scalar", to="zero", value=0.0, dtype=b.dtype)
         fill: float | str = "min" if c.chance(0.5) else float("-inf")
         bias = b.op("where", keep, zero, to="bias", other=fill)
-    # One new token sees all; more see each other from the last key on.
+    # A single new token sees all keys; several see each other from the last key on.
     features = AttentionFeatures(causal=None if keep or b.dims["S"] == 1 else "bottom_right")
     seen = Heads(now.q, Head.of(caches[0]), Head.of(caches[1]), group=now.group)
     if bias and c.chance(0.4):

@@ -14,18 +14,18 @@ from generators.sampling.variants import add_dropout
 
 _COUNTS = {1: 5.0, 2: 4.0, 3: 1.0}
 _DIFFERENCES = {0: 1.0, 1: 6.0, 2: 3.0}
-"""How many differences a call has from the first; without one, only state tells it from that."""
+"""How many differences a call has from the first. Without differences only state tells the two calls apart."""
 _KINDS = {"sizes": 5.0, "layouts": 2.5, "under": 3.0, "values": 3.0, "dtype": 1.5, "reseeds": 1.0, "step": 3.0}
 _SIZES = (1, 2, 3, 5, 8, 9, 16, 17, 33)
 _CHECKPOINTED = 0.25
 """The share in training whose operations are computed again in the backward pass."""
 _DROPPED = 0.6
-"""The share of those that get dropout where they have none: it has to draw the same numbers again."""
+"""The share of recomputed cases that get dropout if they have none: it has to draw the same numbers again."""
 _TRIES = 8
 
 
 def add_calls(case: Case, c: Choices) -> Case:
-    """The case with later calls of its module, or as it is where none of those drawn is valid."""
+    """The case with later calls of its module, or unchanged where no drawn call is valid."""
     base = replace(case, contracts=(), dynamic=False)
     if case.training and c.chance(_CHECKPOINTED):
         dropped = base if is_random(base) or c.chance(1 - _DROPPED) else add_dropout(base)
@@ -53,7 +53,7 @@ def _draw_call(case: Case, c: Choices, step: str) -> LaterCall:
 
 
 def _change(case: Case, c: Choices, kind: str, step: str) -> Iterator[tuple[str, Any]]:
-    """Fields of a later call, none where such a difference makes no sense for the case."""
+    """Fields of a later call; nothing where such a difference makes no sense for the case."""
     arguments = [item for item in case.inputs if not item.parameter]
     floats = [item for item in arguments if item.dtype in FLOATS]
     if kind == "sizes":

@@ -1,4 +1,4 @@
-"""Where the generator's decisions come from. One small interface, so that a seed or a fuzzer's bytes can drive it."""
+"""The generator's decisions, driven by a seed or by a fuzzer's bytes."""
 
 import random
 from collections.abc import Mapping, Sequence
@@ -8,14 +8,14 @@ from typing import TypeVar
 T = TypeVar("T")
 
 Preferences = Mapping[str, object]
-"""The outcomes of named decisions that one family of models has."""
+"""The outcomes of named decisions in a family of models."""
 
 
 class Choices:
     """Decisions drawn from a seed: the same seed gives the same decisions on every platform and Python version.
 
-    A compiler matches a program only when every step is as expected, and its mistakes lie one or two steps away from
-    that. So most decisions have a conventional outcome, and `deviation` is the probability of another one.
+    A compiler matches a program only when every step is as expected, and its mistakes lie one or two steps away.
+    So most decisions have a conventional outcome, and `deviation` is the probability of a different outcome.
     """
 
     def __init__(self, seed: str) -> None:
@@ -29,15 +29,13 @@ class Choices:
         return int(self._random.random() * n)
 
     def chance(self, probability: float) -> bool:
-        """True with the given probability."""
         return self._random.random() < probability
 
     def pick(self, options: Sequence[T]) -> T:
-        """One of the options, all equally likely."""
         return options[self.below(len(options))]
 
     def draw(self, options: Mapping[T, float]) -> T:
-        """One of the keys, with likelihood proportional to its value."""
+        """A key, with likelihood proportional to its value."""
         return self._at_weight(options, self._random.random())
 
     def _at_weight(self, options: Mapping[T, float], share: float) -> T:
@@ -50,20 +48,19 @@ class Choices:
         return list(options)[-1]
 
     def subset(self, options: Sequence[T], probability: float) -> list[T]:
-        """Each option kept with the given probability."""
         return [o for o in options if self.chance(probability)]
 
     def deviates(self) -> bool:
-        """Whether to take another outcome than the conventional one."""
+        """Whether to leave the conventional outcome."""
         return self.chance(self.deviation)
 
     def choose(self, name: str, options: Mapping[T, float]) -> T:
-        """The family's preference, where it has one and does not deviate, else one by weight."""
+        """The family's preference, if any and if it does not deviate; else an option by weight."""
         preferred = self._find_preferred(name, options)
         return self.draw(options) if preferred is None or self.deviates() else preferred
 
     def choose_default(self, options: Mapping[T, float], name: str = "") -> T:
-        """The family's preference or the heaviest option; when it deviates, one of the others."""
+        """The family's preference or the heaviest option; when it deviates, any other option."""
         preferred = self._find_preferred(name, options)
         usual = max(options, key=lambda option: options[option]) if preferred is None else preferred
         if not self.deviates():
@@ -84,7 +81,7 @@ class ByteChoices(Choices):
     """Decisions read from bytes, two for each.
 
     When the bytes are used up every decision has its likeliest outcome, the first of equals. So any bytes are a case,
-    and a short input is a conventional one.
+    and a short input is a conventional case.
     """
 
     def __init__(self, data: bytes) -> None:
@@ -92,17 +89,14 @@ class ByteChoices(Choices):
         self._data, self._at = data, 0
 
     def below(self, n: int) -> int:
-        """An integer from 0 to n - 1."""
         drawn = self._draw_share()
         return 0 if drawn is None else int(drawn * n)
 
     def chance(self, probability: float) -> bool:
-        """True with the given probability."""
         drawn = self._draw_share()
         return probability > 0.5 if drawn is None else drawn < probability
 
     def draw(self, options: Mapping[T, float]) -> T:
-        """One of the keys, with likelihood proportional to its value."""
         drawn = self._draw_share()
         return max(options, key=lambda option: options[option]) if drawn is None else self._at_weight(options, drawn)
 

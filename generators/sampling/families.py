@@ -1,4 +1,4 @@
-"""The families: how the models of one kind spell attention. A new family is an entry of FAMILIES."""
+"""The families: how a kind of models spells attention. A new family is a row of FAMILIES."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -13,16 +13,15 @@ Write = Callable[[Builder, Choices], list[str]]
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """How the models of one kind spell attention.
-
-    weight: how often it is drawn, relative to the others. preferences: outcomes of named decisions (the names that
-    calls of `Choices.choose` and `Choices.choose_default` have). write: writes the whole program, which the generator
-    does else; `Builder.dims` has B, H, S, T, D and V, and a writer may change them or add others.
-    """
+    """How a kind of models spells attention."""
 
     weight: float
+    """How often it is drawn, relative to other families."""
     preferences: Preferences = field(default_factory=dict)
+    """Outcomes by the names that calls of `Choices.choose` and `Choices.choose_default` have."""
     write: Write | None = None
+    """Writes the whole program, in place of the generator. `Builder.dims` has B, H, S, T, D and V; it may change or add
+    dimensions."""
 
 
 _SCALED_SCORES: Preferences = {"scale.place": "scores", "scale.divide": "mul"}
@@ -93,10 +92,10 @@ FAMILIES: Mapping[str, Family] = {
     "running_statistics": Family(1.0, {**_BLOCK, "norm": "running"}),
     # The softmax over queries, the slots.
     "slot_attention": Family(2.0, {**_NO_MASK, "scale.place": "none", "softmax.axis": -2}),
-    # Sparse attention: each query sees all keys but those that are listed.
+    # Sparse attention: each query sees all keys except for listed keys.
     "sparse": Family(1.0, {"mask.kind": "fill", "mask.keep": "listed", "mask.fill": float("-inf")}),
     "static_cache": Family(1.2, _CACHE, caches.write_static_cache),
-    # q, k and v as views of other inputs.
+    # q, k and v as views of wider inputs.
     "strided": Family(3.0, {"scale.place": "scores", "order": "bhsd", "heads.view": "view"}),
     # T5: no scale, a bias of positions added, softmax in float32 and back.
     "t5": Family(10.0, _T5),

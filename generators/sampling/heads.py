@@ -11,13 +11,13 @@ from generators.sampling.choices import Choices
 
 _ORDERS = {"bhsd": 40.0, "bshd": 42.0, "sbhd": 6.0, "hbsd": 3.0, "bhds": 3.0, "bsdh": 1.0, "shbd": 2.0, "dhsb": 0.5}
 GROUPS: dict[str, tuple[str | int, ...]] = {"none": ("H", "H", 1), "group": ("G*R", "G", "R"), "one": ("H", 1, "H")}
-"""Query heads, key heads, and how many of the first share one of the second."""
+"""Query heads, key heads, and how many query heads share a key head."""
 _FLAT_ORDERS = {"bsd": 8.0, "sbd": 2.0, "bds": 1.0}
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """One of q, k, v: the value with axes [B, H, S, D] or [B, S, D], and what it was permuted from, in which order."""
+    """q, k or v: the value, [B, H, S, D] or [B, S, D], and the source and order of axes that it was permuted from."""
 
     value: str
     source: str
@@ -40,7 +40,6 @@ class Heads:
 
     @property
     def values(self) -> tuple[str, str, str]:
-        """The values of q, k and v."""
         return self.q.value, self.k.value, self.v.value
 
 
@@ -70,7 +69,7 @@ def make_head(b: Builder, c: Choices, source: str, order: str, to: str) -> Head:
 
 
 def draw_values(c: Choices) -> Values:
-    """Numbers for an activation: mostly normal; peaked, outlying, tiny, huge and integral ones as well."""
+    """Numbers for an activation: mostly normal, but also peaked, outlying, tiny, huge or integral."""
     kind = c.choose_default(
         {"normal": 60.0, "outliers": 6.0, "integers": 6.0, "uniform": 4.0, "one_row": 4.0, "constant": 2.0}, "values"
     )
@@ -128,7 +127,7 @@ def _draw_view(b: Builder, c: Choices, name: str, shape: tuple[Size, ...], value
         return b.op("narrow", wide, dim=2, start=1, stop=length + 1)
     if how == "every":
         return b.op("narrow", b.input(name, (first, second, length * 2, dim), values), dim=2, stop=length * 2, step=2)
-    # Neighbours share all but one of their elements.
+    # Neighbours share all elements but the ends.
     return b.op("unfold", b.input(name, (first, second, length + dim - 1), values), dim=2, size=dim)
 
 
@@ -144,7 +143,7 @@ def split_heads(b: Builder, c: Choices, value: str, heads: Size, head_dim: Size)
 
 
 def split_packed(b: Builder, c: Choices, x: str, heads: Size, head_dim: Size) -> Heads:
-    """[B, S, 3 * heads * head_dim] as q, k and v of [B, heads, S, head_dim], in one of the ways models do it."""
+    """[B, S, 3 * heads * head_dim] as q, k and v of [B, heads, S, head_dim], in a way that models use."""
     how = c.draw({"chunk": 2.0, "permute": 1.0, "select": 1.0})
     if how != "chunk":
         x = b.op("view", x, sizes=(*b.shape(x)[:-1], Size.of(3), heads, head_dim))
@@ -162,7 +161,7 @@ def split_packed(b: Builder, c: Choices, x: str, heads: Size, head_dim: Size) ->
 
 
 def _flat_inputs(b: Builder, c: Choices) -> Heads:
-    """q, k and v of one head, without a head axis, or with one of size 1 from unsqueeze."""
+    """q, k and v of a single head, without a head axis, or with an axis of size 1 from unsqueeze."""
     order, values, single = c.draw(_FLAT_ORDERS), draw_values(c), c.chance(0.35)
     heads = []
     for name, s, d in (("q", "S", "D"), ("k", "T", "D"), ("v", "T", "V")):
@@ -173,7 +172,7 @@ def _flat_inputs(b: Builder, c: Choices) -> Heads:
 
 
 def flat_head(b: Builder, c: Choices, source: str, order: str, to: str, *, single: bool) -> Head:
-    """The one head of `source`, whose axes read `order`: [B, S, D], or with `single` [B, 1, S, D]."""
+    """The single head of `source`, whose axes read `order`: [B, S, D], or with `single` [B, 1, S, D]."""
     value = permute_axes(b, c, source, order, "bsd", to)
     if not single:
         return Head(value, source, order)
@@ -197,7 +196,7 @@ def merge_heads(b: Builder, c: Choices, value: str) -> str:
 
 
 def restore_axes(b: Builder, c: Choices, heads: Heads, output: str) -> str:
-    """The output with axes [B, S, H, D], if q, k and v had those and a contract can be adapted."""
+    """The output with axes [B, S, H, D], if q, k and v had them and a contract can be adapted."""
     at = next((i for i, contract in enumerate(b.contracts) if contract.output == output), None)
     if at is None or any(head.order != "bshd" or b.rank(head.source) != 4 for head in (heads.q, heads.k, heads.v)):
         return output

@@ -29,7 +29,7 @@ def limit_dims(b: Builder, *, even: bool = False) -> Size:
 
 
 def draw_groups(b: Builder, c: Choices, grouping: str) -> tuple[Size, ...]:
-    """Query heads, key heads, and how many of the first share one of the second."""
+    """Query heads, key heads, and how many query heads share a key head."""
     b.dims["R"] = c.draw({1: 1.0, 2: 4.0, 3: 1.0, 4: 2.0})
     b.dims["G"] = c.draw({1: 3.0, 2: 4.0, 3: 1.0})
     return shape_of(*GROUPS[grouping])
@@ -75,7 +75,6 @@ def project(b: Builder, c: Choices, hint: str, x: str, heads: Size, head_dim: Si
 
 
 def layer_norm(b: Builder, c: Choices, x: str) -> str:
-    """nn.LayerNorm over the last axis."""
     size = b.shape(x)[-1]
     weight = b.input("gain", (size,), Values("uniform", scale=2.0), parameter=True)
     shift = b.input("shift", (size,), Values(scale=0.1), parameter=True)
@@ -136,7 +135,7 @@ def rotate(b: Builder, x: str, angles: tuple[str, ...]) -> str:
 
 
 def feed_forward(b: Builder, c: Choices, x: str, act: str, *, bias: bool, times: int, gated: bool) -> str:
-    """Two linear layers with an activation between; `gated`: times a third one, as in SwiGLU."""
+    """Two linear layers with an activation between. `gated`: times a third linear layer, as in SwiGLU."""
     size = b.shape(x)[-1]
     options = {"approximate": c.pick(("none", "tanh"))} if act == "gelu" else {}
     wide = linear(b, c, x, "gate" if gated else "up", size * times, bias=bias)

@@ -19,7 +19,6 @@ class Pattern:
     window: tuple[int, int] | None = None
 
     def __bool__(self) -> bool:
-        """Whether it hides anything."""
         return self.causal is not None or self.window is not None
 
 
@@ -205,7 +204,7 @@ def boolean_input(b: Builder, c: Choices, shape: tuple[Size, ...]) -> str:
 
 
 def _draw_keep(b: Builder, c: Choices, scores: str, pattern: Pattern) -> _KeepMask:
-    """Which keys are kept: those of the pattern, now and then joined with a caller's mask; or one of these alone."""
+    """The kept keys: by the pattern, now and then joined with a caller's mask, or by a mask alone."""
     kept = "" if pattern else c.choose("mask.keep", {"causal": 35.0, "given": 65.0, "listed": 4.0})
     query, key = b.shape(scores)[-2:]
     if kept == "listed" and b.size(key):

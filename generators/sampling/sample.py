@@ -1,4 +1,4 @@
-"""A random case from a seed and an index: a bare attention, or a whole module around one."""
+"""A random case from a seed and an index: a bare attention, or a whole module around an attention."""
 
 import itertools
 from collections.abc import Callable, Mapping
@@ -34,7 +34,7 @@ EMPTY = 0.006
 CALLED = 0.08
 """The share of cases with several calls of the module, which take several times as long."""
 WRITTEN_CALLED = 0.3
-"""The share of cases with writes that are called several times: a buffer keeps what is written."""
+"""The share of cases with writes that are called several times: a buffer keeps written values."""
 _EMPTY = {"S": 3.0, "T": 3.0, "B": 2.0}
 HEADS_INNER = 0.25
 """For kernels, the share of cases whose contract has layout [B, S, H, D], where q, k and v come so."""
@@ -49,17 +49,18 @@ _SINGLE = 0.5
 _SETTINGS = {1: 4.0, 2: 4.0, 3: 2.0}
 _DTYPES = {"float32": 5.0, "bfloat16": 2.5, "float16": 2.5}
 _FORMS, _ATTEMPTS = 200, 60
-"""How often dtype, sizes and options are drawn for one program (50 us each), and how many programs are written (2 ms
-each), before one outside of the limits is taken."""
+"""How often dtype, sizes and options are drawn for a program (50 us each), and how many programs are written (2 ms
+each), before a case outside of the limits is taken."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Which calls cases make. `accepts`: whether one will do; it is also asked before options are drawn, which may not
-    turn a no into a yes; `head_dims`: what head_dim and value_dim are drawn from, if any."""
+    """Which attention calls a case may make."""
 
     accepts: Callable[[AttentionCall], bool] = lambda call: True
+    """Also asked before options are drawn; options may not turn a no into a yes."""
     head_dims: tuple[int, ...] = ()
+    """The numbers that head_dim and value_dim are drawn from, if any."""
 
 
 NO_LIMITS = Limits()
@@ -78,9 +79,9 @@ def sample(
 ) -> Case:
     """Case number `index` of the campaign with this seed: the same on every machine.
 
-    With `attention_only` the case is one attention that a call of a kernel can replace. Its sizes lie around the edges
-    of tiles, and soft caps, windows, ALiBi and sinks are more frequent. It is within `limits` if such a case is found
-    in `_ATTEMPTS`. An empty `family`, `dtype` or `mode` is drawn.
+    With `attention_only` the case is a bare attention that a call of a kernel can replace. Its sizes lie around the
+    edges of tiles, and soft caps, windows, ALiBi and sinks are more frequent. It is within `limits` if such a case is
+    found in `_ATTEMPTS`. An empty `family`, `dtype` or `mode` is drawn.
     """
     if attention_only:
         all_limits = itertools.chain(itertools.repeat(limits, _ATTEMPTS), itertools.repeat(NO_LIMITS))
@@ -93,7 +94,7 @@ def sample(
     drawn = partial(draw, family=family, dtype=dtype, mode=mode, device=device)
     empty = Choices(f"{seed}:{index}:empty")
     if empty.chance(EMPTY):
-        # What refuses a size of 0 (an index, a size of -1) is drawn without one.
+        # A program that refuses a size of 0 (an index, a size of -1) is drawn without it.
         with suppress(CaseError):
             return drawn(*_choices(seed, index), sizes={empty.draw(_EMPTY): 0})
     case = drawn(*_choices(seed, index))
@@ -101,7 +102,7 @@ def sample(
 
 
 def _choices(seed: int, index: int) -> tuple[Choices, Choices]:
-    # What is rare has choices of its own, so that all other cases do not depend on it.
+    # Rare features have choices of their own, so that the rest of a case does not depend on them.
     return Choices(f"{seed}:{index}"), Choices(f"{seed}:{index}:extras")
 
 
@@ -142,7 +143,7 @@ def _for_kernels(seed: str, limits: Limits) -> Case | None:
     """A case whose attention may be a kernel's; None where it has no contract or is not within the limits."""
     c = Choices(seed)
     family = _family(c, {name: family for name, family in FAMILIES.items() if family.write is None})
-    # What kernels get wrong is not how a step is spelled: scales, groups and values vary beyond a family's preferences.
+    # Kernels do not see how a step is spelled: scales, groups and values vary beyond a family's preferences.
     c.preferences = {
         "heads.group": c.draw({"none": 7.0, "group": 2.0, "one": 1.0}),
         "values": c.draw({"normal": 7.0, "outliers": 1.0, "integers": 1.0, "one_row": 1.0}),
@@ -195,7 +196,7 @@ def _bare(b: Builder, c: Choices, features: AttentionFeatures, *, heads_inner: b
 
 
 def draw_settings(case: Case, c: Choices, available: Mapping[str, Setting], share: float = DRAWN) -> Case:
-    """The case, for this share of cases with one to three of the available settings and what they need."""
+    """The case; for this share of cases with one to three available settings and the settings that these need."""
     fitting = {name: one.weight for name, one in available.items() if not (one.inference and case.training)}
     if case.settings or not fitting or not c.chance(share):
         return case

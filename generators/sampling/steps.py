@@ -11,7 +11,7 @@ from generators.sampling.masks import Pattern, offset, position_indices
 
 @dataclass(frozen=True, slots=True)
 class AttentionFeatures:
-    """What one attention has of these. `window` is two-sided unless `causal` names a corner."""
+    """The features of an attention. `window` is two-sided unless `causal` names a corner."""
 
     softcap: bool = False
     alibi: bool = False
@@ -20,7 +20,6 @@ class AttentionFeatures:
     window: bool = False
 
     def __bool__(self) -> bool:
-        """Whether there is any."""
         return self != AttentionFeatures()
 
 
@@ -31,7 +30,7 @@ _CORNERS: dict[str | None, float] = {None: 3.0, "top_left": 4.0, "bottom_right":
 
 
 def draw_features(c: Choices) -> AttentionFeatures:
-    """Mostly none, else one."""
+    """Mostly no feature, else a single feature."""
     one = c.draw(_ONE) if c.chance(SHARE) else ""
     window = one == "window"
     causal = c.draw(_CORNERS) if window else "bottom_right" if one == "bottom_right" else None
@@ -107,7 +106,7 @@ def draw_sinks(b: Builder, c: Choices, heads: Size, like: str) -> str:
 
 
 def add_sinks(b: Builder, c: Choices, scores: str, sinks: str) -> str:
-    """The scores with one more column, a number a head, as gpt-oss writes it: softmax, then drop the column."""
+    """The scores with a further column, a number for each head, as gpt-oss writes it: softmax, then drop the column."""
     b.note_contract(sinks=sinks)
     column = b.op(c.pick(("view", "reshape")), sinks, to="column", sizes=(*b.shape(sinks), 1, 1))
     column = b.op("expand", column, sizes=(*b.shape(scores)[:-1], 1))
@@ -120,8 +119,7 @@ def add_sinks(b: Builder, c: Choices, scores: str, sinks: str) -> str:
 
 
 def _draw_per_head(b: Builder, c: Choices, hint: str, heads: Size, values: Values, dtype: str) -> str:
-    """A tensor of one number a head from outside; in training mostly cut off from gradients, which no contract asks of
-    it."""
+    """An outside tensor with a number for each head. In training it is mostly detached: contracts need no gradients."""
     value = b.input(hint, (heads,), values, dtype, parameter=c.chance(0.5))
     fixed = b.freeze(c, value)
     b.drop_contract_unless(b.mode != "training" or fixed != value)
@@ -174,7 +172,7 @@ _STEPS |= dict.fromkeys(("zero", "one", "up_and_down", "double_transpose"), 1.0)
 
 
 def insert_noop(b: Builder, c: Choices, value: str) -> str:
-    """The value after none, one or (rarely) more steps that change nothing."""
+    """The value after no step or (rarely) some steps that change nothing."""
     amount = c.deviation / 5
     while c.chance(amount):
         value = _one_step(b, c, value)

@@ -8,7 +8,7 @@ from generators.sampling.choices import Choices
 from generators.sampling.heads import draw_layout, draw_values
 
 _LEAST_HEAD_DIM = 16
-"""Compiled flex_attention takes no smaller ones on CUDA."""
+"""Compiled flex_attention takes no smaller head_dim on CUDA."""
 
 
 def write_flex(b: Builder, c: Choices) -> list[str]:

@@ -1,4 +1,4 @@
-"""Variants of a case that rewrites tell apart: precision, mode, active dropout, one batch or several."""
+"""Variants of a case that rewrites tell apart: precision, mode, active dropout, a single batch or several."""
 
 import itertools
 import math
@@ -33,7 +33,7 @@ _RATE = 0.1
 
 
 class Variant(NamedTuple):
-    """What rewrites tell apart of a program."""
+    """The traits of a program that rewrites tell apart."""
 
     precision: str
     mode: str
@@ -101,12 +101,12 @@ def _in_mode(case: Case, mode: str, before: str) -> Case:
         # A contract says how much is dropped in its mode.
         kept = () if any(op.kind in ("dropout", "sdpa") for op in case.ops) else case.contracts
         case = replace(case, mode="inference" if mode == INFERENCE else "training", contracts=kept)
-    # Masks that need no gradient, as in models: rewrites do not match others.
+    # Masks that need no gradient, as in models: rewrites match no masks with gradients.
     return detach_inputs(case, [mask.name for mask in _masks(case)]) if before == INFERENCE else case
 
 
 def add_dropout(case: Case) -> Case:
-    """The case with active dropout: its own, or one between softmax and product."""
+    """The case with active dropout: its own, or a new dropout between softmax and product."""
     own = [op.name for op in case.ops if op.kind == "dropout"]
     if own:
         ops = (make_op(op.name, "dropout", op.args, {"p": _RATE}) if op.name in own else op for op in case.ops)
@@ -142,7 +142,6 @@ def _masks(case: Case) -> list[Input]:
 
 
 def _dependencies(case: Case, names: set[str]) -> set[str]:
-    """These values and all that they depend on."""
     found = set(names)
     for op in reversed(case.ops):
         if op.name in found:
@@ -171,7 +170,7 @@ def _in_dtype(case: Case, old: str, new: str) -> Case:
     changed = change_dtype(case, [old], new)
     if new == "float16":
         changed = map_attributes(changed, lambda _, value: _within_float16(value))
-    # The lowest number, which contracts may have as fill, is another one in another dtype.
+    # The lowest number, which contracts may have as fill, depends on the dtype.
     return replace(changed, contracts=tuple(c for c in case.contracts if c.fill == -math.inf))
 
 

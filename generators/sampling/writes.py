@@ -19,7 +19,7 @@ _PARTS = {"set_slice": 3.0, "set_select": 2.0, "index_put_": 3.0, "index_copy_":
 
 
 def insert_writes(case: Case, c: Choices) -> Case:
-    """The case with one to three writes, each where one of a few tries is valid."""
+    """The case with one to three writes, each if a few tries find a valid place."""
     for _ in range(c.draw({1: 5.0, 2: 3.0, 3: 1.0})):
         for _ in range(_TRIES):
             with suppress(CaseError):
@@ -29,7 +29,7 @@ def insert_writes(case: Case, c: Choices) -> Case:
 
 
 def _insert(case: Case, c: Choices) -> Case:
-    """The case with one write, into something that is read before or after it. Raises CaseError."""
+    """The case with a write into a value that is read before or after it. Raises CaseError."""
     b = Builder(dict(case.dims), "", case.mode)
     place = c.below(len(case.ops) + 1)
     b.inputs, b.types, b.ops = list(case.inputs), types_of(case), list(case.ops[:place])

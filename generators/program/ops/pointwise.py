@@ -55,7 +55,7 @@ def _filled(call: Operands) -> str:
     require(mask.dtype == "bool", "the mask of masked_fill must be boolean")
     require(category(value.dtype) == 2, f"needs a floating-point argument, got {value.dtype}")
     fill = call.attrs["value"]
-    # Drawn fills fit their dtypes, but autocast changes those.
+    # Drawn fills fit their dtypes, but autocast changes dtypes.
     fits = not call.autocast or value.dtype != "float16" or fill == "min" or not 65504 < abs(fill) < math.inf
     require(fits, f"{fill} is outside the range of float16")
     return value.dtype

@@ -11,24 +11,21 @@ from generators.program.sizes import Size, quotient, show
 
 
 def given_dtype(call: Operands) -> str:
-    """The attribute `dtype`."""
     return str(call.attrs["dtype"])
 
 
 def second_dtype(call: Operands) -> str:
-    """The dtype of the second argument."""
     return call.args[1].dtype
 
 
 def is_bool(_call: Operands) -> str:
-    """Booleans."""
     return "bool"
 
 
 def common_float(call: Operands, args: Sequence[TensorType] = ()) -> str:
     """The dtype of a product of these arguments, by default of all.
 
-    Raises CaseError unless they have the same floating dtype, or autocast gives them one.
+    Raises CaseError unless they have the same floating dtype, or autocast casts them.
     """
     dtypes = [arg.dtype for arg in args or call.args]
     if call.autocast and "float64" not in dtypes and all(category(dtype) == 2 for dtype in dtypes):

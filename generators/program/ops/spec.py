@@ -1,4 +1,4 @@
-"""What a row of the table of operations holds: attributes, the rule for the result's type, and the source text."""
+"""The parts of a row of the table of operations: attributes, rules for the result's type, and the source text."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -39,12 +39,11 @@ class Attribute:
 
 
 def word(*words: str) -> Attribute:
-    """An attribute that is one of `words`, the first by default."""
+    """An attribute whose values are `words`, the first by default."""
     return Attribute(Kind.WORD, words[0], words)
 
 
 def flag(default: bool = False) -> Attribute:
-    """A true-or-false attribute."""
     return Attribute(Kind.FLAG, default)
 
 
@@ -58,8 +57,8 @@ class Memory(Enum):
     VIEW = auto()
     """The first argument's."""
     CROWDED_VIEW = auto()
-    """The first argument's. Eager does not write into it: elements share memory, or in training there are several views
-    of one tensor."""
+    """The first argument's. Eager does not write into it: elements share memory, or in training a tensor has several
+    views."""
     VIEW_OR_COPY = auto()
     """Depends on strides; the numbers are the first argument's."""
     UNKNOWN = auto()
@@ -81,11 +80,9 @@ class Operands:
 
     @property
     def shape(self) -> tuple[Size, ...]:
-        """The shape of the first argument."""
         return self.args[0].shape
 
     def value(self, name: str) -> int:
-        """A size attribute as a number."""
         return int(self.attrs[name].value(self.dims))
 
     def check_probability(self, name: str) -> None:
@@ -100,7 +97,6 @@ class Operands:
         return axis % rank
 
     def numbers(self, shape: Sequence[Size]) -> tuple[int, ...]:
-        """A shape in numbers."""
         return tuple(size.value(self.dims) for size in shape)
 
     def must_equal(self, a: Size, b: Size, what: str) -> None:
@@ -123,7 +119,7 @@ class Operands:
         return b if x == 1 and a != b else a
 
     def must_broadcast(self, shape: Sequence[Size], to: Sequence[Size], what: str) -> None:
-        """Raises CaseError unless a shape broadcasts to another one."""
+        """Raises CaseError unless the first shape broadcasts to the second."""
         fits = self.numbers(self.broadcast(shape, to)) == self.numbers(to)
         require(fits, f"{what} {show(shape)} does not broadcast to {show(to)}")
 
@@ -142,12 +138,10 @@ _TAKES: Mapping[str, tuple[tuple[int, ...], str]] = {
 
 
 def first_shape(call: Operands) -> tuple[Size, ...]:
-    """The shape of the first argument."""
     return call.args[0].shape
 
 
 def first_dtype(call: Operands) -> str:
-    """The dtype of the first argument."""
     return call.args[0].dtype
 
 
@@ -191,7 +185,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class OpSpec:
-    """A row of the table: one operation."""
+    """A row of the table: an operation."""
 
     kind: str
     shape: ShapeRule = first_shape
@@ -200,7 +194,7 @@ class OpSpec:
     """The kind of dtype, of `_TAKES`, that all arguments have."""
     text: str | Callable[[Line], str] = ""
     """The source text: a function, or a template in which `{0}` is the first argument, `{args}` are all of them,
-    `{right}` is `Line.right`, `{device}` is a device, and `{dim}`, say, is an attribute; "" calls a method."""
+    `{right}` is `Line.right`, `{device}` is a device, and `{dim}`, say, is an attribute. "" calls a method."""
     attributes: Mapping[str, Attribute] = field(default_factory=dict)
     memory: Memory = Memory.NEW
     arity: tuple[int, int] = (1, 1)
@@ -230,7 +224,6 @@ class OpSpec:
         return call.args[0]
 
     def emit(self, line: Line) -> str:
-        """The source text of the result."""
         if callable(self.text):
             return self.text(line)
         return line.fill(self.text or f"{{0}}.{self.kind}({', '.join(f'{{{name}}}' for name in self.attributes)})")

@@ -1,7 +1,4 @@
-"""Where a value is wrong, in words: "head 1-7 of 8, query row 0-62 of 65".
-
-The data is `SubjectResult.where`, a `WrongElements`.
-"""
+"""Wrong elements of a value in words: "head 1-7 of 8, query row 0-62 of 65"."""
 
 import math
 from collections.abc import Sequence
@@ -20,11 +17,11 @@ _OF_CALLS = {
     **dict.fromkeys(("dk", "dv"), (BATCH, HEAD, KEY, FEATURE)),
     "dbias": (BATCH, HEAD, QUERY, KEY),
 }
-"""The axes of what one call of an attention function gives."""
+"""The axes of the results of an attention function."""
 _LAYOUTS = {"bhsd": (BATCH, HEAD, "", FEATURE), "bshd": (BATCH, "", HEAD, FEATURE), "bsd": (BATCH, "", FEATURE)}
 
 _SHOWN = 4
-"""The most ranges that are listed of an axis."""
+"""The most ranges of an axis that are listed."""
 
 
 def describe_with_names(case: Case, result: SubjectResult) -> str:
@@ -33,7 +30,7 @@ def describe_with_names(case: Case, result: SubjectResult) -> str:
 
 
 def describe_where(case: Case, where: WrongElements | None) -> str:
-    """Where a value of the case is wrong, in one line; "" where that is not known, or everywhere."""
+    """The wrong elements in one line; "" for all elements, or where they are not known."""
     if where is None or where.wrong in (0, math.prod(where.shape)):
         return ""
     return (
@@ -42,7 +39,7 @@ def describe_where(case: Case, where: WrongElements | None) -> str:
 
 
 def label_axes(case: Case, value: Value, rank: int) -> tuple[str, ...]:
-    """Names for the axes of a value: "head" and the like in an attention, else the names of its sizes."""
+    """The names of the axes of a value: those of attention, such as "head", else the names of its sizes."""
     if value.kind == "result" and value.name in _OF_CALLS:
         return _OF_CALLS[str(value.name)][-rank:]
     name = find_name(case, value)
@@ -71,15 +68,14 @@ def name_gradient(case: Case, value: Value) -> str:
 
 
 def name_value(case: Case, value: Value) -> str:
-    """A value in words, with the program's name for an argument or parameter: "gradient of q", "output of the second
-    call"."""
+    """A value in words, with the program's names: "gradient of q", "output of the second call"."""
     name = find_name(case, value) if value.kind in ("input", "parameter") else ""
     name = "output" if value.kind == "output" and case.calls and len(case.returns) == 1 else name
     return describe_value(value, name, is_sequence=bool(case.calls))
 
 
 def find_name(case: Case, value: Value) -> str:
-    """Its name in the program; "" for a result of an attention function."""
+    """The name of a value in the program; "" for a result of an attention function."""
     if isinstance(value.name, str):
         return "" if value.kind == "result" else value.name
     listed = case.returns if value.kind == "output" else [item.name for item in case.inputs if not item.parameter]

@@ -1,6 +1,6 @@
-"""What a case reached of the compiler: hooks in the pattern matcher, passes and lowerings of Inductor.
+"""Coverage of the compiler, by hooks in Inductor's pattern matcher, passes and lowerings.
 
-Where this torch lacks a hook, that part of the coverage is missing, and `missing_hooks` says so, also for attribution.
+`missing_hooks` says which coverage, and which attribution, is missing in a torch without some hook.
 """
 
 import functools
@@ -20,7 +20,7 @@ _LOWERING = "torch._inductor.lowering"
 
 REWRITES = tuple((_MATCHER, f"{kind}PatternEntry.apply") for kind in ("Replacement", "Graph", "Lowering"))
 
-#: What each part of the coverage, and of attribution, needs: a module and a name in it.
+#: The hooks of each part of coverage and attribution: a module and a name in it.
 PARTS = {
     "rewrites": REWRITES,
     "operations": ((_PIPELINE, "_recursive_post_grad_passes"),),
@@ -76,7 +76,7 @@ class Coverage:
 
 
 def missing_hooks() -> dict[str, str]:
-    """By part of the coverage, the names in torch that it needs and this torch lacks."""
+    """By part of the coverage, the names that it needs and this torch lacks."""
     lacks = {
         part: ", ".join(f"{module}.{name}" for module, name in needs if find(module, name) is None)
         for part, needs in PARTS.items()
@@ -85,7 +85,7 @@ def missing_hooks() -> dict[str, str]:
 
 
 def _operation(target: Any) -> str:
-    """The name of an operation on tensors without its overload, such as "aten.bmm"; empty for anything else."""
+    """The name of an operation on tensors without its overload, such as "aten.bmm"; "" for another function."""
     if getattr(target, "__module__", None) == operator.__name__ or isinstance(target, str):
         return ""
     packet = getattr(target, "overloadpacket", None)

@@ -1,4 +1,4 @@
-"""What an exception from torch means for a verdict."""
+"""Verdicts and failures of exceptions."""
 
 import linecache
 import os
@@ -36,7 +36,7 @@ _LAUNCHERS = ("triton.runtime.", "torch._inductor.runtime.", "torch._ops")
 def blame(error: BaseException) -> tuple[Verdict, Failure]:
     """The verdict on a subject that raised, and the failure."""
     if fault := find_device_fault():
-        # Other launches return before their kernels run, and what comes next raises.
+        # Asynchronous launches return before their kernels run, and a later call raises.
         launch = (_find_kernel(error), find_place(error)) if os.environ.get("CUDA_LAUNCH_BLOCKING") == "1" else ()
         return Verdict.DEVICE_ERROR, DeviceError(fault, *launch)
     failure = as_failure(error)
@@ -51,8 +51,8 @@ _LIMITS = (
     "Number of shared query heads sharing the same KV head must be power of 2",
     "aot_autograd() does not yet handle",
 )
-"""What compiled flex_attention (torch/_inductor/kernel/flex) and AOTAutograd (runtime_wrappers.py) say of what they do
-not support."""
+"""Documented limits in the words of compiled flex_attention (torch/_inductor/kernel/flex) and AOTAutograd
+(runtime_wrappers.py)."""
 
 
 def find_limit(error: BaseException) -> str:
@@ -61,7 +61,7 @@ def find_limit(error: BaseException) -> str:
 
 
 def find_device_fault() -> str:
-    """Why CUDA refuses all work of this process, in its words; "" where it does not."""
+    """Why CUDA refuses all work of this process; "" where it does not."""
     try:
         if torch.cuda.is_initialized():
             torch.cuda.synchronize()
@@ -76,7 +76,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 class SubjectError(Exception):
-    """A subject that doesn't exist, can't be imported, or needs what this torch lacks; the text is one line."""
+    """A subject does not exist, can't be imported, or needs a name that this torch lacks; the text is one line."""
 
 
 class Unsupported(Exception):
@@ -88,9 +88,9 @@ class DeviceLost(Exception):
 
 
 def find_refusal(error: Exception, declared: Collection[str]) -> Unsupported | None:
-    """How an attention function says that it does not take a case; None where the exception is no way to say so.
+    """The refusal of a case by an attention function; None where the exception is no refusal.
 
-    `declared`: names of types by which it refuses, besides NotImplementedError.
+    `declared`: the names of exceptions by which it refuses, besides NotImplementedError.
     """
     if isinstance(error, Unsupported):
         return Unsupported(str(error))
@@ -101,16 +101,13 @@ def find_refusal(error: Exception, declared: Collection[str]) -> Unsupported | N
 
 
 class SuppressOutOfMemory(AbstractContextManager["SuppressOutOfMemory"]):
-    """Within it, an allocation that fails ends the block, and nothing else; `error` is the exception then.
-
-    What there is no memory left to judge accuses nobody.
-    """
+    """Within it, an allocation that fails ends the block, and `error` is the exception."""
 
     error: BaseException | None = None
 
     @property
     def line(self) -> str:
-        """What was raised, in one line; "" where nothing was."""
+        """The exception in one line; "" without one."""
         return "" if self.error is None else line(self.error)
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> bool:
@@ -120,9 +117,9 @@ class SuppressOutOfMemory(AbstractContextManager["SuppressOutOfMemory"]):
 
 
 def as_failure(error: BaseException) -> Raised:
-    """The innermost cause, with the first line of its text that says something."""
+    """The innermost cause, with the first informative line of its text."""
     chain = _chain(error)
-    # What the C++ compiler said is in the exception around the one that says how it was called.
+    # The innermost cause has the command line of the C++ compiler alone.
     cause = next((link for link in chain if type(link).__name__ == "CppCompileError"), chain[-1])
     lines = [text.strip() for text in str(cause).splitlines()]
     if type(cause).__name__ == "CompilationError":  # of Triton: the source up to where it fails, and why
@@ -142,7 +139,8 @@ def line(error: BaseException) -> str:
 
 
 def find_place(error: BaseException) -> str:
-    """`FILE:LINE: SOURCE` of the innermost line that is neither ours nor of torch, Triton or Python; "" without one."""
+    """`FILE:LINE: SOURCE` of the innermost line outside of attnfuzz, torch, Triton and Python; "" without such a
+    line."""
     for frame, number in _walk_outwards(error):
         file = frame.f_code.co_filename
         source = linecache.getline(file, number).strip()
@@ -152,7 +150,7 @@ def find_place(error: BaseException) -> str:
 
 
 def _find_kernel(error: BaseException) -> str:
-    """The Triton kernel, or the operator of torch, that was called last; "" where nothing names it."""
+    """The Triton kernel or operator of torch that was called last; "" without a name."""
     for frame, _ in _walk_outwards(error):
         caller: Any = frame.f_locals.get("self")
         if type(caller).__module__.startswith(_LAUNCHERS):
@@ -169,7 +167,7 @@ def _walk_outwards(error: BaseException) -> list[tuple[FrameType, int]]:
 
 
 def _chain(error: BaseException) -> list[BaseException]:
-    """`error` and what caused it, outermost first; torch's wrappers keep theirs in `inner_exception`."""
+    """`error` and its causes, outermost first. Wrappers of torch keep a cause in `inner_exception`."""
     links = [error]
     while True:
         last = links[-1]

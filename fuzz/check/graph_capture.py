@@ -1,12 +1,11 @@
 """Inductor's graph passes for a module whose torch-level graph is recorded in one run, without Dynamo.
 
-The module of a case is straight-line and its sizes are numbers, so the calls of torch that one run makes are its graph.
-Dynamo finds the same calls in bytecode, evaluates each on fake tensors, and makes guards. Kept from it is what later
-passes read: parameters, buffers and arguments are inputs in the order of their first use, and the first two are marked
-static; a result that is an input is not in the graph.
+The module of a case is straight-line with constant sizes, so that the calls of torch in one run are its graph. As
+Dynamo does, the recording makes parameters, buffers and arguments inputs in the order of first use, marks the first two
+kinds static, and leaves out results that are inputs.
 
-Dynamo still compiles several calls, symbolic sizes, layers of torch (which choose a fast path), `_LEFT_TO_DYNAMO`,
-modes entered on the way, values read in Python, and a module that changes its attributes.
+Dynamo compiles the rest: several calls, symbolic sizes, layers of torch (which choose a fast path), `_LEFT_TO_DYNAMO`,
+modes entered in the module, values read in Python, and changes of attributes.
 """
 
 import copy
@@ -25,12 +24,12 @@ from fuzz.check.program import MemoryMap
 from fuzz.check.torch_internals import require
 
 _LEFT_TO_DYNAMO = frozenset({"checkpoint", "flex_attention", "graph_break"})
-"""Names in `forward` of what a list of calls can't say."""
+"""Names in `forward` of functions that a list of calls can't represent."""
 _ATTRIBUTES = ("shape", "device", "dtype", "layout", "ndim", "requires_grad", "is_leaf")
 _FORM = {getattr(Tensor, name).__get__ for name in _ATTRIBUTES}
 _FORM |= {Tensor.size, Tensor.dim, Tensor.stride, Tensor.numel, Tensor.is_contiguous, Tensor.is_floating_point}
 _FORM |= {Tensor.is_complex, Tensor.__len__, torch.is_floating_point, torch.is_complex, torch.numel}
-"""What tells the form of a tensor, a constant."""
+"""Functions that read the form of a tensor, which is constant."""
 _VIEWS = {getattr(Tensor, name).__get__: name for name in ("T", "mT", "H", "mH", "real", "imag")}
 _ITEMS = {Tensor.__getitem__: operator.getitem, Tensor.__setitem__: operator.setitem}
 
@@ -59,20 +58,22 @@ def compile_module(
 
 
 class NotRecorded(Exception):
-    """One run does not tell the graph; the text says why."""
+    """One run does not show the graph; the text says why."""
 
 
 class Recording(TorchFunctionMode):
-    """The graph of a module called with `inputs`, neither of which it changes. Raises `NotRecorded`, also for what the
-    module raises: then Dynamo has to say whether that is a mistake."""
+    """The graph of a module called with `inputs`, both of which stay unchanged.
+
+    Raises `NotRecorded`, also for exceptions of the module, which Dynamo then meets itself.
+    """
 
     def __init__(self, module: nn.Module, inputs: tuple[Any, ...]) -> None:
         super().__init__()
         self._module, self._graph = module, fx.Graph()
         self._nodes: dict[int, fx.Node] = {}
-        """By the id of what they gave."""
+        """By the id of their results."""
         self._results: list[Any] = []
-        """Kept, so that no other one gets its id."""
+        """Kept, so that their ids stay taken."""
         self._modes = _read_modes()
         self._given = {id(value): (name, value) for name, value in reversed(list(_list_tensors(module, inputs)))}
         values = [value for _, value in self._given.values()]
@@ -100,7 +101,7 @@ class Recording(TorchFunctionMode):
         computed = list(dict.fromkeys(node for node in outputs if node not in read))
         self._graph.output(tuple(computed))
         graph = fx.GraphModule(nn.Module(), self._graph)
-        # So that AOTAutograd looks for what Dynamo says of inputs.
+        # It tells AOTAutograd to read Dynamo's marks of inputs.
         graph.meta["dynamo_compile_id"] = None
         graph._param_name_to_source = {}  # type: ignore[assignment]
         source = require("torch._dynamo.source", "LocalSource")
@@ -136,7 +137,7 @@ class Recording(TorchFunctionMode):
         name = getattr(function, "__name__", "")
         is_given = id(result) in self._nodes or id(result) in self._originals
         if is_given and not name.endswith("_") and isinstance(result, Tensor):
-            # Eager gives an argument back, such as dropout with p = 0: in a graph that is another value.
+            # Eager returns an argument, as dropout with p = 0 does; in a graph the result is another value.
             result = torch.ops.aten.alias(result)
         if function in _VIEWS:
             node = self._graph.call_function(getattr, (self._lift(args[0]), _VIEWS[function]))
@@ -152,10 +153,10 @@ class Recording(TorchFunctionMode):
 
     def _keep(self, result: Any, node: fx.Node) -> None:
         self._results.append(result)
-        # Read by passes before those of AOTAutograd.
+        # Passes before AOTAutograd read it.
         node.meta["example_value"] = result
         if isinstance(result, Tensor):
-            # What is written in place goes by its first name.
+            # A tensor that is written in place keeps its first node.
             if id(result) not in self._originals:
                 self._nodes.setdefault(id(result), node)
         elif isinstance(result, (tuple, list)) and result:

@@ -1,8 +1,8 @@
-"""A backend that runs Inductor's own graph passes, then the graph they leave, operation by operation.
+"""A backend that runs Inductor's own graph passes, and then the resulting graph, operation by operation.
 
-Pre-grad, joint, partition and post-grad passes are Inductor's, called as it calls them. Lowering, scheduling and code
-generation are left out, and with them the C++ compiler. Matches that post-grad patterns hand to lowerings (fused matmul
-templates) stay as they were. The only module that touches Inductor's compile pipeline.
+Pre-grad, joint, partition and post-grad passes are called as Inductor calls them. Lowering, scheduling and code
+generation, which take the C++ compiler, are left out. Matches of post-grad patterns for lowerings (fused matmul
+templates) stay as they are. Only this module touches Inductor's compile pipeline.
 """
 
 import importlib
@@ -20,8 +20,8 @@ _PIPELINE, _MATCHER = "torch._inductor.compile_fx", "torch._inductor.pattern_mat
 
 
 def backend(around: Callable[[], AbstractContextManager[Any]] = nullcontext) -> Callable[..., Any]:
-    """The backend, for torch.compile. The graph that the passes leave runs within `around()`. Raises `SubjectError`
-    where this torch lacks a part of it."""
+    """The backend for torch.compile. The resulting graph runs within `around()`. Raises `SubjectError` where this torch
+    lacks a part of the pipeline."""
     for name in ("compile_fx", "fake_tensor_prop", "view_to_reshape", "_recursive_post_grad_passes", "V"):
         require(_PIPELINE, name)
     require(_MATCHER, "LoweringPatternEntry.apply")
@@ -59,8 +59,8 @@ def _interpret(
 
 
 def _read_output_strides(graph: torch.fx.GraphModule) -> dict[int, tuple[int, ...]]:
-    """The strides of outputs that users see, which lowering restores where passes change them. torch 2.15 takes them
-    from before the joint passes, earlier versions from after them."""
+    """The strides of outputs that users see, which lowering restores after passes change them. torch 2.15 takes the
+    strides before the joint passes, earlier versions after them."""
     record = find(_PIPELINE, "record_original_output_strides")
     if record is not None:
         record(graph)

@@ -1,7 +1,7 @@
-"""What a pattern of attention computes with its own constants, and which of them a program that it took does not share.
+"""The constants of a pattern of attention that differ from those of a program that the pattern matched.
 
-Patterns come to the matcher serialized, with `Ignored()` for every number, list and dtype. Here the pattern's function
-is traced anew, and its graph is walked beside the program's.
+Serialized patterns have `Ignored()` for every number, list and dtype. Here the pattern's function is traced again, and
+its graph is compared with the program's.
 """
 
 import inspect
@@ -29,20 +29,20 @@ _NO_CONSTANT = frozenset({"device", "layout", "pin_memory", "memory_format"})
 
 
 class Unlike(Exception):
-    """A pattern can't be traced with such operands, or is another program than the one that it took."""
+    """A pattern can't be traced with operands, or its graph differs from the program's in more than constants."""
 
 
 def trace_pattern(entry: Any, operands: dict[str, Any]) -> fx.GraphModule:
-    """The graph of a pattern for operands like these. Raises `Unlike`, and `SubjectError` where torch hides it."""
+    """The graph of a pattern for operands. Raises `Unlike`, and `SubjectError` where torch hides patterns."""
     origin = _find_origin(entry)
     return _trace(origin, [operands.get(name) for name in inspect.signature(origin[0]).parameters])
 
 
 def find_differences(entry: Any, operands: dict[str, Any], kept: list[int], program: list[Any]) -> list[str]:
-    """The constants on the way to the outputs of a program that are not the pattern's, each as "amax [-2] for [-1]".
-    `kept`: the places of these outputs among the pattern's. Raises as `trace_pattern`.
+    """The constants of a program that differ from the pattern's, such as "amax [-2] for [-1]".
 
-    The pattern is traced with its authors' examples: some operations leave no trace for sizes of 1.
+    `kept`: the places of the program's outputs among the pattern's. The pattern is traced with the examples of its
+    authors, since some operations leave no trace for sizes of 1. Raises as `trace_pattern`.
     """
     origin = _find_origin(entry)
     examples, scalars = origin[1], origin[3] or {}
@@ -68,15 +68,15 @@ def _find_origin(entry: Any) -> tuple[Any, ...]:
 
 
 def read_known_pattern(item: Any) -> tuple[Any, ...]:
-    """Search function, example inputs, trace function, scalars and serialized pattern; a tuple before torch 2.15."""
+    """Search function, example inputs, trace function, scalars and serialized pattern (a tuple before torch 2.15)."""
     names = ("search_fn", "example_inputs", "trace_fn", "scalar_workaround", "search_fn_pattern")
     return item if isinstance(item, tuple) else tuple(getattr(item, name) for name in names)
 
 
 def _trace(origin: tuple[Any, ...], values: list[Any]) -> fx.GraphModule:
-    """The graph of a pattern for such values, which want gradients as its examples do."""
+    """The graph of a pattern for values, which require gradients as its examples do."""
     search, examples, trace, _, _ = origin
-    # Of the values, those of the workaround's scalars have no example.
+    # The scalars of the workaround have no example.
     examples = [*examples, *[None] * (len(values) - len(examples))]
     grads = [isinstance(example, torch.Tensor) and example.requires_grad for example in examples]
     try:
@@ -95,8 +95,10 @@ def _fresh(value: Any, grad: bool) -> Any:
 
 
 class _Walk:
-    """Goes through a pattern and a program, from outputs to operands. `means`: what constants that follow from the
-    pattern's examples are for the operands; `found`: the constants that differ."""
+    """Compares a pattern with a program, from outputs to operands; `found` has the constants that differ.
+
+    means: constants that follow from the pattern's examples, with their counterparts for the operands
+    """
 
     def __init__(self, means: dict[Any, Any]) -> None:
         self._means = means
@@ -104,7 +106,7 @@ class _Walk:
         self._seen: set[tuple[Any, Any]] = set()
 
     def compare(self, pattern: fx.Node, program: Any) -> None:
-        """Compare two nodes and all before them. Raises `Unlike`."""
+        """Compares two nodes and all nodes before them. Raises `Unlike`."""
         if pattern.op == "placeholder" or (pattern, program) in self._seen:
             return
         self._seen.add((pattern, program))
@@ -147,7 +149,7 @@ class _Walk:
 
 
 def _count_from_end(axes: Any) -> tuple[int, ...]:
-    """A permutation by what it does to the last axes, so that ranks compare: [0, 1, 3, 2] and [1, 0] are the same."""
+    """A permutation of the last axes, whatever the rank: equal for [0, 1, 3, 2] and [1, 0]."""
     rank = len(axes)
     order = [axis % rank - rank for axis in axes]
     while order and order[0] == -len(order):

@@ -1,9 +1,8 @@
-"""Fills memory that compiled code allocates, so that reading it before anything is written shows every time.
+"""Fills memory that compiled code allocates, so that a read before the first write gives a wrong result every time.
 
-Generated wrappers bind the functions that allocate when they are loaded, and are used again for equal code: so these
-are replaced before anything is compiled, and what replaces them asks each time whether to fill. They serve wrappers in
-Python alone. Not filled: what C++ allocates (cpp_wrapper, AOTInductor, fallback kernels, locals of kernels); a buffer
-that takes over the memory of another one holds what that held.
+Generated wrappers bind the allocating functions when they are loaded, and equal code loads its wrapper once. Replacing
+the functions before the first compile therefore reaches every wrapper in Python. Memory that C++ allocates is not
+filled (cpp_wrapper, AOTInductor, fallback kernels, locals of kernels), nor is a buffer that reuses another buffer.
 """
 
 import functools
@@ -21,10 +20,9 @@ _HOME = "torch._C._dynamo.guards"
 _CPU = "_empty_strided_cpu"
 _ALLOCATORS = (_CPU, "_empty_strided_cpu_pinned", "_empty_strided_cuda")
 ZERO = "zero"
-"""What reads of unwritten memory are right with more often than with what freed memory holds, poison among it."""
-#: What each byte is set to. All bits set are NaN in every float dtype; 0x7B gives 1.3e36 in float32 and bfloat16, 61280
-#: in float16, and as an index 2071690107: too large for any tensor here.
 _BYTES = {"nan": 0xFF, "large": 0x7B, ZERO: 0}
+"""The fill of each kind. 0xFF is NaN in every float dtype. 0x7B is 1.3e36 in float32 and bfloat16, 61280 in float16,
+and 2071690107 as an index, which is too large for any tensor here. With zeros many reads are right by chance."""
 
 _kind = ""
 
@@ -39,17 +37,15 @@ def install() -> None:
 
 @contextmanager
 def fill(kind: str) -> Iterator[None]:
-    """While entered, what is allocated is filled with "nan", "large" finite numbers or `ZERO`; after that with `ZERO`.
-
-    Integers are large under both, booleans True. Raises `SubjectError` where this torch has no such functions.
-    """
+    """While entered, allocated memory is filled with a kind of `_BYTES`: integers at most with "large", booleans with
+    True. Raises `SubjectError` where this torch lacks the functions."""
     global _kind  # noqa: PLW0603 - what is installed outlives every case
     require(_HOME, _CPU)
     before, _kind = _kind, kind
     try:
         yield
     finally:
-        _kind = before or ZERO  # freed memory holds poison from now on
+        _kind = before or ZERO  # Freed memory holds poison from now on.
 
 
 def _wrap(allocate: Callable[..., Any]) -> Callable[..., Any]:
@@ -57,10 +53,10 @@ def _wrap(allocate: Callable[..., Any]) -> Callable[..., Any]:
     def fill_allocation(*args: Any) -> Any:
         tensor = allocate(*args)
         if _kind:
-            # Pools, whose parts have other dtypes, are uint8.
+            # The allocator's pools are uint8; their parts have any dtype.
             is_free = tensor.is_floating_point() or tensor.is_complex() or tensor.dtype is torch.uint8
             most = 0xFF if is_free else 1 if tensor.dtype is torch.bool else _BYTES["large"]
-            # The memory between its rows too.
+            # Padding between rows is filled too.
             tensor.untyped_storage().fill_(min(_BYTES[_kind], most))
         return tensor
 

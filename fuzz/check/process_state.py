@@ -1,4 +1,4 @@
-"""State that a whole process shares and no subject may change: compared around its calls, put back and reported."""
+"""State of the whole process that no subject may change: compared around calls, put back and reported."""
 
 import builtins
 import gc
@@ -42,7 +42,7 @@ _NAMESPACES: dict[str, Any] = {
     "sys": sys,
     **{name: importlib.import_module(name) for name in ("torch._inductor.config", "torch._dynamo.config")},
 }
-"""Where names keep their values. Names may be added: torch itself does that when a part of it is first used."""
+"""Homes of names that keep their values. Names may be added, as torch does when a part of it is first used."""
 
 
 def _put_precisions(values: list[str]) -> None:
@@ -88,7 +88,7 @@ STATES: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {
     **{f"torch.backends.{path}": (partial(attrgetter(path), backends), partial(_put_flag, path)) for path in _FLAGS},
     **{f"the handler of {one.name}": (partial(signal.getsignal, one), partial(signal.signal, one)) for one in _SIGNALS},
 }
-"""How each is read and put back, if it can be. Random numbers may be drawn, as every run is seeded."""
+"""Functions that read each state and put it back. Random numbers may be drawn, since every run is seeded."""
 for _name in ("flash", "mem_efficient", "math", "cudnn"):
     _functions = (getattr(backends.cuda, f"{_name}_sdp_enabled"), getattr(backends.cuda, f"enable_{_name}_sdp"))
     STATES[f"torch.backends.cuda.enable_{_name}_sdp"] = _functions
@@ -97,7 +97,7 @@ for _name in ("cpu", "cuda"):
     STATES[f"torch's autocast on {_name}"] = _functions
 
 _UNSET: Any = find("torch.utils._config_module", "_UNSET_SENTINEL") or object()
-"""What stands for an option of a compiler that has its default."""
+"""The value of a compiler's option that has its default."""
 _PLAIN = (bool, int, float, str, tuple, list, dict, set)
 
 _found: dict[str, StateChange] = {}
@@ -117,10 +117,10 @@ def hold_state(state: str, value: Any) -> Iterator[None]:
 
 @contextmanager
 def restore_state() -> Iterator[None]:
-    """Within it, state may change: it is put back at the end, and `take_changes` says what it was.
+    """Within it, state may change. It is put back at the end, and `take_changes` gives the changes.
 
-    Where modules are imported within it, libraries set up their process: only options of compilers that somebody chose
-    and what can't be put back is reported. Filters of warnings are put back and never reported.
+    Where modules are imported within it, libraries set up their process. Then only options of compilers that somebody
+    chose, and changes that stay, are reported. Filters of warnings are put back and never reported.
     """
     before, modules = read_state(), len(sys.modules)
     try:
@@ -133,7 +133,7 @@ def restore_state() -> Iterator[None]:
 
 
 def take_changes() -> tuple[StateChange, ...]:
-    """What changed since the last time, state by state."""
+    """The changes since the last call, state by state."""
     changes = tuple(_found.values())
     _found.clear()
     return changes
@@ -145,7 +145,7 @@ def read_state() -> tuple[list[Any], list[dict[str, Any]]]:
 
 
 def _is_generated(module: Any) -> bool:
-    """Whether Inductor wrote it: each program that it compiles adds such modules."""
+    """Whether Inductor wrote the module, as it does for each program."""
     directory = require("torch._inductor.runtime.cache_dir_utils", "cache_dir")()
     return str(getattr(module, "__file__", None)).startswith(f"{directory}{os.sep}")
 
@@ -174,7 +174,7 @@ def _list_names(home: Any) -> dict[str, Any]:
 
 
 def _normalise_option(entry: Any, value: Any) -> Any:
-    # Compilers set options to their defaults, as reading a list does, which can then change.
+    # Compilers set options to their defaults. Reading a list does too, and the list can then change.
     default = entry.default if entry.env_value_default is _UNSET else entry.env_value_default
     return _UNSET if _is_same(value, default) else copy(value) if isinstance(value, _PLAIN) else value
 
@@ -184,7 +184,7 @@ def _is_same(one: Any, other: Any) -> bool:
 
 
 def _put_back(states: list[Any], namespaces: list[dict[str, Any]], *, is_import: bool) -> Iterator[StateChange]:
-    # To put back one state may put back others: each is read when its turn comes.
+    # Putting back a state may put back others, so that each is read when its turn comes.
     for state, was in zip(STATES, states, strict=True):
         now = _read(state)
         if was != now:

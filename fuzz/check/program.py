@@ -20,10 +20,10 @@ _serial = itertools.count()
 
 
 class Program:
-    """The executed source of one case: `Module` and `inputs` of the source contract (see docs/architecture.md).
+    """The executed source of a case, with `Module`, `inputs` and, for several calls, `calls` (docs/architecture.md).
 
-    `given` are names the source may use without defining them. Raises whatever the source raises. The source stays
-    visible to tracebacks, and is a module that can be imported, until `close`.
+    `given`: names that the source may use. Raises exceptions of the source. Until `close`, tracebacks show the source,
+    and it can be imported.
     """
 
     def __init__(self, source: str, device: str = "cpu", given: dict[str, Any] | None = None) -> None:
@@ -31,7 +31,7 @@ class Program:
         number = next(_serial)
         self.filename = f"<case {number}>"
         linecache.cache[self.filename] = (len(source), None, source.splitlines(keepends=True), self.filename)
-        torch.backends.mha.set_fastpath_enabled(True)  # A case's text may have switched it.
+        torch.backends.mha.set_fastpath_enabled(True)  # The text of a case may switch it off.
         # torch.export imports the modules of functions that a program defines.
         self._module = sys.modules[f"case.{number}"] = ModuleType(f"case.{number}")
         self._names: dict[str, Any] = vars(self._module)
@@ -39,13 +39,13 @@ class Program:
         exec(compile(source, self.filename, "exec"), self._names)
 
     def module(self, training: bool) -> nn.Module:
-        """A fresh module, equal to every other one this program makes."""
+        """A fresh module, always with equal parameters."""
         _seed(0)
         module: nn.Module = self._names["Module"]()
         return module._apply(self._place).train(training)
 
     def inputs(self) -> list[Any]:
-        """Fresh inputs of the first call: equal values, shapes, dtypes and strides each time."""
+        """Fresh inputs of the first call, always with equal values, shapes, dtypes and strides."""
         _seed(0)
         return MemoryMap(lambda memory: memory.to(self.device))(self._names["inputs"]())
 
@@ -59,8 +59,10 @@ class Program:
         return "calls" in self._names
 
     def calls(self, module: nn.Module, change: Callable[[Tensor], Tensor] | None = None) -> Iterable[list[Any]]:
-        """The fresh inputs of every call, with `change` applied to their memory. A tensor that comes again is the same
-        tensor. A text without a generator `calls` has one call; others change modes, random state and the module."""
+        """The fresh inputs of every call, with `change` applied to their memory. Tensors that come again are identical.
+
+        A generator `calls` in the text may change modes, random state and the module.
+        """
         if not self.is_sequence:
             return [MemoryMap(change)(self.inputs()) if change else self.inputs()]
         return self._follow(module, change)
@@ -72,7 +74,7 @@ class Program:
             yield changed(place(inputs))
 
     def close(self) -> None:
-        """Let go of the source."""
+        """Forgets the source."""
         linecache.cache.pop(self.filename, None)
         sys.modules.pop(self._module.__name__, None)
 
@@ -104,7 +106,7 @@ class Execution:
         return {**self.outputs, **self.mutated, **self.gradients}
 
     def merge(self, other: "Execution", keeps: Callable[[Value, Tensor], Tensor]) -> "Execution":
-        """This run with the elements of `other` (0 for what that lacks) where `keeps(name, value)` is False."""
+        """This run with elements of `other`, or 0 where it lacks a value, wherever `keeps(name, value)` is False."""
         theirs = other.values
 
         def choose(values: Tensors) -> Tensors:
@@ -117,7 +119,7 @@ class Execution:
         return replace(self, outputs=outputs, mutated=mutated, gradients=gradients)
 
     def shift(self, before: "Execution", after: "Execution") -> "Execution":
-        """This run, moved by as much as `after` is away from `before`, of equal form, where values are floating."""
+        """This run, with floating values moved by the difference of `after` and `before`, which have its form."""
 
         def move(values: Tensors, old: Tensors, new: Tensors) -> Tensors:
             moved = {name: value for name, value in values.items() if value.is_floating_point() and name in new}
@@ -142,20 +144,22 @@ def execute(
     watched: bool = False,
     seed: int = 0,
 ) -> Execution:
-    """Run `call(*inputs)` for all `inputs` in `calls`, from the random state of `seed`; where gradients are enabled,
-    differentiate each and add up what belongs to parameters and to inputs that come again.
+    """Run `call(*inputs)` for all `inputs` in `calls`, and with `training` the backward pass of each.
 
-    `call` is `module` or something compiled from it. `cotangents` come from an earlier execution of the same case
-    (None: draw them); they are cast to the outputs' dtypes, and outputs they don't fit take no part in gradients.
-    `mode` surrounds forward and backward; with `watched`, state of the process that they change is put back. The module
-    is put back at the end. Raises whatever the call raises.
+    Gradients of parameters and of inputs that come again add up. The state of the module is put back at the end. Raises
+    exceptions of the call.
+
+    call: `module`, or a function compiled from it
+    cotangents: of an earlier run; None draws them. Outputs of another shape take no part in gradients
+    mode: surrounds forward and backward passes
+    watched: puts back state of the process
     """
     module.zero_grad(set_to_none=True)
     _seed(seed)
     state = [(value, value.detach().clone()) for value in (*module.parameters(), *module.buffers())]
     done: list[Execution] = []
     on_gpu = torch.cuda.is_initialized()
-    # Later calls and runs may write to the memory of what one gave; a captured graph always does.
+    # Later calls and runs may write to the memory of a result; a captured graph always does.
     copies = isinstance(calls, Generator) or on_gpu
     with torch.set_grad_enabled(training), warnings.catch_warnings(), ExitStack() as stack:
         warnings.simplefilter("ignore")
@@ -168,15 +172,15 @@ def execute(
                 done.append(_execute_call(call, module, inputs, cotangents, number, copies=copies))
             differentiated = [*module.parameters(), *filter(torch.is_tensor, inputs)] if on_gpu else []
             for value in differentiated:
-                # Of a captured graph it is static, and nothing may be added to it.
+                # The gradient of a captured graph is static: nothing may be added to it.
                 value.grad = None if value.grad is None else value.grad.clone()
     for value, first in state:
         if not same_bits(value, first):
-            # Writing what has a gradient into a buffer makes it part of that graph.
+            # A buffer that was written with a differentiable value is part of a graph.
             (value.detach_() if value.grad_fn is not None else value.detach()).copy_(first)
     module.train(training)
     if on_gpu:
-        # So that what a kernel does wrong is raised here and not in whatever waits for its result.
+        # Faults of kernels are raised here, and not by the next function that waits for a result.
         torch.cuda.synchronize()
     merged = [{k: v for one in done for k, v in getattr(one, part.name).items()} for part in fields(Execution)[1:]]
     return Execution("; ".join(one.structure for one in done), *merged)
@@ -193,7 +197,7 @@ def _execute_call(
 ) -> Execution:
     leaves = _leaves(module, inputs) if torch.is_grad_enabled() else {}
     for value in leaves.values() if number == 1 else ():
-        value.grad = None  # of a run before
+        value.grad = None
     given = {Value("input", index): value for index, value in enumerate(inputs) if isinstance(value, Tensor)}
     given |= {Value("parameter", name): value for name, value in module.named_parameters()}
     given |= {Value("buffer", name): value for name, value in module.named_buffers()}
@@ -209,7 +213,7 @@ def _execute_call(
     used = {name: out for name, out in used.items() if name in cotangents and cotangents[name].shape == out.shape}
     if used:
         torch.autograd.backward(list(used.values()), [cotangents[name].to(out.dtype) for name, out in used.items()])
-    # A write that changes nothing in eager may change the last bits elsewhere.
+    # A write that changes nothing in eager may change last bits elsewhere.
     mutated = {
         name: value
         for name, value in given.items()
@@ -238,7 +242,7 @@ def _count_writes(value: Tensor) -> int:
 
 
 def same_bits(left: Tensor, right: Tensor) -> bool:
-    """Whether two tensors have one dtype, one shape and equal elements; NaN equals NaN."""
+    """Whether dtypes, shapes and elements are equal; NaN equals NaN."""
     if left.dtype != right.dtype or left.shape != right.shape:
         return False
     if torch.equal(left, right):
@@ -270,7 +274,7 @@ def _cotangent(index: int, output: Tensor) -> Tensor:
 
 def _flatten(result: Any) -> tuple[str, list[Tensor]]:
     if isinstance(result, Tensor):
-        # One without values is no tensor to a caller.
+        # A fake tensor is no tensor to a caller.
         return "tensor" if type(result) in (Tensor, nn.Parameter) else type(result).__name__, [result]
     if isinstance(result, (list, tuple)):
         parts = [_flatten(item) for item in result]
@@ -283,17 +287,16 @@ def _flatten(result: Any) -> tuple[str, list[Tensor]]:
 
 
 class MemoryMap:
-    """Applies `change` to the memory behind tensors, which it gets as one axis.
+    """Applies `change` to the memory behind tensors, a tensor of one axis.
 
-    Strides and offsets stay. What is one tensor stays one, and tensors that share memory still do, but none is a view:
-    Dynamo never frees what it made of an input that is a view, about half a megabyte each; and `.to` would drop the
-    strides of expanded and padded tensors.
+    Identical tensors stay identical, shared memory stays shared, and strides and offsets stay. No result is a view:
+    Dynamo keeps half a megabyte for ever for each input that is a view.
     """
 
     def __init__(self, change: Callable[[Tensor], Tensor]) -> None:
         self._change = change
         self._memory: dict[tuple[int, torch.dtype], Tensor] = {}
-        self._tensors: dict[int, tuple[Tensor, Tensor]] = {}  # with the originals, so that no other one gets their id
+        self._tensors: dict[int, tuple[Tensor, Tensor]] = {}  # by id; the original is kept, so that its id stays taken
 
     def __call__(self, values: Iterable[Any]) -> list[Any]:
         """The values, changed where they are tensors."""

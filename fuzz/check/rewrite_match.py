@@ -1,11 +1,11 @@
-"""What patterns of Inductor replace, and with what, as graphs that run again on the operands.
+"""The replaced parts of programs and their replacements by patterns of Inductor, as graphs that run on the operands.
 
-The only module that looks into a `ReplacementPatternEntry` and its match.
+Only this module looks into a `ReplacementPatternEntry` and its match.
 """
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -25,27 +25,28 @@ _PIPELINE = "torch._inductor.compile_fx"
 
 @dataclass(frozen=True)
 class RewriteMatch:
-    """One replacement of a pattern of attention, copied out of its graph.
-
-    `before` computes, from the inputs of the graph, the operands that `taken` names and what else `program` reads;
-    `kept`: the places of the pattern's outputs that somebody reads, all that `program` gives. `sources` names, for each
-    operand that is a node, the operand taken for it: query and key may be one node. `operands`: numbers by the names of
-    the pattern's arguments, and with `with_inputs` tensors.
-    """
+    """A replacement by a pattern of attention, copied out of its graph."""
 
     entry: Any
     before: fx.GraphModule
+    """Computes the operands of `taken`, then `free`, from the inputs of the graph."""
     program: fx.GraphModule
+    """Computes the kept outputs from the operands of `taken` and from `free`."""
     replacement: fx.GraphModule
     kept: list[int]
+    """The places of the pattern's outputs that are read."""
     taken: tuple[str, ...]
+    """A name for each operand that is a node. Query and key may be one node."""
     sources: dict[str, str]
+    """By the name of an operand, its name in `taken`."""
     operands: dict[str, Any]
-    free: tuple[Any, ...] = field(default=())
+    """By the names of the pattern's arguments: numbers, and after `with_inputs` tensors."""
+    free: tuple[Any, ...] = ()
+    """Other values that `program` reads."""
 
     @classmethod
     def read(cls, entry: Any, match: Any, graph: fx.Graph) -> "list[RewriteMatch]":
-        """The match; nothing where its replacement is no graph, or takes operands without names."""
+        """The match, in a list; an empty list if its replacement is no graph, or takes operands without names."""
         if not isinstance(match.replacement_graph, fx.GraphModule) or match.args:
             return []
         operands = {name: match.kwargs[name] for name in entry.normalize_args(**{name: name for name in match.kwargs})}
@@ -70,7 +71,7 @@ class RewriteMatch:
         ]
 
     def with_inputs(self, inputs: list[Any]) -> "RewriteMatch | None":
-        """The match with the values of its operands; None where the inputs are not those of its graph."""
+        """The match with the values of its operands; None where the inputs do not fit its graph."""
         generator, primals = torch.Generator().manual_seed(0), iter(inputs)
         given: list[Any] = []
         for hole in self.before.graph.nodes:
@@ -90,7 +91,7 @@ class RewriteMatch:
         try:
             with torch.no_grad():
                 values = list(fx.Interpreter(self.before).run(*given))
-        except (RuntimeError, TypeError):  # a size that the graph knows as a symbol alone
+        except (RuntimeError, TypeError):  # a symbolic size without a number
             return None
         known = dict(zip(self.taken, values, strict=False))
         operands = {
@@ -104,27 +105,26 @@ class RewriteMatch:
         return rewrite_name(self.entry)
 
     def run_program(self, operands: dict[str, Any], interpreter: type[fx.Interpreter]) -> list[Tensor]:
-        """What the program computes with such operands, before the rewrite."""
+        """The outputs of the program for operands, before the rewrite."""
         return list(interpreter(self.program).run(*(operands[name] for name in self.taken), *self.free))
 
     def run_replacement(self, operands: dict[str, Any], interpreter: type[fx.Interpreter]) -> list[Tensor]:
-        """The same after it."""
+        """The outputs after the rewrite."""
         return self._keep(interpreter(self.replacement).run(*operands.values()))
 
     def run_pattern(self, operands: dict[str, Any], interpreter: type[fx.Interpreter]) -> list[Tensor]:
-        """What the pattern computes, with its own constants. Raises `Unlike` or `SubjectError` where torch hides it."""
+        """The outputs of the pattern with its own constants. Raises as `trace_pattern`."""
         return self._keep(interpreter(self._pattern_graph).run(*operands.values()))
 
     def read_constants(self) -> tuple[str, ...]:
-        """The operations whose constants the program and the pattern do not share, each with the program's and the
-        pattern's; none where they can't be compared."""
+        """The operations whose constants differ, with those of the program and the pattern, if they can be compared."""
         try:
             return tuple(find_differences(self.entry, self.operands, self.kept, read_outputs(self.program)))
-        except (Unlike, SubjectError, AttributeError, KeyError):  # of which the last two come of torch's own data
+        except (Unlike, SubjectError, AttributeError, KeyError):  # the last two: unknown data of torch
             return ()
 
     def changes_strides(self) -> bool:
-        """Whether the replacement lays an output out in another order of dimensions than the program."""
+        """Whether an output of the replacement has another order of dimensions in memory."""
         for nodes in zip(read_outputs(self.program), self._keep(read_outputs(self.replacement)), strict=True):
             mine, theirs = (getattr(node, "meta", {}).get("val") for node in nodes)
             if isinstance(mine, Tensor) and isinstance(theirs, Tensor) and order_dims(mine) != order_dims(theirs):
@@ -140,16 +140,16 @@ class RewriteMatch:
 
 
 class MatchRecorder:
-    """Keeps what patterns of attention replace while `watch` is entered, with the inputs of the graph they are in."""
+    """Keeps replacements by patterns of attention while `watch` is entered, with the inputs of their graphs."""
 
     def __init__(self) -> None:
         self._found: list[tuple[RewriteMatch, list[Any]]] = []
         self._inputs: list[Any] = []
-        """Those of the graph that is compiled now: a program may be several."""
+        """Of the graph that is compiled now. A program may be several graphs."""
 
     @contextmanager
     def watch(self) -> Iterator[None]:
-        """While entered, replacements are kept. A torch that hides them is no error: there are none then."""
+        """While entered, replacements are kept, if this torch has the hooks."""
         if find(*_APPLY) is None or find(_PIPELINE, "compile_fx") is None:
             yield
             return
@@ -157,7 +157,7 @@ class MatchRecorder:
         def make_recording(apply: Any) -> Any:
             def apply_and_record(rewrite: Any, match: Any, graph: fx.Graph, node: fx.Node) -> None:
                 if "sfdp" in rewrite_name(rewrite):
-                    # torch would report what is raised here as a failure of its own.
+                    # torch would report an exception as its own.
                     with suppress(Exception):
                         self._found += [(found, self._inputs) for found in RewriteMatch.read(rewrite, match, graph)]
                 apply(rewrite, match, graph, node)
@@ -175,14 +175,14 @@ class MatchRecorder:
             yield
 
     def matches(self) -> Iterator[RewriteMatch]:
-        """Every replacement whose operands are known; tangents are drawn at random."""
+        """The replacements whose operands are known. Tangents are drawn at random."""
         return (match for found, inputs in self._found if (match := found.with_inputs(inputs)) is not None)
 
 
 def _copy_part(
     owner: nn.Module, graph: fx.Graph, inputs: list[fx.Node] | None, outputs: list[fx.Node]
 ) -> fx.GraphModule:
-    """The part of a graph that computes `outputs` from `inputs`, or without them from its own placeholders."""
+    """The part of a graph that computes `outputs` from `inputs`, by default from its placeholders."""
     part = fx.Graph()
     copies: dict[fx.Node, fx.Node] = {}
     for node in inputs or ():
@@ -196,7 +196,7 @@ def _copy_part(
             queue += node.all_input_nodes
     waiting = [node for node in graph.nodes if node in needed or (inputs is None and node.op == "placeholder")]
     while waiting := [node for node in waiting if node not in copies]:
-        # While patterns are applied a node may stand behind one that reads it.
+        # While patterns are applied, a node may come after its users.
         node = next(node for node in waiting if all(source in copies for source in node.all_input_nodes))
         copies[node] = part.node_copy(node, copies.__getitem__)
     part.output(tuple(copies[node] for node in outputs))

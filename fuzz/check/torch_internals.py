@@ -1,4 +1,4 @@
-"""Private names of torch, looked up by name, so that a torch without one can say so."""
+"""Private names of torch, some of which a torch may lack."""
 
 import importlib
 import sys
@@ -17,7 +17,7 @@ def find(module: str, path: str) -> Any | None:
     found: Any = sys.modules.get(module)
     if found is None:
         with warnings.catch_warnings():
-            # Inductor defines its first parts with what torch itself deprecates.
+            # Inductor uses deprecated parts of torch.
             warnings.simplefilter("ignore", DeprecationWarning)
             try:
                 found = importlib.import_module(module)
@@ -49,7 +49,7 @@ def require(module: str, path: str) -> Any:
 
 @contextmanager
 def wrap(module: str, path: str, make: Callable[[Any], Any]) -> Iterator[None]:
-    """While entered, `path` in a module of torch is what `make` makes of it. Raises `SubjectError` as `require`."""
+    """While entered, `path` in a module of torch is `make(original)`. Raises as `require`."""
     original, (owner, _, name) = require(module, path), path.rpartition(".")
     with patch(require(module, owner) if owner else sys.modules[module], name, make(original)):
         yield

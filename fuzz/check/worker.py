@@ -1,8 +1,8 @@
-"""A worker: checks one case after the other, as requested on its standard input (see fuzz/protocol).
+"""A worker: checks cases as requested on its standard input (see fuzz/protocol).
 
     python -m fuzz.check.worker [--device cpu] [--subject package.module:function] [--memory-limit MIB]
 
-Standard output carries the protocol and nothing else. Exit codes: 0 finished, 2 can't work here, 3 a fault of ours.
+Standard output carries the protocol alone. Exit codes: 0 finished, 2 can't work here, 3 a fault of attnfuzz.
 """
 
 import argparse
@@ -28,35 +28,35 @@ if TYPE_CHECKING:
 OLDEST_TORCH = (2, 11)
 FAULT_CODE = 3
 
-#: Read by libraries when torch is imported. oneDNN keeps compiled code for 1024 shapes, a tenth of a MiB each.
+#: Libraries read it when torch is imported. By default oneDNN keeps code for 1024 shapes, a tenth of a MiB each.
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "64", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
 
-#: Triton reads it when a kernel is defined: on CPU kernels are interpreted.
+#: Triton reads it when a kernel is defined. On CPU it interprets kernels.
 INTERPRETED = {"TRITON_INTERPRET": "1"}
 
 Answer = Callable[[Check], Result]
 Serve = Callable[[BinaryIO, BinaryIO, Answer], int]
-"""Takes where requests come from and where answers go."""
+"""Takes the stream of requests and the stream of answers."""
 
 
 class WorkerUnavailable(Exception):
-    """This process can't check anything; the text says why in one line."""
+    """The process can't check anything; the text is one line."""
 
 
 def main(
     arguments: list[str] | None = None, before: Callable[[], None] = lambda: None, serve: "Serve | None" = None
 ) -> int:
-    """Serve until told to exit. Returns the exit code.
+    """Answer checks until the parent ends the process. Returns the exit code.
 
-    `before` is called before torch is imported and may raise `WorkerUnavailable`; `serve` takes the place of answering
-    one check after the other.
+    before: called before torch is imported; may raise `WorkerUnavailable`
+    serve: replaces the loop that answers checks
     """
     options = _options(arguments)
     wire = os.fdopen(os.dup(1), "wb", buffering=0)
     requests = os.fdopen(os.dup(0), "rb")
     os.dup2(2, 1)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    # A process that a function forks has no part in the conversation.
+    # A process that a function forks must not answer.
     os.register_at_fork(after_in_child=wire.close)
     faulthandler.enable()
     for name, value in {**ENVIRONMENT, **(INTERPRETED if options.device == "cpu" else {})}.items():
@@ -139,7 +139,7 @@ def _hello(options: argparse.Namespace, subjects: "dict[str, Subject]", cxx: str
     functions = {name: subject.attention for name, subject in sorted(subjects.items()) if subject.attention}
     attention = dict.fromkeys(functions, Capabilities())
     for name in functions.keys() & {*options.subject}:
-        with suppress(SubjectError):  # Where it can't be loaded, its cases say why.
+        with suppress(SubjectError):  # Its cases say why it can't be loaded.
             attention[name] = functions[name].capabilities
     return Hello(
         torch=torch.__version__,
@@ -155,7 +155,7 @@ def _hello(options: argparse.Namespace, subjects: "dict[str, Subject]", cxx: str
 
 
 def _cxx() -> str | None:
-    """The version line of the C++ compiler Inductor would use; None without one."""
+    """The version line of Inductor's C++ compiler; None without a compiler."""
     from torch._inductor import cpp_builder, exc
 
     try:
@@ -167,7 +167,7 @@ def _cxx() -> str | None:
 
 
 def read_check(requests: BinaryIO) -> Check | None:
-    """The next request; None when the parent ends this process. Raises `ProtocolError`."""
+    """The next request; None when the parent ends the process. Raises `ProtocolError`."""
     line = requests.readline()
     message = from_json(line) if line else Exit()
     if isinstance(message, Exit):
@@ -182,7 +182,7 @@ def _rss_mib() -> float:
 
 
 def send(wire: BinaryIO, message: Message) -> None:
-    """Write one message; in a process that was forked, end instead."""
+    """Write a message; a forked process ends instead."""
     if wire.closed:
         os._exit(0)
     wire.write(message.to_json().encode() + b"\n")

@@ -50,7 +50,7 @@ class StepsTaken:
 
 
 class Verdict(Word):
-    """What one subject made of one case. `is_finding` tells the ones that accuse the subject, or eager."""
+    """What a subject made of a case."""
 
     OK = "ok", "equal to eager, or as close to the exact result as eager is"
     ROUNDING = "rounding", "differs from eager by no more than rounding explains"
@@ -77,7 +77,7 @@ class Verdict(Word):
 
     @property
     def is_finding(self) -> bool:
-        """Whether this verdict accuses somebody of a bug: the subject, or eager."""
+        """Whether the verdict accuses the subject or eager of a bug."""
         return self in FINDINGS
 
 
@@ -86,100 +86,91 @@ FINDINGS = frozenset(Verdict) - set(map(Verdict, _HARMLESS.split()))
 
 
 class ProtocolError(Exception):
-    """A line that is not a message of this protocol; the text is one line and says what is wrong with it."""
+    """A line is no message of this protocol; the text is one line."""
 
 
 @dataclass(frozen=True)
 class Message(Tagged):
-    """Base of all messages: one JSON object with a `kind`."""
+    """Base of all messages: a JSON object with a `kind`."""
 
     def to_json(self) -> str:
-        """This message as one line, without the newline. Floats that JSON lacks (inf, nan) become strings."""
+        """The message as a line without the newline. Infinity and NaN become strings."""
         return json.dumps(encode(self), separators=(",", ":"), allow_nan=False)
 
 
 @dataclass(frozen=True)
 class Hello(Message):
-    """The worker is ready. `cxx`: the C++ compiler Inductor would use, None without one;
-    `attention`: those of its subjects that compute a case's attention and need an `attention_stub`, with what they take
-    if it was told to load them; `missing_hooks`: by kind of coverage, the names of torch that it needs and this torch
-    lacks."""
+    """The worker is ready."""
 
     torch: str
     python: str
     device: str
-    cxx: str | None
+    cxx: str | None  # the C++ compiler of Inductor
     pid: int
     device_name: str = ""
     subjects: tuple[str, ...] = ()
-    attention: dict[str, Capabilities] = field(default_factory=dict)
-    missing_hooks: dict[str, str] = field(default_factory=dict)
+    attention: dict[str, Capabilities] = field(default_factory=dict)  # subjects that compute a case's attention alone
+    missing_hooks: dict[str, str] = field(default_factory=dict)  # by kind of coverage, names that this torch lacks
 
 
 @dataclass(frozen=True)
 class Unusable(Message):
-    """The worker can't work here, ever; it exits with code 2 after saying so. `reason` is one line."""
+    """The worker can't work here; it exits with code 2."""
 
-    reason: str
+    reason: str  # one line
 
 
 @dataclass(frozen=True)
 class Fault(Message):
-    """The worker ends because of a fault of attnfuzz; `text`: the traceback."""
+    """The worker ends because of a fault of attnfuzz."""
 
-    text: str
+    text: str  # the traceback
 
 
 @dataclass(frozen=True)
 class Check(Message):
-    """Run one case. `source`: the emitted Python text; `random`: it has active dropout; `repeat`: compiled runs
-    compared bit by bit (1: no determinism check); `attention_stub`: the source with its attention replaced by calls of
-    a global `attend`, None for a case without a contract; `experiments`:
-    those to run the subjects under; `settings`: those that subjects with options are compiled and run under."""
+    """Run one case."""
 
     id: int
-    source: str
+    source: str  # the emitted Python text
     subjects: tuple[str, ...]
     training: bool = False
     dynamic: bool = False
-    random: bool = False
-    repeat: int = 2
-    attention_stub: str | None = None
-    experiments: tuple[Trial, ...] = ()
-    settings: dict[str, Any] = field(default_factory=dict)
+    random: bool = False  # it has active dropout
+    repeat: int = 2  # compiled runs that are compared bit by bit
+    attention_stub: str | None = None  # calls a global `attend`; None for a case without a contract
+    experiments: tuple[Trial, ...] = ()  # to run the subjects under
+    settings: dict[str, Any] = field(default_factory=dict)  # of subjects with options
 
 
 @dataclass(frozen=True)
 class Exit(Message):
-    """Finish: the worker exits with code 0."""
+    """The worker exits with code 0."""
 
 
 @dataclass(frozen=True)
 class Drawn(Message):
-    """The case libFuzzer wants run next, as a case file's text."""
+    """The next case of libFuzzer."""
 
-    case: str
+    case: str  # the text of a case file
 
 
 @dataclass(frozen=True)
 class Stage(Message):
-    """What the worker starts now: "eager", "reference", "noise" or a subject's name; a step of its start (`id` 0)."""
+    """The worker starts a stage of a check, or a step of its own start."""
 
-    id: int
-    stage: str
+    id: int  # of the check, or 0
+    stage: str  # "eager", "reference", "noise" or a subject's name; a step
 
 
 @dataclass(frozen=True)
 class WrongElements:
-    """Which elements of a tensor are wrong, axis by axis.
-
-    `wrong`: their number; `ranges`: by axis the indices that have a wrong element, as (first, last).
-    """
+    """The wrong elements of a tensor."""
 
     value: Value
     shape: tuple[int, ...]
-    wrong: int
-    ranges: tuple[tuple[tuple[int, ...], ...], ...]
+    wrong: int  # their number
+    ranges: tuple[tuple[tuple[int, ...], ...], ...]  # for each axis, indices with a wrong element, as (first, last)
 
     def __post_init__(self) -> None:
         """Raises `ValueError` where ranges are not within the shape."""
@@ -192,34 +183,25 @@ class WrongElements:
 
 @dataclass(frozen=True)
 class SubjectResult:
-    """One subject's verdict."""
+    """The verdict on a subject."""
 
     subject: str
     verdict: Verdict
-    numbers: dict[str, float] = field(default_factory=dict)
-    """Behind the verdict: see fuzz/check/oracle/verdict.py."""
-    applied_rewrites: tuple[str, ...] = ()
-    """The names of the graph rewrites that were applied, sorted."""
-    dynamo_same: bool | None = None
-    """What torch._dynamo.utils.same says with its defaults; None where it was not asked."""
+    numbers: dict[str, float] = field(default_factory=dict)  # see `Judgement` of fuzz/check/oracle/verdict.py
+    applied_rewrites: tuple[str, ...] = ()  # names of graph rewrites, sorted
+    dynamo_same: bool | None = None  # the answer of torch._dynamo.utils.same, if it was asked
     seconds: float = 0.0
     where: WrongElements | None = None
-    coverage: tuple[CoverageItem, ...] = ()
-    """What the case reached besides rewrites, sorted."""
-    failure: Failure | None = None
-    """What is wrong, or why the subject does not take the case."""
-    wrong_rewrites: tuple[WrongRewrite, ...] = ()
-    """Those proven wrong on the operands of the case."""
-    right_rewrites: tuple[str, ...] = ()
-    """The patterns of rewrites that are proven right there."""
-    writes: tuple[Write, ...] = ()
-    """Memory written out of bounds, where the failure is another."""
-    observations: tuple[StepsTaken, ...] = ()
-    """What the controls of the request saw."""
+    coverage: tuple[CoverageItem, ...] = ()  # without rewrites, sorted
+    failure: Failure | None = None  # the mistake, or the reason why the subject does not take the case
+    wrong_rewrites: tuple[WrongRewrite, ...] = ()  # those proven wrong on the operands of the case
+    right_rewrites: tuple[str, ...] = ()  # the patterns of rewrites proven right on the operands
+    writes: tuple[Write, ...] = ()  # memory written out of bounds, beside another failure
+    observations: tuple[StepsTaken, ...] = ()  # of the experiments of the request
 
     @property
     def whole_coverage(self) -> tuple[CoverageItem, ...]:
-        """What the case reached, rewrites included."""
+        """The coverage with rewrites."""
         return (*(CoverageItem(CoverageKind.REWRITE, name) for name in self.applied_rewrites), *self.coverage)
 
     @property
@@ -230,21 +212,19 @@ class SubjectResult:
 
 @dataclass(frozen=True)
 class Result(Message):
-    """The answer to a `Check`. `rejected`: why eager refuses the case (then no results), else None;
-    `torch_seconds`: the part of `seconds` inside torch; `rss_mib`: resident memory of the worker now; `unfit`: why
-    the process can check nothing more, or ""; subjects after the one that brought that about have no result."""
+    """The answer to a `Check`."""
 
     id: int
-    rejected: str | None
+    rejected: str | None  # why eager refuses the case, which has no results then
     results: tuple[SubjectResult, ...]
     seconds: float = 0.0
-    torch_seconds: float = 0.0
-    rss_mib: float = 0.0
-    unfit: str = ""
+    torch_seconds: float = 0.0  # the part of `seconds` inside torch
+    rss_mib: float = 0.0  # resident memory of the worker
+    unfit: str = ""  # why the process can check nothing more; later subjects have no result
 
 
 def from_json(line: str | bytes) -> Message:
-    """The message a line holds. Raises `ProtocolError` for anything else. Unknown keys are ignored."""
+    """The message of a line. Unknown keys are ignored. Raises `ProtocolError`."""
     try:
         return decode(Message, json.loads(line))
     except (ValueError, RecursionError) as error:

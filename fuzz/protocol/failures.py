@@ -1,4 +1,4 @@
-"""What is wrong with what a subject gave: one typed failure out of a closed list, never a sentence.
+"""Failures of subjects: a closed list of types.
 
 Indices are those of an element, one number for each axis. Errors are absolute, against float64.
 `fuzz/protocol/render.py` puts failures into words.
@@ -14,12 +14,12 @@ from generators.records import Tagged
 
 
 class Word(str, Enum):
-    """A word of a closed list, which is its text; `explanation`: one line for a person who meets it."""
+    """A word of a closed list, which is its text."""
 
-    explanation: str
+    explanation: str  # for people, in one line
 
     def __new__(cls, value: str, explanation: str = "") -> "Word":  # noqa: PYI034 - workers run on 3.10
-        """The word with its explanation."""
+        """A word with its explanation."""
         word = str.__new__(cls, value)
         word._value_, word.explanation = value, explanation
         return word
@@ -30,21 +30,17 @@ class Word(str, Enum):
 
 @dataclass(frozen=True)
 class Value:
-    """A tensor that is compared: of a run of the case, or (`kind` is `result`) of one call of an attention function."""
+    """A tensor that is compared. A `result` is of a call of an attention function, other kinds are of the module."""
 
     kind: Literal["output", "input", "parameter", "buffer", "result"]
-    name: int | str
-    """The index of an output or input, the name of a parameter or buffer, a result's "out", "dq", "dk", "dv", "dbias"
-    or "dsinks"."""
+    name: int | str  # the index of an output or input; a name; "out", "dq", "dk", "dv", "dbias" or "dsinks" of a result
     is_gradient: bool = False
-    is_written: bool = False
-    """Its content after the call, which changed it in place."""
-    call: int = 1
-    """Counts the calls of the module."""
+    is_written: bool = False  # the content after the call, which wrote it in place
+    call: int = 1  # of the module
 
     @classmethod
     def of_result(cls, name: str) -> "Value":
-        """The output or a gradient of one call of an attention function."""
+        """The output or a gradient of a call of an attention function."""
         return cls("result", name, is_gradient=name != "out")
 
 
@@ -73,20 +69,18 @@ class Refusal(Word):
 
 @dataclass(frozen=True)
 class Write:
-    """Memory that a function should not have written to. `buffer`: an argument's name, or what allocated it;
-    `place`: `before`, `after`, `itself` or `between` its rows; `count`: elements written."""
+    """A forbidden write to memory."""
 
-    buffer: str
-    place: str
-    count: int
+    buffer: str  # the name of an argument, or the line that allocates
+    place: str  # `before`, `after`, `itself`, or `between` its rows
+    count: int  # elements
 
 
 @dataclass(frozen=True)
 class StateChange:
-    """State of the whole process that a subject changed. `state`: what it is, as fuzz/check/process_state.py names it;
-    `before` and `after`: its values, as text; `is_restored`: whether it could be put back."""
+    """A change of state of the whole process."""
 
-    state: str
+    state: str  # as fuzz/check/process_state.py names it
     before: str
     after: str
     is_restored: bool = True
@@ -111,14 +105,12 @@ class FailureKey(NamedTuple):
 
 @dataclass(frozen=True)
 class Failure(Tagged):
-    """Base of all failures. `without_dropout`: of the case's call without dropout; `sequences`: how it was packed;
-    `also`: other results of that call that are wrong; `unwritten`: it comes with the content of memory that nothing has
-    written to."""
+    """Base of all failures."""
 
-    without_dropout: bool = field(default=False, kw_only=True)
-    also: tuple[Value, ...] = field(default=(), kw_only=True)
-    sequences: str = field(default="", kw_only=True)
-    unwritten: bool = field(default=False, kw_only=True)
+    without_dropout: bool = field(default=False, kw_only=True)  # the case's call fails without dropout
+    also: tuple[Value, ...] = field(default=(), kw_only=True)  # other wrong results of the call
+    sequences: str = field(default="", kw_only=True)  # how the call was packed, in words
+    unwritten: bool = field(default=False, kw_only=True)  # it depends on the content of unwritten memory
 
     def key(self) -> FailureKey | None:
         """None where the verdict and the applied rewrites say all that is known."""
@@ -127,19 +119,16 @@ class Failure(Tagged):
 
 @dataclass(frozen=True)
 class WrongValue(Failure):
-    """An element is off from float64, further than rounding explains where the verdict is a finding. `ratio`: the worst
-    row's error over what rounding explains; `limit`: the ratio that counts as wrong; `eager_error`: None where eager is
-    not compared; `gradient_missing`: no gradient came, and 0 stands in its place; `undeclared`: what an attention
-    function would have to round besides for this to be right, as its capabilities name it."""
+    """An element is off from float64, further than rounding explains where the verdict is a finding."""
 
     value: Value
     index: tuple[int, ...]
     error: float
-    ratio: float
-    limit: float
+    ratio: float  # the worst row's error over the error that rounding explains
+    limit: float  # the ratio that counts as wrong
     eager_error: float | None = None
-    gradient_missing: bool = False
-    undeclared: tuple[str, ...] = ()
+    gradient_missing: bool = False  # 0 stands in its place
+    undeclared: tuple[str, ...] = ()  # values that the function would have to round to be right, as in `Capabilities`
 
 
 @dataclass(frozen=True)
@@ -154,7 +143,7 @@ class DifferentElements(Failure):
 
 @dataclass(frozen=True)
 class NotFinite(Failure):
-    """Elements are NaN or infinite. `first`: the index of the first one."""
+    """Elements are NaN or infinite. `first`: the index of the first."""
 
     value: Value
     count: int
@@ -163,7 +152,7 @@ class NotFinite(Failure):
 
 @dataclass(frozen=True)
 class NonfiniteByConvention(Failure):
-    """Elements are not finite in one of eager and compiled, where no answer is right. Accuses nobody."""
+    """Elements are not finite in eager or in compiled, where no answer is right. Accuses nobody."""
 
     value: Value
     count: int
@@ -171,7 +160,7 @@ class NonfiniteByConvention(Failure):
 
 @dataclass(frozen=True)
 class IllConditioned(Failure):
-    """Rounding alone changes every weight, so that nothing can be said of the value. Accuses nobody."""
+    """Rounding changes every weight, so that no verdict is possible. Accuses nobody."""
 
     value: Value
 
@@ -187,16 +176,14 @@ class EmptyRowsNotZero(Failure):
 
 @dataclass(frozen=True)
 class BiasedErrors(Failure):
-    """Errors differ on the whole from those of right kernels on the same inputs. `statistic`: `scale` or `bias`, with
-    `amount` the factor; `rms` or `row`, with `amount` the multiple of what right kernels have. `deviations`: standard
-    deviations away from `kernels` simulated ones. `undeclared`: as in `WrongValue`."""
+    """Errors differ on the whole from those of right kernels on the same inputs."""
 
     value: Value
-    statistic: str
-    amount: float
-    deviations: float
-    kernels: int
-    undeclared: tuple[str, ...] = ()
+    statistic: str  # `scale`, `bias`, `rms` or `row`
+    amount: float  # the factor of scale or bias; the multiple of the error of right kernels
+    deviations: float  # standard deviations from the simulated kernels
+    kernels: int  # their number
+    undeclared: tuple[str, ...] = ()  # as in `WrongValue`
 
 
 @dataclass(frozen=True)
@@ -208,46 +195,42 @@ class MissingGradient(Failure):
 
 @dataclass(frozen=True)
 class DropoutStatistic(Failure):
-    """A statistic over many dropout seeds is not eager's. `statistic`: `mean`, `variance`, `slope` or `nonfinite`;
-    `part`: the slice as an index, "" for all; `effect`: compiled over eager's, or the share of seeds."""
+    """A statistic over many dropout seeds is not eager's."""
 
     value: Value | None
-    statistic: str
-    part: str
-    effect: float
+    statistic: str  # `mean`, `variance`, `slope` or `nonfinite`
+    part: str  # the slice as an index; "" for all
+    effect: float  # compiled over eager's, or the share of seeds
     seeds: int
     standard_errors: float
 
 
 @dataclass(frozen=True)
 class DropoutMask(Failure):
-    """The dropout mask of an attention function is wrong. `problem`: `extreme_rate`, `keep_rate`, `repeated`,
-    `same_for_seeds` or `not_repeatable`; `count` of `total` weights show it; `seen` and `expected`: the share; `axis`
-    and `index` or `lag`: where; `seeds`: of the masks compared."""
+    """The dropout mask of an attention function is wrong."""
 
-    problem: str
+    problem: str  # `extreme_rate`, `keep_rate`, `repeated`, `same_for_seeds` or `not_repeatable`
     p: float
-    count: int = 0
+    count: int = 0  # weights that show it, of `total`
     total: int = 0
-    seen: float = 0.0
+    seen: float = 0.0  # a share of weights
     expected: float = 0.0
-    worst: float = 0.0
+    worst: float = 0.0  # standard errors
     axis: str = ""
-    index: int | None = None
-    lag: int | None = None
-    seeds: tuple[int, ...] = ()
+    index: int | None = None  # along the axis
+    lag: int | None = None  # the distance of masks along the axis
+    seeds: tuple[int, ...] = ()  # of the masks that are compared
 
 
 @dataclass(frozen=True)
 class FaultyOperation(Failure):
-    """Eager is wrong: `operation` gives `given` where float64 gives `exact`. `value` is off by `error` (inf: not
-    finite) because of it."""
+    """An operation of eager is wrong."""
 
     operation: str
     given: float
-    exact: float
-    value: Value | None = None
-    error: float = 0.0
+    exact: float  # in float64
+    value: Value | None = None  # is wrong because of it
+    error: float = 0.0  # of the value; inf if it is not finite
 
     @property
     def is_not_finite(self) -> bool:
@@ -261,25 +244,21 @@ class FaultyOperation(Failure):
 
 @dataclass(frozen=True)
 class OutOfBounds(Failure):
-    """Memory was written that is not the subject's to write."""
+    """Memory outside of the subject's buffers, or of its inputs, was written."""
 
     writes: tuple[Write, ...]
 
 
 @dataclass(frozen=True)
 class FormDiffers(Failure):
-    """Not the numbers but the form differs from eager's."""
+    """The form, and not the numbers, differs from eager's."""
 
-    aspect: str
-    """`structure`, `memory`, `mutation`, `dtype`, `shape`, `device` or `strides`."""
-    actual: str = ""
-    expected: str = ""
-    """Eager's. Both are "" for memory."""
-    value: Value | None = None
-    """None for the structure."""
-    actual_owner: Value | None = None
+    aspect: str  # `structure`, `memory`, `mutation`, `dtype`, `shape`, `device` or `strides`
+    actual: str = ""  # "" for memory
+    expected: str = ""  # eager's
+    value: Value | None = None  # None for the structure
+    actual_owner: Value | None = None  # for memory: the value that `value` shares its memory with
     expected_owner: Value | None = None
-    """The values that `value` shares its memory with, where `aspect` is `memory`."""
 
     @property
     def owner(self) -> Value | None:
@@ -296,7 +275,7 @@ class Nondeterministic(Failure):
 
 @dataclass(frozen=True)
 class StateChanged(Failure):
-    """State of the whole process is another one after the call."""
+    """The call changed state of the whole process."""
 
     changes: tuple[StateChange, ...]
 
@@ -307,12 +286,11 @@ class StateChanged(Failure):
 
 @dataclass(frozen=True)
 class Raised(Failure):
-    """An exception: its type's name and the first line of its text that says something. `place`: `FILE:LINE: SOURCE`
-    of the line of an attention function that raised it."""
+    """An exception."""
 
-    error: str
-    text: str = ""
-    place: str = ""
+    error: str  # the name of its type
+    text: str = ""  # the first informative line
+    place: str = ""  # `FILE:LINE: SOURCE` of the attention function that raised it
 
     def key(self) -> FailureKey:
         """By its place where the exception says nothing."""
@@ -322,12 +300,11 @@ class Raised(Failure):
 
 @dataclass(frozen=True)
 class DeviceError(Failure):
-    """CUDA refuses all further work. `fault`: why, as cudaGetErrorString says it; `kernel`: the Triton kernel or the
-    operator, and `place`: the line of the function, as in `Raised`; both are known where launches are synchronous."""
+    """CUDA refuses all further work. `kernel` and `place` are known where launches are synchronous."""
 
-    fault: str
-    kernel: str = ""
-    place: str = ""
+    fault: str  # the text of cudaGetErrorString
+    kernel: str = ""  # the Triton kernel or the operator
+    place: str = ""  # as in `Raised`
 
     def key(self) -> FailureKey:
         """The fault and the kernel, or the line that launched it."""
@@ -336,13 +313,12 @@ class DeviceError(Failure):
 
 @dataclass(frozen=True)
 class ProcessLost(Failure):
-    """The process ended, or had to be ended. `detail`: the signal's name, the exit code, the seconds or MiB allowed;
-    `place`: `FUNCTION (FILE)` of the innermost frame; `last_words`: what it wrote last where no frame is known."""
+    """The process ended, or had to be ended."""
 
     how: Process
-    detail: str
-    place: str = ""
-    last_words: str = ""
+    detail: str  # the signal's name, the exit code, the seconds or MiB allowed
+    place: str = ""  # `FUNCTION (FILE)` of the innermost frame
+    last_words: str = ""  # its last output, where no frame is known
 
     def key(self) -> FailureKey | None:
         """None out of memory: which allocation is the one too many is chance."""
@@ -354,14 +330,14 @@ class ProcessLost(Failure):
 
 @dataclass(frozen=True)
 class NotTaken(Failure):
-    """The subject does not take the case. Accuses nobody. `detail`: what it says, in one line."""
+    """The subject does not take the case. Accuses nobody."""
 
     why: Refusal
-    detail: str = ""
+    detail: str = ""  # its own words, in one line
 
 
 def normalize(text: str) -> str:
-    """A text without what varies between cases: numbers, addresses, paths, generated names, the stage of compiling."""
+    """A text without numbers, addresses, paths and generated names, which vary from case to case."""
     text = re.sub(r"0x[0-9a-fA-F]+", "0x", text)
     text = re.sub(r"(/[\w.+-]+){2,}", "PATH", text)
     text = re.sub(r"\b(Fake|Functional|Proxy)Tensor\b", "Tensor", text)

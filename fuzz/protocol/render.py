@@ -1,4 +1,4 @@
-"""Failures in words: the one place that turns what a worker found into sentences, which nothing reads again."""
+"""Failures in words, for people alone."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -43,12 +43,15 @@ _SENTENCES = {
     "form_differs": "{value}: {aspect} {actual}, eager's is {expected}",
     "nondeterministic": "{value} differs between two runs on equal inputs",
 }
-"""By a failure's kind, and by what tells its forms apart."""
+"""By the kind of a failure, and its statistic, problem or aspect."""
 
 
 def describe_value(value: Value, name: str = "", *, is_sequence: bool = False) -> str:
-    """A value in words: "gradient of parameter w after the second call". `name`: in the place of kind and number;
-    `is_sequence`: the first call is named too."""
+    """A value in words: "gradient of parameter w after the second call".
+
+    name: in place of kind and index
+    is_sequence: names the first call too
+    """
     if value.kind == "result":
         return str(value.name)
     words = ("gradient of " if value.is_gradient else "") + (name or f"{value.kind} {value.name}")
@@ -63,7 +66,7 @@ ValueWords = Callable[[Value], str]
 
 
 def describe(result: SubjectResult, words: ValueWords = describe_value) -> str:
-    """What is wrong and what explains it, in one line, or ""."""
+    """The failure of a result in one line, or ""."""
     parts = [describe_failure(result.failure, words)] if result.failure is not None else []
     if result.verdict is Verdict.PRECISION_POLICY:
         parts.append("gone with emulate_precision_casts=True")
@@ -73,7 +76,7 @@ def describe(result: SubjectResult, words: ValueWords = describe_value) -> str:
 
 
 def describe_writes(writes: Sequence[Write]) -> str:
-    """Where memory was written that should not be."""
+    """Forbidden writes in words."""
     return "; ".join(
         f"{write.count} element{'s' if write.count != 1 else ''} "
         + (_PLACES[write.place].format(write.buffer) if write.place in _PLACES else f"{write.place} {write.buffer}")
@@ -131,7 +134,7 @@ def _fill(failure: Failure, words: ValueWords) -> str:
     try:
         return sentence.format_map(values) or failure.kind
     except LookupError:
-        return f"{failure.kind} {form}"  # stored by another version, with other fields
+        return f"{failure.kind} {form}"  # stored by a version with other fields
 
 
 def _describe_wrong_value(failure: failures.WrongValue, words: ValueWords) -> str:

@@ -1,4 +1,4 @@
-"""An attention function: what it declares, and which calls are outside of that."""
+"""An attention function: its capabilities, and the calls that it does not take."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -23,16 +23,16 @@ Function = Callable[..., Any]
 
 @dataclass(eq=False)
 class Attention:
-    """An attention function, imported by `load` when it is first needed, which may raise `SubjectError`.
-
-    guarded: what is guarded in calls of it; less than `GUARDED` once it has failed under guards and runs without.
-    seen_rounds: what it was seen to round; is_unordered: it was seen to add up in no fixed order.
-    """
+    """An attention function."""
 
     load: Callable[[], Function]
+    """Imports it. Raises `SubjectError`."""
     guarded: tuple[str, ...] = GUARDED
+    """What is guarded in its calls: less than `GUARDED` once it failed under guards and ran without."""
     seen_rounds: tuple[str, ...] = ()
+    """The values that it was seen to round, as in `Capabilities.rounds`."""
     is_unordered: bool = False
+    """Whether it was seen to add up in no fixed order."""
 
     @cached_property
     def function(self) -> Function:
@@ -44,7 +44,7 @@ class Attention:
 
     @cached_property
     def capabilities(self) -> Capabilities:
-        """What it takes: what it declares, and the keywords of its signature. Raises `SubjectError`."""
+        """Those that it declares, with the options of its signature. Raises `SubjectError`."""
         try:
             declared = Capabilities.read(getattr(self.function, "capabilities", {}))
         except ValueError as error:
@@ -60,11 +60,11 @@ class Attention:
 
     @property
     def rounds(self) -> tuple[str, ...]:
-        """What it rounds: as it declares, else as flash kernels do and as what it was seen to call does."""
+        """The values that it rounds, as declared or seen."""
         return tuple(dict.fromkeys((*self.capabilities.rounds, *self.seen_rounds)))
 
     def check(self, q: Tensor, k: Tensor, v: Tensor, options: Mapping[str, object], *, training: bool) -> None:
-        """Raise `Unsupported` for a call that is outside of what it takes."""
+        """Raises `Unsupported` for a call outside of its capabilities."""
         dtype, shapes = str(q.dtype).removeprefix("torch."), (q.shape, k.shape, v.shape)
         reason = self.capabilities.find_refusal(dtype, shapes, options, training=training, device=q.device.type)
         if reason is not None:
@@ -72,7 +72,7 @@ class Attention:
 
 
 def call_checked(function: Function, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
-    """What a function gives. Raises TypeError for anything but a tensor of the shape, dtype and device that follow."""
+    """The result of a function. Raises TypeError if it is no tensor of the expected shape, dtype and device."""
     with restore_state():
         out = function(q, k, v, **options)
     if not isinstance(out, Tensor):
@@ -87,7 +87,7 @@ def call_checked(function: Function, q: Tensor, k: Tensor, v: Tensor, **options:
 
 
 def fill_matters(fill: float, mask: object, causal: object, columns: int) -> bool:
-    """Whether a finite `fill` differs from -inf: with it, a row that keeps no key gives the mean of v."""
+    """Whether a finite `fill` differs from -inf: with it, a row without a key gives the mean of v."""
     if fill == float("-inf") or not isinstance(mask, Tensor):
         return False
     if fill > LOWEST_FILL or causal is not None or mask.dtype != torch.bool:
@@ -128,5 +128,5 @@ def load_sdpa(backend: str) -> Function:
     return attention
 
 
-#: The others are what the memory-efficient backend says of a bias that is expanded along keys or has another dtype.
+#: All but the first are of the memory-efficient backend, for a bias expanded along keys or of another dtype.
 _REFUSALS = ("No available kernel", "(*bias): last dimension", "invalid dtype for bias", "Expected attn_mask dtype")

@@ -1,7 +1,7 @@
-"""Guarded memory: buffers between borders of a known pattern, which also fills them until they are written.
+"""Guarded memory: buffers between borders of a known pattern, which also fills the buffers until they are written.
 
-Arguments of a function and what it allocates are such buffers. The pattern is a signalling NaN. Computing with it gives
-a quiet NaN, so a border shows a change even where a function wrote results that it computed from that border.
+Arguments and allocations of a function are such buffers. The pattern is a signalling NaN. Computing with it gives a
+quiet NaN, so that a border changes even where a function writes results computed from the border.
 """
 
 import functools
@@ -16,7 +16,7 @@ from torch import Tensor
 from fuzz.protocol.failures import Write
 
 GUARDED = ("arguments", "allocations")
-"""What is guarded: the arguments of a function and their gradients, and what it allocates."""
+"""What can be guarded: the arguments of a function with their gradients, and its allocations."""
 
 #: Elements of a border: kernels overrun by blocks of rows.
 BORDER = 1 << 14
@@ -41,14 +41,14 @@ _OURS = ("case.", "triton.", "fuzz.check.")
 @dataclass
 class _Buffer:
     name: str
-    whole: Tensor  # as integers
+    whole: Tensor  # as integers, with borders
     value: Tensor
-    lead: int
-    span: int
-    before: Tensor | None  # a copy of `whole`, for what nobody may change
+    lead: int  # elements before `value`
+    span: int  # elements of memory of `value`
+    before: Tensor | None  # a copy of `whole` for a buffer that must not change
 
     def damage(self) -> Iterator[Write]:
-        """Forbidden writes: to borders, between rows, and to values that must not change."""
+        """Forbidden writes to borders, between rows, and to values that must not change."""
         pattern = _PATTERN[self.value.dtype]
         end = self.lead + self.span
         parts = {"before": self.whole[: self.lead], "after": self.whole[end:]}
@@ -72,11 +72,10 @@ class _Buffer:
 
 
 class Guard:
-    """Guards what `what` says. What `torch.empty` and similar functions allocate is guarded while it is entered, except
-    in a case's own text.
+    """Guards parts of `GUARDED`; allocations outside of a case's own text are guarded while it is entered.
 
-    The functions are replaced in torch's namespace. A mode would see neither the bodies of custom operations nor
-    backward passes, and both allocate.
+    Functions such as `torch.empty` are replaced in torch's namespace, since a mode sees neither the bodies of custom
+    operations nor backward passes.
     """
 
     def __init__(self, what: tuple[str, ...] = GUARDED) -> None:
@@ -179,7 +178,7 @@ def _guardable(value: Tensor) -> bool:
 
 
 def _write(target: Tensor, value: Tensor) -> None:
-    """Copy values of equal shape and strides; where elements share memory, all of them hold what the memory holds."""
+    """Copies values of equal shape and strides, whose elements may share memory."""
     for dim, (size, stride) in enumerate(zip(value.shape, value.stride(), strict=True)):
         if size > 1 and stride == 0:
             target, value = target.narrow(dim, 0, 1), value.narrow(dim, 0, 1)
@@ -191,7 +190,7 @@ def _write(target: Tensor, value: Tensor) -> None:
 
 
 def _span(value: Tensor) -> int:
-    """Elements of memory from its first to its last."""
+    """The number of elements of memory from the first element to the last."""
     return 1 + sum((size - 1) * stride for size, stride in zip(value.shape, value.stride(), strict=True))
 
 
@@ -206,7 +205,7 @@ def _overlaps(value: Tensor) -> bool:
 
 
 def _caller() -> str | None:
-    """Who allocates, outside of torch, as file:line; None for a case's own text, Triton and attnfuzz."""
+    """The line outside of torch that allocates, as file:line; None for a case's own text, Triton and attnfuzz."""
     frame: Any = sys._getframe(2)
     while frame is not None:
         module = f"{frame.f_globals.get('__name__', '')}."

@@ -1,4 +1,4 @@
-"""A case with an attention function in the place of its own attention."""
+"""A case with an attention function in place of its own attention."""
 
 import functools
 import math
@@ -22,32 +22,30 @@ DIFFERENTIATED = ("q", "k", "v", *(name for name, option in OPTIONS.items() if o
 
 
 class AttentionHarness:
-    """The program of an attention stub, which calls a global `attend`.
-
-    `calls` are the calls of the function, `sequences` those of the last one, and `guard` knows what was written where
-    it should not be, all since `fresh`. Raises `SubjectError`.
-    """
+    """The program of an attention stub, which calls a global `attend`. Raises `SubjectError`."""
 
     def __init__(self, source: str, attention: Attention, device: str, *, training: bool) -> None:
         self.attention, self.training = attention, training
         attention.seen_rounds, attention.is_unordered = (), False
         self._function = attention.function
         self.guard = Guard()
+        """Of the run since `fresh`, as are `calls`."""
         self.calls: list[Call] = []
         self.sequences = ""
+        """Those of the last call, in words."""
         self._raised = False
         self.program = Program(source, device, {"attend": self._attend})
 
     def fresh(self) -> Guard:
-        """What is to surround the next run."""
+        """The context of the next run."""
         self.calls = []
         self.guard = Guard(self.attention.guarded)
         return self.guard
 
     def runs_with_less_guarded(self, run: Callable[[], object]) -> bool:
-        """Whether the function, which raised in guarded memory, does not with less of it; it has so much from then on.
+        """Whether the function, which raised in guarded memory, runs with less of it, which it has from then on.
 
-        Tracers and transforms of torch refuse the functions that guard what a function allocates.
+        Tracers and transforms of torch refuse the functions that guard allocations.
         """
         before = self.attention.guarded
         for left in range(len(before) - 1, -1, -1):
@@ -59,7 +57,7 @@ class AttentionHarness:
         return False
 
     def accuses(self, error: Exception) -> bool:
-        """Whether an exception is the function's: the text around it may need an output of eager's strides."""
+        """Whether the function raised an exception. The text around it may need an output with eager's strides."""
         files = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
         return self._raised or self.program.filename not in files
 
@@ -84,7 +82,7 @@ class AttentionHarness:
                 raise refusal from error
             self._raised = True
             raise
-        layout.record("out", out.detach().clone())  # It may be the static output of a captured graph.
+        layout.record("out", out.detach().clone())  # `out` may be the static output of a captured graph.
         for call in layout.calls:
             call.differentiable = out.requires_grad
         if out.requires_grad:

@@ -1,6 +1,6 @@
-"""Packed and paged calls of attention functions, made from dense ones and read back (docs/kernels.md).
+"""Packed and paged calls of attention functions, made from dense calls and read back (docs/kernels.md).
 
-Every sequence of such a call is judged as a dense call of batch 1.
+Each sequence of such a call is judged as a dense call of batch 1.
 """
 
 import math
@@ -21,23 +21,25 @@ from fuzz.protocol.capabilities import Capabilities
 _Piece = tuple[int, slice, slice]
 """A sequence: a row of the batch, and some of its queries and keys."""
 _POISON = {"nan": math.nan, "finite": 1e4}
-"""Unwritten numbers of a cache: the second is large, and finite in float16."""
+"""Unwritten numbers of a cache. 1e4 is finite in float16."""
 
 
 @dataclass
 class Layout:
-    """A call as a function takes it. `arguments`: of the function; `calls`: what they are judged as; `sequences`: their
-    lengths in words, "" for a dense call. `split` gives the part of every call in an argument ("k"), the result ("out")
-    or the gradient of one; `join` the dense result, 0 without a query."""
+    """A call as a function takes it."""
 
     arguments: dict[str, Any]
     calls: list[Call]
+    """The dense calls that it is judged as."""
     split: Callable[[str, Tensor], list[Tensor]] = lambda _name, value: [value]
+    """The parts of the calls in an argument ("k"), in the result ("out"), or in the gradient of either."""
     join: Callable[[Tensor], Tensor] = lambda out: out
+    """The dense result, 0 for queries without a sequence."""
     sequences: str = ""
+    """Their lengths in words; "" for a dense call."""
 
     def record(self, name: str, value: Tensor) -> None:
-        """Give every call its part of a result: out, dout, dq and so on."""
+        """Gives every call its part of a result: out, dout, dq and so on."""
         for call, part in zip(self.calls, self.split(name.removeprefix("d"), value), strict=True):
             if name in ("out", "dout"):
                 setattr(call, name, part)
@@ -46,8 +48,10 @@ class Layout:
 
 
 def arrange(capabilities: Capabilities, *, cut: bool, **arguments: Any) -> Layout:
-    """The call in the layout that the function takes. `cut`: into sequences of lengths that its shapes decide, else
-    each row of the batch is one. Raises `Unsupported` for calls that the layout lacks."""
+    """The call in the layout that the function takes. Raises `Unsupported` for calls that the layout lacks.
+
+    cut: into sequences of lengths that the shapes decide; else each row of the batch is a sequence
+    """
     layout, q, k = capabilities.layout, arguments["q"], arguments["k"]
     if layout == "dense":
         detached = {name: x.detach() if isinstance(x, Tensor) else x for name, x in arguments.items()}
@@ -67,12 +71,14 @@ def arrange(capabilities: Capabilities, *, cut: bool, **arguments: Any) -> Layou
 
 
 def _cut(rows: list[_Piece], capabilities: Capabilities, chance: Random) -> Iterator[_Piece]:
-    """Sequences from each row: all of it, a shorter one, or several where rows are few, some without queries or keys.
-    Paged ones have no more queries than keys, and in half of the calls one."""
+    """Sequences from each row: the row, a shorter part, or several parts where rows are few, some of them empty.
+
+    Paged sequences have no more queries than keys, and in half of the calls one query.
+    """
     paged, empty = capabilities.layout == "paged", capabilities.empty
     decode = paged and chance.random() < 1 / 2
     for row, queries, keys in rows:
-        # Many sequences take long to judge.
+        # Judging many sequences takes long.
         count = min(chance.randint(1, max(1, 4 - len(rows))), max(1, queries.stop), max(1, keys.stop))
         cuts, key_cuts = (_draw_cuts(part.stop, count, chance, empty=empty) for part in (queries, keys))
         if not capabilities.lengths or (empty and chance.random() < 1 / 2):
@@ -91,7 +97,7 @@ def _draw_cuts(size: int, count: int, chance: Random, *, empty: bool) -> list[in
 
 
 def _pack(pieces: list[_Piece], layout: str, *, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Layout:
-    """Sequences one after the other, without a batch axis. Gradients of options are not judged."""
+    """Sequences one after the other without a batch axis. Gradients of options are not judged."""
 
     def split(name: str, value: Tensor) -> list[Tensor]:
         return [part.transpose(0, 1)[None] for part in value.split(queries if name in ("q", "out") else keys)]
@@ -121,7 +127,7 @@ def _pack(pieces: list[_Piece], layout: str, *, q: Tensor, k: Tensor, v: Tensor,
 
 
 def _page(arguments: dict[str, Any], size: int, poison: float, chance: Random) -> None:
-    """Move keys and values to blocks of `size`, in random order; `poison` fills what no key is written to."""
+    """Moves keys and values to blocks of `size` in random order; `poison` fills unwritten places."""
     used = arguments.pop("cu_seqlens_k").diff()
     counts = [math.ceil(keys / size) for keys in used.tolist()]
     counts.append(max(counts) + 1)

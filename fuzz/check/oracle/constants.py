@@ -1,4 +1,4 @@
-"""The numbers the oracle judges with, each with its source. Measurements: torch 2.13.0, CPU (docs/oracle.md)."""
+"""The limits of the oracle, each with its source. Measurements: torch 2.13.0, CPU (docs/oracle.md)."""
 
 import torch
 
@@ -7,65 +7,63 @@ UNIT_ROUNDOFF = {torch.float64: 2.0**-53, torch.float32: 2.0**-24, torch.float16
 
 LOW_PRECISION = (torch.float16, torch.bfloat16)
 
-#: A row is wrong when its error exceeds this many times what rounding explains. Replicas move every result by a whole
-#: unit in the last place, 3.5 times the root mean square of what rounding does: of 1,300 programs right ones reached
-#: 1.0 (low precision) and 5.8. A result that has nothing to do with the truth has an error of about its scale, which is
-#: some 100 in bfloat16: the limit has to lie well below.
+#: A row is wrong when its error exceeds the error that rounding explains so many times. Replicas move every result by a
+#: whole unit in the last place, 3.5 times the root mean square of rounding. Of 1,300 programs, right programs reached
+#: 1.0 (low precision) and 5.8. A random result has an error of about its scale, some 100 in bfloat16, far above the
+#: limit.
 WRONG_LOW_PRECISION = 2.0
 WRONG = 32.0
 
-#: Share of a tensor's largest magnitude that counts, beside a row's own, as the size of the terms behind the row.
-#: Needed where a row is exactly 0 or sees one key only: terms cancel, and what is left is rounding of the terms.
+#: The share of a tensor's largest magnitude that counts, beside a row's own, as the size of the terms behind the row.
+#: In a row that is 0, or has one key, terms cancel and leave their rounding.
 TENSOR_SHARE = 0.125
 
 #: A gradient is 0 in truth when it is smaller than this share of the largest one.
 CANCELLED = 2.0**-24
 
-#: Eager that moves by more than this share of the value under one-ulp noise says nothing: ill-conditioned.
+#: A value is ill-conditioned if eager moves by more than this share of it under noise of one ulp.
 ILL_CONDITIONED = 0.05
 
-#: Replicas of eager under noise. The second number replaces the first before anything is called wrong: a ReLU or a
-#: maximum within rounding of a tie goes either way, and a few replicas can all go eager's way.
+#: Replicas of eager under noise, and before a value is called wrong. A maximum within rounding of a tie goes either
+#: way, and a few replicas can all go eager's way.
 REPLICAS = 3
 REPLICAS_BEFORE_WRONG = 16
 
-#: An operation that is handed finite numbers beyond this may overflow within, where its result would not: products of
-#: three such numbers, and sums of some thousands of them, stay below the largest float32. The limits above serve for
-#: operations as well. Measured over 34,309 results of 2,000 programs: right ones took at most 0.11 of their limit.
+#: An operation on finite numbers beyond this may overflow within, where its result would not. Products of three smaller
+#: numbers, and sums of thousands of these, stay below the largest float32. The limits above serve for operations as
+#: well: of 34,309 results of 2,000 programs, right results took at most 0.11 of their limit.
 NO_OVERFLOW_WITHIN = 2.0**40
 
-#: Pairs of runs with other dropout seeds: more are taken only while a statistic of fuzz/check/oracle/dropout.py exceeds
-#: the limit that goes with so many, for a whole tensor and for parts of it. The last limit bounds false alarms whatever
-#: distribution the numbers have; the others only decide over cost. Measured: of 520 right programs 12 exceeded the
-#: limits of 16 seeds, none those of 64; of 100 none exceeded those of 256 (4.1 and 4.4).
+#: Pairs of runs with other dropout seeds. More are taken while a statistic of fuzz/check/oracle/dropout.py exceeds the
+#: limit for so many seeds, of a whole tensor or of parts. The last limit bounds false alarms for any distribution, the
+#: others decide over cost. Of 520 right programs, 12 exceeded the limits of 16 seeds and none those of 64; of 100, none
+#: exceeded those of 256 (4.1 and 4.4).
 DROPOUT_SEEDS = (16, 64, 256)
 DROPOUT_WHOLE = {16: 2.6, 64: 4.0, 256: 8.0}
 DROPOUT_PARTS = {16: 3.5, 64: 5.0, 256: 8.0}
 
-#: Smallest relative differences that count. Kernels round p to a multiple of 1/256 (FlashAttention 2), which changes
-#: the variance by 2 % at p = 0.1.
+#: The smallest relative differences that count. FlashAttention 2 rounds p to a multiple of 1/256, which changes the
+#: variance by 2 % at p = 0.1.
 DROPOUT_MEAN = 0.01
 DROPOUT_VARIANCE = 0.05
 
-#: The slope: share of the prediction's variance that a miss must exceed, and of the seeds that must miss.
+#: The slope: the share of the prediction's variance that a miss must exceed, and the share of seeds that must miss.
 DROPOUT_SHARE = 0.05
 DROPOUT_SLOPE = 0.1
 
-#: Inputs are moved by these shares of themselves; beyond the last number an element is a mask's fill.
+#: Inputs are moved by these shares of themselves. An element beyond the last number is the fill of a mask.
 DROPOUT_STEP = 2.0**-6
 DROPOUT_STEP_LOW = 2.0**-4
 DROPOUT_LARGE = 1e3
 
-#: Standard deviation from seed to seed, in units of roundoff, below which an element tells of rounding; how many times
-#: further than eager under noise a statistic is to be off; elements kept of a value; seeds between samples; CPU time.
-DROPOUT_FLOOR = 16.0
-DROPOUT_NOISE = 2.0
-DROPOUT_ELEMENTS = 8192
-DROPOUT_APART = 1_000_000
-DROPOUT_SECONDS = 20.0
+DROPOUT_FLOOR = 16.0  # an element that varies less from seed to seed, in units of roundoff, varies by rounding
+DROPOUT_NOISE = 2.0  # a statistic must be off so many times further than eager's under noise
+DROPOUT_ELEMENTS = 8192  # kept of a value
+DROPOUT_APART = 1_000_000  # seeds between samples
+DROPOUT_SECONDS = 20.0  # of the CPU
 
-#: A dropout mask is wrong when -log of Chernoff's bound on its probability exceeds the first number: 2e-11, for some
-#: 1000 tests of a mask. Its keep rate may be off by what rounding p to 8 bits does, as FlashAttention 2 rounds it.
+#: A dropout mask is wrong when -log of Chernoff's bound on its probability exceeds this: 2e-11, for some 1000 tests of
+#: a mask. Its keep rate may be off by the quantum, since FlashAttention 2 rounds p to 8 bits.
 MASK_NEG_LOG_PROBABILITY = 24.5
 MASK_QUANTUM = 1 / 256
 
@@ -78,27 +76,24 @@ ERROR_BOUNDS = 12.0
 SIMULATED_KERNELS = 8
 SIMULATED_KERNELS_BEFORE_WRONG = 32
 
-#: Where scores take few values, weights round alike and errors add up. An error may be so many times the largest one of
-#: simulated kernels. Measured: bfloat16, tokens drawn from 16, 1,024 and 2,048 keys: right kernels reach 9.2 bounds.
+#: Where scores take few values, weights round alike and errors add up. An error may be so many times the largest error
+#: of simulated kernels. In bfloat16, with tokens drawn from 16 and 1,024 or 2,048 keys, right kernels reach 9.2 bounds.
 SIMULATED_KERNELS_MARGIN = 1.5
 
-#: A statistic over all elements is wrong if it is so many standard deviations from that of simulated kernels and also
-#: matters: a bias, or a change of the scale, of this share of the unit roundoff; errors, of the whole or of the worst
-#: row, so many times those of simulated kernels. Numbers below so many times the smallest normal one are left out, and
-#: errors below this share of the bound (of a right 0, say, which simulated kernels round to exactly).
-#: Measured: right functions reached 4.3 deviations where it mattered, and 1.23 (whole) and 1.33 (row) times the errors.
-#: CPU flash, whose exponentials are off by up to 1e-4, reaches 1.26 times the errors in float16; the limit for a row
-#: applies to it.
-TREND_DEVIATIONS = 8.0
-TREND_SHARE = 1 / 32
-RMS_RATIO = 1.3
-SMALLEST_TREND = 16.0
-SMALLEST_TREND_RATIO = 1e-3
-ROW_RATIO = 2.0
+#: A statistic over all elements is wrong if it is far from that of simulated kernels and also matters. Right functions
+#: reached 4.3 deviations where it mattered, and 1.23 (whole) and 1.33 (row) times the errors. CPU flash, whose
+#: exponentials are off by up to 1e-4, reaches 1.26 times the errors in float16; the limit of a row applies to it.
+TREND_DEVIATIONS = 8.0  # standard deviations from simulated kernels
+TREND_SHARE = 1 / 32  # a bias or change of the scale, in units of roundoff
+RMS_RATIO = 1.3  # errors of the whole, against those of simulated kernels
+ROW_RATIO = 2.0  # errors of the worst row
+SMALLEST_TREND = 16.0  # numbers below so many times the smallest normal number are left out
+SMALLEST_TREND_RATIO = 1e-3  # smaller errors, in units of the bound, are left out: simulated kernels may round exactly
 
-#: Weights that are exp of so much less than the largest one's, 2e-9, do not count; and exp(0.25) is 1.28, of which the
-#: first order is off by a tenth: a score that may be off by more says nothing of its weight.
+#: A weight does not count if its score is so much below the largest score: exp(-20) is 2e-9.
 NEGLIGIBLE = 20.0
+
+#: The largest error of a score that allows the first order: exp(0.25) is 1.28, a tenth more than the first order.
 MAX_SCORE_ERROR = 0.25
 
 #: Scores beyond this overflow in float32, wherever a kernel multiplies by the scale.
@@ -107,12 +102,12 @@ LARGEST_SCORE = torch.finfo(torch.float32).max / 16
 #: The relative change of the scale behind a trend's direction: float64 leaves ten digits of the difference.
 STRETCH = 1e-6
 
-#: Block sizes of simulated kernels. Queries: dk and dv are rounded after each block. CPU flash's have 32 or more.
-#: Keys: an online softmax rescales after each block; those of kernels have 16 to 128, and the last size is all keys.
+#: Block sizes of simulated kernels. dk and dv are rounded after each block of queries; CPU flash has blocks of 32 or
+#: more. An online softmax rescales after each block of keys; kernels have 16 to 128, and the last size is all keys.
 QUERY_BLOCK = 32
 KEY_BLOCKS = (16, 64, 128, 1 << 20)
 
-#: A dropout mask is read off in at most so many pieces as wide as values may be: a dozen calls each, short on CUDA.
+#: A dropout mask is read off in at most so many pieces as wide as the values, each with a dozen calls.
 PIECES = {"cpu": 2, "cuda": 16}
 
 #: A result within so many unit roundoffs of the dtype's largest number may be infinite.
@@ -124,7 +119,7 @@ LOWEST_FILL = -1e4
 #: Masks are compared with themselves so many indices further along an axis: near ones, and powers of two as tiles are.
 MASK_LAGS = (*range(1, 8), *(1 << power for power in range(3, 20)))
 
-#: Axes longer than this are told by ranges of wrong indices alone, and no more ranges of an axis are told.
+#: The most ranges of wrong indices of an axis.
 LONGEST_AXIS = 512
 
 
@@ -139,13 +134,16 @@ def finite_limit(dtype: torch.dtype) -> float:
 
 
 def suspicious_share(dtype: torch.dtype) -> float:
-    """The share of a row's size from which eager is so far off, in a program whose coarsest float dtype is `dtype`,
-    that its operations are audited. Measured over 300 generated programs: 1 goes beyond."""
+    """The error of eager, as a share of a row's size, beyond which its operations are audited.
+
+    `dtype`: the coarsest float dtype of the program. Of 300 generated programs, 1 goes beyond.
+    """
     return ILL_CONDITIONED if dtype in LOW_PRECISION else ILL_CONDITIONED / 100
 
 
-#: Two float64 results of one formula, spelled in two ways, differ by less than this share of the largest number.
-#: Numbers that a replacement keeps in float32 are off by up to 2**-24 of themselves. In low precision programs round
-#: their constants, a scale among them, which a replacement may take from head_dim: a few roundoffs, of a score.
+#: Two spellings of a formula in float64 differ by less than this share of the largest number. Numbers that a
+#: replacement keeps in float32 are off by up to 2**-24 of themselves.
 REWRITE_AGREEMENT = 1e-6
+
+#: Low-precision programs round constants such as the scale, which a replacement may take from head_dim.
 REWRITE_AGREEMENT_ROUNDOFFS = 4.0

@@ -1,18 +1,18 @@
-"""Whether dropout that draws other random numbers than eager has the same distribution, by runs with many seeds.
+"""Whether dropout that draws other random numbers than eager has eager's distribution, by runs with many seeds.
 
-Eager runs with seeds of its own. For pair i of n, d_i = statistic(compiled_i) - statistic(eager_i) are independent and,
-where both have one distribution, as likely positive as negative. Then S = sum d / sqrt(sum d^2) has
-P(S > x) <= exp(-x^2 / 2) whatever the distribution is (Efron, JASA 64, 1969): no outlier raises
-a false alarm. x_e is element e of a value, m_e and v_e its mean and variance over all 2 n runs; g runs over the whole
-tensor, every slice along an axis, every head of every batch and every row:
+Eager runs with seeds of its own. For pair i of n, d_i = statistic(compiled_i) - statistic(eager_i) are independent. If
+both sides have one distribution, d_i is as likely positive as negative, and S = sum d / sqrt(sum d^2) has
+P(S > x) <= exp(-x^2 / 2) for any distribution (Efron, JASA 64, 1969), so that no outlier raises a false alarm.
+x_e is element e of a value, m_e and v_e its mean and variance over all 2 n runs. g is the whole tensor, a slice along
+an axis, a head of a batch, or a row:
 
     mean      sum_(e in g) sign(m_e) (x_e - m_e) / sqrt(v_e)
     variance  sum_(e in g) (x_e - m_e)^2 / v_e
     nonfinite 1 where something in the tensor is NaN or infinite
     slope     r^2 / (r^2 + SHARE V) where it exceeds 1/2, with r = <cotangent, y(x+) - y(x-)> - <gradient, x+ - x->
 
-The slope needs no eager at all: with one seed forward draws one mask, and the difference of outputs for inputs moved a
-little either way is what gradients predict, unless backward uses another mask. V is the variance of the prediction.
+The slope needs no eager. With one seed, gradients predict the difference of outputs for inputs moved a little either
+way, unless backward uses another mask than forward. V is the variance of the prediction.
 """
 
 import functools
@@ -30,10 +30,10 @@ from fuzz.check.oracle.rows import unravel
 from fuzz.check.program import Execution, Tensors, same_bits
 from fuzz.protocol.failures import Value
 
-#: Runs the case with a seed on inputs; with gradients or without.
+#: Runs the case with a seed, on inputs, with gradients or without.
 Run = Callable[[int, list[Any], bool], Execution]
 
-#: Of each run: how the outputs differ, how the gradients say they do, the size of the terms of the latter.
+#: For each run: the difference of outputs, the prediction of gradients, and the size of the terms of the prediction.
 Slopes = list[tuple[float, float, float]]
 
 MEAN, VARIANCE, SLOPE, NONFINITE = "mean", "variance", "slope", "nonfinite"
@@ -42,17 +42,17 @@ _LEAST = {MEAN: constants.DROPOUT_MEAN, VARIANCE: constants.DROPOUT_VARIANCE}
 
 @dataclass(frozen=True)
 class Difference:
-    """One statistic of one group of elements.
-
-    value: None for the slope; part: the group as an index, "" for the whole tensor; s: the signed S of `seeds` pairs;
-    effect: compiled over eager's mean or variance, or the share of seeds that are off the slope or not finite.
-    """
+    """A statistic of a group of elements."""
 
     value: Value | None
+    """None for the slope."""
     kind: str
     part: str
+    """The group as an index; "" for the whole tensor."""
     s: float
+    """The signed S of `seeds` pairs."""
     effect: float
+    """Compiled over eager's mean or variance, or the share of seeds that are off the slope or not finite."""
     seeds: int
 
     @property
@@ -75,21 +75,22 @@ class Difference:
 
     @property
     def rank(self) -> tuple[bool, bool, float]:
-        """Order by: suspicious, then of an output, then by excess."""
+        """Suspicious differences come first, among them those of outputs, then larger ones."""
         suspicious = self.excess > 1
         return suspicious, suspicious and self.is_of_output, self.excess
 
     @property
     def is_of_output(self) -> bool:
-        """Whether it is of an output, not of a gradient."""
+        """Whether it is about an output."""
         return self.value is not None and not self.value.is_gradient
 
 
 class Comparison:
     """Two ways to run a case, compared over as many seeds as it takes.
 
-    `first_eager` and `first_compiled` are runs with seed 0; `inputs` gives fresh inputs; `coarsest` is the least
-    precise float dtype the case computes in.
+    first_eager, first_compiled: runs with seed 0
+    inputs: gives fresh inputs
+    coarsest: the least precise float dtype of the case
     """
 
     def __init__(
@@ -110,9 +111,9 @@ class Comparison:
         self._started = time.process_time()
 
     def find_difference(self, noisy: Callable[[int], Run]) -> Difference | None:
-        """The difference of highest rank that neither chance nor rounding explains; None without one.
+        """The difference of highest rank that neither chance nor rounding explains.
 
-        `noisy(number)` is eager under noise, which shows what rounding explains. Raises what the runs raise.
+        `noisy(number)` runs eager under noise, which shows the effect of rounding. Raises exceptions of the runs.
         """
         for seeds in constants.DROPOUT_SEEDS:
             if not self.run_seeds(seeds):
@@ -146,7 +147,7 @@ class Comparison:
             sample.run_seeds(constants.DROPOUT_SEEDS[1], self._inputs)
             for other in _compare_samples(self._eager, sample, self._unit):
                 alike = other.kind == found.kind and bool(other.part) == bool(found.part)
-                # The mean differences over their standard deviations from seed to seed.
+                # Mean differences over their standard deviations from seed to seed.
                 shifts = [difference.errors / math.sqrt(difference.seeds) for difference in (other, found)]
                 if alike and constants.DROPOUT_NOISE * shifts[0] >= shifts[1]:
                     return True
@@ -154,13 +155,13 @@ class Comparison:
 
 
 class Inputs:
-    """The inputs of the case, `fresh` for every run, and those moved a little to either side, which are made once; the
-    `distances` between these by name of gradient. `changed`: running changes inputs."""
+    """The inputs of the case. `fresh` gives them for every run; `changed` says whether a run changes them."""
 
     def __init__(self, fresh: Callable[[], list[Any]], *, changed: bool) -> None:
         self.fresh, self.changed = fresh, changed
         self.moved = [_move(fresh(), side) for side in (1, -1)]
-        self.distances = {
+        """Moved a little to either side."""
+        self.distances = {  # by gradient
             Value("input", index, is_gradient=True): (high.double() - low.double()).nan_to_num(0.0, 0.0, 0.0)
             for index, (high, low) in enumerate(zip(*self.moved, strict=True))
             if isinstance(high, Tensor) and high.is_floating_point()
@@ -168,10 +169,10 @@ class Inputs:
 
 
 class Sample:
-    """Runs with the seeds after `start`, and of them: up to `DROPOUT_ELEMENTS` elements of each value, and what the
-    gradients predict of the outputs for moved inputs.
+    """Up to `DROPOUT_ELEMENTS` elements of each value in runs with the seeds after `start`, and the slopes of the runs.
 
-    `likes`: zeros of each value's shape; `first`: a run with another seed, that `constant` counts too.
+    likes: zeros of each value's shape
+    first: a run with another seed, which counts for `constant`
     """
 
     def __init__(self, run: Run, start: int, likes: Tensors, first: Execution | None = None) -> None:
@@ -201,7 +202,7 @@ class Sample:
         return torch.stack(self._elements[name][:runs])
 
     def _values(self, run: Execution) -> Tensors:
-        """Every value by name; a gradient that doesn't exist is zero."""
+        """All values, with zeros for missing gradients."""
         return {name: run.values.get(name, like) for name, like in self.likes.items()}
 
     def _slope(self, seed: int, run: Execution, inputs: Inputs) -> tuple[float, float, float]:
@@ -217,7 +218,7 @@ class Sample:
 
 
 def _compare_samples(eager: Sample, compiled: Sample, unit: float) -> Iterator[Difference]:
-    """Every statistic of every group, over as many pairs as `compiled` has runs."""
+    """All statistics of all groups, over as many pairs as `compiled` has runs."""
     for name in compiled.likes:
         yield from _compare_value(name, eager, compiled, unit)
     if eager.slopes and compiled.slopes:
@@ -235,7 +236,7 @@ def _compare_value(name: Value, eager: Sample, compiled: Sample, unit: float) ->
         yield Difference(name, NONFINITE, "", more, float(lost[0].mean()), seeds)
     both = torch.cat([mine, theirs])
     mean, variance = both.mean(0), both.var(0, correction=0)
-    # Elements that hardly vary would tell of rounding, and a constant one has no distribution.
+    # The variance of an element that hardly varies is rounding; a constant element has no distribution.
     scale = mean.abs() + constants.TENSOR_SHARE * mean.abs().nan_to_num(0.0, 0.0, 0.0).max()
     still = (eager.constant[name] & compiled.constant[name]).flatten()[compiled.chosen[name]]
     varies = (variance.sqrt() > constants.DROPOUT_FLOOR * unit * scale) & both.isfinite().all(0) & ~still
@@ -260,7 +261,7 @@ def _compare_value(name: Value, eager: Sample, compiled: Sample, unit: float) ->
 
 
 def _sum_parts(values: Tensor, ids: Tensor) -> Tensor:
-    """The sums of elements [..., elements] of one part, [..., parts]."""
+    """The sums of elements [..., elements] by part, [..., parts]."""
     sums = torch.zeros(*values.shape[:-1], int(ids.max()) + 1, dtype=torch.float64, device=ids.device)
     return sums.index_add_(-1, ids, values)
 
@@ -285,7 +286,7 @@ def _compute_s(differences: Tensor) -> Tensor:
 
 
 def _groups(shape: torch.Size, flat: Tensor) -> Iterator[tuple[Tensor, Callable[[int], str]]]:
-    """Every way to divide the elements `flat` of a tensor: each element's part number, and the parts' names."""
+    """Each way to divide the elements `flat` of a tensor into parts: the part of each element, and names of parts."""
     yield torch.zeros_like(flat), lambda _: ""
     for axis, size in enumerate(shape):
         if size > 1:
@@ -300,7 +301,6 @@ def _name_leading(sizes: torch.Size, number: int) -> str:
 
 
 def _choose(like: Tensor) -> Tensor:
-    """Flat indices of the elements that are kept."""
     if like.numel() <= constants.DROPOUT_ELEMENTS:
         return torch.arange(like.numel(), device=like.device)
     generator = torch.Generator().manual_seed(0)
@@ -309,14 +309,14 @@ def _choose(like: Tensor) -> Tensor:
 
 
 def _move(inputs: list[Any], side: int) -> list[Any]:
-    """`inputs` with floating elements a little larger or smaller, at random; the other way round for the other side."""
+    """`inputs` with floating elements a little larger or smaller, at random, and the reverse for the other side."""
     generator = torch.Generator().manual_seed(1)
     for value in inputs:
         if not isinstance(value, Tensor) or not value.is_floating_point():
             continue
         signs = torch.randint(0, 2, value.shape, generator=generator).mul_(2).sub_(1).to(value.device)
         step = constants.DROPOUT_STEP_LOW if value.dtype in constants.LOW_PRECISION else constants.DROPOUT_STEP
-        # Large magnitudes are fills; memory that elements share can't be written to.
+        # Large magnitudes are fills of masks. Overlapping elements can't be written.
         if torch._debug_has_internal_overlap(value) == 0:
             value.copy_(torch.where(value.abs() < constants.DROPOUT_LARGE, value * (1 + side * step * signs), value))
     return inputs

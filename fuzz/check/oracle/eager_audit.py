@@ -1,8 +1,7 @@
-"""Whether eager is the side that is wrong.
+"""Whether eager is at fault.
 
-A difference from float64 alone is no proof: rounding, overflow and rows without a key explain most. Eager is at fault
-if one of its operations is wrong by itself (operation_audit.py) and eager is right once that result is replaced. Both
-are tested only for a case whose eager result is far from float64.
+Rounding, overflow and rows without a key explain most differences of eager from float64. Eager is at fault if one of
+its operations is wrong by itself (operation_audit.py), and eager is right once that result is replaced.
 """
 
 import math
@@ -23,26 +22,24 @@ from fuzz.protocol.failures import FaultyOperation, Value
 
 @dataclass(frozen=True, eq=False)
 class EagerAudit:
-    """The evidence against eager in one case.
-
-    `run_audited` runs eager within a mode. `coarsest`: the least precise float dtype the case computes in.
-    """
+    """The evidence against eager in one case."""
 
     eager: Execution
     exact: Execution
     run_audited: Callable[[Audit], Execution]
+    """Runs eager within a mode."""
     coarsest: torch.dtype
+    """The least precise float dtype of the case."""
 
     @cached_property
     def judgement(self) -> Judgement | None:
-        """The verdict that eager is wrong, or None without proof, whatever a subject gives: one that makes the same
-        mistake, because it calls the same kernel, does not clear eager."""
+        """The verdict that eager is wrong, or None without proof. A subject that calls the same kernel may agree."""
         faulty, marked = self._proof
         if faulty is None:
             return None
         name, wrong = next(iter(marked.items()))
         truth = self._truth(name)
-        # Infinite where eager is not finite.
+        # It is infinite where eager is not finite.
         error = float((self.eager.values[name].double() - truth).abs().nan_to_num(math.inf)[wrong].max())
         numbers = {
             "eager_error": error,

@@ -1,8 +1,7 @@
-"""How far rounding alone moves a program: eager under a mode that changes how results are rounded.
+"""How far rounding alone moves a program: modes that change how results are rounded.
 
-`Noise` moves the result of every operation one ulp up or down at random; `SkippedCasts` sometimes reads a value in low
-precision as it was before rounding. Both work below autograd, so backward operations are included. Inputs do not
-change, nor do results without rounding of their own: views, copies, casts, fills, selections and random numbers.
+The modes work below autograd, so backward operations are included. Inputs stay as they are, and so do results without
+rounding of their own: views, copies, casts, fills, selections and random numbers.
 """
 
 from typing import Any
@@ -24,11 +23,7 @@ _PRODUCTS = frozenset({"mm", "bmm", "addmm", "baddbmm", "convolution", "convolut
 
 
 class Noise(OperationMode):
-    """One replica: `seed` decides which way every result moves. `dtypes` collects the float dtypes it rounded to, in
-    each of a case's calls, for which it is entered anew.
-
-    Data movement and casts to more bits do not round, so a mask that is kept in bfloat16 does not count.
-    """
+    """Moves the result of every operation one ulp up or down, as `seed` decides."""
 
     def __init__(self, seed: int) -> None:
         super().__init__()
@@ -36,6 +31,7 @@ class Noise(OperationMode):
         self._signs = self._draw_signs(_POOL)
         self._next = 0
         self.dtypes: list[set[torch.dtype]] = []
+        """The float dtypes that results were rounded to, for each call of the case. Data movement does not round."""
         self._depth = 0
 
     def __enter__(self) -> Any:
@@ -48,8 +44,8 @@ class Noise(OperationMode):
         self._depth -= 1
         super().__exit__(*error)
 
-    def run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run `func` and move what it computed; of what it wrote into, the elements that it changed."""
+    def _run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run `func` and move its results; of a tensor written in place, only the elements that changed."""
         name = func.overloadpacket.__name__
         target = kwargs.get("out", args[0] if args else None) if func._schema.is_mutable else None
         before = target.clone() if isinstance(target, Tensor) else None
@@ -71,7 +67,7 @@ class Noise(OperationMode):
         if not value.numel():
             return
         size = value.abs()
-        # Zero stays zero, and the largest finite number, which masks are made of, must not become infinite.
+        # Zero stays zero. Masks are made of the largest finite number, which must not become infinite.
         live = (size > 0).logical_and_(size < torch.finfo(dtype).max)
         if before is not None:
             live.logical_and_(value != before)
@@ -95,18 +91,16 @@ class Noise(OperationMode):
 
 
 class FusedNoise(OperationMode):
-    """Moves what fused attention rounds inside, by its arguments: scores by query and key in float32, the weights by
-    value, and in the backward pass the statistics and the output that it computes weights and their gradients from.
+    """Moves the results of fused attention as far as right kernels may, by moving its arguments.
 
-    A compiled program under it moves as far as right kernels may.
+    Query, key and logsumexp in float32 move the scores; value and out move the weights and their gradients.
     """
 
     def __init__(self, seed: int) -> None:
         super().__init__()
         self._generator = torch.Generator().manual_seed(seed)
 
-    def run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run `func`; see the class."""
+    def _run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if not is_fused(func):
             return func(*args, **kwargs)
         names = [argument.name for argument in func._schema.arguments]
@@ -124,20 +118,21 @@ class FusedNoise(OperationMode):
 
 
 class SkippedCasts(OperationMode):
-    """One replica: each operation reads each of its arguments in low precision either as it is or, at random, as the
-    float32 that was rounded to it. Inductor does that within one kernel; products read what is in memory."""
+    """Operations read an argument in low precision as it is or, at random, as the float32 before it was rounded.
+
+    Inductor does so within one kernel. Products read rounded values from memory.
+    """
 
     def __init__(self, seed: int) -> None:
         super().__init__()
         self._generator = torch.Generator().manual_seed(seed)
         self._unrounded = WeakIdKeyDictionary()
 
-    def run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run `func`; see the class."""
+    def _run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         result = func(*args, **kwargs)
         name = func.overloadpacket.__name__
         if func._schema.is_mutable:
-            # What was written replaces what was unrounded, in all views of the memory.
+            # A write makes unrounded values stale in all views of the memory.
             memory = [value.untyped_storage()._cdata for value in tree_leaves(result) if isinstance(value, Tensor)]
             for value in [key for key in self._unrounded if key.untyped_storage()._cdata in memory]:
                 del self._unrounded[value]

@@ -1,11 +1,9 @@
 """Which operation of an eager run is wrong by itself.
 
-Every aten operation, also of backward, is computed again in float64 from the arguments it got. Its tolerance (rows.py)
-is measured: the operation runs again with every element of its arguments moved by up to one ulp of its dtype and, where
-PyTorch can decompose it, every intermediate result too. So it includes the cancellation in a product, a sum or a
-formula. An operation beyond its tolerance is wrong whatever came before.
-
-Not audited: operations that draw random numbers, views, uninitialised memory, and what float64 can't compute.
+Every aten operation, also of backward, runs again in float64 on the arguments it got. Its tolerance is measured, so
+that cancellation counts: the operation runs with each element of its arguments moved by up to one ulp of its dtype and,
+where PyTorch can decompose it, each intermediate result too. Not audited are operations that draw random numbers,
+views, uninitialised memory, and operations that float64 lacks.
 """
 
 import math
@@ -35,9 +33,9 @@ _FUSED = (
 
 
 class Audit(OperationMode):
-    """A mode below autograd. `faulty` is the first wrong operation, None while there is none.
+    """A mode below autograd that notes the first wrong operation, as `faulty`.
 
-    Wrong elements are replaced by those of float64, so that the run ends as it would without the mistake.
+    Wrong elements are replaced by those of float64, so that the run goes on as without the mistake.
     """
 
     def __init__(self) -> None:
@@ -45,8 +43,7 @@ class Audit(OperationMode):
         self.faulty: FaultyOperation | None = None
         self._chance = torch.Generator().manual_seed(0)
 
-    def run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run `func` and compare; see the class."""
+    def _run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         exactly = _find_float64(func)
         if exactly is None:
             return func(*args, **kwargs)
@@ -62,14 +59,14 @@ class Audit(OperationMode):
         given = [leaf for leaf in tree_leaves(taken) if _is_floating(leaf)]
         judged = {index: value for index, value in enumerate(values) if _is_floating(value) and value.numel()}
         if not judged or any(leaf.dtype not in constants.UNIT_ROUNDOFF for leaf in (*given, *judged.values())):
-            return  # numbers of 8 bits are not audited
+            return  # a dtype of 8 bits
         try:
             replay = _Float64Replay(func, exactly, taken, self._chance)
         except (RuntimeError, ValueError, TypeError):  # there is no such operation in float64
             return
         name = f"{func.namespace}.{func.overloadpacket.__name__}"
         for index, value in judged.items():
-            # A kernel may keep more for itself.
+            # A kernel may give more than its definition.
             if index < len(replay.exact) and _shape(replay.exact[index]) == value.shape:
                 known = replay.envelope(index, value, tolerance_factor=math.sqrt(_count_terms(name, value, given)))
                 self._judge(name, value, replay.exact[index], known, given)
@@ -88,7 +85,6 @@ class Audit(OperationMode):
 
 
 def _find_float64(func: Any) -> Float64 | None:
-    """The float64 counterpart of `func`; None for an operation that is not audited."""
     if not isinstance(func, OpOverload) or func.namespace != "aten" or func.is_view:
         return None
     name = func.overloadpacket.__name__
@@ -107,9 +103,9 @@ def is_fused(func: OpOverload) -> bool:
 
 
 def decompose_fused(func: OpOverload) -> Float64:
-    """A fused attention operation as separate ones, by its definition; its kernels make the same mistakes in float64.
+    """A fused attention operation by its definition, since its kernels make the same mistakes in float64.
 
-    Returns only its first results: (out, logsumexp), or (dq, dk, dv).
+    It gives the first results alone: (out, logsumexp), or (dq, dk, dv).
     """
     names = [argument.name for argument in func._schema.arguments]
 
@@ -129,7 +125,7 @@ def decompose_fused(func: OpOverload) -> Float64:
         if given.get("is_causal", False):
             scores = scores.masked_fill(~torch.ones_like(scores, dtype=torch.bool).tril(), -math.inf)
         if "logsumexp" not in given:
-            # A row that sees no key gives 0.
+            # A row without a key gives 0.
             empty = (scores == -math.inf).all(-1, keepdim=True)
             return scores.softmax(-1).masked_fill(empty, 0.0) @ v, scores.logsumexp(-1)
         do = given["grad_out" if "grad_out" in given else "grad_out_"]
@@ -144,7 +140,7 @@ def decompose_fused(func: OpOverload) -> Float64:
 
 
 class _Float64Replay:
-    """One operation in float64: `exact` are the leaves of its result. Raises what the operation raises."""
+    """An operation in float64; `exact` are the leaves of its result. Raises the operation's exceptions."""
 
     def __init__(self, func: OpOverload, exactly: Float64, taken: Any, chance: torch.Generator) -> None:
         self._exactly, self._taken, self._chance = exactly, taken, chance
@@ -156,7 +152,7 @@ class _Float64Replay:
         self._replicas = [self._replica() for _ in range(constants.REPLICAS)]
 
     def envelope(self, index: int, value: Tensor, tolerance_factor: float) -> Envelope:
-        """What is known of that leaf, from more replicas if `value` seems wrong."""
+        """The envelope of a leaf, from more replicas if `value` seems wrong."""
         known = self._envelope(index, value, tolerance_factor)
         more = constants.REPLICAS_BEFORE_WRONG - len(self._replicas)
         if more > 0 and known.find_wrong(value).any():
@@ -194,13 +190,13 @@ class _Float64Replay:
 
 
 class _PerturbationMode(OperationMode):
-    """Every result in float64 is moved by up to the relative amount `ulp`."""
+    """Moves every float64 result by up to the relative amount `ulp`."""
 
     def __init__(self, ulp: float, chance: torch.Generator) -> None:
         super().__init__()
         self._ulp, self._chance = ulp, chance
 
-    def run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         result = func(*args, **kwargs)
         if func.is_view or is_exact(func, args, kwargs):
             return result
@@ -211,13 +207,13 @@ class _PerturbationMode(OperationMode):
 
 
 def _perturb(value: Tensor, ulp: float, chance: torch.Generator) -> Tensor:
-    # Not by an ulp exactly: terms that cancel would often move together. A factor leaves zero and infinity alone.
+    # Terms that cancel would often move together by exactly one ulp. A factor keeps zero and infinity.
     moves = torch.rand(value.shape, generator=chance, dtype=torch.float64).mul_(2).sub_(1)
     return value * (1 + moves.to(value.device) * ulp)
 
 
 def to_float64(value: Any) -> Any:
-    """An argument, of an operation or a graph, in float64: a copy."""
+    """A copy of an argument of an operation or graph, in float64 where it is floating."""
     if isinstance(value, torch.dtype):
         return torch.float64 if value.is_floating_point else value
     if _is_floating(value):
@@ -226,9 +222,9 @@ def to_float64(value: Any) -> Any:
 
 
 def _count_terms(name: str, value: Tensor, given: list[Tensor]) -> float:
-    """About how many elements may have been added up into one of the result, each time rounding to its dtype.
+    """About how many elements a kernel adds up into an element of the result, rounding each sum to its dtype.
 
-    The error of such a sum goes with the square root of their number times that of moving each of them by an ulp.
+    The error of such a sum is that of moving each element by an ulp, times the square root of their number.
     """
     count = value.size(-1) if value.dim() and name.removeprefix("aten.") in SCATTERING else value.numel()
     return max(1.0, *(leaf.numel() / count for leaf in given)) if given else 1.0

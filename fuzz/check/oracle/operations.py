@@ -1,4 +1,4 @@
-"""What is known of aten operations by name (overloads alike), and how those that take functions run under a mode."""
+"""Kinds of aten operations by name, and a mode that sees higher-order operations as plain ones."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ def _names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-#: Results carry no rounding of their own: data movement, selection, sign changes, constants.
+#: Results without rounding of their own: data movement, selection, sign changes, constants.
 _EXACT = _names("""
     _to_copy abs alias amax amin arange argmax argmin as_strided bernoulli broadcast_to cat ceil clamp clamp_max
     clamp_min clone constant_pad_nd contiguous copy copy_ detach detach_ embedding empty empty_like empty_strided
@@ -26,44 +26,43 @@ _EXACT = _names("""
 
 
 def is_exact(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether the result carries no rounding of its own; what `index_put` adds up does."""
+    """Whether the result has no rounding of its own. `index_put` that accumulates has."""
     accumulates = args[3] if len(args) > 3 else kwargs.get("accumulate", False)
     name = func.overloadpacket.__name__
     return name in _EXACT and not ("index_put" in name and accumulates)
 
 
-#: Draw from the random generator. The tag `nondeterministic_seeded` is wider: fused attention has it, dropout or not.
+#: Operations that draw random numbers. The tag `nondeterministic_seeded` is wider: fused attention always has it.
 RANDOM = _names("""
     bernoulli bernoulli_ cauchy_ exponential_ geometric_ log_normal_ multinomial native_dropout normal normal_ rand
     rand_like randint randint_like randn randn_like random_ randperm rrelu_with_noise uniform uniform_
 """)
 
-#: Results are memory that nobody has written to.
+#: Operations that give unwritten memory.
 UNWRITTEN = _names("empty empty_like empty_strided new_empty new_empty_strided resize_ set_")
 
-#: Add any number of their elements to one of the result, in its dtype.
+#: Operations that add any number of elements to an element of the result, in its dtype.
 SCATTERING = _names("""
     _index_put_impl_ embedding_dense_backward index_add index_add_ index_put index_put_ scatter_add scatter_add_
 """)
 
 
 class OperationMode(TorchDispatchMode):
-    """A mode that sees operations that take functions, such as flex_attention, as the plain ones they consist of."""
+    """A mode that sees a higher-order operation, such as flex_attention, as plain operations."""
 
     supports_higher_order_operators = True
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Run one operation. Raises NotImplementedError for one that takes functions and has no definition."""
+        """Run an operation. Raises NotImplementedError for a higher-order operation without a plain definition."""
         if not isinstance(func, HigherOrderOperator):
-            return self.run(func, args, kwargs or {})
+            return self._run(func, args, kwargs or {})
         definition = func.py_kernels.get(DispatchKey.CompositeExplicitAutograd)
         if definition is None:
             raise NotImplementedError(f"{func.name()} has no definition in plain operations")
         with self:
             return definition(*args, **(kwargs or {}))
 
-    def run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run one plain operation."""
+    def _run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         raise NotImplementedError

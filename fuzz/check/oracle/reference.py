@@ -22,12 +22,12 @@ def reference(
     training: bool,
     cotangents: Tensors | None,
 ) -> Execution:
-    """`module`, made for this, in float64 on its `calls` (`Program.calls`), with the gradients for `cotangents`.
+    """A fresh `module` in float64 on its `calls` (`Program.calls`), with the gradients for `cotangents`.
 
-    Casts inside the module to lower float dtypes become casts to float64. F.scaled_dot_product_attention runs on its
-    MATH backend and torch's attention layers without their fast path, because a fused kernel makes the same mistakes in
-    float64. Constants keep the value their dtype gives them. Random operations draw the same numbers as in lower
-    precision.
+    - Casts to lower float dtypes become casts to float64.
+    - scaled_dot_product_attention runs on its MATH backend, and attention layers without their fast path: a fused
+      kernel makes the same mistakes in float64.
+    - Constants keep the value of their dtype, and random operations draw the numbers of lower precision.
     """
     exact = module.double()
     raised = calls(exact, lambda memory: memory.double() if _is_lower(memory) else memory)
@@ -35,7 +35,7 @@ def reference(
 
 
 class _Exactly(AbstractContextManager[None]):
-    """What surrounds each call, but not the text that makes its inputs: they are rounded as they are."""
+    """Surrounds each call. The text that makes the inputs runs outside, and rounds them."""
 
     def __enter__(self) -> None:
         with ExitStack() as stack:
@@ -50,10 +50,9 @@ class _Exactly(AbstractContextManager[None]):
 
 
 class Float64(OperationMode):
-    """A mode below autograd: every floating result is float64, whatever dtype the program asks for."""
+    """A mode below autograd in which every floating result is float64."""
 
-    def run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run `func`; see the class."""
+    def _run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if func.overloadpacket.__name__ in RANDOM:
             return _draw(func, args, kwargs)
         if kwargs.get("dtype") in _LOWER:
@@ -66,7 +65,7 @@ class Float64(OperationMode):
 
 
 def _draw(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    # The CPU generator takes more bits for a float64 than for a float32: draw in float32, then widen.
+    # The CPU generator takes more bits for a float64 than for a float32.
     if kwargs.get("dtype") == torch.float64:
         kwargs = {**kwargs, "dtype": torch.float32}
     narrow = tuple(arg.float() if isinstance(arg, Tensor) and arg.dtype == torch.float64 else arg for arg in args)

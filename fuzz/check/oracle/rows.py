@@ -1,7 +1,7 @@
-"""The error of one tensor, row by row, against the noise eager shows in the same rows, and where it is wrong.
+"""The error of a tensor, row by row, against the noise of eager in the same rows.
 
-A row is the last dimension of a tensor (one query of one head, say); tensors of fewer than two dimensions are one row.
-For row r, with everything measured against the float64 result:
+A row is the last dimension, such as a query of a head; a tensor of fewer than two dimensions is one row. For row r,
+with all errors against float64:
 
     size_r  = largest magnitude of the row + TENSOR_SHARE * largest magnitude of the tensor
     noise_r = largest error of eager and its replicas
@@ -17,7 +17,7 @@ from fuzz.protocol.failures import Failure, NonfiniteByConvention, NotFinite, Va
 
 
 class Envelope:
-    """The truth of one value and what rounding allows around it, whatever the subject."""
+    """The truth of a value, and the errors that rounding allows."""
 
     def __init__(
         self,
@@ -28,16 +28,19 @@ class Envelope:
         terms: float = 0.0,
         tolerance_factor: float = 1.0,
     ) -> None:
-        """`eager` and `replicas` against `exact` (all of one shape). `coarsest`: the least precise float dtype the
-        program computes in. `terms`: magnitude of the terms behind the value where its own size says nothing.
-        `tolerance_factor`: how many times the usual limit an error may be."""
+        """`eager`, `exact` and `replicas` have one shape.
+
+        coarsest: the least precise float dtype of the program
+        terms: the magnitude of the terms behind a value that is 0 in truth
+        tolerance_factor: how many times the usual limit an error may be
+        """
         self.shape = eager.shape
         is_low = coarsest in constants.LOW_PRECISION
         self.limit = tolerance_factor * (constants.WRONG_LOW_PRECISION if is_low else constants.WRONG)
         self._suspicious_share = constants.suspicious_share(coarsest)
         self._exact = _widen(exact)
         values = [_widen(value) for value in (eager, *replicas)]
-        # A compiled program may overflow where eager just does not: leave the last steps before infinity out.
+        # A compiled program may overflow where eager just does not.
         self._finite_limit = constants.finite_limit(eager.dtype)
         self._eager_finite = values[0].isfinite()
         within = self._exact.abs() < self._finite_limit
@@ -57,11 +60,13 @@ class Envelope:
     def judge(
         self, name: Value, compiled: Tensor, wrong: Verdict = Verdict.WRONG_RESULT
     ) -> tuple[Verdict, Failure | None, dict[str, float]]:
-        """The verdict on `compiled`, which has the value's shape, what is off, and the numbers behind it; `wrong`: the
-        verdict on an error beyond the limit. No answer is right where one of eager and `compiled` alone is finite."""
+        """The verdict on `compiled`, a tensor of the value's shape, the failure, and the numbers behind them.
+
+        wrong: the verdict on an error beyond the limit
+        """
         values = _widen(compiled)
         finite = values.isfinite()
-        # Where a replica is not finite, one ulp decides between a number and none: that accuses nobody.
+        # Where a replica is not finite, one ulp decides whether there is a number, which accuses nobody.
         missing = self._judged & ~finite
         error = self._errors(values).masked_fill_(~finite, 0.0)
         per_row = error.amax(-1)
@@ -96,7 +101,7 @@ class Envelope:
         return (Verdict.OK, None, numbers) if is_closer else (Verdict.ROUNDING, off, numbers)
 
     def find_wrong(self, compiled: Tensor) -> Tensor:
-        """Mask of the elements of `compiled` that are off by more than their row allows or wrongly not finite."""
+        """Mask of the elements of `compiled` that are wrongly not finite, or off by more than their row allows."""
         values = _widen(compiled)
         finite = values.isfinite()
         allowed = self.limit * (self._noise + self._floor)
@@ -104,8 +109,7 @@ class Envelope:
         return (off | (self._judged & ~finite)).reshape(self.shape)
 
     def find_suspicious(self) -> Tensor:
-        """Mask of the elements of eager that are off by more than `constants.suspicious_share` of their row's size, or
-        not finite where the truth is well within the dtype's range."""
+        """Mask of the elements of eager that are wrongly not finite, or off by more than `suspicious_share` allows."""
         lost = ~self._eager_finite & (self._exact.abs() < self._finite_limit)
         far = self._eager > (self._suspicious_share * self._size + self._floor).unsqueeze(-1)
         return (lost | far).reshape(self.shape)
@@ -118,7 +122,7 @@ class Envelope:
 
 
 def locate(value: Value, wrong: Tensor) -> WrongElements:
-    """Where the elements of `value` are that the mask `wrong` marks."""
+    """The elements of `value` that the mask `wrong` marks."""
     ranges = tuple(_ranges(indices.unique().tolist()) for indices in torch.nonzero(wrong).unbind(-1))
     return WrongElements(value, tuple(wrong.shape), int(wrong.sum()), ranges)
 

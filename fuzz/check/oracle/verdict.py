@@ -1,8 +1,4 @@
-"""From what a subject computed to a verdict.
-
-The question is never whether compiled and eager differ, but whether compiled is further from the float64 result than
-rounding explains. How each value is measured is in rows.py, the limits are in constants.py.
-"""
+"""The verdict on a run of a subject: whether it is further from the float64 result than rounding explains."""
 
 import math
 from collections.abc import Callable
@@ -49,9 +45,9 @@ class Judgement:
 class Judge:
     """Judges any number of subjects on one case.
 
-    `replica` runs eager under noise number n; it is called for `REPLICAS` at once, and for more before anything is
-    called wrong. `coarsest`, asked after the first replicas ran, is the least precise float dtype the case computes in,
-    `of_calls` that of calls, by number, where it is known.
+    replica: runs eager under noise of a number: `REPLICAS` times at once, and more often before a value is called wrong
+    coarsest: the least precise float dtype of the case, known after the first replicas
+    of_calls: that of each call, by its number, where it is known
     """
 
     def __init__(
@@ -70,11 +66,8 @@ class Judge:
         self._terms = largest_gradient(exact)
 
     def judge(self, compiled: Execution, others: Callable[[], list[Execution]] = list) -> Judgement:
-        """The verdict on one execution of a subject.
-
-        `others` gives right executions under noise that round in other places than eager; it is called before anything
-        is called wrong.
-        """
+        """The verdict on a run of a subject. `others` gives more right runs, which round in other places than eager; it
+        is called before a value is called wrong."""
         form = find_form_difference(self._eager, compiled)
         if form is not None:
             return Judgement(Verdict.METADATA, form)
@@ -86,7 +79,7 @@ class Judge:
             judgement = self._measure(compiled, known)
         right = others() if judgement.verdict in DOUBTED else []
         if right:
-            known = _Replicas(known.runs + right)  # for this subject alone
+            known = _Replicas(known.runs + right)
             judgement = self._measure(compiled, known)
         if judgement.verdict in (Verdict.WRONG_RESULT, Verdict.WRONG_GRADIENT) and self._random:
             judgement = replace(judgement, verdict=Verdict.RANDOM_STREAM)
@@ -106,14 +99,13 @@ class Judge:
         )
 
     def _pair_values(self, name: Value, compiled: Execution) -> tuple[Tensor, Tensor]:
-        """What eager and the subject give. A gradient that doesn't exist is zero: frameworks differ in which they
-        return. What the subject did not write to is what it was."""
+        """A value of eager and of the subject. A missing gradient is zero, and a missing write changes nothing."""
         eager, value = self._eager.values.get(name), compiled.values.get(name, self._eager.before.get(name))
         if eager is None:
             assert value is not None
             eager = torch.zeros_like(value)
         if value is None:
-            value = self._eager.before.get(name)  # a write that was left out
+            value = self._eager.before.get(name)
         return eager, torch.zeros_like(eager) if value is None else value
 
     def _locate(self, judgement: Judgement, compiled: Execution, known: "_Replicas") -> Judgement:
@@ -150,14 +142,14 @@ class Judge:
 
 @dataclass(frozen=True)
 class _Replicas:
-    """Right runs under noise, and the envelopes made from them, by value."""
+    """Right runs under noise, and their envelopes by value."""
 
     runs: list[Execution]
     envelopes: dict[Value, Envelope] = field(default_factory=dict)
 
 
 def find_form_difference(eager: Execution, compiled: Execution) -> FormDiffers | None:
-    """The first difference in structure, shared memory, mutation, dtype, shape or device; else None."""
+    """The first difference in structure, shared memory, mutation, dtype, shape or device."""
     if eager.structure != compiled.structure:
         return FormDiffers("structure", compiled.structure, eager.structure)
     for name, owner in compiled.shared.items():
@@ -177,10 +169,10 @@ def find_form_difference(eager: Execution, compiled: Execution) -> FormDiffers |
 
 
 def find_stride_difference(eager: Execution, compiled: Execution) -> FormDiffers | None:
-    """The first output whose dimensions lie in another order in memory than eager's; None without one.
+    """The first output whose dimensions lie in another order in memory than eager's.
 
-    Inductor keeps the strides of outputs (`torch._inductor.config.keep_output_stride`): callers view them. Nothing is
-    promised of gradients, nor of dimensions of size 1 and empty tensors.
+    Inductor keeps the strides of outputs (`torch._inductor.config.keep_output_stride`), since callers view them. It
+    promises nothing of gradients, dimensions of size 1 and empty tensors.
     """
     for name, expected in eager.outputs.items():
         value = compiled.outputs[name]
@@ -190,10 +182,10 @@ def find_stride_difference(eager: Execution, compiled: Execution) -> FormDiffers
 
 
 def is_same_for_dynamo(eager: Execution, compiled: Execution, exact: Execution) -> bool:
-    """What PyTorch's own check, `torch._dynamo.utils.same`, says with its default tolerance of outputs and gradients.
+    """Whether PyTorch's own check, `torch._dynamo.utils.same`, accepts outputs and gradients with its default
+    tolerance.
 
-    It is not asked about elements that are NaN in eager and in float64: with one of them in a tensor its errors are
-    NaN, and it accepts whatever else is wrong there.
+    Elements that are NaN in eager and in float64 become 0: with a NaN in a tensor, the check accepts any other error.
     """
     from torch._dynamo.utils import same
 
@@ -217,7 +209,7 @@ def order_dims(value: Tensor) -> list[int]:
     return sorted((dim for dim in range(value.dim()) if sizes[dim] > 1), key=lambda dim: (-strides[dim], dim))
 
 
-#: From harmless to grave. The gravest verdict on a value is that on the subject.
+#: From harmless to grave. The verdict on a subject is the gravest verdict on its values.
 SEVERITY = (
     Verdict.OK,
     Verdict.ROUNDING,
@@ -232,12 +224,12 @@ SEVERITY = (
     Verdict.OUT_OF_BOUNDS,
 )
 
-#: Values are wrong, unless something is found that explains them.
+#: Values are wrong, unless a recheck explains them.
 DOUBTED = (Verdict.WRONG_GRADIENT, Verdict.WRONG_RESULT, Verdict.NONFINITE)
 
 
 def largest_gradient(exact: Execution) -> float:
-    """The largest magnitude of all gradients: the size of terms behind a gradient that is exactly 0."""
+    """The largest magnitude of all gradients, which is the size of the terms behind a gradient of 0."""
     return max(map(largest_finite, exact.gradients.values()), default=0.0)
 
 

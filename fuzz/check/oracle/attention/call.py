@@ -1,4 +1,4 @@
-"""One call of an attention function: what it was handed, what it gave, its backward pass included; and the truth."""
+"""A call of an attention function with its results, and the float64 truth of the call."""
 
 import math
 from collections.abc import Callable
@@ -11,34 +11,36 @@ from torch import Tensor
 
 @dataclass(eq=False)
 class Call:
-    """One call of an attention function: its arguments, all detached, and its results.
-
-    q [batch, heads, seq_len, head_dim], k [batch, kv_heads, kv_len, head_dim], v [batch, kv_heads, kv_len, value_dim].
-
-    `out` [batch, heads, seq_len, value_dim]; `dout`, its gradient, and `gradients` by name (dq, dk, dv, dbias, dsinks)
-    only where a backward pass came. `differentiable`: the output has a gradient; `wanted`: the names of the gradients
-    that the arguments want. `sequences`: what it was part of, if a packed or paged call, in words.
-    """
+    """A call of an attention function: its arguments, all detached, and its results."""
 
     q: Tensor
+    """[batch, heads, seq_len, head_dim]"""
     k: Tensor
+    """[batch, kv_heads, kv_len, head_dim]"""
     v: Tensor
+    """[batch, kv_heads, kv_len, value_dim]"""
     options: dict[str, Any] = field(default_factory=dict)
     out: Tensor | None = None
+    """[batch, heads, seq_len, value_dim]"""
     dout: Tensor | None = None
+    """The gradient of `out`, where a backward pass came."""
     gradients: dict[str, Tensor] = field(default_factory=dict)
+    """By name: dq, dk, dv, dbias, dsinks."""
     differentiable: bool = False
+    """Whether the output has a gradient."""
     wanted: tuple[str, ...] = ()
+    """The names of the gradients that the arguments want."""
     sequences: str = ""
+    """The packed or paged call that it is part of, in words."""
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """Gradients that are wanted and did not come, though that of the output did."""
+        """The wanted gradients that did not come, though the gradient of the output did."""
         return tuple(name for name in self.wanted if self.dout is not None and name not in self.gradients)
 
     @property
     def results(self) -> dict[str, Tensor]:
-        """What it gave, by name: out, and the gradients, zeros in the place of missing ones."""
+        """The output and gradients by name, with zeros for missing gradients."""
         given = {"q": self.q, "k": self.k, "v": self.v, **self.options}
         missing = {name: torch.zeros_like(given[name.removeprefix("d")]) for name in self.missing}
         return {**({} if self.out is None else {"out": self.out}), **self.gradients, **missing}
@@ -46,17 +48,17 @@ class Call:
     def replace(
         self, *, q: Tensor | None = None, k: Tensor | None = None, v: Tensor | None = None, **options: Any
     ) -> "Call":
-        """A call to be made, with some arguments changed. An option that is None is left out."""
+        """A call to make with some arguments changed. An option that is None is left out."""
         given = {name: value for name, value in {**self.options, **options}.items() if value is not None}
         return Call(self.q if q is None else q, self.k if k is None else k, self.v if v is None else v, given)
 
     def run(self, function: Callable[..., Tensor]) -> Tensor:
-        """What a function gives for it."""
+        """The result of a function for the arguments."""
         return function(self.q, self.k, self.v, **self.options)
 
     @property
     def group(self) -> int:
-        """Query heads for each key head."""
+        """The number of query heads for each key head."""
         return self.q.size(1) // max(1, self.k.size(1))
 
     def relative(self) -> Tensor:
@@ -66,7 +68,7 @@ class Call:
         return rows - torch.arange(self.k.size(2), device=self.q.device)
 
     def combine_masks(self) -> Tensor | None:
-        """The keys that mask, causality and window keep: bool, broadcasts to the scores; None for all."""
+        """The keys that mask, causality and window keep, as bool that broadcasts to the scores; None for all keys."""
         mask: Tensor | None = self.options.get("mask")
         left, right = self.options.get("window") or (-1, -1)
         if self.options.get("causal") is not None:
@@ -78,7 +80,7 @@ class Call:
         return mask
 
     def combine_biases(self) -> Tensor | None:
-        """Bias and slopes as one float64 tensor that broadcasts to the scores; None for nothing."""
+        """Bias and ALiBi slopes as a float64 tensor that broadcasts to the scores."""
         bias, slopes = self.options.get("bias"), self.options.get("alibi")
         if slopes is None:
             return None if bias is None else bias.double()
@@ -87,18 +89,21 @@ class Call:
 
 
 class Exact:
-    """The float64 truth of a call; q, k and v with one head for each query head.
+    """The float64 truth of a call; q, k and v have a head for each query head.
 
-    scores, products (scaled, before anything else), weights (softmax, 0 in rows without a key), used (weights after
-    dropout) and `terms`, the magnitudes summed up in a score: [batch, heads, seq_len, kv_len]; `slope`, the derivative
-    of the softcap, likewise; `peak`, the largest score of a row, [..., 1]; `live`, rows that keep a key, and `sink`,
-    the weight of its sink, [..., 1]. With a gradient: `dweights` (of the weights after dropout's share), `delta` [...,
-    1], `dscores` (of the scores as the softmax takes them). `results` by name: out, dq, dk, dv, with sinks dsinks (of
-    the shapes the call has) and dscores.
+    [batch, heads, seq_len, kv_len]:
+        products: scaled products of q and k    terms: the magnitudes summed up in a score
+        scores: the input of the softmax        slope: the derivative of the softcap
+        weights: 0 in rows without a key        used: weights after dropout
+    [batch, heads, seq_len, 1]:
+        peak: the largest score of a row        live: whether a row keeps a key       sink: the weight of the sink
+    with a gradient:
+        dweights: of weights after dropout      delta: [..., 1]                       dscores: of `scores`
+    `results` by name, in the shapes of the call: out, dq, dk, dv, dscores, and dsinks with sinks.
     """
 
     def __init__(self, call: Call, dropped: Tensor | None = None, *, stretch: float = 1.0) -> None:
-        """The truth of `call`. `dropped`: the dropout mask, True keeps. `stretch` multiplies the scale."""
+        """`dropped`: the dropout mask, True keeps. `stretch` multiplies the scale."""
         options, group = call.options, call.group
         self.dtype, self.group = call.q.dtype, group
         self.q = q = call.q.double()
@@ -147,7 +152,7 @@ class Exact:
 
 
 def softmax(s: Tensor, sinks: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    """(the largest score of each row, 0 in a row without a key; the weights, 0 in such a row; rows with a key)."""
+    """The largest score of each row and the weights, both 0 in a row without a key, and whether rows have a key."""
     if not s.size(-1):
         nothing = s.new_zeros(*s.shape[:-1], 1)
         return nothing, s, nothing.bool()
@@ -164,5 +169,5 @@ def softmax(s: Tensor, sinks: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def sum_groups(value: Tensor, group: int) -> Tensor:
-    """Sum over the query heads of each group: [batch, kv_heads, ...]."""
+    """Sums over the query heads of each group, [batch, kv_heads, ...]."""
     return value.unflatten(1, (-1, group)).sum(2) if group > 1 else value

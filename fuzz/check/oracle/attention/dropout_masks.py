@@ -1,9 +1,9 @@
-"""Reads the dropout mask that an attention function used off its results, and checks it.
+"""Reads the dropout mask of an attention function off its results, and checks it.
 
-If the values are columns of the identity, the output is the weights. With a scale of 0, and no other option, all
-weights before dropout are 1 / kv_len, so a weight that is not 0 was kept. (Under real scores a small weight may
-underflow.) This assumes that the random numbers depend on positions and the seed alone. Where they do not, kept weights
-are not scaled, or backward drops others than forward, the call is wrong when it is judged with the mask.
+With columns of the identity as values, the output is the weights. With a scale of 0 and no other option, all weights
+before dropout are 1 / kv_len, so that a weight other than 0 was kept. (With real scores, small weights may underflow.)
+The method assumes that random numbers depend on positions and the seed alone. If they do not, kept weights are not
+scaled, or backward drops other weights than forward, then the call is wrong when it is judged with the mask.
 """
 
 import itertools
@@ -26,10 +26,10 @@ Function = Callable[..., Tensor]
 
 
 def extract_mask(attend: Function, call: Call, pieces: int | None = None) -> Tensor:
-    """Which weights `attend` keeps under the dropout of a call: bool [batch, heads, seq_len, kv_len].
+    """The weights that `attend` keeps under the dropout of a call: bool [batch, heads, seq_len, kv_len].
 
-    Makes a call for each piece of value_dim keys, or for the first `pieces`. Raises KeyError without dropout, and what
-    `attend` raises.
+    Makes a call for each of the first `pieces` of value_dim keys, by default for all. Raises KeyError without dropout,
+    and exceptions of `attend`.
     """
     keys, width = call.v.shape[2:]
     equal = Call(call.q.detach(), call.k.detach(), call.v, {"scale": 0.0, "dropout": call.options["dropout"]})
@@ -41,8 +41,10 @@ def extract_mask(attend: Function, call: Call, pieces: int | None = None) -> Ten
 
 
 def check_dropout(attend: Function, call: Call) -> tuple[Tensor, list[DropoutMask]]:
-    """The mask `attend` uses in a call with dropout, and everything that is wrong with it: keep rate, repetition, and
-    dependence on the seed. Raises KeyError without dropout, and what `attend` raises."""
+    """The mask of `attend` in a call, and what is wrong with its keep rate, repetition and dependence on the seed.
+
+    Raises as `extract_mask`.
+    """
     p, seed = call.options["dropout"]
     mask = extract_mask(attend, call)
     if not mask.numel():
@@ -91,10 +93,10 @@ def _check_repeats(mask: Tensor, p: float) -> Iterator[DropoutMask]:
 
 
 def _check_independence(left: Tensor, right: Tensor, problem: DropoutMask) -> Iterator[DropoutMask]:
-    """`problem`, where two masks agree in more elements than independent ones do."""
+    """`problem`, where two masks agree in more elements than independent masks do."""
     p = problem.p
     agree, count = int((left == right).sum()), left.numel()
-    # What the shares kept really are decides how often independent masks agree.
+    # The actual keep rates decide how often independent masks agree.
     a, b = float(left.double().mean()), float(right.double().mean())
     expected = min(max(a * b + (1 - a) * (1 - b), p * p + (1 - p) ** 2), 1.0)
     if agree > expected * count and _bound_chance(agree, count, expected, 0.0) > constants.MASK_NEG_LOG_PROBABILITY:
@@ -115,8 +117,7 @@ def _bound_chance(number: int, count: int, share: float, quantum: float) -> floa
 
 
 def find_nonfinite(call: Call, rounds: tuple[str, ...]) -> Judgement | None:
-    """That `call.out` is not finite though it is under every dropout mask; None for nothing. `rounds`: as in
-    `compute_error_bounds`."""
+    """The verdict on an output that is not finite, if it is finite under every dropout mask."""
     out, (p, _) = call.out, call.options["dropout"]
     if out is None or bool(out.isfinite().all()):
         return None

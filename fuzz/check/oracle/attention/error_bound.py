@@ -38,10 +38,12 @@ def score_error(exact: Exact, *, rounded: bool) -> Tensor:
 
 
 def compute_error_bounds(exact: Exact, rounds: tuple[str, ...] = ("weights",)) -> dict[str, Tensor]:
-    """The error bound of every element of `exact.results`, by name.
+    """The error bound of each element of `exact.results`, by name.
 
-    `rounds`: which intermediate values the kernel rounds to the inputs' dtype, of "weights" (and gradients of scores),
-    "scores" (and gradients of weights) and "sums" (dk and dv, after each block of queries).
+    `rounds`: the intermediate values that the kernel rounds to the inputs' dtype:
+    - "weights", and gradients of scores
+    - "scores", and gradients of weights
+    - "sums": dk and dv, after each block of queries
     """
     dtype = exact.dtype
     unit, ua = UNIT_ROUNDOFF[dtype], UNIT_ROUNDOFF[torch.float32]
@@ -55,7 +57,7 @@ def compute_error_bounds(exact: Exact, rounds: tuple[str, ...] = ("weights",)) -
     dlse = (p * ds).sum(-1, keepdim=True)
     by_p = uw * ((used**2 @ v**2).sqrt() + _norm(p) * o.abs())
     by_p = by_p + least * (exact.scores.isfinite().double() @ v.abs())
-    # With dropout the errors of a row's sum, which all weights share, are no longer made up for by one another.
+    # With dropout the error of the row's sum, which all weights share, no longer cancels.
     by_s = _weigh_distance(used * ds, v, o) if exact.share is None else (used * (ds + dlse)) @ v.abs()
     by_s = by_s + (2 + _drift(k)) * ua * (used @ v.abs())
     allowed = {"out": unit * o.abs() + by_p + by_s + tiny}
@@ -81,7 +83,7 @@ def compute_error_bounds(exact: Exact, rounds: tuple[str, ...] = ("weights",)) -
     by_head = {"dk": scale * (grad.mT @ q), "dv": used.mT @ do}
     edv = uw**2 * (used.mT**2 @ do**2) + ((used * (relative + _drift(q) * ua) + least).mT @ do.abs()) ** 2
     for name, squares in (("dk", scale * edk), ("dv", edv)):
-        # Some kernels round what each query head of a group gives before they add it up.
+        # Some kernels round the result of each query head of a group before they add up.
         heads = sum_groups(by_head[name] ** 2, exact.group).sqrt() if exact.group > 1 else 0.0
         rounded = math.sqrt(3) * sum_groups(squares, exact.group).sqrt()
         allowed[name] = unit * (exact.results[name].abs() + heads) + tiny + rounded
@@ -92,7 +94,7 @@ def compute_error_bounds(exact: Exact, rounds: tuple[str, ...] = ("weights",)) -
 
 
 def ill_conditioned(exact: Exact, rounds: tuple[str, ...] = ("weights",)) -> Tensor:
-    """Rows, [..., 1], in which the error of a score that counts is too large for the first order to hold."""
+    """Rows, [..., 1], where the error of a score that counts is too large for the first order."""
     ds = score_error(exact, rounded="scores" in rounds)
     if not ds.size(-1):
         return torch.zeros_like(exact.live)
@@ -105,7 +107,7 @@ def _norm(terms: Tensor) -> Tensor:
 
 
 def _drift(summed: Tensor) -> float:
-    """How many roundings of a sum over the rows of `summed` may add up: partial sums of equal terms round alike."""
+    """The number of roundings of a sum over the rows of `summed` that may add up: sums of equal terms round alike."""
     return math.sqrt(summed.size(-2)) / 2
 
 

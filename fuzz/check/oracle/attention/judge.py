@@ -1,8 +1,7 @@
-"""From one call of an attention function to a verdict.
+"""The verdict on a call of an attention function.
 
-Every result is compared with float64 in units of its error bound (error_bound.py) and, in low precision, with
-simulated kernels on the same inputs (rounding_simulation.py). The bound finds a large error in one element, the
-simulations a small one in all.
+Every result is compared with float64 in units of its error bound (error_bound.py), which finds a large error in one
+element. In low precision, simulated kernels on the same inputs (rounding_simulation.py) find a small error in all.
 """
 
 import math
@@ -25,9 +24,9 @@ _OUT = Value.of_result("out")
 
 
 def judge(call: Call, rounds: tuple[str, ...], dropped: Tensor | None = None) -> Judgement:
-    """The verdict on `call`. `rounds`: as in `compute_error_bounds`; `dropped`: the dropout mask of the call.
+    """The verdict on `call`. `rounds`: as in `compute_error_bounds`; `dropped`: its dropout mask, True keeps.
 
-    numbers: see `Judgement`; in place of eager's error, peer_error is the largest error of two simulated kernels.
+    In place of `eager_error`, the numbers have `peer_error`, the largest error of two simulated kernels.
     """
     if call.out is None:
         return Judgement(Verdict.OK)
@@ -36,17 +35,20 @@ def judge(call: Call, rounds: tuple[str, ...], dropped: Tensor | None = None) ->
 
 @dataclass
 class _Result:
-    """One result of the call: its value, the float64 truth, its error bound, and which elements are judged."""
+    """A result of the call."""
 
     name: str
     value: Tensor
     exact: Tensor
     allowed: Tensor
+    """The error bound."""
     finite: Tensor
+    """Elements that must be finite."""
     judged: Tensor
+    """Elements whose error is judged."""
 
     def errors(self, value: Tensor) -> Tensor:
-        """Signed errors in units of the error bound; 0 where nothing is judged."""
+        """Signed errors in units of the error bound; 0 for elements that are not judged."""
         return ((value.double() - self.exact) / self.allowed).nan_to_num(0.0, 0.0, 0.0).masked_fill(~self.judged, 0.0)
 
 
@@ -70,7 +72,7 @@ class _Judge:
         return replace(worst, failure=replace(worst.failure, also=also)) if worst.failure and also else worst
 
     def _check_empty_rows(self) -> Judgement | None:
-        """That rows without a key give numbers: 0 and NaN are conventions there, and nothing else is."""
+        """The verdict on rows without a key that are neither 0 nor NaN, which are conventions."""
         assert self._call.out is not None
         wrong = ~self._exact.live & self._call.out.isfinite() & (self._call.out != 0)
         count = int(wrong.any(-1).sum())
@@ -96,7 +98,7 @@ class _Judge:
         sinks = call.options.get("sinks")
         if "dsinks" in truth and sinks is not None:
             allowed["dsinks"] = allowed["dsinks"] + constants.UNIT_ROUNDOFF[sinks.dtype] * truth["dsinks"].abs()
-        # What a row without a key gives is convention, and what is not 0 there goes into gradients.
+        # The output of a row without a key is convention; if it is not 0, it changes gradients.
         live = exact.live.expand_as(truth["out"])
         given = results if bool((call.out == 0)[~live].all()) else {"out": call.out}
         laid_out = []
@@ -104,7 +106,7 @@ class _Judge:
             value = given[name]
             limit = constants.finite_limit(value.dtype)
             finite = truth[name].abs().lt(limit) & (live if name == "out" else True)
-            # What a query with ill-conditioned weights gives goes into dk and dv of every key.
+            # A query with ill-conditioned weights changes dk and dv of every key.
             firm = ~self._ill_conditioned if name in ("out", "dq") else ~self._ill_conditioned.any()
             judged = finite & allowed[name].lt(limit) & firm
             laid_out.append(_Result(name, value, truth[name], allowed[name], finite, judged))
@@ -114,7 +116,7 @@ class _Judge:
         wrong = Verdict.WRONG_RESULT if result.name == "out" else Verdict.WRONG_GRADIENT
         missing = result.finite & ~result.value.isfinite()
         if bool(missing.any()):
-            # Where a right kernel overflows nobody is accused.
+            # An overflow of a right kernel accuses nobody.
             for kernel in (kernel for kernel in self._draw(constants.SIMULATED_KERNELS) if result.name in kernel):
                 missing &= kernel[result.name].isfinite()
         lost = int(missing.sum())
@@ -128,7 +130,7 @@ class _Judge:
             error = abs(float(result.value[index]) - float(result.exact[index]))
             off = WrongValue(value, index, error, numbers["ratio"], limit, gradient_missing=missed)
             return Judgement(wrong, off, numbers, value).locate(r.abs() > limit)
-        # Code that rounds scores may do so anywhere, and no simulated kernel does the same.
+        # Code that rounds scores may do so anywhere, unlike any simulated kernel.
         is_rounded = self._low and numbers["ratio"] > constants.SMALLEST_TREND_RATIO
         if is_rounded and "scores" not in self._rounds and result.name in ("out", "dq", "dk", "dv"):
             trends = self._trends(result, r)
@@ -153,7 +155,7 @@ class _Judge:
             errors = [result.errors(kernel[result.name]).masked_fill(small, 0.0) for kernel in kernels]
             return [measure(one, directions) for one in errors]
 
-        # A smaller bias or change of the scale is no mistake.
+        # A bias or change of the scale below `least` is no mistake.
         inaccurate = math.inf if "exponentials" in self._rounds else 0.0
         least = max(inaccurate, constants.TREND_SHARE * constants.UNIT_ROUNDOFF[self._exact.dtype])
         for count in (constants.SIMULATED_KERNELS, constants.SIMULATED_KERNELS_BEFORE_WRONG):
@@ -206,7 +208,7 @@ class _Judge:
 
 
 def _rank(judgement: Judgement) -> tuple[int, bool, float, float]:
-    """The order in which results speak for a call: the gravest, the output, the one with the fewest wrong rows."""
+    """The verdict on a call is that on the gravest result, then on the output, then on that with fewest wrong rows."""
     numbers = judgement.numbers
     few = -numbers["rows_wrong"] / numbers["rows_total"] if numbers["rows_wrong"] else -2.0
     return SEVERITY.index(judgement.verdict), judgement.value == _OUT, few, numbers["ratio"]

@@ -1,13 +1,12 @@
-"""Simulated kernels: the float64 truth of a call, rounded at random as right kernels of one class round.
+"""Simulated kernels: the float64 truth of a call, rounded at random as right kernels round.
 
-How weights round depends on where a kernel rounds them: before or after dividing by the row's sum, and relative to
-which running maximum. A simulated kernel therefore multiplies the weights by a random number, the same for all rows,
-rounds, and divides by it again. The mean over simulated kernels is the trend of rounding on these inputs; their spread
-is its randomness. Where scores take few values, or lie close together, weights round alike in all rows and there is no
-randomness. Simulations of an online softmax show the trend in that case.
+Kernels round weights before or after dividing by the row's sum, relative to some running maximum. A simulated kernel
+therefore multiplies the weights by a random number, the same for all rows, rounds, and divides by it again. The mean
+over simulated kernels is the trend of rounding on these inputs, and their spread is its randomness. Where scores take
+few values, weights round alike in all rows without randomness; simulations of an online softmax show that trend.
 
-Statistics of a result, compared with those of simulated kernels, show small errors in many elements. With
-r = (result - truth) / error bound over the elements that are judged:
+Statistics of a result show small errors in many elements, compared with those of simulated kernels. With
+r = (result - truth) / error bound over the judged elements:
 
     row    the largest root mean square of r over a row (the last axis)
     rms    the root mean square of r
@@ -31,7 +30,7 @@ Statistics = dict[str, float]
 
 
 class SimulatedKernels:
-    """Draws the results, by name (out, dq, dk, dv), of right kernels that round what `rounds` says."""
+    """Draws results (out, dq, dk, dv) of right kernels. `rounds`: as in `compute_error_bounds`."""
 
     def __init__(self, exact: Exact, rounds: tuple[str, ...], sinks: Tensor | None) -> None:
         self._exact = exact
@@ -44,7 +43,7 @@ class SimulatedKernels:
         self._sink_first = False
 
     def draw_online(self) -> list[dict[str, Tensor]]:
-        """Kernels with an online softmax, which round weights relative to the largest so far, for some block sizes."""
+        """Kernels with an online softmax, which round weights relative to the largest weight so far."""
         if not self._weights:
             return []
         drawn = []
@@ -60,7 +59,7 @@ class SimulatedKernels:
         self._drawn += 1
         s = exact.scores + self._noise * (2 * self._random(exact.scores.shape) - 1)
         if self._scores:
-            # The product, and what is left of it after the scale and whatever is added, are stored.
+            # Kernels store the product, and again the score after scale and additions.
             off = self._round(self._round(exact.products)) - exact.products
             s = self._round(s + off * exact.slope)
         _, p, _ = softmax(s, self._sinks)
@@ -74,12 +73,12 @@ class SimulatedKernels:
         dp = dp if exact.share is None else dp * exact.share
         dp = self._round(dp) if self._scores else dp
         delta = (out.double() * do).sum(-1, keepdim=True)
-        # The scale comes before this is rounded or after: in float16 it decides what is subnormal.
+        # The scale comes before or after rounding, which decides in float16 what is subnormal.
         before, after = (exact.scale, 1.0) if self._drawn % 3 == 0 else (1.0, exact.scale)
         grad = (self._round(p) if self._backward_weights else p) * (dp - delta) * exact.slope * before
         grad = self._round(grad) if self._weights else grad
         grad = self._round(grad) if self._scores else grad
-        # Kernels for grouped heads round what each head gives, or only their sum.
+        # Kernels for grouped heads round the result of each head, or their sum alone.
         each = exact.group > 1 and (self._sums or self._drawn % 2 == 0)
         by_head = {
             "dk": after * self._sum_over_queries(grad, exact.q),
@@ -92,7 +91,7 @@ class SimulatedKernels:
         return results
 
     def _sum_over_queries(self, left: Tensor, right: Tensor) -> Tensor:
-        """`left.mT @ right`; where sums are rounded, after each block of queries, the axis before the last of both."""
+        """`left.mT @ right`, rounded after each block of queries where sums are rounded."""
         if not self._sums:
             return left.mT @ right
         total = torch.zeros_like(left.mT @ right)
@@ -114,12 +113,12 @@ class SimulatedKernels:
         return p if self._exact.share is None else p * self._exact.share
 
     def _round(self, value: Tensor) -> Tensor:
-        """Multiply by a random number, round to the call's dtype, and divide by the number."""
+        """Multiplies by a random number, rounds to the call's dtype, and divides by the number."""
         factor = torch.exp2(self._random((1,)))
         return (value * factor).to(self._exact.dtype).double() / factor
 
     def _round_online(self, p: Tensor) -> Tensor:
-        """Weights rounded as exp(score - the largest score up to the end of their block)."""
+        """Weights rounded as exp(score - the largest score up to the end of the block)."""
         blocks = p.split(self._block, -1)
         top = 1 - p.sum(-1, keepdim=True) if self._sink_first else p.new_zeros((*p.shape[:-1], 1))
         rounded = []
@@ -134,7 +133,7 @@ class SimulatedKernels:
 
 
 def measure(r: Tensor, directions: dict[str, Tensor]) -> Statistics:
-    """The statistics of `r`, [..., features], 0 where nothing is judged. `directions`: the flat g of bias and scale."""
+    """The statistics of `r`, [..., features]. `directions`: the flat g of bias and scale."""
     squares, flat = r.square(), r.flatten()
     found = {"row": float(squares.mean(-1).max().sqrt()), "rms": float(squares.mean().sqrt())}
     for name, along in directions.items():
@@ -144,7 +143,7 @@ def measure(r: Tensor, directions: dict[str, Tensor]) -> Statistics:
 
 
 def _count_deviations(value: float, simulated: Tensor, online: Tensor) -> float:
-    """How many standard deviations a statistic is from the mean of `simulated`."""
+    """The distance of a statistic from the mean of `simulated`, in standard deviations."""
     variance = float(simulated.var()) * (1 + 1 / len(simulated)) + (float(online.var()) if len(online) > 1 else 0.0)
     spread = variance**0.5
     apart = abs(value - float(simulated.mean()))
@@ -152,14 +151,11 @@ def _count_deviations(value: float, simulated: Tensor, online: Tensor) -> float:
 
 
 class Trends:
-    """Compares the statistics `mine` of the result `value` with those of at least two `simulated` kernels.
+    """Compares the statistics `mine` of a result with those of at least two `simulated` kernels.
 
-    `online`: those of kernels with an online softmax; a trend that one of them shares is rounding. `least`: the
-    smallest bias or change of the scale that matters. It is infinite for functions whose exponentials are off by more
-    than rounding; their errors may be larger as well.
-
-    failure: the trend that is wrong, or None. numbers: scale and bias as differences from the nearest simulation, rms
-    and row as multiples of the largest simulated one, and how many standard deviations each is away.
+    online: statistics of kernels with an online softmax; a trend that one of these kernels shares is rounding
+    least: the smallest bias or change of the scale that matters; infinite for functions with inexact exponentials,
+        whose errors may be larger as well
     """
 
     def __init__(
@@ -177,6 +173,7 @@ class Trends:
         for name in ("scale", "bias"):
             near = (float(columns[name].mean()), *(kernel[name] for kernel in online))
             off[name] = min((mine[name] - other for other in near), key=abs)
+        # Scale and bias as differences from the nearest simulation, rms and row as multiples of the largest.
         self.numbers = {
             **{f"{name}_ratio": times for name, times in ratio.items()},
             **{f"{name}_change": change for name, change in off.items()},
@@ -195,7 +192,7 @@ class Trends:
         self.failure = BiasedErrors(value, wrong[0], matters[wrong[0]], z[wrong[0]], len(simulated)) if wrong else None
 
     def rows(self, r: Tensor) -> Tensor | None:
-        """The elements of rows whose errors `r` [..., features] are too large, where the failure is about rows."""
+        """The elements of rows whose errors `r` [..., features] are too large, for a failure about rows."""
         if self.failure is None or self.failure.statistic != "row":
             return None
         return (r.square().mean(-1, keepdim=True).sqrt() > constants.ROW_RATIO * self._row).expand_as(r)

@@ -23,7 +23,7 @@ from benchmarks.oracle_power.processes import run_parts
 from fuzz.check import settings
 from fuzz.check.case_run import CaseRun, Clock, Rejected
 from fuzz.check.check import judge_compiled
-from fuzz.check.oracle.rows import as_rows
+from fuzz.check.oracle.row_error_bound import as_rows
 from fuzz.check.oracle.verdict import is_same_for_dynamo
 from fuzz.check.program import Execution, same_bits
 from fuzz.check.subject_builder import find

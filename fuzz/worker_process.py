@@ -16,7 +16,18 @@ from pathlib import Path
 
 from fuzz import protocol
 from fuzz.process import explain_exit, find_last_words, find_place, read_tail, session_rss_mib
-from fuzz.protocol import Check, Fault, Hello, Message, ProtocolError, Result, Stage, SubjectResult, Unusable, Verdict
+from fuzz.protocol import (
+    Check,
+    Fault,
+    Hello,
+    Message,
+    ProtocolError,
+    Result,
+    StageStarted,
+    SubjectResult,
+    Unusable,
+    Verdict,
+)
 from fuzz.protocol.failures import Process, ProcessLost
 from fuzz.protocol.render import describe_failure
 from fuzz.worker_config import ROOT, WorkerConfig
@@ -199,7 +210,7 @@ class WorkerProcess:
                     continue
                 return self._report_loss(message, began)
             self._failures = 0
-            if isinstance(message, Stage) and message.id == self._id:
+            if isinstance(message, StageStarted) and message.id == self._id:
                 self._enter(message.stage)
             elif isinstance(message, Result) and message.id == self._id:
                 self.checks += 1
@@ -286,8 +297,8 @@ class WorkerProcess:
 
     def _read_hello(self, python: str) -> Hello:
         self._begin("start")
-        message: Message | ProcessLost = Stage(0, self.stage)
-        while isinstance(message, Stage):
+        message: Message | ProcessLost = StageStarted(0, self.stage)
+        while isinstance(message, StageStarted):
             self._enter(message.stage)
             text = f"waiting for the worker under {python} to start: {self.stage}\n"
             said = threading.Timer(_WAIT_SECONDS, sys.stderr.write, (text,))

@@ -37,7 +37,7 @@ def blame(error: BaseException) -> tuple[Verdict, Failure]:
     """The verdict on a subject that raised, and the failure."""
     if fault := find_device_fault():
         # Asynchronous launches return before their kernels run, and a later call raises.
-        launch = (_find_kernel(error), find_place(error)) if os.environ.get("CUDA_LAUNCH_BLOCKING") == "1" else ()
+        launch = (_find_kernel(error), find_user_line(error)) if os.environ.get("CUDA_LAUNCH_BLOCKING") == "1" else ()
         return Verdict.DEVICE_ERROR, DeviceError(fault, *launch)
     failure = as_failure(error)
     if is_out_of_memory(error):
@@ -97,7 +97,7 @@ def find_refusal(error: Exception, declared: Collection[str]) -> Unsupported | N
     names = {f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.") for kind in type(error).__mro__}
     if names.isdisjoint({"NotImplementedError", *declared}) or is_out_of_memory(error) or find_device_fault():
         return None
-    return Unsupported(f"it says {' '.join(str(error).split()) or find_place(error) or type(error).__name__}")
+    return Unsupported(f"it says {' '.join(str(error).split()) or find_user_line(error) or type(error).__name__}")
 
 
 class SuppressOutOfMemory(AbstractContextManager["SuppressOutOfMemory"]):
@@ -130,7 +130,7 @@ def as_failure(error: BaseException) -> Raised:
     if name == "InternalTorchDynamoError":  # "TYPE: TEXT" of the exception that Dynamo met
         name, _, first = first.partition(": ")
     cut = first if len(first) <= _LONGEST else f"{first[:_LONGEST].rpartition(' ')[0]} …"
-    return Raised(name, cut, find_place(error))
+    return Raised(name, cut, find_user_line(error))
 
 
 def line(error: BaseException) -> str:
@@ -138,7 +138,7 @@ def line(error: BaseException) -> str:
     return describe_failure(as_failure(error))
 
 
-def find_place(error: BaseException) -> str:
+def find_user_line(error: BaseException) -> str:
     """`FILE:LINE: SOURCE` of the innermost line outside of attnfuzz, torch, Triton and Python; "" without such a
     line."""
     for frame, number in _walk_outwards(error):

@@ -19,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from fuzz.protocol import Check, Exit, Fault, Hello, Message, ProtocolError, Result, Stage, Unusable, from_json
+from fuzz.protocol import Check, Exit, Fault, Hello, Message, ProtocolError, Result, StageStarted, Unusable, from_json
 from fuzz.protocol.capabilities import Capabilities
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ Serve = Callable[[BinaryIO, BinaryIO, Answer], int]
 """Takes the stream of requests and the stream of answers."""
 
 
-class WorkerUnavailable(Exception):
+class ProcessUnusable(Exception):
     """The process can't check anything; the text is one line."""
 
 
@@ -48,7 +48,7 @@ def main(
 ) -> int:
     """Answer checks until the parent ends the process. Returns the exit code.
 
-    before: called before torch is imported; may raise `WorkerUnavailable`
+    before: called before torch is imported; may raise `ProcessUnusable`
     serve: replaces the loop that answers checks
     """
     options = _options(arguments)
@@ -66,11 +66,11 @@ def main(
             # RLIMIT_DATA bounds what a process can write to; RLIMIT_AS would count the address space CUDA reserves.
             resource.setrlimit(resource.RLIMIT_DATA, (options.memory_limit << 20, options.memory_limit << 20))
         before()
-        subjects = _start(options, lambda step: send(wire, Stage(0, step)))
-    except WorkerUnavailable as reason:
+        subjects = _start(options, lambda step: send(wire, StageStarted(0, step)))
+    except ProcessUnusable as reason:
         send(wire, Unusable(str(reason)))
         return 2
-    send(wire, Stage(0, "importing torch._inductor"))
+    send(wire, StageStarted(0, "importing torch._inductor"))
     cxx = _cxx()
     gc.collect()
     gc.freeze()
@@ -80,7 +80,9 @@ def main(
     def answer(message: Check) -> Result:
         from fuzz.check.check import check
 
-        return check(message, usable, options.device, lambda stage: send(wire, Stage(message.id, stage)), _rss_mib)
+        return check(
+            message, usable, options.device, lambda stage: send(wire, StageStarted(message.id, stage)), _rss_mib
+        )
 
     try:
         if serve is not None:
@@ -108,13 +110,13 @@ def _start(options: argparse.Namespace, announce: Callable[[str], None]) -> "dic
     try:
         import torch
     except ImportError as error:
-        raise WorkerUnavailable(f"{sys.executable} can't import torch: {error}") from error
+        raise ProcessUnusable(f"{sys.executable} can't import torch: {error}") from error
     version = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
     if version < OLDEST_TORCH:
         oldest = ".".join(map(str, OLDEST_TORCH))
-        raise WorkerUnavailable(f"{sys.executable} has torch {torch.__version__}; {oldest} or later is needed")
+        raise ProcessUnusable(f"{sys.executable} has torch {torch.__version__}; {oldest} or later is needed")
     if options.device == "cuda" and not torch.cuda.is_available():
-        raise WorkerUnavailable(f"torch {torch.__version__} in {sys.executable} sees no CUDA device")
+        raise ProcessUnusable(f"torch {torch.__version__} in {sys.executable} sees no CUDA device")
     from fuzz.check import settings
     from fuzz.check.exceptions import SubjectError
     from fuzz.check.subject_builder import available, find
@@ -126,7 +128,7 @@ def _start(options: argparse.Namespace, announce: Callable[[str], None]) -> "dic
             announce(f"importing {name.partition(':')[0]}")
             subjects[name] = find(name)
     except SubjectError as error:
-        raise WorkerUnavailable(str(error)) from error
+        raise ProcessUnusable(str(error)) from error
     return subjects
 
 

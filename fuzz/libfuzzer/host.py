@@ -65,10 +65,10 @@ def main() -> int:
 def _prepare() -> None:
     needs, python = "--engine atheris needs", sys.executable
     if sys.version_info < OLDEST_PYTHON:
-        raise worker.WorkerUnavailable(f"{needs} Python >= 3.11 and {python} is {sys.version.split()[0]}")
+        raise worker.ProcessUnusable(f"{needs} Python >= 3.11 and {python} is {sys.version.split()[0]}")
     for module, package in (("atheris", "atheris"), ("yaml", "pyyaml")):
         if importlib.util.find_spec(module) is None:
-            raise worker.WorkerUnavailable(f"{needs} the package {package}: {python} -m pip install {package}")
+            raise worker.ProcessUnusable(f"{needs} the package {package}: {python} -m pip install {package}")
     sys.meta_path.insert(0, _Finder())
     for name in _LATE if importlib.util.find_spec("torch") is not None else ():
         if importlib.util.find_spec(name) is not None:

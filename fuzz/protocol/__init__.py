@@ -1,11 +1,11 @@
-"""What a campaign and its workers say to each other: one JSON object a line, over the worker's stdin and stdout.
+"""The protocol of a campaign and its workers: JSON objects, one a line, over the worker's stdin and stdout.
 
-worker to parent: a `Stage` before each step of its start; one `Hello` or `Unusable`; then, for every `Check`, a `Stage`
-before each stage and one `Result`; a `Fault` in place of any of these.
-parent to worker: `Check` and `Exit`; the end of the stream means the same as `Exit`.
-A libFuzzer process is a worker that says `Drawn` first, and waits for the `Check` of that case.
+- The worker sends `StageStarted` before each step of its start, then one `Hello` or `Unusable`.
+- For every `Check`, it sends `StageStarted` before each stage, then one `Result`. A `Fault` may replace any message.
+- The parent sends `Check` and `Exit`. The end of the stream means `Exit`.
+- A libFuzzer process is a worker that first sends `Drawn`, and waits for the `Check` of that case.
 
-Both sides import this module, and the worker's interpreter has nothing but the standard library and torch.
+Both sides import this module. The worker has the standard library and torch alone.
 """
 
 import json
@@ -156,7 +156,7 @@ class Drawn(Message):
 
 
 @dataclass(frozen=True)
-class Stage(Message):
+class StageStarted(Message):
     """The worker starts a stage of a check, or a step of its own start."""
 
     id: int  # of the check, or 0

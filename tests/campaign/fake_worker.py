@@ -28,7 +28,7 @@ def main() -> None:
             if file.tell() in rules["bad_starts"]:
                 os.kill(os.getpid(), 9)
     if "hangs" in rules:
-        send("stage", id=0, stage=rules["hangs"])
+        send("stage_started", id=0, stage=rules["hangs"])
         time.sleep(600)
     if "unusable" in rules:
         send("unusable", reason=rules["unusable"])
@@ -65,12 +65,12 @@ def answer(check: dict[str, Any], rules: dict[str, Any], checks: int) -> None:
     """Judge one check."""
     time.sleep(rules.get("seconds", 0.0))
     for stage in ("eager", "reference", "noise"):
-        send("stage", id=check["id"], stage=stage)
+        send("stage_started", id=check["id"], stage=stage)
         act(rule_for(rules, check, stage, checks), rules)
     rejected = rule_for(rules, check, "eager", checks).get("rejected")
     results = []
     for subject in () if rejected else check["subjects"]:
-        send("stage", id=check["id"], stage=subject)
+        send("stage_started", id=check["id"], stage=subject)
         rule = rule_for(rules, check, subject, checks)
         act(rule, rules)
         told = {

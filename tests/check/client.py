@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from fuzz.experiments import Trial
-from fuzz.protocol import Check, Hello, Message, Result, Stage, SubjectResult, Unusable, from_json
+from fuzz.protocol import Check, Hello, Message, Result, StageStarted, SubjectResult, Unusable, from_json
 from fuzz.worker_process import WorkerProcess
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -89,7 +89,7 @@ class Client(Asker):
             env=environment,
         )
         self.stages: list[str] = []
-        while isinstance(first := self._read(), Stage):
+        while isinstance(first := self._read(), StageStarted):
             pass
         self.first = first
 
@@ -116,7 +116,7 @@ class Client(Asker):
             message = self._read()
             if isinstance(message, Result):
                 return message
-            assert isinstance(message, Stage), message
+            assert isinstance(message, StageStarted), message
             self.stages.append(message.stage)
 
     def close(self) -> None:

@@ -13,7 +13,7 @@ from fuzz.check.exceptions import SuppressOutOfMemory
 from fuzz.check.oracle import constants
 from fuzz.check.oracle.noise import Noise, SkippedCasts
 from fuzz.check.oracle.reference import reference
-from fuzz.check.oracle.rows import Envelope
+from fuzz.check.oracle.row_error_bound import Envelope
 from fuzz.check.oracle.verdict import Judge
 from fuzz.check.program import Execution, Program, execute
 from fuzz.protocol import Verdict

@@ -11,7 +11,7 @@ from fuzz.protocol import (
     Message,
     ProtocolError,
     Result,
-    Stage,
+    StageStarted,
     SubjectResult,
     Unusable,
     Verdict,
@@ -35,7 +35,7 @@ MESSAGES = [
         7, "import torch\n", ("passes", "a.b:c"), training=True, random=True, repeat=1, settings={"a.b": 4, "c": True}
     ),
     Exit(),
-    Stage(7, "eager"),
+    StageStarted(7, "eager"),
     Result(7, None, (RESULT,), 0.31, 0.3, 812.0),
     Result(8, "RuntimeError: no", ()),
 ]
@@ -60,7 +60,7 @@ def test_numbers_json_lacks_are_carried() -> None:
 
 
 def test_keys_of_a_later_version_are_ignored() -> None:
-    assert from_json('{"kind":"stage","id":1,"stage":"eager","colour":"blue"}') == Stage(1, "eager")
+    assert from_json('{"kind":"stage_started","id":1,"stage":"eager","colour":"blue"}') == StageStarted(1, "eager")
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_keys_of_a_later_version_are_ignored() -> None:
         "[]",
         "{}",
         '{"kind":"greeting"}',
-        '{"kind":"stage"}',
+        '{"kind":"stage_started"}',
         '{"kind":"result","id":1,"rejected":null,"results":[{"subject":"a","verdict":"fine"}]}',
         '{"kind":"result","id":1,"rejected":null,"results":3}',
         b"\xff\xfe",

@@ -11,7 +11,7 @@ import torch
 
 from fuzz.check.exceptions import SubjectError
 from fuzz.check.subject_builder import find
-from fuzz.check.worker import WorkerUnavailable, read_check
+from fuzz.check.worker import ProcessUnusable, read_check
 from fuzz.check.worker import _options as parse_options
 from fuzz.check.worker import _start as start
 from fuzz.protocol import Exit, Verdict
@@ -158,7 +158,7 @@ def test_what_cannot_be_called_as_subjects_are_is_refused_at_once(name: str, mon
 
 def test_a_subject_that_cannot_be_imported_makes_it_unusable() -> None:
     name = "no.such.module:kernel"
-    with pytest.raises(WorkerUnavailable) as error:
+    with pytest.raises(ProcessUnusable) as error:
         start(parse_options(["--subject", name]), print)
     assert name in str(error.value) and "\n" not in str(error.value)
 

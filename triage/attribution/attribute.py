@@ -42,9 +42,9 @@ from triage.attribution.ablation import (
 from triage.attribution.function_cause import (
     blame_fused_call,
     find_condition,
+    find_faulty_pass,
     find_kernel_cause,
     find_operation_cause,
-    find_place,
 )
 from triage.attribution.root_cause import RootCause, operands_mechanism
 from triage.attribution.study import Study, mechanism_of, subject_of
@@ -94,7 +94,7 @@ def _find_lost_cause(study: Study, ablation: Ablation, *, is_attention: bool) ->
     row = EXPERIMENTS[next((stage for stage in stages if ablation.fails(stage)), INDUCTOR)]
     who, stage, part, value = row.who, Stage(row.stage), "", ""
     if is_attention:
-        who, stage, (part, value) = ablation.accused, Stage.KERNEL, find_place(study.case, result)
+        who, stage, (part, value) = ablation.accused, Stage.KERNEL, find_faulty_pass(study.case, result)
     told = details(error=key.text, lost=key.lost, value=value)
     return RootCause(who, stage, part, Mechanism(MechanismKind(result.verdict), told))
 

@@ -84,7 +84,7 @@ def find_kernel_cause(study: Study, ablation: Ablation) -> RootCause:
         return RootCause(study.subject, Stage.OPERATION, operation, *(_find_broadcast(study) or find_condition(study)))
     needed, features = _find_features(study)
     controls = [one for one in map(ablation.compare, (MATH, EAGER)) if one.outcome is Outcome.PASSES]
-    part, value = find_place(study.case, study.result)
+    part, value = find_faulty_pass(study.case, study.result)
     verdict, failure = study.result.verdict, study.result.failure
     kind = _MECHANISMS.get(verdict) or MechanismKind(verdict)
     kind = MechanismKind.DROPOUT if isinstance(failure, DropoutMask) else kind
@@ -100,7 +100,7 @@ def _find_broadcast(study: Study) -> tuple[Mechanism, tuple[Tried, ...]] | None:
     return None
 
 
-def find_place(case: Case, result: SubjectResult) -> tuple[str, str]:
+def find_faulty_pass(case: Case, result: SubjectResult) -> tuple[str, str]:
     """Which computation is wrong, such as `attention_backward`, and which gradient, "" where that says no more."""
     value = result.value
     if result.verdict is not Verdict.WRONG_GRADIENT and not (value and value.is_gradient):

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from fuzz.check.oracle import constants
-from fuzz.check.oracle.rows import unravel
+from fuzz.check.oracle.row_error_bound import unravel
 from fuzz.check.program import Execution, Tensors, same_bits
 from fuzz.protocol.failures import Value
 

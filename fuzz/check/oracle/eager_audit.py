@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from fuzz.check.oracle.operation_audit import Audit
-from fuzz.check.oracle.rows import Envelope, as_rows, largest_finite
+from fuzz.check.oracle.row_error_bound import Envelope, as_rows, largest_finite
 from fuzz.check.oracle.verdict import Judgement, largest_gradient
 from fuzz.check.program import Execution
 from fuzz.protocol import Verdict

@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from fuzz.check.oracle import constants
 from fuzz.check.oracle.operations import RANDOM, SCATTERING, UNWRITTEN, OperationMode, is_exact
-from fuzz.check.oracle.rows import Envelope, largest_finite
+from fuzz.check.oracle.row_error_bound import Envelope, largest_finite
 from fuzz.protocol.failures import FaultyOperation
 
 Float64 = Callable[..., Any]

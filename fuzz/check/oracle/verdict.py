@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fuzz.check.oracle import constants
-from fuzz.check.oracle.rows import Envelope, largest_finite, locate
+from fuzz.check.oracle.row_error_bound import Envelope, largest_finite, locate
 from fuzz.check.program import Execution, same_bits
 from fuzz.protocol import Verdict, WrongElements
 from fuzz.protocol.failures import DifferentElements, Failure, FormDiffers, Value, Write

@@ -17,7 +17,7 @@ from torch import Tensor
 from fuzz.check.oracle import constants
 from fuzz.check.oracle.attention.call import Call, Exact
 from fuzz.check.oracle.attention.error_bound import ill_conditioned
-from fuzz.check.oracle.rows import first_index
+from fuzz.check.oracle.row_error_bound import first_index
 from fuzz.check.oracle.verdict import Judgement
 from fuzz.protocol import Verdict
 from fuzz.protocol.failures import DropoutMask, NotFinite, Value

@@ -15,7 +15,7 @@ from fuzz.check.oracle import constants
 from fuzz.check.oracle.attention.call import Call, Exact
 from fuzz.check.oracle.attention.error_bound import compute_error_bounds, ill_conditioned
 from fuzz.check.oracle.attention.rounding_simulation import SimulatedKernels, Statistics, Trends, measure
-from fuzz.check.oracle.rows import first_index, largest_index
+from fuzz.check.oracle.row_error_bound import first_index, largest_index
 from fuzz.check.oracle.verdict import SEVERITY, Judgement, pick_worst
 from fuzz.protocol import Verdict
 from fuzz.protocol.failures import EmptyRowsNotZero, IllConditioned, NotFinite, Value, WrongValue

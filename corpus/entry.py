@@ -90,7 +90,7 @@ class Found:
     numbers: Mapping[str, float] = field(default_factory=dict)
     date: str = ""
     failure: Mapping[str, Any] = field(default_factory=dict)  # its fields (fuzz/protocol/failures.py)
-    rewrites: tuple[Mapping[str, Any], ...] = ()  # those proven wrong (fuzz/protocol/rewrites.py)
+    rewrites: tuple[Mapping[str, Any], ...] = ()  # rewrites proven wrong (fuzz/protocol/rewrites.py)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 USAGE, FAULT, INTERRUPTED = 2, 3, 130
 CODES = {
     0: "done",
-    USAGE: "wrong option or file: one line says what",
+    USAGE: "wrong option or file: one line says why",
     FAULT: "a bug in attnfuzz, with its traceback",
     INTERRUPTED: "interrupted by Ctrl-C, SIGTERM or SIGHUP",
 }
@@ -165,7 +165,7 @@ def bind(command: Callable[..., int | None], name: str, arguments: Sequence[str]
 
     settings = Toml("pyproject.toml", root_keys=("tool", "attnfuzz"), search_parents=True, use_commands_as_keys=False)
     parameters = inspect.signature(command).parameters.values()
-    several = "".join(one.name.upper() for one in parameters if one.kind is inspect.Parameter.VAR_POSITIONAL)
+    several = "".join(p.name.upper() for p in parameters if p.kind is inspect.Parameter.VAR_POSITIONAL)
     Parameter(name="*")(WorkerOptions)  # its fields are options
     app = App(
         name=f"python -m {name}",

@@ -44,7 +44,7 @@ def compare(
     from corpus.entry import load_all, record_seen
     from corpus.files import require_writable
     from fuzz.commands import require_allowed
-    from fuzz.evaluator import open_evaluator
+    from fuzz.evaluator import open_evaluator, public_version
     from fuzz.versions import Change, Row, compare_versions, render_table, spell_verdict, start_versions
     from generators.errors import UserError
 
@@ -63,8 +63,9 @@ def compare(
     rows: list[Row] = []
     with ExitStack() as stack:
         configs = [replace(config, python=interpreter) for interpreter in python or [sys.executable]]
-        evaluators = [stack.enter_context(open_evaluator(one)) for one in configs]
+        evaluators = [stack.enter_context(open_evaluator(each)) for each in configs]
         versions = start_versions(evaluators, [name for *_, name in tasks])
+        torches = {label: public_version(evaluator.hello.torch) for label, evaluator in versions.items()}
         try:
             for number, (path, entry, name) in enumerate(tasks, 1):
                 if not quiet:
@@ -73,10 +74,10 @@ def compare(
                 row = compare_versions(path, entry, name, worker.device or entry.device, versions)
                 rows.append(row)
                 if record and row.is_reproduced:
-                    record_seen(path, {versions[place].torch: spell_verdict(row.results[place]) for place in row.fails})
+                    record_seen(path, {torches[label]: spell_verdict(row.results[label]) for label in row.fails})
         finally:
             with ignore_lost_output():
-                print(render_table(rows, [version.label for version in versions], len(tasks)), flush=True)
+                print(render_table(rows, versions, len(tasks)), flush=True)
     return int(any(row.change is Change.REGRESSED for row in rows))
 
 

@@ -50,7 +50,7 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> "CaseFile 
 
 
 class CaseFile(pytest.File):
-    """A case file: one test."""
+    """A case file, which is a single test."""
 
     def collect(self) -> Iterable["CaseItem"]:
         """The test, named after its subjects. A broken file is a collection error of one line."""
@@ -67,7 +67,7 @@ class UnexpectedError(UserError):
 
 
 class CaseItem(pytest.Item):
-    """One case, replayed."""
+    """The replay of a case."""
 
     def __init__(self, *, entry: Entry, subjects: tuple[str, ...], name: str, parent: CaseFile) -> None:
         super().__init__(name, parent)
@@ -103,7 +103,7 @@ class CaseItem(pytest.Item):
             self.user_properties += [(f"{judged.subject} {key}", value) for key, value in judged.numbers.items()]
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> str:
-        """One line for an error that a user can mend, else a traceback."""
+        """A single line for an error that a user can mend, else a traceback."""
         if isinstance(excinfo.value, UserError):
             return escape_controls(str(excinfo.value))
         return str(super().repr_failure(excinfo, style))

@@ -1,4 +1,4 @@
-"""What is said of a case that several versions judged."""
+"""The table of cases that several versions judged."""
 
 from pathlib import Path
 
@@ -8,14 +8,16 @@ from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import Raised
 from fuzz.versions import Change, Row, render_table
 
+LABELS = ("2.12.1", "2.13.0", "2.14.0")
+
 
 def result(verdict: str, error_type: str = "") -> SubjectResult:
     return SubjectResult("inductor", Verdict(verdict), failure=Raised(error_type) if error_type else None)
 
 
 def row(*results: SubjectResult | str, name: str = "a.case.yaml") -> Row:
-    made = tuple(given if isinstance(given, SubjectResult) else result(given) for given in results)
-    return Row(Path(name), "inductor", made)
+    made = (given if isinstance(given, SubjectResult) else result(given) for given in results)
+    return Row(Path(name), "inductor", dict(zip(LABELS, made, strict=False)))
 
 
 @pytest.mark.parametrize(
@@ -46,7 +48,7 @@ def test_the_table_names_what_changed_and_counts_the_rest() -> None:
         row(result("compile_error", "KeyError"), result("ok"), name="good.case.yaml"),
         row("ok", "ok", name="quiet.case.yaml"),
     )
-    shown = render_table(rows, ("2.12.1", "2.13.0"), 9)
+    shown = render_table(rows, LABELS[:2], 9)
     assert "quiet.case.yaml" not in shown
     assert "  bad.case.yaml under inductor: 2.12.1 ok, 2.13.0 wrong_result\n" in shown
     assert shown.endswith(

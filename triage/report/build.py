@@ -43,12 +43,19 @@ from triage.attribution.root_cause import RootCause
 from triage.cluster.clusters import load_clusters
 from triage.rendering import render
 from triage.report import repro
-from triage.report.call import COMPARISON, spell_program, spell_run
-from triage.report.repro import CANT_RUN, WITHOUT_NUMBERS, Bug
-from triage.report.wording import describe_cause, is_of_config, name_operands, quote, refuse, summarize, title
+from triage.report.repro import (
+    CANT_RUN,
+    CASE_FILE,
+    COMPARISON,
+    WITHOUT_NUMBERS,
+    Bug,
+    is_of_config,
+    spell_program,
+    spell_run,
+)
+from triage.report.wording import describe_cause, name_operands, quote, refuse, summarize, title
 from triage.script_runs import TIMEOUT_EXIT, Run, shorten_log
 
-CASE_FILE = "finding.case.yaml"
 _AT_FAULT = {Verdict.EAGER_SUSPECT: "eager", Verdict.STATE_CHANGED: "state"}
 _CELLS: dict[str, str] = {
     Verdict.ROUNDING: "ok",
@@ -209,12 +216,13 @@ def write_report(
         "program": spell_program(case, ablation.accused) if kernel and not is_packed else source(case).strip(),
         "settings": [(f"`{name}={value}`", SETTINGS[name].switches_on) for name, value in case.settings],
         "is_sequence": bool(case.calls),
-        "replay": "" if run else f"python -m fuzz.replay {CASE_FILE} --subject {ablation.accused}",
+        "replay": Bug(case=case, result=result).replay,
+        "has_script": run is not None,
         "exit_code": "1" if run is None else "timed out" if run.code == TIMEOUT_EXIT else str(run.code),
         "output": run.output.strip() if run and result.verdict not in WITHOUT_NUMBERS else "",
         "log": shorten_log(run.log) if run and result.verdict in WITHOUT_NUMBERS else "",
         "can_bisect": is_step and not is_beyond_bisector,
-        "run": "" if case.calls or is_packed else spell_run(case, result, hello.device),
+        "run": "" if case.calls or is_packed else spell_run(Bug(case=case, result=result, device=hello.device)),
         "place": repro.place_of(ablation.accused) if kernel else "",
         "table": list_stages(case, ablation),
         "conditions": evidence.conditions,
@@ -272,17 +280,16 @@ def _investigate(
         own_random=get_spec(entry.subject).random,
     )
     script, run = repro.write_script(bug), None
-    (out / CASE_FILE).unlink(missing_ok=True)  # of an earlier report
+    write(Entry(entry.case, expect=Expectation("pass", subject=result.subject, device=config.device)), out / CASE_FILE)
     if script:
         sys.stderr.write("running repro.py\n")
         replace_file(out / "repro.py", script.encode())
         run = _run_script(bug, config, out / "repro.py")
-    if run is None and script and not is_kernel:
-        return None
     if run is None:
         (out / "repro.py").unlink(missing_ok=True)
-        expected = Expectation("pass", subject=ablation.accused, device=config.device)
-        write(Entry(entry.case, expect=expected), out / CASE_FILE)
+    if run is None and script and not is_kernel:
+        (out / CASE_FILE).unlink()
+        return None
     is_lost = result.verdict in repro.ENDS_PROCESS or result.verdict is Verdict.TIMEOUT
     evaluator.repeat = 2 if is_kernel or result.verdict is Verdict.NONDETERMINISTIC else 1
     sys.stderr.write("looking for the cause: control experiments, one change in each; a minute or two\n")

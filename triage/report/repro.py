@@ -1,4 +1,5 @@
-"""repro.py: a script that shows a failure with torch alone, or with torch and the attention function."""
+"""Code that shows a failure: repro.py, and the short run in a report. Both need torch alone, or torch and the attention
+function."""
 
 import json
 import re
@@ -6,9 +7,9 @@ from dataclasses import dataclass
 
 from fuzz.error_location import find_name
 from fuzz.protocol import SubjectResult, Verdict
-from fuzz.protocol.failures import EmptyRowsNotZero, StateChanged
-from fuzz.subjects import MEMORY_BUDGET, get_spec, is_user_function
-from generators.program.attention_stub import drop_fills, emit_attention_stub
+from fuzz.protocol.failures import EmptyRowsNotZero, StateChanged, Value
+from fuzz.subjects import MEMORY_BUDGET, SubjectSpec, get_spec, is_user_function
+from generators.program.attention_stub import drop_fills, emit_attention_stub, emit_call
 from generators.program.case import Case
 from generators.program.dtypes import LOW_PRECISION, category
 from generators.program.emit import is_random, source
@@ -17,30 +18,34 @@ from generators.program.settings import SWITCHES
 from generators.program.type_check import low_precision, types_of
 from triage.rendering import render
 
+CASE_FILE = "finding.case.yaml"
+COMPARISON = "torch.testing.assert_close"
 CANT_RUN = 125
-"""The exit code of a script that can't run where it is, which `git bisect run` skips."""
+"""The exit code of a script that can't tell, which `git bisect run` skips."""
 
 FACTOR, FACTOR_LOW_PRECISION = 10, 4
-"""A kernel's error may be this many times eager's. Measured: over three findings of each defect in
-benchmarks/defects.py all but two exceed it, and none of 80 cases of the bundled kernels does. In low precision eager
-rounds at every step and is itself far off, so less room is needed."""
+"""An error may be this many times eager's. Measured: over three findings of each defect in benchmarks/defects.py all
+but two exceed it, and none of 80 cases of the bundled kernels does. In low precision eager rounds at every step and is
+itself far off, so less room is needed."""
 
 UNITS = 8
 """Units in the last place of the largest magnitude that are no error: eager may be exact by luck."""
 
 FAR, FAR_LOW_PRECISION = 0.0005, 0.05
-"""Eager off by this share of a row's size is wrong: `suspicious_share` in fuzz/check/oracle/constants.py."""
+"""Eager off by this share of the largest magnitude is wrong: `suspicious_share` in fuzz/check/oracle/constants.py."""
 
 ENDS_PROCESS = frozenset({Verdict.WORKER_DIED, Verdict.OUT_OF_MEMORY, Verdict.DEVICE_ERROR})
 WITHOUT_NUMBERS = ENDS_PROCESS | {Verdict.COMPILE_ERROR, Verdict.RUNTIME_ERROR, Verdict.TIMEOUT}
-"""What fails in these ways prints no numbers but a log."""
+"""Failures that a log shows, not numbers."""
 
-_IMPORTS = {
-    Verdict.COMPILE_ERROR: {"traceback"},
-    Verdict.RUNTIME_ERROR: {"traceback"},
-    Verdict.WORKER_DIED: {"subprocess"},
-    Verdict.DEVICE_ERROR: {"os", "traceback"},
+_KINDS = dict.fromkeys(WITHOUT_NUMBERS, "error") | {
+    Verdict.WORKER_DIED: "dies",
+    Verdict.METADATA: "form",
+    Verdict.NONDETERMINISTIC: "repeats",
+    Verdict.STATE_CHANGED: "state",
 }
+"""How a script tells the bug; all others compare values."""
+_UNCOMPARED = (Verdict.NONDETERMINISTIC, Verdict.OUT_OF_BOUNDS, Verdict.EAGER_SUSPECT)
 _OF_MEMORY = frozenset({Verdict.OUT_OF_BOUNDS, Verdict.NONFINITE, Verdict.NONDETERMINISTIC, Verdict.WORKER_DIED})
 _CAST = re.compile(r"torch\.(float|double|half|bfloat)|\.(float|half|bfloat16|double)\(\)|dtype=")
 _STATE = re.compile(r"torch(\.\w+)+")
@@ -49,15 +54,78 @@ _STATE = re.compile(r"torch(\.\w+)+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bug:
-    """What a script shows. `dynamic`: compile with symbolic sizes, as dynamic cases always do; `own_random`: Inductor
-    draws its own random numbers."""
+    """A failure to show."""
 
     case: Case
     result: SubjectResult
-    title: str
+    title: str = ""
     device: str = "cpu"
-    dynamic: bool = False
-    own_random: bool = False
+    dynamic: bool = False  # compile with symbolic sizes, as dynamic cases always do
+    own_random: bool = False  # Inductor draws its own random numbers
+
+    @property
+    def spec(self) -> SubjectSpec:
+        """The row of the subject."""
+        return get_spec(self.result.subject)
+
+    @property
+    def who(self) -> str:
+        """Whose result is wrong: that of `kernel`, `eager` or `compiled`."""
+        is_of_eager = self.result.verdict is Verdict.EAGER_SUSPECT
+        return "eager" if is_of_eager else "kernel" if is_kernel(self.result) else "compiled"
+
+    @property
+    def options(self) -> dict[str, object]:
+        """The options of torch.compile."""
+        is_set = self.who == "compiled" and self.spec.options
+        return {name: value for name, value in self.case.settings if name not in SWITCHES and is_set}
+
+    @property
+    def replay(self) -> str:
+        """The command that gives the full verdict."""
+        return f"python -m fuzz.replay {CASE_FILE} --subject {self.result.subject}"
+
+    def spell_call(self, module: str, backend: str = "") -> str:
+        """The expression for the compiled or exported module. `backend`: an expression, "" for torch's default."""
+        dynamic = self.dynamic or self.case.dynamic
+        if self.spec.is_exported:
+            args = "inputs()" if self.device == "cpu" else f"{self.move()} for x in inputs()"
+            sizes = ", dynamic_shapes=[[torch.export.Dim.AUTO] * x.dim() for x in inputs()]" if dynamic else ""
+            program = f"torch.export.export({module}, tuple({args}){sizes})"
+            package = f"torch._inductor.aoti_load_package(torch._inductor.aoti_compile_and_package({program}))"
+            return package if self.spec.backend == "aot_inductor" else f"{program}.module()"
+        settings = {"options": self.options} if self.options else {"mode": self.spec.mode} if self.spec.mode else {}
+        words = [f"{name}={value!r}" for name, value in settings.items()]
+        if is_of_config(self.result):
+            words = []
+        if backend and words:  # only Inductor takes them
+            words = [f"**({settings} if {backend} == 'inductor' else {{}})"]
+        dynamic_word = f"dynamic={dynamic}" if dynamic or backend else ""
+        words = [module, f"backend={backend}" if backend else "", dynamic_word, *words]
+        return f"torch.compile({', '.join(filter(None, words))})"
+
+    def list_setup(self) -> list[str]:
+        """Lines that stand before the first call: imports and values of torch's configuration."""
+        if self.who != "compiled":
+            return []
+        config, budget = "torch._inductor.config", "torch._functorch.config.activation_memory_budget"
+        lines = [f"{config}.fallback_random = True"] * (is_random(self.case) and not self.own_random)
+        if is_of_config(self.result):
+            lines = [f"{config}.{name} = {value!r}" for name, value in self.options.items()]
+        lines = [f"import {config}", *lines] if lines else []
+        return (
+            [*lines, "import torch._functorch.config", f"{budget} = {MEMORY_BUDGET}"] if self.spec.recomputes else lines
+        )
+
+    def move(self, name: str = "x") -> str:
+        """The expression for an input on the device."""
+        if self.device == "cpu":
+            return name
+        if any(item.layout in ("padded", "every_second") for item in self.case.inputs):
+            # .to() would leave the gaps behind.
+            form = f"{name}.shape, {name}.stride(), dtype={name}.dtype"
+            return f'torch.empty_strided({form}, device="{self.device}").copy_({name})'
+        return f'{name}.to("{self.device}")'
 
 
 def is_kernel(result: SubjectResult) -> bool:
@@ -70,70 +138,9 @@ def is_attention(subject: str) -> bool:
     return is_user_function(subject) or get_spec(subject).is_attention
 
 
-def write_script(bug: Bug) -> str:
-    """The script that needs torch alone, or torch and the kernel; "" where a plain run can't show the bug: it makes the
-    case's own call alone, without a limit of memory, and reads no state of the process but what an expression gives."""
-    failure = bug.result.failure
-    states = [one.state for one in failure.changes] if isinstance(failure, StateChanged) else []
-    is_packed = failure is not None and failure.sequences
-    if is_packed or bug.result.verdict is Verdict.OUT_OF_MEMORY or not all(map(_STATE.fullmatch, states)):
-        return ""
-    case, verdict, subject = bug.case, bug.result.verdict, bug.result.subject
-    spec = get_spec(subject)
-    program = source(case).strip()
-    who = "kernel" if is_kernel(bug.result) else "eager" if verdict is Verdict.EAGER_SUSPECT else "compiled"
-    switches = dict(case.settings) if who == "compiled" and spec.options else {}
-    options = {name: switches.pop(name) for name in [*switches] if name not in SWITCHES}
-    module, _, function = (subject if is_user_function(subject) else spec.function).partition(":")
-    compiles = who == "compiled" or bool(is_kernel(bug.result) and not is_user_function(subject) and spec.backend)
-    writes = (*bug.result.writes, *getattr(failure, "writes", ()))
-    mutates = any(write.place == "itself" for write in writes) or getattr(failure, "aspect", "") == "mutation"
-    differentiates = case.training or any(call.under == "training" for call in case.calls)
-    takes_backend = who == "compiled" and not spec.is_exported
-    coarsest = coarsest_dtype(case)
-    return render(
-        "repro.py.j2",
-        title=_quotable(bug.title),
-        imports=sorted({"sys"} | ({"os"} if module or takes_backend else set()) | _IMPORTS.get(verdict, set())),
-        source=program,
-        module=module,
-        function=function,
-        place=place_of(subject) if is_kernel(bug.result) else "",
-        interpreted=bug.device == "cpu",
-        sdpa_backend=spec.sdpa if is_kernel(bug.result) else "",
-        forward=forward_of(case, as_sdpa=bool(spec.sdpa)) if is_kernel(bug.result) else "",
-        who=who,
-        sdpa=any(op.kind == "sdpa" for op in case.ops),
-        casts=bool(_CAST.search(program.partition("\ndef inputs")[0])),
-        borders=bool(module) and not compiles and (verdict in _OF_MEMORY or bool(bug.result.writes)),
-        compiles=compiles,
-        subject=_quotable(subject),
-        bug=bug,
-        case=case,
-        verdict=str(verdict.value),
-        is_of_empty_rows=isinstance(failure, EmptyRowsNotZero),
-        states=states,
-        options=options,
-        shared=find_name(case, owner) if (owner := getattr(failure, "owner", None)) else "",
-        gradients=differentiates and any(category(types_of(case)[name].dtype) == 2 for name in case.returns),
-        dynamic=bug.dynamic or case.dynamic,
-        exported=spec.backend if spec.is_exported else "",
-        settings={} if states else {"options": options} if options else {"mode": spec.mode} if spec.mode else {},
-        switches=switches,
-        # What is computed again draws the numbers that it drew at first, which are eager's.
-        random=is_random(case) and not spec.recomputes,
-        memory_budget=MEMORY_BUDGET if spec.recomputes else 0,
-        names=json.dumps([item.name for item in case.inputs if not item.parameter]),
-        # .to(device) moves what has gaps or repeats in memory without them.
-        keeps_memory=bool(case.calls)
-        or (bug.device != "cpu" and any(i.layout != "contiguous" and not i.parameter for i in case.inputs)),
-        is_written=is_written(case) or mutates,
-        to_device="" if bug.device == "cpu" else f'.to("{bug.device}")',
-        coarsest=coarsest,
-        factor=FACTOR_LOW_PRECISION if coarsest in LOW_PRECISION else FACTOR,
-        units=UNITS,
-        share=FAR_LOW_PRECISION if low_precision(case) else FAR,
-    )
+def is_of_config(result: SubjectResult) -> bool:
+    """Whether settings are told as values of torch._inductor.config, as workers set them: options are undone."""
+    return result.verdict is Verdict.STATE_CHANGED
 
 
 def place_of(subject: str) -> str:
@@ -141,6 +148,88 @@ def place_of(subject: str) -> str:
     if is_user_function(subject):
         return f"where {subject.partition(':')[0]} can be imported"
     return "in a checkout of attnfuzz" if get_spec(subject).function else ""
+
+
+def write_script(bug: Bug) -> str:
+    """The script, which exits as its docstring says; "" where no plain run shows the bug.
+
+    A plain run makes the case's own call alone, without a limit of memory, and reads no state of the process but what
+    an expression gives.
+    """
+    case, result, failure, spec, who = bug.case, bug.result, bug.result.failure, bug.spec, bug.who
+    verdict, aspect, program = result.verdict, getattr(failure, "aspect", ""), source(case).strip()
+    states = [one.state for one in failure.changes] if isinstance(failure, StateChanged) else []
+    is_packed = failure is not None and failure.sequences
+    if is_packed or verdict is Verdict.OUT_OF_MEMORY or not all(map(_STATE.fullmatch, states)):
+        return ""
+    kind = "values" if aspect in ("memory", "mutation") else _KINDS.get(verdict, "values")
+    function = (result.subject if is_user_function(result.subject) else spec.function) if who == "kernel" else ""
+    writes = (*result.writes, *getattr(failure, "writes", ()))
+    mutates = any(write.place == "itself" for write in writes) or aspect == "mutation"
+    trains = case.training or any(call.under == "training" for call in case.calls)
+    gradients = trains and any(category(types_of(case)[name].dtype) == 2 for name in case.returns)
+    owner: Value | None = getattr(failure, "owner", None)
+    shared = find_name(case, owner) if owner else ""
+    has_gaps = any(item.layout != "contiguous" and not item.parameter for item in case.inputs)
+    # .to(device) moves gaps and repeats in memory without them.
+    keeps_memory = bool(case.calls) or (bug.device != "cpu" and has_gaps)
+    coarsest = coarsest_dtype(case)
+    backend_is_open = who == "compiled" and not spec.is_exported
+    needs = {"os": function or backend_is_open or verdict is Verdict.DEVICE_ERROR, "subprocess": kind == "dies"}
+    return render(
+        "repro.py.j2",
+        title=_quotable(bug.title),
+        replay=_quotable(bug.replay),
+        imports=sorted({"sys", "traceback", *(name for name, is_needed in needs.items() if is_needed)}),
+        imported="from {} import {} as attend".format(*function.split(":")) if function else "",
+        place=place_of(result.subject) if who == "kernel" else "",
+        source=program,
+        forward=forward_of(case, as_sdpa=bool(spec.sdpa)) if who == "kernel" else "",
+        setup=bug.list_setup(),
+        contexts=_list_contexts(bug, program),
+        casts=bool(_CAST.search(program.partition("\ndef inputs")[0])),
+        borders=bool(function) and (verdict in _OF_MEMORY or bool(result.writes)),
+        poison=dict(case.settings).get("poison", "") if who == "compiled" and spec.options else "",
+        deterministic=who == "compiled" and spec.options and "use_deterministic_algorithms" in dict(case.settings),
+        backend_is_open=backend_is_open,
+        call=bug.spell_call("module", "BACKEND") if who == "compiled" else "",
+        failing={"compiled": "run(Module(), compiled=True)", "kernel": "run(WithKernel())"}.get(who, ""),
+        # Constants of a package are copies, whose writes nobody sees.
+        loads_buffers=spec.backend == "aot_inductor" and any(item.is_buffer for item in case.inputs),
+        is_of_empty_rows=isinstance(failure, EmptyRowsNotZero),
+        # Recomputing draws eager's numbers again.
+        random=is_random(case) and not spec.recomputes,
+        names=json.dumps([item.name for item in case.inputs if not item.parameter]),
+        named=gradients or shared or is_written(case) or mutates,
+        is_written=is_written(case) or mutates,
+        factor=FACTOR_LOW_PRECISION if coarsest in LOW_PRECISION else FACTOR,
+        units=UNITS,
+        share=FAR_LOW_PRECISION if low_precision(case) else FAR,
+        kind=kind,
+        who=who,
+        verdict=verdict.value,
+        device="" if bug.device == "cpu" else bug.device,
+        case=case,
+        states=states,
+        shared=shared,
+        gradients=gradients,
+        keeps_memory=keeps_memory,
+        to_device="" if bug.device == "cpu" else f'.to("{bug.device}")',
+        coarsest=coarsest,
+    )
+
+
+def _list_contexts(bug: Bug, program: str) -> list[str]:
+    """The contexts of a call: float64 is computed without fused attention and without casts to lower precision."""
+    contexts = []
+    if any(op.kind == "sdpa" for op in bug.case.ops):
+        contexts.append("sdpa_kernel(SDPBackend.MATH) if exact else nullcontext()")
+    if _CAST.search(program.partition("\ndef inputs")[0]):
+        contexts.append("Float64() if exact else nullcontext()")
+    if bug.who == "kernel" and bug.spec.sdpa:
+        backend = f"sdpa_kernel(SDPBackend.{bug.spec.sdpa})"
+        contexts.append(f"{backend} if isinstance(module, WithKernel) else nullcontext()")
+    return contexts
 
 
 def forward_of(case: Case, *, as_sdpa: bool = False) -> str:
@@ -159,3 +248,71 @@ def coarsest_dtype(case: Case) -> str:
 
 def _quotable(text: str) -> str:
     return text.replace("\\", "/").replace('"', "'")
+
+
+def spell_program(case: Case, subject: str) -> str:
+    """The program with calls of the attention function, or of scaled_dot_product_attention."""
+    function = subject if is_user_function(subject) else get_spec(subject).function
+    module, _, name = (function or "torch.nn.attention:SDPBackend, sdpa_kernel").rpartition(":")
+    head, _, rest = emit_call(case, function).strip().partition("\n\n")
+    return f"{head}\nfrom {module} import {name}\n\n{rest}"
+
+
+def spell_run(bug: Bug) -> str:
+    """The run that a report shows below the program: it raises, compares with eager or MATH, or prints.
+
+    "" where it takes more than a line to bring an input to the device as it lies in memory.
+    """
+    case, result, spec, who = bug.case, bug.result, bug.spec, bug.who
+    if bug.device != "cpu" and any(item.layout == "offset" for item in case.inputs):
+        return ""
+    module = f"Module(){'' if bug.device == 'cpu' else bug.move('')}{'' if case.training else '.eval()'}"
+    setup, runs = bug.list_setup(), [module]
+    if who == "compiled":
+        runs.append(bug.spell_call(module))
+    if spec.is_exported and not case.training:
+        setup.append("torch.set_grad_enabled(False)")
+    states = [line.partition(" = ")[0] for line in setup if is_of_config(result) and " = " in line]
+    backend = spec.sdpa if who == "kernel" else ""
+    is_silent = result.verdict not in WITHOUT_NUMBERS and not states
+    owner: Value | None = getattr(result.failure, "owner", None)
+    is_plain = len(case.returns) == 1
+    writes = is_plain and owner is not None and owner.kind == "input"
+    compares = is_silent and result.verdict not in _UNCOMPARED and (len(runs) > 1 or backend != "") and not writes
+    value, moved = result.value, bug.move()
+    leaf = f"{moved}.requires_grad_() if x.is_floating_point() else {moved}" if case.training else moved
+    args, shown = "inputs()" if leaf == "x" else f"[{leaf} for x in inputs()]", _spell(value)
+    lines = ["torch.manual_seed(0)"] * is_random(case)
+    if case.training or writes or shown != "out":
+        lines += [f"args = {args}", "out = run(*args)"]
+    else:
+        shown = f"run(*{args})"
+    if case.training and ((value and value.is_gradient) or not is_silent):
+        total = "out.square().sum()" if is_plain else "sum(one.square().sum() for one in out if one.requires_grad)"
+        lines.append(f"{total}.backward()")
+    if owner and writes:
+        lines += ["out.zero_()", f"print(args[{owner.name}])"]
+    elif is_silent:
+        lines.append(f"results.append({shown})" if compares else f"print({shown})")
+    elif shown != "out":
+        lines.append(shown)
+    loop = f"for run in ({', '.join(runs)}):" if is_silent and len(runs) > 1 else ""
+    contexts = ["torch.no_grad()"] * (not case.training and not spec.is_exported)
+    if backend:
+        loop = f"for backend in (SDPBackend.MATH, SDPBackend.{backend}):" if compares else ""
+        contexts.append(f"sdpa_kernel({'backend' if compares else f'SDPBackend.{backend}'})")
+    lines = [f"run = {runs[-1]}", *lines] if backend or not loop else lines
+    for head in (f"with {', '.join(contexts)}:" if contexts else "", loop):
+        lines = [head, *(f"    {line}" for line in lines)] if head else lines
+    if compares:
+        strides = ", check_stride=True" if getattr(result.failure, "aspect", "") == "strides" else ""
+        lines = ["results = []", *lines, f"{COMPARISON}(results[1], results[0]{strides})"]
+    return "\n".join([*setup, *lines, *(f"print({state})" for state in states)])
+
+
+def _spell(value: Value | None) -> str:
+    """The expression for what holds a value after a run."""
+    if value and value.is_gradient:
+        return f"[x.grad for x in {'run.parameters()' if value.kind == 'parameter' else 'args'}]"
+    written = {"input": "args", "parameter": "[*run.parameters()]", "buffer": "[*run.buffers()]"}
+    return written[value.kind] if value and value.is_written else "out"

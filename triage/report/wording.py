@@ -22,7 +22,7 @@ from generators.program.type_check import attributes, types_of
 from triage.attribution.ablation import EAGER, Ablation, label
 from triage.attribution.root_cause import RootCause, operands_mechanism
 from triage.attribution.study import mechanism_of
-from triage.report.repro import is_attention, is_kernel
+from triage.report.repro import is_attention, is_kernel, is_of_config
 
 _DOES = {
     Verdict.WRONG_RESULT: "returns a wrong result",
@@ -147,11 +147,6 @@ def name_operands(case: Case, cause: RootCause) -> RootCause:
     renamed = (replace(one, right=rename(one.right), wrong=rename(one.wrong)) for one in cause.rewrites)
     cause = replace(cause, rewrites=tuple(renamed))
     return replace(cause, mechanism=operands_mechanism(cause.measured)) if cause.measured else cause
-
-
-def is_of_config(result: SubjectResult) -> bool:
-    """Whether settings are told as values of torch._inductor.config, as workers set them: options are undone."""
-    return result.verdict is Verdict.STATE_CHANGED
 
 
 def _detail(case: Case, result: SubjectResult) -> str:

@@ -122,7 +122,7 @@ def test_repro_is_one_short_file_that_needs_torch_and_the_kernel_alone(
     for subject, needs in (("triton", {"kernels"}), ("mine.kernels:attend", {"mine"}), ("sdpa_flash", set())):
         text = written(case, subject, found(verdict))
         assert imported(text) - set(sys.stdlib_module_names) == {"torch", *needs}
-        assert len(text.splitlines()) < 116
+        assert len(text.splitlines()) < 120
 
 
 def test_repro_reads_as_the_module_and_a_second_one_with_the_kernel(attention: Case) -> None:
@@ -142,7 +142,7 @@ def test_repro_reads_as_the_module_and_a_second_one_with_the_kernel(attention: C
     ]
     assert places == sorted(places)
     assert "BORDER" not in text
-    assert len(text.splitlines()) < 116
+    assert len(text.splitlines()) < 120
 
 
 def test_a_finite_fill_that_is_as_good_as_none_is_not_handed_to_the_kernel(attention: Case) -> None:

@@ -171,8 +171,13 @@ def write_script(bug: Bug) -> str:
     owner: Value | None = getattr(failure, "owner", None)
     shared = find_name(case, owner) if owner else ""
     has_gaps = any(item.layout != "contiguous" and not item.parameter for item in case.inputs)
+    compares = kind in ("values", "repeats")
     # .to(device) moves gaps and repeats in memory without them.
     keeps_memory = bool(case.calls) or (bug.device != "cpu" and has_gaps)
+    to_device = "" if bug.device == "cpu" else f'.to("{bug.device}")'
+    moved = f"(double(a) if exact else a){to_device}" if to_device else "double(a) if exact else a"
+    convert = f"convert(a{', exact' * compares})" if keeps_memory else moved if compares else f"a{to_device}"
+    contexts = _list_contexts(bug, program, compares=compares)
     coarsest = coarsest_dtype(case)
     backend_is_open = who == "compiled" and not spec.is_exported
     needs = {"os": function or backend_is_open or verdict is Verdict.DEVICE_ERROR, "subprocess": kind == "dies"}
@@ -186,8 +191,10 @@ def write_script(bug: Bug) -> str:
         source=program,
         forward=forward_of(case, as_sdpa=bool(spec.sdpa)) if who == "kernel" else "",
         setup=bug.list_setup(),
-        contexts=_list_contexts(bug, program),
-        casts=bool(_CAST.search(program.partition("\ndef inputs")[0])),
+        contexts=contexts,
+        casts=any("Float64()" in context for context in contexts),
+        exact=", exact" if compares else "",
+        convert=convert,
         borders=bool(function) and (verdict in _OF_MEMORY or bool(result.writes)),
         poison=dict(case.settings).get("poison", "") if who == "compiled" and spec.options else "",
         deterministic=who == "compiled" and spec.options and "use_deterministic_algorithms" in dict(case.settings),
@@ -214,17 +221,17 @@ def write_script(bug: Bug) -> str:
         shared=shared,
         gradients=gradients,
         keeps_memory=keeps_memory,
-        to_device="" if bug.device == "cpu" else f'.to("{bug.device}")',
+        to_device=to_device,
         coarsest=coarsest,
     )
 
 
-def _list_contexts(bug: Bug, program: str) -> list[str]:
+def _list_contexts(bug: Bug, program: str, *, compares: bool) -> list[str]:
     """The contexts of a call: float64 is computed without fused attention and without casts to lower precision."""
     contexts = []
-    if any(op.kind == "sdpa" for op in bug.case.ops):
+    if compares and any(op.kind == "sdpa" for op in bug.case.ops):
         contexts.append("sdpa_kernel(SDPBackend.MATH) if exact else nullcontext()")
-    if _CAST.search(program.partition("\ndef inputs")[0]):
+    if compares and _CAST.search(program.partition("\ndef inputs")[0]):
         contexts.append("Float64() if exact else nullcontext()")
     if bug.who == "kernel" and bug.spec.sdpa:
         backend = f"sdpa_kernel(SDPBackend.{bug.spec.sdpa})"

@@ -49,7 +49,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Hook:
-    """The worker wraps functions of torch, by the name of the hook in fuzz/check/controls.py."""
+    """The worker wraps functions of torch, by the name of the hook in fuzz/check/subject_changes.py."""
 
     name: str
 

@@ -9,7 +9,6 @@ import torch
 from torch import nn
 
 from fuzz.check import exceptions
-from fuzz.check.controls import enter
 from fuzz.check.exceptions import SuppressOutOfMemory
 from fuzz.check.oracle import constants
 from fuzz.check.oracle.eager_audit import EagerAudit
@@ -17,6 +16,7 @@ from fuzz.check.oracle.noise import Noise
 from fuzz.check.oracle.reference import reference
 from fuzz.check.oracle.verdict import Judge, Judgement
 from fuzz.check.program import Execution, Program, Tensors, execute, same_bits
+from fuzz.check.subject_changes import enter
 from fuzz.experiments import Trial
 from fuzz.protocol import EAGER, NOISE, REFERENCE, Check, Verdict
 from fuzz.protocol.failures import Nondeterministic, NotTaken, Refusal, Value

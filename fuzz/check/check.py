@@ -11,7 +11,6 @@ from fuzz.check.attention.harness import AttentionHarness
 from fuzz.check.attention.judge_calls import judge_calls
 from fuzz.check.attention.repeat_calls import find_faulty, observe
 from fuzz.check.case_run import Announce, CaseRun, Clock, Rejected
-from fuzz.check.controls import apply_experiments, compare_constants, enter
 from fuzz.check.coverage import Coverage
 from fuzz.check.exceptions import SubjectError, SuppressOutOfMemory, Unsupported
 from fuzz.check.oracle.attention.call import Call
@@ -22,6 +21,7 @@ from fuzz.check.recheck import Compiled, explain_by_fused_rounding, recheck
 from fuzz.check.rewrite_match import MatchRecorder
 from fuzz.check.rewrite_proof import find_wrong_rewrite, try_rewrite
 from fuzz.check.subject_builder import Subject
+from fuzz.check.subject_changes import apply_experiments, compare_constants, enter
 from fuzz.experiments import Outcome, Trial
 from fuzz.protocol import EAGER, Check, CoverageItem, CoverageKind, Result, StepsTaken, SubjectResult, Verdict
 from fuzz.protocol.failures import (

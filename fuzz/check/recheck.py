@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +11,6 @@ from torch import nn
 
 from fuzz.check import exceptions, graph_capture
 from fuzz.check.case_run import CaseRun, find_difference
-from fuzz.check.controls import apply_experiments
 from fuzz.check.coverage import Coverage
 from fuzz.check.exceptions import SuppressOutOfMemory
 from fuzz.check.oracle import constants, dropout
@@ -19,12 +18,13 @@ from fuzz.check.oracle.noise import FusedNoise, Noise, SkippedCasts
 from fuzz.check.oracle.verdict import DOUBTED, Judge, Judgement
 from fuzz.check.program import Execution, execute
 from fuzz.check.subject_builder import Subject
+from fuzz.check.subject_changes import apply_experiments
 from fuzz.experiments import Trial
 from fuzz.protocol import CoverageKind, Verdict
 from fuzz.protocol.failures import DropoutStatistic, Nondeterministic
 
 Compiled = tuple[Callable[..., Any], nn.Module]
-"""What is called like a module, and the module it was made from."""
+"""A compiled callable, and the module it was made from."""
 _HAVE_ANOTHER = frozenset({"convolution", "convolution_backward", "index_add", "index_copy", "index_put", "put"})
 _HAVE_ANOTHER |= {"unsafe_index_put", "scatter", "scatter_add", "scatter_reduce"}
 """Operations with another algorithm in deterministic mode, as `torch.use_deterministic_algorithms` lists them and
@@ -52,22 +52,18 @@ def recheck(judgement: Judgement, case: CaseRun, subject: Subject, compiled: Com
     return judgement
 
 
-class _Listener(AbstractContextManager[None]):
-    """While entered, listens to torch's warnings of operations without a deterministic algorithm."""
-
-    heard = False
-
-    def __enter__(self) -> None:
-        self._stack = ExitStack()
-        self._warnings = self._stack.enter_context(warnings.catch_warnings(record=True))
+@contextmanager
+def _listen(heard: list[warnings.WarningMessage]) -> Iterator[None]:
+    """While entered, collects torch's warnings of operations without a deterministic algorithm."""
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("ignore")
         warnings.filterwarnings("always", r"(?s).*deterministic")
         # CuBLAS differs from run to run only where several streams share its memory.
         warnings.filterwarnings("ignore", r"(?s).*CuBLAS")
-
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
-        self.heard |= bool(self._warnings)
+        try:
+            yield
+        finally:
+            heard += caught
 
 
 def is_documented(case: CaseRun, subject: Subject) -> bool:
@@ -75,16 +71,17 @@ def is_documented(case: CaseRun, subject: Subject) -> bool:
 
     The operation has no deterministic algorithm, or has another algorithm with which runs are equal.
     """
-    listener, coverage = _Listener(), Coverage()
+    heard, coverage = list[warnings.WarningMessage](), Coverage()
     with coverage:
-        runs = _run_again(case, apply_experiments(subject, [Trial("deterministic")]), max(2, case.repeat), listener)
+        again = apply_experiments(subject, [Trial("deterministic")])
+        runs = _run_again(case, again, max(2, case.repeat), lambda: _listen(heard))
     operations = (item.name for item in coverage.items if item.kind is CoverageKind.OP)
     has_another = any(name.removeprefix("aten.").strip("_") in _HAVE_ANOTHER for name in operations)
-    return listener.heard or (has_another and bool(runs) and case.find_unrepeated(runs) is None)
+    return bool(heard) or (has_another and bool(runs) and case.find_unrepeated(runs) is None)
 
 
 def _run_again(
-    case: CaseRun, subject: Subject, times: int = 1, mode: AbstractContextManager[Any] | None = None
+    case: CaseRun, subject: Subject, times: int = 1, mode: Callable[[], AbstractContextManager[Any]] = nullcontext
 ) -> list[Execution]:
     """Runs of `subject`, compiled once more; none if it raises."""
     module = case.program.module(case.request.training)
@@ -92,7 +89,7 @@ def _run_again(
     try:
         with subject.apply_settings():
             call = subject.compile(module, case.dynamic)
-            return [case.execute(call, module, mode) for _ in range(times)]
+            return [case.execute(call, module, mode()) for _ in range(times)]
     except Exception as error:
         if exceptions.is_out_of_memory(error):
             raise

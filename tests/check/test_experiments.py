@@ -8,11 +8,11 @@ import pytest
 from torch._inductor import config, pattern_matcher
 
 from fuzz.check import settings
-from fuzz.check.controls import apply_experiments, compare_constants
 from fuzz.check.exact_graph import read_outputs
 from fuzz.check.exceptions import SubjectError
 from fuzz.check.pattern_constants import find_differences, read_known_pattern, trace_pattern
 from fuzz.check.subject_builder import Subject, find
+from fuzz.check.subject_changes import apply_experiments, compare_constants
 from fuzz.experiments import EXPERIMENTS, Hook, ProcessState, Setting, StepLimit, Trial
 from fuzz.protocol import StepsTaken, Verdict
 from fuzz.protocol.failures import NotTaken, Refusal

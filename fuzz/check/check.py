@@ -14,7 +14,7 @@ from fuzz.check.case_run import Announce, CaseRun, Clock, Rejected
 from fuzz.check.coverage import Coverage
 from fuzz.check.exceptions import SubjectError, SuppressOutOfMemory, Unsupported
 from fuzz.check.oracle.attention.call import Call
-from fuzz.check.oracle.verdict import DOUBTED, Judge, Judgement, find_stride_difference, is_same_for_dynamo
+from fuzz.check.oracle.verdict import RECHECKED_VERDICTS, Judge, Judgement, find_stride_difference, is_same_for_dynamo
 from fuzz.check.poison import POISON
 from fuzz.check.program import Execution
 from fuzz.check.recheck import Compiled, explain_by_fused_rounding, recheck
@@ -107,7 +107,7 @@ def _run_subject(case: CaseRun, name: str, subject: Subject | None) -> tuple[Sub
                 raise
         else:
             # Numbers were wrong before a further call broke the device.
-            keeps = judgement.verdict in (*DOUBTED, Verdict.DEVICE_ERROR)
+            keeps = judgement.verdict in (*RECHECKED_VERDICTS, Verdict.DEVICE_ERROR)
             if not keeps and (fault := exceptions.find_device_fault()):
                 judgement = Judgement(Verdict.DEVICE_ERROR, DeviceError(fault))
         changes = process_state.take_changes()
@@ -309,7 +309,7 @@ def _run_and_judge(
         return Judgement(*exceptions.blame(error))
     with SuppressOutOfMemory() as caught:
         judgement = judge_calls(recorded, harness.attention, training=case.request.training)
-        if judgement.verdict in DOUBTED and not harness.guard.damage():
+        if judgement.verdict in RECHECKED_VERDICTS and not harness.guard.damage():
             faulty = find_faulty(harness.attention, recorded) if is_user_function(subject.name) else None
             if faulty is not None:
                 reason = (

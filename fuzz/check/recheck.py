@@ -15,7 +15,7 @@ from fuzz.check.coverage import Coverage
 from fuzz.check.exceptions import SuppressOutOfMemory
 from fuzz.check.oracle import constants, dropout
 from fuzz.check.oracle.noise import FusedNoise, Noise, SkippedCasts
-from fuzz.check.oracle.verdict import DOUBTED, Judge, Judgement
+from fuzz.check.oracle.verdict import RECHECKED_VERDICTS, Judge, Judgement
 from fuzz.check.program import Execution, execute
 from fuzz.check.subject_builder import Subject
 from fuzz.check.subject_changes import apply_experiments
@@ -44,7 +44,7 @@ def recheck(judgement: Judgement, case: CaseRun, subject: Subject, compiled: Com
             if on_gpu and is_documented(case, subject):
                 return Judgement(Verdict.ROUNDING, None, judgement.numbers)
             return judgement
-        if judgement.verdict in DOUBTED:
+        if judgement.verdict in RECHECKED_VERDICTS:
             return _explain_by_rounding(judgement, case, subject, run)
         if judgement.verdict is Verdict.RANDOM_STREAM:
             with subject.apply_settings():
@@ -144,7 +144,7 @@ def explain_by_fused_rounding(judgement: Judgement, case: CaseRun, run: Executio
 
     with SuppressOutOfMemory():
         explained = case.judge.judge(run, others=move_all)
-        if explained.verdict not in DOUBTED:
+        if explained.verdict not in RECHECKED_VERDICTS:
             return replace(explained, right_rewrites=judgement.right_rewrites)
     return judgement
 
@@ -152,7 +152,7 @@ def explain_by_fused_rounding(judgement: Judgement, case: CaseRun, run: Executio
 def _is_within_skipped_casts(case: CaseRun, run: Execution) -> bool:
     modes = map(SkippedCasts, range(constants.REPLICAS_BEFORE_WRONG))
     judged = case.judge.judge(run, others=lambda: [case.execute(mode=mode) for mode in modes])
-    return judged.verdict not in DOUBTED
+    return judged.verdict not in RECHECKED_VERDICTS
 
 
 def _is_wrong_again(case: CaseRun, subject: Subject) -> bool | None:
@@ -175,7 +175,7 @@ def _compare_seeds(judgement: Judgement, case: CaseRun, compiled: Compiled, run:
         """The judgement on the elements of `run` that do not depend on the seed; None unless it is doubted."""
         constant = comparison.merge_constant(case.eager, run)
         certain = None if constant is None else judge.judge(constant)
-        return certain if certain is not None and certain.verdict in DOUBTED else None
+        return certain if certain is not None and certain.verdict in RECHECKED_VERDICTS else None
 
     try:
         found = comparison.find_difference(lambda number: _make_run(case, (plain, plain), number))

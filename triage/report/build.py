@@ -292,7 +292,7 @@ def _investigate(
         return None
     is_lost = result.verdict in repro.ENDS_PROCESS or result.verdict is Verdict.TIMEOUT
     evaluator.repeat = 2 if is_kernel or result.verdict is Verdict.NONDETERMINISTIC else 1
-    sys.stderr.write("looking for the cause: control experiments, one change in each; a minute or two\n")
+    sys.stderr.write("looking for the cause: experiments, one change in each; a minute or two\n")
     cause = attribute(entry, evaluator, ablation)
     if not is_lost and not is_kernel and seconds:
         sys.stderr.write(f"looking for the conditions: one property varied at a time, at most {seconds:.0f} s\n")

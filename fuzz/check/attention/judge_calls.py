@@ -14,7 +14,7 @@ from fuzz.check.oracle import constants
 from fuzz.check.oracle.attention import dropout_masks
 from fuzz.check.oracle.attention.call import Call
 from fuzz.check.oracle.attention.judge import judge
-from fuzz.check.oracle.verdict import DOUBTED, SEVERITY, Judgement
+from fuzz.check.oracle.verdict import RECHECKED_VERDICTS, SEVERITY, Judgement
 from fuzz.protocol import Verdict
 from fuzz.protocol.failures import BiasedErrors, MissingGradient, Value, WrongValue
 
@@ -30,7 +30,7 @@ def judge_calls(calls: Sequence[Call], attention: Attention, *, training: bool) 
         )
 
     judgement = judge_all()
-    if judgement.verdict in DOUBTED and observe(attention, calls):
+    if judgement.verdict in RECHECKED_VERDICTS and observe(attention, calls):
         judgement = judge_all()
     if isinstance(judgement.failure, (WrongValue, BiasedErrors)):
         return replace(judgement, failure=replace(judgement.failure, undeclared=_find_undeclared(calls, attention)))

@@ -74,16 +74,16 @@ class Judge:
         known = self._known
         judgement = self._measure(compiled, known)
         more = range(len(known.runs), constants.REPLICAS_BEFORE_WRONG)
-        if judgement.verdict in DOUBTED and more:
+        if judgement.verdict in RECHECKED_VERDICTS and more:
             known = self._known = _Replicas(known.runs + [self._replica(number) for number in more])
             judgement = self._measure(compiled, known)
-        right = others() if judgement.verdict in DOUBTED else []
+        right = others() if judgement.verdict in RECHECKED_VERDICTS else []
         if right:
             known = _Replicas(known.runs + right)
             judgement = self._measure(compiled, known)
         if judgement.verdict in (Verdict.WRONG_RESULT, Verdict.WRONG_GRADIENT) and self._random:
             judgement = replace(judgement, verdict=Verdict.RANDOM_STREAM)
-        if judgement.verdict in DOUBTED:
+        if judgement.verdict in RECHECKED_VERDICTS:
             judgement = self._locate(judgement, compiled, known)
         if judgement.verdict.is_finding:
             return judgement
@@ -225,7 +225,7 @@ SEVERITY = (
 )
 
 #: Values are wrong, unless a recheck explains them.
-DOUBTED = (Verdict.WRONG_GRADIENT, Verdict.WRONG_RESULT, Verdict.NONFINITE)
+RECHECKED_VERDICTS = (Verdict.WRONG_GRADIENT, Verdict.WRONG_RESULT, Verdict.NONFINITE)
 
 
 def largest_gradient(exact: Execution) -> float:

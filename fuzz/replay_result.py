@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from typing import Any
 
 from corpus.entry import DEFAULT_SUBJECT, Entry, Expectation
 from fuzz.commands import require_allowed
@@ -15,6 +16,7 @@ from fuzz.protocol.failures import Raised
 from fuzz.protocol.render import describe
 from generators.errors import UserError
 from generators.program.case import Case
+from generators.records import decode
 
 
 class State(Enum):
@@ -180,3 +182,17 @@ def list_numbers(result: SubjectResult) -> list[tuple[str, str]]:
     if result.dynamo_same is not None and "peer_error" not in numbers:
         rows.append(("torch._dynamo.utils.same", str(result.dynamo_same)))
     return rows
+
+
+def read_recorded_result(entry: Entry) -> SubjectResult:
+    """The result an entry records. Raises `UserError` for an unknown verdict or failure."""
+    found, expected = entry.found, entry.expectation
+    data: dict[str, Any] = {"subject": entry.subject, "verdict": expected.verdict or Verdict.OK.value}
+    if found is not None:
+        data = {"subject": found.subject, "verdict": found.verdict, "applied_rewrites": found.fired}
+        data |= {"numbers": found.numbers, "wrong_rewrites": found.rewrites}
+        data |= {"failure": found.failure} if found.failure else {}
+    try:
+        return decode(SubjectResult, data)
+    except ValueError as error:
+        raise UserError(f"{entry.file_name}: `found` is not readable: {error}") from error

@@ -10,11 +10,12 @@ from corpus import entry as corpus_entry
 from corpus.entry import Entry, Found
 from corpus.ledger import Bug
 from fuzz.campaign.investigation import Conclusion
-from fuzz.campaign.known_bugs import KnownBugs, KnownFinding, read_recorded_result
+from fuzz.campaign.known_bugs import KnownBugs, KnownFinding
 from fuzz.campaign.options import Options
 from fuzz.campaign.share import FINDINGS, SharedFolder
 from fuzz.protocol import Hello, SubjectResult
 from fuzz.protocol.render import describe
+from fuzz.replay_result import read_recorded_result
 from fuzz.run_store import FindingRow, Outcome, Results
 from generators.program.case import Case
 from generators.records import encode

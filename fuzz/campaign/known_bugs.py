@@ -6,7 +6,6 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
-from typing import Any
 
 from corpus import entry as corpus_entry
 from corpus.causes import CauseKey, MechanismKind, Stage, details
@@ -16,14 +15,13 @@ from fuzz.bug_identity import Symptom, contract_features
 from fuzz.events import Duplicate
 from fuzz.protocol import EAGER, SubjectResult, Verdict
 from fuzz.protocol.rewrites import WrongRewrite
+from fuzz.replay_result import read_recorded_result
 from fuzz.subjects import compiler_of
-from generators.errors import UserError
 from generators.program.attention_stub import AttentionCall
 from generators.program.case import Case
 from generators.program.dtypes import LOW_PRECISION
 from generators.program.features import features
 from generators.program.type_check import types_of
-from generators.records import decode
 
 _RIGHT_FOR_ONE_WRONG = 9
 _MOST_COMPARED = 1000
@@ -210,17 +208,3 @@ class KnownBugs:
             if bug is not None:
                 return bug
         return None
-
-
-def read_recorded_result(entry: Entry) -> SubjectResult:
-    """The result an entry records. Raises `UserError` for an unknown verdict or failure."""
-    found, expected = entry.found, entry.expectation
-    data: dict[str, Any] = {"subject": entry.subject, "verdict": expected.verdict or Verdict.OK.value}
-    if found is not None:
-        data = {"subject": found.subject, "verdict": found.verdict, "applied_rewrites": found.fired}
-        data |= {"numbers": found.numbers, "wrong_rewrites": found.rewrites}
-        data |= {"failure": found.failure} if found.failure else {}
-    try:
-        return decode(SubjectResult, data)
-    except ValueError as error:
-        raise UserError(f"{entry.file_name}: `found` is not readable: {error}") from error

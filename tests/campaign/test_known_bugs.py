@@ -10,10 +10,11 @@ from corpus import ledger
 from corpus.causes import CauseKey, Details, MechanismKind, Stage, details
 from corpus.entry import Entry, Expectation, Found, save
 from corpus.ledger import Bug, Ledger
-from fuzz.campaign.known_bugs import KnownBugs, KnownFinding, Why, read_recorded_result
+from fuzz.campaign.known_bugs import KnownBugs, KnownFinding, Why
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import FaultyOperation, Raised
 from fuzz.protocol.rewrites import WrongRewrite
+from fuzz.replay_result import read_recorded_result
 from generators.records import encode
 from tests.campaign.fakes import case
 

@@ -6,8 +6,8 @@ import pytest
 
 from corpus import entry as corpus_entry
 from corpus.entry import Entry, Found
-from fuzz.campaign.known_bugs import read_recorded_result
 from fuzz.protocol.failures import FaultyOperation, OutOfBounds, Process, ProcessLost, Raised, Value, Write
+from fuzz.replay_result import read_recorded_result
 from generators.errors import UserError
 from generators.records import encode
 from tests.campaign.fakes import case

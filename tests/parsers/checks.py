@@ -19,10 +19,9 @@ import yaml
 from corpus import entry as corpus_entry
 from corpus import ledger, strict_yaml
 from fuzz import status
-from fuzz.campaign.known_bugs import read_recorded_result
 from fuzz.protocol import ProtocolError, Result, from_json
 from fuzz.protocol.render import describe
-from fuzz.replay_result import describe_result, list_numbers
+from fuzz.replay_result import describe_result, list_numbers, read_recorded_result
 from fuzz.run_store import _TABLES, RESULTS_FILE, Results
 from fuzz.run_summary import RunSummary
 from generators.errors import CaseError, UserError

@@ -6,16 +6,16 @@ from typing import cast
 import pytest
 
 from corpus.causes import Mechanism, MechanismKind, details
-from corpus.entry import Entry
+from corpus.entry import Entry, Found
 from fuzz.evaluator import Evaluator
 from fuzz.experiments import Outcome, Tried
 from fuzz.protocol import SubjectResult, Verdict
-from fuzz.protocol.failures import Failure, FormDiffers, Raised
+from fuzz.protocol.failures import Failure, FormDiffers, Raised, Value, WrongValue
 from fuzz.protocol.rewrites import WrongRewrite
 from generators.program.case import Case
 from generators.records import decode, encode
 from tests.triage.fake_evaluator import FakeEvaluator, limit_steps
-from triage.attribution.attribute import find_rewrite_cause
+from triage.attribution.attribute import attribute, find_rewrite_cause
 from triage.attribution.root_cause import RootCause
 from triage.attribution.study import Study, mechanism_of
 
@@ -123,3 +123,17 @@ def test_a_change_after_which_the_pattern_does_not_match_says_nothing_of_the_fus
 )  # fmt: skip
 def test_a_mechanism_is_told_by_the_failures_fields(verdict: Verdict, failure: Failure, mechanism: Mechanism) -> None:
     assert mechanism_of(SubjectResult("passes", verdict, failure=failure)) == mechanism
+
+
+@pytest.mark.parametrize(("torch", "asked"), [("2.13.0", 0), ("2.12.0", 1)])
+def test_a_rewrite_that_this_torch_was_seen_to_get_wrong_is_not_run_again(case: Case, torch: str, asked: int) -> None:
+    proven = WrongRewrite("_sfdp_pattern_1_half", constants=("amax [1] for [-1]",))
+    failure = WrongValue(Value("output", 0), (0,), 1.0, 9.0, 4.0)
+    found = Found(
+        "wrong_result", "inductor", torch=torch, device="cpu", failure=encode(failure), rewrites=(encode(proven),)
+    )
+    right = ("eager", "dynamo", "aot_eager", "aot_eager_decomp_partition")
+    evaluator = FakeEvaluator(replace(WRONG, wrong_rewrites=(proven,)), *right)
+    cause = attribute(Entry(case, found=found), cast("Evaluator", evaluator))
+    assert (cause.part, cause.rewrites) == ("_sfdp_pattern_1", (proven,))
+    assert evaluator.asked.count("passes") == asked and "inductor" not in evaluator.asked

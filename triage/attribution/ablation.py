@@ -7,13 +7,11 @@ from corpus.entry import Entry
 from fuzz.evaluator import Evaluator, compare_outcome
 from fuzz.experiments import EXPERIMENTS, Outcome, Trial, Tried
 from fuzz.protocol import Hello, SubjectResult, Verdict
-from fuzz.protocol.failures import Failure
-from fuzz.protocol.rewrites import WrongRewrite
+from fuzz.replay_result import read_recorded_result
 from fuzz.subjects import MEMORY_BUDGET, get_spec, is_user_function
 from generators.errors import UserError
 from generators.program.case import Case, Value
 from generators.program.settings import describe_settings
-from generators.records import decode
 from triage.attribution.study import subject_of
 
 EAGER, DYNAMO, AOT_EAGER, PASSES, INDUCTOR = "eager", "dynamo", "aot_eager", "passes", "inductor"
@@ -112,21 +110,15 @@ def recall(entry: Entry, hello: Hello) -> dict[str, SubjectResult]:
     Rewrites that are proven wrong under a subject that compiles are as wrong in the graph passes alone.
     """
     found = entry.found
-    is_same = found is not None and (found.torch, found.device) == (hello.torch, hello.device)
-    if found is None or not is_same or is_user_function(found.subject) or not found.failure:
+    if found is None or (found.torch, found.device) != (hello.torch, hello.device) or not found.failure:
         return {}
+    if is_user_function(found.subject):
+        return {}  # its author changes it without another torch
     try:
-        result = SubjectResult(
-            found.subject,
-            Verdict(found.verdict),
-            dict(found.numbers),
-            found.fired,
-            failure=decode(Failure, found.failure),
-            wrong_rewrites=tuple(decode(WrongRewrite, one) for one in found.rewrites),
-        )
-    except ValueError:
-        return {}  # written by another version
-    return {found.subject: result} | ({subject_of(PASSES, entry): result} if result.wrong_rewrites else {})
+        result = read_recorded_result(entry)
+    except UserError:
+        return {}  # another version wrote it
+    return {result.subject: result} | ({subject_of(PASSES, entry): result} if result.wrong_rewrites else {})
 
 
 def find_cheapest(ablation: Ablation, entry: Entry) -> str:

@@ -60,7 +60,7 @@ def decode(document: Document, beside: tuple[str, ...] = ()) -> Case:
     except CaseError as error:
         field, name = error.place
         position = {op.name: index for index, op in enumerate(case.ops)}
-        document.fail(str(error), (field, position.get(name, 0) if field == "ops" else name))
+        document.fail(str(error), (field, position.get(name, name) if field == "ops" else name))
     return case
 
 

@@ -16,7 +16,7 @@ from packaging.version import InvalidVersion, Version
 from corpus.causes import CauseKey
 from corpus.entry import SUFFIX
 from corpus.files import read_file, replace_file, require_writable
-from corpus.strict_yaml import MAX_BYTES, Data, Document, decode, dump_flow, parse
+from corpus.strict_yaml import MAX_BYTES, Data, Document, decode_text, dump_flow, parse
 from generators.errors import UserError
 from generators.records import ALWAYS, Codec, Form, RecordError, matches, read_mapping
 
@@ -152,7 +152,7 @@ def save(ledger: Ledger) -> None:
     """
     path, head, bugs = ledger.path, _HEAD, dict[str, Bug]()
     if path.exists():
-        text = decode(read_file(path, MAX_BYTES), str(path))
+        text = decode_text(read_file(path, MAX_BYTES), str(path))
         lines = text.splitlines(keepends=True)
         head = "".join(itertools.takewhile(lambda line: line.startswith("#") or not line.strip(), lines))
         bugs = {bug.id: bug for bug in loads(text, path).bugs}

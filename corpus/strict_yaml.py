@@ -73,7 +73,7 @@ class Document:
         raise CaseError(f"{self.origin}:{line}: {reason}")
 
 
-def decode(content: bytes | str, origin: str) -> str:
+def decode_text(content: bytes | str, origin: str) -> str:
     """The text of a file. Raises CaseError for a binary file, or a long one."""
     raw = content.encode(errors="surrogatepass") if isinstance(content, str) else content
     if len(raw) > MAX_BYTES:
@@ -89,7 +89,7 @@ def decode(content: bytes | str, origin: str) -> str:
 
 def parse(content: bytes | str, origin: str) -> Document:
     """Read a file; `origin` names it in messages. Raises CaseError."""
-    text = decode(content, origin)
+    text = decode_text(content, origin)
     reader = _Reader(yaml.parse(text, _Loader))
     try:
         return Document(reader.read_document(), origin, reader.lines)

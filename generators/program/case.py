@@ -2,9 +2,10 @@
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import astuple, dataclass, field, replace
 from functools import cached_property
+from itertools import chain, count
 from types import MappingProxyType
 from typing import Annotated, Self
 
@@ -224,6 +225,11 @@ class Case:
                 yield arg, op
         for name in self.returns:
             yield name, None
+
+
+def free_name(hint: str, taken: Container[str]) -> str:
+    """`hint`, or `hint` with the first free number from 2 on."""
+    return next(name for name in chain([hint], (f"{hint}{number}" for number in count(2))) if name not in taken)
 
 
 def _exact(value: object) -> object:

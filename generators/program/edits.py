@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 
 from generators.errors import CaseError
-from generators.program.case import Attr, Case, Contract, Input, Op, TensorType, Values
+from generators.program.case import Attr, Case, Contract, Input, Op, TensorType, Values, free_name
 from generators.program.contracts import check_contract, list_described_ops
 from generators.program.dtypes import category
 from generators.program.later_calls import rename_in_calls
@@ -142,9 +142,5 @@ def map_sizes(case: Case, change: Callable[[Size], Size]) -> Case:
 
 def make_name(case: Case, hint: str, taken: Iterable[str] = ()) -> str:
     """A name for a new value, made from `hint`, that neither the case nor `taken` has."""
-    used = {i.name for i in case.inputs} | {o.name for o in case.ops} | set(taken)
-    hint = hint.lower().rstrip("0123456789") or "x"
-    name, number = hint, 2
-    while name in used or name in RESERVED:
-        name, number = f"{hint}{number}", number + 1
-    return name
+    used = {i.name for i in case.inputs} | {o.name for o in case.ops} | {*taken, *RESERVED}
+    return free_name(hint.lower().rstrip("0123456789") or "x", used)

@@ -8,12 +8,13 @@ from generators.program.dtypes import LOW_PRECISION
 from generators.program.later_calls import list_differences
 from generators.program.memory import list_targets
 from generators.program.ops import VIEWS
+from generators.program.ops.rules import permutation
 from generators.program.type_check import attributes, types_of
 from generators.program.values import INDICES
 
-_ONE_NAME = {"log_softmax": "softmax", "type_as": "cast", "sub": "add"}
-_ONE_NAME |= dict.fromkeys(("bmm", "matmul", "einsum"), "product")
-_ONE_NAME |= dict.fromkeys(("full", "scalar", "zeros", "ones"), "constant")
+_SAME_OPERATION = {"log_softmax": "softmax", "type_as": "cast", "sub": "add"}
+_SAME_OPERATION |= dict.fromkeys(("bmm", "matmul", "einsum"), "product")
+_SAME_OPERATION |= dict.fromkeys(("full", "scalar", "zeros", "ones"), "constant")
 _EMPTY_ROWS = frozenset({"empty_row", "empty_row_mask", "zeros"})
 _COUNTS = frozenset({"small_counts", "signed"})
 _HIDING = -100.0
@@ -79,7 +80,7 @@ def _of_op(op: Op, types: dict[str, TensorType]) -> Iterator[str]:
         yield "layout:overlapping"
     if op.kind in VIEWS:
         return
-    yield f"op:{_ONE_NAME.get(op.kind, op.kind)}"
+    yield f"op:{_SAME_OPERATION.get(op.kind, op.kind)}"
     if op.kind in ("eq", "ne") and attrs["other"] not in (None, 0):
         yield "compared:unusual"
     if op.kind in ("softmax", "log_softmax"):
@@ -115,10 +116,4 @@ def _fills(case: Case) -> Iterator[str]:
 
 
 def _is_unusual_permutation(attrs: Mapping[str, Any], rank: int) -> bool:
-    if "dims" in attrs:
-        axes = [axis % rank for axis in attrs["dims"]]
-    else:
-        axes = list(range(rank))
-        one, other = attrs["dim0"] % rank, attrs["dim1"] % rank
-        axes[one], axes[other] = axes[other], axes[one]
-    return rank in _USUAL_AXES and tuple(axes) not in _USUAL_AXES[rank]
+    return rank in _USUAL_AXES and tuple(permutation(attrs, rank)) not in _USUAL_AXES[rank]

@@ -69,7 +69,7 @@ def check_calls(case: Case) -> None:
     with add_place("calls"):
         require(len(case.calls) < MOST, f"{len(case.calls) + 1} calls; at most {MOST}")
         require(not case.contracts, "a case with later calls has no contracts")
-        require(not keeps_graph(case), "the next call can't differentiate what a buffer keeps of this one")
+        require(not keeps_graph(case), "the next call can't differentiate values that a buffer keeps of this call")
         require(not steps or any(item.parameter for item in case.inputs), "a step without parameters")
         require(len(steps) < 2, "two optimizers")
         for name in sorted({name for call in case.calls for name, _ in call.sizes}):
@@ -98,7 +98,7 @@ def list_differences(case: Case) -> list[str]:
 
 def describe_differences(case: Case) -> str:
     """The differences of later calls from the first, in words."""
-    return " and ".join(CHANGES.get(one, one) for one in list_differences(case) or ["nothing"])
+    return " and ".join(CHANGES.get(name, name) for name in list_differences(case) or ["nothing"])
 
 
 def drop_unknown(case: Case) -> Case:

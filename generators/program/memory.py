@@ -28,7 +28,7 @@ def list_targets(case: Case) -> list[str]:
     """The targets of writes: keys of `TARGETS`."""
     inputs, owners = {item.name: item for item in case.inputs}, find_owners(case)
     targets = (inputs.get(owners[op.name]) for op in case.ops if OPS[op.kind].writes)
-    return sorted({"result" if one is None else "buffer" if one.parameter else "argument" for one in targets})
+    return sorted({"result" if item is None else "buffer" if item.parameter else "argument" for item in targets})
 
 
 def find_owners(case: Case) -> dict[str, str]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from generators.program.case import Case, Op, TensorType
+from generators.program.case import Case, Op, TensorType, free_name
 from generators.program.dtypes import category
 from generators.program.ops import VIEWS
 from generators.program.type_check import RESERVED, types_of
@@ -82,7 +82,7 @@ def _read_scores(name: str, made: Mapping[str, Op], reads: dict[str, Place], sco
         leads = [_read_scores(arg, made, reads, scores) for arg in op.args]
         scores[name] = any(leads)
         if any(leads) and op.kind in _OPERANDS:
-            others = [at for at, one in enumerate(leads) if not one]
+            others = [at for at, lead in enumerate(leads) if not lead]
             reads |= {_OPERANDS[op.kind]: (name, others[0])} if others else {}
     return scores[name]
 
@@ -117,9 +117,7 @@ def plain_names(case: Case) -> dict[str, str]:
     names = {}
 
     def choose(wanted: str) -> str:
-        name, number = wanted, 2
-        while name in taken:
-            name, number = f"{wanted}{number}", number + 1
+        name = free_name(wanted, taken)
         taken.add(name)
         return name
 

@@ -5,22 +5,12 @@ from dataclasses import dataclass
 
 from generators.program.case import Attr, Values
 from generators.program.sizes import Size
+from generators.sampling import steps
 from generators.sampling.builder import Builder
 from generators.sampling.choices import Choices
 from generators.sampling.heads import Heads, permute_axes
 from generators.sampling.masks import additive_input, apply_mask, boolean_input, draw_shape
-from generators.sampling.steps import (
-    CAPS,
-    AttentionFeatures,
-    add_sinks,
-    draw_pattern,
-    draw_sinks,
-    draw_slopes,
-    insert_noop,
-    spell_alibi,
-    spell_softcap,
-    spell_softmax,
-)
+from generators.sampling.steps import CAPS, AttentionFeatures, insert_noop
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +60,11 @@ def attend(
     if bias:
         scores = b.op("add", scores, bias, to="scores")
     if features.softcap:
-        scores = spell_softcap(b, c, scores, c.pick(CAPS))
-    pattern = draw_pattern(b, c, features, *b.shape(scores)[-2:])
+        scores = steps.spell_softcap(b, c, scores, c.pick(CAPS))
+    pattern = steps.draw_pattern(b, c, features, *b.shape(scores)[-2:])
     num_heads = b.shape(scores)[1] if b.rank(scores) == 4 else Size.of(1)
     if features.alibi:
-        scores = spell_alibi(b, c, scores, draw_slopes(b, c, num_heads), pattern)
+        scores = steps.spell_alibi(b, c, scores, steps.draw_slopes(b, c, num_heads), pattern)
     masked = apply_mask(b, c, scores, pattern)
     if features.alibi:
         # The distances are counted from the corner that the contract names.
@@ -83,12 +73,12 @@ def attend(
     if b.dtype_of(scores) != b.dtype_of(q) and c.choose("scores.back", {"stay": 9.0, "type_as": 1.0}) == "type_as":
         scores = b.op("type_as", scores, q)
     if features.sinks:
-        scores = add_sinks(b, c, scores, draw_sinks(b, c, num_heads, scores))
+        scores = steps.add_sinks(b, c, scores, steps.draw_sinks(b, c, num_heads, scores))
     # Scores that came from a product over [B * H, S, T] may go back to that form for the softmax, as in BART.
     flat = any(op.kind == "bmm" for op in b.ops) and b.rank(scores) == 4 and how != "broadcast"
     if flat and c.choose("scores.again", {"flat": 6.0, "not": 4.0}) == "flat":
         scores = _flat(b, scores)
-    probs = spell_softmax(b, c, scores, v)
+    probs = steps.spell_softmax(b, c, scores, v)
     seen = b.op("narrow", probs, to="probs", stop=b.shape(v)[-2]) if features.sinks else probs
     weights = _dropout(b, c, insert_noop(b, c, seen))
     output = _weight_values(b, c, weights, insert_noop(b, c, v))

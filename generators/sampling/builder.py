@@ -1,12 +1,11 @@
 """Builds a case line by line. Every line is type-checked as it is added."""
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 from math import inf
 from typing import Any
 
-from generators.program.case import Attr, Case, Contract, Input, Op, TensorType, Values
+from generators.program.case import Attr, Case, Contract, Input, Op, TensorType, Values, free_name
 from generators.program.dtypes import category
 from generators.program.memory import is_in_place, is_written
 from generators.program.ops import OPS
@@ -35,8 +34,7 @@ class Builder:
 
     def fresh(self, hint: str) -> str:
         """`hint`, or `hint` with the first free number."""
-        names = itertools.chain([hint], (f"{hint}{number}" for number in itertools.count(2)))
-        return next(name for name in names if name not in self.types)
+        return free_name(hint, self.types)
 
     def input(
         self,

@@ -31,7 +31,7 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Heads:
-    """q, k, v for one attention, and how many query heads share a key head (Size 1: none share)."""
+    """q, k, v for an attention, and how many query heads share a key head (Size 1: none share)."""
 
     q: Head
     k: Head

@@ -1,7 +1,7 @@
 """The layers that modules around attention are made of: projections, norms, rotary positions, feed-forwards."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from generators.program.case import Values
 from generators.program.sizes import Size, quotient, shape_of
@@ -65,9 +65,6 @@ def linear(b: Builder, c: Choices, x: str, hint: str, out: Size, *, bias: bool) 
     return b.op("view", b.op("addmm", *biases, rows, wt, to=hint), sizes=(*b.shape(x)[:-1], out))
 
 
-Norm = Callable[[Builder, Choices, str], str]
-
-
 def project(b: Builder, c: Choices, hint: str, x: str, heads: Size, head_dim: Size, *, bias: bool) -> Head:
     """A linear layer to heads, [B, heads, S, head_dim]."""
     wide = linear(b, c, x, hint, heads * head_dim, bias=bias)
@@ -108,6 +105,10 @@ def running_norm(b: Builder, c: Choices, x: str) -> str:
     b.op("add_", b.input("batches", (), Values("zero_one"), "int64", buffer=True), other=1)
     deviation = b.op("rsqrt", b.op("add", b.op("abs", found["var"]), other=1e-5), to="scale")
     return b.op("mul", b.op("sub", x, found["mean"], to="normed"), deviation)
+
+
+Norm = Callable[[Builder, Choices, str], str]
+NORMS: Mapping[str, Norm] = {"layer": layer_norm, "rms": rms_norm, "running": running_norm, "none": lambda _b, _c, x: x}
 
 
 def rotary_angles(b: Builder, c: Choices, length: Size, half: Size, start: Size | int = 0) -> tuple[str, ...]:

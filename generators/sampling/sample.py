@@ -197,7 +197,7 @@ def _bare(b: Builder, c: Choices, features: AttentionFeatures, *, heads_inner: b
 
 def draw_settings(case: Case, c: Choices, available: Mapping[str, Setting], share: float = DRAWN) -> Case:
     """The case; for this share of cases with one to three available settings and the settings that these need."""
-    fitting = {name: one.weight for name, one in available.items() if not (one.inference and case.training)}
+    fitting = {name: item.weight for name, item in available.items() if not (item.inference and case.training)}
     if case.settings or not fitting or not c.chance(share):
         return case
     drawn: dict[str, Value] = {}

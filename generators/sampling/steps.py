@@ -25,16 +25,18 @@ class AttentionFeatures:
 
 SHARE = 0.07
 """The share of a campaign's cases with features: they are few in the code that compilers see, and slower to judge."""
-_ONE = {"softcap": 2.0, "window": 2.0, "bottom_right": 1.0, "alibi": 1.5, "sinks": 1.5}
+_SINGLE = {"softcap": 2.0, "window": 2.0, "bottom_right": 1.0, "alibi": 1.5, "sinks": 1.5}
 _CORNERS: dict[str | None, float] = {None: 3.0, "top_left": 4.0, "bottom_right": 3.0}
 
 
 def draw_features(c: Choices) -> AttentionFeatures:
     """Mostly no feature, else a single feature."""
-    one = c.draw(_ONE) if c.chance(SHARE) else ""
-    window = one == "window"
-    causal = c.draw(_CORNERS) if window else "bottom_right" if one == "bottom_right" else None
-    return AttentionFeatures(one == "softcap", one == "alibi", one == "sinks", causal, window)
+    name = c.draw(_SINGLE) if c.chance(SHARE) else ""
+    if name == "window":
+        return AttentionFeatures(window=True, causal=c.draw(_CORNERS))
+    if name == "bottom_right":
+        return AttentionFeatures(causal=name)
+    return AttentionFeatures(name == "softcap", name == "alibi", name == "sinks")
 
 
 def draw_many_features(c: Choices) -> AttentionFeatures:

@@ -6,20 +6,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
+from generators.program import edits
 from generators.program.case import Attr, Case, Input
 from generators.program.dtypes import LOW_PRECISION, category
-from generators.program.edits import (
-    change_dtype,
-    detach_inputs,
-    list_unaffected,
-    make_name,
-    map_attributes,
-    map_inputs,
-    prune_if_valid,
-    redirect_read,
-    resize,
-    substitute,
-)
 from generators.program.emit import is_random
 from generators.program.type_check import make_op
 from generators.sampling.choices import Choices
@@ -53,7 +42,7 @@ def variant_of(case: Case) -> Variant:
 
 def make_variants(case: Case, c: Choices) -> list[Case]:
     """The case in its other variants, as far as they are valid."""
-    return [reshape_views(other) for other in filter(None, map(prune_if_valid, _list_variants(case, c)))]
+    return [reshape_views(other) for other in filter(None, map(edits.prune_if_valid, _list_variants(case, c)))]
 
 
 def reshape_views(case: Case) -> Case:
@@ -69,7 +58,7 @@ def _list_variants(case: Case, c: Choices) -> Iterator[Case]:
     precisions = (FLOAT32, HALF, MIXED) if _masks(case) else (FLOAT32, HALF)
     half = dtype if dtype in LOW_PRECISION else c.pick(LOW_PRECISION)
     for wanted in map(Variant._make, itertools.product(precisions, (INFERENCE, TRAINING, DROPOUT), (False, True))):
-        other = _of_batches(case, one=wanted.one_batch) if wanted.one_batch != own.one_batch else case
+        other = _in_batches(case, single=wanted.one_batch) if wanted.one_batch != own.one_batch else case
         if other is None:
             continue
         other = _in_precision(other, wanted.precision, dtype, half)
@@ -78,9 +67,9 @@ def _list_variants(case: Case, c: Choices) -> Iterator[Case]:
             yield other
 
 
-def _of_batches(case: Case, *, one: bool) -> Case | None:
+def _in_batches(case: Case, *, single: bool) -> Case | None:
     batch = _batch(case)
-    return resize(case, {**case.sizes, batch: 1 if one else 2}) if batch else None
+    return edits.resize(case, {**case.sizes, batch: 1 if single else 2}) if batch else None
 
 
 def _in_precision(case: Case, precision: str, dtype: str, half: str) -> Case:
@@ -89,7 +78,7 @@ def _in_precision(case: Case, precision: str, dtype: str, half: str) -> Case:
     case = case if new == dtype else _in_dtype(case, dtype, new)
     if all(item.dtype == masks.get(item.name, item.dtype) for item in case.inputs):
         return case
-    return map_inputs(case, lambda item: replace(item, dtype=masks.get(item.name, item.dtype)))
+    return edits.map_inputs(case, lambda item: replace(item, dtype=masks.get(item.name, item.dtype)))
 
 
 def _in_mode(case: Case, mode: str, before: str) -> Case:
@@ -102,7 +91,7 @@ def _in_mode(case: Case, mode: str, before: str) -> Case:
         kept = () if any(op.kind in ("dropout", "sdpa") for op in case.ops) else case.contracts
         case = replace(case, mode="inference" if mode == INFERENCE else "training", contracts=kept)
     # Masks that need no gradient, as in models: rewrites match no masks with gradients.
-    return detach_inputs(case, [mask.name for mask in _masks(case)]) if before == INFERENCE else case
+    return edits.detach_inputs(case, [mask.name for mask in _masks(case)]) if before == INFERENCE else case
 
 
 def add_dropout(case: Case) -> Case:
@@ -110,16 +99,16 @@ def add_dropout(case: Case) -> Case:
     own = [op.name for op in case.ops if op.kind == "dropout"]
     if own:
         ops = (make_op(op.name, "dropout", op.args, {"p": _RATE}) if op.name in own else op for op in case.ops)
-        return replace(case, ops=tuple(ops), contracts=list_unaffected(case, own))
+        return replace(case, ops=tuple(ops), contracts=edits.list_unaffected(case, own))
     for softmax in [op.name for op in case.ops if op.kind == "softmax"]:
         weights = softmax
         while step := next((op for op in case.ops if op.args[:1] == (weights,) and op.kind in _PASSED_THROUGH), None):
             weights = step.name
         products = [place for place, op in enumerate(case.ops) if weights in op.args and op.kind in _PRODUCTS]
         if products:
-            dropped = make_op(make_name(case, "dropped"), "dropout", (weights,), {"p": _RATE})
+            dropped = make_op(edits.make_name(case, "dropped"), "dropout", (weights,), {"p": _RATE})
             after = (
-                redirect_read(op, weights, dropped.name) if op.kind in _PRODUCTS else op
+                edits.redirect_read(op, weights, dropped.name) if op.kind in _PRODUCTS else op
                 for op in case.ops[products[0] :]
             )
             case = replace(case, ops=(*case.ops[: products[0]], dropped, *after), contracts=())
@@ -128,7 +117,7 @@ def add_dropout(case: Case) -> Case:
 
 def _without_dropout(case: Case) -> Case:
     while dropout := next((op for op in case.ops if op.kind == "dropout"), None):
-        case = substitute(case, {dropout.name: dropout.args[0]})
+        case = edits.substitute(case, {dropout.name: dropout.args[0]})
         case = replace(case, ops=tuple(op for op in case.ops if op.name != dropout.name))
     return case
 
@@ -167,9 +156,9 @@ def _in_dtype(case: Case, old: str, new: str) -> Case:
 
     Numbers beyond the range of float16, which eager refuses, become +-3e4, which masks as well.
     """
-    changed = change_dtype(case, [old], new)
+    changed = edits.change_dtype(case, [old], new)
     if new == "float16":
-        changed = map_attributes(changed, lambda _, value: _within_float16(value))
+        changed = edits.map_attributes(changed, lambda _, value: _within_float16(value))
     # The lowest number, which contracts may have as fill, depends on the dtype.
     return replace(changed, contracts=tuple(c for c in case.contracts if c.fill == -math.inf))
 

@@ -56,7 +56,7 @@ def test_a_plain_case_is_accepted() -> None:
         (with_op(make_op("x", "matmul", ["q", "k"], {})), "inner sizes of the product: D = 4 against S = 3"),
         (with_op(make_op("x", "matmul", ["q"], {})), "(matmul): takes 2 arguments, got 1"),
         (with_op(make_op("x", "add", ["q", "nowhere"], {})), "'nowhere' is not defined before it"),
-        (with_op(make_op("x", "add", ["q"], {})), "takes two arguments, or one and the attribute 'other'"),
+        (with_op(make_op("x", "add", ["q"], {})), "takes two arguments, or an argument and 'other'"),
         (with_op(make_op("x", "view", ["q"], {"sizes": shape("B", 5)})), "number of elements of [B, 5]"),
         (with_op(make_op("x", "add", ["k"], {"other": 1, "form": "in_place"})), "only a new tensor with no other use"),
         (with_op(make_op("x", "einsum", ["q", "k"], {"equation": "os.x"})), "expected an einsum equation"),

@@ -46,7 +46,7 @@ def broadcast(call: Operands) -> tuple[Size, ...]:
     """The shape that all arguments broadcast to; an operand may be the attribute `other` instead."""
     if "other" in call.attrs:
         alone = len(call.args) == 1
-        require(alone == (call.attrs["other"] is not None), "takes two arguments, or one and the attribute 'other'")
+        require(alone == (call.attrs["other"] is not None), "takes two arguments, or an argument and 'other'")
     return call.broadcast(*(arg.shape for arg in call.args))
 
 

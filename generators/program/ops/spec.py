@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum, auto
+from enum import Enum
 from typing import Any
 
 from generators.errors import require
@@ -50,21 +50,13 @@ def flag(default: bool = False) -> Attribute:
 class Memory(Enum):
     """Whose memory the result of an operation has."""
 
-    NEW = auto()
-    """A new tensor."""
-    COPY = auto()
-    """A new tensor with the first argument's numbers."""
-    VIEW = auto()
-    """The first argument's."""
-    CROWDED_VIEW = auto()
-    """The first argument's. Eager does not write into it: elements share memory, or in training a tensor has several
-    views."""
-    VIEW_OR_COPY = auto()
-    """Depends on strides; the numbers are the first argument's."""
-    UNKNOWN = auto()
-    """New, or the first argument itself."""
-    TARGET = auto()
-    """The first argument's, which the operation writes into. Its source text is a statement."""
+    NEW = "a new tensor's"
+    COPY = "a new tensor's, with the first argument's numbers"
+    VIEW = "the first argument's"
+    CROWDED_VIEW = "the first argument's; elements share memory, or a tensor has several views: eager refuses to write"
+    VIEW_OR_COPY = "the first argument's or a copy's, as strides decide"
+    UNKNOWN = "a new tensor's or the first argument's"
+    TARGET = "the first argument's, which is written into; the source text is a statement"
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,6 +81,7 @@ class CaseJudged(Event):
     torch_seconds: float
     skipped: Mapping[str, str] = field(default_factory=dict)  # why a subject did not take the case, by subject
     coverage: tuple[CoverageItem, ...] = ()  # under any subject
+    explained_by: tuple[str, ...] = ()  # findings that explain its failures
 
 
 class ProbeJudged(Event):
@@ -100,14 +101,6 @@ class SuspicionRaised(Event):
     case: str
     subject: str
     verdict: Verdict
-
-
-class Duplicate(Event):
-    """A finding explains a failure."""
-
-    case: str
-    verdict: Verdict
-    finding: str
 
 
 class SuspicionOpened(Event):

@@ -76,7 +76,7 @@ class FindingStore:
         corpus_entry.write(entry, path)
         if is_public and self._share is not None:
             self._share.publish(FINDINGS, entry)
-        return path, self._known_bugs.add(KnownFinding(entry.case.id, symptom, from_corpus=False))
+        return path, self._known_bugs.add(KnownFinding(entry.case.id, symptom))
 
     def _add_known(self, entry: Entry, path: Path) -> None:
         self._results.add_finding(None, _row(entry, path, "known", 0, read_recorded_result(entry)))

@@ -74,7 +74,7 @@ class CampaignState:
         self.losses = Counter[str]()
         """How often each case lost its worker."""
         self.known_bugs = KnownBugs(options.ledger)
-        self.suspicions = SuspicionQueue(results, bus, self.known_bugs, share)
+        self.suspicions = SuspicionQueue(results, self.known_bugs, share)
         self.findings = FindingStore(options, results, self.known_bugs, share)
 
 
@@ -199,8 +199,6 @@ class InvestigationRunner:
         state.bus.emit(
             SuspicionClosed(suspicion=suspicion.id, case=suspicion.case.id, outcome=outcome, message=message)
         )
-        if finding is not None:
-            state.bus.emit(finding.report(suspicion.case.id, conclusion.shown.verdict))
         # It takes little time to see that the baseline fails too. A duplicate says nothing of other bugs.
         return None if outcome in (Outcome.IN_BOTH, Outcome.NOT_COMPARED, Outcome.DUPLICATE) else is_new
 

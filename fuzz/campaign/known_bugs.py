@@ -12,7 +12,6 @@ from corpus.causes import CauseKey, MechanismKind, Stage, details
 from corpus.entry import Entry
 from corpus.ledger import Bug, Ledger
 from fuzz.bug_identity import Symptom, contract_features
-from fuzz.events import Duplicate
 from fuzz.protocol import EAGER, SubjectResult, Verdict
 from fuzz.protocol.rewrites import WrongRewrite
 from fuzz.replay_result import read_recorded_result
@@ -34,12 +33,6 @@ class KnownFinding:
 
     case_id: str
     symptom: Symptom
-    from_corpus: bool
-    """It is older than this run."""
-
-    def report(self, case_id: str, verdict: Verdict) -> Duplicate:
-        """The event that a failure of this case is known by it."""
-        return Duplicate(case=case_id, verdict=verdict, finding=self.case_id)
 
 
 class Why(Enum):
@@ -144,9 +137,9 @@ class KnownBugs:
             return None
         if bug is None and self._find_back(self.symptom(read_recorded_result(entry), entry.case), entry.case):
             return None
-        return self.add_entry(entry, bug if from_corpus else None, from_corpus=from_corpus)
+        return self.add_entry(entry, bug if from_corpus else None)
 
-    def add_entry(self, entry: Entry, bug: Bug | None, *, from_corpus: bool = True) -> KnownFinding:
+    def add_entry(self, entry: Entry, bug: Bug | None) -> KnownFinding:
         """Know failures by an entry, and so by a bug of the ledger where one is given."""
         symptom = self.symptom(read_recorded_result(entry), entry.case)
         if bug is not None:
@@ -154,7 +147,7 @@ class KnownBugs:
             # The simplest example may say less of its rewrite than the findings by which the cause was named.
             measured = (WrongRewrite(one.part, dict(one.right), dict(one.wrong)) for one in bug.causes if one.right)
             symptom = replace(symptom, wrong_rewrites=(*symptom.wrong_rewrites, *measured))
-        return self.add(KnownFinding(entry.case.id, symptom, from_corpus))
+        return self.add(KnownFinding(entry.case.id, symptom))
 
     def add(self, finding: KnownFinding) -> KnownFinding:
         """Know failures by a finding."""

@@ -139,7 +139,7 @@ def _describe_work(run: RunSummary, earlier: RunSummary) -> list[str]:
     unguarded = sorted(item.name for item in run.coverage if item.kind is CoverageKind.UNGUARDED)
     lines += [f"  not in guarded memory, where a function does not run: {', '.join(unguarded)}"] if unguarded else []
     settings = run.count_coverage()[CoverageKind.SETTING]
-    lines += [f"  settings: {settings}"] if settings else []
+    lines += [f"  ran under {format_count(settings, 'setting')} of torch.compile"] if settings else []
     lines += [f"  set aside: {run.outcomes[how]} {how.explanation}" for how in _SET_ASIDE if how in run.outcomes]
     return lines
 

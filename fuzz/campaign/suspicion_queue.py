@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from fuzz.bug_identity import Signature, Symptom, kind_of, name_accused
 from fuzz.campaign.known_bugs import KnownBugs, KnownFinding
 from fuzz.campaign.share import SharedFolder
-from fuzz.events import Bus
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.run_store import Outcome, Results, Suspicion
 from fuzz.subjects import get_spec
@@ -22,7 +21,6 @@ class Pending:
     """A suspicion that waits: enough to compare and order it. The case stays in the store."""
 
     id: int
-    case_id: str
     symptom: Symptom
     size: int
 
@@ -52,21 +50,22 @@ class SuspicionQueue:
     The suspicions of a signature wait while work on another goes on, and are compared with its result.
     """
 
-    def __init__(self, results: Results, bus: Bus, known_bugs: KnownBugs, share: SharedFolder | None = None) -> None:
-        self._results, self._bus, self._known_bugs, self._share = results, bus, known_bugs, share
+    def __init__(self, results: Results, known_bugs: KnownBugs, share: SharedFolder | None = None) -> None:
+        self._results, self._known_bugs, self._share = results, known_bugs, share
         self._buckets: defaultdict[Signature, Bucket] = defaultdict(Bucket)
         self._lock = threading.RLock()
 
     def partition_known(
         self, case: Case, results: tuple[SubjectResult, ...]
-    ) -> tuple[list[tuple[Case, SubjectResult]], list[tuple[Case, SubjectResult, KnownFinding]]]:
-        """The failures among the results on a case, one for each compiler and kind: unknown, and known."""
+    ) -> tuple[list[tuple[Case, SubjectResult]], list[KnownFinding]]:
+        """The failures among the results on a case, one for each compiler and kind: those that are unknown, and the
+        findings by which the others are known."""
         first: dict[tuple[str, str], SubjectResult] = {}
         for result in (result for result in results if result.verdict.is_finding):
             who = name_accused(result.subject, result.verdict)
             first.setdefault((who, kind_of(result.verdict)), result)
         unknown: list[tuple[Case, SubjectResult]] = []
-        known: list[tuple[Case, SubjectResult, KnownFinding]] = []
+        known: list[KnownFinding] = []
         for result in first.values():
             failing = case
             if not get_spec(result.subject).options or result.verdict is Verdict.EAGER_SUSPECT:
@@ -75,13 +74,13 @@ class SuspicionQueue:
             if finding is None:
                 unknown.append((failing, result))
             else:
-                known.append((failing, result, finding))
+                known.append(finding)
         return unknown, known
 
     def put(self, suspicion: Suspicion) -> None:
         """Let a suspicion wait for work, unless it is known meanwhile."""
         symptom = self._known_bugs.symptom(suspicion.result, suspicion.case)
-        pending = Pending(suspicion.id, suspicion.case.id, symptom, len(suspicion.case.ops))
+        pending = Pending(suspicion.id, symptom, len(suspicion.case.ops))
         with self._lock:
             finding = self._find(symptom)
             if finding is not None:
@@ -137,4 +136,3 @@ class SuspicionQueue:
 
     def _close(self, pending: Pending, finding: KnownFinding) -> None:
         self._results.close_suspicion(pending.id, Outcome.DUPLICATE, explained_by=finding.case_id)
-        self._bus.emit(finding.report(pending.case_id, pending.symptom.verdict))

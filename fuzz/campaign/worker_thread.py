@@ -193,13 +193,14 @@ class WorkerThread(threading.Thread):
         state, case = self.state, job.case
         state.schedule.add_time(result.seconds, {one.subject: one.seconds for one in result.results})
         unknown, known = state.suspicions.partition_known(case, result.results)
+        explained = [finding.case_id for finding in known]
         position = state.numbers.finish(job.index)
         coverage, queued = state.search.record(case, result)
         raised = state.results.record_case(
             case,
             position=position,
             unexplained=unknown,
-            explained=[finding.case_id for _, _, finding in known],
+            explained=explained,
             coverage=coverage,
             queued=queued,
             chosen=job.chosen,
@@ -216,10 +217,9 @@ class WorkerThread(threading.Thread):
                 torch_seconds=result.torch_seconds,
                 skipped={one.subject: describe(one) for one in result.results if one.verdict is Verdict.SKIPPED},
                 coverage=tuple(sorted(coverage)),
+                explained_by=tuple(explained),
             )
         )
-        for failing, one, finding in known:
-            state.bus.emit(finding.report(failing.id, one.verdict))
         for suspicion in raised:
             case_id, one = suspicion.case.id, suspicion.result
             state.bus.emit(

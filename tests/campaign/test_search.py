@@ -179,12 +179,10 @@ def test_cases_that_avoid_a_known_bug_come_first(
     features: set[str], rewrites: tuple[WrongRewrite, ...], takes: Callable[[AttentionCall], bool]
 ) -> None:
     symptom = Symptom(Verdict.WRONG_RESULT, NAME, frozenset(), None, frozenset(features), rewrites)
-    before, after = (
-        sum(map(takes, draw_calls(60, *bugs))) for bugs in ((), (KnownFinding("bug", symptom, from_corpus=True),))
-    )
+    before, after = (sum(map(takes, draw_calls(60, *bugs))) for bugs in ((), (KnownFinding("bug", symptom),)))
     assert 1 <= after < before / 2
 
 
 def test_a_bug_that_nothing_avoids_changes_nothing() -> None:
     symptom = Symptom(Verdict.WRONG_RESULT, NAME, frozenset(), None, frozenset())
-    assert draw_calls(10, KnownFinding("bug", symptom, from_corpus=True)) == draw_calls(10)
+    assert draw_calls(10, KnownFinding("bug", symptom)) == draw_calls(10)

@@ -15,7 +15,6 @@ from fuzz.campaign.options import Options
 from fuzz.campaign.session import run_campaign
 from fuzz.campaign.share import FINDINGS, QUEUE, SharedFolder
 from fuzz.campaign.suspicion_queue import SuspicionQueue
-from fuzz.events import Bus
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.run_store import FindingRow, Results
 from generators.program.case import Case
@@ -152,7 +151,7 @@ def fill(results: Results, queue: SuspicionQueue, *cases: Case) -> Signature:
 def test_suspicions_that_another_campaign_works_on_wait(tmp_path: Path) -> None:
     mine, others = (open_folder(tmp_path, owner) for owner in ("mine", "others"))
     results = Results(tmp_path)
-    queue = SuspicionQueue(results, Bus([]), KnownBugs(), mine)
+    queue = SuspicionQueue(results, KnownBugs(), mine)
     signature = fill(results, queue, case("exp"), case("sin"))
     others.claim(repr(signature))
     assert queue.take() is None and queue.waiting == 2
@@ -168,7 +167,7 @@ def test_suspicions_that_another_campaign_works_on_wait(tmp_path: Path) -> None:
 def test_suspicions_of_one_signature_get_their_turn(tmp_path: Path) -> None:
     """The smallest first. Then the oldest, and several at a time, since what was found explains none of them."""
     results = Results(tmp_path)
-    queue = SuspicionQueue(results, Bus([]), KnownBugs())
+    queue = SuspicionQueue(results, KnownBugs())
     kinds = [("exp",) * 4, ("exp",), ("exp",) * 3, ("exp",) * 2, ("exp",) * 5, ("exp",) * 6]
     signature = fill(results, queue, *(case(*one) for one in kinds))
 

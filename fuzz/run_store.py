@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -241,11 +242,9 @@ class Results:
     def findings(self) -> list[FindingRow]:
         """All findings, oldest first."""
         found = []
-        names = [field.name for field in fields(FindingRow)]
         for row in self._select("SELECT * FROM findings ORDER BY first_seen, case_id"):
             with self._reading(f"finding {row[0]}"):
-                data = dict(zip(names, row, strict=True))
-                found.append(decode(FindingRow, data | {"result": json.loads(data["result"])}))
+                found.append(_read_finding(*row))
         return found
 
     def is_judged(self, case_id: str) -> bool:
@@ -318,6 +317,13 @@ def _connect(path: Path, *, readonly: bool) -> sqlite3.Connection:
 
 def _read_coverage(text: str) -> tuple[CoverageItem, ...]:
     return tuple(decode(CoverageItem, item) for item in json.loads(text))
+
+
+@lru_cache(maxsize=4096)
+def _read_finding(*row: Any) -> FindingRow:
+    """The row of a finding. Screens read all of them twice a second."""
+    data = dict(zip([field.name for field in fields(FindingRow)], row, strict=True))
+    return decode(FindingRow, data | {"result": json.loads(data["result"])})
 
 
 def _to_json(result: SubjectResult) -> str:

@@ -1,5 +1,7 @@
-"""The shrinker's passes. Each takes a case and gives simpler candidates; whether one still fails, or is a well-typed
-program, is not its concern."""
+"""The shrinker's passes: functions from a case to simpler candidates.
+
+The shrinker drops candidates that are no well-typed programs, and asks whether the others still fail.
+"""
 
 from collections.abc import Callable, Iterator
 
@@ -28,8 +30,7 @@ PASSES: tuple[Pass, ...] = (
     spelling.round_numbers,
     spelling.rename_values,
 )
-"""In the order they are tried: what removes most, and what makes every later probe cheaper, first."""
+"""In the order they are tried. First come passes that remove most and make every later probe cheaper."""
 
 CONTRACT_PASSES: tuple[Pass, ...] = (contracts.simplify_contract, *PASSES)
-"""Those for a failure of an attention function, which knows of a case what its contract says and nothing else: it is
-respelled first."""
+"""For failures of attention functions. These see the contract of a case alone, so it is respelled first."""

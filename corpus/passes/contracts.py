@@ -1,4 +1,4 @@
-"""Simpler attention, for failures that depend on the contract alone: spelled plainly, one feature fewer at a time."""
+"""Simpler attention, for failures that depend on the contract alone: spelled plainly, an option fewer at a time."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -13,9 +13,9 @@ from generators.program.type_check import types_of
 
 
 def simplify_contract(case: Case) -> Iterator[Case]:
-    """The attention of a contract in place of the whole case: bare, as it is, and with one feature fewer or simpler.
+    """The attention of a contract in place of the whole case: bare, as it is, and with an option fewer or simpler.
 
-    Only for failures that depend on the contract: the rest of the case is dropped, which changes what it computes.
+    The rest of the case is dropped, so the values that it computes change.
     """
     types = types_of(case)
     for contract in case.contracts:
@@ -35,7 +35,7 @@ def _drop_one(plain: Plain) -> Iterator[Plain]:
     for name, option in OPTIONS.items():
         fewer: dict[str, Any] = {name: option.absent}
         if name == "causal" and plain.window is not None:
-            # Alone, a window that sees nothing to the right is as causal as before.
+            # A window without keys to the right would be as causal as before.
             fewer["window"] = (plain.window[0], -1)
         if getattr(plain, name) != option.absent:
             yield replace(plain, **fewer)
@@ -70,7 +70,7 @@ def _simplify_one(plain: Plain) -> Iterator[Plain]:
     if plain.mask is not None and not plain.fused:
         drop = input_like(plain.mask.name, plain.mask.type, 0)
         yield replace(plain, mask=drop, keeps=False)
-    # In the dtype of q, so that nothing has to be cast back.
+    # The dtype of q needs no cast back.
     alike = plain.map_inputs(lambda item: replace(item, dtype=plain.q.dtype), ("bias", "alibi", "sinks"))
     if alike != plain:
         yield alike
@@ -79,7 +79,7 @@ def _simplify_one(plain: Plain) -> Iterator[Plain]:
 
 
 def _sides(side: int) -> Iterator[int]:
-    """Shorter ways to see to one side; no bound is the shortest to say."""
+    """Simpler bounds on one side, no bound first."""
     if side >= 0:
         yield -1
         yield from (s for s in dict.fromkeys((0, 1, side // 2)) if s < side)
@@ -90,7 +90,7 @@ def _with_value_dim(plain: Plain) -> Plain:
 
 
 def _with_plain_name(plain: Plain) -> Plain:
-    """Query heads that share the one key head are H, whatever product they were: equal cases then read alike."""
+    """The dimension H in place of a product, for query heads that share a single key head: equal cases read alike."""
     sizes, heads = dict(plain.dims), plain.q.shape[1]
     if heads.is_name or "H" in sizes or not 1 == plain.k.shape[1].value(sizes) < heads.value(sizes):
         return plain

@@ -20,8 +20,8 @@ from generators.program.values import DISTRIBUTIONS
 
 
 def shrink_dims(case: Case) -> Iterator[Case]:
-    """Every dimension 1, 2, 3 or 4 at once; equal ones together, then each: at 1 to 4, half, a quarter less, an eighth
-    less... down to one less, by which a long length from which a case fails is found in few steps."""
+    """All dimensions at 1, 2, 3 or 4; then equal dimensions together, then each alone: at 1 to 4, 1/2, 3/4, 7/8 of the
+    size, and so on to the size less 1. So a threshold among long lengths is found in few steps."""
     yield from filter(None, (resize(case, {n: min(size, v) for n, v in case.dims}) for size in (1, 2, 3, 4)))
     groups = [[name for name, v in case.dims if v == value] for value in sorted({v for _, v in case.dims})]
     for names in [*(group for group in groups if len(group) > 1), *([name] for name, _ in case.dims)]:
@@ -32,7 +32,7 @@ def shrink_dims(case: Case) -> Iterator[Case]:
 
 
 def merge_dims(case: Case) -> Iterator[Case]:
-    """One name for two dimensions of equal size that are computed with, so that `T - S` is 0."""
+    """One name for two dimensions of equal size in a computed attribute, so that `T - S` is 0."""
     sizes = [value for op in case.ops for _, value in op.attrs if isinstance(value, Size)]
     for size in dict.fromkeys(sizes):
         for keep, drop in itertools.combinations(sorted(size.names()), 2):
@@ -42,8 +42,8 @@ def merge_dims(case: Case) -> Iterator[Case]:
 
 
 def simplify_inputs(case: Case) -> Iterator[Case]:
-    """Contiguous, an argument of its own instead of a parameter or the memory of another, seeds 0, 1, 2..., and the
-    simpler distributions of the dtype."""
+    """Contiguous arguments instead of parameters, other strides and shared memory; seeds 0, 1, 2...; and the simpler
+    distributions of the dtype."""
     own = map_inputs(case, lambda item: replace(item, parameter=False, buffer=False))
     yield make_contiguous(own)
     numbered = tuple(replace(i, values=replace(i.values, seed=n)) for n, i in enumerate(case.inputs))

@@ -1,4 +1,4 @@
-"""An attention and nothing else, in the plainest lines for each thing that its contract says."""
+"""An attention alone: read from the contract of a case, and spelled in the plainest operations."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -7,11 +7,12 @@ from typing import Any
 
 from corpus.passes.spelling import rename_values
 from generators.errors import CaseError
-from generators.program.attention_options import OPTIONS, OVER_SCORES, TENSORS
+from generators.program.attention_options import OPTIONS, OVER_SCORES
 from generators.program.case import Case, Contract, Input, TensorType
 from generators.program.contracts import as_bhsd
 from generators.program.edits import input_like
 from generators.program.ops import OPS
+from generators.program.roles import HEADS
 from generators.program.sizes import Size, quotient
 from generators.program.values import DISTRIBUTIONS
 from generators.sampling.builder import Builder
@@ -21,27 +22,22 @@ from generators.sampling.steps import add_sinks, spell_alibi, spell_softcap
 
 _NUMBERS = ("scale", *(name for name, option in OPTIONS.items() if not option.is_tensor))
 """The fields of a contract that name no values."""
-_PLAINLY = ByteChoices(b"")
-"""Every decision has its likeliest outcome."""
+_PLAINLY = ByteChoices(b"")  # every decision has its likeliest outcome
 
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """The inputs of an attention, q, k and v of [batch, heads, length, dim], and the rest of what a contract says.
-
-    `keeps` is whether True in the mask keeps a key. `fused` is whether one call of F.scaled_dot_product_attention says
-    it all.
-    """
+    """An attention: its inputs, and the fields of a contract that name no values."""
 
     dims: tuple[tuple[str, int], ...]
-    q: Input
+    q: Input  # [batch, heads, length, dim], as are k and v
     k: Input
     v: Input
     scale: float = 1.0
     softcap: float | None = None
     alibi: Input | None = None
     mask: Input | None = None
-    keeps: bool = True
+    keeps: bool = True  # whether True in the mask keeps a key
     bias: Input | None = None
     causal: str | None = None
     window: tuple[int, int] | None = None
@@ -49,30 +45,30 @@ class Plain:
     dropout: float = 0.0
     mode: str = "inference"
     dynamic: bool = False
-    fused: bool = False
+    fused: bool = False  # spelled as one call of F.scaled_dot_product_attention
 
     @property
     def default_scale(self) -> float:
-        """The scale that the fused call has by itself."""
+        """The scale of the fused call where none is given."""
         return 1 / math.sqrt(max(1, self.q.shape[-1].value(dict(self.dims))))
 
     @property
     def least_scale(self) -> float:
-        """The scale that takes no words."""
+        """The scale that needs no operation and no argument."""
         return self.default_scale if self.fused else 1.0
 
     def map_inputs(self, change: Callable[[Input], Input], names: Sequence[str]) -> "Plain":
-        """The same attention, with `change` applied to those of these inputs that it has."""
-        items = {name: getattr(self, name) for name in names}
-        changed: dict[str, Any] = {name: change(item) for name, item in items.items() if item is not None}
+        """The same attention with `change` applied to these inputs, where it has them."""
+        changed: dict[str, Any] = {name: change(item) for name in names if (item := getattr(self, name)) is not None}
         return replace(self, **changed)
 
 
 def spell(plain: Plain) -> Case | None:
-    """The case, with a contract, that returns only the attention's output; None where its sizes do not fit."""
+    """The case with a contract that returns the attention's output alone; None where sizes do not fit."""
     b = Builder(dict(plain.dims), plain.q.dtype, plain.mode)
     try:
-        names = _spell_sdpa(b, plain) if plain.fused else _spell_steps(b, plain)
+        names: dict[str, Any] = {name: _get_or_add_input(b, getattr(plain, name)) for name in HEADS}
+        names |= _spell_sdpa(b, plain, **names) if plain.fused else _spell_steps(b, plain, **names)
         means = "keep" if plain.mask is None or plain.keeps else "drop"
         b.contracts.append(Contract(**names, mask_means=means, **{key: getattr(plain, key) for key in _NUMBERS}))
         case = b.case([names["output"]], dynamic=plain.dynamic)
@@ -82,14 +78,13 @@ def spell(plain: Plain) -> Case | None:
 
 
 def _get_or_add_input(b: Builder, item: Input) -> str:
-    """The name of the input, which is added unless it is there."""
     if any(i.name == item.name for i in b.inputs):
         return item.name
     return b.input(item.name, item.shape, item.values, item.dtype, item.layout)
 
 
-def _spell_sdpa(b: Builder, plain: Plain) -> dict[str, Any]:
-    q, k, v = (_get_or_add_input(b, item) for item in (plain.q, plain.k, plain.v))
+def _spell_sdpa(b: Builder, plain: Plain, q: str, k: str, v: str) -> dict[str, Any]:
+    """The names of mask, bias and output."""
     names = {key: _get_or_add_input(b, item) for key, item in (("mask", plain.mask), ("bias", plain.bias)) if item}
     output = b.op(
         "sdpa",
@@ -100,11 +95,12 @@ def _spell_sdpa(b: Builder, plain: Plain) -> dict[str, Any]:
         scale=None if plain.scale == plain.default_scale else plain.scale,
         enable_gqa=b.size(b.shape(q)[1]) != b.size(b.shape(k)[1]),
     )
-    return {"q": q, "k": k, "v": v, "output": output, **names}
+    return {**names, "output": output}
 
 
-def _spell_steps(b: Builder, plain: Plain) -> dict[str, Any]:
-    q, k, v = (_get_or_add_input(b, item) for item in (plain.q, plain.k, plain.v))
+def _spell_steps(b: Builder, plain: Plain, q: str, k: str, v: str) -> dict[str, Any]:
+    """The names of the further inputs and of the output."""
+    names = dict[str, str]()
     heads, kv_heads = b.shape(q)[1], b.shape(k)[1]
     keys, values = k, v
     if b.size(kv_heads) not in (1, b.size(heads)):
@@ -116,7 +112,6 @@ def _spell_steps(b: Builder, plain: Plain) -> dict[str, Any]:
     if plain.softcap is not None:
         scores = spell_softcap(b, _PLAINLY, scores, plain.softcap)
     pattern = Pattern(plain.causal, plain.window)
-    names = {"q": q, "k": k, "v": v}
     if plain.alibi is not None:
         names["alibi"] = _add_constant(b, plain.alibi)
         scores = spell_alibi(b, _PLAINLY, scores, names["alibi"], pattern)
@@ -150,7 +145,7 @@ def _add_constant(b: Builder, item: Input) -> str:
 
 
 def _apply_pattern(b: Builder, scores: str, pattern: Pattern) -> str:
-    """The scores with -inf where a causal mask or a window drops keys: on one side of a diagonal, or off a band."""
+    """The scores with -inf for keys that a causal mask or a window hides."""
     query, key = b.shape(scores)[-2:]
     start = offset(pattern, query, key)
     left, right = pattern.window or (-1, -1)
@@ -168,15 +163,14 @@ def _apply_pattern(b: Builder, scores: str, pattern: Pattern) -> str:
 
 def read_contract(case: Case, contract: Contract, types: Mapping[str, TensorType]) -> Plain:
     """The attention of a contract, over inputs with the shapes, dtypes and layouts of the values it reads."""
-    inputs: dict[str, Any] = {key: _make_head(case, contract, getattr(contract, key), types) for key in ("q", "k", "v")}
-    for key in TENSORS:
-        name = getattr(contract, key)
-        if name is not None and key != "mask":
-            inputs[key] = _make_like(case, name, types[name])
+    inputs: dict[str, Any] = {
+        key: _make_head(case, contract, name, types) if key in HEADS else _make_like(case, name, types[name])
+        for key, name in contract.reads.items()
+    }
     keeps = contract.mask_means == "keep"
     if contract.mask is not None:
         inputs["mask"], keeps = _read_mask(case, contract.mask, types, keeps=keeps)
-    # Kernels take no finite fill. In rows that keep a key it means -inf.
+    # Kernels take no finite fill, which means -inf in rows that keep a key.
     plain = Plain(
         case.dims,
         **inputs,
@@ -192,15 +186,13 @@ def read_contract(case: Case, contract: Contract, types: Mapping[str, TensorType
 def _make_head(case: Case, contract: Contract, name: str, types: Mapping[str, TensorType]) -> Input:
     kind = types[name]
     item = _make_like(case, name, TensorType(as_bhsd(contract, kind), kind.dtype))
-    given = any(i.name == name for i in case.inputs)
-    if not given or contract.layout == "bshd":
-        # Mostly a transposition has made it from [batch, length, heads, dim].
-        item = replace(item, layout="heads_inner")
-    return item
+    is_given = any(i.name == name for i in case.inputs)
+    # Mostly a transposition has made a computed value from [batch, length, heads, dim].
+    return item if is_given and contract.layout != "bshd" else replace(item, layout="heads_inner")
 
 
 def _make_like(case: Case, name: str, kind: TensorType) -> Input:
-    """An input in place of a value, with the numbers of the input that it is or views, else plain ones."""
+    """An input in place of a value, with the numbers of the input that the value is or views, else plain numbers."""
     origin = _find_origin(case, name)
     if origin is not None:
         numbers = DISTRIBUTIONS[origin.values.kind]
@@ -218,7 +210,7 @@ def _find_origin(case: Case, name: str) -> Input | None:
 
 
 def _read_mask(case: Case, name: str, types: Mapping[str, TensorType], *, keeps: bool) -> tuple[Input, bool]:
-    """The mask before it was negated and expanded, and whether True in it keeps a key."""
+    """The mask before negations and expansions, and whether True in it keeps a key."""
     made = {op.name: op for op in case.ops}
     while name in made and made[name].kind in ("logical_not", "expand", "expand_as"):
         keeps = keeps != (made[name].kind == "logical_not")

@@ -14,7 +14,7 @@ from generators.program.type_check import types_of
 
 
 def drop_calls(case: Case) -> Iterator[Case]:
-    """Call the module once, as in the first call or as in any other; then leave calls out one by one."""
+    """Call the module once, as the first call does or as any other does; then leave calls out one by one."""
     for call in (LaterCall(), *case.calls) if case.calls else ():
         yield at_call(case, call)
     if len(case.calls) > 1:
@@ -23,13 +23,13 @@ def drop_calls(case: Case) -> Iterator[Case]:
         for at, call in enumerate(case.calls):
             others = (*case.calls[:at], *case.calls[at + 1 :])
             yield replace(case, calls=others)
-            # What was the first call is left out.
+            # This leaves out the first call.
             yield replace(at_call(case, call), calls=others, checkpoint=case.checkpoint)
     yield replace(case, checkpoint="")
 
 
 def drop_differences(case: Case) -> Iterator[Case]:
-    """Leave out what tells a call from the first one, and simplify what is left."""
+    """Leave out a difference of a call from the first call, or simplify it."""
     for at, call in enumerate(case.calls):
         changes: list[dict[str, Any]] = [{field.name: field.default} for field in fields(call)]
         changes += [{"sizes": (item,)} for item in call.sizes]
@@ -43,20 +43,19 @@ def drop_differences(case: Case) -> Iterator[Case]:
 
 
 def drop_writes(case: Case) -> Iterator[Case]:
-    """No write at all, the last half of them, then each gone; what it is written into is read as it was."""
+    """Without all writes, the last half of them, then each; later reads see the target as it was before the write."""
     writes = [op for op in case.ops if OPS[op.kind].writes]
     chosen = [writes, writes[len(writes) // 2 :], *([op] for op in writes)] if writes else []
     for gone in chosen:
-        # A target of a later write may be the result of one that goes.
         smaller = case
-        for op in reversed(gone):
+        for op in reversed(gone):  # the target of a write may be the result of an earlier write
             smaller = substitute(smaller, {op.name: op.args[0]})
             smaller = replace(smaller, ops=tuple(o for o in smaller.ops if o.name != op.name))
         yield smaller
 
 
 def return_less(case: Case) -> Iterator[Case]:
-    """Return one value only: each that is returned now, then earlier ones, halving the distance."""
+    """Return a single value: each that is returned now, then earlier values, halving the distance."""
     if len(case.returns) > 1:
         for name in case.returns:
             yield replace(case, returns=(name,))
@@ -72,7 +71,7 @@ def return_less(case: Case) -> Iterator[Case]:
 
 
 def cut_to_inputs(case: Case) -> Iterator[Case]:
-    """Make a computed value an input and drop what computed it; what removes most comes first."""
+    """Make a computed value an input, without the operations before it; the cut that removes most comes first."""
     types = types_of(case)
     cuts = []
     for op in case.ops:
@@ -97,7 +96,7 @@ def bypass(case: Case) -> Iterator[Case]:
 
 
 def share(case: Case) -> Iterator[Case]:
-    """Compute once what two equal operations compute."""
+    """One of two equal operations."""
     first: dict[tuple[object, ...], str] = {}
     for op in case.ops:
         same = first.setdefault((op.kind, op.args, op.attrs), op.name)

@@ -10,7 +10,7 @@ from itertools import combinations, count
 
 from corpus.passes.spelling import rename_values
 from generators.errors import CaseError
-from generators.program.case import Case, Input, Op, TensorType
+from generators.program.case import Attr, Case, Input, Op, TensorType
 from generators.program.edits import (
     make_name,
     map_sizes,
@@ -26,7 +26,7 @@ from generators.program.sizes import Size
 from generators.program.type_check import infer
 
 _MOST_NAMES = 9
-"""Of more sizes that meet in an operation, all stay equal: every subset may be tried."""
+"""If more sizes meet in an operation, all stay equal: every subset may be tried."""
 
 
 def make_readable(case: Case) -> Iterator[Case]:
@@ -43,7 +43,7 @@ def grow_sizes(case: Case) -> Iterator[Case]:
 
 
 def _name_plainly(case: Case) -> Case:
-    """The same program with a letter for every size that may differ from others, and plain names."""
+    """A letter for every size that may differ from the others, and plain names."""
     split = _split_dims(_name_products(_name_ones(case)))
     named = next(rename_values(rename_dims(split, plain_dims(split))))
     order = sorted(named.sizes, key=lambda name: ("BHGSTDV".find(name) % 8, name))
@@ -52,7 +52,7 @@ def _name_plainly(case: Case) -> Case:
 
 
 def _grow(case: Case, names: Iterable[str]) -> Case:
-    """The case with these dimensions larger than 1 and unlike others, as far as it is a program then."""
+    """The case with these dimensions larger than 1 and unlike all others, except where the program becomes invalid."""
     names, grown = list(names), case
     for at, name in enumerate(names):
         others = {value for other, value in grown.sizes.items() if other not in names[at:]}
@@ -63,7 +63,7 @@ def _grow(case: Case, names: Iterable[str]) -> Case:
 
 
 def _give_own_inputs(case: Case) -> Case:
-    """The case with an input for each of q, k and v, with as many axes, where it can be."""
+    """An input for each of q, k and v, all with as many axes, where the program allows."""
     if len(case.contracts) > 1 or any(OPS[op.kind].writes for op in case.ops):
         return case
     given = case
@@ -92,7 +92,7 @@ def _give_own_inputs(case: Case) -> Case:
 
 
 def _copy_path(case: Case, names: list[str], place: tuple[str, int], role: str) -> Case:
-    """The case with an input of its own for what is read there, and its own copy of what makes one from the other."""
+    """The case with a copy of an input, and of the operations from it to the place: these make `names`, last first."""
     made, items = {op.name: op for op in case.ops}, {item.name: item for item in case.inputs}
     if names[-1] not in items:
         return case
@@ -102,7 +102,6 @@ def _copy_path(case: Case, names: list[str], place: tuple[str, int], role: str) 
     item: Input = items[names[-1]]
     seed = 1 + max(other.values.seed for other in case.inputs)
     copied = replace(item, name=new[item.name], values=replace(item.values, seed=seed))
-    # Further arguments stay what they are.
     path = [replace(made[n], name=new[n], args=(new[made[n].args[0]], *made[n].args[1:])) for n in reversed(names[:-1])]
     ops = list(case.ops)
     at = next(i for i, op in enumerate(ops) if op.name == place[0])
@@ -115,7 +114,7 @@ def _copy_path(case: Case, names: list[str], place: tuple[str, int], role: str) 
 
 
 def _name_ones(case: Case) -> Case:
-    """The same program with a name for every axis in which q, k and v all have size 1."""
+    """A name for every axis in which q, k and v all have size 1."""
     for names in _list_heads(case):
         for axis in range(max((len(item.shape) for item in case.inputs if item.name in names), default=0)):
             heads = [item for item in case.inputs if item.name in names]
@@ -128,20 +127,13 @@ def _name_ones(case: Case) -> Case:
 
 
 def _name_products(case: Case) -> Case:
-    """The same program with one name for each product or sum in the shape of an input, of dimensions that occur nowhere
-    else."""
-    sizes: set[Size] = set()
-
-    def note(size: Size) -> Size:
-        sizes.add(size)
-        return size
-
-    map_sizes(case, note)
+    """A name for each product or sum in the shape of an input, of dimensions that occur nowhere else."""
+    sizes = {size for value in _list_values(case) for size in _sizes_in(value)}
     apart = {
         size: min(size.names())
         for item in case.inputs
         for size in item.shape
-        if size.names() and all(one == size or not size.names() & one.names() for one in sizes)
+        if size.names() and all(other == size or not size.names() & other.names() for other in sizes)
     }
     dims = {**case.sizes, **{name: size.value(case.sizes) for size, name in apart.items()}}
     named = map_sizes(case, lambda size: Size.of(apart.get(size, size)))
@@ -150,8 +142,9 @@ def _name_products(case: Case) -> Case:
 
 def _list_heads(case: Case) -> list[set[str]]:
     """The inputs that q, k and v are made from, of each attention."""
+    inputs = {item.name for item in case.inputs}
     places = [[found.reads[role] for role in HEADS if role in found.reads] for found in find_attentions(case)]
-    return [{trace(case, place)[-1] for place in one} & {item.name for item in case.inputs} for one in places]
+    return [{trace(case, place)[-1] for place in of_one} & inputs for of_one in places]
 
 
 def _fill_axis(case: Case, items: Sequence[Input], axis: int, size: Size) -> Case:
@@ -161,8 +154,8 @@ def _fill_axis(case: Case, items: Sequence[Input], axis: int, size: Size) -> Cas
 
 
 def _split_dims(case: Case) -> Case:
-    """The same program with a name for every group of sizes that its operations force to be equal."""
-    # Sizes of 1, which broadcast, and sizes that are equal by chance would fit where others don't.
+    """A name for every group of sizes that the operations force to be equal."""
+    # Sizes of 1 broadcast, and sizes that are equal by chance fit where unlike sizes do not.
     sizes = _grow(case, case.sizes).sizes
     numbers = count()
     fixed = _list_computed(case)
@@ -185,24 +178,32 @@ def _split_dims(case: Case) -> Case:
 
 
 def _list_computed(case: Case) -> frozenset[str]:
-    """The dimensions that are computed with, as in `triu(T - S)`: no type says what such numbers mean."""
-    shapes = [item.shape for item in case.inputs]
-    shapes += [tuple(Size.of(size) for size in v) for op in case.ops for _, v in op.attrs if isinstance(v, tuple)]
-    found = [size for shape in shapes for size in shape if not size.is_name]
-    found += [value for op in case.ops for _, value in op.attrs if isinstance(value, Size)]
-    return frozenset(name for size in found for name in size.names())
+    """The dimensions in computed numbers, as in `triu(T - S)`, whose meaning no type tells."""
+    return frozenset(
+        name
+        for value in _list_values(case)
+        for size in _sizes_in(value)
+        if isinstance(value, Size) or not size.is_name
+        for name in size.names()
+    )
+
+
+def _list_values(case: Case) -> list[Attr]:
+    """Shapes of inputs, and attributes."""
+    return [*(item.shape for item in case.inputs), *(value for op in case.ops for _, value in op.attrs)]
+
+
+def _sizes_in(value: Attr) -> list[Size]:
+    return [size for size in (value if isinstance(value, tuple) else (value,)) if isinstance(size, Size)]
 
 
 def _unite(
     op: Op, types: Mapping[str, TensorType], sizes: dict[str, int], was: Mapping[str, str], same: dict[str, str]
 ) -> None:
-    """Make one what the operation forces to be equal of the names that were one."""
+    """Unite in `same` the names that the operation forces to be equal, among names of a single old dimension."""
     op, types = _rename(op, types, same)
-    shapes = [types[arg].shape for arg in op.args]
-    attrs = [value if isinstance(value, tuple) else (value,) for _, value in op.attrs]
-    met = dict.fromkeys(
-        n for shape in (*shapes, *attrs) for size in shape if isinstance(size, Size) for n in sorted(size.names())
-    )
+    values: list[Attr] = [*(types[arg].shape for arg in op.args), *(value for _, value in op.attrs)]
+    met = dict.fromkeys(name for value in values for size in _sizes_in(value) for name in sorted(size.names()))
     other = 1 + max(sizes.values(), default=0)
 
     def is_free(names: Sequence[str]) -> bool:
@@ -218,7 +219,7 @@ def _unite(
             groups = ((left[0], *rest) for n in range(len(left)) for rest in combinations(left[1:], n))
             is_short = len(left) <= _MOST_NAMES and sizes[left[0]] > 1
             group = next(filter(is_free, groups), left) if is_short else left
-            same.update((name, group[0]) for name, one in same.items() if one in group)
+            same.update((name, group[0]) for name, united in same.items() if united in group)
             left = [name for name in left if name not in group]
 
 

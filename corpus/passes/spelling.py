@@ -1,4 +1,4 @@
-"""The same program in plainer words: attributes, operations, mode, dtypes, numbers, names."""
+"""The same program with simpler attributes, operations, mode, dtypes, numbers and names."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -14,16 +14,16 @@ from generators.program.type_check import attributes, make_op, types_of
 
 
 def drop_settings(case: Case) -> Iterator[Case]:
-    """No setting, one alone, then each left out."""
+    """No setting, each alone, then all but each."""
     yield replace(case, settings=())
-    for one in case.settings:
-        yield replace(case, settings=(one,))
-    for one in case.settings:
-        yield replace(case, settings=tuple(other for other in case.settings if other != one))
+    yield from (replace(case, settings=(item,)) for item in case.settings)
+    yield from (
+        replace(case, settings=tuple(other for other in case.settings if other != item)) for item in case.settings
+    )
 
 
 def drop_attributes(case: Case) -> Iterator[Case]:
-    """One attribute left at its default, or at a simpler word of its list, without the arguments it asked for."""
+    """An attribute at its default or at a simpler word, without the arguments that its value asked for."""
     for op in case.ops:
         given = dict(op.attrs)
         for name, value in given.items():
@@ -36,7 +36,7 @@ def drop_attributes(case: Case) -> Iterator[Case]:
 
 
 def _with_attributes(op: Op, attrs: Mapping[str, Attr]) -> Op:
-    """The operation with other attributes, and of its arguments those that they ask for."""
+    """The operation with other attributes, and with the arguments that these ask for."""
     new = make_op(op.name, op.kind, op.args, attrs)
     optional = OPS[op.kind].optional
     if optional is None:
@@ -48,8 +48,8 @@ def _with_attributes(op: Op, attrs: Mapping[str, Attr]) -> Op:
 
 
 def respell_operations(case: Case) -> Iterator[Case]:
-    """One operation respelled as a simpler one: a product as matmul, a change of shape as view, an exchange of the last
-    two axes as transpose, a linear layer without bias."""
+    """A simpler operation: matmul for a product, view for a change of shape, transpose for an exchange of the last two
+    axes, a linear layer without bias."""
     types = types_of(case)
     for op in case.ops:
         rank = types[op.name].rank
@@ -64,7 +64,7 @@ def respell_operations(case: Case) -> Iterator[Case]:
 
 
 def simplify_mode(case: Case) -> Iterator[Case]:
-    """Static shapes for dynamic ones, no autocast, inference for training."""
+    """Static shapes, no autocast, inference."""
     contracts = _without_dropout(case)
     if case.training and case.dynamic:
         yield replace(case, mode="inference", dynamic=False, contracts=contracts)
@@ -77,13 +77,13 @@ def simplify_mode(case: Case) -> Iterator[Case]:
 
 
 def _without_dropout(case: Case) -> tuple[Contract, ...]:
-    """The contracts as they are in inference, which turns dropout off unless an operation has it always on."""
+    """The contracts in inference, which turns dropout off unless an operation has it always on."""
     stays = any(op.attr("active") == "always" for op in case.ops)
     return tuple(replace(c, dropout=0.0) for c in case.contracts if not (stays and c.dropout))
 
 
 def use_float32(case: Case) -> Iterator[Case]:
-    """float32 for every other floating dtype: all at once, then one dtype at a time."""
+    """float32 for the other floating dtypes: for all of them, then for each."""
     used = {i.dtype for i in case.inputs} | {str(op.attr("dtype")) for op in case.ops}
     others = [d for d in FLOATS if d in used and d != "float32"]
     for chosen in ([others] if len(others) > 1 else []) + [[d] for d in others]:
@@ -91,7 +91,7 @@ def use_float32(case: Case) -> Iterator[Case]:
 
 
 def round_numbers(case: Case) -> Iterator[Case]:
-    """One number attribute, or the scale of one input, made shorter."""
+    """A shorter number in an attribute or as the scale of an input."""
     for op in case.ops:
         given = dict(op.attrs)
         for name, value in given.items():
@@ -114,7 +114,7 @@ def _plainer(value: float) -> Iterator[float]:
 
 
 def rename_values(case: Case) -> Iterator[Case]:
-    """The same program with the plain name for every value."""
+    """The plain name for every value."""
     names = plain_names(case)
     yield replace(
         rename_in_calls(case, names),

@@ -1,4 +1,4 @@
-"""The state of torch that every check relies on, set once per worker. Only this module writes torch's configuration."""
+"""torch's configuration: for every check, and for subjects and settings. Only this module writes it."""
 
 import gc
 import importlib
@@ -20,13 +20,13 @@ from fuzz.subjects import MEMORY_BUDGET
 
 
 def configure_torch() -> None:
-    """Make runs comparable and counters honest; call once, before the first compile.
+    """Make runs comparable and counters honest. A worker calls this once, before the first compile.
 
-    * one thread per operation, so that sums are taken in one order;
-    * the eager random stream in compiled code (`fallback_random`);
-    * no graph-level caches: a warm one skips the passes whose work is evidence. Caches keyed on generated code stay;
-    * no TF32, which would make float32 a low-precision type;
-    * the recursion limit that Inductor's `compile_fx` raises it to and leaves.
+    * One thread per operation: sums have one order.
+    * Compiled code draws from eager's random stream (`fallback_random`).
+    * No graph-level caches: a hit skips the passes whose work is evidence. Caches keyed on generated code stay.
+    * No TF32, which would make float32 a low-precision type.
+    * The recursion limit to which Inductor's `compile_fx` raises it for good.
     """
     sys.setrecursionlimit(max(sys.getrecursionlimit(), 2000))
     torch.set_num_threads(1)
@@ -43,10 +43,10 @@ def configure_torch() -> None:
     _switch_off(functorch, "enable_autograd_cache", "enable_remote_autograd_cache")
     _switch_off(dynamo, "verbose", "suppress_errors", "run_gc_after_compile")
     if hasattr(guards, "profile_guard_manager"):
-        # Dynamo times its guards once per compile, for its log, after flushing the processor's caches: 30 ms each time.
+        # For its log, Dynamo times guards once per compile and flushes the processor's caches first: 30 ms.
         guards.profile_guard_manager = lambda *_: 0.0
     if find(_FLEX, _RUNS_FLEX_EAGERLY) is not None:
-        # Outside of torch.compile it compiles itself, for no gain in speed and a second for each case.
+        # Outside of torch.compile it compiles itself: a second for each case, and no gain in speed.
         setattr(importlib.import_module(_FLEX), _RUNS_FLEX_EAGERLY, True)
     logging.getLogger("torch").setLevel(logging.CRITICAL)
     warnings.filterwarnings("ignore")
@@ -56,18 +56,16 @@ _FLEX, _RUNS_FLEX_EAGERLY = "torch.nn.attention.flex_attention", "_FLEX_ATTENTIO
 
 
 def trace_flex_attention() -> AbstractContextManager[None]:
-    """While entered, flex_attention traces itself as it does for users. Else an exported program that has it gives
-    tensors without values."""
+    """flex_attention traces itself, as for users: else exported programs with it return tensors without values."""
     known = find(_FLEX, _RUNS_FLEX_EAGERLY) is not None
     return patch(importlib.import_module(_FLEX), _RUNS_FLEX_EAGERLY, False) if known else nullcontext()
 
 
 @contextmanager
 def allow(*, own_random: bool, recomputes: bool) -> Iterator[None]:
-    """While entered, what a subject is allowed: random numbers of its own, as Inductor draws them for users, and to
-    compute most of what the backward pass reads again.
+    """Allow Inductor its own random numbers, as users have them, and recomputation of most activations.
 
-    Only with its own random numbers does it take dropout apart into the graph that its patterns in training have.
+    Only with its own random numbers does Inductor decompose dropout into the graph of its patterns for training.
     """
     import torch._functorch.config as functorch
     import torch._inductor.config as inductor
@@ -80,7 +78,7 @@ def allow(*, own_random: bool, recomputes: bool) -> Iterator[None]:
 
 @contextmanager
 def patch_config(values: Mapping[str, Any]) -> Iterator[None]:
-    """While entered, torch._inductor.config has these values. Raises `SubjectError` where this torch lacks one."""
+    """Give torch._inductor.config these values. Raises `SubjectError` for a setting that this torch lacks."""
     config: Any = importlib.import_module("torch._inductor.config")
     for name in values:
         if not hasattr(config, name):
@@ -91,7 +89,7 @@ def patch_config(values: Mapping[str, Any]) -> Iterator[None]:
 
 @contextmanager
 def _use_deterministic_algorithms(_value: Any) -> Iterator[None]:
-    """While entered, torch raises where it has no deterministic algorithm: then `SubjectError` is raised."""
+    """Raise `SubjectError` where torch has no deterministic algorithm."""
     try:
         with hold_state("torch's deterministic mode", _RAISES):
             yield
@@ -101,18 +99,17 @@ def _use_deterministic_algorithms(_value: Any) -> Iterator[None]:
         raise
 
 
-_RAISES = 2
-"""torch's level that uses deterministic algorithms and raises where there is none."""
+_RAISES = 2  # torch's level that raises where there is no deterministic algorithm
 SWITCHES: dict[str, Callable[[Any], AbstractContextManager[None]]] = {
     "use_deterministic_algorithms": _use_deterministic_algorithms,
     poison.POISON: poison.fill,
 }
-"""What enters settings that are none of Inductor's, by name."""
+"""The contexts of settings that are not Inductor's, by name."""
 
 
 @contextmanager
 def apply(settings: Mapping[str, Any]) -> Iterator[None]:
-    """While entered, the settings of a case. Raises `SubjectError` where this torch lacks one."""
+    """Enter the settings of a case. Raises `SubjectError` for a setting that this torch lacks."""
     with ExitStack() as stack:
         stack.enter_context(patch_config({name: settings[name] for name in settings.keys() - SWITCHES.keys()}))
         for name in settings.keys() & SWITCHES.keys():
@@ -121,7 +118,7 @@ def apply(settings: Mapping[str, Any]) -> Iterator[None]:
 
 
 def reset_caches() -> None:
-    """Drop what torch remembers of the programs compiled so far, so that a worker's memory doesn't grow with cases."""
+    """Drop torch's memory of compiled programs: a worker's memory does not grow with cases."""
     torch._dynamo.reset()
     if next(_resets) % CALLS_PER_COLLECTION:
         return
@@ -135,20 +132,19 @@ def reset_caches() -> None:
     gc.collect()
 
 
-#: Collecting costs some 10 ms once what start-up made is frozen.
-CALLS_PER_COLLECTION = 8
+CALLS_PER_COLLECTION = 8  # a collection takes 10 ms where the objects of start-up are frozen
 _resets = itertools.count(1)
 
-#: Caches torch._dynamo.reset leaves alone, keyed on shapes or on code objects, none of them bounded.
 _CACHES = (
     ("torch._subclasses.fake_tensor", "FakeTensorMode", "cache_clear"),
     ("torch._dynamo.bytecode_transformation", "_cached_cleaned_instructions", "cache_clear"),
     ("torch.fx.graph_module", "_loader", "eval_cache", "clear"),
 )
+"""Unbounded caches, keyed on shapes or on code objects, that torch._dynamo.reset leaves alone."""
 
 
 def _let_go_of_symbols() -> None:
-    """Break cycles through symbolic sizes, which live in C++, where the collector doesn't see them."""
+    """Break cycles through symbolic sizes: these live in C++, where the collector does not see them."""
     kind = getattr(sys.modules.get("torch.fx.experimental.symbolic_shapes"), "ShapeEnv", None)
     for item in gc.get_objects():
         if type(item) is kind:

@@ -1,4 +1,4 @@
-"""Turns rows of fuzz/subjects.py, and functions named on the command line, into code that runs a case."""
+"""Makes subjects, which run a case, of rows of fuzz/subjects.py and of functions named on the command line."""
 
 import functools
 import importlib
@@ -22,8 +22,8 @@ from fuzz.check.process_state import restore_state, take_changes
 from fuzz.check.torch_internals import require
 from fuzz.subjects import SUBJECTS, SubjectSpec, get_spec, is_user_function
 
-#: Makes from (module, dynamic) something that is called like the module.
 Compile = Callable[[nn.Module, bool | None], Callable[..., Any]]
+"""From (module, dynamic) to a function that is called as the module is."""
 
 _QKV = (["q", "k", "v"], ["query", "key", "value"], ["q", "k_cache", "v_cache"])
 
@@ -35,14 +35,13 @@ def run_eager(module: nn.Module, _dynamic: bool | None) -> nn.Module:
 
 @dataclass(frozen=True)
 class Subject:
-    """One way to run a module. With `attention`, the module has that function in the place of its own attention. It is
-    compiled and run under `options`, within `under()`."""
+    """One way to run a module."""
 
     name: str
     compile: Compile = run_eager
-    attention: Attention | None = None
-    options: Mapping[str, Any] = field(default_factory=dict)
-    under: Callable[[], AbstractContextManager[None]] = nullcontext
+    attention: Attention | None = None  # the function that replaces the attention of the module
+    options: Mapping[str, Any] = field(default_factory=dict)  # settings under which it is compiled and run
+    under: Callable[[], AbstractContextManager[None]] = nullcontext  # makes one more context around both
 
     @property
     def spec(self) -> SubjectSpec:
@@ -51,15 +50,18 @@ class Subject:
 
     @contextmanager
     def apply_settings(self) -> Iterator[None]:
-        """The settings it is compiled and run under."""
+        """Compile and run within these contexts."""
         allowed = settings.allow(own_random=self.spec.random, recomputes=self.spec.recomputes)
         with allowed, settings.apply(self.options), self.under():
             yield
 
 
 class Exported:
-    """`module`, exported when it is first called. `dynamic`: sizes are symbolic where the program allows it;
-    `packaged`: AOTInductor compiles it. Calls raise `SubjectError` where it is not made for them."""
+    """A module that torch.export exports at its first call.
+
+    dynamic: sizes are symbolic where the program allows. packaged: AOTInductor compiles the program. Calls in training,
+    and of other sizes, strides or dtypes than the first, raise `SubjectError`.
+    """
 
     def __init__(self, module: nn.Module, dynamic: bool | None, *, packaged: bool) -> None:
         self._module, self._dynamic, self._packaged = module, dynamic, packaged
@@ -67,7 +69,7 @@ class Exported:
         self._call: Callable[..., Any] = module
 
     def __call__(self, *inputs: Tensor) -> Any:
-        """Run the program."""
+        """Run the exported program."""
         if torch.is_grad_enabled() or self._module.training:
             raise SubjectError("exported programs are for inference")
         form = [(value.shape, value.stride(), value.dtype) for value in inputs]
@@ -85,12 +87,12 @@ class Exported:
             exported: Callable[..., Any] = program.module()
             return exported
         where = require("torch._inductor.runtime.cache_dir_utils", "cache_dir")()
-        # It keeps a megabyte and a half of every program, in the directory that this names.
+        # AOTInductor leaves 1.5 MB of every program in the directory of this variable.
         with (
             tempfile.TemporaryDirectory(dir=where) as scratch,
             mock.patch.dict(os.environ, TORCHINDUCTOR_CACHE_DIR=scratch),
         ):
-            # Without a dictionary of its own it writes into the one of torch's configuration.
+            # Without this dictionary it writes into torch's configuration.
             configs = {"aot_inductor.metadata": dict[str, str]()}
             path = torch._inductor.aoti_compile_and_package(
                 program, package_path=f"{scratch}/module.pt2", inductor_configs=configs
@@ -98,7 +100,7 @@ class Exported:
             loaded: Any = torch._inductor.aoti_load_package(path)
         buffers = dict(self._module.named_buffers())
         if buffers:
-            # As the values it holds are copies, which nobody sees when they are written to.
+            # The package holds copies, and nobody would see writes to these.
             loaded.load_constants(buffers, check_full_update=False, user_managed=True)
         return loaded
 
@@ -118,11 +120,10 @@ def find(name: str) -> Subject:
 
 
 def _build(name: str, spec: SubjectSpec) -> Subject:
-    attention = None
     if spec.is_attention:
-        kernel, fused = functools.partial(_load_kernel, spec.function), functools.partial(load_sdpa, spec.sdpa)
-        attention = Attention(kernel if spec.function else fused)
-    return Subject(name, functools.partial(_compile, spec) if spec.backend else run_eager, attention)
+        load = functools.partial(_load_kernel, spec.function) if spec.function else None
+        return Subject(name, attention=Attention(load or functools.partial(load_sdpa, spec.sdpa)))
+    return Subject(name, functools.partial(_compile, spec) if spec.backend else run_eager)
 
 
 def _compile(spec: SubjectSpec, module: nn.Module, dynamic: bool | None) -> Callable[..., Any]:
@@ -139,7 +140,7 @@ def _load(path: str) -> Any:
 
 
 def _load_kernel(path: str) -> Function:
-    """A bundled Triton kernel, native on CUDA, interpreted on the CPU. Raises ImportError where it can't run."""
+    """A kernel of this repository: native on CUDA, interpreted on the CPU. Raises ImportError where it can't run."""
     fault = importlib.import_module("kernels.tiles").find_interpreter_fault()
     if fault:
         raise ImportError(fault)
@@ -147,17 +148,17 @@ def _load_kernel(path: str) -> Function:
 
 
 def _import(name: str) -> Subject:
-    """The subject behind `package.module:function`. Raises `SubjectError`.
+    """The subject of `package.module:function`. Raises `SubjectError`.
 
-    It computes attention when its first parameters are q, k and v (or query, key and value), with the keywords and
-    capabilities of docs/kernels.md; else it takes a module and returns a callable.
+    A function whose first parameters are q, k and v (or query, key and value) computes attention, with the keywords and
+    capabilities of docs/kernels.md. Any other takes a module and returns a callable.
     """
     try:
         with restore_state():
             function = _load(name)
     except (Exception, SystemExit) as error:
-        what = " ".join(f"{type(error).__name__}: {error}".split())
-        raise SubjectError(f"subject {name!r} can't be imported: {what}") from error
+        text = " ".join(f"{type(error).__name__}: {error}".split())
+        raise SubjectError(f"subject {name!r} can't be imported: {text}") from error
     lost = [change.state for change in take_changes() if not change.is_restored]
     if lost:
         raise SubjectError(f"subject {name!r} changes {lost[0]} when it is imported, which can't be put back")
@@ -167,23 +168,24 @@ def _import(name: str) -> Subject:
     except SubjectError as error:
         raise SubjectError(f"subject {name!r}: {error}") from error
     parameters = _read_parameters(name, function, sorted(call.arguments.keys() - {"q", "k", "v"}))
-    if parameters[:3] not in _QKV:
+    if parameters[:3] in _QKV:
+        return Subject(name, attention=attention)
 
-        def compile_module(module: nn.Module, _dynamic: bool | None) -> Callable[..., Any]:
-            with restore_state():
-                compiled: Callable[..., Any] = function(module)
-            return compiled
+    def compile_module(module: nn.Module, _dynamic: bool | None) -> Callable[..., Any]:
+        with restore_state():
+            compiled: Callable[..., Any] = function(module)
+        return compiled
 
-        return Subject(name, compile_module)
-    return Subject(name, attention=attention)
+    return Subject(name, compile_module)
 
 
 def _read_parameters(name: str, function: Any, keywords: list[str]) -> list[str]:
-    """The parameters of a function that can be called as subjects are; none where it is written in C and does not say.
+    """The names of a subject's parameters; none for a function written in C that has no signature.
 
-    `keywords`: those of all calls of attention. Raises `SubjectError` for anything else.
+    keywords: of all calls of attention. Raises `SubjectError` where such a call, or a call with a module, does not fit.
     """
-    if not callable(function) or any(applies(function) for applies in _NO_FUNCTIONS):
+    is_other = (inspect.isclass, inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
+    if not callable(function) or any(applies(function) for applies in is_other):
         raise SubjectError(f"subject {name!r} is no function that takes arguments and returns: {function!r:.80}")
     try:
         signature = inspect.signature(function)
@@ -204,6 +206,3 @@ def _read_parameters(name: str, function: Any, keywords: list[str]) -> list[str]
             " (module); see docs/kernels.md"
         ) from error
     return parameters
-
-
-_NO_FUNCTIONS = (inspect.isclass, inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)

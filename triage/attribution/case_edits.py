@@ -5,7 +5,14 @@ from dataclasses import replace
 
 from generators.program.case import Attr, Case, Op
 from generators.program.dtypes import FLOATS, LOW_PRECISION
-from generators.program.edits import make_name, prune_if_valid
+from generators.program.edits import (
+    change_dtype,
+    make_contiguous,
+    make_name,
+    map_attributes,
+    map_inputs,
+    prune_if_valid,
+)
 from generators.program.type_check import make_op, types_of
 
 OVERLAPPING = ("unfold", "expand", "expand_as")
@@ -24,7 +31,7 @@ def _with_positive_scale(case: Case) -> Case | None:
         return positive if name in ("scale", "other") else value
 
     contracts = tuple(replace(contract, scale=abs(contract.scale) or 1.0) for contract in case.contracts)
-    return _if_changed(case, replace(_with_attributes(case, change), contracts=contracts))
+    return _if_changed(case, replace(map_attributes(case, change), contracts=contracts))
 
 
 def _with_contiguous_operands(case: Case) -> Case | None:
@@ -39,25 +46,17 @@ def _with_contiguous_operands(case: Case) -> Case | None:
         ops.append(replace(op, name=name))
         if op.name in wanted:
             ops.append(make_op(op.name, "clone", (name,), {"memory_format": "contiguous"}))
-    inputs = tuple(replace(item, layout="contiguous") for item in case.inputs)
-    return _if_changed(case, replace(case, ops=tuple(ops), inputs=inputs))
+    return _if_changed(case, make_contiguous(replace(case, ops=tuple(ops))))
 
 
 def _in_one_dtype(case: Case) -> Case | None:
     low = list_low_precision(case)
-    inputs = tuple(replace(item, dtype=low[0]) if low and item.dtype in FLOATS else item for item in case.inputs)
-    return _if_changed(case, replace(case, inputs=inputs))
+    changed = map_inputs(case, lambda item: replace(item, dtype=low[0]) if low and item.dtype in FLOATS else item)
+    return _if_changed(case, changed)
 
 
 def _in_float32(case: Case) -> Case | None:
-    inputs = tuple(replace(i, dtype="float32") if i.dtype in LOW_PRECISION else i for i in case.inputs)
-    changed = _with_attributes(case, lambda _, value: "float32" if value in LOW_PRECISION else value)
-    return _if_changed(case, replace(changed, inputs=inputs))
-
-
-def _with_attributes(case: Case, change: Callable[[str, Attr], Attr]) -> Case:
-    ops = (make_op(op.name, op.kind, op.args, {k: change(k, v) for k, v in op.attrs}) for op in case.ops)
-    return replace(case, ops=tuple(ops))
+    return _if_changed(case, change_dtype(case, LOW_PRECISION, "float32"))
 
 
 def _if_changed(case: Case, other: Case) -> Case | None:

@@ -1,4 +1,4 @@
-"""What an attention function takes, as it declares it and as its signature says."""
+"""The calls that an attention function takes, by its declaration and its signature."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -15,8 +15,8 @@ Rounded = Literal["scores", "weights", "sums", "backward_weights", "exponentials
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What a function takes, all of it when nothing is said, how it rounds and how it refuses; docs/kernels.md explains
-    the keys. In a worker, `options` are at most the keywords of its signature."""
+    """The calls that a function takes, and how it rounds and refuses; by default it takes all. docs/kernels.md explains
+    the keys. In a worker, `options` are at most the keywords of the signature."""
 
     dtypes: tuple[Dtype, ...] | None = None
     head_dims: tuple[int, ...] | None = None
@@ -40,7 +40,7 @@ class Capabilities:
 
     @classmethod
     def read(cls, declared: object) -> "Capabilities":
-        """The capabilities a function carries. Raises `ValueError` for keys and values that mean nothing."""
+        """The capabilities that a function declares. Raises `ValueError` for unknown keys and values."""
         names = [field.name for field in fields(cls)]
         for key in declared if isinstance(declared, Mapping) else ():
             if key not in names:
@@ -54,7 +54,7 @@ class Capabilities:
     def find_refusal(
         self, dtype: str, shapes: Iterable[Sequence[int]], options: Mapping[str, object], *, training: bool, device: str
     ) -> str | None:
-        """What of a call is outside of them, or None. `shapes`: of q, k and v, [batch, heads, length, dim]."""
+        """The property of a call outside of these, or None. `shapes`: of q, k and v, [batch, heads, length, dim]."""
         q, k, v = shapes
         head_dims, scores, causal = {q[3], v[3]}, q[0] * q[1] * q[2] * k[2], options.get("causal")
         missing = sorted({*self.needs} - {*options})

@@ -1,5 +1,7 @@
-"""What a case asks of an attention function: the text of the case with calls of one in the place of each contract, the
-attention stub; and dtype, sizes and options of these calls."""
+"""The attention stub of a case: its text with a call of an attention function for each contract.
+
+And these calls as data: dtype, sizes and options.
+"""
 
 import math
 import re
@@ -24,12 +26,15 @@ def emit_attention_stub(case: Case, *, as_sdpa: bool = False) -> str | None:
         out = attend(q, k, v, scale=0.25, causal="top_left", mask=keep)
 
     q is [batch, heads, seq_len, head_dim], k [batch, kv_heads, kv_len, head_dim], v [batch, kv_heads, kv_len,
-    value_dim], and the result [batch, heads, seq_len, value_dim]; the text converts other layouts. Operations that are
-    not needed any more are dropped; arguments and parameters stay. A finite `fill` is an argument beside its mask.
+    value_dim], and the result [batch, heads, seq_len, value_dim]; the text converts other layouts. Arguments and
+    parameters stay; operations before the call go. A finite `fill` is an argument beside its mask.
 
-    None without a contract, or where a call cannot express it: q, k and v of several dtypes, a bias on top of a finite
-    fill, in-place steps on what the call reads or returns; slopes or sinks with a gradient, which attention functions
-    need not provide.
+    None without a contract, or where a call cannot express it:
+
+    * q, k and v of several dtypes
+    * a bias on top of a finite fill
+    * in-place steps on values that the call reads or returns
+    * slopes or sinks with a gradient, which attention functions need not provide
     """
     types = types_of(case)
     if not case.contracts or not all(_is_expressible(c, types) for c in case.contracts):
@@ -49,15 +54,15 @@ def emit_attention_stub(case: Case, *, as_sdpa: bool = False) -> str | None:
 
 
 def emit_call(case: Case, function: str) -> str:
-    """The text of the case with calls of the function, `package.module:function`, of scaled_dot_product_attention where
-    that is empty; as it is where it has no stub."""
+    """The text of the case with calls of `function`, "package.module:function"; "": of scaled_dot_product_attention.
+    The text stays where the case has no stub."""
     stub = emit_attention_stub(case, as_sdpa=not function)
     name = function.rpartition(":")[2]
     return source(case) if stub is None else drop_fills(stub).replace(" = attend(", f" = {name}(")
 
 
 def drop_fills(text: str) -> str:
-    """The text of a stub without finite fills, which no attention function takes: they are as good as -inf."""
+    """The text of a stub without finite fills, which no attention function takes: -inf replaces them."""
     return re.sub(r", fill=[^,)]+", "", text)
 
 
@@ -128,19 +133,18 @@ def _call(case: Case, contract: Contract, types: Mapping[str, TensorType], *, as
 
 @dataclass(frozen=True)
 class AttentionCall:
-    """One call. `shapes`: of q, k and v, [batch, heads, length, dim]; `options`: the keywords, with what the contract
-    says of them; `forms`: words for how arguments lie in memory and broadcast, none before a program is written."""
+    """A call of an attention function."""
 
     dtype: str
-    shapes: tuple[tuple[int, ...], ...]
-    options: Mapping[str, Any]
+    shapes: tuple[tuple[int, ...], ...]  # of q, k and v, [batch, heads, length, dim]
+    options: Mapping[str, Any]  # fields of the contract, by name
     training: bool
     scale: float = 1.0
-    forms: frozenset[str] = frozenset()
+    forms: frozenset[str] = frozenset()  # words for strides and broadcasting of arguments; none without a program
 
     @property
     def features(self) -> frozenset[str]:
-        """What a bug may need, in words such as `mode:training`, `with:causal`, `grouped`."""
+        """Properties that a bug may need, in words such as `mode:training`, `with:causal`, `grouped`."""
         q, k, v = self.shapes
         words = {
             "mode:training": self.training,
@@ -161,7 +165,7 @@ class AttentionCall:
 
     @property
     def words(self) -> frozenset[str]:
-        """What a function may refuse."""
+        """Properties that a function may refuse."""
         more = {f"dtype:{self.dtype}", f"causal:{self.options.get('causal')}"}
         for name, size in self.sizes.items():
             kind = "power of 2" if size & (size - 1) == 0 else f"multiple of {min(size & -size, 16)}"

@@ -1,4 +1,4 @@
-"""Whether a contract fits the program it stands beside, and which operations it describes."""
+"""Checks that a contract fits its program, and lists the operations that it describes."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -14,28 +14,27 @@ CORNERS = ("top_left", "bottom_right")
 
 
 def check_contract(contract: Contract, case: Case, types: Mapping[str, TensorType]) -> None:
-    """Raises CaseError, one line, where a contract's words, numbers, types or shapes don't go together."""
+    """Raises CaseError, a line of text, where names, words, numbers, types or shapes of a contract do not fit."""
     try:
         _check_names(contract, case, types)
-        _check_words(contract)
-        _check_numbers(contract)
+        _check_values(contract)
         _check_shapes(contract, case.sizes, types)
     except CaseError as error:
         raise CaseError(f"contract: {error}") from None
 
 
 def list_described_ops(case: Case, contract: Contract) -> frozenset[str]:
-    """The operations a contract describes: those between the values it reads and its output.
+    """The operations that a contract describes: those between the values that it reads and its output.
 
-    If one of them also reads an input from which such a value is computed (k, say, where the contract names its
-    transpose), all operations that the output depends on are described.
+    If such an operation also reads an input of which a read value is computed, as k where the contract names its
+    transpose, the contract describes all operations before the output.
     """
     found, leaves = _find_dependencies(case, contract, frozenset(contract.reads.values()))
     return found if not leaves else _find_dependencies(case, contract, frozenset())[0]
 
 
 def _find_dependencies(case: Case, contract: Contract, given: frozenset[str]) -> tuple[frozenset[str], frozenset[str]]:
-    """The operations and inputs that the output depends on, back to `given`; without `given`, also what is read."""
+    """The operations and inputs before the output, back to `given`; without `given`, also before the read values."""
     made = {op.name: op for op in case.ops}
     found: set[str] = set()
     leaves: set[str] = set()
@@ -62,16 +61,13 @@ def _check_names(contract: Contract, case: Case, types: Mapping[str, TensorType]
         require(before, f"{field} names {name!r}, which is not defined before the output")
 
 
-def _check_words(contract: Contract) -> None:
+def _check_values(contract: Contract) -> None:
     require(contract.layout in LAYOUTS, f"layout {contract.layout!r}, expected {', '.join(LAYOUTS)}")
     means = contract.mask_means
-    require(means in ("keep", "drop"), f"mask_means {means!r}, expected keep or drop; what is added is a bias")
+    require(means in ("keep", "drop"), f"mask_means {means!r}, expected keep or drop; an added mask is a bias")
     require(contract.causal in (None, *CORNERS), f"causal {contract.causal!r}, expected {' or '.join(CORNERS)}")
     plain = means == "keep" and contract.fill == -math.inf
     require(contract.mask is not None or plain, "mask_means and fill need a mask")
-
-
-def _check_numbers(contract: Contract) -> None:
     cap, dropout, window = contract.softcap, contract.dropout, contract.window
     require(math.isfinite(contract.scale), f"scale {contract.scale} is not finite")
     require(cap is None or 0 < cap < math.inf, f"softcap {cap}, expected a positive number")
@@ -85,10 +81,10 @@ def _check_numbers(contract: Contract) -> None:
 
 def _check_shapes(contract: Contract, dims: Mapping[str, int], types: Mapping[str, TensorType]) -> None:
     rank = 3 if contract.layout == "bsd" else 4
-    for name in (contract.q, contract.k, contract.v, contract.output):
+    names = (contract.q, contract.k, contract.v, contract.output)
+    for name in names:
         floating = types[name].rank == rank and category(types[name].dtype) == 2
         require(floating, f"{name!r} is not a floating tensor of {rank} axes")
-    names = (contract.q, contract.k, contract.v, contract.output)
     shapes = [tuple(s.value(dims) for s in as_bhsd(contract, types[name])) for name in names]
     (batch, heads, seq_len, head_dim), (_, kv_heads, kv_len, _), (*_, value_dim), _ = shapes
     wanted = [
@@ -122,7 +118,7 @@ def _broadcasts(kind: TensorType, scores: Sequence[Size], dims: Mapping[str, int
 
 
 def as_bhsd(contract: Contract, kind: TensorType) -> tuple[Size, ...]:
-    """The shape of q, k, v or the output with its axes in the order [batch, heads, length, dim]."""
+    """The shape of q, k, v or the output as [batch, heads, length, dim]."""
     shape = kind.shape
     if contract.layout == "bsd":
         return (shape[0], Size.of(1), *shape[1:])

@@ -1,4 +1,4 @@
-"""The settings that a case may have: options of `torch.compile` by their names, and switches of torch beside them."""
+"""The settings of cases: options of `torch.compile` by their names, and switches of torch."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,27 +15,22 @@ _Needs = tuple[tuple[str, Value], ...]
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One setting. switches_on: what it does, in a few words; values: those to draw from, none of them the default.
+    """A setting."""
 
-    devices, versions: where it exists, versions as a specifier of torch. needs: settings without which it does nothing.
-    single: dimensions that are 1 in half of the cases, so that small ones reach what it switches on. passes: it acts in
-    Inductor's graph passes. inference: it acts there alone. weight: how often it is drawn; those have more that force
-    what otherwise takes millions of elements, and those that promise equal bits.
-    """
-
-    switches_on: str
-    values: tuple[Value, ...] = (True,)
+    switches_on: str  # its effect, in a few words
+    values: tuple[Value, ...] = (True,)  # to draw from, without the default
     devices: tuple[str, ...] = ("cpu", "cuda")
-    versions: str = ""
-    needs: _Needs = ()
-    single: tuple[str, ...] = ()
-    passes: bool = False
-    inference: bool = False
+    versions: str = ""  # of torch that have it, a specifier
+    needs: _Needs = ()  # settings without which it has no effect
+    single: tuple[str, ...] = ()  # dimensions that are 1 in half of the cases, so that small cases show its effect
+    passes: bool = False  # it acts in Inductor's graph passes
+    inference: bool = False  # it acts in inference alone
+    # How often it is drawn: more often if it forces code that otherwise takes millions of elements, or promises equal
+    # bits.
     weight: float = 1.0
 
 
-_ROWS = ("B", "H", "S")
-"""A sum is split where there is one row of it."""
+_ROWS = ("B", "H", "S")  # a sum is split where it has a single row
 _FROZEN: _Needs = (("freezing", True),)
 _COMBO: _Needs = (("combo_kernels", True),)
 _CPP_PRODUCTS: _Needs = (*_FROZEN, ("max_autotune_gemm", True))
@@ -75,7 +70,7 @@ SETTINGS: dict[str, Setting] = {
         "a reduction within another", devices=_CUDA, versions=">=2.12,<2.15", weight=2.0
     ),
     "triton.mix_order_reduction": Setting("reductions along two axes apart", _OFF, _CUDA),
-    "triton.mix_order_reduction_split_size": Setting("rows of a part in those", (8, 64), _CUDA),
+    "triton.mix_order_reduction_split_size": Setting("rows of a part in reductions along two axes", (8, 64), _CUDA),
     # Loops.
     "cpp.threads": Setting("loops and sums in several threads", (2, 4), _CPU, single=_ROWS, weight=4.0),
     "cpp.min_chunk_size": Setting(
@@ -91,8 +86,8 @@ SETTINGS: dict[str, Setting] = {
     "triton.enable_pdl": Setting("kernels that start before the last one ends", devices=_CUDA),
     # Fusion.
     "combo_kernels": Setting("independent kernels in one", devices=_CUDA, weight=2.0),
-    "combo_kernel_allow_mixed_sizes": Setting("those of equal sizes alone", (0,), _CUDA, needs=_COMBO),
-    "combo_kernels_pointwise_only": Setting("those without reductions", devices=_CUDA, needs=_COMBO),
+    "combo_kernel_allow_mixed_sizes": Setting("kernels of equal sizes alone", (0,), _CUDA, needs=_COMBO),
+    "combo_kernels_pointwise_only": Setting("kernels without reductions", devices=_CUDA, needs=_COMBO),
     "combo_kernel_per_subkernel_blocks": Setting("each with its block size", devices=_CUDA, needs=_COMBO),
     "max_fusion_size": Setting("little fused", (1, 2)),
     "force_pointwise_cat": Setting("concatenation within pointwise kernels", weight=2.0),
@@ -101,7 +96,7 @@ SETTINGS: dict[str, Setting] = {
     # Memory and order.
     "memory_planning": Setting("one allocation for all intermediates", weight=2.0),
     "memory_pool": Setting(
-        "what shares allocations", ("none", "outputs", "combined"), needs=(("memory_planning", True),)
+        "tensors that share an allocation", ("none", "outputs", "combined"), needs=(("memory_planning", True),)
     ),
     "disable_padding_cpu": Setting("strides padded on the CPU too", _OFF, _CPU),
     "reorder_for_locality": Setting("operations in the order of the program", _OFF, passes=True),
@@ -118,19 +113,19 @@ SETTINGS: dict[str, Setting] = {
     "deterministic": Setting("nothing chosen by measuring", weight=2.0),
     "batch_invariant": Setting("a row's numbers whatever the batch", devices=_CUDA, versions=">=2.12"),
     # Around the compiled program.
-    "poison": Setting("what compiled code allocates is filled with NaN or large numbers", ("nan", "large"), weight=4.0),
+    "poison": Setting("memory of compiled code is filled with NaN or large numbers", ("nan", "large"), weight=4.0),
     "use_deterministic_algorithms": Setting("equal results in every run", weight=4.0),
 }
-"""By name, which is that of `torch.compile(options={...})` except for those around the program."""
+"""By name: of `torch.compile(options={...})`, or of `SWITCHES`."""
 
 SWITCHES = frozenset({"poison", "use_deterministic_algorithms"})
-"""Settings that are no options of `torch.compile`."""
+"""Settings around the compiled program, which are no options of `torch.compile`."""
 
 
 def describe_settings(settings: Mapping[str, Value], *, as_config: bool = False) -> str:
-    """Options of torch.compile, then switches: "options={'freezing': True}, poison='nan'"; "" without settings.
+    """Options of torch.compile, then switches: "options={'freezing': True}, poison='nan'".
 
-    `as_config`: the options as values of torch._inductor.config, "torch._inductor.config.freezing=True".
+    as_config: the options as values of torch._inductor.config, "torch._inductor.config.freezing=True".
     """
     options = {name: value for name, value in settings.items() if name not in SWITCHES}
     words = [f"{options=}"] if options else []
@@ -140,21 +135,23 @@ def describe_settings(settings: Mapping[str, Value], *, as_config: bool = False)
 
 
 def check_settings(case: Case) -> None:
-    """Raises CaseError, one line, on a setting or value that is not in the table."""
+    """Raises CaseError, a line of text, on a setting or value that is not in the table."""
     for name, value in case.settings:
         with add_place("settings", name):
             require(name in SETTINGS, f"unknown setting {name!r}: the table is in generators/program/settings.py")
             known = SETTINGS[name].values
-            is_known = any(type(value) is type(one) and value == one for one in known)
+            is_known = any(type(value) is type(other) and value == other for other in known)
             require(is_known, f"setting {name} is {value!r}, expected one of {', '.join(map(repr, known))}")
 
 
 def list_available(torch: str, device: str) -> dict[str, Setting]:
-    """The settings that this torch version has on a device. A version that can't be read counts as the newest."""
+    """The settings of a torch version on a device. An unreadable version counts as the newest."""
     try:
         version = Version(Version(torch).base_version)
     except InvalidVersion:
         version = Version("9999")
     return {
-        name: one for name, one in SETTINGS.items() if device in one.devices and version in SpecifierSet(one.versions)
+        name: setting
+        for name, setting in SETTINGS.items()
+        if device in setting.devices and version in SpecifierSet(setting.versions)
     }

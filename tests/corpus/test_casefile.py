@@ -305,7 +305,7 @@ BAD = [
     (
         "contracts: []",
         "contracts: [{q: q, k: q, v: q, output: out, layout: bsd, mask: q, mask_means: add}]",
-        "f:13: contract: mask_means 'add', expected keep or drop; what is added is a bias",
+        "f:13: contract: mask_means 'add', expected keep or drop; an added mask is a bias",
     ),
     (
         "contracts: []",

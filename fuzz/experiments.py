@@ -41,22 +41,7 @@ class KeepMemory:
 
 @dataclass(frozen=True)
 class Setting:
-    """The subject compiles and runs under a setting, as in fuzz/check/settings.py."""
-
-    name: str
-    value: Any
-
-
-@dataclass(frozen=True)
-class Hook:
-    """The worker wraps functions of torch, by the name of the hook in fuzz/check/subject_changes.py."""
-
-    name: str
-
-
-@dataclass(frozen=True)
-class ProcessState:
-    """State of the process has a value, by its name in fuzz/check/process_state.py."""
+    """The subject compiles and runs under a setting of fuzz/check/settings.py or fuzz/check/subject_changes.py."""
 
     name: str
     value: Any
@@ -96,10 +81,7 @@ class ExactArithmetic:
     """A rewrite, named by the argument, computes in float64 on the operands of the case, beside its pattern."""
 
 
-Change = (
-    OtherSubject | KeepMemory | Setting | Hook | ProcessState | StepLimit | Edit | OperandValue | EqualAlong
-    | ExactArithmetic
-)  # fmt: skip
+Change = OtherSubject | KeepMemory | Setting | StepLimit | Edit | OperandValue | EqualAlong | ExactArithmetic
 
 
 @dataclass(frozen=True)
@@ -219,7 +201,7 @@ _ROWS = (
         "casts",
         "casts to low precision kept (emulate_precision_casts)",
     ),
-    _plainer_code("unfused", Hook("operations_apart"), "fusion", "each operation in a kernel of its own"),
+    _plainer_code("unfused", Setting("operations_apart", True), "fusion", "each operation in a kernel of its own"),
     _plainer_code("unvectorized", Setting("cpp.simdlen", 1), "vectorisation", "vectorisation off"),
     Experiment("lowering", StepLimit(), _STEPS_OFF.format("lowering"), "inductor", "lowering"),
     # Edits of the case or of a call. Case files hold the ids of edits of calls, such as "16".
@@ -235,9 +217,8 @@ _ROWS = (
     Experiment(str(SMALL), Edit(), f"{{}} of {SMALL}"),
     Experiment("calls_apart", Edit(), "each call made of a module of its own", mechanism="later_call"),
     # Before a subject is blamed.
-    # torch's level 1 uses deterministic algorithms, and warns where there is none.
-    Experiment("deterministic", ProcessState("torch's deterministic mode", 1), "deterministic algorithms"),
-    Experiment("fast_path_off", ProcessState("torch's fast path", False), "the fast path of attention layers off"),
+    Experiment("deterministic", Setting("deterministic_or_warn", True), "deterministic algorithms"),
+    Experiment("fast_path_off", Setting("fast_path", False), "the fast path of attention layers off"),
     Experiment("unpoisoned", Setting("poison", "zero"), "zeros in memory that nothing has written to"),
 )
 EXPERIMENTS: dict[str, Experiment] = {row.id: row for row in _ROWS}

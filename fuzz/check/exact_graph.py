@@ -13,7 +13,7 @@ from fuzz.check.oracle.reference import Float64
 from fuzz.experiments import Outcome
 
 _UNREAD_RESULTS = 12
-"""The most results of a fused call after those of its definition: statistics and random states, which are not read."""
+"""At most so many results of a fused call follow those of its definition: statistics and random states, never read."""
 
 
 class Float64Interpreter(fx.Interpreter):
@@ -77,7 +77,7 @@ def compare_exactly(program: Run, rewrite: Run, operands: dict[str, Any]) -> Out
         with Float64(), torch.no_grad():
             before, after = program(exact, Float64Interpreter), rewrite(exact, Float64Interpreter)
     except Exception:
-        # torch may refuse a changed operand, which says nothing of the rewrite.
+        # A changed operand that torch refuses tells nothing of the rewrite.
         return Outcome.DOES_NOT_APPLY
     limit = tolerance_of(operands.values())
     found = [measure_difference(mine, theirs) for mine, theirs in zip(before, after, strict=True)]

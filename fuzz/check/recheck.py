@@ -140,7 +140,7 @@ def explain_by_fused_rounding(judgement: Judgement, case: CaseRun, run: Executio
         except Exception as error:
             if exceptions.is_out_of_memory(error):
                 raise
-            return []  # this torch does not run the graph operation by operation, which explains nothing
+            return []  # this torch does not run the graph operation by operation: nothing is explained
 
     with SuppressOutOfMemory():
         explained = case.judge.judge(run, others=move_all)

@@ -17,7 +17,7 @@ from fuzz.check.pattern_constants import Unlike, find_differences
 from fuzz.check.process_state import hold_state
 from fuzz.check.subject_builder import Subject
 from fuzz.check.torch_internals import wrap
-from fuzz.experiments import EXPERIMENTS, Hook, ProcessState, Setting, StepLimit, Trial
+from fuzz.experiments import EXPERIMENTS, Setting, StepLimit, Trial
 from fuzz.protocol import StepsTaken
 from fuzz.protocol.rewrites import WrongRewrite
 
@@ -135,18 +135,20 @@ def keep_operations_apart() -> Iterator[None]:
         yield
 
 
-_HOOKS = {"operations_apart": keep_operations_apart}
+_WARNS = 1
+"""torch's level that uses deterministic algorithms, and warns where there is none."""
+_SWITCHES: dict[str, Callable[[], AbstractContextManager[None]]] = {
+    "operations_apart": keep_operations_apart,
+    "deterministic_or_warn": lambda: hold_state("torch's deterministic mode", _WARNS),
+    "fast_path": lambda: hold_state("torch's fast path", False),
+}
 
 
 def enter(trial: Trial, record: Record = lambda _: None) -> AbstractContextManager[None]:
     """The surroundings in which a subject compiles and runs under an experiment."""
     match EXPERIMENTS[trial.experiment].change:
         case Setting(name, value):
-            return settings.apply({name: value})
-        case Hook(name):
-            return _HOOKS[name]()
-        case ProcessState(name, value):
-            return hold_state(name, value)
+            return _SWITCHES[name]() if name in _SWITCHES else settings.apply({name: value})
         case StepLimit():
             return limit_steps(trial.experiment, int(trial.argument), record)
     raise SubjectError(f"{trial.experiment} changes nothing about a subject")

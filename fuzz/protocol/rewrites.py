@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from fuzz.experiments import EXPERIMENTS, Outcome, Tried
 
 ATTENDED = ("query", "key", "value")
-"""Operands that every attention has: if only these make a rewrite right, the bug is one of its pattern."""
+"""Operands that every attention has: if only these make a rewrite right, the bug is in its pattern."""
 CALL = "call"
 """The pattern of a call of an attention function."""
 DROPPED, EXPANDED, CONTIGUOUS = "dropped", "expanded", "contiguous"
@@ -67,7 +67,7 @@ class WrongRewrite:
         return frozenset(name for name, changes in self.right.items() if DROPPED in changes)
 
     def is_same_bug(self, other: "WrongRewrite") -> bool:
-        """Whether both are one bug. The first line that applies decides:
+        """Whether both are the same bug. The first line that applies decides:
 
         calls           what makes `other` right makes this one right too, if both were tried; an option, if either
                         needs an option, since short calls of any bug may be right
@@ -100,8 +100,7 @@ class WrongRewrite:
         return len(mine & theirs)
 
     def _contradicts(self, other: "WrongRewrite") -> bool:
-        """Whether a change makes one right and leaves the other wrong, or single elements of only one could change, as
-        in a mask of one element."""
+        """Whether a change makes only one rewrite right, or only one had operands with several elements to change."""
         for operand, right in self.right.items():
             wrong, others_wrong = self.wrong.get(operand, ()), other.wrong.get(operand, ())
             if {*right} & {*others_wrong} or {*wrong} & {*other.right[operand]}:
@@ -125,5 +124,5 @@ def _number(pattern: str) -> str:
 
 
 def is_explained(rewrites: tuple[WrongRewrite, ...], known: tuple[WrongRewrite, ...]) -> bool:
-    """Whether each of `rewrites` is the same bug as one that is known."""
+    """Whether each of `rewrites` is the same bug as a known rewrite."""
     return all(any(one.is_same_bug(other) for other in known) for one in rewrites)

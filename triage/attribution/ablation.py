@@ -21,7 +21,7 @@ EXPORTED = ("export", "aot_inductor")
 MATH = "sdpa_math"
 NO_PATTERNS = "pattern_matcher_off"
 _CHEAP = (EAGER, DYNAMO, AOT_EAGER, DECOMPOSED, PASSES)
-"""They need no code generation, which takes twenty times as long."""
+"""Subjects without code generation, which takes twenty times as long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ def recall(entry: Entry, hello: Hello) -> dict[str, SubjectResult]:
 
 
 def find_cheapest(ablation: Ablation, entry: Entry) -> str:
-    """The subject that shows the failure in the least time, for further experiments."""
+    """The subject that shows the failure in the least time."""
     if ablation.accused == EAGER:
         return EAGER
     stage = next((stage for stage in (PASSES, INDUCTOR) if ablation.fails(stage)), ablation.accused)

@@ -58,7 +58,7 @@ _NUMBER = re.compile(r"sfdp_pattern_(\d+)")
 
 
 def attribute(entry: Entry, evaluator: Evaluator, ablation: Ablation | None = None) -> RootCause:
-    """Say who is at fault by what; `ablation`: an earlier one.
+    """The root cause of a finding; `ablation`: an earlier ablation of it.
 
     Raises UserError where the case shows no bug, or can't be judged.
     """
@@ -101,7 +101,7 @@ def _find_lost_cause(study: Study, ablation: Ablation, *, is_attention: bool) ->
 
 def _find_compiler_cause(study: Study, ablation: Ablation) -> RootCause:
     for before, stage in pairwise((EAGER, *_BEFORE_INDUCTOR)):
-        # Dynamo is no part of torch.export; and what it gets wrong is wrong in all that follows.
+        # Dynamo is no part of torch.export. A mistake of Dynamo shows in all later stages.
         is_excused = stage == DYNAMO and ("export" in ablation.stages or not ablation.fails(AOT_EAGER))
         if ablation.fails(stage) and not is_excused:
             earlier = [ablation.compare(before)] if before != EAGER else []
@@ -131,11 +131,11 @@ def _find_cause_before_inductor(study: Study, ablation: Ablation, stage: Tried, 
     here = replace(study, subject=subject_of(stage.experiment, study.entry))
     deeper = None
     if stage.experiment == DYNAMO and is_value and any(op.kind == "sdpa" for op in study.case.ops):
-        # Dynamo computes nothing: a fused call gives what it finds in memory, which was right in eager.
+        # Dynamo computes nothing. The result of a fused call depends on memory, and happened to be right in eager.
         condition, tried = find_condition(here)
         if any(one.flips for one in tried):
             return blame_fused_call(study.evaluator.hello.device, condition, tried)
-    # Of another failure the first decomposition would say nothing of this one.
+    # The first decomposition of another failure would tell nothing of this failure.
     elif stage.experiment == DECOMPOSED and stage.outcome is Outcome.FAILS_ALIKE:
         deeper = replace(here, result=ablation.stages[DECOMPOSED]).bisect("decomposition")
     elif stage.experiment == AOT_EAGER and get_spec(study.entry.subject).recomputes:

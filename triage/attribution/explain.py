@@ -117,7 +117,7 @@ def resize(case: Case, names: Iterable[str], size: int) -> Case | None:
 
 
 def perturb(case: Case, *, sizes_only: bool = False) -> list[Perturbation]:
-    """All perturbations. Properties take turns, since time may run out."""
+    """All perturbations; properties take turns, since time may run out."""
     groups: dict[str, list[Perturbation]] = {}
     ways = (_sizes,) if sizes_only else (_attributes, _equal_sizes, _sizes)
     for made in itertools.chain.from_iterable(way(case) for way in ways):

@@ -1,4 +1,4 @@
-"""Which operation of eager, or which part of an attention function, is at fault, and what it takes."""
+"""The cause of a wrong operation of eager, and of a wrong attention function."""
 
 from dataclasses import replace
 
@@ -36,7 +36,7 @@ _MECHANISMS = {
 
 
 def find_operation_cause(study: Study) -> RootCause:
-    """Who is at fault where eager is wrong in one of its own operations."""
+    """The cause if eager is wrong: its first wrong operation, and the edit that makes the operation right."""
     failure = study.result.failure
     operation = failure.operation if isinstance(failure, FaultyOperation) else ""
     who = BACKENDS.get(operation.removeprefix("aten."), "eager")
@@ -44,7 +44,7 @@ def find_operation_cause(study: Study) -> RootCause:
 
 
 def blame_fused_call(device: str, mechanism: Mechanism, evidence: tuple[Tried, ...]) -> RootCause:
-    """Who is at fault where the fused call of a replacement is: the backend that PyTorch chooses, flash on the CPU."""
+    """The cause if the fused call of a replacement is wrong: the backend that PyTorch chooses, flash on the CPU."""
     if device == "cpu":
         return RootCause("sdpa_flash", Stage.OPERATION, _operation_of("sdpa_flash", device), mechanism, evidence)
     return RootCause("eager", Stage.OPERATION, "aten.scaled_dot_product_attention", mechanism, evidence)
@@ -93,7 +93,7 @@ def find_kernel_cause(study: Study, ablation: Ablation) -> RootCause:
 
 
 def _find_broadcast(study: Study) -> tuple[Mechanism, tuple[Tried, ...]] | None:
-    """The mask or bias of which the call is right with full size, where that was measured."""
+    """The mask or bias that makes the call right when it is expanded."""
     for one in (one for rewrite in study.result.wrong_rewrites for one in rewrite.outcomes):
         if one.experiment == EXPANDED and one.flips:
             return Mechanism(MechanismKind.BROADCAST, details(operand=one.argument)), (one,)
@@ -101,7 +101,7 @@ def _find_broadcast(study: Study) -> tuple[Mechanism, tuple[Tried, ...]] | None:
 
 
 def find_faulty_pass(case: Case, result: SubjectResult) -> tuple[str, str]:
-    """Which computation is wrong, such as `attention_backward`, and which gradient, "" where that says no more."""
+    """The computation that is wrong, such as `attention_backward`, and the gradient, if one is."""
     value = result.value
     if result.verdict is not Verdict.WRONG_GRADIENT and not (value and value.is_gradient):
         is_either = case.training and result.verdict is Verdict.OUT_OF_BOUNDS
@@ -110,7 +110,7 @@ def find_faulty_pass(case: Case, result: SubjectResult) -> tuple[str, str]:
 
 
 def _find_features(study: Study) -> tuple[list[str], list[Tried]]:
-    """The options without which the function was measured to be right, as ids, and the experiments."""
+    """The ids of options without which the function is right, and the experiments, those that pass first."""
     ids = {name: name for name in (*COMPARABLE, "group")}
     if any(contract.causal == "bottom_right" for contract in study.case.contracts):
         ids["causal"] = "causal_bottom_right"

@@ -46,7 +46,7 @@ class Study:
         return replace(self, subject=subject, result=self.evaluator.judge(self.case, subject))
 
     def try_out(self, experiment: str, *, case: Case | None = None) -> Tried:
-        """Run one experiment. `case`: the edited case, for an edit that several cases could be."""
+        """Run an experiment. `case`: the edited case, if the experiment has several."""
         row, here, subject = EXPERIMENTS[experiment], case or self.case, self.subject
         trials: tuple[Trial, ...] = ()
         if row.device not in ("", self.evaluator.hello.device):
@@ -107,7 +107,7 @@ def subject_of(stage: str, entry: Entry) -> str:
 
 
 def mechanism_of(result: SubjectResult, values: MechanismKind | None = None) -> Mechanism:
-    """How a result fails; `values` stands for wrong numbers."""
+    """How a result fails; `values`: the mechanism of wrong numbers."""
     kind, failure = _RAISED.get(result.verdict), result.failure
     if kind is not None:
         if isinstance(failure, Raised) and _OTHER_DTYPE in failure.text:

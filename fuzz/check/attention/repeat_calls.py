@@ -21,7 +21,7 @@ from fuzz.check.oracle.operation_audit import Audit
 from fuzz.protocol.failures import FaultyOperation
 
 FLASH_ROUNDS = ("weights", "sums", "exponentials")
-"""What flash attention on the CPU rounds: dk and dv are added up in the inputs' dtype, block by block, and the
+"""The roundings of flash attention on the CPU: dk and dv are added up in the inputs' dtype, block by block, and the
 exponential is a cubic (aten/src/ATen/native/cpu/FlashAttentionKernel.cpp)."""
 _EFFICIENT_ROUNDS = ("weights", "backward_weights")
 """aten/src/ATen/native/transformers/cuda/mem_eff_attention/kernel_backward.h: `attn_T` has the inputs' dtype."""
@@ -122,7 +122,7 @@ class _Recorder(TorchDispatchMode):
             # On CUDA the backward passes of fused attention add up dq with atomics, or may.
             self.is_unordered |= "backward" in name and "_for_cpu" not in name
         elif name.startswith(_PRODUCTS) and isinstance(result, Tensor) and result.dtype in LOW_PRECISION:
-            # The product of q and k sums over features, as one of the backward pass does.
+            # The product of q and k sums over features, and so does a product of the backward pass.
             is_forward = torch._C._current_autograd_node() is None
             is_of_scores = is_forward and args[-2].shape[-1] == self._head_dim
             self.rounds += ("scores", "weights") if is_of_scores else ("weights",)

@@ -149,7 +149,7 @@ class CampaignEnded(Event):
 
 
 class Listener:
-    """Gets every event, one at a time."""
+    """Gets every event, in order."""
 
     is_output = False
     """Whether it writes to stdout and stderr, whose reader may go."""
@@ -168,12 +168,8 @@ class Bus:
     """Hands events to listeners in order, from any thread."""
 
     def __init__(self, listeners: list[Listener]) -> None:
-        self._listeners = listeners
+        self.listeners = listeners
         self._lock = threading.RLock()
-
-    def add(self, listener: Listener) -> None:
-        """Add a listener for the events that follow."""
-        self._listeners.append(listener)
 
     def emit(self, event: Event) -> None:
         """Tell all listeners."""
@@ -191,7 +187,7 @@ class Bus:
     def _each(self, call: Callable[[Listener], None]) -> None:
         errors = []
         with self._lock:
-            for listener in self._listeners:
+            for listener in self.listeners:
                 try:
                     with ignore_lost_output() if listener.is_output else nullcontext():
                         call(listener)
@@ -204,7 +200,7 @@ class Bus:
 class EventLog(Listener):
     """Appends each event to events.ndjson as it happens, as a line of JSON that begins with its time and name.
 
-    A long file becomes events.1.ndjson and replaces an earlier one: only people read them.
+    A long file becomes events.1.ndjson, in place of an earlier long file.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -214,10 +210,10 @@ class EventLog(Listener):
             self._file.write("\n")
 
     def _open(self) -> None:
-        self._file = self._path.open("a", buffering=1, encoding="utf-8")  # by lines: a kill costs at most one
+        self._file = self._path.open("a", buffering=1, encoding="utf-8")  # by lines: a kill breaks at most the last
 
     def on_event(self, event: Event, when: float) -> None:
-        """Write one line."""
+        """Write a line."""
         fields = {name: encode(value) for name, value in vars(event).items()}
         line = {"time": round(when, 3), "event": type(event).__name__, **fields}
         self._file.write(json.dumps(line) + "\n")

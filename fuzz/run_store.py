@@ -1,4 +1,4 @@
-"""The results of a campaign: one SQLite file, which survives a kill at any instant.
+"""The results of a campaign: a SQLite file, which survives a kill at any instant.
 
 - One transaction stores the failures of a case and marks the case as judged.
 - One transaction stores a finding and settles its suspicion.
@@ -55,7 +55,7 @@ class Outcome(Word):
     """How work on a suspicion ended."""
 
     FINDING = "finding", "became a finding"
-    INTERNAL = "internal", "became a finding of an internal subject only, since no public one was run"
+    INTERNAL = "internal", "became a finding of an internal subject only, since no public subject was run"
     INTERNAL_ONLY = "internal_only", "shown by an internal subject only"
     WITHIN_SAME = "within_same", "accepted by torch._dynamo.utils.same"
     UNCONFIRMED = "unconfirmed", "not reproduced by three fresh workers"
@@ -76,7 +76,7 @@ def is_running(directory: Path) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Suspicion:
-    """A failure that is not investigated yet: a case, and the result of one subject."""
+    """A failure that is not investigated yet: a case, and the result of a subject."""
 
     id: int
     case: Case
@@ -138,7 +138,7 @@ class Results:
         return cls(directory, readonly=True)
 
     def close(self) -> None:
-        """Write everything into the one file and close it."""
+        """Write everything into the file and close it."""
         with self._lock:
             self._db.close()
 
@@ -200,11 +200,12 @@ class Results:
                 )
             for finding in explained:
                 self._count_again(finding, now)
-            for failing, one in unexplained:
+            for failing, result in unexplained:
                 cursor = self._db.execute(
-                    "INSERT INTO suspicions (case_text, result) VALUES (?, ?)", (casefile.dumps(failing), _to_json(one))
+                    "INSERT INTO suspicions (case_text, result) VALUES (?, ?)",
+                    (casefile.dumps(failing), _to_json(result)),
                 )
-                raised.append(Suspicion(int(cursor.lastrowid or 0), failing, one))
+                raised.append(Suspicion(int(cursor.lastrowid or 0), failing, result))
         return raised
 
     def waiting(self) -> Iterator[Suspicion]:

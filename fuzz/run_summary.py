@@ -41,7 +41,7 @@ class Counts:
     rejected: Counter[str] = field(default_factory=Counter)  # why eager refused cases
     skipped: dict[str, Counter[str]] = field(default_factory=dict)  # why a subject did not take cases, by subject
     lost: int = 0  # workers
-    timeouts: int = 0  # workers that were lost to one
+    timeouts: int = 0  # workers that were lost to a timeout
     faults: tuple[events.WorkerFailed, ...] = ()  # of attnfuzz itself
 
     def __post_init__(self) -> None:
@@ -79,7 +79,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class RunSummary:
-    """A run directory at one moment. Its numbers are of all sessions, a killed one included."""
+    """A run directory at one moment. Its numbers are of all sessions, killed sessions included."""
 
     path: Path
     counts: Counts
@@ -103,7 +103,7 @@ class RunSummary:
 
     @classmethod
     def read(cls, results: Results, counts: Counts, *, is_running: bool = True) -> Self:
-        """The numbers of an open store, with counts that may be newer than those in it. Raises `UserError`."""
+        """The numbers of an open store, with counts that may be newer than the stored counts. Raises `UserError`."""
         cursor, beyond = results.position()
         return cls(
             path=results.path.parent,

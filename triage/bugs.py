@@ -20,7 +20,7 @@ _HEAD = """\
 
 <!-- Made by `python -m triage.bugs` from corpus/ledger.yaml and the examples in corpus/known. Change those. -->
 
-One row is one root cause. `silent`: wrong values, strides or state without an error. Versions tried: {versions};
+A row is a root cause. `silent`: wrong values, strides or state without an error. Versions tried: {versions};
 a GPU only with 2.11.0. Each example is a case file: `python -m fuzz.replay FILE` runs it.
 """
 _COLUMNS = """\

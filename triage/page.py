@@ -31,7 +31,7 @@ from triage.report.wording import title
 
 
 def page(run: Path, *, out: Path | None = None, ledger: Path | None = None, reports: Path | None = None) -> None:
-    """Write one HTML file about a campaign: its findings, and what its cases reached.
+    """Write an HTML file about a campaign: its findings, and the coverage of its cases.
 
     The campaign may still be running; nothing in its directory is changed except the page itself.
 
@@ -107,7 +107,7 @@ def list_bugs(run: RunSummary, ledger: ledgers.Ledger, reports: Path, beside: Pa
     internal = [finding for finding in found if rows[finding.id].kind == "internal"]
     listed, rest = split_listed([finding for finding in found if finding not in internal], ledger)
     clusters = [*cluster([*listed, *load_attributed(rest)], ledger), *cluster(load_attributed(internal), ledger)]
-    described = [_describe(one, rows, reports, beside) for one in clusters]
+    described = [_describe(bug, rows, reports, beside) for bug in clusters]
     return sorted(described, key=lambda bug: (not bug["news"], not bug["silent"], -bug["count"]))
 
 
@@ -155,7 +155,7 @@ def _list_notes(found: Cluster, kinds: set[str]) -> list[str]:
     if not found.is_open:
         notes.append(f"Root cause: {', or '.join(map(str, found.keys))}.")
     elif kinds == {"internal"}:
-        notes.append("Only an internal subject shows it; this campaign ran no public one that could confirm it.")
+        notes.append("Only an internal subject shows it; this campaign ran no public subject that could confirm it.")
     elif "new" in kinds:
         notes.append("Its root cause is not known yet: run python -m triage.cluster.")
     return [*notes, "Known before this campaign, which hit it again."] if kinds == {"known"} else notes

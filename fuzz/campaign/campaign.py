@@ -135,7 +135,7 @@ class Campaign:
             thread.kill()
 
     def close(self) -> None:
-        """End the workers that still run: those whose thread never began, and all of them after a fault."""
+        """End the workers that still run: workers whose thread never began, and all workers after a fault."""
         for thread in self.threads:
             while thread.is_alive():
                 self.kill()

@@ -36,7 +36,7 @@ _CASES = re.compile(r"(\d+)x")
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Seconds of wall time, or cases to judge; exactly one of the two is set."""
+    """Either seconds of wall time or cases to judge."""
 
     seconds: float | None = None
     cases: int | None = None
@@ -67,9 +67,9 @@ class Options:
     corpus: Path
     ignore_dirs: tuple[Path, ...]  # of case files whose bugs are not reported again
     worker_config: WorkerConfig
-    shrink_seconds: float = 60.0  # of wall time, for one suspicion
+    shrink_seconds: float = 60.0  # of wall time, for each suspicion
     fail_fast: bool = False
-    engine: str = "random"  # one of ENGINES
+    engine: str = "random"  # of `search.ENGINES`
     seeds: tuple[Case, ...] = ()  # that a guided search or libFuzzer starts with
     ledger: Ledger | None = None
     against: WorkerConfig | None = None  # of an interpreter in which a finding must pass, or fail in another way
@@ -82,7 +82,7 @@ class Options:
 
     @property
     def resume_arguments(self) -> list[str]:
-        """What the command line needs to continue this run."""
+        """The arguments of the command that continues this run."""
         given = [
             ("--out", self.out),
             ("--corpus", self.corpus != DEFAULT_CORPUS and self.corpus),

@@ -78,7 +78,7 @@ class Schedule:
         return (*self.always, *due)
 
     def _takes(self, spec: SubjectSpec, case: Case) -> bool:
-        """Whether a subject shows more of a case than the others do.
+        """Whether a subject shows something of a case that other subjects don't.
 
         - A subject with symbolic sizes takes cases with symbolic sizes, and all cases where its static form is missing.
         - A subject that draws random numbers takes random cases.

@@ -166,11 +166,11 @@ def _is_unused(subject: str, counts: Counts) -> bool:
 def _describe_coverage(subject: str, counts: Counts) -> str:
     met, reasons = counts.verdicts[subject].total(), counts.skipped[subject]
     listed = ", ".join(f"{reason} ({count})" for reason, count in reasons.most_common(5))
-    return f"{subject} took {met - reasons.total()} of {met} cases; the others: {listed}"
+    return f"{subject} took {met - reasons.total()} of {met} cases; not taken: {listed}"
 
 
 def describe_unused(named: Iterable[str], counts: Counts) -> str:
-    """The subjects among `named` that took none of their cases, and why, in one line; "" where all took some."""
+    """The subjects among `named` that took none of their cases, and why, in a line; "" where each took some."""
     unused = "; ".join(_describe_coverage(subject, counts) for subject in named if _is_unused(subject, counts))
     return f"{unused}. docs/kernels.md says what cases need; a longer --budget meets more kinds" if unused else ""
 
@@ -274,7 +274,7 @@ class LiveScreen(LineScreen):
 
     def _print(self, text: str, stream: TextIO) -> None:
         if stream.isatty():
-            # The terminal wraps, so that a command is one line when it is copied.
+            # The terminal wraps, so that a copied command is a single line.
             self._console.print(escape_controls(text), markup=False, soft_wrap=True)
         else:
             super()._print(text, stream)

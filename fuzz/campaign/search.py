@@ -45,7 +45,7 @@ Draw = Callable[..., Case]
 
 
 class VariantQueue:
-    """Variants that wait to be judged. For one thread at a time."""
+    """Variants that wait to be judged. Threads must not share it."""
 
     def __init__(self, seed: int) -> None:
         self._seed = seed

@@ -100,7 +100,7 @@ def _run(options: Options, results: Results, sampler: Sampler, show: Callable[[R
     screen = LiveScreen if sys.stderr.isatty() and not options.quiet else LineScreen
     bus = Bus([EventLog(options.out), recorder])
     campaign = Campaign(options, results, bus, sampler)
-    bus.add(screen(recorder, campaign))
+    bus.listeners.append(screen(recorder, campaign))
     state, has_begun, signals = campaign.state, False, list[int]()
     errors: list[Exception] = []
 

@@ -28,16 +28,14 @@ from generators.program.case import Case
 
 DIRECTORIES = QUEUE, FINDINGS, CLAIMS, ATTRIBUTIONS = "queue", "findings", "claims", "attributions"
 SCAN_SECONDS = 5.0
-"""New files are looked for this often, ..."""
-_SCAN_SHARE = 0.02
-"""... and more rarely where looking would take more than this share of the time."""
+"""The pause between two looks for new files. A slow file system gets a longer pause: 50 times what a look takes."""
 LEASE_SECONDS = 180.0
 """A claim that its owner has not refreshed for so long is abandoned. Each campaign measures that by its own clock."""
 _MAX_OWNER = 100
 
 
 class SharedFolder:
-    """The directory, as one campaign sees it. Threads share it."""
+    """The directory, as a campaign sees it. Threads share it."""
 
     def __init__(self, directory: Path, owner: str, warn: Callable[[str], None]) -> None:
         """owner: a text that no other campaign has, the same after a restart; warn: gets a line for each skipped file
@@ -78,7 +76,7 @@ class SharedFolder:
                 with suppress(OSError):  # another campaign took it over
                     os.utime(claim)
             self._waiting.extend(self._list_new(QUEUE))
-            self._next = began + max(SCAN_SECONDS, (time.monotonic() - began) / _SCAN_SHARE)
+            self._next = began + max(SCAN_SECONDS, 50 * (time.monotonic() - began))
             return True
 
     def take_case(self) -> Case | None:
@@ -160,7 +158,7 @@ class SharedFolder:
 
 
 def open_share(directory: Path, results: Results, bus: Bus) -> SharedFolder:
-    """The directory, for the campaign with these results. What a kill kept from it is published."""
+    """The directory, for the campaign with these results. Publishes the files that an earlier kill prevented."""
     owner = results.meta("owner") or secrets.token_hex(8)
     results.set_meta({"owner": owner})
     with suppress(FileExistsError):

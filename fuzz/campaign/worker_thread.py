@@ -43,7 +43,7 @@ class WorkerThread(threading.Thread):
             self._baseline = Evaluator(self._open_worker("against", options.against))
             self.evaluators.append(self._baseline)
         self._jobs: list[Job] = []
-        """The case in hand and the next one."""
+        """The case in hand and the next case."""
         self.task = ""
         """The work of its worker, in words: a case, or the step of an investigation."""
 
@@ -123,17 +123,17 @@ class WorkerThread(threading.Thread):
         evaluator = self._baseline if baseline else self.evaluator
         assert evaluator is not None
         result = self.receive(case, lambda: evaluator.evaluate(case, (subject,), fresh=fresh))
-        one = result.results[0] if result.rejected is None and result.results else None
+        judged = result.results[0] if result.rejected is None and result.results else None
         self.state.bus.emit(
             events.ProbeJudged(
                 case=case.id,
                 worker=self.number,
                 subject=subject,
-                verdict=one.verdict if one else Verdict.REJECTED,
+                verdict=judged.verdict if judged else Verdict.REJECTED,
                 torch_seconds=result.torch_seconds,
             )
         )
-        return one
+        return judged
 
     def receive(self, case: Case, ask: Callable[[], Result]) -> Result:
         """The result of `ask` for `case`. A fault of attnfuzz in the worker counts as a case that can't be judged.
@@ -156,13 +156,13 @@ class WorkerThread(threading.Thread):
         return result
 
     def judge_next(self) -> bool:
-        """Judge one case; False when the budget of cases is spent."""
+        """Judge a case; False when the budget of cases is spent."""
         if not (self._jobs or self._prepare()):
             return False
         job = self._jobs[0]
         self.task = f"case {job.index}"
         self.evaluator.submit(job.check)
-        # The next case is made while the worker is busy with this one.
+        # The next case is made while the worker is busy.
         if len(self._jobs) == 1 and not self.state.stop.is_over:
             self._prepare()
         result = self.receive(job.case, self.evaluator.collect)
@@ -221,8 +221,6 @@ class WorkerThread(threading.Thread):
             )
         )
         for suspicion in raised:
-            case_id, one = suspicion.case.id, suspicion.result
-            state.bus.emit(
-                events.SuspicionRaised(suspicion=suspicion.id, case=case_id, subject=one.subject, verdict=one.verdict)
-            )
+            case_id, failed = suspicion.case.id, suspicion.result
+            state.bus.emit(events.SuspicionRaised(suspicion.id, case_id, failed.subject, failed.verdict))
             state.suspicions.put(suspicion)

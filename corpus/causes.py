@@ -39,7 +39,7 @@ class Stage(Id):
     """Where a fault is."""
 
     DYNAMO = "dynamo_aot", "dynamo/aot"
-    DECOMPOSITION = "decomposition", "dynamo/aot, decomposition"
+    DECOMPOSITION = "decomposition", "dynamo/aot"
     """In the decomposition of an operation, which is the part."""
     JOINT_PASSES = "joint_graph_passes", "joint_graph_passes"
     GRAPH_PASSES = "graph_passes", "graph_passes"
@@ -169,7 +169,7 @@ class CauseKey:
         """In one line, for people."""
         right, wrong = dict(self.right), dict(self.wrong)
         measured = (f"{n} right: {', '.join(right[n])}; wrong: {', '.join(wrong.get(n, ())) or 'none'}" for n in right)
-        told = ", ".join(filter(None, (self.who, self.stage.label, name_part(self.part), str(self.words))))
+        told = ", ".join(filter(None, (self.who, self.stage.label, name_part(self.part, self.stage), str(self.words))))
         return f"{told} ({'; '.join(measured)})" if right else told
 
 
@@ -177,6 +177,6 @@ _PART_LABELS = {part.label for part in Part} - {*Part}
 _PARTS = {part.value: part.label for part in Part}
 
 
-def name_part(part: str) -> str:
-    """A part for people: the label of a `Part`, and names as they are."""
-    return _PARTS.get(part, part)
+def name_part(part: str, stage: Stage) -> str:
+    """A part for people: the label of a `Part`, and other names as they are."""
+    return f"decomposition of {part}" if stage is Stage.DECOMPOSITION else _PARTS.get(part, part)

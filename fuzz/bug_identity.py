@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from corpus.causes import CauseKey
 from fuzz.protocol import EAGER, SubjectResult, Verdict
 from fuzz.protocol.failures import EmptyRowsNotZero, Failure, FailureKey, FaultyOperation, Value
 from fuzz.protocol.rewrites import CALL, WrongRewrite, is_explained
@@ -268,6 +269,11 @@ def share_values(some: frozenset[Value], others: frozenset[Value]) -> bool:
     if not (some and others):
         return True
     return _OUTPUT in some & others or (_OUTPUT not in some | others and bool(some & others))
+
+
+def measured_rewrite(key: CauseKey) -> WrongRewrite | None:
+    """The rewrite of a cause that is proven wrong and that some operands make right."""
+    return WrongRewrite(key.part, dict(key.right), dict(key.wrong)) if key.right else None
 
 
 def contract_features(case: Case) -> frozenset[str]:

@@ -11,9 +11,8 @@ from corpus import entry as corpus_entry
 from corpus.causes import CauseKey, MechanismKind, Stage, details
 from corpus.entry import Entry
 from corpus.ledger import Bug, Ledger
-from fuzz.bug_identity import Symptom, contract_features
+from fuzz.bug_identity import Symptom, contract_features, measured_rewrite
 from fuzz.protocol import EAGER, SubjectResult, Verdict
-from fuzz.protocol.rewrites import WrongRewrite
 from fuzz.replay_result import read_recorded_result
 from fuzz.subjects import compiler_of
 from generators.program.attention_stub import AttentionCall
@@ -145,7 +144,7 @@ class KnownBugs:
         if bug is not None:
             self.bugs[entry.case.id] = bug
             # The simplest example may say less of its rewrite than the findings by which the cause was named.
-            measured = (WrongRewrite(one.part, dict(one.right), dict(one.wrong)) for one in bug.causes if one.right)
+            measured = filter(None, map(measured_rewrite, bug.causes))
             symptom = replace(symptom, wrong_rewrites=(*symptom.wrong_rewrites, *measured))
         return self.add(KnownFinding(entry.case.id, symptom))
 

@@ -1,7 +1,7 @@
 """Findings grouped by root cause, attributed by a fake."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,13 +17,14 @@ from corpus.ledger import Bug, Ledger, Status
 from fuzz.campaign.session import run_campaign
 from fuzz.cli import call
 from fuzz.protocol.rewrites import WrongRewrite
+from fuzz.worker_config import WorkerConfig
 from generators.errors import UserError
 from tests.campaign.fakes import case, options, sampler
 from tests.campaign.test_campaign import WRONG
 from triage.attribution.root_cause import RootCause
 from triage.cluster import __main__ as command
 from triage.cluster import attributions
-from triage.cluster.attributions import Attributed, attribute_all, key_of
+from triage.cluster.attributions import Attributed, attribute_findings
 from triage.cluster.clusters import Cluster, cluster, load_clusters, record, update_ledger
 from triage.cluster.findings import Finding, gather
 
@@ -94,7 +95,7 @@ PILE = [
 def told(number: int, cause: RootCause, one: Entry, day: str = "2026-05-01") -> Attributed:
     unique = replace(one, case=replace(one.case, dims=(("R", 2 + number), ("S", 5))))
     finding = Finding(unique, Path(f"{number}.case.yaml"), None, 1, day, day, frozenset(["2.13.0"]))
-    return Attributed(finding, key_of(cause), cause)
+    return Attributed(finding, cause.key, cause)
 
 
 MEMBERS = [told(100 * row + i, *pair) for row, findings in enumerate(PILE) for i, pair in enumerate(findings)]
@@ -243,17 +244,20 @@ class Asked:
         return sfdp(1) if one.found and one.found.verdict == "wrong_result" else sfdp(2, M.COMPILING_RAISES, RANK_ERROR)
 
 
-def test_a_cause_is_asked_for_once_and_an_end_half_way_loses_none(tmp_path: Path) -> None:
+def test_a_cause_is_asked_for_once_and_an_end_half_way_loses_none(
+    tmp_path: Path, fake: Asked, monkeypatch: pytest.MonkeyPatch
+) -> None:
     findings = [Finding(entry(rows), Path("x"), tmp_path) for rows in (2, 3, 4)]
-    asked = Asked()
 
     def count_asked(torch: str = "2.13.0", device: str = "") -> int:
-        before = len(asked.cases)
-        assert len(list(attribute_all(findings, asked, torch, device=device))) == 3
-        return len(asked.cases) - before
+        monkeypatch.setattr("triage.script_runs.version", lambda *_: torch)
+        before = len(fake.cases)
+        assert len(list(attribute_findings(findings, WorkerConfig(), device=device))) == 3
+        return len(fake.cases) - before
 
-    work = attribute_all(findings, asked, "2.13.0")
-    next(work), next(work)
+    monkeypatch.setattr("triage.script_runs.version", lambda *_: "2.13.0")
+    with closing(attribute_findings(findings, WorkerConfig())) as work:
+        next(work), next(work)
     assert count_asked() == 1
     # Another torch, another cause.
     assert count_asked("2.14.0") == 3
@@ -265,12 +269,11 @@ def test_a_cause_is_asked_for_once_and_an_end_half_way_loses_none(tmp_path: Path
     assert count_asked() == 1
 
 
-def test_a_function_of_the_users_is_not_imported_because_a_case_names_it(tmp_path: Path) -> None:
+def test_a_function_of_the_users_is_not_imported_because_a_case_names_it(tmp_path: Path, fake: Asked) -> None:
     finding = Finding(entry(subject="my.kernels:attention"), Path("x"), tmp_path)
-    asked = Asked()
-    (one,) = attribute_all([finding], asked, "2.13.0")
-    assert "allow it with --subject my.kernels:attention" in one.why_open and asked.cases == []
-    (one,) = attribute_all([finding], asked, "2.13.0", ["my.kernels:attention"])
+    (one,) = attribute_findings([finding], WorkerConfig())
+    assert "allow it with --subject my.kernels:attention" in one.why_open and fake.cases == []
+    (one,) = attribute_findings([finding], WorkerConfig(), ["my.kernels:attention"])
     assert one.cause == sfdp(1)
 
 
@@ -333,7 +336,7 @@ def test_the_command_groups_runs_and_files_and_keeps_the_ledger(
 def test_a_fixed_bug_that_is_back_is_news(tmp_path: Path, fake: Asked, capsys: pytest.CaptureFixture[str]) -> None:
     found = corpus_entry.save(entry(), tmp_path)
     path = tmp_path / "ledger.yaml"
-    (attributed,) = attribute_all([Finding(entry(), found, tmp_path)], fake, "2.13.0")
+    (attributed,) = attribute_findings([Finding(entry(), found, tmp_path)], WorkerConfig())
     for version, code in (("2.13.0", 1), ("2.14.0", 0)):
         path.unlink(missing_ok=True)
         ledger.save(

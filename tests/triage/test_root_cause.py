@@ -24,7 +24,6 @@ from triage.attribution.ablation import EAGER, MATH, Ablation
 from triage.attribution.attribute import attribute
 from triage.attribution.render import describe_evidence
 from triage.attribution.root_cause import RootCause
-from triage.cluster.attributions import key_of
 
 MEASURED = WrongRewrite(
     "_sfdp_pattern_15_inference",
@@ -111,7 +110,7 @@ def test_what_takes_a_later_call_or_a_write_is_a_cause_of_its_own(case: Case, al
 
     evaluator: Any = Judge()
     cause = attribute(Entry(case), evaluator, ablation(aot_eager=Verdict.WRONG_RESULT))
-    assert str(cause.mechanism) == str(key_of(cause).words) == mechanism
+    assert str(cause.mechanism) == str(cause.key.words) == mechanism
 
 
 def test_a_fused_call_that_fails_in_dynamos_run_alone_is_to_blame_and_not_dynamo() -> None:

@@ -2,9 +2,15 @@
 
 from dataclasses import dataclass
 
-from corpus.causes import Mechanism, MechanismKind, Part, Stage, details
+from corpus.causes import CauseKey, Mechanism, MechanismKind, Part, Stage, details
+from fuzz.bug_identity import PROCESS, SILENT
 from fuzz.experiments import Tried
-from fuzz.protocol.rewrites import WrongRewrite
+from fuzz.protocol import EAGER
+from fuzz.protocol.rewrites import ATTENDED, WrongRewrite
+from fuzz.subjects import compiler_of
+
+_OF_ONE_PATTERN = {MechanismKind.OTHER_RESULT, MechanismKind.FORM, *map(MechanismKind, PROCESS | SILENT)}
+"""Mechanisms that lie in the replacement of one pattern, or that say no more than how it fails."""
 
 
 def operands_mechanism(rewrite: WrongRewrite) -> Mechanism:
@@ -36,3 +42,18 @@ class RootCause:
     def is_attention_pattern(self) -> bool:
         """Whether a rewrite of attention is at fault."""
         return self.part == Part.ATTENTION_PATTERNS or self.part.startswith("_sfdp_pattern_")
+
+    @property
+    def key(self) -> CauseKey:
+        """The part of the cause that tells it from others, by the rule of docs/triage.md."""
+        who, part, mechanism, measured = compiler_of(self.who), self.part, self.mechanism.kind, self.measured
+        if self.stage is Stage.OPERATION:
+            who = EAGER  # whichever subject called it
+        if self.stage is Stage.KERNEL and mechanism is MechanismKind.NOT_FINITE:
+            mechanism = MechanismKind.WRONG_VALUES
+        is_of_one = mechanism in _OF_ONE_PATTERN or (measured and measured.right.keys() <= {*ATTENDED})
+        if self.is_attention_pattern and not is_of_one:
+            part = Part.ATTENTION_PATTERNS
+        if measured is None:
+            return CauseKey(who, self.stage, part, mechanism, self.mechanism.details)
+        return CauseKey(who, self.stage, part, mechanism, (), details(**measured.right), details(**measured.wrong))

@@ -1,26 +1,22 @@
-"""Attributing many findings, and when two of them have one root cause: docs/triage.md says the rule, `key_of` is it.
+"""Root causes of many findings.
 
-Every cause is stored beside its run at once, so that no work is lost or done twice. Clusters don't depend on the order
-of findings, and a finding never changes the cluster of another.
+Every cause is stored beside its run at once, so that no work is lost or done twice.
 """
 
 import json
 import re
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from corpus.causes import CauseKey, Part, Stage, details
-from corpus.causes import MechanismKind as Kind
+from corpus.causes import CauseKey, MechanismKind, Stage, details
 from corpus.entry import Entry
 from corpus.files import read_file, replace_file
-from fuzz.bug_identity import PROCESS, SILENT
 from fuzz.commands import require_allowed
 from fuzz.evaluator import Evaluator, open_evaluator
 from fuzz.protocol import EAGER, Verdict
-from fuzz.protocol.rewrites import ATTENDED
 from fuzz.subjects import compiler_of, is_user_function
 from fuzz.worker_config import WorkerConfig
 from fuzz.worker_process import WorkerFault
@@ -31,48 +27,26 @@ from triage.attribution.attribute import attribute
 from triage.attribution.root_cause import RootCause
 from triage.cluster.findings import Finding
 
-_OF_ONE_PATTERN = {Kind.OTHER_RESULT, Kind.FORM, *map(Kind, PROCESS | SILENT)}
-"""Mechanisms that lie in what one pattern is replaced by, or that say no more than how it fails."""
-
-_WRONG_VALUES = {Kind.WRONG_VALUES, Kind.NOT_FINITE}
-
 FORMAT = 2
 """Of stored causes."""
 DIRECTORY = "attributions"
 _MAX_BYTES = 1 << 20
 LOOSE = Path("runs")
-"""Where the causes of findings without a run are stored."""
-
+"""The causes of findings without a run are stored here."""
 
 Attributor = Callable[[Entry], RootCause]
 """Finds the cause of a finding. Raises UserError where it can't, with the reason."""
 
 
-def key_of(cause: RootCause) -> CauseKey:
-    """What tells a root cause from others."""
-    who, part, mechanism = compiler_of(cause.who), cause.part, cause.mechanism.kind
-    if cause.stage is Stage.OPERATION:
-        who = EAGER  # whichever subject called it
-    if cause.stage is Stage.KERNEL and mechanism in _WRONG_VALUES:
-        mechanism = Kind.WRONG_VALUES
-    measured = cause.measured
-    is_of_one = mechanism in _OF_ONE_PATTERN or (measured and measured.right.keys() <= {*ATTENDED})
-    if cause.is_attention_pattern and not is_of_one:
-        part = Part.ATTENTION_PATTERNS
-    if measured is None:
-        return CauseKey(who, cause.stage, part, mechanism, cause.mechanism.details)
-    right, wrong = (tuple(sorted(changes.items())) for changes in (measured.right, measured.wrong))
-    return CauseKey(who, cause.stage, part, mechanism, (), right, wrong)
-
-
 @dataclass(frozen=True, slots=True)
 class Attributed:
-    """A finding with the key of its cause; `why_open`: why the cause is not known, "" where it is."""
+    """A finding with the key of its cause."""
 
     finding: Finding
     key: CauseKey
     cause: RootCause | None = None
     why_open: str = ""
+    """Why the cause is not known; "" where it is."""
 
     @property
     def is_open(self) -> bool:
@@ -80,64 +54,56 @@ class Attributed:
         return self.key.stage is Stage.OPEN
 
 
-def attribute_all(
-    findings: Sequence[Finding], find_cause: Attributor, torch: str, allowed: Collection[str] = (), device: str = ""
-) -> Iterator[Attributed]:
-    """Each finding with its cause under one torch version: read where it is stored, else found and stored. Progress
+def attribute_findings(
+    findings: Sequence[Finding], config: WorkerConfig, allowed: Collection[str] = (), device: str = ""
+) -> Generator[Attributed]:
+    """Each finding with its cause under the torch of `config`: read where it is stored, else found and stored. Progress
     goes to stderr.
 
     `allowed`: functions of the user's that may be imported; `device`: to judge on, "" for that of each finding.
     """
+    if not findings:
+        return
+    torch = script_runs.version("torch", config.python)
     paths = [_directory(one) / f"{_name(one)}-{torch}-{device or one.entry.device}.json" for one in findings]
     missing = [path for path in paths if _read(path) is None]
-    for finding, path in zip(findings, paths, strict=True):
-        cause = _read(path)
-        if cause is None:
-            what = f"{finding.entry.expectation.verdict} under {finding.entry.subject}, {finding.path}"
-            sys.stderr.write(f"attributing {missing.index(path) + 1} of {len(missing)}: {what}\n")
-            try:
-                require_allowed(finding.entry.subject, allowed, "it")
-                cause = find_cause(finding.entry)
-            except (UserError, WorkerFault) as error:
-                yield _leave_open(finding, " ".join(str(error).split()))
-                continue
-            replace_file(path, json.dumps({"format": FORMAT, **encode(cause)}, indent=1).encode())
-        yield Attributed(finding, key_of(cause), cause)
-
-
-def attribute_findings(
-    findings: Sequence[Finding], config: WorkerConfig, allowed: Collection[str], device: str
-) -> list[Attributed]:
-    """Each finding with its cause, under the torch of `config`."""
-    if not findings:
-        return []
     with attributor(config, device) as find_cause:
-        torch = script_runs.version("torch", config.python)
-        return list(attribute_all(findings, find_cause, torch, allowed, device))
+        for finding, path in zip(findings, paths, strict=True):
+            cause = _read(path)
+            if cause is None:
+                told = f"{finding.entry.expectation.verdict} under {finding.entry.subject}, {finding.path}"
+                sys.stderr.write(f"attributing {missing.index(path) + 1} of {len(missing)}: {told}\n")
+                try:
+                    require_allowed(finding.entry.subject, allowed, "it")
+                    cause = find_cause(finding.entry)
+                except (UserError, WorkerFault) as error:
+                    yield _leave_open(finding, " ".join(str(error).split()))
+                    continue
+                replace_file(path, json.dumps({"format": FORMAT, **encode(cause)}, indent=1).encode())
+            yield Attributed(finding, cause.key, cause)
 
 
 @contextmanager
 def attributor(config: WorkerConfig, device: str = "") -> Iterator[Attributor]:
-    """Attributes with one worker for each device and function of the user's. `device`: to judge on, "" for the one each
-    finding is about."""
+    """Attributes with one worker for each device and function of the user's. `device`: to judge on, "" for that of each
+    finding."""
     with ExitStack() as stack:
-        known: dict[tuple[WorkerConfig, int], Evaluator] = {}
+        evaluators: dict[tuple[WorkerConfig, int], Evaluator] = {}
 
         def find_cause(entry: Entry) -> RootCause:
             named = (entry.subject,) if is_user_function(entry.subject) else ()
             own = replace(config, device=device or entry.device, named=named)
             verdict = entry.found.verdict if entry.found else entry.expectation.verdict
             repeat = 2 if verdict == Verdict.NONDETERMINISTIC else 1
-            if (own, repeat) not in known:
-                evaluator = open_evaluator(own, repeat=repeat, remember=True)
-                known[own, repeat] = stack.enter_context(evaluator)
-            return attribute(entry, known[own, repeat])
+            if (own, repeat) not in evaluators:
+                evaluators[own, repeat] = stack.enter_context(open_evaluator(own, repeat=repeat, remember=True))
+            return attribute(entry, evaluators[own, repeat])
 
         yield find_cause
 
 
 def load_attributed(findings: Iterable[Finding]) -> Iterator[Attributed]:
-    """Each with the cause that is stored, under any torch version, best for the device it is about; runs nothing."""
+    """Each finding with its stored cause, under any torch version, best for its own device. Runs nothing."""
     for finding in findings:
         own = f"-{finding.entry.device}.json"
         files = sorted(_directory(finding).glob(f"{_name(finding)}-*.json"), reverse=True)
@@ -146,16 +112,16 @@ def load_attributed(findings: Iterable[Finding]) -> Iterator[Attributed]:
         if cause is None:
             yield _leave_open(finding, "python -m triage.cluster was not run on it")
         else:
-            yield Attributed(finding, key_of(cause), cause)
+            yield Attributed(finding, cause.key, cause)
 
 
 def _leave_open(finding: Finding, why: str) -> Attributed:
-    """With a key of its own."""
     entry = finding.entry
     who = EAGER if entry.verdict == Verdict.EAGER_SUSPECT else compiler_of(entry.subject)
-    fired = "+".join(sorted(name for name in entry.found.fired if "sfdp" in name)) if entry.found else ""
-    key = CauseKey(who, Stage.OPEN, fired, Kind(entry.verdict or Kind.FAILS), details(case=entry.case.id))
-    return Attributed(finding, key, None, why)
+    patterns = "+".join(sorted(name for name in entry.found.fired if "sfdp" in name)) if entry.found else ""
+    kind = MechanismKind(entry.verdict or MechanismKind.FAILS)
+    key = CauseKey(who, Stage.OPEN, patterns, kind, details(case=entry.case.id))
+    return Attributed(finding, key, why_open=why)
 
 
 def _directory(finding: Finding) -> Path:

@@ -2,14 +2,16 @@
 
 import re
 import shlex
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from corpus import entry as corpus_entry
-from corpus.causes import CauseKey, Part, Stage, name_part
+from corpus.causes import CauseKey, Part, name_part
 from corpus.entry import SUFFIX
 from corpus.ledger import Bug, Ledger, check_writable, load, save
+from fuzz.bug_identity import measured_rewrite
 from fuzz.commands import reproduce_lines
 from fuzz.durations import format_count
 from fuzz.protocol.rewrites import WrongRewrite
@@ -18,59 +20,74 @@ from triage.cluster.attributions import Attributed, load_attributed
 from triage.cluster.findings import Finding, gather
 
 EXAMPLES = "known"
-"""Where examples go, beside the ledger."""
+"""The directory of examples, beside the ledger."""
+_COMPONENTS = {"inductor": "[Inductor]", "dynamo": "[Dynamo]", "aot": "[AOTAutograd]"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """All findings of one root cause, simplest first, of which `example` is the first.
-
-    bug: its entry in the ledger, None where that has none; title: one line by symptom, which no finding that joins
-    changes; is_open: its cause is not known; count: how many findings, those that only the ledger lists included;
-    met: how many failures of these campaigns they explain; first_seen, last_seen: days, "" where not known; versions:
-    torch versions it was met in; back_in: the one in which it was met though it is fixed there; is_news: a person has
-    to look, as the ledger lacks it, nobody has decided about it, or it is fixed and back.
-    """
+    """All findings of one root cause."""
 
     keys: tuple[CauseKey, ...]
     members: tuple[Attributed, ...]
+    """Simplest first, after those with a known cause."""
     findings: tuple[Finding, ...]
-    example: Finding
+    """Of the members."""
     bug: Bug | None
+    """Its entry in the ledger."""
     title: str
+    """One line by symptom, which no finding that joins changes."""
     is_open: bool
+    """Its cause is not known."""
     count: int
+    """How many findings there are, with those that only the ledger lists."""
     met: int
+    """How many failures of these campaigns they explain."""
     first_seen: str
     last_seen: str
+    """Days, "" where not known."""
     versions: tuple[str, ...]
+    """Of torch, in which it was met."""
     back_in: str
-    is_news: bool
+    """The version in which it was met though it is fixed there, or ""."""
+
+    @property
+    def example(self) -> Finding:
+        """The simplest finding."""
+        return self.findings[0]
+
+    @property
+    def is_news(self) -> bool:
+        """Whether a person has to look: no entry, no decision about it, or fixed and back."""
+        return self.bug is None or self.bug.status.is_open or bool(self.back_in)
 
 
 def cluster(attributed: Iterable[Attributed], ledger: Ledger) -> list[Cluster]:
-    """One for each root cause, in whatever order findings come: news first, then by how many findings."""
+    """The root causes, in whatever order findings come: news first, then by how many findings.
+
+    A finding never changes the cluster of another.
+    """
     members = _unify(attributed, ledger)
     bugs = _find_bugs(members, ledger)
-    groups: dict[str, list[Attributed]] = {}
+    groups: defaultdict[str | CauseKey, list[Attributed]] = defaultdict(list)
     for member in members:
         bug = bugs.get(member.key) or ledger.find_case(member.finding.id)
-        groups.setdefault(f"bug {bug.id}" if bug else f"key {member.key}", []).append(member)
-    by_group = {f"bug {bug.id}": bug for bug in ledger.bugs}
-    clusters = [_cluster(group, by_group.get(name)) for name, group in groups.items()]
+        groups[bug.id if bug else member.key].append(member)
+    by_id = {bug.id: bug for bug in ledger.bugs}
+    clusters = [_cluster(group, by_id[name] if isinstance(name, str) else None) for name, group in groups.items()]
     return sorted(clusters, key=lambda c: (not c.is_news, c.is_open, -len(c.findings), c.title, c.keys))
 
 
 def _unify(attributed: Iterable[Attributed], ledger: Ledger) -> list[Attributed]:
-    """The findings, those whose rewrites are the same bug with one key: the ledger's where it has one, else that of the
-    fullest measurement. Of several bugs it may be, the one that shares most changes."""
+    """The findings, with one key for rewrites that are the same bug: the ledger's where it has one, else that of the
+    fullest measurement. Of several bugs it may be, the bug with most experiments in common."""
     members = list(attributed)
     fullest = sorted({member.key for member in members}, key=lambda key: (-len(str(key)), key))
     known: dict[CauseKey, WrongRewrite] = {}
     keys: dict[CauseKey, CauseKey] = {}
     for key in [*(key for bug in ledger.bugs for key in bug.causes), *fullest]:
-        measured = WrongRewrite(key.part, dict(key.right), dict(key.wrong))
-        if measured.right and key not in keys:
+        measured = measured_rewrite(key)
+        if measured is not None and key not in keys:
             alike = [one for one, other in known.items() if measured.is_same_bug(other)]
             keys[key] = max(alike, key=lambda one: measured.count_shared(known[one]), default=key)
             known.setdefault(keys[key], measured)
@@ -78,8 +95,8 @@ def _unify(attributed: Iterable[Attributed], ledger: Ledger) -> list[Attributed]
 
 
 def load_clusters(paths: Sequence[Path], ledger: Ledger) -> list[Cluster]:
-    """The clusters of these runs and files as far as they are known without running anything: what was not attributed
-    yet is a cluster of its own."""
+    """The clusters of these runs and files by stored causes, without running anything. Each finding without a cause is
+    a cluster of its own."""
     listed, rest = split_listed(gather(paths), ledger)
     return cluster([*listed, *load_attributed(rest)], ledger)
 
@@ -91,8 +108,7 @@ def split_listed(findings: Sequence[Finding], ledger: Ledger) -> tuple[list[Attr
 
 
 def update_ledger(ledger: Ledger, clusters: Sequence[Cluster]) -> Ledger:
-    """The ledger with entries for the clusters it lacks, and with when and where the others were met. What could not be
-    attributed stays out."""
+    """The ledger with an entry for each cluster whose cause is known, and with the days and versions of each."""
     listed = [one for one in clusters if one.bug or not one.is_open]
     taken = {finding.id for one in listed for finding in one.findings}
     bugs = {bug.id: replace(bug, findings=tuple(f for f in bug.findings if f not in taken)) for bug in ledger.bugs}
@@ -112,10 +128,8 @@ def update_ledger(ledger: Ledger, clusters: Sequence[Cluster]) -> Ledger:
 
 
 def _title(key: CauseKey) -> str:
-    """The title of a bug that nobody has named."""
-    who = {"inductor": "[Inductor]", "dynamo": "[Dynamo]", "aot": "[AOTAutograd]"}.get(key.who, key.who)
-    part = f"decomposition of {key.part}" if key.stage is Stage.DECOMPOSITION else name_part(key.part)
-    return f"{' '.join(filter(None, (who, part)))}: {key.words}"
+    names = (_COMPONENTS.get(key.who, key.who), name_part(key.part, key.stage))
+    return f"{' '.join(filter(None, names))}: {key.words}"
 
 
 def _find_bugs(members: Iterable[Attributed], ledger: Ledger) -> dict[CauseKey, Bug]:
@@ -136,22 +150,20 @@ def _cluster(group: list[Attributed], bug: Bug | None) -> Cluster:
     findings = tuple(member.finding for member in members)
     keys = bug.causes if bug else tuple(sorted({m.key for m in members}))
     met_in = {version for finding in findings for version in finding.versions}
-    back_in = next((version for version in sorted(met_in) if bug and bug.status.is_back_in(version)), "")
+    seen: list[Finding | Bug] = [*findings, *([bug] if bug else [])]
     return Cluster(
         keys=keys,
         members=tuple(members),
         findings=findings,
-        example=findings[0],
         bug=bug,
         title=bug.title if bug else _title(keys[0]),
         is_open=bug is None and members[0].is_open,
         count=len({finding.id for finding in findings} | set(bug.findings if bug else ())),
         met=sum(finding.met for finding in findings),
-        first_seen=min(filter(None, [*(f.first_seen for f in findings), bug.first_seen if bug else ""]), default=""),
-        last_seen=max([*(f.last_seen for f in findings), bug.last_seen if bug else ""]),
+        first_seen=min((one.first_seen for one in seen if one.first_seen), default=""),
+        last_seen=max(one.last_seen for one in seen),
         versions=tuple(corpus_entry.sort_by_version(dict.fromkeys([*met_in, *(bug.versions if bug else ())], ""))),
-        back_in=back_in,
-        is_news=bug is None or bug.status.is_open or bool(back_in),
+        back_in=next((version for version in sorted(met_in) if bug and bug.status.is_back_in(version)), ""),
     )
 
 
@@ -176,7 +188,7 @@ def table(clusters: Sequence[Cluster], ledger: Ledger) -> str:
 
 
 def status_text(one: Cluster) -> str:
-    """What the ledger says of a cluster, and what that means now."""
+    """The status of a cluster in the ledger, in words."""
     if one.back_in:
         return f"regression: fixed in {one.bug.status.about if one.bug else ''} and back in {one.back_in}"
     if one.bug is None:

@@ -1,6 +1,6 @@
-"""Findings of campaigns and in case files, each once, wherever it was met."""
+"""Findings of campaigns and in case files, each once, wherever they were met."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,16 +15,19 @@ from generators.errors import UserError
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A minimal failing case, its file, and the run it is of (None: of a case file alone). `met`: how many failures it
-    explained; dates are days, "" where no campaign told them; `versions` those of torch."""
+    """A minimal failing case and its file."""
 
     entry: Entry
     path: Path
     run: Path | None = None
+    """The run directory; None of a case file alone."""
     met: int = 1
+    """How many failures it explained."""
     first_seen: str = ""
     last_seen: str = ""
+    """Days, "" where no campaign told them."""
     versions: frozenset[str] = frozenset()
+    """Of torch."""
 
     @property
     def id(self) -> str:
@@ -35,40 +38,36 @@ class Finding:
 def gather(paths: Sequence[Path]) -> list[Finding]:
     """The findings of these run directories, case files and directories of case files, ordered by id, each once.
 
-    Failures that only internal subjects show are none. Raises UserError for a path that is nothing of these.
+    Failures that only internal subjects show are left out. Failures of several runs add up; a file beside them is the
+    same failure told again. Raises UserError for any other path.
     """
     if not paths:
         raise UserError(f"name at least one run directory, case file (*{SUFFIX}) or directory of case files")
-    of_runs: list[Finding] = []
-    of_files: list[Finding] = []
-    for path in paths:
-        if (path / RESULTS_FILE).is_file():
-            of_runs += _of_run(path)
-        elif path.is_dir() or path.name.endswith(SUFFIX):
-            of_files += _of_files(path)
-        else:
-            raise UserError(
-                f"{path}: no run directory (it has no {RESULTS_FILE}), case file (*{SUFFIX}) or directory of them"
-            )
-    return _merge(of_runs, of_files)
+    merged: dict[str, Finding] = {}
+    for finding in (finding for path in paths for finding in _read(path)):
+        other = merged.get(finding.id)
+        merged[finding.id] = finding if other is None else _join(other, finding)
+    return [merged[key] for key in sorted(merged)]
 
 
 def read_row(row: FindingRow, entry: Entry, run: Path, torch: str) -> Finding:
-    """The finding that a row of a run's store tells, whose `entry` is read; `torch`: what the run was last of."""
+    """The finding in a row of a run's store, whose `entry` is read; `torch`: the last version of the run."""
     if row.kind == "new" and entry.found is not None:
         torch = entry.found.torch or torch
-    first = row.first_seen if row.kind == "new" else row.last_seen  # a known one is in the store from the start
+    first = row.first_seen if row.kind == "new" else row.last_seen  # a known finding is in the store from the start
     return Finding(entry, Path(row.file), run, row.count, _day(first), _day(row.last_seen), _versions(torch))
 
 
-def _of_run(path: Path) -> Iterator[Finding]:
-    run = RunSummary.load(path)
-    for row in run.findings:
-        if row.kind != "internal":
-            yield read_row(row, corpus_entry.loads(row.entry, row.file), path, run.torch)
-
-
-def _of_files(path: Path) -> Iterator[Finding]:
+def _read(path: Path) -> Iterator[Finding]:
+    if (path / RESULTS_FILE).is_file():
+        run = RunSummary.load(path)
+        rows = (row for row in run.findings if row.kind != "internal")
+        yield from (read_row(row, corpus_entry.loads(row.entry, row.file), path, run.torch) for row in rows)
+        return
+    if not path.is_dir() and not path.name.endswith(SUFFIX):
+        raise UserError(
+            f"{path}: no run directory (it has no {RESULTS_FILE}), case file (*{SUFFIX}) or directory of them"
+        )
     entries = corpus_entry.load_files([path])
     if not entries:
         raise UserError(
@@ -76,32 +75,17 @@ def _of_files(path: Path) -> Iterator[Finding]:
         )
     for file, entry in entries.items():
         if entry.expectation.status == "known":
-            found = entry.found
-            day = found.date[:10] if found else ""
-            yield Finding(entry, file, None, 1, day, day, _versions(found.torch if found else ""))
-
-
-def _merge(of_runs: Iterable[Finding], of_files: Iterable[Finding]) -> list[Finding]:
-    """Each finding once. Failures of several runs add up; a file beside them is the same failure told again."""
-    merged: dict[str, Finding] = {}
-    for finding in [*of_runs, *of_files]:
-        other = merged.get(finding.id)
-        merged[finding.id] = finding if other is None else _join(other, finding)
-    return [merged[key] for key in sorted(merged)]
+            day, torch = (entry.found.date[:10], entry.found.torch) if entry.found else ("", "")
+            yield Finding(entry, file, None, 1, day, day, _versions(torch))
 
 
 def _join(one: Finding, other: Finding) -> Finding:
-    # Which path and run is told must not depend on the order they were named in.
+    # The order of paths must not matter.
     kept = min(one, other, key=lambda finding: (finding.run is None, str(finding.run), str(finding.path)))
     days = sorted(filter(None, (one.first_seen, other.first_seen, one.last_seen, other.last_seen)))
     met = one.met + other.met if one.run != other.run and other.run and one.run else max(one.met, other.met)
-    return replace(
-        kept,
-        met=met,
-        first_seen=days[0] if days else "",
-        last_seen=days[-1] if days else "",
-        versions=one.versions | other.versions,
-    )
+    first, last = (days[0], days[-1]) if days else ("", "")
+    return replace(kept, met=met, first_seen=first, last_seen=last, versions=one.versions | other.versions)
 
 
 def _versions(torch: str) -> frozenset[str]:

@@ -5,7 +5,7 @@ import textwrap
 from collections.abc import Iterator
 from dataclasses import replace
 
-from corpus.causes import Mechanism, MechanismKind, Part, Stage, name_part
+from corpus.causes import Mechanism, MechanismKind, Part, name_part
 from fuzz.bug_identity import attention_patterns, operation_of
 from fuzz.error_location import describe_with_names, find_name, name_gradient, name_value
 from fuzz.protocol import SubjectResult, Verdict, failures
@@ -120,14 +120,14 @@ def describe_cause(ablation: Ablation, cause: RootCause) -> str:
         return f"The fault is in {Part.AOT_INDUCTOR_PACKAGE.label}: torch.compile and torch.export pass{how}."
     if cause.who == "inductor":
         if cause.stage == "codegen":
-            return f"The fault is in Inductor's code generation, {name_part(cause.part)}{how}."
+            return f"The fault is in Inductor's code generation, {name_part(cause.part, cause.stage)}{how}."
         kind = "the lowering" if cause.stage == "lowering" else "the rewrite"
         kind = "the attention pattern" if cause.is_attention_pattern else kind
         return f"The fault is in Inductor's `{cause.stage}`, {kind} `{cause.part}`{how}."
     if cause.who in ("dynamo", "aot") and not cause.part:
         return f"The first stage that fails is {'Dynamo' if cause.who == 'dynamo' else 'AOTAutograd'}{how}."
     if cause.who == "aot":
-        where = f"the decomposition of {cause.part}" if cause.stage is Stage.DECOMPOSITION else name_part(cause.part)
+        where = f"the {name_part(cause.part, cause.stage)}"
         return f"The fault is in {_BEFORE_INDUCTOR.get(cause.part, where)}{how}."
     return f"The fault is in `{cause.part}`: {cause.mechanism}."
 

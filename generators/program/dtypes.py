@@ -5,6 +5,7 @@ dimensions outranks a 0-d tensor, which outranks a Python number, unless the lat
 """
 
 from collections.abc import Iterable
+from functools import reduce
 
 FLOATS = ("float32", "bfloat16", "float16", "float64")
 LOW_PRECISION = ("bfloat16", "float16")
@@ -32,18 +33,12 @@ def _wider(a: str, b: str) -> str:
 
 def promote(tensors: Iterable[tuple[str, int]], numbers: Iterable[bool | int | float] = ()) -> str:
     """The result dtype of an elementwise operation over tensors, given as (dtype, rank), and Python numbers."""
-    dimensioned: str | None = None
-    zero_dim: str | None = None
-    for dtype, rank in tensors:
-        if rank:
-            dimensioned = dtype if dimensioned is None else _wider(dimensioned, dtype)
-        else:
-            zero_dim = dtype if zero_dim is None else _wider(zero_dim, dtype)
-    result = dimensioned
-    if zero_dim is not None and (result is None or category(zero_dim) > category(result)):
-        result = zero_dim
-    for number in numbers:
-        scalar = "bool" if isinstance(number, bool) else "int64" if isinstance(number, int) else "float32"
-        if result is None or category(scalar) > category(result):
-            result = scalar
-    return result or "float32"
+    values = list(tensors)
+    levels = [
+        [dtype for dtype, rank in values if rank],
+        [dtype for dtype, rank in values if not rank],
+        ["bool" if isinstance(n, bool) else "int64" if isinstance(n, int) else "float32" for n in numbers],
+    ]
+    widest = [reduce(_wider, level) for level in levels if level]
+    # max keeps the first of equal categories.
+    return max(widest, key=category, default="float32")

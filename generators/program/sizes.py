@@ -1,6 +1,7 @@
 """Sizes over named dimensions: polynomials with integer coefficients such as `B`, `3*H*D` or `S+1`."""
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -131,13 +132,10 @@ def quotient(whole: Size, part: Size, value: int) -> Size:
     """`whole / part` as a size if both are single products that divide, else the number `value`."""
     if len(whole.terms) == len(part.terms) == 1:
         (names, a), (divisor, b) = whole.terms[0], part.terms[0]
-        left = list(names)
-        for name in divisor:
-            if name not in left:
-                return Size.of(value)
-            left.remove(name)
-        if a % b == 0:
-            return Size(((tuple(left), a // b),))
+        left = Counter(names)
+        left.subtract(divisor)
+        if a % b == 0 and min(left.values(), default=0) >= 0:
+            return Size(((tuple(left.elements()), a // b),))
     return Size.of(value)
 
 

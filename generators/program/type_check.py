@@ -80,12 +80,12 @@ def _canonical(attribute: Attribute, value: Attr) -> Attr:
 def infer(op: Op, types: Mapping[str, TensorType], dims: Mapping[str, int], autocast: str | None = None) -> TensorType:
     """The type of an operation's result, under autocast the type on the CPU. Raises CaseError naming the operation."""
     attrs, spec = attributes(op), OPS[op.kind]
-    least, most = spec.arity
-    if spec.optional is not None:
-        least = most = least + len(spec.optional(attrs))
     try:
         for name, value in attrs.items():
             _check_attribute(name, spec.attributes[name], value)
+        least, most = spec.arity
+        if spec.optional is not None:
+            least = most = least + len(spec.optional(attrs))
         wanted = str(least) if least == most else f"{least} to {most}"
         require(least <= len(op.args) <= most, f"takes {wanted} arguments, got {len(op.args)}")
         missing = next((name for name in op.args if name not in types), None)

@@ -23,23 +23,28 @@ class Choices:
         self.deviation = 1.0
         self.preferences: Preferences = MappingProxyType({})
 
+    def share(self) -> float | None:
+        """A number from 0 to 1; None where every decision has its likeliest outcome."""
+        return self._random.random()
+
     def below(self, n: int) -> int:
         """An integer from 0 to n - 1."""
+        share = self.share()
         # int(random() * n) is specified; randrange's algorithm has changed between Python versions.
-        return int(self._random.random() * n)
+        return 0 if share is None else int(share * n)
 
     def chance(self, probability: float) -> bool:
-        return self._random.random() < probability
+        share = self.share()
+        return probability > 0.5 if share is None else share < probability
 
     def pick(self, options: Sequence[T]) -> T:
         return options[self.below(len(options))]
 
     def draw(self, options: Mapping[T, float]) -> T:
         """A key, with likelihood proportional to its value."""
-        return self._at_weight(options, self._random.random())
-
-    def _at_weight(self, options: Mapping[T, float], share: float) -> T:
-        """The key at this share of all weight."""
+        share = self.share()
+        if share is None:
+            return max(options, key=lambda option: options[option])
         at = share * sum(options.values())
         for option, weight in options.items():
             at -= weight
@@ -88,19 +93,7 @@ class ByteChoices(Choices):
         super().__init__("")
         self._data, self._at = data, 0
 
-    def below(self, n: int) -> int:
-        drawn = self._draw_share()
-        return 0 if drawn is None else int(drawn * n)
-
-    def chance(self, probability: float) -> bool:
-        drawn = self._draw_share()
-        return probability > 0.5 if drawn is None else drawn < probability
-
-    def draw(self, options: Mapping[T, float]) -> T:
-        drawn = self._draw_share()
-        return max(options, key=lambda option: options[option]) if drawn is None else self._at_weight(options, drawn)
-
-    def _draw_share(self) -> float | None:
+    def share(self) -> float | None:
         """A number from 0 to 1; None when the bytes are used up."""
         part = self._data[self._at : self._at + _WIDTH]
         self._at += _WIDTH

@@ -119,6 +119,7 @@ def test_a_mask_goes_with_the_attribute_that_asks_for_it() -> None:
     [
         ({"heads": Size.of(3)}, "not a positive multiple of 3"),
         ({"masks": "attn_mask"}, "takes 4 arguments, got 5"),
+        ({"masks": True}, "masks is True, expected one of none, attn_mask"),
         ({"causal": True}, "takes attn_mask or causal, not both"),
         ({"dtype": "float16"}, "needs arguments of the layer's dtype"),
         ({"dropout": 2.0}, "expected a probability"),

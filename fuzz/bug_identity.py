@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from corpus.causes import CauseKey
+from fuzz.experiments import SMALL
 from fuzz.protocol import EAGER, SubjectResult, Verdict
 from fuzz.protocol.failures import EmptyRowsNotZero, Failure, FailureKey, FaultyOperation, Value
 from fuzz.protocol.rewrites import CALL, WrongRewrite, is_explained
@@ -201,8 +202,8 @@ class Symptom:
     def is_expected_of(self, call: AttentionCall) -> bool:
         """Whether a call of an attention function has all that this bug was measured to take; False where that is
         nothing that a call can lack."""
-        changes = {name: change for one in self.wrong_rewrites for name, (change, *_) in one.right.items()}
-        large = [size > int(changes[name]) for name, size in call.sizes.items() if name in changes]
+        operands = {name for rewrite in self.wrong_rewrites for name in rewrite.right}
+        large = [size > SMALL for name, size in call.sizes.items() if name in operands]
         return bool(large or self.features) and all(large) and self.features <= call.features
 
 

@@ -1,1 +1,1 @@
-"""Who is at fault in a finding, by which mistake, and what it takes: found by experiments."""
+"""Root causes of findings, found by experiments."""

@@ -82,7 +82,6 @@ def attribute(entry: Entry, evaluator: Evaluator, ablation: Ablation | None = No
 
 
 def _blame(tried: Tried, mechanism: Mechanism, *evidence: Tried) -> RootCause:
-    """The cause that an experiment shows when it flips."""
     row = tried.row
     return RootCause(row.who, Stage(row.stage), row.part or tried.argument, mechanism, (*evidence, tried))
 
@@ -185,7 +184,7 @@ def _blame_proven(wrong: tuple[WrongRewrite, ...]) -> RootCause:
 
 
 def _part_of(pattern: str) -> str:
-    """A pattern by its number, in whatever form it fired."""
+    """A pattern by its number, without its forms for modes and dtypes."""
     found = _NUMBER.search(pattern)
     return f"_sfdp_pattern_{found[1]}" if found else pattern
 

@@ -19,7 +19,7 @@ from generators.program.ops.spec import Kind
 from generators.program.type_check import attributes, make_op, types_of
 
 MOST = 12
-"""Values that are tried of each property."""
+"""At most so many values are tried of each property."""
 _EDGES = (64, 128, 1, 65, 2, 63, 129, 3, 32, 33)
 """Sizes around the edges of tiles, the telling ones first: time may run out."""
 _NUMBERS = (1.0, 2.0, -1.0, -1e4, float("-inf"))

@@ -93,7 +93,6 @@ def find_kernel_cause(study: Study, ablation: Ablation) -> RootCause:
 
 
 def _find_broadcast(study: Study) -> tuple[Mechanism, tuple[Tried, ...]] | None:
-    """The mask or bias that makes the call right when it is expanded."""
     for one in (one for rewrite in study.result.wrong_rewrites for one in rewrite.outcomes):
         if one.experiment == EXPANDED and one.flips:
             return Mechanism(MechanismKind.BROADCAST, details(operand=one.argument)), (one,)

@@ -108,7 +108,6 @@ def _map(call: Call, change: Callable[[Tensor], Tensor]) -> Call:
 
 
 def _cut(call: Call, axis: int, part: slice) -> Call:
-    """The call with mask and bias cut as its queries or keys are."""
     cut: dict[str, Any] = {}
     for name in OVER_SCORES:
         value = call.options.get(name)

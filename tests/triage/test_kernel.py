@@ -17,8 +17,8 @@ from fuzz.worker_config import WorkerConfig
 from generators.program.case import Case
 from generators.program.emit import source
 from tests.command import ROOT
-from tests.triage.test_draft import imported
 from tests.triage.test_report import report
+from tests.triage.test_repro import imported
 from triage.attribution import explain as explaining
 from triage.attribution.explain import explain, resize
 from triage.report.build import build

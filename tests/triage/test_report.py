@@ -1,21 +1,40 @@
-"""`python -m triage.report`, typed as a user types it."""
+"""`python -m triage.report`, typed as a user types it; findings that it refuses, and what it says of others."""
 
+import math
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from corpus import entry
-from corpus.entry import Entry, Found
+from corpus.causes import Mechanism, MechanismKind, Stage
+from corpus.entry import Entry, Expectation, Found, load
+from corpus.ledger import Ledger
+from fuzz.campaign.session import run_campaign
+from fuzz.protocol import SubjectResult, Verdict
+from fuzz.protocol.failures import FaultyOperation, Raised, Value
+from fuzz.protocol.rewrites import WrongRewrite
+from fuzz.subjects import get_spec
+from fuzz.worker_config import ROOT
 from generators.errors import UserError
 from generators.program.case import Case
+from tests.campaign.fakes import options, sampler
+from tests.campaign.test_campaign import WRONG, found
+from tests.campaign.test_ledger import ledger_of
 from tests.check.sources import is_nan_with_a_negative_scale
 from tests.command import run_command
-from tests.triage.conftest import SOFTMAX_OVER_QUERIES, FakePython
+from tests.triage.conftest import SOFTMAX_OVER_QUERIES, FakePython, ablation, ran
+from triage.attribution.ablation import DYNAMIC, EAGER, INDUCTOR, PASSES, Ablation
+from triage.attribution.root_cause import RootCause, operands_mechanism
+from triage.attribution.study import subject_of
 from triage.report import __main__ as report_command
+from triage.report.build import describe_refusal, find_cases, write_report
+from triage.report.wording import name_operands, refuse, title
 
+EMPTY = Ledger(Path("ledger.yaml"))
 NEGATIVE_SCALE = """
 case_format: 1
 dims: {B: 2, H: 4, S: 8, D: 16}
@@ -75,7 +94,7 @@ def test_eager_that_is_wrong_becomes_a_report_and_a_script_that_compiles_nothing
     assert done.stdout.startswith(f"[CPU] {about}: eager gives NaN or inf, float64 is finite (aten._scaled")
     text = (out / "report.md").read_text()
     assert "| run with |" not in text  # every way to run it says the same
-    assert "eager inf, MATH backend" in text
+    assert "error: eager inf; wrong" in text
     assert "exits with 1 if the bug shows (here: 1)" in text
     script = (out / "repro.py").read_text()
     assert "torch.compile" not in script
@@ -141,3 +160,115 @@ def test_a_case_that_eager_refuses_is_an_error(tmp_path: Path, file: Path, fake_
     done = report(file, "--out", tmp_path / "out", "--python", python)
     assert done.returncode == 2
     assert "error: " in done.stderr.splitlines()[-1] and "RuntimeError: no such thing" in done.stderr
+
+
+@pytest.mark.parametrize("verdict", [v for v in Verdict if not v.is_finding])
+def test_what_is_no_finding_is_refused_with_the_numbers(case: Case, verdict: Verdict) -> None:
+    found = ablation(passes=verdict, inductor=verdict)
+    why = refuse(found)
+    assert why is not None
+    head, reason, *lines = describe_refusal(case, found, why).splitlines()
+    assert (head, reason) == (f"not a bug to report: {verdict}", f"  {why}")
+    assert any("largest error of eager: 2.2e-07" in line for line in lines)
+    assert f"  eager, not compiled: {found.stages[EAGER].verdict}" in lines
+
+
+def test_what_eager_does_too_or_no_user_runs_is_refused() -> None:
+    assert refuse(ablation(eager=Verdict.NONDETERMINISTIC)) is not None
+    assert refuse(ablation(inductor=Verdict.OK)) is not None
+
+
+def test_a_compiler_that_is_wrong_in_its_own_way_is_not_excused_by_a_wrong_eager() -> None:
+    assert refuse(ablation(eager=Verdict.EAGER_SUSPECT)) is None
+
+
+BMM = FaultyOperation("aten.bmm", math.nan, 0.31, Value("output", 0), math.inf)
+
+
+def suspected(error: float = math.inf) -> Ablation:
+    numbers = {"eager_error": error, "scale": 1.9, "rows_wrong": 3.0, "rows_total": 80.0, "compiled_error": error}
+    result = SubjectResult("eager", Verdict.EAGER_SUSPECT, numbers=numbers, failure=BMM)
+    return replace(ablation(), accused=EAGER, stages=ablation().stages | {EAGER: result})
+
+
+def test_eager_that_is_wrong_is_reported_and_no_compiler_blamed(entry: Entry) -> None:
+    found = suspected()
+    assert refuse(found) is None
+    cause = RootCause("eager", Stage.OPERATION, "aten.bmm", Mechanism(MechanismKind.NOT_FINITE))
+    report = write_report(entry, found, replace(ran(), cause=cause))
+    assert (report.values["at_fault"], report.values["upstream"]) == ("eager", True)
+    assert "aten.bmm" in report.title and "aten.bmm" in report.values["cause"]
+    assert "0.5" in title(entry.case, suspected(0.5).result, "cpu")
+    for words in ("torch.compile", "this subject", "bisector", "TORCH_COMPILE_BACKEND", "[Inductor]"):
+        assert words not in report.render()
+
+
+def test_settings_that_only_the_config_shows_are_told_as_config(case: Case) -> None:
+    tuned = replace(case, settings=(("deterministic", True),))
+    changed = Raised("any", "text")
+    words = {
+        verdict: title(tuned, SubjectResult("inductor_options", verdict, failure=changed), "cpu")
+        for verdict in (Verdict.STATE_CHANGED, Verdict.RUNTIME_ERROR)
+    }
+    assert "torch._inductor.config.deterministic=True" in words[Verdict.STATE_CHANGED]
+    assert "options={'deterministic': True}" in words[Verdict.RUNTIME_ERROR]
+
+
+def test_every_stage_of_inductor_runs_under_the_settings_of_a_case(entry: Entry) -> None:
+    tuned = replace(entry, expect=Expectation("pass", subject="inductor_options"))
+    for stage in (INDUCTOR, PASSES, DYNAMIC):
+        assert get_spec(subject_of(stage, tuned)).options, stage
+
+
+def test_a_report_names_settings_where_they_were_on_and_no_backend_where_none_can_be_chosen(case: Case) -> None:
+    entry = Entry(replace(case, settings=(("freezing", True), ("poison", "nan"))))
+    found = ablation()
+    found.stages[INDUCTOR] = replace(found.result, subject="inductor_options")
+    report = write_report(entry, found, ran())
+    assert [name for name, _ in report.values["settings"]] == ["`freezing=True`", "`poison=nan`"]
+    assert ["'freezing': True" in words for words, *_ in report.values["table"]].count(True) == 1
+    assert not report.values["can_bisect"]
+    cause = RootCause("inductor", Stage.GRAPH_PASSES, "a_pass", Mechanism(MechanismKind.OTHER_VALUES))
+    assert write_report(entry, found, replace(ran(), cause=cause)).values["can_bisect"]
+    unknown = replace(cause, part="")
+    assert not write_report(entry, found, replace(ran(), cause=unknown)).values["can_bisect"]
+
+
+def test_a_report_of_what_only_a_worker_shows_names_the_command(entry: Entry) -> None:
+    values = write_report(entry, ablation(), replace(ran(), run=None)).values
+    assert values["replay"] == "python -m fuzz.replay finding.case.yaml --subject inductor"
+
+
+def test_evidence_names_the_inputs_of_the_program_that_a_pattern_reads() -> None:
+    entry = load(ROOT / "corpus" / "known" / "row-without-a-key.case.yaml")
+    wrong = WrongRewrite(
+        "_sfdp_pattern_18", {"causal_mask": ("all 1",), "query": ("all 0",)}, {"causal_mask": ("all 0",)}
+    )
+    cause = name_operands(
+        entry.case, RootCause("inductor", Stage.JOINT_PASSES, "p", operands_mechanism(wrong), (), (wrong,))
+    )
+    assert str(cause.mechanism) == "wrong for some values of mask and x"
+    assert cause.measured is not None and set(cause.measured.wrong) == {"mask"}
+
+
+def test_a_run_gives_one_case_for_each_bug_in_a_directory_of_its_own(tmp_path: Path) -> None:
+    given = options(tmp_path, rules=[WRONG])
+    run_campaign(given, sampler("softmax"))
+    ((name, path),) = find_cases(given.out, EMPTY)
+    assert name == found(given)[0].case.id
+    assert path.is_file()
+
+
+def test_a_bug_of_the_ledger_is_asked_for_by_its_id(tmp_path: Path) -> None:
+    ledger = ledger_of(tmp_path, "new")
+    ((name, path),) = find_cases(Path("softmax"), ledger)
+    assert (name, path) == ("", ledger.examples(ledger.bugs[0])[0])
+
+
+def test_what_is_nothing_of_these_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"nowhere: not a case file, a run directory or an id in ledger\.yaml"):
+        list(find_cases(Path("nowhere"), EMPTY))
+    given = options(tmp_path, "2x")
+    run_campaign(given, sampler())
+    with pytest.raises(UserError, match="found nothing to report"):
+        list(find_cases(given.out, EMPTY))

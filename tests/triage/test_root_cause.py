@@ -19,7 +19,7 @@ from generators.records import decode, encode
 from tests.check.test_sequences import products
 from tests.triage.conftest import ablation
 from tests.triage.test_attribute import OVERLAPPING
-from tests.triage.test_draft import WRITES
+from tests.triage.test_repro import WRITES
 from triage.attribution.ablation import EAGER, MATH, Ablation
 from triage.attribution.attribute import attribute
 from triage.attribution.render import describe_evidence

@@ -1,0 +1,152 @@
+"""Reports and scripts compared whole with tests/triage/golden/KIND: one for each kind of failure.
+
+To record them anew: `python -m tests.triage.test_golden`, then read the diff as the maintainer who gets the report.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from corpus import casefile
+from corpus.causes import Mechanism, MechanismKind, Stage
+from corpus.entry import Entry
+from fuzz.experiments import Outcome, Tried
+from fuzz.protocol import Hello, SubjectResult, Verdict, WrongElements
+from fuzz.protocol.failures import FaultyOperation, FormDiffers, NotFinite, Raised, Value, WrongValue
+from fuzz.protocol.rewrites import WrongRewrite
+from tests.triage.conftest import NUMBERS, SOFTMAX_OVER_QUERIES
+from tests.triage.test_kernel import ATTENTION
+from tests.triage.test_report import NEGATIVE_SCALE
+from triage.attribution.ablation import AOT_EAGER, EAGER, INDUCTOR, PASSES, Ablation
+from triage.attribution.root_cause import RootCause
+from triage.report.build import Evidence, write_report
+from triage.report.repro import Bug, write_script
+from triage.script_runs import Run
+
+GOLDEN = Path(__file__).parent / "golden"
+SEEN_AS = """
+case_format: 1
+dims: {B: 2, S: 3}
+inputs:
+  x: {shape: [B, S], dtype: float32, values: {seed: 0}, layout: transposed}
+ops:
+  - {name: sums, op: add, args: [x], other: 1.0}
+  - {name: out, op: exp, args: [sums]}
+returns: [out]
+"""
+OUTPUT, GRADIENT = Value("output", 0), Value("input", 0, is_gradient=True)
+FORMS = "output 0: eager (torch.float32, device(type='cpu'), torch.Size([2, 3]), [1, 0]), compiled ...\n"
+LOG = "Traceback (most recent call last):\nIndexError: list index out of range\n"
+FLASH = "aten._scaled_dot_product_flash_attention_for_cpu"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A failure as a worker would give it. `cause`: what experiments would find."""
+
+    text: str
+    result: SubjectResult
+    cause: RootCause
+    run: Run
+    passing: tuple[str, ...] = (EAGER, AOT_EAGER)
+    conditions: tuple[str, ...] = ()
+    seen: Mapping[str, str] = field(default_factory=dict)
+
+    def render(self) -> dict[str, str]:
+        """The files of its report, by name."""
+        entry = Entry(casefile.loads(self.text), seen=self.seen)
+        accused = self.result.subject
+        stages = {name: replace(self.result, subject=name, verdict=Verdict.OK, failure=None) for name in self.passing}
+        stages[accused] = self.result
+        ablation = Ablation(Hello("2.13.0", "3.11", "cpu", "g++", 1), stages, accused)
+        evidence = Evidence(self.run, self.cause, self.conditions)
+        report = write_report(entry, ablation, evidence, environment="PyTorch version: 2.13.0")
+        bug = Bug(case=entry.case, result=self.result, title=report.title)
+        return {"report.md": report.render(), "repro.py": write_script(bug)}
+
+
+KINDS = {
+    "wrong_values": Kind(
+        SOFTMAX_OVER_QUERIES,
+        SubjectResult(
+            INDUCTOR,
+            Verdict.WRONG_RESULT,
+            numbers=NUMBERS,
+            failure=WrongValue(OUTPUT, (1, 0), error=0.9, ratio=9e4, limit=32.0, eager_error=2e-7),
+            applied_rewrites=("_sfdp_pattern_1_inference",),
+        ),
+        RootCause(
+            "inductor",
+            Stage.JOINT_PASSES,
+            "_sfdp_pattern_1",
+            Mechanism(MechanismKind.CONSTANTS_IGNORED),
+            (Tried("unfused", "", Outcome.PASSES),),
+            (WrongRewrite("_sfdp_pattern_1_inference", {}, {}, constants=("softmax -2 for -1",)),),
+        ),
+        Run(1, "output 0: values up to 2.3; error: eager 2.2e-07, inductor 0.97; wrong\n", ""),
+        passing=(EAGER, AOT_EAGER),
+        conditions=("It passes with softmax over dim -1",),
+        seen={"2.12.1": "ok"},
+    ),
+    "exception": Kind(
+        SOFTMAX_OVER_QUERIES,
+        SubjectResult(INDUCTOR, Verdict.COMPILE_ERROR, failure=Raised("IndexError", "list index out of range")),
+        RootCause("inductor", Stage.JOINT_PASSES, "_sfdp_pattern_1", Mechanism(MechanismKind.COMPILE_ERROR)),
+        Run(1, "", LOG),
+    ),
+    "metadata": Kind(
+        SEEN_AS,
+        SubjectResult(INDUCTOR, Verdict.METADATA, failure=FormDiffers("strides", "[3, 1]", "[1, 2]", OUTPUT)),
+        RootCause("aot", Stage.DECOMPOSITION, "aten.add", Mechanism(MechanismKind.STRIDES)),
+        Run(1, FORMS, ""),
+    ),
+    "attention_function": Kind(
+        ATTENTION,
+        SubjectResult(
+            "mine.kernels:attend",
+            Verdict.WRONG_GRADIENT,
+            failure=WrongValue(GRADIENT, (0, 1, 0, 0), error=0.5, ratio=9e3, limit=12.0, eager_error=1e-7),
+            where=WrongElements(GRADIENT, (1, 2, 7, 8), 40, (((0, 0),), ((1, 1),), ((0, 4),), ((0, 7),))),
+        ),
+        RootCause("mine.kernels:attend", Stage.KERNEL, "attend_backward", Mechanism(MechanismKind.OTHER_VALUES)),
+        Run(1, "grad of x: values up to 1.2; error: eager 1e-07, kernel 0.5; wrong\n", ""),
+        passing=(EAGER, "sdpa_math"),
+        conditions=("H: fails with 2; passes with 1",),
+    ),
+    "sdpa_backend": Kind(
+        ATTENTION.replace("mode: training\n", ""),
+        SubjectResult("sdpa_flash", Verdict.NONFINITE, failure=NotFinite(OUTPUT, 3, (0, 0, 0, 0))),
+        RootCause("sdpa_flash", Stage.OPERATION, FLASH, Mechanism(MechanismKind.NOT_FINITE)),
+        Run(1, "output 0: values up to 1.2; error: eager 1e-07, kernel inf; wrong\n", ""),
+        passing=(EAGER, "sdpa_math"),
+    ),
+    "operation_of_eager": Kind(
+        NEGATIVE_SCALE,
+        SubjectResult(
+            EAGER,
+            Verdict.EAGER_SUSPECT,
+            numbers={"eager_error": math.inf, "scale": 1.9},
+            failure=FaultyOperation(FLASH, math.nan, 0.31, OUTPUT, math.inf),
+        ),
+        RootCause("eager", Stage.OPERATION, FLASH, Mechanism(MechanismKind.NOT_FINITE)),
+        Run(1, "output 0: values up to 0.66; error: eager inf; wrong\n", ""),
+        passing=(AOT_EAGER, PASSES, INDUCTOR),
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_report_and_its_script_are_as_recorded(kind: str) -> None:
+    for name, text in KINDS[kind].render().items():
+        assert text == (GOLDEN / kind / name).read_text(encoding="utf-8"), name
+        assert len(text.splitlines()) < 120, name
+
+
+if __name__ == "__main__":
+    for kind, given in KINDS.items():
+        for name, text in given.render().items():
+            (GOLDEN / kind).mkdir(parents=True, exist_ok=True)
+            (GOLDEN / kind / name).write_text(text, encoding="utf-8")

@@ -38,8 +38,7 @@ class Coverage:
         self.applied_rewrites: set[str] = set()
         """A replacement has its pattern's name ("_sfdp_pattern_5_inference"), any other rewrite its handler's
         ("mul_softmax_pattern")."""
-        self.items: set[CoverageItem] = set()
-        """Operations, lowerings and fallbacks."""
+        self.items: set[CoverageItem] = set()  # operations, lowerings and fallbacks
         self._hooks = ExitStack()
 
     def __enter__(self) -> None:

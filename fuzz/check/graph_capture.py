@@ -70,10 +70,8 @@ class Recording(TorchFunctionMode):
     def __init__(self, module: nn.Module, inputs: tuple[Any, ...]) -> None:
         super().__init__()
         self._module, self._graph = module, fx.Graph()
-        self._nodes: dict[int, fx.Node] = {}
-        """By the id of their results."""
-        self._results: list[Any] = []
-        """Kept, so that their ids stay taken."""
+        self._nodes: dict[int, fx.Node] = {}  # by the id of their results
+        self._results: list[Any] = []  # kept, so that their ids stay taken
         self._modes = _read_modes()
         self._given = {id(value): (name, value) for name, value in reversed(list(_list_tensors(module, inputs)))}
         values = [value for _, value in self._given.values()]

@@ -86,17 +86,12 @@ Tensors = dict[Value, Tensor]
 class Execution:
     """What one run gave; all tensors are detached."""
 
-    structure: str
-    """The type that was returned: "(tensor, {key: tensor})"."""
+    structure: str  # the type that was returned: "(tensor, {key: tensor})"
     outputs: Tensors
-    mutated: Tensors = field(default_factory=dict)
-    """The inputs, parameters and buffers that the run changed in place."""
-    gradients: Tensors = field(default_factory=dict)
-    """Only those that exist."""
-    cotangents: Tensors = field(default_factory=dict)
-    """The gradients of the loss for the outputs, by output."""
-    before: Tensors = field(default_factory=dict)
-    """The content of `mutated` before the call."""
+    mutated: Tensors = field(default_factory=dict)  # the inputs, parameters and buffers that the run changed in place
+    gradients: Tensors = field(default_factory=dict)  # only those that exist
+    cotangents: Tensors = field(default_factory=dict)  # the gradients of the loss for the outputs, by output
+    before: Tensors = field(default_factory=dict)  # the content of `mutated` before the call
     shared: dict[Value, Value | None] = field(default_factory=dict)
     """By output, the input, parameter or buffer whose memory it has."""
 
@@ -108,29 +103,25 @@ class Execution:
     def merge(self, other: "Execution", keeps: Callable[[Value, Tensor], Tensor]) -> "Execution":
         """This run with elements of `other`, or 0 where it lacks a value, wherever `keeps(name, value)` is False."""
         theirs = other.values
-
-        def choose(values: Tensors) -> Tensors:
-            return {
-                name: torch.where(keeps(name, value), value, theirs.get(name, torch.zeros_like(value)))
-                for name, value in values.items()
-            }
-
-        outputs, mutated, gradients = map(choose, (self.outputs, self.mutated, self.gradients))
-        return replace(self, outputs=outputs, mutated=mutated, gradients=gradients)
+        return self._map(
+            lambda name, value: torch.where(
+                keeps(name, value), value, theirs[name] if name in theirs else torch.zeros_like(value)
+            )
+        )
 
     def shift(self, before: "Execution", after: "Execution") -> "Execution":
         """This run, with floating values moved by the difference of `after` and `before`, which have its form."""
-
-        def move(values: Tensors, old: Tensors, new: Tensors) -> Tensors:
-            moved = {name: value for name, value in values.items() if value.is_floating_point() and name in new}
-            return values | {name: value + (new[name] - old[name]) for name, value in moved.items()}
-
-        return replace(
-            self,
-            outputs=move(self.outputs, before.outputs, after.outputs),
-            mutated=move(self.mutated, before.mutated, after.mutated),
-            gradients=move(self.gradients, before.gradients, after.gradients),
+        old, new = before.values, after.values
+        return self._map(
+            lambda name, value: value + (new[name] - old[name]) if value.is_floating_point() and name in new else value
         )
+
+    def _map(self, change: Callable[[Value, Tensor], Tensor]) -> "Execution":
+        outputs, mutated, gradients = (
+            {name: change(name, value) for name, value in values.items()}
+            for values in (self.outputs, self.mutated, self.gradients)
+        )
+        return replace(self, outputs=outputs, mutated=mutated, gradients=gradients)
 
 
 def execute(

@@ -28,21 +28,15 @@ class RewriteMatch:
     """A replacement by a pattern of attention, copied out of its graph."""
 
     entry: Any
-    before: fx.GraphModule
-    """Computes the operands of `taken`, then `free`, from the inputs of the graph."""
-    program: fx.GraphModule
-    """Computes the kept outputs from the operands of `taken` and from `free`."""
+    before: fx.GraphModule  # computes the operands of `taken`, then `free`, from the inputs of the graph
+    program: fx.GraphModule  # computes the kept outputs from the operands of `taken` and from `free`
     replacement: fx.GraphModule
-    kept: list[int]
-    """The places of the pattern's outputs that are read."""
+    kept: list[int]  # the places of the pattern's outputs that are read
     taken: tuple[str, ...]
     """A name for each operand that is a node. Query and key may be one node."""
-    sources: dict[str, str]
-    """By the name of an operand, its name in `taken`."""
-    operands: dict[str, Any]
-    """By the names of the pattern's arguments: numbers, and after `with_inputs` tensors."""
-    free: tuple[Any, ...] = ()
-    """Other values that `program` reads."""
+    sources: dict[str, str]  # by the name of an operand, its name in `taken`
+    operands: dict[str, Any]  # by the names of the pattern's arguments: numbers, and after `with_inputs` tensors
+    free: tuple[Any, ...] = ()  # other values that `program` reads
 
     @classmethod
     def read(cls, entry: Any, match: Any, graph: fx.Graph) -> "list[RewriteMatch]":

@@ -89,18 +89,23 @@ class StateChange:
 class FailureKey(NamedTuple):
     """What tells failures with one verdict apart, equal for the same failure of other cases."""
 
-    text: str = ""
-    """Torch's, normalized: an exception, a fault of CUDA, or the place where a process was lost."""
-    names_argument: bool = False
-    """The exception says which argument of an ATen operation is wrong."""
-    operation: str = ""
-    """Eager's wrong operation."""
-    is_finite: bool = True
-    """Whether that operation gives numbers."""
-    states: tuple[str, ...] = ()
-    """The states of the process that were changed, sorted."""
-    lost: tuple[str, ...] = ()
-    """How a process was lost, and by which signal."""
+    text: str = ""  # torch's, normalized: an exception, a fault of CUDA, or the place where a process was lost
+    names_argument: bool = False  # the exception says which argument of an ATen operation is wrong
+    operation: str = ""  # eager's wrong operation
+    is_finite: bool = True  # whether that operation gives numbers
+    states: tuple[str, ...] = ()  # the states of the process that were changed, sorted
+    lost: tuple[str, ...] = ()  # how a process was lost, and by which signal
+
+
+@dataclass(frozen=True)
+class Sequences:
+    """The sequences of a packed or paged call of an attention function."""
+
+    layout: str  # `packed` or `paged`
+    queries: tuple[int, ...]  # lengths
+    keys: tuple[int, ...]
+    block_size: int = 0  # of a paged call
+    number: int | None = None  # the sequence that fails
 
 
 @dataclass(frozen=True)
@@ -109,7 +114,7 @@ class Failure(Tagged):
 
     without_dropout: bool = field(default=False, kw_only=True)  # the case's call fails without dropout
     also: tuple[Value, ...] = field(default=(), kw_only=True)  # other wrong results of the call
-    sequences: str = field(default="", kw_only=True)  # how the call was packed, in words
+    sequences: Sequences | None = field(default=None, kw_only=True)  # of a packed or paged call
     unwritten: bool = field(default=False, kw_only=True)  # it depends on the content of unwritten memory
 
     def key(self) -> FailureKey | None:

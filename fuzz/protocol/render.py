@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fuzz.protocol import SubjectResult, Verdict, failures
-from fuzz.protocol.failures import Failure, Value, Write
+from fuzz.protocol.failures import Failure, Sequences, Value, Write
 
 _PLACES = {"itself": "of {} itself", "between": "between the rows of {}"}
 _ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
@@ -115,7 +115,13 @@ def describe_failure(failure: Failure, words: ValueWords = describe_value) -> st
     if undeclared:
         text += f"; right for a function that declares that it rounds {' and '.join(undeclared)}"
     call = "without dropout: " if failure.without_dropout else ""
-    return call + (failure.sequences and f"{failure.sequences}: ") + text
+    return call + (f"{_describe_sequences(failure.sequences)}: " if failure.sequences else "") + text
+
+
+def _describe_sequences(packed: Sequences) -> str:
+    one = "" if packed.number is None else f"sequence {packed.number} of "
+    layout = f"{packed.layout} by {packed.block_size}" if packed.block_size else packed.layout
+    return f"{one}{layout} queries {list(packed.queries)} and keys {list(packed.keys)}"
 
 
 def _fill(failure: Failure, words: ValueWords) -> str:

@@ -6,7 +6,7 @@ import pytest
 
 from corpus import entry as corpus_entry
 from corpus.entry import Entry, Found
-from fuzz.protocol.failures import FaultyOperation, OutOfBounds, Process, ProcessLost, Raised, Value, Write
+from fuzz.protocol.failures import FaultyOperation, OutOfBounds, Process, ProcessLost, Raised, Sequences, Value, Write
 from fuzz.replay_result import read_recorded_result
 from generators.errors import UserError
 from generators.records import encode
@@ -16,7 +16,7 @@ FAILURES = (
     Raised("ValueError", "no: 4", unwritten=True),
     ProcessLost(Process.SIGNAL, "SIGSEGV", "call (generated code)"),
     FaultyOperation("aten.softmax", float("-inf"), 0.2, Value("output", 1), float("inf")),
-    OutOfBounds((Write("out", "after", 3),), sequences="two"),
+    OutOfBounds((Write("out", "after", 3),), sequences=Sequences("packed", (3, 1), (3, 1))),
 )
 
 

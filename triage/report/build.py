@@ -200,7 +200,7 @@ def write_report(
     cause = cause and name_operands(case, cause)
     kernel, accused = repro.is_kernel(result), get_spec(ablation.accused)
     # Packed and paged calls are made of the program's dense one.
-    is_packed = kernel and bool(getattr(result.failure, "sequences", ""))
+    is_packed = kernel and bool(getattr(result.failure, "sequences", None))
     # What was written, and whose memory an output has, is told as values.
     is_form = getattr(result.failure, "aspect", "") in ("dtype", "shape", "device", "strides")
     spec = get_spec(result.subject)

@@ -29,10 +29,8 @@ class Attention:
     """Imports it. Raises `SubjectError`."""
     guarded: tuple[str, ...] = GUARDED
     """What is guarded in its calls: less than `GUARDED` once it failed under guards and ran without."""
-    seen_rounds: tuple[str, ...] = ()
-    """The values that it was seen to round, as in `Capabilities.rounds`."""
-    is_unordered: bool = False
-    """Whether it was seen to add up in no fixed order."""
+    seen_rounds: tuple[str, ...] = ()  # the values that it was seen to round, as in `Capabilities.rounds`
+    is_unordered: bool = False  # whether it was seen to add up in no fixed order
 
     @cached_property
     def function(self) -> Function:

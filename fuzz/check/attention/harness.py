@@ -15,6 +15,7 @@ from fuzz.check.attention.layouts import arrange
 from fuzz.check.exceptions import Unsupported, find_refusal
 from fuzz.check.oracle.attention.call import Call
 from fuzz.check.program import Program
+from fuzz.protocol.failures import Sequences
 from generators.program.attention_options import OPTIONS
 
 DIFFERENTIATED = ("q", "k", "v", *(name for name, option in OPTIONS.items() if option.has_gradient))
@@ -28,11 +29,9 @@ class AttentionHarness:
         self.attention, self.training = attention, training
         attention.seen_rounds, attention.is_unordered = (), False
         self._function = attention.function
-        self.guard = Guard()
-        """Of the run since `fresh`, as are `calls`."""
+        self.guard = Guard()  # of the run since `fresh`, as are `calls`
         self.calls: list[Call] = []
-        self.sequences = ""
-        """Those of the last call, in words."""
+        self.sequences: Sequences | None = None  # of the last call
         self._raised = False
         self.program = Program(source, device, {"attend": self._attend})
 

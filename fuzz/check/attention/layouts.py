@@ -5,7 +5,7 @@ Each sequence of such a call is judged as a dense call of batch 1.
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from random import Random
 from typing import Any
@@ -17,6 +17,7 @@ from torch.nn.utils.rnn import pad_sequence
 from fuzz.check.exceptions import Unsupported
 from fuzz.check.oracle.attention.call import Call
 from fuzz.protocol.capabilities import Capabilities
+from fuzz.protocol.failures import Sequences
 
 _Piece = tuple[int, slice, slice]
 """A sequence: a row of the batch, and some of its queries and keys."""
@@ -29,14 +30,11 @@ class Layout:
     """A call as a function takes it."""
 
     arguments: dict[str, Any]
-    calls: list[Call]
-    """The dense calls that it is judged as."""
+    calls: list[Call]  # the dense calls that it is judged as
     split: Callable[[str, Tensor], list[Tensor]] = lambda _name, value: [value]
     """The parts of the calls in an argument ("k"), in the result ("out"), or in the gradient of either."""
-    join: Callable[[Tensor], Tensor] = lambda out: out
-    """The dense result, 0 for queries without a sequence."""
-    sequences: str = ""
-    """Their lengths in words; "" for a dense call."""
+    join: Callable[[Tensor], Tensor] = lambda out: out  # the dense result, 0 for queries without a sequence
+    sequences: Sequences | None = None  # None for a dense call
 
     def record(self, name: str, value: Tensor) -> None:
         """Gives every call its part of a result: out, dout, dq and so on."""
@@ -64,7 +62,7 @@ def arrange(capabilities: Capabilities, *, cut: bool, **arguments: Any) -> Layou
     size = chance.choice(capabilities.block_sizes)
     pieces = [(row, slice(0, queries), slice(0, keys)) for row in range(rows)]
     pieces = list(_cut(pieces, capabilities, chance)) if cut else pieces
-    packed = _pack(pieces, f"{layout} by {size}" if layout == "paged" else layout, **arguments)
+    packed = _pack(pieces, layout, size if layout == "paged" else 0, **arguments)
     if layout == "paged":
         _page(packed.arguments, size, _POISON[capabilities.poison], chance)
     return packed
@@ -96,7 +94,9 @@ def _draw_cuts(size: int, count: int, chance: Random, *, empty: bool) -> list[in
     return [0, *sorted(chance.sample(range(1, size), count - 1)), last]
 
 
-def _pack(pieces: list[_Piece], layout: str, *, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Layout:
+def _pack(
+    pieces: list[_Piece], layout: str, block_size: int, *, q: Tensor, k: Tensor, v: Tensor, **options: Any
+) -> Layout:
     """Sequences one after the other without a batch axis. Gradients of options are not judged."""
 
     def split(name: str, value: Tensor) -> list[Tensor]:
@@ -118,12 +118,12 @@ def _pack(pieces: list[_Piece], layout: str, *, q: Tensor, k: Tensor, v: Tensor,
     arguments = packed | options | {"max_seqlen_q": max(queries), "max_seqlen_k": max(keys)}
     for name, lengths in (("cu_seqlens_q", queries), ("cu_seqlens_k", keys)):
         arguments[name] = torch.tensor([0, *accumulate(lengths)], dtype=torch.int32, device=q.device)
-    text = f"{layout} queries {queries} and keys {keys}"
+    sequences = Sequences(layout, tuple(queries), tuple(keys), block_size)
     parts = [split(name, value.detach()) for name, value in packed.items()]
     calls = [Call(q, k, v, options) for q, k, v in zip(*parts, strict=True)]
     for number, call in enumerate(calls):
-        call.sequences = f"sequence {number} of {text}"
-    return Layout(arguments, calls, split, join, text)
+        call.sequences = replace(sequences, number=number)
+    return Layout(arguments, calls, split, join, sequences)
 
 
 def _page(arguments: dict[str, Any], size: int, poison: float, chance: Random) -> None:

@@ -44,15 +44,11 @@ _LEAST = {MEAN: constants.DROPOUT_MEAN, VARIANCE: constants.DROPOUT_VARIANCE}
 class Difference:
     """A statistic of a group of elements."""
 
-    value: Value | None
-    """None for the slope."""
+    value: Value | None  # None for the slope
     kind: str
-    part: str
-    """The group as an index; "" for the whole tensor."""
-    s: float
-    """The signed S of `seeds` pairs."""
-    effect: float
-    """Compiled over eager's mean or variance, or the share of seeds that are off the slope or not finite."""
+    part: str  # the group as an index; "" for the whole tensor
+    s: float  # the signed S of `seeds` pairs
+    effect: float  # compiled over eager's mean or variance, or the share of seeds that are off the slope or not finite
     seeds: int
 
     @property
@@ -159,8 +155,7 @@ class Inputs:
 
     def __init__(self, fresh: Callable[[], list[Any]], *, changed: bool) -> None:
         self.fresh, self.changed = fresh, changed
-        self.moved = [_move(fresh(), side) for side in (1, -1)]
-        """Moved a little to either side."""
+        self.moved = [_move(fresh(), side) for side in (1, -1)]  # moved a little to either side
         self.distances = {  # by gradient
             Value("input", index, is_gradient=True): (high.double() - low.double()).nan_to_num(0.0, 0.0, 0.0)
             for index, (high, low) in enumerate(zip(*self.moved, strict=True))

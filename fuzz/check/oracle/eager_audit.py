@@ -26,10 +26,8 @@ class EagerAudit:
 
     eager: Execution
     exact: Execution
-    run_audited: Callable[[Audit], Execution]
-    """Runs eager within a mode."""
-    coarsest: torch.dtype
-    """The least precise float dtype of the case."""
+    run_audited: Callable[[Audit], Execution]  # runs eager within a mode
+    coarsest: torch.dtype  # the least precise float dtype of the case
 
     @cached_property
     def judgement(self) -> Judgement | None:

@@ -8,6 +8,8 @@ with all errors against float64:
     ratio_r = error_r / (noise_r + u * size_r)
 """
 
+from itertools import groupby
+
 import torch
 from torch import Tensor
 
@@ -143,13 +145,9 @@ def unravel(flat: int, shape: torch.Size) -> tuple[int, ...]:
 
 
 def _ranges(indices: list[int]) -> tuple[tuple[int, ...], ...]:
-    ranges: list[tuple[int, int]] = []
-    for index in indices:
-        if ranges and ranges[-1][1] == index - 1:
-            ranges[-1] = (ranges[-1][0], index)
-        else:
-            ranges.append((index, index))
-    return tuple(ranges[: constants.LONGEST_AXIS])
+    runs = groupby(enumerate(indices), lambda numbered: numbered[1] - numbered[0])
+    ranges = [[index for _, index in run] for _, run in runs]
+    return tuple((one[0], one[-1]) for one in ranges[: constants.LONGEST_AXIS])
 
 
 def largest_finite(value: Tensor) -> float:

@@ -30,8 +30,7 @@ class Judgement:
     - index: the flat index of its worst element
     - rows_wrong, rows_total: over all values
     """
-    value: Value | None = None
-    """The value that was judged."""
+    value: Value | None = None  # the value that was judged
     where: WrongElements | None = None
     wrong_rewrites: tuple[WrongRewrite, ...] = ()
     right_rewrites: tuple[str, ...] = ()
@@ -103,9 +102,7 @@ class Judge:
         eager, value = self._eager.values.get(name), compiled.values.get(name, self._eager.before.get(name))
         if eager is None:
             assert value is not None
-            eager = torch.zeros_like(value)
-        if value is None:
-            value = self._eager.before.get(name)
+            return torch.zeros_like(value), value
         return eager, torch.zeros_like(eager) if value is None else value
 
     def _locate(self, judgement: Judgement, compiled: Execution, known: "_Replicas") -> Judgement:

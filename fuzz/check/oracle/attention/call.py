@@ -8,30 +8,23 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fuzz.protocol.failures import Sequences
+
 
 @dataclass(eq=False)
 class Call:
     """A call of an attention function: its arguments, all detached, and its results."""
 
-    q: Tensor
-    """[batch, heads, seq_len, head_dim]"""
-    k: Tensor
-    """[batch, kv_heads, kv_len, head_dim]"""
-    v: Tensor
-    """[batch, kv_heads, kv_len, value_dim]"""
+    q: Tensor  # [batch, heads, seq_len, head_dim]
+    k: Tensor  # [batch, kv_heads, kv_len, head_dim]
+    v: Tensor  # [batch, kv_heads, kv_len, value_dim]
     options: dict[str, Any] = field(default_factory=dict)
-    out: Tensor | None = None
-    """[batch, heads, seq_len, value_dim]"""
-    dout: Tensor | None = None
-    """The gradient of `out`, where a backward pass came."""
-    gradients: dict[str, Tensor] = field(default_factory=dict)
-    """By name: dq, dk, dv, dbias, dsinks."""
-    differentiable: bool = False
-    """Whether the output has a gradient."""
-    wanted: tuple[str, ...] = ()
-    """The names of the gradients that the arguments want."""
-    sequences: str = ""
-    """The packed or paged call that it is part of, in words."""
+    out: Tensor | None = None  # [batch, heads, seq_len, value_dim]
+    dout: Tensor | None = None  # the gradient of `out`, where a backward pass came
+    gradients: dict[str, Tensor] = field(default_factory=dict)  # by name: dq, dk, dv, dbias, dsinks
+    differentiable: bool = False  # whether the output has a gradient
+    wanted: tuple[str, ...] = ()  # the names of the gradients that the arguments want
+    sequences: Sequences | None = None  # of the packed or paged call that it is part of
 
     @property
     def missing(self) -> tuple[str, ...]:

@@ -40,12 +40,9 @@ class _Result:
     name: str
     value: Tensor
     exact: Tensor
-    allowed: Tensor
-    """The error bound."""
-    finite: Tensor
-    """Elements that must be finite."""
-    judged: Tensor
-    """Elements whose error is judged."""
+    allowed: Tensor  # the error bound
+    finite: Tensor  # elements that must be finite
+    judged: Tensor  # elements whose error is judged
 
     def errors(self, value: Tensor) -> Tensor:
         """Signed errors in units of the error bound; 0 for elements that are not judged."""

@@ -1,7 +1,8 @@
 """Masks: every spelling, every shape and dtype that eager accepts, every value that callers pass."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from generators.program.case import Values
 from generators.program.dtypes import LOWEST
@@ -78,30 +79,51 @@ class Scores:
 
     name: str
     pattern: Pattern
+    """The pattern that the mask has to apply."""
     in_place: bool
     """Whether they may be overwritten."""
 
 
 @dataclass(frozen=True, slots=True)
-class MaskKind:
-    """A way to mask scores."""
+class Mask:
+    """A value that hides scores."""
+
+    value: str
+    pattern: Pattern = NO_PATTERN
+    """The pattern in the value."""
+    given: str | None = None
+    """The mask in the value that no pattern describes."""
+
+    def note_contract(self, b: Builder) -> None:
+        """Note that hidden keys are gone for good: -inf."""
+        b.note_contract(mask=self.given, causal=self.pattern.causal, window=self.pattern.window)
+
+
+class MaskKind(NamedTuple):
+    """A kind of mask: a value is built and hides scores. A new kind is a row of `MASKS`."""
 
     weight: float
     """How often it is drawn where no pattern is asked for."""
-    write: Callable[[Builder, Choices, Scores], str]
+    build: Callable[[Builder, Choices, Scores], Mask]
+    hide: Callable[[Builder, Choices, Scores, Mask], str]
     """Writes the masked scores and notes the contract."""
     pattern_weight: float = 0.0
-    """How often it is drawn for a pattern, which it has to apply; 0 if it can't."""
+    """How often it is drawn for a pattern; 0 if it can't apply patterns."""
 
 
 def apply_mask(b: Builder, c: Choices, scores: str, pattern: Pattern) -> str:
     """Mask scores by the pattern; without a pattern by any kind of mask, or not at all."""
     masked = Scores(scores, pattern, b.may_overwrite(scores) and c.deviates())
-    if not pattern:
-        return MASKS[c.choose("mask.kind", {name: kind.weight for name, kind in MASKS.items()})].write(b, c, masked)
-    # Heaviest first: draws depend on the order.
-    kinds = sorted(MASKS.values(), key=lambda kind: -kind.pattern_weight)
-    return c.draw({kind: kind.pattern_weight for kind in kinds}).write(b, c, masked)
+    if pattern:
+        # Heaviest first: draws depend on the order.
+        kinds = sorted(MASKS.values(), key=lambda kind: -kind.pattern_weight)
+        kind = c.draw({kind: kind.pattern_weight for kind in kinds})
+    else:
+        name = c.choose("mask.kind", {"none": 34.0} | {name: kind.weight for name, kind in MASKS.items()})
+        if name == "none":
+            return scores
+        kind = MASKS[name]
+    return kind.hide(b, c, masked, kind.build(b, c, masked))
 
 
 def draw_shape(c: Choices, full: tuple[Size, ...], least: int = 1) -> tuple[Size, ...]:
@@ -121,21 +143,6 @@ def draw_shape(c: Choices, full: tuple[Size, ...], least: int = 1) -> tuple[Size
         "keys": (*batch, *ones, full[-1]),
         "full": full,
     }[form]
-
-
-@dataclass(frozen=True, slots=True)
-class _KeepMask:
-    """A boolean value, True where a key is kept."""
-
-    value: str
-    pattern: Pattern = NO_PATTERN
-    """The pattern in the value."""
-    mask: str | None = None
-    """The mask that the pattern is joined with, or the value itself."""
-
-    def note_contract(self, b: Builder) -> None:
-        """Note that hidden keys are gone for good: -inf."""
-        b.note_contract(mask=self.mask, causal=self.pattern.causal, window=self.pattern.window)
 
 
 def additive_input(b: Builder, c: Choices, shape: tuple[Size, ...], dtype: str = "") -> str:
@@ -165,64 +172,83 @@ def _draw_additive_values(c: Choices, rank: int) -> Values:
     return Values(kind, scale=scale)
 
 
-def _add_mask(b: Builder, c: Choices, scores: Scores) -> str:
-    if scores.pattern or c.choose("mask.from", {"given": 3.0, "made": 1.0}) == "made":
-        return _add_pattern(b, c, scores.name, scores.pattern)
-    mask = additive_input(b, c, draw_shape(c, b.shape(scores.name)))
-    if c.deviates():
-        return b.op("add", mask, scores.name, to="scores")
-    fits = scores.in_place and b.dtype_of(mask) == b.dtype_of(scores.name)
-    form = "in_place" if fits else c.choose_default({"operator": 8.0, "method": 1.0, "function": 1.0})
-    alpha = c.choose_default({1: 8.0, 2: 1.0, 0.5: 1.0, -1: 1.0})
-    b.drop_contract_unless(alpha == 1)
-    return b.op("add", scores.name, mask, to="scores", form=form, alpha=alpha)
-
-
-def _add_pattern(b: Builder, c: Choices, scores: str, pattern: Pattern) -> str:
-    """A tensor of zeros and low numbers, made inside and added: by the pattern, or causal from the first key."""
-    query, key = b.shape(scores)[-2:]
-    if not pattern and c.choose("mask.triangle", {"triu": 1.0, "keep": 1.0}) == "triu":
-        low = c.draw({NEG_INF: 3.0, -1e4: 1.0})
-        full = b.op("full", to="causal", sizes=(query, key), value=low, dtype=b.dtype_of(scores))
-        bias = b.op("triu", full, diagonal=1)
-        b.note_contract(**({"causal": "top_left"} if low == NEG_INF else {"bias": bias}))
-        return b.op("add", scores, bias, to="scores")
-    seen = _draw_keep(b, c, scores, pattern or _TOP_LEFT)
-    if c.chance(0.3):
-        bias = b.op("where", seen.value, to="bias", value=0.0, other=NEG_INF)
-    else:
-        zeros = b.op("full", to="bias", sizes=b.shape(seen.value), value=0.0, dtype=b.dtype_of(scores))
-        bias = b.op("masked_fill", zeros, b.op("logical_not", seen.value), to="bias", value=NEG_INF)
-    seen.note_contract(b)
-    return b.op("add", scores, bias, to="scores")
-
-
 def boolean_input(b: Builder, c: Choices, shape: tuple[Size, ...]) -> str:
     """A mask of the keys to be kept."""
     values = _draw_values(c, {**_KEPT, "causal": 2.0 if len(shape) >= 2 else 0.0}, 0.7)
     return b.input("keep", shape, values, "bool", draw_layout(c, len(shape)))
 
 
-def _draw_keep(b: Builder, c: Choices, scores: str, pattern: Pattern) -> _KeepMask:
+def _build_keep(b: Builder, c: Choices, scores: Scores) -> Mask:
     """The kept keys: by the pattern, now and then joined with a caller's mask, or by a mask alone."""
-    kept = "" if pattern else c.choose("mask.keep", {"causal": 35.0, "given": 65.0, "listed": 4.0})
-    query, key = b.shape(scores)[-2:]
+    kept = "" if scores.pattern else c.choose("mask.keep", {"causal": 35.0, "given": 65.0, "listed": 4.0})
+    query, key = b.shape(scores.name)[-2:]
     if kept == "listed" and b.size(key):
         places = b.input("places", (query, 1), Values("tokens", scale=float(b.size(key))), "int64")
         listed = b.op("scatter", b.op("ones", to="keep", sizes=(query, key), dtype="bool"), places, value=0)
-        return _KeepMask(listed, mask=listed)
+        return Mask(listed, given=listed)
     alone = kept == "causal"
-    shown = _TOP_LEFT if alone else pattern
+    shown = _TOP_LEFT if alone else scores.pattern
     if not shown:
-        mask = boolean_input(b, c, draw_shape(c, b.shape(scores)))
-        return _KeepMask(mask, mask=mask)
+        mask = boolean_input(b, c, draw_shape(c, b.shape(scores.name)))
+        return Mask(mask, given=mask)
     seen = spell_pattern(b, c, shown, query, key)
-    if b.rank(scores) == 4 and c.chance(0.3):
+    if b.rank(scores.name) == 4 and c.chance(0.3):
         seen = b.op("view", seen, sizes=(ONE, ONE, query, key))
     if alone or c.chance(0.75):
-        return _KeepMask(seen, shown)
-    mask = boolean_input(b, c, draw_shape(c, b.shape(scores)))
-    return _KeepMask(b.op("logical_and", *c.pick(((seen, mask), (mask, seen))), to="keep"), shown, mask)
+        return Mask(seen, shown)
+    mask = boolean_input(b, c, draw_shape(c, b.shape(scores.name)))
+    return Mask(b.op("logical_and", *c.pick(((seen, mask), (mask, seen))), to="keep"), shown, mask)
+
+
+def _build_bias(b: Builder, c: Choices, scores: Scores) -> Mask:
+    """A mask to be added, a caller's or made inside: by the pattern, or causal from the first key."""
+    if not scores.pattern and c.choose("mask.from", {"given": 3.0, "made": 1.0}) == "given":
+        mask = additive_input(b, c, draw_shape(c, b.shape(scores.name)))
+        return Mask(mask, given=mask)
+    dtype = b.dtype_of(scores.name)
+    if not scores.pattern and c.choose("mask.triangle", {"triu": 1.0, "keep": 1.0}) == "triu":
+        low = c.draw({NEG_INF: 3.0, -1e4: 1.0})
+        full = b.op("full", to="causal", sizes=b.shape(scores.name)[-2:], value=low, dtype=dtype)
+        bias = b.op("triu", full, diagonal=1)
+        b.note_contract(**({"causal": "top_left"} if low == NEG_INF else {"bias": bias}))
+        return Mask(bias)
+    seen = _build_keep(b, c, replace(scores, pattern=scores.pattern or _TOP_LEFT))
+    if c.chance(0.3):
+        bias = b.op("where", seen.value, to="bias", value=0.0, other=NEG_INF)
+    else:
+        zeros = b.op("full", to="bias", sizes=b.shape(seen.value), value=0.0, dtype=dtype)
+        bias = b.op("masked_fill", zeros, b.op("logical_not", seen.value), to="bias", value=NEG_INF)
+    seen.note_contract(b)
+    return Mask(bias)
+
+
+def _view_over_scores(b: Builder, mask: str, scores: Scores) -> str:
+    """A mask over keys, [B, T], as [B, 1, 1, T]."""
+    batch, key = b.shape(mask)
+    return b.op("view", mask, sizes=(batch, *(ONE,) * (b.rank(scores.name) - 2), key))
+
+
+def _build_scaled_padding(b: Builder, c: Choices, scores: Scores) -> Mask:
+    """As in BERT: (1 - padding) * a large negative number, broadcast over heads and queries."""
+    batch, *_, key = b.shape(scores.name)
+    values = _draw_values(c, {"zero_one": 4.0, "small_counts": 1.0})
+    mask = b.freeze(c, b.input("padding", (batch, key), values, b.dtype_of(scores.name)))
+    masked = b.op("sub", _view_over_scores(b, mask, scores), other=1.0, reverse=True, to="masked")
+    low = b.op("mul", masked, other=c.pick((-1e4, -3e4)), to="bias")
+    b.note_contract(bias=low)
+    return Mask(low)
+
+
+def _build_comparison(b: Builder, c: Choices, scores: Scores) -> Mask:
+    """As in DistilBERT: True where a key is dropped, because its number in a mask is 0."""
+    batch, *_, key = b.shape(scores.name)
+    dtype = c.draw({"int64": 5.0, "bool": 2.0, "float32": 1.0, "uint8": 0.5} | {b.dtype: 4.0})
+    counts = {**_COUNTS, "signed": 0.0} if dtype == "uint8" else _COUNTS
+    values = _draw_values(c, _PADDING, 0.7) if dtype == "bool" else _draw_values(c, counts)
+    mask = b.input("mask", (batch, key), values, dtype)
+    number = c.choose_default({0: 8.0, 1: 1.0})
+    drop = b.op(c.choose_default({"eq": 6.0, "ne": 1.0, "gt": 0.5}), mask, to="drop", other=number)
+    return Mask(_view_over_scores(b, drop, scores))
 
 
 def _draw_fill(b: Builder, c: Choices, scores: Scores) -> float | str:
@@ -238,84 +264,70 @@ def _note_fill(b: Builder, scores: Scores, mask: str, means: str, fill: float | 
     b.note_contract(mask=mask, mask_means=means, fill=value)
 
 
-def _fill_masked(b: Builder, c: Choices, scores: Scores) -> str:
-    seen = _draw_keep(b, c, scores.name, scores.pattern)
+def _add(b: Builder, c: Choices, scores: Scores, mask: Mask) -> str:
+    if mask.given is None:
+        return b.op("add", scores.name, mask.value, to="scores")
+    if c.deviates():
+        return b.op("add", mask.value, scores.name, to="scores")
+    fits = scores.in_place and b.dtype_of(mask.value) == b.dtype_of(scores.name)
+    form = "in_place" if fits else c.choose_default({"operator": 8.0, "method": 1.0, "function": 1.0})
+    alpha = c.choose_default({1: 8.0, 2: 1.0, 0.5: 1.0, -1: 1.0})
+    b.drop_contract_unless(alpha == 1)
+    return b.op("add", scores.name, mask.value, to="scores", form=form, alpha=alpha)
+
+
+def _fill(b: Builder, c: Choices, scores: Scores, keep: Mask) -> str:
     # A caller's mask may as well say which keys to drop, and so may a triangle.
     inverted = bool(scores.pattern) or c.chance(0.6)
-    drop = b.op("logical_not", seen.value, to="drop") if inverted else seen.value
+    drop = b.op("logical_not", keep.value, to="drop") if inverted else keep.value
     if c.chance(0.3):
         drop = b.op("expand_as", drop, scores.name)
     fill = _draw_fill(b, c, scores)
     in_place = scores.in_place and b.may_overwrite(scores.name)
     form = "in_place" if in_place else c.choose_default({"method": 8.0, "function": 1.0})
-    if inverted and seen.pattern and fill == NEG_INF:
-        seen.note_contract(b)
+    if inverted and keep.pattern and fill == NEG_INF:
+        keep.note_contract(b)
     else:
         _note_fill(b, scores, drop, "drop", fill)
     return b.op("masked_fill", scores.name, drop, to="scores", value=fill, form=form)
 
 
-def _view_over_scores(b: Builder, mask: str, scores: str) -> str:
-    """A mask over keys, [B, T], as [B, 1, 1, T]."""
-    batch, key = b.shape(mask)
-    return b.op("view", mask, sizes=(batch, *(ONE,) * (b.rank(scores) - 2), key))
-
-
-def _fill_where_zero(b: Builder, c: Choices, scores: Scores) -> str:
-    """As in DistilBERT: a mask with a number for each key, compared with 0, viewed and expanded; the rest is -inf."""
-    batch, *_, key = full = b.shape(scores.name)
-    dtype = c.draw({"int64": 5.0, "bool": 2.0, "float32": 1.0, "uint8": 0.5} | {b.dtype: 4.0})
-    counts = {**_COUNTS, "signed": 0.0} if dtype == "uint8" else _COUNTS
-    values = _draw_values(c, _PADDING, 0.7) if dtype == "bool" else _draw_values(c, counts)
-    mask = b.input("mask", (batch, key), values, dtype)
-    number = c.choose_default({0: 8.0, 1: 1.0})
-    drop = b.op(c.choose_default({"eq": 6.0, "ne": 1.0, "gt": 0.5}), mask, to="drop", other=number)
-    drop = _view_over_scores(b, drop, scores.name)
+def _fill_expanded(b: Builder, c: Choices, scores: Scores, drop: Mask) -> str:
     expand = c.choose("mask.expand", {"expand_as": 4.0, "expand": 2.0, "broadcast": 3.0})
-    if expand != "broadcast":
-        drop = b.op("expand_as", drop, scores.name) if expand == "expand_as" else b.op("expand", drop, sizes=full)
+    value = drop.value
+    if expand == "expand_as":
+        value = b.op("expand_as", value, scores.name)
+    elif expand == "expand":
+        value = b.op("expand", value, sizes=b.shape(scores.name))
     fill = c.choose("mask.fill", _EQUAL_0_FILLS)
-    _note_fill(b, scores, drop, "drop", fill)
-    return b.op("masked_fill", scores.name, drop, to="scores", value=fill)
+    _note_fill(b, scores, value, "drop", fill)
+    return b.op("masked_fill", scores.name, value, to="scores", value=fill)
 
 
-def _where(b: Builder, c: Choices, scores: Scores) -> str:
-    seen = _draw_keep(b, c, scores.name, scores.pattern)
+def _where(b: Builder, c: Choices, scores: Scores, keep: Mask) -> str:
     fill = _draw_fill(b, c, scores)
     reverse = c.deviates() and c.chance(0.5) and not scores.pattern
-    if seen.pattern and fill == NEG_INF and not reverse:
-        seen.note_contract(b)
+    if keep.pattern and fill == NEG_INF and not reverse:
+        keep.note_contract(b)
     else:
-        _note_fill(b, scores, seen.value, "drop" if reverse else "keep", fill)
+        _note_fill(b, scores, keep.value, "drop" if reverse else "keep", fill)
     if c.choose("mask.low", {"full": 6.0, "number": 4.0}) == "full":
         low = b.op("full", to="low", sizes=(), value=fill, dtype=b.dtype_of(scores.name))
-        return b.op("where", seen.value, *((low, scores.name) if reverse else (scores.name, low)), to="scores")
-    return b.op("where", seen.value, scores.name, to="scores", other=fill, reverse=reverse)
+        return b.op("where", keep.value, *((low, scores.name) if reverse else (scores.name, low)), to="scores")
+    return b.op("where", keep.value, scores.name, to="scores", other=fill, reverse=reverse)
 
 
-def _where_and_add(b: Builder, c: Choices, scores: Scores) -> str:
-    first = _where(b, c, scores)
+def _where_and_add(b: Builder, c: Choices, scores: Scores, keep: Mask) -> str:
+    first = _where(b, c, scores, keep)
     return b.op("add", first, additive_input(b, c, draw_shape(c, b.shape(scores.name))), to="scores")
 
 
-def _add_scaled_padding(b: Builder, c: Choices, scores: Scores) -> str:
-    """As in BERT: (1 - padding) * a large negative number, broadcast over heads and queries, added."""
-    batch, *_, key = b.shape(scores.name)
-    values = _draw_values(c, {"zero_one": 4.0, "small_counts": 1.0})
-    mask = b.freeze(c, b.input("padding", (batch, key), values, b.dtype_of(scores.name)))
-    masked = b.op("sub", _view_over_scores(b, mask, scores.name), other=1.0, reverse=True, to="masked")
-    low = b.op("mul", masked, other=c.pick((-1e4, -3e4)), to="bias")
-    b.note_contract(bias=low)
-    return b.op("add", scores.name, low, to="scores")
-
-
 MASKS: Mapping[str, MaskKind] = {
-    "none": MaskKind(34, lambda _b, _c, scores: scores.name),
-    "add": MaskKind(24, _add_mask, 2.0),
-    "equal_0": MaskKind(8, _fill_where_zero),
-    "fill": MaskKind(12, _fill_masked, 4.0),
-    "where": MaskKind(12, _where, 3.0),
-    "where_and_add": MaskKind(5, _where_and_add, 1.0),
-    "scaled_padding": MaskKind(4, _add_scaled_padding),
+    "add": MaskKind(24, _build_bias, _add, 2.0),
+    "equal_0": MaskKind(8, _build_comparison, _fill_expanded),
+    "fill": MaskKind(12, _build_keep, _fill, 4.0),
+    "where": MaskKind(12, _build_keep, _where, 3.0),
+    "where_and_add": MaskKind(5, _build_keep, _where_and_add, 1.0),
+    "scaled_padding": MaskKind(4, _build_scaled_padding, _add),
 }
-"""The kinds of mask; a new kind is a row. Draws depend on the order."""
+"""The kinds of mask. Draws depend on the order."""

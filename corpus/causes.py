@@ -20,7 +20,7 @@ DETAIL_LABELS = {
     "group": "grouped queries",
     "negative_scale": "negative scale",
 }
-"""Details in words. Others, such as the options of attention, are words already."""
+"""Words for the ids among details. Options of attention and dtypes are words already."""
 
 
 class Id(StrEnum):
@@ -72,12 +72,12 @@ class Part(Id):
 class MechanismKind(Id):
     """How a fault works. The ids of verdicts say no more than the verdict."""
 
-    # What a rewrite of attention overlooks.
+    # Faults of a rewrite of attention.
     OPERANDS = "operands", "wrong for some values of {operands}"
     EMPTY_ROWS = "empty_rows", "a row without a key"
     CONSTANTS_IGNORED = "constants_ignored", "constants of the program ignored"
     OTHER_RESULT = "other_result", "the replacement computes something else"
-    # What an operation gets wrong.
+    # Faults of an operation.
     NEGATIVE_SCALE = "negative_scale", "a negative scale"
     BROADCAST = "broadcast", "a broadcast {operand}"
     OVERLAPPING_ROWS = "overlapping_rows", "operands whose rows overlap in memory"
@@ -86,16 +86,16 @@ class MechanismKind(Id):
     WRONG_IN = "wrong_in", "wrong in {dtype}"
     NOT_FINITE = "not_finite"
     NOT_FINITE_IN = "not_finite_in", "not finite in {dtype}"
-    # How an attention function fails.
+    # Failures of an attention function.
     WRONG_VALUES = "wrong_values"
     DROPOUT = "dropout", "dropout of another distribution"
     WRITES = "writes", "writes out of bounds"
     RESULTS_DIFFER = "results_differ", "different results for equal inputs"
-    # What it takes of a program that keeps state.
+    # Needs of a program that keeps state.
     LATER_CALL = "later_call", "a later call with {changed}"
     WRITTEN = "written", "a write into {into} by {by}"
     LATER_CALL_AND_WRITE = "later_call_and_write", "a later call with {changed}, and a write into {into} by {by}"
-    # How anything fails.
+    # Failures of any part.
     TWO_DTYPES = "two_dtypes", "an operation is given tensors of two dtypes"
     COMPILING_RAISES = "compiling_raises", "compiling raises {error}"
     RUNNING_RAISES = "running_raises", "running raises {error}"
@@ -129,7 +129,7 @@ def details(**named: str | Sequence[str]) -> Details:
 
 @dataclass(frozen=True, slots=True)
 class Mechanism:
-    """How a fault works: a kind and its details, such as the exception without what changes from case to case."""
+    """How a fault works: a kind and its details, such as the normalized exception."""
 
     kind: MechanismKind
     details: Details = ()
@@ -143,10 +143,7 @@ class Mechanism:
 
 @dataclass(frozen=True, slots=True, order=True)
 class CauseKey:
-    """Where a fault is and how it works, equal for what one change would mend.
-
-    Of a rewrite that is proven wrong, by operand, the changes of it under which it is right and wrong, sorted by name;
-    fuzz/protocol/rewrites.py says what a change is."""
+    """Where a fault is and how it works, equal for failures that a single change would mend."""
 
     who: str
     """`inductor`, `aot`, `dynamo`, `eager` or an attention function."""
@@ -158,6 +155,7 @@ class CauseKey:
     """Of the mechanism; none of a rewrite that is proven wrong, whose operands `right` names."""
     right: Annotated[Details, KEYED, SORTED] = ()
     wrong: Annotated[Details, KEYED, SORTED] = ()
+    """Of a rewrite that is proven wrong, by operand: the experiments under which it is right, and wrong."""
 
     @property
     def words(self) -> Mechanism:

@@ -22,7 +22,7 @@ from generators.records import ALWAYS, Codec, Form, RecordError, matches, read_m
 
 FORMAT = 2
 NONE = Path("/dev/null")
-"""What to name for no ledger."""
+"""The path that names no ledger."""
 STATUSES = {
     "new": "",
     "reported": "the URL of the issue",
@@ -30,10 +30,10 @@ STATUSES = {
     "not_a_bug": "the reason",
     "fixed": "the first version without it, such as 2.14.0",
 }
-"""Each status, and what must follow it."""
+"""The text that must follow each status."""
 
 _KEPT = ("findings", "first_seen", "last_seen", "versions")
-"""The fields that no person writes."""
+"""Fields that `triage.cluster --update` writes, and no person."""
 _ORDER = ("id", "title", "status", "note", "cause", "also", "cases", *_KEPT)
 _HEAD = """\
 # Known bugs, one entry for each root cause. docs/triage.md says what the fields mean and who writes them.
@@ -109,7 +109,7 @@ class Ledger:
         return next((bug for bug in self.bugs if cause in bug.causes), None)
 
     def find_case(self, case_id: str) -> Bug | None:
-        """The bug that this case was found of."""
+        """The bug that lists this case as a finding."""
         return next((bug for bug in self.bugs if case_id in bug.findings), None)
 
     def examples(self, bug: Bug) -> list[Path]:
@@ -123,7 +123,7 @@ def load(path: Path) -> Ledger:
 
 
 def loads(content: bytes | str, path: Path) -> Ledger:
-    """The ledger that a text holds; `path` names it in messages, and its examples lie beside that."""
+    """The ledger in a text; `path` names it in messages, and its examples lie beside that path."""
     document = parse(content, str(path))
     document.require_format("ledger_format", FORMAT)
     bugs = document.decode(_CODEC, _File).bugs
@@ -145,7 +145,7 @@ def _require_unique(document: Document, what: str, things: Iterable[tuple[int, o
 
 
 def save(ledger: Ledger) -> None:
-    """Bring the ledger's file up to date. The comments above the first key stay, and what a person wrote in an entry.
+    """Bring the ledger's file up to date. The comments above the first key and the words of a person in an entry stay.
 
     Missing entries are added. In the others `findings`, `first_seen`, `last_seen` and `versions` are replaced, and
     missing causes are added to `also`. A kill at any instant leaves the old file or the new. Raises UserError.
@@ -158,7 +158,7 @@ def save(ledger: Ledger) -> None:
         bugs = {bug.id: bug for bug in loads(text, path).bugs}
     for bug in ledger.bugs:
         before = bugs.get(bug.id, bug)
-        # A finding that moved to another entry would be listed twice, so that no findings replace some.
+        # An empty list replaces the old findings too: a finding that moved to another entry would be listed twice.
         kept: dict[str, Any] = {key: getattr(bug, key) for key in _KEPT if key == "findings" or getattr(bug, key)}
         bugs[bug.id] = replace(before, causes=tuple(dict.fromkeys((*before.causes, *bug.causes))), **kept)
     entries = ([f"{key}: {dump_flow(value)}" for key, value in _write_bug(bug).items()] for bug in bugs.values())

@@ -36,7 +36,7 @@ _EVERYDAY = re.compile(r"pointless_|fix_iota_device|bmm_to_mm|remove_noop|noop|v
 
 
 def kind_of(verdict: Verdict) -> str:
-    """The verdict, or "value" for all wrong numbers: one bug may give wrong outputs, wrong gradients and NaN."""
+    """The verdict, or "value" for all wrong numbers: a bug may give wrong outputs, wrong gradients and NaN."""
     return "value" if verdict in VALUES else verdict.value
 
 
@@ -70,7 +70,7 @@ def operation_of(result: SubjectResult) -> str:
 
 def failure_key(result: SubjectResult) -> FailureKey | None:
     """The key of an error, a lost process, a changed state or eager's wrong operation; None for wrong numbers."""
-    # Which allocation is the one too many is chance.
+    # Which allocation fails is chance.
     is_silent = result.verdict in SILENT or result.verdict is Verdict.OUT_OF_MEMORY
     return None if is_silent or result.failure is None else result.failure.key()
 
@@ -81,7 +81,7 @@ class Signature(NamedTuple):
     kind: str
     accused: str
     evidence: FailureKey | tuple[str, ...]
-    """The key of the failure, else what makes rewrites wrong, else the patterns or rewrites that were applied."""
+    """The key of the failure, else the causes of wrong rewrites, else the applied patterns or rewrites."""
     aspect: str
     values: tuple[Value, ...]
 
@@ -94,7 +94,7 @@ class Symptom:
     subject: str
     applied_rewrites: frozenset[str]
     key: FailureKey | None
-    """None where rewrites are proven wrong: those tell more than the exception to which they lead."""
+    """None where rewrites are proven wrong, which tell more than the exception to which they lead."""
     features: frozenset[str]
     wrong_rewrites: tuple[WrongRewrite, ...] = ()
     """Rewrites that are proven wrong; none where a kernel is at fault or nothing can be proven."""
@@ -106,7 +106,7 @@ class Symptom:
     @classmethod
     def of(cls, result: SubjectResult, features: frozenset[str], *, attention_only: bool = False) -> "Symptom":
         """The symptom of a result on a case with these features. `attention_only`: of an attention function."""
-        # No rewrite has a part in what eager does.
+        # Eager applies no rewrites.
         applied = () if result.verdict is Verdict.EAGER_SUSPECT else result.applied_rewrites
         key = None if result.wrong_rewrites else failure_key(result)
         # An error raised while a pattern is applied comes under its neighbours too. A rewrite that is proven right has
@@ -152,11 +152,11 @@ class Symptom:
         return self.is_contained_in(other)
 
     def can_compare_rewrites(self, other: "Symptom") -> bool:
-        """Whether rewrites are proven wrong in both, so that comparing those decides."""
+        """Whether rewrites are proven wrong in both, so that comparing the rewrites decides."""
         return bool(self.wrong_rewrites and other.wrong_rewrites)
 
     def is_contained_in(self, other: "Symptom") -> bool:
-        """Whether `other` fails alike and has the evidence, whatever is proven of rewrites."""
+        """Whether `other` fails alike and has the evidence of this symptom. Proofs of rewrites do not count."""
         return self.fails_alike(other) and self.has_evidence(other)
 
     def fails_alike(self, other: "Symptom") -> bool:
@@ -200,8 +200,8 @@ class Symptom:
         return has_rewrites and is_of_aspect and self.features - (_WRITES if self.key else set()) <= other.features
 
     def is_expected_of(self, call: AttentionCall) -> bool:
-        """Whether a call of an attention function has all that this bug was measured to take; False where that is
-        nothing that a call can lack."""
+        """Whether a call of an attention function has all that this bug was measured to need. False for a bug that
+        needs nothing."""
         operands = {name for rewrite in self.wrong_rewrites for name in rewrite.right}
         large = [size > SMALL for name, size in call.sizes.items() if name in operands]
         return bool(large or self.features) and all(large) and self.features <= call.features
@@ -237,15 +237,15 @@ def is_same_failure(
     is_of_one = without_options(result.subject) == without_options(wanted.subject)
     if is_of_one and not _shares_rewrites(result, wanted):
         return False
-    # What breaks a GPU is no chance.
+    # A device error is no chance.
     return wanted.verdict in PROCESS - {Verdict.DEVICE_ERROR} or failure_key(result) == failure_key(wanted)
 
 
 def _shares_rewrites(result: SubjectResult, wanted: SubjectResult) -> bool:
-    # A call that no single change makes right may show several bugs, of which any will do.
+    # A call that no single change makes right may show several bugs. Any of them will do.
     measured = tuple(one for one in wanted.wrong_rewrites if one.pattern != CALL or one.right)
     if measured:
-        # What is proven wrong stays wrong for the same operands.
+        # A rewrite that is proven wrong stays wrong for the same operands.
         return bool(result.wrong_rewrites) and is_explained(result.wrong_rewrites, measured)
     applied = () if wanted.verdict is Verdict.EAGER_SUSPECT else wanted.applied_rewrites
     patterns = attention_patterns(applied) - attention_patterns(wanted.right_rewrites)
@@ -256,7 +256,7 @@ def _shares_rewrites(result: SubjectResult, wanted: SubjectResult) -> bool:
 
 
 def list_wrong(failure: Failure | None) -> frozenset[Value]:
-    """The results that a failure is about; none where it names none."""
+    """The results that a failure names."""
     return frozenset() if failure is None else frozenset(filter(None, (getattr(failure, "value", None), *failure.also)))
 
 
@@ -278,6 +278,6 @@ def measured_rewrite(key: CauseKey) -> WrongRewrite | None:
 
 
 def contract_features(case: Case) -> frozenset[str]:
-    """What a case asks of an attention function, in words such as `mode:training`, `with:causal`, `grouped`."""
+    """The features of the calls that a case makes, such as `mode:training`, `with:causal`, `grouped`."""
     overlapping = {"layout:overlapping"} if any(op.kind == "unfold" for op in case.ops) else set[str]()
     return frozenset(overlapping.union(*(call.features for call in list_calls(case))))

@@ -83,7 +83,7 @@ class FindingStore:
 
 
 def write_fault(case: Case, text: str, directory: Path) -> Path:
-    """Save a case that a fault of ours kept from being judged, and the worker's words. Gives the case's file."""
+    """Save a case that can't be judged for a fault of attnfuzz, and a log with `text`. Gives the case's file."""
     entry = Entry(case=case)
     path = corpus_entry.write(entry, directory / entry.file_name)
     path.with_name(path.name.replace(".case.yaml", ".log")).write_text(f"{text}\n", encoding="utf-8")

@@ -110,7 +110,7 @@ class Investigation:
     def shrink(
         self, suspect: SubjectResult, accept: Callable[[Case, SubjectResult], None] = lambda case, result: None
     ) -> list[Case]:
-        """Ever simpler cases that fail under the subject of `suspect` as that does; `accept` gets each with its
+        """Ever simpler cases that show the failure of `suspect` under its subject. `accept` gets each with its
         result."""
         least = indirectness(suspect.failure)
         attention_only = self.attention_only and suspect.verdict is not Verdict.EAGER_SUSPECT
@@ -139,7 +139,7 @@ class Investigation:
     def _find_smallest_confirmed(
         self, trajectory: list[Case], wanted: SubjectResult, subject: str
     ) -> tuple[Case, SubjectResult] | None:
-        """The last case of the trajectory that confirms; found by bisection when the very last does not."""
+        """The last case of the trajectory that confirms. If the very last does not, bisection finds it."""
         best: tuple[Case, SubjectResult] | None = None
         low, high = 0, len(trajectory) - 1
         middle = high
@@ -174,7 +174,7 @@ class Investigation:
     def _give_up(
         self, outcome: Outcome, shown: SubjectResult, message: str, cheapest: SubjectResult | None = None
     ) -> Conclusion:
-        """The conclusion that the failure is not shown; or that it is no regression, if that is why."""
+        """The conclusion that the failure is not shown; if the baseline fails too, that it is no regression."""
         # The last subject asked about is the public subject.
         asked = [subject for case_id, subject in self._there if case_id == self.case.id]
         if asked and not _is_worse(shown, self._there[self.case.id, asked[-1]]):

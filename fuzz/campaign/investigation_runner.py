@@ -1,4 +1,4 @@
-"""Work on suspicions: when it begins, how long it may take, and what it saves."""
+"""When an investigation begins, how long it may take, and how its conclusion is saved."""
 
 import threading
 import time
@@ -58,7 +58,7 @@ class ProbingWorker(Protocol):
 
 
 class CampaignState:
-    """What the threads of a campaign share."""
+    """The state that the threads of a campaign share."""
 
     def __init__(
         self, options: Options, results: Results, bus: Bus, search: Random, share: SharedFolder | None
@@ -67,7 +67,7 @@ class CampaignState:
         self.search = search
         """The source of cases."""
         self.settings: Mapping[str, Setting] = {}
-        """Settings that cases may get: those of the worker's torch and device."""
+        """The settings of the worker's torch and device, which cases may get."""
         self.stop = StopCondition(options.budget)
         self.schedule = Schedule(options.subjects)
         self.numbers = CaseNumbers(*results.position(), options.budget)
@@ -83,7 +83,7 @@ class InvestigationRunner:
 
     def __init__(self, state: CampaignState) -> None:
         self.new = 0
-        """Findings saved by this run. Those of eager do not count if only functions of the user's are tested."""
+        """Findings saved by this run. Bugs of eager do not count if only the user's functions are tested."""
         self.baseline_torch = ""
         """The torch version of `--against`."""
         self.state = state
@@ -136,7 +136,7 @@ class InvestigationRunner:
             return taken
 
     def work_on(self, suspicion: Suspicion, signature: Signature, worker: ProbingWorker) -> None:
-        """Show, shrink and confirm a suspicion; save what comes of it. Raises `Stopped` and `WorkerLost`."""
+        """Investigate a suspicion and save the finding. Raises `Stopped` and `WorkerLost`."""
         state, began, fruitful = self.state, time.monotonic(), None
         state.bus.emit(SuspicionOpened(suspicion=suspicion.id, case=suspicion.case.id, worker=worker.number))
 

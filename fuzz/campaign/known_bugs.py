@@ -1,4 +1,4 @@
-"""What a campaign knows of bugs: which failures are known, by which finding or entry of the ledger."""
+"""Which failures a campaign knows, by which finding or entry of the ledger."""
 
 import threading
 from collections import defaultdict

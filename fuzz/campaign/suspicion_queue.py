@@ -35,7 +35,7 @@ class Bucket:
     works: int = 0
     """Works that began."""
     fruitless: int = 0
-    """Works that ended without a finding since the last that ended with one."""
+    """Works without a finding since the last finding."""
 
     @property
     def is_idle(self) -> bool:
@@ -58,8 +58,8 @@ class SuspicionQueue:
     def partition_known(
         self, case: Case, results: tuple[SubjectResult, ...]
     ) -> tuple[list[tuple[Case, SubjectResult]], list[KnownFinding]]:
-        """The failures among the results on a case, one for each compiler and kind: those that are unknown, and the
-        findings by which the others are known."""
+        """The failures among the results on a case, one for each compiler and kind: the unknown failures, and the
+        findings by which the known failures are known."""
         first: dict[tuple[str, str], SubjectResult] = {}
         for result in (result for result in results if result.verdict.is_finding):
             who = name_accused(result.subject, result.verdict)
@@ -127,7 +127,7 @@ class SuspicionQueue:
 
     @property
     def waiting(self) -> int:
-        """How many suspicions wait. Takes no lock: a thread that holds it emits events, and listeners ask for this."""
+        """How many suspicions wait. Takes no lock, so that the screen never waits for a worker thread."""
         return sum(len(bucket.waiting) for bucket in tuple(self._buckets.values()))
 
     def _find(self, symptom: Symptom) -> KnownFinding | None:

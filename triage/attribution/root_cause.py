@@ -31,7 +31,7 @@ class RootCause:
     evidence: tuple[Tried, ...] = ()
     """The experiments that show it, with their outcomes."""
     rewrites: tuple[WrongRewrite, ...] = ()
-    """Those proven wrong on the operands of the case; the first is at fault."""
+    """Rewrites proven wrong on the operands of the case; the first is at fault."""
 
     @property
     def measured(self) -> WrongRewrite | None:

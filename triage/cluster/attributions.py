@@ -85,8 +85,8 @@ def attribute_findings(
 
 @contextmanager
 def attributor(config: WorkerConfig, device: str = "") -> Iterator[Attributor]:
-    """Attributes with one worker for each device and function of the user's. `device`: to judge on, "" for that of each
-    finding."""
+    """Attributes with a worker for each device and function of the user's. `device`: to judge on, "" for the device of
+    each finding."""
     with ExitStack() as stack:
         evaluators: dict[tuple[WorkerConfig, int], Evaluator] = {}
 
@@ -133,7 +133,7 @@ def _name(finding: Finding) -> str:
 
 
 def _read(path: Path) -> RootCause | None:
-    """A stored cause; None where there is none in this format, so that it is found again."""
+    """A stored cause; None if the file holds none in this format, so that it is found again."""
     try:
         data = json.loads(read_file(path, _MAX_BYTES))
         return decode(RootCause, data) if isinstance(data, dict) and data.get("format") == FORMAT else None

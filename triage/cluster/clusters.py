@@ -1,4 +1,4 @@
-"""Clusters: the findings of one root cause, with what the ledger says of it, as text and in the ledger."""
+"""Clusters: the findings of one root cause and its entry in the ledger."""
 
 import re
 import shlex
@@ -36,7 +36,7 @@ class Cluster:
     bug: Bug | None
     """Its entry in the ledger."""
     title: str
-    """One line by symptom, which no finding that joins changes."""
+    """One line by symptom. A finding that joins does not change it."""
     is_open: bool
     """Its cause is not known."""
     count: int
@@ -102,7 +102,7 @@ def load_clusters(paths: Sequence[Path], ledger: Ledger) -> list[Cluster]:
 
 
 def split_listed(findings: Sequence[Finding], ledger: Ledger) -> tuple[list[Attributed], list[Finding]]:
-    """The findings that the ledger lists, which need no attribution, and the others."""
+    """The findings that the ledger lists, which need no attribution, and the findings that it does not list."""
     listed = [Attributed(finding, bug.causes[0]) for finding in findings if (bug := ledger.find_case(finding.id))]
     return listed, [finding for finding in findings if ledger.find_case(finding.id) is None]
 
@@ -114,7 +114,7 @@ def update_ledger(ledger: Ledger, clusters: Sequence[Cluster]) -> Ledger:
     bugs = {bug.id: replace(bug, findings=tuple(f for f in bug.findings if f not in taken)) for bug in ledger.bugs}
     for one in listed:
         bug = bugs[one.bug.id] if one.bug else Bug(_new_id(one.keys[0], bugs), one.title, one.keys)
-        # An entry that lists a finding under a key that no entry has gets that key: the next finding is known by it.
+        # An entry gets the new keys of its findings, so that the next finding with such a key belongs to it.
         keys = {member.key for member in one.members if not member.is_open and ledger.find_cause(member.key) is None}
         bugs[bug.id] = replace(
             bug,
@@ -133,8 +133,8 @@ def _title(key: CauseKey) -> str:
 
 
 def _find_bugs(members: Iterable[Attributed], ledger: Ledger) -> dict[CauseKey, Bug]:
-    """The entry for each key: the one that has it, else one that lists a finding with it, since keys change when
-    attribution learns more. Of several the first by id."""
+    """The entry for each key: the entry that has it, else the first by id that lists a finding with it, since keys
+    change when attribution learns more."""
     found: dict[CauseKey, Bug] = {}
     for member in members:
         bug = ledger.find_cause(member.key)
@@ -223,14 +223,14 @@ def record(ledger: Ledger, clusters: Sequence[Cluster]) -> Ledger:
     Raises UserError.
     """
     check_writable(ledger.path)
-    # Which examples the others have, if any, a person decided.
+    # A person decides about the examples of entries that are in the file.
     had = {bug.id for bug in load(ledger.path).bugs} if ledger.path.exists() else set[str]()
     bugs = []
     for bug in ledger.bugs:
         example = next((one.example.entry for one in clusters if one.example.id in bug.findings), None)
         if example is not None and bug.id not in had:
             name = f"{EXAMPLES}/{bug.id}{SUFFIX}"
-            # The file first: an entry never names one that is not there.
+            # The file first: an entry never names a missing file.
             corpus_entry.write(example, ledger.path.parent / name)
             bug = replace(bug, cases=(name,))  # noqa: PLW2901 - the entry with its example
         bugs.append(bug)

@@ -1,4 +1,4 @@
-"""Fills the templates: the one place that knows of Jinja2. In HTML every value is escaped, unless it is `Markup`."""
+"""Fills the templates of Jinja2. In HTML every value is escaped, unless it is `Markup`."""
 
 from pathlib import Path
 
@@ -12,11 +12,11 @@ _TEMPLATES = jinja2.Environment(
     trim_blocks=True,
     lstrip_blocks=True,
     keep_trailing_newline=True,
-    autoescape=jinja2.select_autoescape(["html.j2"]),  # the others are Markdown and Python
+    autoescape=jinja2.select_autoescape(["html.j2"]),  # the rest is Markdown and Python
 )
 
 
 def render(template: str, **values: object) -> str:
-    """The template of that name with every name it uses filled in, and without characters that control a terminal.
-    Raises jinja2.UndefinedError for one that isn't."""
+    """The filled template, without characters that control a terminal. Raises jinja2.UndefinedError for a name without
+    a value."""
     return escape_controls(_TEMPLATES.get_template(template).render(**values))

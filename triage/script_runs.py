@@ -1,4 +1,4 @@
-"""Runs of repro.py and of collect_env under the interpreter that a report is about, and what a report shows of them."""
+"""Runs of repro.py and of collect_env under the interpreter of a report, and the lines that a report shows."""
 
 import os
 import re
@@ -13,11 +13,11 @@ _CHATTER = re.compile(r"Set TORCH|You can suppress|[WEI]\d{4} |[ ^~]+$")
 _PATH = re.compile(r"(?<![\w./:])/(?:[\w.+@~-]+/)+[\w.+@~-]+")
 _FRAME = '  File "'
 _PASS = re.compile(r"fx_passes|pattern_matcher|_aot_autograd|_dynamo/(variables|symbolic_convert)")
-"""Where Inductor rewrites graphs, and AOTAutograd and Dynamo make them."""
+"""Files that make or rewrite graphs."""
 
 _LAST_FRAMES, _PASS_FRAMES, _ERROR_LINES, _MOST_OF_FRAME = 4, 2, 4, 8
 TIMEOUT_EXIT = 124
-"""The exit code recorded for a run that was stopped, as timeout(1) gives."""
+"""The exit code of a run that was stopped, as of timeout(1)."""
 
 _TELLING = re.compile(
     r"PyTorch version|Is debug build|CUDA used|ROCM used|OS:|GCC version|Clang version|Libc|Python (version|platform)"
@@ -27,8 +27,10 @@ _TELLING = re.compile(
 
 
 def shorten_log(log: str) -> str:
-    """The log without chatter and this machine's directories. Of a long one: the deepest frames of
-    what makes or rewrites graphs, the deepest of all, and how the error's text begins and ends."""
+    """The log without chatter and this machine's directories.
+
+    Of a long traceback it keeps the deepest frames in graph passes, the deepest of all, and both ends of the error.
+    """
     lines = [
         _PATH.sub(_path_from_package, line.rstrip())
         for line in log.splitlines()
@@ -58,15 +60,15 @@ def _path_from_package(found: re.Match[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run of a script: its exit code, and what it wrote on stdout and on stderr."""
+    """One run of a script."""
 
     code: int
-    output: str
-    log: str
+    output: str  # on stdout
+    log: str  # on stderr
 
 
 def run(path: Path, python: str, *, seconds: float, importable: tuple[str, ...] = ()) -> Run:
-    """Run a repro.py under `python` with its own compile cache, and the directories `importable` to import from."""
+    """Run a script under `python` with a compile cache of its own. `importable`: directories to import from."""
     variables = {**os.environ, "TORCH_COMPILE_BACKEND": "inductor", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
     if importable:
         variables["PYTHONPATH"] = os.pathsep.join(filter(None, (*importable, os.environ.get("PYTHONPATH", ""))))
@@ -81,7 +83,7 @@ def run(path: Path, python: str, *, seconds: float, importable: tuple[str, ...] 
 
 
 def run_text(text: str, python: str, *, seconds: float) -> Run:
-    """Run the text of a script that needs torch alone."""
+    """As `run`, of the text of a script."""
     with tempfile.TemporaryDirectory(prefix="attnfuzz-block-") as home:
         file = Path(home, "block.py")
         file.write_text(text, encoding="utf-8")
@@ -93,10 +95,7 @@ def _decode(data: bytes | None) -> str:
 
 
 def collect(python: str, torch: str) -> str:
-    """What collect_env says, abridged to the lines that tell something.
-
-    `torch` is the version, all that is said where collect_env fails.
-    """
+    """The telling lines of collect_env; `torch`, the version, where it fails."""
     output = _read(python, "-m", "torch.utils.collect_env", seconds=180)
     if not output:
         return f"PyTorch version: {torch}\n(python -m torch.utils.collect_env failed)"
@@ -110,7 +109,7 @@ def version(distribution: str, python: str) -> str:
 
 
 def _read(*command: str, seconds: float) -> str:
-    """What a command prints, "" where it fails."""
+    """The output of a command, "" where it fails."""
     try:
         return _decode(subprocess.run(command, capture_output=True, timeout=seconds, check=True).stdout).strip()
     except (OSError, subprocess.SubprocessError):

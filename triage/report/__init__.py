@@ -1,1 +1,1 @@
-"""What is written for one finding: an issue for PyTorch, or what a kernel's author needs, and repro.py."""
+"""Reports: the draft of an issue for PyTorch or for the author of a kernel, and repro.py."""

@@ -21,9 +21,9 @@ def report(
     For a run directory, write one of each for every root cause that `triage.cluster` found and for every finding
     without a known cause.
 
-    The case is run again with every backend from eager to Inductor, and repro.py is run. What is no bug of
-    torch.compile (rounding, an unstable program, NaN by design, casts elided by design, a difference that PyTorch's own
-    check accepts) gets no report; the command says why.
+    The case is run again with every backend from eager to Inductor, and repro.py is run. Rounding, an unstable program,
+    NaN by design, casts elided by design and a difference that PyTorch's own check accepts are no bug of torch.compile.
+    They get no report, and the command says why.
 
     A case about an attention function gets a report for its author: the call, the sizes that fail, and a repro.py that
     imports the function.
@@ -38,8 +38,8 @@ def report(
         The ledger of bugs; by default corpus/ledger.yaml of this checkout.
     subject
         The attention function to report about; by default the case's own. A function of yours, package.module:function,
-        must be named here because it is imported. Findings of a run keep the subject they were found with; there it
-        says only what may be imported, and may be repeated.
+        must be named here because it is imported. Findings of a run keep the subject they were found with; there the
+        option, which may be repeated, allows imports and does no more.
     python
         The interpreter, and so the torch version, to report about; by default the current one.
     explain

@@ -63,21 +63,21 @@ _CELLS: dict[str, str] = {
     Verdict.NONFINITE: "NaN or infinity",
     Verdict.METADATA: "other metadata",
 }
-"""Verdicts whose own names would say less."""
+"""Words for verdicts whose own names say less."""
 _SIZE_TIMEOUT = 20.0
 """Seconds for one case with another size."""
 
 
 class NothingToReport(Exception):
-    """A case is no bug to report; the text says why, in lines."""
+    """A case is no bug to report. The text gives the reason, in lines."""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What is said of a case; `values`: what the template shows."""
+    """The content of report.md."""
 
     title: str
-    values: Mapping[str, Any]
+    values: Mapping[str, Any]  # of the template
 
     def render(self) -> str:
         """The text of report.md."""
@@ -86,9 +86,9 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What was learnt of a finding. `run`: that of repro.py, None where only a worker shows the finding."""
+    """The results of the experiments on a finding."""
 
-    run: Run | None
+    run: Run | None  # of repro.py; None where only a worker shows the finding
     cause: RootCause | None = None
     conditions: tuple[str, ...] = ()
 
@@ -121,9 +121,9 @@ def report_case(
     *,
     overwrite: bool,
 ) -> list[str]:
-    """Write the report about a case file, or take an earlier one away; lines for the user.
+    """Write the report about a case file, or delete an earlier report of a case that is no bug; lines for the user.
 
-    `chosen`: the attention function to report about, if it is another than the case's. Raises UserError.
+    `chosen`: the attention function to report about, if not the case's own. Raises UserError.
     """
     entry = load(case)
     subject = chosen or (entry.subject if repro.is_attention(entry.subject) else None)
@@ -140,7 +140,7 @@ def report_case(
     try:
         made = build(entry, config, out, subject=subject, explain_seconds=explain_seconds, known=known)
     except NothingToReport as why:
-        # Those of an earlier report would seem to belong to this one.
+        # Files of an earlier report would seem to belong to this case.
         for old in (file, out / "repro.py", out / CASE_FILE):
             old.unlink(missing_ok=True)
         return [f"{case}: {why}"]
@@ -159,11 +159,13 @@ def build(
 ) -> Report:
     """The report about a case, with repro.py beside it in `out`.
 
-    `config.device` is that of the case; `subject`: the attention function to report about, None for torch.compile and
-    eager; `explain_seconds`: to find the conditions of the failure; `known`: the bug in the ledger.
+    `config.device`: the device of the case
+    `subject`: the attention function to report about, None for torch.compile and eager
+    `explain_seconds`: time for the search for conditions of the failure
+    `known`: the bug in the ledger
 
-    Raises NothingToReport; UserError when eager refuses the case, the subject computes no attention, or repro.py can't
-    run.
+    Raises NothingToReport. Raises UserError when eager refuses the case, the subject computes no attention, or repro.py
+    can't run.
     """
     if subject is not None:
         entry = replace(entry, expect=Expectation("pass", subject=subject, device=config.device))
@@ -194,14 +196,14 @@ def build(
 def write_report(
     entry: Entry, ablation: Ablation, evidence: Evidence, *, name: str = "", environment: str = "", note: str = ""
 ) -> Report:
-    """The report about what `ablation` accuses, with this title; `note`: what the ledger says of the bug."""
+    """The report about the accused stage of the ablation. `note`: the ledger's text about the bug."""
     case, result, hello = entry.case, ablation.result, ablation.hello
     cause, run = evidence.cause, evidence.run
     cause = cause and name_operands(case, cause)
     kernel, accused = repro.is_kernel(result), get_spec(ablation.accused)
     # Packed and paged calls are made of the program's dense one.
     is_packed = kernel and bool(getattr(result.failure, "sequences", None))
-    # What was written, and whose memory an output has, is told as values.
+    # The script shows writes and shared memory as values.
     is_form = getattr(result.failure, "aspect", "") in ("dtype", "shape", "device", "strides")
     spec = get_spec(result.subject)
     is_step = cause and cause.part and (cause.who == "inductor" or cause.stage is Stage.DECOMPOSITION)
@@ -234,7 +236,7 @@ def write_report(
 
 
 def describe_refusal(case: Case, ablation: Ablation, why: str) -> str:
-    """Why the case is not reported, and what each way to run it gave, in lines."""
+    """The reason for no report, and the verdict of every stage, in lines."""
     result = ablation.result
     lines = [why, describe_with_names(case, result), *describe_details(result, describe_where(case, result.where))]
     lines += [f"{way}: {verdict}" for way, verdict in list_stages(case, ablation)]
@@ -242,7 +244,7 @@ def describe_refusal(case: Case, ablation: Ablation, why: str) -> str:
 
 
 def list_stages(case: Case, ablation: Ablation) -> list[tuple[str, str]]:
-    """Every way the case was run and its verdict, as shown."""
+    """The rows of the report's table: the words for a stage, and its verdict."""
     as_config, is_kernel = is_of_config(ablation.result), repro.is_kernel(ablation.result)
     return [
         (
@@ -256,7 +258,7 @@ def list_stages(case: Case, ablation: Ablation) -> list[tuple[str, str]]:
 
 
 def _spell(verdict: str) -> str:
-    """A verdict as case files record it, in words: "compile error (IndexError)"."""
+    """A verdict of a case file in words, such as "compile error (IndexError)"."""
     name, _, error = verdict.partition(" ")
     return _CELLS.get(name, name.replace("_", " ")) + (f" ({error})" if error else "")
 
@@ -264,9 +266,9 @@ def _spell(verdict: str) -> str:
 def _investigate(
     entry: Entry, ablation: Ablation, evaluator: Evaluator, out: Path, seconds: float, name: str
 ) -> Evidence | None:
-    """Write repro.py, run it, and look for the cause; None where it does not show the bug.
+    """Write repro.py, run it, and look for the cause; None where the script of a torch bug does not show it.
 
-    Only a worker shows some: then the case file stands in the place of the script.
+    The report names the case file where only a worker shows the bug.
     """
     result, config = ablation.result, evaluator.config
     is_kernel = repro.is_attention(ablation.accused)
@@ -323,7 +325,7 @@ def _explore_sizes(case: Case, ablation: Ablation, config: WorkerConfig) -> list
 
 
 def _run_script(bug: Bug, config: WorkerConfig, file: Path) -> Run | None:
-    """What the script did; None where it does not show the bug."""
+    """The run of the script; None where it does not show the bug. Raises UserError where it can't run."""
     is_kernel, failure = repro.is_kernel(bug.result), bug.result.failure
     importable = (str(ROOT), str(Path.cwd())) if is_kernel else ()
     run = script_runs.run(file, config.python, seconds=3 * config.timeout, importable=importable)
@@ -335,8 +337,7 @@ def _run_script(bug: Bug, config: WorkerConfig, file: Path) -> Run | None:
 
 
 def _list_versions(entry: Entry, ablation: Ablation) -> str:
-    """What the program does in other versions of torch, by the case's file, and in this one: "2.11.0: passes; 2.12.1,
-    2.13.0: compile error"; "" without others."""
+    """Versions of torch and their verdicts: "2.11.0: passes; 2.12.1, 2.13.0: compile error"; "" with one version."""
     seen = dict(entry.seen)
     seen |= {public_version(entry.found.torch): entry.found.verdict} if entry.found else {}
     seen[public_version(ablation.hello.torch)] = spell_verdict(ablation.result)

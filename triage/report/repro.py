@@ -49,7 +49,7 @@ _UNCOMPARED = (Verdict.NONDETERMINISTIC, Verdict.OUT_OF_BOUNDS, Verdict.EAGER_SU
 _OF_MEMORY = frozenset({Verdict.OUT_OF_BOUNDS, Verdict.NONFINITE, Verdict.NONDETERMINISTIC, Verdict.WORKER_DIED})
 _CAST = re.compile(r"torch\.(float|double|half|bfloat)|\.(float|half|bfloat16|double)\(\)|dtype=")
 _STATE = re.compile(r"torch(\.\w+)+")
-"""State of the process that is told as an expression."""
+"""State of the process that an expression reads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -318,7 +318,7 @@ def spell_run(bug: Bug) -> str:
 
 
 def _spell(value: Value | None) -> str:
-    """The expression for what holds a value after a run."""
+    """The expression that holds a value after a run."""
     if value and value.is_gradient:
         return f"[x.grad for x in {'run.parameters()' if value.kind == 'parameter' else 'args'}]"
     written = {"input": "args", "parameter": "[*run.parameters()]", "buffer": "[*run.buffers()]"}

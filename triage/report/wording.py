@@ -1,4 +1,4 @@
-"""What reports and pages say of a finding: title, summary, place of the fault; or why it is no bug to report."""
+"""Text of reports and pages: title, summary and cause of a finding, or the reason why it is not reported."""
 
 import math
 import textwrap
@@ -40,10 +40,10 @@ _DOES = {
     Verdict.WORKER_DIED: "crashes the process",
     Verdict.OUT_OF_MEMORY: "runs out of memory",
 }
-"""What the program does, of each verdict that is a finding."""
+"""The predicate of a summary."""
 
 _ROLES = {"query": "q", "key": "k", "value": "v", "attn_mask": "mask bias", "causal_mask": "mask"}
-"""What arguments of patterns may be in an attention."""
+"""Roles in an attention that an argument of a pattern may have."""
 
 _MECHANISMS = {MechanismKind.CONSTANTS_IGNORED: "it takes programs whose constants are not the pattern's"}
 _BEFORE_INDUCTOR: dict[str, str] = {
@@ -109,27 +109,27 @@ def describe_cause(ablation: Ablation, cause: RootCause) -> str:
             f" `{failure.operation}` is the first with an error that rounding does not explain, and with its wrong"
             " elements corrected the module is right."
         )
-    # An error or a verdict that the summary tells already says nothing of how it comes about.
+    # The summary tells the error or the verdict already, and the program shows a write.
     repeats = cause.mechanism in (mechanism_of(ablation.result), Mechanism(MechanismKind(ablation.result.verdict)))
     words = _MECHANISMS.get(cause.mechanism.kind, str(cause.mechanism))
-    is_plain = cause.mechanism.kind in (MechanismKind.OTHER_VALUES, MechanismKind.WRITTEN)  # which the program shows
+    is_plain = cause.mechanism.kind in (MechanismKind.OTHER_VALUES, MechanismKind.WRITTEN)
     how = "" if repeats or is_plain else f": {words}"
-    if cause.who == "inductor" and not cause.part:
-        return f"The first stage that fails is Inductor's `{cause.stage}`{how}. Which part of it is not known."
+    stage = {"inductor": f"Inductor's `{cause.stage}`", "aot": "AOTAutograd", "dynamo": "Dynamo"}.get(cause.who)
+    if stage and not cause.part:
+        return f"The first stage that fails is {stage}{how}. Which part of it is not known."
     if cause.part == Part.AOT_INDUCTOR_PACKAGE:
         return f"The fault is in {Part.AOT_INDUCTOR_PACKAGE.label}: torch.compile and torch.export pass{how}."
-    if cause.who == "inductor":
-        if cause.stage == "codegen":
-            return f"The fault is in Inductor's code generation, {name_part(cause.part, cause.stage)}{how}."
-        kind = "the lowering" if cause.stage == "lowering" else "the rewrite"
-        kind = "the attention pattern" if cause.is_attention_pattern else kind
-        return f"The fault is in Inductor's `{cause.stage}`, {kind} `{cause.part}`{how}."
-    if cause.who in ("dynamo", "aot") and not cause.part:
-        return f"The first stage that fails is {'Dynamo' if cause.who == 'dynamo' else 'AOTAutograd'}{how}."
+    where, name = f"`{cause.part}`", name_part(cause.part, cause.stage)
     if cause.who == "aot":
-        where = f"the {name_part(cause.part, cause.stage)}"
-        return f"The fault is in {_BEFORE_INDUCTOR.get(cause.part, where)}{how}."
-    return f"The fault is in `{cause.part}`: {cause.mechanism}."
+        where = _BEFORE_INDUCTOR.get(cause.part, f"the {name}")
+    elif cause.who == "inductor" and cause.stage == "codegen":
+        where = f"Inductor's code generation, {name}"
+    elif cause.who == "inductor":
+        kind = "the lowering" if cause.stage == "lowering" else "the rewrite"
+        where = f"{stage}, {'the attention pattern' if cause.is_attention_pattern else kind} {where}"
+    else:
+        how = f": {cause.mechanism}"
+    return f"The fault is in {where}{how}."
 
 
 def name_operands(case: Case, cause: RootCause) -> RootCause:
@@ -150,19 +150,14 @@ def name_operands(case: Case, cause: RootCause) -> RootCause:
 
 
 def _detail(case: Case, result: SubjectResult) -> str:
-    """The failure, with the program's names for its values. Of wrong values the largest error, as repro.py prints."""
-    failure, numbers = result.failure, result.numbers
-    if (
-        not isinstance(failure, failures.WrongValue)
-        or result.value is None
-        or not {"compiled_error", "eager_error"} <= numbers.keys()
-    ):
+    """The failure, with the program's names for its values; of wrong values the largest error, as repro.py prints."""
+    failure, off, eager = result.failure, *map(result.numbers.get, ("compiled_error", "eager_error"))
+    if not isinstance(failure, failures.WrongValue) or result.value is None or off is None or eager is None:
         if isinstance(failure, failures.Raised) and failure.text.endswith("…"):
             failure = replace(failure, text=failure.text.rpartition(". ")[0] or failure.text)
         words = describe_with_names(case, replace(result, failure=failure))
         return words.rstrip(".!… ") or result.verdict.explanation
-    off = f"{numbers['compiled_error']:.2g} from float64, eager by {numbers['eager_error']:.2g}"
-    return f"{name_value(case, result.value)} is off by up to {off}"
+    return f"{name_value(case, result.value)} is off by up to {off:.2g} from float64, eager by {eager:.2g}"
 
 
 def _symptom(case: Case, result: SubjectResult) -> str:

@@ -28,7 +28,7 @@ from corpus.passes.plain_attention import Plain, spell
 from fuzz.evaluator import open_evaluator
 from fuzz.worker_config import WorkerConfig
 from generators.errors import UserError
-from generators.program.case import Case, Input, Values
+from generators.program.case import Case, Contract, Input, Values
 from generators.program.sizes import Size
 from generators.program.type_check import make_op
 from triage.attribution.attribute import attribute
@@ -237,25 +237,22 @@ def _match_known(file: str) -> Callable[[RootCause], bool]:
 
 def _call(
     subject: str, *, rows: int = 17, columns: int = 0, heads: int = 1, kv_heads: int = 0, dim: int = 16, mask: str = "",
-    alibi: bool = False, scale: float = 0.25, **options: Any,
+    alibi: bool = False, scale: float = 0.25, mode: str = "inference", **options: Any,
 ) -> Entry:  # fmt: skip
     """One plain call of an attention function."""
 
     def tensor(name: str, seed: int, *shape: str | int, dtype: str = "float32", kind: str = "normal") -> Input:
         return Input(name, tuple(map(Size.of, shape)), dtype, Values(kind, seed))
 
-    case = spell(
-        Plain(
-            (("H", heads), ("K", kv_heads or heads), ("S", rows), ("T", columns or rows), ("D", dim)),
-            q=tensor("q", 0, 1, "H", "S", "D"),
-            k=tensor("k", 1, 1, "K", "T", "D"),
-            v=tensor("v", 2, 1, "K", "T", "D"),
-            mask=tensor("mask", 3, "S", "T", dtype="bool", kind=mask) if mask else None,
-            alibi=tensor("slopes", 4, "H", kind="uniform") if alibi else None,
-            scale=scale,
-            **options,
-        )
-    )
+    dims = (("H", heads), ("K", kv_heads or heads), ("S", rows), ("T", columns or rows), ("D", dim))
+    inputs = {
+        "q": tensor("q", 0, 1, "H", "S", "D"),
+        "k": tensor("k", 1, 1, "K", "T", "D"),
+        "v": tensor("v", 2, 1, "K", "T", "D"),
+        **({"mask": tensor("mask", 3, "S", "T", dtype="bool", kind=mask)} if mask else {}),
+        **({"alibi": tensor("slopes", 4, "H", kind="uniform")} if alibi else {}),
+    }
+    case = spell(Plain(dims, inputs, Contract("q", "k", "v", "out", scale=scale, **options), mode))
     assert case is not None, subject
     return Entry(case, expect=_subject(subject))
 

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
 
 from corpus.passes.plain_attention import Plain, read_contract, spell
-from generators.program.attention_options import OPTIONS, OVER_SCORES, PER_HEAD
+from generators.program.attention_options import OPTIONS, OVER_SCORES, PER_HEAD, TENSORS
 from generators.program.case import Case, Input
 from generators.program.edits import input_like
+from generators.program.roles import HEADS
 from generators.program.sizes import Size
 from generators.program.type_check import types_of
 
@@ -20,62 +20,60 @@ def simplify_contract(case: Case) -> Iterator[Case]:
     types = types_of(case)
     for contract in case.contracts:
         as_given = read_contract(case, contract, types)
-        contiguous = as_given.map_inputs(lambda item: replace(item, layout="contiguous"), ("q", "k", "v"))
+        contiguous = as_given.map_inputs(lambda item: replace(item, layout="contiguous"), HEADS)
         for plain in (_make_bare(contiguous), contiguous, as_given, *_drop_one(as_given), *_simplify_one(as_given)):
             yield from filter(None, [spell(_with_plain_name(plain))])
 
 
 def _make_bare(plain: Plain) -> Plain:
-    without: dict[str, Any] = {name: option.absent for name, option in OPTIONS.items()}
-    bare = replace(plain, **without, scale=plain.least_scale)
-    return _with_heads(_with_value_dim(bare), bare.k.shape[1], bare.k.shape[1])
+    kv_heads = plain.inputs["k"].shape[1]
+    bare = plain.drop(*OPTIONS).change(scale=plain.least_scale)
+    return _with_heads(_with_value_dim(bare), kv_heads, kv_heads)
 
 
 def _drop_one(plain: Plain) -> Iterator[Plain]:
+    window = plain.contract.window
     for name, option in OPTIONS.items():
-        fewer: dict[str, Any] = {name: option.absent}
-        if name == "causal" and plain.window is not None:
+        if getattr(plain.contract, name) != option.absent:
+            fewer = plain.drop(name)
             # A window without keys to the right would be as causal as before.
-            fewer["window"] = (plain.window[0], -1)
-        if getattr(plain, name) != option.absent:
-            yield replace(plain, **fewer)
+            yield fewer.change(window=(window[0], -1)) if name == "causal" and window is not None else fewer
     sizes, one = dict(plain.dims), Size.of(1)
-    heads, kv_heads = plain.q.shape[1], plain.k.shape[1]
+    q, k, v = (plain.inputs[name] for name in HEADS)
+    heads, kv_heads = q.shape[1], k.shape[1]
     if heads.value(sizes) != 1:
         yield _with_heads(plain, one, one)
     if heads.value(sizes) != kv_heads.value(sizes):
         yield _with_heads(plain, kv_heads, kv_heads)
         if kv_heads.value(sizes) != 1:
             yield _with_heads(plain, heads, one)
-    if plain.v.shape[-1] != plain.q.shape[-1]:
+    if v.shape[-1] != q.shape[-1]:
         yield _with_value_dim(plain)
 
 
 def _simplify_one(plain: Plain) -> Iterator[Plain]:
-    scales = (plain.least_scale, 0.5 if abs(plain.scale) < 1 else 2.0, -1.0)
-    for scale in scales if plain.scale < 0 else scales[:2]:
-        if scale != plain.scale:
-            yield replace(plain, scale=scale)
-    if plain.softcap not in (None, 1.0):
-        yield replace(plain, softcap=1.0)
-    if plain.causal == "bottom_right":
-        yield replace(plain, causal="top_left")
-    if plain.window is not None:
-        left, right = plain.window
+    said = plain.contract
+    scales = (plain.least_scale, 0.5 if abs(said.scale) < 1 else 2.0, -1.0)
+    yield from (plain.change(scale=scale) for scale in scales[: 3 if said.scale < 0 else 2] if scale != said.scale)
+    if said.softcap not in (None, 1.0):
+        yield plain.change(softcap=1.0)
+    if said.causal == "bottom_right":
+        yield plain.change(causal="top_left")
+    if said.window is not None:
+        left, right = said.window
         sides = [(side, right) for side in _sides(left)]
-        sides += [(left, side) for side in _sides(right)] if plain.causal is None else []
-        for window in sides:
-            if window != (-1, -1):
-                yield replace(plain, window=window)
-    if plain.mask is not None and not plain.fused:
-        drop = input_like(plain.mask.name, plain.mask.type, 0)
-        yield replace(plain, mask=drop, keeps=False)
+        sides += [(left, side) for side in _sides(right)] if said.causal is None else []
+        yield from (plain.change(window=window) for window in sides if window != (-1, -1))
+    if "mask" in plain.inputs and not plain.fused:
+        any_mask = plain.map_inputs(lambda item: input_like(item.name, item.type, 0), ["mask"])
+        yield any_mask.change(mask_means="drop")
     # The dtype of q needs no cast back.
-    alike = plain.map_inputs(lambda item: replace(item, dtype=plain.q.dtype), ("bias", "alibi", "sinks"))
+    dtype, floating = plain.inputs["q"].dtype, [name for name in TENSORS if name != "mask"]
+    alike = plain.map_inputs(lambda item: replace(item, dtype=dtype), floating)
     if alike != plain:
         yield alike
-    if plain.dropout not in (0.0, 0.5):
-        yield replace(plain, dropout=0.5)
+    if said.dropout not in (0.0, 0.5):
+        yield plain.change(dropout=0.5)
 
 
 def _sides(side: int) -> Iterator[int]:
@@ -86,13 +84,14 @@ def _sides(side: int) -> Iterator[int]:
 
 
 def _with_value_dim(plain: Plain) -> Plain:
-    return replace(plain, v=replace(plain.v, shape=(*plain.v.shape[:-1], plain.q.shape[-1])))
+    dim = plain.inputs["q"].shape[-1]
+    return plain.map_inputs(lambda item: replace(item, shape=(*item.shape[:-1], dim)), ["v"])
 
 
 def _with_plain_name(plain: Plain) -> Plain:
     """The dimension H in place of a product, for query heads that share a single key head: equal cases read alike."""
-    sizes, heads = dict(plain.dims), plain.q.shape[1]
-    if heads.is_name or "H" in sizes or not 1 == plain.k.shape[1].value(sizes) < heads.value(sizes):
+    sizes, heads, kv_heads = dict(plain.dims), plain.inputs["q"].shape[1], plain.inputs["k"].shape[1]
+    if heads.is_name or "H" in sizes or not 1 == kv_heads.value(sizes) < heads.value(sizes):
         return plain
     named = replace(plain, dims=(*plain.dims, ("H", heads.value(sizes))))
     return _with_heads(named, Size.of("H"), Size.of(1))

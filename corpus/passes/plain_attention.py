@@ -20,29 +20,16 @@ from generators.sampling.choices import ByteChoices
 from generators.sampling.masks import Pattern, offset
 from generators.sampling.steps import add_sinks, spell_alibi, spell_softcap
 
-_NUMBERS = ("scale", *(name for name, option in OPTIONS.items() if not option.is_tensor))
-"""The fields of a contract that name no values."""
 _PLAINLY = ByteChoices(b"")  # every decision has its likeliest outcome
 
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """An attention: its inputs, and the fields of a contract that name no values."""
+    """An attention by itself."""
 
     dims: tuple[tuple[str, int], ...]
-    q: Input  # [batch, heads, length, dim], as are k and v
-    k: Input
-    v: Input
-    scale: float = 1.0
-    softcap: float | None = None
-    alibi: Input | None = None
-    mask: Input | None = None
-    keeps: bool = True  # whether True in the mask keeps a key
-    bias: Input | None = None
-    causal: str | None = None
-    window: tuple[int, int] | None = None
-    sinks: Input | None = None
-    dropout: float = 0.0
+    inputs: Mapping[str, Input]  # by field of the contract; q, k and v are [batch, heads, length, dim]
+    contract: Contract
     mode: str = "inference"
     dynamic: bool = False
     fused: bool = False  # spelled as one call of F.scaled_dot_product_attention
@@ -50,7 +37,7 @@ class Plain:
     @property
     def default_scale(self) -> float:
         """The scale of the fused call where none is given."""
-        return 1 / math.sqrt(max(1, self.q.shape[-1].value(dict(self.dims))))
+        return 1 / math.sqrt(max(1, self.inputs["q"].shape[-1].value(dict(self.dims))))
 
     @property
     def least_scale(self) -> float:
@@ -59,18 +46,27 @@ class Plain:
 
     def map_inputs(self, change: Callable[[Input], Input], names: Sequence[str]) -> "Plain":
         """The same attention with `change` applied to these inputs, where it has them."""
-        changed: dict[str, Any] = {name: change(item) for name in names if (item := getattr(self, name)) is not None}
-        return replace(self, **changed)
+        inputs = {name: change(item) if name in names else item for name, item in self.inputs.items()}
+        return replace(self, inputs=inputs)
+
+    def change(self, **fields: Any) -> "Plain":
+        """The same attention with other fields of the contract."""
+        return replace(self, contract=replace(self.contract, **fields))
+
+    def drop(self, *options: str) -> "Plain":
+        """The same attention without these options."""
+        inputs = {name: item for name, item in self.inputs.items() if name not in options}
+        return replace(self, inputs=inputs).change(**{name: OPTIONS[name].absent for name in options})
 
 
 def spell(plain: Plain) -> Case | None:
     """The case with a contract that returns the attention's output alone; None where sizes do not fit."""
-    b = Builder(dict(plain.dims), plain.q.dtype, plain.mode)
+    b = Builder(dict(plain.dims), plain.inputs["q"].dtype, plain.mode)
     try:
-        names: dict[str, Any] = {name: _get_or_add_input(b, getattr(plain, name)) for name in HEADS}
+        names: dict[str, Any] = {name: _get_or_add_input(b, plain.inputs[name]) for name in HEADS}
         names |= _spell_sdpa(b, plain, **names) if plain.fused else _spell_steps(b, plain, **names)
-        means = "keep" if plain.mask is None or plain.keeps else "drop"
-        b.contracts.append(Contract(**names, mask_means=means, **{key: getattr(plain, key) for key in _NUMBERS}))
+        means = plain.contract.mask_means if "mask" in names else "keep"
+        b.contracts.append(replace(plain.contract, **names, mask_means=means))
         case = b.case([names["output"]], dynamic=plain.dynamic)
     except CaseError:
         return None
@@ -85,14 +81,15 @@ def _get_or_add_input(b: Builder, item: Input) -> str:
 
 def _spell_sdpa(b: Builder, plain: Plain, q: str, k: str, v: str) -> dict[str, Any]:
     """The names of mask, bias and output."""
-    names = {key: _get_or_add_input(b, item) for key, item in (("mask", plain.mask), ("bias", plain.bias)) if item}
+    names = {name: _get_or_add_input(b, plain.inputs[name]) for name in ("mask", "bias") if name in plain.inputs}
+    said = plain.contract
     output = b.op(
         "sdpa",
         *(q, k, v, *names.values()),
         to="out",
-        is_causal=plain.causal is not None,
-        dropout_p=plain.dropout,
-        scale=None if plain.scale == plain.default_scale else plain.scale,
+        is_causal=said.causal is not None,
+        dropout_p=said.dropout,
+        scale=None if said.scale == plain.default_scale else said.scale,
         enable_gqa=b.size(b.shape(q)[1]) != b.size(b.shape(k)[1]),
     )
     return {**names, "output": output}
@@ -100,42 +97,42 @@ def _spell_sdpa(b: Builder, plain: Plain, q: str, k: str, v: str) -> dict[str, A
 
 def _spell_steps(b: Builder, plain: Plain, q: str, k: str, v: str) -> dict[str, Any]:
     """The names of the further inputs and of the output."""
-    names = dict[str, str]()
+    names, said, inputs = dict[str, str](), plain.contract, plain.inputs
     heads, kv_heads = b.shape(q)[1], b.shape(k)[1]
     keys, values = k, v
     if b.size(kv_heads) not in (1, b.size(heads)):
         group = quotient(heads, kv_heads, b.size(heads) // max(1, b.size(kv_heads)))
         keys, values = (b.op("repeat_interleave", x, dim=1, repeats=group) for x in (k, v))
     scores = b.op("matmul", q, b.op("transpose", keys, to="kt"), to="scores")
-    if plain.scale != 1:
-        scores = b.op("mul", scores, other=plain.scale)
-    if plain.softcap is not None:
-        scores = spell_softcap(b, _PLAINLY, scores, plain.softcap)
-    pattern = Pattern(plain.causal, plain.window)
-    if plain.alibi is not None:
-        names["alibi"] = _add_constant(b, plain.alibi)
+    if said.scale != 1:
+        scores = b.op("mul", scores, other=said.scale)
+    if said.softcap is not None:
+        scores = spell_softcap(b, _PLAINLY, scores, said.softcap)
+    pattern = Pattern(said.causal, said.window)
+    if "alibi" in inputs:
+        names["alibi"] = _add_constant(b, inputs["alibi"])
         scores = spell_alibi(b, _PLAINLY, scores, names["alibi"], pattern)
-    if plain.mask is not None:
-        mask = names["mask"] = _get_or_add_input(b, plain.mask)
-        if plain.keeps:
+    if "mask" in inputs:
+        mask = names["mask"] = _get_or_add_input(b, inputs["mask"])
+        if said.mask_means == "keep":
             scores = b.op("where", mask, scores, to="scores", other=-math.inf)
         else:
             scores = b.op("masked_fill", scores, mask)
-    if plain.bias is not None:
-        names["bias"] = _get_or_add_input(b, plain.bias)
+    if "bias" in inputs:
+        names["bias"] = _get_or_add_input(b, inputs["bias"])
         scores = b.op("add", scores, names["bias"])
     scores = _apply_pattern(b, scores, pattern)
-    if plain.sinks is not None:
-        names["sinks"] = _add_constant(b, plain.sinks)
+    if "sinks" in inputs:
+        names["sinks"] = _add_constant(b, inputs["sinks"])
         scores = add_sinks(b, _PLAINLY, scores, names["sinks"])
     probs = b.op("softmax", scores, to="probs")
-    if plain.sinks is not None:
+    if "sinks" in inputs:
         probs = b.op("narrow", probs, stop=b.shape(k)[-2])
     if b.dtype_of(probs) != b.dtype_of(v):
         probs = b.op("cast", probs, dtype=b.dtype_of(v))
-    if plain.dropout:
+    if said.dropout:
         active = "mode" if plain.mode == "training" else "always"
-        probs = b.op("dropout", probs, to="weights", p=plain.dropout, active=active)
+        probs = b.op("dropout", probs, to="weights", p=said.dropout, active=active)
     return {**names, "output": b.op("matmul", probs, values, to="out")}
 
 
@@ -163,21 +160,20 @@ def _apply_pattern(b: Builder, scores: str, pattern: Pattern) -> str:
 
 def read_contract(case: Case, contract: Contract, types: Mapping[str, TensorType]) -> Plain:
     """The attention of a contract, over inputs with the shapes, dtypes and layouts of the values it reads."""
-    inputs: dict[str, Any] = {
-        key: _make_head(case, contract, name, types) if key in HEADS else _make_like(case, name, types[name])
-        for key, name in contract.reads.items()
+    inputs = {
+        field: _make_head(case, contract, name, types) if field in HEADS else _make_like(case, name, types[name])
+        for field, name in contract.reads.items()
     }
-    keeps = contract.mask_means == "keep"
+    means = contract.mask_means
     if contract.mask is not None:
-        inputs["mask"], keeps = _read_mask(case, contract.mask, types, keeps=keeps)
-    # Kernels take no finite fill, which means -inf in rows that keep a key.
+        inputs["mask"], means = _read_mask(case, contract.mask, types, means)
     plain = Plain(
         case.dims,
-        **inputs,
-        **{key: getattr(contract, key) for key in _NUMBERS},
-        keeps=keeps,
-        mode=case.mode,
-        dynamic=case.dynamic,
+        inputs,
+        # Kernels take no finite fill, which means -inf in rows that keep a key.
+        replace(contract, layout="bhsd", mask_means=means, fill=-math.inf),
+        case.mode,
+        case.dynamic,
         fused=any(op.name == contract.output and op.kind == "sdpa" for op in case.ops),
     )
     return plain.map_inputs(_add_head_axis, OVER_SCORES) if contract.layout == "bsd" else plain
@@ -209,15 +205,14 @@ def _find_origin(case: Case, name: str) -> Input | None:
     return next((i for i in case.inputs if i.name == name), None)
 
 
-def _read_mask(case: Case, name: str, types: Mapping[str, TensorType], *, keeps: bool) -> tuple[Input, bool]:
-    """The mask before negations and expansions, and whether True in it keeps a key."""
+def _read_mask(case: Case, name: str, types: Mapping[str, TensorType], means: str) -> tuple[Input, str]:
+    """The mask before negations and expansions, and the meaning of True in it: keep or drop."""
     made = {op.name: op for op in case.ops}
     while name in made and made[name].kind in ("logical_not", "expand", "expand_as"):
-        keeps = keeps != (made[name].kind == "logical_not")
+        if made[name].kind == "logical_not":
+            means = "drop" if means == "keep" else "keep"
         name = made[name].args[0]
-    if _find_origin(case, name) is None:
-        keeps = False
-    return _make_like(case, name, types[name]), keeps
+    return _make_like(case, name, types[name]), "drop" if _find_origin(case, name) is None else means
 
 
 def _add_head_axis(item: Input) -> Input:

@@ -76,14 +76,14 @@ class WorkerThread(threading.Thread):
 
     def run(self) -> None:
         """Judge cases and investigate suspicions."""
-        control = self.state.stop
+        stop = self.state.stop
         try:
-            while not control.is_over and self._work():
+            while not stop.is_over and self._work():
                 pass
         except Stopped:
             pass
         except Exception as error:  # noqa: BLE001 - the main thread raises it again
-            self.fault = control.fail(error, self.state.options.out)
+            self.fault = stop.fail(error, self.state.options.out)
         finally:
             self.close()
 

@@ -1,4 +1,4 @@
-"""What a campaign says of a finding and at its end, for a person who reads it the first time."""
+"""The text of a finding and of the closing summary, for a person who reads it the first time."""
 
 import shlex
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Which other forms of a pattern are tried: those it was not seen in, a few times each."""
+"""Variants in which a pattern was not seen to match are tried, a few times each."""
 
 from fuzz.campaign.search import TRIES, VariantQueue
 from generators.program.case import Case

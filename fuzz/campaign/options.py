@@ -156,8 +156,6 @@ class StopCondition:
     """Whether a campaign goes on. Threads share it."""
 
     def __init__(self, budget: Budget) -> None:
-        self.is_killed = False
-        """Workers were killed with their cases unfinished, so their answers do not count."""
         self._budget = budget
         self._reason: StopReason | None = None
         self._began = self._stopped = time.monotonic()
@@ -184,7 +182,7 @@ class StopCondition:
     def kill(self) -> None:
         """End at once. The next run judges the cases in hand."""
         self.stop(StopReason.KILLED if self.seconds_left > 0 else StopReason.BUDGET)
-        self.is_killed = True
+        self._stopped = -math.inf
 
     @property
     def reason(self) -> StopReason:
@@ -205,7 +203,7 @@ class StopCondition:
     def is_overdue(self) -> bool:
         """Whether the cases in hand have had their time to finish."""
         since = time.monotonic() - self._stopped if self.is_stopped else -self.seconds_left
-        return self.is_killed or since > GRACE_SECONDS
+        return since > GRACE_SECONDS
 
     @property
     def elapsed(self) -> float:

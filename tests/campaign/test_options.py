@@ -48,7 +48,7 @@ def test_the_first_reason_to_stop_counts() -> None:
     assert (control.is_over, control.reason) == (False, StopReason.BUDGET)
     control.stop(StopReason.INTERRUPTED)
     control.kill()
-    assert (control.is_over, control.is_killed, control.reason) == (True, True, StopReason.INTERRUPTED)
+    assert (control.is_over, control.is_overdue, control.reason) == (True, True, StopReason.INTERRUPTED)
 
 
 def test_a_budget_of_time_ends_it() -> None:

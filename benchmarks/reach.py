@@ -10,7 +10,7 @@ and nothing is shrunk, so that a case takes a third of a second and engines that
 many distinct rewrites were reached after each twelfth of the cases, and where the cases came from.
 
 With `--against-dynamo` random cases are judged twice, in turn: with the graph that one run records
-(fuzz/check/graph_capture.py) and with Dynamo's. Prints every difference in verdicts, errors, rewrites and how often
+(fuzz/check/graph_passes.py) and with Dynamo's. Prints every difference in verdicts, errors, rewrites and how often
 each fired, and what else was reached, then how many cases were left to Dynamo and the processor time of the others.
 """
 
@@ -34,7 +34,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from benchmarks.curves import blank, read_runs, save, write_runs
 from fuzz.campaign.schedule import Schedule
 from fuzz.campaign.search import Guided, Random
-from fuzz.check import graph_capture, settings
+from fuzz.check import graph_passes, settings
 from fuzz.check.check import check
 from fuzz.check.coverage import PARTS, Coverage, rewrite_name
 from fuzz.check.graph_passes import backend
@@ -243,7 +243,7 @@ def _see(request: Check, name: str, device: str, *, traced: bool) -> tuple[Seen,
     with ExitStack() as stack:
         for module, path in PARTS["rewrites"]:
             stack.enter_context(wrap(module, path, count))
-        stack.enter_context(wrap(graph_capture.__name__, "Recording.compile", note))
+        stack.enter_context(wrap(graph_passes.__name__, "Recording.compile", note))
         result = check(request, {name: subject}, device, lambda _: None, lambda: 0.0)
     took = time.process_time() - started
     if not result.results:

@@ -8,7 +8,7 @@ from torch import Tensor, fx
 from torch._ops import OpOverload
 
 from fuzz.check.oracle.constants import REWRITE_AGREEMENT, REWRITE_AGREEMENT_ROUNDOFFS, UNIT_ROUNDOFF
-from fuzz.check.oracle.operation_audit import decompose_fused, is_fused, to_float64
+from fuzz.check.oracle.operations import decompose_fused, is_fused, to_float64
 from fuzz.check.oracle.reference import Float64
 from fuzz.experiments import Outcome
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from fuzz.check import exceptions, graph_capture
+from fuzz.check import exceptions, graph_passes
 from fuzz.check.case_run import CaseRun, find_difference
 from fuzz.check.coverage import Coverage
 from fuzz.check.exceptions import SuppressOutOfMemory
@@ -126,7 +126,7 @@ def explain_by_fused_rounding(judgement: Judgement, case: CaseRun, run: Executio
 
     def move() -> Iterator[Execution]:
         nonlocal noise
-        call = graph_capture.compile_module(module, case.dynamic, lambda: noise)
+        call = graph_passes.compile_module(module, case.dynamic, lambda: noise)
         plain = case.execute(call, module)
         if find_difference([plain, case.execute(call, module)]) is not None:
             return  # a kernel that does not repeat itself would explain anything

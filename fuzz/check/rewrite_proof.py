@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from fuzz.check.exact_graph import Float64Interpreter, compare_exactly, name_operation, read_outputs, tolerance_of
-from fuzz.check.oracle.operation_audit import to_float64
+from fuzz.check.oracle.operations import to_float64
 from fuzz.check.oracle.reference import Float64
 from fuzz.check.rewrite_match import RewriteMatch
 from fuzz.experiments import EXPERIMENTS, NUMBERS, OPERAND_ROWS, EqualAlong, OperandValue, Outcome

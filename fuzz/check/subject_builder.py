@@ -14,7 +14,7 @@ from unittest import mock
 import torch
 from torch import Tensor, nn
 
-from fuzz.check import graph_capture, settings
+from fuzz.check import graph_passes, settings
 from fuzz.check.attention.function import Attention, Function, load_sdpa
 from fuzz.check.attention.layouts import arrange
 from fuzz.check.exceptions import SubjectError
@@ -130,7 +130,7 @@ def _compile(spec: SubjectSpec, module: nn.Module, dynamic: bool | None) -> Call
     if spec.is_exported:
         return Exported(module, dynamic, packaged=spec.backend == "aot_inductor")
     if spec.backend == "passes":
-        return graph_capture.compile_module(module, spec.dynamic or dynamic)
+        return graph_passes.compile_module(module, spec.dynamic or dynamic)
     return torch.compile(module, backend=spec.backend, dynamic=spec.dynamic or dynamic, mode=spec.mode or None)
 
 

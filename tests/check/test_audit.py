@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from fuzz.check.oracle.eager_audit import EagerAudit
-from fuzz.check.oracle.operation_audit import Audit
+from fuzz.check.oracle.eager_audit import Audit, EagerAudit
 from fuzz.check.oracle.reference import reference
 from fuzz.check.program import Program, execute
 from fuzz.protocol import SubjectResult, Verdict

@@ -10,8 +10,7 @@ from torch.nn import functional
 from benchmarks.patterns import registered_patterns
 from fuzz.check import torch_internals
 from fuzz.check.coverage import Coverage, missing_hooks
-from fuzz.check.graph_capture import NotRecorded, Recording
-from fuzz.check.graph_passes import backend
+from fuzz.check.graph_passes import NotRecorded, Recording, backend
 from fuzz.check.subject_builder import find
 from fuzz.protocol import CoverageItem, CoverageKind
 from fuzz.protocol.failures import NotTaken, Raised, Refusal

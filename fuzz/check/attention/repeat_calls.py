@@ -17,7 +17,7 @@ from fuzz.check.attention.layouts import arrange
 from fuzz.check.exceptions import DeviceLost, Unsupported, find_device_fault, is_out_of_memory
 from fuzz.check.oracle.attention.call import Call
 from fuzz.check.oracle.constants import LOW_PRECISION
-from fuzz.check.oracle.operation_audit import Audit
+from fuzz.check.oracle.eager_audit import Audit
 from fuzz.protocol.failures import FaultyOperation
 
 FLASH_ROUNDS = ("weights", "sums", "exponentials")

@@ -1,23 +1,197 @@
 """Whether eager is at fault.
 
 Rounding, overflow and rows without a key explain most differences of eager from float64. Eager is at fault if one of
-its operations is wrong by itself (operation_audit.py), and eager is right once that result is replaced.
+its operations is wrong by itself, and eager is right once that result is replaced.
+
+Every aten operation, also of backward, runs again in float64 on the arguments it got. Its tolerance is measured, so
+that cancellation counts: the operation runs with each element of its arguments moved by up to one ulp of its dtype and,
+where PyTorch can decompose it, each intermediate result too. Not audited are operations that draw random numbers,
+views, uninitialised memory, and operations that float64 lacks.
 """
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch._decomp import decomposition_table
+from torch._ops import OpOverload
+from torch.utils._pytree import tree_leaves, tree_map
 
-from fuzz.check.oracle.operation_audit import Audit
+from fuzz.check.oracle import constants
+from fuzz.check.oracle.operations import (
+    RANDOM,
+    SCATTERING,
+    UNWRITTEN,
+    OperationMode,
+    decompose_fused,
+    is_exact,
+    is_floating,
+    is_fused,
+    to_float64,
+)
 from fuzz.check.oracle.row_error_bound import Envelope, as_rows, largest_finite
 from fuzz.check.oracle.verdict import Judgement, largest_gradient
 from fuzz.check.program import Execution
 from fuzz.protocol import Verdict
 from fuzz.protocol.failures import FaultyOperation, Value
+
+Float64 = Callable[..., Any]
+"""The float64 counterpart of an operation."""
+
+
+class Audit(OperationMode):
+    """A mode below autograd that notes the first wrong operation, as `faulty`.
+
+    Wrong elements are replaced by those of float64, so that the run goes on as without the mistake.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.faulty: FaultyOperation | None = None
+        self._chance = torch.Generator().manual_seed(0)
+
+    def _run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        exactly = _find_float64(func)
+        if exactly is None:
+            return func(*args, **kwargs)
+        taken: Any = (args, kwargs)
+        if func._schema.is_mutable:
+            taken = tree_map(lambda value: value.clone() if isinstance(value, Tensor) else value, taken)
+        result = func(*args, **kwargs)
+        self._compare(func, exactly, taken, result)
+        return result
+
+    def _compare(self, func: OpOverload, exactly: Float64, taken: Any, result: Any) -> None:
+        values = tree_leaves(result)
+        given = [leaf for leaf in tree_leaves(taken) if is_floating(leaf)]
+        judged = {index: value for index, value in enumerate(values) if is_floating(value) and value.numel()}
+        if not judged or any(leaf.dtype not in constants.UNIT_ROUNDOFF for leaf in (*given, *judged.values())):
+            return  # a dtype of 8 bits
+        try:
+            replay = _Float64Replay(func, exactly, taken, self._chance)
+        except (RuntimeError, ValueError, TypeError):  # there is no such operation in float64
+            return
+        name = f"{func.namespace}.{func.overloadpacket.__name__}"
+        for index, value in judged.items():
+            # A kernel may give more than its definition.
+            if index < len(replay.exact) and _shape(replay.exact[index]) == value.shape:
+                known = replay.envelope(index, value, tolerance_factor=math.sqrt(_count_terms(name, value, given)))
+                self._judge(name, value, replay.exact[index], known, given)
+
+    def _judge(self, name: str, value: Tensor, truth: Tensor, known: Envelope, given: list[Tensor]) -> None:
+        wrong = known.find_wrong(value)
+        if any(largest_finite(leaf) > constants.NO_OVERFLOW_WITHIN for leaf in given):
+            wrong &= value.isfinite()
+        if not wrong.any():
+            return
+        if self.faulty is None:
+            error = (value.double() - truth).abs().nan_to_num(math.inf).masked_fill(~wrong, -1.0)
+            worst = int(error.argmax())
+            self.faulty = FaultyOperation(name, float(value.flatten()[worst]), float(truth.flatten()[worst]))
+        value.copy_(torch.where(wrong, truth.to(value.dtype), value))
+
+
+def _find_float64(func: Any) -> Float64 | None:
+    if not isinstance(func, OpOverload) or func.namespace != "aten" or func.is_view:
+        return None
+    name = func.overloadpacket.__name__
+    if is_fused(func):
+        return decompose_fused(func)
+    if name in RANDOM or name in UNWRITTEN or torch.Tag.nondeterministic_seeded in func.tags:
+        return None
+    if name in ("_softmax", "_log_softmax"):
+        return lambda values, dim, _half_to_float: func(values, dim, False)
+    return func
+
+
+class _Float64Replay:
+    """An operation in float64; `exact` are the leaves of its result. Raises the operation's exceptions."""
+
+    def __init__(self, func: OpOverload, exactly: Float64, taken: Any, chance: torch.Generator) -> None:
+        self._exactly, self._taken, self._chance = exactly, taken, chance
+        self._in_steps = None if func._schema.is_mutable else decomposition_table.get(func)
+        dtypes = [leaf.dtype for leaf in tree_leaves(taken) if is_floating(leaf)]
+        self._coarsest = constants.coarsest(torch.float64, *dtypes)
+        args, kwargs = tree_map(to_float64, taken)
+        self.exact = tree_leaves(exactly(*args, **kwargs))
+        self._replicas = [self._replica() for _ in range(constants.REPLICAS)]
+
+    def envelope(self, index: int, value: Tensor, tolerance_factor: float) -> Envelope:
+        """The envelope of a leaf, from more replicas if `value` seems wrong."""
+        known = self._envelope(index, value, tolerance_factor)
+        more = constants.REPLICAS_BEFORE_WRONG - len(self._replicas)
+        if more > 0 and known.find_wrong(value).any():
+            self._replicas += [self._replica() for _ in range(more)]
+            known = self._envelope(index, value, tolerance_factor)
+        return known
+
+    def _envelope(self, index: int, value: Tensor, tolerance_factor: float) -> Envelope:
+        exact, replicas = self.exact[index], [replica[index] for replica in self._replicas]
+        coarsest = constants.coarsest(self._coarsest, value.dtype)
+        return Envelope(exact.to(value.dtype), exact, replicas, coarsest, tolerance_factor=tolerance_factor)
+
+    def _replica(self) -> list[Any]:
+        if self._in_steps is not None:
+            try:
+                found = self._perturb(self._in_steps)
+            except (RuntimeError, ValueError, TypeError, AssertionError):  # not for these arguments
+                found = []
+            if [_shape(leaf) for leaf in found] == [_shape(leaf) for leaf in self.exact]:
+                return found
+            self._in_steps = None
+        return self._perturb(self._exactly)
+
+    def _perturb(self, call: Float64) -> list[Any]:
+        args, kwargs = tree_map(
+            lambda value: (
+                _perturb(to_float64(value), torch.finfo(value.dtype).eps, self._chance)
+                if is_floating(value)
+                else to_float64(value)
+            ),
+            self._taken,
+        )
+        with _PerturbationMode(torch.finfo(self._coarsest).eps, self._chance):
+            return tree_leaves(call(*args, **kwargs))
+
+
+class _PerturbationMode(OperationMode):
+    """Moves every float64 result by up to the relative amount `ulp`."""
+
+    def __init__(self, ulp: float, chance: torch.Generator) -> None:
+        super().__init__()
+        self._ulp, self._chance = ulp, chance
+
+    def _run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        result = func(*args, **kwargs)
+        if func.is_view or is_exact(func, args, kwargs):
+            return result
+        for leaf in tree_leaves(result):
+            if is_floating(leaf) and leaf.dtype == torch.float64:
+                leaf.copy_(_perturb(leaf, self._ulp, self._chance))
+        return result
+
+
+def _perturb(value: Tensor, ulp: float, chance: torch.Generator) -> Tensor:
+    # Terms that cancel would often move together by exactly one ulp. A factor keeps zero and infinity.
+    moves = torch.rand(value.shape, generator=chance, dtype=torch.float64).mul_(2).sub_(1)
+    return value * (1 + moves.to(value.device) * ulp)
+
+
+def _count_terms(name: str, value: Tensor, given: list[Tensor]) -> float:
+    """About how many elements a kernel adds up into an element of the result, rounding each sum to its dtype.
+
+    The error of such a sum is that of moving each element by an ulp, times the square root of their number.
+    """
+    count = value.size(-1) if value.dim() and name.removeprefix("aten.") in SCATTERING else value.numel()
+    return max(1.0, *(leaf.numel() / count for leaf in given)) if given else 1.0
+
+
+def _shape(value: Any) -> torch.Size | None:
+    return value.shape if is_floating(value) else None
 
 
 @dataclass(frozen=True, eq=False)

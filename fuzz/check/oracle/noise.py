@@ -12,8 +12,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.weak import WeakIdKeyDictionary
 
 from fuzz.check.oracle.constants import LOW_PRECISION, UNIT_ROUNDOFF
-from fuzz.check.oracle.operation_audit import is_fused
-from fuzz.check.oracle.operations import RANDOM, OperationMode, is_exact
+from fuzz.check.oracle.operations import RANDOM, OperationMode, is_exact, is_fused
 
 _BITS = {8: torch.int64, 4: torch.int32, 2: torch.int16}
 _POOL = 1 << 16

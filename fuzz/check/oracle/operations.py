@@ -1,9 +1,13 @@
-"""Kinds of aten operations by name, and a mode that sees higher-order operations as plain ones."""
+"""Kinds and definitions of aten operations, and a mode that sees higher-order operations as plain operations."""
 
+import math
+from collections.abc import Callable
 from typing import Any
 
+import torch
+from torch import Tensor
 from torch._C import DispatchKey
-from torch._ops import HigherOrderOperator
+from torch._ops import HigherOrderOperator, OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
 
@@ -66,3 +70,68 @@ class OperationMode(TorchDispatchMode):
 
     def _run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         raise NotImplementedError
+
+
+_FUSED = (
+    "_scaled_dot_product_flash_attention_for_cpu",
+    "_scaled_dot_product_flash_attention",
+    "_scaled_dot_product_efficient_attention",
+    "_scaled_dot_product_cudnn_attention",
+    "_scaled_dot_product_fused_attention_overrideable",
+)
+
+
+def is_fused(func: OpOverload) -> bool:
+    """Whether it is a fused attention operation, forward or backward."""
+    return func.overloadpacket.__name__.removesuffix("_backward") in _FUSED
+
+
+def decompose_fused(func: OpOverload) -> Callable[..., Any]:
+    """A fused attention operation by its definition, since its kernels make the same mistakes in float64.
+
+    It gives the first results alone: (out, logsumexp), or (dq, dk, dv).
+    """
+    names = [argument.name for argument in func._schema.arguments]
+
+    def run(*args: Any, **kwargs: Any) -> tuple[Tensor, ...]:
+        given = dict(zip(names, args, strict=False)) | kwargs
+        if given.get("dropout_p"):
+            raise NotImplementedError("dropout")
+        q, k, v = given["query"], given["key"], given["value"]
+        scale = given.get("scale")
+        scale = 1 / math.sqrt(q.size(-1)) if scale is None else scale
+        mask = given.get("attn_mask", given.get("attn_bias"))
+        group = q.size(1) // k.size(1)
+        k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
+        scores = scale * (q @ k.mT)
+        if mask is not None:
+            scores = scores.masked_fill(~mask, -math.inf) if mask.dtype == torch.bool else scores + mask
+        if given.get("is_causal", False):
+            scores = scores.masked_fill(~torch.ones_like(scores, dtype=torch.bool).tril(), -math.inf)
+        if "logsumexp" not in given:
+            # A row without a key gives 0.
+            empty = (scores == -math.inf).all(-1, keepdim=True)
+            return scores.softmax(-1).masked_fill(empty, 0.0) @ v, scores.logsumexp(-1)
+        do = given["grad_out" if "grad_out" in given else "grad_out_"]
+        # Some kernels pad the statistics of a head, or give them a last axis.
+        lse = given["logsumexp"].reshape(*q.shape[:2], -1)[..., : q.size(2)].unsqueeze(-1)
+        weights = (scores - lse).exp().masked_fill(scores == -math.inf, 0.0)
+        dscores = weights * (do @ v.mT - (given["out"] * do).sum(-1, keepdim=True))
+        by_head = (scale * (dscores.mT @ q), weights.mT @ do)
+        return scale * (dscores @ k), *(value.unflatten(1, (-1, group)).sum(2) for value in by_head)
+
+    return run
+
+
+def to_float64(value: Any) -> Any:
+    """A copy of an argument of an operation or graph, in float64 where it is floating."""
+    if isinstance(value, torch.dtype):
+        return torch.float64 if value.is_floating_point else value
+    if is_floating(value):
+        return value.to(torch.float64, copy=True)
+    return value.clone() if isinstance(value, Tensor) else value
+
+
+def is_floating(value: Any) -> bool:
+    """Whether an argument is a floating-point tensor."""
+    return isinstance(value, Tensor) and value.is_floating_point()

@@ -28,7 +28,8 @@ from corpus.passes.plain_attention import Plain, spell
 from fuzz.evaluator import open_evaluator
 from fuzz.worker_config import WorkerConfig
 from generators.errors import UserError
-from generators.program.case import Case, Contract, Input, Values
+from generators.program.attention_options import Contract
+from generators.program.case import Case, Input, Values
 from generators.program.sizes import Size
 from generators.program.type_check import make_op
 from triage.attribution.attribute import attribute

@@ -7,7 +7,8 @@ from functools import partial
 from fuzz.protocol import SubjectResult, WrongElements
 from fuzz.protocol.failures import Value
 from fuzz.protocol.render import describe, describe_value
-from generators.program.case import Case, Contract
+from generators.program.attention_options import Contract
+from generators.program.case import Case
 from generators.program.type_check import types_of
 
 BATCH, HEAD, QUERY, KEY, FEATURE = "batch", "head", "query row", "key row", "feature"

@@ -7,8 +7,8 @@ from typing import Any
 
 from corpus.passes.spelling import rename_values
 from generators.errors import CaseError
-from generators.program.attention_options import OPTIONS, OVER_SCORES
-from generators.program.case import Case, Contract, Input, TensorType
+from generators.program.attention_options import OPTIONS, OVER_SCORES, Contract
+from generators.program.case import Case, Input, TensorType
 from generators.program.contracts import as_bhsd
 from generators.program.edits import input_like
 from generators.program.ops import OPS

@@ -4,7 +4,8 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from generators.program.case import Attr, Case, Contract, Op
+from generators.program.attention_options import Contract
+from generators.program.case import Attr, Case, Op
 from generators.program.dtypes import FLOATS
 from generators.program.edits import change_dtype, replace_input, replace_op
 from generators.program.later_calls import rename_in_calls

@@ -1,9 +1,10 @@
-"""The options of attention, in one table for generators, the shrinker, workers and reports.
+"""The options of attention, in one table for generators, the shrinker, workers and reports; and the contract.
 
 A worker imports this module: it needs the standard library of Python 3.10 alone.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from enum import Enum
 
 
@@ -52,7 +53,8 @@ OPTIONS = {
 }
 """By name, in the order in which the shrinker leaves them out and a cause names them.
 
-Semantics: `Contract` in case.py and `Exact` in fuzz/check/oracle/attention/call.py.
+To add an option, add a row, a field of `Contract`, and its arithmetic in fuzz/check/oracle/attention/call.py. The
+shrinker spells options as operations in corpus/passes/plain_attention.py.
 """
 
 KEYWORDS = sorted(OPTIONS, key=lambda name: list(Form).index(OPTIONS[name].form))
@@ -62,3 +64,52 @@ OVER_SCORES = tuple(name for name, option in OPTIONS.items() if option.is_over_s
 PER_HEAD = tuple(name for name, option in OPTIONS.items() if option.form is Form.PER_HEAD)
 COMPARABLE = tuple(name for name, option in OPTIONS.items() if option.keeps_values)
 """Options that can be left out of a wrong call to see whether it is right without them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contract:
+    """The attention that a part of the program computes, in these steps over the scores s[i, j] of query i and key j.
+
+    1. s = scale * (q_i . k_j)
+    2. s = softcap * tanh(s / softcap)
+    3. s = s - alibi[h] * |i + off - j|; alibi: floating, [heads]
+    4. s = `fill` where the boolean `mask` does not keep a key; True means `keep` or `drop`, as `mask_means` says
+    5. s = s + bias; bias: floating
+    6. s = -inf unless i + off - left <= j <= i + off + right; `window` is (left, right), -1 for no bound. `causal` sets
+       right to 0; off is 0 for `top_left` and without `causal`, kv_len - seq_len for `bottom_right`
+    7. p = softmax(s); sinks, floating, [heads], adds the term exp(sinks[h]) to the denominator only
+    8. output = p v, with p dropped out with probability `dropout` and the rest divided by 1 - dropout
+
+    `q`, `k`, `v`, `alibi`, `mask`, `bias`, `sinks` and `output` name values of the program. `layout` is the order of
+    axes of q, k, v and output: `bhsd` is [batch, heads, seq_len, head_dim], `bshd` has heads and seq_len exchanged,
+    `bsd` has no head axis. With fewer key heads than query heads, query head h reads key head h * kv_heads // heads.
+    `mask` and `bias` broadcast to [batch, heads, seq_len, kv_len] (no head axis for `bsd`).
+    """
+
+    q: str
+    k: str
+    v: str
+    output: str
+    layout: str = "bhsd"
+    scale: float = 1.0
+    softcap: float | None = None
+    alibi: str | None = None
+    mask: str | None = None
+    mask_means: str = "keep"
+    fill: float = float("-inf")
+    bias: str | None = None
+    causal: str | None = None
+    window: tuple[int, int] | None = None
+    sinks: str | None = None
+    dropout: float = 0.0
+
+    @property
+    def reads(self) -> Mapping[str, str]:
+        """The values that it reads, by field: q, k, v and whichever of alibi, mask, bias and sinks it has."""
+        named = {field: getattr(self, field) for field in ("q", "k", "v", *TENSORS)}
+        return {field: name for field, name in named.items() if name is not None}
+
+    def rename(self, names: Mapping[str, str]) -> "Contract":
+        """This contract with values under other names; a name that is not in `names` stays."""
+        fields = {**self.reads, "output": self.output}
+        return replace(self, **{field: names.get(name, name) for field, name in fields.items()})  # type: ignore[arg-type]

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from generators.program.attention_options import KEYWORDS, OPTIONS, Form
-from generators.program.case import Case, Contract, TensorType
+from generators.program.attention_options import KEYWORDS, OPTIONS, Contract, Form
+from generators.program.case import Case, TensorType
 from generators.program.contracts import as_bhsd
 from generators.program.dtypes import LOW_PRECISION, category
 from generators.program.emit import emit_rewritten, read, source

@@ -3,13 +3,13 @@
 import hashlib
 import json
 from collections.abc import Container, Iterator, Mapping
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import astuple, dataclass, field
 from functools import cached_property
 from itertools import chain, count
 from types import MappingProxyType
-from typing import Annotated, Self
+from typing import Annotated
 
-from generators.program.attention_options import TENSORS
+from generators.program.attention_options import Contract
 from generators.program.dtypes import category
 from generators.program.sizes import Size
 from generators.records import ALWAYS, KEYED, SORTED
@@ -92,55 +92,6 @@ class Op:
     def attr(self, name: str) -> Attr:
         """The stored value of the attribute; None if it has its default."""
         return dict(self.attrs).get(name)
-
-
-@dataclass(frozen=True, slots=True)
-class Contract:
-    """The attention that a part of the program computes, in these steps over the scores s[i, j] of query i and key j.
-
-    1. s = scale * (q_i . k_j)
-    2. s = softcap * tanh(s / softcap)
-    3. s = s - alibi[h] * |i + off - j|; alibi: floating, [heads]
-    4. s = `fill` where the boolean `mask` does not keep a key; True means `keep` or `drop`, as `mask_means` says
-    5. s = s + bias; bias: floating
-    6. s = -inf unless i + off - left <= j <= i + off + right; `window` is (left, right), -1 for no bound. `causal` sets
-       right to 0; off is 0 for `top_left` and without `causal`, kv_len - seq_len for `bottom_right`
-    7. p = softmax(s); sinks, floating, [heads], adds the term exp(sinks[h]) to the denominator only
-    8. output = p v, with p dropped out with probability `dropout` and the rest divided by 1 - dropout
-
-    `q`, `k`, `v`, `alibi`, `mask`, `bias`, `sinks` and `output` name values of the program. `layout` is the order of
-    axes of q, k, v and output: `bhsd` is [batch, heads, seq_len, head_dim], `bshd` has heads and seq_len exchanged,
-    `bsd` has no head axis. With fewer key heads than query heads, query head h reads key head h * kv_heads // heads.
-    `mask` and `bias` broadcast to [batch, heads, seq_len, kv_len] (no head axis for `bsd`).
-    """
-
-    q: str
-    k: str
-    v: str
-    output: str
-    layout: str = "bhsd"
-    scale: float = 1.0
-    softcap: float | None = None
-    alibi: str | None = None
-    mask: str | None = None
-    mask_means: str = "keep"
-    fill: float = float("-inf")
-    bias: str | None = None
-    causal: str | None = None
-    window: tuple[int, int] | None = None
-    sinks: str | None = None
-    dropout: float = 0.0
-
-    @property
-    def reads(self) -> Mapping[str, str]:
-        """The values that it reads, by field: q, k, v and whichever of alibi, mask, bias and sinks it has."""
-        named = {field: getattr(self, field) for field in ("q", "k", "v", *TENSORS)}
-        return {field: name for field, name in named.items() if name is not None}
-
-    def rename(self, names: Mapping[str, str]) -> Self:
-        """This contract with values under other names; a name that is not in `names` stays."""
-        fields = {**self.reads, "output": self.output}
-        return replace(self, **{field: names.get(name, name) for field, name in fields.items()})  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True)

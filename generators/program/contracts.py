@@ -4,8 +4,8 @@ import math
 from collections.abc import Mapping, Sequence
 
 from generators.errors import CaseError, require
-from generators.program.attention_options import OVER_SCORES, PER_HEAD
-from generators.program.case import Case, Contract, TensorType
+from generators.program.attention_options import OVER_SCORES, PER_HEAD, Contract
+from generators.program.case import Case, TensorType
 from generators.program.dtypes import category
 from generators.program.sizes import Size, show
 

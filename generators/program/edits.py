@@ -5,7 +5,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 
 from generators.errors import CaseError
-from generators.program.case import Attr, Case, Contract, Input, Op, TensorType, Values, free_name
+from generators.program.attention_options import Contract
+from generators.program.case import Attr, Case, Input, Op, TensorType, Values, free_name
 from generators.program.contracts import check_contract, list_described_ops
 from generators.program.dtypes import category
 from generators.program.later_calls import rename_in_calls

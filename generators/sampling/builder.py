@@ -5,7 +5,8 @@ from dataclasses import replace
 from math import inf
 from typing import Any
 
-from generators.program.case import Attr, Case, Contract, Input, Op, TensorType, Values, free_name
+from generators.program.attention_options import Contract
+from generators.program.case import Attr, Case, Input, Op, TensorType, Values, free_name
 from generators.program.dtypes import category
 from generators.program.memory import is_in_place, is_written
 from generators.program.ops import OPS

@@ -14,7 +14,8 @@ from fuzz.check.recheck import explain_by_fused_rounding
 from fuzz.check.subject_builder import find
 from fuzz.evaluator import build_check
 from fuzz.protocol import Check, Verdict
-from generators.program.case import Case, Contract, Input, Op, Values
+from generators.program.attention_options import Contract
+from generators.program.case import Case, Input, Op, Values
 from generators.program.sizes import Size
 from tests.check.sources import source
 

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from corpus.casefile import dumps, loads
 from generators.errors import CaseError
-from generators.program.case import Attr, Case, Contract, Input, Op, Values
+from generators.program.attention_options import Contract
+from generators.program.case import Attr, Case, Input, Op, Values
 from generators.program.ops import OPS
 from generators.program.sizes import Size
 from generators.program.type_check import check, make_op

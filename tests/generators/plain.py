@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from generators.program.attention_options import Contract
 from generators.program.attention_stub import emit_attention_stub
-from generators.program.case import Case, Contract
+from generators.program.case import Case
 from generators.program.emit import source
 
 LOWEST = torch.finfo(torch.float64).min

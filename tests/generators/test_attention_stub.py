@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from generators.program.attention_options import Contract
 from generators.program.attention_stub import emit_attention_stub
-from generators.program.case import Case, Contract, Input
+from generators.program.case import Case, Input
 from generators.program.emit import is_random, source
 from generators.program.sizes import Size
 from generators.program.type_check import check, make_op

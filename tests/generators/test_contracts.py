@@ -6,7 +6,8 @@ from functools import cache
 import pytest
 import torch
 
-from generators.program.case import Case, Contract
+from generators.program.attention_options import Contract
+from generators.program.case import Case
 from generators.program.contracts import list_described_ops
 from generators.program.emit import is_random, source
 from generators.program.type_check import check

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from generators.errors import CaseError
-from generators.program.case import Attr, Case, Contract, Input, Op, Values
+from generators.program.attention_options import Contract
+from generators.program.case import Attr, Case, Input, Op, Values
 from generators.program.emit import source
 from generators.program.sizes import Size
 from generators.program.type_check import check, make_op, prune

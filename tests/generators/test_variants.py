@@ -3,7 +3,8 @@
 import pytest
 
 from corpus import casefile
-from generators.program.case import Case, Contract, Values
+from generators.program.attention_options import Contract
+from generators.program.case import Case, Values
 from generators.program.emit import is_random, source
 from generators.program.sizes import Size
 from generators.program.type_check import check

@@ -9,8 +9,9 @@ import pytest
 from corpus.casefile import dumps, loads
 from corpus.passes.contracts import simplify_contract
 from corpus.shrink import shrink
+from generators.program.attention_options import Contract
 from generators.program.attention_stub import emit_attention_stub
-from generators.program.case import Case, Contract
+from generators.program.case import Case
 from generators.program.contracts import as_bhsd
 from generators.program.emit import source
 from generators.program.simplicity import contract_key

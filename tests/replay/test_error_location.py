@@ -20,7 +20,8 @@ from fuzz.error_location import (
     name_value,
 )
 from fuzz.protocol.failures import Value
-from generators.program.case import Case, Contract, Input, LaterCall, Op
+from generators.program.attention_options import Contract
+from generators.program.case import Case, Input, LaterCall, Op
 from generators.program.sizes import Size
 
 OUT = (BATCH, HEAD, QUERY, FEATURE)

@@ -177,7 +177,7 @@ def test_a_ledger_holds_what_was_measured(tmp_path: Path) -> None:
     members = [told(number, measured(15, "bias", MIXED, ("all 2",)), entry()) for number in (1, 2)]
     empty = Ledger(tmp_path / "ledger.yaml")
     clusters = cluster(members[:1], empty)
-    record(update_ledger(empty, clusters), clusters)
+    record(empty, clusters)
     ((key,),) = [bug.causes for bug in ledger.load(empty.path).bugs]
     assert key == members[0].key
     assert (key.mechanism, dict(key.right), dict(key.wrong)) == (M.OPERANDS, {"bias": MIXED}, {"bias": ("all 2",)})
@@ -199,7 +199,7 @@ def test_nothing_is_written_beside_what_is_no_ledger(tmp_path: Path) -> None:
     clusters = cluster(MEMBERS[:1], EMPTY)
     (tmp_path / "device").mkdir()
     with pytest.raises(UserError, match="not a regular file"):
-        record(update_ledger(Ledger(tmp_path / "device"), clusters), clusters)
+        record(Ledger(tmp_path / "device"), clusters)
     assert [path.name for path in tmp_path.iterdir()] == ["device"]
 
 
@@ -208,7 +208,7 @@ def test_an_example_is_given_to_what_is_added_and_to_no_entry_of_a_persons(tmp_p
     bare = Ledger(tmp_path / "ledger.yaml", (Bug("bare", "seen on other processors alone", (MEMBERS[0].key,)),))
     ledger.save(bare)
     clusters = cluster(MEMBERS[:6], bare)
-    made = record(update_ledger(bare, clusters), clusters)
+    made = record(bare, clusters)
     assert made == ledger.load(bare.path)
     assert [len(bug.cases) for bug in made.bugs] == [0, 1]
     assert made.bugs[0].findings
@@ -222,7 +222,7 @@ def test_an_entry_learns_the_cause_its_findings_are_attributed_to_now(tmp_path: 
     ledger.save(Ledger(path, (bug, Bug("other", "NaN", (MEMBERS[-1].key,)))))
     before = ledger.load(path)
     clusters = cluster([first], before)
-    record(update_ledger(before, clusters), clusters)
+    record(before, clusters)
     after = ledger.load(path)
     assert [one.causes for one in after.bugs] == [(*bug.causes, first.key), (MEMBERS[-1].key,)]
     # So what is met next is the same bug, not a second entry.

@@ -58,7 +58,7 @@ def cluster(
     made = clusters.cluster(attributed, known)
     if update:
         before = len(known.bugs)
-        known = clusters.record(clusters.update_ledger(known, made), made)
+        known = clusters.record(known, made)
         made = clusters.cluster(attributed, known)
         added = format_count(len(known.bugs) - before, "bug")
         print(f"{file}: added {added}, updated the others\n")  # noqa: T201 - a command line prints its result

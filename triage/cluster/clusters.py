@@ -10,7 +10,7 @@ from pathlib import Path
 from corpus import entry as corpus_entry
 from corpus.causes import CauseKey, Part, name_part
 from corpus.entry import SUFFIX
-from corpus.ledger import Bug, Ledger, check_writable, load, save
+from corpus.ledger import Bug, Ledger, check_writable, save
 from fuzz.bug_identity import measured_rewrite
 from fuzz.commands import reproduce_lines
 from fuzz.durations import format_count
@@ -113,7 +113,7 @@ def update_ledger(ledger: Ledger, clusters: Sequence[Cluster]) -> Ledger:
     taken = {finding.id for one in listed for finding in one.findings}
     bugs = {bug.id: replace(bug, findings=tuple(f for f in bug.findings if f not in taken)) for bug in ledger.bugs}
     for one in listed:
-        bug = bugs[one.bug.id] if one.bug else Bug(_new_id(one.keys[0], bugs), one.title, one.keys)
+        bug = bugs[one.bug.id] if one.bug else _new_bug(one, bugs)
         # An entry gets the new keys of its findings, so that the next finding with such a key belongs to it.
         keys = {member.key for member in one.members if not member.is_open and ledger.find_cause(member.key) is None}
         bugs[bug.id] = replace(
@@ -125,6 +125,21 @@ def update_ledger(ledger: Ledger, clusters: Sequence[Cluster]) -> Ledger:
             versions=one.versions,
         )
     return Ledger(ledger.path, tuple(bugs.values()))
+
+
+def record(ledger: Ledger, clusters: Sequence[Cluster]) -> Ledger:
+    """Save the updated ledger and return it; each new bug gets the simplest case of its cluster as example.
+
+    Raises UserError.
+    """
+    check_writable(ledger.path)
+    updated = update_ledger(ledger, clusters)
+    for bug in updated.bugs[len(ledger.bugs) :]:
+        example = next(one.example.entry for one in clusters if one.example.id in bug.findings)
+        # The file first: an entry never names a missing file.
+        corpus_entry.write(example, updated.path.parent / bug.cases[0])
+    save(updated)
+    return updated
 
 
 def _title(key: CauseKey) -> str:
@@ -167,11 +182,13 @@ def _cluster(group: list[Attributed], bug: Bug | None) -> Cluster:
     )
 
 
-def _new_id(key: CauseKey, taken: Iterable[str]) -> str:
+def _new_bug(one: Cluster, taken: Iterable[str]) -> Bug:
+    key = one.keys[0]
     words = [key.part if key.part not in ("", Part.ATTENTION_PATTERNS) else key.who, str(key.words)]
     slug = "-".join(re.findall(r"[a-z0-9]+", " ".join(words).lower()))[:48].strip("-") or "bug"
     names = [slug, *(f"{slug}-{number}" for number in range(2, 1000))]
-    return next(name for name in names if name not in set(taken))
+    name = next(name for name in names if name not in set(taken))
+    return Bug(name, one.title, one.keys, cases=(f"{EXAMPLES}/{name}{SUFFIX}",))
 
 
 def table(clusters: Sequence[Cluster], ledger: Ledger) -> str:
@@ -215,25 +232,3 @@ def _lines(number: int, one: Cluster) -> list[str]:
         *(indent + line for line in lines),
         *reproduce_lines(str(example.path), example.id, example.entry.subject, indent),
     ]
-
-
-def record(ledger: Ledger, clusters: Sequence[Cluster]) -> Ledger:
-    """Save the ledger and return it; a bug that its file lacks gets the simplest case of its cluster as example.
-
-    Raises UserError.
-    """
-    check_writable(ledger.path)
-    # A person decides about the examples of entries that are in the file.
-    had = {bug.id for bug in load(ledger.path).bugs} if ledger.path.exists() else set[str]()
-    bugs = []
-    for bug in ledger.bugs:
-        example = next((one.example.entry for one in clusters if one.example.id in bug.findings), None)
-        if example is not None and bug.id not in had:
-            name = f"{EXAMPLES}/{bug.id}{SUFFIX}"
-            # The file first: an entry never names a missing file.
-            corpus_entry.write(example, ledger.path.parent / name)
-            bug = replace(bug, cases=(name,))  # noqa: PLW2901 - the entry with its example
-        bugs.append(bug)
-    ledger = Ledger(ledger.path, tuple(bugs))
-    save(ledger)
-    return ledger

@@ -43,16 +43,7 @@ from triage.attribution.root_cause import RootCause
 from triage.cluster.clusters import load_clusters
 from triage.rendering import render
 from triage.report import repro
-from triage.report.repro import (
-    CANT_RUN,
-    CASE_FILE,
-    COMPARISON,
-    WITHOUT_NUMBERS,
-    Bug,
-    is_of_config,
-    spell_program,
-    spell_run,
-)
+from triage.report.repro import CASE_FILE, WITHOUT_NUMBERS, Bug
 from triage.report.wording import describe_cause, name_operands, quote, refuse, summarize, title
 from triage.script_runs import TIMEOUT_EXIT, Run, shorten_log
 
@@ -187,7 +178,7 @@ def build(
     made = write_report(entry, ablation, evidence, name=name, environment=environment, note=known.note if known else "")
     block = f"{made.values['program']}\n\n\n{made.values['run']}"
     raised = getattr(ablation.result.failure, "error", "") if ablation.result.verdict in WITHOUT_NUMBERS else ""
-    error = "AssertionError" if COMPARISON in block else raised
+    error = "AssertionError" if repro.COMPARISON in block else raised
     is_tried = made.values["upstream"] and error != ""
     is_shown = not is_tried or error in script_runs.run_text(block, config.python, seconds=3 * config.timeout).log
     return made if is_shown else replace(made, values={**made.values, "run": ""})
@@ -215,7 +206,7 @@ def write_report(
         "cause": describe_cause(ablation, cause) if cause else "",
         "note": note,
         "evidence": describe_evidence(cause, ablation.stages) if cause else [],
-        "program": spell_program(case, ablation.accused) if kernel and not is_packed else source(case).strip(),
+        "program": repro.spell_program(case, ablation.accused) if kernel and not is_packed else source(case).strip(),
         "settings": [(f"`{name}={value}`", SETTINGS[name].switches_on) for name, value in case.settings],
         "is_sequence": bool(case.calls),
         "replay": Bug(case=case, result=result).replay,
@@ -224,7 +215,7 @@ def write_report(
         "output": run.output.strip() if run and result.verdict not in WITHOUT_NUMBERS else "",
         "log": shorten_log(run.log) if run and result.verdict in WITHOUT_NUMBERS else "",
         "can_bisect": is_step and not is_beyond_bisector,
-        "run": "" if case.calls or is_packed else spell_run(Bug(case=case, result=result, device=hello.device)),
+        "run": "" if case.calls or is_packed else repro.spell_run(Bug(case=case, result=result, device=hello.device)),
         "place": repro.place_of(ablation.accused) if kernel else "",
         "table": list_stages(case, ablation),
         "conditions": evidence.conditions,
@@ -245,7 +236,7 @@ def describe_refusal(case: Case, ablation: Ablation, why: str) -> str:
 
 def list_stages(case: Case, ablation: Ablation) -> list[tuple[str, str]]:
     """The rows of the report's table: the words for a stage, and its verdict."""
-    as_config, is_kernel = is_of_config(ablation.result), repro.is_kernel(ablation.result)
+    as_config, is_kernel = repro.is_of_config(ablation.result), repro.is_kernel(ablation.result)
     return [
         (
             "eager, the attention as products and softmax"
@@ -329,11 +320,11 @@ def _run_script(bug: Bug, config: WorkerConfig, file: Path) -> Run | None:
     is_kernel, failure = repro.is_kernel(bug.result), bug.result.failure
     importable = (str(ROOT), str(Path.cwd())) if is_kernel else ()
     run = script_runs.run(file, config.python, seconds=3 * config.timeout, importable=importable)
-    if run.code == CANT_RUN and not is_kernel:
+    if run.code == repro.CANT_RUN and not is_kernel:
         raise UserError(f"{file} does not run under {config.python}: {run.log.strip()[-200:]}")
     is_other = isinstance(failure, DeviceError) and failure.fault not in run.log
     is_told = bug.result.verdict in WITHOUT_NUMBERS or bool(run.output.strip())
-    return run if run.code not in (0, CANT_RUN) and is_told and not is_other else None
+    return run if run.code not in (0, repro.CANT_RUN) and is_told and not is_other else None
 
 
 def _list_versions(entry: Entry, ablation: Ablation) -> str:

@@ -95,14 +95,12 @@ class Bug:
             package = f"torch._inductor.aoti_load_package(torch._inductor.aoti_compile_and_package({program}))"
             return package if self.spec.backend == "aot_inductor" else f"{program}.module()"
         settings = {"options": self.options} if self.options else {"mode": self.spec.mode} if self.spec.mode else {}
+        settings = {} if is_of_config(self.result) else settings
         words = [f"{name}={value!r}" for name, value in settings.items()]
-        if is_of_config(self.result):
-            words = []
-        if backend and words:  # only Inductor takes them
-            words = [f"**({settings} if {backend} == 'inductor' else {{}})"]
-        dynamic_word = f"dynamic={dynamic}" if dynamic or backend else ""
-        words = [module, f"backend={backend}" if backend else "", dynamic_word, *words]
-        return f"torch.compile({', '.join(filter(None, words))})"
+        if backend and settings:
+            words = [f"**({settings} if {backend} == 'inductor' else {{}})"]  # no other backend takes them
+        words = [f"dynamic={dynamic}"] * (dynamic or backend != "") + words
+        return f"torch.compile({', '.join([module, *([f'backend={backend}'] if backend else []), *words])})"
 
     def list_setup(self) -> list[str]:
         """Lines that stand before the first call: imports and values of torch's configuration."""
@@ -113,19 +111,20 @@ class Bug:
         if is_of_config(self.result):
             lines = [f"{config}.{name} = {value!r}" for name, value in self.options.items()]
         lines = [f"import {config}", *lines] if lines else []
-        return (
-            [*lines, "import torch._functorch.config", f"{budget} = {MEMORY_BUDGET}"] if self.spec.recomputes else lines
-        )
+        recomputing = ["import torch._functorch.config", f"{budget} = {MEMORY_BUDGET}"]
+        return lines + recomputing * self.spec.recomputes
 
-    def move(self, name: str = "x") -> str:
-        """The expression for an input on the device."""
-        if self.device == "cpu":
-            return name
-        if any(item.layout in ("padded", "every_second") for item in self.case.inputs):
+    @property
+    def to_device(self) -> str:
+        """The call that moves a module or a tensor to the device; "" for the CPU."""
+        return "" if self.device == "cpu" else f'.to("{self.device}")'
+
+    def move(self) -> str:
+        """The expression for `x`, an input, on the device."""
+        if self.to_device and any(item.layout in ("padded", "every_second") for item in self.case.inputs):
             # .to() would leave the gaps behind.
-            form = f"{name}.shape, {name}.stride(), dtype={name}.dtype"
-            return f'torch.empty_strided({form}, device="{self.device}").copy_({name})'
-        return f'{name}.to("{self.device}")'
+            return f'torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="{self.device}").copy_(x)'
+        return f"x{self.to_device}"
 
 
 def is_kernel(result: SubjectResult) -> bool:
@@ -174,9 +173,8 @@ def write_script(bug: Bug) -> str:
     compares = kind in ("values", "repeats")
     # .to(device) moves gaps and repeats in memory without them.
     keeps_memory = bool(case.calls) or (bug.device != "cpu" and has_gaps)
-    to_device = "" if bug.device == "cpu" else f'.to("{bug.device}")'
-    moved = f"(double(a) if exact else a){to_device}" if to_device else "double(a) if exact else a"
-    convert = f"convert(a{', exact' * compares})" if keeps_memory else moved if compares else f"a{to_device}"
+    moved = f"(double(a) if exact else a){bug.to_device}" if bug.device != "cpu" else "double(a) if exact else a"
+    convert = f"convert(a{', exact' * compares})" if keeps_memory else moved if compares else f"a{bug.to_device}"
     contexts = _list_contexts(bug, program, compares=compares)
     coarsest = coarsest_dtype(case)
     backend_is_open = who == "compiled" and not spec.is_exported
@@ -221,7 +219,7 @@ def write_script(bug: Bug) -> str:
         shared=shared,
         gradients=gradients,
         keeps_memory=keeps_memory,
-        to_device=to_device,
+        to_device=bug.to_device,
         coarsest=coarsest,
     )
 
@@ -273,7 +271,7 @@ def spell_run(bug: Bug) -> str:
     case, result, spec, who = bug.case, bug.result, bug.spec, bug.who
     if bug.device != "cpu" and any(item.layout == "offset" for item in case.inputs):
         return ""
-    module = f"Module(){'' if bug.device == 'cpu' else bug.move('')}{'' if case.training else '.eval()'}"
+    module = f"Module(){bug.to_device}{'' if case.training else '.eval()'}"
     setup, runs = bug.list_setup(), [module]
     if who == "compiled":
         runs.append(bug.spell_call(module))
@@ -289,11 +287,9 @@ def spell_run(bug: Bug) -> str:
     value, moved = result.value, bug.move()
     leaf = f"{moved}.requires_grad_() if x.is_floating_point() else {moved}" if case.training else moved
     args, shown = "inputs()" if leaf == "x" else f"[{leaf} for x in inputs()]", _spell(value)
+    takes_args = case.training or writes or shown != "out"
     lines = ["torch.manual_seed(0)"] * is_random(case)
-    if case.training or writes or shown != "out":
-        lines += [f"args = {args}", "out = run(*args)"]
-    else:
-        shown = f"run(*{args})"
+    lines += [f"args = {args}", "out = run(*args)"] if takes_args else [f"out = run(*{args})"]
     if case.training and ((value and value.is_gradient) or not is_silent):
         total = "out.square().sum()" if is_plain else "sum(one.square().sum() for one in out if one.requires_grad)"
         lines.append(f"{total}.backward()")
@@ -301,8 +297,6 @@ def spell_run(bug: Bug) -> str:
         lines += ["out.zero_()", f"print(args[{owner.name}])"]
     elif is_silent:
         lines.append(f"results.append({shown})" if compares else f"print({shown})")
-    elif shown != "out":
-        lines.append(shown)
     loop = f"for run in ({', '.join(runs)}):" if is_silent and len(runs) > 1 else ""
     contexts = ["torch.no_grad()"] * (not case.training and not spec.is_exported)
     if backend:

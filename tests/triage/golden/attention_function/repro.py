@@ -59,6 +59,7 @@ def run(module, exact=False):
     args = [double(a) if exact else a for a in inputs()]
     named = dict(zip(["x", "w", "z"], args))
     leaves = {n: a.requires_grad_() for n, a in named.items() if a.is_floating_point()}
+    leaves |= module.named_parameters()
     out = module(*args)
     values = {f"output {i}": o for i, o in enumerate(out if isinstance(out, tuple) else (out,))}
     outs = [o for o in values.values() if o.requires_grad]

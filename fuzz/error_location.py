@@ -40,7 +40,7 @@ def describe_where(case: Case, where: WrongElements | None) -> str:
 
 
 def label_axes(case: Case, value: Value, rank: int) -> tuple[str, ...]:
-    """The names of the axes of a value: those of attention, such as "head", else the names of its sizes."""
+    """Names of the axes of a value, by attention, such as "head", or by the names of its sizes."""
     if value.kind == "result" and value.name in _OF_CALLS:
         return _OF_CALLS[str(value.name)][-rank:]
     name = find_name(case, value)

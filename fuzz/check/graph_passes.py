@@ -64,7 +64,7 @@ def compile_module(
 
 
 class NotRecorded(Exception):
-    """One run does not show the graph; the text says why."""
+    """A run does not show the graph; the text says why."""
 
 
 class Recording(TorchFunctionMode):

@@ -105,7 +105,7 @@ _found: dict[str, StateChange] = {}
 
 @contextmanager
 def hold_state(state: str, value: Any) -> Iterator[None]:
-    """While entered, one of `STATES` has this value."""
+    """While entered, a state of `STATES` has this value."""
     read, put = STATES[state]
     before = read()
     put(value)

@@ -1,4 +1,4 @@
-"""A case's source text as something that runs: a module, its inputs, and one execution of them."""
+"""The source text of a case as a program: a module, its inputs, and executions of it."""
 
 import itertools
 import linecache
@@ -84,7 +84,7 @@ Tensors = dict[Value, Tensor]
 
 @dataclass
 class Execution:
-    """What one run gave; all tensors are detached."""
+    """The results of a run; all tensors are detached."""
 
     structure: str  # the type that was returned: "(tensor, {key: tensor})"
     outputs: Tensors

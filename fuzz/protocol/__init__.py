@@ -50,7 +50,7 @@ class StepsTaken:
 
 
 class Verdict(Word):
-    """What a subject made of a case."""
+    """Verdicts of a subject on a case."""
 
     OK = "ok", "equal to eager, or as close to the exact result as eager is"
     ROUNDING = "rounding", "differs from eager by no more than rounding explains"
@@ -59,12 +59,12 @@ class Verdict(Word):
     RANDOM_STREAM = "random_stream", "active dropout drew other random numbers; values are not comparable"
     PRECISION_POLICY = "precision_policy", "off by rounding that is by design: casts that Inductor drops"
     WRONG_RESULT = "wrong_result", "an output is further from the exact result than rounding explains"
-    WRONG_GRADIENT = "wrong_gradient", "a gradient is further from the exact one than rounding explains"
+    WRONG_GRADIENT = "wrong_gradient", "a gradient is further from the exact gradient than rounding explains"
     NONFINITE = "nonfinite", "NaN or infinity where eager and the exact result are finite"
     METADATA = "metadata", "another dtype, shape, order of strides, device or structure than eager's"
     NONDETERMINISTIC = "nondeterministic", "two runs on equal inputs differ"
     OUT_OF_BOUNDS = "out_of_bounds", "wrote to memory that is not its own: beyond its buffers, or into its inputs"
-    EAGER_SUSPECT = "eager_suspect", "eager is wrong: one of its operations, by itself, is far from the same in float64"
+    EAGER_SUSPECT = "eager_suspect", "eager is wrong: an operation, by itself, is far from the same in float64"
     STATE_CHANGED = "state_changed", "changed what the whole process shares, such as torch's default dtype"
     COMPILE_ERROR = "compile_error", "compiling raised; eager runs"
     RUNTIME_ERROR = "runtime_error", "running raised; eager runs"
@@ -194,7 +194,7 @@ class SubjectResult:
     where: WrongElements | None = None
     coverage: tuple[CoverageItem, ...] = ()  # without rewrites, sorted
     failure: Failure | None = None  # the mistake, or the reason why the subject does not take the case
-    wrong_rewrites: tuple[WrongRewrite, ...] = ()  # those proven wrong on the operands of the case
+    wrong_rewrites: tuple[WrongRewrite, ...] = ()  # proven wrong on the operands of the case
     right_rewrites: tuple[str, ...] = ()  # the patterns of rewrites proven right on the operands
     writes: tuple[Write, ...] = ()  # memory written out of bounds, beside another failure
     observations: tuple[StepsTaken, ...] = ()  # of the experiments of the request

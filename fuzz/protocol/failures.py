@@ -1,6 +1,6 @@
 """Failures of subjects: a closed list of types.
 
-Indices are those of an element, one number for each axis. Errors are absolute, against float64.
+An index of an element has a number for each axis. Errors are absolute, against float64.
 `fuzz/protocol/render.py` puts failures into words.
 """
 
@@ -87,7 +87,7 @@ class StateChange:
 
 
 class FailureKey(NamedTuple):
-    """What tells failures with one verdict apart, equal for the same failure of other cases."""
+    """Tells failures with one verdict apart, and is equal for the same failure of other cases."""
 
     text: str = ""  # torch's, normalized: an exception, a fault of CUDA, or the place where a process was lost
     names_argument: bool = False  # the exception says which argument of an ATen operation is wrong
@@ -267,7 +267,7 @@ class FormDiffers(Failure):
 
     @property
     def owner(self) -> Value | None:
-        """The value whose memory only one of both shares."""
+        """The value whose memory either eager or compiled shares."""
         return self.actual_owner or self.expected_owner
 
 
@@ -326,7 +326,7 @@ class ProcessLost(Failure):
     last_words: str = ""  # its last output, where no frame is known
 
     def key(self) -> FailureKey | None:
-        """None out of memory: which allocation is the one too many is chance."""
+        """None out of memory, since the allocation that fails is chance."""
         if self.how is Process.OUT_OF_MEMORY:
             return None
         lost = (self.how.value, self.detail) if self.how is Process.SIGNAL else (self.how.value,)

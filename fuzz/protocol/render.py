@@ -119,9 +119,9 @@ def describe_failure(failure: Failure, words: ValueWords = describe_value) -> st
 
 
 def _describe_sequences(packed: Sequences) -> str:
-    one = "" if packed.number is None else f"sequence {packed.number} of "
+    which = "" if packed.number is None else f"sequence {packed.number} of "
     layout = f"{packed.layout} by {packed.block_size}" if packed.block_size else packed.layout
-    return f"{one}{layout} queries {list(packed.queries)} and keys {list(packed.keys)}"
+    return f"{which}{layout} queries {list(packed.queries)} and keys {list(packed.keys)}"
 
 
 def _fill(failure: Failure, words: ValueWords) -> str:

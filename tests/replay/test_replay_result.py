@@ -27,7 +27,9 @@ def test_the_fields_of_a_failure_survive_a_case_file(tmp_path: Path) -> None:
         assert read_recorded_result(corpus_entry.load(path)).failure == failure
 
 
-def test_fields_that_are_no_failure_are_a_users_error() -> None:
-    entry = Entry(case("exp"), found=Found("wrong_result", "inductor", failure={"kind": "no such"}))
-    with pytest.raises(UserError):
+@pytest.mark.parametrize("failure", [{"kind": "no such"}, {"kind": "nondeterministic", "value": "output 0"}])
+def test_fields_of_another_version_are_refused_in_one_line(failure: dict[str, str]) -> None:
+    entry = Entry(case("exp"), found=Found("wrong_result", "inductor", failure=failure))
+    with pytest.raises(UserError) as refused:
         read_recorded_result(entry)
+    assert "`found` is not readable" in str(refused.value) and "\n" not in str(refused.value)

@@ -28,7 +28,7 @@ class Attention:
     load: Callable[[], Function]
     """Imports it. Raises `SubjectError`."""
     guarded: tuple[str, ...] = GUARDED
-    """What is guarded in its calls: less than `GUARDED` once it failed under guards and ran without."""
+    """Guarded in its calls: less than `GUARDED` once it failed under guards and ran without."""
     seen_rounds: tuple[str, ...] = ()  # the values that it was seen to round, as in `Capabilities.rounds`
     is_unordered: bool = False  # whether it was seen to add up in no fixed order
 
@@ -42,7 +42,7 @@ class Attention:
 
     @cached_property
     def capabilities(self) -> Capabilities:
-        """Those that it declares, with the options of its signature. Raises `SubjectError`."""
+        """The declared capabilities, with the options of its signature. Raises `SubjectError`."""
         try:
             declared = Capabilities.read(getattr(self.function, "capabilities", {}))
         except ValueError as error:

@@ -16,7 +16,7 @@ from torch import Tensor
 from fuzz.protocol.failures import Write
 
 GUARDED = ("arguments", "allocations")
-"""What can be guarded: the arguments of a function with their gradients, and its allocations."""
+"""Parts that can be guarded: the arguments of a function with their gradients, and its allocations."""
 
 #: Elements of a border: kernels overrun by blocks of rows.
 BORDER = 1 << 14

@@ -1,1 +1,1 @@
-"""Which differences are bugs: the float64 reference, the noise of eager, and the judgement."""
+"""Tells bugs from rounding: the float64 reference, the noise of eager, and the judgement."""

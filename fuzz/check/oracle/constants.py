@@ -36,8 +36,8 @@ NO_OVERFLOW_WITHIN = 2.0**40
 
 #: Pairs of runs with other dropout seeds. More are taken while a statistic of fuzz/check/oracle/dropout.py exceeds the
 #: limit for so many seeds, of a whole tensor or of parts. The last limit bounds false alarms for any distribution, the
-#: others decide over cost. Of 520 right programs, 12 exceeded the limits of 16 seeds and none those of 64; of 100, none
-#: exceeded those of 256 (4.1 and 4.4).
+#: other limits decide over cost. Of 520 right programs, 12 exceeded the limits of 16 seeds and none those of 64; of
+#: 100, none exceeded those of 256 (4.1 and 4.4).
 DROPOUT_SEEDS = (16, 64, 256)
 DROPOUT_WHOLE = {16: 2.6, 64: 4.0, 256: 8.0}
 DROPOUT_PARTS = {16: 3.5, 64: 5.0, 256: 8.0}

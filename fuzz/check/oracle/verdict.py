@@ -18,7 +18,7 @@ from fuzz.protocol.rewrites import WrongRewrite
 
 @dataclass(frozen=True)
 class Judgement:
-    """A verdict, what is wrong, and the numbers behind it. Fields without a comment are those of `SubjectResult`."""
+    """A verdict, the failure, and the numbers behind them. `SubjectResult` explains fields without a comment."""
 
     verdict: Verdict
     failure: Failure | None = None

@@ -1,1 +1,1 @@
-"""The judgement on one call of an attention function, by float64, a first-order error bound and simulated kernels."""
+"""The judgement on a call of an attention function, by float64, a first-order error bound and simulated kernels."""

@@ -12,9 +12,9 @@ rounded to (0 for kernels that keep them in float32), u of the results:
     dsinks: u|dsinks| + sum p_sink (e(delta) + |delta|(dlse + 2 ua))           over batches and queries
     dq, dk: u|dq| + |scale| (uw sqrt(sum dS^2 k^2) + sum e(dS)|k| + e(delta)|sum_j P k|)
 
-Rounding errors of one sign add up, others go as the root of their squares. The forward formula is that of the project's
-notes on numerics; those of the gradients are derived from the backward pass in the same way. What is rounded to float16
-is also off by half its smallest subnormal, and a weight below float32's normal numbers may be flushed to 0.
+Rounding errors of one sign add up; random errors go as the root of their squares. The forward formula is from the
+project's notes on numerics, and the formulas of gradients follow from the backward pass in the same way. A number in
+float16 is also off by half the smallest subnormal. A weight below float32's normal numbers may be flushed to 0.
 """
 
 import math

@@ -14,11 +14,11 @@ DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 MAX_HEAD_DIM = 256
 CORNERS = ("top_left", "bottom_right")
 _MAX_HEADS = 65535
-"""The second axis of a CUDA grid."""
+"""The limit of the second axis of a CUDA grid."""
 _MAX_EXTENT = 1 << 31
 """Kernels count the elements of a head in 32 bits."""
 _MAX_TILES = 64
-"""On CPU, where a tile of 64 x 64 takes 10 to 17 ms."""
+"""On the CPU, where a tile of 64 x 64 takes 10 to 17 ms."""
 
 
 def attention(
@@ -44,14 +44,14 @@ def attention(
 
     The score of query i and key j, in float32, is scale * q_i . k_j; with `softcap`, softcap * tanh(score / softcap);
     with `alibi` ([heads]), minus alibi[h] * |i + off - j|; plus `bias` (broadcasts to [batch, heads, seq_len, kv_len]).
-    Kept are the keys where `mask` (bool, broadcasts likewise) is True and i + off - left <= j <= i + off + right, for
-    `window` = (left, right), -1 meaning unbounded. `causal` sets right to 0, and off to 0 ("top_left") or kv_len -
-    seq_len ("bottom_right"); off is 0 otherwise. `sinks` ([heads]) adds exp(sinks[h]) to the denominator. A row that
-    keeps no key gives 0 and has gradients 0. `dropout` = (p, seed) drops weights with probability p, by their positions
-    and the seed alone, and multiplies the others by 1 / (1 - p). Weights and score gradients are rounded to the inputs'
+    Query i keeps key j where `mask` (bool, broadcasts likewise) is True and i + off - left <= j <= i + off + right, for
+    `window` = (left, right), -1 for no bound. `causal` sets right to 0, and off to 0 ("top_left") or kv_len - seq_len
+    ("bottom_right"); without `causal`, off is 0. `sinks` ([heads]) adds exp(sinks[h]) to the denominator. A row without
+    a key gives 0, and so do its gradients. `dropout` = (p, seed) drops weights with probability p, by positions and
+    seed alone, and multiplies all other weights by 1 / (1 - p). Weights and score gradients are rounded to the inputs'
     dtype before products, as in flash kernels.
 
-    Raises ValueError, one line, for arguments that do not fit, and NotImplementedError for a head without features.
+    Raises ValueError for arguments that do not fit, and NotImplementedError for a head without features.
     """
     _check(q, k, v, mask=mask, bias=bias, alibi=alibi, sinks=sinks)
     if causal is not None and causal not in CORNERS:
@@ -65,7 +65,7 @@ def attention(
     if not 0.0 <= p <= 1.0:
         raise ValueError(f"dropout probability is {p}, expected 0 to 1")
     right = 0 if causal else right
-    # No key is further from its query than this; larger numbers would overflow in a kernel.
+    # No key is further from its query. Larger numbers would overflow in a kernel.
     farthest = q.size(2) + k.size(2)
     left, right = (-1 if side >= farthest else side for side in (left, right))
     offset = k.size(2) - q.size(2) if causal == "bottom_right" else 0

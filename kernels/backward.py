@@ -33,7 +33,7 @@ def dkdv_kernel(
     key = tl.load(k_at, mask=(j[:, None] < columns) & (d[None, :] < head_dim), other=0.0)
     v_at = v + b * v_b + kv_head * v_h + j[:, None] * v_j + d[None, :] * v_d
     value = tl.load(v_at, mask=(j[:, None] < columns) & (d[None, :] < value_dim), other=0.0)
-    # The queries that see these keys, as a query sees keys with all exchanged.
+    # The queries that keep these keys: as for the keys of a query, with queries and keys exchanged.
     start, stop = key_range(first, rows, right, left, -offset, BLOCK_J, BLOCK_I, RIGHT, LEFT)
     key_sums = tl.zeros([BLOCK_J, BLOCK_D], tl.float32)
     value_sums = tl.zeros([BLOCK_J, BLOCK_D], tl.float32)
@@ -82,7 +82,7 @@ def dkdv_kernel(
 
 @triton.jit
 def load_lse(lse, i, rows):
-    """log2 of each row's sum of exponentials; 0 for rows without a key, whose weights are 0 anyway."""
+    """log2 of each row's sum of exponentials; 0 for rows without a key, whose weights are 0."""
     logarithm = tl.load(lse + i, mask=i < rows, other=0.0)
     return tl.where(logarithm == float("-inf"), 0.0, logarithm * LOG2E)
 

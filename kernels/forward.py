@@ -33,7 +33,7 @@ def forward_kernel(
     slope = 0.0
     if ALIBI:
         slope = tl.load(alibi + h)
-    # A sink is a score that is there before the first key and has no value.
+    # A sink is a score before the first key, without a value.
     top = tl.full([BLOCK_I], float("-inf"), tl.float32)
     total = tl.zeros([BLOCK_I], tl.float32)
     if SINKS:
@@ -73,7 +73,7 @@ def forward_kernel(
 
 @triton.jit
 def key_range(first, columns, left, right, offset, BLOCK_I: tl.constexpr, BLOCK_J: tl.constexpr, LEFT, RIGHT):
-    """(start, stop): the keys that the rows from `first` on see; `start` is a multiple of BLOCK_J."""
+    """(start, stop): the keys that the block of rows from `first` keeps; `start` is a multiple of BLOCK_J."""
     start = 0
     stop = columns
     if LEFT:

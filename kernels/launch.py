@@ -1,4 +1,4 @@
-"""The launches of the kernels. Sizes of 0 are settled here: no kernel is launched for nothing."""
+"""The launches of the kernels. Calls with a size of 0 launch none."""
 
 import math
 from contextlib import AbstractContextManager, nullcontext
@@ -15,36 +15,35 @@ SCHEDULES = {
     "cpu": {"BLOCK_I": 64, "BLOCK_J": 64, "num_warps": 4, "num_stages": 2},
     "cuda": {"BLOCK_I": 32, "BLOCK_J": 32, "num_warps": 8, "num_stages": 1},
 }
-"""By device: queries and keys a tile has, warps a program has, stages a loop is pipelined in. Smaller tiles cost the
-interpreter several times as much per element; on CUDA the less a thread does, the sooner a kernel is compiled."""
+"""By device: queries and keys of a tile, warps of a program, stages of a pipelined loop.
+
+Smaller tiles cost the interpreter several times as much per element. On CUDA, less work per thread compiles sooner.
+"""
 
 
 class Settings(NamedTuple):
-    """The numbers of a call, as kernels take them.
-
-    softcap 0.0: none; left and right -1: unbounded; factor: what the weights that dropout keeps are multiplied with.
-    """
+    """The numbers of a call, in the order of the kernels' arguments."""
 
     scale: float
-    softcap: float
-    left: int
+    softcap: float  # 0.0: none
+    left: int  # -1: no bound, as for right
     right: int
     offset: int
     dropout_p: float
-    factor: float
+    factor: float  # of the weights that dropout keeps
     seed: int
 
     @property
     def flags(self) -> list[int]:
-        """Whether there is a soft cap, and a bound to the left and to the right."""
+        """Whether there are a soft cap, a bound to the left, and a bound to the right."""
         return [int(self.softcap != 0.0), int(self.left >= 0), int(self.right >= 0)]
 
 
 def block_width(head_dim: int, value_dim: int) -> int:
-    """How many features a tile has, of queries, keys and values alike; a product needs at least 16.
+    """The number of features of a tile, of queries, keys and values alike; a product needs at least 16.
 
-    With narrower tiles for values, Triton 3.6 on Hopper multiplies weights and values wrongly wherever the load of the
-    values is not pipelined (a head of bfloat16 with 40 features and 7 values, say; the softmax is right).
+    With narrower tiles for values, Triton 3.6 on Hopper multiplies weights and values wrongly where the load of values
+    is not pipelined, as in bfloat16 with head_dim 40 and value_dim 7. The softmax is right.
     """
     return max(16, int(triton.next_power_of_2(max(head_dim, value_dim))))
 
@@ -95,8 +94,7 @@ def attention_backward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None]:
     """(dq, dk, dv, delta [batch, heads, seq_len], dscores [batch, heads, seq_len, kv_len] or None).
 
-    delta is the sum of out * dout over features, float32; dscores the gradient of the scores that the bias was added
-    to, `with_scores` alone.
+    delta: the sum of out * dout over features, float32. dscores: the gradient of the biased scores, if `with_scores`.
     """
     batch, heads, rows, _ = q.shape
     kv_heads, columns = k.shape[1:3]
@@ -129,17 +127,17 @@ def _strides(extra: Tensor | None, q: Tensor, k: Tensor) -> tuple[int, ...]:
 
 
 def _pointers(lse: Tensor, bias: Tensor | None, mask: Tensor | None, *rest: Tensor | None) -> list[Tensor]:
-    """What kernels load options from: any memory where a call lacks one, and a mask as numbers."""
+    """The memory of options: a mask as numbers, and any memory for a missing option."""
     numbers = (lse if mask is None else mask).view(torch.uint8)
     return [lse if option is None else option for option in (bias, numbers, *rest)]
 
 
 def _choose_constants(q: Tensor, v: Tensor, settings: Settings) -> dict[str, int]:
-    """What kernels are compiled for."""
+    """The compile-time constants of the kernels."""
     width = block_width(q.size(-1), v.size(-1))
     return {**SCHEDULES[q.device.type], "DROPOUT": settings.dropout_p > 0.0, "BLOCK_D": width}
 
 
 def on_device_of(q: Tensor) -> AbstractContextManager[object]:
-    """Within it, kernels are launched where `q` is."""
+    """A context in which kernels are launched on the device of `q`."""
     return torch.cuda.device(q.device) if q.is_cuda else nullcontext()

@@ -1,4 +1,4 @@
-"""What forward and backward share: products and rounding on any backend, and the scores of one tile.
+"""The parts that forward and backward share: products and rounding on any backend, and the scores of a tile.
 
 Under Triton's interpreter `tl.dot` of bfloat16 multiplies bit patterns and `.to(tl.bfloat16)` truncates, so operands
 are widened before every product and rounded by integer arithmetic. `INTERPRETED` follows TRITON_INTERPRET at import.
@@ -17,7 +17,7 @@ LN2: tl.constexpr = tl.constexpr(0.6931471805599453)
 
 
 def compile_once(kernel):
-    """A kernel of which one compiled form serves all options, sizes and strides."""
+    """A kernel with a single compiled form for all options, sizes and strides."""
     return triton.jit(kernel, do_not_specialize=inspect.signature(kernel).parameters.keys() - kernel.__annotations__)
 
 
@@ -103,13 +103,13 @@ def scores(
 
 @triton.jit
 def is_kept(i, j, head, rows, columns, probability, seed):
-    """Which weights dropout keeps: True with 1 - probability. The same natively and under the interpreter."""
+    """Whether dropout keeps a weight: True with 1 - probability, on CUDA and under the interpreter alike."""
     place = (head.to(tl.int64) * rows + i) * columns + j
     return tl.rand(seed, place) >= probability
 
 
 def find_interpreter_fault() -> str | None:
-    """Why Triton's interpreter does not work here, in one line; None where it works or is not used.
+    """The reason why Triton's interpreter fails here, or None where it works or is not used.
 
     Triton 3.6 turns arrays of one element into numbers, which numpy 2.4 refuses.
     """

@@ -14,7 +14,7 @@ CORNERS = ("top_left", "bottom_right")
 
 
 def check_contract(contract: Contract, case: Case, types: Mapping[str, TensorType]) -> None:
-    """Raises CaseError, a line of text, where names, words, numbers, types or shapes of a contract do not fit."""
+    """Raises CaseError where names, words, numbers, types or shapes of a contract do not fit."""
     try:
         _check_names(contract, case, types)
         _check_values(contract)

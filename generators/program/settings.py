@@ -135,7 +135,7 @@ def describe_settings(settings: Mapping[str, Value], *, as_config: bool = False)
 
 
 def check_settings(case: Case) -> None:
-    """Raises CaseError, a line of text, on a setting or value that is not in the table."""
+    """Raises CaseError on a setting or value that is not in the table."""
     for name, value in case.settings:
         with add_place("settings", name):
             require(name in SETTINGS, f"unknown setting {name!r}: the table is in generators/program/settings.py")

@@ -38,27 +38,27 @@ def run(
     shrink_time: str = "60s",
     quiet: bool = False,
 ) -> int:
-    """Generate cases, judge them, and shrink, confirm and save what fails.
+    """Generate cases, judge them, and shrink, confirm and save failures.
 
     Parameters
     ----------
     budget
-        How long to run: 90s, 10m, 1h30m, or 500x for 500 cases. Time counts once the first worker is ready; cases that
-        are not done 5 s after the end are left to the next run.
+        Time or cases: 90s, 10m, 1h30m, or 500x for 500 cases. Time counts once the first worker is ready. A case that
+        takes over 5 s beyond the end is left to the next run.
     seed
-        Seed of the random cases, by default a random one. With --engine random the same seed gives the same cases; the
-        other engines also depend on timing and on what the compiler did.
+        Seed of the random cases, by default a random number. With --engine random the same seed gives the same cases.
+        The other engines also depend on timing and on the compiler's coverage.
     workers
         Number of workers, by default 2, at most 2 for each CPU; with --ray by default as many as the cluster can run.
     ray
         Address of the Ray cluster whose nodes run the workers, or auto (docs/scale.md). Needs the extra cluster.
     device
-        cpu, or cuda for all GPUs of this machine, or those in CUDA_VISIBLE_DEVICES. A worker uses one of them.
+        cpu, or cuda for all GPUs of this machine or of CUDA_VISIBLE_DEVICES. A worker uses a single GPU.
     python
-        Interpreter, and so torch version, of the workers; by default the current one.
+        Interpreter, and so torch version, of the workers; by default the current interpreter.
     against
-        Interpreter with an earlier torch. Only regressions become findings: cases that fail under --python and pass, or
-        fail in another way, under this one.
+        Interpreter with an earlier torch. Only regressions become findings: cases that fail under --python, and pass or
+        fail in another way under this interpreter.
     out
         Directory of this run, by default runs/START_TIME. A directory that holds a run is continued.
     corpus
@@ -67,12 +67,12 @@ def run(
         The ledger of known bugs (docs/triage.md), by default corpus/ledger.yaml of this checkout; /dev/null for none.
         Listed bugs do not make a run fail, unless they are fixed in this torch or earlier.
     share
-        Directory through which this campaign and others, on this machine or any that sees it, exchange cases that
-        reached something new, findings and root causes. Findings of the others are known. docs/scale.md says more.
+        Directory through which campaigns, on this machine or others, exchange cases with new coverage, findings and
+        root causes. Findings of other campaigns are known. docs/scale.md says more.
     subject
-        What to compare with eager; may be repeated. {subjects}
+        A subject to compare with eager; may be repeated. {subjects}
     engine
-        guided: random cases, and variants of those that increased coverage of the compiler. random: every case is drawn
+        guided: random cases, and variants of cases that increased coverage of the compiler. random: every case is drawn
         from the seed, the same on every machine. atheris: libFuzzer with line coverage of Inductor's rewrites and
         lowerings; needs the package atheris. Attention functions always get random cases and do not support atheris.
     seeds
@@ -94,16 +94,16 @@ def run(
     python -m fuzz.run --budget 10m --subject my_package.my_kernel:attention
     0: no new finding
     1: new findings, or fixed bugs that are back
-    2: wrong option or file, a --subject that took no case, or a full disk: one line says what
+    2: wrong option or file, a --subject that took no case, or a full disk, with an error of a single line
     3: a bug in attnfuzz, with its traceback; also if the campaign went on without the cases that it hit
-    130: interrupted by Ctrl-C, SIGTERM or SIGHUP; cases have 5 s to finish, the second stops at once
+    130: interrupted by Ctrl-C, SIGTERM or SIGHUP; cases have 5 s to finish, and a second signal stops at once
     """
     from fuzz.campaign.options import Budget, list_gpus
     from fuzz.campaign.schedule import choose_subjects
     from fuzz.durations import parse_duration
     from generators.errors import UserError
 
-    limits = Budget.parse(budget)
+    parsed_budget = Budget.parse(budget)
     shrink_seconds = parse_duration(shrink_time, "shrink-time")
     subjects = choose_subjects(subject or [], device)
     if seeds is not None and engine == "random":
@@ -121,14 +121,14 @@ def run(
     from fuzz.campaign.session import default_path
     from fuzz.worker_config import ROOT, WorkerConfig
 
-    here, most = 2 if workers is None else workers, WORKERS_PER_CPU * len(os.sched_getaffinity(0))
-    if here not in range(1, 1 + most) and not (ray and here > 0):
-        raise UserError(f"--workers must be from 1 to {most} on this machine, got {here}")
+    n_workers, limit = 2 if workers is None else workers, WORKERS_PER_CPU * len(os.sched_getaffinity(0))
+    if n_workers not in range(1, 1 + limit) and not (ray and n_workers > 0):
+        raise UserError(f"--workers must be from 1 to {limit} on this machine, got {n_workers}")
     config = WorkerConfig.from_options(python, device, subjects, timeout, memory)
     options = Options(
-        budget=limits,
+        budget=parsed_budget,
         seed=-1 if seed is None else seed,
-        workers=here,
+        workers=n_workers,
         subjects=subjects,
         out=out or default_path(),
         corpus=corpus,

@@ -1,4 +1,4 @@
-"""The built-in ways to run a case, computed from tables that campaigns and workers share. It imports no torch.
+"""The subjects, which are the built-in ways to run a case. Campaigns and workers share this module.
 
 fuzz/check/subject_builder.py turns a row into code. A subject is a compiler, varied along some axes, or an attention
 function; its name joins theirs. To add a subject, add a row to `_DEFAULT` or `_ON_REQUEST`.
@@ -31,12 +31,12 @@ class SubjectSpec:
 
     @property
     def is_attention(self) -> bool:
-        """Whether it replaces only the attention of a case, as its contract describes it."""
+        """Whether it replaces the attention of a case, and nothing else."""
         return bool(self.function or self.sdpa)
 
     @property
     def is_surrogate(self) -> bool:
-        """Whether it is the cheap substitute for subjects that take about twenty times as long."""
+        """Whether it stands in for subjects that take about twenty times as long."""
         return self.backend == "passes"
 
     @property
@@ -56,7 +56,7 @@ class SubjectSpec:
 
 
 MEMORY_BUDGET = 0.1
-"""Of the memory for activations, from 0 (all is computed again) to 1, for subjects that recompute."""
+"""The part of activations that recomputing subjects keep, from 0 to 1."""
 INDUCTOR = "inductor"
 """torch.compile as users call it."""
 
@@ -151,12 +151,12 @@ def is_user_function(subject: str) -> bool:
 
 
 def get_spec(subject: str) -> SubjectSpec:
-    """The row of a built-in subject. Nothing is known of a user's function: it may use Inductor."""
+    """The row of a subject. A user's function may use Inductor, for all we know."""
     return SubjectSpec("unknown") if is_user_function(subject) else SUBJECTS.get(subject, SubjectSpec(public=False))
 
 
 def compiler_of(subject: str) -> str:
-    """Whose bugs a subject shows, by the name of a subject: those with the same compiler or kernels share its bugs."""
+    """The name of the subject whose bugs a subject shows: subjects with the same compiler or kernels share bugs."""
     spec = get_spec(subject)
     if is_user_function(subject) or spec.sdpa:
         return subject
@@ -164,11 +164,11 @@ def compiler_of(subject: str) -> str:
 
 
 def without_options(subject: str) -> str:
-    """The subject that does the same without settings; the subject itself where it has no options."""
+    """The same subject without settings; the subject itself where it has no options."""
     return (find_variant(subject, options=False) or subject) if get_spec(subject).options else subject
 
 
 def find_variant(subject: str, **changes: Any) -> str | None:
-    """The subject whose row differs from that of `subject` in exactly these fields; None if there is none."""
+    """The subject whose row differs from the row of `subject` in exactly these fields, or None."""
     wanted = replace(SUBJECTS[subject], **changes)
     return next((name for name, spec in SUBJECTS.items() if spec == wanted), None)

@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = ("generators", "kernels", "corpus", "fuzz", "triage")
 RENDERS = re.compile(r"_?(describe|format|label|summarize|title|words|name_value|spell_out|spell_verdict)(_\w+)?")
 """Names of functions that give English."""
-ENGLISH = {"explanation", "label", "message", "reason"}
+ENGLISH = {"detail", "explanation", "label", "message", "reason", "rejected", "unfit"}
 """Attributes that hold English."""
 TAKING_APART = {"count", "endswith", "find", "index", "partition", "removeprefix", "removesuffix", "rpartition"}
 TAKING_APART |= {"rsplit", "split", "splitlines", "startswith"}

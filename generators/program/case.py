@@ -138,6 +138,11 @@ class Case:
     def sizes(self) -> Mapping[str, int]:
         return MappingProxyType(dict(self.dims))
 
+    @cached_property
+    def arguments(self) -> tuple[Input, ...]:
+        """The inputs that are no parameters, in the order of forward."""
+        return tuple(item for item in self.inputs if not item.parameter)
+
     @property
     def training(self) -> bool:
         """Whether gradients are taken and dropout is on."""

@@ -111,7 +111,7 @@ def read(case: Case, name: str) -> str:
 
 def _forward(case: Case, ops: Sequence[Op], spelled: Sequence[Op], instead: Mapping[str, str]) -> str:
     types = types_of(case)
-    arguments = [i for i in case.inputs if not i.parameter]
+    arguments = case.arguments
     varies = case.dynamic or any(call.sizes for call in case.calls)
     lines = list(_bind_sizes(spelled, arguments)) if varies else []
     for op in ops:
@@ -137,9 +137,8 @@ def _define(method: str, names: str, lines: Sequence[str]) -> str:
 
 
 def _line(case: Case, op: Op, types: Mapping[str, TensorType]) -> Line:
-    device = next(f"{i.name}.device" for i in case.inputs if not i.parameter)
     texts, kinds = [read(case, a) for a in op.args], [types[a] for a in op.args]
-    return Line(op.name, op.kind, texts, kinds, attributes(op), device)
+    return Line(op.name, op.kind, texts, kinds, attributes(op), f"{case.arguments[0].name}.device")
 
 
 def _spell(op: Op, line: Line) -> list[str]:
@@ -151,7 +150,7 @@ def _indent(lines: Sequence[str], levels: int = 1) -> list[str]:
     return [f"{'    ' * levels}{line}" if line else "" for line in lines]
 
 
-def _bind_sizes(ops: Sequence[Op], arguments: list[Input]) -> Iterator[str]:
+def _bind_sizes(ops: Sequence[Op], arguments: Sequence[Input]) -> Iterator[str]:
     """Lines that bind the sizes that operations use to sizes of arguments, so that shapes can be dynamic."""
     for name in _collect_sizes(ops):
         for item in arguments:
@@ -167,7 +166,7 @@ def _collect_sizes(ops: Sequence[Op]) -> dict[str, None]:
 
 def find_fixed_sizes(case: Case) -> set[str]:
     """The dimensions that the module of a case has for a constant, though the case is dynamic."""
-    arguments = [item for item in case.inputs if not item.parameter]
+    arguments = case.arguments
     read_off = {str(size) for item in arguments for size in item.shape if size.is_name}
     fixed = {name for item in case.inputs if item.parameter for size in item.shape for name in names_in(size)}
     submodules = (op for op in case.ops if OPS[op.kind].init(_line(case, op, types_of(case))) is not None)
@@ -178,7 +177,7 @@ _CALL = re.compile(r"[\w.]+\([^()]*(\([^()]*\)[^()]*)*\)")
 
 
 def _inputs(case: Case) -> str:
-    lines = [f"        {_input_text(item)},\n" for item in case.inputs if not item.parameter]
+    lines = [f"        {_input_text(item)},\n" for item in case.arguments]
     return "".join(["    return [\n", *lines, "    ]\n"])
 
 

@@ -63,7 +63,7 @@ def check_calls(case: Case) -> None:
         require(not (case.checkpoint and writes), "what is computed again in the backward pass would write twice")
     if not case.calls:
         return
-    arguments = {item.name for item in case.inputs if not item.parameter}
+    arguments = {item.name for item in case.arguments}
     variable = list_variable(case)
     steps = {call.step for call in case.calls if call.step}
     with add_place("calls"):
@@ -103,7 +103,7 @@ def describe_differences(case: Case) -> str:
 
 def drop_unknown(case: Case) -> Case:
     """The case whose calls name only dimensions that can vary, and arguments."""
-    variable, arguments = list_variable(case), {item.name for item in case.inputs if not item.parameter}
+    variable, arguments = list_variable(case), {item.name for item in case.arguments}
     calls = tuple(
         replace(
             call,
@@ -117,7 +117,7 @@ def drop_unknown(case: Case) -> Case:
 
 def list_variable(case: Case) -> set[str]:
     """The dimensions that may differ between calls: an argument shows them and no parameter has them."""
-    variable = {str(size) for item in case.inputs if not item.parameter for size in item.shape if size.is_name}
+    variable = {str(size) for item in case.arguments for size in item.shape if size.is_name}
     return variable - {name for item in case.inputs if item.parameter for size in item.shape for name in size.names()}
 
 

@@ -165,7 +165,7 @@ def check(case: Case) -> dict[str, TensorType]:
             except CaseError as error:
                 raise CaseError(f"{'parameter' if item.parameter else 'input'} {item.name!r}: {error}") from None
     with add_place("inputs"):
-        require(not all(i.parameter for i in case.inputs), "a case needs at least one input that is not a parameter")
+        require(bool(case.arguments), "a case needs at least one input that is not a parameter")
     types = types_of(case)
     with add_place("returns"):
         require(bool(case.returns), "nothing is returned")
@@ -242,7 +242,7 @@ def prune(case: Case) -> Case:
     inputs = tuple(i for i in case.inputs if i.name in needed)
     if all(i.parameter for i in inputs):
         # A module must be given something; the first argument also says on which device to work.
-        inputs = (*(i for i in case.inputs if not i.parameter), *inputs)[: len(inputs) + 1]
+        inputs = (*case.arguments[:1], *inputs)
     named = (*(i.shape for i in inputs), *(value for op in ops for _, value in op.attrs))
     names = frozenset().union(*map(names_in, named))
     values = {i.name for i in inputs} | {o.name for o in ops}

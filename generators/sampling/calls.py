@@ -54,15 +54,14 @@ def _draw_call(case: Case, c: Choices, step: str) -> LaterCall:
 
 def _change(case: Case, c: Choices, kind: str, step: str) -> Iterator[tuple[str, Any]]:
     """Fields of a later call; nothing where such a difference makes no sense for the case."""
-    arguments = [item for item in case.inputs if not item.parameter]
-    floats = [item for item in arguments if item.dtype in FLOATS]
+    floats = [item for item in case.arguments if item.dtype in FLOATS]
     if kind == "sizes":
         variable = sorted(case.sizes.keys() - find_fixed_sizes(case))
         names = sorted({c.pick(variable) for _ in range(c.draw({1: 3.0, 2: 1.0}))}) if variable else []
         found = [(name, c.pick((*_SIZES, case.sizes[name] + 1, 2 * case.sizes[name]))) for name in names]
         yield "sizes", tuple((name, size) for name, size in found if size != case.sizes[name])
-    elif kind == "layouts" and arguments:
-        item = c.pick(arguments)
+    elif kind == "layouts":
+        item = c.pick(case.arguments)
         fitting = [name for name, layout in LAYOUTS.items() if len(item.shape) >= max(1, layout.min_rank)]
         yield "layouts", ((item.name, c.pick(fitting)),) if fitting else ()
     elif kind == "dtype" and floats:

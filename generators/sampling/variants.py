@@ -126,7 +126,7 @@ def _masks(case: Case) -> list[Input]:
     """The floating inputs that are masks: by their values, or because the bias of a contract depends on them."""
     attended = _dependencies(case, {name for c in case.contracts for name in (c.q, c.k, c.v)})
     added = _dependencies(case, {c.bias for c in case.contracts if c.bias}) - attended
-    given = (item for item in case.inputs if not item.parameter and category(item.dtype) == 2)
+    given = (item for item in case.arguments if category(item.dtype) == 2)
     return [item for item in given if item.values.kind.endswith("mask") or item.name in added]
 
 
@@ -144,7 +144,7 @@ def _dtype(case: Case) -> str:
 
 def _batch(case: Case) -> str:
     """The name of the batch dimension, "" where there is none."""
-    first = next((i.shape[0] for i in case.inputs if not i.parameter and i.shape), None)
+    first = next((i.shape[0] for i in case.arguments if i.shape), None)
     return str(first) if first is not None and first.is_name else ""
 
 

@@ -122,6 +122,14 @@ def test_an_operation_gives_in_eager_what_its_type_says(op: Op) -> None:
     assert (tuple(found.shape), str(found.dtype)) == (expected.sizes(case.sizes), f"torch.{expected.dtype}")
 
 
+def test_a_program_of_parameters_keeps_them_and_an_argument() -> None:
+    weights = tuple(Input(name, shape("D", "D"), "float32", parameter=True) for name in ("w", "u"))
+    case = replace(
+        PLAIN, inputs=(*PLAIN.inputs, *weights), ops=(make_op("x", "matmul", ["w", "u"], {}),), returns=("x",)
+    )
+    assert [item.name for item in prune(case).inputs] == ["q", "w", "u"]
+
+
 def test_pruning_keeps_what_the_returned_values_need() -> None:
     case = prune(replace(PLAIN, returns=("kt",)))
     assert [op.name for op in case.ops] == ["kt"]

@@ -54,7 +54,7 @@ def measure(config: WorkerConfig) -> dict[str, dict[str, Any]]:
     """
     with tempfile.TemporaryDirectory() as directory:
         findings = [replace(finding, run=Path(directory)) for finding in gather([KNOWN])]
-        attributed = attribute_findings(findings, config, (), config.device)
+        attributed = list(attribute_findings(findings, config, (), config.device))
         clusters = cluster(attributed, Ledger(Path("/dev/null")))
     names = {
         finding.id: min(_name(other.path) for other in one.findings) for one in clusters for finding in one.findings

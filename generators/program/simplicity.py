@@ -49,7 +49,7 @@ def sort_key(case: Case) -> SortKey:
 
 
 def _count_differences(case: Case) -> float:
-    """How much there is to read about calls: differences from the first call, and how simple they are."""
+    """The reading cost of calls: differences from the first call, and how simple they are."""
     return sum(map(_cost, case.calls)) + 2 * bool(case.checkpoint)
 
 

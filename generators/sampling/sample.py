@@ -116,7 +116,7 @@ def draw(
     sizes: Mapping[str, int] | None = None,
     device: str = "cpu",
 ) -> Case:
-    """The case that these choices decide on. `rare` decides rare features; `sizes` fixes some dimensions."""
+    """The case that these choices decide. `rare` decides rare features. `sizes` fixes some dimensions."""
     drawn = FAMILIES[family] if family else _family(c, FAMILIES)
     c.preferences = drawn.preferences
     c.deviation = c.draw({0.02: 2.0, 0.08: 5.0, 0.2: 2.0, 0.5: 1.0})

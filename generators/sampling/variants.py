@@ -41,12 +41,12 @@ def variant_of(case: Case) -> Variant:
 
 
 def make_variants(case: Case, c: Choices) -> list[Case]:
-    """The case in its other variants, as far as they are valid."""
+    """The valid variants of the case, without its own."""
     return [reshape_views(other) for other in filter(None, map(edits.prune_if_valid, _list_variants(case, c)))]
 
 
 def reshape_views(case: Case) -> Case:
-    """The case with reshape for view, which fails where it needs a copy, as types do not say."""
+    """The case with reshape in place of view: types do not show where a view needs a copy and so fails."""
     ops = (make_op(op.name, "reshape", op.args, dict(op.attrs)) if op.kind == "view" else op for op in case.ops)
     return replace(case, ops=tuple(ops))
 

@@ -49,14 +49,19 @@ def test_a_right_one_is_right(worker: Asker, training: bool) -> None:
 @pytest.mark.parametrize(
     ("name", "verdict", "kind", "fields"),
     [
-        ("without_last_key", Verdict.WRONG_RESULT, "wrong_value", {"value": "out"}),
+        ("without_last_key", Verdict.WRONG_RESULT, "wrong_value", {"value": Value.of_result("out")}),
         (
             "too_far",
             Verdict.OUT_OF_BOUNDS,
             "out_of_bounds",
             {"writes": (Write(ALLOCATED, "before", 2), Write(ALLOCATED, "after", 3))},
         ),
-        ("unwritten", Verdict.NONFINITE, "not_finite", {"value": "out", "count": 128, "first": (0, 0, 16, 0)}),
+        (
+            "unwritten",
+            Verdict.NONFINITE,
+            "not_finite",
+            {"value": Value.of_result("out"), "count": 128, "first": (0, 0, 16, 0)},
+        ),
         ("scaling_in_place", Verdict.OUT_OF_BOUNDS, "out_of_bounds", {"writes": (Write("q", "itself", 2176),)}),
         ("only_float64", Verdict.SKIPPED, "not_taken", {"why": Refusal.UNSUPPORTED}),
         ("crashing", Verdict.RUNTIME_ERROR, "raised", {"error": "ValueError", "text": "no such tile"}),
@@ -144,7 +149,7 @@ def test_text_around_it_that_needs_other_strides_accuses_nobody(worker: Asker) -
     ("name", "reason"),
     [
         ("boastful", "unknown capability 'max_heads': there are dtypes, head_dims, "),
-        ("vague", "Capabilities.dtypes: a list is expected"),
+        ("vague", "dtypes: expected a list, got 'bfloat16'"),
     ],
 )
 def test_capabilities_that_mean_nothing_are_refused(name: str, reason: str) -> None:

@@ -154,7 +154,6 @@ class _Screened:
         return getattr(self.rich_proxied_file, name)
 
     def write(self, text: str) -> int:
-        """Write the escaped text."""
         return self.rich_proxied_file.write(escape_controls(text))
 
 

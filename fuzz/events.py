@@ -103,14 +103,6 @@ class SuspicionRaised(Event):
     verdict: Verdict
 
 
-class SuspicionOpened(Event):
-    """Work on a suspicion begins: show, shrink, confirm."""
-
-    suspicion: int
-    case: str
-    worker: int
-
-
 class SuspicionClosed(Event):
     """Work on a suspicion ended."""
 
@@ -172,16 +164,13 @@ class Bus:
         self._lock = threading.RLock()
 
     def emit(self, event: Event) -> None:
-        """Tell all listeners."""
         when = time.time()
         self._each(lambda listener: listener.on_event(event, when))
 
     def tick(self) -> None:
-        """Tell all listeners that time has passed."""
         self._each(lambda listener: listener.tick())
 
     def close(self) -> None:
-        """Tell all listeners that nothing follows."""
         self._each(lambda listener: listener.close())
 
     def _each(self, call: Callable[[Listener], None]) -> None:
@@ -213,7 +202,6 @@ class EventLog(Listener):
         self._file = self._path.open("a", buffering=1, encoding="utf-8")  # by lines: a kill breaks at most the last
 
     def on_event(self, event: Event, when: float) -> None:
-        """Write a line."""
         fields = {name: encode(value) for name, value in vars(event).items()}
         line = {"time": round(when, 3), "event": type(event).__name__, **fields}
         self._file.write(json.dumps(line) + "\n")
@@ -223,5 +211,4 @@ class EventLog(Listener):
             self._open()
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()

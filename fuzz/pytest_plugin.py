@@ -30,7 +30,6 @@ _EVALUATOR = pytest.StashKey[Evaluator]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the options of a replay."""
     group = parser.getgroup("attnfuzz", "replay of *.case.yaml")
     python = "interpreter, and so torch version, of the workers"
     group.addoption("--case-python", default=sys.executable, metavar="PYTHON", help=python)
@@ -39,13 +38,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """End the workers."""
     if _EVALUATOR in config.stash:
         config.stash[_EVALUATOR].close()
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> "CaseFile | None":
-    """A file with the suffix of case files."""
     return CaseFile.from_parent(parent, path=file_path) if file_path.name.endswith(SUFFIX) else None
 
 
@@ -109,7 +106,6 @@ class CaseItem(pytest.Item):
         return str(super().repr_failure(excinfo, style))
 
     def reportinfo(self) -> tuple[Path, int, str]:
-        """The first line of the file."""
         return self.path, 0, f"{self.path.name}: {self.name}"
 
 

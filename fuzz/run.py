@@ -2,12 +2,13 @@
 
 import os
 import sys
+import time
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from fuzz.cli import FAULT, INTERRUPTED, enter, ignore_lost_output
+from fuzz.cli import FAULT, INTERRUPTED, enter
 from fuzz.subjects import describe_subjects
 
 if TYPE_CHECKING:
@@ -116,34 +117,35 @@ def run(
         raise UserError(f"--against {against} is the interpreter of --python; give one with an earlier torch")
 
     from corpus.ledger import load as load_ledger
-    from fuzz.campaign.options import DEFAULT_LEDGER, Options
+    from fuzz.campaign.options import Options
     from fuzz.campaign.search import load_seeds
-    from fuzz.campaign.session import default_path
     from fuzz.worker_config import ROOT, WorkerConfig
 
     n_workers, limit = 2 if workers is None else workers, WORKERS_PER_CPU * len(os.sched_getaffinity(0))
     if n_workers not in range(1, 1 + limit) and not (ray and n_workers > 0):
         raise UserError(f"--workers must be from 1 to {limit} on this machine, got {n_workers}")
     config = WorkerConfig.from_options(python, device, subjects, timeout, memory)
+    directory, listed = out or Path("runs") / time.strftime("%Y-%m-%dT%H-%M-%S"), ROOT / "corpus" / "ledger.yaml"
     options = Options(
         budget=parsed_budget,
         seed=-1 if seed is None else seed,
         workers=n_workers,
         subjects=subjects,
-        out=out or default_path(),
+        out=directory,
         corpus=corpus,
         ignore_dirs=(ROOT / "corpus" / "known",),
         worker_config=config,
         shrink_seconds=shrink_seconds,
         fail_fast=fail_fast,
         engine=engine,
-        ledger=load_ledger(ledger or DEFAULT_LEDGER) if ledger or DEFAULT_LEDGER.exists() else None,
+        ledger=load_ledger(ledger or listed) if ledger or listed.exists() else None,
         seeds=load_seeds(seeds or ROOT / "corpus" / "seeds") if engine != "random" else (),
         against=replace(config, python=against) if against is not None else None,
         quiet=quiet,
         named=tuple(subject or ()),
         gpus=list_gpus() if device == "cuda" else (),
         share=share,
+        resume=(*sys.argv[1:], *(() if out else ("--out", str(directory)))),
     )
     if ray is None:
         return _campaign(options)
@@ -152,21 +154,16 @@ def run(
     except ModuleNotFoundError as error:
         raise UserError(f"--ray needs {error.name}: {sys.executable} -m pip install '.[cluster]'") from None
     with closing(Cluster(ray, options.worker_config, workers, each=2 if against else 1)) as cluster:
-        return _campaign(replace(options, workers=cluster.workers, ray=ray, open_remote=cluster.open_worker))
+        return _campaign(replace(options, workers=cluster.workers, open_remote=cluster.open_worker))
 
 
 run.__doc__ = (run.__doc__ or "").format(subjects=describe_subjects())
 
 
 def _campaign(options: "Options") -> int:
-    from fuzz.campaign.session import RunResult, run_campaign
+    from fuzz.campaign.session import run_campaign
 
-    def show(result: RunResult) -> None:
-        if not options.quiet or result.faults:
-            with ignore_lost_output():
-                print(result.summary, flush=True)
-
-    result = run_campaign(options, show=show)
+    result = run_campaign(options)
     if result.error is not None:
         raise result.error
     if result.faults and not result.interrupted:

@@ -138,12 +138,10 @@ class Results:
         return cls(directory, readonly=True)
 
     def close(self) -> None:
-        """Write everything into the file and close it."""
         with self._lock:
             self._db.close()
 
     def meta(self, key: str) -> str | None:
-        """A value by key."""
         rows = self._select("SELECT value FROM meta WHERE key = ?", key)
         return str(rows[0][0]) if rows else None
 
@@ -158,7 +156,6 @@ class Results:
             return int(self.meta("cursor") or 0), frozenset(map(int, json.loads(self.meta("beyond") or "[]")))
 
     def set_meta(self, values: Mapping[str, str]) -> None:
-        """Store values by key."""
         with self._transaction():
             self._set_meta(values)
 
@@ -214,7 +211,6 @@ class Results:
         return (self.suspicion(row[0]) for row in rows)
 
     def suspicion(self, suspicion_id: int) -> Suspicion:
-        """A suspicion by its id."""
         text, result = self._select("SELECT case_text, result FROM suspicions WHERE id = ?", suspicion_id)[0]
         case = casefile.loads(text, f"{self.path}: suspicion {suspicion_id}")
         with self._reading(f"suspicion {suspicion_id}"):
@@ -249,7 +245,6 @@ class Results:
         return found
 
     def is_judged(self, case_id: str) -> bool:
-        """Whether a case with this id was chosen and judged."""
         return bool(self._select("SELECT 1 FROM judged WHERE case_id = ?", case_id))
 
     def count_coverage(self) -> dict[CoverageItem, int]:

@@ -50,7 +50,6 @@ class Counts:
             raise ValueError("a time out of range")
 
     def add(self, event: events.Event, when: float) -> None:
-        """Count an event."""
         self.began, self.last = self.began or when, when
         match event:
             case events.CampaignStarted():
@@ -138,12 +137,10 @@ class RunSummary:
 
     @property
     def workers(self) -> int:
-        """The worker processes of the last session."""
         return self.counts.started.workers if self.counts.started else 0
 
     @property
     def waiting(self) -> int:
-        """How many suspicions are not investigated."""
         return self.outcomes.get("waiting", 0)
 
     @property
@@ -179,7 +176,6 @@ class Recorder(events.Listener):
         self._start, self._written = time.monotonic(), -math.inf
 
     def on_event(self, event: events.Event, when: float) -> None:
-        """Count."""
         if isinstance(event, events.CampaignStarted):
             self._start = time.monotonic()
         self.counts.add(event, when)
@@ -198,7 +194,6 @@ class Recorder(events.Listener):
             self._results.set_meta({"counts": json.dumps(encode(self.counts))})
 
     def summarize(self) -> RunSummary:
-        """The numbers at this moment."""
         return RunSummary.read(self._results, self.counts)
 
     def _measure(self) -> None:

@@ -77,7 +77,6 @@ def make_page() -> str:
 
 
 def _verdicts(entry: Entry) -> dict[str, Verdict]:
-    """The verdict of each version that the example was tried in."""
     return {public_version(torch): Verdict(verdict.partition(" ")[0]) for torch, verdict in entry.seen.items()}
 
 

@@ -112,7 +112,6 @@ def list_bugs(run: RunSummary, ledger: ledgers.Ledger, reports: Path, beside: Pa
 
 
 def _describe(found: Cluster, rows_by_id: Mapping[str, FindingRow], reports: Path, beside: Path) -> dict[str, Any]:
-    """A cluster, by the simplest of its findings."""
     bug, entry = found.bug, found.example.entry
     rows = [rows_by_id[finding.id] for finding in found.findings]
     result, case = rows[0].result, entry.case

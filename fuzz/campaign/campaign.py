@@ -11,7 +11,6 @@ from fuzz.campaign.share import open_share
 from fuzz.campaign.worker_thread import WorkerThread
 from fuzz.evaluator import public_version
 from fuzz.events import Bus, CampaignEnded, CampaignStarted
-from fuzz.protocol import Hello
 from fuzz.run_store import Results
 from fuzz.subjects import get_spec
 from generators.errors import UserError
@@ -44,7 +43,7 @@ class Campaign:
         kind = LibFuzzerThread if options.engine == "atheris" else WorkerThread
         self.threads = [kind(self.investigations, number) for number in range(options.workers)]
 
-    def prepare(self) -> Hello:
+    def prepare(self) -> None:
         """Start the first worker and load known bugs. Raises `UserError` when the campaign can't run."""
         options = self.options
         against = self.investigations.baseline_torch = self.threads[0].start_baseline()
@@ -53,6 +52,12 @@ class Campaign:
         compilers = [name for name in options.subjects if get_spec(name).uses_inductor and name not in hello.attention]
         if options.engine == "atheris" and not compilers:
             raise UserError("--engine atheris follows Inductor: name a --subject that compiles the case")
+        needy = [name for name in options.subjects if get_spec(name).needs_cxx]
+        if hello.cxx is None and options.worker_config.device == "cpu" and needy:
+            raise UserError(
+                f"no C++ compiler for {', '.join(needy)}: install g++ or set CXX; or use --subject passes, which needs"
+                " none (its findings stay in the run directory, as internal, until a public subject shows them)"
+            )
         if self.attention_only:
             # Attention functions reach nothing in a compiler, and take few of the seeds.
             takes = {subject: hello.attention[subject] for subject in options.subjects}
@@ -92,7 +97,6 @@ class Campaign:
                 missing_hooks={} if self.attention_only else hello.missing_hooks,
             )
         )
-        return hello
 
     def _read_share(self) -> None:
         if self.state.share is not None and self.state.share.tick():

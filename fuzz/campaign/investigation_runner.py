@@ -19,7 +19,7 @@ from fuzz.campaign.share import SharedFolder
 from fuzz.campaign.suspicion_queue import SuspicionQueue
 from fuzz.durations import format_count
 from fuzz.error_location import describe_where
-from fuzz.events import Bus, FindingSaved, Notice, SuspicionClosed, SuspicionOpened
+from fuzz.events import Bus, FindingSaved, Notice, SuspicionClosed
 from fuzz.protocol import Hello, SubjectResult, Verdict
 from fuzz.run_store import Outcome, Results, Suspicion
 from fuzz.worker_process import Stopped, WorkerLost
@@ -74,7 +74,7 @@ class CampaignState:
         self.losses = Counter[str]()
         """How often each case lost its worker."""
         self.known_bugs = KnownBugs(options.ledger)
-        self.suspicions = SuspicionQueue(results, self.known_bugs, share)
+        self.suspicions = SuspicionQueue(results, self.known_bugs)
         self.findings = FindingStore(options, results, self.known_bugs, share)
 
 
@@ -138,7 +138,6 @@ class InvestigationRunner:
     def work_on(self, suspicion: Suspicion, signature: Signature, worker: ProbingWorker) -> None:
         """Investigate a suspicion and save the finding. Raises `Stopped` and `WorkerLost`."""
         state, began, fruitful = self.state, time.monotonic(), None
-        state.bus.emit(SuspicionOpened(suspicion=suspicion.id, case=suspicion.case.id, worker=worker.number))
 
         def judge(case: Case, subject: str, *, fresh: bool, baseline: bool = False) -> SubjectResult | None:
             if state.stop.is_stopped:

@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import sqlite3
-import sys
 import tempfile
 import threading
 import time
@@ -19,14 +18,13 @@ from typing import Self
 from corpus.ledger import Ledger
 from fuzz.durations import format_duration, parse_duration
 from fuzz.subjects import is_user_function
-from fuzz.worker_config import ROOT, WorkerConfig
+from fuzz.worker_config import WorkerConfig
 from fuzz.worker_process import WorkerProcess, WorkerUnavailable
 from generators.errors import UserError
 from generators.program.case import Case
 
 MIN_FREE_MIB = 32
 """With less free space, compilers fail for lack of it, and would be accused without cause."""
-DEFAULT_CORPUS, DEFAULT_LEDGER = Path("corpus/found"), ROOT / "corpus" / "ledger.yaml"
 GRACE_SECONDS = 5.0
 """How long a case in hand may take after the end."""
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EFBIG)
@@ -77,27 +75,10 @@ class Options:
     named: tuple[str, ...] = ()  # the subjects that the user gave
     gpus: tuple[str, ...] = ()  # values of CUDA_VISIBLE_DEVICES, which workers take by turns
     share: Path | None = None  # a directory through which campaigns exchange what they find
-    ray: str | None = None  # address of a Ray cluster
-    open_remote: Callable[..., WorkerProcess] | None = None  # gives its workers
-
-    @property
-    def resume_arguments(self) -> list[str]:
-        """The arguments of the command that continues this run."""
-        given = [
-            ("--out", self.out),
-            ("--corpus", self.corpus != DEFAULT_CORPUS and self.corpus),
-            ("--ledger", self.ledger and self.ledger.path != DEFAULT_LEDGER and self.ledger.path),
-            ("--share", self.share),
-            ("--python", self.worker_config.python != sys.executable and self.worker_config.python),
-            ("--against", self.against and self.against.python),
-            ("--device", self.worker_config.device != "cpu" and self.worker_config.device),
-            ("--ray", self.ray),
-            *(("--subject", subject) for subject in self.named),
-        ]
-        return [word for option, value in given if value for word in (option, str(value))]
+    open_remote: Callable[..., WorkerProcess] | None = None  # gives the workers of a Ray cluster
+    resume: tuple[str, ...] = ()  # the arguments of the command that continues the run
 
     def bind(self, config: WorkerConfig, number: int) -> WorkerConfig:
-        """The configuration of worker `number`: with its GPU."""
         return replace(config, gpu=self.gpus[number % len(self.gpus)]) if self.gpus else config
 
     @property
@@ -163,7 +144,6 @@ class StopCondition:
         self._lock = threading.RLock()
 
     def begin(self) -> None:
-        """Start the clock."""
         self._began = time.monotonic()
 
     def stop(self, reason: StopReason) -> None:
@@ -186,7 +166,6 @@ class StopCondition:
 
     @property
     def reason(self) -> StopReason:
-        """Why the campaign ends."""
         return self._reason or StopReason.BUDGET
 
     @property
@@ -207,7 +186,6 @@ class StopCondition:
 
     @property
     def elapsed(self) -> float:
-        """Seconds since the campaign began."""
         return time.monotonic() - self._began
 
     @property

@@ -94,7 +94,6 @@ class Schedule:
         )
 
     def add_time(self, seconds: float, by_subject: dict[str, float]) -> None:
-        """Note the time of a case, and its part under each subject."""
         with self._lock:
             self._total += seconds
             for subject in self._spent.keys() & by_subject.keys():
@@ -136,7 +135,6 @@ class CaseNumbers:
 
     @property
     def has_next(self) -> bool:
-        """Whether there are cases to judge."""
         return self._left != 0 or bool(self.returned)
 
     def finish(self, index: int) -> tuple[int, frozenset[int]]:

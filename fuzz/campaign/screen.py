@@ -11,6 +11,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TextIO
 
+from rich.console import Console
+from rich.live import Live
+from rich.table import Column, Table
+from rich.text import Text
+
 from corpus import entry as corpus_entry
 from corpus.ledger import Bug
 from fuzz import events
@@ -22,17 +27,15 @@ from fuzz.campaign.worker_thread import WorkerThread
 from fuzz.cli import escape_controls
 from fuzz.commands import format_python, reproduce_lines
 from fuzz.durations import format_count, format_duration
-from fuzz.protocol import EAGER, NOISE, REFERENCE, CoverageKind, Verdict
+from fuzz.protocol import NOISE, REFERENCE, CoverageKind, Verdict
 from fuzz.protocol.render import describe
 from fuzz.replay_result import describe_details
 from fuzz.run_store import FindingRow, Outcome
 from fuzz.run_summary import Counts, Recorder, RunSummary
-from fuzz.subjects import get_spec, is_user_function
+from fuzz.subjects import is_user_function
 
 _LINE_SECONDS, _REDRAW_SECONDS = 30.0, 0.5
-_LONG_SECONDS = 3.0
-"""A stage that takes longer is explained."""
-_STAGES = {"start": "", EAGER: "eager", REFERENCE: "float64", NOISE: "measuring rounding"}
+_STAGES = {"start": "", REFERENCE: "float64", NOISE: "measuring rounding"}
 
 
 def describe_finding(event: events.FindingSaved) -> str:
@@ -67,7 +70,7 @@ def summarize(run: RunSummary, earlier: RunSummary, options: Options, *, new: in
     head = f"{format_count(len(found), 'new finding')} in {run.path}"
     if new != len(found):
         head = f"{format_count(len(found), 'finding')} in {run.path}, {new or 'none'} of them new in this run"
-    go_on = [f"  {format_python(*options.subjects)} -m fuzz.run --budget 10m {shlex.join(options.resume_arguments)}"]
+    go_on = [f"  {format_python(*options.subjects)} -m fuzz.run {shlex.join(options.resume)}"]
     internal, known = run.list_findings("internal"), run.count_known(bugs)
     sections = (
         (head, _list_rows(found)),
@@ -195,59 +198,78 @@ def describe_start(event: events.CampaignStarted) -> str:
     return "\n".join(lines)
 
 
-class LineScreen(events.Listener):
-    """Prints the state in a line every half minute and whenever something was found or lost.
+class Screen(events.Listener):
+    """Prints findings on stdout as they are saved, and the state on stderr.
 
-    The fields of a line and their order stay the same. With `--quiet` only findings are printed.
+    On a terminal the state is a block that is redrawn in place. Elsewhere it is a line, every half minute and whenever
+    something was found or lost, whose fields keep their order. With `--quiet` only findings are printed.
     """
 
     is_output = True
 
     def __init__(self, recorder: Recorder, campaign: Campaign) -> None:
-        self._recorder, self._campaign = recorder, campaign
+        self._recorder, self._campaign, self._is_quiet = recorder, campaign, campaign.options.quiet
         self._last, self._news = time.monotonic(), (0, 0, 0)
+        self._console = Console(stderr=True, highlight=False)
+        self._live: Live | None = None
+        if sys.stderr.isatty() and not self._is_quiet:
+            self._live = Live(console=self._console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
 
     def on_event(self, event: events.Event, when: float) -> None:  # noqa: ARG002 - a listener's signature
-        """Print the start and notices on stderr, and findings on stdout as they are saved."""
-        if isinstance(event, events.CampaignStarted):
-            self._print(describe_start(event), sys.stderr)
-        elif isinstance(event, events.FindingSaved):
+        if isinstance(event, events.FindingSaved):
             self._print(describe_finding(event), sys.stdout)
-        elif isinstance(event, events.Notice):
-            self._print(event.text, sys.stderr)
+        elif isinstance(event, events.CampaignStarted | events.Notice) and not self._is_quiet:
+            self._print(describe_start(event) if isinstance(event, events.CampaignStarted) else event.text, sys.stderr)
+
+    def _print(self, text: str, stream: TextIO) -> None:
+        if self._live is not None and stream.isatty():
+            # The terminal wraps, so that a copied command is a single line.
+            self._console.print(escape_controls(text), markup=False, soft_wrap=True)
+        else:
+            print(text, file=stream, flush=True)
 
     def tick(self) -> None:
-        """Print the line when it is time."""
-        counts = self._recorder.counts
+        """Show the state when it is time."""
+        counts, since = self._recorder.counts, time.monotonic() - self._last
         news = (counts.closed, counts.lost, len(counts.faults))
-        if news != self._news or time.monotonic() - self._last >= _LINE_SECONDS:
+        if self._live is not None:
+            if since >= _REDRAW_SECONDS:
+                self._redraw(self._live)
+        elif not self._is_quiet and (news != self._news or since >= _LINE_SECONDS):
             self._last, self._news = time.monotonic(), news
             self._print("; ".join(f"{name}: {value}" for name, value in self.list_rows()), sys.stderr)
 
-    def _print(self, text: str, stream: TextIO) -> None:
-        if stream is sys.stdout or not self._campaign.options.quiet:
-            stream.write(text + "\n")
-            stream.flush()
+    def _redraw(self, live: Live) -> None:
+        self._last = time.monotonic()
+        table = Table.grid(Column(style="bold", no_wrap=True), Column(), padding=(0, 2))
+        for row in self.list_rows():
+            # Lines longer than the terminal are cut rather than wrapped, which would make the block jump.
+            table.add_row(*(Text(escape_controls(text), no_wrap=True, overflow="ellipsis") for text in row))
+        live.start()
+        live.update(table, refresh=True)
+
+    def close(self) -> None:
+        """Leave the last block standing."""
+        if self._live is not None and self._live.is_started:
+            self._redraw(self._live)
+            self._live.stop()
+            self._console.line()
 
     def list_rows(self) -> Iterator[tuple[str, str]]:
-        """The state: names and values. Numbers are of all sessions in the directory, unless the text says otherwise."""
+        """The state: names and values. Numbers are of all sessions in the directory, but for the elapsed time."""
         run, earlier, state = self._recorder.summarize(), self._recorder.earlier, self._campaign.state
         counts = run.counts
         spent = f"{format_duration(round(counts.seconds - earlier.counts.seconds))} (budget {state.options.budget})"
         late = "; ends with what was begun" if state.stop.is_over and not counts.ended else ""
         late += ", a second Ctrl-C ends at once" if late and state.stop.reason is StopReason.INTERRUPTED else ""
-        everything = f"; {format_duration(round(counts.seconds))} in all" if earlier.counts.seconds else ""
-        yield "elapsed", spent + everything + late
-        everything = f", {run.cases} in all" if earlier.cases else ""
-        speed = f"{run.rate(run.checks):.1f} checks/s; eager refused {counts.rejected.total()}"
-        yield "cases", f"{run.cases - earlier.cases}{everything}; {speed}"
+        yield "elapsed", spent + late
+        yield "cases", f"{run.cases}; {run.rate(run.checks):.1f} checks/s; eager refused {counts.rejected.total()}"
         verdicts = Counter(row.result.verdict for row in run.list_findings("new"))
         yield "new", ", ".join(f"{count} {verdict}" for verdict, count in verdicts.most_common()) or "none yet"
         met = run.count_known(state.known_bugs.bugs)
         yield "known", f"{format_count(len(met), 'bug')} met, {met.total()}x" if met else "none met yet"
-        working, settled = self._campaign.investigations.open, counts.closed - earlier.counts.closed
-        waiting = f"{state.suspicions.waiting} waiting"
-        yield "suspicions", f"{working} being investigated, {waiting}, {settled} settled in this run"
+        working = self._campaign.investigations.open
+        yield "suspicions", f"{working} being investigated, {state.suspicions.waiting} waiting, {counts.closed} settled"
         if not self._campaign.attention_only:
             kinds = run.count_coverage()
             counted = (CoverageKind.REWRITE, CoverageKind.OP, CoverageKind.LOWERING)
@@ -260,56 +282,10 @@ class LineScreen(events.Listener):
             yield f"worker {thread.number}", _describe_worker(thread)
 
 
-class LiveScreen(LineScreen):
-    """A block that is redrawn in place, with findings above it, or on stdout if that is no terminal."""
-
-    def __init__(self, recorder: Recorder, campaign: Campaign) -> None:
-        from rich.console import Console
-        from rich.live import Live
-
-        super().__init__(recorder, campaign)
-        self._console = Console(stderr=True, highlight=False)
-        # Lines longer than the terminal are cut rather than wrapped, which would make the block jump.
-        self._live = Live(console=self._console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
-
-    def _print(self, text: str, stream: TextIO) -> None:
-        if stream.isatty():
-            # The terminal wraps, so that a copied command is a single line.
-            self._console.print(escape_controls(text), markup=False, soft_wrap=True)
-        else:
-            super()._print(text, stream)
-
-    def tick(self) -> None:
-        """Redraw when it is time."""
-        if time.monotonic() - self._last >= _REDRAW_SECONDS:
-            self._redraw()
-
-    def _redraw(self) -> None:
-        from rich.table import Column, Table
-        from rich.text import Text
-
-        self._last = time.monotonic()
-        table = Table.grid(Column(style="bold", no_wrap=True), Column(), padding=(0, 2))
-        for row in self.list_rows():
-            table.add_row(*(Text(escape_controls(text), no_wrap=True, overflow="ellipsis") for text in row))
-        self._live.start()
-        self._live.update(table, refresh=True)
-
-    def close(self) -> None:
-        """Leave the last block standing."""
-        if self._live.is_started:
-            self._redraw()
-            self._live.stop()
-            self._console.line()
-
-
 def _describe_worker(thread: WorkerThread) -> str:
-    process = thread.process
-    stage, seconds = process.stage, time.monotonic() - process.stage_began
     if not thread.is_alive():
         return "done"
-    words = _STAGES.get(stage, stage) or ("starting" if process.hello is None else "")
+    stage, seconds = thread.process.stage, time.monotonic() - thread.process.stage_began
+    words = _STAGES.get(stage, stage) or ("starting" if thread.process.hello is None else "")
     words += f" for {seconds:.0f}s" if words and seconds >= 1 else ""
-    if seconds >= _LONG_SECONDS and get_spec(stage).backend in ("inductor", "unknown"):
-        words += " (compiling: 10 to 20s on an idle machine)"
     return ": ".join(filter(None, [thread.task, words]))

@@ -106,7 +106,6 @@ class Random:
         self._lock = threading.Lock()
 
     def choose(self, index: int) -> ChosenCase:
-        """Case number `index` of the seed."""
         return ChosenCase(self._draw(index), "random")
 
     def record(self, case: Case, result: Result) -> tuple[Items, bool]:
@@ -168,7 +167,6 @@ class Guided(Random):
         return super().choose(index)
 
     def _is_new(self, case: Case) -> bool:
-        """Whether the case is chosen for the first time."""
         is_new = case.id not in self._chosen and not self._is_judged(case.id)
         self._chosen.add(case.id)
         return is_new
@@ -193,7 +191,6 @@ class Refusals:
         """How many cases have a word, and how many of these cases were taken. Each case has the word ""."""
 
     def add(self, words: frozenset[str], *, is_taken: bool) -> None:
-        """Note a case that was taken, or refused."""
         self._met.update({"", *words})
         self._taken.update({"", *words} if is_taken else ())
 
@@ -232,7 +229,6 @@ class AttentionSearch(Random):
             return ChosenCase(self._draw(index, Limits(accepts, self._head_dims)), "random")
 
     def _rate(self, call: AttentionCall, *, explores: bool, repeats: bool) -> float:
-        """The worth of a call, from 0 to 1: the largest over all functions."""
         best, words = 0.0, call.words
         for subject, declared in self._capabilities.items():
             if not declared.find_refusal(

@@ -4,9 +4,8 @@ import fcntl
 import secrets
 import shutil
 import sqlite3
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,14 +14,12 @@ from types import FrameType
 from corpus.files import require_writable
 from fuzz.campaign.campaign import Campaign, Sampler
 from fuzz.campaign.options import Options, StopReason, require_space, translate_disk_error
-from fuzz.campaign.screen import LineScreen, LiveScreen, describe_unused, summarize
+from fuzz.campaign.screen import Screen, describe_unused, summarize
 from fuzz.campaign.share import DIRECTORIES
-from fuzz.cli import handle_signals
+from fuzz.cli import handle_signals, ignore_lost_output
 from fuzz.events import Bus, EventLog
-from fuzz.protocol import Hello
 from fuzz.run_store import LOCK_FILE, RESULTS_FILE, Results
 from fuzz.run_summary import Recorder
-from fuzz.subjects import get_spec
 from generators.errors import UserError
 from generators.sampling.sample import sample
 
@@ -33,7 +30,7 @@ class RunResult:
 
     new: int  # findings
     interrupted: bool
-    summary: str  # for stdout
+    summary: str  # as printed
     faults: int = 0  # cases that attnfuzz failed to judge
     error: Exception | None = None  # that ended it early, to be raised after the summary
 
@@ -68,18 +65,8 @@ def _enter_directory(path: Path) -> Iterator[None]:
             shutil.rmtree(path / "cache", ignore_errors=True)
 
 
-def default_path() -> Path:
-    """`runs/<start>`, under the working directory."""
-    return Path("runs") / time.strftime("%Y-%m-%dT%H-%M-%S")
-
-
-def run_campaign(
-    options: Options, sampler: Sampler = sample, show: Callable[[RunResult], object] = lambda result: None
-) -> RunResult:
-    """Run a campaign in its directory, and show the result before a signal can end the process.
-
-    Raises `UserError` when it can't begin.
-    """
+def run_campaign(options: Options, sampler: Sampler = sample) -> RunResult:
+    """Run a campaign in its directory, and print its summary. Raises `UserError` when it can't begin."""
     try:
         with _enter_directory(options.out), closing(Results(options.out)) as results:
             try:
@@ -87,7 +74,7 @@ def run_campaign(
                 for name in DIRECTORIES:
                     if options.share is not None:
                         require_writable(options.share / name, "--share")
-                return _run(_resolve_seed(options, results), results, sampler, show)
+                return _run(_resolve_seed(options, results), results, sampler)
             finally:
                 if results.meta("counts") is None:  # No campaign ever began here.
                     shutil.rmtree(options.out, ignore_errors=True)
@@ -95,12 +82,11 @@ def run_campaign(
         raise translate_disk_error(error, options.out) from None
 
 
-def _run(options: Options, results: Results, sampler: Sampler, show: Callable[[RunResult], object]) -> RunResult:
+def _run(options: Options, results: Results, sampler: Sampler) -> RunResult:
     recorder = Recorder(results)
-    screen = LiveScreen if sys.stderr.isatty() and not options.quiet else LineScreen
     bus = Bus([EventLog(options.out), recorder])
     campaign = Campaign(options, results, bus, sampler)
-    bus.listeners.append(screen(recorder, campaign))
+    bus.listeners.append(Screen(recorder, campaign))
     state, has_begun, signals = campaign.state, False, list[int]()
     errors: list[Exception] = []
 
@@ -115,7 +101,7 @@ def _run(options: Options, results: Results, sampler: Sampler, show: Callable[[R
 
     with handle_signals(handle):
         try:
-            _require_compiler(campaign.prepare(), options)
+            campaign.prepare()
             has_begun = True
         finally:
             if not has_begun:
@@ -138,7 +124,9 @@ def _run(options: Options, results: Results, sampler: Sampler, show: Callable[[R
             faults=len(summary.counts.faults) - len(recorder.earlier.counts.faults),
             error=errors[0] if errors else None,
         )
-        show(result)
+        if not options.quiet or result.faults:
+            with ignore_lost_output():
+                print(result.summary, flush=True)  # noqa: T201 - what a campaign ends with
     return result
 
 
@@ -152,12 +140,3 @@ def _resolve_seed(options: Options, results: Results) -> Options:
     if options.seed not in (-1, int(stored)):
         raise UserError(f"--out {options.out} holds a run with seed {stored}; leave --seed out to continue it")
     return replace(options, seed=int(stored))
-
-
-def _require_compiler(hello: Hello, options: Options) -> None:
-    compiled = [s for s in options.subjects if get_spec(s).needs_cxx]
-    if hello.cxx is None and options.worker_config.device == "cpu" and compiled:
-        raise UserError(
-            f"no C++ compiler for {', '.join(compiled)}: install g++ or set CXX; or use --subject passes, which needs"
-            " none (what it finds is kept in the run directory, as internal, until a public subject shows it)"
-        )

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field, replace
 
 from fuzz.bug_identity import Signature, Symptom, kind_of, name_accused
 from fuzz.campaign.known_bugs import KnownBugs, KnownFinding
-from fuzz.campaign.share import SharedFolder
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.run_store import Outcome, Results, Suspicion
 from fuzz.subjects import get_spec
@@ -50,8 +49,8 @@ class SuspicionQueue:
     The suspicions of a signature wait while work on another goes on, and are compared with its result.
     """
 
-    def __init__(self, results: Results, known_bugs: KnownBugs, share: SharedFolder | None = None) -> None:
-        self._results, self._known_bugs, self._share = results, known_bugs, share
+    def __init__(self, results: Results, known_bugs: KnownBugs) -> None:
+        self._results, self._known_bugs = results, known_bugs
         self._buckets: defaultdict[Signature, Bucket] = defaultdict(Bucket)
         self._lock = threading.RLock()
 
@@ -103,25 +102,21 @@ class SuspicionQueue:
             idle = [(signature, bucket) for signature, bucket in self._buckets.items() if bucket.is_idle]
             ready = [one for one in idle if len(one[1].waiting) >= 2 ** min(one[1].fruitless, _LONGEST_WAIT)]
             chosen = ready or (idle if even_fruitless else [])
-            chosen.sort(key=lambda item: (item[1].works, item[1].waiting[0].id))
-            for signature, bucket in chosen:
-                if self._share is not None and not self._share.claim(repr(signature)):
-                    continue
-                # The smallest is the quickest to shrink. Later none waits for ever.
-                pending = bucket.waiting[0] if bucket.works else min(bucket.waiting, key=lambda one: (one.size, one.id))
-                bucket.waiting.remove(pending)
-                bucket.busy += 1
-                bucket.works += 1
-                return self._results.suspicion(pending.id), signature
-            return None
+            if not chosen:
+                return None
+            signature, bucket = min(chosen, key=lambda item: (item[1].works, item[1].waiting[0].id))
+            # The smallest is the quickest to shrink. Later none waits for ever.
+            pending = bucket.waiting[0] if bucket.works else min(bucket.waiting, key=lambda one: (one.size, one.id))
+            bucket.waiting.remove(pending)
+            bucket.busy += 1
+            bucket.works += 1
+            return self._results.suspicion(pending.id), signature
 
     def finish(self, signature: Signature, *, fruitful: bool | None) -> None:
         """Work on a suspicion of this signature ended with a new finding, without, or (None) was broken off."""
         with self._lock:
             bucket = self._buckets[signature]
             bucket.busy -= 1
-            if self._share is not None and not bucket.busy:
-                self._share.release(repr(signature))
             if fruitful is not None:
                 bucket.fruitless = 0 if fruitful else bucket.fruitless + 1
 

@@ -75,7 +75,6 @@ class WorkerThread(threading.Thread):
         self.state.bus.emit(events.WorkerDied(worker=self.number, reason=text, how=how))
 
     def run(self) -> None:
-        """Judge cases and investigate suspicions."""
         stop = self.state.stop
         try:
             while not stop.is_over and self._work():
@@ -114,7 +113,6 @@ class WorkerThread(threading.Thread):
             evaluator.kill()
 
     def close(self) -> None:
-        """End the processes."""
         for evaluator in self.evaluators:
             evaluator.close()
 

@@ -4,7 +4,6 @@
 """
 
 import json
-import sys
 from pathlib import Path
 
 from fuzz import cli
@@ -18,9 +17,6 @@ def run(directory: Path, budget: str, rules: str) -> int:
     share = Path(read.pop("share")) if "share" in read else None
     given = options(directory, budget, seed=-1, workers=2, worker_config=setup(**read), share=share)
     ending = run_campaign(given, sampler("softmax", "relu", "log", "amax", every=3))
-    with cli.ignore_lost_output():
-        sys.stdout.write(ending.summary + "\n")
-        sys.stdout.flush()
     if ending.error is not None:
         raise ending.error
     return cli.INTERRUPTED if ending.interrupted else 1 if ending.new else 0

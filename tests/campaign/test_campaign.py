@@ -69,7 +69,7 @@ def test_one_bug_met_often_is_one_minimal_finding_with_a_count(
     assert finding.count == 20
     assert "waiting" not in outcomes
     # Shrinking was paid once.
-    assert len(events(given, "SuspicionOpened")) == 1
+    assert len(events(given, "SuspicionClosed")) == 1
     told = capsys.readouterr().out
     assert "wrong_result under inductor" in told
     assert source(entry.case).splitlines()[-1] in told
@@ -214,13 +214,14 @@ def test_a_run_goes_on_where_it_ended(tmp_path: Path) -> None:
     assert len(found(given)) == 1
 
 
-def test_an_interrupt_at_the_very_end_keeps_the_run(tmp_path: Path) -> None:
-    def interrupt(_: object) -> None:
+def test_an_interrupt_at_the_very_end_keeps_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
+    monkeypatch.setattr("fuzz.campaign.session.summarize", interrupt)
     given = options(tmp_path, rules=[WRONG], budget="2x")
     with pytest.raises(KeyboardInterrupt):
-        run_campaign(given, sampler("softmax"), show=interrupt)
+        run_campaign(given, sampler("softmax"))
     ((finding,), _) = rows(given)
     assert finding.kind == "new"
 

@@ -40,7 +40,7 @@ def test_it_is_one_finding_under_eager_whoever_met_it_and_whatever_same_says(tmp
     assert entry.expectation.verdict == "eager_suspect" and entry.subject == "eager"
     ((finding,), _) = rows(given)
     assert finding.count == 20
-    assert len(events(given, "SuspicionOpened")) == 1
+    assert len(events(given, "SuspicionClosed")) == 1
 
 
 def test_what_eager_alone_does_not_show_is_no_finding(tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ def test_what_the_ledger_lists_is_told_and_turns_no_campaign_red(tmp_path: Path,
     assert found(given) == []
     assert f" 20x softmax: attention is wrong ({told}) " in " ".join(ending.summary.split())
     # No time was spent on shrinking it.
-    assert events(given, "SuspicionOpened") == []
+    assert events(given, "SuspicionClosed") == []
 
 
 @pytest.mark.parametrize("version", ["2.13.0", "2.13.0.dev20260101"])
@@ -171,10 +171,10 @@ def test_an_entry_without_an_example_counts_for_the_cases_it_lists(
     if not new:
         # Shrunk once, and known by that from then on.
         assert "  20x relu: relu is wrong" in ending.summary
-        assert len(events(given, "SuspicionOpened")) == 1
+        assert len(events(given, "SuspicionClosed")) == 1
         again = run_campaign(given, sampler("relu"))
         assert again.new == 0 and "  40x relu: relu is wrong" in again.summary
-        assert len(events(given, "SuspicionOpened")) == 1
+        assert len(events(given, "SuspicionClosed")) == 1
 
 
 def test_a_case_is_of_the_bug_that_lists_it_rather_than_of_one_that_looks_alike(tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def test_what_libfuzzer_draws_is_judged_shrunk_and_saved_as_any_case(
     (entry,) = found(options)
     assert [op.kind for op in entry.case.ops] == ["softmax"]
     assert [event["index"] for event in events(options, "CaseJudged")] == list(range(20))
-    assert len(events(options, "SuspicionOpened")) == 1
+    assert len(events(options, "SuspicionClosed")) == 1
     assert "entropic" not in "".join(capfd.readouterr())
     assert "entropic" in (options.out / "workers" / "atheris-0.log").read_text()
     # The next run goes on, in libFuzzer's corpus too.

@@ -9,11 +9,10 @@ import pytest
 from corpus import entry as corpus_entry
 from corpus.entry import SUFFIX, Entry, Found
 from fuzz.bug_identity import Signature
-from fuzz.campaign import share
 from fuzz.campaign.known_bugs import KnownBugs
 from fuzz.campaign.options import Options
 from fuzz.campaign.session import run_campaign
-from fuzz.campaign.share import FINDINGS, QUEUE, SharedFolder
+from fuzz.campaign.share import FINDINGS, QUEUE
 from fuzz.campaign.suspicion_queue import SuspicionQueue
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.run_store import FindingRow, Results
@@ -106,39 +105,6 @@ def test_what_a_kill_kept_from_the_others_is_published_by_the_next_run(tmp_path:
     assert set(published) <= set((tmp_path / "shared").glob(f"*/*{SUFFIX}"))
 
 
-def open_folder(tmp_path: Path, owner: str) -> SharedFolder:
-    (tmp_path / share.CLAIMS).mkdir(exist_ok=True)
-    return SharedFolder(tmp_path, owner, warn=pytest.fail)
-
-
-def test_a_claim_keeps_others_away_until_it_ends(tmp_path: Path) -> None:
-    one, other = (open_folder(tmp_path, owner) for owner in ("one", "other"))
-    assert one.claim("signature") and other.claim("another signature")
-    assert not other.claim("signature")
-    other.release("signature")
-    assert not other.claim("signature")
-    one.release("signature")
-    assert other.claim("signature")
-
-
-def test_a_claim_is_taken_over_from_a_killed_campaign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = [0.0]
-    monkeypatch.setattr("fuzz.campaign.share.time.monotonic", lambda: clock[0])
-    assert open_folder(tmp_path, "killed").claim("signature")
-    alive, other = (open_folder(tmp_path, owner) for owner in ("alive", "other"))
-    for clock[0] in (1.0, share.LEASE_SECONDS):
-        assert not other.claim("signature")
-    clock[0] += 2.0
-    assert other.claim("signature")
-    # The next run of the same campaign takes its own at once.
-    assert open_folder(tmp_path, "other").claim("signature")
-    # One that is refreshed is not abandoned.
-    (tmp_path / share.QUEUE).mkdir()
-    for clock[0] in range(1000, 2000, 50):
-        other.tick()
-        assert not alive.claim("signature")
-
-
 def fill(results: Results, queue: SuspicionQueue, *cases: Case) -> Signature:
     """Put a timeout of each case into the queue; gives their signature."""
     result = SubjectResult("inductor", Verdict.TIMEOUT)
@@ -146,22 +112,6 @@ def fill(results: Results, queue: SuspicionQueue, *cases: Case) -> Signature:
     for suspicion in results.record_case(case("exp"), position=(1, frozenset()), unexplained=failures):
         queue.put(suspicion)
     return KnownBugs().symptom(result, case("exp")).signature
-
-
-def test_suspicions_that_another_campaign_works_on_wait(tmp_path: Path) -> None:
-    mine, others = (open_folder(tmp_path, owner) for owner in ("mine", "others"))
-    results = Results(tmp_path)
-    queue = SuspicionQueue(results, KnownBugs(), mine)
-    signature = fill(results, queue, case("exp"), case("sin"))
-    others.claim(repr(signature))
-    assert queue.take() is None and queue.waiting == 2
-    others.release(repr(signature))
-    taken = queue.take()
-    assert taken is not None and taken[1] == signature
-    assert not others.claim(repr(signature))
-    queue.finish(signature, fruitful=False)
-    assert others.claim(repr(signature))
-    results.close()
 
 
 def test_suspicions_of_one_signature_get_their_turn(tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ def shows_bug():
         e, x, c = e.double(), exact[name].double(), kernel[name].double()
         counts = e.isfinite() & x.isfinite()
         scale, off_eager, off = (largest(v[counts]) for v in (x, e - x, c - x))
-        # Eager's error may be small by luck: 8 units in the last place of the largest gradient, or output, count as none.
+        # Eager's error may be small by luck: 8 units in the last place of the largest gradient, or output, count as no error.
         is_wrong = off > 10 * off_eager + 8 * torch.finfo(torch.float32).eps * (top if "grad of" in name else scale)
         wrong |= is_wrong
         print(f"{name}: values up to {scale:.2g}; error: eager {off_eager:.2g}, kernel {off:.2g}{'; wrong' * is_wrong}")

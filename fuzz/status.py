@@ -72,7 +72,7 @@ def status(*runs: Path, metrics: Path | None = None, json: Path | None = None) -
     metrics
         Write the numbers to this file in the text format of OpenMetrics, for Prometheus and others to scrape.
     json
-        Write the numbers and the findings to this file as JSON (docs/nightly.md).
+        Write the numbers and the findings to this file as JSON (docs/guide-upgrade.md).
 
     Examples
     --------

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from benchmarks.oracle_power.processes import run_parts
 from fuzz.check import settings
-from fuzz.check.case_run import CaseRun, Clock, Rejected
+from fuzz.check.case_run import CaseRun, Rejected
 from fuzz.check.check import judge_compiled
 from fuzz.check.oracle.row_error_bound import as_rows
 from fuzz.check.oracle.verdict import is_same_for_dynamo
@@ -100,7 +100,7 @@ def _judge_mistakes(seed: int, index: int, dtype: str, counts: Counts) -> None:
     if request.random:
         return
     try:
-        case = _WrongRun(request, "cpu", lambda _: None, Clock())
+        case = _WrongRun(request, "cpu", lambda _: None)
     except Rejected:
         return
     subject = find("passes")

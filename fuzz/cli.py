@@ -9,7 +9,6 @@ import os
 import re
 import signal
 import sys
-import textwrap
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
@@ -170,6 +169,8 @@ def bind(command: Callable[..., int | None], name: str, arguments: Sequence[str]
         name=f"python -m {name}",
         usage=f"Usage: python -m {name} [OPTIONS] {several}..." if several else None,
         version_flags=(),
+        help_format="plaintext",
+        help_epilogue=_format_epilogue(command),
         default_parameter=Parameter(
             negative=(),
             show_default=lambda value: None if value in (None, False) else str(value),
@@ -185,21 +186,17 @@ def bind(command: Callable[..., int | None], name: str, arguments: Sequence[str]
     except CycloptsError as error:
         text = _one_line(error).replace("TOMLDecodeError", "pyproject.toml is not readable as TOML")
         raise UserError(f"{text} (python -m {name} --help lists the options)") from error
-    if function is not command:  # `--help`, which prints the options
-        return lambda: print(function(*bound.args, **bound.kwargs) or _format_epilogue(command))
     return lambda: function(*bound.args, **bound.kwargs)
 
 
 def _format_epilogue(command: Callable[..., int | None]) -> str:
-    """The examples and exit codes in a command's docstring, in lines of 80 columns."""
+    """The examples and exit codes in a command's docstring."""
     section = (inspect.getdoc(command) or "").partition("\nExamples\n--------\n")[2]
-    examples = "\n".join(re.findall(r"^python -m .+", section, re.MULTILINE))
+    examples = [f"  {line}" for line in re.findall(r"^python -m .+", section, re.MULTILINE)]
     codes = CODES | {int(code): text for code, text in re.findall(r"^(\d+): (.+)", section, re.MULTILINE)}
-    lines = [
-        textwrap.fill(f"{code:>5}  {' '.join(codes[code].split())}", 79, subsequent_indent=" " * 7)
-        for code in sorted(codes)
-    ]
-    return "\n".join(["", "Examples:", textwrap.indent(examples, "  "), "", "Exit codes:", *lines])
+    return "\n".join(
+        ["Examples:", *examples, "", "Exit codes:", *(f"{code:>5}  {codes[code]}" for code in sorted(codes))]
+    )
 
 
 def _one_line(error: BaseException | str) -> str:

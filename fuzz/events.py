@@ -78,7 +78,6 @@ class CaseJudged(Event):
     worker: int
     verdicts: Mapping[str, Verdict]  # by subject
     rejected: str | None  # why eager refuses the case
-    torch_seconds: float
     skipped: Mapping[str, str] = field(default_factory=dict)  # why a subject did not take the case, by subject
     coverage: tuple[CoverageItem, ...] = ()  # under any subject
     explained_by: tuple[str, ...] = ()  # findings that explain its failures
@@ -91,7 +90,6 @@ class ProbeJudged(Event):
     worker: int
     subject: str
     verdict: Verdict
-    torch_seconds: float
 
 
 class SuspicionRaised(Event):

@@ -36,7 +36,6 @@ class Counts:
     compared: int = 0  # cases that a subject took
     probes: int = 0
     closed: int = 0  # suspicions that were investigated
-    torch_seconds: float = 0.0  # inside torch
     verdicts: dict[str, Counter[Verdict]] = field(default_factory=dict)  # by subject
     rejected: Counter[str] = field(default_factory=Counter)  # why eager refused cases
     skipped: dict[str, Counter[str]] = field(default_factory=dict)  # why a subject did not take cases, by subject
@@ -56,7 +55,6 @@ class Counts:
                 self.started, self.ended, self.runs = event, "", self.runs + 1
             case events.CaseJudged():
                 self.compared += any(verdict is not Verdict.SKIPPED for verdict in event.verdicts.values())
-                self.torch_seconds += event.torch_seconds
                 self.rejected.update(() if event.rejected is None else (normalize(event.rejected),))
                 for subject, verdict in event.verdicts.items():
                     self.verdicts.setdefault(subject, Counter())[verdict] += 1
@@ -64,7 +62,6 @@ class Counts:
                     self.skipped.setdefault(subject, Counter())[normalize(reason)] += 1
             case events.ProbeJudged():
                 self.probes += 1
-                self.torch_seconds += event.torch_seconds
             case events.SuspicionClosed():
                 self.closed += 1
             case events.WorkerDied():

@@ -170,36 +170,25 @@ def spell_in_one_line(case: Case) -> str:
     reads = Counter(
         node.id for node in ast.walk(forward) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
     )
-    values = _Values()
+    held: dict[str, ast.expr] = {}
+
+    class Inlined(ast.NodeTransformer):
+        def visit_Name(self, node: ast.Name) -> ast.expr:
+            return held.pop(node.id, node)
+
     lines: list[str] = []
     for statement in forward.body:
-        if isinstance(statement, ast.Return):
-            lines += values.take_lines()
-        elif isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
-            name, value = statement.targets[0].id, values.visit(statement.value)
-            if reads[name] == 1:
-                values.held[name] = value
-            else:
-                lines.append(f"{name} = {ast.unparse(value)}")
-        else:
-            text = ast.unparse(values.visit(statement)).replace(":\n   ", ":").replace("\n    ", "; ")
-            lines += [*values.take_lines(), text]
-    return "; ".join(lines)
-
-
-class _Values(ast.NodeTransformer):
-    """Puts held values in the place of their names."""
-
-    def __init__(self) -> None:
-        self.held: dict[str, ast.expr] = {}
-
-    def visit_Name(self, node: ast.Name) -> ast.expr:
-        return self.held.pop(node.id, node)
-
-    def take_lines(self) -> list[str]:
-        lines = [f"{name} = {ast.unparse(value)}" for name, value in self.held.items()]
-        self.held.clear()
-        return lines
+        match statement:
+            case ast.Assign([ast.Name(name)], value) if reads[name] == 1:
+                held[name] = Inlined().visit(value)
+            case ast.Assign([ast.Name()]):
+                lines.append(ast.unparse(Inlined().visit(statement)))
+            case _:
+                text = "" if isinstance(statement, ast.Return) else ast.unparse(Inlined().visit(statement))
+                lines += [f"{name} = {ast.unparse(value)}" for name, value in held.items()]
+                held.clear()
+                lines.append(text.replace(":\n   ", ":").replace("\n    ", "; "))
+    return "; ".join(filter(None, lines))
 
 
 def spell_out(name: object) -> str:

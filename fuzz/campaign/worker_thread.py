@@ -128,7 +128,6 @@ class WorkerThread(threading.Thread):
                 worker=self.number,
                 subject=subject,
                 verdict=judged.verdict if judged else Verdict.REJECTED,
-                torch_seconds=result.torch_seconds,
             )
         )
         return judged
@@ -212,7 +211,6 @@ class WorkerThread(threading.Thread):
                 worker=self.number,
                 verdicts={one.subject: one.verdict for one in result.results},
                 rejected=result.rejected,
-                torch_seconds=result.torch_seconds,
                 skipped={one.subject: describe(one) for one in result.results if one.verdict is Verdict.SKIPPED},
                 coverage=tuple(sorted(coverage)),
                 explained_by=tuple(explained),

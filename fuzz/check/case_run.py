@@ -1,6 +1,5 @@
 """A case that eager accepts: runs its module, and judges the runs of subjects."""
 
-import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
@@ -29,50 +28,29 @@ class Rejected(Exception):
     """Eager refuses the case; the text is its error, in one line."""
 
 
-class Clock:
-    """Adds up the time spent inside torch: within `with clock:`, which doesn't nest."""
-
-    seconds = 0.0
-
-    def __enter__(self) -> None:
-        self._since = time.perf_counter()
-
-    def __exit__(self, *_: object) -> None:
-        self.seconds += time.perf_counter() - self._since
-
-
 class CaseRun:
-    """A case that eager accepts, with its eager run, exact run and noise. Raises `Rejected`.
+    """A case that eager accepts, with its eager run, exact run and noise. Raises `Rejected`."""
 
-    `clock` adds up all work in torch.
-    """
-
-    def __init__(self, request: Check, device: str, announce: Announce, clock: Clock) -> None:
-        self.request = request
-        self.clock, self.device = clock, device
+    def __init__(self, request: Check, device: str, announce: Announce) -> None:
+        self.request, self.device = request, device
         self.announce = announce
         self._cotangents: Tensors | None = None
         self._dtypes: dict[int, set[torch.dtype]] = {}
         announce(EAGER)
         try:
-            with clock:
-                self.program = Program(request.source, device)
-                self.eager = self.execute()
+            self.program = Program(request.source, device)
+            self.eager = self.execute()
         except Exception as error:
             raise Rejected(exceptions.line(error)) from error
         self._cotangents = self.eager.cotangents
         try:
             announce(REFERENCE)
-            with clock:
-                exact = self.program.module(request.training)
-                self.exact = reference(
-                    exact, self.program.calls, training=request.training, cotangents=self._cotangents
-                )
+            exact = self.program.module(request.training)
+            self.exact = reference(exact, self.program.calls, training=request.training, cotangents=self._cotangents)
             announce(NOISE)
-            with clock:
-                self.judge = Judge(
-                    self.eager, self.exact, self.replica, self.coarsest, self.coarsest_of_calls, random=request.random
-                )
+            self.judge = Judge(
+                self.eager, self.exact, self.replica, self.coarsest, self.coarsest_of_calls, random=request.random
+            )
         except Exception as error:
             raise Rejected(f"no reference: {exceptions.line(error)}") from error
         self._eager_audit = EagerAudit(self.eager, self.exact, lambda audit: self.execute(mode=audit), self.coarsest())

@@ -10,7 +10,7 @@ from fuzz.check.attention.guard import GUARDED
 from fuzz.check.attention.harness import AttentionHarness
 from fuzz.check.attention.judge_calls import judge_calls
 from fuzz.check.attention.repeat_calls import find_faulty, observe
-from fuzz.check.case_run import Announce, CaseRun, Clock, Rejected
+from fuzz.check.case_run import Announce, CaseRun, Rejected
 from fuzz.check.coverage import Coverage
 from fuzz.check.exceptions import SubjectError, SuppressOutOfMemory, Unsupported
 from fuzz.check.oracle.attention.call import Call
@@ -46,11 +46,10 @@ def check(
     `announce` is called with the name of each stage before it starts, `rss_mib` once at the end.
     """
     started = time.perf_counter()
-    clock = Clock()
     results: list[SubjectResult] = []
     rejected, unfit = None, ""
     try:
-        case = CaseRun(request, device, announce, clock)
+        case = CaseRun(request, device, announce)
     except Rejected as refusal:
         rejected, unfit = str(refusal), _find_unfit(EAGER, ())
     else:
@@ -67,7 +66,6 @@ def check(
         rejected=rejected,
         results=tuple(results),
         seconds=round(time.perf_counter() - started, 4),
-        torch_seconds=round(clock.seconds, 4),
         rss_mib=round(rss_mib(), 1),
         unfit=unfit,
     )
@@ -87,37 +85,34 @@ def _run_subject(case: CaseRun, name: str, subject: Subject | None) -> tuple[Sub
     dynamo_same = None
     coverage = Coverage()
     observed: list[StepsTaken] = []
-    with case.clock:
-        try:
-            if subject is None:
-                judgement = _skip(Refusal.UNKNOWN_SUBJECT)
-            else:
-                options = case.request.settings if subject.spec.options else {}
-                subject = apply_experiments(
-                    replace(subject, options=options), case.request.experiments, observed.append
-                )
-                check_subject = _check_attention if subject.attention is not None else _check_compiled
-                judgement, run = check_subject(case, subject, coverage)
-                dynamo_same = None if run is None else is_same_for_dynamo(case.eager, run, case.exact)
-        except SubjectError as error:
-            judgement = _skip(Refusal.UNSUPPORTED, str(error))
-        except Exception as error:
-            judgement = Judgement(*exceptions.blame(error))
-            if judgement.verdict is not Verdict.DEVICE_ERROR:
-                raise
+    try:
+        if subject is None:
+            judgement = _skip(Refusal.UNKNOWN_SUBJECT)
         else:
-            # Numbers were wrong before a further call broke the device.
-            keeps = judgement.verdict in (*RECHECKED_VERDICTS, Verdict.DEVICE_ERROR)
-            if not keeps and (fault := exceptions.find_device_fault()):
-                judgement = Judgement(Verdict.DEVICE_ERROR, DeviceError(fault))
-        changes = process_state.take_changes()
-        # A state that can't be put back may make the next call raise.
-        is_cause = judgement.verdict is Verdict.RUNTIME_ERROR and not all(change.is_restored for change in changes)
-        is_kept = judgement.verdict.is_finding or judgement.verdict is Verdict.SKIPPED
-        if changes and (is_cause or not is_kept):
-            judgement = Judgement(Verdict.STATE_CHANGED, StateChanged(changes), judgement.numbers)
-        if not exceptions.find_device_fault():
-            settings.reset_caches()
+            options = case.request.settings if subject.spec.options else {}
+            subject = apply_experiments(replace(subject, options=options), case.request.experiments, observed.append)
+            check_subject = _check_attention if subject.attention is not None else _check_compiled
+            judgement, run = check_subject(case, subject, coverage)
+            dynamo_same = None if run is None else is_same_for_dynamo(case.eager, run, case.exact)
+    except SubjectError as error:
+        judgement = _skip(Refusal.UNSUPPORTED, str(error))
+    except Exception as error:
+        judgement = Judgement(*exceptions.blame(error))
+        if judgement.verdict is not Verdict.DEVICE_ERROR:
+            raise
+    else:
+        # Numbers were wrong before a further call broke the device.
+        keeps = judgement.verdict in (*RECHECKED_VERDICTS, Verdict.DEVICE_ERROR)
+        if not keeps and (fault := exceptions.find_device_fault()):
+            judgement = Judgement(Verdict.DEVICE_ERROR, DeviceError(fault))
+    changes = process_state.take_changes()
+    # A state that can't be put back may make the next call raise.
+    is_cause = judgement.verdict is Verdict.RUNTIME_ERROR and not all(change.is_restored for change in changes)
+    is_kept = judgement.verdict.is_finding or judgement.verdict is Verdict.SKIPPED
+    if changes and (is_cause or not is_kept):
+        judgement = Judgement(Verdict.STATE_CHANGED, StateChanged(changes), judgement.numbers)
+    if not exceptions.find_device_fault():
+        settings.reset_caches()
     result = SubjectResult(
         subject=name,
         verdict=judgement.verdict,

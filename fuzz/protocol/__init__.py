@@ -218,7 +218,6 @@ class Result(Message):
     rejected: str | None  # why eager refuses the case, which has no results then
     results: tuple[SubjectResult, ...]
     seconds: float = 0.0
-    torch_seconds: float = 0.0  # the part of `seconds` inside torch
     rss_mib: float = 0.0  # resident memory of the worker
     unfit: str = ""  # why the process can check nothing more; later subjects have no result
 

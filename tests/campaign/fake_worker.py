@@ -85,7 +85,6 @@ def answer(check: dict[str, Any], rules: dict[str, Any], checks: int) -> None:
         rejected=rejected,
         results=results,
         seconds=0.002,
-        torch_seconds=0.002,
         rss_mib=rules.get("rss", 100.0) + rules.get("growth", 0.0) * checks,
         unfit="its device is lost to it" if rule_for(rules, check, "spent", checks) else "",
     )

@@ -12,7 +12,7 @@ from tests.campaign.fakes import case
 
 
 def judged(index: int, **verdicts: Verdict) -> CaseJudged:
-    return CaseJudged(index=index, case=case("exp").id, worker=0, verdicts=verdicts, rejected=None, torch_seconds=0.5)
+    return CaseJudged(index=index, case=case("exp").id, worker=0, verdicts=verdicts, rejected=None)
 
 
 def test_events_add_up() -> None:
@@ -28,7 +28,7 @@ def test_events_add_up() -> None:
     ):
         counts.add(event, 1e9)
     assert counts.verdicts == {"passes": {Verdict.OK: 2}, "triton": {Verdict.SKIPPED: 2}}
-    assert (counts.compared, counts.torch_seconds, counts.lost, counts.timeouts, counts.closed) == (2, 1.5, 2, 1, 1)
+    assert (counts.compared, counts.lost, counts.timeouts, counts.closed) == (2, 2, 1, 1)
     assert counts.ended == "budget spent"
 
 

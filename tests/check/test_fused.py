@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fuzz.check.case_run import CaseRun, Clock
+from fuzz.check.case_run import CaseRun
 from fuzz.check.check import check
 from fuzz.check.exceptions import SubjectError
 from fuzz.check.recheck import explain_by_fused_rounding
@@ -62,7 +62,7 @@ def test_kernels_that_cannot_be_asked_or_trusted_explain_nothing(
     backend: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fuzz.check.graph_passes.backend", backend)
-    case = CaseRun(Check(1, source("return q * k"), ("s",)), "cpu", lambda stage: None, Clock())
+    case = CaseRun(Check(1, source("return q * k"), ("s",)), "cpu", lambda stage: None)
     run = replace(case.eager, outputs={name: value + 1 for name, value in case.eager.outputs.items()})
     judgement = case.judge_runs([run])
     assert judgement.verdict is Verdict.WRONG_RESULT

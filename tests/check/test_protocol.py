@@ -36,7 +36,7 @@ MESSAGES = [
     ),
     Exit(),
     StageStarted(7, "eager"),
-    Result(7, None, (RESULT,), 0.31, 0.3, 812.0),
+    Result(7, None, (RESULT,), 0.31, 812.0),
     Result(8, "RuntimeError: no", ()),
 ]
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fuzz.check import recheck
-from fuzz.check.case_run import CaseRun, Clock
+from fuzz.check.case_run import CaseRun
 from fuzz.check.subject_builder import Subject, find
 from fuzz.protocol import Check, Verdict
 from fuzz.protocol.failures import Nondeterministic, Value
@@ -80,5 +80,5 @@ def test_runs_that_differ_are_told(settings: dict[str, Any]) -> None:
 )
 def test_what_torch_documents_is_told_from_what_should_repeat(line: str, is_documented: bool) -> None:
     request = Check(id=0, source=source(f"return {line}"), subjects=())
-    case = CaseRun(request, "cpu", lambda _: None, Clock())
+    case = CaseRun(request, "cpu", lambda _: None)
     assert recheck.is_documented(case, find("passes")) is is_documented

@@ -102,10 +102,8 @@ def test_one_case_leaves_nothing_behind_for_the_next(worker: Asker) -> None:
     )
 
 
-def test_almost_all_time_is_spent_in_torch(worker: Asker) -> None:
-    result = worker.check(plain(), "passes")
-    assert 0.85 * result.seconds < result.torch_seconds <= result.seconds
-    assert result.rss_mib > 100
+def test_a_result_says_how_much_memory_its_worker_holds(worker: Asker) -> None:
+    assert worker.check(plain(), "passes").rss_mib > 100
 
 
 @pytest.mark.parametrize(

@@ -35,9 +35,7 @@ STARTED = CampaignStarted(
     device_name="x86_64",
     pending=0,
 )
-JUDGED = CaseJudged(
-    index=0, case="0123456789ab", worker=0, verdicts={"passes": Verdict.OK}, rejected=None, torch_seconds=0.5
-)
+JUDGED = CaseJudged(index=0, case="0123456789ab", worker=0, verdicts={"passes": Verdict.OK}, rejected=None)
 
 
 def page(*arguments: str | Path) -> subprocess.CompletedProcess[str]:

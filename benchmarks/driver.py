@@ -8,6 +8,7 @@ with --ray in a few actors that all workers share. Prints cases a second, and CP
 
 import argparse
 import itertools
+import json
 import os
 import random
 import sys
@@ -17,13 +18,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from fuzz.campaign.options import Budget, Options
 from fuzz.campaign.search import load_seeds
 from fuzz.campaign.session import run_campaign
 from fuzz.evaluator import build_check, open_evaluator
-from fuzz.protocol import Check, Hello, Result
+from fuzz.protocol import Hello, Result
 from fuzz.worker_config import ROOT, WorkerConfig
 from fuzz.worker_process import WorkerProcess
 from generators.sampling.sample import sample
@@ -33,64 +33,88 @@ ACTORS = 4
 SAMPLES = 12
 
 
-class InstantWorker(WorkerProcess):
-    """Answers at once."""
+class InstantTransport:
+    """A transport to no process: each check is answered at once with the next of the results."""
 
-    def __init__(self, hello: Hello, results: list[Result], *listeners: Callable[..., None]) -> None:
-        super().__init__(WorkerConfig(), None, Path(os.devnull), *listeners)
-        self.hello, self._results = hello, itertools.cycle(results)
+    machine = ""
 
-    def send(self, check: Check) -> None:
+    def __init__(self, hello: Hello, results: list[Result]) -> None:
+        self._hello, self._results = hello, itertools.cycle(results)
+        self._answer = b""
+
+    def is_placed(self) -> bool:
+        """True."""
+        return True
+
+    def start(self, _: WorkerConfig) -> None:
+        """Nothing to start."""
+        self._answer = self._hello.to_json().encode()
+
+    def write(self, line: bytes) -> None:
         """Take a check."""
+        self._answer = build_answer(line, next(self._results))
 
-    def receive(self) -> Result:
-        """The next of the results."""
-        self.checks += 1
-        return next(self._results)
+    def read(self, _: float) -> bytes:
+        """The answer to the last check."""
+        return self._answer
 
-    def replace(self) -> None:
-        """Nothing to replace."""
+    def wait(self, _: float, *, abort: bool = False) -> tuple[int, list[str]]:
+        """A process that has ended."""
+        return abort, []
 
-    def close(self) -> None:
+    def end(self) -> None:
+        """Nothing to end."""
+
+    def kill(self) -> None:
         """Nothing to end."""
 
 
-def open_here(hello: Hello, results: list[Result], _: WorkerConfig, *listeners: Callable[..., None]) -> InstantWorker:
-    """An `InstantWorker`."""
-    return InstantWorker(hello, results, *listeners)
+def build_answer(line: bytes, result: Result) -> bytes:
+    """`result` as the answer to the check in a line."""
+    return replace(result, id=json.loads(line).get("id", 0)).to_json().encode()
+
+
+def open_here(
+    hello: Hello, results: list[Result], config: WorkerConfig, *listeners: Callable[..., None]
+) -> WorkerProcess:
+    """A worker that answers at once, in this process."""
+    return WorkerProcess(config, InstantTransport(hello, results), *listeners)
 
 
 def open_remote(hello: Hello, results: list[Result]) -> Callable[..., WorkerProcess]:
-    """What opens workers in actors that answer at once; joins or starts a Ray cluster."""
+    """Return a function that opens workers in actors that answer at once; join or start a Ray cluster."""
     import ray
 
     from fuzz.campaign import ray_workers
 
     class InstantHost:
-        """The actor."""
+        """Answers as `WorkerHost` does."""
 
-        def ask(self, *_: Any) -> Any:
-            """As that of `WorkerHost`."""
-            return random.choice(results), [], hello, 1
+        def start(self, _: WorkerConfig) -> None:
+            """Nothing to start."""
+
+        def end(self) -> None:
+            """Nothing to end."""
+
+        def exchange(self, line: bytes | None, _: float) -> list[bytes]:
+            """The hello, or the answer to a check."""
+            return [hello.to_json().encode() if line is None else build_answer(line, random.choice(results))]
 
     cluster = ray_workers.Cluster("auto", WorkerConfig(), 1, each=1)
     actors = itertools.cycle([ray.remote(num_cpus=0.1)(InstantHost).remote() for _ in range(ACTORS)])
 
-    class InstantRemoteWorker(ray_workers.RemoteWorker):
-        """Has one of the actors."""
+    class InstantRayTransport(ray_workers.RayTransport):
+        """Has an actor that it shares with other workers."""
 
-        def __init__(self, *listeners: Callable[..., None]) -> None:
-            super().__init__(cluster, WorkerConfig(), *listeners)
-            self._actor = next(actors)
+        def is_placed(self) -> bool:
+            """True."""
+            self._actor = self._actor or next(actors)
+            return True
 
-        def start(self) -> Hello:
-            """Started already."""
-            return hello
-
-        def _end(self) -> None:
+        def kill(self) -> None:
             """The actor serves others."""
 
-    return lambda _config, *listeners: InstantRemoteWorker(*listeners)
+    return lambda config, *listeners: WorkerProcess(config, InstantRayTransport(cluster), *listeners)
 
 
 def main() -> int:

@@ -11,6 +11,7 @@ from fuzz.bug_identity import VALUES, failure_key, kind_of
 from fuzz.experiments import Outcome, Trial
 from fuzz.protocol import Check, Hello, Result, SubjectResult, Verdict
 from fuzz.protocol.failures import NotTaken, Refusal
+from fuzz.transport import PipeTransport
 from fuzz.worker_config import WorkerConfig
 from fuzz.worker_process import WorkerProcess
 from generators.errors import UserError
@@ -22,19 +23,17 @@ RECYCLE_CHECKS = 2000
 """A process is replaced after so many checks, whatever its memory."""
 
 _RECYCLE_SHARE = 0.5
-"""... and when its memory has grown, since the first check, by this share of what was then left of the limit. The first
-check alone takes 2 GiB with CUDA."""
+"""A process is replaced when its memory has grown by this share of the memory that its first check left of the limit.
+The first check alone takes 2 GiB with CUDA."""
 
 PASSING = frozenset({Verdict.OK, Verdict.ROUNDING, Verdict.RANDOM_STREAM, Verdict.PRECISION_POLICY})
-"""Verdicts that clear a subject. Findings blame one, and all others tell nothing."""
+"""Verdicts that clear a subject. Findings blame a subject, and all other verdicts tell nothing."""
 
 
 class Evaluator:
-    """Evaluates cases in one worker: starts it, replaces it, and repeats what a lost process could not report.
+    """Evaluates cases in one worker, which it starts and replaces. It asks again for verdicts that a lost process had.
 
-    `repeat` is that of its checks; with `remember` a case is evaluated once under the same
-    subjects and experiments. Only one thread may ask; `kill` may be called from any other, and lets that thread raise
-    `Stopped`.
+    Only one thread may ask. `kill` may be called from any other, and lets the asking thread raise `Stopped`.
     """
 
     def __init__(
@@ -47,13 +46,14 @@ class Evaluator:
         scratch: tempfile.TemporaryDirectory[str] | None = None,
     ) -> None:
         self.process = process
-        self.repeat, self.remember = repeat, remember
+        self.repeat = repeat  # that of its checks
+        self.remember = remember  # evaluate a case once under the same subjects and experiments
         self._recycle_checks = recycle_checks
         self._first_mib = self._rss_mib = 0.0
         self._sent: Check | None = None
         self._memory: dict[tuple[str, tuple[str, ...], tuple[Trial, ...]], Result] = {}
-        self._others: dict[str, Evaluator] = {}
-        self._scratch = scratch
+        self._others: dict[str, Evaluator] = {}  # by device
+        self._scratch = scratch  # removed when this is closed
 
     def __enter__(self) -> Self:
         return self
@@ -68,7 +68,7 @@ class Evaluator:
 
     @property
     def hello(self) -> Hello:
-        """What the worker says of itself; starts it. Raises `UserError` when it can't work here."""
+        """The hello of the worker, which is started. Raises `UserError` when it can't work here."""
         return self.process.start()
 
     def require(self, subject: str) -> None:
@@ -97,7 +97,7 @@ class Evaluator:
         return result
 
     def judge(self, case: Case, subject: str, *experiments: Trial) -> SubjectResult:
-        """What one subject makes of a case; `skipped` where eager refuses it. Raises as `evaluate`."""
+        """The result of one subject; `skipped` where eager refuses the case. Raises as `evaluate`."""
         result = self.evaluate(case, (subject,), experiments=experiments)
         if result.results:
             return result.results[0]
@@ -117,7 +117,7 @@ class Evaluator:
         self._sent = check
 
     def collect(self) -> Result:
-        """The result of the last check, with the verdicts that a lost process had reached. Raises `WorkerFault`."""
+        """The result of the last check, with the verdicts that a lost process had. Raises `WorkerFault`."""
         check, self._sent = self._sent, None
         assert check is not None
         result = self.process.receive()
@@ -126,23 +126,24 @@ class Evaluator:
         self._rss_mib = result.rss_mib
         if result.unfit:
             breaks = bool(result.results) and result.results[-1].verdict is Verdict.DEVICE_ERROR
-            return self._name_kernel(check, result) if breaks and not self.process.variables else result
+            return self._name_kernel(check, result) if breaks and not self.config.variables else result
         lost = result.results[0].subject if len(result.results) == 1 else ""
         if lost not in check.subjects[1:]:
             return result
-        # The verdicts before it went with the process.
+        # The verdicts of the subjects before were lost with the process.
         self.submit(replace(check, subjects=check.subjects[: check.subjects.index(lost)]))
         return replace(result, results=(*self.collect().results, *result.results))
 
     def _name_kernel(self, check: Check, result: Result) -> Result:
-        """The result of a check in which a kernel broke the GPU, with its name if it does so launched synchronously."""
+        """The result of a check in which a kernel broke the GPU, with its name if it fails launched synchronously."""
         *others, broken = result.results
-        self.process.variables = {"CUDA_LAUNCH_BLOCKING": "1"}
+        config = self.config
+        self.process.config = replace(config, variables=(("CUDA_LAUNCH_BLOCKING", "1"),))
         self.submit(replace(check, subjects=(broken.subject,)))
         named = self.collect().results
-        # Where it does, launches stay synchronous: it will be met again.
+        # Where it does, launches stay synchronous: later cases will launch the kernel again.
         if not named or named[0].verdict is not broken.verdict:
-            self.process.variables, named = {}, (broken,)
+            self.process.config, named = config, (broken,)
             self.process.replace()
         return replace(result, results=(*others, *named))
 
@@ -160,7 +161,7 @@ class Evaluator:
         if device not in self._others:
             self._others[device] = open_evaluator(
                 replace(self.config, device=device),
-                own_cache=self.process.cache is not None,
+                own_cache=self.config.cache is not None,
                 repeat=self.repeat,
                 remember=self.remember,
             )
@@ -183,18 +184,15 @@ class Evaluator:
 def open_evaluator(
     config: WorkerConfig, *, own_cache: bool = True, repeat: int = 2, remember: bool = False
 ) -> Evaluator:
-    """An evaluator that removes its log when closed, and compiled code too unless it uses torch's cache."""
+    """An evaluator that removes its log when it is closed, and its compiled code unless that is in torch's cache."""
     scratch = tempfile.TemporaryDirectory(prefix="attnfuzz-")
     directory = Path(scratch.name)
-    process = WorkerProcess(config, directory / "cache" if own_cache else None, directory / "worker.log")
-    return Evaluator(process, repeat=repeat, remember=remember, scratch=scratch)
+    config = replace(config, cache=directory / "cache" if own_cache else None, log=directory / "worker.log")
+    return Evaluator(WorkerProcess(config, PipeTransport()), repeat=repeat, remember=remember, scratch=scratch)
 
 
 def compare_outcome(result: SubjectResult | None, failure: SubjectResult, *, applies: bool = True) -> Outcome:
-    """The outcome of an experiment on a failure, from the result that it gave.
-
-    Not `applies`: the result tells nothing.
-    """
+    """The outcome of an experiment on a failure, from its result. Not `applies`: the result tells nothing."""
     if result is None or not (applies and (result.verdict.is_finding or result.verdict in PASSING)):
         return Outcome.DOES_NOT_APPLY
     is_of_strides = getattr(result.failure, "aspect", "") == "strides"

@@ -18,24 +18,20 @@ MIN_MEMORY_MIB = 512
 
 @dataclass(frozen=True, slots=True)
 class WorkerConfig:
-    """How a worker is started.
-
-    `named`: subjects that it loads at its start: `package.module:function`, and built-in attention functions whose
-    capabilities are asked for; `timeout`: seconds that one stage of a check may take; `memory_mib`: resident memory of
-    the process and its children; `command`: what to run instead of the worker of this checkout; `module` and
-    `arguments`: the module it runs, and further arguments; `gpu`: its `CUDA_VISIBLE_DEVICES`, "" for that of this
-    process.
-    """
+    """How a worker is started."""
 
     python: str = sys.executable
     device: str = "cpu"
-    named: tuple[str, ...] = ()
-    timeout: float = 60.0
-    memory_mib: int = 4096
-    command: tuple[str, ...] | None = None
+    named: tuple[str, ...] = ()  # subjects to load at its start: `package.module:function`, or attention functions
+    timeout: float = 60.0  # seconds that a stage of a check may take
+    memory_mib: int = 4096  # resident memory of the process and its children
+    command: tuple[str, ...] | None = None  # to run instead of the worker of this checkout
     module: str = "fuzz.check.worker"
-    arguments: tuple[str, ...] = ()
-    gpu: str = ""
+    arguments: tuple[str, ...] = ()  # further arguments of the module or command
+    gpu: str = ""  # its CUDA_VISIBLE_DEVICES, "" for that of this process
+    variables: tuple[tuple[str, str], ...] = ()  # further variables of its environment
+    cache: Path | None = None  # keeps compiled code over restarts; a first compile costs 10 to 20 s
+    log: Path = Path(os.devnull)  # collects its standard error
 
     @classmethod
     def from_options(
@@ -58,12 +54,12 @@ class WorkerConfig:
         """The command line of a worker."""
         if self.command is not None:
             return [*self.command, *self.arguments]
-        argv = [self.python, "-m", "fuzz.process", str(os.getpid()), self.module, "--device", self.device]
+        argv = [self.python, "-m", self.module, "--parent", str(os.getpid()), "--device", self.device]
         argv += ["--memory-limit", str(self.memory_mib)]
         return [*argv, *(word for name in self.named for word in ("--subject", name)), *self.arguments]
 
-    def environment(self, cache: Path | None) -> dict[str, str]:
-        """The environment of a worker that keeps compiled code in `cache`, unless the user says where it goes."""
+    def environment(self) -> dict[str, str]:
+        """The environment of a worker. Compiled code goes to `cache` unless the user's environment names a place."""
         # A subject named by the user is imported from where they are.
         paths = [str(ROOT), *([str(Path.cwd())] if self.named else []), os.environ.get("PYTHONPATH", "")]
         environment = {
@@ -76,8 +72,8 @@ class WorkerConfig:
         if self.gpu:
             environment["CUDA_VISIBLE_DEVICES"] = self.gpu
         # Workers run in another directory. Inductor calls the C++ compiler without quotes.
-        if cache is not None and " " not in str(cache.absolute()):
-            environment.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache.absolute()))
+        if self.cache is not None and " " not in str(self.cache.absolute()):
+            environment.setdefault("TORCHINDUCTOR_CACHE_DIR", str(self.cache.absolute()))
             # All workers of a campaign share it: Triton puts whole files in their place at once.
-            environment.setdefault("TRITON_CACHE_DIR", str(cache.absolute().parent / "triton"))
-        return environment
+            environment.setdefault("TRITON_CACHE_DIR", str(self.cache.absolute().parent / "triton"))
+        return environment | dict(self.variables)

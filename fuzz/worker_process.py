@@ -1,11 +1,10 @@
-"""One worker process: start it, send a check, receive the result, end it. Being lost is a result too."""
+"""A worker process as callers see it: send a check, receive its result. A lost process is a result too.
 
-import os
-import secrets
-import select
-import shutil
+The protocol of messages, its limits of time, and the reasons of losses are here; a `Transport` carries the lines.
+"""
+
+import re
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -13,202 +12,143 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
 from fuzz import protocol
-from fuzz.process import explain_exit, find_last_words, find_place, read_tail, session_rss_mib
-from fuzz.protocol import (
-    Check,
-    Fault,
-    Hello,
-    Message,
-    ProtocolError,
-    Result,
-    StageStarted,
-    SubjectResult,
-    Unusable,
-    Verdict,
-)
+from fuzz.protocol import Check, Drawn, Hello, Message, Result, StageStarted, SubjectResult, Unusable, Verdict
 from fuzz.protocol.failures import Process, ProcessLost
 from fuzz.protocol.render import describe_failure
-from fuzz.worker_config import ROOT, WorkerConfig
-from generators.errors import UserError
+from fuzz.transport import MachineLost, Transport, WorkerUnavailable
+from fuzz.worker_config import WorkerConfig
 
 START_SECONDS = 120.0
 """How long each step of a start may take at least: importing torch takes most of a minute on a cold disk, and longer on
 a busy machine."""
 
 PAUSES = (0.1, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
-"""Seconds to wait before a start that follows so many failed ones. After one more there is no worker."""
+"""Seconds to wait before a start that follows so many failed starts. After one more there is no worker."""
 
-_POLL_SECONDS = 0.2
+DRAW_SECONDS = 60.0
+"""How long libFuzzer may take to draw a case: many times its usual time."""
+
 _DUMP_SECONDS = 2.0
-_WAIT_SECONDS = 10.0
-"""What a first start is at for longer is said on stderr."""
+_EXIT_SECONDS = 2.0
 _END_SECONDS = 5.0
-_LIMIT_MARGIN = 1.2
-"""The worker limits its own data, and an exception says more than a kill: libraries and children come on top."""
-_LOG_BYTES = 4 * 2**20
-_CACHE_BYTES = 2 * 2**30
+_PLACE_SECONDS = 0.2
+_WAIT_SECONDS = 10.0
+"""A first start that takes longer is told on stderr."""
+_WAITING = "waiting for a node"
 _OWN_STAGES = ("start", protocol.EAGER, protocol.REFERENCE, protocol.NOISE)
 _VERDICTS = {Process.TIMEOUT: Verdict.TIMEOUT, Process.OUT_OF_MEMORY: Verdict.OUT_OF_MEMORY}
+_FRAME = re.compile(r'  File "(?P<file>[^"]+)", line \d+ in (?P<function>.+)')
 
 
 class WorkerFault(RuntimeError):
-    """A worker failed by a fault of attnfuzz, which says nothing of the case. The text: stage and traceback."""
-
-
-class WorkerUnavailable(UserError):
-    """No worker can be started."""
+    """A worker failed by a fault of attnfuzz, which tells nothing about the case. The text: stage and traceback."""
 
 
 class Stopped(Exception):
-    """The worker was ended for good, so that what is unfinished stays as it was."""
+    """The worker was ended for good. Unfinished work stays as it was."""
 
 
 class WorkerLost(Exception):
-    """The worker went with its machine, which says nothing of what it was asked."""
+    """The worker is lost with its machine, which tells nothing about the check."""
 
 
 class WorkerProcess:
-    """One process at a time, started when it is needed and replaced when it is gone.
+    """One worker process at a time, started when it is needed and replaced when it is gone.
 
-    A start that fails is repeated after a pause if an earlier one succeeded. Only one thread may send and receive;
-    `kill` may be called from any other, and lets that thread raise `Stopped`. `log` collects its stderr; `cache` keeps
-    its compiled code over restarts (a first compile costs 10 to 20 s).
+    A start that fails is repeated after a pause if an earlier start succeeded. Only one thread may send and receive;
+    `kill` may be called from any other, and lets that thread raise `Stopped`. Where the transport reaches other
+    machines, methods raise `WorkerLost`; the next call may find another machine.
     """
-
-    repeats = 1
-    """How often a check is sent again to a new process when somebody killed the one that had it."""
 
     def __init__(
         self,
         config: WorkerConfig,
-        cache: Path | None = None,
-        log: Path = Path(os.devnull),
+        transport: Transport,
         on_start: Callable[[Hello], None] = lambda hello: None,
         on_death: Callable[[str | ProcessLost], None] = lambda reason: None,
+        *,
+        repeats: int = 1,
     ) -> None:
-        self.config, self.cache, self.log = config, cache, log
-        self.hello: Hello | None = None
-        """What the process said when it started; None while there is none."""
-        self.checks = 0
-        """Checks answered since the process started."""
-        self.variables: dict[str, str] = {}
-        """What the environment of the next process has besides."""
-        self.has_worked = False
-        """Whether workers can be started, as far as is known."""
-        self._failures = 0
-        """Starts in a row after which no worker was of use."""
+        self.config, self.transport = config, transport  # a new configuration counts from the next start
+        self.hello: Hello | None = None  # of the running process
+        self.checks = 0  # answered since the process started
+        self.has_worked = False  # whether workers can be started, as far as is known
+        self.stage = "start"  # waits for a check ("start", or "" after a check), or a stage of a check
+        self.stage_began = time.monotonic()
+        self._repeats = repeats  # how often a check is sent again when somebody killed its process
+        self._failures = 0  # processes in a row that were of no use
         self._killed = threading.Event()
         self._on_start, self._on_death = on_start, on_death
-        self._process: subprocess.Popen[bytes] | None = None
-        self._buffer = b""
         self._id = 0
-        self.stage = "start"
-        """What the process does: waits for a check ("start", or "" after one), or a stage of one."""
-        self.stage_began = time.monotonic()
-        self._log_start = 0
 
     def is_placed(self) -> bool:
-        """Whether it has a machine to run on; asks for one."""
-        return True
+        """Whether there is a machine to run on; asks for a machine. Raises `Stopped` and `WorkerUnavailable`."""
+        if self._killed.is_set():
+            raise Stopped
+        is_placed, has_waited = self.transport.is_placed(), self.stage == _WAITING
+        if is_placed and has_waited:
+            self._enter("")
+        elif not (is_placed or has_waited):
+            self._enter(_WAITING)
+        return is_placed
 
     def start(self) -> Hello:
-        """Start the process unless it runs. Raises `UserError` when none can be started, and `Stopped`."""
+        """Start the process unless it runs. Raises `UserError` when no process starts, `Stopped` and `WorkerLost`."""
         while self.hello is None:
-            pause = PAUSES[self._failures - 1] if self._failures else 0.0
+            pause = PAUSES[min(self._failures, len(PAUSES)) - 1] if self._failures else 0.0
             if self._killed.wait(pause):
                 raise Stopped
+            while not self.is_placed():
+                self._killed.wait(_PLACE_SECONDS)
             try:
-                self.hello = self._start()
+                self.checks = 0
+                self.transport.start(self.config)
+                hello = self._read_hello(self.config.argv()[0])
+                self._on_start(hello)
+                self.hello, self.has_worked = hello, True
+            except MachineLost as lost:
+                self._leave_machine(str(lost))
             except WorkerUnavailable as error:
+                if self.transport.machine:
+                    self._leave_machine(str(error))
                 if not self.has_worked:
                     raise
-                self.count_failure(str(error))
-            else:
-                self.has_worked = True
-                self._on_start(self.hello)
+                self._count_failure(str(error))
         return self.hello
-
-    def count_failure(self, reason: str | ProcessLost) -> None:
-        """Note that the process was lost, which accuses no case. Raises `WorkerUnavailable` when that is too often, and
-        `Stopped`."""
-        self._discard(reason)
-        self._failures += 1
-        if self._failures > len(PAUSES):
-            self.has_worked, self._failures = False, 0
-            said = describe_failure(reason) if isinstance(reason, ProcessLost) else reason
-            raise WorkerUnavailable(f"no worker starts any more, after {len(PAUSES) + 1} tries: {said}")
-
-    def replace(self) -> None:
-        """End the process; the next check starts another."""
-        if self._process is not None and self._process.poll() is None and self._process.stdin is not None:
-            try:
-                self._process.stdin.write(protocol.Exit().to_json().encode() + b"\n")
-                self._process.stdin.close()
-                self._process.wait(2.0)
-            except (OSError, subprocess.TimeoutExpired):
-                pass  # Then it is killed below.
-        self._end()
-        self._release()
-
-    def _start(self) -> Hello:
-        self._release()
-        if self._log_size() > _LOG_BYTES:
-            self.log.write_bytes(b"")
-        self._buffer, self.checks = b"", 0
-        self._process = self._spawn()
-        return self._read_hello(self.config.argv()[0])
-
-    def _spawn(self) -> subprocess.Popen[bytes]:
-        argv = self.config.argv()
-        self.log.parent.mkdir(parents=True, exist_ok=True)
-        if self.cache is not None:
-            _bound_size(self.cache)
-            self.cache.mkdir(parents=True, exist_ok=True)
-        with self.log.open("ab") as log:
-            try:
-                return subprocess.Popen(
-                    argv,
-                    cwd=ROOT,
-                    env=self.config.environment(self.cache) | self.variables,
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=log,
-                    start_new_session=True,
-                )
-            except OSError as error:
-                raise WorkerUnavailable(f"interpreter {argv[0]!r} does not start: {error.strerror or error}") from error
 
     def send(self, check: Check) -> None:
         """Hand over a check without waiting; `receive` gives its result. Raises as `start` does."""
         self._id, self._check = self._id + 1, check
-        line = replace(check, id=self._id).to_json().encode() + b"\n"
+        line = replace(check, id=self._id).to_json().encode()
         while True:
             self.start()
-            self._begin("start")
-            assert self._process is not None and self._process.stdin is not None
+            self._enter("start")
             try:
-                self._process.stdin.write(line)
-                self._process.stdin.flush()
+                self.transport.write(line)
+            except MachineLost as lost:
+                self._leave_machine(str(lost))
             except OSError:
-                self.count_failure(f"it ended between two cases: {find_last_words(self._log())}")
+                _, log = self.transport.wait(0.0)
+                self._count_failure(f"it ended between two cases: {find_last_words(log)}")
             else:
                 return
 
     def receive(self) -> Result:
-        """The result of the check sent last. Raises `WorkerFault` and `Stopped`."""
-        began, repeats = time.monotonic(), self.repeats
+        """The result of the check sent last. Raises `WorkerFault`, and as `start` does."""
+        began, repeats = time.monotonic(), self._repeats
         while True:
-            message = self.read(self.config.timeout)
+            message = self._read(self.config.timeout)
             if isinstance(message, ProcessLost):
-                if repeats and (message.detail == signal.SIGKILL.name or self.stage == "start"):
-                    # The system and people kill processes, and one that has begun nothing accuses no case.
-                    repeats -= 1
-                    self.count_failure(message)
-                    self.send(self._check)
-                    continue
-                return self._report_loss(message, began)
+                # The system and people kill processes, and a process that has begun nothing accuses no case.
+                if not repeats or (message.detail != signal.SIGKILL.name and self.stage != "start"):
+                    return self._report_loss(message, began)
+                repeats -= 1
+                self._count_failure(message)
+                self.send(self._check)
+                continue
             self._failures = 0
             if isinstance(message, StageStarted) and message.id == self._id:
                 self._enter(message.stage)
@@ -219,48 +159,38 @@ class WorkerProcess:
                     self._discard(message.unfit)
                 return message
 
-    def read(self, seconds: float) -> Message | ProcessLost:
-        """The next message, or how the process was lost within so many seconds. Raises `WorkerFault`."""
-        try:
-            message = self._message(time.monotonic() + seconds)
-        except TimeoutError:
-            return ProcessLost(Process.TIMEOUT, f"{seconds:g}", self._interrupt())
-        except MemoryError:
-            return ProcessLost(Process.OUT_OF_MEMORY, str(self.config.memory_mib), self._interrupt())
-        except ProtocolError as error:
-            return ProcessLost(Process.PROTOCOL, str(error))
-        if isinstance(message, Fault):
-            self._discard(f"a fault of attnfuzz in {self.stage}: {find_last_words(message.text.splitlines())}")
-            raise WorkerFault(f"the worker failed in {self.stage}:\n{message.text.rstrip()}")
-        if message is not None:
-            return message
-        assert self._process is not None
-        try:
-            code = self._process.wait(_END_SECONDS)
-        except subprocess.TimeoutExpired:
-            return ProcessLost(Process.PROTOCOL, "closed its output without ending")
-        return explain_exit(code, self._log())
+    def draw(self) -> Drawn:
+        """The next case of libFuzzer; a check sent next must judge it. Raises as `receive` does."""
+        while True:
+            self.start()
+            self._enter("drawing")
+            while not isinstance(message := self._read(DRAW_SECONDS), Drawn | ProcessLost):
+                pass
+            if isinstance(message, Drawn):
+                return message
+            self._count_failure(f"it ended before it gave a case: {describe_failure(message)}")
+
+    def replace(self) -> None:
+        """End the process; the next check starts another."""
+        if self.hello is not None:
+            with suppress(OSError, MachineLost):
+                self.transport.write(protocol.Exit().to_json().encode())
+                self.transport.wait(_EXIT_SECONDS)
+        self._end()
 
     def close(self) -> None:
         """Ask the process to end, and end it."""
         self.replace()
+        self.transport.kill()
 
     def kill(self) -> None:
-        """End the process and all it started, at once and for good."""
+        """End the process and its children, at once and for good."""
         self._killed.set()
-        self._end()
+        self.transport.kill()
 
     def _end(self) -> None:
-        process = self._process
-        if process is not None:
-            with suppress(ProcessLookupError, PermissionError):  # All of it has ended.
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-            self.hello = None
-
-    def _begin(self, stage: str) -> None:
-        self._enter(stage)
-        self._log_start = self._log_size()
+        self.transport.end()
+        self.hello = None
 
     def _enter(self, stage: str) -> None:
         self.stage, self.stage_began = stage, time.monotonic()
@@ -271,8 +201,55 @@ class WorkerProcess:
             raise Stopped
         self._on_death(reason)
 
-    def _log(self) -> list[str]:
-        return read_tail(self.log, self._log_start)
+    def _count_failure(self, reason: str | ProcessLost) -> None:
+        """Give up a process that was lost and accuses no case. Raises `WorkerUnavailable` when that is too often."""
+        self._discard(reason)
+        self._failures += 1
+        if self._failures > len(PAUSES) and not self.transport.machine:
+            self.has_worked, self._failures = False, 0
+            text = describe_failure(reason) if isinstance(reason, ProcessLost) else reason
+            raise WorkerUnavailable(f"no worker starts any more, after {len(PAUSES) + 1} tries: {text}")
+
+    def _leave_machine(self, reason: str) -> NoReturn:
+        """Give up a machine. Raises `WorkerUnavailable` when no worker ever started, and `WorkerLost`."""
+        reason = f"{self.transport.machine}: {reason}"
+        self.transport.kill()
+        if not (self.has_worked or self._killed.is_set()):
+            self._end()
+            raise WorkerUnavailable(f"no worker starts: {reason}")
+        self._failures += 1
+        self._discard(reason)
+        raise WorkerLost(reason)
+
+    def _read(self, seconds: float) -> Message | ProcessLost:
+        """The next message, or how the process was lost within so many seconds. Raises `WorkerFault`."""
+        try:
+            message = self._read_line(seconds)
+        except MachineLost as lost:
+            self._leave_machine(str(lost))
+        if isinstance(message, protocol.Fault):
+            self._discard(f"a fault of attnfuzz in {self.stage}: {find_last_words(message.text.splitlines())}")
+            raise WorkerFault(f"the worker failed in {self.stage}:\n{message.text.rstrip()}")
+        return message
+
+    def _read_line(self, seconds: float) -> Message | ProcessLost:
+        try:
+            line = self.transport.read(time.monotonic() + seconds)
+        except (TimeoutError, MemoryError) as error:
+            _, log = self.transport.wait(_DUMP_SECONDS, abort=True)
+            place = find_place(log)
+            if isinstance(error, MemoryError):
+                return ProcessLost(Process.OUT_OF_MEMORY, str(self.config.memory_mib), place)
+            return ProcessLost(Process.TIMEOUT, f"{seconds:g}", place)
+        if line is not None:
+            try:
+                return protocol.from_json(line)
+            except protocol.ProtocolError as error:
+                return ProcessLost(Process.PROTOCOL, str(error))
+        code, log = self.transport.wait(_END_SECONDS)
+        if code is None:
+            return ProcessLost(Process.PROTOCOL, "closed its output without ending")
+        return explain_exit(code, log)
 
     def _report_loss(self, failure: ProcessLost, began: float) -> Result:
         text, stage, seconds = describe_failure(failure), self.stage, time.monotonic() - began
@@ -284,31 +261,20 @@ class WorkerProcess:
         lost = SubjectResult(subject=stage, verdict=verdict, failure=failure, seconds=seconds)
         return Result(id=self._id, rejected=None, results=(lost,), seconds=seconds)
 
-    def _release(self) -> None:
-        self.hello = None
-        for pipe in (self._process.stdin, self._process.stdout) if self._process is not None else ():
-            with suppress(OSError):  # Unsent bytes to a dead process.
-                if pipe is not None:
-                    pipe.close()
-        self._process = None
-
-    def _log_size(self) -> int:
-        return self.log.stat().st_size if self.log.exists() else 0
-
     def _read_hello(self, python: str) -> Hello:
-        self._begin("start")
+        self._enter("start")
         message: Message | ProcessLost = StageStarted(0, self.stage)
         while isinstance(message, StageStarted):
             self._enter(message.stage)
             text = f"waiting for the worker under {python} to start: {self.stage}\n"
-            said = threading.Timer(_WAIT_SECONDS, sys.stderr.write, (text,))
-            said.daemon = True  # An interrupt between two lines here must not wait for it.
+            told = threading.Timer(_WAIT_SECONDS, sys.stderr.write, (text,))
+            told.daemon = True  # An interrupt between two lines here must not wait for it.
             try:
                 if not self.has_worked:
-                    said.start()
-                message = self.read(max(START_SECONDS, self.config.timeout))
+                    told.start()
+                message = self._read(max(START_SECONDS, self.config.timeout))
             finally:
-                said.cancel()
+                told.cancel()
         if isinstance(message, Hello):
             return message
         if isinstance(message, Unusable):
@@ -320,44 +286,32 @@ class WorkerProcess:
         self._end()
         raise WorkerUnavailable(f"the worker under {python} can't be used: {reason}")
 
-    def _message(self, deadline: float) -> Message | None:
-        """The next message, None at the end of the stream. Raises TimeoutError, MemoryError or ProtocolError."""
-        process = self._process
-        assert process is not None and process.stdout is not None
-        poll = select.poll()
-        poll.register(process.stdout, select.POLLIN)
-        while b"\n" not in self._buffer:
-            wait = min(deadline - time.monotonic(), _POLL_SECONDS)
-            if wait <= 0:
-                raise TimeoutError
-            # A process that it forked may hold the pipe open.
-            is_gone = process.poll() is not None
-            if not poll.poll(0 if is_gone else wait * 1000):
-                if is_gone:
-                    return None
-                if session_rss_mib(process.pid) > self.config.memory_mib * _LIMIT_MARGIN:
-                    raise MemoryError
-                continue
-            data = os.read(process.stdout.fileno(), 1 << 20)
-            if not data:
-                return None
-            self._buffer += data
-        line, _, self._buffer = self._buffer.partition(b"\n")
-        return protocol.from_json(line)
 
-    def _interrupt(self) -> str:
-        """Abort the process so that it dumps its stack; gives the innermost place, "" without one."""
-        assert self._process is not None
-        try:
-            self._process.send_signal(signal.SIGABRT)
-            self._process.wait(_DUMP_SECONDS)
-        except subprocess.TimeoutExpired:
-            pass  # It is killed next.
-        return find_place(self._log())
+def explain_exit(code: int, log_lines: list[str]) -> ProcessLost:
+    """The failure for an exit code of `subprocess` and the last lines of the log."""
+    place = find_place(log_lines)
+    last_words = "" if place else find_last_words(log_lines)
+    if code >= 0:
+        return ProcessLost(Process.EXIT, str(code), place, last_words)
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        name = f"signal {-code}"
+    return ProcessLost(Process.SIGNAL, name, place, last_words)
 
 
-def _bound_size(cache: Path) -> None:
-    """Remove a directory of compiled code if it is large: all of it, since a part of an entry would fail to load."""
-    if sum(path.lstat().st_size for path in cache.rglob("*")) > _CACHE_BYTES:
-        doomed = cache.rename(cache.with_name(f"{cache.name}-{secrets.token_hex(4)}"))
-        shutil.rmtree(doomed, ignore_errors=True)
+def find_last_words(lines: list[str]) -> str:
+    """The last line that is not empty."""
+    return next((line.strip()[:200] for line in reversed(lines) if line.strip()), "")
+
+
+def find_place(lines: list[str]) -> str:
+    """`FUNCTION (FILE)` of the innermost frame in faulthandler's last dump; "" without a dump."""
+    dumps = [i for i, line in enumerate(lines) if line.startswith("Current thread")]
+    frame = _FRAME.match(lines[dumps[-1] + 1]) if dumps and dumps[-1] + 1 < len(lines) else None
+    if frame is None:
+        return ""
+    parts = Path(frame["file"]).parts
+    # Inductor names its modules after their hash.
+    generated = re.fullmatch(r"c[a-z2-7]{51}\.py", parts[-1])
+    return f"{frame['function']} ({'generated code' if generated else '/'.join(parts[-2:])})"

@@ -18,8 +18,9 @@ from typing import Self
 from corpus.ledger import Ledger
 from fuzz.durations import format_duration, parse_duration
 from fuzz.subjects import is_user_function
+from fuzz.transport import WorkerUnavailable
 from fuzz.worker_config import WorkerConfig
-from fuzz.worker_process import WorkerProcess, WorkerUnavailable
+from fuzz.worker_process import WorkerProcess
 from generators.errors import UserError
 from generators.program.case import Case
 

@@ -1,7 +1,7 @@
 """`--ray`: workers on the nodes of a Ray cluster. The threads of the campaign stay in this process.
 
-An actor on a node hosts one worker process. What happens to that process is a verdict, as it is on one machine. A lost
-actor says nothing of its case, which is asked again.
+An actor on a node hosts a worker process and passes its lines on. What happens to that process is a verdict, as it is
+on one machine. A lost actor says nothing about its case, which is asked again.
 """
 
 import logging
@@ -12,167 +12,177 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import ray
 from ray.exceptions import RayError, RayTaskError
 
 from fuzz.campaign.options import require_space
-from fuzz.process import find_last_words
-from fuzz.protocol import Check, Hello, Result
+from fuzz.protocol import Hello, StageStarted
 from fuzz.protocol.failures import ProcessLost
+from fuzz.transport import MachineLost, PipeTransport, WorkerUnavailable
 from fuzz.worker_config import ROOT, WorkerConfig
-from fuzz.worker_process import PAUSES, Stopped, WorkerFault, WorkerLost, WorkerProcess, WorkerUnavailable
+from fuzz.worker_process import WorkerProcess, find_last_words
 from generators.errors import UserError
 
 WORKERS_PER_GPU = 8
 """A worker takes 2 GiB of a GPU's memory and waits for the compiler most of its time."""
 NO_WORKER_SECONDS = 1200.0
-"""A campaign ends when a worker has no place and none has answered for so long: a cloud brings a node in minutes."""
+"""A campaign ends when a worker has no place and none has answered for so long. A cloud brings a node in minutes."""
+_EXCHANGE_SECONDS = 1.0
+_STAGE = StageStarted.kind.encode()
 _LEFT_AT_HOME = [".git", ".venv", "/runs", "/build", "/docs", "/reports", "/corpus/found"]
 
+Line = bytes | MemoryError | None
+"""What `PipeTransport.read` returns or raises."""
 
-Answer = tuple[Result, list[Hello | str | ProcessLost], Hello | None, int]
-"""A result, starts and deaths of the process since the last answer, its hello if it runs, and its checks so far."""
 
+class WorkerHost(PipeTransport):
+    """The actor: pipes to a process of its node. Its directory is removed whatever ends it."""
 
-class WorkerHost:
-    """The actor. Its directory is removed whatever ends it."""
-
-    def __init__(self, config: WorkerConfig) -> None:
+    def __init__(self) -> None:
+        super().__init__()
         self._directory = Path(tempfile.mkdtemp(prefix="attnfuzz-ray-"))
         # The pipe closes when this process ends. Ray kills its children then, not theirs.
         command = ["sh", "-c", 'exec 3<&0; (cat <&3; rm -rf "$0") &', str(self._directory)]
         self._janitor = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
         self._janitor.wait()
-        self._events: list[Hello | str | ProcessLost] = []
-        config = replace(config, python=config.python or sys.executable)
-        cache, log = self._directory / "cache", self._directory / "worker.log"
-        self._process = WorkerProcess(config, cache, log, self._events.append, self._events.append)
 
-    def ask(self, check: Check | None, variables: dict[str, str], fresh: bool) -> Answer:
-        """Judge a check, or only start the process; `fresh`: replace it first. Raises `WorkerFault`, and
-        `WorkerUnavailable` where this node can't work."""
-        process, result = self._process, Result(0, None, ())
+    def name_node(self) -> str:
+        """The name of the node."""
+        return f"node {os.uname().nodename}"
+
+    def start(self, config: WorkerConfig) -> None:
+        """Start a process on this node. Raises `WorkerUnavailable`."""
+        python, cache, log = config.python or sys.executable, self._directory / "cache", self._directory / "worker.log"
+        super().start(replace(config, python=python, cache=cache, log=log))
+
+    def exchange(self, line: bytes | None, seconds: float) -> list[Line]:
+        """Send a line, if any; return the lines up to the first that is no `StageStarted`, or of so many seconds.
+
+        Raises `DiskFull`.
+        """
+        lines, deadline = list[Line](), time.monotonic() + seconds
+        require_space(self._directory)
+        if line is not None:
+            with suppress(OSError):  # The process is gone, and the next line is None.
+                self.write(line)
         try:
-            process.variables = variables
-            if fresh:
-                process.replace()
-            if check is None:
-                process.start()
-            else:
-                process.send(check)
-                result = process.receive()
-            require_space(self._directory)
-        except (UserError, OSError) as error:
-            raise WorkerUnavailable(f"node {os.uname().nodename}: {error}") from None
-        events = self._events.copy()
-        self._events.clear()
-        return result, events, process.hello, process.checks
+            # The kind stands first in a message.
+            while not lines or (isinstance(lines[-1], bytes) and _STAGE in lines[-1][:32]):
+                lines.append(self.read(deadline))
+        except TimeoutError:
+            pass
+        except MemoryError as error:
+            lines.append(error)
+        return lines
 
 
-class RemoteWorker(WorkerProcess):
-    """A worker on some node. One that is lost gets a new actor, and its thread a `WorkerLost`."""
+class RayTransport:
+    """Lines to and from a process on some node, through an actor. A lost actor is followed by another."""
 
-    def __init__(self, cluster: "Cluster", config: WorkerConfig, *listeners: Callable[..., None]) -> None:
-        super().__init__(config, None, Path(os.devnull), *listeners)
+    def __init__(self, cluster: "Cluster") -> None:
+        self.machine = "a node of the Ray cluster"
         self._cluster = cluster
         self._actor: Any = None
-        self._placing: Any = None
-        """The call that ends when the actor runs; None afterwards."""
-        self._answer: Any = None
-        self._fresh = False
+        self._placing: Any = None  # the call that names the node when the actor runs; None afterwards
+        self._exchange: Any = None  # the call that sends the last line, until its lines are asked for
+        self._lines = deque[Line]()
 
     def is_placed(self) -> bool:
-        """Whether its actor runs on a node; asks for one. Raises `Stopped`, and `WorkerUnavailable` when the campaign
-        has long had no worker."""
-        if self._killed.is_set():
-            raise Stopped
+        """Whether the actor runs on a node; asks for an actor.
+
+        Raises `WorkerUnavailable` when the campaign has long had no worker.
+        """
         if self._actor is None:
-            self._enter("waiting for a node")
-            self._actor = self._cluster.host.remote(self.config)
-            self._placing = self._actor.__ray_ready__.remote()
-        if self._placing is not None and ray.wait([self._placing], timeout=0)[0]:
-            self._placing = None
-            self._enter("")
-        elif self._placing is not None:
+            self._actor = self._cluster.host.remote()
+            self._placing = self._actor.name_node.remote()
+        if self._placing is None:
+            return True
+        if not ray.wait([self._placing], timeout=0)[0]:
             self._cluster.require_worker()
-        return self._placing is None
+            return False
+        with suppress(MachineLost):  # `start` tells it.
+            self.machine = self._wait_for(self._placing)
+        self._placing = None
+        return True
 
-    def start(self) -> Hello:
-        """Start the process unless it runs; waits for a node. Raises as `is_placed` and `receive`."""
-        if self.hello is None:
-            self.send(None)
-            self.receive()
-        assert self.hello is not None
-        return self.hello
+    def start(self, config: WorkerConfig) -> None:
+        """Start a process. Raises `MachineLost`."""
+        self._forget()
+        # The nodes' Python has our version, not our path.
+        python = "" if config.python == sys.executable else config.python
+        self._wait_for(self._call("start", replace(config, python=python)))
 
-    def send(self, check: Check | None) -> None:
-        """Hand over a check, or None for a start of the process, without waiting for the answer."""
-        while not self.is_placed():
-            if self._killed.wait(0.2):
-                raise Stopped
-        self._enter("start" if check is None else "judging")
-        self._answer = self._actor.ask.remote(check, self.variables, self._fresh)
-        self._fresh = False
+    def write(self, line: bytes) -> None:
+        """Send a line. `read` tells whether the process has ended."""
+        self._exchange = self._call("exchange", line, _EXCHANGE_SECONDS)
 
-    def receive(self) -> Result:
-        """The result of the check sent last. Raises `WorkerFault`, `WorkerLost` and `Stopped`."""
-        answer: Answer
-        try:
-            # It limits each stage of a check, but may hang itself.
-            answer = ray.get(self._answer, timeout=NO_WORKER_SECONDS + 20 * self.config.timeout)
-        except RayTaskError as error:
-            if isinstance(error.cause, WorkerFault):
-                self.hello = None
-                raise error.cause from None
-            if not isinstance(error.cause, WorkerUnavailable):
-                raise
-            self._lose(str(error.cause))
-        except RayError as error:
-            self._lose(find_last_words(str(error).splitlines()) or type(error).__name__)
-        self._enter("")
-        result, events, self.hello, self.checks = answer
-        for event in events:
-            if not isinstance(event, Hello):
-                self._on_death(event)
-                continue
-            wanted = self._cluster.torch.setdefault(self.config.python, event.torch)
-            if event.torch != wanted:
-                self._lose(f"a node has torch {event.torch}, the campaign {wanted}")
-            self._on_start(event)
-        self.has_worked, self._failures, self._cluster.last_answer = True, 0, time.monotonic()
-        return result
+    def read(self, deadline: float) -> bytes | None:
+        """The next line, or None at the end of the stream. Raises `TimeoutError`, `MemoryError` and `MachineLost`."""
+        while not self._lines:
+            seconds = min(deadline - time.monotonic(), _EXCHANGE_SECONDS)
+            if self._exchange is None and seconds <= 0:
+                raise TimeoutError
+            call, self._exchange = self._exchange or self._call("exchange", None, seconds), None
+            self._lines.extend(self._wait_for(call))
+        line = self._lines.popleft()
+        if isinstance(line, MemoryError):
+            raise line
+        return line
 
-    def _lose(self, reason: str) -> NoReturn:
-        """Give the actor up, and pause before the next. Raises `WorkerLost`, `Stopped`, or `WorkerUnavailable` when no
-        worker ever started."""
-        self._end()
-        self._actor = self._placing = None
-        if not (self.has_worked or self._killed.is_set()):
-            raise WorkerUnavailable(f"no worker starts on the Ray cluster: {reason}")
-        self._failures = min(self._failures + 1, len(PAUSES))
-        if self._killed.wait(PAUSES[self._failures - 1]):
-            raise Stopped
-        self._on_death(reason)
-        raise WorkerLost(reason)
+    def wait(self, seconds: float, *, abort: bool = False) -> tuple[int | None, list[str]]:
+        """The exit code after so many seconds, and the last lines of the log. Raises `MachineLost`."""
+        code, lines = self._wait_for(self._call("wait", seconds, abort=abort))
+        return code, lines
 
-    def replace(self) -> None:
-        """Replace the process before the next check."""
-        self.hello, self._fresh = None, True
+    def end(self) -> None:
+        """End the process and its children; the actor stays."""
+        self._forget()
+        with suppress(MachineLost, RayError):
+            self._call("end")
 
-    def _end(self) -> None:
-        actor, self.hello = self._actor, None
+    def kill(self) -> None:
+        """End the actor, and with it the process and its children."""
+        actor, self._actor = self._actor, None
         if actor is not None:
             ray.kill(actor)
+
+    def _forget(self) -> None:
+        self._exchange = None
+        self._lines.clear()
+
+    def _call(self, method: str, *arguments: object, **options: object) -> Any:
+        actor = self._actor
+        if actor is None:
+            raise MachineLost("its actor was ended")
+        return getattr(actor, method).remote(*arguments, **options)
+
+    def _wait_for(self, call: Any) -> Any:
+        try:
+            # The actor answers within seconds, but may hang itself.
+            answer = ray.get(call, timeout=NO_WORKER_SECONDS)
+        except RayTaskError as error:
+            if not isinstance(error.cause, UserError | OSError):
+                raise
+            raise MachineLost(str(error.cause)) from None
+        except RayError as error:
+            reason = find_last_words(str(error).splitlines()) or type(error).__name__
+            raise MachineLost(reason) from error
+        self._cluster.last_answer = time.monotonic()
+        return answer
 
 
 class Cluster:
     """A connection to a Ray cluster. `workers`: by default as many as it has places for, with so many actors `each`.
-    Raises `UserError`."""
+
+    Raises `UserError`.
+    """
 
     def __init__(self, address: str, config: WorkerConfig, workers: int | None, each: int) -> None:
         _connect(address)
@@ -186,16 +196,26 @@ class Cluster:
         self._demand = ", ".join(f"{name} {amount:.4g}" for name, amount in demand.items())
         if places < each:
             sys.stderr.write(f"waiting for a node of the Ray cluster with a place for a worker, {self._demand}\n")
-        self.torch: dict[str, str] = {}
-        """The torch version of each interpreter: that of its first worker."""
+        self._torch: dict[str, str] = {}  # by interpreter, the torch version of its first worker
         self.last_answer = time.monotonic()
         gpu, memory = demand.get("GPU", 0.0), int(demand["memory"])
         self.host = ray.remote(num_cpus=1, num_gpus=gpu, memory=memory)(WorkerHost)
 
-    def open_worker(self, config: WorkerConfig, *listeners: Callable[..., None]) -> RemoteWorker:
-        """A worker that will run on some node; listeners as those of `WorkerProcess`."""
-        # The nodes' Python has our version, not our path.
-        return RemoteWorker(self, replace(config, python=config.python.replace(sys.executable, "")), *listeners)
+    def open_worker(
+        self,
+        config: WorkerConfig,
+        on_start: Callable[[Hello], None] = lambda hello: None,
+        on_death: Callable[[str | ProcessLost], None] = lambda reason: None,
+    ) -> WorkerProcess:
+        """A worker that will run on some node."""
+
+        def require_version(hello: Hello) -> None:
+            wanted = self._torch.setdefault(config.python, hello.torch)
+            if hello.torch != wanted:
+                raise MachineLost(f"a node has torch {hello.torch}, the campaign {wanted}")
+            on_start(hello)
+
+        return WorkerProcess(config, RayTransport(self), require_version, on_death)
 
     def require_worker(self) -> None:
         """Raises `WorkerUnavailable` when no worker has answered for long."""
@@ -203,7 +223,7 @@ class Cluster:
             raise WorkerUnavailable(f"no node of the Ray cluster has a place for a worker, {self._demand}")
 
     def close(self) -> None:
-        """Leave the cluster, which ends the actors; one that was started here ends."""
+        """Leave the cluster, which ends the actors. A cluster that was started here ends."""
         ray.shutdown()
 
 

@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 
 from corpus.entry import Entry
 from fuzz import events
@@ -16,6 +17,7 @@ from fuzz.evaluator import Evaluator, build_check, public_version
 from fuzz.protocol import Hello, Result, SubjectResult, Verdict
 from fuzz.protocol.failures import ProcessLost
 from fuzz.protocol.render import describe, describe_failure
+from fuzz.transport import PipeTransport
 from fuzz.worker_config import WorkerConfig
 from fuzz.worker_process import Stopped, WorkerFault, WorkerLost, WorkerProcess
 from generators.program.case import Case
@@ -52,7 +54,8 @@ class WorkerThread(threading.Thread):
         if options.open_remote is not None:
             return options.open_remote(config, *listeners)
         cache, log = options.out / "cache" / name, options.out / "workers" / f"{name}.log"
-        return WorkerProcess(options.bind(config, self.number), cache, log, *listeners)
+        config = replace(options.bind(config, self.number), cache=cache, log=log)
+        return WorkerProcess(config, PipeTransport(), *listeners)
 
     @property
     def process(self) -> WorkerProcess:

@@ -1,16 +1,19 @@
-"""A worker: checks cases as requested on its standard input (see fuzz/protocol).
+"""A worker checks the cases that its standard input asks for (see fuzz/protocol).
 
-    python -m fuzz.check.worker [--device cpu] [--subject package.module:function] [--memory-limit MIB]
+    python -m fuzz.check.worker [--device cpu] [--subject package.module:function] [--memory-limit MIB] [--parent PID]
 
 Standard output carries the protocol alone. Exit codes: 0 finished, 2 can't work here, 3 a fault of attnfuzz.
 """
 
 import argparse
+import ctypes
 import faulthandler
+import functools
 import gc
 import os
 import platform
 import resource
+import signal
 import subprocess
 import sys
 import traceback
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
 
 OLDEST_TORCH = (2, 11)
 FAULT_CODE = 3
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 #: Libraries read it when torch is imported. By default oneDNN keeps code for 1024 shapes, a tenth of a MiB each.
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "64", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
@@ -43,15 +47,21 @@ class ProcessUnusable(Exception):
     """The process can't check anything; the text is one line."""
 
 
-def main(
-    arguments: list[str] | None = None, before: Callable[[], None] = lambda: None, serve: "Serve | None" = None
-) -> int:
+def _serve(requests: BinaryIO, wire: BinaryIO, answer: Answer) -> int:
+    while (message := read_check(requests)) is not None:
+        send(wire, answer(message))
+    return 0
+
+
+def main(arguments: list[str] | None = None, before: Callable[[], None] = lambda: None, serve: Serve = _serve) -> int:
     """Answer checks until the parent ends the process. Returns the exit code.
 
     before: called before torch is imported; may raise `ProcessUnusable`
-    serve: replaces the loop that answers checks
+    serve: reads checks and sends their results until the parent ends the process
     """
     options = _options(arguments)
+    if options.parent:
+        _end_with(options.parent)
     wire = os.fdopen(os.dup(1), "wb", buffering=0)
     requests = os.fdopen(os.dup(0), "rb")
     os.dup2(2, 1)
@@ -85,14 +95,10 @@ def main(
         )
 
     try:
-        if serve is not None:
-            return serve(requests, wire, answer)
-        while (message := read_check(requests)) is not None:
-            send(wire, answer(message))
+        return serve(requests, wire, answer)
     except Exception:
         send(wire, Fault(traceback.format_exc()))
         return FAULT_CODE
-    return 0
 
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:
@@ -102,7 +108,21 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
         "--subject", action="append", default=[], help="a function to import, or a subject to load; may be repeated"
     )
     parser.add_argument("--memory-limit", type=int, default=0, help="limit of memory in MiB; 0 for none (default)")
+    parser.add_argument("--parent", type=int, default=0, help="the process that starts this; end when it ends")
     return parser.parse_args(arguments)
+
+
+def _end_with(parent: int) -> None:
+    """End this process, and any process that it forks, when the parent ends, even by SIGKILL.
+
+    In the middle of a long compile, a worker would not see the end of its input.
+    """
+    # The signal comes when the thread that started this process ends; such threads outlive their workers.
+    tie = functools.partial(ctypes.CDLL(None).prctl, _PR_SET_PDEATHSIG, signal.SIGKILL)
+    tie()
+    if os.getppid() != parent:
+        sys.exit(1)
+    os.register_at_fork(after_in_child=tie)
 
 
 def _start(options: argparse.Namespace, announce: Callable[[str], None]) -> "dict[str, Subject]":

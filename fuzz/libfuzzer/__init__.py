@@ -1,1 +1,1 @@
-"""The process in which libFuzzer runs: it draws cases by the coverage of earlier ones and judges them."""
+"""The worker in which libFuzzer runs: it draws cases by the coverage of earlier cases, and judges them."""

@@ -1,4 +1,4 @@
-"""A worker that libFuzzer drives: it sends the case it draws, waits for the request, and answers as any worker.
+"""A worker that libFuzzer drives: it sends a case that libFuzzer draws, waits for the check, and sends its result.
 
     python -m fuzz.libfuzzer.host --corpus DIR --seed N [options of fuzz.check.worker]
 
@@ -14,22 +14,18 @@ import importlib.util
 import os
 import sys
 import traceback
-from collections.abc import Callable, Sequence
-from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from collections.abc import Callable
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import CodeType, ModuleType
-from typing import BinaryIO, NoReturn, ParamSpec, TypeVar
+from types import CodeType
+from typing import Any, BinaryIO, NoReturn
 
 from fuzz.check import worker
 from fuzz.protocol import Drawn, Fault
 
-P = ParamSpec("P")
-R = TypeVar("R")
-
 OLDEST_PYTHON = (3, 11)
 _NEVER = 10**8
-"""Seconds. A limit of libFuzzer's would end the process while it waits for a request."""
+"""Seconds. A limit of libFuzzer's would end the process while it waits for a check."""
 INSTRUMENTED = (
     "torch._decomp.decompositions",
     "torch._inductor.decomposition",
@@ -37,11 +33,11 @@ INSTRUMENTED = (
     "torch._inductor.lowering",
     "torch._inductor.pattern_matcher",
 )
-"""Modules, and packages with everything in them. Instrumenting all of torch._inductor and torch._dynamo takes a minute
-and a half, and most of it runs for every case."""
+"""Modules, and packages with all their modules. Instrumenting all of torch._inductor and torch._dynamo takes a minute
+and a half, and most of their lines run for every case."""
 
 _LEFT_OUT = ("torch._inductor.fx_passes.serialized_patterns",)
-"""Patterns as data: they are loaded, not run."""
+"""Patterns as data, which are loaded and not run."""
 
 _LATE = (
     "torch._inductor.compile_fx",
@@ -49,16 +45,15 @@ _LATE = (
     "torch._inductor.fx_passes.mkldnn_fusion",
     "torch._inductor.fx_passes.pad_mm",
 )
-"""Modules that Inductor imports at its first compile, which is too late: libFuzzer counts its counters once."""
+"""Modules that Inductor imports at its first compile. libFuzzer counts its counters once, before that."""
 
 
 def main() -> int:
-    """Serve until run_or_exit to exit. Returns the exit code."""
+    """Run libFuzzer until the parent ends the process. Returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m fuzz.libfuzzer.host", description=__doc__.splitlines()[0])
     parser.add_argument("--corpus", type=Path, required=True)
     parser.add_argument("--seed", type=int, required=True)
     options, rest = parser.parse_known_args()
-
     return worker.main(rest, before=_prepare, serve=functools.partial(_fuzz, options.corpus, options.seed))
 
 
@@ -69,34 +64,27 @@ def _prepare() -> None:
     for module, package in (("atheris", "atheris"), ("yaml", "pyyaml")):
         if importlib.util.find_spec(module) is None:
             raise worker.ProcessUnusable(f"{needs} the package {package}: {python} -m pip install {package}")
-    sys.meta_path.insert(0, _Finder())
+    _instrument_imports()
     for name in _LATE if importlib.util.find_spec("torch") is not None else ():
         if importlib.util.find_spec(name) is not None:
             importlib.import_module(name)
 
 
-class _Finder(MetaPathFinder):
-    """Instruments modules as they are imported. To be installed before torch is."""
+def _instrument_imports() -> None:
+    """Instrument modules as they are imported. `atheris.instrument_imports` knows whole distributions only."""
+    read = SourceFileLoader.get_code
 
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        if not _within(fullname, INSTRUMENTED) or _within(fullname, _LEFT_OUT):
-            return None
-        # atheris.instrument_imports knows whole distributions only.
-        spec = PathFinder.find_spec(fullname, path, target)
-        if spec is not None and isinstance(spec.loader, SourceFileLoader):
-            spec.loader = _Loader(spec.loader.name, spec.loader.path)
-        return spec
-
-
-class _Loader(SourceFileLoader):
-    def get_code(self, fullname: str) -> CodeType | None:
+    def get_code(self: SourceFileLoader, fullname: str) -> CodeType | None:
+        code = read(self, fullname)
+        if code is None or not _within(fullname, INSTRUMENTED) or _within(fullname, _LEFT_OUT):
+            return code
         import atheris
 
-        code = super().get_code(fullname)
-        # Comparisons are of no use to a mutator that never sees their operands.
-        return None if code is None else atheris.patch_code(code, trace_dataflow=False)
+        # The mutator never sees the operands of comparisons.
+        patched: CodeType = atheris.patch_code(code, trace_dataflow=False)
+        return patched
+
+    SourceFileLoader.get_code = get_code  # type: ignore[assignment, method-assign]
 
 
 def _within(name: str, modules: tuple[str, ...]) -> bool:
@@ -146,13 +134,13 @@ def _fuzz(directory: Path, seed: int, requests: BinaryIO, wire: BinaryIO, answer
     return 0
 
 
-def _exit_on_fault(function: Callable[P, R], wire: BinaryIO) -> Callable[P, R]:
-    """`function`, which ends the process on an exception, as workers do. libFuzzer would count a crash and continue."""
+def _exit_on_fault(function: Callable[..., Any], wire: BinaryIO) -> Callable[..., Any]:
+    """End the process on an exception in `function`, as workers do. libFuzzer would count a crash and continue."""
 
     @functools.wraps(function)
-    def run_or_exit(*args: P.args, **kwargs: P.kwargs) -> R:
+    def run_or_exit(*args: Any) -> Any:
         try:
-            return function(*args, **kwargs)
+            return function(*args)
         except BaseException:
             worker.send(wire, Fault(traceback.format_exc()))
             _end(worker.FAULT_CODE)

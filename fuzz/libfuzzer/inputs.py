@@ -13,14 +13,14 @@ TEXT = b"case_format"
 """The first bytes of a case file written by `encode`."""
 
 FRESH = 0.5
-"""The share of inputs that are drawn anew. With coverage alone a search stays close to what it has found."""
+"""The share of inputs that are drawn anew. Guided by coverage alone, a search stays close to the cases it has found."""
 VARIANTS = 0.5
-"""The share of other inputs in bytes that become a variant of their case. Case files always do."""
+"""The share of the remaining inputs in bytes that become a variant of their case. Case files always do."""
 _FRESH_BYTES = 512
 
 
 def decode(data: bytes) -> Case:
-    """The case that an input stands for."""
+    """The case of an input."""
     if data.startswith(TEXT):
         try:
             return casefile.loads(data, "input")
@@ -31,12 +31,12 @@ def decode(data: bytes) -> Case:
 
 
 def encode(case: Case) -> bytes:
-    """The input that stands for a case."""
+    """The input of a case, as the text of a case file."""
     return casefile.dumps(case).encode()
 
 
 def mutate_input(data: bytes, most: int, seed: int) -> bytes:
-    """An input made of one, at most `most` bytes long: fresh bytes, a variant, or a few bytes changed."""
+    """Fresh bytes, a variant of the input's case, or the input with a few bytes changed; at most `most` bytes."""
     c = Choices(f"change:{seed}")
     if c.chance(FRESH):
         return _draw_bytes(c, _FRESH_BYTES)[:most]

@@ -14,7 +14,7 @@ from fuzz.campaign import options as campaign_options
 from fuzz.campaign.options import DiskFull, Options, StopReason
 from fuzz.campaign.session import run_campaign
 from fuzz.run_store import FindingRow, Results
-from fuzz.worker_process import WorkerUnavailable
+from fuzz.transport import WorkerUnavailable
 from generators.errors import UserError
 from generators.program.case import Case
 from generators.program.emit import source

@@ -13,8 +13,9 @@ from fuzz.campaign.options import Options
 from fuzz.campaign.search import load_seeds
 from fuzz.campaign.session import run_campaign
 from fuzz.libfuzzer import inputs
+from fuzz.transport import WorkerUnavailable
 from fuzz.worker_config import WorkerConfig
-from fuzz.worker_process import WorkerFault, WorkerUnavailable
+from fuzz.worker_process import WorkerFault
 from generators.errors import UserError
 from generators.program.type_check import check
 from generators.sampling.choices import ByteChoices

@@ -69,5 +69,5 @@ def test_only_the_disk_says_that_it_is_full(tmp_path: Path, monkeypatch: pytest.
 def test_workers_take_turns_at_the_gpus_that_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-a,GPU-b,GPU-c")
     given = options(tmp_path, gpus=list_gpus())
-    bound = [given.bind(setup(), number).environment(None)["CUDA_VISIBLE_DEVICES"] for number in range(4)]
+    bound = [given.bind(setup(), number).environment()["CUDA_VISIBLE_DEVICES"] for number in range(4)]
     assert bound == ["GPU-a", "GPU-b", "GPU-c", "GPU-a"]

@@ -11,7 +11,8 @@ import pytest
 
 from corpus import entry
 from fuzz.campaign.session import run_campaign
-from fuzz.worker_process import WorkerUnavailable
+from fuzz.transport import WorkerUnavailable
+from fuzz.worker_process import WorkerProcess
 from generators.program.case import Case
 from tests.campaign.fakes import options, sampler, setup
 
@@ -37,10 +38,10 @@ class Damage:
 
     def __init__(self, cluster: Any, remote: ray_workers.Cluster) -> None:
         self.cluster, self.remote, self.done = cluster, remote, set[int]()
-        self.workers: list[ray_workers.RemoteWorker] = []
+        self.workers: list[WorkerProcess] = []
         self.draw = sampler("softmax", "relu", every=5)
 
-    def open_worker(self, *given: Any) -> ray_workers.RemoteWorker:
+    def open_worker(self, *given: Any) -> WorkerProcess:
         self.workers.append(self.remote.open_worker(*given))
         return self.workers[-1]
 
@@ -48,7 +49,9 @@ class Damage:
         if index in (12, 24) and index not in self.done:
             self.done.add(index)
             if index == 12:
-                ray.kill(self.workers[0]._actor)
+                transport = self.workers[0].transport
+                assert isinstance(transport, ray_workers.RayTransport)
+                ray.kill(transport._actor)
             else:
                 self.cluster.remove_node(self.cluster.list_all_nodes()[-1])
         return self.draw(seed, index, **form)

@@ -1,6 +1,5 @@
 """What an evaluator adds to a worker: it completes, remembers, replaces, and refuses what a worker can't do."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +8,7 @@ from fuzz.evaluator import Evaluator, build_check, compare_outcome, open_evaluat
 from fuzz.experiments import Outcome
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import DeviceError, Failure, FormDiffers, NotTaken, ProcessLost, Raised
+from fuzz.transport import PipeTransport
 from fuzz.worker_process import Stopped, WorkerFault, WorkerProcess
 from generators.errors import UserError
 from tests.campaign.fakes import case, setup
@@ -103,11 +103,9 @@ def test_what_eager_refuses_has_no_verdict() -> None:
     ("given", "checks", "expected"),
     [({}, 2, 2), ({"rss": 100.0, "growth": 1000.0}, 100, 2), ({"rss": 2500.0, "growth": 0.0}, 100, 1)],
 )
-def test_a_process_is_replaced_for_its_age_and_its_growth(
-    tmp_path: Path, given: dict[str, Any], checks: int, expected: int
-) -> None:
+def test_a_process_is_replaced_for_its_age_and_its_growth(given: dict[str, Any], checks: int, expected: int) -> None:
     started: list[object] = []
-    process = WorkerProcess(setup(memory_mib=4096, **given), log=tmp_path / "log", on_start=started.append)
+    process = WorkerProcess(setup(memory_mib=4096, **given), PipeTransport(), on_start=started.append)
     with Evaluator(process, recycle_checks=checks) as evaluator:
         for _ in range(4):
             evaluator.evaluate(TANH, BOTH)

@@ -5,17 +5,19 @@ import os
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fuzz import worker_process
+from fuzz import transport, worker_process
 from fuzz.evaluator import build_check
 from fuzz.protocol import Check, Result, Verdict
 from fuzz.protocol.failures import Process, ProcessLost
+from fuzz.transport import PipeTransport, WorkerUnavailable
 from fuzz.worker_config import WorkerConfig
-from fuzz.worker_process import Stopped, WorkerFault, WorkerProcess, WorkerUnavailable
+from fuzz.worker_process import Stopped, WorkerFault, WorkerProcess
 from generators.errors import UserError
 from generators.program.attention_stub import emit_attention_stub
 from generators.sampling.sample import sample
@@ -28,7 +30,8 @@ HARMLESS = build_check(case("tanh"), ("passes",))
 
 
 def worker(tmp_path: Path, **given: Any) -> WorkerProcess:
-    return WorkerProcess(setup(**given), tmp_path / "cache", tmp_path / "log")
+    config = replace(setup(**given), cache=tmp_path / "cache", log=tmp_path / "log")
+    return WorkerProcess(config, PipeTransport())
 
 
 def rule(**given: Any) -> dict[str, Any]:
@@ -54,8 +57,8 @@ def is_gone(pid: int) -> bool:
 
 def test_no_compiled_code_goes_where_inductor_can_not_compile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
-    assert "TORCHINDUCTOR_CACHE_DIR" in WorkerConfig().environment(tmp_path / "cache")
-    assert "TORCHINDUCTOR_CACHE_DIR" not in WorkerConfig().environment(tmp_path / "my run" / "cache")
+    assert "TORCHINDUCTOR_CACHE_DIR" in WorkerConfig(cache=tmp_path / "cache").environment()
+    assert "TORCHINDUCTOR_CACHE_DIR" not in WorkerConfig(cache=tmp_path / "my run" / "cache").environment()
 
 
 def test_one_process_answers_many_checks(tmp_path: Path) -> None:
@@ -172,7 +175,7 @@ def test_a_worker_found_dead_between_two_cases_is_replaced(tmp_path: Path) -> No
 def test_a_start_that_fails_after_one_that_did_not_is_tried_again(tmp_path: Path) -> None:
     deaths: list[str | ProcessLost] = []
     config = setup(starts=str(tmp_path / "starts"), bad_starts=[2, 3], **rule(do="die"))
-    w = WorkerProcess(config, log=tmp_path / "log", on_death=deaths.append)
+    w = WorkerProcess(config, PipeTransport(), on_death=deaths.append)
     assert [r.verdict for r in ask(w, CHECK).results] == [Verdict.WORKER_DIED]
     assert [r.verdict for r in ask(w, HARMLESS).results] == [Verdict.OK]
     assert len(deaths) == 3
@@ -247,7 +250,7 @@ def test_a_worker_whose_device_is_lost_is_replaced_and_its_last_result_counts(tm
     ],
 )
 def test_a_worker_that_cannot_work_is_an_error_of_one_line(tmp_path: Path, command: tuple[str, ...], why: str) -> None:
-    w = WorkerProcess(WorkerConfig(command=command), log=tmp_path / "log")
+    w = WorkerProcess(WorkerConfig(command=command, log=tmp_path / "log"), PipeTransport())
     with pytest.raises(UserError, match=why) as error:
         w.start()
     assert "\n" not in str(error.value)
@@ -255,11 +258,11 @@ def test_a_worker_that_cannot_work_is_an_error_of_one_line(tmp_path: Path, comma
 
 
 def test_compiled_code_is_removed_when_it_takes_much_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker_process, "_CACHE_BYTES", 100)
+    monkeypatch.setattr(transport, "_CACHE_BYTES", 100)
     for name, size in (("worker-0", 90), ("worker-1", 110)):
         (tmp_path / name).mkdir()
         (tmp_path / name / "kernel").write_bytes(b"x" * size)
-        made = WorkerProcess(setup(), tmp_path / name)
+        made = WorkerProcess(replace(setup(), cache=tmp_path / name), PipeTransport())
         made.start()
         made.close()
     assert [path.name for path in sorted(tmp_path.rglob("*"))] == ["worker-0", "kernel", "worker-1"]

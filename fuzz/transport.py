@@ -1,0 +1,204 @@
+"""Transports start a worker process, carry lines to it and from it, and end it. Here: the interface, and pipes.
+
+`WorkerProcess` gives the lines a meaning. Another transport is another class with the methods of `Transport`.
+"""
+
+import functools
+import os
+import secrets
+import select
+import shutil
+import signal
+import subprocess
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Protocol
+
+from fuzz.worker_config import ROOT, WorkerConfig
+from generators.errors import UserError
+
+_POLL_SECONDS = 0.2
+_LIMIT_MARGIN = 1.2
+"""The worker limits its own data, and an exception says more than a kill: libraries and children come on top."""
+_LOG_BYTES = 4 * 2**20
+_TAIL_BYTES = 16384
+_CACHE_BYTES = 2 * 2**30
+_PAGE_MIB = os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+class WorkerUnavailable(UserError):
+    """No worker can be started."""
+
+
+class MachineLost(Exception):
+    """The machine of a worker is gone or can't be used."""
+
+
+class Transport(Protocol):
+    """Runs one worker process at a time. One thread calls it, but for `kill`.
+
+    Every method of a transport to other machines may raise `MachineLost`.
+    """
+
+    machine: str
+    """Where the process runs: "" for this machine, or the name of another machine, which may change after `kill`."""
+
+    def is_placed(self) -> bool:
+        """Whether there is a machine for a process; asks for a machine."""
+
+    def start(self, config: WorkerConfig) -> None:
+        """Start a process in place of an earlier process. Raises `WorkerUnavailable`."""
+
+    def write(self, line: bytes) -> None:
+        """Send a line without waiting for an answer. May raise `OSError` when the process has ended."""
+
+    def read(self, deadline: float) -> bytes | None:
+        """The next line, or None at the end of the stream. Raises `TimeoutError` at `deadline` (of `time.monotonic`).
+
+        Raises `MemoryError` when the process and its children hold more memory than the configuration allows.
+        """
+
+    def wait(self, seconds: float, *, abort: bool = False) -> tuple[int | None, list[str]]:
+        """Wait so many seconds for the process to end. `abort`: send SIGABRT, at which a worker dumps its stack.
+
+        Returns the exit code as `subprocess` gives it, None while the process runs, and the last lines of standard
+        error since the last `start` or `write`.
+        """
+
+    def end(self) -> None:
+        """End the process and its children."""
+
+    def kill(self) -> None:
+        """End the process and its children, and leave the machine. Any thread may call it."""
+
+
+class PipeTransport:
+    """A child process that leads a session of its own, with pipes to its stdin and stdout."""
+
+    machine = ""
+
+    def __init__(self) -> None:
+        self._config = WorkerConfig()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._buffer = b""
+        self._log_start = 0
+
+    def is_placed(self) -> bool:
+        """True."""
+        return True
+
+    def start(self, config: WorkerConfig) -> None:
+        """Start a process. Raises `WorkerUnavailable`."""
+        self.end()
+        self._config, self._buffer = config, b""
+        argv = config.argv()
+        config.log.parent.mkdir(parents=True, exist_ok=True)
+        if self._log_size() > _LOG_BYTES:
+            config.log.write_bytes(b"")
+        if config.cache is not None:
+            _bound_size(config.cache)
+            config.cache.mkdir(parents=True, exist_ok=True)
+        self._log_start = self._log_size()
+        with config.log.open("ab") as log:
+            try:
+                self._process = subprocess.Popen(
+                    argv,
+                    cwd=ROOT,
+                    env=config.environment(),
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=log,
+                    start_new_session=True,
+                )
+            except OSError as error:
+                raise WorkerUnavailable(f"interpreter {argv[0]!r} does not start: {error.strerror or error}") from error
+
+    def write(self, line: bytes) -> None:
+        """Send a line. Raises `OSError` when the process has ended."""
+        assert self._process is not None and self._process.stdin is not None
+        self._log_start = self._log_size()
+        self._process.stdin.write(line + b"\n")
+        self._process.stdin.flush()
+
+    def read(self, deadline: float) -> bytes | None:
+        """The next line, or None at the end of the stream. Raises `TimeoutError` and `MemoryError`."""
+        process = self._process
+        assert process is not None and process.stdout is not None
+        poll = select.poll()
+        poll.register(process.stdout, select.POLLIN)
+        while b"\n" not in self._buffer:
+            wait = min(deadline - time.monotonic(), _POLL_SECONDS)
+            if wait <= 0:
+                raise TimeoutError
+            # A process that it forked may hold the pipe open.
+            is_gone = process.poll() is not None
+            if not poll.poll(0 if is_gone else wait * 1000):
+                if is_gone:
+                    return None
+                if (
+                    _read_sessions(int(time.monotonic())).get(process.pid, 0.0)
+                    > self._config.memory_mib * _LIMIT_MARGIN
+                ):
+                    raise MemoryError
+                continue
+            data = os.read(process.stdout.fileno(), 1 << 20)
+            if not data:
+                return None
+            self._buffer += data
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        return line
+
+    def wait(self, seconds: float, *, abort: bool = False) -> tuple[int | None, list[str]]:
+        """The exit code after so many seconds, and the last lines of the log."""
+        process, log = self._process, self._config.log
+        assert process is not None
+        if abort:
+            process.send_signal(signal.SIGABRT)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(seconds)
+        with suppress(FileNotFoundError), log.open("rb") as file:
+            file.seek(max(self._log_start, self._log_size() - _TAIL_BYTES))
+            return process.returncode, file.read().decode(errors="replace").splitlines()
+        return process.returncode, []
+
+    def end(self) -> None:
+        """End the process and its children, and close the pipes."""
+        self.kill()
+        for pipe in (self._process.stdin, self._process.stdout) if self._process is not None else ():
+            with suppress(OSError):  # Unsent bytes to a dead process.
+                if pipe is not None:
+                    pipe.close()
+        self._process = None
+
+    def kill(self) -> None:
+        """End the process and its children at once."""
+        process = self._process
+        if process is not None:
+            with suppress(ProcessLookupError, PermissionError):  # All of it has ended.
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+    def _log_size(self) -> int:
+        return self._config.log.stat().st_size if self._config.log.exists() else 0
+
+
+@functools.lru_cache(maxsize=1)
+def _read_sessions(_second: int) -> dict[int, float]:
+    """MiB resident by session. Reading /proc takes 2 ms, and the thread of each worker asks several times a second."""
+    sessions: dict[int, float] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # It has ended.
+            text = stat.read_bytes()
+            # The name is in parentheses and may hold anything, spaces and parentheses included.
+            fields = text[text.rfind(b")") + 2 :].split()
+            session = int(fields[3])
+            sessions[session] = sessions.get(session, 0.0) + int(fields[21]) * _PAGE_MIB
+    return sessions
+
+
+def _bound_size(cache: Path) -> None:
+    """Remove a directory of compiled code if it is large: all of it, since a part of an entry would fail to load."""
+    if sum(path.lstat().st_size for path in cache.rglob("*")) > _CACHE_BYTES:
+        doomed = cache.rename(cache.with_name(f"{cache.name}-{secrets.token_hex(4)}"))
+        shutil.rmtree(doomed, ignore_errors=True)

@@ -58,9 +58,9 @@ class InstantTransport:
         """The answer to the last check."""
         return self._answer
 
-    def wait(self, _: float, *, abort: bool = False) -> tuple[int, list[str]]:
+    def wait(self, *_: object, **__: object) -> tuple[int, list[str]]:
         """A process that has ended."""
-        return abort, []
+        return 0, []
 
     def end(self) -> None:
         """Nothing to end."""
@@ -92,6 +92,10 @@ def open_remote(hello: Hello, results: list[Result]) -> Callable[..., WorkerProc
 
         def start(self, _: WorkerConfig) -> None:
             """Nothing to start."""
+
+        def wait(self, *_: object, **__: object) -> tuple[int, list[str]]:
+            """A process that has ended."""
+            return 0, []
 
         def end(self) -> None:
             """Nothing to end."""

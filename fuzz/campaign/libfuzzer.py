@@ -18,7 +18,7 @@ from fuzz.worker_process import WorkerProcess
 from generators.program.case import Case
 from generators.sampling.choices import Choices
 
-MODULE = "fuzz.libfuzzer.host"
+MODULE = "fuzz.libfuzzer"
 
 RECYCLE_CHECKS = 20_000
 """High, since a new process first runs the whole corpus. Its memory limit is reached earlier."""

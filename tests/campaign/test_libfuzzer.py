@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fuzz import libfuzzer_inputs as inputs
 from fuzz import worker_process
 from fuzz.campaign.options import Options
 from fuzz.campaign.search import load_seeds
 from fuzz.campaign.session import run_campaign
-from fuzz.libfuzzer import inputs
 from fuzz.transport import WorkerUnavailable
 from fuzz.worker_config import WorkerConfig
 from fuzz.worker_process import WorkerFault

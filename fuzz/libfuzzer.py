@@ -1,6 +1,6 @@
 """A worker that libFuzzer drives: it sends a case that libFuzzer draws, waits for the check, and sends its result.
 
-    python -m fuzz.libfuzzer.host --corpus DIR --seed N [options of fuzz.check.worker]
+    python -m fuzz.libfuzzer --corpus DIR --seed N [options of fuzz.check.worker]
 
 `DIR/corpus` is libFuzzer's corpus, with which the next process continues. The parent limits time and memory and ends
 the process.
@@ -50,7 +50,7 @@ _LATE = (
 
 def main() -> int:
     """Run libFuzzer until the parent ends the process. Returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m fuzz.libfuzzer.host", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="python -m fuzz.libfuzzer", description=__doc__.splitlines()[0])
     parser.add_argument("--corpus", type=Path, required=True)
     parser.add_argument("--seed", type=int, required=True)
     options, rest = parser.parse_known_args()
@@ -94,7 +94,7 @@ def _within(name: str, modules: tuple[str, ...]) -> bool:
 def _fuzz(directory: Path, seed: int, requests: BinaryIO, wire: BinaryIO, answer: worker.Answer) -> int:
     import atheris
 
-    from fuzz.libfuzzer import inputs
+    from fuzz import libfuzzer_inputs as inputs
 
     corpus = directory / "corpus"
     corpus.mkdir(parents=True, exist_ok=True)

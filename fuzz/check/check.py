@@ -6,16 +6,14 @@ from dataclasses import replace
 
 from fuzz.check import exceptions, process_state, settings
 from fuzz.check.attention.call_changes import measure_wrong_call
+from fuzz.check.attention.function import AttentionHarness
 from fuzz.check.attention.guard import GUARDED
-from fuzz.check.attention.harness import AttentionHarness
-from fuzz.check.attention.judge_calls import judge_calls
-from fuzz.check.attention.repeat_calls import find_faulty, observe
+from fuzz.check.attention.judge_calls import find_faulty, judge_calls, observe
 from fuzz.check.case_run import Announce, CaseRun, Rejected
 from fuzz.check.coverage import Coverage
 from fuzz.check.exceptions import SubjectError, SuppressOutOfMemory, Unsupported
 from fuzz.check.oracle.attention.call import Call
 from fuzz.check.oracle.verdict import RECHECKED_VERDICTS, Judge, Judgement, find_stride_difference, is_same_for_dynamo
-from fuzz.check.poison import POISON
 from fuzz.check.program import Execution
 from fuzz.check.recheck import Compiled, explain_by_fused_rounding, recheck
 from fuzz.check.rewrite_match import MatchRecorder
@@ -200,7 +198,7 @@ def judge_compiled(case: CaseRun, subject: Subject, compiled: Compiled, runs: li
         if is_sequence:
             return judgement
     judgement = recheck(judgement, case, subject, compiled, runs[0])
-    return _blame_unwritten(judgement, case, subject, compiled) if subject.options.get(POISON) else judgement
+    return _blame_unwritten(judgement, case, subject, compiled) if subject.options.get(settings.POISON) else judgement
 
 
 def _blame_unwritten(judgement: Judgement, case: CaseRun, subject: Subject, compiled: Compiled) -> Judgement:

@@ -1,5 +1,6 @@
 """torch's configuration: for every check, and for subjects and settings. Only this module writes it."""
 
+import functools
 import gc
 import importlib
 import itertools
@@ -9,13 +10,13 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any
+from unittest import mock
 
 import torch
 
-from fuzz.check import poison
 from fuzz.check.exceptions import SubjectError
 from fuzz.check.process_state import hold_state
-from fuzz.check.torch_internals import find, patch
+from fuzz.check.torch_internals import find, require
 from fuzz.subjects import MEMORY_BUDGET
 
 
@@ -37,7 +38,7 @@ def configure_torch() -> None:
     import torch._inductor.config as inductor
     from torch._dynamo import guards
 
-    poison.install()
+    install_poison()
     inductor.fallback_random = True
     _switch_off(inductor, "fx_graph_cache", "fx_graph_remote_cache", "bundled_autotune_remote_cache")
     _switch_off(functorch, "enable_autograd_cache", "enable_remote_autograd_cache")
@@ -55,10 +56,10 @@ def configure_torch() -> None:
 _FLEX, _RUNS_FLEX_EAGERLY = "torch.nn.attention.flex_attention", "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG"
 
 
-def trace_flex_attention() -> AbstractContextManager[None]:
+def trace_flex_attention() -> AbstractContextManager[Any]:
     """flex_attention traces itself, as for users: else exported programs with it return tensors without values."""
     known = find(_FLEX, _RUNS_FLEX_EAGERLY) is not None
-    return patch(importlib.import_module(_FLEX), _RUNS_FLEX_EAGERLY, False) if known else nullcontext()
+    return mock.patch(f"{_FLEX}.{_RUNS_FLEX_EAGERLY}", False) if known else nullcontext()
 
 
 @contextmanager
@@ -70,20 +71,9 @@ def allow(*, own_random: bool, recomputes: bool) -> Iterator[None]:
     import torch._functorch.config as functorch
     import torch._inductor.config as inductor
 
-    random = patch(inductor, "fallback_random", False) if own_random else nullcontext()
-    memory = patch(functorch, "activation_memory_budget", MEMORY_BUDGET) if recomputes else nullcontext()
-    with random, memory:
-        yield
-
-
-@contextmanager
-def patch_config(values: Mapping[str, Any]) -> Iterator[None]:
-    """Give torch._inductor.config these values. Raises `SubjectError` for a setting that this torch lacks."""
-    config: Any = importlib.import_module("torch._inductor.config")
-    for name in values:
-        if not hasattr(config, name):
-            raise SubjectError(f"torch {torch.__version__} has no setting {name}")
-    with config.patch(dict(values)):
+    random = {"fallback_random": False} if own_random else {}
+    memory = {"activation_memory_budget": MEMORY_BUDGET} if recomputes else {}
+    with inductor.patch(random), functorch.patch(memory):
         yield
 
 
@@ -99,10 +89,66 @@ def _use_deterministic_algorithms(_value: Any) -> Iterator[None]:
         raise
 
 
+POISON = "poison"
+"""The setting that fills memory."""
+_HOME = "torch._C._dynamo.guards"
+_CPU = "_empty_strided_cpu"
+_ALLOCATORS = (_CPU, "_empty_strided_cpu_pinned", "_empty_strided_cuda")
+_BYTES = {"nan": 0xFF, "large": 0x7B, "zero": 0}
+"""The fill of each kind. 0xFF is NaN in every float dtype. 0x7B is 1.3e36 in float32 and bfloat16, 61280 in float16,
+and 2071690107 as an index, which is too large for any tensor here. With zeros many reads are right by chance."""
+
+_kind = ""
+
+
+def install_poison() -> None:
+    """Replace the functions that allocate for compiled code, once per process and before the first compile.
+
+    Generated wrappers bind these functions when they are loaded, and equal code loads its wrapper once. Not filled are
+    memory that C++ allocates (cpp_wrapper, AOTInductor, fallback kernels, locals of kernels), and a buffer that reuses
+    another buffer.
+    """
+    for name in _ALLOCATORS:
+        allocate = find(_HOME, name)
+        if allocate is not None and not hasattr(allocate, "__wrapped__"):
+            setattr(require("torch._C._dynamo", "guards"), name, _wrap(allocate))
+
+
+@contextmanager
+def poison(kind: str) -> Iterator[None]:
+    """While entered, memory that compiled code allocates is filled, so that a read before the first write gives a wrong
+    result every time. Raises `SubjectError` where this torch lacks the functions.
+
+    kind: of `_BYTES`. Integers are filled at most with "large", booleans with True.
+    """
+    global _kind  # noqa: PLW0603 - what is installed outlives every case
+    require(_HOME, _CPU)
+    before, _kind = _kind, kind
+    try:
+        yield
+    finally:
+        _kind = before or "zero"  # Freed memory holds poison from now on.
+
+
+def _wrap(allocate: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(allocate)
+    def fill_allocation(*args: Any) -> Any:
+        tensor = allocate(*args)
+        if _kind:
+            # The allocator's pools are uint8; their parts have any dtype.
+            is_free = tensor.is_floating_point() or tensor.is_complex() or tensor.dtype is torch.uint8
+            most = 0xFF if is_free else 1 if tensor.dtype is torch.bool else _BYTES["large"]
+            # Padding between rows is filled too.
+            tensor.untyped_storage().fill_(min(_BYTES[_kind], most))
+        return tensor
+
+    return fill_allocation
+
+
 _RAISES = 2  # torch's level that raises where there is no deterministic algorithm
 SWITCHES: dict[str, Callable[[Any], AbstractContextManager[None]]] = {
     "use_deterministic_algorithms": _use_deterministic_algorithms,
-    poison.POISON: poison.fill,
+    POISON: poison,
 }
 """The contexts of settings that are not Inductor's, by name."""
 
@@ -110,8 +156,14 @@ SWITCHES: dict[str, Callable[[Any], AbstractContextManager[None]]] = {
 @contextmanager
 def apply(settings: Mapping[str, Any]) -> Iterator[None]:
     """Enter the settings of a case. Raises `SubjectError` for a setting that this torch lacks."""
+    import torch._inductor.config as inductor
+
+    options = {name: settings[name] for name in settings.keys() - SWITCHES.keys()}
+    for name in options:
+        if not hasattr(inductor, name):
+            raise SubjectError(f"torch {torch.__version__} has no setting {name}")
     with ExitStack() as stack:
-        stack.enter_context(patch_config({name: settings[name] for name in settings.keys() - SWITCHES.keys()}))
+        stack.enter_context(inductor.patch(options))
         for name in settings.keys() & SWITCHES.keys():
             stack.enter_context(SWITCHES[name](settings[name]))
         yield

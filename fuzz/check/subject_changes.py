@@ -13,8 +13,8 @@ from typing import Any
 from fuzz.check import settings
 from fuzz.check.coverage import rewrite_name
 from fuzz.check.exceptions import SubjectError
-from fuzz.check.pattern_constants import Unlike, find_differences
 from fuzz.check.process_state import hold_state
+from fuzz.check.rewrite_match import Unlike, find_differences
 from fuzz.check.subject_builder import Subject
 from fuzz.check.torch_internals import wrap
 from fuzz.experiments import EXPERIMENTS, Setting, StepLimit, Trial

@@ -3,9 +3,10 @@
 import importlib
 import sys
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
+from unittest import mock
 
 import torch
 
@@ -28,17 +29,6 @@ def find(module: str, path: str) -> Any | None:
     return found
 
 
-@contextmanager
-def patch(owner: Any, name: str, value: Any) -> Iterator[None]:
-    """While entered, an attribute has another value."""
-    original = getattr(owner, name)
-    setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        setattr(owner, name, original)
-
-
 def require(module: str, path: str) -> Any:
     """As `find`. Raises `SubjectError` where this torch lacks it."""
     found = find(module, path)
@@ -47,9 +37,7 @@ def require(module: str, path: str) -> Any:
     return found
 
 
-@contextmanager
-def wrap(module: str, path: str, make: Callable[[Any], Any]) -> Iterator[None]:
+def wrap(module: str, path: str, make: Callable[[Any], Any]) -> AbstractContextManager[Any]:
     """While entered, `path` in a module of torch is `make(original)`. Raises as `require`."""
     original, (owner, _, name) = require(module, path), path.rpartition(".")
-    with patch(require(module, owner) if owner else sys.modules[module], name, make(original)):
-        yield
+    return mock.patch.object(require(module, owner) if owner else sys.modules[module], name, make(original))

@@ -8,9 +8,8 @@ import pytest
 from torch._inductor import config, pattern_matcher
 
 from fuzz.check import settings
-from fuzz.check.exact_graph import read_outputs
 from fuzz.check.exceptions import SubjectError
-from fuzz.check.pattern_constants import find_differences, read_known_pattern, trace_pattern
+from fuzz.check.rewrite_match import find_differences, read_known_pattern, read_outputs, trace_pattern
 from fuzz.check.subject_builder import Subject, find
 from fuzz.check.subject_changes import apply_experiments, compare_constants
 from fuzz.experiments import EXPERIMENTS, Setting, StepLimit, Trial
@@ -36,7 +35,7 @@ def under(*trials: Trial) -> Subject:
     "values", [{"no_such_setting": 1}, {"cpp.no_such_setting": 1}, {"pattern_matcher": False, "no_such.setting": 1}]
 )
 def test_a_setting_that_this_torch_lacks_skips_the_control(values: dict[str, Any]) -> None:
-    with pytest.raises(SubjectError), settings.patch_config(values):
+    with pytest.raises(SubjectError), settings.apply(values):
         pass
 
 

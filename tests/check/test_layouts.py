@@ -11,8 +11,8 @@ from torch import Tensor
 from benchmarks import plain
 from benchmarks.defects import planted
 from fuzz.check.attention.function import Attention
+from fuzz.check.attention.judge_calls import call_again
 from fuzz.check.attention.layouts import arrange
-from fuzz.check.attention.repeat_calls import call_again
 from fuzz.check.exceptions import SubjectError
 from fuzz.check.subject_builder import find
 from fuzz.protocol import Verdict

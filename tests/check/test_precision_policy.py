@@ -64,7 +64,7 @@ def test_a_torch_that_cannot_keep_casts_is_not_asked_to(monkeypatch: pytest.Monk
             raise SubjectError("torch has no such setting")
         return nullcontext()
 
-    monkeypatch.setattr(settings, "patch_config", lacks_it)
+    monkeypatch.setattr(settings, "apply", lacks_it)
     assert in_process(plain("bfloat16"), zeroing).verdict == Verdict.WRONG_RESULT
 
 

@@ -16,7 +16,7 @@ from torch import nn
 from torch._inductor import config
 
 from benchmarks.planted_torch.sitecustomize import FUNCTIONS
-from fuzz.check import poison
+from fuzz.check import settings
 from fuzz.check.exceptions import SubjectError
 from fuzz.check.subject_builder import Subject, find
 from fuzz.check.torch_internals import require, wrap
@@ -125,9 +125,9 @@ def test_what_is_wrong_without_poison_too_does_not_read_such_memory() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.bool, torch.uint8])
 def test_poison_is_nan_or_large_between_the_rows_too(dtype: torch.dtype) -> None:
-    poison.install()
+    settings.install_poison()
     for kind in ("nan", "large"):
-        with poison.fill(kind):
+        with settings.poison(kind):
             found = _allocate((2, 3), (5, 1), dtype).as_strided((8,), (1,))
         if dtype.is_floating_point:
             assert bool(found.isnan().all() if kind == "nan" else (found.isfinite() & (found > 6e4)).all())
@@ -137,7 +137,7 @@ def test_poison_is_nan_or_large_between_the_rows_too(dtype: torch.dtype) -> None
 
 def test_a_torch_without_the_functions_that_allocate_skips_poison(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(torch._C._dynamo.guards, "_empty_strided_cpu")
-    with pytest.raises(SubjectError), poison.fill("nan"):
+    with pytest.raises(SubjectError), settings.poison("nan"):
         pass
 
 

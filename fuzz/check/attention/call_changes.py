@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fuzz.check.attention.function import Attention
-from fuzz.check.attention.repeat_calls import repeat
+from fuzz.check.attention.judge_calls import repeat
 from fuzz.check.exceptions import DeviceLost, Unsupported
 from fuzz.check.oracle.attention.call import Call
 from fuzz.check.oracle.attention.judge import judge

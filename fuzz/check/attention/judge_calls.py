@@ -1,22 +1,39 @@
-"""The verdict on an attention function, from the calls that a case made of it."""
+"""The verdict on the calls that a case made of an attention function, and further calls on which it stands.
 
-from collections.abc import Sequence
+Further calls have other arguments, or run under modes that record the operations of the function. The operations tell
+what it rounds, whether its results repeat, and whether an operation of torch is at fault.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from fuzz.check.attention.function import Attention
-from fuzz.check.attention.repeat_calls import FLASH_ROUNDS, call_again, observe, repeat
-from fuzz.check.exceptions import Unsupported
+from fuzz.check.attention.function import Attention, call_checked
+from fuzz.check.attention.guard import Guard
+from fuzz.check.attention.layouts import arrange
+from fuzz.check.exceptions import DeviceLost, Unsupported, find_device_fault, is_out_of_memory
 from fuzz.check.oracle import constants
 from fuzz.check.oracle.attention import dropout_masks
 from fuzz.check.oracle.attention.call import Call
 from fuzz.check.oracle.attention.judge import judge
+from fuzz.check.oracle.eager_audit import Audit
 from fuzz.check.oracle.verdict import RECHECKED_VERDICTS, SEVERITY, Judgement
 from fuzz.protocol import Verdict
-from fuzz.protocol.failures import BiasedErrors, MissingGradient, Value, WrongValue
+from fuzz.protocol.failures import BiasedErrors, FaultyOperation, MissingGradient, Value, WrongValue
+
+FLASH_ROUNDS = ("weights", "sums", "exponentials")
+"""The roundings of flash attention on the CPU: dk and dv are added up in the inputs' dtype, block by block, and the
+exponential is a cubic (aten/src/ATen/native/cpu/FlashAttentionKernel.cpp)."""
+_EFFICIENT_ROUNDS = ("weights", "backward_weights")
+"""aten/src/ATen/native/transformers/cuda/mem_eff_attention/kernel_backward.h: `attn_T` has the inputs' dtype."""
+_FUSED = "_scaled_dot_product_"
+_PRODUCTS = ("aten.bmm", "aten.mm", "aten.baddbmm", "aten.addmm")
 
 
 def judge_calls(calls: Sequence[Call], attention: Attention, *, training: bool) -> Judgement:
@@ -108,3 +125,103 @@ def _widen_values(attend: dropout_masks.Function, call: Call) -> Tensor | None:
     first = dropout_masks.extract_mask(attend, call, pieces=1)
     whole = dropout_masks.extract_mask(attend, call.replace(v=wide))
     return wide if torch.equal(whole[..., : first.shape[-1]], first) else None
+
+
+def call_again(attention: Attention, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
+    """Call the function with other arguments, in guarded memory.
+
+    Raises `Unsupported` if it refuses them, raises, or writes out of bounds, and `DeviceLost`.
+    """
+    attention.check(q, k, v, options, training=False)
+    layout = arrange(attention.capabilities, cut=False, q=q, k=k, v=v, **options)
+    guard = Guard(attention.guarded)
+    with guard, _accuse_nobody():
+        out = call_checked(attention.function, **guard.protect_arguments(layout.arguments))
+        out = layout.join(guard.protect_result(out))
+    if guard.damage():
+        raise Unsupported("it wrote out of bounds")
+    return out
+
+
+def repeat(attention: Attention, call: Call, wanted: tuple[str, ...]) -> Call:
+    """Run a fresh `call` and keep its results in it. Raises as `call_again`, also for the backward pass.
+
+    If gradients are `wanted`, it gets those whose arguments it has, and all of q, k and v.
+    """
+    given: dict[str, Any] = {"q": call.q, "k": call.k, "v": call.v, **call.options}
+    call.wanted = tuple(name for name in wanted if name.removeprefix("d") in given)
+    names = {"q", "k", "v", *(name.removeprefix("d") for name in call.wanted)} if wanted else set[str]()
+    leaves = {name: given[name].detach().requires_grad_() for name in names}
+    with torch.set_grad_enabled(bool(leaves)):
+        out = call_again(attention, **given | leaves)
+    call.out = out.detach()
+    if out.requires_grad:
+        call.dout = torch.randn(out.shape, generator=torch.Generator().manual_seed(0)).to(out)
+        with _accuse_nobody():
+            found: Any = torch.autograd.grad(out, list(leaves.values()), call.dout, allow_unused=True)
+        pairs = zip(leaves, found, strict=True)
+        call.gradients.update({f"d{name}": gradient for name, gradient in pairs if gradient is not None})
+    return call
+
+
+@contextmanager
+def _accuse_nobody() -> Iterator[None]:
+    # The calls of a case show what a function may not do.
+    try:
+        yield
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise
+        raise (DeviceLost if find_device_fault() else Unsupported)(str(error)) from error
+
+
+def observe(attention: Attention, calls: Sequence[Call]) -> bool:
+    """Record the operations that a function calls; whether they tell more than was known. Declarations stand."""
+    declared = getattr(attention.function, "capabilities", {})
+    before = attention.rounds, attention.is_unordered
+    for call in calls:
+        recorder = _Recorder(call)
+        _watch(attention, call, recorder)
+        if "rounds" not in declared:
+            attention.seen_rounds = tuple(dict.fromkeys((*attention.seen_rounds, *recorder.rounds)))
+        attention.is_unordered |= recorder.is_unordered and "deterministic" not in declared
+    return (attention.rounds, attention.is_unordered) != before
+
+
+def find_faulty(attention: Attention, calls: Sequence[Call]) -> FaultyOperation | None:
+    """The first of torch's fused attention operations that a function calls and that is wrong by itself."""
+    for call in calls:
+        audit = Audit()
+        _watch(attention, call, audit)
+        if audit.faulty is not None and _FUSED in audit.faulty.operation:
+            return audit.faulty
+    return None
+
+
+def _watch(attention: Attention, call: Call, mode: TorchDispatchMode) -> None:
+    """Repeat the call under a mode. The mode sees none of its own kernels; compiled parts run in eager."""
+    with suppress(Unsupported), torch.compiler.set_stance("force_eager"), mode:
+        repeat(attention, call.replace(), call.wanted)
+
+
+class _Recorder(TorchDispatchMode):
+    def __init__(self, call: Call) -> None:
+        super().__init__()
+        self.rounds: list[str] = []
+        self.is_unordered = False
+        self._head_dim = call.q.shape[3]
+
+    def __torch_dispatch__(self, op: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = op(*args, **kwargs or {})
+        name = str(op)
+        if _FUSED in name:
+            of_cpu, efficient = "flash_attention_for_cpu" in name, "_efficient_attention" in name
+            self.rounds += FLASH_ROUNDS if of_cpu else _EFFICIENT_ROUNDS if efficient else ("weights",)
+            # On CUDA the backward passes of fused attention add up dq with atomics, or may.
+            self.is_unordered |= "backward" in name and "_for_cpu" not in name
+        elif name.startswith(_PRODUCTS) and isinstance(result, Tensor) and result.dtype in constants.LOW_PRECISION:
+            # The product of q and k sums over features, and so does a product of the backward pass.
+            is_forward = torch._C._current_autograd_node() is None
+            is_of_scores = is_forward and args[-2].shape[-1] == self._head_dim
+            self.rounds += ("scores", "weights") if is_of_scores else ("weights",)
+        return result

@@ -73,7 +73,7 @@ class Transport(Protocol):
         """End the process and its children, and leave the machine. Any thread may call it."""
 
 
-class PipeTransport:
+class PipeTransport(Transport):
     """A child process that leads a session of its own, with pipes to its stdin and stdout."""
 
     machine = ""
@@ -85,20 +85,18 @@ class PipeTransport:
         self._log_start = 0
 
     def is_placed(self) -> bool:
-        """True."""
         return True
 
     def start(self, config: WorkerConfig) -> None:
-        """Start a process. Raises `WorkerUnavailable`."""
         self.end()
         self._config, self._buffer = config, b""
         argv = config.argv()
         config.log.parent.mkdir(parents=True, exist_ok=True)
-        if self._log_size() > _LOG_BYTES:
-            config.log.write_bytes(b"")
         if config.cache is not None:
             _bound_size(config.cache)
             config.cache.mkdir(parents=True, exist_ok=True)
+        if self._log_size() > _LOG_BYTES:
+            config.log.write_bytes(b"")
         self._log_start = self._log_size()
         with config.log.open("ab") as log:
             try:
@@ -115,14 +113,12 @@ class PipeTransport:
                 raise WorkerUnavailable(f"interpreter {argv[0]!r} does not start: {error.strerror or error}") from error
 
     def write(self, line: bytes) -> None:
-        """Send a line. Raises `OSError` when the process has ended."""
         assert self._process is not None and self._process.stdin is not None
         self._log_start = self._log_size()
         self._process.stdin.write(line + b"\n")
         self._process.stdin.flush()
 
     def read(self, deadline: float) -> bytes | None:
-        """The next line, or None at the end of the stream. Raises `TimeoutError` and `MemoryError`."""
         process = self._process
         assert process is not None and process.stdout is not None
         poll = select.poll()
@@ -136,10 +132,8 @@ class PipeTransport:
             if not poll.poll(0 if is_gone else wait * 1000):
                 if is_gone:
                     return None
-                if (
-                    _read_sessions(int(time.monotonic())).get(process.pid, 0.0)
-                    > self._config.memory_mib * _LIMIT_MARGIN
-                ):
+                held_mib = _read_sessions(int(time.monotonic())).get(process.pid, 0.0)
+                if held_mib > self._config.memory_mib * _LIMIT_MARGIN:
                     raise MemoryError
                 continue
             data = os.read(process.stdout.fileno(), 1 << 20)
@@ -150,7 +144,6 @@ class PipeTransport:
         return line
 
     def wait(self, seconds: float, *, abort: bool = False) -> tuple[int | None, list[str]]:
-        """The exit code after so many seconds, and the last lines of the log."""
         process, log = self._process, self._config.log
         assert process is not None
         if abort:
@@ -163,7 +156,6 @@ class PipeTransport:
         return process.returncode, []
 
     def end(self) -> None:
-        """End the process and its children, and close the pipes."""
         self.kill()
         for pipe in (self._process.stdin, self._process.stdout) if self._process is not None else ():
             with suppress(OSError):  # Unsent bytes to a dead process.
@@ -172,7 +164,6 @@ class PipeTransport:
         self._process = None
 
     def kill(self) -> None:
-        """End the process and its children at once."""
         process = self._process
         if process is not None:
             with suppress(ProcessLookupError, PermissionError):  # All of it has ended.

@@ -88,11 +88,9 @@ class WorkerProcess:
         """Whether there is a machine to run on; asks for a machine. Raises `Stopped` and `WorkerUnavailable`."""
         if self._killed.is_set():
             raise Stopped
-        is_placed, has_waited = self.transport.is_placed(), self.stage == _WAITING
-        if is_placed and has_waited:
-            self._enter("")
-        elif not (is_placed or has_waited):
-            self._enter(_WAITING)
+        is_placed = self.transport.is_placed()
+        if is_placed == (self.stage == _WAITING):
+            self._enter("" if is_placed else _WAITING)
         return is_placed
 
     def start(self) -> Hello:

@@ -25,7 +25,7 @@ from ray.exceptions import RayError, RayTaskError
 from fuzz.campaign.options import require_space
 from fuzz.protocol import Hello, StageStarted
 from fuzz.protocol.failures import ProcessLost
-from fuzz.transport import MachineLost, PipeTransport, WorkerUnavailable
+from fuzz.transport import MachineLost, PipeTransport, Transport, WorkerUnavailable
 from fuzz.worker_config import ROOT, WorkerConfig
 from fuzz.worker_process import WorkerProcess, find_last_words
 from generators.errors import UserError
@@ -58,7 +58,6 @@ class WorkerHost(PipeTransport):
         return f"node {os.uname().nodename}"
 
     def start(self, config: WorkerConfig) -> None:
-        """Start a process on this node. Raises `WorkerUnavailable`."""
         python, cache, log = config.python or sys.executable, self._directory / "cache", self._directory / "worker.log"
         super().start(replace(config, python=python, cache=cache, log=log))
 
@@ -83,7 +82,7 @@ class WorkerHost(PipeTransport):
         return lines
 
 
-class RayTransport:
+class RayTransport(Transport):
     """Lines to and from a process on some node, through an actor. A lost actor is followed by another."""
 
     def __init__(self, cluster: "Cluster") -> None:
@@ -113,18 +112,15 @@ class RayTransport:
         return True
 
     def start(self, config: WorkerConfig) -> None:
-        """Start a process. Raises `MachineLost`."""
         self._forget()
         # The nodes' Python has our version, not our path.
         python = "" if config.python == sys.executable else config.python
         self._wait_for(self._call("start", replace(config, python=python)))
 
     def write(self, line: bytes) -> None:
-        """Send a line. `read` tells whether the process has ended."""
         self._exchange = self._call("exchange", line, _EXCHANGE_SECONDS)
 
     def read(self, deadline: float) -> bytes | None:
-        """The next line, or None at the end of the stream. Raises `TimeoutError`, `MemoryError` and `MachineLost`."""
         while not self._lines:
             seconds = min(deadline - time.monotonic(), _EXCHANGE_SECONDS)
             if self._exchange is None and seconds <= 0:
@@ -137,18 +133,15 @@ class RayTransport:
         return line
 
     def wait(self, seconds: float, *, abort: bool = False) -> tuple[int | None, list[str]]:
-        """The exit code after so many seconds, and the last lines of the log. Raises `MachineLost`."""
         code, lines = self._wait_for(self._call("wait", seconds, abort=abort))
         return code, lines
 
     def end(self) -> None:
-        """End the process and its children; the actor stays."""
         self._forget()
         with suppress(MachineLost, RayError):
             self._call("end")
 
     def kill(self) -> None:
-        """End the actor, and with it the process and its children."""
         actor, self._actor = self._actor, None
         if actor is not None:
             ray.kill(actor)

@@ -166,7 +166,7 @@ class PipeTransport(Transport):
     def kill(self) -> None:
         process = self._process
         if process is not None:
-            with suppress(ProcessLookupError, PermissionError):  # All of it has ended.
+            with suppress(ProcessLookupError, PermissionError):  # The whole group has ended.
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
 

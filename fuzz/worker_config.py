@@ -60,7 +60,7 @@ class WorkerConfig:
 
     def environment(self) -> dict[str, str]:
         """The environment of a worker. Compiled code goes to `cache` unless the user's environment names a place."""
-        # A subject named by the user is imported from where they are.
+        # Subjects that the user names are imported from the working directory.
         paths = [str(ROOT), *([str(Path.cwd())] if self.named else []), os.environ.get("PYTHONPATH", "")]
         environment = {
             **os.environ,

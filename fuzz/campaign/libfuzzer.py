@@ -51,7 +51,7 @@ class LibFuzzerTransport(PipeTransport):
 
 
 class LibFuzzerThread(WorkerThread):
-    """Judges the cases libFuzzer draws until the campaign is over."""
+    """Judges the cases that libFuzzer draws until the campaign is over."""
 
     def __init__(self, investigations: InvestigationRunner, number: int) -> None:
         super().__init__(investigations, number)

@@ -48,7 +48,7 @@ class WorkerHost(PipeTransport):
     def __init__(self) -> None:
         super().__init__()
         self._directory = Path(tempfile.mkdtemp(prefix="attnfuzz-ray-"))
-        # The pipe closes when this process ends. Ray kills its children then, not theirs.
+        # The pipe closes when this process ends. Ray then kills its children, but not their children.
         command = ["sh", "-c", 'exec 3<&0; (cat <&3; rm -rf "$0") &', str(self._directory)]
         self._janitor = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
         self._janitor.wait()
@@ -113,7 +113,7 @@ class RayTransport(Transport):
 
     def start(self, config: WorkerConfig) -> None:
         self._forget()
-        # The nodes' Python has our version, not our path.
+        # The Python of a node has the same version, and a path of its own.
         python = "" if config.python == sys.executable else config.python
         self._wait_for(self._call("start", replace(config, python=python)))
 
@@ -180,7 +180,7 @@ class Cluster:
     def __init__(self, address: str, config: WorkerConfig, workers: int | None, each: int) -> None:
         _connect(address)
         total = ray.cluster_resources()
-        # The limits may add up to twice the memory: rarely do all workers reach them at once.
+        # The limits may add up to twice the memory, since workers rarely reach them at the same time.
         demand = {"CPU": 1.0, "memory": float(config.memory_mib * 2**19)}
         if config.device == "cuda":
             demand["GPU"] = 1 / WORKERS_PER_GPU
@@ -221,7 +221,7 @@ class Cluster:
 
 
 def _connect(address: str) -> None:
-    # For a cluster that is started here: its monitor would kill actors for the memory of another's worker.
+    # The memory monitor of a cluster that is started here would kill actors for the memory of other workers.
     os.environ.setdefault("RAY_memory_monitor_refresh_ms", "0")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     terminate = signal.getsignal(signal.SIGTERM)  # Ray sets its own handler.

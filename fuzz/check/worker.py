@@ -32,15 +32,15 @@ OLDEST_TORCH = (2, 11)
 FAULT_CODE = 3
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
-#: Libraries read it when torch is imported. By default oneDNN keeps code for 1024 shapes, a tenth of a MiB each.
+#: Libraries read these variables when torch is imported. By default oneDNN keeps code for 1024 shapes, a tenth of a MiB each.
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "64", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
 
-#: Triton reads it when a kernel is defined. On CPU it interprets kernels.
+#: Triton reads this variable when a kernel is defined, and then interprets the kernel: it compiles none for a CPU.
 INTERPRETED = {"TRITON_INTERPRET": "1"}
 
 Answer = Callable[[Check], Result]
 Serve = Callable[[BinaryIO, BinaryIO, Answer], int]
-"""Takes the stream of requests and the stream of answers."""
+"""Takes the streams of checks and of results, and the function that answers a check. Returns the exit code."""
 
 
 class ProcessUnusable(Exception):
@@ -189,7 +189,7 @@ def _cxx() -> str | None:
 
 
 def read_check(requests: BinaryIO) -> Check | None:
-    """The next request; None when the parent ends the process. Raises `ProtocolError`."""
+    """The next check; None when the parent ends the process. Raises `ProtocolError`."""
     line = requests.readline()
     message = from_json(line) if line else Exit()
     if isinstance(message, Exit):

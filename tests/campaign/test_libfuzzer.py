@@ -38,7 +38,7 @@ def fuzzed(tmp_path: Path, budget: str = "20x", **rules: Any) -> Options:
 
 @settings(max_examples=60, deadline=None)
 @given(st.binary(max_size=700))
-def test_any_bytes_are_one_valid_case(data: bytes) -> None:
+def test_any_bytes_are_a_valid_case(data: bytes) -> None:
     made = inputs.decode(data)
     check(made)
     assert inputs.decode(data) == made
@@ -70,9 +70,7 @@ def test_without_bytes_every_decision_is_the_likeliest() -> None:
     assert choices.subset([1, 2], 0.5) == []
 
 
-def test_what_libfuzzer_draws_is_judged_shrunk_and_saved_as_any_case(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_cases_of_libfuzzer_are_judged_shrunk_and_saved(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     options = fuzzed(tmp_path, rules=[WRONG])
     assert run_campaign(options).new == 1
     (entry,) = found(options)
@@ -87,7 +85,7 @@ def test_what_libfuzzer_draws_is_judged_shrunk_and_saved_as_any_case(
     assert int((options.out / "atheris-0" / "next").read_text()) >= 42
 
 
-def test_what_libfuzzer_reaches_is_shared(tmp_path: Path) -> None:
+def test_coverage_of_libfuzzer_is_shared(tmp_path: Path) -> None:
     options = fuzzed(tmp_path, rules=[{"match": "softmax", "applied_rewrites": ["mul_softmax_pattern"]}])
     options = replace(options, share=tmp_path / "shared")
     run_campaign(options)
@@ -127,11 +125,11 @@ def test_a_process_that_never_draws_ends_the_run_after_a_few_tries(
     assert len(events(options, "WorkerDied")) == 3
 
 
-def test_a_fault_of_ours_in_libfuzzers_process_is_raised_where_it_can_be_seen(tmp_path: Path) -> None:
+def test_a_fault_in_the_process_of_libfuzzer_ends_the_run(tmp_path: Path) -> None:
     assert isinstance(run_campaign(fuzzed(tmp_path, end=3)).error, WorkerFault)
 
 
-def test_subjects_that_nothing_is_compiled_for_are_refused(tmp_path: Path) -> None:
+def test_subjects_without_compiled_code_are_refused(tmp_path: Path) -> None:
     given = fuzzed(tmp_path, attention=["triton"])
     for subject in ("triton", "aot_eager"):
         with pytest.raises(UserError, match="--subject"):
@@ -152,7 +150,7 @@ def test_an_interpreter_without_atheris_is_refused_before_work_starts(tmp_path: 
     assert not list(tmp_path.glob("runs/*"))
 
 
-def test_under_libfuzzer_new_lines_of_inductor_are_kept_and_gone_on_from(tmp_path: Path) -> None:
+def test_libfuzzer_keeps_inputs_that_reach_new_lines_of_inductor(tmp_path: Path) -> None:
     pytest.importorskip("atheris")
     (tmp_path / "none").mkdir()
 
@@ -172,7 +170,7 @@ def test_under_libfuzzer_new_lines_of_inductor_are_kept_and_gone_on_from(tmp_pat
     assert "budget spent: 1 case " in second.stdout
 
 
-def test_an_empty_corpus_of_libfuzzers_begins_with_the_seeds(tmp_path: Path) -> None:
+def test_an_empty_corpus_of_libfuzzer_begins_with_the_seeds(tmp_path: Path) -> None:
     options = replace(fuzzed(tmp_path, "1x"), seeds=(case("exp"), case("tanh")))
     run_campaign(options)
     kept = (options.out / "atheris-0" / "corpus").iterdir()

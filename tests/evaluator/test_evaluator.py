@@ -1,4 +1,4 @@
-"""What an evaluator adds to a worker: it completes, remembers, replaces, and refuses what a worker can't do."""
+"""An evaluator completes results, remembers them, replaces its worker, and refuses subjects that no worker has."""
 
 from typing import Any
 
@@ -63,7 +63,7 @@ def test_a_killed_evaluator_asks_nothing_again() -> None:
             evaluator.evaluate(TANH, BOTH)
 
 
-def test_a_fault_of_ours_is_raised_and_the_next_case_is_judged() -> None:
+def test_a_fault_of_attnfuzz_is_raised_and_the_next_case_is_judged() -> None:
     with open_evaluator(setup(**rules(do="fail"))) as evaluator:
         with pytest.raises(WorkerFault):
             evaluator.evaluate(SOFTMAX, BOTH)
@@ -88,7 +88,7 @@ def test_a_fresh_evaluation_has_a_process_of_its_own_and_remembers_nothing() -> 
         assert evaluator.process.checks == 1
 
 
-def test_what_eager_refuses_has_no_verdict() -> None:
+def test_a_case_that_eager_refuses_has_no_verdict() -> None:
     refuses: dict[str, Any] = {
         "rules": [{"match": "softmax", "subjects": ["eager"], "rejected": "shapes do not match"}]
     }
@@ -155,5 +155,5 @@ def test_an_outcome_compares_a_result_with_the_failure(
     assert compare_outcome(SubjectResult("s", verdict, failure=given), failure) is outcome
 
 
-def test_a_result_that_tells_nothing_is_no_outcome() -> None:
+def test_an_outcome_needs_a_result_that_applies() -> None:
     assert compare_outcome(None, WRONG) is compare_outcome(WRONG, WRONG, applies=False) is Outcome.DOES_NOT_APPLY

@@ -1,4 +1,4 @@
-"""A worker's death, hang, hunger and babble are results; a fault of ours is none."""
+"""A death, a hang, hunger and babble of a worker are results; a fault of attnfuzz is none."""
 
 import json
 import os
@@ -55,7 +55,9 @@ def is_gone(pid: int) -> bool:
     return False
 
 
-def test_no_compiled_code_goes_where_inductor_can_not_compile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_code_avoids_directories_where_inductor_can_not_compile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
     assert "TORCHINDUCTOR_CACHE_DIR" in WorkerConfig(cache=tmp_path / "cache").environment()
     assert "TORCHINDUCTOR_CACHE_DIR" not in WorkerConfig(cache=tmp_path / "my run" / "cache").environment()
@@ -119,7 +121,7 @@ def test_a_lost_process_is_a_failure_of_the_subject_at_work(
     w.close()
 
 
-def test_a_fault_of_ours_accuses_no_subject(tmp_path: Path) -> None:
+def test_a_fault_of_attnfuzz_accuses_no_subject(tmp_path: Path) -> None:
     w = worker(tmp_path, **rule(do="fail"))
     with pytest.raises(WorkerFault, match="in inductor") as fault:
         ask(w, CHECK)
@@ -128,7 +130,7 @@ def test_a_fault_of_ours_accuses_no_subject(tmp_path: Path) -> None:
     w.close()
 
 
-def test_a_check_says_what_the_contracts_of_a_case_say_whatever_the_subjects() -> None:
+def test_a_check_has_the_attention_stub_of_its_case() -> None:
     attention = next(
         c for c in (sample(1, index, attention_only=True) for index in range(20)) if emit_attention_stub(c) is not None
     )
@@ -144,7 +146,7 @@ def test_a_death_in_eager_rejects_the_case(tmp_path: Path) -> None:
     w.close()
 
 
-def test_what_a_worker_started_ends_with_it(tmp_path: Path) -> None:
+def test_children_of_a_worker_end_with_it(tmp_path: Path) -> None:
     w = worker(tmp_path, timeout=0.5, child_pid=str(tmp_path / "pid"), **rule(do="hang"))
     ask(w, CHECK)
     assert is_gone(int((tmp_path / "pid").read_text()))
@@ -172,7 +174,7 @@ def test_a_worker_found_dead_between_two_cases_is_replaced(tmp_path: Path) -> No
     w.close()
 
 
-def test_a_start_that_fails_after_one_that_did_not_is_tried_again(tmp_path: Path) -> None:
+def test_a_failed_start_after_a_good_start_is_tried_again(tmp_path: Path) -> None:
     deaths: list[str | ProcessLost] = []
     config = setup(starts=str(tmp_path / "starts"), bad_starts=[2, 3], **rule(do="die"))
     w = WorkerProcess(config, PipeTransport(), on_death=deaths.append)
@@ -204,7 +206,7 @@ def test_a_first_start_that_fails_is_not_repeated(tmp_path: Path) -> None:
     w.close()
 
 
-def test_a_start_that_hangs_is_told_with_what_it_was_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_start_that_hangs_is_reported_with_its_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker_process, "START_SECONDS", 2.0)
     w = worker(tmp_path, timeout=0.5, faulthandler=True, hangs="importing my_kernel")
     with pytest.raises(WorkerUnavailable, match=r"importing my_kernel: .* main \(campaign/fake_worker\.py\)"):
@@ -213,9 +215,7 @@ def test_a_start_that_hangs_is_told_with_what_it_was_at(tmp_path: Path, monkeypa
 
 
 @pytest.mark.parametrize(("from_check", "verdicts"), [(2, [Verdict.OK, Verdict.OK]), (1, [Verdict.WORKER_DIED])])
-def test_a_worker_that_somebody_kills_once_accuses_no_case(
-    tmp_path: Path, from_check: int, verdicts: list[Verdict]
-) -> None:
+def test_a_worker_killed_once_accuses_no_case(tmp_path: Path, from_check: int, verdicts: list[Verdict]) -> None:
     w = worker(tmp_path, **rule(do="killed", from_check=from_check))
     ask(w, HARMLESS)
     assert [r.verdict for r in ask(w, CHECK).results] == verdicts

@@ -32,7 +32,7 @@ OLDEST_TORCH = (2, 11)
 FAULT_CODE = 3
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
-#: Libraries read these variables when torch is imported. By default oneDNN keeps code for 1024 shapes, a tenth of a MiB each.
+#: Libraries read these when torch is imported. By default oneDNN keeps code for 1024 shapes, a tenth of a MiB each.
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "64", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
 
 #: Triton reads this variable when a kernel is defined, and then interprets the kernel: it compiles none for a CPU.

@@ -15,9 +15,9 @@ from fuzz import transport, worker_process
 from fuzz.evaluator import build_check
 from fuzz.protocol import Check, Result, Verdict
 from fuzz.protocol.failures import Process, ProcessLost
-from fuzz.transport import PipeTransport, WorkerUnavailable
+from fuzz.transport import MachineLost, PipeTransport, WorkerUnavailable
 from fuzz.worker_config import WorkerConfig
-from fuzz.worker_process import Stopped, WorkerFault, WorkerProcess
+from fuzz.worker_process import Stopped, WorkerFault, WorkerLost, WorkerProcess
 from generators.errors import UserError
 from generators.program.attention_stub import emit_attention_stub
 from generators.sampling.sample import sample
@@ -255,6 +255,42 @@ def test_a_worker_that_cannot_work_is_an_error_of_one_line(tmp_path: Path, comma
         w.start()
     assert "\n" not in str(error.value)
     w.close()
+
+
+class ElsewhereTransport(PipeTransport):
+    """Pipes that stand for other machines; `lost` are the numbers of lines at which a machine is lost."""
+
+    machine = "node 3"
+
+    def __init__(self, *lost: int) -> None:
+        super().__init__()
+        self.lost, self.lines = lost, 0
+
+    def read(self, deadline: float) -> bytes | None:
+        self.lines += 1
+        if self.lines in self.lost:
+            raise MachineLost("it was switched off")
+        return super().read(deadline)
+
+
+def test_a_lost_machine_accuses_no_case_and_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_process, "PAUSES", (0.01,))
+    deaths: list[str | ProcessLost] = []
+    w = WorkerProcess(setup(), ElsewhereTransport(3, 4, 5, 6), on_death=deaths.append)
+    for _ in range(4):
+        with pytest.raises(WorkerLost):
+            ask(w, HARMLESS)
+    assert deaths == ["node 3: it was switched off"] * 4
+    assert [r.verdict for r in ask(w, HARMLESS).results] == [Verdict.OK]
+    w.close()
+
+
+def test_without_any_machine_that_works_there_is_no_worker(tmp_path: Path) -> None:
+    for config, lost in ((setup(), (1,)), (setup(unusable="it has no torch"), ())):
+        w = WorkerProcess(config, ElsewhereTransport(*lost))
+        with pytest.raises(WorkerUnavailable, match="node 3: "):
+            w.start()
+        w.close()
 
 
 def test_compiled_code_is_removed_when_it_takes_much_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -83,15 +83,6 @@ class CaseJudged(Event):
     explained_by: tuple[str, ...] = ()  # findings that explain its failures
 
 
-class ProbeJudged(Event):
-    """A check was made while a suspicion is shown, shrunk or confirmed."""
-
-    case: str
-    worker: int
-    subject: str
-    verdict: Verdict
-
-
 class SuspicionRaised(Event):
     """A case failed in a way that no finding explains so far."""
 
@@ -108,6 +99,7 @@ class SuspicionClosed(Event):
     case: str
     outcome: str  # a value of `run_store.Outcome`
     message: str
+    probes: int  # checks that show, shrink and confirm it
 
 
 class FindingSaved(Event):

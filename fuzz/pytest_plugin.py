@@ -59,10 +59,6 @@ class CaseFile(pytest.File):
         yield CaseItem.from_parent(self, name=escape_controls(",".join(subjects)), entry=entry, subjects=subjects)
 
 
-class UnexpectedError(UserError):
-    """A case is not as expected; the text says how."""
-
-
 class CaseItem(pytest.Item):
     """The replay of a case."""
 
@@ -90,7 +86,7 @@ class CaseItem(pytest.Item):
             pytest.xfail(reason)
         # With --runxfail `pytest.xfail` does nothing: a known bug fails here.
         if replayed.state is not State.MET:
-            raise UnexpectedError(reason)
+            raise UserError(reason)
 
     def _record(self, result: Result) -> None:
         lines = describe_result(result, self.entry.case)

@@ -3,16 +3,13 @@
 import os
 import sys
 import time
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from fuzz.cli import FAULT, INTERRUPTED, enter
 from fuzz.subjects import describe_subjects
-
-if TYPE_CHECKING:
-    from fuzz.campaign.options import Options
 
 WORKERS_PER_CPU = 2
 
@@ -119,6 +116,7 @@ def run(
     from corpus.ledger import load as load_ledger
     from fuzz.campaign.options import Options
     from fuzz.campaign.search import load_seeds
+    from fuzz.campaign.session import run_campaign
     from fuzz.worker_config import ROOT, WorkerConfig
 
     n_workers, limit = 2 if workers is None else workers, WORKERS_PER_CPU * len(os.sched_getaffinity(0))
@@ -147,28 +145,23 @@ def run(
         share=share,
         resume=(*sys.argv[1:], *(() if out else ("--out", str(directory)))),
     )
-    if ray is None:
-        return _campaign(options)
-    try:
-        from fuzz.campaign.ray_workers import Cluster
-    except ModuleNotFoundError as error:
-        raise UserError(f"--ray needs {error.name}: {sys.executable} -m pip install '.[cluster]'") from None
-    with closing(Cluster(ray, options.worker_config, workers, each=2 if against else 1)) as cluster:
-        return _campaign(replace(options, workers=cluster.workers, open_remote=cluster.open_worker))
-
-
-run.__doc__ = (run.__doc__ or "").format(subjects=describe_subjects())
-
-
-def _campaign(options: "Options") -> int:
-    from fuzz.campaign.session import run_campaign
-
-    result = run_campaign(options)
+    with ExitStack() as stack:
+        if ray is not None:
+            try:
+                from fuzz.campaign.ray_workers import Cluster
+            except ModuleNotFoundError as error:
+                raise UserError(f"--ray needs {error.name}: {sys.executable} -m pip install '.[cluster]'") from None
+            cluster = stack.enter_context(closing(Cluster(ray, config, workers, each=2 if against else 1)))
+            options = replace(options, workers=cluster.workers, open_remote=cluster.open_worker)
+        result = run_campaign(options)
     if result.error is not None:
         raise result.error
     if result.faults and not result.interrupted:
         return FAULT
     return INTERRUPTED if result.interrupted else 1 if result.new else 0
+
+
+run.__doc__ = (run.__doc__ or "").format(subjects=describe_subjects())
 
 
 if __name__ == "__main__":

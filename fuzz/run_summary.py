@@ -60,10 +60,9 @@ class Counts:
                     self.verdicts.setdefault(subject, Counter())[verdict] += 1
                 for subject, reason in event.skipped.items():
                     self.skipped.setdefault(subject, Counter())[normalize(reason)] += 1
-            case events.ProbeJudged():
-                self.probes += 1
             case events.SuspicionClosed():
                 self.closed += 1
+                self.probes += event.probes
             case events.WorkerDied():
                 self.lost += 1
                 self.timeouts += event.how is Process.TIMEOUT

@@ -82,13 +82,10 @@ def shrink(
             investigation.shrink(wanted, lambda candidate, result: found.append((candidate, result)))
         finally:
             smallest, shown = found[-1]
-            before, after = len(entry.case.ops), len(smallest.ops)
-            kept = "simplified" if len(found) > 1 else "no simpler case found"
-            size = f"{before} to {after} operations"
-            if after == before:
-                size = f"{format_count(after, 'operation')}, {kept}"
+            steps = format_count(len(found) - 1, "simpler case") if len(found) > 1 else "no simpler case found"
+            size = f"{len(entry.case.ops)} to {format_count(len(smallest.ops), 'operation')}, {steps}"
             print(source(smallest))
-            print(f"{size}, {format_count(investigation.probes + 1, 'check')}; {shown.verdict} under {shown.subject}")
+            print(f"{size} in {format_count(investigation.probes + 1, 'check')}; {shown.verdict} under {shown.subject}")
             saved = save(Entry(smallest, note=entry.note, found=record_origin(shown, hello)), directory)
             print(f"saved: {saved}")
     return 0

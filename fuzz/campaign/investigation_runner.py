@@ -47,7 +47,6 @@ _CONFIRM_SHARE = 0.67
 class ProbingWorker(Protocol):
     """The worker of a thread, as far as an investigation needs it."""
 
-    number: int
     task: str
 
     def start_worker(self) -> Hello:
@@ -160,8 +159,7 @@ class InvestigationRunner:
             baseline_torch=self.baseline_torch,
         )
         try:
-            conclusion = investigation.run()
-            fruitful = self._conclude(suspicion, conclusion, worker, investigation.seen_in_baseline(conclusion))
+            fruitful = self._conclude(suspicion, investigation, worker)
         except WorkerLost:
             state.suspicions.put(suspicion)
             raise
@@ -171,12 +169,11 @@ class InvestigationRunner:
                 self._seconds += time.monotonic() - began
             state.suspicions.finish(signature, fruitful=fruitful)
 
-    def _conclude(
-        self, suspicion: Suspicion, conclusion: Conclusion, worker: ProbingWorker, seen: Mapping[str, str]
-    ) -> bool | None:
-        """Record the outcome of a suspicion, and return whether it is a new finding; None if that says nothing of other
-        failures with its signature."""
-        state, outcome, message, finding = self.state, conclusion.outcome, conclusion.message, None
+    def _conclude(self, suspicion: Suspicion, investigation: Investigation, worker: ProbingWorker) -> bool | None:
+        """Investigate, record the outcome, and return whether it is a new finding; None if that says nothing of other
+        failures with the signature."""
+        state, conclusion, finding = self.state, investigation.run(), None
+        outcome, message = conclusion.outcome, conclusion.message
         if outcome in (Outcome.FINDING, Outcome.INTERNAL):
             hello = worker.start_worker()
             with self._saving:  # Two threads may come to the same minimum at once.
@@ -184,6 +181,7 @@ class InvestigationRunner:
                 symptom = state.known_bugs.symptom(conclusion.cheapest_result, conclusion.case)
                 known = state.known_bugs.find(symptom, conclusion.case)
                 if known is None or known.why is Why.BACK:
+                    seen = investigation.seen_in_baseline(conclusion)
                     self._save(suspicion, conclusion, hello, seen, known.bug if known else None)
                 else:
                     finding = known.finding
@@ -195,9 +193,7 @@ class InvestigationRunner:
             outcome, message = Outcome.DUPLICATE, f"its minimum is explained by {finding.case_id}"
         if not is_new:
             state.results.close_suspicion(suspicion.id, outcome, finding.case_id if finding else None)
-        state.bus.emit(
-            SuspicionClosed(suspicion=suspicion.id, case=suspicion.case.id, outcome=outcome, message=message)
-        )
+        state.bus.emit(SuspicionClosed(suspicion.id, suspicion.case.id, outcome, message, investigation.probes))
         # It takes little time to see that the baseline fails too. A duplicate says nothing of other bugs.
         return None if outcome in (Outcome.IN_BOTH, Outcome.NOT_COMPARED, Outcome.DUPLICATE) else is_new
 

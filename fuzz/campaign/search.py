@@ -25,7 +25,7 @@ ATTENTION = "_sfdp_pattern_"
 """Begins the names of attention patterns."""
 ENGINES = ("guided", "random", "atheris")
 
-VARIANTS, SHARED = 0.5, 0.5
+VARIANTS = SHARED = 0.5
 """Shares of the cases of a guided search, while any wait: variants, and cases of other campaigns."""
 TRIES = 2
 """Variants that are queued for each pattern in each form in which it has not matched."""

@@ -124,16 +124,7 @@ class WorkerThread(threading.Thread):
         evaluator = self._baseline if baseline else self.evaluator
         assert evaluator is not None
         result = self.receive(case, lambda: evaluator.evaluate(case, (subject,), fresh=fresh))
-        judged = result.results[0] if result.rejected is None and result.results else None
-        self.state.bus.emit(
-            events.ProbeJudged(
-                case=case.id,
-                worker=self.number,
-                subject=subject,
-                verdict=judged.verdict if judged else Verdict.REJECTED,
-            )
-        )
-        return judged
+        return result.results[0] if result.rejected is None and result.results else None
 
     def receive(self, case: Case, ask: Callable[[], Result]) -> Result:
         """The result of `ask` for `case`. A fault of attnfuzz in the worker counts as a case that can't be judged.

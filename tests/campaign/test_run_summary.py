@@ -23,7 +23,7 @@ def test_events_add_up() -> None:
         judged(2, triton=Verdict.SKIPPED),
         WorkerDied(worker=0, reason="timed out after 9 s", how=Process.TIMEOUT),
         WorkerDied(worker=0, reason="a fault of attnfuzz"),
-        SuspicionClosed(suspicion=1, case="", outcome="finding", message=""),
+        SuspicionClosed(suspicion=1, case="", outcome="finding", message="", probes=3),
         CampaignEnded(reason="budget spent"),
     ):
         counts.add(event, 1e9)

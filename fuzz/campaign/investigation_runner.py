@@ -67,6 +67,8 @@ class CampaignState:
         """The source of cases."""
         self.settings: Mapping[str, Setting] = {}
         """The settings of the worker's torch and device, which cases may get."""
+        self.attention_only = False
+        """Whether all subjects are attention functions."""
         self.stop = StopCondition(options.budget)
         self.schedule = Schedule(options.subjects)
         self.numbers = CaseNumbers(*results.position(), options.budget)

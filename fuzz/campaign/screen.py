@@ -8,7 +8,7 @@ import sys
 import textwrap
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TextIO
 
 from rich.console import Console
@@ -20,7 +20,7 @@ from corpus import entry as corpus_entry
 from corpus.ledger import Bug
 from fuzz import events
 from fuzz.bug_identity import operation_of
-from fuzz.campaign.campaign import Campaign
+from fuzz.campaign.investigation_runner import InvestigationRunner
 from fuzz.campaign.options import Options, StopReason
 from fuzz.campaign.search import ATTENTION
 from fuzz.campaign.worker_thread import WorkerThread
@@ -207,8 +207,11 @@ class Screen(events.Listener):
 
     is_output = True
 
-    def __init__(self, recorder: Recorder, campaign: Campaign) -> None:
-        self._recorder, self._campaign, self._is_quiet = recorder, campaign, campaign.options.quiet
+    def __init__(
+        self, recorder: Recorder, investigations: InvestigationRunner, threads: Sequence[WorkerThread]
+    ) -> None:
+        self._recorder, self._investigations, self._threads = recorder, investigations, threads
+        self._is_quiet = investigations.state.options.quiet
         self._last, self._news = time.monotonic(), (0, 0, 0)
         self._console = Console(stderr=True, highlight=False)
         self._live: Live | None = None
@@ -257,7 +260,7 @@ class Screen(events.Listener):
 
     def list_rows(self) -> Iterator[tuple[str, str]]:
         """The state: names and values. Numbers are of all sessions in the directory, but for the elapsed time."""
-        run, earlier, state = self._recorder.summarize(), self._recorder.earlier, self._campaign.state
+        run, earlier, state = self._recorder.summarize(), self._recorder.earlier, self._investigations.state
         counts = run.counts
         spent = f"{format_duration(round(counts.seconds - earlier.counts.seconds))} (budget {state.options.budget})"
         late = "; ends with what was begun" if state.stop.is_over and not counts.ended else ""
@@ -268,17 +271,17 @@ class Screen(events.Listener):
         yield "new", ", ".join(f"{count} {verdict}" for verdict, count in verdicts.most_common()) or "none yet"
         met = run.count_known(state.known_bugs.bugs)
         yield "known", f"{format_count(len(met), 'bug')} met, {met.total()}x" if met else "none met yet"
-        working = self._campaign.investigations.open
+        working = self._investigations.open
         yield "suspicions", f"{working} being investigated, {state.suspicions.waiting} waiting, {counts.closed} settled"
-        if not self._campaign.attention_only:
+        if not state.attention_only:
             kinds = run.count_coverage()
             counted = (CoverageKind.REWRITE, CoverageKind.OP, CoverageKind.LOWERING)
             rewrites, operators, lowerings = (kinds.pop(kind, 0) for kind in counted)
             attention = sum(item.name.startswith(ATTENTION) for item in run.coverage)
             known = f"{rewrites} rewrites ({attention} of attention), {operators} operators, {lowerings} lowerings"
             yield "coverage", f"{known}, {kinds.total()} other"
-        yield "workers", f"{len(self._campaign.threads)}; {counts.lost} died"
-        for thread in self._campaign.threads:
+        yield "workers", f"{len(self._threads)}; {counts.lost} died"
+        for thread in self._threads:
             yield f"worker {thread.number}", _describe_worker(thread)
 
 

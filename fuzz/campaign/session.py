@@ -1,27 +1,40 @@
-"""A session of a campaign: its directory, store, listeners, signals and summary."""
+"""A session of a campaign: threads judge cases and investigate suspicions until the budget is spent. Then the summary
+is printed."""
 
 import fcntl
 import secrets
 import shutil
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 
 from corpus.files import require_writable
-from fuzz.campaign.campaign import Campaign, Sampler
+from fuzz.campaign.investigation_runner import CampaignState, InvestigationRunner
+from fuzz.campaign.libfuzzer import LibFuzzerThread
 from fuzz.campaign.options import Options, StopReason, require_space, translate_disk_error
 from fuzz.campaign.screen import Screen, describe_unused, summarize
-from fuzz.campaign.share import DIRECTORIES
+from fuzz.campaign.search import AttentionSearch, Guided, Random
+from fuzz.campaign.share import DIRECTORIES, open_share
+from fuzz.campaign.worker_thread import WorkerThread
 from fuzz.cli import handle_signals, ignore_lost_output
-from fuzz.events import Bus, EventLog
+from fuzz.evaluator import public_version
+from fuzz.events import Bus, CampaignEnded, CampaignStarted, EventLog
 from fuzz.run_store import LOCK_FILE, RESULTS_FILE, Results
 from fuzz.run_summary import Recorder
+from fuzz.subjects import get_spec
 from generators.errors import UserError
-from generators.sampling.sample import sample
+from generators.program.case import Case
+from generators.program.settings import list_available
+from generators.sampling.sample import NO_LIMITS, Limits, sample
+
+_TICK_SECONDS = 0.1
+
+Sampler = Callable[..., Case]
+"""Gives the case of a seed and an index; with `attention_only=True`, a case whose attention a contract describes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +87,7 @@ def run_campaign(options: Options, sampler: Sampler = sample) -> RunResult:
                 for name in DIRECTORIES:
                     if options.share is not None:
                         require_writable(options.share / name, "--share")
-                return _run(_resolve_seed(options, results), results, sampler)
+                return _Session(_resolve_seed(options, results), results, sampler).run()
             finally:
                 if results.meta("counts") is None:  # No campaign ever began here.
                     shutil.rmtree(options.out, ignore_errors=True)
@@ -82,52 +95,172 @@ def run_campaign(options: Options, sampler: Sampler = sample) -> RunResult:
         raise translate_disk_error(error, options.out) from None
 
 
-def _run(options: Options, results: Results, sampler: Sampler) -> RunResult:
-    recorder = Recorder(results)
-    bus = Bus([EventLog(options.out), recorder])
-    campaign = Campaign(options, results, bus, sampler)
-    bus.listeners.append(Screen(recorder, campaign))
-    state, has_begun, signals = campaign.state, False, list[int]()
-    errors: list[Exception] = []
+class _Session:
+    """A session in an open directory."""
 
-    def handle(number: int, _frame: FrameType | None) -> None:
-        signals.append(number)
-        if not has_begun:
-            raise KeyboardInterrupt
-        if len(signals) == 1:
-            state.stop.stop(StopReason.INTERRUPTED)
+    def __init__(self, options: Options, results: Results, sample: Sampler) -> None:
+        self._options, self._results, self._sample = options, results, sample
+        self._recorder = Recorder(results)
+        self._bus = Bus([EventLog(options.out), self._recorder])
+        share = open_share(options.share, results, self._bus) if options.share is not None else None
+        if options.engine == "guided":
+            take_shared = share.take_case if share is not None else None
+            search: Random = Guided(self._draw, options.seed, options.seeds, results, take_shared)
         else:
-            state.stop.kill()
+            # libFuzzer draws cases itself; the store keeps their coverage.
+            search = Random(self._draw, results if options.engine == "atheris" else None)
+        self._state = CampaignState(options, results, self._bus, search, share)
+        self._investigations = InvestigationRunner(self._state)
+        kind = LibFuzzerThread if options.engine == "atheris" else WorkerThread
+        self._threads = [kind(self._investigations, number) for number in range(options.workers)]
+        self._bus.listeners.append(Screen(self._recorder, self._investigations, self._threads))
 
-    with handle_signals(handle):
-        try:
-            campaign.prepare()
-            has_begun = True
-        finally:
-            if not has_begun:
-                campaign.close()
-                bus.close()
-        for step in (campaign.run, campaign.close, bus.close):
-            try:
-                step()
-            except Exception as error:  # noqa: BLE001 - raised after the summary
-                errors.append(translate_disk_error(error, options.out))
-        new = campaign.investigations.new
-        summary = recorder.summarize()
-        unused = describe_unused(options.named, summary.counts)
-        if unused and not new and not signals:
-            errors.append(UserError(unused))
-        result = RunResult(
-            new=new,
-            interrupted=bool(signals),
-            summary=summarize(summary, recorder.earlier, options, new=new, bugs=state.known_bugs.bugs),
-            faults=len(summary.counts.faults) - len(recorder.earlier.counts.faults),
-            error=errors[0] if errors else None,
+    def _draw(self, index: int, limits: Limits = NO_LIMITS) -> Case:
+        """Case number `index` of the seed. If all subjects compute attention alone, it has a contract."""
+        seed, device, attention_only = (
+            self._options.seed,
+            self._options.worker_config.device,
+            self._state.attention_only,
         )
-        if not options.quiet or result.faults:
-            with ignore_lost_output():
-                print(result.summary, flush=True)  # noqa: T201 - what a campaign ends with
-    return result
+        return self._sample(seed, index, attention_only=attention_only, limits=limits, device=device)
+
+    def run(self) -> RunResult:
+        """Work, and print the summary before a signal can end the process. Raises `UserError` when it can't begin."""
+        options, earlier, stop = self._options, self._recorder.earlier, self._state.stop
+        has_begun, signals, errors = False, list[int](), list[Exception]()
+
+        def handle(number: int, _frame: FrameType | None) -> None:
+            signals.append(number)
+            if not has_begun:
+                raise KeyboardInterrupt
+            if len(signals) == 1:
+                stop.stop(StopReason.INTERRUPTED)
+            else:
+                stop.kill()
+
+        with handle_signals(handle):
+            try:
+                self._prepare()
+                has_begun = True
+            finally:
+                if not has_begun:
+                    self._close()
+                    self._bus.close()
+            for step in (self._work, self._close, self._bus.close):
+                try:
+                    step()
+                except Exception as error:  # noqa: BLE001 - raised after the summary
+                    errors.append(translate_disk_error(error, options.out))
+            new, summary = self._investigations.new, self._recorder.summarize()
+            unused = describe_unused(options.named, summary.counts)
+            if unused and not new and not signals:
+                errors.append(UserError(unused))
+            result = RunResult(
+                new=new,
+                interrupted=bool(signals),
+                summary=summarize(summary, earlier, options, new=new, bugs=self._state.known_bugs.bugs),
+                faults=len(summary.counts.faults) - len(earlier.counts.faults),
+                error=errors[0] if errors else None,
+            )
+            if not options.quiet or result.faults:
+                with ignore_lost_output():
+                    print(result.summary, flush=True)  # noqa: T201 - what a campaign ends with
+        return result
+
+    def _prepare(self) -> None:
+        """Start the first worker and load known bugs. Raises `UserError` when the campaign can't run."""
+        options, state, results = self._options, self._state, self._results
+        device = options.worker_config.device
+        against = self._investigations.baseline_torch = self._threads[0].start_baseline()
+        hello = self._threads[0].start_worker()
+        state.known_bugs.attention = frozenset(hello.attention)
+        state.attention_only = set(options.subjects) <= set(hello.attention)
+        compilers = [name for name in options.subjects if get_spec(name).uses_inductor and name not in hello.attention]
+        if options.engine == "atheris" and not compilers:
+            raise UserError("--engine atheris follows Inductor: name a --subject that compiles the case")
+        needy = [name for name in options.subjects if get_spec(name).needs_cxx]
+        if hello.cxx is None and device == "cpu" and needy:
+            raise UserError(
+                f"no C++ compiler for {', '.join(needy)}: install g++ or set CXX; or use --subject passes, which needs"
+                " none (its findings stay in the run directory, as internal, until a public subject shows them)"
+            )
+        if state.attention_only:
+            # Attention functions reach nothing in a compiler, and take few of the seeds.
+            takes = {subject: hello.attention[subject] for subject in options.subjects}
+            state.search = AttentionSearch(self._draw, options.seed, takes, state.known_bugs, device=hello.device)
+        if any(get_spec(name).options for name in options.subjects):
+            state.settings = list_available(hello.torch, hello.device)
+        for option, torch in (("--python", public_version(hello.torch)), ("--against", against)):
+            before = results.meta(option)
+            if before not in (None, torch):
+                given = f"{option} torch {before}" if before else f"no {option}"
+                raise UserError(
+                    f"--out {options.out} holds a run with {given}: continue with that, or give another --out"
+                )
+        results.set_meta({"torch": hello.torch, "--python": public_version(hello.torch), "--against": against})
+        state.findings.load(hello.torch)
+        self._read_share()
+        for suspicion in results.waiting():
+            state.suspicions.put(suspicion)
+        self._bus.emit(
+            CampaignStarted(
+                seed=options.seed,
+                index=results.position()[0],
+                budget=str(options.budget),
+                out=str(options.out),
+                corpus=str(options.corpus),
+                subjects=options.subjects,
+                workers=options.workers,
+                torch=hello.torch,
+                device=hello.device,
+                device_name=hello.device_name,
+                n_known=len(results.findings()),
+                pending=state.suspicions.waiting,
+                against=against,
+                missing_hooks={} if state.attention_only else hello.missing_hooks,
+            )
+        )
+
+    def _read_share(self) -> None:
+        if self._state.share is not None and self._state.share.tick():
+            self._investigations.learn_shared_findings(self._results.meta("torch") or "")
+
+    def _work(self) -> None:
+        """Work until the budget is spent, or something stops it. The next session judges the cases that do not finish
+        shortly after. Raises the exception of a thread."""
+        stop, faults = self._state.stop, list[Exception]()
+        stop.begin()
+        for thread in self._threads:
+            for evaluator in thread.evaluators:
+                evaluator.process.has_worked = True
+            thread.start()
+        while any(thread.is_alive() for thread in self._threads):
+            try:
+                self._bus.tick()
+                self._read_share()
+            except Exception as error:  # noqa: BLE001 - raised below, when all threads have ended
+                faults.append(stop.fail(error, self._options.out))
+            if stop.is_overdue:
+                self._kill()
+            time.sleep(_TICK_SECONDS)
+        self._bus.emit(CampaignEnded(reason=stop.reason))
+        faults += [thread.fault for thread in self._threads if thread.fault is not None]
+        if faults:
+            raise faults[0]
+
+    def _kill(self) -> None:
+        """End at once. The next session judges the cases in hand."""
+        self._state.stop.kill()
+        for thread in self._threads:
+            thread.kill()
+
+    def _close(self) -> None:
+        """End the workers that still run: workers whose thread never began, and all workers after a fault."""
+        for thread in self._threads:
+            while thread.is_alive():
+                self._kill()
+                thread.join(_TICK_SECONDS)
+            thread.close()
 
 
 def _resolve_seed(options: Options, results: Results) -> Options:

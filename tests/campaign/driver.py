@@ -15,7 +15,8 @@ def run(directory: Path, budget: str, rules: str) -> int:
     """Run; 130 when interrupted."""
     read = json.loads(rules)
     share = Path(read.pop("share")) if "share" in read else None
-    given = options(directory, budget, seed=-1, workers=2, worker_config=setup(**read), share=share)
+    resume = ("--out", str(directory / "run"))
+    given = options(directory, budget, seed=-1, workers=2, worker_config=setup(**read), share=share, resume=resume)
     ending = run_campaign(given, sampler("softmax", "relu", "log", "amax", every=3))
     if ending.error is not None:
         raise ending.error

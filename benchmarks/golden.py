@@ -19,9 +19,8 @@ from corpus.ledger import Ledger
 from fuzz.experiments import OtherSubject
 from fuzz.worker_config import WorkerConfig
 from triage.attribution.root_cause import RootCause
-from triage.cluster.attributions import attribute_findings
 from triage.cluster.clusters import cluster
-from triage.cluster.findings import gather
+from triage.cluster.findings import attribute_findings, gather
 
 KNOWN = Path(__file__).resolve().parent.parent / "corpus" / "known"
 

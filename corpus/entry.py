@@ -11,7 +11,7 @@
       device: cpu
       message: one line
       failure: {kind: wrong_value}
-      rewrites: [{pattern: _sfdp_pattern_5_inference, constants: [amax]}]
+      rewrites: [{pattern: _sfdp_pattern_5_inference, constants: [{operation: amax}]}]
       numbers: {ratio: 12000.0}
       date: "2026-05-01T12:00:00Z"
     seen: {"2.12.0": ok, "2.14.1": compile_error IndexError}    # verdicts by torch version, with the exception

@@ -141,13 +141,14 @@ class Symptom:
         | rewrites proven wrong | explained if all of these hold                                            |
         |-----------------------|---------------------------------------------------------------------------|
         | in both               | each rewrite of `other` is the same bug as a rewrite of this symptom;     |
-        |                       | all rewrites ignore constants, which fail in any way, or both fail alike  |
+        |                       | all rewrites ignore constants or strides, which fail in any way, or both    |
+        |                       | fail alike                                                                |
         | not in both           | both fail alike; `other` has the evidence of this symptom                 |
 
         `fails_alike` and `has_evidence` have their own tables.
         """
         if self.can_compare_rewrites(other):
-            is_any = all(one.constants for one in (*self.wrong_rewrites, *other.wrong_rewrites))
+            is_any = all(one.constants or one.strides for one in (*self.wrong_rewrites, *other.wrong_rewrites))
             return (is_any or self.fails_alike(other)) and is_explained(other.wrong_rewrites, self.wrong_rewrites)
         return self.is_contained_in(other)
 

@@ -28,7 +28,7 @@ RESULTS_FILE, EVENTS_FILE, OLD_EVENTS_FILE = "results.sqlite", "events.ndjson", 
 """Files in a run directory."""
 LOCK_FILE = "lock"
 """A campaign holds it while it runs."""
-_FORMAT = 4
+_FORMAT = 5
 _TABLES = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE coverage (kind TEXT, name TEXT, count INTEGER NOT NULL, PRIMARY KEY (kind, name)) WITHOUT ROWID;

@@ -10,7 +10,7 @@ from fuzz.worker_config import WorkerConfig
 from tests.check import planted, planted_attention
 
 NAMED = (*planted.SUBJECTS, *planted_attention.SUBJECTS, "benchmarks.defects:statistics_without_mask")
-OPENERS = ("fuzz.evaluator", "triage.report.build", "triage.cluster.attributions")
+OPENERS = ("fuzz.evaluator", "triage.report.build", "triage.cluster.findings")
 
 
 class Borrowed(Evaluator):

@@ -22,9 +22,8 @@ from fuzz.run_summary import RunSummary
 from fuzz.worker_config import ROOT
 from generators.program.case import Case
 from generators.program.emit import source
-from triage.cluster.attributions import load_attributed
 from triage.cluster.clusters import Cluster, cluster, split_listed, status_text
-from triage.cluster.findings import read_row
+from triage.cluster.findings import load_attributed, read_row
 from triage.rendering import render
 from triage.report.repro import WITHOUT_NUMBERS
 from triage.report.wording import title
@@ -128,7 +127,7 @@ def _describe(found: Cluster, rows_by_id: Mapping[str, FindingRow], reports: Pat
         "spelling": spell_in_one_line(case),
         "report": Path(os.path.relpath(report, beside)).as_posix() if report.is_file() else None,
         "cause_known": not found.is_open,
-        "title": title(case, result, entry.device) if found.is_open and bug is None else found.title,
+        "title": title(case, result, entry.device) if found.is_open and bug is None else found.updated.title,
         "status": "regression" if found.back_in else spell_out(status),
         "news": is_new or bool(found.back_in),
         "link": bug.status.about if bug and bug.status.about.startswith("http") else "",
@@ -152,7 +151,7 @@ def _list_notes(found: Cluster, kinds: set[str]) -> list[str]:
     bug = found.bug
     notes = [f"In the ledger as {bug.id}: {status_text(found)}.", bug.note] if bug else []
     if not found.is_open:
-        notes.append(f"Root cause: {', or '.join(map(str, found.keys))}.")
+        notes.append(f"Root cause: {', or '.join(map(str, (found.bug or found.updated).causes))}.")
     elif kinds == {"internal"}:
         notes.append("Only an internal subject shows it; this campaign ran no public subject that could confirm it.")
     elif "new" in kinds:

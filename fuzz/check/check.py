@@ -226,7 +226,7 @@ def _prove_rewrites(judgement: Judgement, recorder: MatchRecorder) -> Judgement:
             if outcome.fails:
                 wrong.append(find_wrong_rewrite(match))
             elif is_of_strides and match.changes_strides():
-                wrong.append(WrongRewrite(match.pattern, constants=("strides",)))
+                wrong.append(WrongRewrite(match.pattern, strides=True))
             elif outcome is Outcome.PASSES:
                 right.append(match.pattern)
     return replace(judgement, wrong_rewrites=tuple(wrong), right_rewrites=tuple(right))

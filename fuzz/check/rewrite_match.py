@@ -20,6 +20,7 @@ from fuzz.check.coverage import rewrite_name
 from fuzz.check.exceptions import SubjectError
 from fuzz.check.oracle.verdict import order_dims
 from fuzz.check.torch_internals import find, require, wrap
+from fuzz.protocol.rewrites import OtherConstant
 
 _APPLY = ("torch._inductor.pattern_matcher", "ReplacementPatternEntry.apply")
 _PIPELINE = "torch._inductor.compile_fx"
@@ -123,8 +124,8 @@ class RewriteMatch:
         """The outputs of the pattern with its own constants. Raises as `trace_pattern`."""
         return self._keep(interpreter(self._pattern_graph).run(*operands.values()))
 
-    def read_constants(self) -> tuple[str, ...]:
-        """The operations whose constants differ, with those of the program and the pattern, if they can be compared."""
+    def read_constants(self) -> tuple[OtherConstant, ...]:
+        """The constants that differ, if the pattern can be traced."""
         try:
             return tuple(find_differences(self.entry, self.operands, self.kept, read_outputs(self.program)))
         except (Unlike, SubjectError, AttributeError, KeyError):  # the last two: unknown data of torch
@@ -227,8 +228,8 @@ def trace_pattern(entry: Any, operands: dict[str, Any]) -> fx.GraphModule:
     return _trace(origin, [operands.get(name) for name in inspect.signature(origin[0]).parameters])
 
 
-def find_differences(entry: Any, operands: dict[str, Any], kept: list[int], program: list[Any]) -> list[str]:
-    """The constants of a program that differ from the pattern's, such as "amax [-2] for [-1]".
+def find_differences(entry: Any, operands: dict[str, Any], kept: list[int], program: list[Any]) -> list[OtherConstant]:
+    """The constants of a program that differ from the pattern's.
 
     `kept`: the places of the program's outputs among the pattern's. The pattern is traced with the examples of its
     authors, since some operations leave no trace for sizes of 1. Raises as `trace_pattern`.
@@ -291,7 +292,7 @@ class _Walk:
 
     def __init__(self, means: dict[Any, Any]) -> None:
         self._means = means
-        self.found: set[str] = set()
+        self.found: set[OtherConstant] = set()
         self._seen: set[tuple[Any, Any]] = set()
 
     def compare(self, pattern: fx.Node, program: Any) -> None:
@@ -315,10 +316,13 @@ class _Walk:
                 self.compare(wanted, given)
             elif isinstance(given, fx.Node):
                 # The matcher takes a tensor for a number that it ignores.
-                self.found.add(f"{packet.__name__} a tensor for {_format(self._means.get(wanted, wanted))}")
+                self._record(packet.__name__, wanted, "a tensor")
             elif not self._is_equal(packet.__name__, program, wanted, given):
-                meant = wanted if isinstance(wanted, list) else self._means.get(wanted, wanted)
-                self.found.add(f"{packet.__name__} {_format(given)} for {_format(meant)}")
+                self._record(packet.__name__, wanted, _format(given))
+
+    def _record(self, operation: str, wanted: Any, given: str) -> None:
+        meant = wanted if isinstance(wanted, list) else self._means.get(wanted, wanted)
+        self.found.add(OtherConstant(operation, given, _format(meant)))
 
     def _is_equal(self, name: str, node: fx.Node, wanted: Any, given: Any) -> bool:
         is_list = isinstance(wanted, (list, tuple))
@@ -354,4 +358,6 @@ def _axes(value: Any, rank: int) -> Any:
 
 
 def _format(value: Any) -> str:
-    return str(list(value)) if isinstance(value, (list, tuple)) else str(value).removeprefix("torch.")
+    if isinstance(value, (list, tuple)):
+        return str(value[0]) if len(value) == 1 else str(list(value))
+    return str(value).removeprefix("torch.")

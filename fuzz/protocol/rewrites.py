@@ -15,6 +15,15 @@ EMPTY_ROWS = "without a key"
 """The rows in which a rewrite is wrong: those that may attend to no key."""
 
 
+@dataclass(frozen=True, order=True)
+class OtherConstant:
+    """A constant of an operation in a program, which the pattern of a rewrite takes for its own."""
+
+    operation: str
+    program: str = ""  # the program's value
+    pattern: str = ""  # the pattern's value; both are "" in files of older versions
+
+
 @dataclass(frozen=True)
 class WrongRewrite:
     """A rewrite that computes something else than its pattern, in float64 on the operands of a case; or a wrong call.
@@ -29,9 +38,9 @@ class WrongRewrite:
     """Operands that make it right, of a rewrite with one value throughout, and the experiments that pass."""
     wrong: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Of a rewrite, the experiments on the same operands that fail; of a call, all that fail."""
-    constants: tuple[str, ...] = ()
-    """Operations whose constants differ, as "amax [-2] for [-1]": the program's for the pattern's. `strides` if it
-    gives the right numbers in another layout. Older versions wrote the operations alone."""
+    constants: tuple[OtherConstant, ...] = ()
+    strides: bool = False
+    """It gives the right numbers in another layout."""
     rows: str = ""
     """`EMPTY_ROWS` if it is wrong in no other rows."""
 
@@ -49,17 +58,8 @@ class WrongRewrite:
     @property
     def cause(self) -> str:
         """The operands that make it wrong, the operations with other constants, or the pattern."""
-        return "+".join(sorted(self.right) or sorted(self.operations)) or self.pattern
-
-    @property
-    def operations(self) -> frozenset[str]:
-        """The operations whose constants differ."""
-        return frozenset(constant.partition(" ")[0] for constant in self.constants)
-
-    @property
-    def is_of_strides(self) -> bool:
-        """Whether the numbers are right."""
-        return self.operations == {"strides"}
+        named = self.right.keys() or {constant.operation for constant in self.constants}
+        return "+".join(sorted(named)) or ("strides" if self.strides else self.pattern)
 
     @property
     def dropped(self) -> frozenset[str]:
@@ -78,8 +78,9 @@ class WrongRewrite:
         """
         if self.pattern == CALL:
             return self._is_same_call(other)
-        if self.constants or other.constants:
-            return bool(self.constants and other.constants) and self.is_of_strides == other.is_of_strides
+        kinds = {(bool(one.constants), one.strides) for one in (self, other)}
+        if kinds != {(False, False)}:
+            return len(kinds) == 1
         if self.rows and self.rows == other.rows:
             return True
         if self.right.keys() != other.right.keys() or self._contradicts(other):

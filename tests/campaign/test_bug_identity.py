@@ -20,7 +20,7 @@ from fuzz.protocol.failures import (
     WrongValue,
     normalize,
 )
-from fuzz.protocol.rewrites import WrongRewrite
+from fuzz.protocol.rewrites import OtherConstant, WrongRewrite
 from fuzz.run_store import Outcome
 from fuzz.subjects import get_spec
 from generators.program.case import Case, LaterCall
@@ -271,7 +271,12 @@ def test_a_failure_without_a_pattern_is_not_shrunk_to_that_of_a_wrong_pattern() 
         fired = (f"_sfdp_pattern_{number}_half_bs1_inference",) if number else ("pointless_view",)
         return SubjectResult("inductor", Verdict.WRONG_RESULT, applied_rewrites=fired, **given)
 
-    wrong = failing(5, wrong_rewrites=(WrongRewrite("_sfdp_pattern_5_half_inference", constants=("div 1.0 for 2.0",)),))
+    wrong = failing(
+        5,
+        wrong_rewrites=(
+            WrongRewrite("_sfdp_pattern_5_half_inference", constants=(OtherConstant("div", "1.0", "2.0"),)),
+        ),
+    )
     assert not is_same_failure(wrong, failing(0), exact=True)
     assert is_same_failure(wrong, failing(5), exact=True)
     right = failing(5, right_rewrites=("_sfdp_pattern_5_half_bs1_inference",))

@@ -16,7 +16,7 @@ from fuzz.check.check import check
 from fuzz.check.subject_builder import find
 from fuzz.evaluator import build_check
 from fuzz.protocol import SubjectResult, Verdict
-from fuzz.protocol.rewrites import EMPTY_ROWS, WrongRewrite, is_explained
+from fuzz.protocol.rewrites import EMPTY_ROWS, OtherConstant, WrongRewrite, is_explained
 from generators.program.case import Case
 from generators.program.features import features
 from generators.records import decode, encode
@@ -214,7 +214,7 @@ def test_bugs_are_one_where_no_operand_mends_one_and_not_the_other() -> None:
     assert not compared.is_same_bug(rewrite(("all 1",), ("all 2", "all 0.5")))
     assert not compared.is_same_bug(rewrite(("all 1",), ("one 0 in 1",)))
     assert not compared.is_same_bug(rewrite(("all 1", "one 0 in 1"), ("all 2",), "inv_scale"))
-    assert not compared.is_same_bug(WrongRewrite("_sfdp_pattern_15", constants=("amax",)))
+    assert not compared.is_same_bug(WrongRewrite("_sfdp_pattern_15", constants=(OtherConstant("amax"),)))
 
 
 def test_it_travels_as_data() -> None:

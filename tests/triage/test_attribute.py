@@ -10,6 +10,7 @@ from corpus import casefile, entry
 from corpus.causes import MechanismKind
 from corpus.entry import Entry, Expectation
 from fuzz.evaluator import Evaluator, open_evaluator
+from fuzz.protocol.rewrites import OtherConstant
 from fuzz.worker_config import WorkerConfig
 from generators.errors import UserError
 from tests.triage.conftest import SOFTMAX_OVER_QUERIES
@@ -76,7 +77,7 @@ def test_a_pattern_that_ignores_the_programs_constants_is_named_with_the_constan
     assert named(cause) == ("inductor", "joint_graph_passes", "_sfdp_pattern_1")
     assert cause.mechanism.kind is MechanismKind.CONSTANTS_IGNORED
     (measured,) = cause.rewrites
-    assert measured.constants == ("amax [-2] for [-1]", "sum [-2] for [-1]")
+    assert measured.constants == (OtherConstant("amax", "-2", "-1"), OtherConstant("sum", "-2", "-1"))
 
 
 def test_a_training_pattern_in_two_dtypes_is_named_with_that(evaluator: Evaluator) -> None:

@@ -23,10 +23,8 @@ from tests.campaign.fakes import case, options, sampler
 from tests.campaign.test_campaign import WRONG
 from triage.attribution.root_cause import RootCause
 from triage.cluster import __main__ as command
-from triage.cluster import attributions
-from triage.cluster.attributions import Attributed, attribute_findings
 from triage.cluster.clusters import Cluster, cluster, load_clusters, record, update_ledger
-from triage.cluster.findings import Finding, gather
+from triage.cluster.findings import Attributed, Finding, attribute_findings, gather
 
 EMPTY = Ledger(Path("ledger.yaml"))
 M = MechanismKind
@@ -134,20 +132,20 @@ def test_a_finding_that_joins_changes_no_title_and_moves_no_other(without: set[i
     full = cluster(MEMBERS, known)
     of = {finding.id: one for one in full for finding in one.findings}
     for one in fewer:
-        assert {of[finding.id].title for finding in one.findings} == {one.title}
+        assert {of[finding.id].updated.title for finding in one.findings} == {one.updated.title}
     assert len({of[one.example.id].example.id for one in fewer}) == len(fewer)
 
 
 def test_a_person_joins_in_the_ledger_what_the_rule_tells_apart() -> None:
     joined = next(one for one in cluster(MEMBERS, LISTED) if one.bug and one.bug.id == "b")
     assert {m.key for m in joined.members} == {MEMBERS[0].key, MEMBERS[-1].key}
-    assert (joined.title, joined.is_news) == ("the matcher ignores constants", False)
+    assert (joined.updated.title, joined.is_news) == ("the matcher ignores constants", False)
 
 
 def test_a_title_says_what_shows() -> None:
     clusters = cluster(MEMBERS, EMPTY)
-    titles = [one.title for one in clusters]
-    assert len({(one.title, one.keys[0].right) for one in clusters}) == len(PILE)
+    titles = [one.updated.title for one in clusters]
+    assert len({(one.updated.title, one.updated.causes[0].right) for one in clusters}) == len(PILE)
     for words in (
         "[Inductor] patterns of attention: constants of the program ignored",
         "[Inductor] patterns of attention: compiling raises IndexError: list index out of range",
@@ -286,7 +284,7 @@ def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Asked:
     def attributor(*_: object) -> Iterator[Asked]:
         yield asked
 
-    monkeypatch.setattr(attributions, "attributor", attributor)
+    monkeypatch.setattr("triage.cluster.findings.attributor", attributor)
     monkeypatch.setattr("triage.script_runs.version", lambda *_: "2.13.0+cpu")
     return asked
 
@@ -320,7 +318,9 @@ def test_the_command_groups_runs_and_files_and_keeps_the_ledger(
     assert call(command.cluster, "triage.cluster", arguments) == 0
     assert len(fake.cases) == 2
     shown = load_clusters([given.out], EMPTY)
-    assert [one.title for one in shown] == ["[Inductor] patterns of attention: constants of the program ignored"]
+    assert [one.updated.title for one in shown] == [
+        "[Inductor] patterns of attention: constants of the program ignored"
+    ]
     again = options(tmp_path, rules=[WRONG], ledger=made, out=tmp_path / "again", corpus=tmp_path / "other")
     assert run_campaign(again, sampler("softmax")).new == 0
 

@@ -18,8 +18,7 @@ from generators.program.case import Case
 from tests.triage.fake_evaluator import FakeEvaluator, limit_steps
 from triage.attribution.attribute import attribute
 from triage.attribution.root_cause import RootCause
-from triage.cluster import attributions
-from triage.cluster.attributions import attributor
+from triage.cluster.findings import attributor
 
 WRONG = SubjectResult("inductor", Verdict.WRONG_RESULT)
 BEFORE = ("eager", "dynamo", "aot_eager", "aot_eager_decomp_partition", "passes")
@@ -112,7 +111,7 @@ def test_what_differs_from_run_to_run_is_judged_by_two_runs(case: Case, monkeypa
         differs = SubjectResult("", Verdict.NONDETERMINISTIC if repeat == 2 else Verdict.OK)
         yield FakeEvaluator(differs, *BEFORE)
 
-    monkeypatch.setattr(attributions, "open_evaluator", open_evaluator)
+    monkeypatch.setattr("triage.cluster.findings.open_evaluator", open_evaluator)
     with attributor(WorkerConfig()) as find_cause:
         found = Found("nondeterministic", "inductor", (), "2.13.0+cpu", "cpu", "")
         assert find_cause(Entry(case, found=found)).mechanism.kind is MechanismKind.NONDETERMINISTIC

@@ -16,7 +16,7 @@ from corpus.entry import Entry
 from fuzz.experiments import Outcome, Tried
 from fuzz.protocol import Hello, SubjectResult, Verdict, WrongElements
 from fuzz.protocol.failures import FaultyOperation, FormDiffers, NotFinite, Raised, Value, WrongValue
-from fuzz.protocol.rewrites import WrongRewrite
+from fuzz.protocol.rewrites import OtherConstant, WrongRewrite
 from tests.triage.conftest import NUMBERS, SOFTMAX_OVER_QUERIES
 from tests.triage.test_kernel import ATTENTION
 from tests.triage.test_report import NEGATIVE_SCALE
@@ -84,7 +84,7 @@ KINDS = {
             "_sfdp_pattern_1",
             Mechanism(MechanismKind.CONSTANTS_IGNORED),
             (Tried("unfused", "", Outcome.PASSES),),
-            (WrongRewrite("_sfdp_pattern_1_inference", {}, {}, constants=("softmax -2 for -1",)),),
+            (WrongRewrite("_sfdp_pattern_1_inference", {}, {}, constants=(OtherConstant("softmax", "-2", "-1"),)),),
         ),
         Run(1, "output 0: values up to 2.3; error: eager 2.2e-07, inductor 0.97; wrong\n", ""),
         passing=(EAGER, AOT_EAGER),

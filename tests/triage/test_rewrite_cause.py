@@ -11,7 +11,7 @@ from fuzz.evaluator import Evaluator
 from fuzz.experiments import Outcome, Tried
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import Failure, FormDiffers, Raised, Value, WrongValue
-from fuzz.protocol.rewrites import WrongRewrite
+from fuzz.protocol.rewrites import OtherConstant, WrongRewrite
 from generators.program.case import Case
 from generators.records import decode, encode
 from tests.triage.fake_evaluator import FakeEvaluator, limit_steps
@@ -48,7 +48,7 @@ def test_the_first_step_with_which_it_fails_is_at_fault(case: Case, step: str, s
 
 
 def test_a_rewrite_that_changes_strides_alone_is_no_cause_of_wrong_values(case: Case) -> None:
-    strides = WrongRewrite("_sfdp_pattern_1_inference", constants=("strides",))
+    strides = WrongRewrite("_sfdp_pattern_1_inference", strides=True)
     assert (
         caused(case, replace(WRONG, wrong_rewrites=(strides,)), "reorder_for_locality").part == "reorder_for_locality"
     )
@@ -75,7 +75,7 @@ def test_what_is_no_wrong_value_is_called_by_its_name(case: Case, verdict: Verdi
 @pytest.mark.parametrize(
     ("wrong", "mechanism"),
     [
-        (WrongRewrite("_sfdp_pattern_1_half", constants=("amax [1] for [-1]",)), M(K.CONSTANTS_IGNORED)),
+        (WrongRewrite("_sfdp_pattern_1_half", constants=(OtherConstant("amax", "1", "-1"),)), M(K.CONSTANTS_IGNORED)),
         (WrongRewrite("_sfdp_pattern_1_half"), M(K.OTHER_RESULT)),
         (
             WrongRewrite("_sfdp_pattern_1_half", {"mask": ("all 1",)}, {"mask": ("all 2", "one 2 in 0")}),
@@ -127,7 +127,7 @@ def test_a_mechanism_is_told_by_the_failures_fields(verdict: Verdict, failure: F
 
 @pytest.mark.parametrize(("torch", "asked"), [("2.13.0", 0), ("2.12.0", 1)])
 def test_a_rewrite_that_this_torch_was_seen_to_get_wrong_is_not_run_again(case: Case, torch: str, asked: int) -> None:
-    proven = WrongRewrite("_sfdp_pattern_1_half", constants=("amax [1] for [-1]",))
+    proven = WrongRewrite("_sfdp_pattern_1_half", constants=(OtherConstant("amax", "1", "-1"),))
     failure = WrongValue(Value("output", 0), (0,), 1.0, 9.0, 4.0)
     found = Found(
         "wrong_result", "inductor", torch=torch, device="cpu", failure=encode(failure), rewrites=(encode(proven),)

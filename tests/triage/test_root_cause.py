@@ -12,7 +12,7 @@ from corpus.entry import Entry, Expectation
 from fuzz.experiments import EXPERIMENTS, OtherSubject, Outcome, Tried
 from fuzz.protocol import FINDINGS, Hello, SubjectResult, Verdict
 from fuzz.protocol.failures import EmptyRowsNotZero, NotFinite, Value
-from fuzz.protocol.rewrites import CALL, DROPPED, EXPANDED, WrongRewrite
+from fuzz.protocol.rewrites import CALL, DROPPED, EXPANDED, OtherConstant, WrongRewrite
 from fuzz.subjects import SUBJECTS
 from generators.program.case import Case, LaterCall
 from generators.records import decode, encode
@@ -34,7 +34,10 @@ EVIDENCE = (
     *(Tried(row, "mask", outcome) for row in EXPERIMENTS for outcome in Outcome),
     Tried("exact", "_sfdp_pattern_15_inference", Outcome.FAILS_ALIKE),
 )
-CONSTANTS = WrongRewrite("_sfdp_pattern_1_inference", constants=("amax [-2] for [-1]", "full 1.0 for -inf", "sum"))
+CONSTANTS = WrongRewrite(
+    "_sfdp_pattern_1_inference",
+    constants=(OtherConstant("amax", "-2", "-1"), OtherConstant("full", "1.0", "-inf"), OtherConstant("sum")),
+)
 CAUSE = RootCause(
     "inductor",
     Stage.JOINT_PASSES,

@@ -147,9 +147,7 @@ def _find_cause_before_inductor(study: Study, ablation: Ablation, stage: Tried, 
 def find_rewrite_cause(study: Study) -> RootCause:
     """The rewrite that is proven wrong, else the first pass with which the case fails."""
     result = study.result
-    of_strides = {
-        rewrite.pattern for rewrite in result.wrong_rewrites if rewrite.is_of_strides and result.verdict in VALUES
-    }
+    of_strides = {rewrite.pattern for rewrite in result.wrong_rewrites if rewrite.strides and result.verdict in VALUES}
     if wrong := tuple(rewrite for rewrite in result.wrong_rewrites if rewrite.pattern not in of_strides):
         return _blame_proven(wrong)
     step = study.bisect("pass")
@@ -171,7 +169,7 @@ def _blame_proven(wrong: tuple[WrongRewrite, ...]) -> RootCause:
     """The first of several rewrites that are proven wrong."""
     first = wrong[0]
     mechanism = Mechanism(MechanismKind.OTHER_RESULT)
-    if first.is_of_strides:
+    if first.strides:
         mechanism = Mechanism(MechanismKind.STRIDES)
     elif first.constants:
         mechanism = Mechanism(MechanismKind.CONSTANTS_IGNORED)

@@ -1,7 +1,6 @@
 """The evidence for a root cause in sentences, from the labels of experiments."""
 
 import itertools
-import re
 from collections.abc import Collection
 
 from corpus.causes import DETAIL_LABELS
@@ -45,7 +44,7 @@ def _describe(alike: list[Tried], cause: RootCause) -> str:
 
 def _describe_rewrite(rewrite: WrongRewrite) -> str:
     """The operands for which a rewrite is right and wrong, or the constants that differ."""
-    if rewrite.is_of_strides:
+    if rewrite.strides:
         return f"The replacement of `{rewrite.pattern}` orders the dimensions of its output in memory in another way."
     of = "In float64, on the operands of this case, the replacement of"
     said = [f"{of} `{rewrite.pattern}` gives another result than the program."]
@@ -54,9 +53,9 @@ def _describe_rewrite(rewrite: WrongRewrite) -> str:
         right, wrong = (_describe_values(which.get(name, ())) for which in (rewrite.right, rewrite.wrong))
         said.append(f"It is right where `{name}` is {right}{f'; wrong where it is {wrong}' if wrong else ''}.")
     for constant in rewrite.constants:
-        operation, _, values = constant.partition(" ")
-        differ = f"The program and the pattern differ in the constants of {operation}."
-        said.append(_describe_constant(operation, *values.split(" for ")) if values else differ)
+        values = f"The pattern has {constant.operation} with {constant.pattern}, the program with {constant.program}."
+        differ = f"The program and the pattern differ in the constants of {constant.operation}."
+        said.append(values if constant.program else differ)
     if not rewrite.right and not rewrite.constants and not rewrite.rows:
         said.append("No value of an operand makes it right, and no constant differs.")
     return " ".join(said)
@@ -72,8 +71,3 @@ def _describe_values(changes: tuple[str, ...]) -> str:
     words = [f"{whole} throughout" if whole else "", *axes]
     words += ["0 and 1 mixed"] if {"one 0 in 1", "one 1 in 0"} <= {*changes} else []
     return ", or ".join(filter(None, words))
-
-
-def _describe_constant(operation: str, program: str, expected: str) -> str:
-    mine, theirs = (value[1:-1] if re.fullmatch(r"\[[^,]*\]", value) else value for value in (program, expected))
-    return f"The pattern has {operation} with {theirs}, the program with {mine}."

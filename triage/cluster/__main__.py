@@ -44,8 +44,7 @@ def cluster(
     from fuzz.durations import format_count
     from fuzz.worker_config import ROOT
     from triage.cluster import clusters
-    from triage.cluster.attributions import attribute_findings
-    from triage.cluster.findings import gather
+    from triage.cluster.findings import attribute_findings, gather
 
     file = ledger or ROOT / "corpus" / "ledger.yaml"
     known = ledgers.Ledger(file) if not file.exists() and (update or ledger is None) else ledgers.load(file)

@@ -16,45 +16,44 @@ from fuzz.commands import reproduce_lines
 from fuzz.durations import format_count
 from fuzz.protocol.rewrites import WrongRewrite
 from generators.program.simplicity import sort_key
-from triage.cluster.attributions import Attributed, load_attributed
-from triage.cluster.findings import Finding, gather
+from triage.cluster.findings import Attributed, Finding, gather, load_attributed
 
 EXAMPLES = "known"
 """The directory of examples, beside the ledger."""
 _COMPONENTS = {"inductor": "[Inductor]", "dynamo": "[Dynamo]", "aot": "[AOTAutograd]"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Cluster:
     """All findings of one root cause."""
 
-    keys: tuple[CauseKey, ...]
     members: tuple[Attributed, ...]
     """Simplest first, after those with a known cause."""
-    findings: tuple[Finding, ...]
-    """Of the members."""
     bug: Bug | None
     """Its entry in the ledger."""
-    title: str
-    """One line by symptom. A finding that joins does not change it."""
-    is_open: bool
-    """Its cause is not known."""
-    count: int
-    """How many findings there are, with those that only the ledger lists."""
-    met: int
-    """How many failures of these campaigns they explain."""
-    first_seen: str
-    last_seen: str
-    """Days, "" where not known."""
-    versions: tuple[str, ...]
-    """Of torch, in which it was met."""
-    back_in: str
-    """The version in which it was met though it is fixed there, or ""."""
+    updated: Bug
+    """Its entry with these findings, their causes, days and versions. A new entry has no id yet."""
+
+    @property
+    def findings(self) -> list[Finding]:
+        """Those of the members."""
+        return [member.finding for member in self.members]
 
     @property
     def example(self) -> Finding:
         """The simplest finding."""
-        return self.findings[0]
+        return self.members[0].finding
+
+    @property
+    def is_open(self) -> bool:
+        """Whether its cause is not known."""
+        return self.bug is None and self.members[0].is_open
+
+    @property
+    def back_in(self) -> str:
+        """The version in which it was met though it is fixed there, or ""."""
+        met_in = sorted({version for finding in self.findings for version in finding.versions})
+        return next((version for version in met_in if self.bug and self.bug.status.is_back_in(version)), "")
 
     @property
     def is_news(self) -> bool:
@@ -74,8 +73,12 @@ def cluster(attributed: Iterable[Attributed], ledger: Ledger) -> list[Cluster]:
         bug = bugs.get(member.key) or ledger.find_case(member.finding.id)
         groups[bug.id if bug else member.key].append(member)
     by_id = {bug.id: bug for bug in ledger.bugs}
-    clusters = [_cluster(group, by_id[name] if isinstance(name, str) else None) for name, group in groups.items()]
-    return sorted(clusters, key=lambda c: (not c.is_news, c.is_open, -len(c.findings), c.title, c.keys))
+    clusters = [
+        _cluster(group, by_id[name] if isinstance(name, str) else None, ledger) for name, group in groups.items()
+    ]
+    return sorted(
+        clusters, key=lambda c: (not c.is_news, c.is_open, -len(c.members), c.updated.title, c.updated.causes)
+    )
 
 
 def _unify(attributed: Iterable[Attributed], ledger: Ledger) -> list[Attributed]:
@@ -113,17 +116,10 @@ def update_ledger(ledger: Ledger, clusters: Sequence[Cluster]) -> Ledger:
     taken = {finding.id for one in listed for finding in one.findings}
     bugs = {bug.id: replace(bug, findings=tuple(f for f in bug.findings if f not in taken)) for bug in ledger.bugs}
     for one in listed:
-        bug = bugs[one.bug.id] if one.bug else _new_bug(one, bugs)
-        # An entry gets the new keys of its findings, so that the next finding with such a key belongs to it.
-        keys = {member.key for member in one.members if not member.is_open and ledger.find_cause(member.key) is None}
-        bugs[bug.id] = replace(
-            bug,
-            causes=(*bug.causes, *sorted(keys - set(bug.causes))),
-            findings=tuple(sorted({*bug.findings, *(finding.id for finding in one.findings)})),
-            first_seen=one.first_seen,
-            last_seen=one.last_seen,
-            versions=one.versions,
-        )
+        own = {finding.id for finding in one.findings}
+        updated = replace(one.updated, findings=tuple(f for f in one.updated.findings if f in own or f not in taken))
+        updated = updated if one.bug else _name_bug(updated, bugs)
+        bugs[updated.id] = updated
     return Ledger(ledger.path, tuple(bugs.values()))
 
 
@@ -160,35 +156,33 @@ def _find_bugs(members: Iterable[Attributed], ledger: Ledger) -> dict[CauseKey, 
     return found
 
 
-def _cluster(group: list[Attributed], bug: Bug | None) -> Cluster:
+def _cluster(group: list[Attributed], bug: Bug | None, ledger: Ledger) -> Cluster:
     members = sorted(group, key=lambda m: (m.is_open, sort_key(m.finding.entry.case), m.finding.id))
-    findings = tuple(member.finding for member in members)
-    keys = bug.causes if bug else tuple(sorted({m.key for m in members}))
-    met_in = {version for finding in findings for version in finding.versions}
-    seen: list[Finding | Bug] = [*findings, *([bug] if bug else [])]
-    return Cluster(
-        keys=keys,
-        members=tuple(members),
-        findings=findings,
-        bug=bug,
-        title=bug.title if bug else _title(keys[0]),
-        is_open=bug is None and members[0].is_open,
-        count=len({finding.id for finding in findings} | set(bug.findings if bug else ())),
-        met=sum(finding.met for finding in findings),
-        first_seen=min((one.first_seen for one in seen if one.first_seen), default=""),
-        last_seen=max(one.last_seen for one in seen),
-        versions=tuple(corpus_entry.sort_by_version(dict.fromkeys([*met_in, *(bug.versions if bug else ())], ""))),
-        back_in=next((version for version in sorted(met_in) if bug and bug.status.is_back_in(version)), ""),
+    findings = [member.finding for member in members]
+    # An entry gets the new keys of its findings, so that the next finding with such a key belongs to it.
+    keys = sorted({m.key for m in members if bug is None or not (m.is_open or ledger.find_cause(m.key))})
+    entry = bug or Bug("", _title(keys[0]), ())
+    seen: list[Finding | Bug] = [entry, *findings]
+    days = sorted(filter(None, (day for one in seen for day in (one.first_seen, one.last_seen))))
+    versions = sorted({version for finding in findings for version in finding.versions}.union(entry.versions))
+    updated = replace(
+        entry,
+        causes=(*entry.causes, *keys),
+        findings=tuple(sorted({*entry.findings, *(finding.id for finding in findings)})),
+        first_seen=days[0] if days else "",
+        last_seen=days[-1] if days else "",
+        versions=tuple(corpus_entry.sort_by_version(dict.fromkeys(versions, ""))),
     )
+    return Cluster(tuple(members), bug, updated)
 
 
-def _new_bug(one: Cluster, taken: Iterable[str]) -> Bug:
-    key = one.keys[0]
+def _name_bug(bug: Bug, taken: Iterable[str]) -> Bug:
+    key = bug.causes[0]
     words = [key.part if key.part not in ("", Part.ATTENTION_PATTERNS) else key.who, str(key.words)]
     slug = "-".join(re.findall(r"[a-z0-9]+", " ".join(words).lower()))[:48].strip("-") or "bug"
     names = [slug, *(f"{slug}-{number}" for number in range(2, 1000))]
     name = next(name for name in names if name not in set(taken))
-    return Bug(name, one.title, one.keys, cases=(f"{EXAMPLES}/{name}{SUFFIX}",))
+    return replace(bug, id=name, cases=(f"{EXAMPLES}/{name}{SUFFIX}",))
 
 
 def table(clusters: Sequence[Cluster], ledger: Ledger) -> str:
@@ -216,10 +210,12 @@ def status_text(one: Cluster) -> str:
 def _lines(number: int, one: Cluster) -> list[str]:
     indent = " " * (len(str(number)) + 2)
     why = next((m.why_open for m in one.members if m.why_open), "")
-    cause = f"not known: {why}" if one.is_open else str(one.keys[0])
-    days = " to ".join(dict.fromkeys(filter(None, (one.first_seen, one.last_seen))))
-    versions = f"torch {', '.join(one.versions)}" if one.versions else ""
-    seen = ", ".join(filter(None, [format_count(one.count, "finding"), f"met {one.met}x", days, versions]))
+    bug = one.updated
+    cause = f"not known: {why}" if one.is_open else str(bug.causes[0])
+    days = " to ".join(dict.fromkeys(filter(None, (bug.first_seen, bug.last_seen))))
+    versions = f"torch {', '.join(bug.versions)}" if bug.versions else ""
+    met = f"met {sum(finding.met for finding in one.findings)}x"
+    seen = ", ".join(filter(None, [format_count(len(bug.findings), "finding"), met, days, versions]))
     example = one.example
     lines = [
         f"status   {status_text(one)}",
@@ -228,7 +224,7 @@ def _lines(number: int, one: Cluster) -> list[str]:
         f"example  {shlex.quote(str(example.path))}, {format_count(len(example.entry.case.ops), 'operation')}",
     ]
     return [
-        f"{number}. {one.title}",
+        f"{number}. {bug.title}",
         *(indent + line for line in lines),
         *reproduce_lines(str(example.path), example.id, example.entry.subject, indent),
     ]

@@ -1,5 +1,6 @@
 """From a suspicion to a minimal, confirmed failure: show it where users can see it, shrink, confirm."""
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -140,18 +141,16 @@ class Investigation:
         self, trajectory: list[Case], wanted: SubjectResult, subject: str
     ) -> tuple[Case, SubjectResult] | None:
         """The last case of the trajectory that confirms. If the very last does not, bisection finds it."""
-        best: tuple[Case, SubjectResult] | None = None
-        low, high = 0, len(trajectory) - 1
-        middle = high
-        while low <= high:
-            result = self._confirm(trajectory[middle], wanted, subject)
-            if result is None:
-                high = middle - 1
-            else:
-                best = (trajectory[middle], result)
-                low = middle + 1
-            middle = (low + high) // 2
-        return best
+        confirmed: dict[int, SubjectResult] = {}
+
+        def is_lost(number: int) -> bool:
+            result = self._confirm(trajectory[number], wanted, subject)
+            confirmed.update({} if result is None else {number: result})
+            return result is None
+
+        last = len(trajectory) - 1
+        number = last if not is_lost(last) else bisect_left(range(last), True, key=is_lost) - 1
+        return (trajectory[number], confirmed[number]) if number in confirmed else None
 
     def _confirm(self, case: Case, wanted: SubjectResult, subject: str) -> SubjectResult | None:
         """The result of the last of `CONFIRMATIONS` fresh workers, if all give the same failure."""

@@ -22,8 +22,7 @@ from tests.triage.test_attribute import OVERLAPPING
 from tests.triage.test_repro import WRITES
 from triage.attribution.ablation import EAGER, MATH, Ablation
 from triage.attribution.attribute import attribute
-from triage.attribution.render import describe_evidence
-from triage.attribution.root_cause import RootCause
+from triage.attribution.root_cause import RootCause, describe_evidence
 
 MEASURED = WrongRewrite(
     "_sfdp_pattern_15_inference",

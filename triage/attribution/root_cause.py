@@ -1,16 +1,19 @@
-"""A root cause as data: where a fault is, how it works, and the experiments that show it."""
+"""A root cause: where a fault is, how it works, and the experiments that show it, as data and in sentences."""
 
+import itertools
+from collections.abc import Collection
 from dataclasses import dataclass
 
-from corpus.causes import CauseKey, Mechanism, MechanismKind, Part, Stage, details
+from corpus.causes import DETAIL_LABELS, CauseKey, Mechanism, MechanismKind, Part, Stage, details
 from fuzz.bug_identity import PROCESS, SILENT
-from fuzz.experiments import Tried
+from fuzz.experiments import EXPERIMENTS, ExactArithmetic, OperandValue, OtherSubject, Outcome, StepLimit, Tried
 from fuzz.protocol import EAGER
 from fuzz.protocol.rewrites import ATTENDED, WrongRewrite
 from fuzz.subjects import compiler_of
 
 _OF_ONE_PATTERN = {MechanismKind.OTHER_RESULT, MechanismKind.FORM, *map(MechanismKind, PROCESS | SILENT)}
 """Mechanisms that lie in the replacement of one pattern, or that say no more than how it fails."""
+_WORDS = {Outcome.PASSES: "passes", Outcome.FAILS_ALIKE: "fails", Outcome.FAILS_OTHERWISE: "fails"}
 
 
 def operands_mechanism(rewrite: WrongRewrite) -> Mechanism:
@@ -57,3 +60,65 @@ class RootCause:
         if measured is None:
             return CauseKey(who, self.stage, part, mechanism, self.mechanism.details)
         return CauseKey(who, self.stage, part, mechanism, (), details(**measured.right), details(**measured.wrong))
+
+
+def describe_evidence(cause: RootCause, shown: Collection[str] = ()) -> list[str]:
+    """The experiments that a root cause rests on, a sentence for each change and outcome.
+
+    `shown`: subjects whose verdicts a table shows.
+    """
+
+    def group(tried: Tried) -> tuple[str, str]:
+        is_subject = isinstance(tried.row.change, OtherSubject)
+        return _WORDS.get(tried.outcome, ""), "" if is_subject else tried.experiment
+
+    evidence = [
+        tried
+        for tried in cause.evidence
+        if not (isinstance(tried.row.change, OtherSubject) and tried.experiment in shown)
+    ]
+    return [_describe(list(alike), cause) for _, alike in itertools.groupby(evidence, group)]
+
+
+def _describe(alike: list[Tried], cause: RootCause) -> str:
+    first, name = alike[0], alike[0].argument
+    if isinstance(first.row.change, ExactArithmetic):
+        if first.outcome.fails:
+            return " ".join(map(_describe_rewrite, cause.rewrites))
+        return f"In float64 the replacement of {name} is right, so the kernel of its fused call is at fault."
+    if isinstance(first.row.change, StepLimit):
+        label = first.row.label.format(name)
+        return f"With {label} it passes; with `{name}` on again it fails."
+    words = " or ".join(one.row.label.format(DETAIL_LABELS.get(one.argument, one.argument)) for one in alike)
+    return f"It {_WORDS.get(first.outcome, 'gives no verdict')} with {words}."
+
+
+def _describe_rewrite(rewrite: WrongRewrite) -> str:
+    """The operands for which a rewrite is right and wrong, or the constants that differ."""
+    if rewrite.strides:
+        return f"The replacement of `{rewrite.pattern}` orders the dimensions of its output in memory in another way."
+    of = "In float64, on the operands of this case, the replacement of"
+    said = [f"{of} `{rewrite.pattern}` gives another result than the program."]
+    said += ["They differ only in rows whose mask keeps no key."] if rewrite.rows else []
+    for name in rewrite.right:
+        right, wrong = (_describe_values(which.get(name, ())) for which in (rewrite.right, rewrite.wrong))
+        said.append(f"It is right where `{name}` is {right}{f'; wrong where it is {wrong}' if wrong else ''}.")
+    for constant in rewrite.constants:
+        values = f"The pattern has {constant.operation} with {constant.pattern}, the program with {constant.program}."
+        differ = f"The program and the pattern differ in the constants of {constant.operation}."
+        said.append(values if constant.program else differ)
+    if not rewrite.right and not rewrite.constants and not rewrite.rows:
+        said.append("No value of an operand makes it right, and no constant differs.")
+    return " ".join(said)
+
+
+def _describe_values(changes: tuple[str, ...]) -> str:
+    """The values that experiments give an operand: "1 or 2 throughout, or 0 and 1 mixed"."""
+    rows = [EXPERIMENTS[change] for change in changes if change in EXPERIMENTS]
+    whole = " or ".join(
+        f"{row.change.number:g}" for row in rows if isinstance(row.change, OperandValue) and row.change.rest is None
+    )
+    axes = [row.label for row in rows if row.is_throughout and not isinstance(row.change, OperandValue)]
+    words = [f"{whole} throughout" if whole else "", *axes]
+    words += ["0 and 1 mixed"] if {"one 0 in 1", "one 1 in 0"} <= {*changes} else []
+    return ", or ".join(filter(None, words))

@@ -38,8 +38,7 @@ from triage.attribution.ablation import (
 )
 from triage.attribution.attribute import attribute
 from triage.attribution.explain import explain
-from triage.attribution.render import describe_evidence
-from triage.attribution.root_cause import RootCause
+from triage.attribution.root_cause import RootCause, describe_evidence
 from triage.cluster.clusters import load_clusters
 from triage.rendering import render
 from triage.report import repro

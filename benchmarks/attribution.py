@@ -24,7 +24,7 @@ from unittest import mock
 from corpus import casefile, entry
 from corpus.causes import MechanismKind
 from corpus.entry import Entry, Expectation
-from corpus.passes.plain_attention import Plain, spell
+from corpus.passes.contracts import Plain, spell
 from fuzz.evaluator import open_evaluator
 from fuzz.worker_config import WorkerConfig
 from generators.errors import UserError

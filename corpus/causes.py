@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Self
 
-from generators.program.later_calls import CHANGES
-from generators.program.memory import TARGETS
+from generators.program.state import CHANGES, TARGETS
 from generators.records import KEYED, SORTED, Rule
 
 Details = tuple[tuple[str, tuple[str, ...]], ...]

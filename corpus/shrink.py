@@ -1,15 +1,45 @@
-"""From a case that fails to the simplest one that still does."""
+"""From a case that fails to the simplest case that still does.
 
-from collections.abc import Callable, Sequence
+Passes yield simpler candidates. Candidates that are no well-typed programs are dropped; of others it is asked whether
+they still fail.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, islice
 
-from corpus.passes import CONTRACT_PASSES, PASSES, Pass
+from corpus.passes import contracts, program
 from corpus.passes.readability import grow_sizes, make_readable
 from generators.program.attention_stub import emit_attention_stub
 from generators.program.case import Case
 from generators.program.edits import prune_if_valid
 from generators.program.simplicity import contract_key, sort_key
 
+Pass = Callable[[Case], Iterator[Case]]
+
+PASSES: tuple[Pass, ...] = (
+    program.drop_settings,
+    program.drop_calls,
+    program.drop_differences,
+    program.drop_writes,
+    program.return_less,
+    program.simplify_mode,
+    program.cut_to_inputs,
+    program.bypass,
+    program.share,
+    program.shrink_dims,
+    program.drop_attributes,
+    program.respell_operations,
+    program.use_float32,
+    program.simplify_inputs,
+    program.drop_axes,
+    program.merge_dims,
+    program.round_numbers,
+    program.rename_values,
+)
+"""In the order they are tried. First come passes that remove most and make every later probe cheaper."""
+
+CONTRACT_PASSES: tuple[Pass, ...] = (contracts.simplify_contract, *PASSES)
+"""For failures of attention functions. These see the contract of a case alone, so it is respelled first."""
 Predicate = Callable[[Case], bool]
 
 

@@ -1,15 +1,223 @@
 """Simpler attention, for failures that depend on the contract alone: spelled plainly, an option fewer at a time."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
-from corpus.passes.plain_attention import Plain, read_contract, spell
-from generators.program.attention_options import OPTIONS, OVER_SCORES, PER_HEAD, TENSORS
-from generators.program.case import Case, Input
+from corpus.passes.program import rename_values
+from generators.errors import CaseError
+from generators.program.attention_options import OPTIONS, OVER_SCORES, PER_HEAD, TENSORS, Contract
+from generators.program.case import Case, Input, TensorType
+from generators.program.contracts import as_bhsd
 from generators.program.edits import input_like
+from generators.program.ops import OPS
 from generators.program.roles import HEADS
-from generators.program.sizes import Size
+from generators.program.sizes import Size, quotient
 from generators.program.type_check import types_of
+from generators.program.values import DISTRIBUTIONS
+from generators.sampling.builder import Builder
+from generators.sampling.choices import ByteChoices
+from generators.sampling.masks import Pattern, offset
+from generators.sampling.steps import add_sinks, spell_alibi, spell_softcap
+
+_PLAINLY = ByteChoices(b"")  # every decision has its likeliest outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Plain:
+    """An attention by itself."""
+
+    dims: tuple[tuple[str, int], ...]
+    inputs: Mapping[str, Input]  # by field of the contract; q, k and v are [batch, heads, length, dim]
+    contract: Contract
+    mode: str = "inference"
+    dynamic: bool = False
+    fused: bool = False  # spelled as one call of F.scaled_dot_product_attention
+
+    @property
+    def default_scale(self) -> float:
+        """The scale of the fused call where none is given."""
+        return 1 / math.sqrt(max(1, self.inputs["q"].shape[-1].value(dict(self.dims))))
+
+    @property
+    def least_scale(self) -> float:
+        """The scale that needs no operation and no argument."""
+        return self.default_scale if self.fused else 1.0
+
+    def map_inputs(self, change: Callable[[Input], Input], names: Sequence[str]) -> "Plain":
+        """The same attention with `change` applied to these inputs, where it has them."""
+        inputs = {name: change(item) if name in names else item for name, item in self.inputs.items()}
+        return replace(self, inputs=inputs)
+
+    def change(self, **fields: Any) -> "Plain":
+        """The same attention with other fields of the contract."""
+        return replace(self, contract=replace(self.contract, **fields))
+
+    def drop(self, *options: str) -> "Plain":
+        """The same attention without these options."""
+        inputs = {name: item for name, item in self.inputs.items() if name not in options}
+        return replace(self, inputs=inputs).change(**{name: OPTIONS[name].absent for name in options})
+
+
+def spell(plain: Plain) -> Case | None:
+    """The case with a contract that returns the attention's output alone; None where sizes do not fit."""
+    b = Builder(dict(plain.dims), plain.inputs["q"].dtype, plain.mode)
+    try:
+        names: dict[str, Any] = {name: _get_or_add_input(b, plain.inputs[name]) for name in HEADS}
+        names |= _spell_sdpa(b, plain, **names) if plain.fused else _spell_steps(b, plain, **names)
+        means = plain.contract.mask_means if "mask" in names else "keep"
+        b.contracts.append(replace(plain.contract, **names, mask_means=means))
+        case = b.case([names["output"]], dynamic=plain.dynamic)
+    except CaseError:
+        return None
+    return next(rename_values(case))
+
+
+def _get_or_add_input(b: Builder, item: Input) -> str:
+    if any(i.name == item.name for i in b.inputs):
+        return item.name
+    return b.input(item.name, item.shape, item.values, item.dtype, item.layout)
+
+
+def _spell_sdpa(b: Builder, plain: Plain, q: str, k: str, v: str) -> dict[str, Any]:
+    """The names of mask, bias and output."""
+    names = {name: _get_or_add_input(b, plain.inputs[name]) for name in ("mask", "bias") if name in plain.inputs}
+    said = plain.contract
+    output = b.op(
+        "sdpa",
+        *(q, k, v, *names.values()),
+        to="out",
+        is_causal=said.causal is not None,
+        dropout_p=said.dropout,
+        scale=None if said.scale == plain.default_scale else said.scale,
+        enable_gqa=b.size(b.shape(q)[1]) != b.size(b.shape(k)[1]),
+    )
+    return {**names, "output": output}
+
+
+def _spell_steps(b: Builder, plain: Plain, q: str, k: str, v: str) -> dict[str, Any]:
+    """The names of the further inputs and of the output."""
+    names, said, inputs = dict[str, str](), plain.contract, plain.inputs
+    heads, kv_heads = b.shape(q)[1], b.shape(k)[1]
+    keys, values = k, v
+    if b.size(kv_heads) not in (1, b.size(heads)):
+        group = quotient(heads, kv_heads, b.size(heads) // max(1, b.size(kv_heads)))
+        keys, values = (b.op("repeat_interleave", x, dim=1, repeats=group) for x in (k, v))
+    scores = b.op("matmul", q, b.op("transpose", keys, to="kt"), to="scores")
+    if said.scale != 1:
+        scores = b.op("mul", scores, other=said.scale)
+    if said.softcap is not None:
+        scores = spell_softcap(b, _PLAINLY, scores, said.softcap)
+    pattern = Pattern(said.causal, said.window)
+    if "alibi" in inputs:
+        names["alibi"] = _add_constant(b, inputs["alibi"])
+        scores = spell_alibi(b, _PLAINLY, scores, names["alibi"], pattern)
+    if "mask" in inputs:
+        mask = names["mask"] = _get_or_add_input(b, inputs["mask"])
+        if said.mask_means == "keep":
+            scores = b.op("where", mask, scores, to="scores", other=-math.inf)
+        else:
+            scores = b.op("masked_fill", scores, mask)
+    if "bias" in inputs:
+        names["bias"] = _get_or_add_input(b, inputs["bias"])
+        scores = b.op("add", scores, names["bias"])
+    scores = _apply_pattern(b, scores, pattern)
+    if "sinks" in inputs:
+        names["sinks"] = _add_constant(b, inputs["sinks"])
+        scores = add_sinks(b, _PLAINLY, scores, names["sinks"])
+    probs = b.op("softmax", scores, to="probs")
+    if "sinks" in inputs:
+        probs = b.op("narrow", probs, stop=b.shape(k)[-2])
+    if b.dtype_of(probs) != b.dtype_of(v):
+        probs = b.op("cast", probs, dtype=b.dtype_of(v))
+    if said.dropout:
+        active = "mode" if plain.mode == "training" else "always"
+        probs = b.op("dropout", probs, to="weights", p=said.dropout, active=active)
+    return {**names, "output": b.op("matmul", probs, values, to="out")}
+
+
+def _add_constant(b: Builder, item: Input) -> str:
+    given = _get_or_add_input(b, item)
+    return b.op("detach", given) if b.mode == "training" else given
+
+
+def _apply_pattern(b: Builder, scores: str, pattern: Pattern) -> str:
+    """The scores with -inf for keys that a causal mask or a window hides."""
+    query, key = b.shape(scores)[-2:]
+    start = offset(pattern, query, key)
+    left, right = pattern.window or (-1, -1)
+    right = 0 if pattern.causal else right
+    if left < 0 and right < 0:
+        return scores
+    ones = b.op("ones", to="ones", sizes=(query, key))
+    if left < 0:
+        return b.op("masked_fill", scores, b.op("triu", ones, to="drop", diagonal=start + right + 1))
+    if right < 0:
+        return b.op("masked_fill", scores, b.op("tril", ones, to="drop", diagonal=start - left - 1))
+    band = b.op("triu", b.op("tril", ones, to="keep", diagonal=start + right), to="keep", diagonal=start - left)
+    return b.op("where", band, scores, to="scores", other=-math.inf)
+
+
+def read_contract(case: Case, contract: Contract, types: Mapping[str, TensorType]) -> Plain:
+    """The attention of a contract, over inputs with the shapes, dtypes and layouts of the values it reads."""
+    inputs = {
+        field: _make_head(case, contract, name, types) if field in HEADS else _make_like(case, name, types[name])
+        for field, name in contract.reads.items()
+    }
+    means = contract.mask_means
+    if contract.mask is not None:
+        inputs["mask"], means = _read_mask(case, contract.mask, types, means)
+    plain = Plain(
+        case.dims,
+        inputs,
+        # Kernels take no finite fill, which means -inf in rows that keep a key.
+        replace(contract, layout="bhsd", mask_means=means, fill=-math.inf),
+        case.mode,
+        case.dynamic,
+        fused=any(op.name == contract.output and op.kind == "sdpa" for op in case.ops),
+    )
+    return plain.map_inputs(_add_head_axis, OVER_SCORES) if contract.layout == "bsd" else plain
+
+
+def _make_head(case: Case, contract: Contract, name: str, types: Mapping[str, TensorType]) -> Input:
+    kind = types[name]
+    item = _make_like(case, name, TensorType(as_bhsd(contract, kind), kind.dtype))
+    is_given = any(i.name == name for i in case.inputs)
+    # Mostly a transposition has made a computed value from [batch, length, heads, dim].
+    return item if is_given and contract.layout != "bshd" else replace(item, layout="heads_inner")
+
+
+def _make_like(case: Case, name: str, kind: TensorType) -> Input:
+    """An input in place of a value, with the numbers of the input that the value is or views, else plain numbers."""
+    origin = _find_origin(case, name)
+    if origin is not None:
+        numbers = DISTRIBUTIONS[origin.values.kind]
+        if kind.dtype in numbers.dtypes and kind.rank >= numbers.min_rank:
+            layout = origin.layout if origin.name == name else "contiguous"
+            return Input(name, kind.shape, kind.dtype, origin.values, layout)
+    return input_like(name, kind, 0)
+
+
+def _find_origin(case: Case, name: str) -> Input | None:
+    made = {op.name: op for op in case.ops}
+    while name in made and len(made[name].args) == 1 and not OPS[made[name].kind].owns_memory:
+        name = made[name].args[0]
+    return next((i for i in case.inputs if i.name == name), None)
+
+
+def _read_mask(case: Case, name: str, types: Mapping[str, TensorType], means: str) -> tuple[Input, str]:
+    """The mask before negations and expansions, and the meaning of True in it: keep or drop."""
+    made = {op.name: op for op in case.ops}
+    while name in made and made[name].kind in ("logical_not", "expand", "expand_as"):
+        if made[name].kind == "logical_not":
+            means = "drop" if means == "keep" else "keep"
+        name = made[name].args[0]
+    return _make_like(case, name, types[name]), "drop" if _find_origin(case, name) is None else means
+
+
+def _add_head_axis(item: Input) -> Input:
+    return item if len(item.shape) < 3 else replace(item, shape=(item.shape[0], Size.of(1), *item.shape[1:]))
 
 
 def simplify_contract(case: Case) -> Iterator[Case]:

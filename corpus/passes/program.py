@@ -1,16 +1,36 @@
-"""Fewer calls and operations: return less, make a value an input, leave an operation out."""
+"""Simpler programs: fewer calls, operations, options and sizes, plainer inputs, numbers and names."""
 
-from collections.abc import Iterator
+import itertools
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
 from typing import Any
 
-from generators.program.case import Case, LaterCall
-from generators.program.dtypes import category
-from generators.program.edits import input_like, list_unaffected, prune_if_valid, substitute
-from generators.program.later_calls import at_call
+from generators.program.attention_options import Contract
+from generators.program.case import Attr, Case, LaterCall, Op, Values
+from generators.program.dtypes import FLOATS, category
+from generators.program.edits import (
+    change_dtype,
+    input_like,
+    list_unaffected,
+    make_contiguous,
+    map_attributes,
+    map_inputs,
+    prune_if_valid,
+    rename_dims,
+    replace_input,
+    replace_inputs,
+    replace_op,
+    resize,
+    substitute,
+)
 from generators.program.ops import OPS
+from generators.program.roles import HEADS, find_attentions, plain_names, trace
 from generators.program.simplicity import SIMPLER_CALLS
-from generators.program.type_check import types_of
+from generators.program.sizes import Size
+from generators.program.state import at_call, rename_in_calls
+from generators.program.type_check import attributes, make_op, types_of
+from generators.program.values import DISTRIBUTIONS
 
 
 def drop_calls(case: Case) -> Iterator[Case]:
@@ -103,3 +123,174 @@ def share(case: Case) -> Iterator[Case]:
         if same != op.name:
             contracts = tuple(contract.rename({op.name: same}) for contract in case.contracts)
             yield replace(substitute(case, {op.name: same}), contracts=contracts)
+
+
+def drop_settings(case: Case) -> Iterator[Case]:
+    """No setting, each alone, then all but each."""
+    yield replace(case, settings=())
+    yield from (replace(case, settings=(item,)) for item in case.settings)
+    yield from (
+        replace(case, settings=tuple(other for other in case.settings if other != item)) for item in case.settings
+    )
+
+
+def drop_attributes(case: Case) -> Iterator[Case]:
+    """An attribute at its default or at a simpler word, without the arguments that its value asked for."""
+    for op in case.ops:
+        given = dict(op.attrs)
+        for name, value in given.items():
+            attribute = OPS[op.kind].attributes[name]
+            options: list[Attr] = [] if attribute.required else [attribute.default]
+            if value in attribute.words:
+                options += attribute.words[: attribute.words.index(str(value))]
+            for option in options:
+                yield replace_op(case, op, _with_attributes(op, {**given, name: option}))
+
+
+def _with_attributes(op: Op, attrs: Mapping[str, Attr]) -> Op:
+    """The operation with other attributes, and with the arguments that these ask for."""
+    new = make_op(op.name, op.kind, op.args, attrs)
+    optional = OPS[op.kind].optional
+    if optional is None:
+        return new
+    least = OPS[op.kind].arity[0]
+    before, now = optional(attributes(op)), optional(attributes(new))
+    kept = [arg for name, arg in zip(before, op.args[least:], strict=True) if name in now]
+    return replace(new, args=(*op.args[:least], *kept))
+
+
+def respell_operations(case: Case) -> Iterator[Case]:
+    """A simpler operation: matmul for a product, view for a change of shape, transpose for an exchange of the last two
+    axes, a linear layer without bias."""
+    types = types_of(case)
+    for op in case.ops:
+        rank = types[op.name].rank
+        if op.kind in ("bmm", "einsum"):
+            yield replace_op(case, op, make_op(op.name, "matmul", op.args, {}))
+        if op.kind == "reshape":
+            yield replace_op(case, op, make_op(op.name, "view", op.args, {"sizes": types[op.name].shape}))
+        if op.kind == "mT" or op.attr("dims") == (*range(rank - 2), rank - 1, rank - 2):
+            yield replace_op(case, op, make_op(op.name, "transpose", op.args, {}))
+        if op.kind == "linear" and len(op.args) == 3:
+            yield replace_op(case, op, make_op(op.name, "linear", op.args[:2], {}))
+
+
+def simplify_mode(case: Case) -> Iterator[Case]:
+    """Static shapes, no autocast, inference."""
+    contracts = _without_dropout(case)
+    if case.training and case.dynamic:
+        yield replace(case, mode="inference", dynamic=False, contracts=contracts)
+    if case.dynamic:
+        yield replace(case, dynamic=False)
+    if case.autocast:
+        yield replace(case, autocast=None)
+    if case.training:
+        yield replace(case, mode="inference", contracts=contracts)
+
+
+def _without_dropout(case: Case) -> tuple[Contract, ...]:
+    """The contracts in inference, which turns dropout off unless an operation has it always on."""
+    stays = any(op.attr("active") == "always" for op in case.ops)
+    return tuple(replace(c, dropout=0.0) for c in case.contracts if not (stays and c.dropout))
+
+
+def use_float32(case: Case) -> Iterator[Case]:
+    """float32 for the other floating dtypes: for all of them, then for each."""
+    used = {i.dtype for i in case.inputs} | {str(op.attr("dtype")) for op in case.ops}
+    others = [d for d in FLOATS if d in used and d != "float32"]
+    for chosen in ([others] if len(others) > 1 else []) + [[d] for d in others]:
+        yield change_dtype(case, chosen, "float32")
+
+
+def round_numbers(case: Case) -> Iterator[Case]:
+    """A shorter number in an attribute or as the scale of an input."""
+    for op in case.ops:
+        given = dict(op.attrs)
+        for name, value in given.items():
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                continue
+            for plain in _plainer(value):
+                yield replace_op(case, op, make_op(op.name, op.kind, op.args, {**given, name: plain}))
+    for item in case.inputs:
+        for plain in _plainer(item.values.scale):
+            yield replace_input(case, item, replace(item, values=replace(item.values, scale=float(plain))))
+
+
+def _plainer(value: float) -> Iterator[float]:
+    if not math.isfinite(value):
+        return
+    options: list[float] = [1.0, 2.0, 0.5, -1.0, float(round(value)), round(value, 1), float(f"{value:.1g}")]
+    if isinstance(value, int):
+        options = [1, 2, -1]
+    yield from dict.fromkeys(o for o in options if o != value)
+
+
+def rename_values(case: Case) -> Iterator[Case]:
+    """The plain name for every value."""
+    names = plain_names(case)
+    yield replace(
+        rename_in_calls(case, names),
+        inputs=tuple(replace(i, name=names[i.name]) for i in case.inputs),
+        ops=tuple(replace(o, name=names[o.name], args=tuple(names[a] for a in o.args)) for o in case.ops),
+        returns=tuple(names[r] for r in case.returns),
+        contracts=tuple(c.rename(names) for c in case.contracts),
+    )
+
+
+def shrink_dims(case: Case) -> Iterator[Case]:
+    """All dimensions at 1, 2, 3 or 4; then equal dimensions together, then each alone: at 1 to 4, 1/2, 3/4, 7/8 of the
+    size, and so on to the size less 1. So a threshold among long lengths is found in few steps."""
+    yield from filter(None, (resize(case, {n: min(size, v) for n, v in case.dims}) for size in (1, 2, 3, 4)))
+    groups = [[name for name, v in case.dims if v == value] for value in sorted({v for _, v in case.dims})]
+    for names in [*(group for group in groups if len(group) > 1), *([name] for name, _ in case.dims)]:
+        value = case.sizes[names[0]]
+        sizes = dict.fromkeys((1, 2, 3, 4, *(value - (value >> n) for n in range(1, value.bit_length()))))
+        smaller = (dict.fromkeys(names, size) for size in sizes if size < value)
+        yield from filter(None, (resize(case, {**case.sizes, **changed}) for changed in smaller))
+
+
+def merge_dims(case: Case) -> Iterator[Case]:
+    """One name for two dimensions of equal size in a computed attribute, so that `T - S` is 0."""
+    sizes = [value for op in case.ops for _, value in op.attrs if isinstance(value, Size)]
+    for size in dict.fromkeys(sizes):
+        for keep, drop in itertools.combinations(sorted(size.names()), 2):
+            if case.sizes[keep] == case.sizes[drop]:
+                merged = rename_dims(case, {drop: keep})
+                yield map_attributes(merged, lambda _, value: value)  # drops what has become the default
+
+
+def simplify_inputs(case: Case) -> Iterator[Case]:
+    """Contiguous arguments instead of parameters, other strides and shared memory; seeds 0, 1, 2...; and the simpler
+    distributions of the dtype."""
+    own = map_inputs(case, lambda item: replace(item, parameter=False, buffer=False))
+    yield make_contiguous(own)
+    numbered = tuple(replace(i, values=replace(i.values, seed=n)) for n, i in enumerate(case.inputs))
+    yield replace(case, inputs=numbered)
+    for item, argument in zip(case.inputs, own.inputs, strict=True):
+        yield replace_input(case, item, replace(item, layout="contiguous"))
+        yield replace_input(case, item, argument)
+        rank = DISTRIBUTIONS[item.values.kind].rank
+        simpler = sorted(
+            (d for d in DISTRIBUTIONS.values() if item.dtype in d.dtypes and d.rank < rank), key=lambda d: d.rank
+        )
+        for kind in simpler:
+            scale = 0.5 if kind.name == "random" else 1.0
+            yield replace_input(case, item, replace(item, values=Values(kind.name, item.values.seed, scale)))
+        if item.values.scale != 1.0:
+            yield replace_input(case, item, replace(item, values=replace(item.values, scale=1.0)))
+
+
+def drop_axes(case: Case) -> Iterator[Case]:
+    """An input without its leading axis, q, k and v together, or with a size of 1, where broadcasting allows it."""
+    places = [(found, role) for found in find_attentions(case) for role in HEADS if role in found.reads]
+    heads = {trace(case, found.reads[role])[-1] for found, role in places}
+    together = [[i for i in case.inputs if i.name in heads], *([i] for i in case.inputs if i.name not in heads)]
+    for items in together:
+        rank = max((len(item.shape) for item in items), default=0)
+        long = (item for item in items if len(item.shape) == rank > 1)
+        yield replace_inputs(case, {item: replace(item, shape=item.shape[1:]) for item in long})
+    for item in case.inputs:
+        for at, size in enumerate(item.shape):
+            if size.value(case.sizes) != 1:
+                shape = (*item.shape[:at], Size.of(1), *item.shape[at + 1 :])
+                yield replace_input(case, item, replace(item, shape=shape))

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations, count
 
-from corpus.passes.spelling import rename_values
+from corpus.passes.program import rename_values
 from generators.errors import CaseError
 from generators.program.case import Attr, Case, Input, Op, TensorType
 from generators.program.edits import (

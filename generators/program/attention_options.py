@@ -54,7 +54,7 @@ OPTIONS = {
 """By name, in the order in which the shrinker leaves them out and a cause names them.
 
 To add an option, add a row, a field of `Contract`, and its arithmetic in fuzz/check/oracle/attention/call.py. The
-shrinker spells options as operations in corpus/passes/plain_attention.py.
+shrinker spells options as operations in corpus/passes/contracts.py.
 """
 
 KEYWORDS = sorted(OPTIONS, key=lambda name: list(Form).index(OPTIONS[name].form))

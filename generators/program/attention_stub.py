@@ -14,7 +14,7 @@ from generators.program.case import Case, TensorType
 from generators.program.contracts import as_bhsd
 from generators.program.dtypes import LOW_PRECISION, category
 from generators.program.emit import emit_rewritten, read, source
-from generators.program.memory import is_in_place
+from generators.program.state import is_in_place
 from generators.program.type_check import types_of
 from generators.program.values import number
 

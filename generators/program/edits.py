@@ -9,8 +9,8 @@ from generators.program.attention_options import Contract
 from generators.program.case import Attr, Case, Input, Op, TensorType, Values, free_name
 from generators.program.contracts import check_contract, list_described_ops
 from generators.program.dtypes import category
-from generators.program.later_calls import rename_in_calls
 from generators.program.sizes import Size
+from generators.program.state import rename_in_calls
 from generators.program.type_check import RESERVED, attributes, check, make_op, prune, types_of
 
 

@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from generators.program.case import Case, Input, LaterCall, Op, TensorType
-from generators.program.later_calls import at_call, seed_at
 from generators.program.ops import OPS
 from generators.program.ops.spec import Line
+from generators.program.state import at_call, seed_at
 from generators.program.type_check import attributes, names_in, types_of
 from generators.program.values import DISTRIBUTIONS, LAYOUTS
 

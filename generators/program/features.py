@@ -5,10 +5,9 @@ from typing import Any
 
 from generators.program.case import Case, Input, Op, TensorType
 from generators.program.dtypes import LOW_PRECISION
-from generators.program.later_calls import list_differences
-from generators.program.memory import list_targets
 from generators.program.ops import VIEWS
-from generators.program.ops.rules import permutation
+from generators.program.ops.spec import permutation
+from generators.program.state import list_differences, list_targets
 from generators.program.type_check import attributes, types_of
 from generators.program.values import INDICES
 

@@ -11,14 +11,13 @@ from generators.errors import CaseError, add_place, require
 from generators.program.case import AUTOCAST, MODES, Attr, Case, Input, Op, TensorType
 from generators.program.contracts import check_contract
 from generators.program.dtypes import DTYPES, LOW_PRECISION
-from generators.program.later_calls import at_call, check_calls, drop_unknown
-from generators.program.memory import check_memory, find_owners
 from generators.program.ops import OPS
 from generators.program.ops.attention import FLEX_NAMES
 from generators.program.ops.network import EQUATION
 from generators.program.ops.spec import Attribute, Kind, Operands
 from generators.program.settings import check_settings
 from generators.program.sizes import Size, show
+from generators.program.state import at_call, check_calls, check_memory, drop_unknown, find_owners
 from generators.program.values import DISTRIBUTIONS, LAYOUTS
 
 VALUE_NAME = re.compile(r"[a-z][a-z0-9_]{0,30}")

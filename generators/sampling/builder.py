@@ -8,9 +8,9 @@ from typing import Any
 from generators.program.attention_options import Contract
 from generators.program.case import Attr, Case, Input, Op, TensorType, Values, free_name
 from generators.program.dtypes import category
-from generators.program.memory import is_in_place, is_written
 from generators.program.ops import OPS
 from generators.program.sizes import Size
+from generators.program.state import is_in_place, is_written
 from generators.program.type_check import check, infer, make_op, prune
 from generators.sampling.choices import Choices
 

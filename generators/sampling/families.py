@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from generators.sampling import caches, torch_calls
+from generators.sampling import writers
 from generators.sampling.builder import Builder
 from generators.sampling.choices import Choices, Preferences
 
@@ -73,7 +73,7 @@ FAMILIES: Mapping[str, Family] = {
     "distilbert": Family(12.0, _DISTILBERT),
     # The first DistilBERT: scores divided instead of the query.
     "distilbert_scores": Family(3.0, {**_DISTILBERT, "scale.place": "scores"}),
-    "flex": Family(2.0, write=torch_calls.write_flex),
+    "flex": Family(2.0, write=writers.write_flex),
     # Softmax in float32, the product with the values in half precision.
     "float_softmax": Family(5.0, {**_FLOAT, "order": "bshd", "scale.divide": "div", "mask.kind": "none"}),
     # F.scaled_dot_product_attention.
@@ -83,25 +83,25 @@ FAMILIES: Mapping[str, Family] = {
     # GPT-2 with an attention mask: `where` under a causal buffer, then a mask added.
     "gpt2_masked": Family(6.0, {**_GPT2, "order": "bhsd", "mask.kind": "where_and_add"}),
     "gptj": Family(1.5, {**_DIVIDED_SCORES, **_DECODER, "projection": "separate", **_GPTJ, **_LOWEST}),
-    "kv_cache": Family(3.0, _CACHE, caches.write_kv_cache),
+    "kv_cache": Family(3.0, _CACHE, writers.write_kv_cache),
     "llama": Family(6.0, _LLAMA),
     # mBART: heads folded into the batch, products by bmm.
     "mbart": Family(6.0, {**_BMM, **_FOLDED, "order": "bhsd", "mask.kind": "add", "dropout": "none"}),
-    "multihead": Family(4.1, write=torch_calls.write_multihead_attention),
+    "multihead": Family(4.1, write=writers.write_multihead_attention),
     # A norm whose mean and variance are kept in buffers.
     "running_statistics": Family(1.0, {**_BLOCK, "norm": "running"}),
     # The softmax over queries, the slots.
     "slot_attention": Family(2.0, {**_NO_MASK, "scale.place": "none", "softmax.axis": -2}),
     # Sparse attention: each query sees all keys except for listed keys.
     "sparse": Family(1.0, {"mask.kind": "fill", "mask.keep": "listed", "mask.fill": float("-inf")}),
-    "static_cache": Family(1.2, _CACHE, caches.write_static_cache),
+    "static_cache": Family(1.2, _CACHE, writers.write_static_cache),
     # q, k and v as views of wider inputs.
     "strided": Family(3.0, {"scale.place": "scores", "order": "bhsd", "heads.view": "view"}),
     # T5: no scale, a bias of positions added, softmax in float32 and back.
     "t5": Family(10.0, _T5),
     # T5 decoding: no mask, keys and values returned.
     "t5_decoder": Family(4.0, {**_T5, "mask.kind": "none", "returns": "keys"}),
-    "transformer_layers": Family(2.0, write=torch_calls.write_transformer_layers),
+    "transformer_layers": Family(2.0, write=writers.write_transformer_layers),
     # Visformer: heads before features, as a convolution leaves them.
     "visformer": Family(4.0, {**_SCALED_SCORES, **_NO_MASK, "order": "bhds"}),
     "vit": Family(5.0, {**_SCALED_SCORES, **_NO_MASK, **_BLOCK, "norm": "layer", "projection": "packed"}),

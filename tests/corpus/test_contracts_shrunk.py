@@ -5,10 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from corpus.passes import CONTRACT_PASSES, PASSES, Pass
 from corpus.passes.contracts import simplify_contract
-from corpus.passes.dimensions import shrink_dims
-from corpus.passes.program import bypass
+from corpus.passes.program import bypass, shrink_dims
+from corpus.shrink import CONTRACT_PASSES, PASSES, Pass
 from generators.program.case import Case
 from generators.program.edits import prune_if_valid
 from generators.program.emit import is_random, source

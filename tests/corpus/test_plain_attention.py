@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from corpus.passes.plain_attention import Plain, spell
+from corpus.passes.contracts import Plain, spell
 from generators.program.attention_options import OPTIONS, Contract, Form
 from generators.program.case import Input, Values
 from generators.program.sizes import Size

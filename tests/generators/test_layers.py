@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from corpus.casefile import dumps, loads
-from corpus.passes.spelling import drop_attributes, simplify_mode
+from corpus.passes.program import drop_attributes, simplify_mode
 from generators.errors import CaseError
 from generators.program.case import Case, Values
 from generators.program.emit import is_random, source
@@ -15,9 +15,8 @@ from generators.program.sizes import Size
 from generators.program.type_check import check
 from generators.sampling.builder import Builder
 from generators.sampling.choices import Choices
-from generators.sampling.dimensions import draw_dims
 from generators.sampling.families import FAMILIES
-from generators.sampling.sample import sample
+from generators.sampling.sample import draw_dims, sample
 
 WRITTEN = ("multihead", "transformer_layers", "flex")
 

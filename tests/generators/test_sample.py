@@ -14,14 +14,14 @@ from fuzz.check.program import Program, execute
 from generators.program.attention_stub import emit_attention_stub, list_calls
 from generators.program.case import Case
 from generators.program.emit import source
-from generators.program.memory import is_written
 from generators.program.ops import OPS
 from generators.program.settings import list_available
+from generators.program.state import is_written
 from generators.program.type_check import check
 from generators.program.values import LAYOUTS
 from generators.sampling.choices import Choices
+from generators.sampling.insertions import insert_writes
 from generators.sampling.sample import Limits, draw_settings, sample
-from generators.sampling.writes import insert_writes
 
 pytestmark = pytest.mark.samples
 

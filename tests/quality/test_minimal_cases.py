@@ -6,8 +6,7 @@ from itertools import islice
 
 import pytest
 
-from corpus.passes import PASSES
-from corpus.shrink import shrink
+from corpus.shrink import PASSES, shrink
 from generators.program.case import Case, Op
 from generators.program.emit import source
 from generators.program.simplicity import sort_key

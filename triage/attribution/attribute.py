@@ -24,9 +24,8 @@ from fuzz.subjects import get_spec, is_user_function
 from generators.errors import UserError
 from generators.program.attention_options import COMPARABLE
 from generators.program.case import Case, LaterCall
-from generators.program.later_calls import at_call, list_differences
-from generators.program.memory import is_written, list_targets
 from generators.program.ops import OPS
+from generators.program.state import at_call, is_written, list_differences, list_targets
 from triage.attribution.ablation import (
     AOT_EAGER,
     DECOMPOSED,

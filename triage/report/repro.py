@@ -13,8 +13,8 @@ from generators.program.attention_stub import drop_fills, emit_attention_stub, e
 from generators.program.case import Case
 from generators.program.dtypes import LOW_PRECISION, category
 from generators.program.emit import is_random, source
-from generators.program.memory import is_written
 from generators.program.settings import SWITCHES
+from generators.program.state import is_written
 from generators.program.type_check import low_precision, types_of
 from triage.rendering import render
 

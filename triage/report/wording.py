@@ -13,11 +13,10 @@ from fuzz.protocol.render import describe
 from fuzz.subjects import get_spec
 from generators.program.case import Case
 from generators.program.dtypes import LOW_PRECISION
-from generators.program.later_calls import describe_differences
-from generators.program.memory import TARGETS, list_targets
 from generators.program.ops import VIEWS
 from generators.program.roles import find_attentions, trace
 from generators.program.settings import describe_settings
+from generators.program.state import TARGETS, describe_differences, list_targets
 from generators.program.type_check import attributes, types_of
 from triage.attribution.ablation import EAGER, Ablation, label
 from triage.attribution.root_cause import RootCause, operands_mechanism

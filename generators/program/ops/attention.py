@@ -14,8 +14,18 @@ from typing import Any
 from generators.errors import require
 from generators.program.case import TensorType
 from generators.program.dtypes import FLOATS, category, promote
-from generators.program.ops.rules import common_float
-from generators.program.ops.spec import Attribute, Kind, Line, Memory, Operands, OpSpec, first_dtype, flag, word
+from generators.program.ops.spec import (
+    Attribute,
+    Kind,
+    Line,
+    Memory,
+    Operands,
+    OpSpec,
+    common_float,
+    first_dtype,
+    flag,
+    word,
+)
 from generators.program.sizes import Size, show
 
 FLEX_NAMES = ("flex_attention", "create_block_mask", "score_mod", "mask_mod")

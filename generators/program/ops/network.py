@@ -5,8 +5,21 @@ from dataclasses import replace
 
 from generators.errors import require
 from generators.program.dtypes import FLOATS, category
-from generators.program.ops.rules import along, common_float, second_dtype
-from generators.program.ops.spec import Attribute, Kind, Line, Memory, Operands, OpSpec, choose_text, flag, spell, word
+from generators.program.ops.spec import (
+    Attribute,
+    Kind,
+    Line,
+    Memory,
+    Operands,
+    OpSpec,
+    along,
+    choose_text,
+    common_float,
+    flag,
+    second_dtype,
+    spell,
+    word,
+)
 from generators.program.sizes import ONE, Size, show
 
 EQUATION = re.compile(r"[a-z]{1,6},[a-z]{1,6}->[a-z]{1,6}")

@@ -2,8 +2,21 @@
 
 from generators.errors import require
 from generators.program.dtypes import category
-from generators.program.ops.rules import along, one_index, permuted, promoted, slice_size
-from generators.program.ops.spec import Attribute, Kind, Line, Memory, Operands, OpSpec, choose_text, word
+from generators.program.ops.spec import (
+    Attribute,
+    Kind,
+    Line,
+    Memory,
+    Operands,
+    OpSpec,
+    along,
+    choose_text,
+    one_index,
+    permuted,
+    promoted,
+    slice_size,
+    word,
+)
 from generators.program.sizes import ONE, Size, product, quotient, show
 
 

@@ -5,7 +5,6 @@ from functools import partial
 from generators.errors import require
 from generators.program.case import TensorType
 from generators.program.dtypes import category, promote
-from generators.program.ops.rules import along, one_index, slice_size
 from generators.program.ops.shaping import SELECT, SLICE, slice_text
 from generators.program.ops.spec import (
     Attribute,
@@ -15,9 +14,12 @@ from generators.program.ops.spec import (
     Operands,
     OpSpec,
     ShapeRule,
+    along,
     choose_text,
     first_shape,
     flag,
+    one_index,
+    slice_size,
     word,
 )
 from generators.program.sizes import Size, show

@@ -1,15 +1,20 @@
-"""Writes put into a program that was drawn without: into arguments, buffers, intermediates and views of them."""
+"""Changes of a drawn program: writes into its values, and later calls of its module."""
 
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 from generators.errors import CaseError, require
-from generators.program.case import Case, Values
+from generators.program.case import Case, LaterCall, Values
+from generators.program.dtypes import FLOATS
 from generators.program.edits import redirect_read
-from generators.program.type_check import check, prune, types_of
+from generators.program.emit import find_fixed_sizes, is_random
+from generators.program.type_check import check, is_valid, prune, types_of
+from generators.program.values import LAYOUTS
 from generators.sampling.builder import Builder
 from generators.sampling.choices import Choices
+from generators.sampling.variants import add_dropout
 
 _TRIES = 6
 _TARGETS = {"value": 5.0, "clone": 3.0, "buffer": 3.0}
@@ -114,3 +119,68 @@ def _write_indexed(b: Builder, c: Choices, kind: str, target: str, values: str) 
     accumulate = kind == "index_put_" and axis == 0 and c.chance(0.4)
     options: dict[str, Any] = {"form": "method", "accumulate": True} if accumulate else {}
     return b.op(kind, target, places, values, dim=axis, **options)
+
+
+_COUNTS = {1: 5.0, 2: 4.0, 3: 1.0}
+_DIFFERENCES = {0: 1.0, 1: 6.0, 2: 3.0}
+"""How many differences a call has from the first. Without differences only state tells the two calls apart."""
+_KINDS = {"sizes": 5.0, "layouts": 2.5, "under": 3.0, "values": 3.0, "dtype": 1.5, "reseeds": 1.0, "step": 3.0}
+_SIZES = (1, 2, 3, 5, 8, 9, 16, 17, 33)
+_CHECKPOINTED = 0.25
+"""The share in training whose operations are computed again in the backward pass."""
+_DROPPED = 0.6
+"""The share of recomputed cases that get dropout if they have none: it has to draw the same numbers again."""
+_CALL_TRIES = 8
+
+
+def add_calls(case: Case, c: Choices) -> Case:
+    """The case with later calls of its module, or unchanged where no drawn call is valid."""
+    base = replace(case, contracts=(), dynamic=False)
+    if case.training and c.chance(_CHECKPOINTED):
+        dropped = base if is_random(base) or c.chance(1 - _DROPPED) else add_dropout(base)
+        again = replace(dropped, checkpoint="full")
+        base = again if is_valid(again) else base
+    step = c.pick(("sgd", "adamw"))
+    called = base
+    for _ in range(c.draw(_COUNTS)):
+        for _ in range(_CALL_TRIES):
+            further = replace(called, calls=(*called.calls, _draw_call(base, c, step)))
+            if is_valid(further):
+                called = further
+                break
+    return called if called.calls and is_valid(called) else case
+
+
+def _draw_call(case: Case, c: Choices, step: str) -> LaterCall:
+    call = LaterCall()
+    for _ in range(c.draw(_DIFFERENCES)):
+        change = dict(_change(case, c, c.draw(_KINDS), step))
+        call = replace(call, **change)
+    if call.sizes or call.layouts or call.dtype:
+        call = replace(call, values="equal" if call.values == "same" else call.values)
+    return call
+
+
+def _change(case: Case, c: Choices, kind: str, step: str) -> Iterator[tuple[str, Any]]:
+    """Fields of a later call; nothing where such a difference makes no sense for the case."""
+    floats = [item for item in case.arguments if item.dtype in FLOATS]
+    if kind == "sizes":
+        variable = sorted(case.sizes.keys() - find_fixed_sizes(case))
+        names = sorted({c.pick(variable) for _ in range(c.draw({1: 3.0, 2: 1.0}))}) if variable else []
+        found = [(name, c.pick((*_SIZES, case.sizes[name] + 1, 2 * case.sizes[name]))) for name in names]
+        yield "sizes", tuple((name, size) for name, size in found if size != case.sizes[name])
+    elif kind == "layouts":
+        item = c.pick(case.arguments)
+        fitting = [name for name, layout in LAYOUTS.items() if len(item.shape) >= max(1, layout.min_rank)]
+        yield "layouts", ((item.name, c.pick(fitting)),) if fitting else ()
+    elif kind == "dtype" and floats:
+        yield "dtype", c.pick([name for name in FLOATS[:3] if name != floats[0].dtype])
+    elif kind == "under":
+        other = "inference" if case.training else "training"
+        yield "under", c.draw({other: 4.0, "inference_mode": 1.0, "no_grad": 1.0 if case.training else 0.0})
+    elif kind == "values":
+        yield "values", c.draw({"same": 1.0, "other": 1.0})
+    elif kind == "reseeds" and is_random(case):
+        yield "reseeds", True
+    elif kind == "step" and case.training and any(item.parameter and item.dtype in FLOATS for item in case.inputs):
+        yield "step", step

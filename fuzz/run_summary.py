@@ -116,14 +116,16 @@ class RunSummary:
         """Findings of a kind: "new", "internal" or "known"."""
         return [row for row in self.findings if row.kind == kind]
 
-    def count_known(self, bugs: Mapping[str, Bug]) -> Counter[Bug | str]:
-        """How often each known bug was met: by its entry in the ledger where it has one, else by its case file.
+    def count_known(self, bugs: Mapping[str, Bug]) -> Counter[str]:
+        """How often each known bug was met: as the ledger calls it where it has an entry, else by its case file.
 
         bugs: entries of the ledger by the ids of their examples.
         """
-        met = Counter[Bug | str]()
+        met = Counter[str]()
         for row in self.list_findings("known"):
-            met[bugs.get(row.case_id) or f"{row.result.verdict}: {row.file}"] += row.count
+            bug = bugs.get(row.case_id)
+            name = f"{bug.id}: {bug.title} ({bug.status.words})" if bug else f"{row.result.verdict}: {row.file}"
+            met[name] += row.count
         return met
 
     @property

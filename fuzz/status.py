@@ -1,8 +1,8 @@
 """Print the state of campaigns: `python -m fuzz.status RUN...`."""
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,54 +12,35 @@ from fuzz.durations import format_duration
 if TYPE_CHECKING:
     from fuzz.run_summary import RunSummary
 
+COLUMNS: dict[str, tuple[str, Callable[[float], str]]] = {
+    "workers": ("workers", "{:.0f}".format),
+    "seconds": ("elapsed", lambda seconds: format_duration(round(seconds))),
+    "cases": ("cases", "{:.0f}".format),
+    "cases_per_second": ("rate", "{:.1f}/s".format),
+    "new_findings": ("new", "{:.0f}".format),
+    "known_findings": ("known", "{:.0f}".format),
+    "waiting_suspicions": ("waiting", "{:.0f}".format),
+    "last_find_timestamp_seconds": ("last", lambda at: f"{format_duration(max(0, round(time.time() - at)))} ago"),
+    "size_bytes": ("size", lambda size: f"{size / 2**20:.1f} MiB"),
+}
+"""The title and the format of each number in the table."""
 
-@dataclass(frozen=True)
-class Number:
-    """A number of a campaign."""
 
-    name: str  # in --json; in OpenMetrics a gauge with the prefix attnfuzz_
-    about: str
-    read: "Callable[[RunSummary], float | None]"
-    title: str = ""  # in the table; "" for a number that is not there
-    show: Callable[[float], str] = "{:.0f}".format
-
-
-NUMBERS = (
-    Number("running", "Whether a process runs the campaign.", lambda run: run.is_running),
-    Number("workers", "Worker processes.", lambda run: run.workers, "workers"),
-    Number(
-        "seconds",
-        "Time that all runs in the directory took.",
-        lambda run: run.counts.seconds,
-        "elapsed",
-        lambda seconds: format_duration(round(seconds)),
-    ),
-    Number("cases", "Cases judged.", lambda run: run.cases, "cases"),
-    Number(
-        "cases_per_second",
-        "Cases a second over all of that time.",
-        lambda run: run.rate(run.cases),
-        "rate",
-        "{:.1f}/s".format,
-    ),
-    Number("new_findings", "Findings of the campaign.", lambda run: len(run.list_findings("new")), "new"),
-    Number("known_findings", "Known bugs that it met.", lambda run: len(run.list_findings("known")), "known"),
-    Number("waiting_suspicions", "Failures that are not investigated yet.", lambda run: run.waiting, "waiting"),
-    Number(
-        "last_find_timestamp_seconds",
-        "When the last finding was saved.",
-        lambda run: max((row.first_seen for row in run.list_findings("new")), default=None),
-        "last",
-        lambda when: f"{format_duration(max(0, round(time.time() - when)))} ago",
-    ),
-    Number(
-        "size_bytes",
-        "Size of the run directory.",
-        lambda run: sum(path.lstat().st_size for path in run.path.rglob("*") if path.is_file()),
-        "size",
-        lambda size: f"{size / 2**20:.1f} MiB",
-    ),
-)
+def measure(run: "RunSummary") -> dict[str, float | None]:
+    """The numbers of a campaign. In OpenMetrics each is a gauge with the prefix attnfuzz_."""
+    new = run.list_findings("new")
+    return {
+        "running": run.is_running,
+        "workers": run.workers,
+        "seconds": run.counts.seconds,  # of all sessions
+        "cases": run.cases,
+        "cases_per_second": run.rate(run.cases),
+        "new_findings": len(new),
+        "known_findings": len(run.list_findings("known")),
+        "waiting_suspicions": run.waiting,
+        "last_find_timestamp_seconds": max((row.first_seen for row in new), default=None),
+        "size_bytes": sum(path.lstat().st_size for path in run.path.rglob("*") if path.is_file()),
+    }
 
 
 def status(*runs: Path, metrics: Path | None = None, json: Path | None = None) -> None:
@@ -79,8 +60,6 @@ def status(*runs: Path, metrics: Path | None = None, json: Path | None = None) -
     python -m fuzz.status runs/*
     python -m fuzz.status runs/* --metrics /var/lib/node_exporter/attnfuzz.prom
     """
-    from json import dumps
-
     from corpus.files import replace_file
     from generators.errors import UserError
 
@@ -91,12 +70,11 @@ def status(*runs: Path, metrics: Path | None = None, json: Path | None = None) -
         replace_file(metrics, format_metrics(data).encode())
     if json is not None:
         replace_file(json, f"{dumps(data, indent=1)}\n".encode())
-    shown = [number for number in NUMBERS if number.title]
-    rows = [["run", "state", "torch", "device", *(number.title for number in shown)]]
+    labels = ["run", "state", "torch", "device"]
+    rows = [[*labels, *(title for title, _ in COLUMNS.values())]]
     for run in data:
-        values = ((number, run[number.name]) for number in shown)
-        cells = ["none" if value is None else number.show(value) for number, value in values]
-        rows.append([run["run"], run["state"], run["torch"], run["device"], *cells])
+        cells = ["none" if run[name] is None else show(run[name]) for name, (_, show) in COLUMNS.items()]
+        rows.append([*(run[label] for label in labels), *cells])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         print("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())
@@ -122,24 +100,22 @@ def describe_run(directory: Path) -> dict[str, Any]:
     ]
     started = run.counts.started
     labels = {"run": str(directory), "torch": run.torch, "device": started.device if started else ""}
-    numbers = {number.name: number.read(run) for number in NUMBERS}
-    return {**labels, "state": run.state, **numbers, "findings": findings}
+    return {**labels, "state": run.state, **measure(run), "findings": findings}
 
 
-def format_metrics(runs: Sequence[dict[str, Any]]) -> str:
+def format_metrics(runs: list[dict[str, Any]]) -> str:
     """The numbers of campaigns, each with its labels, in the text format of OpenMetrics."""
     lines = []
-    for number in NUMBERS:
-        lines += [f"# TYPE attnfuzz_{number.name} gauge", f"# HELP attnfuzz_{number.name} {number.about}"]
+    for name in ("running", *COLUMNS):
+        lines.append(f"# TYPE attnfuzz_{name} gauge")
         for run in runs:
-            labels = ",".join(f'{label}="{_escape(run[label])}"' for label in ("run", "torch", "device"))
-            if run[number.name] is not None:
-                lines.append(f"attnfuzz_{number.name}{{{labels}}} {float(run[number.name])!r}")
+            # JSON escapes quotes and ends of lines as OpenMetrics does.
+            labels = ",".join(
+                f"{label}={dumps(run[label], ensure_ascii=False)}" for label in ("run", "torch", "device")
+            )
+            if run[name] is not None:
+                lines.append(f"attnfuzz_{name}{{{labels}}} {float(run[name])!r}")
     return "\n".join([*lines, "# EOF", ""])
-
-
-def _escape(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
 if __name__ == "__main__":

@@ -70,47 +70,34 @@ def summarize(run: RunSummary, earlier: RunSummary, options: Options, *, new: in
     head = f"{format_count(len(found), 'new finding')} in {run.path}"
     if new != len(found):
         head = f"{format_count(len(found), 'finding')} in {run.path}, {new or 'none'} of them new in this run"
-    go_on = [f"  {format_python(*options.subjects)} -m fuzz.run {shlex.join(options.resume)}"]
     internal, known = run.list_findings("internal"), run.count_known(bugs)
-    sections = (
-        (head, _list_rows(found)),
-        (
-            f"{format_count(len(known), 'known bug')} met again, each with its id in the ledger",
-            [line for bug, count in known.most_common() for line in _wrap(f"{count}x {_describe_known(bug)}", "  ")],
-        ),
-        (
-            f"{format_count(len(counts.faults), 'case')} could not be judged because attnfuzz failed; please report it",
-            [
-                f"  {fault.text.splitlines()[-1]}: {fault.path}, and the worker's output beside it"
-                for fault in counts.faults
-            ],
-        ),
-        (
-            f"{format_count(len(internal), 'internal finding')}: no public subject ran that shows them (inductor)",
-            _list_rows(internal),
-        ),
-        (
-            f"{format_count(len(of_eager), 'mistake')} of torch's eager mode, not caused by your function, saved too",
-            [f"  {operation_of(row.result)}: {row.file}" for row in of_eager],
-        ),
-        (
-            f"{format_count(run.waiting, 'suspicion')} not investigated yet (unexplained failures); to continue",
-            go_on if run.waiting else [],
-        ),
-        (f"{counts.ended}; to continue", go_on if counts.ended in _CUT and not run.waiting else []),
+    lines = [] if found else [f"no new finding in {run.path}"]
+
+    def add(title: str, listed: list[str]) -> None:
+        lines.extend([f"{title}:", *listed] if listed else [])
+
+    add(head, _list_rows(found))
+    met = [line for bug, count in known.most_common() for line in _wrap(f"{count}x {bug}", "  ")]
+    add(f"{format_count(len(known), 'known bug')} met again, each with its id in the ledger", met)
+    failed = [
+        f"  {fault.text.splitlines()[-1]}: {fault.path}, and the worker's output beside it" for fault in counts.faults
+    ]
+    add(f"{format_count(len(failed), 'case')} could not be judged because attnfuzz failed; please report it", failed)
+    shown = _list_rows(internal)
+    add(f"{format_count(len(internal), 'internal finding')}: no public subject ran that shows them (inductor)", shown)
+    mistakes = [f"  {operation_of(row.result)}: {row.file}" for row in of_eager]
+    add(
+        f"{format_count(len(mistakes), 'mistake')} of torch's eager mode, not caused by your function, saved too",
+        mistakes,
     )
-    lines = [line for title, listed in sections if listed for line in (f"{title}:", *listed)]
-    if not found:
-        lines.insert(0, f"no new finding in {run.path}")
+    if run.waiting or counts.ended in (StopReason.INTERRUPTED, StopReason.KILLED):
+        waiting = f"{format_count(run.waiting, 'suspicion')} not investigated yet (unexplained failures)"
+        command = f"  {format_python(*options.subjects)} -m fuzz.run {shlex.join(options.resume)}"
+        add(f"{waiting if run.waiting else counts.ended}; to continue", [command])
     return "\n".join([*lines, *_describe_work(run, earlier), "", *_describe_next(run, new, has_known=bool(known))])
 
 
-_CUT = (StopReason.INTERRUPTED, StopReason.KILLED)
 _SET_ASIDE = (Outcome.INTERNAL_ONLY, Outcome.WITHIN_SAME, Outcome.UNCONFIRMED, Outcome.IN_BOTH, Outcome.NOT_COMPARED)
-
-
-def _describe_known(bug: Bug | str) -> str:
-    return bug if isinstance(bug, str) else f"{bug.id}: {bug.title} ({bug.status.words})"
 
 
 def _list_rows(rows: Iterable[FindingRow]) -> list[str]:
@@ -141,8 +128,6 @@ def _describe_work(run: RunSummary, earlier: RunSummary) -> list[str]:
     ]
     unguarded = sorted(item.name for item in run.coverage if item.kind is CoverageKind.UNGUARDED)
     lines += [f"  not in guarded memory, where a function does not run: {', '.join(unguarded)}"] if unguarded else []
-    settings = run.count_coverage()[CoverageKind.SETTING]
-    lines += [f"  ran under {format_count(settings, 'setting')} of torch.compile"] if settings else []
     lines += [f"  set aside: {run.outcomes[how]} {how.explanation}" for how in _SET_ASIDE if how in run.outcomes]
     return lines
 
@@ -181,21 +166,19 @@ def describe_unused(named: Iterable[str], counts: Counts) -> str:
 def describe_start(event: events.CampaignStarted) -> str:
     """The subjects, torch and device of a campaign, and the coverage that this torch lacks."""
     resumed = f" from case {event.index}" if event.index else ""
-    known = f"knows {format_count(event.n_known, 'finding')} of the ledger, corpus/known and {event.corpus}"
     pending = f"; {format_count(event.pending, 'suspicion')} waiting" if event.pending else ""
     against = f" against torch {event.against}" if event.against else ""
-    workers = format_count(event.workers, "worker")
+    known = f"knows {format_count(event.n_known, 'finding')} of the ledger, corpus/known and {event.corpus}"
+    place = f"on {event.device} ({event.device_name}), {format_count(event.workers, 'worker')}"
+    missing = (
+        f"no coverage of {part}: torch {event.torch} has no {name}" for part, name in event.missing_hooks.items()
+    )
     lines = [
-        f"torch {event.torch}{against} on {event.device} ({event.device_name}), {workers}",
+        f"torch {event.torch}{against} {place}",
         *_wrap(f"compares {', '.join(event.subjects)} with float64", "  "),
-        f"  seed {event.seed}{resumed}, budget {event.budget}{pending}",
-        *(_wrap(known, "  ") if event.n_known else ()),
-        f"  output in {event.out}",
     ]
-    lines += [
-        f"no coverage of {part}: torch {event.torch} has no {names}" for part, names in event.missing_hooks.items()
-    ]
-    return "\n".join(lines)
+    lines += [f"  seed {event.seed}{resumed}, budget {event.budget}{pending}", *_wrap(known, "  ")]
+    return "\n".join([*lines, f"  output in {event.out}", *missing])
 
 
 class Screen(events.Listener):

@@ -1,33 +1,39 @@
-"""When an investigation begins, how long it may take, and how its conclusion is saved."""
+"""When an investigation begins, how long it may take, and which findings are known and saved."""
 
 import threading
 import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Protocol
 
+from corpus import entry as corpus_entry
+from corpus.entry import Entry, Found
 from corpus.ledger import Bug
 from fuzz.bug_identity import Signature
-from fuzz.campaign.finding_store import FindingStore
 from fuzz.campaign.investigation import Conclusion, Investigation
-from fuzz.campaign.known_bugs import KnownBugs, Why
+from fuzz.campaign.known_bugs import KnownBugs, KnownFinding, Why
 from fuzz.campaign.options import Options, StopCondition, StopReason
 from fuzz.campaign.schedule import CaseNumbers, Schedule
 from fuzz.campaign.search import Random
-from fuzz.campaign.share import SharedFolder
+from fuzz.campaign.share import FINDINGS, SharedFolder
 from fuzz.campaign.suspicion_queue import SuspicionQueue
 from fuzz.durations import format_count
 from fuzz.error_location import describe_where
 from fuzz.events import Bus, FindingSaved, Notice, SuspicionClosed
 from fuzz.protocol import Hello, SubjectResult, Verdict
-from fuzz.run_store import Outcome, Results, Suspicion
+from fuzz.protocol.render import describe
+from fuzz.replay_result import read_recorded_result
+from fuzz.run_store import FindingRow, Outcome, Results, Suspicion
 from fuzz.worker_process import Stopped, WorkerLost
 from generators.errors import UserError
 from generators.program.attention_stub import emit_call
 from generators.program.case import Case
 from generators.program.emit import source
 from generators.program.settings import Setting
+from generators.records import encode
 
 _TIME_SHARE, _LONG_TIME_SHARE = 0.5, 0.85
 """The share of worker time for investigations while cases are left; the longer one for functions of the user, and
@@ -76,11 +82,11 @@ class CampaignState:
         """How often each case lost its worker."""
         self.known_bugs = KnownBugs(options.ledger)
         self.suspicions = SuspicionQueue(results, self.known_bugs)
-        self.findings = FindingStore(options, results, self.known_bugs, share)
 
 
 class InvestigationRunner:
-    """Takes suspicions from the queue and investigates them in the threads that call. Threads share it."""
+    """Takes suspicions from the queue, investigates them in the threads that call, and saves findings. Threads share
+    it."""
 
     def __init__(self, state: CampaignState) -> None:
         self.new = 0
@@ -95,18 +101,36 @@ class InvestigationRunner:
         self._lock = threading.Lock()
         self._saving = threading.RLock()
 
+    def load_findings(self, torch: str) -> None:
+        """Learn every finding of the ledger, on disk and in the store. Raises `CaseError`."""
+        options, known_bugs, rows = self.state.options, self.state.known_bugs, self.state.results.findings()
+        for path, entry in known_bugs.load_ledger(torch):
+            self._add_known(entry, path)
+        for row in rows:
+            path, entry = Path(row.file), corpus_entry.loads(row.entry, row.file)
+            if row.kind != "known" and not path.exists():
+                corpus_entry.write(entry, path)  # Killed between the row and the file.
+            known_bugs.learn(entry, from_corpus=row.kind == "known")
+        for directory in (*options.ignore_dirs, options.corpus):
+            for path, entry in corpus_entry.load_directory(directory).items():
+                if known_bugs.learn(entry, torch=torch) is not None:
+                    self._add_known(entry, path)
+
     def learn_shared_findings(self, torch: str) -> None:
         """Know failures by findings that other campaigns made since the last call. `torch`: the worker's version."""
         state = self.state
         with self._saving:
             for path, entry in state.share.take_findings() if state.share is not None else ():
                 try:
-                    finding = state.findings.learn(entry, path, torch)
+                    finding = state.known_bugs.learn(entry, torch=torch)
+                    if finding is not None:
+                        self._add_known(entry, path)
+                        state.suspicions.close_explained(finding)
                 except UserError as error:
                     state.bus.emit(Notice(text=f"--share: skipped {path}: {error}"))
-                    continue
-                if finding is not None:
-                    state.suspicions.close_explained(finding)
+
+    def _add_known(self, entry: Entry, path: Path) -> None:
+        self.state.results.add_finding(None, _row(entry, path, "known", 0, read_recorded_result(entry)))
 
     @property
     def open(self) -> int:
@@ -188,7 +212,12 @@ class InvestigationRunner:
                 else:
                     finding = known.finding
                     if known.bug is not None:
-                        finding = state.findings.add_example(known.bug, conclusion, hello)
+                        # An example of a bug in the ledger that has none like it.
+                        entry = _entry(conclusion, hello, {})
+                        path = state.options.out / "internal" / entry.file_name
+                        self._add_known(entry, path)
+                        corpus_entry.write(entry, path)
+                        finding = state.known_bugs.add_entry(entry, known.bug)
                         state.suspicions.close_explained(finding)
         is_new = finding is None and outcome in (Outcome.FINDING, Outcome.INTERNAL)
         if finding is not None:
@@ -203,9 +232,16 @@ class InvestigationRunner:
         self, suspicion: Suspicion, conclusion: Conclusion, hello: Hello, seen: Mapping[str, str], back: Bug | None
     ) -> None:
         state, case, shown = self.state, conclusion.case, conclusion.shown
-        path, finding = state.findings.save(suspicion.id, conclusion, hello, seen)
-        state.suspicions.close_explained(finding)
         is_public, is_eager = conclusion.outcome is Outcome.FINDING, shown.verdict is Verdict.EAGER_SUSPECT
+        entry = _entry(conclusion, hello, seen)
+        path = (state.options.corpus if is_public else state.options.out / "internal") / entry.file_name
+        symptom = state.known_bugs.symptom(conclusion.cheapest_result, case)
+        # The row first: it holds all of the file, which `load_findings` writes again.
+        state.results.add_finding(suspicion.id, _row(entry, path, "new" if is_public else "internal", 1, shown))
+        corpus_entry.write(entry, path)
+        if is_public and state.share is not None:
+            state.share.publish(FINDINGS, entry)
+        state.suspicions.close_explained(state.known_bugs.add(KnownFinding(case.id, symptom)))
         of_eager = is_eager and state.options.is_of_user
         counts = is_public and not of_eager
         is_call = shown.subject in state.known_bugs.attention and not is_eager
@@ -227,3 +263,39 @@ class InvestigationRunner:
         )
         if counts and state.options.fail_fast:
             state.stop.stop(StopReason.FAIL_FAST)
+
+
+def write_fault(case: Case, text: str, directory: Path) -> Path:
+    """Save a case that can't be judged for a fault of attnfuzz, and a log with `text`. Gives the case's file."""
+    entry = Entry(case=case)
+    path = corpus_entry.write(entry, directory / entry.file_name)
+    path.with_name(path.name.replace(".case.yaml", ".log")).write_text(f"{text}\n", encoding="utf-8")
+    return path
+
+
+def record_origin(shown: SubjectResult, hello: Hello) -> Found:
+    """How a case was found, for its file: now, by the worker that said `hello`."""
+    return Found(
+        verdict=shown.verdict.value,
+        subject=shown.subject,
+        fired=tuple(name for name in shown.applied_rewrites if name not in shown.right_rewrites),
+        torch=hello.torch,
+        device=hello.device,
+        message=describe(shown),
+        numbers=shown.numbers,
+        date=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        failure=encode(shown.failure) or {},
+        rewrites=tuple(encode(rewrite) for rewrite in shown.wrong_rewrites),
+    )
+
+
+def _entry(conclusion: Conclusion, hello: Hello, seen: Mapping[str, str]) -> Entry:
+    # Later failures are compared with the rewrites that the cheapest subject saw.
+    of_rewrites = ("applied_rewrites", "wrong_rewrites", "right_rewrites")
+    seen_best = replace(conclusion.shown, **{name: getattr(conclusion.cheapest_result, name) for name in of_rewrites})
+    return Entry(case=conclusion.case, found=record_origin(seen_best, hello), seen=seen)
+
+
+def _row(entry: Entry, path: Path, kind: str, count: int, result: SubjectResult) -> FindingRow:
+    now = time.time()
+    return FindingRow(entry.case.id, corpus_entry.dumps(entry), str(path), result, kind, count, now, now)

@@ -198,7 +198,7 @@ class _Session:
                     f"--out {options.out} holds a run with {given}: continue with that, or give another --out"
                 )
         results.set_meta({"torch": hello.torch, "--python": public_version(hello.torch), "--against": against})
-        state.findings.load(hello.torch)
+        self._investigations.load_findings(hello.torch)
         self._read_share()
         for suspicion in results.waiting():
             state.suspicions.put(suspicion)

@@ -8,8 +8,7 @@ from dataclasses import replace
 
 from corpus.entry import Entry
 from fuzz import events
-from fuzz.campaign.finding_store import write_fault
-from fuzz.campaign.investigation_runner import InvestigationRunner
+from fuzz.campaign.investigation_runner import InvestigationRunner, write_fault
 from fuzz.campaign.options import require_space
 from fuzz.campaign.schedule import Job
 from fuzz.campaign.share import QUEUE

@@ -109,8 +109,12 @@ class Results:
         """Open the store, or create it unless `readonly`. Raises `UserError` for a file of another kind."""
         self.path, self._is_readonly = directory / RESULTS_FILE, readonly
         self._lock = threading.RLock()
+        uri = self.path.resolve().as_uri()
+        if readonly:
+            # Without a writer's log beside it the file is complete, and its directory may be read-only.
+            uri += "?mode=ro" if self.path.with_name(f"{RESULTS_FILE}-wal").exists() else "?immutable=1"
         try:
-            self._db = _connect(self.path, readonly=readonly)
+            self._db = sqlite3.connect(uri, uri=True, check_same_thread=False, isolation_level=None)
         except sqlite3.OperationalError as error:
             raise UserError(f"{self.path}: can't be opened: {error}") from error
         try:
@@ -301,14 +305,6 @@ class Results:
 
     def _count_again(self, case_id: str, now: float) -> None:
         self._db.execute("UPDATE findings SET count = count + 1, last_seen = ? WHERE case_id = ?", (now, case_id))
-
-
-def _connect(path: Path, *, readonly: bool) -> sqlite3.Connection:
-    uri = path.resolve().as_uri()
-    if readonly:
-        # Without a writer's log beside it the file is complete, and its directory may be read-only.
-        uri += "?mode=ro" if path.with_name(f"{RESULTS_FILE}-wal").exists() else "?immutable=1"
-    return sqlite3.connect(uri, uri=True, check_same_thread=False, isolation_level=None)
 
 
 def _read_coverage(text: str) -> tuple[CoverageItem, ...]:

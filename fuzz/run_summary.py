@@ -147,11 +147,9 @@ class RunSummary:
         return self.cases + self.counts.probes
 
     def rate(self, number: int) -> float:
-        """So many per second of all sessions."""
         return number / self.counts.seconds if self.counts.seconds else 0.0
 
     def count_coverage(self) -> Counter[CoverageKind]:
-        """How many rewrites, operators and so on cases reached, by kind."""
         return Counter(item.kind for item in self.coverage)
 
     def describe_losses(self) -> str:

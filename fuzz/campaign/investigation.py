@@ -154,16 +154,13 @@ class Investigation:
 
     def _confirm(self, case: Case, wanted: SubjectResult, subject: str) -> SubjectResult | None:
         """The result of the last of `CONFIRMATIONS` fresh workers, if all give the same failure."""
-        first: SubjectResult | None = None
+        seen: SubjectResult | None = None
         for _ in range(CONFIRMATIONS):
-            result = self.probe(case, subject, fresh=True)
-            is_repeated = is_same_failure(
-                result, first or wanted, exact=first is not None, attention_only=self.attention_only
-            )
-            if not is_repeated:
+            is_exact, earlier = seen is not None, seen or wanted
+            seen = self.probe(case, subject, fresh=True)
+            if not is_same_failure(seen, earlier, exact=is_exact, attention_only=self.attention_only):
                 return None
-            first = result
-        return first
+        return seen
 
     def _ask_baseline(self, case: Case, subject: str, *, fresh: bool = False) -> SubjectResult | None:
         there = self.judge(case, subject, fresh=fresh, baseline=True)

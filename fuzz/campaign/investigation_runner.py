@@ -12,7 +12,7 @@ from typing import Protocol
 from corpus import entry as corpus_entry
 from corpus.entry import Entry, Found
 from corpus.ledger import Bug
-from fuzz.bug_identity import Signature
+from fuzz.bug_identity import Signature, Symptom
 from fuzz.campaign.investigation import Conclusion, Investigation
 from fuzz.campaign.known_bugs import KnownBugs, KnownFinding, Why
 from fuzz.campaign.options import Options, StopCondition, StopReason
@@ -202,23 +202,17 @@ class InvestigationRunner:
         outcome, message = conclusion.outcome, conclusion.message
         if outcome in (Outcome.FINDING, Outcome.INTERNAL):
             hello = worker.start_worker()
+            entry = _entry(conclusion, hello, investigation.seen_in_baseline(conclusion))
             with self._saving:  # Two threads may come to the same minimum at once.
                 self.learn_shared_findings(hello.torch)
                 symptom = state.known_bugs.symptom(conclusion.cheapest_result, conclusion.case)
                 known = state.known_bugs.find(symptom, conclusion.case)
                 if known is None or known.why is Why.BACK:
-                    seen = investigation.seen_in_baseline(conclusion)
-                    self._save(suspicion, conclusion, hello, seen, known.bug if known else None)
+                    self._save(suspicion, conclusion, entry, symptom, known.bug if known else None)
+                elif known.bug is not None:
+                    finding = self._add_example(entry, known.bug)
                 else:
                     finding = known.finding
-                    if known.bug is not None:
-                        # An example of a bug in the ledger that has none like it.
-                        entry = _entry(conclusion, hello, {})
-                        path = state.options.out / "internal" / entry.file_name
-                        self._add_known(entry, path)
-                        corpus_entry.write(entry, path)
-                        finding = state.known_bugs.add_entry(entry, known.bug)
-                        state.suspicions.close_explained(finding)
         is_new = finding is None and outcome in (Outcome.FINDING, Outcome.INTERNAL)
         if finding is not None:
             outcome, message = Outcome.DUPLICATE, f"its minimum is explained by {finding.case_id}"
@@ -228,14 +222,21 @@ class InvestigationRunner:
         # It takes little time to see that the baseline fails too. A duplicate says nothing of other bugs.
         return None if outcome in (Outcome.IN_BOTH, Outcome.NOT_COMPARED, Outcome.DUPLICATE) else is_new
 
+    def _add_example(self, entry: Entry, bug: Bug) -> KnownFinding:
+        """Know failures by a minimal case of a bug in the ledger that has no example like it."""
+        path = self.state.options.out / "internal" / entry.file_name
+        self._add_known(entry, path)
+        corpus_entry.write(entry, path)
+        finding = self.state.known_bugs.add_entry(entry, bug)
+        self.state.suspicions.close_explained(finding)
+        return finding
+
     def _save(
-        self, suspicion: Suspicion, conclusion: Conclusion, hello: Hello, seen: Mapping[str, str], back: Bug | None
+        self, suspicion: Suspicion, conclusion: Conclusion, entry: Entry, symptom: Symptom, back: Bug | None
     ) -> None:
         state, case, shown = self.state, conclusion.case, conclusion.shown
         is_public, is_eager = conclusion.outcome is Outcome.FINDING, shown.verdict is Verdict.EAGER_SUSPECT
-        entry = _entry(conclusion, hello, seen)
         path = (state.options.corpus if is_public else state.options.out / "internal") / entry.file_name
-        symptom = state.known_bugs.symptom(conclusion.cheapest_result, case)
         # The row first: it holds all of the file, which `load_findings` writes again.
         state.results.add_finding(suspicion.id, _row(entry, path, "new" if is_public else "internal", 1, shown))
         corpus_entry.write(entry, path)
@@ -257,7 +258,7 @@ class InvestigationRunner:
                 source=emit_call(case, shown.subject) if is_call else source(case),
                 where=describe_where(case, shown.where),
                 ledger=f"regression: fixed in {back.status.about} and back: {back.title}" if back else "",
-                seen=seen,
+                seen=entry.seen,
                 of_eager=of_eager,
             )
         )

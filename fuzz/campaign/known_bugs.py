@@ -149,7 +149,6 @@ class KnownBugs:
         return self.add(KnownFinding(entry.case.id, symptom))
 
     def add(self, finding: KnownFinding) -> KnownFinding:
-        """Know failures by a finding."""
         with self._lock:
             self._findings.append(finding)
             self._minima[finding.case_id] = finding

@@ -123,7 +123,7 @@ def run(
     if n_workers not in range(1, 1 + limit) and not (ray and n_workers > 0):
         raise UserError(f"--workers must be from 1 to {limit} on this machine, got {n_workers}")
     config = WorkerConfig.from_options(python, device, subjects, timeout, memory)
-    directory, listed = out or Path("runs") / time.strftime("%Y-%m-%dT%H-%M-%S"), ROOT / "corpus" / "ledger.yaml"
+    directory = out or Path("runs") / time.strftime("%Y-%m-%dT%H-%M-%S")
     options = Options(
         budget=parsed_budget,
         seed=-1 if seed is None else seed,
@@ -136,7 +136,7 @@ def run(
         shrink_seconds=shrink_seconds,
         fail_fast=fail_fast,
         engine=engine,
-        ledger=load_ledger(ledger or listed) if ledger or listed.exists() else None,
+        ledger=load_ledger(ledger or ROOT / "corpus" / "ledger.yaml"),
         seeds=load_seeds(seeds or ROOT / "corpus" / "seeds") if engine != "random" else (),
         against=replace(config, python=against) if against is not None else None,
         quiet=quiet,

@@ -73,17 +73,15 @@ def start_versions(evaluators: Sequence[Evaluator], subjects: Collection[str]) -
 def compare_versions(path: Path, entry: Entry, subject: str, device: str, versions: Mapping[str, Evaluator]) -> Row:
     """Replay a case under every version. A regression or a fix is replayed by fresh workers."""
 
-    def skip(why: str) -> SubjectResult:
-        return SubjectResult(subject, Verdict.SKIPPED, failure=NotTaken(Refusal.NO_VERDICT, why))
-
     def replay(label: str, *, fresh: bool = False) -> SubjectResult:
         try:
             evaluator = versions[label].on(device)
-            if subject not in evaluator.hello.subjects:
-                return skip(f"torch {label} has no {subject}")
-            return evaluator.evaluate_or_raise(entry.case, subject, fresh=fresh)
+            if subject in evaluator.hello.subjects:
+                return evaluator.evaluate_or_raise(entry.case, subject, fresh=fresh)
+            why = f"torch {label} has no {subject}"
         except UserError as error:
-            return skip(str(error))
+            why = str(error)
+        return SubjectResult(subject, Verdict.SKIPPED, failure=NotTaken(Refusal.NO_VERDICT, why))
 
     row = Row(path, subject, {label: replay(label) for label in versions})
     if row.change not in (Change.REGRESSED, Change.FIXED):
@@ -108,9 +106,8 @@ def render_table(rows: Sequence[Row], labels: Iterable[str], n_wanted: int) -> s
         found = [row for row in rows if row.change is change]
         counts += [f"{len(found)} {change}"] if found else []
         if found and change is not Change.SAME:
-            lines.append(f"{change} ({len(found)}): {change.explanation}")
-            lines += [line for row in found for line in _describe_row(row)]
-            lines.append("")
+            listed = [line for row in found for line in _describe_row(row)]
+            lines += [f"{change} ({len(found)}): {change.explanation}", *listed, ""]
     cut = f" of {n_wanted}, then interrupted" if len(rows) < n_wanted else ""
     head = f"{format_count(len(rows), 'comparison')}{cut}, torch {', '.join(labels)}"
     return "\n".join([*lines, f"{head}: {', '.join(counts) or 'none'}"])

@@ -66,8 +66,7 @@ def make_page(
     Links are relative to the directory `beside`, by default the run directory. Raises `UserError` for an unreadable
     ledger or finding.
     """
-    file = ledger or ROOT / "corpus" / "ledger.yaml"
-    known = ledgers.load(file) if ledger is not None or file.exists() else ledgers.Ledger(file)
+    known = ledgers.load(ledger or ROOT / "corpus" / "ledger.yaml")
     bugs = list_bugs(run, known, reports or ROOT / "docs" / "reports", beside or run.path)
     verdicts = {verdict for found in run.counts.verdicts.values() for verdict in found}
     kinds = run.count_coverage()

@@ -187,22 +187,16 @@ def _pointers(lse: Tensor, bias: Tensor | None, mask: Tensor | None, *rest: Tens
 
 def _choose_constants(q: Tensor, v: Tensor, settings: Settings) -> dict[str, int]:
     """The compile-time constants of the kernels."""
-    width = block_width(q.size(-1), v.size(-1))
+    # The number of features of a tile, of queries, keys and values alike; a product needs at least 16. With narrower
+    # tiles for values, Triton 3.6 on Hopper multiplies weights and values wrongly where the load of values is not
+    # pipelined, as in bfloat16 with head_dim 40 and value_dim 7. The softmax is right.
+    width = max(16, int(triton.next_power_of_2(max(q.size(-1), v.size(-1)))))
     return {**SCHEDULES[q.device.type], "DROPOUT": settings.dropout_p > 0.0, "BLOCK_D": width}
 
 
 def on_device_of(q: Tensor) -> AbstractContextManager[object]:
     """A context in which kernels are launched on the device of `q`."""
     return torch.cuda.device(q.device) if q.is_cuda else nullcontext()
-
-
-def block_width(head_dim: int, value_dim: int) -> int:
-    """The number of features of a tile, of queries, keys and values alike; a product needs at least 16.
-
-    With narrower tiles for values, Triton 3.6 on Hopper multiplies weights and values wrongly where the load of values
-    is not pipelined, as in bfloat16 with head_dim 40 and value_dim 7. The softmax is right.
-    """
-    return max(16, int(triton.next_power_of_2(max(head_dim, value_dim))))
 
 
 def _check(q: Tensor, k: Tensor, v: Tensor, **options: Tensor | None) -> None:

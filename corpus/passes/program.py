@@ -18,7 +18,6 @@ from generators.program.edits import (
     map_inputs,
     prune_if_valid,
     rename_dims,
-    replace_input,
     replace_inputs,
     replace_op,
     resize,
@@ -213,7 +212,7 @@ def round_numbers(case: Case) -> Iterator[Case]:
                 yield replace_op(case, op, make_op(op.name, op.kind, op.args, {**given, name: plain}))
     for item in case.inputs:
         for plain in _plainer(item.values.scale):
-            yield replace_input(case, item, replace(item, values=replace(item.values, scale=float(plain))))
+            yield replace_inputs(case, {item: replace(item, values=replace(item.values, scale=float(plain)))})
 
 
 def _plainer(value: float) -> Iterator[float]:
@@ -267,17 +266,17 @@ def simplify_inputs(case: Case) -> Iterator[Case]:
     numbered = tuple(replace(i, values=replace(i.values, seed=n)) for n, i in enumerate(case.inputs))
     yield replace(case, inputs=numbered)
     for item, argument in zip(case.inputs, own.inputs, strict=True):
-        yield replace_input(case, item, replace(item, layout="contiguous"))
-        yield replace_input(case, item, argument)
+        yield replace_inputs(case, {item: replace(item, layout="contiguous")})
+        yield replace_inputs(case, {item: argument})
         rank = DISTRIBUTIONS[item.values.kind].rank
         simpler = sorted(
             (d for d in DISTRIBUTIONS.values() if item.dtype in d.dtypes and d.rank < rank), key=lambda d: d.rank
         )
         for kind in simpler:
             scale = 0.5 if kind.name == "random" else 1.0
-            yield replace_input(case, item, replace(item, values=Values(kind.name, item.values.seed, scale)))
+            yield replace_inputs(case, {item: replace(item, values=Values(kind.name, item.values.seed, scale))})
         if item.values.scale != 1.0:
-            yield replace_input(case, item, replace(item, values=replace(item.values, scale=1.0)))
+            yield replace_inputs(case, {item: replace(item, values=replace(item.values, scale=1.0))})
 
 
 def drop_axes(case: Case) -> Iterator[Case]:
@@ -293,4 +292,4 @@ def drop_axes(case: Case) -> Iterator[Case]:
         for at, size in enumerate(item.shape):
             if size.value(case.sizes) != 1:
                 shape = (*item.shape[:at], Size.of(1), *item.shape[at + 1 :])
-                yield replace_input(case, item, replace(item, shape=shape))
+                yield replace_inputs(case, {item: replace(item, shape=shape)})

@@ -11,15 +11,7 @@ from itertools import combinations, count
 from corpus.passes.program import rename_values
 from generators.errors import CaseError
 from generators.program.case import Attr, Case, Input, Op, TensorType
-from generators.program.edits import (
-    make_name,
-    map_sizes,
-    prune_if_valid,
-    rename_dims,
-    replace_input,
-    replace_inputs,
-    resize,
-)
+from generators.program.edits import make_name, map_sizes, prune_if_valid, rename_dims, replace_inputs, resize
 from generators.program.ops import OPS
 from generators.program.roles import HEADS, find_attentions, plain_dims, trace
 from generators.program.sizes import Size
@@ -81,7 +73,7 @@ def _give_own_inputs(case: Case) -> Case:
         for item in given.inputs:
             if item.name in names:
                 shape = (*[Size.of(1)] * (rank - len(item.shape)), *item.shape)
-                aligned = replace_input(aligned, item, replace(item, shape=shape))
+                aligned = replace_inputs(aligned, {item: replace(item, shape=shape)})
         for axis in range(rank):
             heads = [item for item in aligned.inputs if item.name in names]
             sizes = {item.shape[axis] for item in heads} - {Size.of(1)}

@@ -35,11 +35,6 @@ class AttentionOption:
         """Whether its value is a tensor; the contract names it."""
         return self.form in {Form.MASK, Form.BIAS, Form.PER_HEAD}
 
-    @property
-    def is_over_scores(self) -> bool:
-        """Whether its value has the axes of the scores."""
-        return self.form in {Form.MASK, Form.BIAS}
-
 
 OPTIONS = {
     "alibi": AttentionOption(Form.PER_HEAD),
@@ -60,7 +55,8 @@ shrinker spells options as operations in corpus/passes/contracts.py.
 KEYWORDS = sorted(OPTIONS, key=lambda name: list(Form).index(OPTIONS[name].form))
 """In the order in which a call gives them."""
 TENSORS = tuple(name for name, option in OPTIONS.items() if option.is_tensor)
-OVER_SCORES = tuple(name for name, option in OPTIONS.items() if option.is_over_scores)
+OVER_SCORES = tuple(name for name, option in OPTIONS.items() if option.form in {Form.MASK, Form.BIAS})
+"""Options whose values have the axes of the scores."""
 PER_HEAD = tuple(name for name, option in OPTIONS.items() if option.form is Form.PER_HEAD)
 COMPARABLE = tuple(name for name, option in OPTIONS.items() if option.keeps_values)
 """Options that can be left out of a wrong call to see whether it is right without them."""

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Collection, Container, Mapping
 from dataclasses import astuple, dataclass, field
 from functools import cached_property
 from itertools import chain, count
@@ -46,10 +46,6 @@ class Values:
     kind: Annotated[str, ALWAYS] = "normal"
     seed: Annotated[int, ALWAYS] = 0
     scale: float = 1.0
-
-    def canonical(self) -> list[object]:
-        """Its part of a case's canonical form."""
-        return [self.kind, self.seed, _exact(self.scale)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +154,8 @@ class Case:
         form = [
             sorted(self.dims),
             sorted(
-                [i.name, [str(s) for s in i.shape], i.dtype, *i.values.canonical(), i.layout, i.parameter]
+                [i.name, [str(s) for s in i.shape], i.dtype, i.values.kind, i.values.seed, _exact(i.values.scale)]
+                + [i.layout, i.parameter]
                 + ["buffer:True"] * i.buffer
                 for i in self.inputs
             ),
@@ -174,13 +171,13 @@ class Case:
         ]
         return json.dumps(form, separators=(",", ":"))
 
-    def uses(self) -> Iterator[tuple[str, Op | None]]:
-        """Every use of a value: its name and the operation that reads it, None for a return."""
-        for op in self.ops:
-            for arg in op.args:
-                yield arg, op
-        for name in self.returns:
-            yield name, None
+    def dependencies(self, names: Collection[str], given: Collection[str] = ()) -> set[str]:
+        """These values and all values that they are computed from, back to the values `given`, which are left out."""
+        found = set(names).difference(given)
+        for op in reversed(self.ops):
+            if op.name in found:
+                found.update(arg for arg in op.args if arg not in given)
+        return found
 
 
 def free_name(hint: str, taken: Container[str]) -> str:

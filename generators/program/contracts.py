@@ -29,26 +29,9 @@ def list_described_ops(case: Case, contract: Contract) -> frozenset[str]:
     If such an operation also reads an input of which a read value is computed, as k where the contract names its
     transpose, the contract describes all operations before the output.
     """
-    found, leaves = _find_dependencies(case, contract, frozenset(contract.reads.values()))
-    return found if not leaves else _find_dependencies(case, contract, frozenset())[0]
-
-
-def _find_dependencies(case: Case, contract: Contract, given: frozenset[str]) -> tuple[frozenset[str], frozenset[str]]:
-    """The operations and inputs before the output, back to `given`; without `given`, also before the read values."""
-    made = {op.name: op for op in case.ops}
-    found: set[str] = set()
-    leaves: set[str] = set()
-    waiting = [contract.output, *(() if given else contract.reads.values())]
-    while waiting:
-        name = waiting.pop()
-        if name in given or name in found:
-            continue
-        if name in made:
-            found.add(name)
-            waiting += made[name].args
-        else:
-            leaves.add(name)
-    return frozenset(found), frozenset(leaves)
+    made, reads = {op.name for op in case.ops}, set(contract.reads.values())
+    found = case.dependencies([contract.output], reads)
+    return frozenset(found if found <= made else case.dependencies([contract.output, *reads]) & made)
 
 
 def _check_names(contract: Contract, case: Case, types: Mapping[str, TensorType]) -> None:

@@ -67,10 +67,6 @@ def replace_op(case: Case, op: Op, new: Op) -> Case:
     return replace(case, ops=tuple(new if o is op else o for o in case.ops), contracts=list_unaffected(case, [op.name]))
 
 
-def replace_input(case: Case, item: Input, new: Input) -> Case:
-    return replace_inputs(case, {item: new})
-
-
 def replace_inputs(case: Case, new: Mapping[Input, Input]) -> Case:
     """The case with inputs replaced; an input that is no key of `new` stays."""
     return map_inputs(case, lambda item: new.get(item, item))

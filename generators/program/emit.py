@@ -54,10 +54,7 @@ def emit_rewritten(case: Case, ops: Sequence[Op], instead: Mapping[str, str]) ->
     spelled = [op for op in ops if op.name not in instead]
     body = "\n\n".join(part for part in (_init(case, spelled), _forward(case, ops, spelled, instead)) if part)
     module = f"\n\nclass Module(nn.Module):\n{body}\n"
-    parameters, made = _vary_inputs(case, _inputs(case))
-    inputs = f"\n\ndef inputs({parameters}):\n{made}"
-    if case.calls:
-        inputs += _emit_calls(case)
+    inputs = _emit_inputs(case) + (_emit_calls(case) if case.calls else "")
     functions = _SET_WEIGHTS if "set_weights(" in module else ""
     functions = (_RNG if "rng(" in functions + module + inputs else "") + functions
     head = [line for key, line in _IMPORTS.items() if key in functions + module + inputs]
@@ -73,14 +70,12 @@ def emit_rewritten(case: Case, ops: Sequence[Op], instead: Mapping[str, str]) ->
 
 def is_random(case: Case) -> bool:
     """Whether running the case draws random numbers: some dropout is on with 0 < p < 1."""
-    return any(_draws(op, training=case.training) for op in case.ops if OPS[op.kind].random)
-
-
-def _draws(op: Op, *, training: bool) -> bool:
-    attrs = attributes(op)
-    p = next(attrs[name] for name in ("p", "dropout_p", "dropout") if name in attrs)
-    active = "mode" if attrs.get("form") == "module" else attrs.get("active", "mode")
-    return 0 < p < 1 and (active == "always" or (active == "mode" and training))
+    for attrs in (attributes(op) for op in case.ops if OPS[op.kind].random):
+        p = next(attrs[name] for name in ("p", "dropout_p", "dropout") if name in attrs)
+        active = "mode" if attrs.get("form") == "module" else attrs.get("active", "mode")
+        if 0 < p < 1 and (active == "always" or (active == "mode" and case.training)):
+            return True
+    return False
 
 
 def _init(case: Case, ops: Sequence[Op]) -> str:
@@ -118,7 +113,9 @@ def _forward(case: Case, ops: Sequence[Op], spelled: Sequence[Op], instead: Mapp
         if op.name in instead:
             lines.append(f"{op.name} = {instead[op.name]}")
         else:
-            lines += _spell(op, _line(case, op, types))
+            spec, line = OPS[op.kind], _line(case, op, types)
+            value = spec.emit(line)
+            lines += [*spec.before(line), value if spec.writes else f"{op.name} = {value}"]
     lines = lines[lines[:1] == [""] :]
     if case.autocast and lines:
         head = f"with torch.autocast({arguments[0].name}.device.type, dtype=torch.{case.autocast}):"
@@ -139,11 +136,6 @@ def _define(method: str, names: str, lines: Sequence[str]) -> str:
 def _line(case: Case, op: Op, types: Mapping[str, TensorType]) -> Line:
     texts, kinds = [read(case, a) for a in op.args], [types[a] for a in op.args]
     return Line(op.name, op.kind, texts, kinds, attributes(op), f"{case.arguments[0].name}.device")
-
-
-def _spell(op: Op, line: Line) -> list[str]:
-    spec, value = OPS[op.kind], OPS[op.kind].emit(line)
-    return [*spec.before(line), value if spec.writes else f"{op.name} = {value}"]
 
 
 def _indent(lines: Sequence[str], levels: int = 1) -> list[str]:
@@ -176,9 +168,14 @@ def find_fixed_sizes(case: Case) -> set[str]:
 _CALL = re.compile(r"[\w.]+\([^()]*(\([^()]*\)[^()]*)*\)")
 
 
-def _inputs(case: Case) -> str:
-    lines = [f"        {_input_text(item)},\n" for item in case.arguments]
-    return "".join(["    return [\n", *lines, "    ]\n"])
+def _emit_inputs(case: Case) -> str:
+    """The text of `inputs()`, with parameters for sizes and seeds that differ in later calls."""
+    parameters = [f"{name}={name}" for name in dict.fromkeys(name for call in case.calls for name, _ in call.sizes)]
+    text = "".join(f"        {_input_text(item)},\n" for item in case.arguments)
+    if any(call.values == "other" for call in case.calls):
+        parameters.append("seed=0")
+        text = re.sub(r"rng\((\d+)\)", r"rng(\1 + seed)", text)
+    return f"\n\ndef inputs({', '.join(parameters)}):\n    return [\n{text}    ]\n"
 
 
 def _input_text(item: Input) -> str:
@@ -213,16 +210,6 @@ def _emit_calls(case: Case) -> str:
             lines.append("    torch.manual_seed(0)")
         lines += _yield(case, call)
     return "\n\ndef calls(module):\n" + "\n".join(lines) + "\n"
-
-
-def _vary_inputs(case: Case, text: str) -> tuple[str, str]:
-    """The parameters of `inputs`, and the text of its list with them."""
-    names = list(dict.fromkeys(name for call in case.calls for name, _ in call.sizes))
-    parameters = [f"{name}={name}" for name in names]
-    if any(call.values == "other" for call in case.calls):
-        parameters.append("seed=0")
-        text = re.sub(r"rng\((\d+)\)", r"rng(\1 + seed)", text)
-    return ", ".join(parameters), text
 
 
 def _yield(case: Case, call: LaterCall) -> Iterator[str]:

@@ -26,7 +26,7 @@ def sort_key(case: Case) -> SortKey:
     return (
         len(case.settings),
         len(case.calls),
-        _count_differences(case),
+        sum(map(_count_differences, case.calls)) + 2 * bool(case.checkpoint),
         sum(OPS[op.kind].writes for op in case.ops),
         len(case.ops),
         len(case.returns),
@@ -48,12 +48,8 @@ def sort_key(case: Case) -> SortKey:
     )
 
 
-def _count_differences(case: Case) -> float:
-    """The reading cost of calls: differences from the first call, and how simple they are."""
-    return sum(map(_cost, case.calls)) + 2 * bool(case.checkpoint)
-
-
-def _cost(call: LaterCall) -> float:
+def _count_differences(call: LaterCall) -> float:
+    """The differences from the first call, and how simple they are."""
     cost: float = 2.0 * sum(getattr(call, field.name) != field.default for field in fields(call)) + len(call.sizes)
     cost += sum(size for _, size in call.sizes) / 1000
     return cost + sum(

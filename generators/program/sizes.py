@@ -141,8 +141,3 @@ def quotient(whole: Size, part: Size, value: int) -> Size:
 
 def show(shape: Sequence[Size]) -> str:
     return f"[{', '.join(map(str, shape))}]"
-
-
-def shape_of(*sizes: Size | int | str) -> tuple[Size, ...]:
-    """A shape from sizes, numbers and texts such as `Y*W`."""
-    return tuple(Size.of(size) for size in sizes)

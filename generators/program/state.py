@@ -89,7 +89,7 @@ def check_memory(case: Case) -> None:
 
 def _check_in_place(case: Case) -> None:
     makers = {o.name: o for o in case.ops}
-    uses = Counter(name for name, _ in case.uses())
+    uses = Counter([*(arg for op in case.ops for arg in op.args), *case.returns])
     for op in filter(is_in_place, case.ops):
         target = makers.get(op.args[0])
         with add_place("ops", op.name):

@@ -1,7 +1,7 @@
 """Attention in a random spelling."""
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
 
 from generators.program.case import Attr, Values
 from generators.program.sizes import Size
@@ -12,41 +12,21 @@ from generators.sampling.heads import Heads, permute_axes
 from generators.sampling.masks import additive_input, apply_mask, boolean_input, draw_shape
 from generators.sampling.steps import CAPS, AttentionFeatures, insert_noop
 
-
-@dataclass(frozen=True, slots=True)
-class AttentionValues:
-    """The output of an attention, [B, H, S, V] or [B, S, V], and intermediates worth returning."""
-
-    output: str
-    keys: str
-    values: str
-    intermediates: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _ScaleSpelling:
-    """The place of a scale, its value, whether it divides, and whether it is a number, a constant tensor or given."""
-
-    place: str
-    value: float | int
-    divide: bool
-    carrier: str
-
-
-_PLAIN = AttentionFeatures()
+NO_FEATURES = AttentionFeatures()
 
 
 def attend(
-    b: Builder, c: Choices, heads: Heads, features: AttentionFeatures = _PLAIN, bias: str = ""
-) -> AttentionValues:
+    b: Builder, c: Choices, heads: Heads, features: AttentionFeatures = NO_FEATURES, bias: str = ""
+) -> tuple[str, tuple[str, ...]]:
     """Write an attention over the heads, and note its contract if a contract can describe the spelling.
 
-    `bias` names a floating value that is added to the scores before any mask, such as a bias of positions.
+    Returns the output, [B, H, S, V] or [B, S, V], and intermediates worth returning, keys and values last. `bias` names
+    a floating value that is added to the scores before any mask, such as a bias of positions.
     """
-    fused = c.choose("fused", {"no": 95.0, "sdpa": 5.0}) == "sdpa" and not features and not bias
+    fused = c.choose("fused", {"no": 95.0, "sdpa": 5.0}) == "sdpa" and features == NO_FEATURES and not bias
     if fused and len({b.dtype_of(value) for value in heads.values}) == 1:
         return _attend_fused(b, c, heads)
-    scale = _draw_scale(b, c, heads)
+    place, rescale = _draw_scale(b, c, heads)
     q = insert_noop(b, c, heads.q.value)
     grouped = heads.group != Size.of(1)
     how = c.draw({"repeat_interleave": 3.0, "expand": 3.0, "broadcast": 3.0}) if grouped else ""
@@ -55,8 +35,13 @@ def attend(
     k = _repeat(b, c, heads.k.value, heads.group, how)
     v = _repeat(b, c, heads.v.value, heads.group, how)
     direct = k == heads.k.value and c.deviates()
-    scores = _scores(b, c, heads, insert_noop(b, c, q), insert_noop(b, c, k), scale, direct=direct)
-    scores = insert_noop(b, c, scores)
+    q, kt = insert_noop(b, c, q), insert_noop(b, c, k)
+    if place in ("q", "both"):
+        q = rescale(q)
+    if place in ("k", "both"):
+        kt, direct = rescale(kt), False
+    scores = _multiply_query_key(b, c, heads, q, kt, direct=direct)
+    scores = insert_noop(b, c, rescale(scores) if place == "scores" else scores)
     if bias:
         scores = b.op("add", scores, bias, to="scores")
     if features.softcap:
@@ -83,13 +68,14 @@ def attend(
     weights = _dropout(b, c, insert_noop(b, c, seen))
     output = _weight_values(b, c, weights, insert_noop(b, c, v))
     b.end_attention(*heads.values, output, bias=bias)
-    return AttentionValues(output, k, v, (weights, masked, k, v))
+    return output, (weights, masked, k, v)
 
 
 _SCALES = {1.0: 2.0, 0.5: 5.0, 0.125: 5.0, 0.3: 4.0, 1e-3: 2.0, 4.0: 3.0, 12.5: 1.5, -0.5: 5.0}
 
 
-def _draw_scale(b: Builder, c: Choices, heads: Heads) -> _ScaleSpelling:
+def _draw_scale(b: Builder, c: Choices, heads: Heads) -> tuple[str, Callable[[str], str]]:
+    """The place of the scale, and the function that scales a value there."""
     place = c.choose("scale.place", {"none": 16.0, "scores": 58.0, "q": 14.0, "k": 6.0, "both": 6.0})
     head_dim = max(1, b.size(b.shape(heads.q.value)[-1]))
     usual = 1 / math.sqrt(head_dim)
@@ -109,38 +95,32 @@ def _draw_scale(b: Builder, c: Choices, heads: Heads) -> _ScaleSpelling:
     carrier = "number" if place == "none" else carrier
     b.note_contract(scale=1.0 / value if divide else float(value))
     b.drop_contract_unless(carrier not in ("learned", "input"))
-    return _ScaleSpelling(place, value, divide, carrier)
+    number = math.sqrt(value) if place == "both" else value
+    return place, lambda scaled: _apply_scale(b, c, scaled, number, "div" if divide else "mul", carrier)
 
 
-def _apply_scale(b: Builder, c: Choices, value: str, scale: _ScaleSpelling, number: float) -> str:
-    kind = "div" if scale.divide else "mul"
+def _apply_scale(b: Builder, c: Choices, value: str, number: float, kind: str, carrier: str) -> str:
     form = c.choose_default({"operator": 6.0, "method": 3.0, "function": 1.0, "in_place": 2.0 * b.may_overwrite(value)})
-    if scale.carrier == "number":
+    if carrier == "number":
         reverse = kind == "mul" and c.deviates()
         return b.op(kind, value, other=number, reverse=reverse, form="operator" if reverse else form)
-    if scale.carrier == "scalar":
+    if carrier == "scalar":
         factor = b.op("scalar", to="scale", value=float(number), dtype=c.pick((b.dtype_of(value), "float32")))
-    elif scale.carrier == "full":
+    elif carrier == "full":
         factor = b.op("full", to="scale", sizes=(), value=float(number), dtype=b.dtype_of(value))
     else:
         # A caller's or a learned scale: a single number, or a number for each head.
         shape = c.draw({(): 3.0, (1,): 1.0, (b.shape(value)[-3], 1, 1): 2.0})
-        factor = b.input("scale", shape, Values("constant", scale=float(number)), parameter=scale.carrier == "learned")
+        factor = b.input("scale", shape, Values("constant", scale=float(number)), parameter=carrier == "learned")
     return b.op(kind, value, factor, form=form)
 
 
-def _scores(b: Builder, c: Choices, heads: Heads, q: str, k: str, scale: _ScaleSpelling, *, direct: bool) -> str:
-    number = math.sqrt(scale.value) if scale.place == "both" else scale.value
-    if scale.place in ("q", "both"):
-        q = _apply_scale(b, c, q, scale, number)
-    if scale.place in ("k", "both"):
-        k, direct = _apply_scale(b, c, k, scale, number), False
+def _multiply_query_key(b: Builder, c: Choices, heads: Heads, q: str, k: str, *, direct: bool) -> str:
     rank = b.rank(q)
     product = c.choose_default({"matmul": 76.0, "einsum": 8.0, "flat": 10.0}, "scores.product")
     if product == "einsum" and b.size(b.shape(k)[-3]) == b.size(b.shape(q)[-3]):
         equation = "bhqd,bhkd->bhqk" if rank == 4 else "bqd,bkd->bqk"
-        scores = b.op("einsum", q, k, to="scores", equation=equation)
-        return _apply_scale(b, c, scores, scale, number) if scale.place == "scores" else scores
+        return b.op("einsum", q, k, to="scores", equation=equation)
     folds = product == "flat" and rank == 4 and b.size(b.shape(k)[-3]) == b.size(b.shape(q)[-3])
     folded = folds and c.choose("scores.fold", {"before": 1.0, "after": 1.0}) == "before"
     if folded:
@@ -151,10 +131,8 @@ def _scores(b: Builder, c: Choices, heads: Heads, q: str, k: str, scale: _ScaleS
     else:
         kt = _transpose_key(b, c, k)
     if folded or (product == "flat" and b.size(b.shape(kt)[-3]) == b.size(b.shape(q)[-3])):
-        scores = _multiply_flat(b, q, kt, "scores")
-    else:
-        scores = b.op("matmul", q, kt, to="scores", form=c.draw({"operator": 6.0, "function": 4.0, "method": 1.0}))
-    return _apply_scale(b, c, scores, scale, number) if scale.place == "scores" else scores
+        return _multiply_flat(b, q, kt, "scores")
+    return b.op("matmul", q, kt, to="scores", form=c.draw({"operator": 6.0, "function": 4.0, "method": 1.0}))
 
 
 def _transpose_key(b: Builder, c: Choices, k: str) -> str:
@@ -221,7 +199,7 @@ def _weight_values(b: Builder, c: Choices, weights: str, v: str) -> str:
     return b.op("matmul", weights, v, to="out", form=c.draw({"operator": 6.0, "function": 4.0, "method": 2.0}))
 
 
-def _attend_fused(b: Builder, c: Choices, heads: Heads) -> AttentionValues:
+def _attend_fused(b: Builder, c: Choices, heads: Heads) -> tuple[str, tuple[str, ...]]:
     q, k, v = heads.values
     grouped = heads.group != Size.of(1)
     native = grouped and b.size(b.shape(k)[1]) > 1 and c.chance(0.5)
@@ -230,7 +208,7 @@ def _attend_fused(b: Builder, c: Choices, heads: Heads) -> AttentionValues:
         k, v = _repeat(b, c, k, heads.group, how), _repeat(b, c, v, heads.group, how)
     output = _call_sdpa(b, c, q, k, v, enable_gqa=native)
     b.end_attention(*heads.values, output)
-    return AttentionValues(output, k, v, (k, v))
+    return output, (k, v)
 
 
 def _call_sdpa(b: Builder, c: Choices, q: str, k: str, v: str, *, enable_gqa: bool) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from generators.program.case import Values
-from generators.program.sizes import Size, quotient, shape_of
+from generators.program.sizes import Size, quotient
 from generators.sampling.attention import attend
 from generators.sampling.builder import Builder
 from generators.sampling.choices import Choices
@@ -45,7 +45,7 @@ def draw_groups(b: Builder, c: Choices, grouping: str) -> tuple[Size, ...]:
     """Query heads, key heads, and how many query heads share a key head."""
     b.dims["R"] = c.draw({1: 1.0, 2: 4.0, 3: 1.0, 4: 2.0})
     b.dims["G"] = c.draw({1: 3.0, 2: 4.0, 3: 1.0})
-    return shape_of(*GROUPS[grouping])
+    return tuple(map(Size.of, GROUPS[grouping]))
 
 
 def draw_stream(b: Builder, c: Choices, embed: Size) -> str:
@@ -200,11 +200,11 @@ def block_module(b: Builder, c: Choices, features: AttentionFeatures) -> list[st
     x = draw_stream(b, c, style.embed)
     for _ in range(c.choose("layers", {1: 9.0, 2: 1.0})):
         before = style.norm(b, c, x) if style.residual != "post" else x
-        attention = attend(b, c, _project(b, c, style, before), features)
-        merged = insert_noop(b, c, merge_heads(b, c, attention.output))
+        output, intermediates = attend(b, c, _project(b, c, style, before), features)
+        merged = insert_noop(b, c, merge_heads(b, c, output))
         out = linear(b, c, merged, "o", style.embed, bias=style.bias)
         x = _around(b, c, style, x, before, out)
-    return [x, *(c.subset(attention.intermediates, 0.5) if c.chance(0.1) else [])]
+    return [x, *(c.subset(intermediates, 0.5) if c.chance(0.1) else [])]
 
 
 def _project(b: Builder, c: Choices, style: _Style, x: str) -> Heads:

@@ -227,7 +227,10 @@ def _for_kernels(seed: str, limits: Limits) -> Case | None:
         c.preferences = {**c.preferences, "mask.fill": float("-inf")}
     c.deviation = c.draw({0.02: 5.0, 0.08: 4.0, 0.2: 1.0})
     for _ in range(_FORMS):
-        dims, features = _draw_form(c)
+        dims, features = draw_tiled_dims(c), draw_many_features(c)
+        if features.causal == "bottom_right" and dims["T"] < dims["S"] and c.chance(0.7):
+            # The first queries would see no key.
+            dims["S"], dims["T"] = dims["T"], dims["S"]
         if limits.head_dims:
             dims["D"] = c.pick(limits.head_dims)
             dims["V"] = dims["D"] if c.chance(0.8) else c.pick(limits.head_dims)
@@ -244,18 +247,9 @@ def _for_kernels(seed: str, limits: Limits) -> Case | None:
     return case if case.contracts and all(map(limits.accepts, list_calls(case))) else None
 
 
-def _draw_form(c: Choices) -> tuple[dict[str, int], AttentionFeatures]:
-    dims, features = draw_tiled_dims(c), draw_many_features(c)
-    if features.causal == "bottom_right" and dims["T"] < dims["S"] and c.chance(0.7):
-        # The first queries would see no key.
-        dims["S"], dims["T"] = dims["T"], dims["S"]
-    return dims, features
-
-
 def _bare(b: Builder, c: Choices, features: AttentionFeatures, *, heads_inner: bool = False) -> list[str]:
     heads = head_inputs(b, c)
-    attention = attend(b, c, heads, features)
-    output = attention.output
+    output, intermediates = attend(b, c, heads, features)
     if heads_inner and (back := restore_axes(b, c, heads, output)) != output:
         output = back
     elif c.chance(0.3):
@@ -263,8 +257,8 @@ def _bare(b: Builder, c: Choices, features: AttentionFeatures, *, heads_inner: b
     output = insert_noop(b, c, output)
     returns = c.choose("returns", {"output": 7.0, "keys": 1.5, "some": 1.5})
     if returns == "keys":
-        return [output, attention.keys, attention.values]
-    return [output, *(c.subset(attention.intermediates, 0.5) if returns == "some" else [])]
+        return [output, *intermediates[-2:]]
+    return [output, *(c.subset(intermediates, 0.5) if returns == "some" else [])]
 
 
 def draw_settings(case: Case, c: Choices, available: Mapping[str, Setting], share: float = DRAWN) -> Case:

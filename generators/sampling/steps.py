@@ -19,9 +19,6 @@ class AttentionFeatures:
     causal: str | None = None
     window: bool = False
 
-    def __bool__(self) -> bool:
-        return self != AttentionFeatures()
-
 
 SHARE = 0.07
 """The share of a campaign's cases with features: they are few in the code that compilers see, and slower to judge."""

@@ -124,18 +124,10 @@ def _without_dropout(case: Case) -> Case:
 
 def _masks(case: Case) -> list[Input]:
     """The floating inputs that are masks: by their values, or because the bias of a contract depends on them."""
-    attended = _dependencies(case, {name for c in case.contracts for name in (c.q, c.k, c.v)})
-    added = _dependencies(case, {c.bias for c in case.contracts if c.bias}) - attended
+    attended = case.dependencies([name for c in case.contracts for name in (c.q, c.k, c.v)])
+    added = case.dependencies([c.bias for c in case.contracts if c.bias]) - attended
     given = (item for item in case.arguments if category(item.dtype) == 2)
     return [item for item in given if item.values.kind.endswith("mask") or item.name in added]
-
-
-def _dependencies(case: Case, names: set[str]) -> set[str]:
-    found = set(names)
-    for op in reversed(case.ops):
-        if op.name in found:
-            found.update(op.args)
-    return found
 
 
 def _dtype(case: Case) -> str:

@@ -2,7 +2,7 @@
 
 from generators.program.case import Attr, Values
 from generators.program.ops import OPS
-from generators.program.sizes import Size, shape_of
+from generators.program.sizes import Size
 from generators.sampling.attention import attend
 from generators.sampling.blocks import draw_groups, limit_dims, project, rotary_angles, rotate
 from generators.sampling.builder import Builder
@@ -103,7 +103,7 @@ def _attend_over(b: Builder, c: Choices, now: Heads, caches: list[str], keep: st
     if bias and c.chance(0.4):
         output = b.op("sdpa", *seen.values, c.pick((keep, bias)), to="out", enable_gqa=now.group != Size.of(1))
     else:
-        output = attend(b, c, seen, features, bias).output
+        output, _ = attend(b, c, seen, features, bias)
     return [merge_heads(b, c, output), *(caches if c.chance(0.7) else [])]
 
 
@@ -217,5 +217,7 @@ def _draw_mask(b: Builder, c: Choices, key: str, *, added: bool, pads: bool) -> 
         keep = b.input("keep", shape, Values(c.draw({"padding": 8.0, "random": 1.0, "ones": 1.0}), scale=0.7), "bool")
         return b.op("logical_not", keep, to="drop")
     if c.chance(0.6):
-        return b.op("triu", b.op("ones", to="ones", sizes=shape_of(*shape), dtype="bool"), to="drop", diagonal=1)
+        return b.op(
+            "triu", b.op("ones", to="ones", sizes=tuple(map(Size.of, shape)), dtype="bool"), to="drop", diagonal=1
+        )
     return b.input("drop", shape, Values("random", scale=0.3), "bool")

@@ -182,28 +182,21 @@ def _transformer_dtype(call: Operands) -> str:
     return promote((dtype, 3) for dtype in (first_dtype(call), call.autocast) if dtype)
 
 
-def _construct(line: Line, *arguments: str, flags: Sequence[str]) -> str:
+def _construct(line: Line) -> str:
     """The layer, its parameters drawn."""
-    width = line.types[0].shape[-1]
-    words = [str(width), str(line.attrs["heads"]), *arguments]
-    # torch takes these for true where they are left out.
-    words += [f"{name}={line.attrs[name]}" for name in flags if line.attrs[name] is not (name == "bias")]
+    attrs = line.attrs
+    words = [str(line.types[0].shape[-1]), str(attrs["heads"])]
+    words += [str(attrs["feedforward"])] if "feedforward" in attrs else []
+    if attrs["dropout"] or "feedforward" in attrs:  # torch's default is 0.1 for nn.TransformerEncoderLayer
+        words.append(f"dropout={line.text('dropout')}")
+    if attrs.get("activation", "relu") != "relu":
+        words.append(f'activation="{attrs["activation"]}"')
+    words += ["norm_first=True"] if attrs.get("norm_first") else []
+    words += ["bias=False"] if not attrs["bias"] else []
     words += line.options("batch_first")
-    if line.attrs["dtype"] != "float32":
-        words.append(f"dtype=torch.{line.attrs['dtype']}")
-    return f"set_weights(nn.{_LAYERS[line.kind][0]}({', '.join(words)}), {line.attrs['seed']})"
-
-
-def _construct_multihead(line: Line) -> str:
-    dropout = [f"dropout={line.text('dropout')}"] if line.attrs["dropout"] else []
-    return _construct(line, *dropout, flags=["bias"])
-
-
-def _construct_transformer(line: Line) -> str:
-    words = [str(line.attrs["feedforward"]), f"dropout={line.text('dropout')}"]
-    if line.attrs["activation"] != "relu":
-        words.append(f'activation="{line.attrs["activation"]}"')
-    return _construct(line, *words, flags=["norm_first", "bias"])
+    if attrs["dtype"] != "float32":
+        words.append(f"dtype=torch.{attrs['dtype']}")
+    return f"set_weights(nn.{_LAYERS[line.kind][0]}({', '.join(words)}), {attrs['seed']})"
 
 
 def _define_causal_mask(line: Line) -> list[str]:
@@ -273,6 +266,7 @@ _layer_row = partial(
     memory=Memory.UNKNOWN,
     before=_define_causal_mask,
     optional=_list_masks,
+    init=_construct,
     random=True,
 )
 
@@ -289,20 +283,6 @@ OPS = [
         optional=_list_tensors,
         cost=4,
     ),
-    _layer_row(
-        "multihead_attention",
-        dtype=_heads_dtype,
-        attributes=_MULTIHEAD,
-        arity=(3, 5),
-        init=_construct_multihead,
-        cost=4,
-    ),
-    _layer_row(
-        "transformer_encoder_layer",
-        dtype=_transformer_dtype,
-        attributes=_TRANSFORMER,
-        arity=(1, 3),
-        init=_construct_transformer,
-        cost=5,
-    ),
+    _layer_row("multihead_attention", dtype=_heads_dtype, attributes=_MULTIHEAD, arity=(3, 5), cost=4),
+    _layer_row("transformer_encoder_layer", dtype=_transformer_dtype, attributes=_TRANSFORMER, arity=(1, 3), cost=5),
 ]

@@ -90,11 +90,9 @@ def decode_text(content: bytes | str, origin: str) -> str:
 def parse(content: bytes | str, origin: str) -> Document:
     """Read a file; `origin` names it in messages. Raises CaseError."""
     text = decode_text(content, origin)
-    reader = _Reader(yaml.parse(text, _Loader))
+    reader = _Reader(yaml.parse(text, _Loader), origin)
     try:
         return Document(reader.read_document(), origin, reader.lines)
-    except _Refused as refused:
-        raise CaseError(f"{origin}:{refused}") from None
     except yaml.MarkedYAMLError as error:
         # libyaml notices an open bracket or quote lines later, at the end of the file at the latest.
         is_open = error.context is not None and "block" not in error.context
@@ -106,37 +104,33 @@ def parse(content: bytes | str, origin: str) -> Document:
         raise CaseError(f"{origin}:{line}: not YAML: {error.reason}") from None
 
 
-class _Refused(Exception):
-    """Text that is not strict YAML: line, path and reason."""
-
-
 class _Reader:
-    def __init__(self, events: Iterator[yaml.Event]) -> None:
-        self.events = events
+    def __init__(self, events: Iterator[yaml.Event], origin: str) -> None:
+        self.events, self.origin = events, origin
         self.lines: dict[tuple[Key, ...], int] = {}
 
     def read_document(self) -> Any:
         next(self.events)
         first = next(self.events)
         if isinstance(first, yaml.StreamEndEvent):
-            raise _Refused("1: the file is empty")
+            raise CaseError(f"{self.origin}:1: the file is empty")
         root = self.read_node(next(self.events), ())
         next(self.events)
         after = next(self.events)
         if not isinstance(after, yaml.StreamEndEvent):
-            _refuse(after, "a second document; a file holds one")
+            self._refuse(after, "a second document; a file holds one")
         return root
 
     def read_node(self, event: yaml.Event, path: tuple[Key, ...], key: yaml.Event | None = None) -> Any:
         if len(path) > MAX_DEPTH:
-            _refuse(event, f"nested deeper than {MAX_DEPTH} levels")
+            self._refuse(event, f"nested deeper than {MAX_DEPTH} levels")
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
-            _refuse(event, "anchors and aliases are not allowed", path)
+            self._refuse(event, "anchors and aliases are not allowed", path)
         if getattr(event, "tag", None):
-            _refuse(event, "tags are not allowed", path)
+            self._refuse(event, "tags are not allowed", path)
         self.lines[path] = _line_of(key or event)
         if isinstance(event, yaml.ScalarEvent):
-            return _read_scalar(event, path)
+            return self._read_scalar(event, path)
         if isinstance(event, yaml.SequenceStartEvent):
             items: list[Any] = []
             while not isinstance(inner := next(self.events), yaml.SequenceEndEvent):
@@ -144,49 +138,46 @@ class _Reader:
             return items
         entries: dict[str, Any] = {}
         while not isinstance(inner := next(self.events), yaml.MappingEndEvent):
-            name = _read_key(inner, path)
+            name = self._read_key(inner, path)
             here = (*path, name)
             if name in entries:
-                _refuse(inner, f"duplicate key, first on line {self.lines[here]}", here)
+                self._refuse(inner, f"duplicate key, first on line {self.lines[here]}", here)
             entries[name] = self.read_node(next(self.events), here, inner)
         return entries
 
+    def _read_key(self, event: yaml.Event, path: tuple[Key, ...]) -> str:
+        if not isinstance(event, yaml.ScalarEvent) or event.anchor or event.tag:
+            self._refuse(event, "a key must be text without tag or anchor", path)
+        if event.implicit[0] and event.value == "<<":
+            self._refuse(event, "merge keys are not allowed", path)
+        key = self._read_scalar(event, path)
+        if not isinstance(key, str) or not key.isprintable() or len(key) > 60:
+            self._refuse(event, "a key must be text of at most 60 characters; quote it", path)
+        return key
 
-def _read_key(event: yaml.Event, path: tuple[Key, ...]) -> str:
-    if not isinstance(event, yaml.ScalarEvent) or event.anchor or event.tag:
-        _refuse(event, "a key must be text without tag or anchor", path)
-    if event.implicit[0] and event.value == "<<":
-        _refuse(event, "merge keys are not allowed", path)
-    key = _read_scalar(event, path)
-    if not isinstance(key, str) or not key.isprintable() or len(key) > 60:
-        _refuse(event, "a key must be text of at most 60 characters; quote it", path)
-    return key
-
-
-def _read_scalar(event: yaml.ScalarEvent, path: tuple[Key, ...]) -> str | int | float | bool | None:
-    """A quoted scalar is text. A plain one is refused if YAML versions read it differently."""
-    value: str = event.value
-    if not event.implicit[0]:
+    def _read_scalar(self, event: yaml.ScalarEvent, path: tuple[Key, ...]) -> str | int | float | bool | None:
+        """A quoted scalar is text. A plain one is refused if YAML versions read it differently."""
+        value: str = event.value
+        if not event.implicit[0]:
+            return value
+        if value in _SPECIAL:
+            return _SPECIAL[value]
+        if _INT.fullmatch(value):
+            if len(value) > 20 or abs(int(value)) > MAX_INT:
+                self._refuse(event, f"an integer of {len(value)} digits is out of range", path)
+            return int(value)
+        if _FLOAT.fullmatch(value):
+            if len(value) > 400 or math.isinf(float(value)):
+                self._refuse(event, "the number is out of range; infinity is spelled .inf", path)
+            return float(value)
+        if not value:
+            self._refuse(event, "the value is missing", path)
+        if _AMBIGUOUS.fullmatch(value):
+            self._refuse(event, f"{value[:40]!r} reads differently in YAML 1.1 and 1.2; {_PLAINLY}", path)
         return value
-    if value in _SPECIAL:
-        return _SPECIAL[value]
-    if _INT.fullmatch(value):
-        if len(value) > 20 or abs(int(value)) > MAX_INT:
-            _refuse(event, f"an integer of {len(value)} digits is out of range", path)
-        return int(value)
-    if _FLOAT.fullmatch(value):
-        if len(value) > 400 or math.isinf(float(value)):
-            _refuse(event, "the number is out of range; infinity is spelled .inf", path)
-        return float(value)
-    if not value:
-        _refuse(event, "the value is missing", path)
-    if _AMBIGUOUS.fullmatch(value):
-        _refuse(event, f"{value[:40]!r} reads differently in YAML 1.1 and 1.2; {_PLAINLY}", path)
-    return value
 
-
-def _refuse(event: yaml.Event, reason: str, path: tuple[Key, ...] = ()) -> NoReturn:
-    raise _Refused(f"{_line_of(event)}: {': '.join(filter(None, [format_path(path), reason]))}")
+    def _refuse(self, event: yaml.Event, reason: str, path: tuple[Key, ...] = ()) -> NoReturn:
+        raise CaseError(f"{self.origin}:{_line_of(event)}: {': '.join(filter(None, [format_path(path), reason]))}")
 
 
 def _line_of(event: yaml.Event) -> int:

@@ -7,7 +7,7 @@ the cause that a newer attribution gives a listed finding.
 import itertools
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -34,7 +34,6 @@ STATUSES = {
 
 _KEPT = ("findings", "first_seen", "last_seen", "versions")
 """Fields that `triage.cluster --update` writes, and no person."""
-_ORDER = ("id", "title", "status", "note", "cause", "also", "cases", *_KEPT)
 _HEAD = """\
 # Known bugs, one entry for each root cause. docs/triage.md says what the fields mean and who writes them.
 """
@@ -87,14 +86,20 @@ class Bug:
 
     id: _Id
     title: _Title
-    causes: tuple[CauseKey, ...]  # its own, then other causes that are the same bug
     status: Annotated[Status, ALWAYS] = Status()
     note: str = ""
+    cause: CauseKey = field(kw_only=True)
+    also: tuple[CauseKey, ...] = ()  # other causes that are the same bug
     cases: tuple[_CaseFile, ...] = ()  # examples, relative to the ledger
     findings: tuple[_CaseId, ...] = ()  # all cases with this bug
     first_seen: _Date = ""
     last_seen: _Date = ""
     versions: tuple[_Torch, ...] = ()  # of torch, with this bug
+
+    @property
+    def causes(self) -> tuple[CauseKey, ...]:
+        """All causes that are this bug."""
+        return (self.cause, *self.also)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,8 +165,8 @@ def save(ledger: Ledger) -> None:
         before = bugs.get(bug.id, bug)
         # An empty list replaces the old findings too: a finding that moved to another entry would be listed twice.
         kept: dict[str, Any] = {key: getattr(bug, key) for key in _KEPT if key == "findings" or getattr(bug, key)}
-        bugs[bug.id] = replace(before, causes=tuple(dict.fromkeys((*before.causes, *bug.causes))), **kept)
-    entries = ([f"{key}: {dump_flow(value)}" for key, value in _write_bug(bug).items()] for bug in bugs.values())
+        bugs[bug.id] = replace(before, also=tuple(dict.fromkeys((*before.causes, *bug.causes)))[1:], **kept)
+    entries = ([f"{key}: {dump_flow(value)}" for key, value in _CODEC.encode(bug).items()] for bug in bugs.values())
     body = "\n\n".join("  - " + "\n    ".join(lines) for lines in entries)
     written = f"{head}ledger_format: {FORMAT}\nbugs:" + (f"\n{body}\n" if bugs else " []\n")
     loads(written, path)  # nothing is written that can't be read again
@@ -179,23 +184,6 @@ def check_writable(path: Path) -> None:
 class _File:
     ledger_format: int
     bugs: tuple[Bug, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _Causes:
-    cause: CauseKey
-    also: tuple[CauseKey, ...] = ()
-
-
-def _read_bug(data: Any) -> Bug:
-    causes = _CODEC.decode(_Causes, data, beside=[key for key in _ORDER if key not in _Causes.__slots__])
-    return _CODEC.decode(Bug, data, beside=_Causes.__slots__, causes=(causes.cause, *causes.also))
-
-
-def _write_bug(bug: Bug) -> dict[str, Data]:
-    cause, *also = map(_write_cause, bug.causes)
-    data = {**_FIELDS.encode(bug), "cause": cause, "also": also}
-    return {key: value for key in _ORDER if (value := data.get(key))}
 
 
 def _read_cause(data: Any) -> CauseKey:
@@ -223,8 +211,5 @@ def _read_status(data: Any) -> Status:
     return Status(kind, about)
 
 
-_FORMS: dict[type, Form] = {Status: Form(_read_status, str)}
-_FIELDS = Codec(strict=True, forms=_FORMS)
-_CODEC = Codec(
-    strict=True, forms={**_FORMS, Bug: Form(_read_bug, _write_bug), CauseKey: Form(_read_cause, _write_cause)}
-)
+_FIELDS = Codec(strict=True)
+_CODEC = Codec(strict=True, forms={Status: Form(_read_status, str), CauseKey: Form(_read_cause, _write_cause)})

@@ -32,7 +32,7 @@ def ledger_with(directory: Path, status: str, example: Entry | None, *findings: 
     bug = Bug(
         id="bug",
         title="wrong",
-        causes=(CauseKey("inductor", Stage.LOWERING, "relu", MechanismKind.WRONG, (), right),),
+        cause=CauseKey("inductor", Stage.LOWERING, "relu", MechanismKind.WRONG, (), right),
         status=ledger.Status(*status.split(" ", 1)),
         cases=paths,
         findings=findings,
@@ -113,7 +113,7 @@ def test_bugs_that_are_back_are_watched_for_and_others_explain(tmp_path: Path, s
 def test_an_operation_of_eager_is_known_by_the_cause_that_the_ledger_lists(tmp_path: Path, status: str) -> None:
     cause = CauseKey("eager", Stage.OPERATION, "aten.bmm", MechanismKind.NOT_FINITE_IN, details(dtype="bfloat16"))
     (bug,) = ledger_with(tmp_path, status, None).bugs
-    known = KnownBugs(Ledger(tmp_path / "ledger.yaml", (replace(bug, causes=(cause,)),)))
+    known = KnownBugs(Ledger(tmp_path / "ledger.yaml", (replace(bug, cause=cause),)))
     assert list(known.load_ledger(TORCH)) == []
     failure = FaultyOperation("aten.bmm", math.nan, 0.1)
     full = case("exp")

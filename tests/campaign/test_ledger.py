@@ -118,9 +118,7 @@ def test_a_failure_that_shrinks_to_a_case_listed_under_a_bug_is_no_news(tmp_path
     assert run_campaign(first, sampler("relu")).new == 1
     ((entry,), known) = (found(first), ledger_of(tmp_path, f"known {URL}"))
     bug = known.bugs[0]
-    listed = Ledger(
-        known.path, (ledger.Bug(bug.id, bug.title, bug.causes, bug.status, "", bug.cases, (entry.case.id,)),)
-    )
+    listed = Ledger(known.path, (replace(bug, findings=(entry.case.id,)),))
     given = options(tmp_path, ledger=listed, rules=[OTHER])
     ending = run_campaign(given, sampler("relu"))
     assert ending.new == 0 and found(given) == []
@@ -141,8 +139,8 @@ def listing(directory: Path, *bugs: tuple[str, str, str]) -> Ledger:
         ledger.Bug(
             name,
             f"{name} is wrong",
-            (CauseKey("inductor", Stage.LOWERING, name, MechanismKind.WRONG),),
             ledger.Status(*status.split(" ", 1)),
+            cause=CauseKey("inductor", Stage.LOWERING, name, MechanismKind.WRONG),
             findings=(case_id,),
         )
         for name, status, case_id in bugs

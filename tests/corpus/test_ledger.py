@@ -42,23 +42,24 @@ def test_what_a_person_wrote_stays_when_it_is_brought_up_to_date(tmp_path: Path)
     met = Bug(
         bug.id,
         "a machine's title",
-        bug.causes[:1],
         Status(),
         "",
+        (),
         (),
         ("0" * 12, "3a0969d8f021"),
         "2026-11-01",
         "2026-11-21",
         ("2.13.0", "2.14"),
+        cause=bug.cause,
     )
-    ledger.save(Ledger(read.path, (met, Bug("bmm", "aten.bmm: NaN", (ROOT,), findings=("1" * 12,)))))
+    ledger.save(Ledger(read.path, (met, Bug("bmm", "aten.bmm: NaN", cause=ROOT, findings=("1" * 12,)))))
     text = read.path.read_text()
     assert text.startswith("# Reviewed every Monday.\nledger_format: 2\n")
     again = ledger.load(read.path)
     assert again.bugs[0] == replace(
         bug, findings=met.findings, first_seen="2026-11-01", last_seen="2026-11-21", versions=met.versions
     )
-    assert again.bugs[1] == Bug("bmm", "aten.bmm: NaN", (ROOT,), findings=("1" * 12,))
+    assert again.bugs[1] == Bug("bmm", "aten.bmm: NaN", cause=ROOT, findings=("1" * 12,))
     # And nothing changes where there is nothing to say.
     ledger.save(again)
     assert read.path.read_text() == text
@@ -68,7 +69,7 @@ def test_the_last_finding_of_a_bug_may_move_to_another(tmp_path: Path) -> None:
     read = written(tmp_path / "ledger.yaml", HAND_WRITTEN)
     (bug,) = read.bugs
     ledger.save(
-        Ledger(read.path, (replace(bug, findings=()), Bug("bmm", "aten.bmm: NaN", (ROOT,), findings=bug.findings)))
+        Ledger(read.path, (replace(bug, findings=()), Bug("bmm", "aten.bmm: NaN", cause=ROOT, findings=bug.findings)))
     )
     again = ledger.load(read.path)
     assert [one.findings for one in again.bugs] == [(), bug.findings]
@@ -79,8 +80,8 @@ def test_a_ledger_is_made_where_there_is_none(tmp_path: Path) -> None:
     odd = Bug(
         "no",
         "a title: with #, 'quotes' and \"more\"",
-        (CauseKey("triton", Stage.KERNEL, "", MechanismKind.COMPILING_RAISES, details(error="1e-3")),),
         Status("not_a_bug", "no: by design"),
+        cause=CauseKey("triton", Stage.KERNEL, "", MechanismKind.COMPILING_RAISES, details(error="1e-3")),
     )
     made = Ledger(tmp_path / "new" / "ledger.yaml", (odd,))
     ledger.save(made)
@@ -136,7 +137,7 @@ def test_a_ledger_that_cant_be_read_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "ledger.yaml"
     path.write_text("ledger_format: 2\nbugs: [&a b]\n")
     with pytest.raises(UserError, match="anchors and aliases are not allowed"):
-        ledger.save(Ledger(path, (Bug("bmm", "NaN", (ROOT,)),)))
+        ledger.save(Ledger(path, (Bug("bmm", "NaN", cause=ROOT),)))
     assert path.read_text() == "ledger_format: 2\nbugs: [&a b]\n"
     with pytest.raises(UserError, match="can't be read: No such file"):
         ledger.load(tmp_path / "none.yaml")

@@ -111,12 +111,18 @@ def test_findings_are_one_cluster_exactly_where_one_change_would_mend_them() -> 
     assert ids(cluster(MEMBERS, EMPTY)) == expected
 
 
-_OLD_KEY = (CauseKey("inductor", Stage.CODEGEN, "", M.OTHER_RESULT),)
+_OLD_KEY = CauseKey("inductor", Stage.CODEGEN, "", M.OTHER_RESULT)
 LISTED = Ledger(
     Path("ledger.yaml"),
     (
-        Bug("b", "the matcher ignores constants", (MEMBERS[0].key, MEMBERS[-1].key), Status("known", "https://x")),
-        Bug("a", "words were others then", _OLD_KEY, findings=(MEMBERS[4].finding.id, MEMBERS[6].finding.id)),
+        Bug(
+            "b",
+            "the matcher ignores constants",
+            Status("known", "https://x"),
+            cause=MEMBERS[0].key,
+            also=(MEMBERS[-1].key,),
+        ),
+        Bug("a", "words were others then", cause=_OLD_KEY, findings=(MEMBERS[4].finding.id, MEMBERS[6].finding.id)),
     ),
 )
 
@@ -187,7 +193,7 @@ def test_a_ledger_holds_what_was_measured(tmp_path: Path) -> None:
 def test_an_entry_keeps_its_findings_where_it_lacks_their_cause(tmp_path: Path) -> None:
     (listed, *_) = members = [told(number, measured(15, "bias", MIXED, ("all 2",)), entry()) for number in (1, 2)]
     key = CauseKey("inductor", Stage.JOINT_PASSES, Part.ATTENTION_PATTERNS, M.OTHER_RESULT)
-    ledger.save(Ledger(tmp_path / "old.yaml", (Bug("old", "wrong", (key,), findings=(listed.finding.id,)),)))
+    ledger.save(Ledger(tmp_path / "old.yaml", (Bug("old", "wrong", cause=key, findings=(listed.finding.id,)),)))
     old = ledger.load(tmp_path / "old.yaml")
     (one,) = cluster(members, old)
     assert one.bug == old.bugs[0] and len(one.findings) == 2
@@ -203,7 +209,7 @@ def test_nothing_is_written_beside_what_is_no_ledger(tmp_path: Path) -> None:
 
 def test_an_example_is_given_to_what_is_added_and_to_no_entry_of_a_persons(tmp_path: Path) -> None:
     """By an example that the ledger does not list a bug would be known to campaigns, and replayed by every pytest."""
-    bare = Ledger(tmp_path / "ledger.yaml", (Bug("bare", "seen on other processors alone", (MEMBERS[0].key,)),))
+    bare = Ledger(tmp_path / "ledger.yaml", (Bug("bare", "seen on other processors alone", cause=MEMBERS[0].key),))
     ledger.save(bare)
     clusters = cluster(MEMBERS[:6], bare)
     made = record(bare, clusters)
@@ -216,13 +222,13 @@ def test_an_example_is_given_to_what_is_added_and_to_no_entry_of_a_persons(tmp_p
 def test_an_entry_learns_the_cause_its_findings_are_attributed_to_now(tmp_path: Path) -> None:
     path = tmp_path / "ledger.yaml"
     first, second = MEMBERS[0], told(1, sfdp(1), entry(3))
-    bug = Bug("old", "attention is wrong", _OLD_KEY, findings=(first.finding.id,))
-    ledger.save(Ledger(path, (bug, Bug("other", "NaN", (MEMBERS[-1].key,)))))
+    bug = Bug("old", "attention is wrong", cause=_OLD_KEY, findings=(first.finding.id,))
+    ledger.save(Ledger(path, (bug, Bug("other", "NaN", cause=MEMBERS[-1].key))))
     before = ledger.load(path)
     clusters = cluster([first], before)
     record(before, clusters)
     after = ledger.load(path)
-    assert [one.causes for one in after.bugs] == [(*bug.causes, first.key), (MEMBERS[-1].key,)]
+    assert [one.causes for one in after.bugs] == [(bug.cause, first.key), (MEMBERS[-1].key,)]
     # So what is met next is the same bug, not a second entry.
     (one,) = cluster([second], after)
     assert one.bug == after.bugs[0]
@@ -344,7 +350,11 @@ def test_a_fixed_bug_that_is_back_is_news(tmp_path: Path, fake: Asked, capsys: p
                 path,
                 (
                     Bug(
-                        "x", "constants", (attributed.key,), Status("fixed", version), findings=(attributed.finding.id,)
+                        "x",
+                        "constants",
+                        Status("fixed", version),
+                        cause=attributed.key,
+                        findings=(attributed.finding.id,),
                     ),
                 ),
             )

@@ -106,7 +106,7 @@ def load_clusters(paths: Sequence[Path], ledger: Ledger) -> list[Cluster]:
 
 def split_listed(findings: Sequence[Finding], ledger: Ledger) -> tuple[list[Attributed], list[Finding]]:
     """The findings that the ledger lists, which need no attribution, and the findings that it does not list."""
-    listed = [Attributed(finding, bug.causes[0]) for finding in findings if (bug := ledger.find_case(finding.id))]
+    listed = [Attributed(finding, bug.cause) for finding in findings if (bug := ledger.find_case(finding.id))]
     return listed, [finding for finding in findings if ledger.find_case(finding.id) is None]
 
 
@@ -161,13 +161,13 @@ def _cluster(group: list[Attributed], bug: Bug | None, ledger: Ledger) -> Cluste
     findings = [member.finding for member in members]
     # An entry gets the new keys of its findings, so that the next finding with such a key belongs to it.
     keys = sorted({m.key for m in members if bug is None or not (m.is_open or ledger.find_cause(m.key))})
-    entry = bug or Bug("", _title(keys[0]), ())
+    entry = bug or Bug("", _title(keys[0]), cause=keys[0])
     seen: list[Finding | Bug] = [entry, *findings]
     days = sorted(filter(None, (day for one in seen for day in (one.first_seen, one.last_seen))))
     versions = sorted({version for finding in findings for version in finding.versions}.union(entry.versions))
     updated = replace(
         entry,
-        causes=(*entry.causes, *keys),
+        also=(*entry.also, *(key for key in keys if key != entry.cause)),
         findings=tuple(sorted({*entry.findings, *(finding.id for finding in findings)})),
         first_seen=days[0] if days else "",
         last_seen=days[-1] if days else "",
@@ -177,7 +177,7 @@ def _cluster(group: list[Attributed], bug: Bug | None, ledger: Ledger) -> Cluste
 
 
 def _name_bug(bug: Bug, taken: Iterable[str]) -> Bug:
-    key = bug.causes[0]
+    key = bug.cause
     words = [key.part if key.part not in ("", Part.ATTENTION_PATTERNS) else key.who, str(key.words)]
     slug = "-".join(re.findall(r"[a-z0-9]+", " ".join(words).lower()))[:48].strip("-") or "bug"
     names = [slug, *(f"{slug}-{number}" for number in range(2, 1000))]
@@ -211,7 +211,7 @@ def _lines(number: int, one: Cluster) -> list[str]:
     indent = " " * (len(str(number)) + 2)
     why = next((m.why_open for m in one.members if m.why_open), "")
     bug = one.updated
-    cause = f"not known: {why}" if one.is_open else str(bug.causes[0])
+    cause = f"not known: {why}" if one.is_open else str(bug.cause)
     days = " to ".join(dict.fromkeys(filter(None, (bug.first_seen, bug.last_seen))))
     versions = f"torch {', '.join(bug.versions)}" if bug.versions else ""
     met = f"met {sum(finding.met for finding in one.findings)}x"

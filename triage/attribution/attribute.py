@@ -117,14 +117,14 @@ def _find_compiler_cause(study: Study, ablation: Ablation) -> RootCause:
         if ablation.fails(stage) and not is_excused:
             earlier = [ablation.compare(before)] if before != EAGER else []
             return _find_cause_before_inductor(study, ablation, ablation.compare(stage), *earlier)
-    study = replace(study, subject=find_cheapest(ablation, study.entry))
+    study, evaluator = replace(study, subject=find_cheapest(ablation, study.entry)), study.evaluator
     shown = [ablation.compare(DECOMPOSED), ablation.compare(PASSES)]
     find = find_rewrite_cause
     if ablation.fails(PASSES):
         study = replace(study, result=ablation.stages[PASSES])
     elif study.subject == DYNAMIC and (symbolic := study.try_out(_SYMBOLIC)).flips:
         shown.append(symbolic)
-        study = study.move(_SYMBOLIC)
+        study = replace(study, subject=_SYMBOLIC, result=evaluator.judge(study.case, _SYMBOLIC))
     elif (without_patterns := study.try_out(NO_PATTERNS)).flips:
         shown.append(without_patterns)
     else:

@@ -45,16 +45,6 @@ class Perturbation:
     """Dimensions whose size changes; none for an attribute of an operation."""
     outcome: Outcome = Outcome.NOT_TRIED
 
-    @property
-    def passes(self) -> bool:
-        """Whether the change makes the case pass."""
-        return self.outcome is Outcome.PASSES
-
-    @property
-    def fails(self) -> bool:
-        """Whether the case fails as before."""
-        return self.outcome is Outcome.FAILS_ALIKE
-
 
 def explain(
     case: Case,
@@ -82,28 +72,31 @@ def explain(
             applies = not rewrite or bool(attention_patterns(found.applied_rewrites))
             groups[made.label].append(replace(made, outcome=compare_outcome(found, result, applies=applies)))
     tried = [group for group in groups.values() if group]
-    varied = {group[0].label for group in tried if any(made.passes for made in group)}
-    fixed = varied - {group[0].label for group in tried if any(made.fails for made in group)}
-    equal = [group[0] for group in tried if group[0].fails and len(group[0].dims) > 1 and {*group[0].dims} <= fixed]
+    varied = {group[0].label for group in tried if _select(group, Outcome.PASSES)}
+    fixed = varied - {group[0].label for group in tried if _select(group, Outcome.FAILS_ALIKE)}
+    failing = [group[0] for group in tried if group[0].outcome is Outcome.FAILS_ALIKE]
+    equal = [made for made in failing if len(made.dims) > 1 and {*made.dims} <= fixed]
     left = varied.difference(*(made.dims for made in equal))
     alone = [group for group in tried if len(group[0].dims) < 2 and group[0].label in left]
     told = [_describe_need(group) for group in alone if sizes_only or _is_telling(group)]
     return [f"{made.label}: passes where they differ" for made in equal] + told
 
 
+def _select(group: list[Perturbation], outcome: Outcome) -> list[Any]:
+    return [made.becomes for made in group if made.outcome is outcome]
+
+
 def _is_telling(group: list[Perturbation]) -> bool:
     """Whether sizes that fail and sizes that pass, other than 1, lie apart; all attributes tell."""
     if not group[0].dims:
         return True
-    passing = [made.becomes for made in group if made.passes]
-    failing = [group[0].is_now, *(made.becomes for made in group if made.fails)]
+    passing, failing = _select(group, Outcome.PASSES), [group[0].is_now, *_select(group, Outcome.FAILS_ALIKE)]
     return bool(max(passing) > 1 and (max(passing) < min(failing) or max(failing) < min(passing)))
 
 
 def _describe_need(group: list[Perturbation]) -> str:
     now = group[0].is_now
-    passing = [made.becomes for made in group if made.passes]
-    failing = [made.becomes for made in group if made.fails]
+    passing, failing = _select(group, Outcome.PASSES), _select(group, Outcome.FAILS_ALIKE)
     if group[0].dims:
         passing, failing = sorted(sorted(passing, key=lambda size: abs(size - now))[:_NEAREST]), sorted(failing)
     words = (", ".join(map(_show_value, values)) for values in ([now, *failing[:_SHOWN]], passing[:_SHOWN]))

@@ -53,10 +53,6 @@ class Study:
         """The case that fails."""
         return self.entry.case
 
-    def move(self, subject: str) -> "Study":
-        """The study of the failure under another subject."""
-        return replace(self, subject=subject, result=self.evaluator.judge(self.case, subject))
-
     def try_out(self, experiment: str, *, case: Case | None = None) -> Tried:
         """Run an experiment. `case`: the edited case, if the experiment has several."""
         row, here, subject = EXPERIMENTS[experiment], case or self.case, self.subject

@@ -36,7 +36,7 @@ class Cluster:
 
     @property
     def findings(self) -> list[Finding]:
-        """Those of the members."""
+        """Of the members."""
         return [member.finding for member in self.members]
 
     @property
@@ -68,14 +68,11 @@ def cluster(attributed: Iterable[Attributed], ledger: Ledger) -> list[Cluster]:
     """
     members = _unify(attributed, ledger)
     bugs = _find_bugs(members, ledger)
-    groups: defaultdict[str | CauseKey, list[Attributed]] = defaultdict(list)
+    groups: defaultdict[Bug | CauseKey, list[Attributed]] = defaultdict(list)
     for member in members:
         bug = bugs.get(member.key) or ledger.find_case(member.finding.id)
-        groups[bug.id if bug else member.key].append(member)
-    by_id = {bug.id: bug for bug in ledger.bugs}
-    clusters = [
-        _cluster(group, by_id[name] if isinstance(name, str) else None, ledger) for name, group in groups.items()
-    ]
+        groups[bug or member.key].append(member)
+    clusters = [_cluster(group, name if isinstance(name, Bug) else None, ledger) for name, group in groups.items()]
     return sorted(
         clusters, key=lambda c: (not c.is_news, c.is_open, -len(c.members), c.updated.title, c.updated.causes)
     )

@@ -1,7 +1,8 @@
 """The errors a user can cause. Their text is a single line: the mistake, its place, and what would be right."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 
 class UserError(Exception):
@@ -25,6 +26,15 @@ def require(fact: bool, text: str) -> None:
     """Raises CaseError with this text unless the fact holds."""
     if not fact:
         raise CaseError(text)
+
+
+def accepts(check: Callable[..., object], *arguments: Any) -> bool:
+    """Whether `check(*arguments)` raises no CaseError."""
+    try:
+        check(*arguments)
+    except CaseError:
+        return False
+    return True
 
 
 @contextmanager

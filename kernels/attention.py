@@ -186,7 +186,6 @@ def _pointers(lse: Tensor, bias: Tensor | None, mask: Tensor | None, *rest: Tens
 
 
 def _choose_constants(q: Tensor, v: Tensor, settings: Settings) -> dict[str, int]:
-    """The compile-time constants of the kernels."""
     # The number of features of a tile, of queries, keys and values alike; a product needs at least 16. With narrower
     # tiles for values, Triton 3.6 on Hopper multiplies weights and values wrongly where the load of values is not
     # pipelined, as in bfloat16 with head_dim 40 and value_dim 7. The softmax is right.

@@ -285,7 +285,6 @@ def _simplify_one(plain: Plain) -> Iterator[Plain]:
 
 
 def _sides(side: int) -> Iterator[int]:
-    """Simpler bounds on one side, no bound first."""
     if side >= 0:
         yield -1
         yield from (s for s in dict.fromkeys((0, 1, side // 2)) if s < side)

@@ -126,11 +126,9 @@ def share(case: Case) -> Iterator[Case]:
 
 def drop_settings(case: Case) -> Iterator[Case]:
     """No setting, each alone, then all but each."""
-    yield replace(case, settings=())
-    yield from (replace(case, settings=(item,)) for item in case.settings)
-    yield from (
-        replace(case, settings=tuple(other for other in case.settings if other != item)) for item in case.settings
-    )
+    fewer = [tuple(other for other in case.settings if other != item) for item in case.settings]
+    for kept in ((), *((item,) for item in case.settings), *fewer):
+        yield replace(case, settings=kept)
 
 
 def drop_attributes(case: Case) -> Iterator[Case]:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import combinations, count
 
 from corpus.passes.program import rename_values
-from generators.errors import CaseError
+from generators.errors import accepts
 from generators.program.case import Attr, Case, Input, Op, TensorType
 from generators.program.edits import make_name, map_sizes, prune_if_valid, rename_dims, replace_inputs, resize
 from generators.program.ops import OPS
@@ -133,7 +133,6 @@ def _name_products(case: Case) -> Case:
 
 
 def _list_heads(case: Case) -> list[set[str]]:
-    """The inputs that q, k and v are made from, of each attention."""
     inputs = {item.name for item in case.inputs}
     places = [[found.reads[role] for role in HEADS if role in found.reads] for found in find_attentions(case)]
     return [{trace(case, place)[-1] for place in of_one} & inputs for of_one in places]
@@ -181,7 +180,6 @@ def _list_computed(case: Case) -> frozenset[str]:
 
 
 def _list_values(case: Case) -> list[Attr]:
-    """Shapes of inputs, and attributes."""
     return [*(item.shape for item in case.inputs), *(value for op in case.ops for _, value in op.attrs)]
 
 
@@ -199,11 +197,7 @@ def _unite(
     other = 1 + max(sizes.values(), default=0)
 
     def is_free(names: Sequence[str]) -> bool:
-        try:
-            infer(op, types, {**sizes, **dict.fromkeys(names, other)})
-        except CaseError:
-            return False
-        return True
+        return accepts(infer, op, types, {**sizes, **dict.fromkeys(names, other)})
 
     for old in dict.fromkeys(was[name] for name in met):
         left = [name for name in met if was[name] == old]
@@ -216,6 +210,5 @@ def _unite(
 
 
 def _rename(op: Op, types: Mapping[str, TensorType], names: Mapping[str, str]) -> tuple[Op, dict[str, TensorType]]:
-    """The operation and the types of its operands with dimensions renamed."""
     renamed = map_sizes(Case((), (), (op,), ()), lambda size: size.rename(names)).ops[0]
     return renamed, {n: replace(types[n], shape=tuple(s.rename(names) for s in types[n].shape)) for n in op.args}

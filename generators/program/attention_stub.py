@@ -37,8 +37,11 @@ def emit_attention_stub(case: Case, *, as_sdpa: bool = False) -> str | None:
     * slopes or sinks with a gradient, which attention functions need not provide
     """
     types = types_of(case)
-    if not case.contracts or not all(_is_expressible(c, types) for c in case.contracts):
+    if not case.contracts:
         return None
+    for c in case.contracts:
+        if len({types[name].dtype for name in (c.q, c.k, c.v)}) > 1 or (c.bias is not None and c.fill > -math.inf):
+            return None
     contracts = {c.output: c for c in case.contracts}
     needed = set(case.returns)
     for op in reversed(case.ops):
@@ -67,17 +70,11 @@ def drop_fills(text: str) -> str:
 
 
 def _differentiates_heads(case: Case, types: Mapping[str, TensorType]) -> bool:
-    """Whether gradients pass through the slopes or sinks of a contract to a floating input."""
     reached = {i.name for i in case.inputs if category(i.dtype) == 2}
     for op in case.ops:
         if op.kind != "detach" and category(types[op.name].dtype) == 2 and reached.intersection(op.args):
             reached.add(op.name)
     return any(name in reached for contract in case.contracts for name in (contract.alibi, contract.sinks))
-
-
-def _is_expressible(contract: Contract, types: Mapping[str, TensorType]) -> bool:
-    one_dtype = len({types[name].dtype for name in (contract.q, contract.k, contract.v)}) == 1
-    return one_dtype and (contract.bias is None or contract.fill == -math.inf)
 
 
 def _call(case: Case, contract: Contract, types: Mapping[str, TensorType], *, as_sdpa: bool) -> str:

@@ -17,8 +17,7 @@ from generators.records import ALWAYS, KEYED, SORTED
 Attr = bool | int | float | str | Size | tuple["Size | int", ...] | None
 """The value of an operation's attribute: a flag, number, word of a closed list, size, or a list of sizes or axes."""
 
-Value = bool | int | float | str
-"""The value of a setting."""
+Value = bool | int | float | str  # the value of a setting
 
 MODES = ("inference", "training")
 AUTOCAST = ("bfloat16", "float16")
@@ -95,18 +94,12 @@ class LaterCall:
     """A later call of the same module, as differences from the first call. Gradients add up over calls."""
 
     sizes: tuple[tuple[str, int], ...] = ()
-    layouts: tuple[tuple[str, str], ...] = ()
-    """By argument."""
-    dtype: str = ""
-    """The dtype of all arguments with the first floating dtype."""
-    values: str = "equal"
-    """`equal` numbers in fresh tensors, the `same` tensors, or `other` numbers."""
-    under: str = ""
-    """`training` or `inference` (no gradients); or `no_grad` or `inference_mode` around the call."""
-    reseeds: bool = False
-    """Whether the random state is that of the first call again; else it goes on."""
-    step: str = ""
-    """The optimizer, `sgd` or `adamw`, that makes a step before the call and clears gradients."""
+    layouts: tuple[tuple[str, str], ...] = ()  # by argument
+    dtype: str = ""  # the dtype of all arguments with the first floating dtype
+    values: str = "equal"  # `equal` numbers in fresh tensors, the `same` tensors, or `other` numbers
+    under: str = ""  # `training` or `inference` (no gradients); or `no_grad` or `inference_mode` around the call
+    reseeds: bool = False  # whether the random state is that of the first call again; else it goes on
+    step: str = ""  # the optimizer, `sgd` or `adamw`, that makes a step before the call and clears gradients
 
 
 @dataclass(frozen=True)

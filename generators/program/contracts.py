@@ -1,7 +1,7 @@
 """Checks that a contract fits its program, and lists the operations that it describes."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from generators.errors import CaseError, require
 from generators.program.attention_options import OVER_SCORES, PER_HEAD, Contract
@@ -79,7 +79,7 @@ def _check_shapes(contract: Contract, dims: Mapping[str, int], types: Mapping[st
         require(found == expected, f"{name!r} has [batch, heads, length, dim] {list(found)}, expected {list(expected)}")
     grouped = heads % kv_heads == 0 if kv_heads else heads == 0
     require(grouped, f"{heads} heads are not a multiple of {kv_heads} key heads")
-    scores = [Size.of(s) for s in (batch, heads, seq_len, kv_len)]
+    scores = [batch, heads, seq_len, kv_len]
     if contract.layout == "bsd":
         del scores[1]
     for field, name in contract.reads.items():
@@ -87,17 +87,12 @@ def _check_shapes(contract: Contract, dims: Mapping[str, int], types: Mapping[st
         if field in OVER_SCORES:
             right = category(kind.dtype) == (0 if field == "mask" else 2)
             require(right, f"{name!r} is {kind.dtype}; a mask is boolean and a bias floating")
-            fits = _broadcasts(kind, scores, dims)
-            require(fits, f"{name!r} of {show(kind.shape)} does not broadcast to {show(scores)}")
+            sizes = kind.sizes(dims)[::-1]
+            fits = len(sizes) <= len(scores) and all(s in (1, n) for s, n in zip(sizes, scores[::-1], strict=False))
+            require(fits, f"{name!r} of {show(kind.shape)} does not broadcast to {scores}")
         elif field in PER_HEAD:
             fits = kind.sizes(dims) == (heads,) and category(kind.dtype) == 2
             require(fits, f"{field} {name!r} is not a floating tensor of shape [{heads}]")
-
-
-def _broadcasts(kind: TensorType, scores: Sequence[Size], dims: Mapping[str, int]) -> bool:
-    sizes = kind.sizes(dims)[::-1]
-    whole = [s.value(dims) for s in reversed(scores)]
-    return len(sizes) <= len(whole) and all(size in (1, full) for size, full in zip(sizes, whole, strict=False))
 
 
 def as_bhsd(contract: Contract, kind: TensorType) -> tuple[Size, ...]:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 
-from generators.errors import CaseError
+from generators.errors import CaseError, accepts
 from generators.program.attention_options import Contract
 from generators.program.case import Attr, Case, Input, Op, TensorType, Values, free_name
 from generators.program.contracts import check_contract, list_described_ops
@@ -24,15 +24,7 @@ def prune_if_valid(case: Case) -> Case | None:
         types = check(replace(smaller, contracts=()))
     except CaseError:
         return None
-    return replace(smaller, contracts=tuple(c for c in smaller.contracts if _fits(c, smaller, types)))
-
-
-def _fits(contract: Contract, case: Case, types: Mapping[str, TensorType]) -> bool:
-    try:
-        check_contract(contract, case, types)
-    except CaseError:
-        return False
-    return True
+    return replace(smaller, contracts=tuple(c for c in smaller.contracts if accepts(check_contract, c, smaller, types)))
 
 
 def substitute(case: Case, names: Mapping[str, str]) -> Case:

@@ -1,7 +1,6 @@
 """The unusual traits of a case, in a few words. Two failures count as the same bug when these words agree."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from generators.program.case import Case, Input, Op, TensorType
 from generators.program.dtypes import LOW_PRECISION
@@ -32,21 +31,19 @@ def features(case: Case) -> frozenset[str]:
     (`calls`) and their differences, targets of writes, and each setting.
     """
     types = types_of(case)
-    words = {"mode:training"} if case.training else set()
-    if case.dynamic:
-        words.add("dynamic")
-    if case.autocast:
-        words.add("autocast")
-    if case.checkpoint:
-        words.add("checkpoint")
+    traits = {
+        "mode:training": case.training,
+        "dynamic": case.dynamic,
+        "autocast": case.autocast,
+        "checkpoint": case.checkpoint,
+        "calls": case.calls,
+        "dtype:low": any(i.dtype in LOW_PRECISION for i in case.inputs),
+        "returns:more": len(case.returns) > 1,
+    }
+    words = {word for word, holds in traits.items() if holds}
     words.update(f"setting:{name}" for name, _ in case.settings)
-    if case.calls:
-        words.update(("calls", *(f"calls:{word}" for word in list_differences(case))))
+    words.update(f"calls:{word}" for word in list_differences(case))
     words.update(f"writes:{target}" for target in list_targets(case))
-    if any(i.dtype in LOW_PRECISION for i in case.inputs):
-        words.add("dtype:low")
-    if len(case.returns) > 1:
-        words.add("returns:more")
     for item in case.inputs:
         words.update(_of_input(item))
     for op in case.ops:
@@ -73,8 +70,10 @@ def _of_input(item: Input) -> Iterator[str]:
 
 def _of_op(op: Op, types: dict[str, TensorType]) -> Iterator[str]:
     attrs = attributes(op)
-    if op.kind in ("permute", "transpose") and _is_unusual_permutation(attrs, types[op.args[0]].rank):
-        yield "axes:unusual"
+    if op.kind in ("permute", "transpose"):
+        rank = types[op.args[0]].rank
+        if rank in _USUAL_AXES and tuple(permutation(attrs, rank)) not in _USUAL_AXES[rank]:
+            yield "axes:unusual"
     if op.kind == "unfold":
         yield "layout:overlapping"
     if op.kind in VIEWS:
@@ -112,7 +111,3 @@ def _fills(case: Case) -> Iterator[str]:
             filled = [attributes(op)["other"], *(constants[arg] for arg in op.args[1:] if arg in constants)]
         if any(isinstance(value, int | float) and value > _HIDING for value in filled):
             yield "fill:unusual"
-
-
-def _is_unusual_permutation(attrs: Mapping[str, Any], rank: int) -> bool:
-    return rank in _USUAL_AXES and tuple(permutation(attrs, rank)) not in _USUAL_AXES[rank]

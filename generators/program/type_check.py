@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from generators.errors import CaseError, add_place, require
+from generators.errors import CaseError, accepts, add_place, require
 from generators.program.case import AUTOCAST, MODES, Attr, Case, Input, Op, TensorType
 from generators.program.contracts import check_contract
 from generators.program.dtypes import DTYPES, LOW_PRECISION
@@ -185,11 +185,7 @@ def check(case: Case) -> dict[str, TensorType]:
 
 
 def is_valid(case: Case) -> bool:
-    try:
-        check(case)
-    except CaseError:
-        return False
-    return True
+    return accepts(check, case)
 
 
 def _check_dims(case: Case) -> None:

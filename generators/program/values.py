@@ -15,11 +15,9 @@ class Distribution:
     """A named way to fill a tensor."""
 
     name: str
-    rank: int
-    """The place in the order of simplicity, 0 simplest."""
+    rank: int  # the place in the order of simplicity, 0 simplest
     dtypes: tuple[str, ...]
-    native: str
-    """The dtype of the expression."""
+    native: str  # the dtype of the expression
     template: str
     """The torch expression. `{shape}` is the text of a tuple, `{times}` multiplies with the scale, and `{seed1}` and
     `{seed2}` follow `{seed}`."""
@@ -97,8 +95,7 @@ DISTRIBUTIONS: dict[str, Distribution] = {
         Distribution("permutation", 15, ("int64", "float32"), "int64", f"{_RAND}.argsort(-1)", min_rank=1),
     )
 }
-INDICES = ("tokens", "positions", "permutation")
-"""Distributions that only some numbers are right for."""
+INDICES = ("tokens", "positions", "permutation")  # distributions that only some numbers are right for
 
 
 class MemoryLayout(NamedTuple):

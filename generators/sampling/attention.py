@@ -155,7 +155,6 @@ def _flat(b: Builder, value: str) -> str:
 
 
 def _multiply_flat(b: Builder, left: str, right: str, to: str) -> str:
-    """A product by bmm, of values whose first two axes are folded."""
     product, whole = b.op("bmm", _flat(b, left), _flat(b, right), to=to), max(left, right, key=b.rank)
     return product if b.rank(whole) == 3 else b.op("view", product, sizes=(*b.shape(whole)[:2], *b.shape(product)[1:]))
 

@@ -170,12 +170,9 @@ class _Style:
     norm: Norm = layer_norm
     residual: str = "none"
     projection: str = "separate"
-    groups: tuple[Size, ...] = ()
-    """As `draw_groups` gives them."""
-    angles: tuple[str, ...] = ()
-    """Of rotary positions."""
-    context: str = ""
-    """The source of keys and values, if not the layer's input."""
+    groups: tuple[Size, ...] = ()  # as `draw_groups` gives them
+    angles: tuple[str, ...] = ()  # of rotary positions
+    context: str = ""  # the source of keys and values, if not the layer's input
     bias: bool = True
 
 

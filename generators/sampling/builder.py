@@ -14,8 +14,7 @@ from generators.program.state import is_in_place, is_written
 from generators.program.type_check import check, infer, make_op, prune
 from generators.sampling.choices import Choices
 
-_CUT_OFF = 0.6
-"""How often such a value is detached: rewrites make no fused call of a mask that needs a gradient."""
+_CUT_OFF = 0.6  # how often such a value is detached: rewrites make no fused call of a mask that needs a gradient
 
 
 class Builder:
@@ -33,10 +32,6 @@ class Builder:
         self._noted: dict[str, Any] | None = {}
         """Fields of the contract of the attention being written; None where no contract can describe it."""
 
-    def fresh(self, hint: str) -> str:
-        """`hint`, or `hint` with the first free number."""
-        return free_name(hint, self.types)
-
     def input(
         self,
         hint: str,
@@ -49,7 +44,7 @@ class Builder:
         buffer: bool = False,
     ) -> str:
         """Add an input (or parameter, or buffer) and return its name. Its values have its place as seed."""
-        name = self.fresh(hint)
+        name = free_name(hint, self.types)
         values = replace(values or Values(), seed=len(self.inputs))
         sizes, dtype = tuple(Size.of(s) for s in shape), dtype or self.dtype
         item = Input(name, sizes, dtype, values, layout, parameter or buffer, buffer)
@@ -63,7 +58,7 @@ class Builder:
 
     def op(self, kind: str, *args: str, to: str = "", **attrs: Attr) -> str:
         """Add an operation and return its value's name, made from `to` or the first argument's name."""
-        name = self.fresh(to or (args[0].rstrip("0123456789") if args else kind))
+        name = free_name(to or (args[0].rstrip("0123456789") if args else kind), self.types)
         op = make_op(name, kind, args, attrs)
         self.types[name] = infer(op, self.types, self.dims)
         self.ops.append(op)

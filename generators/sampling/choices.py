@@ -7,8 +7,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-Preferences = Mapping[str, object]
-"""The outcomes of named decisions in a family of models."""
+Preferences = Mapping[str, object]  # the outcomes of named decisions in a family of models
 
 
 class Choices:

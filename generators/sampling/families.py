@@ -15,8 +15,7 @@ Write = Callable[[Builder, Choices], list[str]]
 class Family:
     """How a kind of models spells attention."""
 
-    weight: float
-    """How often it is drawn, relative to other families."""
+    weight: float  # how often it is drawn, relative to other families
     preferences: Preferences = field(default_factory=dict)
     """Outcomes by the names that calls of `Choices.choose` and `Choices.choose_default` have."""
     write: Write | None = None

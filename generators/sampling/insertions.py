@@ -126,8 +126,7 @@ _DIFFERENCES = {0: 1.0, 1: 6.0, 2: 3.0}
 """How many differences a call has from the first. Without differences only state tells the two calls apart."""
 _KINDS = {"sizes": 5.0, "layouts": 2.5, "under": 3.0, "values": 3.0, "dtype": 1.5, "reseeds": 1.0, "step": 3.0}
 _SIZES = (1, 2, 3, 5, 8, 9, 16, 17, 33)
-_CHECKPOINTED = 0.25
-"""The share in training whose operations are computed again in the backward pass."""
+_CHECKPOINTED = 0.25  # the share in training whose operations are computed again in the backward pass
 _DROPPED = 0.6
 """The share of recomputed cases that get dropout if they have none: it has to draw the same numbers again."""
 _CALL_TRIES = 8

@@ -78,10 +78,8 @@ class Scores:
     """Scores to mask, [B, H, S, T] or [B, S, T]."""
 
     name: str
-    pattern: Pattern
-    """The pattern that the mask has to apply."""
-    in_place: bool
-    """Whether they may be overwritten."""
+    pattern: Pattern  # the pattern that the mask has to apply
+    in_place: bool  # whether they may be overwritten
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +87,8 @@ class Mask:
     """A value that hides scores."""
 
     value: str
-    pattern: Pattern = NO_PATTERN
-    """The pattern in the value."""
-    given: str | None = None
-    """The mask in the value that no pattern describes."""
+    pattern: Pattern = NO_PATTERN  # the pattern in the value
+    given: str | None = None  # the mask in the value that no pattern describes
 
     def note_contract(self, b: Builder) -> None:
         """Note that hidden keys are gone for good: -inf."""
@@ -102,13 +98,10 @@ class Mask:
 class MaskKind(NamedTuple):
     """A kind of mask: a value is built and hides scores. A new kind is a row of `MASKS`."""
 
-    weight: float
-    """How often it is drawn where no pattern is asked for."""
+    weight: float  # how often it is drawn where no pattern is asked for
     build: Callable[[Builder, Choices, Scores], Mask]
-    hide: Callable[[Builder, Choices, Scores, Mask], str]
-    """Writes the masked scores and notes the contract."""
-    pattern_weight: float = 0.0
-    """How often it is drawn for a pattern; 0 if it can't apply patterns."""
+    hide: Callable[[Builder, Choices, Scores, Mask], str]  # writes the masked scores and notes the contract
+    pattern_weight: float = 0.0  # how often it is drawn for a pattern; 0 if it can't apply patterns
 
 
 def apply_mask(b: Builder, c: Choices, scores: str, pattern: Pattern) -> str:
@@ -223,7 +216,6 @@ def _build_bias(b: Builder, c: Choices, scores: Scores) -> Mask:
 
 
 def _view_over_scores(b: Builder, mask: str, scores: Scores) -> str:
-    """A mask over keys, [B, T], as [B, 1, 1, T]."""
     batch, key = b.shape(mask)
     return b.op("view", mask, sizes=(batch, *(ONE,) * (b.rank(scores.name) - 2), key))
 

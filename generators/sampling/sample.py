@@ -24,7 +24,6 @@ from generators.sampling.steps import AttentionFeatures, draw_features, draw_man
 
 
 def _sizes(by_weight: Mapping[float, Sequence[int]]) -> dict[int, float]:
-    """The weight of each size, smallest size first."""
     return dict(sorted((size, weight) for weight, sizes in by_weight.items() for size in sizes))
 
 
@@ -96,28 +95,18 @@ def draw_tiled_dims(c: Choices) -> dict[str, int]:
     return dims
 
 
-_MODULES = {"bare": 80.0, "block": 20.0}
-"""An attention alone, twice as fast to judge, or a whole module."""
+_MODULES = {"bare": 80.0, "block": 20.0}  # an attention alone, twice as fast to judge, or a whole module
 TRAINING = 0.25
-DYNAMIC = 0.02
-"""The share with dynamic shapes, which take ten times as long to compile."""
-EMPTY = 0.006
-"""The share with a size of 0."""
-CALLED = 0.08
-"""The share of cases with several calls of the module, which take several times as long."""
-WRITTEN_CALLED = 0.3
-"""The share of cases with writes that are called several times: a buffer keeps written values."""
+DYNAMIC = 0.02  # the share with dynamic shapes, which take ten times as long to compile
+EMPTY = 0.006  # the share with a size of 0
+CALLED = 0.08  # the share of cases with several calls of the module, which take several times as long
+WRITTEN_CALLED = 0.3  # the share of cases with writes that are called several times: a buffer keeps written values
 _EMPTY = {"S": 3.0, "T": 3.0, "B": 2.0}
-HEADS_INNER = 0.25
-"""For kernels, the share of cases whose contract has layout [B, S, H, D], where q, k and v come so."""
-AUTOCAST = 0.03
-"""The share under autocast, where the case is still well typed under it."""
-WRITES = 0.06
-"""The share into which writes are put."""
-DRAWN = 0.25
-"""The share with settings, which a campaign draws."""
-_SINGLE = 0.5
-"""The share of cases with a setting that takes dimensions of 1 which have them."""
+HEADS_INNER = 0.25  # for kernels, the share of cases whose contract has layout [B, S, H, D], where q, k and v come so
+AUTOCAST = 0.03  # the share under autocast, where the case is still well typed under it
+WRITES = 0.06  # the share into which writes are put
+DRAWN = 0.25  # the share with settings, which a campaign draws
+_SINGLE = 0.5  # the share of cases with a setting that takes dimensions of 1 which have them
 _SETTINGS = {1: 4.0, 2: 4.0, 3: 2.0}
 _DTYPES = {"float32": 5.0, "bfloat16": 2.5, "float16": 2.5}
 _FORMS, _ATTEMPTS = 200, 60
@@ -131,8 +120,7 @@ class Limits:
 
     accepts: Callable[[AttentionCall], bool] = lambda call: True
     """Also asked before options are drawn; options may not turn a no into a yes."""
-    head_dims: tuple[int, ...] = ()
-    """The numbers that head_dim and value_dim are drawn from, if any."""
+    head_dims: tuple[int, ...] = ()  # the numbers that head_dim and value_dim are drawn from, if any
 
 
 NO_LIMITS = Limits()

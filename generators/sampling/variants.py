@@ -135,7 +135,6 @@ def _dtype(case: Case) -> str:
 
 
 def _batch(case: Case) -> str:
-    """The name of the batch dimension, "" where there is none."""
     first = next((i.shape[0] for i in case.arguments if i.shape), None)
     return str(first) if first is not None and first.is_name else ""
 

@@ -10,8 +10,7 @@ from generators.sampling.choices import Choices
 from generators.sampling.heads import Head, Heads, draw_layout, draw_values, merge_heads
 from generators.sampling.steps import AttentionFeatures
 
-_ROOM = 128
-"""Of a cache that several calls write into, each up to 34 tokens."""
+_ROOM = 128  # of a cache that several calls write into, each up to 34 tokens
 
 
 def write_kv_cache(b: Builder, c: Choices) -> list[str]:
@@ -107,8 +106,7 @@ def _attend_over(b: Builder, c: Choices, now: Heads, caches: list[str], keep: st
     return [merge_heads(b, c, output), *(caches if c.chance(0.7) else [])]
 
 
-_LEAST_HEAD_DIM = 16
-"""Compiled flex_attention takes no smaller head_dim on CUDA."""
+_LEAST_HEAD_DIM = 16  # compiled flex_attention takes no smaller head_dim on CUDA
 
 
 def write_flex(b: Builder, c: Choices) -> list[str]:

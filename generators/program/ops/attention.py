@@ -142,7 +142,6 @@ def _list_masks(attrs: Mapping[str, Any]) -> Sequence[str]:
 
 
 def _lengths(call: Operands, x: TensorType) -> tuple[Size, Size]:
-    """The batch and the length of an argument."""
     require(x.rank == 3, f"needs arguments of three axes, got {show(x.shape)}")
     return (x.shape[0], x.shape[1]) if call.attrs["batch_first"] else (x.shape[1], x.shape[0])
 

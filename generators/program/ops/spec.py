@@ -31,8 +31,7 @@ class Attribute:
     """An attribute that an operation takes."""
 
     kind: Kind
-    default: Attr = None
-    """The simplest value; a required attribute has none."""
+    default: Attr = None  # the simplest value; a required attribute has none
     words: tuple[str, ...] = ()
     """The values of a WORD, simplest first. For a NUMBER, words that may stand in its place."""
     required: bool = False
@@ -64,11 +63,9 @@ class Operands:
     """The types of an operation's arguments, and all else that the type of its result depends on."""
 
     args: tuple[TensorType, ...]
-    attrs: Mapping[str, Any]
-    """All attributes, defaults filled in."""
+    attrs: Mapping[str, Any]  # all attributes, defaults filled in
     dims: Mapping[str, int]
-    autocast: str | None = None
-    """The dtype that autocast casts the arguments of products to."""
+    autocast: str | None = None  # the dtype that autocast casts the arguments of products to
 
     @property
     def shape(self) -> tuple[Size, ...]:
@@ -117,8 +114,7 @@ class Operands:
 
 
 ShapeRule = Callable[[Operands], tuple[Size, ...]]
-DtypeRule = Callable[[Operands], str]
-"""A rule raises CaseError where the operation does not take such operands."""
+DtypeRule = Callable[[Operands], str]  # A rule raises CaseError where the operation does not take such operands
 
 _TAKES: Mapping[str, tuple[tuple[int, ...], str]] = {
     "any": ((0, 1, 2), ""),
@@ -182,26 +178,20 @@ class OpSpec:
     kind: str
     shape: ShapeRule = first_shape
     dtype: DtypeRule = first_dtype
-    takes: str = "any"
-    """The kind of dtype, of `_TAKES`, that all arguments have."""
+    takes: str = "any"  # the kind of dtype, of `_TAKES`, that all arguments have
     text: str | Callable[[Line], str] = ""
     """The source text: a function, or a template in which `{0}` is the first argument, `{args}` are all of them,
     `{right}` is `Line.right`, `{device}` is a device, and `{dim}`, say, is an attribute. "" calls a method."""
     attributes: Mapping[str, Attribute] = field(default_factory=dict)
     memory: Memory = Memory.NEW
-    arity: tuple[int, int] = (1, 1)
-    """The fewest and the most arguments."""
-    saves: bool = True
-    """Whether its gradient needs its arguments or its result."""
-    init: Callable[[Line], str | None] = lambda _line: None
-    """The right-hand side of the submodule that the text needs."""
-    before: Callable[[Line], Sequence[str]] = lambda _line: ()
-    """Lines of source before the text."""
+    arity: tuple[int, int] = (1, 1)  # the fewest and the most arguments
+    saves: bool = True  # whether its gradient needs its arguments or its result
+    init: Callable[[Line], str | None] = lambda _line: None  # the right-hand side of the submodule that the text needs
+    before: Callable[[Line], Sequence[str]] = lambda _line: ()  # lines of source before the text
     optional: Callable[[Mapping[str, Any]], Sequence[str]] | None = None
     """The names, in order, of the arguments that these attributes require beyond the fewest."""
     random: bool = False
-    cost: int = 1
-    """Of two operations that compute the same, the shrinker prefers the lower cost."""
+    cost: int = 1  # of two operations that compute the same, the shrinker prefers the lower cost
 
     def infer(self, call: Operands) -> TensorType:
         """The type of the result; an in-place form keeps the type of its first argument. Raises CaseError."""

@@ -97,12 +97,11 @@ class ChosenCase(NamedTuple):
 class Random:
     """Every case is random, from the seed: the same on every machine. Threads share it.
 
-    With `results` it notes the coverage of cases, for libFuzzer, which draws its own cases.
+    covered: what earlier sessions reached.
     """
 
-    def __init__(self, draw: Draw, results: Results | None = None) -> None:
-        self._draw = draw
-        self._covered = None if results is None else set(results.count_coverage())
+    def __init__(self, draw: Draw, covered: Iterable[CoverageItem] = ()) -> None:
+        self._draw, self._covered = draw, set(covered)
         self._lock = threading.Lock()
 
     def choose(self, index: int) -> ChosenCase:
@@ -119,8 +118,6 @@ class Random:
 
     def _add(self, _case: Case, items: Items) -> Items:
         """Note the coverage of a case, and return the new part of it."""
-        if self._covered is None:
-            return Items()
         news = items - self._covered
         self._covered |= news
         return news
@@ -145,7 +142,7 @@ class Guided(Random):
         results: Results,
         take_shared: Callable[[], Case | None] | None = None,
     ) -> None:
-        super().__init__(draw, results)
+        super().__init__(draw, results.count_coverage())
         self._seed, self._seeds, self._take_shared = seed, seeds, take_shared or (lambda: None)
         self._is_judged = results.is_judged
         self._chosen = {case.id for case in seeds}
@@ -183,25 +180,9 @@ def _list_patterns(items: Items) -> frozenset[str]:
     return frozenset("_".join(name.split("_")[:4]) for name in rewrites if name.startswith(ATTENTION))
 
 
-class Refusals:
-    """Learns which calls a function refuses, from the words of the calls it was given."""
-
-    def __init__(self) -> None:
-        self._met, self._taken = Counter[str](), Counter[str]()
-        """How many cases have a word, and how many of these cases were taken. Each case has the word ""."""
-
-    def add(self, words: frozenset[str], *, is_taken: bool) -> None:
-        self._met.update({"", *words})
-        self._taken.update({"", *words} if is_taken else ())
-
-    def predict_acceptance(self, words: Iterable[str]) -> float:
-        """How likely a call is taken, relative to a call without words: as likely as its worst word."""
-        rates = [(1 + self._taken[word]) / (1 + self._met[word]) for word in ("", *words)]
-        return min(rates) / rates[0]
-
-
 class AttentionSearch(Random):
-    """Random cases that some function is likely to take, and that avoid its known bugs.
+    """Random cases that some function is likely to take, and that avoid its known bugs. Learns which calls a function
+    refuses, from the words of the calls it was given.
 
     capabilities: the calls that each function takes, by subject.
     """
@@ -211,7 +192,8 @@ class AttentionSearch(Random):
     ) -> None:
         super().__init__(draw)
         self._seed, self._capabilities, self._known, self._device = seed, capabilities, known, device
-        self._refusals = {subject: Refusals() for subject in capabilities}
+        self._met, self._taken = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
+        """How many cases of a subject have a word, and how many of these cases it took. Each case has the word ""."""
         dims = [one.head_dims for one in capabilities.values()]
         self._head_dims = () if None in dims else tuple(dict.fromkeys(dim for some in dims for dim in some or ()))
 
@@ -234,16 +216,22 @@ class AttentionSearch(Random):
             if not declared.find_refusal(
                 call.dtype, call.shapes, call.options, training=call.training, device=self._device
             ):
-                taken = 1.0 if explores else self._refusals[subject].predict_acceptance(words)
+                taken = 1.0 if explores else self._predict_acceptance(subject, words)
                 best = max(best, taken if repeats or not self._known.expects(subject, call) else taken * _KNOWN)
         return best
 
+    def _predict_acceptance(self, subject: str, words: Iterable[str]) -> float:
+        """How likely a call is taken, relative to a call without words: as likely as its worst word."""
+        rates = [(1 + self._taken[subject, word]) / (1 + self._met[subject, word]) for word in ("", *words)]
+        return min(rates) / rates[0]
+
     def record(self, case: Case, result: Result) -> tuple[Items, bool]:
         """Learn from refusals, and return as `Random.record` does."""
-        words = frozenset[str]().union(*(call.words for call in list_calls(case)))
+        words = {""}.union(*(call.words for call in list_calls(case)))
         with self._lock:
             for one in result.results:
                 is_refused = isinstance(one.failure, NotTaken) and one.failure.why is Refusal.UNSUPPORTED
                 if is_refused or one.verdict is not Verdict.SKIPPED:
-                    self._refusals[one.subject].add(words, is_taken=not is_refused)
+                    self._met.update((one.subject, word) for word in words)
+                    self._taken.update((one.subject, word) for word in words if not is_refused)
         return super().record(case, result)

@@ -107,8 +107,7 @@ class _Session:
             take_shared = share.take_case if share is not None else None
             search: Random = Guided(self._draw, options.seed, options.seeds, results, take_shared)
         else:
-            # libFuzzer draws cases itself; the store keeps their coverage.
-            search = Random(self._draw, results if options.engine == "atheris" else None)
+            search = Random(self._draw, results.count_coverage())  # libFuzzer draws cases itself
         self._state = CampaignState(options, results, self._bus, search, share)
         self._investigations = InvestigationRunner(self._state)
         kind = LibFuzzerThread if options.engine == "atheris" else WorkerThread

@@ -134,10 +134,6 @@ class RunSummary:
         return "runs" if self.is_running else self.counts.ended or "killed"
 
     @property
-    def workers(self) -> int:
-        return self.counts.started.workers if self.counts.started else 0
-
-    @property
     def waiting(self) -> int:
         return self.outcomes.get("waiting", 0)
 

@@ -28,10 +28,10 @@ COLUMNS: dict[str, tuple[str, Callable[[float], str]]] = {
 
 def measure(run: "RunSummary") -> dict[str, float | None]:
     """The numbers of a campaign. In OpenMetrics each is a gauge with the prefix attnfuzz_."""
-    new = run.list_findings("new")
+    new, started = run.list_findings("new"), run.counts.started
     return {
         "running": run.is_running,
-        "workers": run.workers,
+        "workers": started.workers if started else 0,
         "seconds": run.counts.seconds,  # of all sessions
         "cases": run.cases,
         "cases_per_second": run.rate(run.cases),

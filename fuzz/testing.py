@@ -8,11 +8,10 @@ import sys
 import sysconfig
 import tempfile
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from fuzz.run_store import Results
+from fuzz.run_summary import RunSummary
 from fuzz.worker_config import ROOT
 
 
@@ -46,12 +45,9 @@ def check_attention(
     foreign = (sysconfig.get_path("stdlib"), *(entry for entry in sys.path if entry.endswith(("-packages", ".zip"))))
     path = os.pathsep.join([str(ROOT), *(entry for entry in sys.path if entry and not entry.startswith(foreign))])
     run = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | {"PYTHONPATH": path})
-    if run.returncode == 0:
-        with closing(Results.open_readonly(out)) as results:
-            is_confirmed = not results.outcomes().get("waiting")
-        if is_confirmed:
-            shutil.rmtree(out)
-            return
+    if run.returncode == 0 and not RunSummary.load(out).waiting:
+        shutil.rmtree(out)
+        return
     replay = ["env", f"PYTHONPATH={path}", sys.executable, "-m", "pytest", "-p", "fuzz.pytest_plugin"]
     replay += ["--case-subject", subject]
     replay += ["--case-python", str(options["python"])] if "python" in options else []

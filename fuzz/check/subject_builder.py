@@ -141,7 +141,7 @@ def _load(path: str) -> Any:
 
 def _load_kernel(path: str) -> Function:
     """A kernel of this repository: native on CUDA, interpreted on the CPU. Raises ImportError where it can't run."""
-    fault = importlib.import_module("kernels.triton_kernels").find_interpreter_fault()
+    fault = importlib.import_module("kernels.tiles").find_interpreter_fault()
     if fault:
         raise ImportError(fault)
     return _load(path)

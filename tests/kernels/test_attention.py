@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from kernels.attention import SCHEDULES, attention
+from kernels import launch
+from kernels.attention import attention
 from tests.kernels.reference import math_attention
 from tests.kernels.trial import DEVICE, NAMES, Trial, with_few_heads
 
@@ -176,20 +177,18 @@ def test_a_row_without_a_key_gives_0_and_finite_gradients() -> None:
     assert (logsumexp(made, mask=mask.expand(1, 2, 65, 65))[:, :, 7] == -torch.inf).all()
 
 
-def logsumexp(made: Trial, **options: Any) -> Tensor:
-    out = attention(made.q.clone().requires_grad_(), made.k, made.v, scale=0.25, **options)
-    node: Any = out.grad_fn
-    lse: Tensor = node.saved_tensors[4]
-    return lse
+def logsumexp(made: Trial, *, mask: Tensor | None = None, softcap: float = 0.0, right: int = -1) -> Tensor:
+    settings = launch.Settings(0.25, softcap, -1, right, 0, 0.0, 1.0, 0)
+    return launch.attention_forward(made.q, made.k, made.v, None, mask, None, None, settings)[1]
 
 
-@pytest.mark.parametrize("options", [{}, {"window": (-1, 0)}, {"softcap": 2.0}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"right": 0}, {"softcap": 2.0}], ids=str)
 def test_logsumexp_is_natural(options: dict[str, Any]) -> None:
     made = Trial()
     scores = 0.25 * (made.q.double() @ made.k.double().mT)
     if "softcap" in options:
         scores = 2 * torch.tanh(scores / 2)
-    if "window" in options:
+    if "right" in options:
         scores = scores.masked_fill(~torch.ones_like(scores, dtype=torch.bool).tril(), -torch.inf)
     lse = logsumexp(made, **options)
     assert lse.dtype == torch.float32
@@ -205,7 +204,7 @@ def test_repeats_are_equal_bit_for_bit() -> None:
 @pytest.mark.parametrize("sides", [(16, 32), (32, 16)])
 def test_another_tile_shape_is_within_budget_too(sides: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
     tile = dict(zip(("BLOCK_I", "BLOCK_J"), sides, strict=True))
-    monkeypatch.setitem(SCHEDULES, DEVICE, SCHEDULES[DEVICE] | tile)
+    monkeypatch.setitem(launch.SCHEDULES, DEVICE, launch.SCHEDULES[DEVICE] | tile)
     assert with_few_heads(rows=50, columns=50, options={"window": (9, 3)}).holds()
 
 

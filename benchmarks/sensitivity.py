@@ -29,7 +29,7 @@ from fuzz.check.program import Execution, same_bits
 from fuzz.check.subject_builder import find
 from fuzz.evaluator import build_check
 from fuzz.protocol.render import describe_failure
-from generators.program.dtypes import FLOATS
+from generators.program.values import FLOATS
 from generators.sampling.sample import sample
 
 CHUNK = 10

@@ -24,8 +24,8 @@ from fuzz.protocol.failures import Failure, FaultyOperation
 from fuzz.protocol.render import describe
 from generators.program.attention_stub import emit_attention_stub
 from generators.program.case import Case
-from generators.program.dtypes import FLOATS
 from generators.program.emit import is_random, source
+from generators.program.values import FLOATS
 from generators.sampling.sample import sample
 
 MATH, SIMULATED, FLASH = "math_attention", "simulated", "sdpa_flash"

@@ -51,11 +51,9 @@ class Plain:
         return replace(self, inputs=inputs)
 
     def change(self, **fields: Any) -> "Plain":
-        """The same attention with other fields of the contract."""
         return replace(self, contract=replace(self.contract, **fields))
 
     def drop(self, *options: str) -> "Plain":
-        """The same attention without these options."""
         inputs = {name: item for name, item in self.inputs.items() if name not in options}
         return replace(self, inputs=inputs).change(**{name: OPTIONS[name].absent for name in options})
 

@@ -8,7 +8,6 @@ from typing import Any
 
 from generators.program.attention_options import Contract
 from generators.program.case import Attr, Case, LaterCall, Op, Values
-from generators.program.dtypes import FLOATS, category
 from generators.program.edits import (
     change_dtype,
     input_like,
@@ -29,7 +28,7 @@ from generators.program.simplicity import SIMPLER_CALLS
 from generators.program.sizes import Size
 from generators.program.state import at_call, rename_in_calls
 from generators.program.type_check import attributes, make_op, types_of
-from generators.program.values import DISTRIBUTIONS
+from generators.program.values import DISTRIBUTIONS, FLOATS, category
 
 
 def drop_calls(case: Case) -> Iterator[Case]:
@@ -186,7 +185,6 @@ def simplify_mode(case: Case) -> Iterator[Case]:
 
 
 def _without_dropout(case: Case) -> tuple[Contract, ...]:
-    """The contracts in inference, which turns dropout off unless an operation has it always on."""
     stays = any(op.attr("active") == "always" for op in case.ops)
     return tuple(replace(c, dropout=0.0) for c in case.contracts if not (stays and c.dropout))
 
@@ -223,7 +221,6 @@ def _plainer(value: float) -> Iterator[float]:
 
 
 def rename_values(case: Case) -> Iterator[Case]:
-    """The plain name for every value."""
     names = plain_names(case)
     yield replace(
         rename_in_calls(case, names),

@@ -17,9 +17,9 @@ from fuzz.replay_result import read_recorded_result
 from fuzz.subjects import compiler_of
 from generators.program.attention_stub import AttentionCall
 from generators.program.case import Case
-from generators.program.dtypes import LOW_PRECISION
 from generators.program.features import features
 from generators.program.type_check import types_of
+from generators.program.values import LOW_PRECISION
 
 _RIGHT_FOR_ONE_WRONG = 9
 _MOST_COMPARED = 1000

@@ -12,11 +12,10 @@ from typing import Any
 from generators.program.attention_options import KEYWORDS, OPTIONS, Contract, Form
 from generators.program.case import Case, TensorType
 from generators.program.contracts import as_bhsd
-from generators.program.dtypes import LOW_PRECISION, category
 from generators.program.emit import emit_rewritten, read, source
 from generators.program.state import is_in_place
 from generators.program.type_check import types_of
-from generators.program.values import number
+from generators.program.values import LOW_PRECISION, category, number
 
 
 def emit_attention_stub(case: Case, *, as_sdpa: bool = False) -> str | None:
@@ -156,7 +155,6 @@ class AttentionCall:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Its lengths and dims."""
         q, k, v = self.shapes
         return {"seq_len": q[2], "kv_len": k[2], "head_dim": q[3], "value_dim": v[3]}
 
@@ -171,7 +169,6 @@ class AttentionCall:
 
 
 def list_calls(case: Case) -> Iterator[AttentionCall]:
-    """The calls of a case, one for each contract."""
     types, dims = types_of(case), case.sizes
     for contract in case.contracts:
         named = (types[name] for name in (contract.q, contract.k, contract.v))

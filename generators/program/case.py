@@ -10,8 +10,8 @@ from types import MappingProxyType
 from typing import Annotated
 
 from generators.program.attention_options import Contract
-from generators.program.dtypes import category
 from generators.program.sizes import Size
+from generators.program.values import category
 from generators.records import ALWAYS, KEYED, SORTED
 
 Attr = bool | int | float | str | Size | tuple["Size | int", ...] | None

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from generators.errors import CaseError, require
 from generators.program.attention_options import OVER_SCORES, PER_HEAD, Contract
 from generators.program.case import Case, TensorType
-from generators.program.dtypes import category
 from generators.program.sizes import Size, show
+from generators.program.values import category
 
 LAYOUTS = ("bhsd", "bshd", "bsd")
 CORNERS = ("top_left", "bottom_right")

@@ -8,10 +8,10 @@ from generators.errors import CaseError, accepts
 from generators.program.attention_options import Contract
 from generators.program.case import Attr, Case, Input, Op, TensorType, Values, free_name
 from generators.program.contracts import check_contract, list_described_ops
-from generators.program.dtypes import category
 from generators.program.sizes import Size
 from generators.program.state import rename_in_calls
 from generators.program.type_check import RESERVED, attributes, check, make_op, prune, types_of
+from generators.program.values import category
 
 
 def prune_if_valid(case: Case) -> Case | None:
@@ -60,7 +60,6 @@ def replace_op(case: Case, op: Op, new: Op) -> Case:
 
 
 def replace_inputs(case: Case, new: Mapping[Input, Input]) -> Case:
-    """The case with inputs replaced; an input that is no key of `new` stays."""
     return map_inputs(case, lambda item: new.get(item, item))
 
 

@@ -3,12 +3,11 @@
 from collections.abc import Iterator
 
 from generators.program.case import Case, Input, Op, TensorType
-from generators.program.dtypes import LOW_PRECISION
 from generators.program.ops import VIEWS
 from generators.program.ops.spec import permutation
 from generators.program.state import list_differences, list_targets
 from generators.program.type_check import attributes, types_of
-from generators.program.values import INDICES
+from generators.program.values import INDICES, LOW_PRECISION
 
 _SAME_OPERATION = {"log_softmax": "softmax", "type_as": "cast", "sub": "add"}
 _SAME_OPERATION |= dict.fromkeys(("bmm", "matmul", "einsum"), "product")

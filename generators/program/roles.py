@@ -4,10 +4,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from generators.program.case import Case, Op, TensorType, free_name
-from generators.program.dtypes import category
 from generators.program.ops import VIEWS
 from generators.program.type_check import RESERVED, types_of
-from generators.program.values import INDICES
+from generators.program.values import INDICES, category
 
 _OF_FLOATS = ("x", "y", "z", "w")
 _SOFTMAX = ("softmax", "log_softmax", "logsumexp", "exp")

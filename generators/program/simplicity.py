@@ -2,7 +2,7 @@
 
 from dataclasses import fields
 
-from generators.program.case import Attr, Case, Input, LaterCall, Op
+from generators.program.case import Case, Input, LaterCall, Op
 from generators.program.ops import OPS
 from generators.program.roles import plain_names
 from generators.program.sizes import Size
@@ -73,21 +73,15 @@ def _attr_cost(op: Op) -> float:
             continue
         # The words of an attribute are listed simplest first.
         place = attribute.words.index(value) if isinstance(value, str) and value in attribute.words else 0
-        cost += 1 + place + _value_cost(value)
+        cost += 1 + place
+        if isinstance(value, tuple | Size):
+            cost += sum(len(str(v)) for v in (value if isinstance(value, tuple) else [value])) / 10
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            cost += _number_cost(value)
     return cost
 
 
-def _value_cost(value: Attr) -> float:
-    if isinstance(value, bool) or value is None:
-        return 0.0
-    if isinstance(value, int | float):
-        return number_cost(value)
-    if isinstance(value, tuple):
-        return sum(len(str(v)) for v in value) / 10
-    return len(str(value)) / 10 if isinstance(value, Size) else 0.0
-
-
-def number_cost(value: float) -> float:
+def _number_cost(value: float) -> float:
     """How much a number takes to read: 0 for 0 and 1, little for small integers, more for long numbers."""
     text = repr(value).removesuffix(".0")
     return (len(text) - 1) / 4 + (value < 0) / 4 + (0.1 if abs(value) > 1 else 0.0)
@@ -97,6 +91,6 @@ def _input_cost(item: Input) -> float:
     return (
         DISTRIBUTIONS[item.values.kind].rank
         + LAYOUTS[item.layout].rank
-        + number_cost(item.values.scale) * DISTRIBUTIONS[item.values.kind].scaled
+        + _number_cost(item.values.scale) * DISTRIBUTIONS[item.values.kind].scaled
         + 0.5 * (item.parameter + item.buffer)
     )

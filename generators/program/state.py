@@ -7,9 +7,9 @@ from typing import Any
 
 from generators.errors import add_place, require
 from generators.program.case import Case, Input, LaterCall, Op
-from generators.program.dtypes import FLOATS, category
 from generators.program.ops import OPS
 from generators.program.ops.spec import Memory
+from generators.program.values import FLOATS, category
 
 _VIEWS = (Memory.VIEW, Memory.CROWDED_VIEW)
 

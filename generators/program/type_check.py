@@ -10,7 +10,6 @@ from typing import Any
 from generators.errors import CaseError, accepts, add_place, require
 from generators.program.case import AUTOCAST, MODES, Attr, Case, Input, Op, TensorType
 from generators.program.contracts import check_contract
-from generators.program.dtypes import DTYPES, LOW_PRECISION
 from generators.program.ops import OPS
 from generators.program.ops.attention import FLEX_NAMES
 from generators.program.ops.network import EQUATION
@@ -18,7 +17,7 @@ from generators.program.ops.spec import Attribute, Kind, Operands
 from generators.program.settings import check_settings
 from generators.program.sizes import Size, show
 from generators.program.state import at_call, check_calls, check_memory, drop_unknown, find_owners
-from generators.program.values import DISTRIBUTIONS, LAYOUTS
+from generators.program.values import DISTRIBUTIONS, DTYPES, LAYOUTS, LOW_PRECISION
 
 VALUE_NAME = re.compile(r"[a-z][a-z0-9_]{0,30}")
 DIM_NAME = re.compile(r"[A-Z][A-Za-z0-9]{0,7}")
@@ -99,17 +98,13 @@ def infer(op: Op, types: Mapping[str, TensorType], dims: Mapping[str, int], auto
     return result
 
 
-def _is_whole(value: Attr) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
 _FITS: dict[Kind, Callable[[Attr, Attribute], bool]] = {
-    Kind.AXIS: lambda value, _: _is_whole(value),
-    Kind.INT: lambda value, _: _is_whole(value),
-    Kind.NUMBER: lambda value, a: _is_whole(value) or isinstance(value, float) or value in a.words,
+    Kind.AXIS: lambda value, _: type(value) is int,
+    Kind.INT: lambda value, _: type(value) is int,
+    Kind.NUMBER: lambda value, a: type(value) in (int, float) or value in a.words,
     Kind.SIZE: lambda value, _: isinstance(value, Size),
     Kind.SIZES: lambda value, _: isinstance(value, tuple) and all(isinstance(v, Size) for v in value),
-    Kind.AXES: lambda value, _: isinstance(value, tuple) and all(_is_whole(v) for v in value),
+    Kind.AXES: lambda value, _: isinstance(value, tuple) and all(type(v) is int for v in value),
     Kind.FLAG: lambda value, _: isinstance(value, bool),
     Kind.WORD: lambda value, a: isinstance(value, str) and value in a.words,
     Kind.EQUATION: lambda value, _: isinstance(value, str) and EQUATION.fullmatch(value) is not None,

@@ -7,11 +7,11 @@ from typing import Any
 
 from generators.program.attention_options import Contract
 from generators.program.case import Attr, Case, Input, Op, TensorType, Values, free_name
-from generators.program.dtypes import category
 from generators.program.ops import OPS
 from generators.program.sizes import Size
 from generators.program.state import is_in_place, is_written
 from generators.program.type_check import check, infer, make_op, prune
+from generators.program.values import category
 from generators.sampling.choices import Choices
 
 _CUT_OFF = 0.6  # how often such a value is detached: rewrites make no fused call of a mask that needs a gradient
@@ -89,7 +89,6 @@ class Builder:
         self._noted = None if self._noted is None else {**self._noted, **fields}
 
     def drop_contract_unless(self, fact: bool) -> None:
-        """Drop the contract of the attention unless the fact holds."""
         self._noted = self._noted if fact else None
 
     def contract_field(self, field: str) -> Any:

@@ -7,11 +7,10 @@ from typing import Any
 
 from generators.errors import CaseError, require
 from generators.program.case import Case, LaterCall, Values
-from generators.program.dtypes import FLOATS
 from generators.program.edits import redirect_read
 from generators.program.emit import find_fixed_sizes, is_random
 from generators.program.type_check import check, is_valid, prune, types_of
-from generators.program.values import LAYOUTS
+from generators.program.values import FLOATS, LAYOUTS
 from generators.sampling.builder import Builder
 from generators.sampling.choices import Choices
 from generators.sampling.variants import add_dropout

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from generators.program.case import Values
-from generators.program.dtypes import LOWEST
 from generators.program.sizes import ONE, Size
+from generators.program.values import LOWEST
 from generators.sampling.builder import Builder
 from generators.sampling.choices import Choices
 from generators.sampling.heads import draw_layout

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from generators.program import edits
 from generators.program.case import Attr, Case, Input
-from generators.program.dtypes import LOW_PRECISION, category
 from generators.program.emit import is_random
 from generators.program.type_check import make_op
+from generators.program.values import LOW_PRECISION, category
 from generators.sampling.choices import Choices
 
 FLOAT32, HALF, MIXED = "float32", "half precision", "half precision with masks in float32"

@@ -13,7 +13,6 @@ from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import Raised
 from fuzz.subjects import find_variant, get_spec
 from generators.program.case import Attr, Case, Op
-from generators.program.dtypes import FLOATS, LOW_PRECISION
 from generators.program.edits import (
     change_dtype,
     make_contiguous,
@@ -23,6 +22,7 @@ from generators.program.edits import (
     prune_if_valid,
 )
 from generators.program.type_check import make_op, types_of
+from generators.program.values import FLOATS, LOW_PRECISION
 
 _RAISED = {Verdict.COMPILE_ERROR: MechanismKind.COMPILING_RAISES, Verdict.RUNTIME_ERROR: MechanismKind.RUNNING_RAISES}
 _FORMS = {"strides": MechanismKind.STRIDES, "memory": MechanismKind.MEMORY}

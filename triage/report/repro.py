@@ -11,11 +11,11 @@ from fuzz.protocol.failures import EmptyRowsNotZero, StateChanged, Value
 from fuzz.subjects import MEMORY_BUDGET, SubjectSpec, get_spec, is_user_function
 from generators.program.attention_stub import drop_fills, emit_attention_stub, emit_call
 from generators.program.case import Case
-from generators.program.dtypes import LOW_PRECISION, category
 from generators.program.emit import is_random, source
 from generators.program.settings import SWITCHES
 from generators.program.state import is_written
 from generators.program.type_check import low_precision, types_of
+from generators.program.values import LOW_PRECISION, category
 from triage.rendering import render
 
 CASE_FILE = "finding.case.yaml"

@@ -12,12 +12,12 @@ from fuzz.protocol import SubjectResult, Verdict, failures
 from fuzz.protocol.render import describe
 from fuzz.subjects import get_spec
 from generators.program.case import Case
-from generators.program.dtypes import LOW_PRECISION
 from generators.program.ops import VIEWS
 from generators.program.roles import find_attentions, trace
 from generators.program.settings import describe_settings
 from generators.program.state import TARGETS, describe_differences, list_targets
 from generators.program.type_check import attributes, types_of
+from generators.program.values import LOW_PRECISION
 from triage.attribution.ablation import EAGER, Ablation, label
 from triage.attribution.root_cause import RootCause, operands_mechanism
 from triage.attribution.study import mechanism_of

@@ -13,7 +13,6 @@ from typing import Any
 
 from generators.errors import require
 from generators.program.case import TensorType
-from generators.program.dtypes import FLOATS, category, promote
 from generators.program.ops.spec import (
     Attribute,
     Kind,
@@ -27,6 +26,7 @@ from generators.program.ops.spec import (
     word,
 )
 from generators.program.sizes import Size, show
+from generators.program.values import FLOATS, category, promote
 
 FLEX_NAMES = ("flex_attention", "create_block_mask", "score_mod", "mask_mod")
 """The names that the text of flex_attention defines or imports."""

@@ -4,7 +4,6 @@ import re
 from dataclasses import replace
 
 from generators.errors import require
-from generators.program.dtypes import FLOATS, category
 from generators.program.ops.spec import (
     Attribute,
     Kind,
@@ -21,6 +20,7 @@ from generators.program.ops.spec import (
     word,
 )
 from generators.program.sizes import ONE, Size, show
+from generators.program.values import FLOATS, category
 
 EQUATION = re.compile(r"[a-z]{1,6},[a-z]{1,6}->[a-z]{1,6}")
 

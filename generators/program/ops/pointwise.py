@@ -4,7 +4,6 @@ import math
 from dataclasses import replace
 
 from generators.errors import require
-from generators.program.dtypes import DTYPES, category
 from generators.program.ops.spec import (
     Attribute,
     Kind,
@@ -24,6 +23,7 @@ from generators.program.ops.spec import (
     word,
 )
 from generators.program.sizes import Size
+from generators.program.values import DTYPES, category
 
 _SIGNS = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
 _COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}

@@ -1,7 +1,6 @@
 """Operations that move numbers or look at them another way: views, axes, copies, slices."""
 
 from generators.errors import require
-from generators.program.dtypes import category
 from generators.program.ops.spec import (
     Attribute,
     Kind,
@@ -18,6 +17,7 @@ from generators.program.ops.spec import (
     word,
 )
 from generators.program.sizes import ONE, Size, product, quotient, show
+from generators.program.values import category
 
 
 def _viewed(call: Operands) -> tuple[Size, ...]:

@@ -7,9 +7,8 @@ from typing import Any
 
 from generators.errors import require
 from generators.program.case import Attr, TensorType
-from generators.program.dtypes import category, promote
 from generators.program.sizes import Size, quotient, show
-from generators.program.values import number
+from generators.program.values import category, number, promote
 
 
 class Kind(Enum):
@@ -75,7 +74,6 @@ class Operands:
         return int(self.attrs[name].value(self.dims))
 
     def check_probability(self, name: str) -> None:
-        """Raises CaseError unless a number attribute is a probability."""
         value = self.attrs[name]
         require(value is not None and 0 <= value <= 1, f"{name} is {value}: expected a probability")
 
@@ -89,7 +87,6 @@ class Operands:
         return tuple(size.value(self.dims) for size in shape)
 
     def must_equal(self, a: Size, b: Size, what: str) -> None:
-        """Raises CaseError unless two sizes are the same number."""
         x, y = self.numbers((a, b))
         require(x == y, f"{what}: {a} = {x} against {b} = {y}")
 
@@ -108,7 +105,6 @@ class Operands:
         return b if x == 1 and a != b else a
 
     def must_broadcast(self, shape: Sequence[Size], to: Sequence[Size], what: str) -> None:
-        """Raises CaseError unless the first shape broadcasts to the second."""
         fits = self.numbers(self.broadcast(shape, to)) == self.numbers(to)
         require(fits, f"{what} {show(shape)} does not broadcast to {show(to)}")
 

@@ -4,7 +4,6 @@ from functools import partial
 
 from generators.errors import require
 from generators.program.case import TensorType
-from generators.program.dtypes import category, promote
 from generators.program.ops.shaping import SELECT, SLICE, slice_text
 from generators.program.ops.spec import (
     Attribute,
@@ -23,6 +22,7 @@ from generators.program.ops.spec import (
     word,
 )
 from generators.program.sizes import Size, show
+from generators.program.values import category, promote
 
 
 def _put(

@@ -133,8 +133,7 @@ class CampaignEnded(Event):
 class Listener:
     """Gets every event, in order."""
 
-    is_output = False
-    """Whether it writes to stdout and stderr, whose reader may go."""
+    is_output = False  # whether it writes to stdout and stderr, whose reader may go
 
     def on_event(self, event: Event, when: float) -> None:
         """Something happened, `when` seconds after the epoch."""

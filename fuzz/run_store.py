@@ -167,22 +167,14 @@ class Results:
         self,
         case: Case,
         *,
-        position: tuple[int, frozenset[int]],
-        unexplained: Iterable[tuple[Case, SubjectResult]] = (),
-        explained: Iterable[str] = (),
-        coverage: frozenset[CoverageItem] = frozenset(),
-        queued: bool = False,
-        chosen: str = "",
+        position: tuple[int, frozenset[int]],  # cursor and beyond, from `CaseNumbers.finish`
+        unexplained: Iterable[tuple[Case, SubjectResult]] = (),  # failures that no finding explains
+        explained: Iterable[str] = (),  # ids of the findings that explain other failures
+        coverage: frozenset[CoverageItem] = frozenset(),  # all that the case reached
+        queued: bool = False,  # some of the coverage is new, so the case joins the queue
+        chosen: str = "",  # the id under which the case is not chosen again; "" for random cases, which hardly repeat
     ) -> list[Suspicion]:
-        """Mark a case as judged, in one transaction, and return its new suspicions.
-
-        position: cursor and beyond, from `CaseNumbers.finish`
-        unexplained: failures that no finding explains, each with its case
-        explained: ids of the findings that explain other failures
-        coverage: all that the case reached
-        queued: some of the coverage is new, so the case joins the queue
-        chosen: the id under which the case is not chosen again; "" for random cases, which hardly repeat
-        """
+        """Mark a case as judged, in one transaction, and return its new suspicions."""
         now, raised = time.time(), []
         with self._transaction():
             self._set_meta({"cursor": str(position[0]), "beyond": json.dumps(sorted(position[1]))})

@@ -78,16 +78,12 @@ class RunSummary:
 
     path: Path
     counts: Counts
-    cases: int
-    """Judged cases. The store has them all; a kill costs `counts` the last two seconds."""
+    cases: int  # Judged cases. The store has them all; a kill costs `counts` the last two seconds.
     torch: str
     seed: str
-    findings: tuple[FindingRow, ...]
-    """Oldest first. Known bugs are among them if the campaign met them."""
-    coverage: Mapping[CoverageItem, int]
-    """How many cases reached each rewrite, operator and so on."""
-    outcomes: Mapping[str, int]
-    """How many suspicions ended in each way, or are "waiting"."""
+    findings: tuple[FindingRow, ...]  # Oldest first. Known bugs are among them if the campaign met them.
+    coverage: Mapping[CoverageItem, int]  # how many cases reached each rewrite, operator and so on
+    outcomes: Mapping[str, int]  # how many suspicions ended in each way, or are "waiting"
     is_running: bool
 
     @classmethod
@@ -162,8 +158,7 @@ class Recorder(events.Listener):
 
     def __init__(self, results: Results) -> None:
         self.counts = results.read_meta("counts", Counts)
-        self.earlier = RunSummary.read(results, self.counts)
-        """The run directory before this session."""
+        self.earlier = RunSummary.read(results, self.counts)  # the run directory before this session
         self._results = results
         self._start, self._written = time.monotonic(), -math.inf
 

@@ -27,10 +27,8 @@ class Conclusion:
 
     outcome: Outcome
     case: Case
-    shown: SubjectResult
-    """Of the public subject; of the internal subject for `INTERNAL`."""
-    cheapest_result: SubjectResult
-    """Of the cheapest subject that fails, with which later failures are compared."""
+    shown: SubjectResult  # of the public subject; of the internal subject for `INTERNAL`
+    cheapest_result: SubjectResult  # of the cheapest subject that fails, with which later failures are compared
     message: str = ""
 
 
@@ -50,14 +48,11 @@ class Investigation:
 
     case: Case
     suspect: SubjectResult
-    public: Sequence[str]
-    """The public subjects of the campaign."""
+    public: Sequence[str]  # the public subjects of the campaign
     judge: Judge
     is_time_up: Callable[[], bool]
-    attention_only: bool = False
-    """The subject is an attention function."""
-    baseline_torch: str = ""
-    """The torch of `--against`: a failure counts only if it is a regression from there."""
+    attention_only: bool = False  # the subject is an attention function
+    baseline_torch: str = ""  # the torch of `--against`: a failure counts only if it is a regression from there
     process_probes: float = _PROCESS_PROBES
     """Probes after which shrinking a lost process ends: each costs a worker, or the whole time limit."""
     probes: int = 0

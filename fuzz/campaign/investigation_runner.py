@@ -69,17 +69,13 @@ class CampaignState:
         self, options: Options, results: Results, bus: Bus, search: Random, share: SharedFolder | None
     ) -> None:
         self.options, self.results, self.bus, self.share = options, results, bus, share
-        self.search = search
-        """The source of cases."""
-        self.settings: Mapping[str, Setting] = {}
-        """The settings of the worker's torch and device, which cases may get."""
-        self.attention_only = False
-        """Whether all subjects are attention functions."""
+        self.search = search  # the source of cases
+        self.settings: Mapping[str, Setting] = {}  # the settings of the worker's torch and device, which cases may get
+        self.attention_only = False  # whether all subjects are attention functions
         self.stop = StopCondition(options.budget)
         self.schedule = Schedule(options.subjects)
         self.numbers = CaseNumbers(*results.position(), options.budget)
-        self.losses = Counter[str]()
-        """How often each case lost its worker."""
+        self.losses = Counter[str]()  # how often each case lost its worker
         self.known_bugs = KnownBugs(options.ledger)
         self.suspicions = SuspicionQueue(results, self.known_bugs)
 
@@ -89,15 +85,12 @@ class InvestigationRunner:
     it."""
 
     def __init__(self, state: CampaignState) -> None:
-        self.new = 0
-        """Findings saved by this run. Bugs of eager do not count if only the user's functions are tested."""
-        self.baseline_torch = ""
-        """The torch version of `--against`."""
+        self.new = 0  # Findings saved by this run. Bugs of eager do not count if only the user's functions are tested.
+        self.baseline_torch = ""  # the torch version of `--against`
         self.state = state
         self._last = min(_LAST_SECONDS, _LAST_SHARE * (state.options.budget.seconds or 0.0))
         self._seconds = 0.0
-        self._open: dict[int, float] = {}
-        """When work on each suspicion began."""
+        self._open: dict[int, float] = {}  # when work on each suspicion began
         self._lock = threading.Lock()
         self._saving = threading.RLock()
 

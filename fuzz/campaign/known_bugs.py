@@ -48,10 +48,8 @@ class Known:
     """The answer to "is this failure known?"."""
 
     why: Why
-    finding: KnownFinding | None = None
-    """Of `SAME_MINIMUM` and `ALIKE`."""
-    bug: Bug | None = None
-    """Of `LISTED` and `BACK`."""
+    finding: KnownFinding | None = None  # of `SAME_MINIMUM` and `ALIKE`
+    bug: Bug | None = None  # of `LISTED` and `BACK`
 
 
 class KnownBugs:
@@ -62,14 +60,12 @@ class KnownBugs:
     """
 
     def __init__(self, ledger: Ledger | None = None) -> None:
-        self.attention: frozenset[str] = frozenset()
-        """Subjects that compute attention alone."""
+        self.attention: frozenset[str] = frozenset()  # subjects that compute attention alone
         self.bugs: dict[str, Bug] = {}
         """The bugs of the ledger by which failures are known, by the case ids of their examples."""
         self._ledger, self._torch = ledger or Ledger(Path()), ""
         self._findings: list[KnownFinding] = []
-        self._minima: dict[str, KnownFinding] = {}
-        """By the id of a minimal case."""
+        self._minima: dict[str, KnownFinding] = {}  # by the id of a minimal case
         self._watched: list[tuple[Symptom, Bug]] = []
         self._watched_cases: dict[str, Bug] = {}
         self._right: defaultdict[str, set[Hashable]] = defaultdict(set)

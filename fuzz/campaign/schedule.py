@@ -43,13 +43,11 @@ class Schedule:
     def __init__(self, subjects: tuple[str, ...]) -> None:
         always = tuple(s for s in subjects if not get_spec(s).share) + tuple(s for s in subjects if is_user_function(s))
         attention = all(get_spec(s).is_attention or is_user_function(s) for s in subjects)
-        self.always = subjects if attention else always or subjects[:1]
-        """The subjects that every case meets."""
+        self.always = subjects if attention else always or subjects[:1]  # the subjects that every case meets
         self.needs_settings = all(get_spec(s).options for s in self.always)
         self.public = tuple(s for s in subjects if get_spec(s).public)
         expensive = [s for s in subjects if s not in self.always]
-        self._spent = dict.fromkeys(expensive, 0.0)
-        """Seconds by expensive subject."""
+        self._spent = dict.fromkeys(expensive, 0.0)  # seconds by expensive subject
         self._total = 0.0
         self._specs = [get_spec(s) for s in expensive]
         self._random_surrogate = next((s for s in expensive if get_spec(s).is_surrogate and get_spec(s).random), None)
@@ -115,8 +113,7 @@ class CaseNumbers:
 
     def __init__(self, cursor: int, beyond: frozenset[int], budget: Budget) -> None:
         """cursor: the first number that is not judged; beyond: later numbers that are judged."""
-        self.returned = deque[Job]()
-        """Jobs whose worker has no machine, for other workers."""
+        self.returned = deque[Job]()  # jobs whose worker has no machine, for other workers
         self._cursor, self._beyond = cursor, set(beyond)
         self._next = cursor
         self._left = budget.cases

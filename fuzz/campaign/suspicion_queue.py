@@ -29,12 +29,9 @@ class Bucket:
     """The suspicions of one signature."""
 
     waiting: list[Pending] = field(default_factory=list)
-    busy: int = 0
-    """Suspicions under work."""
-    works: int = 0
-    """Works that began."""
-    fruitless: int = 0
-    """Works without a finding since the last finding."""
+    busy: int = 0  # suspicions under work
+    works: int = 0  # works that began
+    fruitless: int = 0  # works without a finding since the last finding
 
     @property
     def is_idle(self) -> bool:

@@ -34,8 +34,7 @@ class WorkerThread(threading.Thread):
     def __init__(self, investigations: InvestigationRunner, number: int) -> None:
         super().__init__(name=f"worker {number}", daemon=True)
         self.investigations, self.state, self.number = investigations, investigations.state, number
-        self.fault: Exception | None = None
-        """The exception that ended the thread early."""
+        self.fault: Exception | None = None  # the exception that ended the thread early
         options = self.state.options
         self.evaluator = Evaluator(self._open_worker("worker", options.worker_config, self._on_start, self._on_death))
         self.evaluators = [self.evaluator]
@@ -43,10 +42,8 @@ class WorkerThread(threading.Thread):
         if options.against is not None:
             self._baseline = Evaluator(self._open_worker("against", options.against))
             self.evaluators.append(self._baseline)
-        self._jobs: list[Job] = []
-        """The case in hand and the next case."""
-        self.task = ""
-        """The work of its worker, in words: a case, or the step of an investigation."""
+        self._jobs: list[Job] = []  # the case in hand and the next case
+        self.task = ""  # the work of its worker, in words: a case, or the step of an investigation
 
     def _open_worker(self, role: str, config: WorkerConfig, *listeners: Callable[..., None]) -> WorkerProcess:
         options, name = self.state.options, f"{role}-{self.number}"

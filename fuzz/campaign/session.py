@@ -116,12 +116,8 @@ class _Session:
 
     def _draw(self, index: int, limits: Limits = NO_LIMITS) -> Case:
         """Case number `index` of the seed. If all subjects compute attention alone, it has a contract."""
-        seed, device, attention_only = (
-            self._options.seed,
-            self._options.worker_config.device,
-            self._state.attention_only,
-        )
-        return self._sample(seed, index, attention_only=attention_only, limits=limits, device=device)
+        seed, device = self._options.seed, self._options.worker_config.device
+        return self._sample(seed, index, attention_only=self._state.attention_only, limits=limits, device=device)
 
     def run(self) -> RunResult:
         """Work, and print the summary before a signal can end the process. Raises `UserError` when it can't begin."""

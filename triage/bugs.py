@@ -44,27 +44,25 @@ def make_page() -> str:
     versions = list(sort_by_version(seen))
     sections: dict[str, list[tuple[bool, str]]] = {"Live": [], "Gone": [], "Not tried": []}
     for bug in ledger.bugs:
-        tried = {version for entry in entries[bug.id].values() for version in _verdicts(entry)}
+        examples = entries[bug.id]
+        tried = {version for entry in examples.values() for version in _verdicts(entry)}
         if not tried or bug.status.kind == "not_a_bug":
             continue
-        # Each example with the numbers of the versions that show it, the shortest of the newest version last.
-        examples = [
-            ([n for n, version in enumerate(versions) if _shows(entry, version)], spell_in_one_line(entry.case), path)
-            for path, entry in entries[bug.id].items()
-        ]
-        _, program, path = max(examples, key=lambda example: (example[0][-1:], -len(example[1])))
-        failing = [version for n, version in enumerate(versions) if any(n in shown for shown, _, _ in examples)]
+        shown = {path: [version for version in versions if _shows(entry, version)] for path, entry in examples.items()}
+        failing = [version for version in versions if any(version in some for some in shown.values())]
+        newest = [path for path in examples if shown[path][-1:] == failing[-1:]]
+        programs = {path: spell_in_one_line(examples[path].case) for path in newest}
+        path = min(programs, key=lambda path: len(programs[path]))
         report = Path("reports") / bug.id / "report.md"
         links = f"[report]({report}), " if (PAGE.parent / report).is_file() else ""
-        entry = entries[bug.id][path]
-        is_loud = entry.verdict in WITHOUT_NUMBERS
+        is_loud = examples[path].verdict in WITHOUT_NUMBERS
         cells = (
             f"{bug.title}<br>{links}[example]({os.path.relpath(path, PAGE.parent)})",
             "loud" if is_loud else "silent",
             "all" if failing == versions else ", ".join(failing),
-            entry.device.upper(),
+            examples[path].device.upper(),
             str(bug.status),
-            f"`{program}`",
+            f"`{programs[path]}`",
         )
         section = "Not tried" if versions[-1] not in tried else "Live" if versions[-1] in failing else "Gone"
         row = " | ".join(cell.replace("|", r"\|") for cell in cells)

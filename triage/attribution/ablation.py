@@ -48,6 +48,11 @@ class Ablation:
         return self.compare(stage).outcome.fails
 
 
+def is_attention(subject: str) -> bool:
+    """Whether the subject is an attention function."""
+    return is_user_function(subject) or get_spec(subject).is_attention
+
+
 def label(stage: str, subject: str = "", case: Case | None = None, *, as_config: bool = False) -> str:
     """The stage in words that a user of torch.compile knows; `subject`: the subject that ran there, with this case.
 
@@ -64,12 +69,17 @@ def label(stage: str, subject: str = "", case: Case | None = None, *, as_config:
 
 
 def run_ablation(entry: Entry, evaluator: Evaluator, *, full: bool = True) -> Ablation:
-    """Evaluate a case at every stage.
+    """Evaluate a case at every stage: from eager to Inductor, or with PyTorch's MATH backend and an attention function.
 
     Not `full`: code generation is left out if the graph passes alone show the failure, and a result that a campaign
     saved is taken if this torch gave it. Raises UserError.
     """
     case, hello = entry.case, evaluator.hello
+    if is_attention(entry.subject):
+        if entry.subject not in hello.attention:
+            raise UserError(f"{entry.subject} is neither an attention function (see docs/kernels.md) nor torch.compile")
+        names = dict.fromkeys((EAGER, MATH, entry.subject))
+        return Ablation(hello, {name: evaluator.evaluate_or_raise(case, name) for name in names}, entry.subject)
     saved = {} if full else recall(entry, hello)
 
     def evaluate(*stages: str) -> dict[str, SubjectResult]:
@@ -95,25 +105,17 @@ def run_ablation(entry: Entry, evaluator: Evaluator, *, full: bool = True) -> Ab
     return Ablation(hello, stages, _find_accused(entry, stages))
 
 
-def run_kernel_ablation(entry: Entry, evaluator: Evaluator) -> Ablation:
-    """Eager, PyTorch's MATH backend and the attention function that the case is about. Raises UserError."""
-    if entry.subject not in evaluator.hello.attention:
-        raise UserError(f"{entry.subject} is neither an attention function (see docs/kernels.md) nor torch.compile")
-    names = dict.fromkeys((EAGER, MATH, entry.subject))
-    stages = {name: evaluator.evaluate_or_raise(entry.case, name) for name in names}
-    return Ablation(evaluator.hello, stages, entry.subject)
-
-
 def recall(entry: Entry, hello: Hello) -> dict[str, SubjectResult]:
     """The result that a campaign saved with the case, by subject, if the same torch and device gave it.
 
     Rewrites that are proven wrong under a subject that compiles are as wrong in the graph passes alone.
     """
     found = entry.found
-    if found is None or (found.torch, found.device) != (hello.torch, hello.device) or not found.failure:
+    # The author of a function changes it without another torch.
+    if found is None or is_user_function(found.subject) or not found.failure:
         return {}
-    if is_user_function(found.subject):
-        return {}  # its author changes it without another torch
+    if (found.torch, found.device) != (hello.torch, hello.device):
+        return {}
     try:
         result = read_recorded_result(entry)
     except UserError:

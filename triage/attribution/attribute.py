@@ -13,14 +13,14 @@ from itertools import pairwise
 
 from corpus.causes import Mechanism, MechanismKind, Part, Stage, details
 from corpus.entry import Entry
-from fuzz.bug_identity import PROCESS, SILENT, VALUES, attention_patterns, contract_features
+from fuzz.bug_identity import PROCESS, SILENT, VALUES, attention_patterns, contract_features, operation_of
 from fuzz.error_location import name_gradient
 from fuzz.evaluator import Evaluator
 from fuzz.experiments import EXPERIMENTS, OtherSubject, Outcome, Tried
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import DropoutMask, EmptyRowsNotZero, FailureKey, FaultyOperation
 from fuzz.protocol.rewrites import EXPANDED, WrongRewrite
-from fuzz.subjects import get_spec, is_user_function
+from fuzz.subjects import get_spec
 from generators.errors import UserError
 from generators.program.attention_options import COMPARABLE
 from generators.program.case import Case, LaterCall
@@ -38,8 +38,8 @@ from triage.attribution.ablation import (
     PASSES,
     Ablation,
     find_cheapest,
+    is_attention,
     run_ablation,
-    run_kernel_ablation,
 )
 from triage.attribution.root_cause import RootCause, operands_mechanism
 from triage.attribution.study import EDITS, OVERLAPPING, Study, list_low_precision, mechanism_of, subject_of
@@ -74,18 +74,18 @@ def attribute(entry: Entry, evaluator: Evaluator, ablation: Ablation | None = No
 
     Raises UserError where the case shows no bug, or can't be judged.
     """
-    is_attention = is_user_function(entry.subject) or get_spec(entry.subject).is_attention
-    if ablation is None:
-        ablation = run_kernel_ablation(entry, evaluator) if is_attention else run_ablation(entry, evaluator, full=False)
+    ablation = ablation or run_ablation(entry, evaluator, full=False)
     result = ablation.result
     if not result.verdict.is_finding:
         raise UserError(f"case {entry.case.id} shows no bug under torch {ablation.hello.torch}: {result.verdict}")
     study = Study(evaluator, entry, ablation.accused, result)
     if result.verdict in PROCESS:
-        return _find_lost_cause(study, ablation, is_attention=is_attention)
+        return _find_lost_cause(study, ablation)
     if result.verdict is Verdict.EAGER_SUSPECT:
-        return find_operation_cause(replace(study, subject=EAGER))
-    if is_attention:
+        operation = operation_of(result)
+        who = BACKENDS.get(operation.removeprefix("aten."), EAGER)
+        return RootCause(who, Stage.OPERATION, operation, *find_condition(replace(study, subject=EAGER)))
+    if is_attention(entry.subject):
         return find_kernel_cause(study, ablation)
     cause = _find_compiler_cause(study, ablation)
     if cause.is_attention_pattern or result.verdict not in SILENT:
@@ -98,13 +98,13 @@ def _blame(tried: Tried, mechanism: Mechanism, *evidence: Tried) -> RootCause:
     return RootCause(row.who, Stage(row.stage), row.part or tried.argument, mechanism, (*evidence, tried))
 
 
-def _find_lost_cause(study: Study, ablation: Ablation, *, is_attention: bool) -> RootCause:
+def _find_lost_cause(study: Study, ablation: Ablation) -> RootCause:
     result = study.result
     key = (result.failure and result.failure.key()) or FailureKey()
     stages = (EAGER,) if ablation.accused == EAGER else (*_BEFORE_INDUCTOR, PASSES)
     row = EXPERIMENTS[next((stage for stage in stages if ablation.fails(stage)), INDUCTOR)]
     who, stage, part, value = row.who, Stage(row.stage), "", ""
-    if is_attention:
+    if is_attention(study.entry.subject):
         who, stage, (part, value) = ablation.accused, Stage.KERNEL, find_faulty_pass(study.case, result)
     told = details(error=key.text, lost=key.lost, value=value)
     return RootCause(who, stage, part, Mechanism(MechanismKind(result.verdict), told))
@@ -228,14 +228,6 @@ def _find_state(study: Study, cause: RootCause) -> RootCause:
     kind = MechanismKind.LATER_CALL_AND_WRITE if write else MechanismKind.LATER_CALL
     mechanism = Mechanism(kind, details(changed=list_differences(case) or "nothing", **write))
     return replace(cause, mechanism=mechanism, evidence=(*cause.evidence, tried[0]))
-
-
-def find_operation_cause(study: Study) -> RootCause:
-    """The cause if eager is wrong: its first wrong operation, and the edit that makes the operation right."""
-    failure = study.result.failure
-    operation = failure.operation if isinstance(failure, FaultyOperation) else ""
-    who = BACKENDS.get(operation.removeprefix("aten."), "eager")
-    return RootCause(who, Stage.OPERATION, operation, *find_condition(study))
 
 
 def blame_fused_call(device: str, mechanism: Mechanism, evidence: tuple[Tried, ...]) -> RootCause:

@@ -32,9 +32,9 @@ from triage.attribution.ablation import (
     PASSES,
     Ablation,
     find_cheapest,
+    is_attention,
     label,
     run_ablation,
-    run_kernel_ablation,
 )
 from triage.attribution.attribute import attribute
 from triage.attribution.explain import explain
@@ -116,10 +116,10 @@ def report_case(
     `chosen`: the attention function to report about, if not the case's own. Raises UserError.
     """
     entry = load(case)
-    subject = chosen or (entry.subject if repro.is_attention(entry.subject) else None)
+    subject = chosen or (entry.subject if is_attention(entry.subject) else None)
     if subject is not None:
         require_allowed(subject, config.named, str(case))
-    if subject is not None and not repro.is_attention(subject):
+    if subject is not None and not is_attention(subject):
         raise UserError(f"subject {subject!r} is not an attention function; omit --subject for torch.compile")
     config = replace(config, device=config.device or entry.device, named=())
     file = out / "report.md"
@@ -163,7 +163,7 @@ def build(
     with open_evaluator(config, repeat=2, remember=True) as evaluator:
         what = "in eager, by each part of the compiler, and with parts off" if subject is None else f"under {subject}"
         sys.stderr.write(f"torch {evaluator.hello.torch}: running the case {what}\n")
-        ablation = run_ablation(entry, evaluator) if subject is None else run_kernel_ablation(entry, evaluator)
+        ablation = run_ablation(entry, evaluator)
         if why := refuse(ablation):
             raise NothingToReport(describe_refusal(entry.case, ablation, why))
         sys.stderr.write(f"{ablation.result.verdict} with {ablation.accused}\n")
@@ -261,7 +261,7 @@ def _investigate(
     The report names the case file where only a worker shows the bug.
     """
     result, config = ablation.result, evaluator.config
-    is_kernel = repro.is_attention(ablation.accused)
+    is_kernel = is_attention(ablation.accused)
     conditions = _explore_sizes(entry.case, ablation, config) if is_kernel else []
     bug = Bug(
         case=entry.case,

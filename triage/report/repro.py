@@ -16,6 +16,7 @@ from generators.program.settings import SWITCHES
 from generators.program.state import is_written
 from generators.program.type_check import low_precision, types_of
 from generators.program.values import LOW_PRECISION, category
+from triage.attribution.ablation import is_attention
 from triage.rendering import render
 
 CASE_FILE = "finding.case.yaml"
@@ -130,11 +131,6 @@ class Bug:
 def is_kernel(result: SubjectResult) -> bool:
     """Whether a result accuses an attention function."""
     return is_attention(result.subject) and result.verdict is not Verdict.EAGER_SUSPECT
-
-
-def is_attention(subject: str) -> bool:
-    """Whether the subject is an attention function."""
-    return is_user_function(subject) or get_spec(subject).is_attention
 
 
 def is_of_config(result: SubjectResult) -> bool:

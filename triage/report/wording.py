@@ -18,10 +18,10 @@ from generators.program.settings import describe_settings
 from generators.program.state import TARGETS, describe_differences, list_targets
 from generators.program.type_check import attributes, types_of
 from generators.program.values import LOW_PRECISION
-from triage.attribution.ablation import EAGER, Ablation, label
+from triage.attribution.ablation import EAGER, Ablation, is_attention, label
 from triage.attribution.root_cause import RootCause, operands_mechanism
 from triage.attribution.study import mechanism_of
-from triage.report.repro import is_attention, is_kernel, is_of_config
+from triage.report.repro import is_kernel, is_of_config
 
 _DOES = {
     Verdict.WRONG_RESULT: "returns a wrong result",

@@ -1,6 +1,7 @@
 """What a case file records of a failure is the failure itself."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,9 +28,16 @@ def test_the_fields_of_a_failure_survive_a_case_file(tmp_path: Path) -> None:
         assert read_recorded_result(corpus_entry.load(path)).failure == failure
 
 
-@pytest.mark.parametrize("failure", [{"kind": "no such"}, {"kind": "nondeterministic", "value": "output 0"}])
-def test_fields_of_another_version_are_refused_in_one_line(failure: dict[str, str]) -> None:
-    entry = Entry(case("exp"), found=Found("wrong_result", "inductor", failure=failure))
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"failure": {"kind": "no such"}},
+        {"failure": {"kind": "nondeterministic", "value": "output 0"}},
+        {"rewrites": ({"pattern": "_sfdp_pattern_1", "constants": ["amax [-2] for [-1]"]},)},
+    ],
+)
+def test_fields_of_another_version_are_refused_in_one_line(fields: dict[str, Any]) -> None:
+    entry = Entry(case("exp"), found=Found("wrong_result", "inductor", **fields))
     with pytest.raises(UserError) as refused:
         read_recorded_result(entry)
     assert "`found` is not readable" in str(refused.value) and "\n" not in str(refused.value)

@@ -67,11 +67,13 @@ def cluster(attributed: Iterable[Attributed], ledger: Ledger) -> list[Cluster]:
     A finding never changes the cluster of another.
     """
     members = _unify(attributed, ledger)
-    bugs = _find_bugs(members, ledger)
+    # The entry that has a key, else the first by id that lists a finding with it: keys change when attribution learns.
+    found = ((one.key, ledger.find_cause(one.key) or ledger.find_case(one.finding.id)) for one in members)
+    listed = sorted(((key, bug) for key, bug in found if bug), key=lambda pair: pair[1].id, reverse=True)
+    bugs: dict[CauseKey, Bug] = dict(listed)
     groups: defaultdict[Bug | CauseKey, list[Attributed]] = defaultdict(list)
     for member in members:
-        bug = bugs.get(member.key) or ledger.find_case(member.finding.id)
-        groups[bug or member.key].append(member)
+        groups[bugs.get(member.key, member.key)].append(member)
     clusters = [_cluster(group, name if isinstance(name, Bug) else None, ledger) for name, group in groups.items()]
     return sorted(
         clusters, key=lambda c: (not c.is_news, c.is_open, -len(c.members), c.updated.title, c.updated.causes)
@@ -138,19 +140,6 @@ def record(ledger: Ledger, clusters: Sequence[Cluster]) -> Ledger:
 def _title(key: CauseKey) -> str:
     names = (_COMPONENTS.get(key.who, key.who), name_part(key.part, key.stage))
     return f"{' '.join(filter(None, names))}: {key.words}"
-
-
-def _find_bugs(members: Iterable[Attributed], ledger: Ledger) -> dict[CauseKey, Bug]:
-    """The entry for each key: the entry that has it, else the first by id that lists a finding with it, since keys
-    change when attribution learns more."""
-    found: dict[CauseKey, Bug] = {}
-    for member in members:
-        bug = ledger.find_cause(member.key)
-        if bug is None and not member.is_open:
-            bug = ledger.find_case(member.finding.id)
-        if bug is not None and (member.key not in found or bug.id < found[member.key].id):
-            found[member.key] = bug
-    return found
 
 
 def _cluster(group: list[Attributed], bug: Bug | None, ledger: Ledger) -> Cluster:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -10,9 +11,8 @@ from torch import nn
 from fuzz.check import exceptions
 from fuzz.check.exceptions import SuppressOutOfMemory
 from fuzz.check.oracle import constants
-from fuzz.check.oracle.eager_audit import EagerAudit
-from fuzz.check.oracle.noise import Noise
-from fuzz.check.oracle.reference import reference
+from fuzz.check.oracle.eager_audit import audit_eager
+from fuzz.check.oracle.modes import Noise, reference
 from fuzz.check.oracle.verdict import Judge, Judgement
 from fuzz.check.program import Execution, Program, Tensors, execute, same_bits
 from fuzz.check.subject_changes import enter
@@ -53,7 +53,6 @@ class CaseRun:
             )
         except Exception as error:
             raise Rejected(f"no reference: {exceptions.line(error)}") from error
-        self._eager_audit = EagerAudit(self.eager, self.exact, lambda audit: self.execute(mode=audit), self.coarsest())
 
     @property
     def dynamic(self) -> bool | None:
@@ -72,11 +71,14 @@ class CaseRun:
         if judgement.verdict.is_finding or judgement.verdict is Verdict.SKIPPED:
             return judgement
         with SuppressOutOfMemory():
-            return self._eager_audit.judgement or judgement
+            return self._audited or judgement
         return judgement
 
+    @cached_property
+    def _audited(self) -> Judgement | None:
+        return audit_eager(self.eager, self.exact, lambda audit: self.execute(mode=audit), self.coarsest())
+
     def judge_runs(self, runs: list[Execution]) -> Judgement:
-        """The verdict on the runs of a subject."""
         with SuppressOutOfMemory() as caught:
             judgement = self.judge.judge(runs[0])
             return judgement if self.request.random else self.compare_runs(judgement, runs)

@@ -65,11 +65,11 @@ class Coverage:
 
     def _note_operations(self, graph: Any, *_: Any) -> None:
         for node in (node for part in graph.modules() for node in getattr(getattr(part, "graph", None), "nodes", ())):
-            if node.op == "call_function" and (name := _operation(node.target)):
+            if node.op == "call_function" and (name := name_operation(node.target)):
                 self.items.add(CoverageItem(CoverageKind.OP, name))
 
     def _note_lowering(self, _graph: Any, target: Any, *_: Any) -> None:
-        if name := _operation(target):
+        if name := name_operation(target):
             is_fallback = target in (find(_LOWERING, "fallbacks") or ())
             self.items.add(CoverageItem(CoverageKind.FALLBACK if is_fallback else CoverageKind.LOWERING, name))
 
@@ -83,7 +83,7 @@ def missing_hooks() -> dict[str, str]:
     return {part: names for part, names in lacks.items() if names}
 
 
-def _operation(target: Any) -> str:
+def name_operation(target: Any) -> str:
     """The name of an operation on tensors without its overload, such as "aten.bmm"; "" for another function."""
     if getattr(target, "__module__", None) == operator.__name__ or isinstance(target, str):
         return ""
@@ -95,7 +95,6 @@ def _operation(target: Any) -> str:
 
 
 def rewrite_name(entry: Any) -> str:
-    """The name of a rewrite, an entry of the pattern matcher."""
     name = getattr(entry, "pattern_name", None) or _find_serialized_name(entry.pattern)
     return str(name or getattr(getattr(entry, "handler", None), "__name__", None) or type(entry.pattern).__name__)
 

@@ -71,7 +71,6 @@ def find_device_fault() -> str:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an allocation failed."""
     return any(isinstance(link, MemoryError) or _MEMORY.search(str(link)) for link in _chain(error))
 
 
@@ -107,7 +106,6 @@ class SuppressOutOfMemory(AbstractContextManager["SuppressOutOfMemory"]):
 
     @property
     def line(self) -> str:
-        """The exception in one line; "" without one."""
         return "" if self.error is None else line(self.error)
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> bool:
@@ -134,7 +132,6 @@ def as_failure(error: BaseException) -> Raised:
 
 
 def line(error: BaseException) -> str:
-    """The innermost cause in one line."""
     return describe_failure(as_failure(error))
 
 
@@ -162,7 +159,6 @@ def _find_kernel(error: BaseException) -> str:
 
 
 def _walk_outwards(error: BaseException) -> list[tuple[FrameType, int]]:
-    """The frames of the innermost cause and their lines, innermost first."""
     return list(traceback.walk_tb(_chain(error)[-1].__traceback__))[::-1]
 
 

@@ -99,7 +99,6 @@ class Recording(TorchFunctionMode):
         self._outputs = [self._find(one) for one in outputs]
 
     def compile(self, backend: Callable[..., Any]) -> Callable[..., Any]:
-        """The compiled graph, called like the module."""
         outputs, kind, module = self._outputs, self._kind, self._module
         read = {node: name for node, (name, _) in self._read.items()}
         computed = list(dict.fromkeys(node for node in outputs if node not in read))
@@ -239,7 +238,7 @@ def _read_output_strides(graph: fx.GraphModule) -> dict[int, tuple[int, ...]]:
     record = find(_PIPELINE, "record_original_output_strides")
     if record is not None:
         record(graph)
-    output = next(node for node in reversed(graph.graph.nodes) if node.op == "output")
+    output = graph.graph.output_node()
     strides = output.meta.get("original_output_strides", ())
     seen = {index: tuple(strides[index] or ()) for index in output.meta.get("user_visible_output_idxs", ()) if strides}
     return {index: own for index, own in seen.items() if all(type(step) is int and step for step in own)}

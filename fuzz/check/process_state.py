@@ -105,7 +105,6 @@ _found: dict[str, StateChange] = {}
 
 @contextmanager
 def hold_state(state: str, value: Any) -> Iterator[None]:
-    """While entered, a state of `STATES` has this value."""
     read, put = STATES[state]
     before = read()
     put(value)
@@ -133,19 +132,16 @@ def restore_state() -> Iterator[None]:
 
 
 def take_changes() -> tuple[StateChange, ...]:
-    """The changes since the last call, state by state."""
     changes = tuple(_found.values())
     _found.clear()
     return changes
 
 
 def read_state() -> tuple[list[Any], list[dict[str, Any]]]:
-    """The values of `STATES` and of names."""
     return list(map(_read, STATES)), list(map(_list_names, _NAMESPACES.values()))
 
 
 def _is_generated(module: Any) -> bool:
-    """Whether Inductor wrote the module, as it does for each program."""
     directory = require("torch._inductor.runtime.cache_dir_utils", "cache_dir")()
     return str(getattr(module, "__file__", None)).startswith(f"{directory}{os.sep}")
 

@@ -4,7 +4,7 @@ import itertools
 import linecache
 import sys
 import warnings
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field, fields, replace
 from types import ModuleType
@@ -42,20 +42,18 @@ class Program:
         """A fresh module, always with equal parameters."""
         _seed(0)
         module: nn.Module = self._names["Module"]()
-        return module._apply(self._place).train(training)
+        return module._apply(lambda value: self._placing()([value])[0]).train(training)
 
     def inputs(self) -> list[Any]:
         """Fresh inputs of the first call, always with equal values, shapes, dtypes and strides."""
         _seed(0)
-        return MemoryMap(lambda memory: memory.to(self.device))(self._names["inputs"]())
+        return self._placing()(self._names["inputs"]())
 
-    def _place(self, value: Tensor) -> Tensor:
-        placed: Tensor = MemoryMap(lambda memory: memory.to(self.device))([value])[0]
-        return placed
+    def _placing(self) -> "MemoryMap":
+        return MemoryMap(lambda memory: memory.to(self.device))
 
     @property
     def is_sequence(self) -> bool:
-        """Whether the module is called more than once."""
         return "calls" in self._names
 
     def calls(self, module: nn.Module, change: Callable[[Tensor], Tensor] | None = None) -> Iterable[list[Any]]:
@@ -65,16 +63,10 @@ class Program:
         """
         if not self.is_sequence:
             return [MemoryMap(change)(self.inputs()) if change else self.inputs()]
-        return self._follow(module, change)
-
-    def _follow(self, module: nn.Module, change: Callable[[Tensor], Tensor] | None) -> Iterator[list[Any]]:
-        place = MemoryMap(lambda memory: memory.to(self.device))
-        changed = MemoryMap(change) if change else list
-        for inputs in self._names["calls"](module):
-            yield changed(place(inputs))
+        place, changed = self._placing(), MemoryMap(change) if change else list
+        return (changed(place(inputs)) for inputs in self._names["calls"](module))
 
     def close(self) -> None:
-        """Forgets the source."""
         linecache.cache.pop(self.filename, None)
         sys.modules.pop(self._module.__name__, None)
 
@@ -290,7 +282,6 @@ class MemoryMap:
         self._tensors: dict[int, tuple[Tensor, Tensor]] = {}  # by id; the original is kept, so that its id stays taken
 
     def __call__(self, values: Iterable[Any]) -> list[Any]:
-        """The values, changed where they are tensors."""
         return [self._convert(value) if isinstance(value, Tensor) else value for value in values]
 
     def _convert(self, value: Tensor) -> Tensor:

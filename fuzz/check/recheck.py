@@ -14,7 +14,7 @@ from fuzz.check.case_run import CaseRun, find_difference
 from fuzz.check.coverage import Coverage
 from fuzz.check.exceptions import SuppressOutOfMemory
 from fuzz.check.oracle import constants, dropout
-from fuzz.check.oracle.noise import FusedNoise, Noise, SkippedCasts
+from fuzz.check.oracle.modes import FusedNoise, Noise, SkippedCasts
 from fuzz.check.oracle.verdict import RECHECKED_VERDICTS, Judge, Judgement
 from fuzz.check.program import Execution, execute
 from fuzz.check.subject_builder import Subject
@@ -124,26 +124,25 @@ def explain_by_fused_rounding(judgement: Judgement, case: CaseRun, run: Executio
     module = case.program.module(case.request.training)
     torch._dynamo.reset()
 
-    def move() -> Iterator[Execution]:
+    def move() -> list[Execution]:
         nonlocal noise
-        call = graph_passes.compile_module(module, case.dynamic, lambda: noise)
-        plain = case.execute(call, module)
-        if find_difference([plain, case.execute(call, module)]) is not None:
-            return  # a kernel that does not repeat itself would explain anything
-        for seed in range(constants.REPLICAS_BEFORE_WRONG):
-            noise = FusedNoise(seed)
-            yield case.eager.shift(plain, case.execute(call, module))
-
-    def move_all() -> list[Execution]:
+        moved: list[Execution] = []
         try:
-            return list(move())
+            call = graph_passes.compile_module(module, case.dynamic, lambda: noise)
+            plain = case.execute(call, module)
+            if find_difference([plain, case.execute(call, module)]) is not None:
+                return []  # a kernel that does not repeat itself would explain anything
+            for seed in range(constants.REPLICAS_BEFORE_WRONG):
+                noise = FusedNoise(seed)
+                moved.append(case.eager.shift(plain, case.execute(call, module)))
         except Exception as error:
             if exceptions.is_out_of_memory(error):
                 raise
             return []  # this torch does not run the graph operation by operation: nothing is explained
+        return moved
 
     with SuppressOutOfMemory():
-        explained = case.judge.judge(run, others=move_all)
+        explained = case.judge.judge(run, others=move)
         if explained.verdict not in RECHECKED_VERDICTS:
             return replace(explained, right_rewrites=judgement.right_rewrites)
     return judgement

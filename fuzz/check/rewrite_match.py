@@ -109,15 +109,12 @@ class RewriteMatch:
 
     @property
     def pattern(self) -> str:
-        """The name of the pattern."""
         return rewrite_name(self.entry)
 
     def run_program(self, operands: dict[str, Any], interpreter: type[fx.Interpreter]) -> list[Tensor]:
-        """The outputs of the program for operands, before the rewrite."""
         return list(interpreter(self.program).run(*(operands[name] for name in self.taken), *self.free))
 
     def run_replacement(self, operands: dict[str, Any], interpreter: type[fx.Interpreter]) -> list[Tensor]:
-        """The outputs after the rewrite."""
         return self._keep(interpreter(self.replacement).run(*operands.values()))
 
     def run_pattern(self, operands: dict[str, Any], interpreter: type[fx.Interpreter]) -> list[Tensor]:
@@ -213,8 +210,7 @@ def _copy_part(
 
 
 def read_outputs(graph: fx.GraphModule) -> list[Any]:
-    """The values that a graph returns."""
-    found = next(node for node in reversed(graph.graph.nodes) if node.op == "output").args[0]
+    found = graph.graph.output_node().args[0]
     return list(found) if isinstance(found, (list, tuple)) else [found]
 
 

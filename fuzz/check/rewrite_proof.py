@@ -13,15 +13,17 @@ import torch
 from torch import Tensor, fx
 from torch._ops import OpOverload
 
+from fuzz.check.coverage import name_operation
 from fuzz.check.oracle.constants import REWRITE_AGREEMENT, REWRITE_AGREEMENT_ROUNDOFFS, UNIT_ROUNDOFF
+from fuzz.check.oracle.modes import Float64
 from fuzz.check.oracle.operations import decompose_fused, is_fused, to_float64
-from fuzz.check.oracle.reference import Float64
 from fuzz.check.rewrite_match import RewriteMatch, read_outputs
 from fuzz.experiments import EXPERIMENTS, NUMBERS, OPERAND_ROWS, EqualAlong, OperandValue, Outcome
 from fuzz.protocol.rewrites import ATTENDED, EMPTY_ROWS, WrongRewrite
 
 _OF_SCALARS = tuple(OperandValue(number) for number in (1.0, 2.0, -1.0))
 _ALMOST = 0.99
+_SOFTMAX = ("aten.amax", "aten._softmax")  # the first operation of a softmax, which reads the scores
 _UNREAD_RESULTS = 12
 """At most so many results of a fused call follow those of its definition: statistics and random states, never read."""
 
@@ -68,7 +70,9 @@ def _try_changes(match: RewriteMatch, changes: Iterator[tuple[str, str, Any]]) -
 def _is_wrong_in_empty_rows(match: RewriteMatch) -> bool:
     """Whether program and replacement differ only in rows whose scores are all the lowest number."""
     nodes = match.program.graph.nodes
-    scores: Any = next((node.args[0] for node in nodes if name_operation(node) in ("aten.amax", "aten._softmax")), None)
+    scores: Any = next(
+        (node.args[0] for node in nodes if name_operation(node.target) in ("aten.amax", "aten._softmax")), None
+    )
     given = (*(match.operands[name] for name in match.taken), *match.free)
     program = Float64Interpreter(match.program, garbage_collect_values=False)
     try:
@@ -137,17 +141,11 @@ class Float64Interpreter(fx.Interpreter):
     """Runs fused calls by their definition. For use within `Float64`."""
 
     def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """See the class."""
         if isinstance(target, OpOverload) and is_fused(target):
             return (*decompose_fused(target)(*args, **kwargs), *[None] * _UNREAD_RESULTS)
         if target is torch.ops.prims.convert_element_type.default and args[1].is_floating_point:
             args = (args[0], torch.float64)
         return super().call_function(target, args, kwargs)
-
-
-def name_operation(node: fx.Node) -> str:
-    """The operation of a node without its overload, such as aten.mul."""
-    return str(getattr(node.target, "overloadpacket", None) or getattr(node.target, "__name__", node.target))
 
 
 def tolerance_of(operands: Iterable[Any]) -> float:

@@ -6,7 +6,7 @@ import inspect
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 from unittest import mock
@@ -29,7 +29,6 @@ _QKV = (["q", "k", "v"], ["query", "key", "value"], ["q", "k_cache", "v_cache"])
 
 
 def run_eager(module: nn.Module, _dynamic: bool | None) -> nn.Module:
-    """The module, not compiled."""
     return module
 
 
@@ -41,18 +40,19 @@ class Subject:
     compile: Compile = run_eager
     attention: Attention | None = None  # the function that replaces the attention of the module
     options: Mapping[str, Any] = field(default_factory=dict)  # settings under which it is compiled and run
-    under: Callable[[], AbstractContextManager[None]] = nullcontext  # makes one more context around both
+    under: tuple[Callable[[], AbstractContextManager[None]], ...] = ()  # make further contexts around both
 
     @property
     def spec(self) -> SubjectSpec:
-        """Its row in the table."""
         return get_spec(self.name)
 
     @contextmanager
     def apply_settings(self) -> Iterator[None]:
         """Compile and run within these contexts."""
         allowed = settings.allow(own_random=self.spec.random, recomputes=self.spec.recomputes)
-        with allowed, settings.apply(self.options), self.under():
+        with allowed, settings.apply(self.options), ExitStack() as stack:
+            for surroundings in self.under:
+                stack.enter_context(surroundings())
             yield
 
 
@@ -69,7 +69,6 @@ class Exported:
         self._call: Callable[..., Any] = module
 
     def __call__(self, *inputs: Tensor) -> Any:
-        """Run the exported program."""
         if torch.is_grad_enabled() or self._module.training:
             raise SubjectError("exported programs are for inference")
         form = [(value.shape, value.stride(), value.dtype) for value in inputs]

@@ -159,12 +159,5 @@ def apply_experiments(subject: Subject, trials: Iterable[Trial], record: Record 
     for trial in trials:
         if subject.attention is not None:
             raise SubjectError(f"{subject.name} is an attention function: {trial.experiment} is for compilers")
-        surroundings = functools.partial(enter, trial, record)
-        subject = replace(subject, under=functools.partial(_nest, subject.under, surroundings))
+        subject = replace(subject, under=(*subject.under, functools.partial(enter, trial, record)))
     return subject
-
-
-@contextmanager
-def _nest(outer: Callable[[], Any], inner: Callable[[], Any]) -> Iterator[None]:
-    with outer(), inner():
-        yield

@@ -77,7 +77,6 @@ class Verdict(Word):
 
     @property
     def is_finding(self) -> bool:
-        """Whether the verdict accuses the subject or eager of a bug."""
         return self in FINDINGS
 
 
@@ -201,7 +200,6 @@ class SubjectResult:
 
     @property
     def whole_coverage(self) -> tuple[CoverageItem, ...]:
-        """The coverage with rewrites."""
         return (*(CoverageItem(CoverageKind.REWRITE, name) for name in self.applied_rewrites), *self.coverage)
 
     @property

@@ -19,7 +19,6 @@ class Word(str, Enum):
     explanation: str  # for people, in one line
 
     def __new__(cls, value: str, explanation: str = "") -> "Word":  # noqa: PYI034 - workers run on 3.10
-        """A word with its explanation."""
         word = str.__new__(cls, value)
         word._value_, word.explanation = value, explanation
         return word
@@ -239,11 +238,9 @@ class FaultyOperation(Failure):
 
     @property
     def is_not_finite(self) -> bool:
-        """Whether the operation gives NaN or infinity."""
         return not math.isfinite(self.given)
 
     def key(self) -> FailureKey:
-        """The operation, and whether it gives numbers."""
         return FailureKey(operation=self.operation, is_finite=not self.is_not_finite)
 
 
@@ -285,7 +282,6 @@ class StateChanged(Failure):
     changes: tuple[StateChange, ...]
 
     def key(self) -> FailureKey:
-        """The states, whatever their values."""
         return FailureKey(states=tuple(sorted(change.state for change in self.changes)))
 
 
@@ -312,7 +308,6 @@ class DeviceError(Failure):
     place: str = ""  # as in `Raised`
 
     def key(self) -> FailureKey:
-        """The fault and the kernel, or the line that launched it."""
         return FailureKey(normalize(" in ".join(filter(None, [self.fault, self.kernel or self.place]))))
 
 

@@ -76,7 +76,6 @@ def describe(result: SubjectResult, words: ValueWords = describe_value) -> str:
 
 
 def describe_writes(writes: Sequence[Write]) -> str:
-    """Forbidden writes in words."""
     return "; ".join(
         f"{write.count} element{'s' if write.count != 1 else ''} "
         + (_PLACES[write.place].format(write.buffer) if write.place in _PLACES else f"{write.place} {write.buffer}")
@@ -85,7 +84,6 @@ def describe_writes(writes: Sequence[Write]) -> str:
 
 
 def describe_failure(failure: Failure, words: ValueWords = describe_value) -> str:
-    """A failure in one line."""
     match failure:
         case failures.WrongValue():
             text = _describe_wrong_value(failure, words)

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from fuzz.check.oracle.eager_audit import Audit, EagerAudit
-from fuzz.check.oracle.reference import reference
+from fuzz.check.oracle.eager_audit import Audit, audit_eager
+from fuzz.check.oracle.modes import reference
 from fuzz.check.program import Program, execute
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import FaultyOperation, Value
@@ -72,7 +72,7 @@ def judge_eager(text: str, *, training: bool = False) -> Any:
     eager = run()
     cotangents = eager.cotangents
     exact = reference(program.module(training), program.calls, training=training, cotangents=cotangents)
-    return EagerAudit(eager, exact, run, torch.float32).judgement
+    return audit_eager(eager, exact, run, torch.float32)
 
 
 @negative_scale

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from fuzz.check.oracle import reference as references
-from fuzz.check.oracle.noise import Noise
+from fuzz.check.oracle.modes import Noise, reference
 from fuzz.check.program import Program, execute
 from fuzz.protocol import Verdict
 from fuzz.protocol.failures import Value
@@ -67,7 +66,7 @@ def run(text: str, mode: Any = None) -> torch.Tensor:
 def exactly(text: str) -> torch.Tensor:
     """The same from the reference."""
     program = Program(text)
-    run = references.reference(program.module(False), program.calls, training=False, cotangents=None)
+    run = reference(program.module(False), program.calls, training=False, cotangents=None)
     return run.outputs[Value("output", 0)]
 
 

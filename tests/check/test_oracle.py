@@ -11,8 +11,7 @@ from torch.nn import functional
 
 from fuzz.check.exceptions import SuppressOutOfMemory
 from fuzz.check.oracle import constants
-from fuzz.check.oracle.noise import Noise, SkippedCasts
-from fuzz.check.oracle.reference import reference
+from fuzz.check.oracle.modes import Noise, SkippedCasts, reference
 from fuzz.check.oracle.row_error_bound import Envelope
 from fuzz.check.oracle.verdict import Judge
 from fuzz.check.program import Execution, Program, execute

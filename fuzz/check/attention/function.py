@@ -44,7 +44,6 @@ class Attention:
 
     @cached_property
     def function(self) -> Function:
-        """The function."""
         try:
             return self.load()
         except ImportError as error:

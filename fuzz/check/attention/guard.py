@@ -7,8 +7,10 @@ quiet NaN, so that a border changes even where a function writes results compute
 import functools
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
+from unittest import mock
 
 import torch
 from torch import Tensor
@@ -81,26 +83,19 @@ class Guard:
     def __init__(self, what: tuple[str, ...] = GUARDED) -> None:
         self._arguments, self._allocations = (name in what for name in GUARDED)
         self._buffers: list[_Buffer] = []
-        self._originals: dict[tuple[Any, str], Any] = {}
+        self._patches = ExitStack()
 
     def __enter__(self) -> None:
         for home in (torch, torch.Tensor) if self._allocations else ():
             for name in sorted(_UNWRITTEN | _FILLED):
                 original = getattr(home, name, None)
                 if original is not None:
-                    self._originals[home, name] = vars(home).get(name)
-                    setattr(home, name, self._wrap_allocator(name, original))
+                    self._patches.enter_context(mock.patch.object(home, name, self._wrap_allocator(name, original)))
 
     def __exit__(self, *_: object) -> None:
-        for (home, name), original in self._originals.items():
-            if original is None:
-                delattr(home, name)  # it is inherited
-            else:
-                setattr(home, name, original)
-        self._originals.clear()
+        self._patches.close()
 
     def protect_arguments(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """The arguments of a function, with tensors in guarded memory."""
         return {
             name: self.protect_argument(name, value) if isinstance(value, Tensor) else value
             for name, value in arguments.items()
@@ -120,7 +115,6 @@ class Guard:
         return fresh
 
     def damage(self) -> tuple[Write, ...]:
-        """Forbidden writes, buffer by buffer."""
         return tuple(write for buffer in self._buffers for write in buffer.damage())
 
     def _wrap_allocator(self, name: str, original: Any) -> Any:
@@ -190,7 +184,6 @@ def _write(target: Tensor, value: Tensor) -> None:
 
 
 def _span(value: Tensor) -> int:
-    """The number of elements of memory from the first element to the last."""
     return 1 + sum((size - 1) * stride for size, stride in zip(value.shape, value.stride(), strict=True))
 
 

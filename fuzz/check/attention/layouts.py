@@ -87,7 +87,6 @@ def _cut(rows: list[_Piece], capabilities: Capabilities, chance: Random) -> Iter
 
 
 def _draw_cuts(size: int, count: int, chance: Random, *, empty: bool) -> list[int]:
-    """Where `count` sequences begin and end, some of them `empty`."""
     last = chance.choice((size, chance.randint(1, size))) if count == 1 and size else size
     if empty:
         return [0, *sorted(chance.choice((0, size, chance.randint(0, size))) for _ in range(count - 1)), last]

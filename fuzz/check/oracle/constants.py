@@ -124,7 +124,6 @@ LONGEST_AXIS = 512
 
 
 def coarsest(*dtypes: torch.dtype) -> torch.dtype:
-    """The least precise of float dtypes."""
     return max(dtypes, key=lambda dtype: UNIT_ROUNDOFF[dtype])
 
 

@@ -77,7 +77,6 @@ class Difference:
 
     @property
     def is_of_output(self) -> bool:
-        """Whether it is about an output."""
         return self.value is not None and not self.value.is_gradient
 
 
@@ -180,7 +179,6 @@ class Sample:
         self.count = 0
 
     def run_seeds(self, seeds: int, inputs: Inputs) -> None:
-        """Run until there are `seeds` runs."""
         while self.count < seeds:
             self.count += 1
             seed = self._start + self.count
@@ -197,7 +195,6 @@ class Sample:
         return torch.stack(self._elements[name][:runs])
 
     def _values(self, run: Execution) -> Tensors:
-        """All values, with zeros for missing gradients."""
         return {name: run.values.get(name, like) for name, like in self.likes.items()}
 
     def _slope(self, seed: int, run: Execution, inputs: Inputs) -> tuple[float, float, float]:
@@ -256,7 +253,6 @@ def _compare_value(name: Value, eager: Sample, compiled: Sample, unit: float) ->
 
 
 def _sum_parts(values: Tensor, ids: Tensor) -> Tensor:
-    """The sums of elements [..., elements] by part, [..., parts]."""
     sums = torch.zeros(*values.shape[:-1], int(ids.max()) + 1, dtype=torch.float64, device=ids.device)
     return sums.index_add_(-1, ids, values)
 
@@ -275,7 +271,6 @@ def _compare_slopes(eager: Slopes, compiled: Slopes, unit: float) -> Iterator[Di
 
 
 def _compute_s(differences: Tensor) -> Tensor:
-    """S of each column of differences."""
     total = differences.square().sum(0).sqrt()
     return differences.sum(0) / torch.where(total > 0, total, 1.0)
 

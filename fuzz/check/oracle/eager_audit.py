@@ -11,8 +11,7 @@ views, uninitialised memory, and operations that float64 lacks.
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -194,63 +193,48 @@ def _shape(value: Any) -> torch.Size | None:
     return value.shape if is_floating(value) else None
 
 
-@dataclass(frozen=True, eq=False)
-class EagerAudit:
-    """The evidence against eager in one case."""
+def audit_eager(
+    eager: Execution, exact: Execution, run_audited: Callable[[Audit], Execution], coarsest: torch.dtype
+) -> Judgement | None:
+    """The verdict that eager is wrong, or None without proof. A subject that calls the same kernel may agree.
 
-    eager: Execution
-    exact: Execution
-    run_audited: Callable[[Audit], Execution]  # runs eager within a mode
-    coarsest: torch.dtype  # the least precise float dtype of the case
+    run_audited: runs eager within a mode
+    coarsest: the least precise float dtype of the case
+    """
+    floating = {name: value for name, value in eager.values.items() if value.is_floating_point() and value.numel()}
+    truth = {
+        name: exact.values.get(name, torch.zeros_like(value, dtype=torch.float64)) for name, value in floating.items()
+    }
 
-    @cached_property
-    def judgement(self) -> Judgement | None:
-        """The verdict that eager is wrong, or None without proof. A subject that calls the same kernel may agree."""
-        faulty, marked = self._proof
-        if faulty is None:
-            return None
-        name, wrong = next(iter(marked.items()))
-        truth = self._truth(name)
-        # It is infinite where eager is not finite.
-        error = float((self.eager.values[name].double() - truth).abs().nan_to_num(math.inf)[wrong].max())
-        numbers = {
-            "eager_error": error,
-            "scale": largest_finite(truth),
-            "rows_wrong": float(sum(int(as_rows(found).any(-1).sum()) for found in marked.values())),
-            "rows_total": float(sum(as_rows(eager).shape[0] for eager in self._floating.values())),
+    def find_suspicious(name: Value, value: Tensor) -> Tensor:
+        terms = largest_gradient(exact) if name.is_gradient else 0.0
+        return Envelope(value, truth[name], [], coarsest, terms).find_suspicious()
+
+    suspicious = _keep_marked({name: find_suspicious(name, value) for name, value in floating.items()})
+    if not suspicious:
+        return None
+    audit = Audit()
+    values = run_audited(audit).values
+    marked = _keep_marked(
+        {
+            name: found & ~find_suspicious(name, values[name])
+            for name, found in suspicious.items()
+            if name in values and values[name].shape == found.shape
         }
-        failure = replace(faulty, value=name, error=error)
-        return Judgement(Verdict.EAGER_SUSPECT, failure, numbers, name).locate(wrong)
-
-    @cached_property
-    def _proof(self) -> tuple[FaultyOperation | None, dict[Value, Tensor]]:
-        """The faulty operation, and by name the elements of eager's values that are wrong because of it."""
-        suspicious = _keep_marked({name: self._find_suspicious(name, value) for name, value in self._floating.items()})
-        if not suspicious:
-            return None, {}
-        audit = Audit()
-        values = self.run_audited(audit).values
-        wrong = _keep_marked(
-            {
-                name: found & ~self._find_suspicious(name, values[name])
-                for name, found in suspicious.items()
-                if name in values and values[name].shape == found.shape
-            }
-        )
-        return (audit.faulty, wrong) if wrong else (None, {})
-
-    @cached_property
-    def _floating(self) -> dict[Value, Tensor]:
-        """Eager's floating-point values that are not empty."""
-        return {name: v for name, v in self.eager.values.items() if v.is_floating_point() and v.numel()}
-
-    def _find_suspicious(self, name: Value, value: Tensor) -> Tensor:
-        terms = largest_gradient(self.exact) if name.is_gradient else 0.0
-        return Envelope(value, self._truth(name), [], self.coarsest, terms).find_suspicious()
-
-    def _truth(self, name: Value) -> Tensor:
-        value = self.eager.values[name]
-        return self.exact.values.get(name, torch.zeros_like(value, dtype=torch.float64))
+    )
+    if not marked or audit.faulty is None:
+        return None
+    name, wrong = next(iter(marked.items()))
+    # It is infinite where eager is not finite.
+    error = float((eager.values[name].double() - truth[name]).abs().nan_to_num(math.inf)[wrong].max())
+    numbers = {
+        "eager_error": error,
+        "scale": largest_finite(truth[name]),
+        "rows_wrong": float(sum(int(as_rows(found).any(-1).sum()) for found in marked.values())),
+        "rows_total": float(sum(as_rows(value).shape[0] for value in floating.values())),
+    }
+    failure = replace(audit.faulty, value=name, error=error)
+    return Judgement(Verdict.EAGER_SUSPECT, failure, numbers, name).locate(wrong)
 
 
 def _keep_marked(masks: dict[Value, Tensor]) -> dict[Value, Tensor]:

@@ -133,5 +133,4 @@ def to_float64(value: Any) -> Any:
 
 
 def is_floating(value: Any) -> bool:
-    """Whether an argument is a floating-point tensor."""
     return isinstance(value, Tensor) and value.is_floating_point()

@@ -124,23 +124,19 @@ class Envelope:
 
 
 def locate(value: Value, wrong: Tensor) -> WrongElements:
-    """The elements of `value` that the mask `wrong` marks."""
     ranges = tuple(_ranges(indices.unique().tolist()) for indices in torch.nonzero(wrong).unbind(-1))
     return WrongElements(value, tuple(wrong.shape), int(wrong.sum()), ranges)
 
 
 def first_index(mask: Tensor) -> tuple[int, ...]:
-    """The index of the first element that `mask` marks."""
     return tuple(torch.nonzero(mask)[0].tolist())
 
 
 def largest_index(value: Tensor) -> tuple[int, ...]:
-    """The index of the largest element."""
     return unravel(int(value.argmax()), value.shape)
 
 
 def unravel(flat: int, shape: torch.Size) -> tuple[int, ...]:
-    """The index of the element with this flat index."""
     return tuple(int(place) for place in torch.unravel_index(torch.tensor(flat), shape))
 
 
@@ -156,7 +152,6 @@ def largest_finite(value: Tensor) -> float:
 
 
 def as_rows(value: Tensor) -> Tensor:
-    """The tensor as a matrix of its rows."""
     return value.reshape(-1, value.shape[-1]) if value.dim() > 1 else value.reshape(1, -1)
 
 

@@ -46,7 +46,6 @@ class Call:
         return Call(self.q if q is None else q, self.k if k is None else k, self.v if v is None else v, given)
 
     def run(self, function: Callable[..., Tensor]) -> Tensor:
-        """The result of a function for the arguments."""
         return function(self.q, self.k, self.v, **self.options)
 
     @property

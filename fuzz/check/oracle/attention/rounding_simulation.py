@@ -113,7 +113,6 @@ class SimulatedKernels:
         return p if self._exact.share is None else p * self._exact.share
 
     def _round(self, value: Tensor) -> Tensor:
-        """Multiplies by a random number, rounds to the call's dtype, and divides by the number."""
         factor = torch.exp2(self._random((1,)))
         return (value * factor).to(self._exact.dtype).double() / factor
 

@@ -41,7 +41,7 @@ class KeepMemory:
 
 @dataclass(frozen=True)
 class Setting:
-    """The subject compiles and runs under a setting of fuzz/check/settings.py or fuzz/check/subject_changes.py."""
+    """The subject compiles and runs under a setting of fuzz/check/settings.py."""
 
     name: str
     value: Any

@@ -133,10 +133,10 @@ def _list_conditions(subject: Subject | None, verdict: Verdict) -> list[Coverage
     """The settings that a subject ran under, and the kinds of memory that were not guarded."""
     if subject is None:
         return []
-    settings = sorted(subject.options) if verdict is not Verdict.SKIPPED else []
-    unguarded = [kind for kind in GUARDED if subject.attention is not None and kind not in subject.attention.guarded]
-    named = {CoverageKind.UNGUARDED: unguarded, CoverageKind.SETTING: settings}
-    return [CoverageItem(kind, name) for kind, names in named.items() for name in names]
+    ran_under = sorted(subject.options) if verdict is not Verdict.SKIPPED else []
+    unguarded = [name for name in GUARDED if subject.attention and name not in subject.attention.guarded]
+    settings = [CoverageItem(CoverageKind.SETTING, name) for name in ran_under]
+    return [*(CoverageItem(CoverageKind.UNGUARDED, name) for name in unguarded), *settings]
 
 
 def _skip(refusal: Refusal, why: str = "") -> Judgement:

@@ -13,10 +13,14 @@ from typing import Any
 from unittest import mock
 
 import torch
+import torch._dynamo.config as dynamo
+import torch._functorch.config as functorch
+import torch._inductor.config as inductor
+from torch._dynamo import guards
 
 from fuzz.check.exceptions import SubjectError
 from fuzz.check.process_state import hold_state
-from fuzz.check.torch_internals import find, require
+from fuzz.check.torch_internals import find, require, wrap
 from fuzz.subjects import MEMORY_BUDGET
 
 
@@ -33,11 +37,6 @@ def configure_torch() -> None:
     torch.set_num_threads(1)
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
-    import torch._dynamo.config as dynamo
-    import torch._functorch.config as functorch
-    import torch._inductor.config as inductor
-    from torch._dynamo import guards
-
     install_poison()
     inductor.fallback_random = True
     _switch_off(inductor, "fx_graph_cache", "fx_graph_remote_cache", "bundled_autotune_remote_cache")
@@ -68,9 +67,6 @@ def allow(*, own_random: bool, recomputes: bool) -> Iterator[None]:
 
     Only with its own random numbers does Inductor decompose dropout into the graph of its patterns for training.
     """
-    import torch._functorch.config as functorch
-    import torch._inductor.config as inductor
-
     random = {"fallback_random": False} if own_random else {}
     memory = {"activation_memory_budget": MEMORY_BUDGET} if recomputes else {}
     with inductor.patch(random), functorch.patch(memory):
@@ -145,10 +141,43 @@ def _wrap(allocate: Callable[..., Any]) -> Callable[..., Any]:
     return fill_allocation
 
 
-_RAISES = 2  # torch's level that raises where there is no deterministic algorithm
+@contextmanager
+def _keep_operations_apart(_value: Any) -> Iterator[None]:
+    """Make every operation a kernel of its own."""
+
+    def make(run_node: Any) -> Any:
+        def run_and_realize(self: Any, node: Any) -> Any:
+            result = run_node(self, node)
+            # A view of another operation's memory has none.
+            if type(getattr(result, "data", None)).__name__ == "StorageBox":
+                result.realize()
+            return result
+
+        return run_and_realize
+
+    def make_codegen(codegen_node: Any) -> Any:
+        def codegen_and_flush(self: Any, node: Any) -> Any:
+            result = codegen_node(self, node)
+            self.flush()  # C++ loops that follow each other are one function
+            return result
+
+        return codegen_and_flush
+
+    with (
+        wrap("torch._inductor.scheduler", "Scheduler.can_fuse", lambda _: lambda *_args, **_options: False),
+        wrap("torch._inductor.codegen.cpp", "CppScheduling.codegen_node", make_codegen),
+        wrap("torch._inductor.graph", "GraphLowering.run_node", make),
+    ):
+        yield
+
+
+_WARNS, _RAISES = 1, 2  # torch's levels: to warn, or to raise, where there is no deterministic algorithm
 SWITCHES: dict[str, Callable[[Any], AbstractContextManager[None]]] = {
     "use_deterministic_algorithms": _use_deterministic_algorithms,
     POISON: poison,
+    "deterministic_or_warn": lambda _: hold_state("torch's deterministic mode", _WARNS),
+    "fast_path": functools.partial(hold_state, "torch's fast path"),
+    "operations_apart": _keep_operations_apart,
 }
 """The contexts of settings that are not Inductor's, by name."""
 
@@ -156,8 +185,6 @@ SWITCHES: dict[str, Callable[[Any], AbstractContextManager[None]]] = {
 @contextmanager
 def apply(settings: Mapping[str, Any]) -> Iterator[None]:
     """Enter the settings of a case. Raises `SubjectError` for a setting that this torch lacks."""
-    import torch._inductor.config as inductor
-
     options = {name: settings[name] for name in settings.keys() - SWITCHES.keys()}
     for name in options:
         if not hasattr(inductor, name):
@@ -174,12 +201,9 @@ def reset_caches() -> None:
     torch._dynamo.reset()
     if next(_resets) % CALLS_PER_COLLECTION:
         return
-    for module, *path in _CACHES:
-        found: Any = sys.modules.get(module)
-        for name in path:
-            found = getattr(found, name, None)
-        if callable(found):
-            found()
+    for clear in (find(module, path) for module, path in _CACHES):
+        if clear is not None:
+            clear()
     _let_go_of_symbols()
     gc.collect()
 
@@ -188,9 +212,9 @@ CALLS_PER_COLLECTION = 8  # a collection takes 10 ms where the objects of start-
 _resets = itertools.count(1)
 
 _CACHES = (
-    ("torch._subclasses.fake_tensor", "FakeTensorMode", "cache_clear"),
-    ("torch._dynamo.bytecode_transformation", "_cached_cleaned_instructions", "cache_clear"),
-    ("torch.fx.graph_module", "_loader", "eval_cache", "clear"),
+    ("torch._subclasses.fake_tensor", "FakeTensorMode.cache_clear"),
+    ("torch._dynamo.bytecode_transformation", "_cached_cleaned_instructions.cache_clear"),
+    ("torch.fx.graph_module", "_loader.eval_cache.clear"),
 )
 """Unbounded caches, keyed on shapes or on code objects, that torch._dynamo.reset leaves alone."""
 

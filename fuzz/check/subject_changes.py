@@ -13,7 +13,6 @@ from typing import Any
 from fuzz.check import settings
 from fuzz.check.coverage import rewrite_name
 from fuzz.check.exceptions import SubjectError
-from fuzz.check.process_state import hold_state
 from fuzz.check.rewrite_match import Unlike, find_differences
 from fuzz.check.subject_builder import Subject
 from fuzz.check.torch_internals import wrap
@@ -105,50 +104,11 @@ def _read_name(text: str) -> str:
     return found[1] if found else re.sub(r"_\d+$", "", text)
 
 
-@contextmanager
-def keep_operations_apart() -> Iterator[None]:
-    """While entered, every operation is a kernel of its own."""
-
-    def make(run_node: Any) -> Any:
-        def run_and_realize(self: Any, node: Any) -> Any:
-            result = run_node(self, node)
-            # A view of another operation's memory has none.
-            if type(getattr(result, "data", None)).__name__ == "StorageBox":
-                result.realize()
-            return result
-
-        return run_and_realize
-
-    def make_codegen(codegen_node: Any) -> Any:
-        def codegen_and_flush(self: Any, node: Any) -> Any:
-            result = codegen_node(self, node)
-            self.flush()  # C++ loops that follow each other are one function
-            return result
-
-        return codegen_and_flush
-
-    with (
-        wrap("torch._inductor.scheduler", "Scheduler.can_fuse", lambda _: lambda *_args, **_options: False),
-        wrap("torch._inductor.codegen.cpp", "CppScheduling.codegen_node", make_codegen),
-        wrap("torch._inductor.graph", "GraphLowering.run_node", make),
-    ):
-        yield
-
-
-_WARNS = 1
-"""torch's level that uses deterministic algorithms, and warns where there is none."""
-_SWITCHES: dict[str, Callable[[], AbstractContextManager[None]]] = {
-    "operations_apart": keep_operations_apart,
-    "deterministic_or_warn": lambda: hold_state("torch's deterministic mode", _WARNS),
-    "fast_path": lambda: hold_state("torch's fast path", False),
-}
-
-
 def enter(trial: Trial, record: Record = lambda _: None) -> AbstractContextManager[None]:
     """The surroundings in which a subject compiles and runs under an experiment."""
     match EXPERIMENTS[trial.experiment].change:
         case Setting(name, value):
-            return _SWITCHES[name]() if name in _SWITCHES else settings.apply({name: value})
+            return settings.apply({name: value})
         case StepLimit():
             return limit_steps(trial.experiment, int(trial.argument), record)
     raise SubjectError(f"{trial.experiment} changes nothing about a subject")

@@ -155,21 +155,6 @@ class NotFinite(Failure):
 
 
 @dataclass(frozen=True)
-class NonfiniteByConvention(Failure):
-    """Elements are not finite in eager or in compiled, where no answer is right. Accuses nobody."""
-
-    value: Value
-    count: int
-
-
-@dataclass(frozen=True)
-class IllConditioned(Failure):
-    """Rounding changes every weight, so that no verdict is possible. Accuses nobody."""
-
-    value: Value
-
-
-@dataclass(frozen=True)
 class EmptyRowsNotZero(Failure):
     """Rows of queries that keep no key are neither 0 nor NaN."""
 

@@ -16,8 +16,6 @@ _AGREE = "agree in {seen:.0%} of {total} elements, independent ones do in {expec
 _SENTENCES = {
     "different_elements": "{value}: {count} of {total} {dtype} elements differ from eager",
     "not_finite": "{value}: {count} elements not finite, first at {first}",
-    "nonfinite_by_convention": "{value}: {count} elements not finite in eager or compiled, where no result is right",
-    "ill_conditioned": "{value}: rounding alone changes every weight",
     "empty_rows_not_zero": "{value}: {count} rows that keep no key are not 0, first at {first}",
     "biased_errors scale": "{value}: on average as if the scale were {amount:.6f} times as large" + _BIASED,
     "biased_errors bias": "{value}: on average {amount:.6f} times what it should be" + _BIASED,

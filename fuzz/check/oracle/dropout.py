@@ -172,7 +172,7 @@ class Sample:
     def __init__(self, run: Run, start: int, likes: Tensors, first: Execution | None = None) -> None:
         self._run, self._start, self.likes = run, start, likes
         self._seen = self._values(first) if first else {}
-        self._elements: dict[Value, list[Tensor]] = {name: [] for name in likes}
+        self.elements: dict[Value, list[Tensor]] = {name: [] for name in likes}  # in float64, for each run
         self.chosen = {name: _choose(like) for name, like in likes.items()}
         self.slopes: Slopes = []
         self.constant = {name: torch.ones_like(like, dtype=torch.bool) for name, like in likes.items()}
@@ -186,13 +186,9 @@ class Sample:
             for name, value in self._values(run).items():
                 before = self._seen.setdefault(name, value)
                 self.constant[name] &= (value == before) | (value.isnan() & before.isnan())
-                self._elements[name].append(value.flatten()[self.chosen[name]].double())
+                self.elements[name].append(value.flatten()[self.chosen[name]].double())
             if run.gradients and not inputs.changed:
                 self.slopes.append(self._slope(seed, run, inputs))
-
-    def matrix(self, name: Value, runs: int) -> Tensor:
-        """[runs, chosen elements] of a value, in float64."""
-        return torch.stack(self._elements[name][:runs])
 
     def _values(self, run: Execution) -> Tensors:
         return {name: run.values.get(name, like) for name, like in self.likes.items()}
@@ -218,7 +214,7 @@ def _compare_samples(eager: Sample, compiled: Sample, unit: float) -> Iterator[D
 
 
 def _compare_value(name: Value, eager: Sample, compiled: Sample, unit: float) -> Iterator[Difference]:
-    mine, theirs = (sample.matrix(name, compiled.count) for sample in (compiled, eager))
+    mine, theirs = (torch.stack(sample.elements[name][: compiled.count]) for sample in (compiled, eager))
     seeds = len(mine)
     if not mine.numel():
         return

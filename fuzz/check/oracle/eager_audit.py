@@ -121,17 +121,14 @@ class _Float64Replay:
 
     def envelope(self, index: int, value: Tensor, tolerance_factor: float) -> Envelope:
         """The envelope of a leaf, from more replicas if `value` seems wrong."""
-        known = self._envelope(index, value, tolerance_factor)
-        more = constants.REPLICAS_BEFORE_WRONG - len(self._replicas)
-        if more > 0 and known.find_wrong(value).any():
+        exact, coarsest = self.exact[index], constants.coarsest(self._coarsest, value.dtype)
+        while True:
+            replicas = [replica[index] for replica in self._replicas]
+            known = Envelope(exact.to(value.dtype), exact, replicas, coarsest, tolerance_factor=tolerance_factor)
+            more = constants.REPLICAS_BEFORE_WRONG - len(replicas)
+            if more <= 0 or not known.find_wrong(value).any():
+                return known
             self._replicas += [self._replica() for _ in range(more)]
-            known = self._envelope(index, value, tolerance_factor)
-        return known
-
-    def _envelope(self, index: int, value: Tensor, tolerance_factor: float) -> Envelope:
-        exact, replicas = self.exact[index], [replica[index] for replica in self._replicas]
-        coarsest = constants.coarsest(self._coarsest, value.dtype)
-        return Envelope(exact.to(value.dtype), exact, replicas, coarsest, tolerance_factor=tolerance_factor)
 
     def _replica(self) -> list[Any]:
         if self._in_steps is not None:

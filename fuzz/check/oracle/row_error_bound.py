@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fuzz.check.oracle import constants
 from fuzz.protocol import Verdict, WrongElements
-from fuzz.protocol.failures import Failure, NonfiniteByConvention, NotFinite, Value, WrongValue
+from fuzz.protocol.failures import Failure, NotFinite, Value, WrongValue
 
 
 class Envelope:
@@ -86,7 +86,6 @@ class Envelope:
             "rows_total": float(ratios.numel()),
             "index": float(flat),
         }
-        by_convention = int(((finite != self._eager_finite) & ~self._judged).sum())
         error_here, eager_error = float(error[row, column]), float(self._eager[row, column])
         place, ratio = unravel(flat, self.shape), numbers["ratio"]
         off = WrongValue(name, place, error_here, ratio, self.limit, eager_error=eager_error)
@@ -97,8 +96,8 @@ class Envelope:
             return wrong, off, numbers
         if self._noise[row] > constants.ILL_CONDITIONED * self._size[row]:
             return Verdict.ILL_CONDITIONED, off, numbers
-        if by_convention:
-            return Verdict.CONVENTION, NonfiniteByConvention(name, by_convention), numbers
+        if ((finite != self._eager_finite) & ~self._judged).any():
+            return Verdict.CONVENTION, None, numbers
         is_closer = numbers["compiled_error"] <= numbers["eager_error"]
         return (Verdict.OK, None, numbers) if is_closer else (Verdict.ROUNDING, off, numbers)
 

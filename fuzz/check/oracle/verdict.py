@@ -81,9 +81,7 @@ class Judge:
             known = _Replicas(known.runs + right)
             judgement = self._measure(compiled, known)
         if judgement.verdict in (Verdict.WRONG_RESULT, Verdict.WRONG_GRADIENT) and self._random:
-            judgement = replace(judgement, verdict=Verdict.RANDOM_STREAM)
-        if judgement.verdict in RECHECKED_VERDICTS:
-            judgement = self._locate(judgement, compiled, known)
+            judgement = replace(judgement, verdict=Verdict.RANDOM_STREAM, where=None)
         if judgement.verdict.is_finding:
             return judgement
         layout = find_stride_difference(self._eager, compiled)
@@ -105,14 +103,6 @@ class Judge:
             return torch.zeros_like(value), value
         return eager, torch.zeros_like(eager) if value is None else value
 
-    def _locate(self, judgement: Judgement, compiled: Execution, known: "_Replicas") -> Judgement:
-        name = judgement.value
-        assert name is not None
-        eager, value = self._pair_values(name, compiled)
-        if not eager.is_floating_point():
-            return judgement.locate(eager != value)
-        return judgement.locate(self._envelope(name, eager, known).find_wrong(value))
-
     def _judge_value(self, name: Value, eager: Tensor, value: Tensor, known: "_Replicas") -> Judgement:
         rows = float(math.prod(eager.shape[:-1]))
         if not eager.numel() or same_bits(eager, value):
@@ -121,8 +111,11 @@ class Judge:
         if not eager.is_floating_point():
             different = DifferentElements(name, int((eager != value).sum()), eager.numel(), _dtype(eager))
             numbers = {"ratio": math.inf, "rows_wrong": rows, "rows_total": rows, "limit": 0.0}
-            return Judgement(wrong, different, numbers, name)
-        return Judgement(*self._envelope(name, eager, known).judge(name, value, wrong), name)
+            return Judgement(wrong, different, numbers, name).locate(eager != value)
+        envelope = self._envelope(name, eager, known)
+        judgement = Judgement(*envelope.judge(name, value, wrong), name)
+        is_doubted = judgement.verdict in RECHECKED_VERDICTS
+        return judgement.locate(envelope.find_wrong(value)) if is_doubted else judgement
 
     def _envelope(self, name: Value, eager: Tensor, known: "_Replicas") -> Envelope:
         if name not in known.envelopes:

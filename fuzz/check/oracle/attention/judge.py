@@ -18,7 +18,7 @@ from fuzz.check.oracle.attention.rounding_simulation import SimulatedKernels, St
 from fuzz.check.oracle.row_error_bound import first_index, largest_index
 from fuzz.check.oracle.verdict import SEVERITY, Judgement, pick_worst
 from fuzz.protocol import Verdict
-from fuzz.protocol.failures import EmptyRowsNotZero, IllConditioned, NotFinite, Value, WrongValue
+from fuzz.protocol.failures import EmptyRowsNotZero, NotFinite, Value, WrongValue
 
 _OUT = Value.of_result("out")
 
@@ -135,7 +135,7 @@ class _Judge:
             if trends.failure is not None:
                 return Judgement(wrong, trends.failure, numbers, value).locate(trends.rows(r))
         if not bool(result.judged.any()) and bool(result.finite.any()):
-            return Judgement(Verdict.ILL_CONDITIONED, IllConditioned(value), numbers, value)
+            return Judgement(Verdict.ILL_CONDITIONED, None, numbers, value)
         right = numbers["compiled_error"] <= numbers["peer_error"]
         return Judgement(Verdict.OK if right else Verdict.ROUNDING, None, numbers, value)
 

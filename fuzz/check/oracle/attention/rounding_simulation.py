@@ -39,22 +39,17 @@ class SimulatedKernels:
         self._weights, self._scores, self._sums, self._backward_weights = (name in rounds for name in known)
         self._chance = torch.Generator().manual_seed(0)
         self._noise = score_error(exact, rounded=False)
-        self._drawn = self._block = 0
-        self._sink_first = False
+        self._drawn = 0
 
     def draw_online(self) -> list[dict[str, Tensor]]:
         """Kernels with an online softmax, which round weights relative to the largest weight so far."""
         if not self._weights:
             return []
-        drawn = []
         orders = (False,) if self._sinks is None else (False, True)
-        for self._block, self._sink_first in itertools.product(constants.KEY_BLOCKS, orders):
-            drawn.append(self.draw())
-        self._block = 0
-        return drawn
+        return [self.draw(block, sink_first=first) for block, first in itertools.product(constants.KEY_BLOCKS, orders)]
 
-    def draw(self) -> dict[str, Tensor]:
-        """The results of one kernel, in the call's dtype."""
+    def draw(self, block: int = 0, *, sink_first: bool = False) -> dict[str, Tensor]:
+        """The results of one kernel, in the call's dtype. `block`: of keys, of an online softmax; 0 for another."""
         exact = self._exact
         self._drawn += 1
         s = exact.scores + self._noise * (2 * self._random(exact.scores.shape) - 1)
@@ -63,7 +58,8 @@ class SimulatedKernels:
             off = self._round(self._round(exact.products)) - exact.products
             s = self._round(s + off * exact.slope)
         _, p, _ = softmax(s, self._sinks)
-        used = self._round_weights(p)
+        round_weights = functools.partial(self._round_weights, p, block, sink_first)
+        used = round_weights()
         out = (used @ exact.v).to(exact.dtype)
         results = {"out": out}
         if exact.dout is None:
@@ -82,7 +78,7 @@ class SimulatedKernels:
         each = exact.group > 1 and (self._sums or self._drawn % 2 == 0)
         by_head = {
             "dk": after * self._sum_over_queries(grad, exact.q),
-            "dv": self._sum_over_queries(self._round_weights(p), do),
+            "dv": self._sum_over_queries(round_weights(), do),
         }
         results["dq"] = (after * (grad @ exact.k)).to(exact.dtype)
         for name, value in by_head.items():
@@ -105,9 +101,9 @@ class SimulatedKernels:
         heads = value.unflatten(1, (-1, self._exact.group)).unbind(2)
         return functools.reduce(lambda total, head: (total + head).to(self._exact.dtype).double(), heads)
 
-    def _round_weights(self, p: Tensor) -> Tensor:
-        if self._block:
-            p = self._round_online(p)
+    def _round_weights(self, p: Tensor, block: int, sink_first: bool) -> Tensor:
+        if block:
+            p = self._round_online(p, block, sink_first)
         elif self._weights:
             p = self._round(p)
         return p if self._exact.share is None else p * self._exact.share
@@ -116,12 +112,11 @@ class SimulatedKernels:
         factor = torch.exp2(self._random((1,)))
         return (value * factor).to(self._exact.dtype).double() / factor
 
-    def _round_online(self, p: Tensor) -> Tensor:
+    def _round_online(self, p: Tensor, block_size: int, sink_first: bool) -> Tensor:
         """Weights rounded as exp(score - the largest score up to the end of the block)."""
-        blocks = p.split(self._block, -1)
-        top = 1 - p.sum(-1, keepdim=True) if self._sink_first else p.new_zeros((*p.shape[:-1], 1))
+        top = 1 - p.sum(-1, keepdim=True) if sink_first else p.new_zeros((*p.shape[:-1], 1))
         rounded = []
-        for block in blocks:
+        for block in p.split(block_size, -1):
             top = torch.maximum(top, block.amax(-1, keepdim=True)) if block.size(-1) else top
             unit = top.masked_fill(top == 0, 1.0)
             rounded.append((block / unit).to(self._exact.dtype).double() * unit)

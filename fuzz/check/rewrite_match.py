@@ -239,10 +239,9 @@ def find_differences(entry: Any, operands: dict[str, Any], kept: list[int], prog
         means |= {torch.finfo(example.dtype).min: torch.finfo(query.dtype).min}
     # Older patterns take their scale from head_dim.
     means |= {float(example.shape[-1]) ** power: query.shape[-1] ** power for power in (0.5, -0.5, 0.25, -0.25)}
-    walk = _Walk(means)
-    for index, output in zip(kept, program, strict=True):
-        walk.compare(traced[index], output)
-    return sorted(walk.found)
+    seen: set[tuple[Any, Any]] = set()
+    pairs = [(traced[index], output) for index, output in zip(kept, program, strict=True)]
+    return sorted({constant for pattern, node in pairs for constant in _compare_nodes(pattern, node, means, seen)})
 
 
 def _find_origin(entry: Any) -> tuple[Any, ...]:
@@ -280,61 +279,53 @@ def _fresh(value: Any, grad: bool) -> Any:
     return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device, requires_grad=grad)
 
 
-class _Walk:
-    """Compares a pattern with a program, from outputs to operands; `found` has the constants that differ.
+def _compare_nodes(
+    pattern: fx.Node, program: Any, means: dict[Any, Any], seen: set[tuple[Any, Any]]
+) -> Iterator[OtherConstant]:
+    """The constants that differ in two nodes and all nodes before them, but for pairs `seen`. Raises `Unlike`.
 
     means: constants that follow from the pattern's examples, with their counterparts for the operands
     """
+    if pattern.op == "placeholder" or (pattern, program) in seen:
+        return
+    seen.add((pattern, program))
+    if not isinstance(program, fx.Node) or program.target != pattern.target:
+        raise Unlike(f"the pattern has {pattern.target}, the program {getattr(program, 'target', program)}")
+    if len(program.args) != len(pattern.args):
+        raise Unlike(f"{pattern.target} has another number of arguments")
+    pairs = list(zip(pattern.args, program.args, strict=True))
+    schema: Any = getattr(pattern.target, "_schema", None)
+    defaults = {item.name: item.default_value for item in (schema.arguments if schema else ())}
+    both = [{**defaults, **node.kwargs} for node in (pattern, program)]
+    named = {**pattern.kwargs, **program.kwargs}.keys() - _NO_CONSTANT
+    pairs += [(both[0].get(key), both[1].get(key)) for key in named]
+    packet: Any = getattr(pattern.target, "overloadpacket", pattern.target)
+    for wanted, given in pairs:
+        if isinstance(wanted, fx.Node):
+            yield from _compare_nodes(wanted, given, means, seen)
+            continue
+        meant = means.get(wanted, wanted) if isinstance(wanted, (int, float, torch.dtype)) else wanted
+        if isinstance(given, fx.Node):
+            # The matcher takes a tensor for a number that it ignores.
+            yield OtherConstant(packet.__name__, "a tensor", _format(meant))
+        elif not _is_equal(packet.__name__, program, wanted, given, meant):
+            yield OtherConstant(packet.__name__, _format(given), _format(meant))
 
-    def __init__(self, means: dict[Any, Any]) -> None:
-        self._means = means
-        self.found: set[OtherConstant] = set()
-        self._seen: set[tuple[Any, Any]] = set()
 
-    def compare(self, pattern: fx.Node, program: Any) -> None:
-        """Compares two nodes and all nodes before them. Raises `Unlike`."""
-        if pattern.op == "placeholder" or (pattern, program) in self._seen:
-            return
-        self._seen.add((pattern, program))
-        if not isinstance(program, fx.Node) or program.target != pattern.target:
-            raise Unlike(f"the pattern has {pattern.target}, the program {getattr(program, 'target', program)}")
-        if len(program.args) != len(pattern.args):
-            raise Unlike(f"{pattern.target} has another number of arguments")
-        pairs = list(zip(pattern.args, program.args, strict=True))
-        schema: Any = getattr(pattern.target, "_schema", None)
-        defaults = {item.name: item.default_value for item in (schema.arguments if schema else ())}
-        both = [{**defaults, **node.kwargs} for node in (pattern, program)]
-        named = {**pattern.kwargs, **program.kwargs}.keys() - _NO_CONSTANT
-        pairs += [(both[0].get(key), both[1].get(key)) for key in named]
-        packet: Any = getattr(pattern.target, "overloadpacket", pattern.target)
-        for wanted, given in pairs:
-            if isinstance(wanted, fx.Node):
-                self.compare(wanted, given)
-            elif isinstance(given, fx.Node):
-                # The matcher takes a tensor for a number that it ignores.
-                self._record(packet.__name__, wanted, "a tensor")
-            elif not self._is_equal(packet.__name__, program, wanted, given):
-                self._record(packet.__name__, wanted, _format(given))
-
-    def _record(self, operation: str, wanted: Any, given: str) -> None:
-        meant = wanted if isinstance(wanted, list) else self._means.get(wanted, wanted)
-        self.found.add(OtherConstant(operation, given, _format(meant)))
-
-    def _is_equal(self, name: str, node: fx.Node, wanted: Any, given: Any) -> bool:
-        is_list = isinstance(wanted, (list, tuple))
-        if node.target is operator.getitem or name in _SHAPES or (name == "full" and is_list):
-            return True
-        if name == "permute" and is_list:
-            return _count_from_end(wanted) == _count_from_end(given)
-        if name in _AXES:
-            source: Any = node.args[0]
-            return bool(_axes(wanted, _EXAMPLE_RANK) == _axes(given, source.meta["val"].dim()))
-        if is_list:
-            return list(wanted) == list(given)
-        meant = self._means.get(wanted, wanted)
-        if isinstance(meant, float) and isinstance(given, float) and math.isclose(meant, given, rel_tol=_ROOT_ERROR):
-            return True
-        return given in (meant, wanted)
+def _is_equal(name: str, node: fx.Node, wanted: Any, given: Any, meant: Any) -> bool:
+    is_list = isinstance(wanted, (list, tuple))
+    if node.target is operator.getitem or name in _SHAPES or (name == "full" and is_list):
+        return True
+    if name == "permute" and is_list:
+        return _count_from_end(wanted) == _count_from_end(given)
+    if name in _AXES:
+        source: Any = node.args[0]
+        return bool(_axes(wanted, _EXAMPLE_RANK) == _axes(given, source.meta["val"].dim()))
+    if is_list:
+        return list(wanted) == list(given)
+    if isinstance(meant, float) and isinstance(given, float) and math.isclose(meant, given, rel_tol=_ROOT_ERROR):
+        return True
+    return given in (meant, wanted)
 
 
 def _count_from_end(axes: Any) -> tuple[int, ...]:

@@ -51,26 +51,17 @@ class _Buffer:
 
     def damage(self) -> Iterator[Write]:
         """Forbidden writes to borders, between rows, and to values that must not change."""
-        pattern = _PATTERN[self.value.dtype]
-        end = self.lead + self.span
-        parts = {"before": self.whole[: self.lead], "after": self.whole[end:]}
-        counts = {side: int((part != pattern).sum()) for side, part in parts.items()}
-        inner = self.whole[self.lead : end]
-        if self.before is not None:
-            changed = inner != self.before[self.lead : end]
-            own = self._own()[self.lead : end]
-            counts["itself"] = int((changed & own).sum())
-            counts["between"] = int((changed & ~own).sum())
-        elif self.value.numel() != self.span:
-            own = self._own()[self.lead : end]
-            counts["between"] = int(((inner != pattern) & ~own).sum())
-        return (Write(self.name, place, count) for place, count in counts.items() if count)
-
-    def _own(self) -> Tensor:
-        own = torch.zeros(len(self.whole), dtype=torch.bool, device=self.whole.device)
+        changed = self.whole != (_PATTERN[self.value.dtype] if self.before is None else self.before)
+        own = torch.zeros_like(changed)
         if self.value.numel():
             own.as_strided(self.value.shape, self.value.stride(), self.lead).fill_(True)
-        return own
+        end = self.lead + self.span
+        places = {"before": changed[: self.lead], "after": changed[end:]}
+        if self.before is not None:
+            places["itself"] = changed & own
+        places["between"] = (changed & ~own)[self.lead : end]
+        counts = {place: int(part.sum()) for place, part in places.items()}
+        return (Write(self.name, place, count) for place, count in counts.items() if count)
 
 
 class Guard:

@@ -50,7 +50,7 @@ _PLAINER_CODE = [
     row.id for row in EXPERIMENTS.values() if row.stage == Stage.CODEGEN and not isinstance(row.change, OtherSubject)
 ]
 _NUMBER = re.compile(r"sfdp_pattern_(\d+)")
-BACKENDS = {
+_BACKENDS = {
     "_scaled_dot_product_flash_attention_for_cpu": "sdpa_flash",
     "_scaled_dot_product_flash_attention": "sdpa_flash",
     "_scaled_dot_product_efficient_attention": "sdpa_efficient",
@@ -83,10 +83,10 @@ def attribute(entry: Entry, evaluator: Evaluator, ablation: Ablation | None = No
         return _find_lost_cause(study, ablation)
     if result.verdict is Verdict.EAGER_SUSPECT:
         operation = operation_of(result)
-        who = BACKENDS.get(operation.removeprefix("aten."), EAGER)
-        return RootCause(who, Stage.OPERATION, operation, *find_condition(replace(study, subject=EAGER)))
+        who = _BACKENDS.get(operation.removeprefix("aten."), EAGER)
+        return RootCause(who, Stage.OPERATION, operation, *_find_condition(replace(study, subject=EAGER)))
     if is_attention(entry.subject):
-        return find_kernel_cause(study, ablation)
+        return _find_kernel_cause(study, ablation)
     cause = _find_compiler_cause(study, ablation)
     if cause.is_attention_pattern or result.verdict not in SILENT:
         return cause
@@ -105,7 +105,7 @@ def _find_lost_cause(study: Study, ablation: Ablation) -> RootCause:
     row = EXPERIMENTS[next((stage for stage in stages if ablation.fails(stage)), INDUCTOR)]
     who, stage, part, value = row.who, Stage(row.stage), "", ""
     if is_attention(study.entry.subject):
-        who, stage, (part, value) = ablation.accused, Stage.KERNEL, find_faulty_pass(study.case, result)
+        who, stage, (part, value) = ablation.accused, Stage.KERNEL, _find_faulty_pass(study.case, result)
     told = details(error=key.text, lost=key.lost, value=value)
     return RootCause(who, stage, part, Mechanism(MechanismKind(result.verdict), told))
 
@@ -143,9 +143,9 @@ def _find_cause_before_inductor(study: Study, ablation: Ablation, stage: Tried, 
     deeper = None
     if stage.experiment == DYNAMO and is_value and any(op.kind == "sdpa" for op in study.case.ops):
         # Dynamo computes nothing. The result of a fused call depends on memory, and happened to be right in eager.
-        condition, tried = find_condition(here)
+        condition, tried = _find_condition(here)
         if any(one.flips for one in tried):
-            return blame_fused_call(study.evaluator.hello.device, condition, tried)
+            return _blame_fused_call(study.evaluator.hello.device, condition, tried)
     # The first decomposition of another failure would tell nothing of this failure.
     elif stage.experiment == DECOMPOSED and stage.outcome is Outcome.FAILS_ALIKE:
         deeper = replace(here, result=ablation.stages[DECOMPOSED]).bisect("decomposition")
@@ -170,9 +170,9 @@ def find_rewrite_cause(study: Study) -> RootCause:
     part, right = _part_of(step.argument), {*map(_part_of, (*result.right_rewrites, *of_strides))}
     if result.verdict in VALUES and {f"_{name}" for name in attention_patterns(result.applied_rewrites)} <= right:
         # A program that the pattern leaves alone has no fused call.
-        mechanism, tried = find_condition(replace(study, rewrite=part.removeprefix("_")))
+        mechanism, tried = _find_condition(replace(study, rewrite=part.removeprefix("_")))
         exact = Tried("exact", part, Outcome.PASSES)
-        return blame_fused_call(study.evaluator.hello.device, mechanism, (step, exact, *tried))
+        return _blame_fused_call(study.evaluator.hello.device, mechanism, (step, exact, *tried))
     mechanism = mechanism_of(result, MechanismKind.OTHER_RESULT if result.verdict in VALUES else None)
     return RootCause("inductor", Stage.JOINT_PASSES, part, mechanism, (step,))
 
@@ -230,14 +230,13 @@ def _find_state(study: Study, cause: RootCause) -> RootCause:
     return replace(cause, mechanism=mechanism, evidence=(*cause.evidence, tried[0]))
 
 
-def blame_fused_call(device: str, mechanism: Mechanism, evidence: tuple[Tried, ...]) -> RootCause:
-    """The cause if the fused call of a replacement is wrong: the backend that PyTorch chooses, flash on the CPU."""
-    if device == "cpu":
+def _blame_fused_call(device: str, mechanism: Mechanism, evidence: tuple[Tried, ...]) -> RootCause:
+    if device == "cpu":  # there PyTorch chooses flash
         return RootCause("sdpa_flash", Stage.OPERATION, _operation_of("sdpa_flash", device), mechanism, evidence)
     return RootCause("eager", Stage.OPERATION, "aten.scaled_dot_product_attention", mechanism, evidence)
 
 
-def find_condition(study: Study) -> tuple[Mechanism, tuple[Tried, ...]]:
+def _find_condition(study: Study) -> tuple[Mechanism, tuple[Tried, ...]]:
     """The edit of the case without which the operation is right, as a mechanism, and the evidence."""
     case, failure = study.case, study.result.failure
     if isinstance(failure, EmptyRowsNotZero):
@@ -260,18 +259,18 @@ def find_condition(study: Study) -> tuple[Mechanism, tuple[Tried, ...]]:
 
 
 def _operation_of(subject: str, device: str) -> str:
-    names = (name for name, backend in BACKENDS.items() if backend == subject)
+    names = (name for name, backend in _BACKENDS.items() if backend == subject)
     return next((f"aten.{name}" for name in names if name.endswith("_for_cpu") == (device == "cpu")), subject)
 
 
-def find_kernel_cause(study: Study, ablation: Ablation) -> RootCause:
+def _find_kernel_cause(study: Study, ablation: Ablation) -> RootCause:
     """The cause of a finding about the attention function that `ablation` accuses."""
     if study.subject.startswith(_SDPA):
         operation = _operation_of(study.subject, study.evaluator.hello.device)
-        return RootCause(study.subject, Stage.OPERATION, operation, *(_find_broadcast(study) or find_condition(study)))
+        return RootCause(study.subject, Stage.OPERATION, operation, *(_find_broadcast(study) or _find_condition(study)))
     needed, features = _find_features(study)
     controls = [one for one in map(ablation.compare, (MATH, EAGER)) if one.outcome is Outcome.PASSES]
-    part, value = find_faulty_pass(study.case, study.result)
+    part, value = _find_faulty_pass(study.case, study.result)
     verdict, failure = study.result.verdict, study.result.failure
     kind = _MECHANISMS.get(verdict) or MechanismKind(verdict)
     kind = MechanismKind.DROPOUT if isinstance(failure, DropoutMask) else kind
@@ -286,7 +285,7 @@ def _find_broadcast(study: Study) -> tuple[Mechanism, tuple[Tried, ...]] | None:
     return None
 
 
-def find_faulty_pass(case: Case, result: SubjectResult) -> tuple[str, str]:
+def _find_faulty_pass(case: Case, result: SubjectResult) -> tuple[str, str]:
     """The computation that is wrong, such as `attention_backward`, and the gradient, if one is."""
     value = result.value
     if result.verdict is not Verdict.WRONG_GRADIENT and not (value and value.is_gradient):

@@ -32,9 +32,6 @@ class CampaignStarted(Event):
 
     seed: int
     index: int  # of the next case; above 0 where an earlier session is continued
-    budget: str
-    out: str
-    corpus: str
     subjects: tuple[str, ...]
     workers: int
     torch: str

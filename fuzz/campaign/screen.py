@@ -163,22 +163,19 @@ def describe_unused(named: Iterable[str], counts: Counts) -> str:
     return f"{unused}. docs/kernels.md says what cases need; a longer --budget meets more kinds" if unused else ""
 
 
-def describe_start(event: events.CampaignStarted) -> str:
+def describe_start(event: events.CampaignStarted, options: Options) -> str:
     """The subjects, torch and device of a campaign, and the coverage that this torch lacks."""
     resumed = f" from case {event.index}" if event.index else ""
     pending = f"; {format_count(event.pending, 'suspicion')} waiting" if event.pending else ""
     against = f" against torch {event.against}" if event.against else ""
-    known = f"knows {format_count(event.n_known, 'finding')} of the ledger, corpus/known and {event.corpus}"
+    known = f"knows {format_count(event.n_known, 'finding')} of the ledger, corpus/known and {options.corpus}"
     place = f"on {event.device} ({event.device_name}), {format_count(event.workers, 'worker')}"
-    missing = (
-        f"no coverage of {part}: torch {event.torch} has no {name}" for part, name in event.missing_hooks.items()
-    )
-    lines = [
-        f"torch {event.torch}{against} {place}",
-        *_wrap(f"compares {', '.join(event.subjects)} with float64", "  "),
-    ]
-    lines += [f"  seed {event.seed}{resumed}, budget {event.budget}{pending}", *_wrap(known, "  ")]
-    return "\n".join([*lines, f"  output in {event.out}", *missing])
+    lines = [f"torch {event.torch}{against} {place}"]
+    lines += _wrap(f"compares {', '.join(event.subjects)} with float64", "  ")
+    lines += [f"  seed {event.seed}{resumed}, budget {options.budget}{pending}", *_wrap(known, "  ")]
+    lines.append(f"  output in {options.out}")
+    lines += [f"no coverage of {part}: torch {event.torch} has no {name}" for part, name in event.missing_hooks.items()]
+    return "\n".join(lines)
 
 
 class Screen(events.Listener):
@@ -194,18 +191,20 @@ class Screen(events.Listener):
         self, recorder: Recorder, investigations: InvestigationRunner, threads: Sequence[WorkerThread]
     ) -> None:
         self._recorder, self._investigations, self._threads = recorder, investigations, threads
-        self._is_quiet = investigations.state.options.quiet
+        self._options = investigations.state.options
         self._last, self._news = time.monotonic(), (0, 0, 0)
         self._console = Console(stderr=True, highlight=False)
         self._live: Live | None = None
-        if sys.stderr.isatty() and not self._is_quiet:
+        if sys.stderr.isatty() and not self._options.quiet:
             self._live = Live(console=self._console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
 
     def on_event(self, event: events.Event, when: float) -> None:  # noqa: ARG002 - a listener's signature
         if isinstance(event, events.FindingSaved):
             self._print(describe_finding(event), sys.stdout)
-        elif isinstance(event, events.CampaignStarted | events.Notice) and not self._is_quiet:
-            self._print(describe_start(event) if isinstance(event, events.CampaignStarted) else event.text, sys.stderr)
+        elif isinstance(event, events.CampaignStarted) and not self._options.quiet:
+            self._print(describe_start(event, self._options), sys.stderr)
+        elif isinstance(event, events.Notice) and not self._options.quiet:
+            self._print(event.text, sys.stderr)
 
     def _print(self, text: str, stream: TextIO) -> None:
         if self._live is not None and stream.isatty():
@@ -221,7 +220,7 @@ class Screen(events.Listener):
         if self._live is not None:
             if since >= _REDRAW_SECONDS:
                 self._redraw(self._live)
-        elif not self._is_quiet and (news != self._news or since >= _LINE_SECONDS):
+        elif not self._options.quiet and (news != self._news or since >= _LINE_SECONDS):
             self._last, self._news = time.monotonic(), news
             self._print("; ".join(f"{name}: {value}" for name, value in self.list_rows()), sys.stderr)
 
@@ -245,7 +244,7 @@ class Screen(events.Listener):
         """The state: names and values. Numbers are of all sessions in the directory, but for the elapsed time."""
         run, earlier, state = self._recorder.summarize(), self._recorder.earlier, self._investigations.state
         counts = run.counts
-        spent = f"{format_duration(round(counts.seconds - earlier.counts.seconds))} (budget {state.options.budget})"
+        spent = f"{format_duration(round(counts.seconds - earlier.counts.seconds))} (budget {self._options.budget})"
         late = "; ends with what was begun" if state.stop.is_over and not counts.ended else ""
         late += ", a second Ctrl-C ends at once" if late and state.stop.reason is StopReason.INTERRUPTED else ""
         yield "elapsed", spent + late

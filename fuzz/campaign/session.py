@@ -201,9 +201,6 @@ class _Session:
             CampaignStarted(
                 seed=options.seed,
                 index=results.position()[0],
-                budget=str(options.budget),
-                out=str(options.out),
-                corpus=str(options.corpus),
                 subjects=options.subjects,
                 workers=options.workers,
                 torch=hello.torch,

@@ -80,7 +80,6 @@ class RunSummary:
     counts: Counts
     cases: int  # Judged cases. The store has them all; a kill costs `counts` the last two seconds.
     torch: str
-    seed: str
     findings: tuple[FindingRow, ...]  # Oldest first. Known bugs are among them if the campaign met them.
     coverage: Mapping[CoverageItem, int]  # how many cases reached each rewrite, operator and so on
     outcomes: Mapping[str, int]  # how many suspicions ended in each way, or are "waiting"
@@ -101,7 +100,6 @@ class RunSummary:
             counts=copy.deepcopy(counts),
             cases=cursor + len(beyond),
             torch=results.meta("torch") or "",
-            seed=results.meta("seed") or "",
             findings=tuple(row for row in results.findings() if row.kind != "known" or row.count),
             coverage=results.count_coverage(),
             outcomes=results.outcomes(),

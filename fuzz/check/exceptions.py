@@ -100,18 +100,15 @@ def find_refusal(error: Exception, declared: Collection[str]) -> Unsupported | N
 
 
 class SuppressOutOfMemory(AbstractContextManager["SuppressOutOfMemory"]):
-    """Within it, an allocation that fails ends the block, and `error` is the exception."""
+    """Within it, an allocation that fails ends the block, and `line` is the exception in one line."""
 
-    error: BaseException | None = None
-
-    @property
-    def line(self) -> str:
-        return "" if self.error is None else line(self.error)
+    line = ""
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> bool:
-        if isinstance(error, Exception) and is_out_of_memory(error):
-            self.error = error
-        return self.error is not None
+        if not isinstance(error, Exception) or not is_out_of_memory(error):
+            return False
+        self.line = line(error)
+        return True
 
 
 def as_failure(error: BaseException) -> Raised:

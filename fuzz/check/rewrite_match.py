@@ -15,9 +15,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
+from torch._ops import OpOverload
 
 from fuzz.check.coverage import rewrite_name
 from fuzz.check.exceptions import SubjectError
+from fuzz.check.oracle.operations import decompose_fused, is_fused
 from fuzz.check.oracle.verdict import order_dims
 from fuzz.check.torch_internals import find, require, wrap
 from fuzz.protocol.rewrites import OtherConstant
@@ -34,7 +36,20 @@ _SHAPES = frozenset({"expand", "view", "reshape", "_unsafe_view", "clone", "empt
 
 _EXAMPLE_RANK = 4
 _ROOT_ERROR = 1e-6
+_UNREAD_RESULTS = 12
+"""At most so many results of a fused call follow those of its definition: statistics and random states, never read."""
 _NO_CONSTANT = frozenset({"device", "layout", "pin_memory", "memory_format"})
+
+
+class Float64Interpreter(fx.Interpreter):
+    """Runs fused calls by their definition. For use within `Float64`."""
+
+    def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if isinstance(target, OpOverload) and is_fused(target):
+            return (*decompose_fused(target)(*args, **kwargs), *[None] * _UNREAD_RESULTS)
+        if target is torch.ops.prims.convert_element_type.default and args[1].is_floating_point:
+            args = (args[0], torch.float64)
+        return super().call_function(target, args, kwargs)
 
 
 @dataclass(frozen=True)
@@ -111,15 +126,15 @@ class RewriteMatch:
     def pattern(self) -> str:
         return rewrite_name(self.entry)
 
-    def run_program(self, operands: dict[str, Any], interpreter: type[fx.Interpreter]) -> list[Tensor]:
-        return list(interpreter(self.program).run(*(operands[name] for name in self.taken), *self.free))
+    def run_program(self, operands: dict[str, Any]) -> list[Tensor]:
+        return list(Float64Interpreter(self.program).run(*(operands[name] for name in self.taken), *self.free))
 
-    def run_replacement(self, operands: dict[str, Any], interpreter: type[fx.Interpreter]) -> list[Tensor]:
-        return self._keep(interpreter(self.replacement).run(*operands.values()))
+    def run_replacement(self, operands: dict[str, Any]) -> list[Tensor]:
+        return self._keep(Float64Interpreter(self.replacement).run(*operands.values()))
 
-    def run_pattern(self, operands: dict[str, Any], interpreter: type[fx.Interpreter]) -> list[Tensor]:
+    def run_pattern(self, operands: dict[str, Any]) -> list[Tensor]:
         """The outputs of the pattern with its own constants. Raises as `trace_pattern`."""
-        return self._keep(interpreter(self._pattern_graph).run(*operands.values()))
+        return self._keep(Float64Interpreter(self._pattern_graph).run(*operands.values()))
 
     def read_constants(self) -> tuple[OtherConstant, ...]:
         """The constants that differ, if the pattern can be traced."""

@@ -10,22 +10,19 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
-from torch import Tensor, fx
-from torch._ops import OpOverload
+from torch import Tensor
 
 from fuzz.check.coverage import name_operation
 from fuzz.check.oracle.constants import REWRITE_AGREEMENT, REWRITE_AGREEMENT_ROUNDOFFS, UNIT_ROUNDOFF
 from fuzz.check.oracle.modes import Float64
-from fuzz.check.oracle.operations import decompose_fused, is_fused, to_float64
-from fuzz.check.rewrite_match import RewriteMatch, read_outputs
+from fuzz.check.oracle.operations import to_float64
+from fuzz.check.rewrite_match import Float64Interpreter, RewriteMatch, read_outputs
 from fuzz.experiments import EXPERIMENTS, NUMBERS, OPERAND_ROWS, EqualAlong, OperandValue, Outcome
 from fuzz.protocol.rewrites import ATTENDED, EMPTY_ROWS, WrongRewrite
 
 _OF_SCALARS = tuple(OperandValue(number) for number in (1.0, 2.0, -1.0))
 _ALMOST = 0.99
 _SOFTMAX = ("aten.amax", "aten._softmax")  # the first operation of a softmax, which reads the scores
-_UNREAD_RESULTS = 12
-"""At most so many results of a fused call follow those of its definition: statistics and random states, never read."""
 
 
 def try_rewrite(match: RewriteMatch) -> Outcome:
@@ -78,9 +75,7 @@ def _is_wrong_in_empty_rows(match: RewriteMatch) -> bool:
     try:
         with Float64(), torch.no_grad():
             program.run(*map(to_float64, given))
-            after = match.run_replacement(
-                {name: to_float64(value) for name, value in match.operands.items()}, Float64Interpreter
-            )[0]
+            after = match.run_replacement({name: to_float64(value) for name, value in match.operands.items()})[0]
         before, seen = program.env[read_outputs(match.program)[0]], program.env[scores]
     except (AttributeError, KeyError, RuntimeError, TypeError):  # no softmax, or a rewrite that does not run
         return False
@@ -137,17 +132,6 @@ def _can_hold(dtype: torch.dtype, change: OperandValue) -> bool:
     return change.number in NUMBERS and change.number.is_integer() and change.number >= torch.iinfo(dtype).min
 
 
-class Float64Interpreter(fx.Interpreter):
-    """Runs fused calls by their definition. For use within `Float64`."""
-
-    def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if isinstance(target, OpOverload) and is_fused(target):
-            return (*decompose_fused(target)(*args, **kwargs), *[None] * _UNREAD_RESULTS)
-        if target is torch.ops.prims.convert_element_type.default and args[1].is_floating_point:
-            args = (args[0], torch.float64)
-        return super().call_function(target, args, kwargs)
-
-
 def tolerance_of(operands: Iterable[Any]) -> float:
     """The largest relative difference that counts as equal: a program rounds constants to the dtype of its tensors."""
     units = [UNIT_ROUNDOFF.get(value.dtype, 0.0) for value in operands if isinstance(value, Tensor)]
@@ -169,7 +153,7 @@ def measure_difference(before: Tensor, after: Tensor) -> float | None:
     return error / size if size else torch.inf if error else 0.0
 
 
-Run = Callable[[dict[str, Any], type[fx.Interpreter]], list[Tensor]]
+Run = Callable[[dict[str, Any]], list[Tensor]]
 
 
 def compare_exactly(program: Run, rewrite: Run, operands: dict[str, Any]) -> Outcome:
@@ -178,7 +162,7 @@ def compare_exactly(program: Run, rewrite: Run, operands: dict[str, Any]) -> Out
     exact = {name: to_float64(value) for name, value in operands.items()}
     try:
         with Float64(), torch.no_grad():
-            before, after = program(exact, Float64Interpreter), rewrite(exact, Float64Interpreter)
+            before, after = program(exact), rewrite(exact)
     except Exception:
         # A changed operand that torch refuses tells nothing of the rewrite.
         return Outcome.DOES_NOT_APPLY

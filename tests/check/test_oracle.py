@@ -233,14 +233,14 @@ def test_replicas_for_one_subject_are_gone_when_memory_runs_out(monkeypatch: pyt
     with monkeypatch.context() as patch, SuppressOutOfMemory() as memory:
         patch.setattr("fuzz.check.oracle.verdict.locate", exhausted)
         judge.judge(run(exact.float() * 1.2), others=lambda: noisy)
-    assert memory.error is not None
+    assert memory.line
     assert judge.judge(wrong).verdict is Verdict.WRONG_RESULT
 
 
 def test_only_a_failed_allocation_is_suppressed() -> None:
     with SuppressOutOfMemory() as memory:
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
-    assert memory.error is not None
+    assert memory.line
     with pytest.raises(ValueError, match="no"), SuppressOutOfMemory():
         raise ValueError("no")
 

@@ -1,13 +1,17 @@
 """Attention in Triton with gradients: natively on a GPU, and through Triton's interpreter (TRITON_INTERPRET=1) on
 CPU."""
 
-from typing import Any
+import math
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple
 
 import torch
+import triton
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from kernels.launch import Settings, attention_backward, attention_forward
+from kernels.backward import dkdv_kernel, dq_kernel
+from kernels.forward import forward_kernel
 from kernels.tiles import INTERPRETED
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
@@ -19,6 +23,32 @@ _MAX_EXTENT = 1 << 31
 """Kernels count the elements of a head in 32 bits."""
 _MAX_TILES = 64
 """On the CPU, where a tile of 64 x 64 takes 10 to 17 ms."""
+SCHEDULES = {
+    "cpu": {"BLOCK_I": 64, "BLOCK_J": 64, "num_warps": 4, "num_stages": 2},
+    "cuda": {"BLOCK_I": 32, "BLOCK_J": 32, "num_warps": 8, "num_stages": 1},
+}
+"""By device: queries and keys of a tile, warps of a program, stages of a pipelined loop.
+
+Smaller tiles cost the interpreter several times as much per element. On CUDA, less work per thread compiles sooner.
+"""
+
+
+class Settings(NamedTuple):
+    """The numbers of a call, in the order of the kernels' arguments."""
+
+    scale: float
+    softcap: float  # 0.0: none
+    left: int  # -1: no bound, as for right
+    right: int
+    offset: int
+    dropout_p: float
+    factor: float  # of the weights that dropout keeps
+    seed: int
+
+    @property
+    def flags(self) -> list[int]:
+        """Whether there are a soft cap, a bound to the left, and a bound to the right."""
+        return [int(self.softcap != 0.0), int(self.left >= 0), int(self.right >= 0)]
 
 
 def attention(
@@ -54,16 +84,12 @@ def attention(
     Raises ValueError for arguments that do not fit, and NotImplementedError for a head without features.
     """
     _check(q, k, v, mask=mask, bias=bias, alibi=alibi, sinks=sinks)
-    if causal is not None and causal not in CORNERS:
-        raise ValueError(f"causal is {causal!r}, expected one of {', '.join(CORNERS)}")
-    if softcap is not None and not softcap > 0:
-        raise ValueError(f"softcap is {softcap}, expected a positive number")
+    _require(causal in (None, *CORNERS), f"causal is {causal!r}, expected one of {', '.join(CORNERS)}")
+    _require(softcap is None or softcap > 0, f"softcap is {softcap}, expected a positive number")
     left, right = window or (-1, -1)
-    if min(left, right) < -1:
-        raise ValueError(f"window is {(left, right)}, expected two numbers from 0, or -1 for unbounded")
+    _require(min(left, right) >= -1, f"window is {(left, right)}, expected two numbers from 0, or -1 for unbounded")
     p, seed = dropout or (0.0, 0)
-    if not 0.0 <= p <= 1.0:
-        raise ValueError(f"dropout probability is {p}, expected 0 to 1")
+    _require(0.0 <= p <= 1.0, f"dropout probability is {p}, expected 0 to 1")
     right = 0 if causal else right
     # No key is further from its query. Larger numbers would overflow in a kernel.
     farthest = q.size(2) + k.size(2)
@@ -117,42 +143,142 @@ class _Attention(torch.autograd.Function):
         return (dq, dk, dv, dbias, dsinks, *[None] * 3)
 
 
+def attention_forward(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    bias: Tensor | None,
+    mask: Tensor | None,
+    alibi: Tensor | None,
+    sinks: Tensor | None,
+    settings: Settings,
+) -> tuple[Tensor, Tensor]:
+    """(out [batch, heads, seq_len, value_dim], logsumexp [batch, heads, seq_len] float32, natural log)."""
+    batch, heads, rows, head_dim = q.shape
+    columns, value_dim = v.shape[2:]
+    out = torch.empty_like(q) if value_dim == head_dim else q.new_empty(batch, heads, rows, value_dim)
+    lse = torch.empty(batch, heads, rows, dtype=torch.float32, device=q.device)
+    if not columns:
+        empty = torch.full((heads,), -math.inf) if sinks is None else sinks
+        return out.zero_(), lse.copy_(empty.to(lse)[:, None].expand_as(lse))
+    if out.numel():
+        given = [int(x is not None) for x in (bias, mask, alibi, sinks)]
+        constants = _choose_constants(q, v, settings)
+        with on_device_of(q):
+            forward_kernel[(triton.cdiv(rows, constants["BLOCK_I"]), batch * heads)](
+                q, k, v, *_pointers(lse, bias, mask, alibi, None if sinks is None else sinks.float()), out, lse,
+                *q.stride(), *k.stride(), *v.stride(), *out.stride(), *_strides(bias, q, k), *_strides(mask, q, k),
+                heads, heads // k.size(1), rows, columns, head_dim, value_dim, *settings, *given, *settings.flags,
+                **constants,
+            )  # fmt: skip
+    return out, lse
+
+
+def attention_backward(
+    dout: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    out: Tensor,
+    lse: Tensor,
+    bias: Tensor | None,
+    mask: Tensor | None,
+    alibi: Tensor | None,
+    settings: Settings,
+    with_scores: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None]:
+    """(dq, dk, dv, delta [batch, heads, seq_len], dscores [batch, heads, seq_len, kv_len] or None).
+
+    delta: the sum of out * dout over features, float32. dscores: the gradient of the biased scores, if `with_scores`.
+    """
+    batch, heads, rows, _ = q.shape
+    kv_heads, columns = k.shape[1:3]
+    dq, dk, dv = (torch.empty_like(x) for x in (q, k, v))
+    dscores = q.new_zeros((*q.shape[:3], columns), dtype=torch.float32) if with_scores else None
+    # Contiguous first, so that sums have one order whatever the layout.
+    delta = (out.float() * dout.float()).contiguous().sum(-1)
+    if not (out.numel() and k.numel()):
+        return dq.zero_(), dk.zero_(), dv.zero_(), delta, dscores
+    options = _pointers(lse, bias, mask, alibi)
+    flags = [*(int(x is not None) for x in (bias, mask, alibi)), *settings.flags]
+    constants = _choose_constants(q, v, settings)
+    numbers = (heads, heads // kv_heads, rows, columns, q.size(-1), v.size(-1), *settings)
+    strides = (*q.stride(), *k.stride(), *v.stride(), *dout.stride())
+    edges = (*_strides(bias, q, k), *_strides(mask, q, k))
+    with on_device_of(q):
+        dkdv_kernel[(triton.cdiv(columns, constants["BLOCK_J"]), batch * kv_heads)](
+            q, k, v, *options, dout, lse, delta, dk, dv, *strides, *dk.stride(), *dv.stride(),
+            *edges, *numbers, *flags, **constants,
+        )  # fmt: skip
+        dq_kernel[(triton.cdiv(rows, constants["BLOCK_I"]), batch * heads)](
+            q, k, v, *options, dout, lse, delta, dq, dscores, *strides, *dq.stride(),
+            *edges, *numbers, *flags, **constants,
+        )  # fmt: skip
+    return dq, dk, dv, delta, dscores
+
+
+def _strides(extra: Tensor | None, q: Tensor, k: Tensor) -> tuple[int, ...]:
+    return (0, 0, 0, 0) if extra is None else extra.expand(*q.shape[:3], k.size(2)).stride()
+
+
+def _pointers(lse: Tensor, bias: Tensor | None, mask: Tensor | None, *rest: Tensor | None) -> list[Tensor]:
+    """The memory of options: a mask as numbers, and any memory for a missing option."""
+    numbers = (lse if mask is None else mask).view(torch.uint8)
+    return [lse if option is None else option for option in (bias, numbers, *rest)]
+
+
+def _choose_constants(q: Tensor, v: Tensor, settings: Settings) -> dict[str, int]:
+    # The number of features of a tile, of queries, keys and values alike; a product needs at least 16. With narrower
+    # tiles for values, Triton 3.6 on Hopper multiplies weights and values wrongly where the load of values is not
+    # pipelined, as in bfloat16 with head_dim 40 and value_dim 7. The softmax is right.
+    width = max(16, int(triton.next_power_of_2(max(q.size(-1), v.size(-1)))))
+    return {**SCHEDULES[q.device.type], "DROPOUT": settings.dropout_p > 0.0, "BLOCK_D": width}
+
+
+def on_device_of(q: Tensor) -> AbstractContextManager[object]:
+    """A context in which kernels are launched on the device of `q`."""
+    return torch.cuda.device(q.device) if q.is_cuda else nullcontext()
+
+
 def _check(q: Tensor, k: Tensor, v: Tensor, **options: Tensor | None) -> None:
     operands = {"q": q, "k": k, "v": v}
     given = {name: option for name, option in options.items() if option is not None}
     for name, tensor in (operands | given).items():
-        if tensor.device != q.device:
-            raise ValueError(f"{name} is on {tensor.device}, q on {q.device}: expected the same")
-    if not INTERPRETED.value and not q.is_cuda:
-        raise ValueError(f"q is on {q.device}: set TRITON_INTERPRET=1 before triton is imported to run on CPU")
+        _require(tensor.device == q.device, f"{name} is on {tensor.device}, q on {q.device}: expected the same")
+    runs = INTERPRETED.value or q.is_cuda
+    _require(runs, f"q is on {q.device}: set TRITON_INTERPRET=1 before triton is imported to run on CPU")
+    known = ", ".join(map(str, DTYPES))
     for name, tensor in operands.items():
-        if tensor.dim() != 4:
-            raise ValueError(f"{name} has {tensor.dim()} axes, expected batch, heads, length and features")
-        if tensor.dtype != q.dtype or q.dtype not in DTYPES:
-            raise ValueError(f"{name} is {tensor.dtype}, expected that of q, one of {', '.join(map(str, DTYPES))}")
-        if tensor.size(2) * tensor.stride(2) + tensor.size(3) * tensor.stride(3) >= _MAX_EXTENT:
-            raise ValueError(f"a head of {name} reaches over {_MAX_EXTENT} elements, with strides {tensor.stride()}")
+        axes, strides = tensor.dim(), tensor.stride()
+        _require(axes == 4, f"{name} has {axes} axes, expected batch, heads, length and features")
+        is_known = tensor.dtype == q.dtype and q.dtype in DTYPES
+        _require(is_known, f"{name} is {tensor.dtype}, expected that of q, one of {known}")
+        extent = tensor.size(2) * strides[2] + tensor.size(3) * strides[3]
+        _require(extent < _MAX_EXTENT, f"a head of {name} reaches over {_MAX_EXTENT} elements, with strides {strides}")
     batch, heads, rows, head_dim = q.shape
     kv_heads, columns = k.shape[1:3]
-    if k.shape != (batch, kv_heads, columns, head_dim) or v.shape[:3] != k.shape[:3]:
-        raise ValueError(f"shapes {list(q.shape)}, {list(k.shape)} and {list(v.shape)} of q, k and v do not fit")
-    if heads and (not kv_heads or heads % kv_heads):
-        raise ValueError(f"{heads} query heads are no multiple of {kv_heads} key heads")
-    if batch * heads > _MAX_HEADS:
-        raise ValueError(f"{batch * heads} heads in all batches, expected at most {_MAX_HEADS}")
+    fits = k.shape == (batch, kv_heads, columns, head_dim) and v.shape[:3] == k.shape[:3]
+    _require(fits, f"shapes {list(q.shape)}, {list(k.shape)} and {list(v.shape)} of q, k and v do not fit")
+    grouped = not heads or (kv_heads and heads % kv_heads == 0)
+    _require(grouped, f"{heads} query heads are no multiple of {kv_heads} key heads")
+    few = batch * heads <= _MAX_HEADS
+    _require(few, f"{batch * heads} heads in all batches, expected at most {_MAX_HEADS}")
     for name, size in (("head_dim", head_dim), ("value_dim", v.size(-1))):
         if not size:
             raise NotImplementedError(f"{name} is 0")
-        if size > MAX_HEAD_DIM:
-            raise ValueError(f"{name} is {size}, expected 1 to {MAX_HEAD_DIM}")
+        _require(size <= MAX_HEAD_DIM, f"{name} is {size}, expected 1 to {MAX_HEAD_DIM}")
     full = (batch, heads, rows, columns)
     for name, option in given.items():
+        shape = list(option.shape)
         if name in ("alibi", "sinks"):
-            if option.shape != (heads,):
-                raise ValueError(f"{name} has shape {list(option.shape)}, expected [{heads}], one number a head")
-        elif option.dim() > 4 or any(s not in (1, n) for s, n in zip(option.shape[::-1], full[::-1], strict=False)):
-            raise ValueError(f"{name} {list(option.shape)} does not broadcast to {list(full)}")
-        if name == "mask" and option.dtype != torch.bool:
-            raise ValueError(f"mask is {option.dtype}, expected torch.bool")
-        if name == "bias" and not option.is_floating_point():
-            raise ValueError(f"bias is {option.dtype}, expected a floating dtype")
+            _require(shape == [heads], f"{name} has shape {shape}, expected [{heads}], one number a head")
+        else:
+            fits = option.dim() <= 4 and all(s in (1, n) for s, n in zip(shape[::-1], full[::-1], strict=False))
+            _require(fits, f"{name} {shape} does not broadcast to {list(full)}")
+        _require(name != "mask" or option.dtype == torch.bool, f"mask is {option.dtype}, expected torch.bool")
+        _require(name != "bias" or option.is_floating_point(), f"bias is {option.dtype}, expected a floating dtype")
+
+
+def _require(holds: object, mistake: str) -> None:
+    if not holds:
+        raise ValueError(mistake)

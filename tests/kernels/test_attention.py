@@ -7,8 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from kernels import launch
-from kernels.attention import attention
+from kernels.attention import SCHEDULES, Settings, attention, attention_forward
 from tests.kernels.reference import math_attention
 from tests.kernels.trial import DEVICE, NAMES, Trial, with_few_heads
 
@@ -178,8 +177,8 @@ def test_a_row_without_a_key_gives_0_and_finite_gradients() -> None:
 
 
 def logsumexp(made: Trial, *, mask: Tensor | None = None, softcap: float = 0.0, right: int = -1) -> Tensor:
-    settings = launch.Settings(0.25, softcap, -1, right, 0, 0.0, 1.0, 0)
-    return launch.attention_forward(made.q, made.k, made.v, None, mask, None, None, settings)[1]
+    settings = Settings(0.25, softcap, -1, right, 0, 0.0, 1.0, 0)
+    return attention_forward(made.q, made.k, made.v, None, mask, None, None, settings)[1]
 
 
 @pytest.mark.parametrize("options", [{}, {"right": 0}, {"softcap": 2.0}], ids=str)
@@ -204,7 +203,7 @@ def test_repeats_are_equal_bit_for_bit() -> None:
 @pytest.mark.parametrize("sides", [(16, 32), (32, 16)])
 def test_another_tile_shape_is_within_budget_too(sides: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
     tile = dict(zip(("BLOCK_I", "BLOCK_J"), sides, strict=True))
-    monkeypatch.setitem(launch.SCHEDULES, DEVICE, launch.SCHEDULES[DEVICE] | tile)
+    monkeypatch.setitem(SCHEDULES, DEVICE, SCHEDULES[DEVICE] | tile)
     assert with_few_heads(rows=50, columns=50, options={"window": (9, 3)}).holds()
 
 

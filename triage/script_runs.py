@@ -5,57 +5,16 @@ import re
 import subprocess
 import tempfile
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 
 _MOST = 20
 _CHATTER = re.compile(r"Set TORCH|You can suppress|[WEI]\d{4} |[ ^~]+$")
-_PATH = re.compile(r"(?<![\w./:])/(?:[\w.+@~-]+/)+[\w.+@~-]+")
-_FRAME = '  File "'
-_PASS = re.compile(r"fx_passes|pattern_matcher|_aot_autograd|_dynamo/(variables|symbolic_convert)")
-"""Files that make or rewrite graphs."""
-
-_LAST_FRAMES, _PASS_FRAMES, _ERROR_LINES, _MOST_OF_FRAME = 4, 2, 4, 8
+_PATH = re.compile(r"(?<![\w./:])/(?:[\w.+@~-]+/)*?(?:(?:site|dist)-packages/|(?=torch/)|(?=[\w.+@~-]+(?![\w./+@~-])))")
+"""The directories before a package or a file."""
+_PASS = re.compile(r'File ".*(fx_passes|pattern_matcher|_aot_autograd|_dynamo/(variables|symbolic_convert))')
+"""Frames in files that make or rewrite graphs."""
 TIMEOUT_EXIT = 124
 """The exit code of a run that was stopped, as of timeout(1)."""
-
-_TELLING = re.compile(
-    r"PyTorch version|Is debug build|CUDA used|ROCM used|OS:|GCC version|Clang version|Libc|Python (version|platform)"
-    r"|Is CUDA available|CUDA runtime|GPU models|GPU \d|Nvidia driver|cuDNN version: \d|Architecture|Model name"
-    r"|\[(pip3?|conda)\] (torch|triton|numpy|pytorch)"
-)
-
-
-def shorten_log(log: str) -> str:
-    """The log without chatter and this machine's directories.
-
-    Of a long traceback it keeps the deepest frames in graph passes, the deepest of all, and both ends of the error.
-    """
-    lines = [
-        _PATH.sub(_path_from_package, line.rstrip())
-        for line in log.splitlines()
-        if line.strip() and not _CHATTER.match(line)
-    ]
-    starts = [number for number, line in enumerate(lines) if line.startswith(_FRAME)]
-    if len(lines) <= _MOST or not starts:
-        return "\n".join(lines[-_MOST:])
-    end = next((n for n in range(starts[-1] + 1, len(lines)) if not lines[n].startswith(" ")), len(lines))
-    frames = [lines[start:stop][:_MOST_OF_FRAME] for start, stop in pairwise((*starts, end))]
-    passes = [number for number, frame in enumerate(frames) if _PASS.search(frame[0])]
-    kept = sorted({*passes[-_PASS_FRAMES:], *range(max(0, len(frames) - _LAST_FRAMES), len(frames))})
-    told = [line for before, n in pairwise((-1, *kept)) for line in ("  ...",) * (n > before + 1) + (*frames[n],)]
-    error = lines[end:]
-    error = [*error[:_ERROR_LINES], "  ...", *error[-_ERROR_LINES:]] if len(error) > 2 * _ERROR_LINES else error
-    return "\n".join(["Traceback (most recent call last):", *told, *error])
-
-
-def _path_from_package(found: re.Match[str]) -> str:
-    path = found[0]
-    for mark in ("/site-packages/", "/dist-packages/"):
-        if mark in path:
-            return path.rpartition(mark)[2]
-    before, mark, after = path.rpartition("/torch/")
-    return f"torch/{after}" if mark and before else path.rpartition("/")[2]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +26,25 @@ class Run:
     log: str  # on stderr
 
 
-def run(path: Path, python: str, *, seconds: float, importable: tuple[str, ...] = ()) -> Run:
-    """Run a script under `python` with a compile cache of its own. `importable`: directories to import from."""
+def shorten_log(log: str) -> str:
+    """The end of the log and the last frame in a graph pass, without chatter and this machine's directories."""
+    lines = [line.rstrip() for line in log.splitlines() if line.strip() and not _CHATTER.match(line)]
+    lines = [_PATH.sub("", line) for line in lines]
+    passes = [number for number, line in enumerate(lines[:-_MOST]) if _PASS.search(line)][-1:]
+    before = [line for number in passes for line in (*lines[number : number + 2], "  ...")]
+    return "\n".join([*before, *lines[-_MOST:]])
+
+
+def run(text: str, python: str, *, seconds: float, importable: tuple[str, ...] = ()) -> Run:
+    """Run the text of a script under `python` with a compile cache of its own. `importable`: directories to import
+    from."""
     variables = {**os.environ, "TORCH_COMPILE_BACKEND": "inductor", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
     if importable:
         variables["PYTHONPATH"] = os.pathsep.join(filter(None, (*importable, os.environ.get("PYTHONPATH", ""))))
-    with tempfile.TemporaryDirectory(prefix="attnfuzz-repro-") as scratch:
-        variables.setdefault("TORCHINDUCTOR_CACHE_DIR", scratch)
-        command, home = [python, path.name], path.parent
+    with tempfile.TemporaryDirectory(prefix="attnfuzz-repro-") as home:
+        variables.setdefault("TORCHINDUCTOR_CACHE_DIR", home)
+        Path(home, "repro.py").write_text(text, encoding="utf-8")
+        command = [python, "repro.py"]
         try:
             done = subprocess.run(command, cwd=home, env=variables, capture_output=True, timeout=seconds, check=False)
         except subprocess.TimeoutExpired as stopped:
@@ -82,25 +52,14 @@ def run(path: Path, python: str, *, seconds: float, importable: tuple[str, ...] 
     return Run(done.returncode, _decode(done.stdout), _decode(done.stderr))
 
 
-def run_text(text: str, python: str, *, seconds: float) -> Run:
-    """As `run`, of the text of a script."""
-    with tempfile.TemporaryDirectory(prefix="attnfuzz-block-") as home:
-        file = Path(home, "block.py")
-        file.write_text(text, encoding="utf-8")
-        return run(file, python, seconds=seconds)
-
-
 def _decode(data: bytes | None) -> str:
     return (data or b"").decode(errors="replace")
 
 
 def collect(python: str, torch: str) -> str:
-    """The telling lines of collect_env; `torch`, the version, where it fails."""
-    output = _read(python, "-m", "torch.utils.collect_env", seconds=180)
-    if not output:
-        return f"PyTorch version: {torch}\n(python -m torch.utils.collect_env failed)"
-    lines = (line.rstrip() for line in output.splitlines() if _TELLING.match(line))
-    return "\n".join(line for line in lines if "Could not collect" not in line)
+    """The output of collect_env; `torch`, the version, where it fails."""
+    told = _read(python, "-m", "torch.utils.collect_env", seconds=180)
+    return told or f"PyTorch version: {torch}\n(python -m torch.utils.collect_env failed)"
 
 
 def version(distribution: str, python: str) -> str:

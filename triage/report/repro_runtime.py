@@ -1,0 +1,137 @@
+"""The end of every repro.py, read as text: a script takes `run`, `main` and the functions that its failure needs."""
+
+import operator
+import sys
+import traceback
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+Module: Any = torch.nn.Identity
+Accused: Any = Module
+prepare: Callable[..., Any] | None = None
+calls: Callable[..., Any] = lambda module: []
+
+# A script sets those of these constants that its functions read.
+NAMES: list[str] = []  # of the arguments
+TRAINING = False
+DEVICE = "cpu"
+ACCUSED = "compiled"  # the results that are compared
+BASELINE = "eager"  # the results that they are compared with; "float64" if eager is accused
+DTYPE = torch.float32  # the least precise of the program
+FACTOR = 10.0  # of the baseline's error, and
+SHARE = 8 * torch.finfo(DTYPE).eps  # of the largest magnitude: an error up to their sum is rounding
+EMPTY_ROWS: float | None = None  # the result for a row without a key; None: NaN in eager, so it does not count
+IS_RANDOM = False  # runs draw their own dropout, so only NaN and infinity are wrong
+RUNS = 0  # further runs, which have to give equal bits
+STATE: list[str] = []  # of torch, which compiling has to keep
+
+
+def move(value, exact=None):  # in place and with its strides: a tensor that two calls get stays one tensor
+    if exact or DEVICE != "cpu":
+        flat = value.data.as_strided([value.untyped_storage().nbytes() // value.element_size()], [1], 0).to(DEVICE)
+        flat = flat.double() if exact and flat.is_floating_point() else flat
+        value.data = flat.as_strided(value.shape, value.stride(), value.storage_offset())
+    return value
+
+
+def run(make, prepare=None, look=lambda value: value.detach().clone(), exact=None):
+    module = make().to(DEVICE).train(TRAINING)
+    module = module.double() if exact else module
+    torch.manual_seed(0)
+    torch.set_grad_enabled(TRAINING)
+    call, seen = prepare(module) if prepare else module, {}
+    for number, arguments in enumerate(calls(module), 1):
+        named = {name: move(value, exact) for name, value in zip(NAMES, arguments)}
+        leaves = {**named, **dict(module.named_parameters())}
+        for value in named.values():
+            value.requires_grad_(value.is_floating_point() and torch.is_grad_enabled())
+        with exact or nullcontext():
+            out = call(*named.values())
+            values = {f"output {i}": o for i, o in enumerate(out if isinstance(out, tuple) else (out,))}
+            outs = [o for o in values.values() if o.requires_grad]
+            if outs and torch.is_grad_enabled():
+                torch.manual_seed(1)
+                torch.autograd.backward(outs, [torch.randn(o.shape).to(o) for o in outs])
+                grad = lambda leaf: torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
+                values |= {f"grad of {name}": grad(leaf) for name, leaf in leaves.items() if leaf.requires_grad}
+        values |= {f"{name} afterwards": value for name, value in [*named.items(), *module.named_buffers()]}
+        seen |= {f"call {number}: {name}" if number > 1 else name: look(value) for name, value in values.items()}
+    return seen
+
+
+class Float64(torch.utils._python_dispatch.TorchDispatchMode):  # casts in the program become casts to float64
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        kwargs = dict(kwargs or {})
+        if getattr(kwargs.get("dtype"), "is_floating_point", False) and any(torch.is_tensor(arg) for arg in args):
+            kwargs["dtype"] = torch.float64
+        double = lambda v: v.double() if torch.is_tensor(v) and v.is_floating_point() else v
+        return torch.utils._pytree.tree_map(double, func(*args, **kwargs))
+
+
+def has_wrong_values():
+    with sdpa_kernel(SDPBackend.MATH):
+        exact = run(Module, exact=Float64())
+    base = run(Module) if BASELINE == "eager" else exact
+    accused = run(Accused, prepare)
+    again = [run(Accused, prepare) for _ in range(RUNS)]
+    wrong = any(not torch.equal(one[n].nan_to_num(), v.nan_to_num()) for one in again for n, v in accused.items())
+    print("runs on equal inputs differ\n" if wrong else "", end="")
+    largest = lambda value: max(value.abs().nan_to_num(torch.inf, torch.inf).tolist(), default=0.0)
+    top = max([largest(x[x.isfinite()]) for name, x in exact.items() if "grad of" in name], default=0.0)
+    for name, x in exact.items():
+        b, x, a = (value.double() for value in (base[name], x, accused[name]))
+        if EMPTY_ROWS is not None:
+            b, x, a = (value.nan_to_num(EMPTY_ROWS) for value in (b, x, a))
+        counts = b.isfinite() & (x.abs() < 0.99 * torch.finfo(DTYPE).max)
+        scale, off_base, off = (largest(value[counts]) for value in (x, b - x, a - x))
+        limit = FACTOR * off_base + SHARE * (top if "grad of" in name else scale)
+        is_wrong = off == torch.inf if IS_RANDOM else off > limit
+        wrong |= is_wrong
+        if is_wrong or "afterwards" not in name:
+            words = f"error: {BASELINE} {off_base:.2g}, {ACCUSED} {off:.2g}{'; wrong' * is_wrong}"
+            print(f"{name}: values up to {scale:.2g}; {words}")
+    return wrong
+
+
+def describe_forms(make, prepare=None):
+    values, forms = run(make, prepare, look=lambda value: value), {}
+    memory = {name: value.untyped_storage().data_ptr() for name, value in values.items()}
+    owners = {memory[name]: name.removesuffix(" afterwards") for name in values if "afterwards" in name}
+    for name, value in values.items():
+        # The dimensions from the outermost in memory to the innermost.
+        order = sorted((d for d in range(value.dim()) if value.size(d) > 1), key=lambda d: (-value.stride(d), d))
+        owner = owners.get(memory[name] or None, "its own")
+        forms[name] = f"{value.dtype}, {value.device}, {[*value.shape]}, {order}, memory: {owner}"
+    return forms | {name: operator.attrgetter(name.removeprefix("torch."))(torch) for name in STATE}
+
+
+def has_other_forms():
+    eager, accused = describe_forms(Module), describe_forms(Accused, prepare)
+    for name in eager:
+        if eager[name] != accused.get(name):
+            print(f"{name}: eager {eager[name]}, {ACCUSED} {accused.get(name)}")
+    return eager != accused
+
+
+def raises():
+    run(Module)
+    try:
+        run(Accused, prepare)
+        if DEVICE != "cpu":
+            torch.cuda.synchronize()  # raises the GPU's errors
+    except Exception:
+        traceback.print_exc()
+        return True
+    return False
+
+
+def main(shows_bug):
+    try:
+        sys.exit(1 if shows_bug() else 0)
+    except Exception:  # not the bug: the script can't tell
+        traceback.print_exc()
+        sys.exit(125)

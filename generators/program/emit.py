@@ -108,7 +108,11 @@ def _forward(case: Case, ops: Sequence[Op], spelled: Sequence[Op], instead: Mapp
     types = types_of(case)
     arguments = case.arguments
     varies = case.dynamic or any(call.sizes for call in case.calls)
-    lines = list(_bind_sizes(spelled, arguments)) if varies else []
+    lines = []
+    if varies:  # a size that operations use is read off the first argument that has it, so that shapes can be dynamic
+        shapes = [(item.name, axis, size) for item in arguments for axis, size in enumerate(item.shape)]
+        places = {str(size): f"{name}.size({axis})" for name, axis, size in reversed(shapes) if size.is_name}
+        lines = [f"{name} = {places[name]}" for name in _collect_sizes(spelled) if name in places]
     for op in ops:
         if op.name in instead:
             lines.append(f"{op.name} = {instead[op.name]}")
@@ -140,16 +144,6 @@ def _line(case: Case, op: Op, types: Mapping[str, TensorType]) -> Line:
 
 def _indent(lines: Sequence[str], levels: int = 1) -> list[str]:
     return [f"{'    ' * levels}{line}" if line else "" for line in lines]
-
-
-def _bind_sizes(ops: Sequence[Op], arguments: Sequence[Input]) -> Iterator[str]:
-    """Lines that bind the sizes that operations use to sizes of arguments, so that shapes can be dynamic."""
-    for name in _collect_sizes(ops):
-        for item in arguments:
-            where = next((i for i, s in enumerate(item.shape) if s.is_name and str(s) == name), None)
-            if where is not None:
-                yield f"{name} = {item.name}.size({where})"
-                break
 
 
 def _collect_sizes(ops: Sequence[Op]) -> dict[str, None]:

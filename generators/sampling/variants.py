@@ -57,19 +57,16 @@ def _list_variants(case: Case, c: Choices) -> Iterator[Case]:
         return
     precisions = (FLOAT32, HALF, MIXED) if _masks(case) else (FLOAT32, HALF)
     half = dtype if dtype in LOW_PRECISION else c.pick(LOW_PRECISION)
+    batch = _batch(case)
+    rebatched = edits.resize(case, {**case.sizes, batch: 2 if own.one_batch else 1}) if batch else None
     for wanted in map(Variant._make, itertools.product(precisions, (INFERENCE, TRAINING, DROPOUT), (False, True))):
-        other = _in_batches(case, single=wanted.one_batch) if wanted.one_batch != own.one_batch else case
+        other = rebatched if wanted.one_batch != own.one_batch else case
         if other is None:
             continue
         other = _in_precision(other, wanted.precision, dtype, half)
         other = _in_mode(other, wanted.mode, own.mode)
         if wanted != own and variant_of(other) == wanted:
             yield other
-
-
-def _in_batches(case: Case, *, single: bool) -> Case | None:
-    batch = _batch(case)
-    return edits.resize(case, {**case.sizes, batch: 1 if single else 2}) if batch else None
 
 
 def _in_precision(case: Case, precision: str, dtype: str, half: str) -> Case:

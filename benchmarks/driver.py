@@ -104,7 +104,7 @@ def open_remote(hello: Hello, results: list[Result]) -> Callable[..., WorkerProc
             """The hello, or the answer to a check."""
             return [hello.to_json().encode() if line is None else build_answer(line, random.choice(results))]
 
-    cluster = ray_workers.Cluster("auto", WorkerConfig(), 1, each=1)
+    cluster = ray_workers.RayCluster("auto", WorkerConfig(), 1, each=1)
     actors = itertools.cycle([ray.remote(num_cpus=0.1)(InstantHost).remote() for _ in range(ACTORS)])
 
     class InstantRayTransport(ray_workers.RayTransport):

@@ -9,24 +9,24 @@ from corpus.causes import CauseKey
 from fuzz.experiments import SMALL
 from fuzz.protocol import EAGER, SubjectResult, Verdict
 from fuzz.protocol.failures import EmptyRowsNotZero, Failure, FailureKey, FaultyOperation, Value
-from fuzz.protocol.rewrites import CALL, WrongRewrite, is_explained
+from fuzz.protocol.rewrites import CALL, WrongRewrite, are_all_known
 from fuzz.subjects import compiler_of, get_spec, without_options
 from generators.program.attention_stub import AttentionCall, list_calls
 from generators.program.case import Case
 from generators.program.ops import OPS
 
 PROCESS = frozenset({Verdict.TIMEOUT, Verdict.WORKER_DIED, Verdict.OUT_OF_MEMORY, Verdict.DEVICE_ERROR})
-"""Verdicts on a subject whose process is lost or of no more use."""
+"""Verdicts on a subject whose process died, was killed, or can't be used any more."""
 VALUES = frozenset({Verdict.WRONG_RESULT, Verdict.WRONG_GRADIENT, Verdict.NONFINITE})
 """Verdicts on numbers."""
 SILENT = VALUES | {Verdict.METADATA, Verdict.NONDETERMINISTIC, Verdict.OUT_OF_BOUNDS}
 """Verdicts that come without an error message."""
 INDIRECT = ({"biased_errors", "empty_rows_not_zero"}, {"dropout_statistic", "dropout_mask"})
-"""Kinds of failures that show a bug less plainly than a wrong element, from plain to indirect. A failure of a call
-without dropout is as indirect as the last."""
+"""Kinds of failures that show a bug less plainly than a wrong element, from plain to indirect. A failure that a call
+shows without its dropout ranks with the last group."""
 _OUTPUT = Value.of_result("out")
 NOT_FINITE = "not_finite"
-"""An aspect of wrong results."""
+"""The `Symptom.aspect` of results that are NaN or infinite."""
 # Inductor gives every pattern a form per mode and dtype: _sfdp_pattern_5_inference, _sfdp_pattern_13_half_training.
 _SFDP = re.compile(r"_?(sfdp_pattern_\d+)")
 _WRITES = frozenset(f"op:{kind}" for kind, spec in OPS.items() if spec.writes)
@@ -36,12 +36,12 @@ _EVERYDAY = re.compile(r"pointless_|fix_iota_device|bmm_to_mm|remove_noop|noop|v
 
 
 def kind_of(verdict: Verdict) -> str:
-    """The verdict, or "value" for all wrong numbers: a bug may give wrong outputs, wrong gradients and NaN."""
+    """The verdict; "value" for all verdicts on numbers, since a bug may give wrong outputs, wrong gradients and NaN."""
     return "value" if verdict in VALUES else verdict.value
 
 
 def indirectness(failure: Failure | None) -> int:
-    """How indirectly a failure shows its bug, by `INDIRECT`; 0 where it shows it plainly."""
+    """How indirectly a failure shows its bug, by `INDIRECT`; 0 for a plain failure."""
     if failure is None or failure.without_dropout:
         return 0 if failure is None else len(INDIRECT)
     return next((rank for rank, kinds in enumerate(INDIRECT, 1) if failure.kind in kinds), 0)
@@ -53,7 +53,8 @@ def name_accused(subject: str, verdict: Verdict) -> str:
 
 
 def bug_relevant_rewrites(applied: Iterable[str]) -> frozenset[str]:
-    """The rewrites that may hold a bug: all but everyday ones. Attention patterns go by their number."""
+    """The applied rewrites, without the everyday rewrites that almost every case has. Attention patterns are named by
+    number."""
     names = (found[1] if (found := _SFDP.match(name)) else name for name in applied)
     return frozenset(name for name in names if not _EVERYDAY.match(name))
 
@@ -70,18 +71,18 @@ def operation_of(result: SubjectResult) -> str:
 
 def failure_key(result: SubjectResult) -> FailureKey | None:
     """The key of an error, a lost process, a changed state or eager's wrong operation; None for wrong numbers."""
-    # Which allocation fails is chance.
+    # The allocation that fails first is random, so its text is no key.
     is_silent = result.verdict in SILENT or result.verdict is Verdict.OUT_OF_MEMORY
     return None if is_silent or result.failure is None else result.failure.key()
 
 
 class Signature(NamedTuple):
-    """Mostly equal for failures of one bug, and mostly different for different bugs."""
+    """A coarse key of a failure, by which suspicions wait for each other. Failures of one bug mostly share it."""
 
     kind: str
     accused: str
     evidence: FailureKey | tuple[str, ...]
-    """The key of the failure, else the causes of wrong rewrites, else the applied patterns or rewrites."""
+    """The first that exists: key of the failure, causes of wrong rewrites, applied patterns, applied rewrites."""
     aspect: str
     values: tuple[Value, ...]
 
@@ -94,23 +95,23 @@ class Symptom:
     subject: str
     applied_rewrites: frozenset[str]
     key: FailureKey | None
-    """None where rewrites are proven wrong, which tell more than the exception to which they lead."""
+    """None if rewrites are proven wrong: they identify the bug better than an exception that they cause."""
     features: frozenset[str]
     wrong_rewrites: tuple[WrongRewrite, ...] = ()
-    """Rewrites that are proven wrong; none where a kernel is at fault or nothing can be proven."""
+    """Rewrites that are proven wrong, or measured calls; empty if nothing could be measured."""
     values: frozenset[Value] = frozenset()
-    """Of attention functions: the wrong results."""
+    """The wrong results of an attention function; empty for other subjects."""
     aspect: str = ""
-    """Of attention functions: `NOT_FINITE`, or `empty_rows_not_zero` where nothing else is wrong."""
+    """Of an attention function: `NOT_FINITE`, or `empty_rows_not_zero` if only rows without a key are wrong."""
 
     @classmethod
     def of(cls, result: SubjectResult, features: frozenset[str], *, attention_only: bool = False) -> "Symptom":
-        """The symptom of a result on a case with these features. `attention_only`: of an attention function."""
+        """The symptom of a result on a case with these features. `attention_only`: the subject computes attention."""
         # Eager applies no rewrites.
         applied = () if result.verdict is Verdict.EAGER_SUSPECT else result.applied_rewrites
         key = None if result.wrong_rewrites else failure_key(result)
-        # An error raised while a pattern is applied comes under its neighbours too. A rewrite that is proven right has
-        # no part in a failure.
+        # An error during one attention pattern is also raised under neighbouring patterns. Without an error, rewrites
+        # that are proven right have no part in the failure.
         without = attention_patterns(applied) if key else bug_relevant_rewrites(result.right_rewrites)
         names = bug_relevant_rewrites(applied) - without
         symptom = cls(result.verdict, result.subject, names, key, features, result.wrong_rewrites)
@@ -138,26 +139,26 @@ class Symptom:
     def explains(self, other: "Symptom") -> bool:
         """Whether a minimal failure with this symptom explains `other`.
 
-        | rewrites proven wrong | explained if all of these hold                                            |
-        |-----------------------|---------------------------------------------------------------------------|
-        | in both               | each rewrite of `other` is the same bug as a rewrite of this symptom;     |
-        |                       | all rewrites ignore constants or strides, which fail in any way, or both    |
-        |                       | fail alike                                                                |
-        | not in both           | both fail alike; `other` has the evidence of this symptom                 |
+        | rewrites proven wrong | explained if all of these hold                                                  |
+        |-----------------------|---------------------------------------------------------------------------------|
+        | in both               | each rewrite of `other` is the same bug as a rewrite of this symptom;           |
+        |                       | both fail alike, or all rewrites ignore constants or strides: such bugs may     |
+        |                       | fail in any way                                                                 |
+        | not in both           | both fail alike; `other` has the evidence of this symptom                       |
 
         `fails_alike` and `has_evidence` have their own tables.
         """
         if self.can_compare_rewrites(other):
             is_any = all(one.constants or one.strides for one in (*self.wrong_rewrites, *other.wrong_rewrites))
-            return (is_any or self.fails_alike(other)) and is_explained(other.wrong_rewrites, self.wrong_rewrites)
-        return self.is_contained_in(other)
+            return (is_any or self.fails_alike(other)) and are_all_known(other.wrong_rewrites, self.wrong_rewrites)
+        return self.is_shown_by(other)
 
     def can_compare_rewrites(self, other: "Symptom") -> bool:
         """Whether rewrites are proven wrong in both, so that comparing the rewrites decides."""
         return bool(self.wrong_rewrites and other.wrong_rewrites)
 
-    def is_contained_in(self, other: "Symptom") -> bool:
-        """Whether `other` fails alike and has the evidence of this symptom. Proofs of rewrites do not count."""
+    def is_shown_by(self, other: "Symptom") -> bool:
+        """Whether `other` fails alike and has the evidence of this symptom. Ignores `wrong_rewrites`."""
         return self.fails_alike(other) and self.has_evidence(other)
 
     def fails_alike(self, other: "Symptom") -> bool:
@@ -166,7 +167,7 @@ class Symptom:
         | part    | equal if                                                                                 |
         |---------|------------------------------------------------------------------------------------------|
         | kind    | `kind_of` gives the same                                                                 |
-        | accused | the compilers are the same; of an error, both trace, which raises under all alike        |
+        | accused | the compilers are the same; or the failures have keys, and Dynamo traces both programs   |
         | key     | the keys of the failures are the same                                                    |
         | values  | `share_values` holds                                                                     |
         """
@@ -184,14 +185,14 @@ class Symptom:
 
         | failure                                        | rewrites | aspect | features         |
         |------------------------------------------------|----------|--------|------------------|
-        | process lost, of which the key names the place | any      | any    | any              |
+        | process lost (the key names the place)         | any      | any    | any              |
         | wrong operation of eager                       | any      | any    | any              |
         | changed state                                  | any      | any    | any              |
         | error that names an argument of an ATen call   | any      | any    | any              |
         | other error                                    | all      | equal  | all but of write |
         | no error                                       | all      | equal  | all              |
 
-        all: `other` has all that this symptom has.
+        all: those of this symptom are a subset of those of `other`.
         """
         if self.verdict in {*PROCESS, Verdict.EAGER_SUSPECT, Verdict.STATE_CHANGED}:
             return True
@@ -201,8 +202,8 @@ class Symptom:
         return has_rewrites and is_of_aspect and self.features - (_WRITES if self.key else set()) <= other.features
 
     def is_expected_of(self, call: AttentionCall) -> bool:
-        """Whether a call of an attention function has all that this bug was measured to need. False for a bug that
-        needs nothing."""
+        """Whether a call of an attention function has every feature and every large size that this bug is known to
+        need. False if no need is known."""
         operands = {name for rewrite in self.wrong_rewrites for name in rewrite.right}
         large = [size > SMALL for name, size in call.sizes.items() if name in operands]
         return bool(large or self.features) and all(large) and self.features <= call.features
@@ -215,14 +216,16 @@ def is_same_failure(
 
     | compared                | must hold                                                                             |
     |-------------------------|---------------------------------------------------------------------------------------|
-    | verdict                 | equal; of one kind is enough without `exact`                                          |
-    | torch._dynamo.utils.same| rejects `result` if it rejects `wanted`; attention functions aside (`attention_only`) |
+    | verdict                 | with `exact`: equal; else: equal `kind_of`                                            |
+    | torch._dynamo.utils.same| rejects `result` if it rejects `wanted`; not asked with `attention_only`              |
     | directness              | `result` shows the bug as plainly as `wanted` (`INDIRECT`)                            |
-    | values                  | calls of attention functions share a wrong result                                     |
-    | proven rewrites         | each of `result` is one of `wanted`, where `wanted` has any and the subject is one    |
-    | patterns                | else one is applied in both that is not proven right, where `wanted` has any;         |
-    |                         | without an error no other is proven wrong                                             |
-    | key                     | equal, but where a process is lost: where is chance                                   |
+    | values                  | with `attention_only`: the calls share a wrong result                                 |
+    | proven rewrites         | if `wanted` has any: `result` has any, and each is the same bug as one of `wanted`    |
+    | patterns                | else, if `wanted` applied patterns not proven right: `result` applied one of these;   |
+    |                         | without an error, no other pattern is proven wrong                                    |
+    | key                     | equal; not compared if a process was lost, whose place is random                      |
+
+    Rewrites and patterns are compared only if both results are of the same subject.
     """
     if result is None or not result.verdict.is_finding:
         return False
@@ -238,16 +241,16 @@ def is_same_failure(
     is_of_one = without_options(result.subject) == without_options(wanted.subject)
     if is_of_one and not _shares_rewrites(result, wanted):
         return False
-    # A device error is no chance.
+    # The place of a device error is not random, so its key counts.
     return wanted.verdict in PROCESS - {Verdict.DEVICE_ERROR} or failure_key(result) == failure_key(wanted)
 
 
 def _shares_rewrites(result: SubjectResult, wanted: SubjectResult) -> bool:
-    # A call that no single change makes right may show several bugs. Any of them will do.
+    # A wrong call that no single change makes right may have several bugs, so it is not compared.
     measured = tuple(one for one in wanted.wrong_rewrites if one.pattern != CALL or one.right)
     if measured:
         # A rewrite that is proven wrong stays wrong for the same operands.
-        return bool(result.wrong_rewrites) and is_explained(result.wrong_rewrites, measured)
+        return bool(result.wrong_rewrites) and are_all_known(result.wrong_rewrites, measured)
     applied = () if wanted.verdict is Verdict.EAGER_SUSPECT else wanted.applied_rewrites
     patterns = attention_patterns(applied) - attention_patterns(wanted.right_rewrites)
     if patterns and not patterns & attention_patterns(result.applied_rewrites):
@@ -274,7 +277,7 @@ def share_values(some: frozenset[Value], others: frozenset[Value]) -> bool:
 
 
 def measured_rewrite(key: CauseKey) -> WrongRewrite | None:
-    """The rewrite of a cause that is proven wrong and that some operands make right."""
+    """The measured rewrite of a cause, from `right` and `wrong` of its key. None for other causes."""
     return WrongRewrite(key.part, dict(key.right), dict(key.wrong)) if key.right else None
 
 

@@ -45,7 +45,7 @@ def compare(
     from corpus.files import require_writable
     from fuzz.commands import require_allowed
     from fuzz.evaluator import open_evaluator, public_version
-    from fuzz.versions import Change, Row, compare_versions, render_table, spell_verdict, start_versions
+    from fuzz.versions import Row, VersionChange, compare_versions, render_table, spell_verdict, start_versions
     from generators.errors import UserError
 
     if len(python or ()) < 2 and not record:
@@ -78,7 +78,7 @@ def compare(
         finally:
             with ignore_lost_output():
                 print(render_table(rows, versions, len(tasks)), flush=True)
-    return int(any(row.change is Change.REGRESSED for row in rows))
+    return int(any(row.change is VersionChange.REGRESSED for row in rows))
 
 
 if __name__ == "__main__":

@@ -94,7 +94,7 @@ class SuspicionClosed(Event):
 
     suspicion: int
     case: str
-    outcome: str  # a value of `run_store.Outcome`
+    outcome: str  # a value of `run_store.SuspicionOutcome`
     message: str
     probes: int  # checks that show, shrink and confirm it
 

@@ -40,7 +40,7 @@ class KeepMemory:
 
 
 @dataclass(frozen=True)
-class Setting:
+class WithSetting:
     """The subject compiles and runs under a setting of fuzz/check/settings.py."""
 
     name: str
@@ -81,7 +81,7 @@ class ExactArithmetic:
     """A rewrite, named by the argument, computes in float64 on the operands of the case, beside its pattern."""
 
 
-Change = OtherSubject | KeepMemory | Setting | StepLimit | Edit | OperandValue | EqualAlong | ExactArithmetic
+Change = OtherSubject | KeepMemory | WithSetting | StepLimit | Edit | OperandValue | EqualAlong | ExactArithmetic
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,7 @@ _ROWS = (
     _subject("export", "torch.export, run as it is", _AOT, "dynamo_aot", "torch_export"),
     _subject("passes", _PASSES_ALONE.format(""), "inductor", "graph_passes"),
     _subject("passes_dynamic", _PASSES_ALONE.format(", symbolic sizes"), "inductor", "graph_passes"),
-    Experiment("pattern_matcher_off", Setting("pattern_matcher", False), "the pattern matcher off", "inductor"),
+    Experiment("pattern_matcher_off", WithSetting("pattern_matcher", False), "the pattern matcher off", "inductor"),
     Experiment("exact", ExactArithmetic(), "the replacement of {} in float64", "inductor", "joint_graph_passes"),
     *_operand_rows(),
     Experiment("pass", StepLimit(), _STEPS_OFF.format("pass"), "inductor", "graph_passes"),
@@ -190,19 +190,19 @@ _ROWS = (
     _subject("aot_inductor", "torch.export, compiled by AOTInductor", "inductor", "codegen", "aot_inductor_package"),
     _plainer_code(
         "unpadded",
-        Setting("comprehensive_padding", False),
+        WithSetting("comprehensive_padding", False),
         "padding",
         "strides not padded (comprehensive_padding)",
         device="cuda",
     ),
     _plainer_code(
         "casts_emulated",
-        Setting("emulate_precision_casts", True),
+        WithSetting("emulate_precision_casts", True),
         "casts",
         "casts to low precision kept (emulate_precision_casts)",
     ),
-    _plainer_code("unfused", Setting("operations_apart", True), "fusion", "each operation in a kernel of its own"),
-    _plainer_code("unvectorized", Setting("cpp.simdlen", 1), "vectorisation", "vectorisation off"),
+    _plainer_code("unfused", WithSetting("operations_apart", True), "fusion", "each operation in a kernel of its own"),
+    _plainer_code("unvectorized", WithSetting("cpp.simdlen", 1), "vectorisation", "vectorisation off"),
     Experiment("lowering", StepLimit(), _STEPS_OFF.format("lowering"), "inductor", "lowering"),
     # Edits of the case or of a call. Case files hold the ids of edits of calls, such as "16".
     Experiment("positive_scale", Edit(), "a positive scale", mechanism="negative_scale"),
@@ -217,9 +217,9 @@ _ROWS = (
     Experiment(str(SMALL), Edit(), f"{{}} of {SMALL}"),
     Experiment("calls_apart", Edit(), "each call made of a module of its own", mechanism="later_call"),
     # Before a subject is blamed.
-    Experiment("deterministic", Setting("deterministic_or_warn", True), "deterministic algorithms"),
-    Experiment("fast_path_off", Setting("fast_path", False), "the fast path of attention layers off"),
-    Experiment("unpoisoned", Setting("poison", "zero"), "zeros in memory that nothing has written to"),
+    Experiment("deterministic", WithSetting("deterministic_or_warn", True), "deterministic algorithms"),
+    Experiment("fast_path_off", WithSetting("fast_path", False), "the fast path of attention layers off"),
+    Experiment("unpoisoned", WithSetting("poison", "zero"), "zeros in memory that nothing has written to"),
 )
 EXPERIMENTS: dict[str, Experiment] = {row.id: row for row in _ROWS}
 """All experiments by id."""

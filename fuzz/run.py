@@ -148,10 +148,10 @@ def run(
     with ExitStack() as stack:
         if ray is not None:
             try:
-                from fuzz.campaign.ray_workers import Cluster
+                from fuzz.campaign.ray_workers import RayCluster
             except ModuleNotFoundError as error:
                 raise UserError(f"--ray needs {error.name}: {sys.executable} -m pip install '.[cluster]'") from None
-            cluster = stack.enter_context(closing(Cluster(ray, config, workers, each=2 if against else 1)))
+            cluster = stack.enter_context(closing(RayCluster(ray, config, workers, each=2 if against else 1)))
             options = replace(options, workers=cluster.workers, open_remote=cluster.open_worker)
         result = run_campaign(options)
     if result.error is not None:

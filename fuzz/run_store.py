@@ -51,7 +51,7 @@ CREATE TABLE findings (
 T = TypeVar("T")
 
 
-class Outcome(Word):
+class SuspicionOutcome(Word):
     """How work on a suspicion ended."""
 
     FINDING = "finding", "became a finding"
@@ -230,7 +230,7 @@ class Results:
                 tuple(row.values()),
             )
             if suspicion_id is not None:
-                self._settle(suspicion_id, Outcome.FINDING)
+                self._settle(suspicion_id, SuspicionOutcome.FINDING)
 
     def findings(self) -> list[FindingRow]:
         """All findings, oldest first."""
@@ -292,7 +292,7 @@ class Results:
 
     def _settle(self, suspicion_id: int, outcome: str) -> None:
         self._db.execute("UPDATE suspicions SET outcome = ? WHERE id = ?", (outcome, suspicion_id))
-        if outcome == Outcome.DUPLICATE:  # Most are, and nobody reads them again.
+        if outcome == SuspicionOutcome.DUPLICATE:  # Most are, and nobody reads them again.
             self._db.execute("UPDATE suspicions SET case_text = '', result = '' WHERE id = ?", (suspicion_id,))
 
     def _count_again(self, case_id: str, now: float) -> None:

@@ -15,7 +15,7 @@ from generators.errors import UserError
 _LONGEST = 300
 
 
-class Change(Word):
+class VersionChange(Word):
     """How the verdict of a case changes from the first version to the last, in the order of the table."""
 
     REGRESSED = "regressed", "passes in an earlier version and fails in the last one"
@@ -42,16 +42,16 @@ class Row:
         return {label: result.verdict.is_finding for label, result in judged if result.verdict is not Verdict.SKIPPED}
 
     @property
-    def change(self) -> Change:
+    def change(self) -> VersionChange:
         """How the verdict changes."""
         fails = [*self.fails.values()]
         if len(fails) < 2:
-            return Change.UNJUDGED
+            return VersionChange.UNJUDGED
         if not self.is_reproduced:
-            return Change.UNSTEADY
+            return VersionChange.UNSTEADY
         if all(fails) or not any(fails):
-            return Change.FAILS if all(fails) else Change.SAME
-        return Change.REGRESSED if fails[-1] else Change.FIXED
+            return VersionChange.FAILS if all(fails) else VersionChange.SAME
+        return VersionChange.REGRESSED if fails[-1] else VersionChange.FIXED
 
 
 def start_versions(evaluators: Sequence[Evaluator], subjects: Collection[str]) -> dict[str, Evaluator]:
@@ -84,7 +84,7 @@ def compare_versions(path: Path, entry: Entry, subject: str, device: str, versio
         return SubjectResult(subject, Verdict.SKIPPED, failure=NotTaken(Refusal.NO_VERDICT, why))
 
     row = Row(path, subject, {label: replay(label) for label in versions})
-    if row.change not in (Change.REGRESSED, Change.FIXED):
+    if row.change not in (VersionChange.REGRESSED, VersionChange.FIXED):
         return row
     # Without the last version, or the latest that differs from it, there is no change.
     fails = row.fails
@@ -102,10 +102,10 @@ def spell_verdict(result: SubjectResult) -> str:
 def render_table(rows: Sequence[Row], labels: Iterable[str], n_wanted: int) -> str:
     """The table for a terminal. Cases without change are only counted. `n_wanted`: rows of a complete table."""
     lines, counts = [], []
-    for change in Change:
+    for change in VersionChange:
         found = [row for row in rows if row.change is change]
         counts += [f"{len(found)} {change}"] if found else []
-        if found and change is not Change.SAME:
+        if found and change is not VersionChange.SAME:
             listed = [line for row in found for line in _describe_row(row)]
             lines += [f"{change} ({len(found)}): {change.explanation}", *listed, ""]
     cut = f" of {n_wanted}, then interrupted" if len(rows) < n_wanted else ""

@@ -8,7 +8,7 @@ from corpus.shrink import shrink
 from fuzz.bug_identity import PROCESS, indirectness, is_same_failure, kind_of
 from fuzz.protocol import EAGER, SubjectResult, Verdict
 from fuzz.protocol.render import describe
-from fuzz.run_store import Outcome
+from fuzz.run_store import SuspicionOutcome
 from fuzz.subjects import INDUCTOR, compiler_of, get_spec, without_options
 from generators.program.case import Case
 
@@ -17,18 +17,18 @@ CONFIRMATIONS = 3
 _PROCESS_PROBES = 40
 
 Judge = Callable[..., SubjectResult | None]
-"""Judges a case under a subject, in the worker at hand or (`fresh=True`) a new one, with `baseline=True` in the
-interpreter of `--against`. None when eager rejects the case. Raises `Stopped` when the campaign ends at once."""
+"""Judges a case under a subject. `fresh=True`: in a new worker. `baseline=True`: in the interpreter of `--against`.
+None when eager rejects the case. Raises `Stopped` when the campaign ends at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Conclusion:
-    """How work on a suspicion ended: the smallest confirmed case and its results."""
+    """How an investigation ended: the smallest confirmed case and its results."""
 
-    outcome: Outcome
+    outcome: SuspicionOutcome
     case: Case
     shown: SubjectResult  # of the public subject; of the internal subject for `INTERNAL`
-    cheapest_result: SubjectResult  # of the cheapest subject that fails, with which later failures are compared
+    cheapest_result: SubjectResult  # of the cheapest subject that fails; later failures are compared with it
     message: str = ""
 
 
@@ -44,7 +44,7 @@ def find_public_subject(subject: str, public: Sequence[str]) -> str | None:
 
 @dataclass(slots=True)
 class Investigation:
-    """Work on one suspicion: `suspect` is the result of an internal or public subject on `case`."""
+    """The investigation of a suspicion: `suspect` is the result of an internal or public subject on `case`."""
 
     case: Case
     suspect: SubjectResult
@@ -52,12 +52,12 @@ class Investigation:
     judge: Judge
     is_time_up: Callable[[], bool]
     attention_only: bool = False  # the subject is an attention function
-    baseline_torch: str = ""  # the torch of `--against`: a failure counts only if it is a regression from there
+    baseline_torch: str = ""  # of `--against`; with it, only regressions from that version count
     process_probes: float = _PROCESS_PROBES
-    """Probes after which shrinking a lost process ends: each costs a worker, or the whole time limit."""
+    """Shrinking a case that kills its process ends after this many probes. Each costs a worker or a full timeout."""
     probes: int = 0
     _there: dict[tuple[str, str], SubjectResult | None] = field(default_factory=dict)
-    """The results of the baseline, by case id and subject, in the order in which they were asked for."""
+    """The results of the baseline by case id and subject, in the order of the probes."""
 
     def run(self) -> Conclusion:
         """Show, shrink and confirm. Raises as `judge`."""
@@ -74,28 +74,30 @@ class Investigation:
             on_public = self.probe(case, subject)
             if on_public is None or not on_public.verdict.is_finding:
                 said = "rejects the case" if on_public is None else f"says {on_public.verdict}"
-                return self._give_up(Outcome.INTERNAL_ONLY, suspect, f"{subject} {said}")
+                return self._give_up(SuspicionOutcome.INTERNAL_ONLY, suspect, f"{subject} {said}")
             shown = on_public
             if is_eager or kind_of(shown.verdict) != kind_of(suspect.verdict):
-                # Users meet another failure than the internal subject saw: work on that. Eager needs no compiler.
+                # The public subject fails in another way, so that failure is investigated. Eager needs no compiler.
                 suspect = shown
         is_wrong = shown.verdict in (Verdict.WRONG_RESULT, Verdict.WRONG_GRADIENT)
         if is_wrong and shown.dynamo_same and not self.attention_only:
-            return Conclusion(Outcome.WITHIN_SAME, case, shown, suspect, "torch._dynamo.utils.same accepts it")
+            return Conclusion(SuspicionOutcome.WITHIN_SAME, case, shown, suspect, "torch._dynamo.utils.same accepts it")
 
         trajectory = self.shrink(suspect)
         confirmed = self._find_smallest_confirmed(trajectory, shown, subject)
         if confirmed is None:
-            return self._give_up(Outcome.UNCONFIRMED, shown, f"{subject} does not repeat it in fresh workers", suspect)
+            return self._give_up(
+                SuspicionOutcome.UNCONFIRMED, shown, f"{subject} does not repeat it in fresh workers", suspect
+            )
         minimal, shown = confirmed
         cheapest = shown if suspect.subject == subject else self.probe(minimal, suspect.subject)
         if cheapest is None or not cheapest.verdict.is_finding:
             cheapest = shown
-        return Conclusion(Outcome.FINDING if chosen else Outcome.INTERNAL, minimal, shown, cheapest)
+        return Conclusion(SuspicionOutcome.FINDING if chosen else SuspicionOutcome.INTERNAL, minimal, shown, cheapest)
 
     def probe(self, case: Case, subject: str, *, fresh: bool = False) -> SubjectResult | None:
-        """Judge a case; without settings, under the subject without options. None when eager rejects it, or when its
-        failure is no regression."""
+        """Judge a case. Without settings it runs under the form of the subject without options. None when eager
+        rejects the case, or when its failure is no regression."""
         self.probes += 1
         subject = subject if case.settings else without_options(subject)
         result = self.judge(case, subject, fresh=fresh)
@@ -106,7 +108,7 @@ class Investigation:
     def shrink(
         self, suspect: SubjectResult, accept: Callable[[Case, SubjectResult], None] = lambda case, result: None
     ) -> list[Case]:
-        """Ever simpler cases that show the failure of `suspect` under its subject. `accept` gets each with its
+        """Ever simpler cases that show the failure of `suspect` under its subject. `accept` gets each case with its
         result."""
         least = indirectness(suspect.failure)
         attention_only = self.attention_only and suspect.verdict is not Verdict.EAGER_SUSPECT
@@ -135,7 +137,7 @@ class Investigation:
     def _find_smallest_confirmed(
         self, trajectory: list[Case], wanted: SubjectResult, subject: str
     ) -> tuple[Case, SubjectResult] | None:
-        """The last case of the trajectory that confirms. If the very last does not, bisection finds it."""
+        """The smallest case that fresh workers confirm. The last case is tried first, then bisection finds the case."""
         confirmed: dict[int, SubjectResult] = {}
 
         def is_lost(number: int) -> bool:
@@ -148,7 +150,7 @@ class Investigation:
         return (trajectory[number], confirmed[number]) if number in confirmed else None
 
     def _confirm(self, case: Case, wanted: SubjectResult, subject: str) -> SubjectResult | None:
-        """The result of the last of `CONFIRMATIONS` fresh workers, if all give the same failure."""
+        """The result of the last of `CONFIRMATIONS` fresh workers; None unless all give the same failure."""
         seen: SubjectResult | None = None
         for _ in range(CONFIRMATIONS):
             is_exact, earlier = seen is not None, seen or wanted
@@ -163,9 +165,9 @@ class Investigation:
         return there
 
     def _give_up(
-        self, outcome: Outcome, shown: SubjectResult, message: str, cheapest: SubjectResult | None = None
+        self, outcome: SuspicionOutcome, shown: SubjectResult, message: str, cheapest: SubjectResult | None = None
     ) -> Conclusion:
-        """The conclusion that the failure is not shown; if the baseline fails too, that it is no regression."""
+        """The conclusion `outcome`, for a failure that is not shown; `IN_BOTH` if the baseline fails too."""
         # The last subject asked about is the public subject.
         asked = [subject for case_id, subject in self._there if case_id == self.case.id]
         if asked and not _is_worse(shown, self._there[self.case.id, asked[-1]]):
@@ -176,15 +178,17 @@ class Investigation:
         there = self._there[case.id, subject]
         if there is not None and there.verdict.is_finding and there.verdict not in PROCESS:
             said = ": ".join(filter(None, [f"{there.verdict} under {subject}", describe(there)]))
-            return Conclusion(Outcome.IN_BOTH, case, shown, shown, f"also in torch {self.baseline_torch}: {said}")
+            return Conclusion(
+                SuspicionOutcome.IN_BOTH, case, shown, shown, f"also in torch {self.baseline_torch}: {said}"
+            )
         why = "eager refuses the case" if there is None else f"{subject}: {describe(there) or there.verdict}"
         message = f"torch {self.baseline_torch} can't judge it: {why}"
-        return Conclusion(Outcome.NOT_COMPARED, case, shown, shown, message)
+        return Conclusion(SuspicionOutcome.NOT_COMPARED, case, shown, shown, message)
 
 
 def _is_worse(here: SubjectResult, there: SubjectResult | None) -> bool:
-    """Whether a failure is a regression from `there`: the baseline passes, or fails in another way. A process that is
-    lost there says nothing of the case."""
+    """Whether a failure is a regression from `there`: the baseline passes, or fails in another way. False if the
+    baseline lost its process."""
     if there is None or there.verdict is Verdict.SKIPPED or there.verdict in PROCESS:
         return False
     return not there.verdict.is_finding or kind_of(there.verdict) != kind_of(here.verdict)

@@ -1,4 +1,4 @@
-"""When an investigation begins, how long it may take, and which findings are known and saved."""
+"""Decides when an investigation begins and how long it may take, and saves findings."""
 
 import threading
 import time
@@ -26,7 +26,7 @@ from fuzz.events import Bus, FindingSaved, Notice, SuspicionClosed
 from fuzz.protocol import Hello, SubjectResult, Verdict
 from fuzz.protocol.render import describe
 from fuzz.replay_result import read_recorded_result
-from fuzz.run_store import FindingRow, Outcome, Results, Suspicion
+from fuzz.run_store import FindingRow, Results, Suspicion, SuspicionOutcome
 from fuzz.worker_process import Stopped, WorkerLost
 from generators.errors import UserError
 from generators.program.attention_stub import emit_call
@@ -36,22 +36,22 @@ from generators.program.settings import Setting
 from generators.records import encode
 
 _TIME_SHARE, _LONG_TIME_SHARE = 0.5, 0.85
-"""The share of worker time for investigations while cases are left; the longer one for functions of the user, and
-where `_MANY_WAITING` suspicions wait for each worker."""
+"""The share of worker time for investigations while cases remain. The longer share applies to functions of the user,
+and if more than `_MANY_WAITING` suspicions wait for each worker."""
 _MANY_WAITING = 4
 _FRUITLESS_SHARE = 0.2
-"""The share up to which suspicions are also investigated whose signature has lately given no finding."""
+"""Below this share of worker time, suspicions of a fruitless signature are investigated too."""
 
 _LAST_SECONDS = 60.0
-"""No investigation begins this close to the end, since its case would be saved half shrunk."""
+"""In these last seconds no investigation begins, since it would save a half-shrunk case."""
 _LAST_SHARE = 0.33
-"""... or within this share of a short budget."""
+"""For a short budget, this share of it stands for `_LAST_SECONDS`."""
 _CONFIRM_SHARE = 0.67
-"""Within this share of that time shrinking ends, since fresh workers take their time to confirm."""
+"""Shrinking ends when this share of that time is left, so that fresh workers can confirm the case."""
 
 
 class ProbingWorker(Protocol):
-    """The worker of a thread, as far as an investigation needs it."""
+    """The part of a worker's thread that an investigation needs."""
 
     task: str
 
@@ -85,12 +85,12 @@ class InvestigationRunner:
     it."""
 
     def __init__(self, state: CampaignState) -> None:
-        self.new = 0  # Findings saved by this run. Bugs of eager do not count if only the user's functions are tested.
+        self.new = 0  # new findings, without bugs of eager if only the user's functions are tested
         self.baseline_torch = ""  # the torch version of `--against`
         self.state = state
         self._last = min(_LAST_SECONDS, _LAST_SHARE * (state.options.budget.seconds or 0.0))
         self._seconds = 0.0
-        self._open: dict[int, float] = {}  # when work on each suspicion began
+        self._open: dict[int, float] = {}  # by suspicion, when its investigation began
         self._lock = threading.Lock()
         self._saving = threading.RLock()
 
@@ -110,7 +110,7 @@ class InvestigationRunner:
                     self._add_known(entry, path)
 
     def learn_shared_findings(self, torch: str) -> None:
-        """Know failures by findings that other campaigns made since the last call. `torch`: the worker's version."""
+        """Learn the findings that other campaigns made since the last call. `torch`: the worker's version."""
         state = self.state
         with self._saving:
             for path, entry in state.share.take_findings() if state.share is not None else ():
@@ -127,17 +127,17 @@ class InvestigationRunner:
 
     @property
     def open(self) -> int:
-        """How many suspicions are under work."""
+        """The number of suspicions that are being investigated."""
         return len(self._open)
 
     @property
     def is_drained(self) -> bool:
-        """Whether no suspicion waits or is under work. Only meaningful once all cases are judged."""
+        """Whether no suspicion waits or is being investigated. Final only after all cases are judged."""
         with self._lock:
             return not self._open and not self.state.suspicions.waiting
 
     def take(self, *, cases_left: bool) -> tuple[Suspicion, Signature] | None:
-        """A suspicion to work on now, with its signature; None while cases come first."""
+        """The next suspicion with its signature; None if new cases come first, or none may start."""
         state = self.state
         with self._lock:
             now, workers = time.monotonic(), state.options.workers
@@ -189,34 +189,35 @@ class InvestigationRunner:
             state.suspicions.finish(signature, fruitful=fruitful)
 
     def _conclude(self, suspicion: Suspicion, investigation: Investigation, worker: ProbingWorker) -> bool | None:
-        """Investigate, record the outcome, and return whether it is a new finding; None if that says nothing of other
-        failures with the signature."""
+        """Investigate, record the outcome, and return whether it is a new finding. None if the outcome says nothing
+        about other failures with the signature."""
         state, conclusion, finding = self.state, investigation.run(), None
         outcome, message = conclusion.outcome, conclusion.message
-        if outcome in (Outcome.FINDING, Outcome.INTERNAL):
+        if outcome in (SuspicionOutcome.FINDING, SuspicionOutcome.INTERNAL):
             hello = worker.start_worker()
             entry = _entry(conclusion, hello, investigation.seen_in_baseline(conclusion))
             with self._saving:  # Two threads may come to the same minimum at once.
                 self.learn_shared_findings(hello.torch)
                 symptom = state.known_bugs.symptom(conclusion.cheapest_result, conclusion.case)
-                known = state.known_bugs.find(symptom, conclusion.case)
-                if known is None or known.why is Why.BACK:
-                    self._save(suspicion, conclusion, entry, symptom, known.bug if known else None)
-                elif known.bug is not None:
-                    finding = self._add_example(entry, known.bug)
+                recognition = state.known_bugs.find(symptom, conclusion.case)
+                if recognition is None or recognition.why is Why.REGRESSION:
+                    self._save(suspicion, conclusion, entry, symptom, recognition.bug if recognition else None)
+                elif recognition.bug is not None:
+                    finding = self._add_example(entry, recognition.bug)
                 else:
-                    finding = known.finding
-        is_new = finding is None and outcome in (Outcome.FINDING, Outcome.INTERNAL)
+                    finding = recognition.finding
+        is_new = finding is None and outcome in (SuspicionOutcome.FINDING, SuspicionOutcome.INTERNAL)
         if finding is not None:
-            outcome, message = Outcome.DUPLICATE, f"its minimum is explained by {finding.case_id}"
+            outcome, message = SuspicionOutcome.DUPLICATE, f"its minimum is explained by {finding.case_id}"
         if not is_new:
             state.results.close_suspicion(suspicion.id, outcome, finding.case_id if finding else None)
         state.bus.emit(SuspicionClosed(suspicion.id, suspicion.case.id, outcome, message, investigation.probes))
-        # It takes little time to see that the baseline fails too. A duplicate says nothing of other bugs.
-        return None if outcome in (Outcome.IN_BOTH, Outcome.NOT_COMPARED, Outcome.DUPLICATE) else is_new
+        # The first two outcomes take little time. A duplicate says nothing about other bugs.
+        neutral = (SuspicionOutcome.IN_BOTH, SuspicionOutcome.NOT_COMPARED, SuspicionOutcome.DUPLICATE)
+        return None if outcome in neutral else is_new
 
     def _add_example(self, entry: Entry, bug: Bug) -> KnownFinding:
-        """Know failures by a minimal case of a bug in the ledger that has no example like it."""
+        """Save a minimal case of a listed bug as a further example, which explains later failures."""
         path = self.state.options.out / "internal" / entry.file_name
         self._add_known(entry, path)
         corpus_entry.write(entry, path)
@@ -228,9 +229,9 @@ class InvestigationRunner:
         self, suspicion: Suspicion, conclusion: Conclusion, entry: Entry, symptom: Symptom, back: Bug | None
     ) -> None:
         state, case, shown = self.state, conclusion.case, conclusion.shown
-        is_public, is_eager = conclusion.outcome is Outcome.FINDING, shown.verdict is Verdict.EAGER_SUSPECT
+        is_public, is_eager = conclusion.outcome is SuspicionOutcome.FINDING, shown.verdict is Verdict.EAGER_SUSPECT
         path = (state.options.corpus if is_public else state.options.out / "internal") / entry.file_name
-        # The row first: it holds all of the file, which `load_findings` writes again.
+        # The row is written first. After a kill, `load_findings` writes the file from it.
         state.results.add_finding(suspicion.id, _row(entry, path, "new" if is_public else "internal", 1, shown))
         corpus_entry.write(entry, path)
         if is_public and state.share is not None:
@@ -260,7 +261,7 @@ class InvestigationRunner:
 
 
 def write_fault(case: Case, text: str, directory: Path) -> Path:
-    """Save a case that can't be judged for a fault of attnfuzz, and a log with `text`. Gives the case's file."""
+    """Save a case whose check failed because of a fault in attnfuzz, with a log of `text`. Returns the case's file."""
     entry = Entry(case=case)
     path = corpus_entry.write(entry, directory / entry.file_name)
     path.with_name(path.name.replace(".case.yaml", ".log")).write_text(f"{text}\n", encoding="utf-8")
@@ -284,7 +285,7 @@ def record_origin(shown: SubjectResult, hello: Hello) -> Found:
 
 
 def _entry(conclusion: Conclusion, hello: Hello, seen: Mapping[str, str]) -> Entry:
-    # Later failures are compared with the rewrites that the cheapest subject saw.
+    # Later failures come from the cheapest subject, so the entry gets the rewrites of that subject.
     of_rewrites = ("applied_rewrites", "wrong_rewrites", "right_rewrites")
     seen_best = replace(conclusion.shown, **{name: getattr(conclusion.cheapest_result, name) for name in of_rewrites})
     return Entry(case=conclusion.case, found=record_origin(seen_best, hello), seen=seen)

@@ -1,4 +1,4 @@
-"""Which failures a campaign knows, by which finding or entry of the ledger."""
+"""Decides whether a campaign knows a failure: by a finding, or by an entry of the ledger."""
 
 import threading
 from collections import defaultdict
@@ -23,46 +23,46 @@ from generators.program.values import LOW_PRECISION
 
 _RIGHT_FOR_ONE_WRONG = 9
 _MOST_COMPARED = 1000
-"""More failures are not kept to compare: they are of every kind by then."""
+"""Failures compared for each finding. These are representative, so no more are kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class KnownFinding:
-    """A finding by which later failures are known."""
+    """A finding that explains later failures."""
 
     case_id: str
     symptom: Symptom
 
 
 class Why(Enum):
-    """Why a failure is known. Asked in this order; only `ALIKE` is asked of cases that are not minimal."""
+    """How a failure is recognised, in the order of the checks. Only `ALIKE` is asked of cases that are not minimal."""
 
     SAME_MINIMUM = "a finding has this minimal case, or the ledger lists the case with that finding"
-    LISTED = "the ledger lists the case, or eager's wrong operation as a cause, and has no example like it"
+    LISTED = "the ledger lists the case, or eager's wrong operation as a cause, but has no example like it"
     ALIKE = "the symptom of a finding explains it"
-    BACK = "a bug that is fixed in this torch version shows again, which is a new finding"
+    REGRESSION = "not known but new: a bug that the ledger calls fixed in this torch version shows again"
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
-    """The answer to "is this failure known?"."""
+class Recognition:
+    """A failure that matches a finding or an entry of the ledger. It is known, except for `REGRESSION`."""
 
     why: Why
-    finding: KnownFinding | None = None  # of `SAME_MINIMUM` and `ALIKE`
-    bug: Bug | None = None  # of `LISTED` and `BACK`
+    finding: KnownFinding | None = None  # for `SAME_MINIMUM` and `ALIKE`
+    bug: Bug | None = None  # for `LISTED` and `REGRESSION`
 
 
 class KnownBugs:
-    """Findings by which later failures are known, and bugs of the ledger. Threads share it.
+    """Findings and bugs of the ledger, which explain later failures. Threads share it.
 
-    By a bug of the ledger those failures are known that look like an example of it. By a bug that is fixed and back in
-    this torch version no failure is known: the campaign watches for it, and its failures are findings.
+    A bug of the ledger explains the failures whose symptom resembles an example of the bug. A bug that is marked fixed
+    in this torch version explains nothing: the campaign watches for it, and its failures are new findings.
     """
 
     def __init__(self, ledger: Ledger | None = None) -> None:
         self.attention: frozenset[str] = frozenset()  # subjects that compute attention alone
         self.bugs: dict[str, Bug] = {}
-        """The bugs of the ledger by which failures are known, by the case ids of their examples."""
+        """Bugs of the ledger that explain failures, by the case ids of their examples."""
         self._ledger, self._torch = ledger or Ledger(Path()), ""
         self._findings: list[KnownFinding] = []
         self._minima: dict[str, KnownFinding] = {}  # by the id of a minimal case
@@ -70,8 +70,8 @@ class KnownBugs:
         self._watched_cases: dict[str, Bug] = {}
         self._right: defaultdict[str, set[Hashable]] = defaultdict(set)
         self._wrong: defaultdict[str, set[Hashable]] = defaultdict(set)
-        """By case id: failures with rewrites proven wrong that the other evidence of the finding joins to it, rightly
-        or wrongly."""
+        """By case id of a finding: failures that its other evidence joins to it, if rewrites are proven wrong in both.
+        `_right`: the rewrites agree; `_wrong`: they do not."""
         self._lock = threading.RLock()
 
     def symptom(self, result: SubjectResult, case: Case) -> Symptom:
@@ -81,25 +81,24 @@ class KnownBugs:
             result, contract_features(case) if attention_only else features(case), attention_only=attention_only
         )
 
-    def find(self, symptom: Symptom, minimal: Case | None = None) -> Known | None:
-        """Whether a failure with this symptom, of a `minimal` case if one is given, is known: by the first of `Why`."""
+    def find(self, symptom: Symptom, minimal: Case | None = None) -> Recognition | None:
+        """The first check of `Why` that recognises a failure, or None. `minimal`: its case, if that is minimal."""
         with self._lock:
             if minimal is not None:
                 if minimal.id in self._minima:
-                    return Known(Why.SAME_MINIMUM, self._minima[minimal.id])
+                    return Recognition(Why.SAME_MINIMUM, self._minima[minimal.id])
                 bug = self._watched_cases.get(minimal.id) or self._ledger.find_case(minimal.id)
                 bug = bug or self._find_operation(symptom, minimal)
                 if bug is not None and not bug.status.is_back_in(self._torch):
-                    return Known(Why.LISTED, bug=bug)
+                    return Recognition(Why.LISTED, bug=bug)
             finding = self._find_alike(symptom)
             if finding is not None:
-                return Known(Why.ALIKE, finding)
-            bug = self._find_back(symptom, minimal) if minimal is not None else None
-            return None if bug is None else Known(Why.BACK, bug=bug)
+                return Recognition(Why.ALIKE, finding)
+            bug = self._find_regression(symptom, minimal) if minimal is not None else None
+            return None if bug is None else Recognition(Why.REGRESSION, bug=bug)
 
     def load_ledger(self, torch: str) -> Iterator[tuple[Path, Entry]]:
-        """Take in the ledger under this torch version; gives the examples by which failures are known. Raises
-        `CaseError`."""
+        """Load the ledger for this torch version. Yields the examples that explain failures. Raises `CaseError`."""
         self._torch = torch
         for bug in self._ledger.bugs:
             examples = [(path, corpus_entry.load(path)) for path in self._ledger.examples(bug)]
@@ -115,10 +114,12 @@ class KnownBugs:
                 yield path, entry
 
     def learn(self, entry: Entry, *, from_corpus: bool = True, torch: str = "") -> KnownFinding | None:
-        """Know failures by an entry from now on.
+        """Let an entry explain failures from now on. None, without effect, if the entry:
 
-        None if the entry was learned before, is expected to pass, or shows a bug that is watched for; with `torch`,
-        also if it is not expected to fail in that version.
+        - was learned before
+        - is expected to pass
+        - shows a bug of the ledger that is fixed in this torch version
+        - is not expected to fail in the version `torch`, if given
         """
         expected = entry.expect
         if any(finding.case_id == entry.case.id for finding in self._findings):
@@ -130,16 +131,16 @@ class KnownBugs:
         bug = self._ledger.find_case(entry.case.id)
         if entry.case.id in self._watched_cases:
             return None
-        if bug is None and self._find_back(self.symptom(read_recorded_result(entry), entry.case), entry.case):
+        if bug is None and self._find_regression(self.symptom(read_recorded_result(entry), entry.case), entry.case):
             return None
         return self.add_entry(entry, bug if from_corpus else None)
 
     def add_entry(self, entry: Entry, bug: Bug | None) -> KnownFinding:
-        """Know failures by an entry, and so by a bug of the ledger where one is given."""
+        """Let an entry, and the bug of the ledger that it shows, explain failures from now on."""
         symptom = self.symptom(read_recorded_result(entry), entry.case)
         if bug is not None:
             self.bugs[entry.case.id] = bug
-            # The simplest example may say less of its rewrite than the findings by which the cause was named.
+            # The example may have fewer measurements than the cause in the ledger, so both are used.
             measured = filter(None, map(measured_rewrite, bug.causes))
             symptom = replace(symptom, wrong_rewrites=(*symptom.wrong_rewrites, *measured))
         return self.add(KnownFinding(entry.case.id, symptom))
@@ -151,7 +152,7 @@ class KnownBugs:
         return finding
 
     def expects(self, subject: str, call: AttentionCall) -> bool:
-        """Whether a call of an attention function has all that one of its known bugs takes."""
+        """Whether a call of an attention function probably shows one of its known bugs."""
         with self._lock:
             symptoms = [finding.symptom for finding in self._findings]
         accused = compiler_of(subject)
@@ -160,13 +161,13 @@ class KnownBugs:
     def _find_alike(self, symptom: Symptom) -> KnownFinding | None:
         """The finding that explains a failure.
 
-        Where rewrites are proven wrong, they decide, and also test what the other evidence would have said. A finding
-        whose other evidence was wrong of more than one of ten such failures explains none by that alone.
+        If rewrites are proven wrong in both, they decide. They also measure how often the other evidence is right. If
+        it is wrong for more than one of ten such failures, it does not explain failures by itself any more.
         """
         for finding in self._findings:
             own, case_id = finding.symptom, finding.case_id
             if own.can_compare_rewrites(symptom):
-                if own.is_contained_in(symptom):
+                if own.is_shown_by(symptom):
                     said = self._right if own.explains(symptom) else self._wrong
                     if len(said[case_id]) < _MOST_COMPARED:
                         said[case_id].add((symptom.applied_rewrites, symptom.features))
@@ -176,14 +177,14 @@ class KnownBugs:
                 return finding
         return None
 
-    def _find_back(self, symptom: Symptom, case: Case) -> Bug | None:
-        """The bug that a finding shows although it is fixed in this torch version."""
+    def _find_regression(self, symptom: Symptom, case: Case) -> Bug | None:
+        """The bug that a failure shows although the ledger calls it fixed in this torch version."""
         watched = (bug for known, bug in self._watched if known.explains(symptom))
         bug = self._watched_cases.get(case.id) or next(watched, None) or self._find_operation(symptom, case)
         return bug if bug is not None and bug.status.is_back_in(self._torch) else None
 
     def _find_operation(self, symptom: Symptom, case: Case) -> Bug | None:
-        """The bug whose cause is the operation of eager that is wrong, as `triage.cluster` names it."""
+        """The bug whose cause is eager's wrong operation, with the key that `triage.cluster` gives such a cause."""
         if symptom.verdict is not Verdict.EAGER_SUSPECT or symptom.key is None:
             return None
         kind, kind_in = MechanismKind.NOT_FINITE, MechanismKind.NOT_FINITE_IN

@@ -85,7 +85,7 @@ class WorkerHost(PipeTransport):
 class RayTransport(Transport):
     """Lines to and from a process on some node, through an actor. A lost actor is followed by another."""
 
-    def __init__(self, cluster: "Cluster") -> None:
+    def __init__(self, cluster: "RayCluster") -> None:
         self.machine = "a node of the Ray cluster"
         self._cluster = cluster
         self._actor: Any = None
@@ -171,7 +171,7 @@ class RayTransport(Transport):
         return answer
 
 
-class Cluster:
+class RayCluster:
     """A connection to a Ray cluster. `workers`: by default as many as it has places for, with so many actors `each`.
 
     Raises `UserError`.

@@ -30,7 +30,7 @@ from fuzz.durations import format_count, format_duration
 from fuzz.protocol import NOISE, REFERENCE, CoverageKind, Verdict
 from fuzz.protocol.render import describe
 from fuzz.replay_result import describe_details
-from fuzz.run_store import FindingRow, Outcome
+from fuzz.run_store import FindingRow, SuspicionOutcome
 from fuzz.run_summary import Counts, Recorder, RunSummary
 from fuzz.subjects import is_user_function
 
@@ -97,7 +97,13 @@ def summarize(run: RunSummary, earlier: RunSummary, options: Options, *, new: in
     return "\n".join([*lines, *_describe_work(run, earlier), "", *_describe_next(run, new, has_known=bool(known))])
 
 
-_SET_ASIDE = (Outcome.INTERNAL_ONLY, Outcome.WITHIN_SAME, Outcome.UNCONFIRMED, Outcome.IN_BOTH, Outcome.NOT_COMPARED)
+_SET_ASIDE = (
+    SuspicionOutcome.INTERNAL_ONLY,
+    SuspicionOutcome.WITHIN_SAME,
+    SuspicionOutcome.UNCONFIRMED,
+    SuspicionOutcome.IN_BOTH,
+    SuspicionOutcome.NOT_COMPARED,
+)
 
 
 def _list_rows(rows: Iterable[FindingRow]) -> list[str]:

@@ -1,4 +1,4 @@
-"""A session of a campaign: threads judge cases and investigate suspicions until the budget is spent. Then the summary
+"""A session of a campaign: threads judge cases and investigate suspicions until the budget is spent, and the summary
 is printed."""
 
 import fcntl
@@ -34,7 +34,7 @@ from generators.sampling.sample import NO_LIMITS, Limits, sample
 _TICK_SECONDS = 0.1
 
 Sampler = Callable[..., Case]
-"""Gives the case of a seed and an index; with `attention_only=True`, a case whose attention a contract describes."""
+"""Makes case `index` of a seed. `attention_only=True`: the case has a contract."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class RunResult:
     interrupted: bool
     summary: str  # as printed
     faults: int = 0  # cases that attnfuzz failed to judge
-    error: Exception | None = None  # that ended it early, to be raised after the summary
+    error: Exception | None = None  # ended the session early; raised after the summary
 
 
 @contextmanager
@@ -159,7 +159,7 @@ class _Session:
             )
             if not options.quiet or result.faults:
                 with ignore_lost_output():
-                    print(result.summary, flush=True)  # noqa: T201 - what a campaign ends with
+                    print(result.summary, flush=True)  # noqa: T201 - the campaign's last output
         return result
 
     def _prepare(self) -> None:
@@ -180,7 +180,7 @@ class _Session:
                 " none (its findings stay in the run directory, as internal, until a public subject shows them)"
             )
         if state.attention_only:
-            # Attention functions reach nothing in a compiler, and take few of the seeds.
+            # Attention functions have no coverage in a compiler, and refuse most seeds.
             takes = {subject: hello.attention[subject] for subject in options.subjects}
             state.search = AttentionSearch(self._draw, options.seed, takes, state.known_bugs, device=hello.device)
         if any(get_spec(name).options for name in options.subjects):
@@ -218,8 +218,8 @@ class _Session:
             self._investigations.learn_shared_findings(self._results.meta("torch") or "")
 
     def _work(self) -> None:
-        """Work until the budget is spent, or something stops it. The next session judges the cases that do not finish
-        shortly after. Raises the exception of a thread."""
+        """Work until the budget is spent, or something stops it. Cases that do not finish within `GRACE_SECONDS` are
+        left to the next session. Raises the exception of a thread."""
         stop, faults = self._state.stop, list[Exception]()
         stop.begin()
         for thread in self._threads:
@@ -247,7 +247,7 @@ class _Session:
             thread.kill()
 
     def _close(self) -> None:
-        """End the workers that still run: workers whose thread never began, and all workers after a fault."""
+        """End the workers that still run: after a fault all, else the workers of threads that never started."""
         for thread in self._threads:
             while thread.is_alive():
                 self._kill()

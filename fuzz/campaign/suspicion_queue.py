@@ -1,4 +1,4 @@
-"""Where suspicions wait: which are known by a finding, and which is worth work next."""
+"""Holds the open suspicions, closes those that a finding explains, and chooses the next to investigate."""
 
 import threading
 from collections import defaultdict
@@ -7,17 +7,17 @@ from dataclasses import dataclass, field, replace
 from fuzz.bug_identity import Signature, Symptom, kind_of, name_accused
 from fuzz.campaign.known_bugs import KnownBugs, KnownFinding
 from fuzz.protocol import SubjectResult, Verdict
-from fuzz.run_store import Outcome, Results, Suspicion
+from fuzz.run_store import Results, Suspicion, SuspicionOutcome
 from fuzz.subjects import get_spec
 from generators.program.case import Case
 
 _LONGEST_WAIT = 10
-"""A signature whose work keeps ending without a finding waits for 2**10 more failures at most."""
+"""After n investigations without a finding, a signature needs 2**n waiting suspicions; at most 2**10."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """A suspicion that waits: enough to compare and order it. The case stays in the store."""
+    """The part of a waiting suspicion that is compared and ordered. The case stays in the store."""
 
     id: int
     symptom: Symptom
@@ -29,21 +29,21 @@ class Bucket:
     """The suspicions of one signature."""
 
     waiting: list[Pending] = field(default_factory=list)
-    busy: int = 0  # suspicions under work
-    works: int = 0  # works that began
-    fruitless: int = 0  # works without a finding since the last finding
+    busy: int = 0  # suspicions that are being investigated
+    works: int = 0  # investigations that began
+    fruitless: int = 0  # investigations without a finding, since the last finding
 
     @property
-    def is_idle(self) -> bool:
-        """Whether some wait and another work may begin: one at first, then as many as works have ended. Their results
-        explain none of the suspicions that wait, so these may be many bugs."""
+    def may_start(self) -> bool:
+        """Whether suspicions wait and another investigation may start. At most max(1, ended investigations) run at
+        once: the ended investigations explain none of the suspicions that wait, so these may be several bugs."""
         return bool(self.waiting) and self.busy < max(1, self.works - self.busy)
 
 
 class SuspicionQueue:
-    """Suspicions wait here for work, new signatures first. Threads share it.
+    """Suspicions that wait for an investigation, new signatures first. Threads share it.
 
-    The suspicions of a signature wait while work on another goes on, and are compared with its result.
+    While a suspicion is investigated, others of its signature wait, and are then compared with the result.
     """
 
     def __init__(self, results: Results, known_bugs: KnownBugs) -> None:
@@ -54,8 +54,8 @@ class SuspicionQueue:
     def partition_known(
         self, case: Case, results: tuple[SubjectResult, ...]
     ) -> tuple[list[tuple[Case, SubjectResult]], list[KnownFinding]]:
-        """The failures among the results on a case, one for each compiler and kind: the unknown failures, and the
-        findings by which the known failures are known."""
+        """The failures of a case, one for each accused compiler and kind of verdict. Returns the unknown failures, and
+        the findings that explain the other failures."""
         first: dict[tuple[str, str], SubjectResult] = {}
         for result in (result for result in results if result.verdict.is_finding):
             who = name_accused(result.subject, result.verdict)
@@ -74,7 +74,7 @@ class SuspicionQueue:
         return unknown, known
 
     def put(self, suspicion: Suspicion) -> None:
-        """Let a suspicion wait for work, unless it is known meanwhile."""
+        """Add a suspicion, or close it if a finding explains it by now."""
         symptom = self._known_bugs.symptom(suspicion.result, suspicion.case)
         pending = Pending(suspicion.id, symptom, len(suspicion.case.ops))
         with self._lock:
@@ -85,7 +85,7 @@ class SuspicionQueue:
                 self._buckets[symptom.signature].waiting.append(pending)
 
     def close_explained(self, finding: KnownFinding) -> None:
-        """Take out all that a new finding explains."""
+        """Close the suspicions that a new finding explains."""
         with self._lock:
             for bucket in self._buckets.values():
                 for pending in [one for one in bucket.waiting if finding.symptom.explains(one.symptom)]:
@@ -93,16 +93,16 @@ class SuspicionQueue:
                     self._close(pending, finding)
 
     def take(self, *, even_fruitless: bool = False) -> tuple[Suspicion, Signature] | None:
-        """The suspicion to work on next and its signature, to be given to `finish`; None when none is worth work.
-        `even_fruitless`: where there is nothing better, of a signature that keeps coming to nothing."""
+        """The suspicion to investigate next, and its signature for `finish`; None if no investigation may start.
+        `even_fruitless`: if nothing better waits, take a suspicion of a fruitless signature."""
         with self._lock:
-            idle = [(signature, bucket) for signature, bucket in self._buckets.items() if bucket.is_idle]
-            ready = [one for one in idle if len(one[1].waiting) >= 2 ** min(one[1].fruitless, _LONGEST_WAIT)]
-            chosen = ready or (idle if even_fruitless else [])
+            startable = [(signature, bucket) for signature, bucket in self._buckets.items() if bucket.may_start]
+            ready = [one for one in startable if len(one[1].waiting) >= 2 ** min(one[1].fruitless, _LONGEST_WAIT)]
+            chosen = ready or (startable if even_fruitless else [])
             if not chosen:
                 return None
             signature, bucket = min(chosen, key=lambda item: (item[1].works, item[1].waiting[0].id))
-            # The smallest is the quickest to shrink. Later none waits for ever.
+            # The smallest is the quickest to shrink. Later the oldest comes first, so that each gets its turn.
             pending = bucket.waiting[0] if bucket.works else min(bucket.waiting, key=lambda one: (one.size, one.id))
             bucket.waiting.remove(pending)
             bucket.busy += 1
@@ -110,7 +110,7 @@ class SuspicionQueue:
             return self._results.suspicion(pending.id), signature
 
     def finish(self, signature: Signature, *, fruitful: bool | None) -> None:
-        """Work on a suspicion of this signature ended with a new finding, without, or (None) was broken off."""
+        """An investigation ended. `fruitful`: whether it gave a new finding; None if it was interrupted."""
         with self._lock:
             bucket = self._buckets[signature]
             bucket.busy -= 1
@@ -127,4 +127,4 @@ class SuspicionQueue:
         return None if known is None else known.finding
 
     def _close(self, pending: Pending, finding: KnownFinding) -> None:
-        self._results.close_suspicion(pending.id, Outcome.DUPLICATE, explained_by=finding.case_id)
+        self._results.close_suspicion(pending.id, SuspicionOutcome.DUPLICATE, explained_by=finding.case_id)

@@ -18,7 +18,7 @@ from fuzz.check.oracle.modes import Float64
 from fuzz.check.oracle.operations import to_float64
 from fuzz.check.rewrite_match import Float64Interpreter, RewriteMatch, read_outputs
 from fuzz.experiments import EXPERIMENTS, NUMBERS, OPERAND_ROWS, EqualAlong, OperandValue, Outcome
-from fuzz.protocol.rewrites import ATTENDED, EMPTY_ROWS, WrongRewrite
+from fuzz.protocol.rewrites import EMPTY_ROWS, QKV, WrongRewrite
 
 _OF_SCALARS = tuple(OperandValue(number) for number in (1.0, 2.0, -1.0))
 _ALMOST = 0.99
@@ -89,7 +89,7 @@ def _is_wrong_in_empty_rows(match: RewriteMatch) -> bool:
 
 def _change_attended(operands: dict[str, Any]) -> Iterator[tuple[str, str, Any]]:
     """Changes of query, key and value: the operand, the id of the change, the new value."""
-    for name in (name for name in ATTENDED if isinstance(operands.get(name), Tensor)):
+    for name in (name for name in QKV if isinstance(operands.get(name), Tensor)):
         value = operands[name]
         yield name, "all 1", torch.ones_like(value)
         for row in OPERAND_ROWS:
@@ -101,9 +101,7 @@ def _change_attended(operands: dict[str, Any]) -> Iterator[tuple[str, str, Any]]
 
 def _change_others(operands: dict[str, Any]) -> Iterator[tuple[str, str, Any]]:
     """The same for all other operands but tangents."""
-    others = {
-        name: value for name, value in operands.items() if name not in ATTENDED and not name.startswith("tangents")
-    }
+    others = {name: value for name, value in operands.items() if name not in QKV and not name.startswith("tangents")}
     for name, value in others.items():
         for row in OPERAND_ROWS:
             if isinstance(row.change, OperandValue) and (changed := _change_value(value, row.change)) is not None:

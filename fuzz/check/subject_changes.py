@@ -16,7 +16,7 @@ from fuzz.check.exceptions import SubjectError
 from fuzz.check.rewrite_match import Unlike, find_differences
 from fuzz.check.subject_builder import Subject
 from fuzz.check.torch_internals import wrap
-from fuzz.experiments import EXPERIMENTS, Setting, StepLimit, Trial
+from fuzz.experiments import EXPERIMENTS, StepLimit, Trial, WithSetting
 from fuzz.protocol import StepsTaken
 from fuzz.protocol.rewrites import WrongRewrite
 
@@ -107,7 +107,7 @@ def _read_name(text: str) -> str:
 def enter(trial: Trial, record: Record = lambda _: None) -> AbstractContextManager[None]:
     """The surroundings in which a subject compiles and runs under an experiment."""
     match EXPERIMENTS[trial.experiment].change:
-        case Setting(name, value):
+        case WithSetting(name, value):
             return settings.apply({name: value})
         case StepLimit():
             return limit_steps(trial.experiment, int(trial.argument), record)

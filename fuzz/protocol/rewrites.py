@@ -1,23 +1,23 @@
-"""A wrong rewrite of the compiler or a wrong call of an attention function, measured on the operands it took."""
+"""A wrong rewrite of the compiler, or a wrong call of an attention function, and the changes that make it right."""
 
 import re
 from dataclasses import dataclass, field
 
 from fuzz.experiments import EXPERIMENTS, Outcome, Tried
 
-ATTENDED = ("query", "key", "value")
-"""Operands that every attention has: if only these make a rewrite right, the bug is in its pattern."""
+QKV = ("query", "key", "value")
+"""Operands that every attention has. If changes of these alone make rewrites right, one bug has one pattern."""
 CALL = "call"
-"""The pattern of a call of an attention function."""
+"""Stands for the pattern in the measurement of a call of an attention function."""
 DROPPED, EXPANDED, CONTIGUOUS = "dropped", "expanded", "contiguous"
 """Experiments on a call."""
 EMPTY_ROWS = "without a key"
-"""The rows in which a rewrite is wrong: those that may attend to no key."""
+"""The rewrite is wrong only in rows that keep no key."""
 
 
 @dataclass(frozen=True, order=True)
 class OtherConstant:
-    """A constant of an operation in a program, which the pattern of a rewrite takes for its own."""
+    """A constant of the program that a rewrite replaces by the constant of its pattern."""
 
     operation: str
     program: str = ""  # the program's value
@@ -26,7 +26,8 @@ class OtherConstant:
 
 @dataclass(frozen=True)
 class WrongRewrite:
-    """A rewrite that computes something else than its pattern, in float64 on the operands of a case; or a wrong call.
+    """A rewrite that computes something else than its pattern, in float64 on the operands of a case; or a wrong call
+    of an attention function.
 
     `right` and `wrong` hold the ids of experiments by operand. Operands of a call are its options, `layout`,
     `sequences`, `dtype`, `group` and sizes.
@@ -35,18 +36,18 @@ class WrongRewrite:
     pattern: str
     """Its name in torch, or `CALL`."""
     right: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """Operands that make it right, of a rewrite with one value throughout, and the experiments that pass."""
+    """By operand, the experiments that pass. Of a rewrite: only operands that make it right with a uniform value."""
     wrong: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """Of a rewrite, the experiments on the same operands that fail; of a call, all that fail."""
+    """By operand, the experiments that fail. Of a rewrite: only of the operands in `right`."""
     constants: tuple[OtherConstant, ...] = ()
     strides: bool = False
-    """It gives the right numbers in another layout."""
+    """The numbers are right, and the strides differ."""
     rows: str = ""
-    """`EMPTY_ROWS` if it is wrong in no other rows."""
+    """`EMPTY_ROWS`, or "" if it is wrong in other rows too."""
 
     @property
     def outcomes(self) -> list[Tried]:
-        """The experiments on its operands, those that pass first; the argument is the operand."""
+        """The experiments, first the experiments that pass. Their arguments are operands."""
         both = ((self.right, Outcome.PASSES), (self.wrong, Outcome.FAILS_ALIKE))
         return [
             Tried(change, operand, outcome)
@@ -57,7 +58,7 @@ class WrongRewrite:
 
     @property
     def cause(self) -> str:
-        """The operands that make it wrong, the operations with other constants, or the pattern."""
+        """The first that exists: operands in `right`, operations with other constants, "strides", the pattern."""
         named = self.right.keys() or {constant.operation for constant in self.constants}
         return "+".join(sorted(named)) or ("strides" if self.strides else self.pattern)
 
@@ -67,14 +68,19 @@ class WrongRewrite:
         return frozenset(name for name, changes in self.right.items() if DROPPED in changes)
 
     def is_same_bug(self, other: "WrongRewrite") -> bool:
-        """Whether both are the same bug. The first line that applies decides:
+        """Whether both are the same bug. The first row that applies decides:
 
-        calls           what makes `other` right makes this one right too, if both were tried; an option, if either
-                        needs an option, since short calls of any bug may be right
-        constants       both have other constants than the pattern, of whichever operations; or both other strides
-        empty rows      both are wrong in no other rows
-        operands        the same operands make both right, and no change makes one right and the other wrong
-        ATTENDED alone  as operands, and both have one pattern
+        | applies if                    | same bug if all of these hold                                             |
+        |-------------------------------|---------------------------------------------------------------------------|
+        | this is a call                | `_is_same_call`                                                           |
+        | either ignores constants      | both ignore constants (of any operations), or neither does;               |
+        | or has other strides          | both have other strides, or neither does                                  |
+        | both are wrong only in        | (always)                                                                  |
+        | rows without a key            |                                                                           |
+        | (always)                      | `right` has the same operands;                                            |
+        |                               | no change makes one right and the other wrong;                            |
+        |                               | each operand was tried with mixed values in both, or in neither;          |
+        |                               | both have one pattern, or `right` has operands other than `QKV`           |
         """
         if self.pattern == CALL:
             return self._is_same_call(other)
@@ -85,9 +91,17 @@ class WrongRewrite:
             return True
         if self.right.keys() != other.right.keys() or self._contradicts(other):
             return False
-        return bool(self.right.keys() - {*ATTENDED}) or _number(self.pattern) == _number(other.pattern)
+        return bool(self.right.keys() - {*QKV}) or _number(self.pattern) == _number(other.pattern)
 
     def _is_same_call(self, other: "WrongRewrite") -> bool:
+        """Whether all of these hold. If no change makes `other` right: whether none makes this call right.
+
+        - Both are right without the same option, or neither is right without an option. A size is not enough, since
+          short calls of any bug may be right.
+        - Some change makes both right.
+        - No change that makes `other` right leaves this call wrong.
+        - No option, broadcast operand or layout that makes this call right leaves `other` wrong.
+        """
         right, options, mine = _pairs(other.right), other.dropped, _pairs(self.right)
         if not right:
             return not self.right
@@ -96,17 +110,18 @@ class WrongRewrite:
         return shares and bool(right & mine) and not (right & _pairs(self.wrong) or needed)
 
     def count_shared(self, other: "WrongRewrite") -> int:
-        """How many changes both were tried under."""
+        """The number of changes that were tried on both."""
         mine, theirs = (_pairs(one.right) | _pairs(one.wrong) for one in (self, other))
         return len(mine & theirs)
 
     def _contradicts(self, other: "WrongRewrite") -> bool:
-        """Whether a change makes only one rewrite right, or only one had operands with several elements to change."""
+        """Whether a change makes only one rewrite right, or only one was tried with mixed values of an
+        operand. A mask of one element can't be mixed."""
         for operand, right in self.right.items():
             wrong, others_wrong = self.wrong.get(operand, ()), other.wrong.get(operand, ())
             if {*right} & {*others_wrong} or {*wrong} & {*other.right[operand]}:
                 return True
-            if _extents((*right, *wrong)) != _extents((*other.right[operand], *others_wrong)):
+            if _are_throughout((*right, *wrong)) != _are_throughout((*other.right[operand], *others_wrong)):
                 return True
         return False
 
@@ -115,7 +130,8 @@ def _pairs(changes: dict[str, tuple[str, ...]]) -> set[tuple[str, str]]:
     return {(name, change) for name, tried in changes.items() for change in tried}
 
 
-def _extents(changes: tuple[str, ...]) -> set[bool]:
+def _are_throughout(changes: tuple[str, ...]) -> set[bool]:
+    """True for changes of all elements alike, False for mixed values; both if both were tried."""
     return {EXPERIMENTS[change].is_throughout for change in changes if change in EXPERIMENTS}
 
 
@@ -124,6 +140,6 @@ def _number(pattern: str) -> str:
     return "".join(re.findall(r"\d+", pattern)[:1]) or pattern
 
 
-def is_explained(rewrites: tuple[WrongRewrite, ...], known: tuple[WrongRewrite, ...]) -> bool:
-    """Whether each of `rewrites` is the same bug as a known rewrite."""
+def are_all_known(rewrites: tuple[WrongRewrite, ...], known: tuple[WrongRewrite, ...]) -> bool:
+    """Whether each of `rewrites` is the same bug as one of `known`."""
     return all(any(one.is_same_bug(other) for other in known) for one in rewrites)

@@ -17,7 +17,7 @@ from generators.records import ALWAYS, KEYED, SORTED
 Attr = bool | int | float | str | Size | tuple["Size | int", ...] | None
 """The value of an operation's attribute: a flag, number, word of a closed list, size, or a list of sizes or axes."""
 
-Value = bool | int | float | str  # the value of a setting
+SettingValue = bool | int | float | str  # the value of a setting
 
 MODES = ("inference", "training")
 AUTOCAST = ("bfloat16", "float16")
@@ -121,7 +121,7 @@ class Case:
     autocast: str | None = None
     calls: tuple[LaterCall, ...] = ()
     checkpoint: str = ""
-    settings: Annotated[tuple[tuple[str, Value], ...], KEYED, SORTED] = ()
+    settings: Annotated[tuple[tuple[str, SettingValue], ...], KEYED, SORTED] = ()
 
     @cached_property
     def sizes(self) -> Mapping[str, int]:

@@ -7,10 +7,10 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
 from generators.errors import add_place, require
-from generators.program.case import Case, Value
+from generators.program.case import Case, SettingValue
 
 _CPU, _CUDA, _OFF = ("cpu",), ("cuda",), (False,)
-_Needs = tuple[tuple[str, Value], ...]
+_Needs = tuple[tuple[str, SettingValue], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,7 @@ class Setting:
     """A setting."""
 
     switches_on: str  # its effect, in a few words
-    values: tuple[Value, ...] = (True,)  # to draw from, without the default
+    values: tuple[SettingValue, ...] = (True,)  # to draw from, without the default
     devices: tuple[str, ...] = ("cpu", "cuda")
     versions: str = ""  # of torch that have it, a specifier
     needs: _Needs = ()  # settings without which it has no effect
@@ -122,7 +122,7 @@ SWITCHES = frozenset({"poison", "use_deterministic_algorithms"})
 """Settings around the compiled program, which are no options of `torch.compile`."""
 
 
-def describe_settings(settings: Mapping[str, Value], *, as_config: bool = False) -> str:
+def describe_settings(settings: Mapping[str, SettingValue], *, as_config: bool = False) -> str:
     """Options of torch.compile, then switches: "options={'freezing': True}, poison='nan'".
 
     as_config: the options as values of torch._inductor.config, "torch._inductor.config.freezing=True".

@@ -8,7 +8,7 @@ from functools import partial
 
 from generators.errors import CaseError
 from generators.program.attention_stub import AttentionCall, emit_attention_stub, list_calls
-from generators.program.case import Case, Value
+from generators.program.case import Case, SettingValue
 from generators.program.edits import resize
 from generators.program.settings import Setting
 from generators.program.state import is_written
@@ -254,7 +254,7 @@ def draw_settings(case: Case, c: Choices, available: Mapping[str, Setting], shar
     fitting = {name: item.weight for name, item in available.items() if not (item.inference and case.training)}
     if case.settings or not fitting or not c.chance(share):
         return case
-    drawn: dict[str, Value] = {}
+    drawn: dict[str, SettingValue] = {}
     for _ in range(c.draw(_SETTINGS)):
         name = c.draw(fitting)
         drawn = {**dict(available[name].needs), **drawn, name: c.pick(available[name].values)}

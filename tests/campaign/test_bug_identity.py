@@ -21,7 +21,7 @@ from fuzz.protocol.failures import (
     normalize,
 )
 from fuzz.protocol.rewrites import OtherConstant, WrongRewrite
-from fuzz.run_store import Outcome
+from fuzz.run_store import SuspicionOutcome
 from fuzz.subjects import get_spec
 from generators.program.case import Case, LaterCall
 from generators.program.features import features
@@ -223,7 +223,7 @@ def test_a_finding_keeps_the_settings_that_it_needs(needed: set[str], subject: s
         found = Investigation(
             case, SubjectResult(suspect, Verdict.WRONG_RESULT, failure=VALUE), public, probe, bool
         ).run()
-        assert (found.outcome, found.shown.subject) == (Outcome.FINDING, subject)
+        assert (found.outcome, found.shown.subject) == (SuspicionOutcome.FINDING, subject)
         assert {*dict(found.case.settings)} == needed
     words = (symptom(Verdict.WRONG_RESULT, features=[*features(one)]) for one in (found.case, case, products()))
     known, tuned, plain = words

@@ -101,12 +101,12 @@ def test_bugs_that_are_back_are_watched_for_and_others_explain(tmp_path: Path, s
     known = KnownBugs(ledger_with(tmp_path, status, example, listed.case.id))
     assert [one.case.id for _, one in known.load_ledger(TORCH)] == [example.case.id] * explains
     assert (find_alike(known, entry("relu", rows=5)) is not None) is explains
-    assert why(known, listed) is (Why.SAME_MINIMUM if explains else Why.BACK)
-    assert why(known, entry("relu", rows=5)) is (Why.ALIKE if explains else Why.BACK)
+    assert why(known, listed) is (Why.SAME_MINIMUM if explains else Why.REGRESSION)
+    assert why(known, entry("relu", rows=5)) is (Why.ALIKE if explains else Why.REGRESSION)
     assert list(known.bugs) == [example.case.id] * explains
     without_example = KnownBugs(ledger_with(tmp_path, status, None, listed.case.id))
     assert list(without_example.load_ledger(TORCH)) == []
-    assert why(without_example, listed) is (Why.LISTED if explains else Why.BACK)
+    assert why(without_example, listed) is (Why.LISTED if explains else Why.REGRESSION)
 
 
 @pytest.mark.parametrize("status", ["new", "fixed 2.14.0", "fixed 2.13.0"])
@@ -125,7 +125,7 @@ def test_an_operation_of_eager_is_known_by_the_cause_that_the_ledger_lists(tmp_p
     ):
         found = known.find(known.symptom(SubjectResult("eager", Verdict.EAGER_SUSPECT, failure=operation), one), one)
         assert (found is not None) is is_it
-        assert found is None or found.why is (Why.BACK if status == "fixed 2.13.0" else Why.LISTED)
+        assert found is None or found.why is (Why.REGRESSION if status == "fixed 2.13.0" else Why.LISTED)
 
 
 def test_a_saved_finding_of_a_bug_that_is_back_explains_nothing(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ def cluster() -> Iterator[Any]:
 class Damage:
     """Draws cases; with number 12 the actor of a worker is killed, with number 24 a node."""
 
-    def __init__(self, cluster: Any, remote: ray_workers.Cluster) -> None:
+    def __init__(self, cluster: Any, remote: ray_workers.RayCluster) -> None:
         self.cluster, self.remote, self.done = cluster, remote, set[int]()
         self.workers: list[WorkerProcess] = []
         self.draw = sampler("softmax", "relu", every=5)
@@ -70,7 +70,7 @@ def test_lost_actors_and_nodes_lose_no_case_and_make_no_finding(
     for _ in range(2):
         cluster.add_node(num_cpus=1)
     given = options(tmp_path, budget="40x", worker_config=setup(rules=RULES, seconds=0.02), shrink_seconds=2.0)
-    with closing(ray_workers.Cluster(cluster.address, given.worker_config, None, each=1)) as remote:
+    with closing(ray_workers.RayCluster(cluster.address, given.worker_config, None, each=1)) as remote:
         assert remote.workers == 2
         damage = Damage(cluster, remote)
         result = run_campaign(replace(given, workers=remote.workers, open_remote=damage.open_worker), damage)
@@ -88,7 +88,7 @@ def test_a_cluster_without_a_place_is_an_error(cluster: Any, tmp_path: Path, mon
     monkeypatch.setattr(ray_workers, "NO_WORKER_SECONDS", 0.1)
     given = options(tmp_path, worker_config=setup(memory_mib=2**30))
     with (
-        closing(ray_workers.Cluster(cluster.address, given.worker_config, 1, each=1)) as remote,
+        closing(ray_workers.RayCluster(cluster.address, given.worker_config, 1, each=1)) as remote,
         pytest.raises(WorkerUnavailable),
     ):
         run_campaign(replace(given, open_remote=remote.open_worker), sampler())

@@ -12,7 +12,7 @@ from fuzz.check.exceptions import SubjectError
 from fuzz.check.rewrite_match import find_differences, read_known_pattern, read_outputs, trace_pattern
 from fuzz.check.subject_builder import Subject, find
 from fuzz.check.subject_changes import apply_experiments, compare_constants
-from fuzz.experiments import EXPERIMENTS, Setting, StepLimit, Trial
+from fuzz.experiments import EXPERIMENTS, StepLimit, Trial, WithSetting
 from fuzz.protocol import StepsTaken, Verdict
 from fuzz.protocol.failures import NotTaken, Refusal
 from tests.check.client import Asker
@@ -23,7 +23,7 @@ _MATCHER = "torch._inductor.pattern_matcher"
 ON_SUBJECTS = [
     Trial(row.id, "3" if isinstance(row.change, StepLimit) else "")
     for row in EXPERIMENTS.values()
-    if isinstance(row.change, (Setting, StepLimit))
+    if isinstance(row.change, (WithSetting, StepLimit))
 ]
 
 

@@ -16,7 +16,7 @@ from fuzz.check.check import check
 from fuzz.check.subject_builder import find
 from fuzz.evaluator import build_check
 from fuzz.protocol import SubjectResult, Verdict
-from fuzz.protocol.rewrites import EMPTY_ROWS, OtherConstant, WrongRewrite, is_explained
+from fuzz.protocol.rewrites import EMPTY_ROWS, OtherConstant, WrongRewrite, are_all_known
 from generators.program.case import Case
 from generators.program.features import features
 from generators.records import decode, encode
@@ -137,7 +137,7 @@ def test_one_bug_of_integer_and_float_masks_is_one() -> None:
     text = (CORPUS / "known" / "integer-mask.case.yaml").read_text().partition("found:")[0]
     found = [judge(entry.loads(text.replace(*change)).case) for change in (("", ""), FLOAT_MASK)]
     one, other = (result.wrong_rewrites for result in found)
-    assert one != other and is_explained(one, other) and is_explained(other, one)
+    assert one != other and are_all_known(one, other) and are_all_known(other, one)
 
 
 @pytest.mark.parametrize("number", [18, 19])
@@ -147,7 +147,7 @@ def test_a_rewrite_that_is_wrong_in_rows_without_a_key_says_so(number: int, shap
     text = text.replace("[1, 1, S, S], dtype: bool", f"{shape}, dtype: bool").replace("kind: causal", "kind: empty_row")
     result = judge(entry.loads(text).case)
     assert [one.rows for one in result.wrong_rewrites] == [EMPTY_ROWS]
-    assert is_explained(result.wrong_rewrites, (WrongRewrite("_sfdp_pattern_18", rows=EMPTY_ROWS),))
+    assert are_all_known(result.wrong_rewrites, (WrongRewrite("_sfdp_pattern_18", rows=EMPTY_ROWS),))
 
 
 @integer_mask
@@ -158,7 +158,7 @@ def test_shrinking_one_of_them_does_not_end_in_the_other(pair: list[tuple[Case, 
     case, suspect = pair[1]
     concluded = Investigation(case, suspect, (), probe, is_time_up=lambda: False).run()
     assert concluded.case.id != case.id
-    assert is_explained(concluded.shown.wrong_rewrites, suspect.wrong_rewrites)
+    assert are_all_known(concluded.shown.wrong_rewrites, suspect.wrong_rewrites)
 
 
 @pytest.mark.parametrize("name", ["integer-mask", "softmax-over-dim-0"])

@@ -6,7 +6,7 @@ import pytest
 from fuzz.campaign.investigation import Investigation
 from fuzz.evaluator import Evaluator
 from fuzz.protocol import SubjectResult, Verdict
-from fuzz.run_store import Outcome
+from fuzz.run_store import SuspicionOutcome
 from generators.program.case import Case, Input
 from generators.program.emit import source
 from generators.program.sizes import Size
@@ -47,6 +47,6 @@ def test_a_planted_relu_comes_down_to_one_relu(shared: Evaluator) -> None:
     suspect = probe(case, PLANTED)
     assert suspect is not None and suspect.verdict is Verdict.WRONG_RESULT
     found = Investigation(case, suspect, (PLANTED,), probe, lambda: False).run()
-    assert found.outcome is Outcome.FINDING
+    assert found.outcome is SuspicionOutcome.FINDING
     assert [op.kind for op in found.case.ops] == ["relu"]
     assert MINIMUM in source(found.case)

@@ -6,7 +6,7 @@ import pytest
 
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import Raised
-from fuzz.versions import Change, Row, render_table
+from fuzz.versions import Row, VersionChange, render_table
 
 LABELS = ("2.12.1", "2.13.0", "2.14.0")
 
@@ -23,22 +23,22 @@ def row(*results: SubjectResult | str, name: str = "a.case.yaml") -> Row:
 @pytest.mark.parametrize(
     ("verdicts", "change"),
     [
-        (("ok", "wrong_result"), Change.REGRESSED),
-        (("ok", "ok", "compile_error"), Change.REGRESSED),
-        (("ok", "timeout", "wrong_result"), Change.REGRESSED),
-        (("wrong_result", "ok", "worker_died"), Change.REGRESSED),
-        (("skipped", "ok", "wrong_result"), Change.REGRESSED),
-        (("wrong_result", "ok"), Change.FIXED),
-        (("ok", "wrong_result", "rounding"), Change.FIXED),
-        (("wrong_result", "skipped", "ok"), Change.FIXED),
-        (("wrong_result", "compile_error"), Change.FAILS),
-        (("skipped", "wrong_result", "wrong_result"), Change.FAILS),
-        (("skipped", "wrong_result"), Change.UNJUDGED),
-        (("ok", "skipped"), Change.UNJUDGED),
-        (("ok", "rounding", "ill_conditioned"), Change.SAME),
+        (("ok", "wrong_result"), VersionChange.REGRESSED),
+        (("ok", "ok", "compile_error"), VersionChange.REGRESSED),
+        (("ok", "timeout", "wrong_result"), VersionChange.REGRESSED),
+        (("wrong_result", "ok", "worker_died"), VersionChange.REGRESSED),
+        (("skipped", "ok", "wrong_result"), VersionChange.REGRESSED),
+        (("wrong_result", "ok"), VersionChange.FIXED),
+        (("ok", "wrong_result", "rounding"), VersionChange.FIXED),
+        (("wrong_result", "skipped", "ok"), VersionChange.FIXED),
+        (("wrong_result", "compile_error"), VersionChange.FAILS),
+        (("skipped", "wrong_result", "wrong_result"), VersionChange.FAILS),
+        (("skipped", "wrong_result"), VersionChange.UNJUDGED),
+        (("ok", "skipped"), VersionChange.UNJUDGED),
+        (("ok", "rounding", "ill_conditioned"), VersionChange.SAME),
     ],
 )
-def test_what_became_of_a_case(verdicts: tuple[str, ...], change: Change) -> None:
+def test_what_became_of_a_case(verdicts: tuple[str, ...], change: VersionChange) -> None:
     assert row(*verdicts).change is change
 
 

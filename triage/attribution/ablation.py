@@ -10,7 +10,7 @@ from fuzz.protocol import Hello, SubjectResult, Verdict
 from fuzz.replay_result import read_recorded_result
 from fuzz.subjects import MEMORY_BUDGET, get_spec, is_user_function
 from generators.errors import UserError
-from generators.program.case import Case, Value
+from generators.program.case import Case, SettingValue
 from generators.program.settings import describe_settings
 from triage.attribution.study import subject_of
 
@@ -59,7 +59,7 @@ def label(stage: str, subject: str = "", case: Case | None = None, *, as_config:
     `as_config`: its settings are values of torch._inductor.config, as where options of torch.compile don't fail.
     """
     spec, row = get_spec(subject), EXPERIMENTS.get(INDUCTOR if stage == NO_PATTERNS else stage)
-    settings: dict[str, Value] = {"pattern_matcher": False} if stage == NO_PATTERNS else {}
+    settings: dict[str, SettingValue] = {"pattern_matcher": False} if stage == NO_PATTERNS else {}
     settings |= dict(case.settings) if case and spec.options else {}
     backend = get_spec(stage).sdpa
     name = f"F.scaled_dot_product_attention under sdpa_kernel({backend})" if backend else stage

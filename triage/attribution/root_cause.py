@@ -8,7 +8,7 @@ from corpus.causes import DETAIL_LABELS, CauseKey, Mechanism, MechanismKind, Par
 from fuzz.bug_identity import PROCESS, SILENT
 from fuzz.experiments import EXPERIMENTS, ExactArithmetic, OperandValue, OtherSubject, Outcome, StepLimit, Tried
 from fuzz.protocol import EAGER
-from fuzz.protocol.rewrites import ATTENDED, WrongRewrite
+from fuzz.protocol.rewrites import QKV, WrongRewrite
 from fuzz.subjects import compiler_of
 
 _OF_ONE_PATTERN = {MechanismKind.OTHER_RESULT, MechanismKind.FORM, *map(MechanismKind, PROCESS | SILENT)}
@@ -54,7 +54,7 @@ class RootCause:
             who = EAGER  # whichever subject called it
         if self.stage is Stage.KERNEL and mechanism is MechanismKind.NOT_FINITE:
             mechanism = MechanismKind.WRONG_VALUES
-        is_of_one = mechanism in _OF_ONE_PATTERN or (measured and measured.right.keys() <= {*ATTENDED})
+        is_of_one = mechanism in _OF_ONE_PATTERN or (measured and measured.right.keys() <= {*QKV})
         if self.is_attention_pattern and not is_of_one:
             part = Part.ATTENTION_PATTERNS
         if measured is None:

@@ -350,14 +350,11 @@ def test_repro_shows_a_row_that_keeps_no_key_and_is_not_0(tmp_path: Path) -> Non
 
 def test_the_code_in_a_report_runs_and_passes_where_nothing_is_wrong(tmp_path: Path, attention: Case) -> None:
     case = replace(attention, mode="inference")
-    bugs = [
-        Bug(case, SubjectResult(subject, verdict))
-        for subject in (f"{PLANTED}:right", f"{PLANTED}:without_last_key", "sdpa_math")
-        for verdict in (Verdict.WRONG_RESULT, Verdict.RUNTIME_ERROR)
-    ]
+    bugs = [Bug(case, SubjectResult("sdpa_math", verdict)) for verdict in (Verdict.WRONG_RESULT, Verdict.RUNTIME_ERROR)]
     texts = ["\n\n".join([source(case), spell_import(bug), spell_kernel(bug), spell_run(bug)]) for bug in bugs]
+    assert all("result = WithKernel()" in text for text in texts)
     done = run_all(texts, tmp_path)
-    assert [one.returncode for one in done] == [0, 0, 1, 0, 0, 0], [one.stdout for one in done]
+    assert [one.returncode for one in done] == [0, 0], [one.stdout for one in done]
 
 
 @pytest.mark.compiles
@@ -375,6 +372,7 @@ def test_the_code_in_a_report_is_a_single_call_in_inference(attention: Case) -> 
     result = SubjectResult("inductor", Verdict.WRONG_RESULT)
     called_again = replace(attention, mode="inference", calls=(LaterCall(),))
     assert not any(spell_run(Bug(case, result)) for case in (attention, called_again, casefile.loads(WRITES)))
+    assert not spell_run(Bug(replace(attention, mode="inference"), replace(result, subject=f"{PLANTED}:right")))
 
 
 @pytest.mark.compiles

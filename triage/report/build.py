@@ -44,9 +44,6 @@ from triage.report.repro import CASE_FILE, WITHOUT_NUMBERS, Bug
 from triage.report.wording import describe_cause, refuse, spell, summarize, title
 from triage.script_runs import TIMEOUT_EXIT, Run, shorten_log
 
-_SLOW = repro.ENDS_PROCESS | {Verdict.TIMEOUT}
-"""Failures that cost a worker each time."""
-
 
 class NothingToReport(Exception):
     """A case is no bug to report. The text gives the reason, in lines."""
@@ -105,7 +102,7 @@ def report_case(
     if subject is not None and not is_attention(subject):
         raise UserError(f"subject {subject!r} is not an attention function; omit --subject for torch.compile")
     config = replace(config, device=config.device or entry.device, named=())
-    file = out / "report.md"
+    file, script = out / "report.md", out / "repro.py"
     if file.exists() and not overwrite:
         raise UserError(f"{file} exists and may have your edits; use another --out, or --overwrite")
     require_writable(out, "--out")
@@ -114,11 +111,11 @@ def report_case(
         made = build(entry, config, out, subject=subject, explain_seconds=seconds, known=known)
     except NothingToReport as why:
         # Files of an earlier report would seem to belong to this case.
-        for old in (file, out / "repro.py", out / CASE_FILE):
+        for old in (file, script, out / CASE_FILE):
             old.unlink(missing_ok=True)
         return [f"{path}: {why}"]
     file.write_text(made.render(), encoding="utf-8")
-    return [made.title, f"  {file}", f"  {out / 'repro.py'}"]
+    return [made.title, *(f"  {written}" for written in (file, script) if written.exists())]
 
 
 def build(
@@ -232,7 +229,8 @@ def _investigate(
     evaluator.repeat = 2 if is_kernel or result.verdict is Verdict.NONDETERMINISTIC else 1
     sys.stderr.write("looking for the cause: experiments, one change in each; a minute or two\n")
     cause = attribute(entry, evaluator, ablation)
-    if not seconds or (result.verdict in _SLOW and not is_kernel):
+    is_lost = result.verdict in repro.ENDS_PROCESS | {Verdict.TIMEOUT}  # each experiment costs a worker
+    if not seconds or (is_lost and not is_kernel):
         return Evidence(run, cause)
     sys.stderr.write(f"looking for the conditions: one property varied at a time, at most {seconds:.0f} s\n")
     base = ablation.accused if is_kernel else find_cheapest(ablation, entry)

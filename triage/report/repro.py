@@ -226,7 +226,8 @@ def spell_import(bug: Bug) -> str:
     """The import that `WithKernel` needs; "" where there is none."""
     module, _, name = find_function(bug).partition(":")
     of_torch = "from torch.nn.attention import SDPBackend, sdpa_kernel" if bug.who == "kernel" else ""
-    return f"from {module} import {name} as attend" if module else of_torch
+    alias = "" if name == "attend" else " as attend"
+    return f"from {module} import {name}{alias}" if module else of_torch
 
 
 def spell_kernel(bug: Bug) -> str:

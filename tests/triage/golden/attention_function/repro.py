@@ -11,7 +11,7 @@ try:
     import torch
     from torch.nn.attention import SDPBackend, sdpa_kernel
     sys.path.insert(0, os.getcwd())
-    from mine.kernels import attend as attend
+    from mine.kernels import attend
 except Exception as error:
     sys.exit(print(f"can't run here: {error!r}; run it where mine.kernels can be imported", file=sys.stderr) or 125)
 torch.set_num_threads(1)  # the number of threads selects kernels and splits sums

@@ -14,12 +14,17 @@
       - {name: out, op: softmax, args: [scores], dim: -1}
     returns: [out]
 
-An input is an argument of `forward`. With `parameter: true` it is a parameter of the module, with `buffer: true` too a
-buffer. The order of inputs counts. Sizes are integers or text such as `3*H*D + 1`. Attributes of an operation stand
-beside `name`, `op` and `args`. Defaults are those of `generators.program.case` and of the table of operations.
+    an input has                       it is
+    neither                            an argument of `forward`
+    parameter: true                    a parameter of the module
+    parameter: true, buffer: true      a buffer of the module
 
-`contracts` lists mappings with the fields of `Contract`, and `calls` with those of `LaterCall`. `checkpoint` is the
-field of `Case`.
+The order of inputs counts. Sizes are integers or text such as `3*H*D + 1`. Attributes of an operation stand beside
+`name`, `op` and `args`. Defaults are those of `generators.program.case` and of the table of operations.
+
+- `contracts`: mappings with the fields of `Contract`
+- `calls`: mappings with the fields of `LaterCall`
+- `checkpoint`: as in `Case`
 """
 
 from dataclasses import dataclass
@@ -42,7 +47,7 @@ KEYS = (
 
 
 def loads(content: bytes | str, origin: str = "case") -> Case:
-    """The case in a text that holds nothing else. Raises CaseError: one line with `origin` and line."""
+    """The case in a text that holds nothing else. Raises CaseError: a line of text with `origin` and line number."""
     return decode(parse(content, origin))
 
 
@@ -52,7 +57,7 @@ def dumps(case: Case) -> str:
 
 
 def decode(document: Document, beside: tuple[str, ...] = ()) -> Case:
-    """The case in a file that may hold the keys `beside` too. Raises CaseError."""
+    """The case in a file, which may also hold the keys `beside`. Raises CaseError."""
     document.require_format("case_format", FORMAT)
     case = document.decode(_CODEC, Case, beside=("case_format", *beside))
     try:
@@ -72,7 +77,7 @@ def encode(case: Case) -> dict[str, Data]:
 
 @dataclass(frozen=True, slots=True)
 class _OpHead:
-    """The keys of an operation that are no attributes."""
+    """The keys of an operation besides its attributes."""
 
     name: str
     op: str

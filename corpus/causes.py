@@ -10,7 +10,7 @@ from generators.program.state import CHANGES, TARGETS
 from generators.records import KEYED, SORTED, Rule
 
 Details = tuple[tuple[str, tuple[str, ...]], ...]
-"""Lists of ids or of data such as an exception's text, each with its name, sorted by name."""
+"""Named lists, sorted by name. Items are ids, or texts such as an exception's."""
 _FIELD = re.compile(r"\{(\w+)\}")
 DETAIL_LABELS = {
     **CHANGES,
@@ -19,11 +19,11 @@ DETAIL_LABELS = {
     "group": "grouped queries",
     "negative_scale": "negative scale",
 }
-"""Words for the ids among details. Options of attention and dtypes are words already."""
+"""Labels for ids in details. An id that is not listed is its own label."""
 
 
 class Id(StrEnum):
-    """An id of a closed table, which is its text. `label`: words for people, with the names of details in braces."""
+    """An id, which is stored as its value. `label` is the text for people; `{name}` in it stands for a detail."""
 
     label: str
 
@@ -39,7 +39,7 @@ class Stage(Id):
 
     DYNAMO = "dynamo_aot", "dynamo/aot"
     DECOMPOSITION = "decomposition", "dynamo/aot"
-    """In the decomposition of an operation, which is the part."""
+    """In the decomposition of the operation that `part` names."""
     JOINT_PASSES = "joint_graph_passes", "joint_graph_passes"
     GRAPH_PASSES = "graph_passes", "graph_passes"
     LOWERING = "lowering"
@@ -53,7 +53,7 @@ class Stage(Id):
 
 
 class Part(Id):
-    """The part at fault, where neither torch nor the kernel has a name for it."""
+    """Parts at fault for which torch and kernels have no name."""
 
     ATTENTION_PATTERNS = "attention_patterns", "patterns of attention"
     """All attention patterns of Inductor."""
@@ -61,7 +61,7 @@ class Part(Id):
     RECOMPUTATION = "recomputation"
     TORCH_EXPORT = "torch_export", "torch.export"
     AOT_INDUCTOR_PACKAGE = "aot_inductor_package", "AOTInductor's package"
-    """A package fails and torch.compile does not."""
+    """The AOTInductor package fails, and torch.compile is right."""
     PADDING = "padding", "padding of strides"
     CASTS = "casts", "casts left out"
     FUSION = "fusion"
@@ -69,7 +69,7 @@ class Part(Id):
 
 
 class MechanismKind(Id):
-    """How a fault works. The ids of verdicts say no more than the verdict."""
+    """How a fault works. An id that equals a verdict means that no more is known."""
 
     # Faults of a rewrite of attention.
     OPERANDS = "operands", "wrong for some values of {operands}"
@@ -121,7 +121,7 @@ class MechanismKind(Id):
 
 
 def details(**named: str | Sequence[str]) -> Details:
-    """Details of a mechanism by name, each a text or several; empty details are left out."""
+    """Details of a mechanism by name, each a text or several texts. Empty details are left out."""
     lists = {name: (given,) if isinstance(given, str) else tuple(given) for name, given in named.items() if given}
     return tuple(sorted(lists.items()))
 
@@ -142,19 +142,20 @@ class Mechanism:
 
 @dataclass(frozen=True, slots=True, order=True)
 class CauseKey:
-    """Where a fault is and how it works, equal for failures that a single change would mend."""
+    """A root cause as data. Equal keys are the same bug. Unequal keys are the same bug too if their measurements agree
+    (`WrongRewrite.is_same_bug`)."""
 
     who: str
     """`inductor`, `aot`, `dynamo`, `eager` or an attention function."""
     stage: Stage
     part: Annotated[str, Rule(lambda text: text not in _PART_LABELS, "is the label of a part, not its id")]
-    """A `Part`, or a name that torch or the attention function owns; "" where it is not known."""
+    """A `Part`, or a name that torch or the attention function owns; "" if it is not known."""
     mechanism: MechanismKind
     details: Annotated[Details, KEYED, SORTED] = ()
-    """Of the mechanism; none of a rewrite that is proven wrong, whose operands `right` names."""
+    """Details of the mechanism; empty if `right` names the operands."""
     right: Annotated[Details, KEYED, SORTED] = ()
     wrong: Annotated[Details, KEYED, SORTED] = ()
-    """Of a rewrite that is proven wrong, by operand: the experiments under which it is right, and wrong."""
+    """By operand of a rewrite that is proven wrong: the experiments that make it right, and that leave it wrong."""
 
     @property
     def words(self) -> Mechanism:
@@ -163,7 +164,7 @@ class CauseKey:
         return Mechanism(self.mechanism, self.details or operands)
 
     def __str__(self) -> str:
-        """In one line, for people."""
+        """On one line, for people."""
         right, wrong = dict(self.right), dict(self.wrong)
         measured = (f"{n} right: {', '.join(right[n])}; wrong: {', '.join(wrong.get(n, ())) or 'none'}" for n in right)
         told = ", ".join(filter(None, (self.who, self.stage.label, name_part(self.part, self.stage), str(self.words))))
@@ -175,5 +176,5 @@ _PARTS = {part.value: part.label for part in Part}
 
 
 def name_part(part: str, stage: Stage) -> str:
-    """A part for people: the label of a `Part`, and other names as they are."""
+    """A part for people: the label of a `Part`, other names unchanged."""
     return f"decomposition of {part}" if stage is Stage.DECOMPOSITION else _PARTS.get(part, part)

@@ -67,7 +67,7 @@ class Expectation:
     verdict: _VerdictName = ""
     device: _Device = ""  # empty: `cpu`
     reaches: tuple[Annotated[str, Rule(str.strip, "is not a name")], ...] = ()
-    """Names of coverage (docs/architecture.md) that the case must reach in the torch versions of `versions`."""
+    """Coverage (docs/extending.md) that the case must reach in the torch versions of `versions`."""
 
     def holds_for(self, torch: str) -> bool:
         """Whether `versions` contains this torch version. Nightlies and builds such as 2.13.0+cpu count."""
@@ -83,7 +83,7 @@ class Found:
 
     verdict: _VerdictName
     subject: str
-    fired: tuple[str, ...] = ()  # the rewrites that were applied, without those proven right
+    fired: tuple[str, ...] = ()  # applied rewrites, without rewrites that are proven right
     torch: _Torch = ""
     device: _Device = ""
     message: str = ""  # for people
@@ -105,7 +105,7 @@ class Entry:
 
     @property
     def expectation(self) -> Expectation:
-        """`expect`, else the finding in the version that showed it, else no finding."""
+        """`expect`; without it, the verdict of `found` in its torch version; without both, `pass`."""
         if self.expect is not None:
             return self.expect
         if self.found is not None:
@@ -177,7 +177,7 @@ def record_seen(path: Path, verdicts: Mapping[str, str]) -> None:
 
 
 def sort_by_version(verdicts: Mapping[str, str]) -> dict[str, str]:
-    """The verdicts, oldest torch version first, names that are no versions last."""
+    """The verdicts by torch version, oldest first. Names that are no versions come last."""
 
     def key(version: str) -> tuple[bool, Version, str]:
         try:
@@ -194,7 +194,7 @@ def load_directory(directory: Path) -> dict[Path, Entry]:
 
 
 def load_all(paths: Sequence[Path]) -> dict[Path, Entry]:
-    """As `load_files`. Raises UserError also where there is no entry."""
+    """As `load_files`. Also raises UserError if there is no entry."""
     if not paths:
         raise UserError(f"name at least one case file (*{SUFFIX}) or a directory of them")
     entries = load_files(paths)

@@ -1,4 +1,4 @@
-"""Files that a person names: only regular ones are read, places are checked before work, contents change atomically."""
+"""Reads regular files only, checks that output can be written before work begins, and writes files atomically."""
 
 import fcntl
 import os
@@ -52,7 +52,7 @@ def require_writable(path: Path, option: str, *, is_file: bool = False) -> None:
 def replace_file(path: Path, content: bytes) -> None:
     """Write a file, and make its directory. Raises UserError.
 
-    A kill at any instant leaves the old file or the new, and at most a hidden file, which the next write replaces.
+    After a kill the file has its old or its new content. A hidden temporary file may remain until the next write.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,6 @@
 """The ledger: the known bugs, one entry for each root cause, in a YAML file that people review.
 
-docs/triage.md has an example, and says who writes which field. `python -m triage.cluster --update` also adds to `also`
-the cause that a newer attribution gives a listed finding.
+docs/triage.md has an example, and says who writes which field.
 """
 
 import itertools
@@ -41,7 +40,7 @@ _HEAD = """\
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """What a person decided about a bug: one of STATUSES, and the address, reason or version that goes with it."""
+    """A person's decision about a bug: one of STATUSES, with its URL, reason or version."""
 
     kind: str = "new"
     about: str = ""
@@ -51,7 +50,7 @@ class Status:
 
     @property
     def words(self) -> str:
-        """For people."""
+        """In words, for people."""
         kind = {"new": "nobody has decided about it yet", "not_a_bug": "not a bug:", "fixed": "fixed in"}.get(
             self.kind, self.kind
         )
@@ -69,7 +68,7 @@ class Status:
         try:
             return Version(torch) >= Version(self.about)
         except InvalidVersion:
-            return True  # a build of somebody's own, made after the fix as far as anybody knows
+            return True  # a version that can't be parsed counts as newer than the fix
 
 
 _Id = Annotated[str, matches("[a-z0-9][a-z0-9._-]{0,59}", "must be at most 60 lowercase letters, digits and dashes")]
@@ -98,7 +97,7 @@ class Bug:
 
     @property
     def causes(self) -> tuple[CauseKey, ...]:
-        """All causes that are this bug."""
+        """`cause`, then `also`."""
         return (self.cause, *self.also)
 
 
@@ -150,10 +149,10 @@ def _require_unique(document: Document, what: str, things: Iterable[tuple[int, o
 
 
 def save(ledger: Ledger) -> None:
-    """Bring the ledger's file up to date. The comments above the first key and the words of a person in an entry stay.
+    """Bring the ledger's file up to date. Keeps comments above the first key, and all text that a person wrote.
 
-    Missing entries are added. In the others `findings`, `first_seen`, `last_seen` and `versions` are replaced, and
-    missing causes are added to `also`. A kill at any instant leaves the old file or the new. Raises UserError.
+    Missing entries are added. In existing entries `findings`, `first_seen`, `last_seen` and `versions` are replaced,
+    and missing causes are added to `also`. After a kill the file has its old or its new content. Raises UserError.
     """
     path, head, bugs = ledger.path, _HEAD, dict[str, Bug]()
     if path.exists():
@@ -174,7 +173,7 @@ def save(ledger: Ledger) -> None:
 
 
 def check_writable(path: Path) -> None:
-    """Raises UserError where no ledger can be written."""
+    """Raises UserError if no ledger can be written there."""
     if path.exists() and not path.is_file():
         raise UserError(f"{path}: not a regular file, so the ledger can't be updated")
     require_writable(path, "--ledger", is_file=True)

@@ -1,7 +1,6 @@
-"""From a case that fails to the simplest case that still does.
+"""From a case that fails to the simplest case that still fails.
 
-Passes yield simpler candidates. Candidates that are no well-typed programs are dropped; of others it is asked whether
-they still fail.
+Passes yield simpler candidates. Candidates that are no well-typed programs are dropped. The others are judged.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -36,10 +35,11 @@ PASSES: tuple[Pass, ...] = (
     program.round_numbers,
     program.rename_values,
 )
-"""In the order they are tried. First come passes that remove most and make every later probe cheaper."""
+"""In the order in which they are tried. Passes that remove most come first, since they make later probes cheaper."""
 
 CONTRACT_PASSES: tuple[Pass, ...] = (contracts.simplify_contract, *PASSES)
-"""For failures of attention functions. These see the contract of a case alone, so it is respelled first."""
+"""For failures of attention functions, which only see the contract of a case. So the first pass writes the contract
+in plain operations."""
 Predicate = Callable[[Case], bool]
 
 
@@ -52,13 +52,16 @@ def shrink(
     is_readable: bool = True,
     attention_only: bool = False,
 ) -> list[Case]:
-    """The accepted cases: `case` first, each smaller by `sort_key` than the one before; where `is_readable`, last the
-    simplest in forms for readers (corpus/passes/readability.py).
+    """The accepted cases, from `case` on, in decreasing order of `sort_key`. With `is_readable`, readable forms of the
+    smallest case follow (corpus/passes/readability.py).
 
     `still_fails` is called once per case id. When `deadline` returns True, the cases accepted so far are returned.
 
-    `attention_only` is for failures of attention functions, which see only a case's contract. Then the operations may
-    change, every accepted case has an attention stub, and `contract_key` orders cases with equal `sort_key`.
+    `attention_only` is for failures of attention functions, which only see a case's contract:
+
+    - The operations may change.
+    - Every accepted case has an attention stub.
+    - `contract_key` orders cases with equal `sort_key`.
     """
     key = contract_key if attention_only else sort_key
     trajectory = [case]
@@ -67,7 +70,7 @@ def shrink(
     def accept_next(one_pass: Pass, start: int, *, is_last_stage: bool = False) -> int | None:
         """Append the first candidate that fails, counting from candidate `start`.
 
-        It is simpler, and counting wraps around, except in the last stage.
+        Before the last stage a candidate must be simpler, and candidates before `start` are tried last.
         """
         limit = key(trajectory[-1])
         candidates = (enumerate(filter(None, map(prune_if_valid, one_pass(trajectory[-1])))) for _ in range(2))
@@ -96,6 +99,6 @@ def shrink(
                 return trajectory
     if is_readable and accept_next(make_readable, 0, is_last_stage=True):
         at = accept_next(grow_sizes, 0, is_last_stage=True)
-        while at:  # candidate 0 is everything at once
+        while at:  # candidate 0 makes all sizes different
             at = accept_next(grow_sizes, at, is_last_stage=True)
     return trajectory

@@ -37,9 +37,9 @@ _AMBIGUOUS = re.compile(
     r"|[-+]?[0-9][0-9_]*(?::[0-9_.]+)+"  # of base sixty
     r"|[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}(?:[T \t].*)?"  # dates
 )
-"""Plain scalars that YAML 1.1 and 1.2 read differently, or that look like such scalars."""
+"""Plain scalars that YAML 1.1 and 1.2 may read differently."""
 _PLAIN = re.compile(r"[A-Za-z0-9_](?:[\w.,/()*+ -]*[\w.)])?", re.ASCII)
-_PLAINLY = "write true, false, null or a number such as 0.001, or quote it"
+_HOW_TO_WRITE = "write true, false, null or a number such as 0.001, or quote it"
 _Loader: type = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _Dumper: type = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
@@ -50,7 +50,7 @@ class Document:
 
     data: Any
     origin: str  # the name of the file
-    lines: Mapping[tuple[Key, ...], int]  # by path the line of each value's key, or of the value in a list, from 1
+    lines: Mapping[tuple[Key, ...], int]  # line numbers (from 1) of keys and list items, by path
 
     def decode(self, codec: Codec, kind: type[T], *, beside: Sequence[str] = (), **given: Any) -> T:
         """The record, as `Codec.decode` reads it. Raises CaseError: one line with file, line and field."""
@@ -88,13 +88,13 @@ def decode_text(content: bytes | str, origin: str) -> str:
 
 
 def parse(content: bytes | str, origin: str) -> Document:
-    """Read a file; `origin` names it in messages. Raises CaseError."""
+    """The data in the text of a file, which messages call `origin`. Raises CaseError."""
     text = decode_text(content, origin)
     reader = _Reader(yaml.parse(text, _Loader), origin)
     try:
         return Document(reader.read_document(), origin, reader.lines)
     except yaml.MarkedYAMLError as error:
-        # libyaml notices an open bracket or quote lines later, at the end of the file at the latest.
+        # libyaml reports an unclosed bracket or quote only later, but `context_mark` is its start.
         is_open = error.context is not None and "block" not in error.context
         mark = (error.context_mark if is_open else None) or error.problem_mark
         line = mark.line + 1 if mark else 1
@@ -156,7 +156,7 @@ class _Reader:
         return key
 
     def _read_scalar(self, event: yaml.ScalarEvent, path: tuple[Key, ...]) -> str | int | float | bool | None:
-        """A quoted scalar is text. A plain one is refused if YAML versions read it differently."""
+        """The value of a scalar. Quoted, it is text. A plain scalar is refused if YAML 1.1 and 1.2 may disagree."""
         value: str = event.value
         if not event.implicit[0]:
             return value
@@ -173,7 +173,7 @@ class _Reader:
         if not value:
             self._refuse(event, "the value is missing", path)
         if _AMBIGUOUS.fullmatch(value):
-            self._refuse(event, f"{value[:40]!r} reads differently in YAML 1.1 and 1.2; {_PLAINLY}", path)
+            self._refuse(event, f"{value[:40]!r} reads differently in YAML 1.1 and 1.2; {_HOW_TO_WRITE}", path)
         return value
 
     def _refuse(self, event: yaml.Event, reason: str, path: tuple[Key, ...] = ()) -> NoReturn:
@@ -241,7 +241,8 @@ def _events(data: Data, depth: int) -> Iterator[yaml.Event]:
 
 
 def _is_short(data: Mapping[str, Data] | list[Data], depth: int) -> bool:
-    """Whether to write a collection on one line: an entry of a section, or a section of numbers or words alone."""
+    """Whether to write a collection on one line: an entry of a section, or a section whose
+    values are all numbers or words."""
     if depth == 0 or not data:
         return depth > 0
     if isinstance(data, Mapping):

@@ -20,20 +20,21 @@ from generators.program.case import Case
 from generators.program.emit import is_random, source
 
 RECYCLE_CHECKS = 2000
-"""A process is replaced after so many checks, whatever its memory."""
+"""A process is replaced after this many checks, whatever its memory."""
 
 _RECYCLE_SHARE = 0.5
-"""A process is replaced when its memory has grown by this share of the memory that its first check left of the limit.
-The first check alone takes 2 GiB with CUDA."""
+"""A process is replaced when it has used this share of the memory that was still free after its first check. With CUDA
+the first check alone takes 2 GiB."""
 
 PASSING = frozenset({Verdict.OK, Verdict.ROUNDING, Verdict.RANDOM_STREAM, Verdict.PRECISION_POLICY})
-"""Verdicts that clear a subject. Findings blame a subject, and all other verdicts tell nothing."""
+"""Verdicts that clear a subject. Findings accuse it; the other verdicts do neither."""
 
 
 class Evaluator:
-    """Evaluates cases in one worker, which it starts and replaces. It asks again for verdicts that a lost process had.
+    """Evaluates cases in one worker, which it starts and replaces. Verdicts that are lost with a process are judged
+    again.
 
-    Only one thread may ask. `kill` may be called from any other, and lets the asking thread raise `Stopped`.
+    Only one thread may ask. Any thread may call `kill`; the thread that waits for a result then raises `Stopped`.
     """
 
     def __init__(
@@ -46,7 +47,7 @@ class Evaluator:
         scratch: tempfile.TemporaryDirectory[str] | None = None,
     ) -> None:
         self.process = process
-        self.repeat = repeat  # that of its checks
+        self.repeat = repeat  # as in `Check`
         self.remember = remember  # evaluate a case once under the same subjects and experiments
         self._recycle_checks = recycle_checks
         self._first_mib = self._rss_mib = 0.0
@@ -68,7 +69,7 @@ class Evaluator:
 
     @property
     def hello(self) -> Hello:
-        """The hello of the worker, which is started. Raises `UserError` when it can't work here."""
+        """Start the worker if necessary, and return its `Hello`. Raises `UserError` when it can't work here."""
         return self.process.start()
 
     def require(self, subject: str) -> None:
@@ -80,7 +81,7 @@ class Evaluator:
     def evaluate(
         self, case: Case, subjects: tuple[str, ...], *, experiments: tuple[Trial, ...] = (), fresh: bool = False
     ) -> Result:
-        """Evaluate a case under subjects; `fresh`: in a new process. A lost process is a result too.
+        """Evaluate a case under subjects. `fresh`: in a new process. If the process dies, the result says so.
 
         Raises `UserError` when no worker can be started, `WorkerFault` when it fails itself.
         """
@@ -97,7 +98,7 @@ class Evaluator:
         return result
 
     def judge(self, case: Case, subject: str, *experiments: Trial) -> SubjectResult:
-        """The result of one subject; `skipped` where eager refuses the case. Raises as `evaluate`."""
+        """The result of one subject; `skipped` if eager refuses the case. Raises as `evaluate`."""
         result = self.evaluate(case, (subject,), experiments=experiments)
         if result.results:
             return result.results[0]
@@ -105,7 +106,7 @@ class Evaluator:
         return SubjectResult(subject, Verdict.SKIPPED, failure=NotTaken(Refusal.NO_VERDICT, why))
 
     def evaluate_or_raise(self, case: Case, subject: str, *experiments: Trial, fresh: bool = False) -> SubjectResult:
-        """As `judge`. Raises `UserError` where eager refuses the case."""
+        """As `judge`. Raises `UserError` if eager refuses the case."""
         result = self.evaluate(case, (subject,), experiments=experiments, fresh=fresh)
         if result.rejected is not None or not result.results:
             raise UserError(f"case {case.id}: eager refuses it: {result.rejected}")
@@ -117,7 +118,7 @@ class Evaluator:
         self._sent = check
 
     def collect(self) -> Result:
-        """The result of the last check, with the verdicts that a lost process had. Raises `WorkerFault`."""
+        """The result of the last check, with the verdicts that were lost with its process. Raises `WorkerFault`."""
         check, self._sent = self._sent, None
         assert check is not None
         result = self.process.receive()
@@ -130,18 +131,18 @@ class Evaluator:
         lost = result.results[0].subject if len(result.results) == 1 else ""
         if lost not in check.subjects[1:]:
             return result
-        # The verdicts of the subjects before were lost with the process.
+        # The process died with the verdicts of earlier subjects; they are judged again.
         self.submit(replace(check, subjects=check.subjects[: check.subjects.index(lost)]))
         return replace(result, results=(*self.collect().results, *result.results))
 
     def _name_kernel(self, check: Check, result: Result) -> Result:
-        """The result of a check in which a kernel broke the GPU, with its name if it fails launched synchronously."""
+        """The result of a check in which a kernel broke the GPU, named by synchronous launches if it fails again."""
         *others, broken = result.results
         config = self.config
         self.process.config = replace(config, variables=(("CUDA_LAUNCH_BLOCKING", "1"),))
         self.submit(replace(check, subjects=(broken.subject,)))
         named = self.collect().results
-        # Where it does, launches stay synchronous: later cases will launch the kernel again.
+        # If it fails again, launches stay synchronous, since later cases will launch the kernel too.
         if not named or named[0].verdict is not broken.verdict:
             self.process.config, named = config, (broken,)
             self.process.replace()
@@ -192,7 +193,7 @@ def open_evaluator(
 
 
 def compare_outcome(result: SubjectResult | None, failure: SubjectResult, *, applies: bool = True) -> Outcome:
-    """The outcome of an experiment on a failure, from its result. Not `applies`: the result tells nothing."""
+    """The outcome of an experiment on a failure, from its result. `applies=False`: the outcome is `DOES_NOT_APPLY`."""
     if result is None or not (applies and (result.verdict.is_finding or result.verdict in PASSING)):
         return Outcome.DOES_NOT_APPLY
     is_of_strides = getattr(result.failure, "aspect", "") == "strides"

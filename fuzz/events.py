@@ -31,7 +31,7 @@ class CampaignStarted(Event):
     """A session of a campaign began."""
 
     seed: int
-    index: int  # of the next case; above 0 where an earlier session is continued
+    index: int  # of the next case; above 0 if an earlier session is continued
     subjects: tuple[str, ...]
     workers: int
     torch: str
@@ -55,7 +55,7 @@ class WorkerDied(Event):
 
     worker: int
     reason: str
-    how: Process | None = None  # None where something other than the process ended it
+    how: Process | None = None  # None if something else ended it, such as a lost machine
 
 
 class WorkerFailed(Event):
@@ -112,7 +112,7 @@ class FindingSaved(Event):
     where: str = ""  # the part of the value that is wrong
     ledger: str = ""  # what the ledger says of it
     seen: Mapping[str, str] = field(default_factory=dict)  # verdicts of other torch versions
-    of_eager: bool = False  # eager is wrong, which the run does not test
+    of_eager: bool = False  # a bug of eager, in a run that tests functions of the user
 
 
 class Notice(Event):
@@ -166,7 +166,7 @@ class Bus:
                 try:
                     with ignore_lost_output() if listener.is_output else nullcontext():
                         call(listener)
-                except Exception as error:  # noqa: BLE001 - raised when all have been told
+                except Exception as error:  # noqa: BLE001 - raised after all listeners got the event
                     errors.append(error)
         if errors:
             raise errors[0]

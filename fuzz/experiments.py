@@ -1,8 +1,9 @@
 """The experiments that tell one bug from another, in one table: change one thing, and see whether the failure stays.
 
-Requests, answers, stored causes and case files name a row by its id. Some rows take an argument, for the "{}" of their
-label. Rows stand in the order in which they decide: the first row that flips is the cause. Parent and worker share this
-module, which imports the standard library alone. To add an experiment, add a row.
+Requests, answers, stored causes and case files name a row by its id. The argument of a row fills the "{}" of its label.
+Changes of operands and ways to generate plainer code are tried in the order of their rows, so a new row suffices.
+triage/attribution/attribute.py names the other experiments that it runs, in its own order. Parent and worker share this
+module, which imports the standard library alone.
 """
 
 from collections.abc import Iterator
@@ -23,7 +24,7 @@ class Outcome(str, Enum):  # noqa: UP042 - workers run on 3.10
 
     @property
     def fails(self) -> bool:
-        """Whether there is a failure, of whatever kind."""
+        """Whether there is a failure of any kind."""
         return self in (Outcome.FAILS_ALIKE, Outcome.FAILS_OTHERWISE)
 
 
@@ -36,7 +37,7 @@ class OtherSubject:
 
 @dataclass(frozen=True)
 class KeepMemory:
-    """The subject does not compute again what its backward pass reads."""
+    """Recomputation is off: the backward pass reads stored results of the forward pass."""
 
 
 @dataclass(frozen=True)
@@ -49,13 +50,13 @@ class WithSetting:
 
 @dataclass(frozen=True)
 class StepLimit:
-    """The first steps of the row's kind are taken and all later ones left out. In a request the argument is their
-    number, in an outcome the name of the first step left out."""
+    """Compiling takes the first N steps of the row's kind, and omits all later steps. The argument is N in a request,
+    and the first omitted step in an outcome."""
 
 
 @dataclass(frozen=True)
 class Edit:
-    """The case, or a call of an attention function, changes as the label says. The argument is an option or a size."""
+    """The label describes a change of the case or of an attention call. The argument is an option or a size."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ class OperandValue:
 
     number: float
     rest: float | None = None
-    """All but the first element of each row; None: every element is `number`."""
+    """The value of all elements of a row but the first, which is `number`. None: all elements are `number`."""
     dtype: str = ""
     """The only dtype to which the row applies; "" for all that can hold the number."""
 
@@ -78,7 +79,7 @@ class EqualAlong:
 
 @dataclass(frozen=True)
 class ExactArithmetic:
-    """A rewrite, named by the argument, computes in float64 on the operands of the case, beside its pattern."""
+    """The rewrite that the argument names runs in float64 on the operands of the case, as does its pattern."""
 
 
 Change = OtherSubject | KeepMemory | WithSetting | StepLimit | Edit | OperandValue | EqualAlong | ExactArithmetic
@@ -86,8 +87,8 @@ Change = OtherSubject | KeepMemory | WithSetting | StepLimit | Edit | OperandVal
 
 @dataclass(frozen=True)
 class Experiment:
-    """A change, and the fault that it shows. `who`, `stage`, `part`, `mechanism` are ids of corpus/causes.py, "" where
-    the failure tells."""
+    """A change, and the fault that it shows. `who`, `stage`, `part` and `mechanism` are ids of corpus/causes.py. An
+    empty field is filled in from the failure."""
 
     id: str
     change: Change
@@ -108,7 +109,7 @@ class Experiment:
         )
 
     def flips(self, outcome: Outcome) -> bool:
-        """Whether the outcome shows the fault: a subject or an exact rewrite fails, or the case passes otherwise."""
+        """Whether the outcome shows the fault: `OtherSubject` and `ExactArithmetic` by failing, others by passing."""
         return outcome.fails if isinstance(self.change, (OtherSubject, ExactArithmetic)) else outcome is Outcome.PASSES
 
 
@@ -138,7 +139,7 @@ class Tried(Trial):
 
 
 SMALL = 16
-"""The size that sizes are cut down to: a tile of the matrix units that kernels use."""
+"""Large sizes are cut to this size, a tile of the matrix units that kernels use."""
 NUMBERS = (0.0, 1.0, -1.0, 2.0, 0.5)
 _LOWEST = {"float16": -65504.0, "bfloat16": -3.3895313892515355e38}
 _LOWEST |= {"float32": -3.4028234663852886e38, "float64": -1.7976931348623157e308}
@@ -204,7 +205,7 @@ _ROWS = (
     _plainer_code("unfused", WithSetting("operations_apart", True), "fusion", "each operation in a kernel of its own"),
     _plainer_code("unvectorized", WithSetting("cpp.simdlen", 1), "vectorisation", "vectorisation off"),
     Experiment("lowering", StepLimit(), _STEPS_OFF.format("lowering"), "inductor", "lowering"),
-    # Edits of the case or of a call. Case files hold the ids of edits of calls, such as "16".
+    # Edits of the case or of a call. Case files hold the ids of edits of calls, such as "16", so ids never change.
     Experiment("positive_scale", Edit(), "a positive scale", mechanism="negative_scale"),
     Experiment("alone", Edit(), "each sequence in a call of its own"),
     Experiment("contiguous", Edit(), "contiguous copies of the operands", mechanism="not_contiguous"),
@@ -216,7 +217,7 @@ _ROWS = (
     Experiment("1", Edit(), "no {}"),
     Experiment(str(SMALL), Edit(), f"{{}} of {SMALL}"),
     Experiment("calls_apart", Edit(), "each call made of a module of its own", mechanism="later_call"),
-    # Before a subject is blamed.
+    # Changes that are tried before a subject is blamed.
     Experiment("deterministic", WithSetting("deterministic_or_warn", True), "deterministic algorithms"),
     Experiment("fast_path_off", WithSetting("fast_path", False), "the fast path of attention layers off"),
     Experiment("unpoisoned", WithSetting("poison", "zero"), "zeros in memory that nothing has written to"),

@@ -72,8 +72,9 @@ def compare(expectation: Expectation, result: Result, torch: str) -> tuple[State
         known, in this version     a finding, this verdict   STILL
                                    no finding                GONE
         any                        anything else             FAILED
+        coverage that is missing   MET or STILL otherwise    FAILED
+        any                        no subject takes it       SKIPPED
 
-    Without the coverage that the case must have, MET and STILL become FAILED. A case that no subject takes is SKIPPED.
     Raises UserError when the expectation names a verdict that is no finding.
     """
     if result.rejected is not None:
@@ -107,7 +108,7 @@ def _compare_verdicts(expectation: Expectation, judged: Sequence[SubjectResult],
 
 
 def _describe_unreached(expectation: Expectation, judged: Sequence[SubjectResult], torch: str) -> str:
-    """In one line the coverage that the case should reach under its own subject and does not, or ""."""
+    """The items of `reaches` that the case misses under its own subject, in one line; "" if it misses none."""
     own = [r for r in judged if r.subject == (expectation.subject or DEFAULT_SUBJECT)]
     wanted = expectation.reaches if own and expectation.holds_for(torch) else ()
     reached = {item for r in own for item in r.whole_coverage}
@@ -119,7 +120,7 @@ def _describe_unreached(expectation: Expectation, judged: Sequence[SubjectResult
 
 
 def read_coverage_item(text: str) -> CoverageItem:
-    """An item of `reaches` in a case file: "op aten.bmm", "lowering aten.add", or the name of a rewrite alone.
+    """An item of `reaches` in a case file: "op aten.bmm", "lowering aten.add", or just the name of a rewrite.
 
     Raises UserError for another kind.
     """
@@ -137,7 +138,7 @@ def _summarize(results: Sequence[SubjectResult]) -> str:
 def describe_result(result: Result, case: Case, *, verbose: bool = False) -> list[str]:
     """A result in lines: for each subject its verdict, the wrong value, numbers, rewrites and coverage.
 
-    `verbose`: coverage by name, not by number.
+    `verbose`: the names of coverage items, instead of their number.
     """
     lines = []
     for judged in result.results:

@@ -1,7 +1,7 @@
-"""The results of a campaign: a SQLite file, which survives a kill at any instant.
+"""The results of a campaign: a SQLite file, which survives a kill at any time.
 
 - One transaction stores the failures of a case and marks the case as judged.
-- One transaction stores a finding and settles its suspicion.
+- One transaction stores a finding and closes its suspicion.
 - The file of a finding is written after its row, and again at the next start if it is missing.
 """
 

@@ -1,5 +1,4 @@
-"""The numbers of a run directory. Screen, closing summary, `fuzz.status`, page and clusters show them and count nothing
-themselves."""
+"""The numbers of a run directory, for screen, closing summary, `fuzz.status`, page and clusters."""
 
 import copy
 import json
@@ -25,14 +24,14 @@ _WRITE_SECONDS = 2.0
 
 @dataclass(eq=False)
 class Counts:
-    """The sums of the events of all sessions. The run directory keeps them. Times are seconds."""
+    """Counts over the events of all sessions. The run directory keeps them. Times are seconds."""
 
     started: events.CampaignStarted | None = None  # the last session
     ended: str = ""  # why the last session ended; "" while it runs and after a kill
     runs: int = 0  # sessions
     began: float = 0.0  # time of the first event, since the epoch
     last: float = 0.0  # time of the last event, since the epoch
-    seconds: float = 0.0  # that all sessions took
+    seconds: float = 0.0  # of wall time, of all sessions
     compared: int = 0  # cases that a subject took
     probes: int = 0
     closed: int = 0  # suspicions that were investigated
@@ -111,7 +110,7 @@ class RunSummary:
         return [row for row in self.findings if row.kind == kind]
 
     def count_known(self, bugs: Mapping[str, Bug]) -> Counter[str]:
-        """How often each known bug was met: as the ledger calls it where it has an entry, else by its case file.
+        """How often each known bug was met. Keys: id and title of its entry in the ledger, else its case file.
 
         bugs: entries of the ledger by the ids of their examples.
         """
@@ -133,7 +132,7 @@ class RunSummary:
 
     @property
     def checks(self) -> int:
-        """How often workers judged something: cases, and probes of suspicions."""
+        """The number of judged cases, and of probes of suspicions."""
         return self.cases + self.counts.probes
 
     def rate(self, number: int) -> float:
@@ -143,12 +142,12 @@ class RunSummary:
         return Counter(item.kind for item in self.coverage)
 
     def describe_losses(self) -> str:
-        """How many workers were lost, and what became of their cases; "" for none."""
+        """The number of lost workers, and the fate of their cases, in words; "" for none."""
         if not self.counts.lost:
             return ""
         timeouts = f" ({format_count(self.counts.timeouts, 'timeout')})" if self.counts.timeouts else ""
         lost = f"{format_count(self.counts.lost, 'worker')} {'was' if self.counts.lost == 1 else 'were'} lost{timeouts}"
-        return f"{lost}: their cases are suspicions, were judged again, or count as refused"
+        return f"{lost}: their cases became suspicions, were judged again, or count as refused"
 
 
 class Recorder(events.Listener):
@@ -182,5 +181,5 @@ class Recorder(events.Listener):
         return RunSummary.read(self._results, self.counts)
 
     def _measure(self) -> None:
-        # By a clock that nobody sets.
+        # The monotonic clock, since the wall clock can be set.
         self.counts.seconds = self.earlier.counts.seconds + time.monotonic() - self._start

@@ -1,7 +1,8 @@
-"""The subjects, which are the built-in ways to run a case. Campaigns and workers share this module.
+"""The table of built-in subjects: ways to run a case. Campaigns and workers share this module.
 
-fuzz/check/subject_builder.py turns a row into code. A subject is a compiler, varied along some axes, or an attention
-function; its name joins theirs. To add a subject, add a row to `_DEFAULT` or `_ON_REQUEST`.
+fuzz/check/subject_builder.py turns a row into code. A subject is an attention function, or a compiler with
+some axes. Its name joins their names by "_". To add a subject of a known compiler, add a row to `_DEFAULT` or
+`_ON_REQUEST`.
 """
 
 from dataclasses import dataclass, field, replace
@@ -12,7 +13,7 @@ _CPU, _CUDA, _ANY = ("cpu",), ("cuda",), ("cpu", "cuda")
 
 @dataclass(frozen=True)
 class SubjectSpec:
-    """One way to run a case. Comparisons of rows ignore `share` and `default`."""
+    """A way to run a case. `==` ignores `share` and `default`."""
 
     # of torch.compile; "passes" for Inductor's graph passes alone (fuzz/check/graph_passes.py), "export" and
     # "aot_inductor" for programs of torch.export, "" for no compiler, "unknown" for a user's function
@@ -23,7 +24,7 @@ class SubjectSpec:
     sdpa: str = ""  # the backend of F.scaled_dot_product_attention that replaces the attention of a case
     random: bool = False  # in cases with active dropout it draws its own random numbers, not eager's
     recomputes: bool = False  # in training, most of what the backward pass reads is computed again
-    options: bool = False  # it only runs cases with settings, and is compiled and run under these
+    options: bool = False  # it takes only cases with settings, and compiles and runs under them
     public: bool = True  # users can run it, so a failure under it is a finding by itself
     devices: tuple[str, ...] = _ANY  # where it runs
     share: float = field(default=0.02, compare=False)  # of a campaign's worker time; 0: every case runs under it
@@ -36,7 +37,7 @@ class SubjectSpec:
 
     @property
     def is_surrogate(self) -> bool:
-        """Whether it stands in for subjects that take about twenty times as long."""
+        """Whether it runs Inductor's graph passes alone, as a cheap stand-in for subjects that compile."""
         return self.backend == "passes"
 
     @property
@@ -56,7 +57,7 @@ class SubjectSpec:
 
 
 MEMORY_BUDGET = 0.1
-"""The part of activations that recomputing subjects keep, from 0 to 1."""
+"""The share of activations that recomputing subjects keep."""
 INDUCTOR = "inductor"
 """torch.compile as users call it."""
 
@@ -69,13 +70,13 @@ _BASES: dict[str, tuple[SubjectSpec, str]] = {
     "export": (SubjectSpec("export"), "a program of torch.export"),
     "aot_inductor": (SubjectSpec("aot_inductor"), "such a program, packaged by AOTInductor"),
     "triton": (SubjectSpec(function="kernels.attention:attention"), "attention kernels of this repository"),
-    "sdpa_math": (SubjectSpec(sdpa="MATH"), "scaled_dot_product_attention on that backend, as others of sdpa"),
+    "sdpa_math": (SubjectSpec(sdpa="MATH"), "scaled_dot_product_attention on this backend, likewise other sdpa_*"),
     "sdpa_flash": (SubjectSpec(sdpa="FLASH_ATTENTION"), ""),
     "sdpa_efficient": (SubjectSpec(sdpa="EFFICIENT_ATTENTION", devices=_CUDA), ""),
     "sdpa_cudnn": (SubjectSpec(sdpa="CUDNN_ATTENTION", devices=_CUDA), ""),
     "eager": (SubjectSpec(), ""),
 }
-"""The subject that a name begins with, and a description. `eager` tests the oracle: it must agree with itself."""
+"""Subjects without axes, each with a description. `eager` tests the oracle: it must agree with itself."""
 
 _AXES: dict[str, tuple[dict[str, Any], str]] = {
     "dynamic": ({"dynamic": True}, "all sizes are symbolic"),
@@ -85,7 +86,7 @@ _AXES: dict[str, tuple[dict[str, Any], str]] = {
     "reduce_overhead": ({"mode": "reduce-overhead"}, "a mode of torch.compile"),
     "max_autotune": ({"mode": "max-autotune"}, "a mode of torch.compile"),
 }
-"""How a subject is varied: the fields that change, and a description."""
+"""Variations of a subject: the fields that change, and a description."""
 
 _DEFAULT: dict[tuple[str, ...], tuple[float, tuple[str, ...]]] = {
     ("passes",): (0.0, _ANY),
@@ -156,7 +157,7 @@ def get_spec(subject: str) -> SubjectSpec:
 
 
 def compiler_of(subject: str) -> str:
-    """The name of the subject whose bugs a subject shows: subjects with the same compiler or kernels share bugs."""
+    """The subject that is blamed for a failure: "inductor" for all that use Inductor, else the subject itself."""
     spec = get_spec(subject)
     if is_user_function(subject) or spec.sdpa:
         return subject
@@ -164,7 +165,7 @@ def compiler_of(subject: str) -> str:
 
 
 def without_options(subject: str) -> str:
-    """The same subject without settings; the subject itself where it has no options."""
+    """The same subject without settings; the subject itself if it has no options."""
     return (find_variant(subject, options=False) or subject) if get_spec(subject).options else subject
 
 

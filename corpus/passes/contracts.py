@@ -1,4 +1,4 @@
-"""Simpler attention, for failures that depend on the contract alone: spelled plainly, an option fewer at a time."""
+"""Simpler attention, for failures that only depend on the contract: plain operations, then one option fewer."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,7 +21,7 @@ from generators.sampling.choices import ByteChoices
 from generators.sampling.masks import Pattern, offset
 from generators.sampling.steps import add_sinks, spell_alibi, spell_softcap
 
-_PLAINLY = ByteChoices(b"")  # every decision has its likeliest outcome
+_CONVENTIONAL = ByteChoices(b"")  # every decision has its likeliest outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +37,12 @@ class Plain:
 
     @property
     def default_scale(self) -> float:
-        """The scale of the fused call where none is given."""
+        """The scale of the fused call without an argument `scale`."""
         return 1 / math.sqrt(max(1, self.inputs["q"].shape[-1].value(dict(self.dims))))
 
     @property
     def least_scale(self) -> float:
-        """The scale that needs no operation and no argument."""
+        """The scale that is written without an operation or argument."""
         return self.default_scale if self.fused else 1.0
 
     def map_inputs(self, change: Callable[[Input], Input], names: Sequence[str]) -> "Plain":
@@ -59,7 +59,7 @@ class Plain:
 
 
 def spell(plain: Plain) -> Case | None:
-    """The case with a contract that returns the attention's output alone; None where sizes do not fit."""
+    """The case with this contract, which only returns the attention's output; None if sizes do not fit."""
     b = Builder(dict(plain.dims), plain.inputs["q"].dtype, plain.mode)
     try:
         names: dict[str, Any] = {name: _get_or_add_input(b, plain.inputs[name]) for name in HEADS}
@@ -106,11 +106,11 @@ def _spell_steps(b: Builder, plain: Plain, q: str, k: str, v: str) -> dict[str, 
     if said.scale != 1:
         scores = b.op("mul", scores, other=said.scale)
     if said.softcap is not None:
-        scores = spell_softcap(b, _PLAINLY, scores, said.softcap)
+        scores = spell_softcap(b, _CONVENTIONAL, scores, said.softcap)
     pattern = Pattern(said.causal, said.window)
     if "alibi" in inputs:
         names["alibi"] = _add_constant(b, inputs["alibi"])
-        scores = spell_alibi(b, _PLAINLY, scores, names["alibi"], pattern)
+        scores = spell_alibi(b, _CONVENTIONAL, scores, names["alibi"], pattern)
     if "mask" in inputs:
         mask = names["mask"] = _get_or_add_input(b, inputs["mask"])
         if said.mask_means == "keep":
@@ -123,7 +123,7 @@ def _spell_steps(b: Builder, plain: Plain, q: str, k: str, v: str) -> dict[str, 
     scores = _apply_pattern(b, scores, pattern)
     if "sinks" in inputs:
         names["sinks"] = _add_constant(b, inputs["sinks"])
-        scores = add_sinks(b, _PLAINLY, scores, names["sinks"])
+        scores = add_sinks(b, _CONVENTIONAL, scores, names["sinks"])
     probs = b.op("softmax", scores, to="probs")
     if "sinks" in inputs:
         probs = b.op("narrow", probs, stop=b.shape(k)[-2])
@@ -169,7 +169,7 @@ def read_contract(case: Case, contract: Contract, types: Mapping[str, TensorType
     plain = Plain(
         case.dims,
         inputs,
-        # Kernels take no finite fill, which means -inf in rows that keep a key.
+        # Kernels take no finite fill. In rows that keep a key it means the same as -inf.
         replace(contract, layout="bhsd", mask_means=means, fill=-math.inf),
         case.mode,
         case.dynamic,
@@ -182,12 +182,12 @@ def _make_head(case: Case, contract: Contract, name: str, types: Mapping[str, Te
     kind = types[name]
     item = _make_like(case, name, TensorType(as_bhsd(contract, kind), kind.dtype))
     is_given = any(i.name == name for i in case.inputs)
-    # Mostly a transposition has made a computed value from [batch, length, heads, dim].
+    # A computed value is mostly a transposed [batch, length, heads, dim].
     return item if is_given and contract.layout != "bshd" else replace(item, layout="heads_inner")
 
 
 def _make_like(case: Case, name: str, kind: TensorType) -> Input:
-    """An input in place of a value, with the numbers of the input that the value is or views, else plain numbers."""
+    """An input that replaces a value. It has the distribution of the input that the value is or views, if any."""
     origin = _find_origin(case, name)
     if origin is not None:
         numbers = DISTRIBUTIONS[origin.values.kind]
@@ -205,7 +205,7 @@ def _find_origin(case: Case, name: str) -> Input | None:
 
 
 def _read_mask(case: Case, name: str, types: Mapping[str, TensorType], means: str) -> tuple[Input, str]:
-    """The mask before negations and expansions, and the meaning of True in it: keep or drop."""
+    """The original mask, without negations and expansions, and the meaning of True in it: keep or drop."""
     made = {op.name: op for op in case.ops}
     while name in made and made[name].kind in ("logical_not", "expand", "expand_as"):
         if made[name].kind == "logical_not":
@@ -219,9 +219,10 @@ def _add_head_axis(item: Input) -> Input:
 
 
 def simplify_contract(case: Case) -> Iterator[Case]:
-    """The attention of a contract in place of the whole case: bare, as it is, and with an option fewer or simpler.
+    """Cases with nothing but the attention of a contract: without options, with all options, and with an option removed
+    or simplified.
 
-    The rest of the case is dropped, so the values that it computes change.
+    The rest of the case is dropped, so its values change.
     """
     types = types_of(case)
     for contract in case.contracts:
@@ -242,7 +243,7 @@ def _drop_one(plain: Plain) -> Iterator[Plain]:
     for name, option in OPTIONS.items():
         if getattr(plain.contract, name) != option.absent:
             fewer = plain.drop(name)
-            # A window without keys to the right would be as causal as before.
+            # Without this, the window would still hide all keys to the right.
             yield fewer.change(window=(window[0], -1)) if name == "causal" and window is not None else fewer
     sizes, one = dict(plain.dims), Size.of(1)
     q, k, v = (plain.inputs[name] for name in HEADS)
@@ -294,7 +295,7 @@ def _with_value_dim(plain: Plain) -> Plain:
 
 
 def _with_plain_name(plain: Plain) -> Plain:
-    """The dimension H in place of a product, for query heads that share a single key head: equal cases read alike."""
+    """The name H for the number of query heads if they share a single key head, so that equal cases read alike."""
     sizes, heads, kv_heads = dict(plain.dims), plain.inputs["q"].shape[1], plain.inputs["k"].shape[1]
     if heads.is_name or "H" in sizes or not 1 == kv_heads.value(sizes) < heads.value(sizes):
         return plain

@@ -32,7 +32,7 @@ from generators.program.values import DISTRIBUTIONS, FLOATS, category
 
 
 def drop_calls(case: Case) -> Iterator[Case]:
-    """Call the module once, as the first call does or as any other does; then leave calls out one by one."""
+    """Keep a single call (the first call, then each later call); then drop calls one by one."""
     for call in (LaterCall(), *case.calls) if case.calls else ():
         yield at_call(case, call)
     if len(case.calls) > 1:
@@ -47,7 +47,7 @@ def drop_calls(case: Case) -> Iterator[Case]:
 
 
 def drop_differences(case: Case) -> Iterator[Case]:
-    """Leave out a difference of a call from the first call, or simplify it."""
+    """Drop a difference between a later call and the first call, or simplify it."""
     for at, call in enumerate(case.calls):
         changes: list[dict[str, Any]] = [{field.name: field.default} for field in fields(call)]
         changes += [{"sizes": (item,)} for item in call.sizes]
@@ -61,7 +61,7 @@ def drop_differences(case: Case) -> Iterator[Case]:
 
 
 def drop_writes(case: Case) -> Iterator[Case]:
-    """Without all writes, the last half of them, then each; later reads see the target as it was before the write."""
+    """Drop all writes, then the last half, then each. Later reads get the value before the write."""
     writes = [op for op in case.ops if OPS[op.kind].writes]
     chosen = [writes, writes[len(writes) // 2 :], *([op] for op in writes)] if writes else []
     for gone in chosen:
@@ -73,7 +73,7 @@ def drop_writes(case: Case) -> Iterator[Case]:
 
 
 def return_less(case: Case) -> Iterator[Case]:
-    """Return a single value: each that is returned now, then earlier values, halving the distance."""
+    """Return a single value, or a value fewer; then earlier values, halving the distance."""
     if len(case.returns) > 1:
         for name in case.returns:
             yield replace(case, returns=(name,))
@@ -105,7 +105,7 @@ def cut_to_inputs(case: Case) -> Iterator[Case]:
 
 
 def bypass(case: Case) -> Iterator[Case]:
-    """Replace an operation's result by one of its arguments, where the types allow."""
+    """Replace an operation's result by one of its arguments, if the types allow it."""
     inputs = {item.name for item in case.inputs}
     for op in reversed(case.ops):
         for arg in op.args:
@@ -114,7 +114,7 @@ def bypass(case: Case) -> Iterator[Case]:
 
 
 def share(case: Case) -> Iterator[Case]:
-    """One of two equal operations."""
+    """Replace the second of two equal operations by the first."""
     first: dict[tuple[object, ...], str] = {}
     for op in case.ops:
         same = first.setdefault((op.kind, op.args, op.attrs), op.name)
@@ -124,14 +124,14 @@ def share(case: Case) -> Iterator[Case]:
 
 
 def drop_settings(case: Case) -> Iterator[Case]:
-    """No setting, each alone, then all but each."""
+    """Drop all settings, then all but one, then one."""
     fewer = [tuple(other for other in case.settings if other != item) for item in case.settings]
     for kept in ((), *((item,) for item in case.settings), *fewer):
         yield replace(case, settings=kept)
 
 
 def drop_attributes(case: Case) -> Iterator[Case]:
-    """An attribute at its default or at a simpler word, without the arguments that its value asked for."""
+    """Set an attribute to its default or to a simpler word, and drop the arguments that only its old value needs."""
     for op in case.ops:
         given = dict(op.attrs)
         for name, value in given.items():
@@ -144,7 +144,7 @@ def drop_attributes(case: Case) -> Iterator[Case]:
 
 
 def _with_attributes(op: Op, attrs: Mapping[str, Attr]) -> Op:
-    """The operation with other attributes, and with the arguments that these ask for."""
+    """The operation with other attributes, and with the arguments that they need."""
     new = make_op(op.name, op.kind, op.args, attrs)
     optional = OPS[op.kind].optional
     if optional is None:
@@ -156,8 +156,8 @@ def _with_attributes(op: Op, attrs: Mapping[str, Attr]) -> Op:
 
 
 def respell_operations(case: Case) -> Iterator[Case]:
-    """A simpler operation: matmul for a product, view for a change of shape, transpose for an exchange of the last two
-    axes, a linear layer without bias."""
+    """Use a simpler operation: matmul for a product, view for a change of shape, transpose for an exchange of the last
+    two axes, a linear layer without bias."""
     types = types_of(case)
     for op in case.ops:
         rank = types[op.name].rank
@@ -172,7 +172,7 @@ def respell_operations(case: Case) -> Iterator[Case]:
 
 
 def simplify_mode(case: Case) -> Iterator[Case]:
-    """Static shapes, no autocast, inference."""
+    """Use static shapes, no autocast, inference."""
     contracts = _without_dropout(case)
     if case.training and case.dynamic:
         yield replace(case, mode="inference", dynamic=False, contracts=contracts)
@@ -190,7 +190,7 @@ def _without_dropout(case: Case) -> tuple[Contract, ...]:
 
 
 def use_float32(case: Case) -> Iterator[Case]:
-    """float32 for the other floating dtypes: for all of them, then for each."""
+    """Replace all other floating dtypes by float32, then each of them."""
     used = {i.dtype for i in case.inputs} | {str(op.attr("dtype")) for op in case.ops}
     others = [d for d in FLOATS if d in used and d != "float32"]
     for chosen in ([others] if len(others) > 1 else []) + [[d] for d in others]:
@@ -198,7 +198,7 @@ def use_float32(case: Case) -> Iterator[Case]:
 
 
 def round_numbers(case: Case) -> Iterator[Case]:
-    """A shorter number in an attribute or as the scale of an input."""
+    """Use a shorter number in an attribute or as the scale of an input."""
     for op in case.ops:
         given = dict(op.attrs)
         for name, value in given.items():
@@ -232,8 +232,11 @@ def rename_values(case: Case) -> Iterator[Case]:
 
 
 def shrink_dims(case: Case) -> Iterator[Case]:
-    """All dimensions at 1, 2, 3 or 4; then equal dimensions together, then each alone: at 1 to 4, 1/2, 3/4, 7/8 of the
-    size, and so on to the size less 1. So a threshold among long lengths is found in few steps."""
+    """Shrink all dimensions together to 1, 2, 3 or 4; then equal dimensions together, then each alone.
+
+    The last two try 1 to 4, then 1/2, 3/4, 7/8 of the size, and so on to the size less 1. So a threshold among long
+    lengths is found in few steps.
+    """
     yield from filter(None, (resize(case, {n: min(size, v) for n, v in case.dims}) for size in (1, 2, 3, 4)))
     groups = [[name for name, v in case.dims if v == value] for value in sorted({v for _, v in case.dims})]
     for names in [*(group for group in groups if len(group) > 1), *([name] for name, _ in case.dims)]:
@@ -244,7 +247,7 @@ def shrink_dims(case: Case) -> Iterator[Case]:
 
 
 def merge_dims(case: Case) -> Iterator[Case]:
-    """One name for two dimensions of equal size in a computed attribute, so that `T - S` is 0."""
+    """Merge two dimensions of equal size in a computed attribute, such as `T - S`, which becomes 0."""
     sizes = [value for op in case.ops for _, value in op.attrs if isinstance(value, Size)]
     for size in dict.fromkeys(sizes):
         for keep, drop in itertools.combinations(sorted(size.names()), 2):
@@ -254,8 +257,8 @@ def merge_dims(case: Case) -> Iterator[Case]:
 
 
 def simplify_inputs(case: Case) -> Iterator[Case]:
-    """Contiguous arguments instead of parameters, other strides and shared memory; seeds 0, 1, 2...; and the simpler
-    distributions of the dtype."""
+    """Make inputs simpler: arguments instead of parameters; contiguous; unshared; seeds 0, 1, 2...; simpler
+    distributions."""
     own = map_inputs(case, lambda item: replace(item, parameter=False, buffer=False))
     yield make_contiguous(own)
     numbered = tuple(replace(i, values=replace(i.values, seed=n)) for n, i in enumerate(case.inputs))
@@ -275,7 +278,7 @@ def simplify_inputs(case: Case) -> Iterator[Case]:
 
 
 def drop_axes(case: Case) -> Iterator[Case]:
-    """An input without its leading axis, q, k and v together, or with a size of 1, where broadcasting allows it."""
+    """Drop the leading axis of an input (of q, k and v together), or set one of its sizes to 1."""
     places = [(found, role) for found in find_attentions(case) for role in HEADS if role in found.reads]
     heads = {trace(case, found.reads[role])[-1] for found, role in places}
     together = [[i for i in case.inputs if i.name in heads], *([i] for i in case.inputs if i.name not in heads)]

@@ -1,7 +1,9 @@
-"""The last stage of shrinking: the same failure in a form in which a reader can tell heads from lengths.
+"""The last stage of shrinking: a form of the failing case in which a reader can tell heads from lengths.
 
-In it q, k and v are inputs of their own with as many axes. Sizes that need not be equal have letters and numbers of
-their own, none of them 1. Values have plain names. Equal numbers that stay are necessary for the failure.
+- q, k and v are separate inputs with the same number of axes.
+- Each size that may differ from the others has its own letter and number, larger than 1.
+- Sizes that are still equal must be equal for the failure.
+- Values have plain names.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,18 +20,18 @@ from generators.program.sizes import Size
 from generators.program.type_check import infer
 
 _MOST_NAMES = 9
-"""If more sizes meet in an operation, all stay equal: every subset may be tried."""
+"""If more sizes meet in an operation, all stay equal, because the search tries every subset."""
 
 
 def make_readable(case: Case) -> Iterator[Case]:
-    """Everything at once, then without unlike numbers, then without inputs of their own."""
+    """All changes at once, then without different sizes, then also without separate inputs."""
     if not case.calls:  # further calls name dimensions too
         own = _name_plainly(_give_own_inputs(case))
         yield from (_grow(own, own.sizes), own, _name_plainly(case))
 
 
 def grow_sizes(case: Case) -> Iterator[Case]:
-    """Every size unlike the others, then each by itself."""
+    """Make all sizes different at once, then one size at a time."""
     yield _grow(case, case.sizes)
     yield from (_grow(case, [name]) for name in case.sizes)
 
@@ -44,7 +46,7 @@ def _name_plainly(case: Case) -> Case:
 
 
 def _grow(case: Case, names: Iterable[str]) -> Case:
-    """The case with these dimensions larger than 1 and unlike all others, except where the program becomes invalid."""
+    """The case with these dimensions larger than 1 and unlike all others, unless that makes the program invalid."""
     names, grown = list(names), case
     for at, name in enumerate(names):
         others = {value for other, value in grown.sizes.items() if other not in names[at:]}
@@ -55,7 +57,7 @@ def _grow(case: Case, names: Iterable[str]) -> Case:
 
 
 def _give_own_inputs(case: Case) -> Case:
-    """An input for each of q, k and v, all with as many axes, where the program allows."""
+    """The case with separate inputs for q, k and v, with the same number of axes, if the program allows it."""
     if len(case.contracts) > 1 or any(OPS[op.kind].writes for op in case.ops):
         return case
     given = case
@@ -84,7 +86,10 @@ def _give_own_inputs(case: Case) -> Case:
 
 
 def _copy_path(case: Case, names: list[str], place: tuple[str, int], role: str) -> Case:
-    """The case with a copy of an input, and of the operations from it to the place: these make `names`, last first."""
+    """The case with a copy of an input, and of the operations that lead from it to `place`.
+
+    names: the values on this way, from `place` back to the input.
+    """
     made, items = {op.name: op for op in case.ops}, {item.name: item for item in case.inputs}
     if names[-1] not in items:
         return case
@@ -119,7 +124,7 @@ def _name_ones(case: Case) -> Case:
 
 
 def _name_products(case: Case) -> Case:
-    """A name for each product or sum in the shape of an input, of dimensions that occur nowhere else."""
+    """A single name for a product or sum in the shape of an input, if its dimensions occur nowhere else."""
     sizes = {size for value in _list_values(case) for size in _sizes_in(value)}
     apart = {
         size: min(size.names())
@@ -146,7 +151,7 @@ def _fill_axis(case: Case, items: Sequence[Input], axis: int, size: Size) -> Cas
 
 def _split_dims(case: Case) -> Case:
     """A name for every group of sizes that the operations force to be equal."""
-    # Sizes of 1 broadcast, and sizes that are equal by chance fit where unlike sizes do not.
+    # Sizes are made different first: size 1 broadcasts, and equal sizes hide which of them must be equal.
     sizes = _grow(case, case.sizes).sizes
     numbers = count()
     fixed = _list_computed(case)
@@ -169,7 +174,7 @@ def _split_dims(case: Case) -> Case:
 
 
 def _list_computed(case: Case) -> frozenset[str]:
-    """The dimensions in computed numbers, as in `triu(T - S)`, whose meaning no type tells."""
+    """Dimensions in computed attributes, such as `triu(T - S)`: types do not show their meaning."""
     return frozenset(
         name
         for value in _list_values(case)
@@ -190,7 +195,7 @@ def _sizes_in(value: Attr) -> list[Size]:
 def _unite(
     op: Op, types: Mapping[str, TensorType], sizes: dict[str, int], was: Mapping[str, str], same: dict[str, str]
 ) -> None:
-    """Unite in `same` the names that the operation forces to be equal, among names of a single old dimension."""
+    """Record in `same` which new names of one old dimension the operation forces to be equal."""
     op, types = _rename(op, types, same)
     values: list[Attr] = [*(types[arg].shape for arg in op.args), *(value for _, value in op.attrs)]
     met = dict.fromkeys(name for value in values for size in _sizes_in(value) for name in sorted(size.names()))

@@ -21,7 +21,7 @@ from generators.sampling.choices import Choices
 MODULE = "fuzz.libfuzzer"
 
 RECYCLE_CHECKS = 20_000
-"""High, since a new process first runs the whole corpus. Its memory limit is reached earlier."""
+"""High, since a new process first replays the corpus. The memory limit usually ends a process sooner."""
 
 _SEEDS = 2**31 - 1
 
@@ -44,7 +44,7 @@ class LibFuzzerTransport(PipeTransport):
             corpus.mkdir(parents=True)
             for case in self._cases:
                 (corpus / case.id).write_text(casefile.dumps(case), encoding="utf-8")
-        # Not 0, for which libFuzzer draws a seed.
+        # Seed 0 would make libFuzzer choose a seed itself.
         seed = 1 + Choices(f"{self._seed}:{self._starts}").below(_SEEDS)
         arguments = ("--corpus", str(self._directory), "--seed", str(seed))
         super().start(replace(config, module=MODULE, arguments=arguments))
@@ -65,7 +65,7 @@ class LibFuzzerThread(WorkerThread):
         self.evaluators.append(self.host_evaluator)
 
     def start_worker(self) -> Hello:
-        """Start libFuzzer's process, to learn whether it can work."""
+        """Start libFuzzer's process, which shows whether it can work."""
         return self.host.start()
 
     def judge_next(self) -> bool:

@@ -25,9 +25,9 @@ from generators.errors import UserError
 from generators.program.case import Case
 
 MIN_FREE_MIB = 32
-"""With less free space, compilers fail for lack of it, and would be accused without cause."""
+"""With less free space, compiling fails for lack of space, and the compiler would be accused."""
 GRACE_SECONDS = 5.0
-"""How long a case in hand may take after the end."""
+"""How long a case that has begun may take after the end."""
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EFBIG)
 _SQLITE_DISK_ERRORS = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY)
 _CASES = re.compile(r"(\d+)x")
@@ -71,7 +71,7 @@ class Options:
     engine: str = "random"  # of `search.ENGINES`
     seeds: tuple[Case, ...] = ()  # that a guided search or libFuzzer starts with
     ledger: Ledger | None = None
-    against: WorkerConfig | None = None  # of an interpreter in which a finding must pass, or fail in another way
+    against: WorkerConfig | None = None  # the interpreter of `--against`: a finding must pass there, or fail otherwise
     quiet: bool = False  # print findings alone
     named: tuple[str, ...] = ()  # the subjects that the user gave
     gpus: tuple[str, ...] = ()  # values of CUDA_VISIBLE_DEVICES, which workers take by turns
@@ -89,11 +89,11 @@ class Options:
 
 
 def list_gpus() -> tuple[str, ...]:
-    """The GPUs of this machine as CUDA_VISIBLE_DEVICES names them; none where they are not known."""
+    """Values for CUDA_VISIBLE_DEVICES, one for each GPU of this machine; none if the GPUs are not known."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
         return tuple(filter(None, visible.split(",")))
-    # A container has the device files of its own GPUs alone.
+    # A container only has the device files of its own GPUs.
     return tuple(str(number) for number, _ in enumerate(Path("/dev").glob("nvidia[0-9]*")))
 
 
@@ -125,7 +125,7 @@ def translate_disk_error(error: Exception, place: Path) -> Exception:
 
 
 def require_space(directory: Path) -> None:
-    """Raises `DiskFull` when the disk of the run directory, or that of temporary files, is all but full.
+    """Raises `DiskFull` if the run directory or the temporary directory has less than `MIN_FREE_MIB` left.
 
     Errors that a worker reports are not trusted: the program under test can raise them.
     """
@@ -148,7 +148,7 @@ class StopCondition:
         self._began = time.monotonic()
 
     def stop(self, reason: StopReason) -> None:
-        """Finish the cases in hand and end. The first reason counts."""
+        """End after the cases that have begun. The first reason counts."""
         with self._lock:
             if self._reason is None:
                 self._reason, self._stopped = reason, time.monotonic()
@@ -161,7 +161,7 @@ class StopCondition:
         return error
 
     def kill(self) -> None:
-        """End at once. The next run judges the cases in hand."""
+        """End at once. The next run judges the cases that have begun."""
         self.stop(StopReason.KILLED if self.seconds_left > 0 else StopReason.BUDGET)
         self._stopped = -math.inf
 
@@ -181,7 +181,7 @@ class StopCondition:
 
     @property
     def is_overdue(self) -> bool:
-        """Whether the cases in hand have had their time to finish."""
+        """Whether `GRACE_SECONDS` have passed since the end."""
         since = time.monotonic() - self._stopped if self.is_stopped else -self.seconds_left
         return since > GRACE_SECONDS
 

@@ -1,7 +1,7 @@
 """`--ray`: workers on the nodes of a Ray cluster. The threads of the campaign stay in this process.
 
-An actor on a node hosts a worker process and passes its lines on. What happens to that process is a verdict, as it is
-on one machine. A lost actor says nothing about its case, which is asked again.
+An actor on a node hosts a worker process and passes its lines on. If the process dies, its
+case gets a verdict, as on one machine. A lost actor says nothing about its case, which is judged again.
 """
 
 import logging
@@ -33,13 +33,13 @@ from generators.errors import UserError
 WORKERS_PER_GPU = 8
 """A worker takes 2 GiB of a GPU's memory and waits for the compiler most of its time."""
 NO_WORKER_SECONDS = 1200.0
-"""A campaign ends when a worker has no place and none has answered for so long. A cloud brings a node in minutes."""
+"""A campaign ends if a worker has no place and no worker answered for this long. A cloud adds a node in minutes."""
 _EXCHANGE_SECONDS = 1.0
 _STAGE = StageStarted.kind.encode()
 _LEFT_AT_HOME = [".git", ".venv", "/runs", "/build", "/docs", "/reports", "/corpus/found"]
 
 Line = bytes | MemoryError | None
-"""What `PipeTransport.read` returns or raises."""
+"""The result or exception of `PipeTransport.read`."""
 
 
 class WorkerHost(PipeTransport):
@@ -48,7 +48,7 @@ class WorkerHost(PipeTransport):
     def __init__(self) -> None:
         super().__init__()
         self._directory = Path(tempfile.mkdtemp(prefix="attnfuzz-ray-"))
-        # The pipe closes when this process ends. Ray then kills its children, but not their children.
+        # When this process ends, Ray kills its children, but not its grandchildren. The closed pipe makes `cat` end.
         command = ["sh", "-c", 'exec 3<&0; (cat <&3; rm -rf "$0") &', str(self._directory)]
         self._janitor = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
         self._janitor.wait()
@@ -62,7 +62,7 @@ class WorkerHost(PipeTransport):
         super().start(replace(config, python=python, cache=cache, log=log))
 
     def exchange(self, line: bytes | None, seconds: float) -> list[Line]:
-        """Send a line, if any; return the lines up to the first that is no `StageStarted`, or of so many seconds.
+        """Send `line`, if any. Returns lines until a line is no `StageStarted`, or `seconds` are over.
 
         Raises `DiskFull`.
         """
@@ -83,7 +83,7 @@ class WorkerHost(PipeTransport):
 
 
 class RayTransport(Transport):
-    """Lines to and from a process on some node, through an actor. A lost actor is followed by another."""
+    """Lines to and from a process on some node, through an actor. Another actor takes the place of a lost actor."""
 
     def __init__(self, cluster: "RayCluster") -> None:
         self.machine = "a node of the Ray cluster"
@@ -158,7 +158,7 @@ class RayTransport(Transport):
 
     def _wait_for(self, call: Any) -> Any:
         try:
-            # The actor answers within seconds, but may hang itself.
+            # The actor normally answers within seconds, but it may hang.
             answer = ray.get(call, timeout=NO_WORKER_SECONDS)
         except RayTaskError as error:
             if not isinstance(error.cause, UserError | OSError):
@@ -172,7 +172,7 @@ class RayTransport(Transport):
 
 
 class RayCluster:
-    """A connection to a Ray cluster. `workers`: by default as many as it has places for, with so many actors `each`.
+    """A connection to a Ray cluster. `workers`: by default as many as fit. `each`: the actors of a worker.
 
     Raises `UserError`.
     """
@@ -180,7 +180,7 @@ class RayCluster:
     def __init__(self, address: str, config: WorkerConfig, workers: int | None, each: int) -> None:
         _connect(address)
         total = ray.cluster_resources()
-        # The limits may add up to twice the memory, since workers rarely reach them at the same time.
+        # A worker reserves half its limit, since workers rarely reach their limits at the same time.
         demand = {"CPU": 1.0, "memory": float(config.memory_mib * 2**19)}
         if config.device == "cuda":
             demand["GPU"] = 1 / WORKERS_PER_GPU
@@ -211,7 +211,7 @@ class RayCluster:
         return WorkerProcess(config, RayTransport(self), require_version, on_death)
 
     def require_worker(self) -> None:
-        """Raises `WorkerUnavailable` when no worker has answered for long."""
+        """Raises `WorkerUnavailable` if no worker answered for `NO_WORKER_SECONDS`."""
         if time.monotonic() - self.last_answer > NO_WORKER_SECONDS:
             raise WorkerUnavailable(f"no node of the Ray cluster has a place for a worker, {self._demand}")
 

@@ -13,8 +13,8 @@ from generators.program.emit import is_random
 from generators.program.settings import SETTINGS
 
 FIRST_COMPILE = 5.0
-"""Seconds that a first case takes under a subject that compiles C++. Such a subject runs once its share of worker time
-is that much; until then the cheap subjects run, which find most."""
+"""Seconds of the first compilation of a subject that compiles C++. Such a subject first runs when its share of worker
+time has reached this. Until then the cheap subjects run, which find most failures."""
 
 
 def choose_subjects(given: list[str], device: str = "cpu") -> tuple[str, ...]:
@@ -57,9 +57,9 @@ class Schedule:
         """The subjects that a case meets: all cheap subjects, at most one expensive compiler that is due, and each
         attention function that is due.
 
-        targeted: the case was made to reach something. If it has active dropout it only meets the cheap subject that
-        draws its own random numbers: no pattern with dropout matches in eager's random stream. Further calls of a case
-        draw from eager's stream alone.
+        targeted: the case was chosen for its coverage. With active dropout and a single call it runs under
+        `passes_random` instead of `passes`, because patterns with dropout do not match in eager's random stream.
+        Later calls of a case need eager's stream.
         """
         if targeted and self._random_surrogate is not None and is_random(case) and not case.calls:
             return tuple(
@@ -76,12 +76,15 @@ class Schedule:
         return (*self.always, *due)
 
     def _takes(self, spec: SubjectSpec, case: Case) -> bool:
-        """Whether a subject shows something of a case that other subjects don't.
+        """Whether a subject may show a failure that other subjects don't.
 
-        - A subject with symbolic sizes takes cases with symbolic sizes, and all cases where its static form is missing.
-        - A subject that draws random numbers takes random cases.
-        - A subject that recomputes takes training, an exported program inference.
-        - A subject with settings takes cases that have settings which act on it.
+        | subject             | takes                                                                    |
+        |---------------------|--------------------------------------------------------------------------|
+        | symbolic sizes      | cases with symbolic sizes; all cases if the campaign has no static form  |
+        | own random numbers  | random cases                                                             |
+        | recomputes          | training                                                                 |
+        | exported program    | inference                                                                |
+        | settings            | cases with settings that act on it                                       |
         """
         return not (
             (spec.dynamic and not case.dynamic and replace(spec, dynamic=False) in self._specs)

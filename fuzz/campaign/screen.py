@@ -1,6 +1,6 @@
 """The output of a campaign: its state on stderr, findings and the summary on stdout.
 
-The state is a live block on a terminal, else a line now and then.
+On a terminal the state is a live block, elsewhere a line now and then.
 """
 
 import shlex
@@ -78,7 +78,7 @@ def summarize(run: RunSummary, earlier: RunSummary, options: Options, *, new: in
 
     add(head, _list_rows(found))
     met = [line for bug, count in known.most_common() for line in _wrap(f"{count}x {bug}", "  ")]
-    add(f"{format_count(len(known), 'known bug')} met again, each with its id in the ledger", met)
+    add(f"{format_count(len(known), 'known bug')} met again (count, then entry of the ledger or case file)", met)
     failed = [
         f"  {fault.text.splitlines()[-1]}: {fault.path}, and the worker's output beside it" for fault in counts.faults
     ]
@@ -143,11 +143,11 @@ def _describe_next(run: RunSummary, new: int, *, has_known: bool) -> list[str]:
     if new:
         state = f"{format_count(new, 'new failure')} to be read and reported"
     elif run.waiting:
-        state = "not all that failed is investigated yet"
+        state = "some failures are not investigated yet"
     elif not run.counts.compared:
         state = "no case was taken"
     else:
-        state = "all that failed is known" if has_known else "nothing new failed; a longer run covers more"
+        state = "all failures are known" if has_known else "nothing new failed; a longer run covers more"
     cases = format_count(run.counts.compared, "attention module")
     page = f"  {format_python()} -m triage.page {shlex.quote(str(run.path))}"
     return [f"{cases} compared with float64 under torch {run.torch}:", f"{state}. The whole run as a page:", page]
@@ -187,8 +187,8 @@ def describe_start(event: events.CampaignStarted, options: Options) -> str:
 class Screen(events.Listener):
     """Prints findings on stdout as they are saved, and the state on stderr.
 
-    On a terminal the state is a block that is redrawn in place. Elsewhere it is a line, every half minute and whenever
-    something was found or lost, whose fields keep their order. With `--quiet` only findings are printed.
+    On a terminal the state is a block that is redrawn in place. Elsewhere it is a line with fields in a fixed order,
+    every half minute and after every finding or loss. With `--quiet` only findings are printed.
     """
 
     is_output = True
@@ -247,7 +247,7 @@ class Screen(events.Listener):
             self._console.line()
 
     def list_rows(self) -> Iterator[tuple[str, str]]:
-        """The state: names and values. Numbers are of all sessions in the directory, but for the elapsed time."""
+        """The state: names and values. The elapsed time is of this session, other numbers are of all sessions."""
         run, earlier, state = self._recorder.summarize(), self._recorder.earlier, self._investigations.state
         counts = run.counts
         spent = f"{format_duration(round(counts.seconds - earlier.counts.seconds))} (budget {self._options.budget})"

@@ -1,5 +1,5 @@
-"""Chooses the next case: a seed, a random case, or a variant of a case that an attention pattern matched. Attention
-functions get random cases that they are likely to take."""
+"""Chooses the next case: a seed, a random case, or a variant of a case in which an attention pattern was applied.
+Attention functions get random cases that they probably accept."""
 
 import itertools
 import threading
@@ -22,22 +22,22 @@ from generators.sampling.sample import Limits
 from generators.sampling.variants import Variant, make_variants, variant_of
 
 ATTENTION = "_sfdp_pattern_"
-"""Begins the names of attention patterns."""
+"""The prefix of the names of attention patterns."""
 ENGINES = ("guided", "random", "atheris")
 
 VARIANTS = SHARED = 0.5
-"""Shares of the cases of a guided search, while any wait: variants, and cases of other campaigns."""
+"""Probabilities that the next case of a guided search is a waiting variant, or a waiting case of another campaign."""
 TRIES = 2
-"""Variants that are queued for each pattern in each form in which it has not matched."""
+"""Variants that are queued for each pattern and each form (`Variant`) in which the pattern has not matched."""
 
 EXPLORED = 0.05
-"""Share of cases for which earlier refusals do not count: a word of a refused call may not be why it was refused."""
+"""Share of cases for which refusals are ignored: the wrong word of a call may have been blamed for its refusal."""
 REPEATED = 0.2
-"""Share of cases for which known bugs do not count: a known bug may hide another."""
+"""Share of cases for which known bugs are not avoided, since a known bug may hide another bug."""
 _BAR, _PATIENCE = 0.75, 600
-"""A call is taken if its worth reaches the bar, which falls from _BAR to 0 over _PATIENCE calls."""
+"""A call is taken if its worth reaches the bar. The bar falls from _BAR to 0 while _PATIENCE calls are passed over."""
 _KNOWN = 0.1
-"""The worth of a call that meets a known bug, as a part of its worth without that bug."""
+"""The worth of a call is multiplied by this if the call probably shows a known bug."""
 
 Items = frozenset[CoverageItem]
 Draw = Callable[..., Case]
@@ -65,7 +65,7 @@ class VariantQueue:
                 self._waiting.append((wanted[0], other))
 
     def take(self, c: Choices) -> Case | None:
-        """A random variant in whose form the pattern has not matched; None when there is none."""
+        """A random queued variant in a form that is still unmatched, or None."""
         while self._waiting:
             pattern, case = self._waiting.pop(c.below(len(self._waiting)))
             if (pattern, variant_of(case)) not in self._matched:
@@ -108,7 +108,7 @@ class Random:
         return ChosenCase(self._draw(index), "random")
 
     def record(self, case: Case, result: Result) -> tuple[Items, bool]:
-        """The coverage of a case, and whether some of it is new, so that the store queues the case.
+        """The coverage of a case, and whether some of it is new. If so, the store queues the case.
 
         Called once for every case, before its verdicts are stored.
         """
@@ -131,7 +131,7 @@ class Guided(Random):
     - variants of cases that an attention pattern matched for the first time
     - random cases
 
-    A case is chosen once. Seeds teach which programs match patterns, and fail in no torch so far.
+    A case is chosen once. Seeds show which programs match patterns. `load_seeds` leaves out seeds with known bugs.
     """
 
     def __init__(
@@ -151,7 +151,7 @@ class Guided(Random):
             self._variants.plan(case, _list_patterns(items), _list_patterns(items))
 
     def choose(self, index: int) -> ChosenCase:
-        """A seed for every even number while there are any; else by chance and by all that was reached."""
+        """For an even number the next seed, while seeds last; else by chance a shared case, variant or random case."""
         if index % 2 == 0 and index // 2 < len(self._seeds):
             return ChosenCase(self._seeds[index // 2], "seed")
         c = Choices(f"{self._seed}:{index}:guided")
@@ -181,8 +181,8 @@ def _list_patterns(items: Items) -> frozenset[str]:
 
 
 class AttentionSearch(Random):
-    """Random cases that some function is likely to take, and that avoid its known bugs. Learns which calls a function
-    refuses, from the words of the calls it was given.
+    """Random cases that some function probably takes, and that avoid its known bugs. Learns from all calls which
+    words of a call make a refusal likely.
 
     capabilities: the calls that each function takes, by subject.
     """
@@ -198,7 +198,7 @@ class AttentionSearch(Random):
         self._head_dims = () if None in dims else tuple(dict.fromkeys(dim for some in dims for dim in some or ()))
 
     def choose(self, index: int) -> ChosenCase:
-        """Case number `index`: the same for a seed and capabilities, until a case is refused or a bug is found."""
+        """Case number `index`. Until the first refusal or finding it only depends on the seed and the capabilities."""
         c = Choices(f"{self._seed}:{index}:attention")
         explores, repeats = c.chance(EXPLORED), c.chance(REPEATED)
         passed = itertools.count(1)
@@ -221,7 +221,7 @@ class AttentionSearch(Random):
         return best
 
     def _predict_acceptance(self, subject: str, words: Iterable[str]) -> float:
-        """How likely a call is taken, relative to a call without words: as likely as its worst word."""
+        """The estimated acceptance of a call, relative to that of all calls: the lowest acceptance of its words."""
         rates = [(1 + self._taken[subject, word]) / (1 + self._met[subject, word]) for word in ("", *words)]
         return min(rates) / rates[0]
 

@@ -1,6 +1,6 @@
 """`--share DIR`: independent campaigns exchange files in a directory that all of them see.
 
-    queue/<case id>.case.yaml       cases that reached something new
+    queue/<case id>.case.yaml       cases with new coverage
     findings/<case id>.case.yaml    minimal, confirmed failures
     attributions/                   root causes (triage.cluster)
 
@@ -24,7 +24,7 @@ from generators.program.case import Case
 
 DIRECTORIES = QUEUE, FINDINGS, ATTRIBUTIONS = "queue", "findings", "attributions"
 SCAN_SECONDS = 5.0
-"""The pause between two looks for new files. A slow file system gets a longer pause: 50 times what a look takes."""
+"""The pause between two scans for new files. On a slow file system it is 50 times the duration of a scan."""
 
 
 class SharedFolder:
@@ -61,7 +61,7 @@ class SharedFolder:
             return True
 
     def take_case(self) -> Case | None:
-        """A case of another campaign that reached something new there, each once; None when no case waits."""
+        """The next case with new coverage of another campaign, or None. Each case is given once."""
         with self._lock:
             while self._waiting:
                 entry = self._read(self._waiting.popleft())
@@ -98,7 +98,8 @@ class SharedFolder:
 
 
 def open_share(directory: Path, results: Results, bus: Bus) -> SharedFolder:
-    """The directory, for the campaign with these results. Publishes the files that an earlier kill prevented."""
+    """The directory, for the campaign with these results. Publishes files that an earlier session could
+    not write because it was killed."""
     with suppress(FileExistsError):
         (results.path.parent / ATTRIBUTIONS).symlink_to((directory / ATTRIBUTIONS).absolute())
     share = SharedFolder(directory, lambda text: bus.emit(Notice(text=text)))

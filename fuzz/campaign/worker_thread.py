@@ -25,7 +25,7 @@ from generators.sampling.sample import DRAWN, draw_settings
 
 _IDLE_SECONDS = 0.1
 _MOST_LOSSES = 3
-"""A case that has lost so many workers with their machines is not judged: the case may be the reason."""
+"""A case is given up after losing this many workers with their machines, since the case may be the reason."""
 
 
 class WorkerThread(threading.Thread):
@@ -59,7 +59,7 @@ class WorkerThread(threading.Thread):
         return max((evaluator.process for evaluator in self.evaluators), key=lambda process: process.stage_began)
 
     def start_worker(self) -> Hello:
-        """Start the worker unless it runs, to learn whether it can work."""
+        """Start the worker unless it runs, which shows whether it can work."""
         return self.evaluator.hello
 
     def start_baseline(self) -> str:
@@ -86,7 +86,7 @@ class WorkerThread(threading.Thread):
             self.close()
 
     def _work(self) -> bool:
-        """Judge a case or work on a suspicion; False when nothing is left to do."""
+        """Judge a case or investigate a suspicion; False when nothing is left to do."""
         numbers, investigations = self.state.numbers, self.investigations
         is_placed = all(evaluator.process.is_placed() for evaluator in self.evaluators)
         taken = investigations.take(cases_left=numbers.has_next) if is_placed else None
@@ -97,8 +97,8 @@ class WorkerThread(threading.Thread):
             if is_placed and self.judge_next():
                 return True
         except WorkerLost:
-            return True  # its case or suspicion is asked again
-        # Workers that have a machine get the jobs of a worker that has none.
+            return True  # its case or suspicion is judged again
+        # Other workers get the jobs of a worker without a machine.
         numbers.returned += self._jobs
         self._jobs.clear()
         if investigations.is_drained and not numbers.has_next:
@@ -123,7 +123,7 @@ class WorkerThread(threading.Thread):
         return result.results[0] if result.rejected is None and result.results else None
 
     def receive(self, case: Case, ask: Callable[[], Result]) -> Result:
-        """The result of `ask` for `case`. A fault of attnfuzz in the worker counts as a case that can't be judged.
+        """The result of `ask` for `case`. If the worker reports a fault of attnfuzz, the case counts as not judged.
 
         Raises `Stopped`, `DiskFull` and `WorkerLost`.
         """

@@ -5,7 +5,7 @@
 - The parent sends `Check` and `Exit`. The end of the stream means `Exit`.
 - A libFuzzer process is a worker that first sends `Drawn`, and waits for the `Check` of that case.
 
-Both sides import this module. The worker has the standard library and torch alone.
+Both sides import this module. The worker has only the standard library and torch.
 """
 
 import json
@@ -43,7 +43,7 @@ class CoverageItem:
 
 @dataclass(frozen=True)
 class StepsTaken:
-    """How many steps of compiling an experiment allowed that there were, and the name of the last of them."""
+    """The steps of compiling that an experiment allowed: their number, and the name of the last step."""
 
     count: int
     last: str
@@ -108,7 +108,7 @@ class Hello(Message):
     pid: int
     device_name: str = ""
     subjects: tuple[str, ...] = ()
-    attention: dict[str, Capabilities] = field(default_factory=dict)  # subjects that compute a case's attention alone
+    attention: dict[str, Capabilities] = field(default_factory=dict)  # by subject that computes just a case's attention
     missing_hooks: dict[str, str] = field(default_factory=dict)  # by kind of coverage, names that this torch lacks
 
 
@@ -172,7 +172,7 @@ class WrongElements:
     ranges: tuple[tuple[tuple[int, ...], ...], ...]  # for each axis, indices with a wrong element, as (first, last)
 
     def __post_init__(self) -> None:
-        """Raises `ValueError` where ranges are not within the shape."""
+        """Raises `ValueError` for ranges outside of the shape."""
         for size, ranges in zip(self.shape, self.ranges, strict=True):
             ends = [end for first, last in ranges for end in (first, last)]
             inside = [0, *ends, size - 1]

@@ -15,8 +15,8 @@ Rounded = Literal["scores", "weights", "sums", "backward_weights", "exponentials
 
 @dataclass(frozen=True)
 class Capabilities:
-    """The calls that a function takes, and how it rounds and refuses; by default it takes all. docs/kernels.md explains
-    the keys. In a worker, `options` are at most the keywords of the signature."""
+    """The calls that a function takes, and how it rounds and refuses; by default it takes all calls. docs/kernels.md
+    explains the keys. In a worker, `options` only holds keywords of the signature."""
 
     dtypes: tuple[Dtype, ...] | None = None
     head_dims: tuple[int, ...] | None = None
@@ -54,7 +54,10 @@ class Capabilities:
     def find_refusal(
         self, dtype: str, shapes: Iterable[Sequence[int]], options: Mapping[str, object], *, training: bool, device: str
     ) -> str | None:
-        """The property of a call outside of these, or None. `shapes`: of q, k and v, [batch, heads, length, dim]."""
+        """The first property of a call that the function does not take, or None.
+
+        shapes: of q, k and v, each [batch, heads, length, dim].
+        """
         q, k, v = shapes
         head_dims, scores, causal = {q[3], v[3]}, q[0] * q[1] * q[2] * k[2], options.get("causal")
         missing = sorted({*self.needs} - {*options})

@@ -14,7 +14,7 @@ from generators.records import Tagged
 
 
 class Word(str, Enum):
-    """A word of a closed list, which is its text."""
+    """A word of a closed list. It is stored as its value."""
 
     explanation: str  # for people, in one line
 
@@ -86,9 +86,9 @@ class StateChange:
 
 
 class FailureKey(NamedTuple):
-    """Tells failures with one verdict apart, and is equal for the same failure of other cases."""
+    """Equal for the same failure of two cases, and different for different failures with the same verdict."""
 
-    text: str = ""  # torch's, normalized: an exception, a fault of CUDA, or the place where a process was lost
+    text: str = ""  # normalized: an exception, a fault of CUDA, or the place where a process was lost
     names_argument: bool = False  # the exception says which argument of an ATen operation is wrong
     operation: str = ""  # eager's wrong operation
     is_finite: bool = True  # whether that operation gives numbers
@@ -117,13 +117,13 @@ class Failure(Tagged):
     unwritten: bool = field(default=False, kw_only=True)  # it depends on the content of unwritten memory
 
     def key(self) -> FailureKey | None:
-        """None where the verdict and the applied rewrites say all that is known."""
+        """None if verdict and applied rewrites say all that is known."""
         return None
 
 
 @dataclass(frozen=True)
 class WrongValue(Failure):
-    """An element is off from float64, further than rounding explains where the verdict is a finding."""
+    """An element differs from float64; if the verdict is a finding, by more than rounding explains."""
 
     value: Value
     index: tuple[int, ...]
@@ -279,14 +279,14 @@ class Raised(Failure):
     place: str = ""  # `FILE:LINE: SOURCE` of the attention function that raised it
 
     def key(self) -> FailureKey:
-        """By its place where the exception says nothing."""
+        """The exception, or its place if the exception has no text."""
         text = normalize(": ".join(filter(None, [self.error, self.text or self.place])))
         return FailureKey(text, names_argument="aten::" in text and "argument" in text)
 
 
 @dataclass(frozen=True)
 class DeviceError(Failure):
-    """CUDA refuses all further work. `kernel` and `place` are known where launches are synchronous."""
+    """CUDA refuses all further work. `kernel` and `place` are known if launches are synchronous."""
 
     fault: str  # the text of cudaGetErrorString
     kernel: str = ""  # the Triton kernel or the operator
@@ -303,10 +303,10 @@ class ProcessLost(Failure):
     how: Process
     detail: str  # the signal's name, the exit code, the seconds or MiB allowed
     place: str = ""  # `FUNCTION (FILE)` of the innermost frame
-    last_words: str = ""  # its last output, where no frame is known
+    last_words: str = ""  # its last output, if no frame is known
 
     def key(self) -> FailureKey | None:
-        """None out of memory, since the allocation that fails is chance."""
+        """None out of memory, since the allocation that fails first is random."""
         if self.how is Process.OUT_OF_MEMORY:
             return None
         lost = (self.how.value, self.detail) if self.how is Process.SIGNAL else (self.how.value,)

@@ -35,12 +35,12 @@ def attend(
     k = _repeat(b, c, heads.k.value, heads.group, how)
     v = _repeat(b, c, heads.v.value, heads.group, how)
     direct = k == heads.k.value and c.deviates()
-    q, kt = insert_noop(b, c, q), insert_noop(b, c, k)
+    left, right = insert_noop(b, c, q), insert_noop(b, c, k)
     if place in ("q", "both"):
-        q = rescale(q)
+        left = rescale(left)
     if place in ("k", "both"):
-        kt, direct = rescale(kt), False
-    scores = _multiply_query_key(b, c, heads, q, kt, direct=direct)
+        right, direct = rescale(right), False
+    scores = _multiply_query_key(b, c, heads, left, right, direct=direct)
     scores = insert_noop(b, c, rescale(scores) if place == "scores" else scores)
     if bias:
         scores = b.op("add", scores, bias, to="scores")

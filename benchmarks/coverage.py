@@ -24,7 +24,7 @@ import torch
 
 from benchmarks.patterns import Pattern, registered_patterns
 from corpus.entry import load_directory
-from fuzz.bug_identity import PROCESS
+from fuzz.bug_identity import LOST_PROCESS
 from fuzz.check.coverage import missing_hooks
 from fuzz.evaluator import open_evaluator
 from fuzz.protocol import CoverageItem, Result
@@ -80,7 +80,7 @@ class Counts:
             self.coverage.update({name for one in result.results for name in one.coverage})
             self.verdicts.update(one.verdict for one in result.results)
             for one in result.results:
-                if one.verdict in PROCESS:
+                if one.verdict in LOST_PROCESS:
                     print(f"{name} under {one.subject}: {one.verdict}: {describe(one)}", file=sys.stderr, flush=True)
             if self.judged % REPORTED == 0:
                 print(f"{self.judged} cases: {len(self.rewrites)} rewrites", file=sys.stderr, flush=True)

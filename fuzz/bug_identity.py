@@ -15,11 +15,11 @@ from generators.program.attention_stub import AttentionCall, list_calls
 from generators.program.case import Case
 from generators.program.ops import OPS
 
-PROCESS = frozenset({Verdict.TIMEOUT, Verdict.WORKER_DIED, Verdict.OUT_OF_MEMORY, Verdict.DEVICE_ERROR})
+LOST_PROCESS = frozenset({Verdict.TIMEOUT, Verdict.WORKER_DIED, Verdict.OUT_OF_MEMORY, Verdict.DEVICE_ERROR})
 """Verdicts on a subject whose process died, was killed, or can't be used any more."""
-VALUES = frozenset({Verdict.WRONG_RESULT, Verdict.WRONG_GRADIENT, Verdict.NONFINITE})
+WRONG_NUMBERS = frozenset({Verdict.WRONG_RESULT, Verdict.WRONG_GRADIENT, Verdict.NONFINITE})
 """Verdicts on numbers."""
-SILENT = VALUES | {Verdict.METADATA, Verdict.NONDETERMINISTIC, Verdict.OUT_OF_BOUNDS}
+SILENT = WRONG_NUMBERS | {Verdict.METADATA, Verdict.NONDETERMINISTIC, Verdict.OUT_OF_BOUNDS}
 """Verdicts that come without an error message."""
 INDIRECT = ({"biased_errors", "empty_rows_not_zero"}, {"dropout_statistic", "dropout_mask"})
 """Kinds of failures that show a bug less plainly than a wrong element, from plain to indirect. A failure that a call
@@ -37,7 +37,7 @@ _EVERYDAY = re.compile(r"pointless_|fix_iota_device|bmm_to_mm|remove_noop|noop|v
 
 def kind_of(verdict: Verdict) -> str:
     """The verdict; "value" for all verdicts on numbers, since a bug may give wrong outputs, wrong gradients and NaN."""
-    return "value" if verdict in VALUES else verdict.value
+    return "value" if verdict in WRONG_NUMBERS else verdict.value
 
 
 def indirectness(failure: Failure | None) -> int:
@@ -130,7 +130,7 @@ class Symptom:
     @property
     def signature(self) -> Signature:
         """A coarse key, by which suspicions wait for each other."""
-        causes = {rewrite.cause for rewrite in self.wrong_rewrites}
+        causes = {rewrite.evidence_label for rewrite in self.wrong_rewrites}
         names = causes or attention_patterns(self.applied_rewrites) or self.applied_rewrites
         evidence = self.key or tuple(sorted(names))
         aspect, values = self.aspect if self.values else "", tuple(sorted(self.values, key=repr))
@@ -194,7 +194,7 @@ class Symptom:
 
         all: those of this symptom are a subset of those of `other`.
         """
-        if self.verdict in {*PROCESS, Verdict.EAGER_SUSPECT, Verdict.STATE_CHANGED}:
+        if self.verdict in {*LOST_PROCESS, Verdict.EAGER_SUSPECT, Verdict.STATE_CHANGED}:
             return True
         if self.key is not None and self.key.names_argument:
             return True
@@ -229,7 +229,7 @@ def is_same_failure(
     """
     if result is None or not result.verdict.is_finding:
         return False
-    is_rejected = wanted.verdict in VALUES and wanted.dynamo_same is False and not attention_only
+    is_rejected = wanted.verdict in WRONG_NUMBERS and wanted.dynamo_same is False and not attention_only
     if is_rejected and result.dynamo_same is not False:
         return False
     if indirectness(result.failure) > indirectness(wanted.failure):
@@ -242,7 +242,7 @@ def is_same_failure(
     if is_of_one and not _shares_rewrites(result, wanted):
         return False
     # The place of a device error is not random, so its key counts.
-    return wanted.verdict in PROCESS - {Verdict.DEVICE_ERROR} or failure_key(result) == failure_key(wanted)
+    return wanted.verdict in LOST_PROCESS - {Verdict.DEVICE_ERROR} or failure_key(result) == failure_key(wanted)
 
 
 def _shares_rewrites(result: SubjectResult, wanted: SubjectResult) -> bool:

@@ -7,7 +7,7 @@ from typing import Self
 
 from packaging.version import InvalidVersion, Version
 
-from fuzz.bug_identity import VALUES, failure_key, kind_of
+from fuzz.bug_identity import WRONG_NUMBERS, failure_key, kind_of
 from fuzz.experiments import Outcome, Trial
 from fuzz.protocol import Check, Hello, Result, SubjectResult, Verdict
 from fuzz.protocol.failures import NotTaken, Refusal
@@ -197,7 +197,7 @@ def compare_outcome(result: SubjectResult | None, failure: SubjectResult, *, app
     if result is None or not (applies and (result.verdict.is_finding or result.verdict in PASSING)):
         return Outcome.DOES_NOT_APPLY
     is_of_strides = getattr(result.failure, "aspect", "") == "strides"
-    if result.verdict in PASSING or (failure.verdict in VALUES and is_of_strides):
+    if result.verdict in PASSING or (failure.verdict in WRONG_NUMBERS and is_of_strides):
         return Outcome.PASSES  # values are compared before strides, and are right
     is_alike = kind_of(result.verdict) == kind_of(failure.verdict)
     if is_alike and result.verdict in (Verdict.COMPILE_ERROR, Verdict.RUNTIME_ERROR):

@@ -41,7 +41,7 @@ class Plain:
         return 1 / math.sqrt(max(1, self.inputs["q"].shape[-1].value(dict(self.dims))))
 
     @property
-    def least_scale(self) -> float:
+    def cheapest_scale(self) -> float:
         """The scale that is written without an operation or argument."""
         return self.default_scale if self.fused else 1.0
 
@@ -234,7 +234,7 @@ def simplify_contract(case: Case) -> Iterator[Case]:
 
 def _make_bare(plain: Plain) -> Plain:
     kv_heads = plain.inputs["k"].shape[1]
-    bare = plain.drop(*OPTIONS).change(scale=plain.least_scale)
+    bare = plain.drop(*OPTIONS).change(scale=plain.cheapest_scale)
     return _with_heads(_with_value_dim(bare), kv_heads, kv_heads)
 
 
@@ -260,7 +260,7 @@ def _drop_one(plain: Plain) -> Iterator[Plain]:
 
 def _simplify_one(plain: Plain) -> Iterator[Plain]:
     said = plain.contract
-    scales = (plain.least_scale, 0.5 if abs(said.scale) < 1 else 2.0, -1.0)
+    scales = (plain.cheapest_scale, 0.5 if abs(said.scale) < 1 else 2.0, -1.0)
     yield from (plain.change(scale=scale) for scale in scales[: 3 if said.scale < 0 else 2] if scale != said.scale)
     if said.softcap not in (None, 1.0):
         yield plain.change(softcap=1.0)

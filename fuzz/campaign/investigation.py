@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from corpus.shrink import shrink
-from fuzz.bug_identity import PROCESS, indirectness, is_same_failure, kind_of
+from fuzz.bug_identity import LOST_PROCESS, indirectness, is_same_failure, kind_of
 from fuzz.protocol import EAGER, SubjectResult, Verdict
 from fuzz.protocol.render import describe
 from fuzz.run_store import SuspicionOutcome
@@ -110,22 +110,22 @@ class Investigation:
     ) -> list[Case]:
         """Ever simpler cases that show the failure of `suspect` under its subject. `accept` gets each case with its
         result."""
-        least = indirectness(suspect.failure)
+        max_indirectness = indirectness(suspect.failure)
         attention_only = self.attention_only and suspect.verdict is not Verdict.EAGER_SUSPECT
 
         def still_fails(candidate: Case) -> bool:
-            nonlocal least
+            nonlocal max_indirectness
             result = self.probe(candidate, suspect.subject)
-            if result is None or indirectness(result.failure) > least:
+            if result is None or indirectness(result.failure) > max_indirectness:
                 return False
             if not is_same_failure(result, suspect, exact=True, attention_only=attention_only):
                 return False
-            least = indirectness(result.failure)
+            max_indirectness = indirectness(result.failure)
             accept(candidate, result)
             return True
 
         def is_spent() -> bool:
-            return self.is_time_up() or (suspect.verdict in PROCESS and self.probes >= self.process_probes)
+            return self.is_time_up() or (suspect.verdict in LOST_PROCESS and self.probes >= self.process_probes)
 
         return shrink(self.case, still_fails, is_spent, attention_only=attention_only)
 
@@ -176,7 +176,7 @@ class Investigation:
 
     def _set_aside(self, case: Case, shown: SubjectResult, subject: str) -> Conclusion:
         there = self._there[case.id, subject]
-        if there is not None and there.verdict.is_finding and there.verdict not in PROCESS:
+        if there is not None and there.verdict.is_finding and there.verdict not in LOST_PROCESS:
             said = ": ".join(filter(None, [f"{there.verdict} under {subject}", describe(there)]))
             return Conclusion(
                 SuspicionOutcome.IN_BOTH, case, shown, shown, f"also in torch {self.baseline_torch}: {said}"
@@ -189,6 +189,6 @@ class Investigation:
 def _is_worse(here: SubjectResult, there: SubjectResult | None) -> bool:
     """Whether a failure is a regression from `there`: the baseline passes, or fails in another way. False if the
     baseline lost its process."""
-    if there is None or there.verdict is Verdict.SKIPPED or there.verdict in PROCESS:
+    if there is None or there.verdict is Verdict.SKIPPED or there.verdict in LOST_PROCESS:
         return False
     return not there.verdict.is_finding or kind_of(there.verdict) != kind_of(here.verdict)

@@ -159,11 +159,11 @@ class Guided(Random):
             sources = (("shared", SHARED, self._take_shared), ("variant", VARIANTS, lambda: self._variants.take(c)))
             for source, share, take in sources:
                 while c.chance(share) and (case := take()) is not None:
-                    if self._is_new(case):
+                    if self._claim(case):
                         return ChosenCase(case, source)
         return super().choose(index)
 
-    def _is_new(self, case: Case) -> bool:
+    def _claim(self, case: Case) -> bool:
         is_new = case.id not in self._chosen and not self._is_judged(case.id)
         self._chosen.add(case.id)
         return is_new

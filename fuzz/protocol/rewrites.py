@@ -57,7 +57,7 @@ class WrongRewrite:
         ]
 
     @property
-    def cause(self) -> str:
+    def evidence_label(self) -> str:
         """The first that exists: operands in `right`, operations with other constants, "strides", the pattern."""
         named = self.right.keys() or {constant.operation for constant in self.constants}
         return "+".join(sorted(named)) or ("strides" if self.strides else self.pattern)

@@ -50,7 +50,7 @@ def symptom(result: SubjectResult) -> Symptom:
 def test_what_makes_a_wrong_call_right_is_its_cause(name: str) -> None:
     result = run(name)
     assert result.verdict is Verdict.WRONG_RESULT
-    assert [(one.pattern, one.cause) for one in result.wrong_rewrites] == [(CALL, name)]
+    assert [(one.pattern, one.evidence_label) for one in result.wrong_rewrites] == [(CALL, name)]
 
 
 def test_three_bugs_of_one_function_explain_themselves_and_no_other() -> None:

@@ -104,7 +104,7 @@ def measured() -> dict[str, tuple[Case, SubjectResult]]:
 
 def test_what_makes_a_rewrite_right_names_the_cause(measured: dict[str, tuple[Case, SubjectResult]]) -> None:
     assert measured
-    assert {name: [one.cause for one in result.wrong_rewrites] for name, (_, result) in measured.items()} == {
+    assert {name: [one.evidence_label for one in result.wrong_rewrites] for name, (_, result) in measured.items()} == {
         name: [CAUSES[name]] for name in measured
     }
 
@@ -165,7 +165,7 @@ def test_shrinking_one_of_them_does_not_end_in_the_other(pair: list[tuple[Case, 
 def test_symbolic_sizes_are_measured_as_numbers_are(name: str) -> None:
     case = entry.load(CORPUS / "known" / f"{name}.case.yaml").case
     result = judge(replace(case, dynamic=True))
-    assert not result.verdict.is_finding or [one.cause for one in result.wrong_rewrites] == [CAUSES[name]]
+    assert not result.verdict.is_finding or [one.evidence_label for one in result.wrong_rewrites] == [CAUSES[name]]
 
 
 @pytest.mark.parametrize("name", ["sfdp-01-inference", "sfdp-05-inference", "sfdp-15-inference"])

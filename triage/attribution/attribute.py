@@ -13,7 +13,7 @@ from itertools import pairwise
 
 from corpus.causes import Mechanism, MechanismKind, Part, Stage, details
 from corpus.entry import Entry
-from fuzz.bug_identity import PROCESS, SILENT, VALUES, attention_patterns, contract_features, operation_of
+from fuzz.bug_identity import LOST_PROCESS, SILENT, WRONG_NUMBERS, attention_patterns, contract_features, operation_of
 from fuzz.error_location import name_gradient
 from fuzz.evaluator import Evaluator
 from fuzz.experiments import EXPERIMENTS, OtherSubject, Outcome, Tried
@@ -79,7 +79,7 @@ def attribute(entry: Entry, evaluator: Evaluator, ablation: Ablation | None = No
     if not result.verdict.is_finding:
         raise UserError(f"case {entry.case.id} shows no bug under torch {ablation.hello.torch}: {result.verdict}")
     study = Study(evaluator, entry, ablation.accused, result)
-    if result.verdict in PROCESS:
+    if result.verdict in LOST_PROCESS:
         return _find_lost_cause(study, ablation)
     if result.verdict is Verdict.EAGER_SUSPECT:
         operation = operation_of(result)
@@ -137,7 +137,7 @@ def _find_compiler_cause(study: Study, ablation: Ablation) -> RootCause:
 
 def _find_cause_before_inductor(study: Study, ablation: Ablation, stage: Tried, *before: Tried) -> RootCause:
     """The decomposition or the recomputation of a stage that fails, or the stage as a whole."""
-    is_value = study.result.verdict in VALUES
+    is_value = study.result.verdict in WRONG_NUMBERS
     mechanism = mechanism_of(study.result, MechanismKind.OTHER_VALUES if is_value else None)
     here = replace(study, subject=subject_of(stage.experiment, study.entry))
     deeper = None
@@ -159,7 +159,9 @@ def _find_cause_before_inductor(study: Study, ablation: Ablation, stage: Tried, 
 def find_rewrite_cause(study: Study) -> RootCause:
     """The rewrite that is proven wrong, else the first pass with which the case fails."""
     result = study.result
-    of_strides = {rewrite.pattern for rewrite in result.wrong_rewrites if rewrite.strides and result.verdict in VALUES}
+    of_strides = {
+        rewrite.pattern for rewrite in result.wrong_rewrites if rewrite.strides and result.verdict in WRONG_NUMBERS
+    }
     if wrong := tuple(rewrite for rewrite in result.wrong_rewrites if rewrite.pattern not in of_strides):
         return _blame_proven(wrong)
     step = study.bisect("pass")
@@ -168,12 +170,15 @@ def find_rewrite_cause(study: Study) -> RootCause:
     if not _NUMBER.search(step.argument):
         return _blame(step, mechanism_of(result))
     part, right = _part_of(step.argument), {*map(_part_of, (*result.right_rewrites, *of_strides))}
-    if result.verdict in VALUES and {f"_{name}" for name in attention_patterns(result.applied_rewrites)} <= right:
+    if (
+        result.verdict in WRONG_NUMBERS
+        and {f"_{name}" for name in attention_patterns(result.applied_rewrites)} <= right
+    ):
         # A program that the pattern leaves alone has no fused call.
         mechanism, tried = _find_condition(replace(study, rewrite=part.removeprefix("_")))
         exact = Tried("exact", part, Outcome.PASSES)
         return _blame_fused_call(study.evaluator.hello.device, mechanism, (step, exact, *tried))
-    mechanism = mechanism_of(result, MechanismKind.OTHER_RESULT if result.verdict in VALUES else None)
+    mechanism = mechanism_of(result, MechanismKind.OTHER_RESULT if result.verdict in WRONG_NUMBERS else None)
     return RootCause("inductor", Stage.JOINT_PASSES, part, mechanism, (step,))
 
 
@@ -215,7 +220,7 @@ def _find_codegen_cause(study: Study) -> RootCause:
 def _find_state(study: Study, cause: RootCause) -> RootCause:
     """The cause, with the later call or the write that the case needs; the cause of a call that fails by itself."""
     case, mechanism, write = study.case, cause.mechanism, {}
-    if is_written(case) and study.result.verdict in VALUES:
+    if is_written(case) and study.result.verdict in WRONG_NUMBERS:
         write = {"into": list_targets(case), "by": sorted({op.kind for op in case.ops if OPS[op.kind].writes})}
         mechanism = Mechanism(MechanismKind.WRITTEN, details(**write))
     alone = [at_call(case, call) for call in ((LaterCall(), *case.calls) if case.calls else ())]

@@ -5,13 +5,13 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from corpus.causes import DETAIL_LABELS, CauseKey, Mechanism, MechanismKind, Part, Stage, details
-from fuzz.bug_identity import PROCESS, SILENT
+from fuzz.bug_identity import LOST_PROCESS, SILENT
 from fuzz.experiments import EXPERIMENTS, ExactArithmetic, OperandValue, OtherSubject, Outcome, StepLimit, Tried
 from fuzz.protocol import EAGER
 from fuzz.protocol.rewrites import QKV, WrongRewrite
 from fuzz.subjects import compiler_of
 
-_OF_ONE_PATTERN = {MechanismKind.OTHER_RESULT, MechanismKind.FORM, *map(MechanismKind, PROCESS | SILENT)}
+_OF_ONE_PATTERN = {MechanismKind.OTHER_RESULT, MechanismKind.FORM, *map(MechanismKind, LOST_PROCESS | SILENT)}
 """Mechanisms that lie in the replacement of one pattern, or that say no more than how it fails."""
 _WORDS = {Outcome.PASSES: "passes", Outcome.FAILS_ALIKE: "fails", Outcome.FAILS_OTHERWISE: "fails"}
 

@@ -61,13 +61,16 @@ class CaseRun:
 
     @property
     def repeat(self) -> int:
-        """How often a subject runs: once more for a sequence. Its later calls compile dynamic code. The first call
-        uses that from the second run on, so that the first run may differ."""
+        """The number of runs of a subject. A sequence that is repeated runs once more.
+
+        Its later calls compile dynamic code, which the first call uses from the second run on. So the first run may
+        differ from the others.
+        """
         wanted = max(1, self.request.repeat)
         return wanted + 1 if self.program.is_sequence and wanted > 1 else wanted
 
-    def suspect_eager(self, judgement: Judgement) -> Judgement:
-        """`judgement` on a subject, or the judgement that eager is wrong, if `judgement` accuses nobody."""
+    def blame_eager_if_harmless(self, judgement: Judgement) -> Judgement:
+        """`judgement`. If it accuses nobody and the audit finds eager wrong, the verdict on eager instead."""
         if judgement.verdict.is_finding or judgement.verdict is Verdict.SKIPPED:
             return judgement
         with SuppressOutOfMemory():
@@ -85,7 +88,12 @@ class CaseRun:
         return Judgement(Verdict.SKIPPED, NotTaken(Refusal.NO_MEMORY, caught.line))
 
     def compare_runs(self, judgement: Judgement, runs: list[Execution]) -> Judgement:
-        """`judgement`, or nondeterministic if it is harmless and the runs differ, while eager's runs are equal."""
+        """Nondeterministic if all of these hold, else `judgement`.
+
+        - `judgement` is harmless.
+        - The runs differ.
+        - Two eager runs are equal.
+        """
         if judgement.verdict.is_finding:
             return judgement
         different = self.find_unrepeated(runs)
@@ -94,7 +102,7 @@ class CaseRun:
         return Judgement(Verdict.NONDETERMINISTIC, Nondeterministic(different))
 
     def find_unrepeated(self, runs: list[Execution]) -> Value | None:
-        """The name of a value that should be equal in `repeat` runs and is not."""
+        """The first value that should be equal in all runs and differs; None if there is none."""
         different = find_difference(runs)
         if different is not None and self.program.is_sequence and not self.judge.judge(runs[-1]).verdict.is_finding:
             return find_difference(runs[1:])
@@ -122,7 +130,7 @@ class CaseRun:
     def replica(self, number: int) -> Execution:
         """Eager under noise of that number."""
         noise = Noise(number)
-        # A fused layer rounds inside as often as a layer in steps, where noise can move it.
+        # Noise can move results inside a layer only off the fast path, which rounds as often.
         with enter(Trial("fast_path_off")):
             execution = self.execute(mode=noise)
         for call, dtypes in enumerate(noise.dtypes, 1):
@@ -134,13 +142,13 @@ class CaseRun:
         return constants.coarsest(*(set[torch.dtype]().union(*self._dtypes.values()) or {torch.float32}))
 
     def coarsest_of_calls(self) -> dict[int, torch.dtype]:
-        """The same for each call, by its number; empty if a call may read results of another call."""
+        """`coarsest` of each call of a sequence, by number; empty if a call may read results of another call."""
         if not self.program.is_sequence or self.eager.mutated or self.eager.gradients:
             return {}
         return {call: constants.coarsest(*dtypes) for call, dtypes in self._dtypes.items() if dtypes}
 
 
 def find_difference(runs: list[Execution]) -> Value | None:
-    """The name of a value that is not equal bit for bit in all runs."""
+    """The first value whose bits differ between runs; None if there is none."""
     pairs = ((name, value, run.values.get(name)) for run in runs[1:] for name, value in runs[0].values.items())
     return next((name for name, mine, other in pairs if other is None or not same_bits(mine, other)), None)

@@ -39,7 +39,7 @@ from fuzz.subjects import is_user_function
 def check(
     request: Check, subjects: dict[str, Subject], device: str, announce: Announce, rss_mib: Callable[[], float]
 ) -> Result:
-    """Run the case of `request` under every subject it names. Only our own faults raise.
+    """Run the case of `request` under every subject it names. An exception is a fault of attnfuzz.
 
     `announce` is called with the name of each stage before it starts, `rss_mib` once at the end.
     """
@@ -70,7 +70,7 @@ def check(
 
 
 def _find_unfit(subject: str, changes: tuple[StateChange, ...]) -> str:
-    """Why this process can check nothing more after `subject`; "" where it can."""
+    """Why the process must be replaced after `subject`; "" if it can go on."""
     for change in changes:
         if not change.is_restored:
             return f"{subject} changed {change.state}, which can't be put back"
@@ -99,12 +99,12 @@ def _run_subject(case: CaseRun, name: str, subject: Subject | None) -> tuple[Sub
         if judgement.verdict is not Verdict.DEVICE_ERROR:
             raise
     else:
-        # Numbers were wrong before a further call broke the device.
+        # A verdict of wrong numbers stays if a later call broke the device.
         keeps = judgement.verdict in (*RECHECKED_VERDICTS, Verdict.DEVICE_ERROR)
         if not keeps and (fault := exceptions.find_device_fault()):
             judgement = Judgement(Verdict.DEVICE_ERROR, DeviceError(fault))
     changes = process_state.take_changes()
-    # A state that can't be put back may make the next call raise.
+    # A change of state that can't be undone may have made a later call raise.
     is_cause = judgement.verdict is Verdict.RUNTIME_ERROR and not all(change.is_restored for change in changes)
     is_kept = judgement.verdict.is_finding or judgement.verdict is Verdict.SKIPPED
     if changes and (is_cause or not is_kept):
@@ -173,21 +173,21 @@ def _check_compiled(case: CaseRun, subject: Subject, coverage: Coverage) -> tupl
 
 
 def judge_compiled(case: CaseRun, subject: Subject, compiled: Compiled, runs: list[Execution]) -> Judgement:
-    """The verdict on the runs that `compiled` gave."""
+    """The verdict on `runs` of `compiled`."""
     judgement = case.judge_runs(runs)
     is_of_strides = isinstance(judgement.failure, FormDiffers) and judgement.failure.aspect == "strides"
     if is_of_strides and subject.spec.is_exported:
-        # torch.export traces attention layers as eager runs them without its fast path.
+        # torch.export traces attention layers without eager's fast path, so strides are compared with a run off it.
         with enter(Trial("fast_path_off")):
             plain = case.execute()
         if find_stride_difference(plain, runs[0]) is None:
             judgement = Judgement(Verdict.ROUNDING, None, judgement.numbers)
-    judgement = case.suspect_eager(judgement)
+    judgement = case.blame_eager_if_harmless(judgement)
     if judgement.verdict in (Verdict.SKIPPED, Verdict.EAGER_SUSPECT):
         return judgement
     if judgement.verdict is Verdict.RANDOM_STREAM:
-        # With eager's random stream, right outputs show that a gradient should be right. Sequences have no other seeds.
-        # On CUDA, eager's dropout draws in another order than Inductor.
+        # Right outputs under eager's random stream show that the dropout mask is eager's, so gradients are comparable.
+        # Sequences never run with other seeds. On CUDA, eager's dropout draws in another order than Inductor's.
         draws_alike = not (subject.spec.random or is_user_function(subject.name))
         is_sequence = case.program.is_sequence
         if (draws_alike and judgement.value is not None and judgement.value.is_gradient) or (
@@ -202,7 +202,7 @@ def judge_compiled(case: CaseRun, subject: Subject, compiled: Compiled, runs: li
 
 
 def _blame_unwritten(judgement: Judgement, case: CaseRun, subject: Subject, compiled: Compiled) -> Judgement:
-    """`judgement`, with a failure that says so if `compiled` is right with memory that is not poisoned."""
+    """`judgement`, with `failure.unwritten` set if `compiled` is right with zeros in place of poison."""
     if judgement.failure is None or not judgement.verdict.is_finding:
         return judgement
     with apply_experiments(subject, [Trial("unpoisoned")]).apply_settings():
@@ -215,7 +215,7 @@ def _blame_unwritten(judgement: Judgement, case: CaseRun, subject: Subject, comp
 def _prove_rewrites(judgement: Judgement, recorder: MatchRecorder) -> Judgement:
     """`judgement` with the rewrites that are proven wrong or right on the operands they took.
 
-    If the failure is about strides, a rewrite that changes strides is wrong too.
+    If strides differ from eager's, a rewrite that changes strides counts as wrong.
     """
     is_of_strides = isinstance(judgement.failure, FormDiffers) and judgement.failure.aspect == "strides"
     wrong: list[WrongRewrite] = []
@@ -233,8 +233,8 @@ def _prove_rewrites(judgement: Judgement, recorder: MatchRecorder) -> Judgement:
 
 
 def _prove_constants(judgement: Judgement, case: CaseRun, subject: Subject) -> Judgement:
-    """An error with the rewrites that took a program with other constants than their own, if there is no error
-    without them."""
+    """`judgement` on an error. If there is no error when patterns must match constants, the rewrites that are refused
+    then are named as wrong."""
     refused: list[WrongRewrite] = []
     module = case.program.module(case.request.training)
     try:
@@ -242,7 +242,7 @@ def _prove_constants(judgement: Judgement, case: CaseRun, subject: Subject) -> J
             case.execute(subject.compile(module, case.dynamic), module)
     except Exception:
         return judgement
-    return replace(judgement, wrong_rewrites=tuple({one.pattern: one for one in refused}.values()))
+    return replace(judgement, wrong_rewrites=tuple({rewrite.pattern: rewrite for rewrite in refused}.values()))
 
 
 def _check_attention(case: CaseRun, subject: Subject, coverage: Coverage) -> tuple[Judgement, Execution | None]:
@@ -265,20 +265,20 @@ def _check_attention(case: CaseRun, subject: Subject, coverage: Coverage) -> tup
     elif damage:
         judgement = Judgement(Verdict.OUT_OF_BOUNDS, OutOfBounds(damage), judgement.numbers)
     if harness.sequences:
-        # The outputs of the program have zeros where its sequences end, which eager's don't have.
+        # The program's outputs are 0 for queries of no sequence, so they are not compared with eager's.
         failure = judgement.failure
         if failure is not None and not failure.sequences:
             judgement = replace(judgement, failure=replace(failure, sequences=harness.sequences))
         return judgement, None
     if not runs or judgement.verdict is Verdict.SKIPPED:
         return judgement, None
-    return case.suspect_eager(judgement), runs[0]
+    return case.blame_eager_if_harmless(judgement), runs[0]
 
 
 def _run_and_judge(
     case: CaseRun, subject: Subject, harness: AttentionHarness, runs: list[Execution], coverage: Coverage
 ) -> Judgement:
-    """The verdict on the results of a function; `runs` takes the executions."""
+    """The verdict on the results of a function. Appends its executions to `runs`."""
     recorded: list[Call] = []
     module = harness.program.module(harness.training)
     try:

@@ -1,6 +1,6 @@
 """Coverage of the compiler, by hooks in Inductor's pattern matcher, passes and lowerings.
 
-`missing_hooks` says which coverage, and which attribution, is missing in a torch without some hook.
+`missing_hooks` lists the kinds of coverage and attribution that this torch can't give.
 """
 
 import functools
@@ -20,7 +20,7 @@ _LOWERING = "torch._inductor.lowering"
 
 REWRITES = tuple((_MATCHER, f"{kind}PatternEntry.apply") for kind in ("Replacement", "Graph", "Lowering"))
 
-#: The hooks of each part of coverage and attribution: a module and a name in it.
+#: The hooks of each kind of coverage and attribution: a module and a name in it.
 PARTS = {
     "rewrites": REWRITES,
     "operations": ((_PIPELINE, "_recursive_post_grad_passes"),),
@@ -32,12 +32,12 @@ PARTS = {
 
 
 class Coverage:
-    """While entered, collects what a case reaches."""
+    """While entered, collects the rewrites, operations, lowerings and fallbacks of the programs that compile."""
 
     def __init__(self) -> None:
         self.applied_rewrites: set[str] = set()
-        """A replacement has its pattern's name ("_sfdp_pattern_5_inference"), any other rewrite its handler's
-        ("mul_softmax_pattern")."""
+        """A replacement has the name of its pattern ("_sfdp_pattern_5_inference"), another rewrite the name of its
+        handler ("mul_softmax_pattern")."""
         self.items: set[CoverageItem] = set()  # operations, lowerings and fallbacks
         self._hooks = ExitStack()
 
@@ -75,7 +75,7 @@ class Coverage:
 
 
 def missing_hooks() -> dict[str, str]:
-    """By part of the coverage, the names that it needs and this torch lacks."""
+    """The names that this torch lacks, by kind of coverage."""
     lacks = {
         part: ", ".join(f"{module}.{name}" for module, name in needs if find(module, name) is None)
         for part, needs in PARTS.items()

@@ -20,7 +20,7 @@ _serial = itertools.count()
 
 
 class Program:
-    """The executed source of a case, with `Module`, `inputs` and, for several calls, `calls` (docs/architecture.md).
+    """The executed source of a case, with `Module`, `inputs` and, for several calls, `calls` (docs/cases.md).
 
     `given`: names that the source may use. Raises exceptions of the source. Until `close`, tracebacks show the source,
     and it can be imported.
@@ -57,9 +57,10 @@ class Program:
         return "calls" in self._names
 
     def calls(self, module: nn.Module, change: Callable[[Tensor], Tensor] | None = None) -> Iterable[list[Any]]:
-        """The fresh inputs of every call, with `change` applied to their memory. Tensors that come again are identical.
+        """The fresh inputs of every call, with `change` applied to their memory.
 
-        A generator `calls` in the text may change modes, random state and the module.
+        A tensor that is passed to several calls is one object. A generator `calls` in the text may change modes, random
+        state and the module.
         """
         if not self.is_sequence:
             return [MemoryMap(change)(self.inputs()) if change else self.inputs()]
@@ -80,7 +81,7 @@ class Execution:
 
     structure: str  # the type that was returned: "(tensor, {key: tensor})"
     outputs: Tensors
-    mutated: Tensors = field(default_factory=dict)  # the inputs, parameters and buffers that the run changed in place
+    mutated: Tensors = field(default_factory=dict)  # inputs, parameters and buffers that the run wrote to
     gradients: Tensors = field(default_factory=dict)  # only those that exist
     cotangents: Tensors = field(default_factory=dict)  # the gradients of the loss for the outputs, by output
     before: Tensors = field(default_factory=dict)  # the content of `mutated` before the call
@@ -93,7 +94,7 @@ class Execution:
         return {**self.outputs, **self.mutated, **self.gradients}
 
     def merge(self, other: "Execution", keeps: Callable[[Value, Tensor], Tensor]) -> "Execution":
-        """This run with elements of `other`, or 0 where it lacks a value, wherever `keeps(name, value)` is False."""
+        """This run, with elements of `other` where `keeps(name, value)` is False. Values that `other` lacks are 0."""
         theirs = other.values
         return self._map(
             lambda name, value: torch.where(
@@ -102,7 +103,7 @@ class Execution:
         )
 
     def shift(self, before: "Execution", after: "Execution") -> "Execution":
-        """This run, with floating values moved by the difference of `after` and `before`, which have its form."""
+        """This run, with (`after` - `before`) added to floating values. All three have one form."""
         old, new = before.values, after.values
         return self._map(
             lambda name, value: value + (new[name] - old[name]) if value.is_floating_point() and name in new else value
@@ -129,20 +130,20 @@ def execute(
 ) -> Execution:
     """Run `call(*inputs)` for all `inputs` in `calls`, and with `training` the backward pass of each.
 
-    Gradients of parameters and of inputs that come again add up. The state of the module is put back at the end. Raises
-    exceptions of the call.
+    Gradients of parameters, and of tensors passed to several calls, add up over calls. The state of the module is
+    restored at the end. Raises exceptions of the call.
 
     call: `module`, or a function compiled from it
-    cotangents: of an earlier run; None draws them. Outputs of another shape take no part in gradients
+    cotangents: of an earlier run; None: they are drawn. An output of another shape gets no gradient
     mode: surrounds forward and backward passes
-    watched: puts back state of the process
+    watched: restores process-wide state after each call
     """
     module.zero_grad(set_to_none=True)
     _seed(seed)
     state = [(value, value.detach().clone()) for value in (*module.parameters(), *module.buffers())]
     done: list[Execution] = []
     on_gpu = torch.cuda.is_initialized()
-    # Later calls and runs may write to the memory of a result; a captured graph always does.
+    # Results are copied: later calls may write to their memory, and each replay of a CUDA graph does.
     copies = isinstance(calls, Generator) or on_gpu
     with torch.set_grad_enabled(training), warnings.catch_warnings(), ExitStack() as stack:
         warnings.simplefilter("ignore")
@@ -155,7 +156,7 @@ def execute(
                 done.append(_execute_call(call, module, inputs, cotangents, number, copies=copies))
             differentiated = [*module.parameters(), *filter(torch.is_tensor, inputs)] if on_gpu else []
             for value in differentiated:
-                # The gradient of a captured graph is static: nothing may be added to it.
+                # A CUDA graph owns its gradient tensors, so a later call may add only to a copy.
                 value.grad = None if value.grad is None else value.grad.clone()
     for value, first in state:
         if not same_bits(value, first):
@@ -165,8 +166,8 @@ def execute(
     if on_gpu:
         # Faults of kernels are raised here, and not by the next function that waits for a result.
         torch.cuda.synchronize()
-    merged = [{k: v for one in done for k, v in getattr(one, part.name).items()} for part in fields(Execution)[1:]]
-    return Execution("; ".join(one.structure for one in done), *merged)
+    merged = [{k: v for run in done for k, v in getattr(run, part.name).items()} for part in fields(Execution)[1:]]
+    return Execution("; ".join(run.structure for run in done), *merged)
 
 
 def _execute_call(
@@ -196,7 +197,7 @@ def _execute_call(
     used = {name: out for name, out in used.items() if name in cotangents and cotangents[name].shape == out.shape}
     if used:
         torch.autograd.backward(list(used.values()), [cotangents[name].to(out.dtype) for name, out in used.items()])
-    # A write that changes nothing in eager may change last bits elsewhere.
+    # A write can keep the bits in eager and change them under a subject, so version counters count too.
     mutated = {
         name: value
         for name, value in given.items()
@@ -236,7 +237,7 @@ def same_bits(left: Tensor, right: Tensor) -> bool:
 
 
 def _seed(seed: int) -> None:
-    # For devices that may be used later torch.manual_seed takes a stack trace, ten times as long as seeding.
+    # Until CUDA is initialised, torch.manual_seed records a stack trace, which takes ten times as long as seeding.
     if torch.cuda.is_initialized():
         torch.manual_seed(seed)
     else:
@@ -257,7 +258,7 @@ def _cotangent(index: int, output: Tensor) -> Tensor:
 
 def _flatten(result: Any) -> tuple[str, list[Tensor]]:
     if isinstance(result, Tensor):
-        # A fake tensor is no tensor to a caller.
+        # A returned fake tensor is no valid result, so it appears by its type.
         return "tensor" if type(result) in (Tensor, nn.Parameter) else type(result).__name__, [result]
     if isinstance(result, (list, tuple)):
         parts = [_flatten(item) for item in result]

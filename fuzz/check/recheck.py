@@ -27,15 +27,15 @@ Compiled = tuple[Callable[..., Any], nn.Module]
 """A compiled callable, and the module it was made from."""
 _HAVE_ANOTHER = frozenset({"convolution", "convolution_backward", "index_add", "index_copy", "index_put", "put"})
 _HAVE_ANOTHER |= {"unsafe_index_put", "scatter", "scatter_add", "scatter_reduce"}
-"""Operations with another algorithm in deterministic mode, as `torch.use_deterministic_algorithms` lists them and
-Inductor's graphs have them."""
+"""Operations with another algorithm in deterministic mode, by their names in the documentation of
+`torch.use_deterministic_algorithms` and in Inductor's graphs."""
 
 
 def recheck(judgement: Judgement, case: CaseRun, subject: Subject, compiled: Compiled, run: Execution) -> Judgement:
-    """`judgement` on `run`, a run of `compiled`, or the judgement after more runs."""
+    """The judgement on `run` of `compiled`, after further runs if the verdict needs them."""
     with SuppressOutOfMemory():
         if judgement.verdict is Verdict.NONFINITE and case.request.random:
-            # With other random numbers, another value may be divided by 0.
+            # Other random numbers may lead to a division by 0 elsewhere.
             rest = case.judge.judge(run.merge(case.eager, lambda _, value: value.isfinite()))
             if rest.verdict is Verdict.RANDOM_STREAM:
                 judgement = replace(judgement, verdict=Verdict.RANDOM_STREAM, where=None)
@@ -54,11 +54,11 @@ def recheck(judgement: Judgement, case: CaseRun, subject: Subject, compiled: Com
 
 @contextmanager
 def _listen(heard: list[warnings.WarningMessage]) -> Iterator[None]:
-    """While entered, collects torch's warnings of operations without a deterministic algorithm."""
+    """While entered, collects torch's warnings that an operation has no deterministic algorithm."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("ignore")
         warnings.filterwarnings("always", r"(?s).*deterministic")
-        # CuBLAS differs from run to run only where several streams share its memory.
+        # cuBLAS is nondeterministic only if several streams share its workspace.
         warnings.filterwarnings("ignore", r"(?s).*CuBLAS")
         try:
             yield
@@ -67,9 +67,10 @@ def _listen(heard: list[warnings.WarningMessage]) -> Iterator[None]:
 
 
 def is_documented(case: CaseRun, subject: Subject) -> bool:
-    """Whether torch documents that an operation of the graph gives different results.
+    """Whether torch documents that an operation of the graph is nondeterministic. Either of these suffices:
 
-    The operation has no deterministic algorithm, or has another algorithm with which runs are equal.
+    - torch warns that there is no deterministic algorithm.
+    - In deterministic mode the operation has another algorithm, and runs are equal.
     """
     heard, coverage = list[warnings.WarningMessage](), Coverage()
     with coverage:
@@ -109,15 +110,18 @@ def _explain_by_rounding(judgement: Judgement, case: CaseRun, subject: Subject, 
     if low and subject.spec.uses_inductor:
         with_casts = apply_experiments(subject, [Trial("casts_emulated")])
         kept = _is_wrong_again(case, with_casts)
-        # A subject that is wrong at times only is not right because of the casts.
+        # If the subject is right now without the option too, it fails only at times, and casts explain nothing.
         if kept is False and _is_wrong_again(case, subject) and _is_within_skipped_casts(case, run):
             return replace(judgement, verdict=Verdict.PRECISION_POLICY, where=None)
     return judgement
 
 
 def explain_by_fused_rounding(judgement: Judgement, case: CaseRun, run: Execution) -> Judgement:
-    """`judgement` on a program whose fused calls are right in exact arithmetic, or a harmless one if right fused calls
-    round as much. Their backward pass computes the weights anew, from rounded scores."""
+    """`judgement`, or a harmless judgement if fused calls are as far off when their arguments move by one ulp.
+
+    The fused calls must be proven right in exact arithmetic. Their backward pass computes the weights again, from
+    rounded scores.
+    """
     if judgement.verdict not in (Verdict.WRONG_RESULT, Verdict.WRONG_GRADIENT) or case.request.random:
         return judgement
     noise: AbstractContextManager[Any] = nullcontext()
@@ -131,7 +135,7 @@ def explain_by_fused_rounding(judgement: Judgement, case: CaseRun, run: Executio
             call = graph_passes.compile_module(module, case.dynamic, lambda: noise)
             plain = case.execute(call, module)
             if find_difference([plain, case.execute(call, module)]) is not None:
-                return []  # a kernel that does not repeat itself would explain anything
+                return []  # a nondeterministic kernel would explain any error
             for seed in range(constants.REPLICAS_BEFORE_WRONG):
                 noise = FusedNoise(seed)
                 moved.append(case.eager.shift(plain, case.execute(call, module)))
@@ -164,14 +168,14 @@ def _is_wrong_again(case: CaseRun, subject: Subject) -> bool | None:
 
 
 def _compare_seeds(judgement: Judgement, case: CaseRun, compiled: Compiled, run: Execution) -> Judgement:
-    """`judgement`, or a graver one that holds for any random numbers."""
+    """`judgement`, or a graver judgement that does not depend on the random numbers."""
     plain = case.program.module(case.request.training)
     runs = _make_run(case, (plain, plain)), _make_run(case, compiled)
     comparison = dropout.Comparison(*runs, case.eager, run, case.program.inputs, case.coarsest())
     judge = Judge(case.eager, case.exact, case.replica, case.coarsest, random=False)
 
     def judge_constant() -> Judgement | None:
-        """The judgement on the elements of `run` that do not depend on the seed; None unless it is doubted."""
+        """The judgement on the elements of `run` that do not depend on the seed, if its verdict needs a recheck."""
         constant = comparison.merge_constant(case.eager, run)
         certain = None if constant is None else judge.judge(constant)
         return certain if certain is not None and certain.verdict in RECHECKED_VERDICTS else None
@@ -180,7 +184,7 @@ def _compare_seeds(judgement: Judgement, case: CaseRun, compiled: Compiled, run:
         found = comparison.find_difference(lambda number: _make_run(case, (plain, plain), number))
         if found is not None:
             return _accuse(found)
-        # A few more seeds tell which elements are constant.
+        # More seeds show which elements do not depend on the seed.
         if judge_constant() is not None and comparison.run_seeds(constants.DROPOUT_SEEDS[1]):
             return judge_constant() or judgement
     except RunFailed as failure:

@@ -1,7 +1,8 @@
-"""The replaced parts of programs, their replacements by patterns of Inductor, and the patterns, as graphs to run.
+"""Replacements by Inductor's attention patterns, as graphs to run: the replaced part of a program, its replacement, and
+the pattern itself.
 
-Only this module looks into a `ReplacementPatternEntry` and its match. Serialized patterns have `Ignored()` for every
-number, list and dtype. To compare constants, the pattern's function is traced again.
+Serialized patterns have `Ignored()` for every number, list and dtype. To compare constants, the pattern's function is
+traced again.
 """
 
 import inspect
@@ -60,16 +61,16 @@ class RewriteMatch:
     before: fx.GraphModule  # computes the operands of `taken`, then `free`, from the inputs of the graph
     program: fx.GraphModule  # computes the kept outputs from the operands of `taken` and from `free`
     replacement: fx.GraphModule
-    kept: list[int]  # the places of the pattern's outputs that are read
+    kept: list[int]  # indices of the pattern's outputs that the program reads
     taken: tuple[str, ...]
-    """A name for each operand that is a node. Query and key may be one node."""
-    sources: dict[str, str]  # by the name of an operand, its name in `taken`
+    """The operands that are graph nodes, by name. A node that serves as two operands has one name."""
+    sources: dict[str, str]  # for each operand that is a node, its name in `taken`
     operands: dict[str, Any]  # by the names of the pattern's arguments: numbers, and after `with_inputs` tensors
     free: tuple[Any, ...] = ()  # other values that `program` reads
 
     @classmethod
     def read(cls, entry: Any, match: Any, graph: fx.Graph) -> "list[RewriteMatch]":
-        """The match, in a list; an empty list if its replacement is no graph, or takes operands without names."""
+        """The match, in a list. The list is empty if the replacement is not a graph or has positional operands."""
         if not isinstance(match.replacement_graph, fx.GraphModule) or match.args:
             return []
         operands = {name: match.kwargs[name] for name in entry.normalize_args(**{name: name for name in match.kwargs})}
@@ -94,7 +95,7 @@ class RewriteMatch:
         ]
 
     def with_inputs(self, inputs: list[Any]) -> "RewriteMatch | None":
-        """The match with the values of its operands; None where the inputs do not fit its graph."""
+        """The match with the values of its operands; None if the inputs do not fit its graph."""
         generator, primals = torch.Generator().manual_seed(0), iter(inputs)
         given: list[Any] = []
         for hole in self.before.graph.nodes:
@@ -165,7 +166,7 @@ class MatchRecorder:
     def __init__(self) -> None:
         self._found: list[tuple[RewriteMatch, list[Any]]] = []
         self._inputs: list[Any] = []
-        """Of the graph that is compiled now. A program may be several graphs."""
+        """The inputs of the graph that is being compiled. A program may have several graphs."""
 
     @contextmanager
     def watch(self) -> Iterator[None]:
@@ -177,7 +178,7 @@ class MatchRecorder:
         def make_recording(apply: Any) -> Any:
             def apply_and_record(rewrite: Any, match: Any, graph: fx.Graph, node: fx.Node) -> None:
                 if "sfdp" in rewrite_name(rewrite):
-                    # torch would report an exception as its own.
+                    # An exception here would look like an error of torch.
                     with suppress(Exception):
                         self._found += [(found, self._inputs) for found in RewriteMatch.read(rewrite, match, graph)]
                 apply(rewrite, match, graph, node)
@@ -217,7 +218,7 @@ def _copy_part(
             queue += node.all_input_nodes
     waiting = [node for node in graph.nodes if node in needed or (inputs is None and node.op == "placeholder")]
     while waiting := [node for node in waiting if node not in copies]:
-        # While patterns are applied, a node may come after its users.
+        # While patterns are applied, nodes may be out of order.
         node = next(node for node in waiting if all(source in copies for source in node.all_input_nodes))
         copies[node] = part.node_copy(node, copies.__getitem__)
     part.output(tuple(copies[node] for node in outputs))
@@ -234,7 +235,7 @@ class Unlike(Exception):
 
 
 def trace_pattern(entry: Any, operands: dict[str, Any]) -> fx.GraphModule:
-    """The graph of a pattern for operands. Raises `Unlike`, and `SubjectError` where torch hides patterns."""
+    """The graph of a pattern for operands. Raises `Unlike`, and `SubjectError` if torch hides its patterns."""
     origin = _find_origin(entry)
     return _trace(origin, [operands.get(name) for name in inspect.signature(origin[0]).parameters])
 
@@ -242,8 +243,8 @@ def trace_pattern(entry: Any, operands: dict[str, Any]) -> fx.GraphModule:
 def find_differences(entry: Any, operands: dict[str, Any], kept: list[int], program: list[Any]) -> list[OtherConstant]:
     """The constants of a program that differ from the pattern's.
 
-    `kept`: the places of the program's outputs among the pattern's. The pattern is traced with the examples of its
-    authors, since some operations leave no trace for sizes of 1. Raises as `trace_pattern`.
+    `kept`: the indices of the program's outputs among the pattern's. The pattern is traced with its authors' examples,
+    because some operations leave no trace for sizes of 1. Raises as `trace_pattern`.
     """
     origin = _find_origin(entry)
     examples, scalars = origin[1], origin[3] or {}
@@ -297,7 +298,7 @@ def _fresh(value: Any, grad: bool) -> Any:
 def _compare_nodes(
     pattern: fx.Node, program: Any, means: dict[Any, Any], seen: set[tuple[Any, Any]]
 ) -> Iterator[OtherConstant]:
-    """The constants that differ in two nodes and all nodes before them, but for pairs `seen`. Raises `Unlike`.
+    """The constants that differ in two nodes and in all nodes before them. Skips pairs in `seen`. Raises `Unlike`.
 
     means: constants that follow from the pattern's examples, with their counterparts for the operands
     """
@@ -321,7 +322,7 @@ def _compare_nodes(
             continue
         meant = means.get(wanted, wanted) if isinstance(wanted, (int, float, torch.dtype)) else wanted
         if isinstance(given, fx.Node):
-            # The matcher takes a tensor for a number that it ignores.
+            # The matcher accepts a tensor in place of a number that it ignores.
             yield OtherConstant(packet.__name__, "a tensor", _format(meant))
         elif not _is_equal(packet.__name__, program, wanted, given, meant):
             yield OtherConstant(packet.__name__, _format(given), _format(meant))

@@ -1,9 +1,12 @@
 """Proofs that a rewrite is wrong on the operands it took, by experiments in float64.
 
 The matched part of the program and its replacement compute on the same operands, fused calls by their definition.
-If both agree, the rewrite is right and a kernel is at fault. Otherwise the rewrite is wrong, whatever rounding does.
-Then one operand at a time changes. If the pattern with its own constants differs from the program on any of these
-operands, the constants are the cause. Otherwise the changes under which both agree identify the cause.
+
+- Both agree: the rewrite is right, and a kernel is at fault.
+- They differ: the rewrite is wrong, since rounding is negligible in float64.
+
+To find the cause, one operand at a time changes. The constants are the cause if the pattern with its own constants
+differs from the program for some of these operands. Otherwise the changes under which both agree identify the cause.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -50,13 +53,13 @@ def find_wrong_rewrite(match: RewriteMatch) -> WrongRewrite:
 
 
 def _try_changes(match: RewriteMatch, changes: Iterator[tuple[str, str, Any]]) -> dict[str, dict[str, Outcome]]:
-    """The outcome of each change that applies, by operand; only operands that make both agree throughout."""
+    """The outcome of each change that applies, by operand. Keeps operands of which a uniform value makes both agree."""
     tried: dict[str, dict[str, Outcome]] = {}
     for operand, change, value in changes:
         outcome = compare_exactly(match.run_program, match.run_replacement, {**match.operands, operand: value})
         if outcome is not Outcome.DOES_NOT_APPLY:
             tried.setdefault(operand, {})[change] = outcome
-    # A mask that leaves one key makes any scores right, so such a change alone is no evidence.
+    # A mixed mask that leaves one key makes any scores right, so it is no evidence without a uniform value.
     return {
         name: found
         for name, found in tried.items()
@@ -65,7 +68,7 @@ def _try_changes(match: RewriteMatch, changes: Iterator[tuple[str, str, Any]]) -
 
 
 def _is_wrong_in_empty_rows(match: RewriteMatch) -> bool:
-    """Whether program and replacement differ only in rows whose scores are all the lowest number."""
+    """Whether program and replacement differ only in rows in which every score is the dtype's lowest number."""
     nodes = match.program.graph.nodes
     scores: Any = next(
         (node.args[0] for node in nodes if name_operation(node.target) in ("aten.amax", "aten._softmax")), None
@@ -100,7 +103,7 @@ def _change_attended(operands: dict[str, Any]) -> Iterator[tuple[str, str, Any]]
 
 
 def _change_others(operands: dict[str, Any]) -> Iterator[tuple[str, str, Any]]:
-    """The same for all other operands but tangents."""
+    """The same for all operands except query, key, value and tangents."""
     others = {name: value for name, value in operands.items() if name not in QKV and not name.startswith("tangents")}
     for name, value in others.items():
         for row in OPERAND_ROWS:
@@ -109,7 +112,7 @@ def _change_others(operands: dict[str, Any]) -> Iterator[tuple[str, str, Any]]:
 
 
 def _change_value(value: Any, change: OperandValue) -> Any:
-    """The new value of an operand; None where the change does not apply."""
+    """The new value of an operand; None if the change does not apply."""
     if not isinstance(value, Tensor):
         is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
         return type(value)(change.number) if is_number and change in _OF_SCALARS else None
@@ -151,18 +154,21 @@ def measure_difference(before: Tensor, after: Tensor) -> float | None:
     return error / size if size else torch.inf if error else 0.0
 
 
-Run = Callable[[dict[str, Any]], list[Tensor]]
+GraphRun = Callable[[dict[str, Any]], list[Tensor]]
+"""Runs a graph on operands, by name."""
 
 
-def compare_exactly(program: Run, rewrite: Run, operands: dict[str, Any]) -> Outcome:
-    """Whether both are close wherever `program` is finite. If it is finite nowhere, or either does not run, the
-    experiment does not apply."""
+def compare_exactly(program: GraphRun, rewrite: GraphRun, operands: dict[str, Any]) -> Outcome:
+    """Whether both agree wherever `program` is finite.
+
+    The experiment does not apply if `program` is finite nowhere, or either raises.
+    """
     exact = {name: to_float64(value) for name, value in operands.items()}
     try:
         with Float64(), torch.no_grad():
             before, after = program(exact), rewrite(exact)
     except Exception:
-        # A changed operand that torch refuses tells nothing of the rewrite.
+        # A changed operand that torch refuses shows nothing about the rewrite.
         return Outcome.DOES_NOT_APPLY
     limit = tolerance_of(operands.values())
     found = [measure_difference(mine, theirs) for mine, theirs in zip(before, after, strict=True)]

@@ -1,6 +1,6 @@
-"""Experiments on a subject: how the worker changes a setting, hooks into torch, or limits the steps of compiling.
+"""The worker's side of experiments: settings, hooks into torch, and limits on the steps of compiling.
 
-Entering an experiment raises `SubjectError` where this torch lacks a name that it needs.
+Entering an experiment raises `SubjectError` if this torch lacks a name that the experiment needs.
 """
 
 import functools
@@ -23,11 +23,11 @@ from fuzz.protocol.rewrites import WrongRewrite
 Record = Callable[[StepsTaken], None]
 _KINDS = {"decomposition": "decomposition", "lowerings": "lowering"}
 _KINDS |= {f"{stage}_passes": "pass" for stage in ("pre_grad", "joint_graph", "post_grad")}
-"""Kinds of steps, by what torch's bisector calls them."""
+"""Kinds of steps, by their names in torch's compiler bisector."""
 
 
 def refuse_matches(refuses: Callable[[Any, Any], bool]) -> AbstractContextManager[None]:
-    """While entered, the pattern matcher of every pass skips a match where `refuses(entry, match)`."""
+    """While entered, the pattern matcher of every pass skips a match if `refuses(entry, match)`."""
 
     def make(apply: Any) -> Any:
         def apply_refusing(self: Any, graph: Any) -> Any:
@@ -47,9 +47,9 @@ def refuse_matches(refuses: Callable[[Any, Any], bool]) -> AbstractContextManage
 
 
 def compare_constants(record: Callable[[WrongRewrite], None]) -> AbstractContextManager[None]:
-    """While entered, no pattern of attention takes a program whose constants are not its own.
+    """While entered, an attention pattern is not applied to a program whose constants differ from the pattern's.
 
-    `record` is called with each that would.
+    `record` is called with each rewrite that is refused.
     """
 
     def refuses(entry: Any, match: Any) -> bool:
@@ -70,9 +70,9 @@ def compare_constants(record: Callable[[WrongRewrite], None]) -> AbstractContext
 
 @contextmanager
 def limit_steps(kind: str, most: int, record: Record) -> Iterator[None]:
-    """While entered, compiling takes the first `most` steps of this kind and leaves out all later ones.
+    """While entered, compiling takes the first `most` steps of this kind and leaves out all later steps.
 
-    Steps are those that torch's bisector can leave out (decompositions, passes, lowerings), and rewrites within passes.
+    Steps are decompositions, passes and lowerings, as torch's bisector counts them, and rewrites within passes. On exit
     `record` is called with the steps taken.
     """
     taken: list[str] = []
@@ -105,7 +105,7 @@ def _read_name(text: str) -> str:
 
 
 def enter(trial: Trial, record: Record = lambda _: None) -> AbstractContextManager[None]:
-    """The surroundings in which a subject compiles and runs under an experiment."""
+    """A context in which the experiment's change is active."""
     match EXPERIMENTS[trial.experiment].change:
         case WithSetting(name, value):
             return settings.apply({name: value})

@@ -1,1 +1,1 @@
-"""Subjects that compute the attention of a case by a function: what they take, and the memory they are held to."""
+"""Subjects that compute the attention of a case by a function: the calls they accept, and guarded memory."""

@@ -20,13 +20,15 @@ from fuzz.protocol.rewrites import CALL, CONTIGUOUS, DROPPED, EXPANDED, WrongRew
 from generators.program.attention_options import COMPARABLE, OVER_SCORES
 
 SECONDS = 10.0
-"""No measurement takes longer: interpreted kernels take seconds for a call."""
+"""A measurement that takes longer stops without a result. Interpreted kernels take seconds for a call."""
 
 
 def measure_wrong_call(call: Call, attention: Attention) -> WrongRewrite | None:
-    """The experiments under which the function is right; None if the call is right by itself, or that takes too long.
+    """The experiments under which the function is right, and wrong. None if any of these holds:
 
-    A call with dropout is not measured: its mask changes with its sizes.
+    - The call by itself is no finding.
+    - The call has dropout, whose mask changes with sizes.
+    - Measuring takes longer than `SECONDS`, or loses the device.
     """
     started = time.perf_counter()
     judgement = judge(call, attention.rounds)
@@ -56,7 +58,7 @@ def measure_wrong_call(call: Call, attention: Attention) -> WrongRewrite | None:
     for (operand, experiment), found in fails.items():
         tried = wrong if any(found) else right
         tried[operand] = (*tried.get(operand, ()), experiment)
-    # All other changes are made contiguous too.
+    # Every changed call is contiguous. If that alone makes it right, other changes show nothing.
     return WrongRewrite(CALL, {"layout": right["layout"]} if "layout" in right else right, wrong)
 
 
@@ -92,7 +94,7 @@ def _change(call: Call, failure: Failure | None) -> Iterator[tuple[str, str, Cal
 def _parts(size: int, worst: int | None) -> list[slice]:
     """The parts that a size is cut down to: around the worst index, else both ends.
 
-    A mistake in some rows is no mistake of long sequences.
+    The size is a reason only if the function is right on every part: a mistake in some rows stays in one of them.
     """
     if size <= SMALL:
         return []

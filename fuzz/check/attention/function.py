@@ -1,5 +1,4 @@
-"""An attention function: its capabilities, the calls that it does not take, and a case with it in place of its own
-attention."""
+"""An attention function: its capabilities, the calls that it refuses, and a case that calls it as its attention."""
 
 import functools
 import inspect
@@ -38,9 +37,9 @@ class Attention:
     load: Callable[[], Function]
     """Imports it. Raises `SubjectError`."""
     guarded: tuple[str, ...] = GUARDED
-    """Guarded in its calls: less than `GUARDED` once it failed under guards and ran without."""
-    seen_rounds: tuple[str, ...] = ()  # the values that it was seen to round, as in `Capabilities.rounds`
-    is_unordered: bool = False  # whether it was seen to add up in no fixed order
+    """The parts that are guarded. Fewer than `GUARDED` if the function raised in guarded memory alone."""
+    seen_rounds: tuple[str, ...] = ()  # the values that its calls were seen to round, as in `Capabilities.rounds`
+    is_unordered: bool = False  # whether its sums were seen to have no fixed order
 
     @cached_property
     def function(self) -> Function:
@@ -94,7 +93,7 @@ def call_checked(function: Function, q: Tensor, k: Tensor, v: Tensor, **options:
 
 
 def fill_matters(fill: float, mask: object, causal: object, columns: int) -> bool:
-    """Whether a finite `fill` differs from -inf: with it, a row without a key gives the mean of v."""
+    """Whether a finite `fill` may give another result than -inf. A row that keeps no key gives the mean of v."""
     if fill == float("-inf") or not isinstance(mask, Tensor):
         return False
     if fill > LOWEST_FILL or causal is not None or mask.dtype != torch.bool:
@@ -146,7 +145,8 @@ class AttentionHarness:
         self.attention, self.training = attention, training
         attention.seen_rounds, attention.is_unordered = (), False
         self._function = attention.function
-        self.guard = Guard()  # of the run since `fresh`, as are `calls`
+        # The guard and the calls of the run that `fresh` began.
+        self.guard = Guard()
         self.calls: list[Call] = []
         self.sequences: Sequences | None = None  # of the last call
         self._raised = False
@@ -159,9 +159,9 @@ class AttentionHarness:
         return self.guard
 
     def runs_with_less_guarded(self, run: Callable[[], object]) -> bool:
-        """Whether the function, which raised in guarded memory, runs with less of it, which it has from then on.
+        """Whether the function, which raised in guarded memory, runs with fewer parts guarded. Later calls guard these.
 
-        Tracers and transforms of torch refuse the functions that guard allocations.
+        Tracers and transforms of torch can't handle the replaced allocators.
         """
         before = self.attention.guarded
         for left in range(len(before) - 1, -1, -1):
@@ -173,7 +173,7 @@ class AttentionHarness:
         return False
 
     def accuses(self, error: Exception) -> bool:
-        """Whether the function raised an exception. The text around it may need an output with eager's strides."""
+        """Whether the function raised `error`. Otherwise the text around it did, which may need eager's strides."""
         files = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
         return self._raised or self.program.filename not in files
 

@@ -1,7 +1,7 @@
-"""Guarded memory: buffers between borders of a known pattern, which also fills the buffers until they are written.
+"""Guarded memory: buffers with a border on both sides. Borders and unwritten elements hold a known bit pattern.
 
-Arguments and allocations of a function are such buffers. The pattern is a signalling NaN. Computing with it gives a
-quiet NaN, so that a border changes even where a function writes results computed from the border.
+Arguments and allocations of a function are such buffers. The pattern is a signalling NaN. Arithmetic on it gives a
+quiet NaN. So a border changes even if the number written into it was computed from the border.
 """
 
 import functools
@@ -65,14 +65,14 @@ class _Buffer:
 
 
 class Guard:
-    """Guards parts of `GUARDED`; allocations outside of a case's own text are guarded while it is entered.
+    """Guards the given parts. While entered, it guards allocations, except those by a case's own text.
 
-    Functions such as `torch.empty` are replaced in torch's namespace, since a mode sees neither the bodies of custom
-    operations nor backward passes.
+    Functions such as `torch.empty` are replaced in torch's namespace, because a TorchDispatchMode sees neither the
+    bodies of custom operations nor backward passes.
     """
 
-    def __init__(self, what: tuple[str, ...] = GUARDED) -> None:
-        self._arguments, self._allocations = (name in what for name in GUARDED)
+    def __init__(self, parts: tuple[str, ...] = GUARDED) -> None:
+        self._arguments, self._allocations = (name in parts for name in GUARDED)
         self._buffers: list[_Buffer] = []
         self._patches = ExitStack()
 

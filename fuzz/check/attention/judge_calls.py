@@ -1,7 +1,7 @@
-"""The verdict on the calls that a case made of an attention function, and further calls on which it stands.
+"""The verdict on the calls that a case made of an attention function, and further calls that the verdict needs.
 
-Further calls have other arguments, or run under modes that record the operations of the function. The operations tell
-what it rounds, whether its results repeat, and whether an operation of torch is at fault.
+Further calls have other arguments, or run under a mode that records the operations of the function. These operations
+show which values it rounds, whether its results repeat, and whether an operation of torch is at fault.
 """
 
 from collections.abc import Iterator, Sequence
@@ -55,7 +55,7 @@ def judge_calls(calls: Sequence[Call], attention: Attention, *, training: bool) 
 
 
 def _find_undeclared(calls: Sequence[Call], attention: Attention) -> tuple[str, ...]:
-    """The undeclared roundings with which all calls would be right; () if no rounding explains them."""
+    """The roundings that, if declared, would make all calls right; () if there are none."""
     for more in (
         ("backward_weights",),
         ("sums",),
@@ -82,7 +82,7 @@ def _judge_call(call: Call, attention: Attention, *, training: bool) -> Judgemen
 
 
 def _judge_numbers(call: Call, attention: Attention) -> Judgement:
-    """The verdict on the numbers of a call, whose dropout mask is read off the function."""
+    """The verdict on the numbers of a call. Its dropout mask is found by further calls."""
     probability, _ = call.options.get("dropout") or (0.0, 0)
     rounds = attention.rounds
     if probability <= 0.0:
@@ -114,9 +114,9 @@ def _judge_without_dropout(call: Call, attention: Attention) -> Judgement:
 
 
 def _widen_values(attend: dropout_masks.Function, call: Call) -> Tensor | None:
-    """The values of the call, or wider ones that show its dropout mask in a few pieces.
+    """The values of the call, or wider values from which fewer calls read its dropout mask.
 
-    None where the function refuses wider values or draws another mask for them. Raises `Unsupported`.
+    None if the function draws another mask for wider values. Raises `Unsupported`.
     """
     size = max(call.q.size(2), call.k.size(2))
     if size <= constants.PIECES[call.v.device.type] * call.v.size(3):
@@ -146,7 +146,7 @@ def call_again(attention: Attention, q: Tensor, k: Tensor, v: Tensor, **options:
 def repeat(attention: Attention, call: Call, wanted: tuple[str, ...]) -> Call:
     """Run a fresh `call` and keep its results in it. Raises as `call_again`, also for the backward pass.
 
-    If gradients are `wanted`, it gets those whose arguments it has, and all of q, k and v.
+    wanted: gradients to compute if the call has their arguments; any of them adds those of q, k and v
     """
     given: dict[str, Any] = {"q": call.q, "k": call.k, "v": call.v, **call.options}
     call.wanted = tuple(name for name in wanted if name.removeprefix("d") in given)
@@ -166,7 +166,7 @@ def repeat(attention: Attention, call: Call, wanted: tuple[str, ...]) -> Call:
 
 @contextmanager
 def _accuse_nobody() -> Iterator[None]:
-    # The calls of a case show what a function may not do.
+    # Only a case's own calls may accuse the function.
     try:
         yield
     except Exception as error:
@@ -176,7 +176,10 @@ def _accuse_nobody() -> Iterator[None]:
 
 
 def observe(attention: Attention, calls: Sequence[Call]) -> bool:
-    """Record the operations that a function calls; whether they tell more than was known. Declarations stand."""
+    """Record the operations that a function calls. Returns whether these add to its roundings or unordered sums.
+
+    Declared capabilities stay.
+    """
     declared = getattr(attention.function, "capabilities", {})
     before = attention.rounds, attention.is_unordered
     for call in calls:
@@ -199,7 +202,7 @@ def find_faulty(attention: Attention, calls: Sequence[Call]) -> FaultyOperation 
 
 
 def _watch(attention: Attention, call: Call, mode: TorchDispatchMode) -> None:
-    """Repeat the call under a mode. The mode sees none of its own kernels; compiled parts run in eager."""
+    """Repeat the call under a mode, which can't see the function's own kernels. Compiled parts run in eager mode."""
     with suppress(Unsupported), torch.compiler.set_stance("force_eager"), mode:
         repeat(attention, call.replace(), call.wanted)
 
@@ -217,10 +220,10 @@ class _Recorder(TorchDispatchMode):
         if _FUSED in name:
             of_cpu, efficient = "flash_attention_for_cpu" in name, "_efficient_attention" in name
             self.rounds += FLASH_ROUNDS if of_cpu else _EFFICIENT_ROUNDS if efficient else ("weights",)
-            # On CUDA the backward passes of fused attention add up dq with atomics, or may.
+            # On CUDA the backward pass of fused attention may sum dq with atomics.
             self.is_unordered |= "backward" in name and "_for_cpu" not in name
         elif name.startswith(_PRODUCTS) and isinstance(result, Tensor) and result.dtype in constants.LOW_PRECISION:
-            # The product of q and k sums over features, and so does a product of the backward pass.
+            # A product that sums over features is q @ k.mT, or a product of the backward pass.
             is_forward = torch._C._current_autograd_node() is None
             is_of_scores = is_forward and args[-2].shape[-1] == self._head_dim
             self.rounds += ("scores", "weights") if is_of_scores else ("weights",)

@@ -27,13 +27,13 @@ _POISON = {"nan": math.nan, "finite": 1e4}
 
 @dataclass
 class Layout:
-    """A call as a function takes it."""
+    """A call in the layout that a function takes."""
 
     arguments: dict[str, Any]
-    calls: list[Call]  # the dense calls that it is judged as
+    calls: list[Call]  # the dense calls that are judged in its place
     split: Callable[[str, Tensor], list[Tensor]] = lambda _name, value: [value]
-    """The parts of the calls in an argument ("k"), in the result ("out"), or in the gradient of either."""
-    join: Callable[[Tensor], Tensor] = lambda out: out  # the dense result, 0 for queries without a sequence
+    """Splits an argument ("k"), the result ("out"), or the gradient of either, into a part for each dense call."""
+    join: Callable[[Tensor], Tensor] = lambda out: out  # builds the dense result, 0 for queries of no sequence
     sequences: Sequences | None = None  # None for a dense call
 
     def record(self, name: str, value: Tensor) -> None:
@@ -46,9 +46,10 @@ class Layout:
 
 
 def arrange(capabilities: Capabilities, *, cut: bool, **arguments: Any) -> Layout:
-    """The call in the layout that the function takes. Raises `Unsupported` for calls that the layout lacks.
+    """The call in the layout that the function takes. Raises `Unsupported` for calls that it can't express.
 
-    cut: into sequences of lengths that the shapes decide; else each row of the batch is a sequence
+    cut: True cuts rows into sequences of random lengths, whose seed is the shapes, dtype and options of the call;
+        False makes each row of the batch a sequence
     """
     layout, q, k = capabilities.layout, arguments["q"], arguments["k"]
     if layout == "dense":
@@ -57,7 +58,7 @@ def arrange(capabilities: Capabilities, *, cut: bool, **arguments: Any) -> Layou
     rows, queries, keys = q.shape[0], q.shape[2], k.shape[2]
     other = (arguments.get("causal") == "top_left" and queries != keys) or (layout == "paged" and queries > keys)
     if not rows or (other and not cut):
-        raise Unsupported(f"{layout} calls of {rows} rows, {queries} queries and {keys} keys do not mean the same")
+        raise Unsupported(f"{rows} rows of {queries} queries and {keys} keys can't be expressed as a {layout} call")
     chance = Random(str([*q.shape, *k.shape, arguments["v"].shape[3], q.dtype, *arguments]))
     size = chance.choice(capabilities.block_sizes)
     pieces = [(row, slice(0, queries), slice(0, keys)) for row in range(rows)]
@@ -69,9 +70,9 @@ def arrange(capabilities: Capabilities, *, cut: bool, **arguments: Any) -> Layou
 
 
 def _cut(rows: list[_Piece], capabilities: Capabilities, chance: Random) -> Iterator[_Piece]:
-    """Sequences from each row: the row, a shorter part, or several parts where rows are few, some of them empty.
+    """The sequences of each row: the row, a shorter part, or several parts if there are few rows. Some may be empty.
 
-    Paged sequences have no more queries than keys, and in half of the calls one query.
+    Paged sequences have no more queries than keys. Half of the paged calls have one query in each sequence.
     """
     paged, empty = capabilities.layout == "paged", capabilities.empty
     decode = paged and chance.random() < 1 / 2

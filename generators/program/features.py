@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from generators.program.case import Case, Input, Op, TensorType
 from generators.program.ops import VIEWS
-from generators.program.ops.spec import permutation
+from generators.program.ops.rules import permutation
 from generators.program.state import list_differences, list_targets
 from generators.program.type_check import attributes, types_of
 from generators.program.values import INDICES, LOW_PRECISION

@@ -13,18 +13,8 @@ from typing import Any
 
 from generators.errors import require
 from generators.program.case import TensorType
-from generators.program.ops.spec import (
-    Attribute,
-    Kind,
-    Line,
-    Memory,
-    Operands,
-    OpSpec,
-    common_float,
-    first_dtype,
-    flag,
-    word,
-)
+from generators.program.ops.rules import common_float
+from generators.program.ops.spec import Attribute, Kind, Line, Memory, Operands, OpSpec, first_dtype, flag, word
 from generators.program.sizes import Size, show
 from generators.program.values import FLOATS, category, promote
 

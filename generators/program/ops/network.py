@@ -4,21 +4,8 @@ import re
 from dataclasses import replace
 
 from generators.errors import require
-from generators.program.ops.spec import (
-    Attribute,
-    Kind,
-    Line,
-    Memory,
-    Operands,
-    OpSpec,
-    along,
-    choose_text,
-    common_float,
-    flag,
-    second_dtype,
-    spell,
-    word,
-)
+from generators.program.ops.rules import along, common_float, second_dtype
+from generators.program.ops.spec import Attribute, Kind, Line, Memory, Operands, OpSpec, choose_text, flag, spell, word
 from generators.program.sizes import ONE, Size, show
 from generators.program.values import FLOATS, category
 

@@ -4,24 +4,8 @@ import math
 from dataclasses import replace
 
 from generators.errors import require
-from generators.program.ops.spec import (
-    Attribute,
-    Kind,
-    Line,
-    Memory,
-    Operands,
-    OpSpec,
-    broadcast,
-    choose_text,
-    flag,
-    given_dtype,
-    is_bool,
-    matrices,
-    promoted,
-    second_dtype,
-    spell,
-    word,
-)
+from generators.program.ops.rules import broadcast, given_dtype, is_bool, matrices, promoted, second_dtype
+from generators.program.ops.spec import Attribute, Kind, Line, Memory, Operands, OpSpec, choose_text, flag, spell, word
 from generators.program.sizes import Size
 from generators.program.values import DTYPES, category
 

@@ -1,21 +1,8 @@
 """Operations that move numbers or look at them another way: views, axes, copies, slices."""
 
 from generators.errors import require
-from generators.program.ops.spec import (
-    Attribute,
-    Kind,
-    Line,
-    Memory,
-    Operands,
-    OpSpec,
-    along,
-    choose_text,
-    one_index,
-    permuted,
-    promoted,
-    slice_size,
-    word,
-)
+from generators.program.ops.rules import along, one_index, permuted, promoted, slice_size
+from generators.program.ops.spec import Attribute, Kind, Line, Memory, Operands, OpSpec, choose_text, word
 from generators.program.sizes import ONE, Size, product, quotient, show
 from generators.program.values import category
 

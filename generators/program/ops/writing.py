@@ -4,6 +4,7 @@ from functools import partial
 
 from generators.errors import require
 from generators.program.case import TensorType
+from generators.program.ops.rules import along, one_index, slice_size
 from generators.program.ops.shaping import SELECT, SLICE, slice_text
 from generators.program.ops.spec import (
     Attribute,
@@ -13,12 +14,9 @@ from generators.program.ops.spec import (
     Operands,
     OpSpec,
     ShapeRule,
-    along,
     choose_text,
     first_shape,
     flag,
-    one_index,
-    slice_size,
     word,
 )
 from generators.program.sizes import Size, show

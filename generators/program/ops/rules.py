@@ -1,0 +1,109 @@
+"""The rules for shapes and dtypes of results that several operations share."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from generators.errors import require
+from generators.program.case import TensorType
+from generators.program.ops.spec import Operands, ShapeRule
+from generators.program.sizes import Size, quotient, show
+from generators.program.values import category, promote
+
+
+def given_dtype(call: Operands) -> str:
+    return str(call.attrs["dtype"])
+
+
+def second_dtype(call: Operands) -> str:
+    return call.args[1].dtype
+
+
+def is_bool(_call: Operands) -> str:
+    return "bool"
+
+
+def common_float(call: Operands, args: Sequence[TensorType] = ()) -> str:
+    """The dtype of a product of these arguments, by default of all.
+
+    Raises CaseError unless they have the same floating dtype, or autocast casts them.
+    """
+    dtypes = [arg.dtype for arg in args or call.args]
+    if call.autocast and "float64" not in dtypes and all(category(dtype) == 2 for dtype in dtypes):
+        return call.autocast
+    is_common = len(set(dtypes)) == 1 and category(dtypes[0]) == 2
+    require(is_common, f"needs a common floating dtype, got {', '.join(dtypes)}")
+    return dtypes[0]
+
+
+def promoted(call: Operands) -> str:
+    """The dtype that the arguments and the numbers among the attributes promote to."""
+    given = (call.attrs.get(name) for name in ("other", "value"))
+    numbers = [number for number in given if isinstance(number, int | float)]
+    return promote([(arg.dtype, arg.rank) for arg in call.args], numbers)
+
+
+def broadcast(call: Operands) -> tuple[Size, ...]:
+    """The shape that all arguments broadcast to; an operand may be the attribute `other` instead."""
+    if "other" in call.attrs:
+        alone = len(call.args) == 1
+        require(alone == (call.attrs["other"] is not None), "takes two arguments, or an argument and 'other'")
+    return call.broadcast(*(arg.shape for arg in call.args))
+
+
+def matrices(call: Operands) -> tuple[Size, ...]:
+    """The shape of the first argument, which has at least two axes."""
+    require(len(call.shape) >= 2, "needs at least two axes")
+    return call.shape
+
+
+def along(sizes: Callable[[Operands, Size], Sequence[Size]]) -> ShapeRule:
+    """The shape of the first argument with `sizes(call, size)` in place of the size of the axis `dim`."""
+
+    def infer(call: Operands) -> tuple[Size, ...]:
+        axis = call.axis()
+        return (*call.shape[:axis], *sizes(call, call.shape[axis]), *call.shape[axis + 1 :])
+
+    return infer
+
+
+def permutation(attrs: Mapping[str, Any], rank: int) -> list[int]:
+    """The order that `dims` put the axes into, or `dim0` and `dim1`, by default the last two."""
+    axes = list(range(rank))
+    if "dims" in attrs:
+        return [axis % rank if -rank <= axis < rank else axis for axis in attrs["dims"]]
+    first, second = attrs.get("dim0", -2), attrs.get("dim1", -1)
+    axes[first], axes[second] = axes[second], axes[first]
+    return axes
+
+
+def permuted(call: Operands) -> tuple[Size, ...]:
+    """The shape of the first argument with its axes in another order."""
+    rank = len(call.shape)
+    for name in call.attrs.keys() & {"dim0", "dim1"}:
+        call.axis(name)
+    require(rank >= 2 or bool(call.attrs), "needs at least two axes")
+    axes = permutation(call.attrs, rank)
+    require(sorted(axes) == list(range(rank)), f"dims {axes} are not a permutation of {rank} axes")
+    return tuple(call.shape[axis] for axis in axes)
+
+
+def slice_size(call: Operands, whole: Size) -> tuple[Size]:
+    """The size of the slice `start:stop:step` of an axis."""
+    start, stop, step = call.value("start"), call.value("stop"), call.attrs["step"]
+    fits = 0 <= start <= stop <= whole.value(call.dims)
+    require(fits, f"slice {start}:{stop} is outside axis {call.attrs['dim']} of {show(call.shape)}")
+    require(step >= 1, f"step {step} is not positive")
+    size = call.attrs["stop"] - call.attrs["start"]
+    if step > 1:
+        count = -(-(stop - start) // step)
+        size = quotient(call.attrs["stop"], Size.of(step), count)
+        size = size if size.value(call.dims) == count else Size.of(count)
+    return (size,)
+
+
+def one_index(call: Operands, whole: Size) -> tuple[()]:
+    """No axis where the attribute `index` chooses a place along it."""
+    index = call.attrs["index"]
+    fits = 0 <= index < whole.value(call.dims)
+    require(fits, f"index {index} is outside axis {call.attrs['dim']} of {show(call.shape)}")
+    return ()

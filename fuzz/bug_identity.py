@@ -269,7 +269,7 @@ def share_values(some: frozenset[Value], others: frozenset[Value]) -> bool:
 
     - a failure names no result;
     - both are about the output;
-    - both are about gradients alone, and share one.
+    - neither is about the output, and both share a gradient.
     """
     if not (some and others):
         return True

@@ -28,7 +28,7 @@ CODES = {
     FAULT: "a bug in attnfuzz, with its traceback",
     INTERRUPTED: "interrupted by Ctrl-C, SIGTERM or SIGHUP",
 }
-"""The meaning of exit codes, unless a command's docstring says something else."""
+"""The meaning of exit codes. A command's docstring takes precedence."""
 
 _SPECIAL = re.compile(r"[^\n\t -~]")
 
@@ -68,7 +68,7 @@ def enter(command: Callable[..., int | None], name: str) -> NoReturn:
     """Run `command` with the options of `sys.argv` and exit. `name` is its module, such as `fuzz.run`."""
     _set_handlers(signal.default_int_handler)
     code = call(command, name, sys.argv[1:])
-    _set_handlers(signal.SIG_IGN)  # Only the exit code is left to tell.
+    _set_handlers(signal.SIG_IGN)  # Nothing follows but the exit code.
     with ignore_lost_output():
         sys.stdout.flush()
     sys.exit(code)
@@ -97,7 +97,7 @@ def handle_signals(handler: Callable[[int, FrameType | None], None]) -> Iterator
 
 @contextmanager
 def ignore_lost_output() -> Iterator[None]:
-    """Within it output that fails raises nothing. A stream whose reader or terminal is gone gets nothing more."""
+    """Within it failed output raises nothing. A stream without a reader or terminal gets no more output."""
     try:
         yield
     except OSError as failure:
@@ -111,13 +111,13 @@ def ignore_lost_output() -> Iterator[None]:
 
 
 def call(command: Callable[..., int | None], name: str, arguments: Sequence[str]) -> int:
-    """Run `command` with these arguments and give its exit code; errors are reported on stderr."""
+    """Run `command` with these arguments and return its exit code. Errors are reported on stderr."""
     out, errors = (cast("TextIO", _Screened(stream)) for stream in (sys.stdout, sys.stderr))
     with redirect_stdout(out), redirect_stderr(errors):
         try:
             return bind(command, name, arguments)() or 0
         except BrokenPipeError:
-            return 0  # The reader of our output has gone (`| head`).
+            return 0  # The reader of our output has ended (`| head`).
         except (Exception, KeyboardInterrupt) as error:
             code, text = _explain(error)
             with ignore_lost_output():

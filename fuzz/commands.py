@@ -13,7 +13,7 @@ from generators.errors import UserError
 def list_commands(path: str, case_id: str, subject: str) -> list[str]:
     """The commands that replay the case file `path` and write its report."""
     file = shlex.quote(path)
-    # Only the person at the keyboard may have a function of theirs imported.
+    # Functions of the user are imported only if the user names them.
     allowed = f" --subject {shlex.quote(subject)}" if is_user_function(subject) else ""
     python = format_python(subject)
     report = shlex.quote(str(Path("reports") / case_id))
@@ -21,7 +21,7 @@ def list_commands(path: str, case_id: str, subject: str) -> list[str]:
 
 
 def reproduce_lines(path: str, case_id: str, subject: str, indent: str = "  ") -> list[str]:
-    """The same commands for a terminal: each on a line of its own, to be copied."""
+    """The same commands for a terminal, each on its own line, to be copied."""
     about = "  (run it again: exit code 0 while it shows; and write its report)"
     return [f"{indent}{line}" for line in (*list_commands(path, case_id, subject), about)]
 
@@ -38,7 +38,7 @@ def format_python(*subjects: str) -> str:
 def require_allowed(subject: str, allowed: Collection[str], origin: str, option: str = "--subject") -> None:
     """Raises UserError for a user's function that is not in `allowed`.
 
-    A case file is data: a function that it names is not imported for that reason.
+    A case file is data, so the functions that it names are not imported.
     """
     if is_user_function(subject) and subject not in allowed:
         raise UserError(f"{origin} is about {subject}, which runs code of yours: allow it with {option} {subject}")

@@ -16,7 +16,7 @@ def compare(
     record: bool = False,
     quiet: bool = False,
 ) -> int:
-    """Replay cases under several torch versions, and tell which regressed, were fixed or fail in all.
+    """Replay cases under several torch versions, and list regressions, fixes, and failures in all versions.
 
     Regressions and fixes are confirmed in fresh workers.
 

@@ -31,7 +31,7 @@ def describe_with_names(case: Case, result: SubjectResult) -> str:
 
 
 def describe_where(case: Case, where: WrongElements | None) -> str:
-    """The wrong elements in one line; "" for all elements, or where they are not known."""
+    """The wrong elements in one line; "" if all elements are wrong, or the wrong elements are not known."""
     if where is None or where.wrong in (0, math.prod(where.shape)):
         return ""
     return (

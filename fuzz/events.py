@@ -59,7 +59,7 @@ class WorkerDied(Event):
 
 
 class WorkerFailed(Event):
-    """A worker ended because of a fault of attnfuzz, which says nothing of the case."""
+    """A worker ended because of a fault of attnfuzz, which says nothing about the case."""
 
     worker: int
     case: str
@@ -110,7 +110,7 @@ class FindingSaved(Event):
     internal: bool  # only an internal subject shows it
     source: str  # the program that fails
     where: str = ""  # the part of the value that is wrong
-    ledger: str = ""  # what the ledger says of it
+    ledger: str = ""  # the ledger's words on a bug that is fixed and back
     seen: Mapping[str, str] = field(default_factory=dict)  # verdicts of other torch versions
     of_eager: bool = False  # a bug of eager, in a run that tests functions of the user
 

@@ -1,4 +1,4 @@
-"""The experiments that tell one bug from another, in one table: change one thing, and see whether the failure stays.
+"""The table of experiments, which distinguish bugs: change one thing, and see whether the failure stays.
 
 Requests, answers, stored causes and case files name a row by its id. The argument of a row fills the "{}" of its label.
 Changes of operands and ways to generate plainer code are tried in the order of their rows, so a new row suffices.

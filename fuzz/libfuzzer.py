@@ -2,7 +2,7 @@
 
     python -m fuzz.libfuzzer --corpus DIR --seed N [options of fuzz.check.worker]
 
-`DIR/corpus` is libFuzzer's corpus, with which the next process continues. The parent limits time and memory and ends
+The next process continues with libFuzzer's corpus in `DIR/corpus`. The parent limits time and memory and ends
 the process.
 """
 

@@ -13,9 +13,9 @@ TEXT = b"case_format"
 """The first bytes of a case file written by `encode`."""
 
 FRESH = 0.5
-"""The share of inputs that are drawn anew. Guided by coverage alone, a search stays close to the cases it has found."""
+"""The share of inputs that are drawn anew. A search that only follows coverage stays close to its cases."""
 VARIANTS = 0.5
-"""The share of the remaining inputs in bytes that become a variant of their case. Case files always do."""
+"""The share of byte inputs, of the rest, that become a variant of their case. Case files always become a variant."""
 _FRESH_BYTES = 512
 
 

@@ -1,4 +1,4 @@
-"""A pytest plugin: each `*.case.yaml` is one test, which replays it in a worker. torch is not imported here.
+"""A pytest plugin: each `*.case.yaml` is a test that replays the case in a worker. torch is not imported here.
 
 In the checkout `pytest corpus` loads the plugin; elsewhere `python -m pytest -p fuzz.pytest_plugin PATH`.
 

@@ -1,4 +1,4 @@
-"""Run cases again and compare their verdicts with those that the corpus expects: `python -m fuzz.replay CASE...`."""
+"""Run cases again, and compare their verdicts with their expectations: `python -m fuzz.replay CASE...`."""
 
 from pathlib import Path
 
@@ -33,7 +33,7 @@ def replay(
     python -m fuzz.replay corpus/known
     python -m fuzz.replay CASE --python ~/nightly/bin/python --subject inductor
     0: all as expected: a bug shows in the torch versions that its case names, and in no other; also if skipped
-    1: a bug no longer shows in such a version, or something fails that should not
+    1: a bug no longer shows in such a version, or a case fails that should pass
     """
     from corpus.entry import load_all
     from fuzz.evaluator import open_evaluator, public_version

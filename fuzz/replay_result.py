@@ -1,4 +1,4 @@
-"""Replays: judge a case again, and compare its verdicts with those that the corpus expects."""
+"""Replays: judge a case again, and compare its verdicts with its expectation."""
 
 import math
 from collections import Counter

@@ -78,13 +78,13 @@ def run(
     fail_fast
         Stop at the first finding.
     timeout
-        Time limit for one stage of a case, and for each step of a worker's start, which has 120 s at least.
+        Time limit for one stage of a case, and for each step of a worker's start, which gets at least 120 s.
     memory
         Memory limit of a worker, in MiB.
     shrink_time
         Time limit for shrinking one failure.
     quiet
-        Print only findings and errors, and so nothing when there are none.
+        Print only findings and errors.
 
     Examples
     --------

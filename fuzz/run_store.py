@@ -136,7 +136,7 @@ class Results:
 
     @classmethod
     def open_readonly(cls, directory: Path) -> Self:
-        """The store of a campaign that may be running. Nothing is written. Raises `UserError` where there is none."""
+        """The store of a campaign that may be running. Nothing is written. Raises `UserError` if there is none."""
         if not (directory / RESULTS_FILE).is_file():
             raise UserError(f"{directory}: no {RESULTS_FILE}, so not a run directory")
         return cls(directory, readonly=True)
@@ -150,7 +150,7 @@ class Results:
         return str(rows[0][0]) if rows else None
 
     def read_meta(self, key: str, kind: type[T]) -> T:
-        """A dataclass by key, with its defaults where nothing is stored. Raises `UserError`."""
+        """A dataclass by key; its defaults if nothing is stored. Raises `UserError`."""
         with self._reading(key):
             return decode(kind, json.loads(self.meta(key) or "{}"))
 

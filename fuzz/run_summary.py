@@ -86,7 +86,7 @@ class RunSummary:
 
     @classmethod
     def load(cls, run: Path) -> Self:
-        """The numbers of a directory where a campaign may run. Nothing is changed there. Raises `UserError`."""
+        """The numbers of a directory in which a campaign may run. Nothing is changed there. Raises `UserError`."""
         with closing(Results.open_readonly(run)) as results:
             return cls.read(results, results.read_meta("counts", Counts), is_running=is_running(run))
 

@@ -16,14 +16,14 @@ def shrink(
     worker: WorkerOptions = DEFAULT_WORKER,
     shrink_time: str = "5m",
 ) -> int:
-    """Find the simplest case that fails as this one does under the same subject; save it and print its source.
+    """Find the simplest case that fails in the same way under the same subject; save it and print its source.
 
     Parameters
     ----------
     case
         A case file.
     out
-        Directory to save to; by default that of the case file.
+        Directory to save to; by default the directory of the case file.
     subject
         Shrink under this subject instead of the case's own; `passes` is much faster if it shows the failure.
     python

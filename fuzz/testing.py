@@ -27,10 +27,11 @@ def check_attention(
 
     Args:
         function: Workers import it by its name.
-        cases: How many cases, without `seconds`.
-        seconds: How long.
-        directory: Parent of the run's directory, which is kept on failure; by default that of temporary files.
-        options: Of `fuzz.run`, such as device, python, workers, and seed, which is 0 by default.
+        cases: The number of cases, if `seconds` is not given.
+        seconds: The duration.
+        directory: Parent of the run's directory, which is kept on failure; by default the
+            directory of temporary files.
+        options: Options of `fuzz.run`, such as device, python, workers, and seed (by default 0).
 
     Raises AssertionError with the minimal case, its numbers and the commands that replay it, or with the error of
     `fuzz.run`. Raises ValueError for a function without a name.

@@ -1,6 +1,6 @@
 """Transports start a worker process, carry lines to it and from it, and end it. Here: the interface, and pipes.
 
-`WorkerProcess` gives the lines a meaning. Another transport is another class with the methods of `Transport`.
+`WorkerProcess` interprets the lines. To add a transport, add a class with the methods of `Transport`.
 """
 
 import functools
@@ -20,7 +20,8 @@ from generators.errors import UserError
 
 _POLL_SECONDS = 0.2
 _LIMIT_MARGIN = 1.2
-"""The worker limits its own data, and an exception says more than a kill: libraries and children come on top."""
+"""The process may exceed its limit by this factor. The worker limits its own data, and an exception says more than a
+kill, but libraries and children come on top."""
 _LOG_BYTES = 4 * 2**20
 _TAIL_BYTES = 16384
 _CACHE_BYTES = 2 * 2**30
@@ -36,7 +37,7 @@ class MachineLost(Exception):
 
 
 class Transport(Protocol):
-    """Runs one worker process at a time. One thread calls it, but for `kill`.
+    """Runs one worker process at a time. A single thread calls it, except for `kill`.
 
     Every method of a transport to other machines may raise `MachineLost`.
     """
@@ -45,7 +46,7 @@ class Transport(Protocol):
     """Where the process runs: "" for this machine, or the name of another machine, which may change after `kill`."""
 
     def is_placed(self) -> bool:
-        """Whether there is a machine for a process; asks for a machine."""
+        """Whether there is a machine for a process. If there is none, requests a machine."""
 
     def start(self, config: WorkerConfig) -> None:
         """Start a process in place of an earlier process. Raises `WorkerUnavailable`."""
@@ -60,7 +61,7 @@ class Transport(Protocol):
         """
 
     def wait(self, seconds: float, *, abort: bool = False) -> tuple[int | None, list[str]]:
-        """Wait so many seconds for the process to end. `abort`: send SIGABRT, at which a worker dumps its stack.
+        """Wait `seconds` for the process to end. `abort`: send SIGABRT, at which a worker dumps its stack.
 
         Returns the exit code as `subprocess` gives it, None while the process runs, and the last lines of standard
         error since the last `start` or `write`.

@@ -33,7 +33,7 @@ class Row:
     path: Path
     subject: str
     results: dict[str, SubjectResult]  # by the label of the version
-    is_reproduced: bool = True  # by fresh workers, where versions differ
+    is_reproduced: bool = True  # by fresh workers, if versions differ
 
     @property
     def fails(self) -> dict[str, bool]:
@@ -86,7 +86,7 @@ def compare_versions(path: Path, entry: Entry, subject: str, device: str, versio
     row = Row(path, subject, {label: replay(label) for label in versions})
     if row.change not in (VersionChange.REGRESSED, VersionChange.FIXED):
         return row
-    # Without the last version, or the latest that differs from it, there is no change.
+    # A change needs the last version, and the latest version that differs from it.
     fails = row.fails
     *_, last = fails
     *_, differing = (label for label in fails if fails[label] is not fails[last])

@@ -1,4 +1,4 @@
-"""How a worker is started: its interpreter, device and limits, as the options of a command line ask for."""
+"""How a worker is started: its interpreter, device and limits, from the options of a command line."""
 
 import os
 import sys
@@ -28,7 +28,7 @@ class WorkerConfig:
     command: tuple[str, ...] | None = None  # to run instead of the worker of this checkout
     module: str = "fuzz.check.worker"
     arguments: tuple[str, ...] = ()  # further arguments of the module or command
-    gpu: str = ""  # its CUDA_VISIBLE_DEVICES, "" for that of this process
+    gpu: str = ""  # its CUDA_VISIBLE_DEVICES; "": inherited from this process
     variables: tuple[tuple[str, str], ...] = ()  # further variables of its environment
     cache: Path | None = None  # keeps compiled code over restarts; a first compile costs 10 to 20 s
     log: Path = Path(os.devnull)  # collects its standard error
@@ -37,7 +37,7 @@ class WorkerConfig:
     def from_options(
         cls, python: str | None, device: str, subjects: Iterable[str], timeout: str, memory: int
     ) -> "WorkerConfig":
-        """The configuration that options of a command line ask for. Raises `UserError`."""
+        """The configuration from options of a command line. Raises `UserError`."""
         if memory < MIN_MEMORY_MIB:
             raise UserError(f"--memory must be at least {MIN_MEMORY_MIB} (importing torch takes 400 MiB), got {memory}")
         given = tuple(subjects)

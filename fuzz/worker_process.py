@@ -26,7 +26,7 @@ START_SECONDS = 120.0
 a busy machine."""
 
 PAUSES = (0.1, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
-"""Seconds to wait before a start that follows so many failed starts. After one more there is no worker."""
+"""Seconds to wait after each failed start in a row. After one more failed start there is no worker."""
 
 DRAW_SECONDS = 60.0
 """How long libFuzzer may take to draw a case: many times its usual time."""
@@ -36,7 +36,7 @@ _EXIT_SECONDS = 2.0
 _END_SECONDS = 5.0
 _PLACE_SECONDS = 0.2
 _WAIT_SECONDS = 10.0
-"""A first start that takes longer is told on stderr."""
+"""A longer first start is reported on stderr."""
 _WAITING = "waiting for a node"
 _OWN_STAGES = ("start", protocol.EAGER, protocol.REFERENCE, protocol.NOISE)
 _VERDICTS = {Process.TIMEOUT: Verdict.TIMEOUT, Process.OUT_OF_MEMORY: Verdict.OUT_OF_MEMORY}
@@ -44,7 +44,7 @@ _FRAME = re.compile(r'  File "(?P<file>[^"]+)", line \d+ in (?P<function>.+)')
 
 
 class WorkerFault(RuntimeError):
-    """A worker failed by a fault of attnfuzz, which tells nothing about the case. The text: stage and traceback."""
+    """A worker failed by a fault of attnfuzz, which says nothing about the case. The text: stage and traceback."""
 
 
 class Stopped(Exception):
@@ -52,15 +52,15 @@ class Stopped(Exception):
 
 
 class WorkerLost(Exception):
-    """The worker is lost with its machine, which tells nothing about the check."""
+    """The worker is lost with its machine, which says nothing about the check."""
 
 
 class WorkerProcess:
     """One worker process at a time, started when it is needed and replaced when it is gone.
 
-    A start that fails is repeated after a pause if an earlier start succeeded. Only one thread may send and receive;
-    `kill` may be called from any other, and lets that thread raise `Stopped`. Where the transport reaches other
-    machines, methods raise `WorkerLost`; the next call may find another machine.
+    A start that fails is repeated after a pause if an earlier start succeeded. Only one thread may send and receive.
+    Any thread may call `kill`; the thread that waits then raises `Stopped`. If the transport reaches other machines,
+    methods raise `WorkerLost`; the next call may find another machine.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class WorkerProcess:
         self._id = 0
 
     def is_placed(self) -> bool:
-        """Whether there is a machine to run on; asks for a machine. Raises `Stopped` and `WorkerUnavailable`."""
+        """Whether there is a machine; if not, requests a machine. Raises `Stopped` and `WorkerUnavailable`."""
         if self._killed.is_set():
             raise Stopped
         is_placed = self.transport.is_placed()
@@ -140,7 +140,7 @@ class WorkerProcess:
         while True:
             message = self._read(self.config.timeout)
             if isinstance(message, ProcessLost):
-                # The system and people kill processes, and a process that has begun nothing accuses no case.
+                # The system and people kill processes too. A process that had not begun the check accuses no case.
                 if not repeats or (message.detail != signal.SIGKILL.name and self.stage != "start"):
                     return self._report_loss(message, began)
                 repeats -= 1
@@ -200,7 +200,7 @@ class WorkerProcess:
         self._on_death(reason)
 
     def _count_failure(self, reason: str | ProcessLost) -> None:
-        """Give up a process that was lost and accuses no case. Raises `WorkerUnavailable` when that is too often."""
+        """Give up a lost process that accuses no case. Raises `WorkerUnavailable` after too many such processes."""
         self._discard(reason)
         self._failures += 1
         if self._failures > len(PAUSES) and not self.transport.machine:
@@ -220,7 +220,7 @@ class WorkerProcess:
         raise WorkerLost(reason)
 
     def _read(self, seconds: float) -> Message | ProcessLost:
-        """The next message, or how the process was lost within so many seconds. Raises `WorkerFault`."""
+        """The next message within `seconds`, or how the process was lost. Raises `WorkerFault`."""
         try:
             message = self._read_line(seconds)
         except MachineLost as lost:
@@ -254,7 +254,7 @@ class WorkerProcess:
         self._discard(failure)
         verdict = _VERDICTS.get(failure.how, Verdict.WORKER_DIED)
         if stage in _OWN_STAGES:
-            # Not compiled yet: that accuses eager or ourselves, so the case can't be judged.
+            # Nothing is compiled yet: eager or attnfuzz is at fault, so the case can't be judged.
             return Result(id=self._id, rejected=f"{verdict} in {stage}: {text}", results=(), seconds=seconds)
         lost = SubjectResult(subject=stage, verdict=verdict, failure=failure, seconds=seconds)
         return Result(id=self._id, rejected=None, results=(lost,), seconds=seconds)

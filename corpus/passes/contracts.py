@@ -46,7 +46,7 @@ class Plain:
         return self.default_scale if self.fused else 1.0
 
     def map_inputs(self, change: Callable[[Input], Input], names: Sequence[str]) -> "Plain":
-        """The same attention with `change` applied to these inputs, where it has them."""
+        """The same attention with `change` applied to these inputs, if it has them."""
         inputs = {name: change(item) if name in names else item for name, item in self.inputs.items()}
         return replace(self, inputs=inputs)
 

@@ -253,7 +253,7 @@ def merge_dims(case: Case) -> Iterator[Case]:
         for keep, drop in itertools.combinations(sorted(size.names()), 2):
             if case.sizes[keep] == case.sizes[drop]:
                 merged = rename_dims(case, {drop: keep})
-                yield map_attributes(merged, lambda _, value: value)  # drops what has become the default
+                yield map_attributes(merged, lambda _, value: value)  # drops attributes that have become the default
 
 
 def simplify_inputs(case: Case) -> Iterator[Case]:

@@ -60,7 +60,7 @@ class KnownBugs:
     """
 
     def __init__(self, ledger: Ledger | None = None) -> None:
-        self.attention: frozenset[str] = frozenset()  # subjects that compute attention alone
+        self.attention: frozenset[str] = frozenset()  # subjects that only compute attention
         self.bugs: dict[str, Bug] = {}
         """Bugs of the ledger that explain failures, by the case ids of their examples."""
         self._ledger, self._torch = ledger or Ledger(Path()), ""

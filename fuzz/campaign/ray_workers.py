@@ -106,7 +106,7 @@ class RayTransport(Transport):
         if not ray.wait([self._placing], timeout=0)[0]:
             self._cluster.require_worker()
             return False
-        with suppress(MachineLost):  # `start` tells it.
+        with suppress(MachineLost):  # `start` reports it.
             self.machine = self._wait_for(self._placing)
         self._placing = None
         return True

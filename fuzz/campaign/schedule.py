@@ -1,4 +1,4 @@
-"""Which subjects a case meets, and the numbers of cases."""
+"""Chooses the subjects under which a case runs, and hands out the numbers of cases."""
 
 import threading
 from collections import deque
@@ -18,7 +18,7 @@ time has reached this. Until then the cheap subjects run, which find most failur
 
 
 def choose_subjects(given: list[str], device: str = "cpu") -> tuple[str, ...]:
-    """The subjects of `--subject`; the default subjects of the device where none is given.
+    """The subjects of `--subject`; the default subjects of the device if none is given.
 
     Raises `UserError` for a name that is neither built in nor `package.module:function`, and for a subject of another
     device.
@@ -43,7 +43,7 @@ class Schedule:
     def __init__(self, subjects: tuple[str, ...]) -> None:
         always = tuple(s for s in subjects if not get_spec(s).share) + tuple(s for s in subjects if is_user_function(s))
         attention = all(get_spec(s).is_attention or is_user_function(s) for s in subjects)
-        self.always = subjects if attention else always or subjects[:1]  # the subjects that every case meets
+        self.always = subjects if attention else always or subjects[:1]  # every case runs under these subjects
         self.needs_settings = all(get_spec(s).options for s in self.always)
         self.public = tuple(s for s in subjects if get_spec(s).public)
         expensive = [s for s in subjects if s not in self.always]
@@ -54,7 +54,7 @@ class Schedule:
         self._lock = threading.Lock()
 
     def subjects_for(self, case: Case, *, targeted: bool = False) -> tuple[str, ...]:
-        """The subjects that a case meets: all cheap subjects, at most one expensive compiler that is due, and each
+        """The subjects of a case: all cheap subjects, at most one expensive compiler that is due, and each
         attention function that is due.
 
         targeted: the case was chosen for its coverage. With active dropout and a single call it runs under

@@ -164,7 +164,7 @@ def _describe_coverage(subject: str, counts: Counts) -> str:
 
 
 def describe_unused(named: Iterable[str], counts: Counts) -> str:
-    """The subjects among `named` that took none of their cases, and why, in a line; "" where each took some."""
+    """The subjects among `named` that took none of their cases, and why, in a line; "" if each took some cases."""
     unused = "; ".join(_describe_coverage(subject, counts) for subject in named if _is_unused(subject, counts))
     return f"{unused}. docs/kernels.md says what cases need; a longer --budget meets more kinds" if unused else ""
 

@@ -97,7 +97,7 @@ class ChosenCase(NamedTuple):
 class Random:
     """Every case is random, from the seed: the same on every machine. Threads share it.
 
-    covered: what earlier sessions reached.
+    covered: the coverage of earlier sessions.
     """
 
     def __init__(self, draw: Draw, covered: Iterable[CoverageItem] = ()) -> None:

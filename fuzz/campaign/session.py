@@ -115,7 +115,7 @@ class _Session:
         self._bus.listeners.append(Screen(self._recorder, self._investigations, self._threads))
 
     def _draw(self, index: int, limits: Limits = NO_LIMITS) -> Case:
-        """Case number `index` of the seed. If all subjects compute attention alone, it has a contract."""
+        """Case number `index` of the seed. If all subjects only compute attention, it has a contract."""
         seed, device = self._options.seed, self._options.worker_config.device
         return self._sample(seed, index, attention_only=self._state.attention_only, limits=limits, device=device)
 

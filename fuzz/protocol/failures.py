@@ -165,7 +165,7 @@ class EmptyRowsNotZero(Failure):
 
 @dataclass(frozen=True)
 class BiasedErrors(Failure):
-    """Errors differ on the whole from those of right kernels on the same inputs."""
+    """The distribution of errors differs from that of right kernels on the same inputs."""
 
     value: Value
     statistic: str  # `scale`, `bias`, `rms` or `row`

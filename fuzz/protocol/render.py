@@ -1,4 +1,4 @@
-"""Failures in words, for people alone."""
+"""Failures in words, only for people."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -48,7 +48,7 @@ def describe_value(value: Value, name: str = "", *, is_sequence: bool = False) -
     """A value in words: "gradient of parameter w after the second call".
 
     name: in place of kind and index
-    is_sequence: names the first call too
+    is_sequence: name the first call too
     """
     if value.kind == "result":
         return str(value.name)

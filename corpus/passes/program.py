@@ -6,22 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
 from typing import Any
 
+from generators.program import edits
 from generators.program.attention_options import Contract
 from generators.program.case import Attr, Case, LaterCall, Op, Values
-from generators.program.edits import (
-    change_dtype,
-    input_like,
-    list_unaffected,
-    make_contiguous,
-    map_attributes,
-    map_inputs,
-    prune_if_valid,
-    rename_dims,
-    replace_inputs,
-    replace_op,
-    resize,
-    substitute,
-)
 from generators.program.ops import OPS
 from generators.program.roles import HEADS, find_attentions, plain_names, trace
 from generators.program.simplicity import SIMPLER_CALLS
@@ -67,7 +54,7 @@ def drop_writes(case: Case) -> Iterator[Case]:
     for gone in chosen:
         smaller = case
         for op in reversed(gone):  # the target of a write may be the result of an earlier write
-            smaller = substitute(smaller, {op.name: op.args[0]})
+            smaller = edits.substitute(smaller, {op.name: op.args[0]})
             smaller = replace(smaller, ops=tuple(o for o in smaller.ops if o.name != op.name))
         yield smaller
 
@@ -96,9 +83,9 @@ def cut_to_inputs(case: Case) -> Iterator[Case]:
         if op.name in case.returns and len(case.returns) == 1:
             continue
         rest = tuple(o for o in case.ops if o is not op)
-        item = input_like(op.name, types[op.name], len(case.inputs))
-        contracts = list_unaffected(case, [op.name])
-        smaller = prune_if_valid(replace(case, ops=rest, inputs=(*case.inputs, item), contracts=contracts))
+        item = edits.input_like(op.name, types[op.name], len(case.inputs))
+        contracts = edits.list_unaffected(case, [op.name])
+        smaller = edits.prune_if_valid(replace(case, ops=rest, inputs=(*case.inputs, item), contracts=contracts))
         if smaller is not None and len(smaller.ops) < len(case.ops):
             cuts.append(smaller)
     yield from sorted(cuts, key=lambda c: len(c.ops))
@@ -110,7 +97,7 @@ def bypass(case: Case) -> Iterator[Case]:
     for op in reversed(case.ops):
         for arg in op.args:
             if not {arg, *case.returns} - {op.name} <= inputs:
-                yield substitute(case, {op.name: arg})
+                yield edits.substitute(case, {op.name: arg})
 
 
 def share(case: Case) -> Iterator[Case]:
@@ -120,7 +107,7 @@ def share(case: Case) -> Iterator[Case]:
         same = first.setdefault((op.kind, op.args, op.attrs), op.name)
         if same != op.name:
             contracts = tuple(contract.rename({op.name: same}) for contract in case.contracts)
-            yield replace(substitute(case, {op.name: same}), contracts=contracts)
+            yield replace(edits.substitute(case, {op.name: same}), contracts=contracts)
 
 
 def drop_settings(case: Case) -> Iterator[Case]:
@@ -140,7 +127,7 @@ def drop_attributes(case: Case) -> Iterator[Case]:
             if value in attribute.words:
                 options += attribute.words[: attribute.words.index(str(value))]
             for option in options:
-                yield replace_op(case, op, _with_attributes(op, {**given, name: option}))
+                yield edits.replace_op(case, op, _with_attributes(op, {**given, name: option}))
 
 
 def _with_attributes(op: Op, attrs: Mapping[str, Attr]) -> Op:
@@ -162,13 +149,13 @@ def respell_operations(case: Case) -> Iterator[Case]:
     for op in case.ops:
         rank = types[op.name].rank
         if op.kind in ("bmm", "einsum"):
-            yield replace_op(case, op, make_op(op.name, "matmul", op.args, {}))
+            yield edits.replace_op(case, op, make_op(op.name, "matmul", op.args, {}))
         if op.kind == "reshape":
-            yield replace_op(case, op, make_op(op.name, "view", op.args, {"sizes": types[op.name].shape}))
+            yield edits.replace_op(case, op, make_op(op.name, "view", op.args, {"sizes": types[op.name].shape}))
         if op.kind == "mT" or op.attr("dims") == (*range(rank - 2), rank - 1, rank - 2):
-            yield replace_op(case, op, make_op(op.name, "transpose", op.args, {}))
+            yield edits.replace_op(case, op, make_op(op.name, "transpose", op.args, {}))
         if op.kind == "linear" and len(op.args) == 3:
-            yield replace_op(case, op, make_op(op.name, "linear", op.args[:2], {}))
+            yield edits.replace_op(case, op, make_op(op.name, "linear", op.args[:2], {}))
 
 
 def simplify_mode(case: Case) -> Iterator[Case]:
@@ -194,7 +181,7 @@ def use_float32(case: Case) -> Iterator[Case]:
     used = {i.dtype for i in case.inputs} | {str(op.attr("dtype")) for op in case.ops}
     others = [d for d in FLOATS if d in used and d != "float32"]
     for chosen in ([others] if len(others) > 1 else []) + [[d] for d in others]:
-        yield change_dtype(case, chosen, "float32")
+        yield edits.change_dtype(case, chosen, "float32")
 
 
 def round_numbers(case: Case) -> Iterator[Case]:
@@ -205,10 +192,10 @@ def round_numbers(case: Case) -> Iterator[Case]:
             if isinstance(value, bool) or not isinstance(value, int | float):
                 continue
             for plain in _plainer(value):
-                yield replace_op(case, op, make_op(op.name, op.kind, op.args, {**given, name: plain}))
+                yield edits.replace_op(case, op, make_op(op.name, op.kind, op.args, {**given, name: plain}))
     for item in case.inputs:
         for plain in _plainer(item.values.scale):
-            yield replace_inputs(case, {item: replace(item, values=replace(item.values, scale=float(plain)))})
+            yield edits.replace_inputs(case, {item: replace(item, values=replace(item.values, scale=float(plain)))})
 
 
 def _plainer(value: float) -> Iterator[float]:
@@ -237,13 +224,13 @@ def shrink_dims(case: Case) -> Iterator[Case]:
     The last two try 1 to 4, then 1/2, 3/4, 7/8 of the size, and so on to the size less 1. So a threshold among long
     lengths is found in few steps.
     """
-    yield from filter(None, (resize(case, {n: min(size, v) for n, v in case.dims}) for size in (1, 2, 3, 4)))
+    yield from filter(None, (edits.resize(case, {n: min(size, v) for n, v in case.dims}) for size in (1, 2, 3, 4)))
     groups = [[name for name, v in case.dims if v == value] for value in sorted({v for _, v in case.dims})]
     for names in [*(group for group in groups if len(group) > 1), *([name] for name, _ in case.dims)]:
         value = case.sizes[names[0]]
         sizes = dict.fromkeys((1, 2, 3, 4, *(value - (value >> n) for n in range(1, value.bit_length()))))
         smaller = (dict.fromkeys(names, size) for size in sizes if size < value)
-        yield from filter(None, (resize(case, {**case.sizes, **changed}) for changed in smaller))
+        yield from filter(None, (edits.resize(case, {**case.sizes, **changed}) for changed in smaller))
 
 
 def merge_dims(case: Case) -> Iterator[Case]:
@@ -252,29 +239,30 @@ def merge_dims(case: Case) -> Iterator[Case]:
     for size in dict.fromkeys(sizes):
         for keep, drop in itertools.combinations(sorted(size.names()), 2):
             if case.sizes[keep] == case.sizes[drop]:
-                merged = rename_dims(case, {drop: keep})
-                yield map_attributes(merged, lambda _, value: value)  # drops attributes that have become the default
+                merged = edits.rename_dims(case, {drop: keep})
+                # Drops attributes that have become the default.
+                yield edits.map_attributes(merged, lambda _, value: value)
 
 
 def simplify_inputs(case: Case) -> Iterator[Case]:
     """Make inputs simpler: arguments instead of parameters; contiguous; unshared; seeds 0, 1, 2...; simpler
     distributions."""
-    own = map_inputs(case, lambda item: replace(item, parameter=False, buffer=False))
-    yield make_contiguous(own)
+    own = edits.map_inputs(case, lambda item: replace(item, parameter=False, buffer=False))
+    yield edits.make_contiguous(own)
     numbered = tuple(replace(i, values=replace(i.values, seed=n)) for n, i in enumerate(case.inputs))
     yield replace(case, inputs=numbered)
     for item, argument in zip(case.inputs, own.inputs, strict=True):
-        yield replace_inputs(case, {item: replace(item, layout="contiguous")})
-        yield replace_inputs(case, {item: argument})
+        yield edits.replace_inputs(case, {item: replace(item, layout="contiguous")})
+        yield edits.replace_inputs(case, {item: argument})
         rank = DISTRIBUTIONS[item.values.kind].rank
         simpler = sorted(
             (d for d in DISTRIBUTIONS.values() if item.dtype in d.dtypes and d.rank < rank), key=lambda d: d.rank
         )
         for kind in simpler:
             scale = 0.5 if kind.name == "random" else 1.0
-            yield replace_inputs(case, {item: replace(item, values=Values(kind.name, item.values.seed, scale))})
+            yield edits.replace_inputs(case, {item: replace(item, values=Values(kind.name, item.values.seed, scale))})
         if item.values.scale != 1.0:
-            yield replace_inputs(case, {item: replace(item, values=replace(item.values, scale=1.0))})
+            yield edits.replace_inputs(case, {item: replace(item, values=replace(item.values, scale=1.0))})
 
 
 def drop_axes(case: Case) -> Iterator[Case]:
@@ -285,9 +273,9 @@ def drop_axes(case: Case) -> Iterator[Case]:
     for items in together:
         rank = max((len(item.shape) for item in items), default=0)
         long = (item for item in items if len(item.shape) == rank > 1)
-        yield replace_inputs(case, {item: replace(item, shape=item.shape[1:]) for item in long})
+        yield edits.replace_inputs(case, {item: replace(item, shape=item.shape[1:]) for item in long})
     for item in case.inputs:
         for at, size in enumerate(item.shape):
             if size.value(case.sizes) != 1:
                 shape = (*item.shape[:at], Size.of(1), *item.shape[at + 1 :])
-                yield replace_inputs(case, {item: replace(item, shape=shape)})
+                yield edits.replace_inputs(case, {item: replace(item, shape=shape)})

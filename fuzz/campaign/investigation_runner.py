@@ -269,7 +269,7 @@ def write_fault(case: Case, text: str, directory: Path) -> Path:
 
 
 def record_origin(shown: SubjectResult, hello: Hello) -> Found:
-    """How a case was found, for its file: now, by the worker that said `hello`."""
+    """How a case was found, for its file: now, by the worker of `hello`."""
     return Found(
         verdict=shown.verdict.value,
         subject=shown.subject,

@@ -110,7 +110,7 @@ class SuspicionQueue:
             return self._results.suspicion(pending.id), signature
 
     def finish(self, signature: Signature, *, fruitful: bool | None) -> None:
-        """An investigation ended. `fruitful`: whether it gave a new finding; None if it was interrupted."""
+        """An investigation ended. `fruitful`: whether it gave a new finding; None if the outcome does not count."""
         with self._lock:
             bucket = self._buckets[signature]
             bucket.busy -= 1

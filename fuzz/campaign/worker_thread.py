@@ -42,8 +42,8 @@ class WorkerThread(threading.Thread):
         if options.against is not None:
             self._baseline = Evaluator(self._open_worker("against", options.against))
             self.evaluators.append(self._baseline)
-        self._jobs: list[Job] = []  # the case in hand and the next case
-        self.task = ""  # the work of its worker, in words: a case, or the step of an investigation
+        self._jobs: list[Job] = []  # the current case and the next case
+        self.task = ""  # the work of the worker in words: a case, or a step of an investigation
 
     def _open_worker(self, role: str, config: WorkerConfig, *listeners: Callable[..., None]) -> WorkerProcess:
         options, name = self.state.options, f"{role}-{self.number}"

@@ -23,7 +23,7 @@ SILENT = WRONG_NUMBERS | {Verdict.METADATA, Verdict.NONDETERMINISTIC, Verdict.OU
 """Verdicts that come without an error message."""
 INDIRECT = ({"biased_errors", "empty_rows_not_zero"}, {"dropout_statistic", "dropout_mask"})
 """Kinds of failures that show a bug less plainly than a wrong element, from plain to indirect. A failure that a call
-shows without its dropout ranks with the last group."""
+also shows without its dropout ranks with the last group."""
 _OUTPUT = Value.of_result("out")
 NOT_FINITE = "not_finite"
 """The `Symptom.aspect` of results that are NaN or infinite."""
@@ -219,7 +219,7 @@ def is_same_failure(
     | verdict                 | with `exact`: equal; else: equal `kind_of`                                            |
     | torch._dynamo.utils.same| rejects `result` if it rejects `wanted`; not asked with `attention_only`              |
     | directness              | `result` shows the bug as plainly as `wanted` (`INDIRECT`)                            |
-    | values                  | with `attention_only`: the calls share a wrong result                                 |
+    | values                  | with `attention_only`: `share_values`                                                 |
     | proven rewrites         | if `wanted` has any: `result` has any, and each is the same bug as one of `wanted`    |
     | patterns                | else, if `wanted` applied patterns not proven right: `result` applied one of these;   |
     |                         | without an error, no other pattern is proven wrong                                    |
@@ -265,11 +265,11 @@ def list_wrong(failure: Failure | None) -> frozenset[Value]:
 
 
 def share_values(some: frozenset[Value], others: frozenset[Value]) -> bool:
-    """Whether wrong results of two calls may be one bug:
+    """Whether wrong results of two calls may be one bug. Any of these suffices:
 
-    - a failure names no result;
-    - both are about the output;
-    - neither is about the output, and both share a gradient.
+    - A failure names no result.
+    - Both are about the output.
+    - Neither is about the output, and both share a gradient.
     """
     if not (some and others):
         return True

@@ -7,15 +7,15 @@ UNIT_ROUNDOFF = {torch.float64: 2.0**-53, torch.float32: 2.0**-24, torch.float16
 
 LOW_PRECISION = (torch.float16, torch.bfloat16)
 
-#: A row is wrong when its error exceeds the error that rounding explains so many times. Replicas move every result by a
-#: whole unit in the last place, 3.5 times the root mean square of rounding. Of 1,300 programs, right programs reached
+#: A row is wrong if its error exceeds this multiple of the error that rounding explains. Replicas move every result by
+#: a whole unit in the last place, 3.5 times the root mean square of rounding. Of 1,300 programs, right programs reached
 #: 1.0 (low precision) and 5.8. A random result has an error of about its scale, some 100 in bfloat16, far above the
 #: limit.
 WRONG_LOW_PRECISION = 2.0
 WRONG = 32.0
 
-#: The share of a tensor's largest magnitude that counts, beside a row's own, as the size of the terms behind the row.
-#: In a row that is 0, or has one key, terms cancel and leave their rounding.
+#: The size of a row is its own largest magnitude, plus this share of the tensor's. In a row that is 0, or has one key,
+#: terms cancel and leave their rounding.
 TENSOR_SHARE = 0.125
 
 #: A gradient is 0 in truth when it is smaller than this share of the largest one.
@@ -24,20 +24,21 @@ CANCELLED = 2.0**-24
 #: A value is ill-conditioned if eager moves by more than this share of it under noise of one ulp.
 ILL_CONDITIONED = 0.05
 
-#: Replicas of eager under noise, and before a value is called wrong. A maximum within rounding of a tie goes either
-#: way, and a few replicas can all go eager's way.
+#: The number of replicas of eager under noise: at first, and before a value is called wrong. Rounding decides which of
+#: two nearly equal numbers is the maximum, and all of a few replicas may decide as eager does.
 REPLICAS = 3
 REPLICAS_BEFORE_WRONG = 16
 
-#: An operation on finite numbers beyond this may overflow within, where its result would not. Products of three smaller
-#: numbers, and sums of thousands of these, stay below the largest float32. The limits above serve for operations as
-#: well: of 34,309 results of 2,000 programs, right results took at most 0.11 of their limit.
+#: An operation on larger finite numbers may overflow inside although its result is finite. Products of three smaller
+#: numbers, and sums of thousands of these, stay below the largest float32. The limits above also hold for operations:
+#: of 34,309 results of 2,000 programs, right results took at most 0.11 of their limit.
 NO_OVERFLOW_WITHIN = 2.0**40
 
-#: Pairs of runs with other dropout seeds. More are taken while a statistic of fuzz/check/oracle/dropout.py exceeds the
-#: limit for so many seeds, of a whole tensor or of parts. The last limit bounds false alarms for any distribution, the
-#: other limits decide over cost. Of 520 right programs, 12 exceeded the limits of 16 seeds and none those of 64; of
-#: 100, none exceeded those of 256 (4.1 and 4.4).
+#: Pairs of runs with other dropout seeds. More pairs run while a statistic of fuzz/check/oracle/dropout.py, of a whole
+#: tensor or of parts, exceeds its limit. The limit of 256 seeds bounds false alarms for any distribution. The other
+#: limits bound the cost. Right programs beyond the limits:
+#:      seeds    16         64         256
+#:      beyond   12 of 520  0 of 520   0 of 100 (reached: 4.1 and 4.4)
 DROPOUT_SEEDS = (16, 64, 256)
 DROPOUT_WHOLE = {16: 2.6, 64: 4.0, 256: 8.0}
 DROPOUT_PARTS = {16: 3.5, 64: 5.0, 256: 8.0}
@@ -47,20 +48,21 @@ DROPOUT_PARTS = {16: 3.5, 64: 5.0, 256: 8.0}
 DROPOUT_MEAN = 0.01
 DROPOUT_VARIANCE = 0.05
 
-#: The slope: the share of the prediction's variance that a miss must exceed, and the share of seeds that must miss.
+#: A seed misses the slope if its squared error exceeds the first share of the prediction's variance. The gradient can
+#: be wrong only if the second share of seeds misses.
 DROPOUT_SHARE = 0.05
 DROPOUT_SLOPE = 0.1
 
-#: Inputs are moved by these shares of themselves. An element beyond the last number is the fill of a mask.
+#: Inputs are moved by these fractions of their value. An element beyond the last number is the fill of a mask.
 DROPOUT_STEP = 2.0**-6
 DROPOUT_STEP_LOW = 2.0**-4
 DROPOUT_LARGE = 1e3
 
-DROPOUT_FLOOR = 16.0  # an element that varies less from seed to seed, in units of roundoff, varies by rounding
-DROPOUT_NOISE = 2.0  # a statistic must be off so many times further than eager's under noise
-DROPOUT_ELEMENTS = 8192  # kept of a value
+DROPOUT_FLOOR = 16.0  # an element that varies by fewer units of roundoff from seed to seed varies by rounding
+DROPOUT_NOISE = 2.0  # a statistic must exceed eager's under noise by this factor
+DROPOUT_ELEMENTS = 8192  # the most elements of a value that are compared
 DROPOUT_APART = 1_000_000  # seeds between samples
-DROPOUT_SECONDS = 20.0  # of the CPU
+DROPOUT_SECONDS = 20.0  # CPU time of all runs
 
 #: A dropout mask is wrong when -log of Chernoff's bound on its probability exceeds this: 2e-11, for some 1000 tests of
 #: a mask. Its keep rate may be off by the quantum, since FlashAttention 2 rounds p to 8 bits.
@@ -72,34 +74,35 @@ MASK_QUANTUM = 1 / 256
 ERROR_BOUNDS_LOW_PRECISION = 4.0
 ERROR_BOUNDS = 12.0
 
-#: Simulated kernels of a call in low precision, and how many before a trend is called wrong.
+#: The number of simulated kernels of a low-precision call: at first, and before a trend is called wrong.
 SIMULATED_KERNELS = 8
 SIMULATED_KERNELS_BEFORE_WRONG = 32
 
-#: Where scores take few values, weights round alike and errors add up. An error may be so many times the largest error
-#: of simulated kernels. In bfloat16, with tokens drawn from 16 and 1,024 or 2,048 keys, right kernels reach 9.2 bounds.
+#: If scores take few values, weights round alike and errors add up. The limit is at least this multiple of the largest
+#: error of simulated kernels. In bfloat16, with tokens drawn from 16 and 1,024 or 2,048 keys, right kernels reach 9.2
+#: bounds.
 SIMULATED_KERNELS_MARGIN = 1.5
 
-#: A statistic over all elements is wrong if it is far from that of simulated kernels and also matters. Right functions
-#: reached 4.3 deviations where it mattered, and 1.23 (whole) and 1.33 (row) times the errors. CPU flash, whose
-#: exponentials are off by up to 1e-4, reaches 1.26 times the errors in float16; the limit of a row applies to it.
+#: A trend is wrong if it is further from simulated kernels than `TREND_DEVIATIONS`, and beyond the limit of its kind.
+#: Right functions reached 4.3 deviations beyond a limit, and 1.23 (whole) and 1.33 (row) times the errors. CPU flash,
+#: whose exponentials are off by up to 1e-4, reaches 1.26 times the errors in float16. `ROW_RATIO` limits both for it.
 TREND_DEVIATIONS = 8.0  # standard deviations from simulated kernels
 TREND_SHARE = 1 / 32  # a bias or change of the scale, in units of roundoff
 RMS_RATIO = 1.3  # errors of the whole, against those of simulated kernels
 ROW_RATIO = 2.0  # errors of the worst row
-SMALLEST_TREND = 16.0  # numbers below so many times the smallest normal number are left out
+SMALLEST_TREND = 16.0  # numbers below this multiple of the smallest normal number are left out
 SMALLEST_TREND_RATIO = 1e-3  # smaller errors, in units of the bound, are left out: simulated kernels may round exactly
 
-#: A weight does not count if its score is so much below the largest score: exp(-20) is 2e-9.
+#: A weight is negligible if its score is lower than the largest score by this much: exp(-20) is 2e-9.
 NEGLIGIBLE = 20.0
 
-#: The largest error of a score that allows the first order: exp(0.25) is 1.28, a tenth more than the first order.
+#: The first-order bound holds up to this error of a score: exp(0.25) is 1.28, where the first order gives 1.25.
 MAX_SCORE_ERROR = 0.25
 
 #: Scores beyond this overflow in float32, wherever a kernel multiplies by the scale.
 LARGEST_SCORE = torch.finfo(torch.float32).max / 16
 
-#: The relative change of the scale behind a trend's direction: float64 leaves ten digits of the difference.
+#: The relative step of the numerical derivative by the scale. Float64 leaves ten digits of the difference.
 STRETCH = 1e-6
 
 #: Block sizes of simulated kernels. dk and dv are rounded after each block of queries; CPU flash has blocks of 32 or
@@ -107,16 +110,16 @@ STRETCH = 1e-6
 QUERY_BLOCK = 32
 KEY_BLOCKS = (16, 64, 128, 1 << 20)
 
-#: A dropout mask is read off in at most so many pieces as wide as the values, each with a dozen calls.
+#: The most pieces, each as wide as the values, in which a dropout mask is read. A piece takes a dozen calls.
 PIECES = {"cpu": 2, "cuda": 16}
 
-#: A result within so many unit roundoffs of the dtype's largest number may be infinite.
+#: A result may be infinite within this many unit roundoffs of the dtype's largest number.
 FINITE_MARGIN = 16
 
 #: A fill of masked scores this low or lower is as good as -inf: exp of it is 0 beside the scores of a case.
 LOWEST_FILL = -1e4
 
-#: Masks are compared with themselves so many indices further along an axis: near ones, and powers of two as tiles are.
+#: A mask is compared with itself, shifted along an axis by these numbers of indices: small ones, and sizes of tiles.
 MASK_LAGS = (*range(1, 8), *(1 << power for power in range(3, 20)))
 
 #: The most ranges of wrong indices of an axis.
@@ -140,8 +143,8 @@ def suspicious_share(dtype: torch.dtype) -> float:
     return ILL_CONDITIONED if dtype in LOW_PRECISION else ILL_CONDITIONED / 100
 
 
-#: Two spellings of a formula in float64 differ by less than this share of the largest number. Numbers that a
-#: replacement keeps in float32 are off by up to 2**-24 of themselves.
+#: A program and its replacement agree in float64 if they differ by less than this share of the largest number. Numbers
+#: that a replacement keeps in float32 have relative errors of up to 2**-24.
 REWRITE_AGREEMENT = 1e-6
 
 #: Low-precision programs round constants such as the scale, which a replacement may take from head_dim.

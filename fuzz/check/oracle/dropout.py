@@ -2,14 +2,14 @@
 
 Eager runs with seeds of its own. For pair i of n, d_i = statistic(compiled_i) - statistic(eager_i) are independent. If
 both sides have one distribution, d_i is as likely positive as negative, and S = sum d / sqrt(sum d^2) has
-P(S > x) <= exp(-x^2 / 2) for any distribution (Efron, JASA 64, 1969), so that no outlier raises a false alarm.
+P(S > x) <= exp(-x^2 / 2) for any distribution (Efron, JASA 64, 1969). So outliers raise no false alarm.
 x_e is element e of a value, m_e and v_e its mean and variance over all 2 n runs. g is the whole tensor, a slice along
 an axis, a head of a batch, or a row:
 
     mean      sum_(e in g) sign(m_e) (x_e - m_e) / sqrt(v_e)
     variance  sum_(e in g) (x_e - m_e)^2 / v_e
-    nonfinite 1 where something in the tensor is NaN or infinite
-    slope     r^2 / (r^2 + SHARE V) where it exceeds 1/2, with r = <cotangent, y(x+) - y(x-)> - <gradient, x+ - x->
+    nonfinite 1 if an element of the tensor is NaN or infinite
+    slope     r^2 / (r^2 + SHARE V) if it exceeds 1/2, else 0, with r = <cotangent, y(x+) - y(x-)> - <gradient, x+ - x->
 
 The slope needs no eager. With one seed, gradients predict the difference of outputs for inputs moved a little either
 way, unless backward uses another mask than forward. V is the variance of the prediction.
@@ -48,12 +48,16 @@ class Difference:
     kind: str
     part: str  # the group as an index; "" for the whole tensor
     s: float  # the signed S of `seeds` pairs
-    effect: float  # compiled over eager's mean or variance, or the share of seeds that are off the slope or not finite
+    effect: float
+    """- mean, variance: compiled over eager's
+    - slope: the share of seeds that miss it
+    - nonfinite: the share of seeds with NaN or infinity
+    """
     seeds: int
 
     @property
     def excess(self) -> float:
-        """|S| over its limit for so many seeds; 0 for an effect too small to matter."""
+        """|S| over its limit for `seeds`; 0 if the effect is too small to matter."""
         if self.kind == SLOPE:
             matters = self.s > 0 and self.effect > constants.DROPOUT_SLOPE
         elif self.kind == NONFINITE:
@@ -81,10 +85,10 @@ class Difference:
 
 
 class Comparison:
-    """Two ways to run a case, compared over as many seeds as it takes.
+    """Compares eager and compiled runs of a case over an increasing number of seeds.
 
     first_eager, first_compiled: runs with seed 0
-    inputs: gives fresh inputs
+    inputs: returns fresh inputs
     coarsest: the least precise float dtype of the case
     """
 
@@ -106,7 +110,7 @@ class Comparison:
         self._started = time.process_time()
 
     def find_difference(self, noisy: Callable[[int], Run]) -> Difference | None:
-        """The difference of highest rank that neither chance nor rounding explains.
+        """The difference of highest rank, unless chance or rounding explains it.
 
         `noisy(number)` runs eager under noise, which shows the effect of rounding. Raises exceptions of the runs.
         """
@@ -129,7 +133,7 @@ class Comparison:
         return True
 
     def merge_constant(self, eager: Execution, compiled: Execution) -> Execution | None:
-        """`compiled` with eager's elements wherever seeds change either; None if the rest is equal to eager."""
+        """`compiled`, with eager's elements where the seed changes either. None if the result is equal to eager."""
         made = compiled.merge(eager, lambda name, _: self._eager.constant[name] & self._compiled.constant[name])
         expected = eager.values
         equal = all(same_bits(value, expected.get(name, self._likes[name])) for name, value in made.values.items())
@@ -150,7 +154,7 @@ class Comparison:
 
 
 class Inputs:
-    """The inputs of the case. `fresh` gives them for every run; `changed` says whether a run changes them."""
+    """The inputs of the case. `fresh` returns them for each run. `changed`: whether a run changes them."""
 
     def __init__(self, fresh: Callable[[], list[Any]], *, changed: bool) -> None:
         self.fresh, self.changed = fresh, changed
@@ -224,7 +228,7 @@ def _compare_value(name: Value, eager: Sample, compiled: Sample, unit: float) ->
         yield Difference(name, NONFINITE, "", more, float(lost[0].mean()), seeds)
     both = torch.cat([mine, theirs])
     mean, variance = both.mean(0), both.var(0, correction=0)
-    # The variance of an element that hardly varies is rounding; a constant element has no distribution.
+    # Constant elements, and elements that vary only by rounding, are left out.
     scale = mean.abs() + constants.TENSOR_SHARE * mean.abs().nan_to_num(0.0, 0.0, 0.0).max()
     still = (eager.constant[name] & compiled.constant[name]).flatten()[compiled.chosen[name]]
     varies = (variance.sqrt() > constants.DROPOUT_FLOOR * unit * scale) & both.isfinite().all(0) & ~still
@@ -295,7 +299,7 @@ def _choose(like: Tensor) -> Tensor:
 
 
 def _move(inputs: list[Any], side: int) -> list[Any]:
-    """`inputs` with floating elements a little larger or smaller, at random, and the reverse for the other side."""
+    """`inputs` with each floating element moved up or down at random; side -1 moves each the opposite way."""
     generator = torch.Generator().manual_seed(1)
     for value in inputs:
         if not isinstance(value, Tensor) or not value.is_floating_point():

@@ -3,10 +3,10 @@
 Rounding, overflow and rows without a key explain most differences of eager from float64. Eager is at fault if one of
 its operations is wrong by itself, and eager is right once that result is replaced.
 
-Every aten operation, also of backward, runs again in float64 on the arguments it got. Its tolerance is measured, so
-that cancellation counts: the operation runs with each element of its arguments moved by up to one ulp of its dtype and,
-where PyTorch can decompose it, each intermediate result too. Not audited are operations that draw random numbers,
-views, uninitialised memory, and operations that float64 lacks.
+Every aten operation, also of backward, runs again in float64 on the arguments it got. Its tolerance is measured: the
+operation runs with each element of its arguments moved by up to one ulp of its dtype. If PyTorch can decompose the
+operation, each intermediate result moves too. Cancellation thus widens the tolerance. Not audited are operations that
+draw random numbers, views, uninitialised memory, and operations without a float64 kernel.
 """
 
 import math
@@ -76,7 +76,7 @@ class Audit(OperationMode):
             return
         name = f"{func.namespace}.{func.overloadpacket.__name__}"
         for index, value in judged.items():
-            # A kernel may give more than its definition.
+            # A kernel may return more results than its definition.
             if index < len(replay.exact) and _shape(replay.exact[index]) == value.shape:
                 known = replay.envelope(index, value, tolerance_factor=math.sqrt(_count_terms(name, value, given)))
                 self._judge(name, value, replay.exact[index], known, given)
@@ -120,7 +120,7 @@ class _Float64Replay:
         self._replicas = [self._replica() for _ in range(constants.REPLICAS)]
 
     def envelope(self, index: int, value: Tensor, tolerance_factor: float) -> Envelope:
-        """The envelope of a leaf, from more replicas if `value` seems wrong."""
+        """The envelope of a result. Takes more replicas if `value` is outside it."""
         exact, coarsest = self.exact[index], constants.coarsest(self._coarsest, value.dtype)
         while True:
             replicas = [replica[index] for replica in self._replicas]
@@ -172,7 +172,7 @@ class _PerturbationMode(OperationMode):
 
 
 def _perturb(value: Tensor, ulp: float, chance: torch.Generator) -> Tensor:
-    # Terms that cancel would often move together by exactly one ulp. A factor keeps zero and infinity.
+    # The amount is random: by exactly one ulp, terms that cancel would often move together. A factor keeps 0 and inf.
     moves = torch.rand(value.shape, generator=chance, dtype=torch.float64).mul_(2).sub_(1)
     return value * (1 + moves.to(value.device) * ulp)
 
@@ -180,7 +180,8 @@ def _perturb(value: Tensor, ulp: float, chance: torch.Generator) -> Tensor:
 def _count_terms(name: str, value: Tensor, given: list[Tensor]) -> float:
     """About how many elements a kernel adds up into an element of the result, rounding each sum to its dtype.
 
-    The error of such a sum is that of moving each element by an ulp, times the square root of their number.
+    The rounding error of such a sum is larger than moving each element by an ulp shows. The ratio is the square root of
+    their number.
     """
     count = value.size(-1) if value.dim() and name.removeprefix("aten.") in SCATTERING else value.numel()
     return max(1.0, *(leaf.numel() / count for leaf in given)) if given else 1.0
@@ -193,7 +194,7 @@ def _shape(value: Any) -> torch.Size | None:
 def audit_eager(
     eager: Execution, exact: Execution, run_audited: Callable[[Audit], Execution], coarsest: torch.dtype
 ) -> Judgement | None:
-    """The verdict that eager is wrong, or None without proof. A subject that calls the same kernel may agree.
+    """The verdict `eager_suspect`, or None without proof. A subject that agrees may call the same wrong kernel.
 
     run_audited: runs eager within a mode
     coarsest: the least precise float dtype of the case
@@ -222,7 +223,7 @@ def audit_eager(
     if not marked or audit.faulty is None:
         return None
     name, wrong = next(iter(marked.items()))
-    # It is infinite where eager is not finite.
+    # The error is infinite if eager is not finite.
     error = float((eager.values[name].double() - truth[name]).abs().nan_to_num(math.inf)[wrong].max())
     numbers = {
         "eager_error": error,

@@ -1,8 +1,7 @@
-"""Modes under which a program runs: in float64, which gives the reference, or with other rounding, which shows how far
-rounding alone moves it.
+"""Modes under which a program runs. Float64 gives the reference; other rounding shows how far rounding alone moves it.
 
-The modes work below autograd, so backward operations are included. Other rounding leaves inputs as they are, and
-results without rounding of their own: views, copies, casts, fills, selections and random numbers.
+The modes work below autograd, so backward operations are included. Other rounding does not move inputs, nor the results
+of operations that do not round: views, copies, casts, fills, selections and random numbers.
 """
 
 from collections.abc import Callable, Iterable
@@ -24,7 +23,7 @@ _LOWER = (torch.float32, torch.float16, torch.bfloat16)
 _BITS = {8: torch.int64, 4: torch.int32, 2: torch.int16}
 _POOL = 1 << 16
 _LOG_OF_SUM = frozenset({"_log_softmax", "logsumexp"})
-"""A sum of at least 1 is rounded before its logarithm is taken, which may be 0."""
+"""Operations that round a sum of at least 1 before its logarithm, so a logarithm near 0 has a large relative error."""
 _PRODUCTS = frozenset({"mm", "bmm", "addmm", "baddbmm", "convolution", "convolution_backward"})
 
 
@@ -35,12 +34,12 @@ def reference(
     training: bool,
     cotangents: Tensors | None,
 ) -> Execution:
-    """A fresh `module` in float64 on its `calls` (`Program.calls`), with the gradients for `cotangents`.
+    """Run a fresh `module` in float64 on its `calls` (`Program.calls`), with the gradients for `cotangents`.
 
     - Casts to lower float dtypes become casts to float64.
     - scaled_dot_product_attention runs on its MATH backend, and attention layers without their fast path: a fused
       kernel makes the same mistakes in float64.
-    - Constants keep the value of their dtype, and random operations draw the numbers of lower precision.
+    - Constants are first rounded to their dtype. Random operations draw the same numbers as in their own dtype.
     """
     exact = module.double()
     raised = calls(exact, lambda memory: memory.double() if _is_lower(memory) else memory)
@@ -48,7 +47,7 @@ def reference(
 
 
 class _Exactly(AbstractContextManager[None]):
-    """Surrounds each call. The text that makes the inputs runs outside, and rounds them."""
+    """Active during calls only. The text that makes the inputs runs outside, in its own dtypes."""
 
     def __enter__(self) -> None:
         with ExitStack() as stack:
@@ -121,7 +120,7 @@ class Noise(OperationMode):
         super().__exit__(*error)
 
     def _run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run `func` and move its results; of a tensor written in place, only the elements that changed."""
+        """Run `func` and move its results. After a write in place, only changed elements move."""
         name = func.overloadpacket.__name__
         target = kwargs.get("out", args[0] if args else None) if func._schema.is_mutable else None
         before = target.clone() if isinstance(target, Tensor) else None
@@ -143,7 +142,7 @@ class Noise(OperationMode):
         if not value.numel():
             return
         size = value.abs()
-        # Zero stays zero. Masks are made of the largest finite number, which must not become infinite.
+        # 0 and the largest finite number stay. The latter fills masks and must not become infinite.
         live = (size > 0).logical_and_(size < torch.finfo(dtype).max)
         if before is not None:
             live.logical_and_(value != before)
@@ -169,7 +168,8 @@ class Noise(OperationMode):
 class FusedNoise(OperationMode):
     """Moves the results of fused attention as far as right kernels may, by moving its arguments.
 
-    Query, key and logsumexp in float32 move the scores; value and out move the weights and their gradients.
+    Moving query, key and logsumexp in float32 stands for errors of scores. Moving value and out stands for errors of
+    weights and their gradients.
     """
 
     def __init__(self, seed: int) -> None:
@@ -194,9 +194,9 @@ class FusedNoise(OperationMode):
 
 
 class SkippedCasts(OperationMode):
-    """Operations read an argument in low precision as it is or, at random, as the float32 before it was rounded.
+    """Each low-precision argument is read, at random, as it is or as the float32 value before it was rounded.
 
-    Inductor does so within one kernel. Products read rounded values from memory.
+    Inductor skips casts within a kernel. Products of matrices read rounded values from memory.
     """
 
     def __init__(self, seed: int) -> None:
@@ -208,7 +208,7 @@ class SkippedCasts(OperationMode):
         result = func(*args, **kwargs)
         name = func.overloadpacket.__name__
         if func._schema.is_mutable:
-            # A write makes unrounded values stale in all views of the memory.
+            # After a write, unrounded values of all views of that memory are invalid.
             memory = [value.untyped_storage()._cdata for value in tree_leaves(result) if isinstance(value, Tensor)]
             for value in [key for key in self._unrounded if key.untyped_storage()._cdata in memory]:
                 del self._unrounded[value]

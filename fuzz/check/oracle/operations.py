@@ -30,7 +30,7 @@ _EXACT = _names("""
 
 
 def is_exact(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether the result has no rounding of its own. `index_put` that accumulates has."""
+    """Whether the operation does not round its result. `index_put` with accumulate=True rounds."""
     accumulates = args[3] if len(args) > 3 else kwargs.get("accumulate", False)
     name = func.overloadpacket.__name__
     return name in _EXACT and not ("index_put" in name and accumulates)
@@ -42,7 +42,7 @@ RANDOM = _names("""
     rand_like randint randint_like randn randn_like random_ randperm rrelu_with_noise uniform uniform_
 """)
 
-#: Operations that give unwritten memory.
+#: Operations that return unwritten memory.
 UNWRITTEN = _names("empty empty_like empty_strided new_empty new_empty_strided resize_ set_")
 
 #: Operations that add any number of elements to an element of the result, in its dtype.
@@ -87,9 +87,9 @@ def is_fused(func: OpOverload) -> bool:
 
 
 def decompose_fused(func: OpOverload) -> Callable[..., Any]:
-    """A fused attention operation by its definition, since its kernels make the same mistakes in float64.
+    """The definition of a fused attention operation. Its kernels make the same mistakes in float64.
 
-    It gives the first results alone: (out, logsumexp), or (dq, dk, dv).
+    It returns only the first results: (out, logsumexp), or (dq, dk, dv).
     """
     names = [argument.name for argument in func._schema.arguments]
 
@@ -113,7 +113,7 @@ def decompose_fused(func: OpOverload) -> Callable[..., Any]:
             empty = (scores == -math.inf).all(-1, keepdim=True)
             return scores.softmax(-1).masked_fill(empty, 0.0) @ v, scores.logsumexp(-1)
         do = given["grad_out" if "grad_out" in given else "grad_out_"]
-        # Some kernels pad the statistics of a head, or give them a last axis.
+        # Some kernels pad the logsumexp of a head, or add a last axis to it.
         lse = given["logsumexp"].reshape(*q.shape[:2], -1)[..., : q.size(2)].unsqueeze(-1)
         weights = (scores - lse).exp().masked_fill(scores == -math.inf, 0.0)
         dscores = weights * (do @ v.mT - (given["out"] * do).sum(-1, keepdim=True))

@@ -19,7 +19,7 @@ from fuzz.protocol.failures import Failure, NotFinite, Value, WrongValue
 
 
 class Envelope:
-    """The truth of a value, and the errors that rounding allows."""
+    """The float64 truth of a value, and the error that rounding allows in each row."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class Envelope:
 
         coarsest: the least precise float dtype of the program
         terms: the magnitude of the terms behind a value that is 0 in truth
-        tolerance_factor: how many times the usual limit an error may be
+        tolerance_factor: multiplies the usual limit
         """
         self.shape = eager.shape
         is_low = coarsest in constants.LOW_PRECISION
@@ -42,7 +42,7 @@ class Envelope:
         self._suspicious_share = constants.suspicious_share(coarsest)
         self._exact = _widen(exact)
         values = [_widen(value) for value in (eager, *replicas)]
-        # A compiled program may overflow where eager just does not.
+        # A value this close to overflow is not judged: right programs may overflow there.
         self._finite_limit = constants.finite_limit(eager.dtype)
         self._eager_finite = values[0].isfinite()
         within = self._exact.abs() < self._finite_limit
@@ -68,7 +68,7 @@ class Envelope:
         """
         values = _widen(compiled)
         finite = values.isfinite()
-        # Where a replica is not finite, one ulp decides whether there is a number, which accuses nobody.
+        # If a replica is not finite, a missing number accuses nobody: one ulp decides whether there is a number.
         missing = self._judged & ~finite
         error = self._errors(values).masked_fill_(~finite, 0.0)
         per_row = error.amax(-1)

@@ -18,7 +18,7 @@ from fuzz.protocol.rewrites import WrongRewrite
 
 @dataclass(frozen=True)
 class Judgement:
-    """A verdict, the failure, and the numbers behind them. `SubjectResult` explains fields without a comment."""
+    """A verdict, the failure, and the numbers behind them. For fields without a comment see `SubjectResult`."""
 
     verdict: Verdict
     failure: Failure | None = None
@@ -26,8 +26,8 @@ class Judgement:
     """- ratio: the worst row's error over the error that rounding explains
     - limit: the ratio that counts as wrong
     - compiled_error, eager_error: the largest absolute errors of `value` against float64
-    - scale: its largest exact magnitude
-    - index: the flat index of its worst element
+    - scale: the largest exact magnitude of `value`
+    - index: the flat index of the worst element of `value`
     - rows_wrong, rows_total: over all values
     """
     value: Value | None = None  # the value that was judged
@@ -37,16 +37,17 @@ class Judgement:
     writes: tuple[Write, ...] = ()
 
     def locate(self, wrong: Tensor | None) -> "Judgement":
-        """This judgement with the elements that the mask `wrong` marks; None where that is not known."""
+        """This judgement with the elements that the mask `wrong` marks; None: they are not known."""
         return self if wrong is None or self.value is None else replace(self, where=locate(self.value, wrong))
 
 
 class Judge:
     """Judges any number of subjects on one case.
 
-    replica: runs eager under noise of a number: `REPLICAS` times at once, and more often before a value is called wrong
+    replica: runs eager under noise with the given seed; called `REPLICAS` times at first, and more often before a value
+        is called wrong
     coarsest: the least precise float dtype of the case, known after the first replicas
-    of_calls: that of each call, by its number, where it is known
+    of_calls: `coarsest` of each call, by number; empty if not known
     """
 
     def __init__(
@@ -65,8 +66,10 @@ class Judge:
         self._terms = largest_gradient(exact)
 
     def judge(self, compiled: Execution, others: Callable[[], list[Execution]] = list) -> Judgement:
-        """The verdict on a run of a subject. `others` gives more right runs, which round in other places than eager; it
-        is called before a value is called wrong."""
+        """The verdict on a run of a subject.
+
+        others: returns more right runs, which round in other places than eager; called before a value is called wrong
+        """
         form = find_form_difference(self._eager, compiled)
         if form is not None:
             return Judgement(Verdict.METADATA, form)
@@ -96,7 +99,7 @@ class Judge:
         )
 
     def _pair_values(self, name: Value, compiled: Execution) -> tuple[Tensor, Tensor]:
-        """A value of eager and of the subject. A missing gradient is zero, and a missing write changes nothing."""
+        """A value of eager and of the subject. A missing gradient counts as 0, a missing write as no change."""
         eager, value = self._eager.values.get(name), compiled.values.get(name, self._eager.before.get(name))
         if eager is None:
             assert value is not None
@@ -161,8 +164,8 @@ def find_form_difference(eager: Execution, compiled: Execution) -> FormDiffers |
 def find_stride_difference(eager: Execution, compiled: Execution) -> FormDiffers | None:
     """The first output whose dimensions lie in another order in memory than eager's.
 
-    Inductor keeps the strides of outputs (`torch._inductor.config.keep_output_stride`), since callers view them. It
-    promises nothing of gradients, dimensions of size 1 and empty tensors.
+    Inductor keeps the strides of outputs (`torch._inductor.config.keep_output_stride`), since callers may take views.
+    Gradients, dimensions of size 1 and empty tensors are not compared: Inductor promises nothing about them.
     """
     for name, expected in eager.outputs.items():
         value = compiled.outputs[name]
@@ -175,7 +178,7 @@ def is_same_for_dynamo(eager: Execution, compiled: Execution, exact: Execution) 
     """Whether PyTorch's own check, `torch._dynamo.utils.same`, accepts outputs and gradients with its default
     tolerance.
 
-    Elements that are NaN in eager and in float64 become 0: with a NaN in a tensor, the check accepts any other error.
+    Elements that are NaN in eager and in float64 become 0: the check accepts any error in a tensor that has a NaN.
     """
     from torch._dynamo.utils import same
 
@@ -224,7 +227,7 @@ def largest_gradient(exact: Execution) -> float:
 
 
 def pick_worst(judgements: list[Judgement], rank: Callable[[Judgement], tuple[Any, ...]]) -> Judgement:
-    """The judgement of the highest rank, with the row counts of all added up."""
+    """The judgement of the highest rank, with the row counts summed over all judgements."""
     if not judgements:
         return Judgement(Verdict.OK)
     worst = max(judgements, key=rank)

@@ -20,7 +20,7 @@ class Call:
     v: Tensor  # [batch, kv_heads, kv_len, value_dim]
     options: dict[str, Any] = field(default_factory=dict)
     out: Tensor | None = None  # [batch, heads, seq_len, value_dim]
-    dout: Tensor | None = None  # the gradient of `out`, where a backward pass came
+    dout: Tensor | None = None  # the gradient of `out`; None without a backward pass
     gradients: dict[str, Tensor] = field(default_factory=dict)  # by name: dq, dk, dv, dbias, dsinks
     differentiable: bool = False  # whether the output has a gradient
     wanted: tuple[str, ...] = ()  # the names of the gradients that the arguments want
@@ -28,7 +28,7 @@ class Call:
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """The wanted gradients that did not come, though the gradient of the output did."""
+        """The wanted gradients that are missing although the backward pass ran."""
         return tuple(name for name in self.wanted if self.dout is not None and name not in self.gradients)
 
     @property
@@ -54,7 +54,7 @@ class Call:
         return self.q.size(1) // max(1, self.k.size(1))
 
     def relative(self) -> Tensor:
-        """The number i + off - j of every query i and key j, [seq_len, kv_len]; off is that of the contract."""
+        """The number i + off - j of query i and key j, [seq_len, kv_len]. For bottom_right off is kv_len - seq_len."""
         offset = self.k.size(2) - self.q.size(2) if self.options.get("causal") == "bottom_right" else 0
         rows = torch.arange(self.q.size(2), device=self.q.device)[:, None] + offset
         return rows - torch.arange(self.k.size(2), device=self.q.device)

@@ -1,9 +1,12 @@
-"""Reads the dropout mask of an attention function off its results, and checks it.
+"""Finds the dropout mask of an attention function from its results, and checks it.
 
 With columns of the identity as values, the output is the weights. With a scale of 0 and no other option, all weights
-before dropout are 1 / kv_len, so that a weight other than 0 was kept. (With real scores, small weights may underflow.)
-The method assumes that random numbers depend on positions and the seed alone. If they do not, kept weights are not
-scaled, or backward drops other weights than forward, then the call is wrong when it is judged with the mask.
+are 1 / kv_len before dropout, so every nonzero weight was kept. (With real scores, small weights may underflow.) The
+call is then judged with this mask. It is wrong if any of these holds:
+
+- Random numbers depend on more than positions and the seed.
+- Kept weights are not scaled.
+- Backward drops other weights than forward.
 """
 
 import itertools

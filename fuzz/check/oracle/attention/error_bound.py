@@ -12,7 +12,7 @@ rounded to (0 for kernels that keep them in float32), u of the results:
     dsinks: u|dsinks| + sum p_sink (e(delta) + |delta|(dlse + 2 ua))           over batches and queries
     dq, dk: u|dq| + |scale| (uw sqrt(sum dS^2 k^2) + sum e(dS)|k| + e(delta)|sum_j P k|)
 
-Rounding errors of one sign add up; random errors go as the root of their squares. The forward formula is from the
+Rounding errors of one sign add linearly, random errors in quadrature. The forward formula is from the
 project's notes on numerics, and the formulas of gradients follow from the backward pass in the same way. A number in
 float16 is also off by half the smallest subnormal. A weight below float32's normal numbers may be flushed to 0.
 """
@@ -57,7 +57,7 @@ def compute_error_bounds(exact: Exact, rounds: tuple[str, ...] = ("weights",)) -
     dlse = (p * ds).sum(-1, keepdim=True)
     by_p = uw * ((used**2 @ v**2).sqrt() + _norm(p) * o.abs())
     by_p = by_p + least * (exact.scores.isfinite().double() @ v.abs())
-    # With dropout the error of the row's sum, which all weights share, no longer cancels.
+    # The error of the row's sum is common to all weights. It cancels in the output, except with dropout.
     by_s = _weigh_distance(used * ds, v, o) if exact.share is None else (used * (ds + dlse)) @ v.abs()
     by_s = by_s + (2 + _drift(k)) * ua * (used @ v.abs())
     allowed = {"out": unit * o.abs() + by_p + by_s + tiny}
@@ -94,7 +94,7 @@ def compute_error_bounds(exact: Exact, rounds: tuple[str, ...] = ("weights",)) -
 
 
 def ill_conditioned(exact: Exact, rounds: tuple[str, ...] = ("weights",)) -> Tensor:
-    """Rows, [..., 1], where the error of a score that counts is too large for the first order."""
+    """A mask of rows, [..., 1], in which the error of a score that matters exceeds `MAX_SCORE_ERROR`."""
     ds = score_error(exact, rounded="scores" in rounds)
     if not ds.size(-1):
         return torch.zeros_like(exact.live)

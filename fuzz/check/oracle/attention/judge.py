@@ -26,7 +26,7 @@ _OUT = Value.of_result("out")
 def judge(call: Call, rounds: tuple[str, ...], dropped: Tensor | None = None) -> Judgement:
     """The verdict on `call`. `rounds`: as in `compute_error_bounds`; `dropped`: its dropout mask, True keeps.
 
-    In place of `eager_error`, the numbers have `peer_error`, the largest error of two simulated kernels.
+    The numbers have no `eager_error`, but `peer_error`: the largest error of two simulated kernels.
     """
     if call.out is None:
         return Judgement(Verdict.OK)
@@ -69,7 +69,7 @@ class _Judge:
         return replace(worst, failure=replace(worst.failure, also=also)) if worst.failure and also else worst
 
     def _check_empty_rows(self) -> Judgement | None:
-        """The verdict on rows without a key that are neither 0 nor NaN, which are conventions."""
+        """The verdict on rows without a key that are neither 0 nor NaN. Both of these are accepted conventions."""
         assert self._call.out is not None
         wrong = ~self._exact.live & self._call.out.isfinite() & (self._call.out != 0)
         count = int(wrong.any(-1).sum())
@@ -127,7 +127,7 @@ class _Judge:
             error = abs(float(result.value[index]) - float(result.exact[index]))
             off = WrongValue(value, index, error, numbers["ratio"], limit, gradient_missing=missed)
             return Judgement(wrong, off, numbers, value).locate(r.abs() > limit)
-        # Code that rounds scores may do so anywhere, unlike any simulated kernel.
+        # A kernel that rounds scores may do so in places where no simulated kernel rounds, so trends are not compared.
         is_rounded = self._low and numbers["ratio"] > constants.SMALLEST_TREND_RATIO
         if is_rounded and "scores" not in self._rounds and result.name in ("out", "dq", "dk", "dv"):
             trends = self._trends(result, r)
@@ -152,7 +152,7 @@ class _Judge:
             errors = [result.errors(kernel[result.name]).masked_fill(small, 0.0) for kernel in kernels]
             return [measure(one, directions) for one in errors]
 
-        # A bias or change of the scale below `least` is no mistake.
+        # A bias or change of the scale below `least` is accepted.
         inaccurate = math.inf if "exponentials" in self._rounds else 0.0
         least = max(inaccurate, constants.TREND_SHARE * constants.UNIT_ROUNDOFF[self._exact.dtype])
         for count in (constants.SIMULATED_KERNELS, constants.SIMULATED_KERNELS_BEFORE_WRONG):
@@ -171,7 +171,7 @@ class _Judge:
         return self._simulated.draw_online()
 
     def _find_worst_simulated(self, result: _Result) -> float:
-        """The largest error of simulated kernels in units of the bound. It exceeds the limit where terms are equal."""
+        """The largest error of simulated kernels, in units of the bound. With equal terms it can exceed the limit."""
         kernels = [*self._online, *self._draw(constants.SIMULATED_KERNELS_BEFORE_WRONG)] if self._low else []
         errors = [result.errors(kernel[result.name]) for kernel in kernels if result.name in kernel]
         return max((float(one.abs().max()) for one in errors), default=0.0)
@@ -205,7 +205,7 @@ class _Judge:
 
 
 def _rank(judgement: Judgement) -> tuple[int, bool, float, float]:
-    """The verdict on a call is that on the gravest result, then on the output, then on that with fewest wrong rows."""
+    """The order of results: the gravest verdict, then the output, then the smallest share of wrong rows."""
     numbers = judgement.numbers
     few = -numbers["rows_wrong"] / numbers["rows_total"] if numbers["rows_wrong"] else -2.0
     return SEVERITY.index(judgement.verdict), judgement.value == _OUT, few, numbers["ratio"]

@@ -1,9 +1,9 @@
 """Simulated kernels: the float64 truth of a call, rounded at random as right kernels round.
 
 Kernels round weights before or after dividing by the row's sum, relative to some running maximum. A simulated kernel
-therefore multiplies the weights by a random number, the same for all rows, rounds, and divides by it again. The mean
-over simulated kernels is the trend of rounding on these inputs, and their spread is its randomness. Where scores take
-few values, weights round alike in all rows without randomness; simulations of an online softmax show that trend.
+therefore multiplies all weights by one random factor, rounds, and divides by the factor. The mean over simulated
+kernels is the trend of rounding on these inputs, and their spread is its randomness. If scores take few values,
+weights round alike in all rows, and no randomness is left. Simulated kernels with an online softmax show that trend.
 
 Statistics of a result show small errors in many elements, compared with those of simulated kernels. With
 r = (result - truth) / error bound over the judged elements:
@@ -49,12 +49,12 @@ class SimulatedKernels:
         return [self.draw(block, sink_first=first) for block, first in itertools.product(constants.KEY_BLOCKS, orders)]
 
     def draw(self, block: int = 0, *, sink_first: bool = False) -> dict[str, Tensor]:
-        """The results of one kernel, in the call's dtype. `block`: of keys, of an online softmax; 0 for another."""
+        """The results of one kernel, in the call's dtype. `block`: keys in a block of an online softmax, or 0."""
         exact = self._exact
         self._drawn += 1
         s = exact.scores + self._noise * (2 * self._random(exact.scores.shape) - 1)
         if self._scores:
-            # Kernels store the product, and again the score after scale and additions.
+            # Such kernels round twice: the product, and the score after scale and bias.
             off = self._round(self._round(exact.products)) - exact.products
             s = self._round(s + off * exact.slope)
         _, p, _ = softmax(s, self._sinks)
@@ -69,12 +69,12 @@ class SimulatedKernels:
         dp = dp if exact.share is None else dp * exact.share
         dp = self._round(dp) if self._scores else dp
         delta = (out.double() * do).sum(-1, keepdim=True)
-        # The scale comes before or after rounding, which decides in float16 what is subnormal.
+        # The scale is applied before or after rounding. In float16 this decides which numbers are subnormal.
         before, after = (exact.scale, 1.0) if self._drawn % 3 == 0 else (1.0, exact.scale)
         grad = (self._round(p) if self._backward_weights else p) * (dp - delta) * exact.slope * before
         grad = self._round(grad) if self._weights else grad
         grad = self._round(grad) if self._scores else grad
-        # Kernels for grouped heads round the result of each head, or their sum alone.
+        # Kernels for grouped heads round the result of each head, or only the sum over heads.
         each = exact.group > 1 and (self._sums or self._drawn % 2 == 0)
         by_head = {
             "dk": after * self._sum_over_queries(grad, exact.q),
@@ -148,8 +148,8 @@ class Trends:
     """Compares the statistics `mine` of a result with those of at least two `simulated` kernels.
 
     online: statistics of kernels with an online softmax; a trend that one of these kernels shares is rounding
-    least: the smallest bias or change of the scale that matters; infinite for functions with inexact exponentials,
-        whose errors may be larger as well
+    least: the smallest bias or change of the scale that matters. It is infinite for a function with inexact
+        exponentials, whose errors may be larger as well
     """
 
     def __init__(
@@ -167,7 +167,7 @@ class Trends:
         for name in ("scale", "bias"):
             near = (float(columns[name].mean()), *(kernel[name] for kernel in online))
             off[name] = min((mine[name] - other for other in near), key=abs)
-        # Scale and bias as differences from the nearest simulation, rms and row as multiples of the largest.
+        # scale, bias: the difference from the nearest simulation. rms, row: the ratio to the largest simulation.
         self.numbers = {
             **{f"{name}_ratio": times for name, times in ratio.items()},
             **{f"{name}_change": change for name, change in off.items()},

@@ -37,7 +37,7 @@ def bugs() -> None:
 
 
 def make_page() -> str:
-    """The page, in Markdown. A bug is left out if it is none, or if no version of torch was tried on its examples."""
+    """The page, in Markdown. Left out are entries with status not_a_bug, and bugs whose examples no torch has run."""
     ledger = ledgers.load(LEDGER)
     entries = {bug.id: {path: load(path) for path in ledger.examples(bug)} for bug in ledger.bugs}
     seen = {version: "" for found in entries.values() for entry in found.values() for version in _verdicts(entry)}
@@ -79,7 +79,7 @@ def _verdicts(entry: Entry) -> dict[str, Verdict]:
 
 
 def _shows(entry: Entry, version: str) -> bool:
-    """Whether a version fails as the example was found to. It may fail in another way by another bug."""
+    """Whether a version fails as the example was found to. Another failure may be another bug, and does not count."""
     verdict = _verdicts(entry).get(version, Verdict.OK)
     return kind_of(verdict) == kind_of(Verdict(entry.verdict)) if entry.verdict else verdict.is_finding
 

@@ -22,7 +22,7 @@ from fuzz.run_summary import RunSummary
 from fuzz.worker_config import ROOT
 from generators.program.case import Case
 from generators.program.emit import source
-from triage.cluster.clusters import Cluster, cluster, split_listed, status_text
+from triage.cluster.clusters import Cluster, cluster, describe_status, split_listed
 from triage.cluster.findings import load_attributed, read_row
 from triage.rendering import render
 from triage.report.repro import WITHOUT_NUMBERS
@@ -148,7 +148,7 @@ def _describe(found: Cluster, rows_by_id: Mapping[str, FindingRow], reports: Pat
 def _list_notes(found: Cluster, kinds: set[str]) -> list[str]:
     """The ledger's words about a bug, its root cause, and how sure this campaign is of it."""
     bug = found.bug
-    notes = [f"In the ledger as {bug.id}: {status_text(found)}.", bug.note] if bug else []
+    notes = [f"In the ledger as {bug.id}: {describe_status(found)}.", bug.note] if bug else []
     if not found.is_open:
         notes.append(f"Root cause: {', or '.join(map(str, (found.bug or found.updated).causes))}.")
     elif kinds == {"internal"}:

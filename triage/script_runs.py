@@ -27,7 +27,7 @@ class Run:
 
 
 def shorten_log(log: str) -> str:
-    """The end of the log and the last frame in a graph pass, without chatter and this machine's directories."""
+    """The last lines of the log, and before them its last frame in a graph pass, without chatter and directories."""
     lines = [line.rstrip() for line in log.splitlines() if line.strip() and not _CHATTER.match(line)]
     lines = [_PATH.sub("", line) for line in lines]
     passes = [number for number, line in enumerate(lines[:-_MOST]) if _PASS.search(line)][-1:]
@@ -57,18 +57,18 @@ def _decode(data: bytes | None) -> str:
 
 
 def collect(python: str, torch: str) -> str:
-    """The output of collect_env; `torch`, the version, where it fails."""
+    """The output of collect_env. If that fails, a line with the version `torch`."""
     told = _read(python, "-m", "torch.utils.collect_env", seconds=180)
     return told or f"PyTorch version: {torch}\n(python -m torch.utils.collect_env failed)"
 
 
 def version(distribution: str, python: str) -> str:
-    """The version of a package under that interpreter, "" where it has none."""
+    """The version of a package under that interpreter; "" if it has none."""
     return _read(python, "-c", f"from importlib.metadata import version; print(version({distribution!r}))", seconds=60)
 
 
 def _read(*command: str, seconds: float) -> str:
-    """The output of a command, "" where it fails."""
+    """The output of a command; "" if it fails."""
     try:
         return _decode(subprocess.run(command, capture_output=True, timeout=seconds, check=True).stdout).strip()
     except (OSError, subprocess.SubprocessError):

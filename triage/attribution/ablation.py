@@ -1,4 +1,4 @@
-"""The ablation: a case under every subject from eager to Inductor, and under Inductor without its pattern matcher."""
+"""The ablation: a case under every stage from eager to Inductor, and under Inductor without its pattern matcher."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -26,12 +26,16 @@ _CHEAP = (EAGER, DYNAMO, AOT_EAGER, DECOMPOSED, PASSES)
 
 @dataclass(frozen=True, slots=True)
 class Ablation:
-    """The result of each experiment by its id, in order."""
+    """The results of a case at every stage, and the subject that is reported."""
 
     hello: Hello
     stages: dict[str, SubjectResult]
+    """By the id of the stage, in order."""
     accused: str
-    """The public subject that is reported; `eager` if nothing else is wrong; `passes` if no public subject ran."""
+    """- `eager`: eager is wrong, and either the finding is about eager or nothing else is wrong
+    - a public subject, if any ran: preferably a wrong one, then the finding's own
+    - else the last stage before code generation that is wrong, or `passes`
+    """
 
     @property
     def result(self) -> SubjectResult:
@@ -44,7 +48,7 @@ class Ablation:
         return Tried(stage, "", Outcome.NOT_TRIED if found is None else compare_outcome(found, self.result))
 
     def fails(self, stage: str) -> bool:
-        """Whether that stage shows a bug too."""
+        """Whether the stage ran and shows a bug too."""
         return self.compare(stage).outcome.fails
 
 
@@ -54,9 +58,9 @@ def is_attention(subject: str) -> bool:
 
 
 def label(stage: str, subject: str = "", case: Case | None = None, *, as_config: bool = False) -> str:
-    """The stage in words that a user of torch.compile knows; `subject`: the subject that ran there, with this case.
+    """The stage in words that a user of torch.compile knows. `subject`: the subject that ran this case at the stage.
 
-    `as_config`: its settings are values of torch._inductor.config, as where options of torch.compile don't fail.
+    `as_config`: print settings as values of torch._inductor.config, for bugs that options of torch.compile don't show.
     """
     spec, row = get_spec(subject), EXPERIMENTS.get(INDUCTOR if stage == NO_PATTERNS else stage)
     settings: dict[str, SettingValue] = {"pattern_matcher": False} if stage == NO_PATTERNS else {}
@@ -71,8 +75,8 @@ def label(stage: str, subject: str = "", case: Case | None = None, *, as_config:
 def run_ablation(entry: Entry, evaluator: Evaluator, *, full: bool = True) -> Ablation:
     """Evaluate a case at every stage: from eager to Inductor, or with PyTorch's MATH backend and an attention function.
 
-    Not `full`: code generation is left out if the graph passes alone show the failure, and a result that a campaign
-    saved is taken if this torch gave it. Raises UserError.
+    Unless `full`, code generation is left out if the graph passes show the failure. The result that a campaign saved is
+    then reused if this torch gave it. Raises UserError.
     """
     case, hello = entry.case, evaluator.hello
     if is_attention(entry.subject):
@@ -111,7 +115,7 @@ def recall(entry: Entry, hello: Hello) -> dict[str, SubjectResult]:
     Rewrites that are proven wrong under a subject that compiles are as wrong in the graph passes alone.
     """
     found = entry.found
-    # The author of a function changes it without another torch.
+    # A user's function can change while torch stays the same.
     if found is None or is_user_function(found.subject) or not found.failure:
         return {}
     if (found.torch, found.device) != (hello.torch, hello.device):

@@ -1,10 +1,12 @@
-"""From a case to its root cause: the first experiment that flips, in the order of the table.
+"""From a case to its root cause. The kind of failure decides which experiments find it.
 
-lost process       the first stage of the ablation that fails; no further experiment, since each costs a process
-eager              the operation that eager computes wrongly, and the edit of the case without which it is right
-attention function the options without which a call is right
-compiler           the first stage that fails before Inductor, and the decomposition or recomputation in it;
-                   else the graph pass, proven or by bisection; else the part of code generation, or the lowering
+- Lost process: the first stage of the ablation that fails. No experiment follows, because each costs a process.
+- Eager: the operation that eager computes wrongly, and the edit of the case that makes it right.
+- Attention function: the options whose removal makes a call right.
+- Compiler, the first of:
+    - the first stage before Inductor that fails, with its decomposition or recomputation
+    - a rewrite that is proven wrong, else the graph pass found by bisection
+    - the part of code generation, else the lowering found by bisection
 """
 
 import re
@@ -56,7 +58,7 @@ _BACKENDS = {
     "_scaled_dot_product_efficient_attention": "sdpa_efficient",
     "_scaled_dot_product_cudnn_attention": "sdpa_cudnn",
 }
-"""The subject that asks for the backend whose operation it is."""
+"""Operations of scaled_dot_product_attention, with the subject that selects their backend."""
 _SDPA = "sdpa_"
 
 _MECHANISMS = {
@@ -72,7 +74,7 @@ _MECHANISMS = {
 def attribute(entry: Entry, evaluator: Evaluator, ablation: Ablation | None = None) -> RootCause:
     """The root cause of a finding; `ablation`: an earlier ablation of it.
 
-    Raises UserError where the case shows no bug, or can't be judged.
+    Raises UserError if the case shows no bug, or can't be judged.
     """
     ablation = ablation or run_ablation(entry, evaluator, full=False)
     result = ablation.result
@@ -112,7 +114,7 @@ def _find_lost_cause(study: Study, ablation: Ablation) -> RootCause:
 
 def _find_compiler_cause(study: Study, ablation: Ablation) -> RootCause:
     for before, stage in pairwise((EAGER, *_BEFORE_INDUCTOR)):
-        # Dynamo is no part of torch.export. A mistake of Dynamo shows in all later stages.
+        # Dynamo is not part of torch.export. A mistake of Dynamo shows in all later stages, so these must fail too.
         is_excused = stage == DYNAMO and ("export" in ablation.stages or not ablation.fails(AOT_EAGER))
         if ablation.fails(stage) and not is_excused:
             earlier = [ablation.compare(before)] if before != EAGER else []
@@ -142,11 +144,11 @@ def _find_cause_before_inductor(study: Study, ablation: Ablation, stage: Tried, 
     here = replace(study, subject=subject_of(stage.experiment, study.entry))
     deeper = None
     if stage.experiment == DYNAMO and is_value and any(op.kind == "sdpa" for op in study.case.ops):
-        # Dynamo computes nothing. The result of a fused call depends on memory, and happened to be right in eager.
+        # Dynamo does not change numbers. A fused call whose result depends on memory was right in eager by luck.
         condition, tried = _find_condition(here)
         if any(one.flips for one in tried):
             return _blame_fused_call(study.evaluator.hello.device, condition, tried)
-    # The first decomposition of another failure would tell nothing of this failure.
+    # Bisect only a stage that fails alike: another failure has another first decomposition.
     elif stage.experiment == DECOMPOSED and stage.outcome is Outcome.FAILS_ALIKE:
         deeper = replace(here, result=ablation.stages[DECOMPOSED]).bisect("decomposition")
     elif stage.experiment == AOT_EAGER and get_spec(study.entry.subject).recomputes:
@@ -174,7 +176,7 @@ def find_rewrite_cause(study: Study) -> RootCause:
         result.verdict in WRONG_NUMBERS
         and {f"_{name}" for name in attention_patterns(result.applied_rewrites)} <= right
     ):
-        # A program that the pattern leaves alone has no fused call.
+        # Results without this rewrite have no fused call, so they show nothing.
         mechanism, tried = _find_condition(replace(study, rewrite=part.removeprefix("_")))
         exact = Tried("exact", part, Outcome.PASSES)
         return _blame_fused_call(study.evaluator.hello.device, mechanism, (step, exact, *tried))
@@ -218,7 +220,7 @@ def _find_codegen_cause(study: Study) -> RootCause:
 
 
 def _find_state(study: Study, cause: RootCause) -> RootCause:
-    """The cause, with the later call or the write that the case needs; the cause of a call that fails by itself."""
+    """`cause` with the later call or write that the failure needs. If a call fails alone, the cause of that call."""
     case, mechanism, write = study.case, cause.mechanism, {}
     if is_written(case) and study.result.verdict in WRONG_NUMBERS:
         write = {"into": list_targets(case), "by": sorted({op.kind for op in case.ops if OPS[op.kind].writes})}
@@ -242,7 +244,7 @@ def _blame_fused_call(device: str, mechanism: Mechanism, evidence: tuple[Tried, 
 
 
 def _find_condition(study: Study) -> tuple[Mechanism, tuple[Tried, ...]]:
-    """The edit of the case without which the operation is right, as a mechanism, and the evidence."""
+    """The edit of the case that makes the operation right, as a mechanism, and the evidence."""
     case, failure = study.case, study.result.failure
     if isinstance(failure, EmptyRowsNotZero):
         return Mechanism(MechanismKind.EMPTY_ROWS), ()
@@ -253,7 +255,7 @@ def _find_condition(study: Study) -> tuple[Mechanism, tuple[Tried, ...]]:
         how = MechanismKind.NOT_FINITE if is_not_finite else MechanismKind.WRONG
         return mechanism_of(study.result, how), tuple(one for one in tried if one.outcome.fails)
     kind = MechanismKind(flip.row.mechanism)
-    # An error is about strides or addresses, whatever overlaps.
+    # An exception is about strides or alignment, even if operands overlap.
     has_raised = study.result.verdict in (Verdict.COMPILE_ERROR, Verdict.RUNTIME_ERROR)
     if kind is MechanismKind.NOT_CONTIGUOUS and not has_raised and any(op.kind in OVERLAPPING for op in case.ops):
         kind = MechanismKind.OVERLAPPING_ROWS
@@ -273,14 +275,14 @@ def _find_kernel_cause(study: Study, ablation: Ablation) -> RootCause:
     if study.subject.startswith(_SDPA):
         operation = _operation_of(study.subject, study.evaluator.hello.device)
         return RootCause(study.subject, Stage.OPERATION, operation, *(_find_broadcast(study) or _find_condition(study)))
-    needed, features = _find_features(study)
+    needed, tried = _find_needed_options(study)
     controls = [one for one in map(ablation.compare, (MATH, EAGER)) if one.outcome is Outcome.PASSES]
     part, value = _find_faulty_pass(study.case, study.result)
     verdict, failure = study.result.verdict, study.result.failure
     kind = _MECHANISMS.get(verdict) or MechanismKind(verdict)
     kind = MechanismKind.DROPOUT if isinstance(failure, DropoutMask) else kind
     mechanism = Mechanism(kind, details(value=value, options=needed))
-    return RootCause(study.subject, Stage.KERNEL, part, mechanism, (*controls, *features))
+    return RootCause(study.subject, Stage.KERNEL, part, mechanism, (*controls, *tried))
 
 
 def _find_broadcast(study: Study) -> tuple[Mechanism, tuple[Tried, ...]] | None:
@@ -291,7 +293,7 @@ def _find_broadcast(study: Study) -> tuple[Mechanism, tuple[Tried, ...]] | None:
 
 
 def _find_faulty_pass(case: Case, result: SubjectResult) -> tuple[str, str]:
-    """The computation that is wrong, such as `attention_backward`, and the gradient, if one is."""
+    """The computation that is wrong, such as `attention_backward`, and the name of a wrong gradient, or ""."""
     value = result.value
     if result.verdict is not Verdict.WRONG_GRADIENT and not (value and value.is_gradient):
         is_either = case.training and result.verdict is Verdict.OUT_OF_BOUNDS
@@ -299,8 +301,8 @@ def _find_faulty_pass(case: Case, result: SubjectResult) -> tuple[str, str]:
     return "attention_backward", name_gradient(case, value) if value else ""
 
 
-def _find_features(study: Study) -> tuple[list[str], list[Tried]]:
-    """The ids of options without which the function is right, and the experiments, those that pass first."""
+def _find_needed_options(study: Study) -> tuple[list[str], list[Tried]]:
+    """The options whose removal makes the function right, and all experiments, those that pass first."""
     ids = {name: name for name in (*COMPARABLE, "group")}
     if any(contract.causal == "bottom_right" for contract in study.case.contracts):
         ids["causal"] = "causal_bottom_right"

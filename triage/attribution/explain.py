@@ -1,4 +1,4 @@
-"""The properties of a case that matter for its failure: each is perturbed by itself."""
+"""Finds the conditions of a failure by changing one attribute or size of the case at a time."""
 
 import itertools
 import time
@@ -19,16 +19,17 @@ from generators.program.ops.spec import Kind
 from generators.program.type_check import attributes, make_op, types_of
 
 MOST = 12
-"""At most so many values are tried of each property."""
+"""The most values that are tried of a property."""
 _EDGES = (64, 128, 1, 65, 2, 63, 129, 3, 32, 33)
-"""Sizes around the edges of tiles, the telling ones first: time may run out."""
+"""Sizes around the edges of tiles. Those that show most come first, because time may run out."""
 _NUMBERS = (1.0, 2.0, -1.0, -1e4, float("-inf"))
 _WORDS = {"active": "training", "fast_path": "the fast path", "sdpa": "scaled_dot_product_attention", "div": "division"}
 _WORDS |= {"mode": "self.training", "always": "True", "never": "False", "other": "the second operand"}
-"""Names of attributes, operations and values that programs spell otherwise."""
+"""Words for attributes, operations and values whose names in cases differ from PyTorch's."""
 _SHOWN, _NEAREST = 5, 2
 
-Judge = Callable[[Case], SubjectResult]
+Probe = Callable[[Case], SubjectResult]
+"""Runs a case under the subject of the failure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ class Perturbation:
 def explain(
     case: Case,
     result: SubjectResult,
-    judge: Judge,
+    judge: Probe,
     seconds: float = 60.0,
     *,
     rewrite: bool = False,
@@ -57,8 +58,8 @@ def explain(
 ) -> list[str]:
     """The conditions of a failure, such as "dim of softmax: fails with 0; passes with -1".
 
-    Perturbs for about so many seconds. `result`: the result of `judge` for the case itself. `rewrite`: a rewrite of
-    attention is at fault, and a case without such rewrites tells nothing.
+    Perturbs for about `seconds`. `result`: the result of `judge` for the case itself. `rewrite`: an attention rewrite
+    is at fault, so a result counts only if such a rewrite was applied.
     """
     began = time.monotonic()
     groups: dict[str, list[Perturbation]] = defaultdict(list)
@@ -87,7 +88,7 @@ def _select(group: list[Perturbation], outcome: Outcome) -> list[Any]:
 
 
 def _is_telling(group: list[Perturbation]) -> bool:
-    """Whether sizes that fail and sizes that pass, other than 1, lie apart; all attributes tell."""
+    """True for attributes. For sizes: whether those that pass lie on one side of those that fail, and exceed 1."""
     if not group[0].dims:
         return True
     passing, failing = _select(group, Outcome.PASSES), [group[0].is_now, *_select(group, Outcome.FAILS_ALIKE)]
@@ -110,7 +111,7 @@ def resize(case: Case, names: Iterable[str], size: int) -> Case | None:
 
 
 def perturb(case: Case, *, sizes_only: bool = False) -> list[Perturbation]:
-    """All perturbations; properties take turns, since time may run out."""
+    """All perturbations. Properties take turns, because time may run out."""
     groups: dict[str, list[Perturbation]] = {}
     ways = (_sizes,) if sizes_only else (_attributes, _equal_sizes, _sizes)
     for made in itertools.chain.from_iterable(way(case) for way in ways):
@@ -169,7 +170,7 @@ def _sizes(case: Case) -> Iterator[Perturbation]:
 
 
 def _equal_sizes(case: Case) -> Iterator[Perturbation]:
-    """Dimensions of the same size, larger by one together: if each alone passes, they must be equal."""
+    """Grows dimensions of the same size together. They must be equal if this fails and growing each alone passes."""
     for value, count in Counter(case.sizes.values()).items():
         names = [name for name, size in case.dims if size == value]
         for together in itertools.chain(itertools.combinations(names, 2), [tuple(names)] if count > 2 else []):

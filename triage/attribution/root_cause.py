@@ -12,7 +12,7 @@ from fuzz.protocol.rewrites import QKV, WrongRewrite
 from fuzz.subjects import compiler_of
 
 _OF_ONE_PATTERN = {MechanismKind.OTHER_RESULT, MechanismKind.FORM, *map(MechanismKind, LOST_PROCESS | SILENT)}
-"""Mechanisms that lie in the replacement of one pattern, or that say no more than how it fails."""
+"""Mechanisms that don't join patterns: with these, each attention pattern is a part of its own."""
 _WORDS = {Outcome.PASSES: "passes", Outcome.FAILS_ALIKE: "fails", Outcome.FAILS_OTHERWISE: "fails"}
 
 
@@ -29,7 +29,7 @@ class RootCause:
     """At fault: `inductor`, `eager`, `dynamo`, `aot`, or the attention function."""
     stage: Stage
     part: str
-    """A `Part`, or a name that torch or the function owns, such as `_sfdp_pattern_5`; "" where it is not known."""
+    """A `Part`, or a name that torch or the function owns, such as `_sfdp_pattern_5`; "" if it is not known."""
     mechanism: Mechanism
     evidence: tuple[Tried, ...] = ()
     """The experiments that show it, with their outcomes."""
@@ -48,10 +48,10 @@ class RootCause:
 
     @property
     def key(self) -> CauseKey:
-        """The part of the cause that tells it from others, by the rule of docs/triage.md."""
+        """The key by which causes are compared (docs/triage.md)."""
         who, part, mechanism, measured = compiler_of(self.who), self.part, self.mechanism.kind, self.measured
         if self.stage is Stage.OPERATION:
-            who = EAGER  # whichever subject called it
+            who = EAGER  # eager is at fault, whichever subject called the operation
         if self.stage is Stage.KERNEL and mechanism is MechanismKind.NOT_FINITE:
             mechanism = MechanismKind.WRONG_VALUES
         is_of_one = mechanism in _OF_ONE_PATTERN or (measured and measured.right.keys() <= {*QKV})
@@ -63,7 +63,7 @@ class RootCause:
 
 
 def describe_evidence(cause: RootCause, shown: Collection[str] = ()) -> list[str]:
-    """The experiments that a root cause rests on, a sentence for each change and outcome.
+    """The evidence of a root cause, a sentence for each change and outcome.
 
     `shown`: subjects whose verdicts a table shows.
     """

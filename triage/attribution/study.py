@@ -1,4 +1,4 @@
-"""A failure under experiment: runs rows of `EXPERIMENTS` and compares what they give with the failure."""
+"""A failure under experiment: runs rows of `EXPERIMENTS` and compares their results with the failure."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
@@ -28,7 +28,7 @@ _RAISED = {Verdict.COMPILE_ERROR: MechanismKind.COMPILING_RAISES, Verdict.RUNTIM
 _FORMS = {"strides": MechanismKind.STRIDES, "memory": MechanismKind.MEMORY}
 _DETAIL_LENGTH = 120
 _ALL = 1_000_000
-"""More steps than any program takes."""
+"""More steps than compiling any program takes."""
 _OTHER_DTYPE = "expected scalar type"
 """Part of the error that torch raises for tensors of two dtypes, when it compiles or when it runs."""
 OVERLAPPING = ("unfold", "expand", "expand_as")
@@ -39,7 +39,7 @@ OVERLAPPING = ("unfold", "expand", "expand_as")
 class Study:
     """A failure under experiment: `subject` gives `result` for the case of `entry`.
 
-    `rewrite`: results without this rewrite ("sfdp_pattern_5") tell nothing.
+    `rewrite`: a result counts only if this rewrite ("sfdp_pattern_5") was applied.
     """
 
     evaluator: Evaluator
@@ -54,7 +54,7 @@ class Study:
         return self.entry.case
 
     def try_out(self, experiment: str, *, case: Case | None = None) -> Tried:
-        """Run an experiment. `case`: the edited case, if the experiment has several."""
+        """Run an experiment. `case`: the edited case, for an experiment with several edits."""
         row, here, subject = EXPERIMENTS[experiment], case or self.case, self.subject
         trials: tuple[Trial, ...] = ()
         if row.device not in ("", self.evaluator.hello.device):
@@ -73,7 +73,7 @@ class Study:
         return Tried(experiment, "", self._compare(self.evaluator.judge(here, subject, *trials)))
 
     def find_first_flip(self, experiments: Iterable[str]) -> tuple[Tried | None, tuple[Tried, ...]]:
-        """The first experiment that flips, and all that were tried up to it."""
+        """The first experiment that flips, and all experiments tried so far."""
         tried: list[Tried] = []
         for experiment in experiments:
             tried.append(self.try_out(experiment))
@@ -84,7 +84,7 @@ class Study:
     def bisect(self, kind: str) -> Tried:
         """Find the first step of this kind (`decomposition`, `pass`, `lowering`) with which the case fails alike.
 
-        The argument of the outcome names the step. It does not apply where the case fails without any step.
+        The argument of the outcome names the step. It does not apply if the case fails with all steps off.
         """
 
         def judge(most: int) -> SubjectResult:
@@ -141,9 +141,9 @@ def _with_positive_scale(case: Case) -> Case | None:
 
 
 def _with_contiguous_operands(case: Case) -> Case | None:
-    """Operands of contracts and fused calls, and values that overlap in memory, are copied first."""
+    """Inserts contiguous copies of query, key and value, and of values that overlap in memory."""
     wanted = {name for contract in case.contracts for name in (contract.q, contract.k, contract.v)}
-    # A copy between other operations would hide attention from the patterns that look for it.
+    # Copies elsewhere would keep attention patterns from matching.
     wanted |= {arg for op in case.ops if op.kind == "sdpa" for arg in op.args[:3]}
     wanted |= {op.name for op in case.ops if op.kind in OVERLAPPING}
     ops: list[Op] = []

@@ -15,9 +15,9 @@ def cluster(
 ) -> int:
     """Group findings by root cause, over any number of campaigns, and compare them with the ledger.
 
-    Each finding is attributed once, which takes seconds to a minute. The result is stored in its run directory (for a
-    case file alone, in runs/attributions), so an interrupted command continues where it was and a second one is
-    instant. Findings that the ledger lists are not attributed. docs/triage.md says when two have one root cause.
+    Each finding is attributed once, which takes seconds to a minute. Its cause is stored in its run directory, or in
+    runs/attributions for a case file. A repeated command reuses stored causes. Findings that the ledger lists are not
+    attributed. docs/triage.md says when two findings have one root cause.
 
     Parameters
     ----------
@@ -29,7 +29,7 @@ def cluster(
         Update the ledger: add an entry with status new, and the simplest case as example, for each cluster it lacks,
         and record when and where each bug was met. What a person wrote stays.
     subject
-        A function of yours, package.module:function, that findings are about and that may be imported; may be repeated.
+        A function of yours, package.module:function, that findings are about. Allows its import. May be repeated.
     python
         Interpreter, and so torch version, of the worker; by default the current one.
 
@@ -38,7 +38,7 @@ def cluster(
     python -m triage.cluster runs/NAME
     python -m triage.cluster runs corpus/found --update
     0: the ledger has a decision on every cluster
-    1: a cluster is new, or fixed and back
+    1: a cluster has no entry or an open one, or is fixed and was met again
     """
     from corpus import ledger as ledgers
     from fuzz.durations import format_count
@@ -61,7 +61,7 @@ def cluster(
         made = clusters.cluster(attributed, known)
         added = format_count(len(known.bugs) - before, "bug")
         print(f"{file}: added {added}, updated the others\n")  # noqa: T201 - a command line prints its result
-    print(clusters.table(made, known))  # noqa: T201 - see above
+    print(clusters.format_table(made, known))  # noqa: T201 - see above
     return int(any(one.is_news for one in made))
 
 

@@ -28,7 +28,7 @@ class Cluster:
     """All findings of one root cause."""
 
     members: tuple[Attributed, ...]
-    """Simplest first, after those with a known cause."""
+    """Members with a known cause come first, then simpler ones."""
     bug: Bug | None
     """Its entry in the ledger."""
     updated: Bug
@@ -36,7 +36,7 @@ class Cluster:
 
     @property
     def findings(self) -> list[Finding]:
-        """Of the members."""
+        """The findings of the members."""
         return [member.finding for member in self.members]
 
     @property
@@ -51,23 +51,24 @@ class Cluster:
 
     @property
     def back_in(self) -> str:
-        """The version in which it was met though it is fixed there, or ""."""
+        """The first version in which the bug was met although it is fixed there; "" if none."""
         met_in = sorted({version for finding in self.findings for version in finding.versions})
         return next((version for version in met_in if self.bug and self.bug.status.is_back_in(version)), "")
 
     @property
     def is_news(self) -> bool:
-        """Whether a person has to look: no entry, no decision about it, or fixed and back."""
+        """Whether a person must look: it has no ledger entry or an open one, or it is fixed and was met again."""
         return self.bug is None or self.bug.status.is_open or bool(self.back_in)
 
 
 def cluster(attributed: Iterable[Attributed], ledger: Ledger) -> list[Cluster]:
-    """The root causes, in whatever order findings come: news first, then by how many findings.
+    """The clusters: news first, then by number of findings. The order of findings does not matter.
 
     A finding never changes the cluster of another.
     """
     members = _unify(attributed, ledger)
-    # The entry that has a key, else the first by id that lists a finding with it: keys change when attribution learns.
+    # First choice: the entry with this key. Second: the first entry by id that lists a finding with this key. Keys
+    # change when attribution improves.
     found = ((one.key, ledger.find_cause(one.key) or ledger.find_case(one.finding.id)) for one in members)
     listed = sorted(((key, bug) for key, bug in found if bug), key=lambda pair: pair[1].id, reverse=True)
     bugs: dict[CauseKey, Bug] = dict(listed)
@@ -81,8 +82,11 @@ def cluster(attributed: Iterable[Attributed], ledger: Ledger) -> list[Cluster]:
 
 
 def _unify(attributed: Iterable[Attributed], ledger: Ledger) -> list[Attributed]:
-    """The findings, with one key for rewrites that are the same bug: the ledger's where it has one, else that of the
-    fullest measurement. Of several bugs it may be, the bug with most experiments in common."""
+    """The findings, with one key for all causes that measure the same bug.
+
+    The key is one in the ledger, else that of the fullest measurement. If several match, it is the key with most
+    experiments in common.
+    """
     members = list(attributed)
     fullest = sorted({member.key for member in members}, key=lambda key: (-len(str(key)), key))
     known: dict[CauseKey, WrongRewrite] = {}
@@ -97,14 +101,16 @@ def _unify(attributed: Iterable[Attributed], ledger: Ledger) -> list[Attributed]
 
 
 def load_clusters(paths: Sequence[Path], ledger: Ledger) -> list[Cluster]:
-    """The clusters of these runs and files by stored causes, without running anything. Each finding without a cause is
-    a cluster of its own."""
+    """The clusters of these runs and files by stored causes. Runs nothing.
+
+    A finding without a stored cause is a cluster of its own, unless the ledger lists it.
+    """
     listed, rest = split_listed(gather(paths), ledger)
     return cluster([*listed, *load_attributed(rest)], ledger)
 
 
 def split_listed(findings: Sequence[Finding], ledger: Ledger) -> tuple[list[Attributed], list[Finding]]:
-    """The findings that the ledger lists, which need no attribution, and the findings that it does not list."""
+    """Findings that the ledger lists, with the first cause of their entry, and findings that it does not list."""
     listed = [Attributed(finding, bug.cause) for finding in findings if (bug := ledger.find_case(finding.id))]
     return listed, [finding for finding in findings if ledger.find_case(finding.id) is None]
 
@@ -145,7 +151,7 @@ def _title(key: CauseKey) -> str:
 def _cluster(group: list[Attributed], bug: Bug | None, ledger: Ledger) -> Cluster:
     members = sorted(group, key=lambda m: (m.is_open, sort_key(m.finding.entry.case), m.finding.id))
     findings = [member.finding for member in members]
-    # An entry gets the new keys of its findings, so that the next finding with such a key belongs to it.
+    # New keys of its findings are added to the entry, so that later findings match.
     keys = sorted({m.key for m in members if bug is None or not (m.is_open or ledger.find_cause(m.key))})
     entry = bug or Bug("", _title(keys[0]), cause=keys[0])
     seen: list[Finding | Bug] = [entry, *findings]
@@ -171,7 +177,7 @@ def _name_bug(bug: Bug, taken: Iterable[str]) -> Bug:
     return replace(bug, id=name, cases=(f"{EXAMPLES}/{name}{SUFFIX}",))
 
 
-def table(clusters: Sequence[Cluster], ledger: Ledger) -> str:
+def format_table(clusters: Sequence[Cluster], ledger: Ledger) -> str:
     """A line for the whole, then each cluster in a few lines."""
     findings = sum(len(one.findings) for one in clusters)
     if not findings:
@@ -184,8 +190,8 @@ def table(clusters: Sequence[Cluster], ledger: Ledger) -> str:
     return "\n\n".join([head, *("\n".join(_lines(number, one)) for number, one in enumerate(clusters, 1))])
 
 
-def status_text(one: Cluster) -> str:
-    """The status of a cluster in the ledger, in words."""
+def describe_status(one: Cluster) -> str:
+    """The status of a cluster, in words."""
     if one.back_in:
         return f"regression: fixed in {one.bug.status.about if one.bug else ''} and back in {one.back_in}"
     if one.bug is None:
@@ -204,7 +210,7 @@ def _lines(number: int, one: Cluster) -> list[str]:
     seen = ", ".join(filter(None, [format_count(len(bug.findings), "finding"), met, days, versions]))
     example = one.example
     lines = [
-        f"status   {status_text(one)}",
+        f"status   {describe_status(one)}",
         f"cause    {cause}",
         f"seen     {seen}",
         f"example  {shlex.quote(str(example.path))}, {format_count(len(example.entry.case.ops), 'operation')}",

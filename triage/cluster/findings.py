@@ -1,6 +1,6 @@
-"""Findings of campaigns and in case files, each once, with their root causes.
+"""Collects the findings of run directories and case files, without duplicates, and their root causes.
 
-Every cause is stored beside its run at once, so that no work is lost or done twice.
+Each cause is stored in the run directory as soon as it is found.
 """
 
 import json
@@ -31,7 +31,7 @@ from triage.attribution.attribute import attribute
 from triage.attribution.root_cause import RootCause
 
 FORMAT = 2
-"""Of stored causes."""
+"""The format of stored causes."""
 DIRECTORY = "attributions"
 _MAX_BYTES = 1 << 20
 LOOSE = Path("runs")
@@ -45,14 +45,14 @@ class Finding:
     entry: Entry
     path: Path
     run: Path | None = None
-    """The run directory; None of a case file alone."""
+    """The run directory; None for a case file alone."""
     met: int = 1
-    """How many failures it explained."""
+    """The number of failures that it explained."""
     first_seen: str = ""
     last_seen: str = ""
-    """Days, "" where no campaign told them."""
+    """Days; "" if not known."""
     versions: frozenset[str] = frozenset()
-    """Of torch."""
+    """The versions of torch in which it failed."""
 
     @property
     def id(self) -> str:
@@ -63,8 +63,8 @@ class Finding:
 def gather(paths: Sequence[Path]) -> list[Finding]:
     """The findings of these run directories, case files and directories of case files, ordered by id, each once.
 
-    Failures that only internal subjects show are left out. Failures of several runs add up; a file beside them is the
-    same failure told again. Raises UserError for any other path.
+    Failures that only internal subjects show are left out. The counts of several runs add up. A case file adds nothing
+    to the count of a run. Raises UserError for any other path.
     """
     if not paths:
         raise UserError(f"name at least one run directory, case file (*{SUFFIX}) or directory of case files")
@@ -79,7 +79,7 @@ def read_row(row: FindingRow, entry: Entry, run: Path, torch: str) -> Finding:
     """The finding in a row of a run's store, whose `entry` is read; `torch`: the last version of the run."""
     if row.kind == "new" and entry.found is not None:
         torch = entry.found.torch or torch
-    first = row.first_seen if row.kind == "new" else row.last_seen  # a known finding is in the store from the start
+    first = row.first_seen if row.kind == "new" else row.last_seen  # known findings are stored when a session starts
     return Finding(entry, Path(row.file), run, row.count, _day(first), _day(row.last_seen), _versions(torch))
 
 
@@ -122,7 +122,7 @@ def _day(seconds: float) -> str:
 
 
 Attributor = Callable[[Entry], RootCause]
-"""Finds the cause of a finding. Raises UserError where it can't, with the reason."""
+"""Finds the cause of a finding. Raises UserError with the reason if it can't."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,7 @@ class Attributed:
     key: CauseKey
     cause: RootCause | None = None
     why_open: str = ""
-    """Why the cause is not known; "" where it is."""
+    """Why the cause is not known; "" if it is known."""
 
     @property
     def is_open(self) -> bool:
@@ -144,10 +144,10 @@ class Attributed:
 def attribute_findings(
     findings: Sequence[Finding], config: WorkerConfig, allowed: Collection[str] = (), device: str = ""
 ) -> Generator[Attributed]:
-    """Each finding with its cause under the torch of `config`: read where it is stored, else found and stored. Progress
-    goes to stderr.
+    """Each finding with its cause under the torch of `config`. Finds and stores causes that are not stored yet.
 
-    `allowed`: functions of the user's that may be imported; `device`: to judge on, "" for that of each finding.
+    Writes progress to stderr. `allowed`: functions of the user's that may be imported. `device`: the device to run on;
+    "": the device of each finding.
     """
     if not findings:
         return
@@ -172,8 +172,10 @@ def attribute_findings(
 
 @contextmanager
 def attributor(config: WorkerConfig, device: str = "") -> Iterator[Attributor]:
-    """Attributes with a worker for each device and function of the user's. `device`: to judge on, "" for the device of
-    each finding."""
+    """Attributes with a worker for each device and function of the user's.
+
+    `device`: the device to run on; "": the device of each finding.
+    """
     with ExitStack() as stack:
         evaluators: dict[tuple[WorkerConfig, int], Evaluator] = {}
 
@@ -190,7 +192,7 @@ def attributor(config: WorkerConfig, device: str = "") -> Iterator[Attributor]:
 
 
 def load_attributed(findings: Iterable[Finding]) -> Iterator[Attributed]:
-    """Each finding with its stored cause, under any torch version, best for its own device. Runs nothing."""
+    """Each finding with its stored cause, of any torch version, preferably for its own device. Runs nothing."""
     for finding in findings:
         own = f"-{finding.entry.device}.json"
         files = sorted(_directory(finding).glob(f"{_name(finding)}-*.json"), reverse=True)
@@ -220,7 +222,7 @@ def _name(finding: Finding) -> str:
 
 
 def _read_cause(path: Path) -> RootCause | None:
-    """A stored cause; None if the file holds none in this format, so that it is found again."""
+    """A stored cause; None if the file has no cause in this format. It is then found again."""
     try:
         data = json.loads(read_file(path, _MAX_BYTES))
         return decode(RootCause, data) if isinstance(data, dict) and data.get("format") == FORMAT else None

@@ -1,1 +1,1 @@
-"""The worker process: runs one case at a time several ways and judges what came out. Standard library and torch."""
+"""The worker process: runs a case under several subjects and judges the results. Standard library and torch only."""

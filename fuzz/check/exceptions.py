@@ -36,7 +36,7 @@ _LAUNCHERS = ("triton.runtime.", "torch._inductor.runtime.", "torch._ops")
 def blame(error: BaseException) -> tuple[Verdict, Failure]:
     """The verdict on a subject that raised, and the failure."""
     if fault := find_device_fault():
-        # Asynchronous launches return before their kernels run, and a later call raises.
+        # Without blocking launches, a call returns before its kernel runs, and a later call raises.
         launch = (_find_kernel(error), find_user_line(error)) if os.environ.get("CUDA_LAUNCH_BLOCKING") == "1" else ()
         return Verdict.DEVICE_ERROR, DeviceError(fault, *launch)
     failure = as_failure(error)
@@ -61,7 +61,7 @@ def find_limit(error: BaseException) -> str:
 
 
 def find_device_fault() -> str:
-    """Why CUDA refuses all work of this process; "" where it does not."""
+    """Why CUDA refuses all work of this process; "" if it does not."""
     try:
         if torch.cuda.is_initialized():
             torch.cuda.synchronize()
@@ -79,7 +79,7 @@ class SubjectError(Exception):
 
 
 class Unsupported(Exception):
-    """An attention function does not take this case; the text says why, in one line."""
+    """An attention function refuses this case; the text says why, in one line."""
 
 
 class DeviceLost(Exception):
@@ -87,9 +87,9 @@ class DeviceLost(Exception):
 
 
 def find_refusal(error: Exception, declared: Collection[str]) -> Unsupported | None:
-    """The refusal of a case by an attention function; None where the exception is no refusal.
+    """The refusal of a case by an attention function; None if the exception is no refusal.
 
-    `declared`: the names of exceptions by which it refuses, besides NotImplementedError.
+    `declared`: names of the exceptions, besides NotImplementedError, that mean a refusal.
     """
     if isinstance(error, Unsupported):
         return Unsupported(str(error))
@@ -100,7 +100,7 @@ def find_refusal(error: Exception, declared: Collection[str]) -> Unsupported | N
 
 
 class SuppressOutOfMemory(AbstractContextManager["SuppressOutOfMemory"]):
-    """Within it, an allocation that fails ends the block, and `line` is the exception in one line."""
+    """If an allocation fails inside, the block ends without an exception. `line` is then its text."""
 
     line = ""
 
@@ -114,7 +114,7 @@ class SuppressOutOfMemory(AbstractContextManager["SuppressOutOfMemory"]):
 def as_failure(error: BaseException) -> Raised:
     """The innermost cause, with the first informative line of its text."""
     chain = _chain(error)
-    # The innermost cause has the command line of the C++ compiler alone.
+    # The innermost cause has only the command line of the C++ compiler.
     cause = next((link for link in chain if type(link).__name__ == "CppCompileError"), chain[-1])
     lines = [text.strip() for text in str(cause).splitlines()]
     if type(cause).__name__ == "CompilationError":  # of Triton: the source up to where it fails, and why

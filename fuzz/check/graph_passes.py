@@ -1,14 +1,14 @@
-"""Inductor's own graph passes, and then the resulting graph, operation by operation.
+"""A backend that runs Inductor's graph passes, and then the resulting graph operation by operation.
 
 The backend calls pre-grad, joint, partition and post-grad passes as Inductor does. Lowering, scheduling and code
 generation, which take the C++ compiler, are left out. Matches of post-grad patterns for lowerings (fused matmul
-templates) stay as they are. Only this module touches Inductor's compile pipeline.
+templates) are not applied.
 
-The torch-level graph is recorded in one run, without Dynamo, where that is possible: the module of a case is
-straight-line with constant sizes, so that its calls of torch are its graph. As Dynamo does, the recording makes
-parameters, buffers and arguments inputs in the order of first use, marks the first two kinds static, and leaves out
-results that are inputs. Dynamo compiles the rest: several calls, symbolic sizes, layers of torch (which choose a fast
-path), `_LEFT_TO_DYNAMO`, modes entered in the module, values read in Python, and changes of attributes.
+If possible, the torch-level graph is recorded in one run, without Dynamo. The module of a case is straight-line code
+with constant sizes, so its calls of torch are its graph. As Dynamo does, the recording makes parameters, buffers and
+arguments inputs in the order of first use, marks parameters and buffers static, and leaves out results that are inputs.
+Dynamo compiles programs with several calls, symbolic sizes, layers of torch (which choose a fast path),
+`_LEFT_TO_DYNAMO`, modes entered in the module, values read in Python, or changes of attributes.
 """
 
 import copy
@@ -30,7 +30,7 @@ from fuzz.check.torch_internals import find, require, wrap
 
 _PIPELINE, _MATCHER = "torch._inductor.compile_fx", "torch._inductor.pattern_matcher"
 _LEFT_TO_DYNAMO = frozenset({"checkpoint", "flex_attention", "graph_break"})
-"""Names in `forward` of functions that a list of calls can't represent."""
+"""Functions in `forward` that a list of calls can't represent, by name."""
 _ATTRIBUTES = ("shape", "device", "dtype", "layout", "ndim", "requires_grad", "is_leaf")
 _FORM = {getattr(Tensor, name).__get__ for name in _ATTRIBUTES}
 _FORM |= {Tensor.size, Tensor.dim, Tensor.stride, Tensor.numel, Tensor.is_contiguous, Tensor.is_floating_point}
@@ -70,7 +70,7 @@ class NotRecorded(Exception):
 class Recording(TorchFunctionMode):
     """The graph of a module called with `inputs`, both of which stay unchanged.
 
-    Raises `NotRecorded`, also for exceptions of the module, which Dynamo then meets itself.
+    Raises `NotRecorded`, also if the module raises. Dynamo then compiles the module, and raises itself.
     """
 
     def __init__(self, module: nn.Module, inputs: tuple[Any, ...]) -> None:
@@ -197,8 +197,10 @@ def _read_modes() -> tuple[bool, ...]:
 
 
 def backend(around: Callable[[], AbstractContextManager[Any]] = nullcontext) -> Callable[..., Any]:
-    """The backend for torch.compile. The resulting graph runs within `around()`. Raises `SubjectError` where this torch
-    lacks a part of the pipeline."""
+    """The backend for torch.compile. The resulting graph runs within `around()`.
+
+    Raises `SubjectError` if this torch lacks a part of the pipeline.
+    """
     for name in ("compile_fx", "fake_tensor_prop", "view_to_reshape", "_recursive_post_grad_passes", "V"):
         require(_PIPELINE, name)
     require(_MATCHER, "LoweringPatternEntry.apply")

@@ -1,4 +1,4 @@
-"""State of the whole process that no subject may change: compared around calls, put back and reported."""
+"""State of the whole process that no subject may change. It is compared around calls, restored and reported."""
 
 import builtins
 import gc
@@ -42,11 +42,11 @@ _NAMESPACES: dict[str, Any] = {
     "sys": sys,
     **{name: importlib.import_module(name) for name in ("torch._inductor.config", "torch._dynamo.config")},
 }
-"""Homes of names that keep their values. Names may be added, as torch does when a part of it is first used."""
+"""Namespaces whose names must keep their values. Names may be added: torch does so when a part is first used."""
 
 
 def _put_precisions(values: list[str]) -> None:
-    # torch refuses to read the older flags where the newer ones alone are set.
+    # torch refuses to read the older flags if only the newer flags are set.
     torch.set_float32_matmul_precision("high" if values[0] == "tf32" else "highest")
     backends.cudnn.allow_tf32 = values[1] == "tf32"
     for owner, value in zip(_PRECISIONS, values, strict=True):
@@ -59,7 +59,7 @@ def _put_flag(path: str, value: bool) -> None:
 
 
 def _put_determinism(level: int) -> None:
-    # Unlike `set_deterministic_debug_mode`, it sets the option of Inductor too.
+    # Unlike `set_deterministic_debug_mode`, this function also sets Inductor's option.
     torch.use_deterministic_algorithms(level > 0, warn_only=level == 1)
 
 
@@ -88,7 +88,7 @@ STATES: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {
     **{f"torch.backends.{path}": (partial(attrgetter(path), backends), partial(_put_flag, path)) for path in _FLAGS},
     **{f"the handler of {one.name}": (partial(signal.getsignal, one), partial(signal.signal, one)) for one in _SIGNALS},
 }
-"""Functions that read each state and put it back. Random numbers may be drawn, since every run is seeded."""
+"""Functions that read and restore each state. The random state is not listed, since every run is seeded."""
 for _name in ("flash", "mem_efficient", "math", "cudnn"):
     _functions = (getattr(backends.cuda, f"{_name}_sdp_enabled"), getattr(backends.cuda, f"enable_{_name}_sdp"))
     STATES[f"torch.backends.cuda.enable_{_name}_sdp"] = _functions
@@ -116,10 +116,10 @@ def hold_state(state: str, value: Any) -> Iterator[None]:
 
 @contextmanager
 def restore_state() -> Iterator[None]:
-    """Within it, state may change. It is put back at the end, and `take_changes` gives the changes.
+    """Restores state on exit. `take_changes` returns the changes.
 
-    Where modules are imported within it, libraries set up their process. Then only options of compilers that somebody
-    chose, and changes that stay, are reported. Filters of warnings are put back and never reported.
+    If modules are imported inside, their libraries may set up the process. Then the only changes reported are those of
+    compiler options that had been set, and those that can't be undone. Warning filters are restored and never reported.
     """
     before, modules = read_state(), len(sys.modules)
     try:
@@ -180,7 +180,7 @@ def _is_same(one: Any, other: Any) -> bool:
 
 
 def _put_back(states: list[Any], namespaces: list[dict[str, Any]], *, is_import: bool) -> Iterator[StateChange]:
-    # Putting back a state may put back others, so that each is read when its turn comes.
+    # Restoring a state may restore others, so each is read when its turn comes.
     for state, was in zip(STATES, states, strict=True):
         now = _read(state)
         if was != now:

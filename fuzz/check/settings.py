@@ -31,7 +31,7 @@ def configure_torch() -> None:
     * Compiled code draws from eager's random stream (`fallback_random`).
     * No graph-level caches: a hit skips the passes whose work is evidence. Caches keyed on generated code stay.
     * No TF32, which would make float32 a low-precision type.
-    * The recursion limit to which Inductor's `compile_fx` raises it for good.
+    * Inductor's recursion limit, which `compile_fx` would set for good.
     """
     sys.setrecursionlimit(max(sys.getrecursionlimit(), 2000))
     torch.set_num_threads(1)
@@ -56,7 +56,7 @@ _FLEX, _RUNS_FLEX_EAGERLY = "torch.nn.attention.flex_attention", "_FLEX_ATTENTIO
 
 
 def trace_flex_attention() -> AbstractContextManager[Any]:
-    """flex_attention traces itself, as for users: else exported programs with it return tensors without values."""
+    """flex_attention traces itself, as for users. Otherwise exported programs with it return tensors without values."""
     known = find(_FLEX, _RUNS_FLEX_EAGERLY) is not None
     return mock.patch(f"{_FLEX}.{_RUNS_FLEX_EAGERLY}", False) if known else nullcontext()
 
@@ -75,7 +75,7 @@ def allow(*, own_random: bool, recomputes: bool) -> Iterator[None]:
 
 @contextmanager
 def _use_deterministic_algorithms(_value: Any) -> Iterator[None]:
-    """Raise `SubjectError` where torch has no deterministic algorithm."""
+    """Raise `SubjectError` if torch has no deterministic algorithm."""
     try:
         with hold_state("torch's deterministic mode", _RAISES):
             yield
@@ -112,12 +112,13 @@ def install_poison() -> None:
 
 @contextmanager
 def poison(kind: str) -> Iterator[None]:
-    """While entered, memory that compiled code allocates is filled, so that a read before the first write gives a wrong
-    result every time. Raises `SubjectError` where this torch lacks the functions.
+    """While entered, fills memory that compiled code allocates, so a read before the first write is always wrong.
 
-    kind: of `_BYTES`. Integers are filled at most with "large", booleans with True.
+    Raises `SubjectError` if this torch lacks the allocators.
+
+    kind: a key of `_BYTES`. Integers are filled at most with "large", booleans with True
     """
-    global _kind  # noqa: PLW0603 - what is installed outlives every case
+    global _kind  # noqa: PLW0603 - the allocators outlive every case
     require(_HOME, _CPU)
     before, _kind = _kind, kind
     try:
@@ -148,7 +149,7 @@ def _keep_operations_apart(_value: Any) -> Iterator[None]:
     def make(run_node: Any) -> Any:
         def run_and_realize(self: Any, node: Any) -> Any:
             result = run_node(self, node)
-            # A view of another operation's memory has none.
+            # A view has no storage of its own.
             if type(getattr(result, "data", None)).__name__ == "StorageBox":
                 result.realize()
             return result
@@ -171,7 +172,7 @@ def _keep_operations_apart(_value: Any) -> Iterator[None]:
         yield
 
 
-_WARNS, _RAISES = 1, 2  # torch's levels: to warn, or to raise, where there is no deterministic algorithm
+_WARNS, _RAISES = 1, 2  # torch's levels: warn, or raise, if there is no deterministic algorithm
 SWITCHES: dict[str, Callable[[Any], AbstractContextManager[None]]] = {
     "use_deterministic_algorithms": _use_deterministic_algorithms,
     POISON: poison,
@@ -197,7 +198,7 @@ def apply(settings: Mapping[str, Any]) -> Iterator[None]:
 
 
 def reset_caches() -> None:
-    """Drop torch's memory of compiled programs: a worker's memory does not grow with cases."""
+    """Drop compiled programs from torch's caches, so that a worker's memory does not grow with each case."""
     torch._dynamo.reset()
     if next(_resets) % CALLS_PER_COLLECTION:
         return
@@ -208,7 +209,7 @@ def reset_caches() -> None:
     gc.collect()
 
 
-CALLS_PER_COLLECTION = 8  # a collection takes 10 ms where the objects of start-up are frozen
+CALLS_PER_COLLECTION = 8  # a collection takes 10 ms when the objects of start-up are frozen
 _resets = itertools.count(1)
 
 _CACHES = (
@@ -220,7 +221,7 @@ _CACHES = (
 
 
 def _let_go_of_symbols() -> None:
-    """Break cycles through symbolic sizes: these live in C++, where the collector does not see them."""
+    """Break cycles through symbolic sizes. They pass through C++, so the garbage collector does not see them."""
     kind = getattr(sys.modules.get("torch.fx.experimental.symbolic_shapes"), "ShapeEnv", None)
     for item in gc.get_objects():
         if type(item) is kind:

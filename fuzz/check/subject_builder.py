@@ -1,4 +1,4 @@
-"""Makes subjects, which run a case, of rows of fuzz/subjects.py and of functions named on the command line."""
+"""Makes subjects, which run a case, from rows of fuzz/subjects.py and from functions named on the command line."""
 
 import functools
 import importlib
@@ -23,7 +23,7 @@ from fuzz.check.torch_internals import require
 from fuzz.subjects import SUBJECTS, SubjectSpec, get_spec, is_user_function
 
 Compile = Callable[[nn.Module, bool | None], Callable[..., Any]]
-"""From (module, dynamic) to a function that is called as the module is."""
+"""Takes (module, dynamic). Returns a function that is called like the module."""
 
 _QKV = (["q", "k", "v"], ["query", "key", "value"], ["q", "k_cache", "v_cache"])
 
@@ -40,7 +40,7 @@ class Subject:
     compile: Compile = run_eager
     attention: Attention | None = None  # the function that replaces the attention of the module
     options: Mapping[str, Any] = field(default_factory=dict)  # settings under which it is compiled and run
-    under: tuple[Callable[[], AbstractContextManager[None]], ...] = ()  # make further contexts around both
+    under: tuple[Callable[[], AbstractContextManager[None]], ...] = ()  # make further contexts of both
 
     @property
     def spec(self) -> SubjectSpec:
@@ -59,8 +59,10 @@ class Subject:
 class Exported:
     """A module that torch.export exports at its first call.
 
-    dynamic: sizes are symbolic where the program allows. packaged: AOTInductor compiles the program. Calls in training,
-    and of other sizes, strides or dtypes than the first, raise `SubjectError`.
+    Calls in training, and calls with other sizes, strides or dtypes than the first call, raise `SubjectError`.
+
+    dynamic: sizes are symbolic if the program allows it
+    packaged: AOTInductor compiles the program
     """
 
     def __init__(self, module: nn.Module, dynamic: bool | None, *, packaged: bool) -> None:
@@ -99,7 +101,7 @@ class Exported:
             loaded: Any = torch._inductor.aoti_load_package(path)
         buffers = dict(self._module.named_buffers())
         if buffers:
-            # The package holds copies, and nobody would see writes to these.
+            # The package copies its constants, so writes to them would not be visible.
             loaded.load_constants(buffers, check_full_update=False, user_managed=True)
         return loaded
 
@@ -139,7 +141,7 @@ def _load(path: str) -> Any:
 
 
 def _load_kernel(path: str) -> Function:
-    """A kernel of this repository: native on CUDA, interpreted on the CPU. Raises ImportError where it can't run."""
+    """A kernel of this repository: native on CUDA, interpreted on the CPU. Raises ImportError if it can't run."""
     fault = importlib.import_module("kernels.tiles").find_interpreter_fault()
     if fault:
         raise ImportError(fault)
@@ -150,7 +152,7 @@ def _import(name: str) -> Subject:
     """The subject of `package.module:function`. Raises `SubjectError`.
 
     A function whose first parameters are q, k and v (or query, key and value) computes attention, with the keywords and
-    capabilities of docs/kernels.md. Any other takes a module and returns a callable.
+    capabilities of docs/kernels.md. Any other function takes a module and returns a callable.
     """
     try:
         with restore_state():
@@ -181,7 +183,9 @@ def _import(name: str) -> Subject:
 def _read_parameters(name: str, function: Any, keywords: list[str]) -> list[str]:
     """The names of a subject's parameters; none for a function written in C that has no signature.
 
-    keywords: of all calls of attention. Raises `SubjectError` where such a call, or a call with a module, does not fit.
+    Raises `SubjectError` if the function can be called neither as an attention function nor with a module.
+
+    keywords: those of every call of attention
     """
     is_other = (inspect.isclass, inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
     if not callable(function) or any(applies(function) for applies in is_other):

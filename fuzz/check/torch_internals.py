@@ -14,7 +14,7 @@ from fuzz.check.exceptions import SubjectError
 
 
 def find(module: str, path: str) -> Any | None:
-    """`path` in a module of torch, "Class.method" included; None where this torch lacks it."""
+    """`path` in a module of torch, which may be "Class.method"; None if this torch lacks it."""
     found: Any = sys.modules.get(module)
     if found is None:
         with warnings.catch_warnings():
@@ -30,7 +30,7 @@ def find(module: str, path: str) -> Any | None:
 
 
 def require(module: str, path: str) -> Any:
-    """As `find`. Raises `SubjectError` where this torch lacks it."""
+    """As `find`. Raises `SubjectError` if this torch lacks it."""
     found = find(module, path)
     if found is None:
         raise SubjectError(f"torch {torch.__version__} has no {module}.{path}")

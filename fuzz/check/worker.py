@@ -1,8 +1,8 @@
-"""A worker checks the cases that its standard input asks for (see fuzz/protocol).
+"""A worker reads cases from standard input and checks them (see fuzz/protocol).
 
     python -m fuzz.check.worker [--device cpu] [--subject package.module:function] [--memory-limit MIB] [--parent PID]
 
-Standard output carries the protocol alone. Exit codes: 0 finished, 2 can't work here, 3 a fault of attnfuzz.
+Standard output carries only the protocol. Exit codes: 0 finished, 2 can't work here, 3 a fault of attnfuzz.
 """
 
 import argparse

@@ -124,7 +124,7 @@ def decompose_fused(func: OpOverload) -> Callable[..., Any]:
 
 
 def to_float64(value: Any) -> Any:
-    """A copy of an argument of an operation or graph, in float64 where it is floating."""
+    """A copy of an argument of an operation or graph, in float64 if it is floating."""
     if isinstance(value, torch.dtype):
         return torch.float64 if value.is_floating_point else value
     if is_floating(value):

@@ -96,7 +96,7 @@ def _check_repeats(mask: Tensor, p: float) -> Iterator[DropoutMask]:
 
 
 def _check_independence(left: Tensor, right: Tensor, problem: DropoutMask) -> Iterator[DropoutMask]:
-    """`problem`, where two masks agree in more elements than independent masks do."""
+    """`problem`, if two masks agree in more elements than independent masks do."""
     p = problem.p
     agree, count = int((left == right).sum()), left.numel()
     # The actual keep rates decide how often independent masks agree.

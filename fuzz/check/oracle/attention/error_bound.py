@@ -28,7 +28,7 @@ from fuzz.check.oracle.constants import UNIT_ROUNDOFF
 
 
 def score_error(exact: Exact, *, rounded: bool) -> Tensor:
-    """ds: the error of each score, [batch, heads, seq_len, kv_len]; 0 where the score is -inf."""
+    """ds: the error of each score, [batch, heads, seq_len, kv_len]; 0 for scores of -inf."""
     ua = UNIT_ROUNDOFF[torch.float32]
     s = exact.scores
     error = ua * (exact.terms + 2 * s.abs() + (exact.peak - s))

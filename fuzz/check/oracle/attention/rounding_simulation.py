@@ -87,7 +87,7 @@ class SimulatedKernels:
         return results
 
     def _sum_over_queries(self, left: Tensor, right: Tensor) -> Tensor:
-        """`left.mT @ right`, rounded after each block of queries where sums are rounded."""
+        """`left.mT @ right`, rounded after each block of queries if the kernel rounds sums."""
         if not self._sums:
             return left.mT @ right
         total = torch.zeros_like(left.mT @ right)

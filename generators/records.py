@@ -1,4 +1,4 @@
-"""The codec of JSON messages and YAML files: dataclasses to data and back, as the annotations of their fields say.
+"""Converts dataclasses to data and back, by the annotations of their fields; for JSON messages and YAML files.
 
 Data are mappings, lists, text, numbers, truth values and None. Workers import this module, so it needs the standard
 library of Python 3.10 alone.
@@ -19,7 +19,7 @@ T = TypeVar("T")
 Key = str | int
 
 KEYED = "keyed"
-"""Annotates a tuple that is a mapping in data. The first field of an item, or the first half of a pair, is the key."""
+"""Annotates a tuple that is a mapping in data. The first field of an item, or element of a pair, is the key."""
 SORTED = "sorted"
 """Annotates a tuple that is sorted when it is read."""
 ALWAYS = "always"
@@ -43,7 +43,7 @@ class RecordError(ValueError):
 class Rule:
     """Annotates a field whose type is not enough: `Annotated[str, Rule(test, "is not a date")]`.
 
-    A value breaks the rule where `test` is false or raises ValueError. `complaint` follows the value in the message.
+    A value breaks the rule if `test` is false or raises ValueError. `complaint` follows the value in the message.
     """
 
     test: Callable[[Any], object]
@@ -61,14 +61,14 @@ class Rule:
 
 @dataclass(frozen=True)
 class Form:
-    """A class that is not written field by field."""
+    """How a class is read and written that is not converted field by field."""
 
     read: Callable[[Any], Any]  # may raise ValueError
     write: Callable[[Any], Any]
 
 
 class Tagged:
-    """The base of a closed list of dataclasses derives from it. The `kind` in data says which of them it holds."""
+    """The base of a family of dataclasses derives from it. In data, `kind` names the class."""
 
     kind: ClassVar[str]
 
@@ -82,7 +82,7 @@ class Codec:
 
                   strict (files of people)   else (messages)
     unknown keys  refused                    ignored
-    null          refused                    None, where that is allowed
+    null          refused                    None, if the annotation allows it
     1 as a float  stays 1                    is 1.0
     inf and nan   floats                     text, since JSON lacks them
     """
@@ -122,7 +122,7 @@ class Codec:
         return data.pop(fields(item)[0].name), data
 
     def decode(self, kind: type[T], data: Any, *, beside: Collection[str] = (), **given: Any) -> T:
-        """The record of type `kind` that `data` holds, with the fields `given`. `beside`: keys that others read.
+        """The record of type `kind` in `data`, with the fields `given`. `beside`: keys of `data` that other code reads.
 
         Raises ValueError, mostly a `RecordError`.
         """
@@ -220,7 +220,7 @@ encode, decode = _MESSAGES.encode, _MESSAGES.decode
 
 
 def at(key: Key, read: Callable[..., Any], *arguments: Any) -> Any:
-    """`read(*arguments)`. An error of it becomes a RecordError with `key` in front of its path."""
+    """`read(*arguments)`. A ValueError becomes a RecordError with `key` in front of its path."""
     try:
         return read(*arguments)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""The options of attention, in one table for generators, the shrinker, workers and reports; and the contract.
+"""The table of attention options, which generators, the shrinker, workers and reports use; and `Contract`.
 
 A worker imports this module: it needs the standard library of Python 3.10 alone.
 """
@@ -27,8 +27,8 @@ class AttentionOption:
     form: Form
     absent: float | None = None  # the value of the field without the option
     has_gradient: bool = False  # attention functions may give its gradient
-    needs_axes: bool = False  # it has no meaning where sequences have no common axes
-    keeps_values: bool = True  # a call of other sizes, or without it, has values that can be compared
+    needs_axes: bool = False  # undefined for packed and paged calls, whose sequences share no axes
+    keeps_values: bool = True  # results stay comparable if a call gets other sizes or drops the option
 
     @property
     def is_tensor(self) -> bool:
@@ -46,14 +46,14 @@ OPTIONS = {
     "mask": AttentionOption(Form.MASK, needs_axes=True),
     "dropout": AttentionOption(Form.PROBABILITY, 0.0, needs_axes=True, keeps_values=False),
 }
-"""By name, in the order in which the shrinker leaves them out and a cause names them.
+"""Options by name, in the order in which the shrinker drops them and a cause lists them.
 
 To add an option, add a row, a field of `Contract`, and its arithmetic in fuzz/check/oracle/attention/call.py. The
 shrinker spells options as operations in corpus/passes/contracts.py.
 """
 
 KEYWORDS = sorted(OPTIONS, key=lambda name: list(Form).index(OPTIONS[name].form))
-"""In the order in which a call gives them."""
+"""The names of options, in the order of the keywords of a call."""
 TENSORS = tuple(name for name, option in OPTIONS.items() if option.is_tensor)
 OVER_SCORES = tuple(name for name, option in OPTIONS.items() if option.form in {Form.MASK, Form.BIAS})
 """Options whose values have the axes of the scores."""

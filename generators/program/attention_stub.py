@@ -1,6 +1,6 @@
 """The attention stub of a case: its text with a call of an attention function for each contract.
 
-And these calls as data: dtype, sizes and options.
+`list_calls` gives the same calls as data: dtype, sizes and options.
 """
 
 import math
@@ -19,16 +19,17 @@ from generators.program.values import LOW_PRECISION, category, number
 
 
 def emit_attention_stub(case: Case, *, as_sdpa: bool = False) -> str | None:
-    """The text of the case in which `attend`, a global that the caller defines, computes the output of each contract;
-    `as_sdpa`: in which scaled_dot_product_attention does.
+    """The text of the case, with the operations of each contract replaced by a call of `attend`.
+
+    The caller of the text defines the global `attend`. `as_sdpa`: scaled_dot_product_attention in its place.
 
         out = attend(q, k, v, scale=0.25, causal="top_left", mask=keep)
 
     q is [batch, heads, seq_len, head_dim], k [batch, kv_heads, kv_len, head_dim], v [batch, kv_heads, kv_len,
-    value_dim], and the result [batch, heads, seq_len, value_dim]; the text converts other layouts. Arguments and
-    parameters stay; operations before the call go. A finite `fill` is an argument beside its mask.
+    value_dim], and the result [batch, heads, seq_len, value_dim]; the text converts other layouts. All
+    arguments and parameters stay, if unread too. A finite `fill` is passed as `fill=`.
 
-    None without a contract, or where a call cannot express it:
+    None without a contract, or if a call can't express the case because of
 
     * q, k and v of several dtypes
     * a bias on top of a finite fill
@@ -57,7 +58,9 @@ def emit_attention_stub(case: Case, *, as_sdpa: bool = False) -> str | None:
 
 def emit_call(case: Case, function: str) -> str:
     """The text of the case with calls of `function`, "package.module:function"; "": of scaled_dot_product_attention.
-    The text stays where the case has no stub."""
+
+    The plain text if the case has no stub.
+    """
     stub = emit_attention_stub(case, as_sdpa=not function)
     name = function.rpartition(":")[2]
     return source(case) if stub is None else drop_fills(stub).replace(" = attend(", f" = {name}(")
@@ -136,7 +139,7 @@ class AttentionCall:
     options: Mapping[str, Any]  # fields of the contract, by name
     training: bool
     scale: float = 1.0
-    forms: frozenset[str] = frozenset()  # words for strides and broadcasting of arguments; none without a program
+    forms: frozenset[str] = frozenset()  # strides and broadcasts of arguments; empty if drawn without a program
 
     @property
     def features(self) -> frozenset[str]:

@@ -40,7 +40,7 @@ class TensorType:
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """A named distribution of `generators.program.values`, its seed, and a scale, which some of them take."""
+    """A distribution of `generators.program.values`, with its seed, and its scale if it has one."""
 
     kind: Annotated[str, ALWAYS] = "normal"
     seed: Annotated[int, ALWAYS] = 0
@@ -64,7 +64,7 @@ class Input:
 
     @property
     def is_buffer(self) -> bool:
-        """Whether it is registered as a buffer, as parameters without a floating dtype are."""
+        """Whether it is registered as a buffer; also true for parameters whose dtype is not floating."""
         return self.buffer or (self.parameter and category(self.dtype) != 2)
 
     @property
@@ -76,7 +76,7 @@ class Input:
 class Op:
     """A line of the program: the value it defines, the operation's kind, its arguments and attributes.
 
-    Attributes that equal the operation's default are not stored, so equal programs are equal data.
+    Defaults of attributes are not stored, so equal programs have equal data.
     """
 
     name: str
@@ -95,11 +95,11 @@ class LaterCall:
 
     sizes: tuple[tuple[str, int], ...] = ()
     layouts: tuple[tuple[str, str], ...] = ()  # by argument
-    dtype: str = ""  # the dtype of all arguments with the first floating dtype
+    dtype: str = ""  # the new dtype of all arguments that share the dtype of the first floating argument
     values: str = "equal"  # `equal` numbers in fresh tensors, the `same` tensors, or `other` numbers
     under: str = ""  # `training` or `inference` (no gradients); or `no_grad` or `inference_mode` around the call
-    reseeds: bool = False  # whether the random state is that of the first call again; else it goes on
-    step: str = ""  # the optimizer, `sgd` or `adamw`, that makes a step before the call and clears gradients
+    reseeds: bool = False  # whether the random state is reset to that of the first call
+    step: str = ""  # `sgd` or `adamw`: before the call this optimizer makes a step and clears the gradients
 
 
 @dataclass(frozen=True)
@@ -107,8 +107,8 @@ class Case:
     """A straight-line program: dimensions, inputs and parameters, operations, returned values, and the mode.
 
     `autocast` is the dtype of a `torch.autocast` around the operations; such a case has no contracts. `calls` are
-    later calls of the module. `checkpoint` is `full` where the operations are computed again in the backward pass.
-    `settings`, of `generators.program.settings`, are values by name for subjects that are compiled with options.
+    later calls of the module. `checkpoint` is `full` if the backward pass recomputes the operations. `settings` are
+    values by name, of `generators.program.settings`. Only subjects that compile with options use them.
     """
 
     dims: Annotated[tuple[tuple[str, int], ...], KEYED]
@@ -165,7 +165,7 @@ class Case:
         return json.dumps(form, separators=(",", ":"))
 
     def dependencies(self, names: Collection[str], given: Collection[str] = ()) -> set[str]:
-        """These values and all values that they are computed from, back to the values `given`, which are left out."""
+        """The values `names` and all values that they depend on; `given`: values to stop at, which are left out."""
         found = set(names).difference(given)
         for op in reversed(self.ops):
             if op.name in found:

@@ -14,7 +14,7 @@ CORNERS = ("top_left", "bottom_right")
 
 
 def check_contract(contract: Contract, case: Case, types: Mapping[str, TensorType]) -> None:
-    """Raises CaseError where names, words, numbers, types or shapes of a contract do not fit."""
+    """Raises CaseError if names, words, numbers, types or shapes of a contract do not fit."""
     try:
         _check_names(contract, case, types)
         _check_values(contract)
@@ -26,8 +26,8 @@ def check_contract(contract: Contract, case: Case, types: Mapping[str, TensorTyp
 def list_described_ops(case: Case, contract: Contract) -> frozenset[str]:
     """The operations that a contract describes: those between the values that it reads and its output.
 
-    If such an operation also reads an input of which a read value is computed, as k where the contract names its
-    transpose, the contract describes all operations before the output.
+    Special case: one of these operations also reads an input that the contract does not name, such as k if the contract
+    names the transpose of k. Then the contract describes all operations that its output depends on.
     """
     made, reads = {op.name for op in case.ops}, set(contract.reads.values())
     found = case.dependencies([contract.output], reads)

@@ -1,4 +1,4 @@
-"""Edits of a program, of which the shrinker's passes, variants and experiments are made."""
+"""Edits of a program, which the shrinker's passes, variants and experiments use."""
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -17,7 +17,7 @@ from generators.program.values import category
 def prune_if_valid(case: Case) -> Case | None:
     """The case without unneeded operations, inputs and dimensions, and without contracts that no longer fit.
 
-    None where it is not a well-typed program.
+    None if it is not a well-typed program.
     """
     try:
         smaller = prune(case)
@@ -40,12 +40,12 @@ def redirect_read(op: Op, old: str, new: str) -> Op:
 
 
 def list_unaffected(case: Case, names: Iterable[str]) -> tuple[Contract, ...]:
-    """The contracts that describe none of the named operations, and so hold however these are changed."""
+    """The contracts that stay valid if the named operations change: they describe none of them."""
     return tuple(c for c in case.contracts if list_described_ops(case, c).isdisjoint(names))
 
 
 def detach_inputs(case: Case, names: Iterable[str]) -> Case:
-    """The case with inputs that need no gradient; an input that is detached already stays."""
+    """The case with these inputs detached. Inputs that are detached already are unchanged."""
     detached = {op.args for op in case.ops if op.kind == "detach"}
     for name in (name for name in names if (name,) not in detached):
         fixed = make_op(make_name(case, "fixed"), "detach", (name,), {})
@@ -93,7 +93,7 @@ def input_like(name: str, kind: TensorType, seed: int) -> Input:
 
 
 def resize(case: Case, sizes: Mapping[str, int]) -> Case | None:
-    """The case with new sizes. Where the fused call takes its scale from head_dim, the contract's scale follows."""
+    """The case with new sizes. If a fused call has its default scale, the contract's scale is updated."""
     case = replace(case, dims=tuple(sizes.items()))
     unscaled = {op.name: op.args[0] for op in case.ops if op.kind == "sdpa" and op.attr("scale") is None}
     if not unscaled.keys() & {c.output for c in case.contracts}:

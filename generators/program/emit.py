@@ -17,7 +17,7 @@ _IMPORTS = {
     "checkpoint(": "from torch.utils.checkpoint import checkpoint",
     "flex_attention(": "from torch.nn.attention.flex_attention import flex_attention",
 }
-"""The import for a text that contains the key."""
+"""Imports, by a substring of the text that needs them."""
 _OPTIMIZERS = {"sgd": "torch.optim.SGD(module.parameters(), lr=0.1)", "adamw": "torch.optim.AdamW(module.parameters())"}
 _CONTEXTS = {
     "training": "torch.enable_grad()",
@@ -38,7 +38,7 @@ def set_weights(layer, seed):
         nn.init.normal_(parameter, std=parameter.size(-1) ** -0.5, generator=generator)
     return layer
 """
-"""Random numbers for the parameters of a layer: biases of 0, as torch initialises them, would hide mistakes."""
+"""Random parameters for a layer: torch initialises biases to 0, which would hide mistakes."""
 
 
 def source(case: Case) -> str:
@@ -96,8 +96,10 @@ def _init(case: Case, ops: Sequence[Op]) -> str:
 
 
 def read(case: Case, name: str) -> str:
-    """How forward refers to a value: by its name, or as an attribute of the module for a parameter. The result of a
-    write has the name of its target."""
+    """How forward refers to a value: by its name; for a parameter, as an attribute of the module.
+
+    The result of a write is referred to by its target.
+    """
     written = next((op.args[0] for op in case.ops if op.name == name and OPS[op.kind].writes), None)
     if written is not None:
         return read(case, written)
@@ -151,7 +153,7 @@ def _collect_sizes(ops: Sequence[Op]) -> dict[str, None]:
 
 
 def find_fixed_sizes(case: Case) -> set[str]:
-    """The dimensions that the module of a case has for a constant, though the case is dynamic."""
+    """The dimensions that are constants in the module, even if the case is dynamic."""
     arguments = case.arguments
     read_off = {str(size) for item in arguments for size in item.shape if size.is_name}
     fixed = {name for item in case.inputs if item.parameter for size in item.shape for name in names_in(size)}

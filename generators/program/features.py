@@ -1,4 +1,4 @@
-"""The unusual traits of a case, in a few words. Two failures count as the same bug when these words agree."""
+"""The unusual traits of a case, as words, which `fuzz.bug_identity.Symptom` compares."""
 
 from collections.abc import Iterator
 
@@ -15,19 +15,25 @@ _SAME_OPERATION |= dict.fromkeys(("full", "scalar", "zeros", "ones"), "constant"
 _EMPTY_ROWS = frozenset({"empty_row", "empty_row_mask", "zeros"})
 _COUNTS = frozenset({"small_counts", "signed"})
 _HIDING = -100.0
-"""A score of this or less hides its key."""
+"""A score of this value or less hides its key."""
 
 _USUAL_AXES = {4: ((0, 1, 2, 3), (0, 2, 1, 3), (0, 1, 3, 2), (0, 2, 3, 1)), 3: ((0, 1, 2), (0, 2, 1), (1, 0, 2))}
 """By rank, the permutations that attention uses: heads split and merged, and k transposed."""
 
 
 def features(case: Case) -> frozenset[str]:
-    """The words for a case, among them `mode:training`, `op:where`, `softmax_axis`, `mask:int64`, `values:counts`.
+    """The words for a case, among them `mode:training`, `op:where`, `mask:integer`, `values:counts`.
 
-    Views, copies and other spellings of the same operation are no features, since rewrites see through them. A trait
-    that a rewrite may overlook is a feature: axes permuted unlike any attention (`axes:unusual`), a fill that hides
-    nothing (`fill:unusual`), a mask compared with a number other than 0 (`compared:unusual`). So are later calls
-    (`calls`) and their differences, targets of writes, and each setting.
+    Views, copies and other spellings of the same operation have no word, since rewrites see through them. Traits that a
+    rewrite may overlook have a word:
+
+        softmax_axis       the softmax is not over the last axis
+        axes:unusual       axes are permuted unlike in any attention
+        fill:unusual       a fill hides nothing
+        compared:unusual   a mask is compared with a number other than 0
+        calls              later calls; calls:WORD for their differences
+        writes:TARGET      a write into an argument, a buffer or a result
+        setting:NAME       a setting
     """
     types = types_of(case)
     traits = {
@@ -95,7 +101,7 @@ def _of_op(op: Op, types: dict[str, TensorType]) -> Iterator[str]:
 
 
 def _fills(case: Case) -> Iterator[str]:
-    """`fill:unusual` where the filled scores are not hidden."""
+    """`fill:unusual` if the filled scores are not hidden."""
     made = {"ones": 1.0, "zeros": 0.0}
     constants = {
         op.name: made.get(op.kind, dict(attributes(op)).get("value"))

@@ -14,7 +14,7 @@ _PRODUCTS = ("matmul", "bmm", "einsum")
 _TRANSPOSES = ("transpose", "permute", "mT")
 _FUSED = ("sdpa", "flex_attention")
 _STEPS = frozenset({"mul", "div", "add", "sub", "where", "masked_fill", "cast", "type_as"}) | VIEWS
-"""Between a product and its softmax, and between that and the second product."""
+"""Operations that may stand between q @ k and the softmax, and between the softmax and the product with v."""
 _OPERANDS = {"add": "bias", "mul": "scale", "div": "scale", "where": "mask", "masked_fill": "mask"}
 """The role of the operand that a step reads besides scores."""
 _OF_OPS = {
@@ -38,18 +38,15 @@ Place = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class AttentionReads:
-    """An attention as operations compute it: where each role is read, by role, and its scores.
+    """An attention as operations compute it."""
 
-    `fused`: a single call reads k as [..., length, dim]; else a product reads its transpose.
-    """
-
-    reads: Mapping[str, Place]
-    scores: frozenset[str] = frozenset()
-    fused: bool = False
+    reads: Mapping[str, Place]  # by role, where its value is read
+    scores: frozenset[str] = frozenset()  # the names of the scores
+    fused: bool = False  # a single call reads k as [..., length, dim]; else a product reads the transpose of k
 
 
 def find_attentions(case: Case) -> list[AttentionReads]:
-    """Every call of fused attention, and every softmax, or exponentials, of a product."""
+    """All attentions: fused calls, and each softmax of a product, also if it is spelled by exponentials."""
     made = {op.name: op for op in case.ops}
     found = []
     for op in case.ops:
@@ -68,7 +65,7 @@ def find_attentions(case: Case) -> list[AttentionReads]:
 
 
 def _read_scores(name: str, made: Mapping[str, Op], reads: dict[str, Place], scores: dict[str, bool]) -> bool:
-    """Whether a value comes from a product by steps alone. `reads` and `scores` gain the finds on the way."""
+    """Whether a value is a product followed only by `_STEPS`. Adds its finds to `reads` and `scores`."""
     if name in scores or name not in made:
         return scores.get(name, False)
     op = made[name]
@@ -87,7 +84,7 @@ def _read_scores(name: str, made: Mapping[str, Op], reads: dict[str, Place], sco
 
 
 def _find_value(case: Case, softmax: str) -> dict[str, Place]:
-    """Where the value is read that the weights are multiplied with."""
+    """Where v is read: the second factor of the product with the weights."""
     weights = {softmax}
     for op in case.ops:
         if op.kind in _PRODUCTS and len(op.args) > 1 and op.args[0] in weights:
@@ -98,7 +95,7 @@ def _find_value(case: Case, softmax: str) -> dict[str, Place]:
 
 
 def trace(case: Case, place: Place) -> list[str]:
-    """The value read there, the first operand that it was made from, and so on to an input."""
+    """The chain of first operands, from the value read at `place` back to an input."""
     made = {op.name: op for op in case.ops}
     names = [made[place[0]].args[place[1]]]
     while names[-1] in made and made[names[-1]].args:
@@ -110,7 +107,7 @@ def plain_names(case: Case) -> dict[str, str]:
     """The plain name of every value: of inputs by their role or dtype, of results by their operation. The last
     returned value is `out`.
 
-    `scores` are products that a softmax depends on, and the steps between; `kt` is a product's second operand.
+    `scores` are products that a softmax depends on, and the steps between them. `kt` is the transposed k of a product.
     """
     taken: set[str] = set()
     names = {}
@@ -141,7 +138,7 @@ def plain_names(case: Case) -> dict[str, str]:
 
 
 def _name_roles(case: Case) -> dict[str, str]:
-    """Names of values that a single role is made from, and of scores and `kt`."""
+    """Names for values that lead to a single role (or to k and v: `kv`), for scores, and for `kt`."""
     made = {op.name: op for op in case.ops}
     floats = {item.name: category(item.dtype) == 2 for item in case.inputs}
     parts: dict[str, set[str]] = {}

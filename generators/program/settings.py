@@ -17,20 +17,20 @@ _Needs = tuple[tuple[str, SettingValue], ...]
 class Setting:
     """A setting."""
 
-    switches_on: str  # its effect, in a few words
+    switches_on: str  # what the drawn value does, in a few words
     values: tuple[SettingValue, ...] = (True,)  # to draw from, without the default
     devices: tuple[str, ...] = ("cpu", "cuda")
     versions: str = ""  # of torch that have it, a specifier
-    needs: _Needs = ()  # settings without which it has no effect
-    single: tuple[str, ...] = ()  # dimensions that are 1 in half of the cases, so that small cases show its effect
+    needs: _Needs = ()  # the settings that it has no effect without
+    single: tuple[str, ...] = ()  # dimensions set to 1 in half of its cases: small cases show no effect otherwise
     passes: bool = False  # it acts in Inductor's graph passes
-    inference: bool = False  # it acts in inference alone
-    # How often it is drawn: more often if it forces code that otherwise takes millions of elements, or promises equal
-    # bits.
+    inference: bool = False  # it acts only in inference
     weight: float = 1.0
+    """How often it is drawn, relative to other settings. Higher for settings that force code which otherwise needs
+    millions of elements, and for settings that promise equal bits."""
 
 
-_ROWS = ("B", "H", "S")  # a sum is split where it has a single row
+_ROWS = ("B", "H", "S")  # sums are split into parts only if there is a single row
 _FROZEN: _Needs = (("freezing", True),)
 _COMBO: _Needs = (("combo_kernels", True),)
 _CPP_PRODUCTS: _Needs = (*_FROZEN, ("max_autotune_gemm", True))

@@ -18,11 +18,7 @@ SortKey = tuple[float, ...]
 
 
 def sort_key(case: Case) -> SortKey:
-    """Smaller is simpler. First the number of settings, of calls and the differences between them, then of writes, of
-    operations, of returned values and of inputs; then inference before training, static before dynamic shapes, no
-    autocast before autocast, plain operations and attributes, float32, plain values and layouts; then sizes, then
-    plain names. With equal keys neither is simpler.
-    """
+    """Smaller is simpler: the first element that differs decides. With equal keys neither case is simpler."""
     return (
         len(case.settings),
         len(case.calls),
@@ -49,7 +45,7 @@ def sort_key(case: Case) -> SortKey:
 
 
 def _count_differences(call: LaterCall) -> float:
-    """The differences from the first call, and how simple they are."""
+    """How hard a later call is to read: the number and complexity of its differences from the first call."""
     cost: float = 2.0 * sum(getattr(call, field.name) != field.default for field in fields(call)) + len(call.sizes)
     cost += sum(size for _, size in call.sizes) / 1000
     return cost + sum(
@@ -60,9 +56,9 @@ def _count_differences(call: LaterCall) -> float:
 
 
 def contract_key(case: Case) -> SortKey:
-    """The same order; the contract breaks ties: narrower windows, and causality from the top left, are simpler."""
-    said = sum(max(0, side) for c in case.contracts for side in c.window or ())
-    return (*sort_key(case), said + sum(c.causal == "bottom_right" for c in case.contracts))
+    """The same order. The contract breaks ties: narrower windows and causality from the top left are simpler."""
+    extent = sum(max(0, side) for c in case.contracts for side in c.window or ())
+    return (*sort_key(case), extent + sum(c.causal == "bottom_right" for c in case.contracts))
 
 
 def _attr_cost(op: Op) -> float:

@@ -11,7 +11,7 @@ from generators.errors import CaseError
 
 MAX_TEXT = 80
 MAX_TERMS = 16
-"""Of a sum, and factors of a product: products of hostile sums would grow without end."""
+"""The most terms of a sum, and factors of a product. Without it, products in a hostile file could explode."""
 _FACTOR = r"\s*(?:[A-Z][A-Za-z0-9]{0,7}|[0-9]{1,9})"
 _PRODUCT = rf"{_FACTOR}(?:\s*\*{_FACTOR})*"
 _SUM = re.compile(rf"(?:\s*-)*{_PRODUCT}(?:\s*[+-](?:\s*-)*{_PRODUCT})*\s*")

@@ -15,7 +15,7 @@ _VIEWS = (Memory.VIEW, Memory.CROWDED_VIEW)
 
 
 def is_in_place(op: Op) -> bool:
-    """Whether the operation overwrites its first argument, a new tensor that nothing else reads."""
+    """Whether the operation is an in-place form, which overwrites its first argument."""
     return op.attr("form") == "in_place"
 
 
@@ -35,7 +35,7 @@ def list_targets(case: Case) -> list[str]:
 
 
 def find_owners(case: Case) -> dict[str, str]:
-    """By value, the input or result whose memory it has. A possible view counts as a view."""
+    """For each value, the input or result that owns its memory. Operations that may return a view count as views."""
     owners = {item.name: item.name for item in case.inputs}
     for op in case.ops:
         is_new = OPS[op.kind].owns_memory and not is_in_place(op)
@@ -53,7 +53,7 @@ def keeps_graph(case: Case) -> bool:
 
 
 def check_memory(case: Case) -> None:
-    """Raises CaseError where eager refuses a write, or where its effect depends on strides or on the order."""
+    """Raises CaseError if eager refuses a write, or if results would depend on strides or on order."""
     _check_in_place(case)
     if not is_written(case):
         return
@@ -116,14 +116,14 @@ MOST = 8
 
 
 def seed_at(case: Case, call: LaterCall) -> int:
-    """The number that this call adds to the seeds of its arguments."""
+    """The offset of the seeds of this call's arguments."""
     return 100 * (1 + case.calls.index(call)) if call.values == "other" else 0
 
 
 def at_call(case: Case, call: LaterCall) -> Case:
     """The program that this call runs, by itself."""
     sizes, layouts, seed = dict(call.sizes), dict(call.layouts), seed_at(case, call)
-    # The dtype of a call is that of all arguments with the first floating dtype.
+    # A call's dtype applies to all arguments that share the dtype of the first floating argument.
     cast = next((item.dtype for item in case.inputs if item.dtype in FLOATS and not item.parameter), "")
 
     def change(item: Input) -> Input:
@@ -143,11 +143,11 @@ def at_call(case: Case, call: LaterCall) -> Case:
 
 
 def check_calls(case: Case) -> None:
-    """Raises CaseError where later calls make no sense."""
+    """Raises CaseError if later calls make no sense."""
     with add_place("checkpoint"):
         require(case.checkpoint in ("", "full"), f"checkpoint is {case.checkpoint!r}, expected full")
         writes = any(OPS[op.kind].writes for op in case.ops if op.kind in OPS)
-        require(not (case.checkpoint and writes), "what is computed again in the backward pass would write twice")
+        require(not (case.checkpoint and writes), "a checkpointed case can't write: recomputing would write twice")
     if not case.calls:
         return
     arguments = {item.name for item in case.arguments}
@@ -156,7 +156,7 @@ def check_calls(case: Case) -> None:
     with add_place("calls"):
         require(len(case.calls) < MOST, f"{len(case.calls) + 1} calls; at most {MOST}")
         require(not case.contracts, "a case with later calls has no contracts")
-        require(not keeps_graph(case), "the next call can't differentiate values that a buffer keeps of this call")
+        require(not keeps_graph(case), "the next call can't differentiate values that a buffer keeps from this call")
         require(not steps or any(item.parameter for item in case.inputs), "a step without parameters")
         require(len(steps) < 2, "two optimizers")
         for name in sorted({name for call in case.calls for name, _ in call.sizes}):
@@ -203,7 +203,7 @@ def drop_unknown(case: Case) -> Case:
 
 
 def list_variable(case: Case) -> set[str]:
-    """The dimensions that may differ between calls: an argument shows them and no parameter has them."""
+    """The dimensions that may differ between calls: axes of an argument, and of no parameter."""
     variable = {str(size) for item in case.arguments for size in item.shape if size.is_name}
     return variable - {name for item in case.inputs if item.parameter for size in item.shape for name in size.names()}
 

@@ -27,7 +27,7 @@ RESERVED = frozenset({*_OWN_NAMES, *FLEX_NAMES, *keyword.kwlist})
 
 MAX_DIM = 1 << 20
 MAX_ELEMENTS = 1 << 26
-"""Of a value: 256 MiB in float32, 512 MiB in the reference's float64. A case is meant to be small."""
+"""The most elements of a value: 256 MiB in float32, 512 MiB in the float64 reference. A case is meant to be small."""
 MAX_LINES = 1000
 MAX_RANK = 8
 
@@ -61,7 +61,7 @@ def make_op(name: str, kind: str, args: Iterable[str], attrs: Mapping[str, Attr]
 
 
 def same_attr(a: Attr, b: Attr) -> bool:
-    """Whether two attribute values are the same, 1, 1.0 and True told apart."""
+    """Whether two attribute values are the same; 1, 1.0 and True are different."""
     if isinstance(a, float) and isinstance(b, float):
         return a == b or (math.isnan(a) and math.isnan(b))
     return type(a) is type(b) and a == b
@@ -118,7 +118,7 @@ def _check_attribute(name: str, attribute: Attribute, value: Attr) -> None:
 
 
 def types_of(case: Case) -> dict[str, TensorType]:
-    """The type of every input and value. Raises CaseError where the program is not well typed."""
+    """The type of every input and value. Raises CaseError if the program is not well typed."""
     types = {i.name: i.type for i in case.inputs}
     for op in case.ops:
         with add_place("ops", op.name):
@@ -219,7 +219,7 @@ def names_in(value: Attr) -> frozenset[str]:
 def prune(case: Case) -> Case:
     """The case without operations, inputs, dimensions and contracts that no returned value depends on.
 
-    Writes into an input stay, as do writes that later reads may see.
+    Keeps writes into inputs, and writes that a later read may see.
     """
     owners = find_owners(case)
     needed = set(case.returns)
@@ -231,7 +231,7 @@ def prune(case: Case) -> Case:
     ops = tuple(o for o in case.ops if o.name in needed)
     inputs = tuple(i for i in case.inputs if i.name in needed)
     if all(i.parameter for i in inputs):
-        # A module must be given something; the first argument also says on which device to work.
+        # A module needs an argument; the first argument also decides the device.
         inputs = (*case.arguments[:1], *inputs)
     named = (*(i.shape for i in inputs), *(value for op in ops for _, value in op.attrs))
     names = frozenset().union(*map(names_in, named))

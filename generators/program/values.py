@@ -1,9 +1,10 @@
 """The dtypes a case may use, their promotion, and the numbers of an input.
 
-Promotion follows https://docs.pytorch.org/docs/stable/tensor_attributes.html#type-promotion-doc: a tensor with
-dimensions outranks a 0-d tensor, which outranks a Python number, unless the latter's category is higher.
+Promotion follows https://docs.pytorch.org/docs/stable/tensor_attributes.html#type-promotion-doc:
+tensors with dimensions first, then 0-d tensors, then Python numbers. A later kind decides only if its category is
+higher.
 
-Numbers are named distributions, each a readable torch expression. Inputs matter more than tolerances:
+The numbers of an input are a named distribution: a readable torch expression. Inputs matter more than tolerances:
 uniform(-.05, .05) hides bugs that an outlier or a peaked row shows at once.
 """
 
@@ -91,11 +92,11 @@ _OUTLIERS = (
 _ONE_ROW = f"{_RANDN} * torch.where(torch.arange({{shape}}[-2]) == {{seed}} % {{shape}}[-2], {{scale}}, 1.0)[:, None]"
 _ONES, _ZEROS = (f"torch.{which}({{shape}}, dtype=torch.bool)" for which in ("ones", "zeros"))
 _CONSTANT = {("random", 1.0): _ONES, ("random", 0.0): _ZEROS}
-# Every row keeps at least its first key; a longer tail of keys is dropped the further a row is.
+# Every row keeps its first key, and drops a tail of keys of random length.
 _PADDING = "torch.arange({shape}[-1]) < torch.randint(1, {shape}[-1] + 1, {shape}[:-1] + (1,), generator=rng({seed}))"
 # Some rows keep no key at all.
 _EMPTY_ROW = f"({_RAND} < {{scale}}) & (torch.rand({{shape}}[:-1] + (1,), generator=rng({{seed1}})) < 0.6)"
-# Consecutive from the scale on.
+# Consecutive numbers from the scale on.
 _POSITIONS = "torch.arange({count}, {count} + {shape}[-1]).expand({shape})"
 
 
@@ -135,18 +136,16 @@ DISTRIBUTIONS: dict[str, Distribution] = {
         Distribution("permutation", 15, ("int64", "float32"), "int64", f"{_RAND}.argsort(-1)", min_rank=1),
     )
 }
-INDICES = ("tokens", "positions", "permutation")  # distributions that only some numbers are right for
+INDICES = ("tokens", "positions", "permutation")  # distributions of indices, whose numbers have to exist as places
 
 
 class MemoryLayout(NamedTuple):
-    """How an input lies in memory: the fewest axes, its place in simplicity, and the expression that makes it of `{x}`.
+    """How an input lies in memory."""
 
-    `{zeros}` are paddings of 0 for all axes but the first.
-    """
-
-    min_rank: int
-    rank: int
+    min_rank: int  # the fewest axes
+    rank: int  # the place in the order of simplicity, 0 simplest
     template: str
+    """The torch expression that lays out the tensor `{x}`. `{zeros}` are paddings of 0 for all axes but the first."""
 
 
 LAYOUTS = {

@@ -31,7 +31,7 @@ _SCORES = {
     "softcap": "{cap} * torch.tanh(score / {cap})",
 }
 _BLOCKS = (128, 256, 512)
-"""Queries and keys in a block of a block mask, the default first; on CUDA float32 takes no smaller ones."""
+"""Queries and keys in a block of a block mask, the default first; on CUDA float32 takes no smaller blocks."""
 _MASKS = {"causal": "q_idx >= kv_idx", "window": "(q_idx - kv_idx).abs() <= {window}"}
 
 
@@ -102,7 +102,7 @@ def _flex(call: Operands) -> tuple[Size, ...]:
 
 
 def _define_modifications(line: Line) -> list[str]:
-    """The functions that a call of flex_attention is given."""
+    """The lines that define the functions passed to flex_attention."""
     score, mask = line.attrs["score"], line.attrs["mask"]
     lines = []
     if score != "none":
@@ -172,7 +172,7 @@ def _transformer_dtype(call: Operands) -> str:
 
 
 def _construct(line: Line) -> str:
-    """The layer, its parameters drawn."""
+    """The expression that makes the layer, with random parameters."""
     attrs = line.attrs
     words = [str(line.types[0].shape[-1]), str(attrs["heads"])]
     words += [str(attrs["feedforward"])] if "feedforward" in attrs else []

@@ -102,7 +102,7 @@ def slice_size(call: Operands, whole: Size) -> tuple[Size]:
 
 
 def one_index(call: Operands, whole: Size) -> tuple[()]:
-    """No axis where the attribute `index` chooses a place along it."""
+    """No axis: the attribute `index` chooses a place along it."""
     index = call.attrs["index"]
     fits = 0 <= index < whole.value(call.dims)
     require(fits, f"index {index} is outside axis {call.attrs['dim']} of {show(call.shape)}")

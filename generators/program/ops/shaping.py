@@ -1,4 +1,4 @@
-"""Operations that move numbers or look at them another way: views, axes, copies, slices."""
+"""Operations that move or view numbers: views, axes, copies, slices."""
 
 from generators.errors import require
 from generators.program.ops.rules import along, one_index, permuted, promoted, slice_size
@@ -8,7 +8,7 @@ from generators.program.values import category
 
 
 def _viewed(call: Operands) -> tuple[Size, ...]:
-    """The sizes with a -1 replaced by what is left. Raises CaseError unless they multiply up to all elements."""
+    """The sizes, with -1 replaced by the remaining size. Raises CaseError unless they multiply up to all elements."""
     whole, sizes = product(call.shape), call.attrs["sizes"]
     if any(s.constant == -1 for s in sizes):
         known = product(s for s in sizes if s.constant != -1)

@@ -59,7 +59,7 @@ class Memory(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Operands:
-    """The types of an operation's arguments, and all else that the type of its result depends on."""
+    """The types of an operation's arguments, and everything else that the type of its result depends on."""
 
     args: tuple[TensorType, ...]
     attrs: Mapping[str, Any]  # all attributes, defaults filled in
@@ -91,7 +91,7 @@ class Operands:
         require(x == y, f"{what}: {a} = {x} against {b} = {y}")
 
     def broadcast(self, *shapes: Sequence[Size]) -> tuple[Size, ...]:
-        """The shape that shapes broadcast to. Raises CaseError where they don't."""
+        """The shape that shapes broadcast to. Raises CaseError if they don't."""
         result: tuple[Size, ...] = ()
         for shape in shapes:
             longer, shorter = sorted((result, tuple(shape)), key=len, reverse=True)
@@ -110,7 +110,7 @@ class Operands:
 
 
 ShapeRule = Callable[[Operands], tuple[Size, ...]]
-DtypeRule = Callable[[Operands], str]  # A rule raises CaseError where the operation does not take such operands
+DtypeRule = Callable[[Operands], str]  # A rule raises CaseError for operands that the operation does not accept
 
 _TAKES: Mapping[str, tuple[tuple[int, ...], str]] = {
     "any": ((0, 1, 2), ""),
@@ -118,7 +118,7 @@ _TAKES: Mapping[str, tuple[tuple[int, ...], str]] = {
     "number": ((1, 2), "takes no booleans"),
     "bool": ((0,), "needs boolean arguments"),
 }
-"""By kind of dtype: the categories of the arguments' dtypes, and the message for any other."""
+"""By kind of dtype: the categories of dtypes that are accepted, and the message for others."""
 
 
 def first_shape(call: Operands) -> tuple[Size, ...]:

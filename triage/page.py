@@ -159,7 +159,7 @@ def _list_notes(found: Cluster, kinds: set[str]) -> list[str]:
 
 
 def spell_in_one_line(case: Case) -> str:
-    """The statements of forward, with each value that is read once in the place of its name.
+    """The statements of forward, with the name of each value that is read once replaced by the value.
 
     For example "out = (q @ k.transpose(-2, -1)).softmax(dim=-1) @ v". A write to memory keeps its place.
     """

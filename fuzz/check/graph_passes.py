@@ -64,7 +64,7 @@ def compile_module(
 
 
 class NotRecorded(Exception):
-    """A run does not show the graph; the text says why."""
+    """A run does not show the graph; the text is the reason."""
 
 
 class Recording(TorchFunctionMode):
@@ -104,7 +104,7 @@ class Recording(TorchFunctionMode):
         computed = list(dict.fromkeys(node for node in outputs if node not in read))
         self._graph.output(tuple(computed))
         graph = fx.GraphModule(nn.Module(), self._graph)
-        # It tells AOTAutograd to read Dynamo's marks of inputs.
+        # With this key AOTAutograd reads Dynamo's marks of inputs.
         graph.meta["dynamo_compile_id"] = None
         graph._param_name_to_source = {}  # type: ignore[assignment]
         source = require("torch._dynamo.source", "LocalSource")

@@ -118,8 +118,9 @@ def hold_state(state: str, value: Any) -> Iterator[None]:
 def restore_state() -> Iterator[None]:
     """Restores state on exit. `take_changes` returns the changes.
 
-    If modules are imported inside, their libraries may set up the process. Then the only changes reported are those of
-    compiler options that had been set, and those that can't be undone. Warning filters are restored and never reported.
+    If modules are imported inside, their libraries may set up the process. Only two kinds of changes
+    are then reported: of compiler options that had been set, and changes that can't be undone. Warning filters are
+    restored and never reported.
     """
     before, modules = read_state(), len(sys.modules)
     try:

@@ -82,7 +82,7 @@ class Execution:
     structure: str  # the type that was returned: "(tensor, {key: tensor})"
     outputs: Tensors
     mutated: Tensors = field(default_factory=dict)  # inputs, parameters and buffers that the run wrote to
-    gradients: Tensors = field(default_factory=dict)  # only those that exist
+    gradients: Tensors = field(default_factory=dict)  # gradients that are not None
     cotangents: Tensors = field(default_factory=dict)  # the gradients of the loss for the outputs, by output
     before: Tensors = field(default_factory=dict)  # the content of `mutated` before the call
     shared: dict[Value, Value | None] = field(default_factory=dict)
@@ -271,7 +271,7 @@ def _flatten(result: Any) -> tuple[str, list[Tensor]]:
 
 
 class MemoryMap:
-    """Applies `change` to the memory behind tensors, a tensor of one axis.
+    """Applies `change` to the memory behind tensors, which it receives as a tensor of one axis.
 
     Identical tensors stay identical, shared memory stays shared, and strides and offsets stay. No result is a view:
     Dynamo keeps half a megabyte for ever for each input that is a view.

@@ -30,7 +30,7 @@ _PIPELINE = "torch._inductor.compile_fx"
 _KNOWN = ("torch._inductor.pattern_matcher", "_known_precompiled_patterns")
 _MODE = ("torch._subclasses.fake_tensor", "FakeTensorMode")
 _AXES = frozenset({"amax", "sum", "permute", "transpose", "softmax", "_softmax", "mean", "unsqueeze", "squeeze"})
-"""Operations whose whole numbers are axes: -1 and 3 are one of four."""
+"""Operations whose whole numbers are axes: -1 and 3 may be the same axis."""
 
 _SHAPES = frozenset({"expand", "view", "reshape", "_unsafe_view", "clone", "empty", "rand", "inductor_random"})
 """Operations whose numbers are sizes, which follow from the operands."""
@@ -38,7 +38,7 @@ _SHAPES = frozenset({"expand", "view", "reshape", "_unsafe_view", "clone", "empt
 _EXAMPLE_RANK = 4
 _ROOT_ERROR = 1e-6
 _UNREAD_RESULTS = 12
-"""At most so many results of a fused call follow those of its definition: statistics and random states, never read."""
+"""The most results of a fused call beyond the results of its definition: statistics and random states, never read."""
 _NO_CONSTANT = frozenset({"device", "layout", "pin_memory", "memory_format"})
 
 

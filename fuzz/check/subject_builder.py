@@ -185,7 +185,7 @@ def _read_parameters(name: str, function: Any, keywords: list[str]) -> list[str]
 
     Raises `SubjectError` if the function can be called neither as an attention function nor with a module.
 
-    keywords: those of every call of attention
+    keywords: the keywords of every call of attention
     """
     is_other = (inspect.isclass, inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
     if not callable(function) or any(applies(function) for applies in is_other):

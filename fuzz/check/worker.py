@@ -73,7 +73,7 @@ def main(arguments: list[str] | None = None, before: Callable[[], None] = lambda
         os.environ.setdefault(name, value)
     try:
         if options.memory_limit:
-            # RLIMIT_DATA bounds what a process can write to; RLIMIT_AS would count the address space CUDA reserves.
+            # RLIMIT_DATA bounds writable memory; RLIMIT_AS would count the address space CUDA reserves.
             resource.setrlimit(resource.RLIMIT_DATA, (options.memory_limit << 20, options.memory_limit << 20))
         before()
         subjects = _start(options, lambda step: send(wire, StageStarted(0, step)))

@@ -302,7 +302,7 @@ def _find_faulty_pass(case: Case, result: SubjectResult) -> tuple[str, str]:
 
 
 def _find_needed_options(study: Study) -> tuple[list[str], list[Tried]]:
-    """The options whose removal makes the function right, and all experiments, those that pass first."""
+    """The options whose removal makes the function right, and all experiments, passing experiments first."""
     ids = {name: name for name in (*COMPARABLE, "group")}
     if any(contract.causal == "bottom_right" for contract in study.case.contracts):
         ids["causal"] = "causal_bottom_right"

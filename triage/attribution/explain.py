@@ -21,7 +21,7 @@ from generators.program.type_check import attributes, make_op, types_of
 MOST = 12
 """The most values that are tried of a property."""
 _EDGES = (64, 128, 1, 65, 2, 63, 129, 3, 32, 33)
-"""Sizes around the edges of tiles. Those that show most come first, because time may run out."""
+"""Sizes around the edges of tiles. The most telling sizes come first, because time may run out."""
 _NUMBERS = (1.0, 2.0, -1.0, -1e4, float("-inf"))
 _WORDS = {"active": "training", "fast_path": "the fast path", "sdpa": "scaled_dot_product_attention", "div": "division"}
 _WORDS |= {"mode": "self.training", "always": "True", "never": "False", "other": "the second operand"}
@@ -88,7 +88,7 @@ def _select(group: list[Perturbation], outcome: Outcome) -> list[Any]:
 
 
 def _is_telling(group: list[Perturbation]) -> bool:
-    """True for attributes. For sizes: whether those that pass lie on one side of those that fail, and exceed 1."""
+    """True for attributes. For sizes: whether passing sizes lie on one side of failing sizes, and exceed 1."""
     if not group[0].dims:
         return True
     passing, failing = _select(group, Outcome.PASSES), [group[0].is_now, *_select(group, Outcome.FAILS_ALIKE)]
@@ -105,7 +105,7 @@ def _describe_need(group: list[Perturbation]) -> str:
 
 
 def resize(case: Case, names: Iterable[str], size: int) -> Case | None:
-    """The case with these dimensions of another size; None if that changes what the attention computes."""
+    """The case with these dimensions of another size; None if that changes the contracts of the case."""
     other = edits.resize(case, {**case.sizes, **dict.fromkeys(names, size)})
     return other if other is not None and len(other.contracts) == len(case.contracts) else None
 

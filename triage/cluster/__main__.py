@@ -27,7 +27,7 @@ def cluster(
         The ledger of known bugs, by default corpus/ledger.yaml of this checkout. With --update it need not exist.
     update
         Update the ledger: add an entry with status new, and the simplest case as example, for each cluster it lacks,
-        and record when and where each bug was met. What a person wrote stays.
+        and record when and where each bug was met. Fields that a person wrote stay.
     subject
         A function of yours, package.module:function, that findings are about. Allows its import. May be repeated.
     python

@@ -84,7 +84,7 @@ def cluster(attributed: Iterable[Attributed], ledger: Ledger) -> list[Cluster]:
 def _unify(attributed: Iterable[Attributed], ledger: Ledger) -> list[Attributed]:
     """The findings, with one key for all causes that measure the same bug.
 
-    The key is one in the ledger, else that of the fullest measurement. If several match, it is the key with most
+    The key is a ledger's key, else the key of the fullest measurement. If several match, it is the key with most
     experiments in common.
     """
     members = list(attributed)
@@ -151,7 +151,7 @@ def _title(key: CauseKey) -> str:
 def _cluster(group: list[Attributed], bug: Bug | None, ledger: Ledger) -> Cluster:
     members = sorted(group, key=lambda m: (m.is_open, sort_key(m.finding.entry.case), m.finding.id))
     findings = [member.finding for member in members]
-    # New keys of its findings are added to the entry, so that later findings match.
+    # A listed finding that is attributed again may have a new key. The entry gets it, so that later findings match.
     keys = sorted({m.key for m in members if bug is None or not (m.is_open or ledger.find_cause(m.key))})
     entry = bug or Bug("", _title(keys[0]), cause=keys[0])
     seen: list[Finding | Bug] = [entry, *findings]

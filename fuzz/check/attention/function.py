@@ -208,5 +208,5 @@ class AttentionHarness:
 
 
 def _watch_gradient(value: Tensor, note: Callable[[Tensor], None]) -> None:
-    # A function may give None for a gradient.
+    # A function may return None for a gradient.
     value.register_hook(lambda gradient: None if gradient is None else note(gradient.detach().clone()))

@@ -37,7 +37,7 @@ class Layout:
     sequences: Sequences | None = None  # None for a dense call
 
     def record(self, name: str, value: Tensor) -> None:
-        """Gives every call its part of a result: out, dout, dq and so on."""
+        """Hands each call its part of a result: out, dout, dq and so on."""
         for call, part in zip(self.calls, self.split(name.removeprefix("d"), value), strict=True):
             if name in ("out", "dout"):
                 setattr(call, name, part)
@@ -97,7 +97,7 @@ def _draw_cuts(size: int, count: int, chance: Random, *, empty: bool) -> list[in
 def _pack(
     pieces: list[_Piece], layout: str, block_size: int, *, q: Tensor, k: Tensor, v: Tensor, **options: Any
 ) -> Layout:
-    """Sequences one after the other without a batch axis. Gradients of options are not judged."""
+    """Packs sequences along one axis, without a batch axis. Gradients of options are not judged."""
 
     def split(name: str, value: Tensor) -> list[Tensor]:
         return [part.transpose(0, 1)[None] for part in value.split(queries if name in ("q", "out") else keys)]

@@ -1,1 +1,1 @@
-"""Tells bugs from rounding: the float64 reference, the noise of eager, and the judgement."""
+"""Distinguishes bugs from rounding: the float64 reference, the noise of eager, and the judgement."""

@@ -18,7 +18,7 @@ WRONG = 32.0
 #: terms cancel and leave their rounding.
 TENSOR_SHARE = 0.125
 
-#: A gradient is 0 in truth when it is smaller than this share of the largest one.
+#: A gradient smaller than this share of the largest gradient counts as 0 in truth.
 CANCELLED = 2.0**-24
 
 #: A value is ill-conditioned if eager moves by more than this share of it under noise of one ulp.
@@ -88,8 +88,8 @@ SIMULATED_KERNELS_MARGIN = 1.5
 #: whose exponentials are off by up to 1e-4, reaches 1.26 times the errors in float16. `ROW_RATIO` limits both for it.
 TREND_DEVIATIONS = 8.0  # standard deviations from simulated kernels
 TREND_SHARE = 1 / 32  # a bias or change of the scale, in units of roundoff
-RMS_RATIO = 1.3  # errors of the whole, against those of simulated kernels
-ROW_RATIO = 2.0  # errors of the worst row
+RMS_RATIO = 1.3  # rms error of the whole over that of simulated kernels
+ROW_RATIO = 2.0  # the same for the worst row
 SMALLEST_TREND = 16.0  # numbers below this multiple of the smallest normal number are left out
 SMALLEST_TREND_RATIO = 1e-3  # smaller errors, in units of the bound, are left out: simulated kernels may round exactly
 

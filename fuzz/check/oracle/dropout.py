@@ -1,8 +1,8 @@
 """Whether dropout that draws other random numbers than eager has eager's distribution, by runs with many seeds.
 
-Eager runs with seeds of its own. For pair i of n, d_i = statistic(compiled_i) - statistic(eager_i) are independent. If
-both sides have one distribution, d_i is as likely positive as negative, and S = sum d / sqrt(sum d^2) has
-P(S > x) <= exp(-x^2 / 2) for any distribution (Efron, JASA 64, 1969). So outliers raise no false alarm.
+Eager and compiled code run with different seeds. For pair i of n, d_i = statistic(compiled_i) - statistic(eager_i) are
+independent. If both sides have one distribution, d_i is as likely positive as negative. S = sum d / sqrt(sum d^2) then
+has P(S > x) <= exp(-x^2 / 2) for any distribution (Efron, JASA 64, 1969). So outliers raise no false alarm.
 x_e is element e of a value, m_e and v_e its mean and variance over all 2 n runs. g is the whole tensor, a slice along
 an axis, a head of a batch, or a row:
 
@@ -75,7 +75,7 @@ class Difference:
 
     @property
     def rank(self) -> tuple[bool, bool, float]:
-        """Suspicious differences come first, among them those of outputs, then larger ones."""
+        """Suspicious differences come first, then differences of outputs, then larger differences."""
         suspicious = self.excess > 1
         return suspicious, suspicious and self.is_of_output, self.excess
 

@@ -45,7 +45,7 @@ Float64 = Callable[..., Any]
 class Audit(OperationMode):
     """A mode below autograd that notes the first wrong operation, as `faulty`.
 
-    Wrong elements are replaced by those of float64, so that the run goes on as without the mistake.
+    Wrong elements are replaced by float64's, so that the run goes on as if the operation were right.
     """
 
     def __init__(self) -> None:
@@ -72,7 +72,7 @@ class Audit(OperationMode):
             return  # a dtype of 8 bits
         try:
             replay = _Float64Replay(func, exactly, taken, self._chance)
-        except (RuntimeError, ValueError, TypeError):  # there is no such operation in float64
+        except (RuntimeError, ValueError, TypeError):  # the operation has no float64 kernel
             return
         name = f"{func.namespace}.{func.overloadpacket.__name__}"
         for index, value in judged.items():

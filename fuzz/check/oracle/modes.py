@@ -166,7 +166,7 @@ class Noise(OperationMode):
 
 
 class FusedNoise(OperationMode):
-    """Moves the results of fused attention as far as right kernels may, by moving its arguments.
+    """Moves the results of fused attention as far as a right kernel may be off, by moving its arguments.
 
     Moving query, key and logsumexp in float32 stands for errors of scores. Moving value and out stands for errors of
     weights and their gradients.

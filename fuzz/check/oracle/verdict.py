@@ -197,7 +197,7 @@ def is_same_for_dynamo(eager: Execution, compiled: Execution, exact: Execution) 
 
 
 def order_dims(value: Tensor) -> list[int]:
-    """The dimensions from the outermost in memory to the innermost, without those of size 1."""
+    """The dimensions from the outermost in memory to the innermost, without dimensions of size 1."""
     sizes, strides = value.shape, value.stride()
     return sorted((dim for dim in range(value.dim()) if sizes[dim] > 1), key=lambda dim: (-strides[dim], dim))
 

@@ -44,7 +44,7 @@ def extract_mask(attend: Function, call: Call, pieces: int | None = None) -> Ten
 
 
 def check_dropout(attend: Function, call: Call) -> tuple[Tensor, list[DropoutMask]]:
-    """The mask of `attend` in a call, and what is wrong with its keep rate, repetition and dependence on the seed.
+    """The mask of `attend` in a call, and faults of its keep rate, repetition and dependence on the seed.
 
     Raises as `extract_mask`.
     """
@@ -64,7 +64,7 @@ def check_dropout(attend: Function, call: Call) -> tuple[Tensor, list[DropoutMas
 
 
 def _check_rates(mask: Tensor, p: float) -> Iterator[DropoutMask]:
-    """A keep rate other than 1 - p, over all weights or at one index of an axis."""
+    """A keep rate that differs from 1 - p, over all weights or at an index of an axis."""
     parts: list[tuple[str, Tensor]] = [("", mask.flatten().unsqueeze(0))]
     parts += [(axis, mask.movedim(number, 0).flatten(1)) for number, axis in enumerate(_AXES) if mask.shape[number] > 1]
     for axis, rows in parts:

@@ -1,8 +1,8 @@
 """How far rounding may take an attention kernel from float64, to first order, for every element of its results.
 
-With s the scores, P = softmax(s), o = P v, dP = do v^T, delta = sum_d o do, dS = P (dP - delta), all in float64, and
-the unit roundoffs ua of float32 (the accumulators), uw of what P and dS are rounded to, us of what scores and dP are
-rounded to (0 for kernels that keep them in float32), u of the results:
+With s the scores, P = softmax(s), o = P v, dP = do v^T, delta = sum_d o do, dS = P (dP - delta), all in float64.
+The unit roundoffs are ua of float32 (the accumulators), uw of the dtype of P and dS, us of the dtype of scores and dP
+(0 for kernels that keep them in float32), and u of the results:
 
     ds    = ua (|scale| sum_d |q||k| + 2|s| + (max s - s) + |bias|) + us (2|scale q k| + |s|)  absolute error of a score
     o     : u|o| + uw (sqrt(sum_j P^2 v^2) + |P|_2 |o|) + sum_j P ds |v - o| + (2 + sqrt(kv_len)/2) ua sum_j P|v|
@@ -112,6 +112,6 @@ def _drift(summed: Tensor) -> float:
 
 
 def _weigh_distance(weights: Tensor, v: Tensor, o: Tensor) -> Tensor:
-    """sum_j weights_ij |v_jd - o_id|, a query at a time so that memory stays that of the scores."""
+    """sum_j weights_ij |v_jd - o_id|, a query at a time, so that it takes no more memory than the scores."""
     rows = [(weights[..., i, :, None] * (v - o[..., i, None, :]).abs()).sum(-2) for i in range(weights.size(-2))]
     return torch.stack(rows, -2) if rows else torch.zeros_like(o)

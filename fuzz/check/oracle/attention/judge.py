@@ -113,7 +113,7 @@ class _Judge:
         wrong = Verdict.WRONG_RESULT if result.name == "out" else Verdict.WRONG_GRADIENT
         missing = result.finite & ~result.value.isfinite()
         if bool(missing.any()):
-            # An overflow of a right kernel accuses nobody.
+            # If a right kernel overflows too, the overflow is no fault.
             for kernel in (kernel for kernel in self._draw(constants.SIMULATED_KERNELS) if result.name in kernel):
                 missing &= kernel[result.name].isfinite()
         lost = int(missing.sum())
@@ -144,7 +144,7 @@ class _Judge:
         directions = {
             name: (value / result.allowed).masked_fill(~result.judged, 0.0).flatten() for name, value in along.items()
         }
-        # Numbers close to the smallest ones do not round in proportion.
+        # The rounding error of subnormal numbers is not proportional to them.
         small = result.exact.abs() < constants.SMALLEST_TREND * torch.finfo(self._exact.dtype).smallest_normal
         mine = measure(r.masked_fill(small, 0.0), directions)
 

@@ -145,9 +145,9 @@ def _count_deviations(value: float, simulated: Tensor, online: Tensor) -> float:
 
 
 class Trends:
-    """Compares the statistics `mine` of a result with those of at least two `simulated` kernels.
+    """Compares the statistics `mine` of a result with the statistics of at least two `simulated` kernels.
 
-    online: statistics of kernels with an online softmax; a trend that one of these kernels shares is rounding
+    online: statistics of kernels with an online softmax; a trend that any of these kernels shares is rounding
     least: the smallest bias or change of the scale that matters. It is infinite for a function with inexact
         exponentials, whose errors may be larger as well
     """

@@ -69,10 +69,10 @@ class RewriteMatch:
     free: tuple[Any, ...] = ()  # other values that `program` reads
 
     @classmethod
-    def read(cls, entry: Any, match: Any, graph: fx.Graph) -> "list[RewriteMatch]":
-        """The match, in a list. The list is empty if the replacement is not a graph or has positional operands."""
+    def read(cls, entry: Any, match: Any, graph: fx.Graph) -> "RewriteMatch | None":
+        """A copy of the match; None if the replacement is not a graph or has positional operands."""
         if not isinstance(match.replacement_graph, fx.GraphModule) or match.args:
-            return []
+            return None
         operands = {name: match.kwargs[name] for name in entry.normalize_args(**{name: name for name in match.kwargs})}
         names = {node: name for name, node in reversed(operands.items()) if isinstance(node, fx.Node)}
         inside = set(match.nodes)
@@ -81,18 +81,16 @@ class RewriteMatch:
         outputs = match.output_nodes()
         kept = [index for index, node in enumerate(outputs) if node is not None]
         owner = graph.owning_module or nn.Module()
-        return [
-            cls(
-                entry,
-                before=_copy_part(owner, graph, None, given),
-                program=_copy_part(owner, graph, given, [outputs[index] for index in kept]),
-                replacement=match.replacement_graph,
-                kept=kept,
-                taken=tuple(names.values()),
-                sources={name: names[node] for name, node in operands.items() if node in names},
-                operands=operands,
-            )
-        ]
+        return cls(
+            entry,
+            before=_copy_part(owner, graph, None, given),
+            program=_copy_part(owner, graph, given, [outputs[index] for index in kept]),
+            replacement=match.replacement_graph,
+            kept=kept,
+            taken=tuple(names.values()),
+            sources={name: names[node] for name, node in operands.items() if node in names},
+            operands=operands,
+        )
 
     def with_inputs(self, inputs: list[Any]) -> "RewriteMatch | None":
         """The match with the values of its operands; None if the inputs do not fit its graph."""
@@ -180,7 +178,8 @@ class MatchRecorder:
                 if "sfdp" in rewrite_name(rewrite):
                     # An exception here would look like an error of torch.
                     with suppress(Exception):
-                        self._found += [(found, self._inputs) for found in RewriteMatch.read(rewrite, match, graph)]
+                        if (found := RewriteMatch.read(rewrite, match, graph)) is not None:
+                            self._found.append((found, self._inputs))
                 apply(rewrite, match, graph, node)
 
             return apply_and_record

@@ -18,7 +18,7 @@ NO_FEATURES = AttentionFeatures()
 def attend(
     b: Builder, c: Choices, heads: Heads, features: AttentionFeatures = NO_FEATURES, bias: str = ""
 ) -> tuple[str, tuple[str, ...]]:
-    """Write an attention over the heads, and note its contract if a contract can describe the spelling.
+    """Write an attention over q, k and v. Notes its contract, if a contract can express the spelling.
 
     Returns the output, [B, H, S, V] or [B, S, V], and intermediates worth returning, keys and values last. `bias` names
     a floating value that is added to the scores before any mask, such as a bias of positions.
@@ -52,7 +52,7 @@ def attend(
         scores = steps.spell_alibi(b, c, scores, steps.draw_slopes(b, c, num_heads), pattern)
     masked = apply_mask(b, c, scores, pattern)
     if features.alibi:
-        # The distances are counted from the corner that the contract names.
+        # ALiBi's distances are counted from the corner of the contract's `causal`.
         b.drop_contract_unless((pattern.causal == "bottom_right") == (b.contract_field("causal") == "bottom_right"))
     scores = insert_noop(b, c, masked)
     if b.dtype_of(scores) != b.dtype_of(q) and c.choose("scores.back", {"stay": 9.0, "type_as": 1.0}) == "type_as":
@@ -75,7 +75,7 @@ _SCALES = {1.0: 2.0, 0.5: 5.0, 0.125: 5.0, 0.3: 4.0, 1e-3: 2.0, 4.0: 3.0, 12.5: 
 
 
 def _draw_scale(b: Builder, c: Choices, heads: Heads) -> tuple[str, Callable[[str], str]]:
-    """The place of the scale, and the function that scales a value there."""
+    """Where the scale is applied, and the function that applies it to a value."""
     place = c.choose("scale.place", {"none": 16.0, "scores": 58.0, "q": 14.0, "k": 6.0, "both": 6.0})
     head_dim = max(1, b.size(b.shape(heads.q.value)[-1]))
     usual = 1 / math.sqrt(head_dim)
@@ -124,7 +124,7 @@ def _multiply_query_key(b: Builder, c: Choices, heads: Heads, q: str, k: str, *,
     folds = product == "flat" and rank == 4 and b.size(b.shape(k)[-3]) == b.size(b.shape(q)[-3])
     folded = folds and c.choose("scores.fold", {"before": 1.0, "after": 1.0}) == "before"
     if folded:
-        # BART and CLIP transpose a k that has three axes already.
+        # BART and CLIP transpose k after folding it to three axes.
         kt = _transpose_key(b, c, _flat(b, k))
     elif direct and rank == 4 and len(heads.k.order) == 4:
         kt = permute_axes(b, c, heads.k.source, heads.k.order, "bhds", "kt")
@@ -160,7 +160,7 @@ def _multiply_flat(b: Builder, left: str, right: str, to: str) -> str:
 
 
 def _repeat(b: Builder, c: Choices, value: str, group: Size, how: str) -> str:
-    """Key or value heads repeated for the queries that share them; left alone where broadcasting does it."""
+    """Repeats key or value heads for grouped queries, unless broadcasting does it."""
     if how in ("", "broadcast"):
         return value
     if how == "repeat_interleave":
@@ -211,7 +211,7 @@ def _attend_fused(b: Builder, c: Choices, heads: Heads) -> tuple[str, tuple[str,
 
 
 def _call_sdpa(b: Builder, c: Choices, q: str, k: str, v: str, *, enable_gqa: bool) -> str:
-    """The fused call with its own mask, scale and dropout, noted for a contract."""
+    """The fused call with its own mask, scale and dropout. Notes them for the contract."""
     masking = c.choose("sdpa.mask", {"causal": 30.0, "mask": 35.0, "none": 35.0})
     masks = []
     if masking == "mask":

@@ -27,9 +27,9 @@ _WIDEST = 256
 
 
 def limit_dims(b: Builder, *, even: bool = False) -> Size:
-    """The head_dim of a module that attends to itself: as many keys as queries, values as wide, at most 256 features.
+    """Sets dimensions for self attention (T = S, V = D, at most 256 features), and returns head_dim.
 
-    With `even` it is 2 * E, as rotary positions need.
+    `even`: head_dim is 2 * E, as rotary positions need.
     """
     b.dims["T"] = b.dims["S"]
     if b.dims["H"] * b.dims["D"] > _WIDEST:
@@ -103,7 +103,7 @@ def rms_norm(b: Builder, c: Choices, x: str) -> str:
 
 
 def running_norm(b: Builder, c: Choices, x: str) -> str:
-    """A norm by mean and variance over batch and sequence, of which buffers keep a running average."""
+    """A norm over batch and sequence, whose running mean and variance are buffers, as in BatchNorm."""
     found = {}
     for name, value in (("mean", x), ("var", b.op("pow", x, to="squares"))):
         found[name] = b.op("mean", b.op("mean", value, to=name, dim=0), to=name, dim=0)
@@ -171,8 +171,8 @@ class _Style:
     residual: str = "none"
     projection: str = "separate"
     groups: tuple[Size, ...] = ()  # as `draw_groups` gives them
-    angles: tuple[str, ...] = ()  # of rotary positions
-    context: str = ""  # the source of keys and values, if not the layer's input
+    angles: tuple[str, ...] = ()  # cosines and sines of rotary positions
+    context: str = ""  # the source of keys and values in cross attention; "": the layer's input
     bias: bool = True
 
 
@@ -236,7 +236,7 @@ def _around(b: Builder, c: Choices, style: _Style, x: str, before: str, attentio
 
     if style.residual == "none":
         return feed(attention) if feeds and c.chance(0.4) else attention
-    # Conformers add half of it.
+    # Conformers add half of the output.
     total = b.op("add", x, attention, to="x", alpha=c.draw({1: 9.0, 0.5: 1.0}))
     if style.residual == "parallel":
         return b.op("add", total, feed(before), to="x") if feeds else total

@@ -14,7 +14,7 @@ from generators.program.type_check import check, infer, make_op, prune
 from generators.program.values import category
 from generators.sampling.choices import Choices
 
-_CUT_OFF = 0.6  # how often such a value is detached: rewrites make no fused call of a mask that needs a gradient
+_CUT_OFF = 0.6  # how often an outside value is detached: patterns match no mask that needs a gradient
 
 
 class Builder:
@@ -30,7 +30,7 @@ class Builder:
         self.types: dict[str, TensorType] = {}
         self.contracts: list[Contract] = []
         self._noted: dict[str, Any] | None = {}
-        """Fields of the contract of the attention being written; None where no contract can describe it."""
+        """Fields of the contract of the attention being written; None if no contract can describe it."""
 
     def input(
         self,
@@ -43,13 +43,13 @@ class Builder:
         parameter: bool = False,
         buffer: bool = False,
     ) -> str:
-        """Add an input (or parameter, or buffer) and return its name. Its values have its place as seed."""
+        """Add an input (or parameter, or buffer) and return its name. Its seed is its index among the inputs."""
         name = free_name(hint, self.types)
         values = replace(values or Values(), seed=len(self.inputs))
         sizes, dtype = tuple(Size.of(s) for s in shape), dtype or self.dtype
         item = Input(name, sizes, dtype, values, layout, parameter or buffer, buffer)
         if 0 in item.type.sizes(self.dims):
-            # Some distributions need an element to begin with.
+            # Some distributions need at least one element.
             plain = {0: "ones", 1: "zero_one", 2: "normal"}[category(item.dtype)]
             item = replace(item, values=replace(values, kind=plain, scale=1.0))
         self.inputs.append(item)
@@ -65,7 +65,7 @@ class Builder:
         return name
 
     def freeze(self, c: Choices, name: str) -> str:
-        """An outside value such as a mask, in training mostly detached: few of them are learned."""
+        """An outside value such as a mask, mostly detached in training: few models learn such values."""
         differentiable = self.mode == "training" and self.is_float(name)
         return self.op("detach", name) if differentiable and c.chance(_CUT_OFF) else name
 
@@ -95,9 +95,10 @@ class Builder:
         return (self._noted or {}).get(field)
 
     def end_attention(self, q: str, k: str, v: str, output: str, *, bias: str = "", **fields: Any) -> None:
-        """Add the noted contract of an attention, if it describes all steps. `bias` was added before they were written.
+        """Add the noted contract of an attention, if it describes all steps.
 
-        A contract has a single bias, added after the mask: filled scores must stay hidden with the bias on top.
+        `bias`: a value that was added to the scores before the mask. A contract has a single bias, added after the
+        mask, so filled scores must stay hidden with the bias added.
         """
         noted, self._noted = self._noted, {}
         if noted is None or (bias and (noted.keys() & {"bias", "softcap", "alibi"} or noted.get("fill", -inf) > -inf)):

@@ -7,14 +7,14 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-Preferences = Mapping[str, object]  # the outcomes of named decisions in a family of models
+Preferences = Mapping[str, object]  # a family's preferred outcomes, by the name of the decision
 
 
 class Choices:
     """Decisions drawn from a seed: the same seed gives the same decisions on every platform and Python version.
 
-    A compiler matches a program only when every step is as expected, and its mistakes lie one or two steps away.
-    So most decisions have a conventional outcome, and `deviation` is the probability of a different outcome.
+    A compiler's pattern matches only if every step is as expected. Its mistakes show in programs that differ in a step
+    or two. So most decisions have a conventional outcome, and `deviation` is the probability of a different outcome.
     """
 
     def __init__(self, seed: str) -> None:
@@ -23,7 +23,7 @@ class Choices:
         self.preferences: Preferences = MappingProxyType({})
 
     def share(self) -> float | None:
-        """A number from 0 to 1; None where every decision has its likeliest outcome."""
+        """A number from 0 to 1; None if every decision takes its likeliest outcome."""
         return self._random.random()
 
     def below(self, n: int) -> int:
@@ -59,12 +59,12 @@ class Choices:
         return self.chance(self.deviation)
 
     def choose(self, name: str, options: Mapping[T, float]) -> T:
-        """The family's preference, if any and if it does not deviate; else an option by weight."""
+        """The family's preference, if it has one and the decision does not deviate; else an option by weight."""
         preferred = self._find_preferred(name, options)
         return self.draw(options) if preferred is None or self.deviates() else preferred
 
     def choose_default(self, options: Mapping[T, float], name: str = "") -> T:
-        """The family's preference or the heaviest option; when it deviates, any other option."""
+        """The family's preference, or else the heaviest option; if the decision deviates, another option by weight."""
         preferred = self._find_preferred(name, options)
         usual = max(options, key=lambda option: options[option]) if preferred is None else preferred
         if not self.deviates():
@@ -84,8 +84,8 @@ _RANGE = 1 << 8 * _WIDTH
 class ByteChoices(Choices):
     """Decisions read from bytes, two for each.
 
-    When the bytes are used up every decision has its likeliest outcome, the first of equals. So any bytes are a case,
-    and a short input is a conventional case.
+    After the last byte every decision takes its likeliest outcome, the first of equals. So any bytes give a case, and
+    few bytes give a conventional case.
     """
 
     def __init__(self, data: bytes) -> None:

@@ -1,4 +1,4 @@
-"""The families: how a kind of models spells attention. A new family is a row of FAMILIES."""
+"""The families of models, and how each writes attention. A new family is a row of FAMILIES."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -13,11 +13,11 @@ Write = Callable[[Builder, Choices], list[str]]
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """How a kind of models spells attention."""
+    """How a family of models writes attention."""
 
     weight: float  # how often it is drawn, relative to other families
     preferences: Preferences = field(default_factory=dict)
-    """Outcomes by the names that calls of `Choices.choose` and `Choices.choose_default` have."""
+    """Preferred outcomes, by the argument `name` of `Choices.choose` and `Choices.choose_default`."""
     write: Write | None = None
     """Writes the whole program, in place of the generator. `Builder.dims` has B, H, S, T, D and V; it may change or add
     dimensions."""
@@ -46,7 +46,7 @@ _TYPED: Preferences = {"scores.back": "type_as", "softmax.upcast": "float", "sof
 _UNSCALED: Preferences = {"scale.place": "none", "mask.kind": "add", "scores.transpose": "permute"}
 _T5: Preferences = {**_UNSCALED, **_TYPED, "order": "bshd", "dropout": "dropout"}
 _BMM: Preferences = {"scale.place": "none", "scores.product": "flat", "scores.transpose": "positive"}
-"""Products of three axes, of a query that was scaled before."""
+"""bmm over [B * H, S, D]. The query is scaled beforehand."""
 _FOLDED: Preferences = {"scores.fold": "before", "scores.again": "flat"}
 _CLIP: Preferences = {"scale.place": "q", "scale.divide": "mul", "scores.product": "flat", "softmax.upcast": "none"}
 _CACHE: Preferences = {"scale.place": "scores", "mask.kind": "none", "softmax.back": "to"}
@@ -107,4 +107,4 @@ FAMILIES: Mapping[str, Family] = {
     # q and k are both scaled by head_dim ** -0.25.
     "whisper": Family(2.0, _WHISPER),
 }
-"""By name, in alphabetical order: draws depend on it."""
+"""By name, in alphabetical order. Draws depend on the order."""

@@ -105,7 +105,7 @@ def head_inputs(b: Builder, c: Choices) -> Heads:
         order = common if together or c.chance(0.6) else c.draw(_ORDERS)
         axes = {"b": Size.of("B"), "h": h, "s": s, "d": d}
         if order in ("bshd", "sbhd") and c.deviates():
-            # The heads still side by side, as a linear layer leaves them.
+            # All heads in the last axis, as a linear layer returns them.
             flat = b.input(name, (axes[order[0]], axes[order[1]], h * d), values, layout=draw_layout(c, 3))
             source = split_heads(b, c, flat, h, d)
         elif c.choose("heads.view", {"none": 97.0, "view": 3.0}) == "view":
@@ -127,7 +127,7 @@ def _draw_view(b: Builder, c: Choices, name: str, shape: tuple[Size, ...], value
         return b.op("narrow", wide, dim=2, start=1, stop=length + 1)
     if how == "every":
         return b.op("narrow", b.input(name, (first, second, length * 2, dim), values), dim=2, stop=length * 2, step=2)
-    # Neighbours share all elements but the ends.
+    # Adjacent windows overlap in all elements but the ends.
     return b.op("unfold", b.input(name, (first, second, length + dim - 1), values), dim=2, size=dim)
 
 
@@ -196,7 +196,7 @@ def merge_heads(b: Builder, c: Choices, value: str) -> str:
 
 
 def restore_axes(b: Builder, c: Choices, heads: Heads, output: str) -> str:
-    """The output with axes [B, S, H, D], if q, k and v had them and a contract can be adapted."""
+    """The output permuted back to [B, S, H, D], if q, k and v came so and a contract describes the output."""
     at = next((i for i, contract in enumerate(b.contracts) if contract.output == output), None)
     if at is None or any(head.order != "bshd" or b.rank(head.source) != 4 for head in (heads.q, heads.k, heads.v)):
         return output

@@ -1,4 +1,4 @@
-"""Changes of a drawn program: writes into its values, and later calls of its module."""
+"""Adds to a drawn program: in-place writes into its values, and later calls of its module."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -59,7 +59,7 @@ def _insert(case: Case, c: Choices) -> Case:
     changed = replace(case, inputs=tuple(b.inputs), ops=(*b.ops, *later), returns=tuple(dict.fromkeys(returns)))
     changed = prune(replace(changed, contracts=()))
     check(changed)
-    require(any(op.name == written for op in changed.ops), "nothing sees what is written")
+    require(any(op.name == written for op in changed.ops), "no later read or result sees the write")
     return changed
 
 
@@ -84,7 +84,7 @@ def _view(b: Builder, c: Choices, value: str) -> str:
 
 
 def _write(b: Builder, c: Choices, target: str, floats: list[str]) -> str:
-    """Write into the target values of the program that have its type, or its own with the sign changed."""
+    """Writes into the target: a value of its type, the target negated, or a number."""
     rank = b.rank(target)
     kind = c.draw({**_ELEMENTWISE, **_PARTS} if rank else _ELEMENTWISE)
     alike = [name for name in floats if b.types[name].sizes(b.dims) == b.types[target].sizes(b.dims)]
@@ -122,17 +122,17 @@ def _write_indexed(b: Builder, c: Choices, kind: str, target: str, values: str) 
 
 _COUNTS = {1: 5.0, 2: 4.0, 3: 1.0}
 _DIFFERENCES = {0: 1.0, 1: 6.0, 2: 3.0}
-"""How many differences a call has from the first. Without differences only state tells the two calls apart."""
+"""How many differences a call has from the first. A call without differences tests state."""
 _KINDS = {"sizes": 5.0, "layouts": 2.5, "under": 3.0, "values": 3.0, "dtype": 1.5, "reseeds": 1.0, "step": 3.0}
 _SIZES = (1, 2, 3, 5, 8, 9, 16, 17, 33)
-_CHECKPOINTED = 0.25  # the share in training whose operations are computed again in the backward pass
+_CHECKPOINTED = 0.25  # the share of cases in training whose operations are recomputed in the backward pass
 _DROPPED = 0.6
-"""The share of recomputed cases that get dropout if they have none: it has to draw the same numbers again."""
+"""The share of recomputed cases without dropout that get it: recomputed dropout must draw the same numbers."""
 _CALL_TRIES = 8
 
 
 def add_calls(case: Case, c: Choices) -> Case:
-    """The case with later calls of its module, or unchanged where no drawn call is valid."""
+    """The case with later calls of its module, or unchanged if no drawn call is valid."""
     base = replace(case, contracts=(), dynamic=False)
     if case.training and c.chance(_CHECKPOINTED):
         dropped = base if is_random(base) or c.chance(1 - _DROPPED) else add_dropout(base)
@@ -160,7 +160,7 @@ def _draw_call(case: Case, c: Choices, step: str) -> LaterCall:
 
 
 def _change(case: Case, c: Choices, kind: str, step: str) -> Iterator[tuple[str, Any]]:
-    """Fields of a later call; nothing where such a difference makes no sense for the case."""
+    """Fields of a later call; none if this difference makes no sense for the case."""
     floats = [item for item in case.arguments if item.dtype in FLOATS]
     if kind == "sizes":
         variable = sorted(case.sizes.keys() - find_fixed_sizes(case))

@@ -1,4 +1,4 @@
-"""Masks: every spelling, every shape and dtype that eager accepts, every value that callers pass."""
+"""Draws masks: their spelling, shape, dtype and values."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -14,7 +14,7 @@ from generators.sampling.heads import draw_layout
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """`causal` and `window` of a Contract. Without either, every key is seen."""
+    """The keys that a query sees, by `causal` and `window` of a Contract. Without both, it sees all keys."""
 
     causal: str | None = None
     window: tuple[int, int] | None = None
@@ -27,7 +27,7 @@ NO_PATTERN = Pattern()
 
 
 def offset(pattern: Pattern, query: Size, key: Size) -> Size:
-    """The place among the keys that query 0 stands at."""
+    """The position of query 0 among the keys."""
     return key - query if pattern.causal == "bottom_right" else Size.of(0)
 
 
@@ -52,7 +52,7 @@ def spell_pattern(b: Builder, c: Choices, pattern: Pattern, query: Size, key: Si
 
 
 def position_indices(b: Builder, query: Size, key: Size, start: Size, dtype: str = "int64") -> tuple[str, str]:
-    """Where the queries stand, [S, 1], and the keys, [T]; query 0 stands at `start`."""
+    """The positions of the queries, [S, 1], from `start` on, and of the keys, [T], from 0 on."""
     rows = b.op("arange", to="rows", start=start, stop=start + query, dtype=dtype)
     return b.op("unsqueeze", rows, dim=-1), b.op("arange", to="columns", stop=key, dtype=dtype)
 
@@ -78,7 +78,7 @@ class Scores:
     """Scores to mask, [B, H, S, T] or [B, S, T]."""
 
     name: str
-    pattern: Pattern  # the pattern that the mask has to apply
+    pattern: Pattern  # the pattern that the mask has to contain
     in_place: bool  # whether they may be overwritten
 
 
@@ -87,18 +87,18 @@ class Mask:
     """A value that hides scores."""
 
     value: str
-    pattern: Pattern = NO_PATTERN  # the pattern in the value
-    given: str | None = None  # the mask in the value that no pattern describes
+    pattern: Pattern = NO_PATTERN  # the part of the mask that is a pattern
+    given: str | None = None  # the part of the mask that is not `pattern`: a caller's mask
 
     def note_contract(self, b: Builder) -> None:
-        """Note that hidden keys are gone for good: -inf."""
+        """Note the mask in the contract, with the fill -inf."""
         b.note_contract(mask=self.given, causal=self.pattern.causal, window=self.pattern.window)
 
 
 class MaskKind(NamedTuple):
-    """A kind of mask: a value is built and hides scores. A new kind is a row of `MASKS`."""
+    """A kind of mask: how its value is built and hides scores. A new kind is a row of `MASKS`."""
 
-    weight: float  # how often it is drawn where no pattern is asked for
+    weight: float  # how often it is drawn if no pattern is required
     build: Callable[[Builder, Choices, Scores], Mask]
     hide: Callable[[Builder, Choices, Scores, Mask], str]  # writes the masked scores and notes the contract
     pattern_weight: float = 0.0  # how often it is drawn for a pattern; 0 if it can't apply patterns
@@ -172,7 +172,7 @@ def boolean_input(b: Builder, c: Choices, shape: tuple[Size, ...]) -> str:
 
 
 def _build_keep(b: Builder, c: Choices, scores: Scores) -> Mask:
-    """The kept keys: by the pattern, now and then joined with a caller's mask, or by a mask alone."""
+    """A boolean mask of kept keys: the pattern, sometimes joined with a caller's mask; or a caller's mask alone."""
     kept = "" if scores.pattern else c.choose("mask.keep", {"causal": 35.0, "given": 65.0, "listed": 4.0})
     query, key = b.shape(scores.name)[-2:]
     if kept == "listed" and b.size(key):
@@ -194,7 +194,7 @@ def _build_keep(b: Builder, c: Choices, scores: Scores) -> Mask:
 
 
 def _build_bias(b: Builder, c: Choices, scores: Scores) -> Mask:
-    """A mask to be added, a caller's or made inside: by the pattern, or causal from the first key."""
+    """A mask to be added: a caller's, or made from the pattern, which is causal from the top left by default."""
     if not scores.pattern and c.choose("mask.from", {"given": 3.0, "made": 1.0}) == "given":
         mask = additive_input(b, c, draw_shape(c, b.shape(scores.name)))
         return Mask(mask, given=mask)
@@ -244,7 +244,7 @@ def _build_comparison(b: Builder, c: Choices, scores: Scores) -> Mask:
 
 
 def _draw_fill(b: Builder, c: Choices, scores: Scores) -> float | str:
-    # A contract says of patterns that they hide for good, as -inf alone does.
+    # `causal` and `window` of a contract mean the fill -inf, so patterns mostly get it.
     if scores.pattern and c.chance(0.8):
         return NEG_INF
     fill = c.choose("mask.fill", _FILLS)
@@ -269,7 +269,7 @@ def _add(b: Builder, c: Choices, scores: Scores, mask: Mask) -> str:
 
 
 def _fill(b: Builder, c: Choices, scores: Scores, keep: Mask) -> str:
-    # A caller's mask may as well say which keys to drop, and so may a triangle.
+    # The mask may mark the keys to drop in place of the keys to keep.
     inverted = bool(scores.pattern) or c.chance(0.6)
     drop = b.op("logical_not", keep.value, to="drop") if inverted else keep.value
     if c.chance(0.3):

@@ -36,7 +36,7 @@ _HEADS = {1: 3, 2: 6, 3: 3, 4: 6, 5: 1, 6: 1, 8: 2}
 _GROUP = {1: 1, 2: 4, 3: 2, 4: 2}
 
 COINCIDENCES = ("ST", "SH", "SD", "BH", "BS", "HD", "TD", "STD", "STH", "BHST", "BHSTD", "STHD")
-"""Equal sizes that turn a crash into a silently wrong result: rewrites that ignore an axis still fit the shapes."""
+"""Groups of dimensions that get equal sizes. Then a rewrite that confuses axes gives wrong results, not an error."""
 
 
 def _draw(c: Choices, **weights: Mapping[int, float]) -> dict[str, int]:
@@ -80,9 +80,9 @@ _MAX_TILES = 64
 
 
 def draw_tiled_dims(c: Choices) -> dict[str, int]:
-    """Dimensions as in `draw_dims`, with lengths beside and on the edges of the tiles that kernels work in.
+    """Dimensions as in `draw_dims`, with lengths on and beside the edges of the tiles that kernels work in.
 
-    An interpreter of kernels takes its time for every tile of the scores, so that long sequences have few heads.
+    Triton's interpreter is slow for each tile of the scores, so long sequences get few heads.
     """
     dims = _draw(c, B=_FEW, H=_FEW, S=_TILED_SEQ, T=_TILED_SEQ, D=_TILED_DIM, G=_FEW_GROUPS, R=_FEW_SHARED)
     if c.chance(0.5):
@@ -95,23 +95,22 @@ def draw_tiled_dims(c: Choices) -> dict[str, int]:
     return dims
 
 
-_MODULES = {"bare": 80.0, "block": 20.0}  # an attention alone, twice as fast to judge, or a whole module
+_MODULES = {"bare": 80.0, "block": 20.0}  # a bare attention, judged twice as fast, or a whole module
 TRAINING = 0.25
-DYNAMIC = 0.02  # the share with dynamic shapes, which take ten times as long to compile
-EMPTY = 0.006  # the share with a size of 0
+DYNAMIC = 0.02  # the share of cases with dynamic shapes, which take ten times as long to compile
+EMPTY = 0.006  # the share of cases in which a dimension is 0
 CALLED = 0.08  # the share of cases with several calls of the module, which take several times as long
 WRITTEN_CALLED = 0.3  # the share of cases with writes that are called several times: a buffer keeps written values
 _EMPTY = {"S": 3.0, "T": 3.0, "B": 2.0}
-HEADS_INNER = 0.25  # for kernels, the share of cases whose contract has layout [B, S, H, D], where q, k and v come so
-AUTOCAST = 0.03  # the share under autocast, where the case is still well typed under it
-WRITES = 0.06  # the share into which writes are put
-DRAWN = 0.25  # the share with settings, which a campaign draws
-_SINGLE = 0.5  # the share of cases with a setting that takes dimensions of 1 which have them
+HEADS_INNER = 0.25  # for kernels: the share of cases with q, k, v in [B, S, H, D] whose contract keeps it
+AUTOCAST = 0.03  # the share of cases under autocast, of those that stay well typed
+WRITES = 0.06  # the share of cases that get in-place writes
+DRAWN = 0.25  # the share of cases to which a campaign adds settings
+_SINGLE = 0.5  # the share of cases in which the `single` dimensions of their settings are 1
 _SETTINGS = {1: 4.0, 2: 4.0, 3: 2.0}
 _DTYPES = {"float32": 5.0, "bfloat16": 2.5, "float16": 2.5}
-_FORMS, _ATTEMPTS = 200, 60
-"""How often dtype, sizes and options are drawn for a program (50 us each), and how many programs are written (2 ms
-each), before a case outside of the limits is taken."""
+_FORMS = 200  # how often dtype, sizes and options are drawn for a program, 50 us each
+_ATTEMPTS = 60  # how many programs are written, 2 ms each, before the limits are ignored
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +118,9 @@ class Limits:
     """Which attention calls a case may make."""
 
     accepts: Callable[[AttentionCall], bool] = lambda call: True
-    """Also asked before options are drawn; options may not turn a no into a yes."""
-    head_dims: tuple[int, ...] = ()  # the numbers that head_dim and value_dim are drawn from, if any
+    """Asked before a program is written, about a call without mask, bias and dropout, and again about its calls. If it
+    refuses a call, it must refuse the call with more options too."""
+    head_dims: tuple[int, ...] = ()  # head_dim and value_dim are drawn from these numbers, if any
 
 
 NO_LIMITS = Limits()
@@ -140,8 +140,8 @@ def sample(
     """Case number `index` of the campaign with this seed: the same on every machine.
 
     With `attention_only` the case is a bare attention that a call of a kernel can replace. Its sizes lie around the
-    edges of tiles, and soft caps, windows, ALiBi and sinks are more frequent. It is within `limits` if such a case is
-    found in `_ATTEMPTS`. An empty `family`, `dtype` or `mode` is drawn.
+    edges of tiles, and soft caps, windows, ALiBi and sinks are more frequent. It is within `limits`, unless
+    `_ATTEMPTS` programs find no such case. An empty `family`, `dtype` or `mode` is drawn.
     """
     if attention_only:
         all_limits = itertools.chain(itertools.repeat(limits, _ATTEMPTS), itertools.repeat(NO_LIMITS))
@@ -154,7 +154,7 @@ def sample(
     drawn = partial(draw, family=family, dtype=dtype, mode=mode, device=device)
     empty = Choices(f"{seed}:{index}:empty")
     if empty.chance(EMPTY):
-        # A program that refuses a size of 0 (an index, a size of -1) is drawn without it.
+        # A program that can't have a size of 0 (an index, a size of -1) is drawn again without it.
         with suppress(CaseError):
             return drawn(*_choices(seed, index), sizes={empty.draw(_EMPTY): 0})
     case = drawn(*_choices(seed, index))
@@ -200,10 +200,10 @@ def _family(c: Choices, families: Mapping[str, Family]) -> Family:
 
 
 def _for_kernels(seed: str, limits: Limits) -> Case | None:
-    """A case whose attention may be a kernel's; None where it has no contract or is not within the limits."""
+    """A case whose attention a kernel can compute; None if it has no contract or is outside of the limits."""
     c = Choices(seed)
     family = _family(c, {name: family for name, family in FAMILIES.items() if family.write is None})
-    # Kernels do not see how a step is spelled: scales, groups and values vary beyond a family's preferences.
+    # A kernel does not see how steps are spelled, so these choices vary beyond most families' preferences.
     c.preferences = {
         "heads.group": c.draw({"none": 7.0, "group": 2.0, "one": 1.0}),
         "values": c.draw({"normal": 7.0, "outliers": 1.0, "integers": 1.0, "one_row": 1.0}),
@@ -211,7 +211,7 @@ def _for_kernels(seed: str, limits: Limits) -> Case | None:
         "softmax.upcast": "none",
     } | dict(family.preferences)
     if c.chance(0.6):
-        # With a finite fill a row that keeps no key is no kernel's business.
+        # Kernels take no finite fill, so a row without a key can't be compared with one.
         c.preferences = {**c.preferences, "mask.fill": float("-inf")}
     c.deviation = c.draw({0.02: 5.0, 0.08: 4.0, 0.2: 1.0})
     for _ in range(_FORMS):
@@ -250,7 +250,7 @@ def _bare(b: Builder, c: Choices, features: AttentionFeatures, *, heads_inner: b
 
 
 def draw_settings(case: Case, c: Choices, available: Mapping[str, Setting], share: float = DRAWN) -> Case:
-    """The case; for this share of cases with one to three available settings and the settings that these need."""
+    """Adds one to three available settings, and the settings that they need, to this share of cases."""
     fitting = {name: item.weight for name, item in available.items() if not (item.inference and case.training)}
     if case.settings or not fitting or not c.chance(share):
         return case

@@ -21,7 +21,7 @@ class AttentionFeatures:
 
 
 SHARE = 0.07
-"""The share of a campaign's cases with features: they are few in the code that compilers see, and slower to judge."""
+"""The share of cases with such features. Low, because compilers rarely see them and judging takes longer."""
 _SINGLE = {"softcap": 2.0, "window": 2.0, "bottom_right": 1.0, "alibi": 1.5, "sinks": 1.5}
 _CORNERS: dict[str | None, float] = {None: 3.0, "top_left": 4.0, "bottom_right": 3.0}
 
@@ -37,7 +37,7 @@ def draw_features(c: Choices) -> AttentionFeatures:
 
 
 def draw_many_features(c: Choices) -> AttentionFeatures:
-    """Each often, together now and then: for campaigns that are about attention alone."""
+    """For campaigns of attention functions: each feature is frequent, several at once are rare."""
     causal, window = c.draw(
         {
             (None, False): 54.0,
@@ -52,7 +52,7 @@ def draw_many_features(c: Choices) -> AttentionFeatures:
 
 
 def draw_pattern(b: Builder, c: Choices, features: AttentionFeatures, query: Size, key: Size) -> Pattern:
-    """The causal mask or window of the features in numbers."""
+    """The pattern of these features, with random window sizes."""
     if not features.window:
         return Pattern(features.causal)
     longest = max(b.size(query), b.size(key), 1)
@@ -75,7 +75,7 @@ def spell_softcap(b: Builder, c: Choices, scores: str, cap: float) -> str:
 
 
 def draw_slopes(b: Builder, c: Choices, heads: Size) -> str:
-    """Slopes of ALiBi, [H]: given, or a geometric row."""
+    """Slopes of ALiBi, [H]: an input, or a geometric sequence."""
     if c.chance(0.4):
         steps = b.op("arange", to="steps", start=1, stop=heads + 1, dtype="float32")
         return b.op("exp", b.op("mul", steps, other=c.pick((-0.5, -1.0, -0.1))), to="slopes")
@@ -83,7 +83,7 @@ def draw_slopes(b: Builder, c: Choices, heads: Size) -> str:
 
 
 def spell_alibi(b: Builder, c: Choices, scores: str, slopes: str, pattern: Pattern) -> str:
-    """Slopes times the distances, taken from the scores, [B, H, S, T] or [B, S, T]."""
+    """The scores, [B, H, S, T] or [B, S, T], minus slopes times distances."""
     query, key = b.shape(scores)[-2:]
     b.note_contract(alibi=slopes)
     rows, columns = position_indices(b, query, key, offset(pattern, query, key), c.pick(("int64", "float32")))
@@ -118,7 +118,7 @@ def add_sinks(b: Builder, c: Choices, scores: str, sinks: str) -> str:
 
 
 def _draw_per_head(b: Builder, c: Choices, hint: str, heads: Size, values: Values, dtype: str) -> str:
-    """An outside tensor with a number for each head. In training it is mostly detached: contracts need no gradients."""
+    """An outside tensor, [H]. Mostly detached in training: attention functions need not give its gradient."""
     value = b.input(hint, (heads,), values, dtype, parameter=c.chance(0.5))
     fixed = b.freeze(c, value)
     b.drop_contract_unless(b.mode != "training" or fixed != value)
@@ -126,7 +126,7 @@ def _draw_per_head(b: Builder, c: Choices, hint: str, heads: Size, values: Value
 
 
 def spell_softmax(b: Builder, c: Choices, scores: str, like: str) -> str:
-    """Softmax of `scores` (last axis: keys), in the dtype of `like`, the values it will meet."""
+    """Softmax of `scores` (last axis: keys), in the dtype of `like`, the values that the weights multiply."""
     rank = b.rank(scores)
     axis = c.choose_default({-1: 80.0, rank - 1: 6.0, -2: 3.0, rank - 2: 2.0, 1: 1.5, 0: 0.7}, "softmax.axis")
     spelling = c.choose_default(
@@ -161,7 +161,7 @@ def spell_softmax(b: Builder, c: Choices, scores: str, like: str) -> str:
             probs = b.op("type_as", probs, like)
         else:
             probs = b.op("cast", probs, dtype=b.dtype_of(like), form=back)
-    # Without the row maximum taken out first, a row of huge negative scores does not sum to 1.
+    # Unless the row maximum is subtracted first, rows of very negative scores do not sum to 1.
     b.drop_contract_unless(spelling not in ("explicit_unsafe", "logsumexp") and axis in (-1, rank - 1))
     return probs
 
@@ -171,7 +171,7 @@ _STEPS |= dict.fromkeys(("zero", "one", "up_and_down", "double_transpose"), 1.0)
 
 
 def insert_noop(b: Builder, c: Choices, value: str) -> str:
-    """The value after no step or (rarely) some steps that change nothing."""
+    """The value, rarely after inserted steps that change nothing."""
     amount = c.deviation / 5
     while c.chance(amount):
         value = _one_step(b, c, value)

@@ -1,4 +1,4 @@
-"""Variants of a case that rewrites tell apart: precision, mode, active dropout, a single batch or several."""
+"""Variants of a case in precision, mode, dropout and batch size 1: Inductor has separate patterns for these."""
 
 import itertools
 import math
@@ -22,7 +22,7 @@ _RATE = 0.1
 
 
 class Variant(NamedTuple):
-    """The traits of a program that rewrites tell apart."""
+    """The traits of a program that Inductor has separate patterns for."""
 
     precision: str
     mode: str
@@ -30,7 +30,7 @@ class Variant(NamedTuple):
 
 
 def variant_of(case: Case) -> Variant:
-    """By the first floating input, the masks, dropout, and the first axis of the first input."""
+    """Decided by the first floating input, the masks, dropout, and the first axis of the first argument."""
     precision = FLOAT32
     if _dtype(case) in LOW_PRECISION:
         precision = MIXED if any(mask.dtype == "float32" for mask in _masks(case)) else HALF
@@ -46,7 +46,7 @@ def make_variants(case: Case, c: Choices) -> list[Case]:
 
 
 def reshape_views(case: Case) -> Case:
-    """The case with reshape in place of view: types do not show where a view needs a copy and so fails."""
+    """The case with reshape in place of view: whether a view is possible depends on strides, which types don't have."""
     ops = (make_op(op.name, "reshape", op.args, dict(op.attrs)) if op.kind == "view" else op for op in case.ops)
     return replace(case, ops=tuple(ops))
 
@@ -84,10 +84,10 @@ def _in_mode(case: Case, mode: str, before: str) -> Case:
     if mode != INFERENCE:
         case = add_dropout(case) if mode == DROPOUT else _without_dropout(case)
     if INFERENCE in (mode, before):
-        # A contract says how much is dropped in its mode.
+        # A contract's `dropout` depends on the mode.
         kept = () if any(op.kind in ("dropout", "sdpa") for op in case.ops) else case.contracts
         case = replace(case, mode="inference" if mode == INFERENCE else "training", contracts=kept)
-    # Masks that need no gradient, as in models: rewrites match no masks with gradients.
+    # Masks need no gradient in models, and patterns match no mask that needs a gradient.
     return edits.detach_inputs(case, [mask.name for mask in _masks(case)]) if before == INFERENCE else case
 
 
@@ -120,7 +120,7 @@ def _without_dropout(case: Case) -> Case:
 
 
 def _masks(case: Case) -> list[Input]:
-    """The floating inputs that are masks: by their values, or because the bias of a contract depends on them."""
+    """The floating inputs that are masks, by their values, or because a contract's bias depends on them."""
     attended = case.dependencies([name for c in case.contracts for name in (c.q, c.k, c.v)])
     added = case.dependencies([c.bias for c in case.contracts if c.bias]) - attended
     given = (item for item in case.arguments if category(item.dtype) == 2)
@@ -147,7 +147,7 @@ def _in_dtype(case: Case, old: str, new: str) -> Case:
     changed = edits.change_dtype(case, [old], new)
     if new == "float16":
         changed = edits.map_attributes(changed, lambda _, value: _within_float16(value))
-    # The lowest number, which contracts may have as fill, depends on the dtype.
+    # A contract's finite fill may be the lowest number of the old dtype.
     return replace(changed, contracts=tuple(c for c in case.contracts if c.fill == -math.inf))
 
 

@@ -10,7 +10,7 @@ from generators.sampling.choices import Choices
 from generators.sampling.heads import Head, Heads, draw_layout, draw_values, merge_heads
 from generators.sampling.steps import AttentionFeatures
 
-_ROOM = 128  # of a cache that several calls write into, each up to 34 tokens
+_ROOM = 128  # the length of a cache that several calls write into; each writes up to 34 tokens
 
 
 def write_kv_cache(b: Builder, c: Choices) -> list[str]:
@@ -26,10 +26,12 @@ def write_kv_cache(b: Builder, c: Choices) -> list[str]:
 
 
 def write_static_cache(b: Builder, c: Choices) -> list[str]:
-    """A cache with room for more tokens. S new tokens are written into it from T on, or after the tokens of earlier
-    calls, which a buffer counts."""
+    """A cache with room for more tokens. S new tokens are written from T on, or from a buffer's count on.
+
+    The buffer counts the tokens of earlier calls.
+    """
     now = _project_tokens(b, c, rotary=False)
-    # A dimension of its own, so that a later call may bring another number of tokens.
+    # A separate dimension, so that a later call may have another number of tokens.
     end, room = Size.parse("S+T"), Size.of("L")
     b.dims["L"] = b.size(end) + c.pick((0, 1, 7))
     is_counted = c.chance(0.4)
@@ -76,8 +78,10 @@ def _project_tokens(b: Builder, c: Choices, *, rotary: bool = True) -> Heads:
 
 
 def _open_caches(b: Builder, c: Choices, now: Heads, room: Size) -> list[tuple[str, str]]:
-    """Caches for k and v, [B, heads, room, head_dim], each with the new values. They are buffers, or arguments that the
-    caller keeps, and keep no gradients."""
+    """(cache, new values) for k and v, [B, heads, room, head_dim].
+
+    Caches are buffers, or arguments that the caller keeps. They have no gradients.
+    """
     is_buffer, found = c.chance(0.6), []
     values = Values("constant", scale=0.0) if c.chance(0.2) else None
     for name, new in (("k", now.k.value), ("v", now.v.value)):
@@ -90,13 +94,13 @@ def _open_caches(b: Builder, c: Choices, now: Heads, room: Size) -> list[tuple[s
 
 
 def _attend_over(b: Builder, c: Choices, now: Heads, caches: list[str], keep: str = "") -> list[str]:
-    """Attention over keys and values of a cache. `keep` is True where a query sees a key."""
+    """Attention over keys and values of a cache. `keep`: True if a query sees a key."""
     bias = ""
     if keep:
         zero = b.op("scalar", to="zero", value=0.0, dtype=b.dtype)
         fill: float | str = "min" if c.chance(0.5) else float("-inf")
         bias = b.op("where", keep, zero, to="bias", other=fill)
-    # A single new token sees all keys; several see each other from the last key on.
+    # A single new token sees all keys. Several are causal, with the last token at the last key.
     features = AttentionFeatures(causal=None if keep or b.dims["S"] == 1 else "bottom_right")
     seen = Heads(now.q, Head.of(caches[0]), Head.of(caches[1]), group=now.group)
     if bias and c.chance(0.4):
@@ -172,11 +176,11 @@ def write_transformer_layers(b: Builder, c: Choices) -> list[str]:
 
 
 def _draw_attributes(b: Builder, c: Choices) -> dict[str, Attr]:
-    """The attributes that all of these layers have. Reduces sizes to those of a small layer."""
+    """The attributes that these layers share. Also reduces dimensions to those of a small layer."""
     if b.dims["H"] * b.dims["D"] > _MOST_FEATURES:
         b.dims["D"] = 8
     if b.dims["H"] % 2 and c.chance(0.7):
-        # The fast path takes even numbers of heads.
+        # The fast path needs an even number of heads.
         b.dims["H"] = 2
     return {
         "heads": "H",
@@ -196,9 +200,10 @@ def _draw_rows(b: Builder, c: Choices, name: str, length: str, attrs: dict[str, 
 
 
 def _draw_masks(b: Builder, c: Choices, masks: str, key: str, *, causal: bool) -> list[str]:
-    """The masks of these names, which `+` joins, over keys of that length.
+    """The masks of these names, which `+` joins, over keys of the length `key`.
 
-    All boolean (True hides a key) or all added, as the mask of `causal` is: torch deprecates mixtures.
+    All masks are boolean (True hides a key), or all are added to the scores. The causal mask is added, and torch
+    deprecates mixtures.
     """
     added = causal or c.chance(0.3)
     return [_draw_mask(b, c, key, added=added, pads="padding" in name) for name in masks.split("+") if name != "none"]

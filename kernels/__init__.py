@@ -1,1 +1,1 @@
-"""Attention in Triton, forward and backward. Needs torch and triton, nothing of ours."""
+"""Attention in Triton, forward and backward. It needs only torch and triton."""

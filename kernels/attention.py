@@ -18,11 +18,11 @@ DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 MAX_HEAD_DIM = 256
 CORNERS = ("top_left", "bottom_right")
 _MAX_HEADS = 65535
-"""The limit of the second axis of a CUDA grid."""
+"""The most heads of all batches: the limit of the second axis of a CUDA grid."""
 _MAX_EXTENT = 1 << 31
-"""Kernels count the elements of a head in 32 bits."""
+"""The most elements that a head reaches over: kernels count them in 32 bits."""
 _MAX_TILES = 64
-"""On the CPU, where a tile of 64 x 64 takes 10 to 17 ms."""
+"""The most tiles of scores on the CPU, where a tile of 64 x 64 takes 10 to 17 ms."""
 SCHEDULES = {
     "cpu": {"BLOCK_I": 64, "BLOCK_J": 64, "num_warps": 4, "num_stages": 2},
     "cuda": {"BLOCK_I": 32, "BLOCK_J": 32, "num_warps": 8, "num_stages": 1},
@@ -42,7 +42,7 @@ class Settings(NamedTuple):
     right: int
     offset: int
     dropout_p: float
-    factor: float  # of the weights that dropout keeps
+    factor: float  # multiplies the weights that dropout keeps
     seed: int
 
     @property
@@ -81,7 +81,7 @@ def attention(
     seed alone, and multiplies all other weights by 1 / (1 - p). Weights and score gradients are rounded to the inputs'
     dtype before products, as in flash kernels.
 
-    Raises ValueError for arguments that do not fit, and NotImplementedError for a head without features.
+    Raises ValueError for arguments that do not fit, and NotImplementedError if head_dim or value_dim is 0.
     """
     _check(q, k, v, mask=mask, bias=bias, alibi=alibi, sinks=sinks)
     _require(causal in (None, *CORNERS), f"causal is {causal!r}, expected one of {', '.join(CORNERS)}")
@@ -91,7 +91,7 @@ def attention(
     p, seed = dropout or (0.0, 0)
     _require(0.0 <= p <= 1.0, f"dropout probability is {p}, expected 0 to 1")
     right = 0 if causal else right
-    # No key is further from its query. Larger numbers would overflow in a kernel.
+    # No key is further from its query, and larger numbers would overflow in a kernel.
     farthest = q.size(2) + k.size(2)
     left, right = (-1 if side >= farthest else side for side in (left, right))
     offset = k.size(2) - q.size(2) if causal == "bottom_right" else 0
@@ -222,7 +222,7 @@ def _strides(extra: Tensor | None, q: Tensor, k: Tensor) -> tuple[int, ...]:
 
 
 def _pointers(lse: Tensor, bias: Tensor | None, mask: Tensor | None, *rest: Tensor | None) -> list[Tensor]:
-    """The memory of options: a mask as numbers, and any memory for a missing option."""
+    """Tensors for the pointers of options: a mask as uint8, and `lse` in place of a missing option."""
     numbers = (lse if mask is None else mask).view(torch.uint8)
     return [lse if option is None else option for option in (bias, numbers, *rest)]
 

@@ -96,8 +96,10 @@ def dq_kernel(
     BIAS, MASK, ALIBI, SOFTCAP, LEFT, RIGHT,
     DROPOUT: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_I: tl.constexpr, BLOCK_J: tl.constexpr,
 ):  # fmt: skip
-    """`dq` of one block of queries of one head; where `dscores` [batch * heads, rows, columns] is given (zeros,
-    float32), the gradient of the biased scores too."""
+    """`dq` of one block of queries of one head.
+
+    With `dscores`, [batch * heads, rows, columns] float32 of zeros, also the gradient of the biased scores.
+    """
     first = (tl.num_programs(0) - 1 - tl.program_id(0)) * BLOCK_I
     head = tl.program_id(1)
     b, h = (head // heads).to(tl.int64), (head % heads).to(tl.int64)

@@ -15,8 +15,10 @@ def forward_kernel(
     BIAS, MASK, ALIBI, SINKS, SOFTCAP, LEFT, RIGHT,
     DROPOUT: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_I: tl.constexpr, BLOCK_J: tl.constexpr,
 ):  # fmt: skip
-    """`out` [batch, heads, rows, value_dim] and lse [batch * heads, rows], natural log, float32. `factor` multiplies
-    the sums: 1 / (1 - dropout_p). See kernels.attention."""
+    """`out` [batch, heads, rows, value_dim] and `lse` [batch * heads, rows], natural log, float32.
+
+    `factor`, 1 / (1 - dropout_p), multiplies the sums. See kernels.attention.
+    """
     first = (tl.num_programs(0) - 1 - tl.program_id(0)) * BLOCK_I
     head = tl.program_id(1)
     b, h = (head // heads).to(tl.int64), (head % heads).to(tl.int64)

@@ -103,13 +103,13 @@ def scores(
 
 @triton.jit
 def is_kept(i, j, head, rows, columns, probability, seed):
-    """Whether dropout keeps a weight: True with 1 - probability, on CUDA and under the interpreter alike."""
+    """Whether dropout keeps a weight: with 1 - `probability`, and equally on CUDA and under the interpreter."""
     place = (head.to(tl.int64) * rows + i) * columns + j
     return tl.rand(seed, place) >= probability
 
 
 def find_interpreter_fault() -> str | None:
-    """The reason why Triton's interpreter fails here, or None where it works or is not used.
+    """The reason why Triton's interpreter fails here, or None if it works or is not used.
 
     Triton 3.6 turns arrays of one element into numbers, which numpy 2.4 refuses.
     """

@@ -97,8 +97,8 @@ def _count_bugs(bugs: list[dict[str, Any]]) -> str:
 def list_bugs(run: RunSummary, ledger: ledgers.Ledger, reports: Path, beside: Path) -> list[dict[str, Any]]:
     """The root causes and the findings without a known cause, for the page's template: news first, then silent bugs.
 
-    A cause is known if the ledger lists it or `triage.cluster` found it. No cause is searched here, since that needs
-    torch. `reports` may hold a report of a bug or finding in a directory of its name.
+    A cause is known if the ledger lists it or `triage.cluster` found it. No cause is searched for here, since that
+    needs torch. `reports` may hold a report of a bug or finding in a directory of its name.
     """
     rows = {row.case_id: row for row in run.findings}
     found = [read_row(row, corpus_entry.loads(row.entry, row.file), run.path, run.torch) for row in run.findings]
@@ -190,12 +190,12 @@ def spell_in_one_line(case: Case) -> str:
 
 
 def spell_out(name: object) -> str:
-    """A verdict or the like as words: "wrong result"."""
+    """A verdict or status in words: "wrong result"."""
     return str(name).replace("_", " ")
 
 
 def format_time(seconds: float) -> str:
-    """A time in UTC, so that it is the same wherever the page is made."""
+    """A time in UTC, so that a page does not depend on the machine."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M")
 
 

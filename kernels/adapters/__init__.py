@@ -23,6 +23,6 @@ def require(holds: object, limit: str) -> None:
 
 
 def read_window(causal: str | None, window: tuple[int, int] | None) -> tuple[int, int]:
-    """The numbers of keys that a query keeps to the left and right of its own, -1 for all."""
+    """(left, right): the numbers of keys that a query keeps on each side of its own position, -1 for all."""
     left, right = window or (-1, -1)
     return left, 0 if causal else right

@@ -23,7 +23,7 @@ def packed(
     max_seqlen_k: int, scale: float, causal: str | None = None, window: tuple[int, int] | None = None,
     alibi: Tensor | None = None, sinks: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
-    """The same with `cu_seqlens`; sequences have as many keys as queries."""
+    """Forward and backward of packed sequences, each with as many keys as queries."""
     lengths, x = cu_seqlens_q.long(), (q[None], k[None], v[None])
     return _attend(*x, scale=scale, causal=causal, window=window, alibi=alibi, sinks=sinks, cu_seqlens=lengths)[0]
 
@@ -32,7 +32,7 @@ def _attend(
     q: Tensor, k: Tensor, v: Tensor, *, causal: str | None, window: tuple[int, int] | None, alibi: Tensor | None,
     sinks: Tensor | None, **options: Any,
 ) -> Tensor:  # fmt: skip
-    """Slopes are given as the decay `g` of a step: its sum between two positions is slope times distance."""
+    """Passes slopes as the decay `g` of a step, whose sum between two positions is slope times distance."""
     left, right = read_window(causal, window)
     require(right == 0, "anything but causal")
     decay = None if alibi is None else -alibi.float().expand(*q.shape[:2], -1)

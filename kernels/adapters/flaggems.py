@@ -15,7 +15,7 @@ _FLASH = import_adapted("flag_gems.ops.flash_kernel", "flag-gems").flash_fwd_ker
 def _choose(
     bench: Callable[[Any], list[float]], configs: Iterable[Any], _args: object, options: dict[str, Any]
 ) -> tuple[Any, dict[Any, list[float]]]:
-    """The smallest configuration that fits, for two head dims the largest: FlagGems times up to 36 for a length."""
+    """For head_dim 32 and 128 the largest configuration that fits, else the smallest. FlagGems times up to 36."""
     ordered = list(configs) if options.get("BLOCK_DMODEL") in (32, 128) else list(configs)[::-1]
     return next(config for config in ordered if bench(config)[0] < float("inf")), {}
 

@@ -1,4 +1,4 @@
-"""Turn a case into a report: `python -m triage.report WHAT --out DIR`. Nothing is ever sent."""
+"""Turn a case into a report: `python -m triage.report CASE --out DIR`. Nothing is ever sent."""
 
 from pathlib import Path
 
@@ -21,8 +21,9 @@ def report(
     For a run directory, write one of each for every root cause that `triage.cluster` found and for every finding
     without a known cause.
 
-    The case is run again with every backend from eager to Inductor, and repro.py is run. Rounding, an unstable program,
-    NaN by design and casts elided by design are no bug of torch.compile. They get no report, and the command says why.
+    The case is run again with every backend from eager to Inductor, and repro.py is run. Verdicts that are no bug of
+    torch.compile get no report, and the command says why: rounding, an unstable program, NaN by design, and casts
+    elided by design.
 
     A case about an attention function gets a report for its author, and a repro.py that imports the function.
 
@@ -36,8 +37,8 @@ def report(
         The ledger of bugs; by default corpus/ledger.yaml of this checkout.
     subject
         The attention function to report about; by default the case's own. A function of yours, package.module:function,
-        must be named here because it is imported. Findings of a run keep the subject they were found with; there the
-        option, which may be repeated, allows imports and does no more.
+        must be named here because it is imported. Findings of a run keep the subject they were found with. For a run
+        the option only allows imports, and may be repeated.
     python
         The interpreter, and so the torch version, to report about; by default the current one.
     explain

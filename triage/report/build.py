@@ -65,13 +65,13 @@ class Report:
 class Evidence:
     """The results of the experiments on a finding."""
 
-    run: Run | None  # of repro.py; None where only a worker shows the finding
+    run: Run | None  # of repro.py; None if only a worker shows the finding
     cause: RootCause | None = None
     conditions: tuple[str, ...] = ()
 
 
 def find_cases(what: Path, ledger: Ledger) -> list[tuple[str, Path]]:
-    """The case files to report about, and for those of a run the directory's name below --out. Raises UserError."""
+    """(name, case file) of each report; name: a directory below --out, or "". Raises UserError."""
     if (what / RESULTS_FILE).is_file():
         clusters = load_clusters([what], ledger)
         if not clusters:
@@ -91,7 +91,7 @@ def find_cases(what: Path, ledger: Ledger) -> list[tuple[str, Path]]:
 def report_case(
     path: Path, out: Path, config: WorkerConfig, chosen: str | None, seconds: float, bugs: Ledger, overwrite: bool
 ) -> list[str]:
-    """Write the report about a case file, or delete an earlier report of a case that is no bug; lines for the user.
+    """Write the report about a case file, or delete an earlier report if the case is no bug. Gives lines for the user.
 
     `chosen`: the attention function to report about, if not the case's own. Raises UserError.
     """
@@ -161,7 +161,7 @@ def write_report(
     """The report about the accused stage of the ablation. `note`: the ledger's text about the bug."""
     case, result, cause, run = entry.case, ablation.result, evidence.cause, evidence.run
     bug = Bug(case=case, result=result, device=ablation.hello.device, dynamic=ablation.accused == DYNAMIC)
-    # Packed and paged calls are made of the program's dense call.
+    # The program has the dense call, from which the worker makes packed and paged calls.
     is_packed = bool(getattr(result.failure, "sequences", None))
     kernel = [] if is_packed else [repro.spell_import(bug), repro.spell_kernel(bug)]
     values = {
@@ -205,9 +205,9 @@ def list_stages(case: Case, ablation: Ablation) -> list[tuple[str, str]]:
 def _investigate(
     entry: Entry, ablation: Ablation, evaluator: Evaluator, out: Path, seconds: float, name: str
 ) -> Evidence | None:
-    """Write repro.py, run it, and look for the cause; None where the script of a torch bug does not show it.
+    """Write repro.py, run it, and look for the cause. None if it is a bug of torch that the script does not show.
 
-    The case file stays beside the report, which names it.
+    Also writes the case file, which the report names.
     """
     result, config, is_kernel = ablation.result, evaluator.config, is_attention(ablation.accused)
     is_dynamic, is_random = ablation.accused == DYNAMIC, get_spec(entry.subject).random

@@ -1,5 +1,4 @@
-"""Code that shows a failure: repro.py, and the call in a report. Both need torch alone, or torch and the attention
-function."""
+"""Code that shows a failure: repro.py, and the call in a report. Both need only torch and the attention function."""
 
 import json
 import re
@@ -24,28 +23,30 @@ CANT_RUN = 125
 """The exit code of a script that can't tell, which `git bisect run` skips."""
 
 FACTOR, FACTOR_LOW_PRECISION = 10, 4
-"""An error may be this many times eager's. Measured: over three findings of each defect in benchmarks/defects.py all
-but two exceed it, and none of 80 cases of the bundled kernels does. In low precision eager rounds at every step and is
-itself far off, so less room is needed."""
+"""An error may be this many times eager's.
+
+Measured on three findings of each defect in benchmarks/defects.py: all but two exceed it. None of 80 cases of the
+bundled kernels does. In low precision the factor is smaller, because eager rounds at every step and its error is large.
+"""
 
 UNITS = 8
-"""Units in the last place of the largest magnitude that are no error: eager may be exact by luck."""
+"""Errors up to this many units in the last place of the largest magnitude count as 0, since eager's error may be 0."""
 
 FAR, FAR_LOW_PRECISION = 0.0005, 0.05
-"""Eager off by this share of the largest magnitude is wrong: `suspicious_share` in fuzz/check/oracle/constants.py."""
+"""Eager is wrong from an error of this share of the largest magnitude on: `suspicious_share` of the oracle."""
 
 ENDS_PROCESS = frozenset({Verdict.WORKER_DIED, Verdict.OUT_OF_MEMORY, Verdict.DEVICE_ERROR})
 WITHOUT_NUMBERS = ENDS_PROCESS | {Verdict.COMPILE_ERROR, Verdict.RUNTIME_ERROR, Verdict.TIMEOUT}
-"""Failures that a log shows, not numbers."""
+"""Failures that show in a log, not in numbers."""
 
 _RUNTIME = Path(__file__).with_name("repro_runtime.py")
 _CHECKS = dict.fromkeys(WITHOUT_NUMBERS, ("raises",)) | {
     Verdict.METADATA: ("describe_forms", "has_other_forms"),
     Verdict.STATE_CHANGED: ("describe_forms", "has_other_forms"),
 }
-"""The functions of the runtime that show a failure, the last of which returns whether the bug shows."""
+"""The functions of the runtime that show a failure, by verdict. The last returns whether the bug shows."""
 _COMPARE = ("Float64", "has_wrong_values")
-"""These functions for all other verdicts, and for writes."""
+"""The functions for all other verdicts, and for wrong writes."""
 _CONSTANT = re.compile(r"^([A-Z_]+)\b[^=\n]* = .*?((?:  # .*)?)$", re.MULTILINE)
 _DEFINED = re.compile(r"\s*(?:def|class) (\w+)")
 _STATE = re.compile(r"torch(\.\w+)+")
@@ -59,7 +60,7 @@ class Bug:
     result: SubjectResult
     title: str = ""
     device: str = "cpu"
-    dynamic: bool = False  # compile with symbolic sizes, as dynamic cases always do
+    dynamic: bool = False  # compile with symbolic sizes; dynamic cases always do
     own_random: bool = False  # Inductor draws its own random numbers
 
     @property
@@ -69,7 +70,7 @@ class Bug:
 
     @property
     def who(self) -> str:
-        """Whose result is wrong: that of `kernel`, `eager` or `compiled`."""
+        """Whose result is wrong: `kernel`, `eager` or `compiled`."""
         is_of_eager = self.result.verdict is Verdict.EAGER_SUSPECT
         return "eager" if is_of_eager else "kernel" if is_kernel(self.result) else "compiled"
 
@@ -85,7 +86,7 @@ class Bug:
         return f"python -m fuzz.replay {CASE_FILE} --subject {self.result.subject}"
 
     def list_setup(self) -> list[str]:
-        """Lines that stand before the first call: imports and values of torch's configuration."""
+        """Lines before the first call: imports and values of torch's configuration."""
         values: dict[str, object] = {f"_inductor.config.{name}": value for name, value in self.options.items()}
         if not is_of_config(self.result):
             values = {"_inductor.config.fallback_random": True} if is_random(self.case) and not self.own_random else {}
@@ -108,7 +109,7 @@ class Bug:
             if self.spec.backend == "export":
                 return [program, "return program.module()"]
             package = "package = torch._inductor.aoti_load_package(torch._inductor.aoti_compile_and_package(program))"
-            # Constants of a package are copies, whose writes nobody sees.
+            # A package copies its constants, and writes to the copies would not show.
             load = "package.load_constants(dict(module.named_buffers()), check_full_update=False, user_managed=True)"
             has_buffers = any(item.is_buffer for item in self.case.inputs)
             return [program, package, *[load] * has_buffers, "return package"]
@@ -117,7 +118,7 @@ class Bug:
         return [f"return torch.compile(module, backend=BACKEND, dynamic={dynamic}{switched})"]
 
     def spell_settings(self) -> dict[str, object]:
-        """The keywords of torch.compile that Inductor alone takes."""
+        """The keywords of torch.compile that only the backend Inductor accepts."""
         settings: dict[str, object] = {"mode": self.spec.mode} if self.spec.mode else {}
         return {} if is_of_config(self.result) else {"options": self.options} if self.options else settings
 
@@ -128,16 +129,16 @@ def is_kernel(result: SubjectResult) -> bool:
 
 
 def is_of_config(result: SubjectResult) -> bool:
-    """Whether settings are told as values of torch._inductor.config, as workers set them: options are undone."""
+    """Whether settings are set in torch._inductor.config, as in workers: torch.compile undoes its options."""
     return result.verdict is Verdict.STATE_CHANGED
 
 
 def needs_worker(bug: Bug) -> bool:
     """Whether no plain script shows the bug.
 
-    - Packed and paged calls are made of the case's own call.
+    - The worker makes packed or paged calls from the case's dense call.
     - Memory is limited, guarded or filled.
-    - The state of the process is more than an attribute of torch.
+    - The state that changed is not an attribute of torch.
     """
     result, failure = bug.result, bug.result.failure
     states = [change.state for change in failure.changes] if isinstance(failure, StateChanged) else []
@@ -148,14 +149,14 @@ def needs_worker(bug: Bug) -> bool:
 
 
 def write_script(bug: Bug) -> str:
-    """The script, which exits as its docstring says; "" where no plain script shows the bug."""
+    """The text of repro.py; "" if no plain script shows the bug."""
     if needs_worker(bug):
         return ""
     case, result, spec, who = bug.case, bug.result, bug.spec, bug.who
     is_of_write = getattr(result.failure, "aspect", "") == "mutation"
     checks = _COMPARE if is_of_write else _CHECKS.get(result.verdict, _COMPARE)
     function, has_backend = find_function(bug), who == "compiled" and not spec.is_exported
-    # Triton reads it when a kernel is defined. CUDA needs it for tracebacks that lead to the launch.
+    # Triton reads its variable when a kernel is defined. With that of CUDA, tracebacks lead to the launch.
     variables = ["TRITON_INTERPRET"] * (bool(function) and bug.device == "cpu")
     variables += ["CUDA_LAUNCH_BLOCKING"] * (result.verdict is Verdict.DEVICE_ERROR)
     imported = ["sys.path.insert(0, os.getcwd())", spell_import(bug)] if function else []
@@ -199,7 +200,7 @@ def _list_constants(bug: Bug) -> dict[str, str]:
         "FACTOR": "0" if of_eager else str(factor),
         "SHARE": str(far) if of_eager else f"{UNITS} * torch.finfo(DTYPE).eps",
         "EMPTY_ROWS": "0.0" if isinstance(failure, EmptyRowsNotZero) else "None",
-        # Recomputing draws eager's numbers again.
+        # A subject that recomputes draws the same random numbers as eager.
         "IS_RANDOM": str(is_random(case) and not bug.spec.recomputes),
         "RUNS": "5" if result.verdict is Verdict.NONDETERMINISTIC else "0",
         "STATE": json.dumps(states),
@@ -207,7 +208,7 @@ def _list_constants(bug: Bug) -> dict[str, str]:
 
 
 def _read_runtime(names: tuple[str, ...], constants: dict[str, str]) -> str:
-    """Functions of the runtime, after the constants that they read with its comments."""
+    """The source of these functions, after the constants that they read and the comments on these."""
     text = _RUNTIME.read_text(encoding="utf-8")
     blocks = {found[1]: block.strip() for block in text.split("\n\n\n") if (found := _DEFINED.match(block))}
     functions = [blocks[name] for name in names]
@@ -217,13 +218,13 @@ def _read_runtime(names: tuple[str, ...], constants: dict[str, str]) -> str:
 
 
 def find_function(bug: Bug) -> str:
-    """The accused attention function, "package.module:function"; "" for others."""
+    """The accused attention function, "package.module:function"; "" if none is accused or it has no import."""
     subject = bug.result.subject if bug.who == "kernel" else "eager"
     return subject if is_user_function(subject) else get_spec(subject).function
 
 
 def spell_import(bug: Bug) -> str:
-    """The import that `WithKernel` needs; "" where there is none."""
+    """The import that `WithKernel` needs, or ""."""
     module, _, name = find_function(bug).partition(":")
     of_torch = "from torch.nn.attention import SDPBackend, sdpa_kernel" if bug.who == "kernel" else ""
     alias = "" if name == "attend" else " as attend"
@@ -231,10 +232,7 @@ def spell_import(bug: Bug) -> str:
 
 
 def spell_kernel(bug: Bug) -> str:
-    """`WithKernel`, the module that calls the attention function; "" where none is accused.
-
-    Finite fills are as good as -inf here.
-    """
+    """`WithKernel`, the module that calls the attention function; "" if none is accused. -inf replaces finite fills."""
     backend, text = bug.spec.sdpa, emit_attention_stub(bug.case, as_sdpa=bool(bug.spec.sdpa))
     if bug.who != "kernel" or text is None:
         return ""
@@ -247,7 +245,8 @@ def spell_kernel(bug: Bug) -> str:
 def spell_run(bug: Bug) -> str:
     """The call that a report shows below the program: it raises, or compares by assert_close.
 
-    "" where that takes more than one call in inference of a compiled module or an SDPA backend.
+    "" unless a single call in inference shows the bug, of a compiled module or an SDPA backend. A line must be able to
+    move the inputs to the device.
     """
     case, result = bug.case, bug.result
     is_placed = bug.device == "cpu" or all(item.layout == "contiguous" for item in case.inputs)

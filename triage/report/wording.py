@@ -1,4 +1,4 @@
-"""Text of reports and pages: title, summary and cause of a finding, or the reason why it is not reported."""
+"""Text of reports and pages: title, summary and cause of a finding, or the reason why it gets no report."""
 
 import math
 import textwrap
@@ -21,13 +21,13 @@ from triage.report.repro import is_kernel, is_of_config
 
 
 def refuse(ablation: Ablation) -> str | None:
-    """Why this is no bug of torch.compile, of eager or of the attention function; None when it is one."""
+    """Why this is no bug of torch.compile, of eager or of the attention function; None if it is a bug."""
     verdict, is_function = ablation.result.verdict, is_attention(ablation.accused)
     blamed = "the kernel" if is_function else "torch.compile"
     if verdict is Verdict.EAGER_SUSPECT:
         why = f"Eager is wrong, not the kernel: {verdict.explanation}. Leave out --subject for a report about eager."
         return why if is_function else None
-    # A wrong operation of eager excuses no compiler: both are compared with float64.
+    # A bug of eager does not clear the compiler: both are compared with float64.
     if ablation.fails(EAGER) and ablation.stages[EAGER].verdict is not Verdict.EAGER_SUSPECT:
         return f"Eager fails too ({ablation.stages[EAGER].verdict}), so {blamed} can't be blamed."
     return None if verdict.is_finding else f"The verdict is {verdict}: {verdict.explanation}."
@@ -72,7 +72,7 @@ def describe_cause(cause: RootCause) -> str:
 
 
 def describe_symptom(case: Case, result: SubjectResult) -> str:
-    """The failure, with the program's names for its values; of wrong values the largest error, as repro.py prints."""
+    """The failure, with the program's names of values; for wrong values the largest error, as repro.py prints it."""
     failure, off, eager = result.failure, *map(result.numbers.get, ("compiled_error", "eager_error"))
     if result.verdict is Verdict.EAGER_SUSPECT:
         operation = f" ({operation_of(result)})" if operation_of(result) else ""

@@ -18,7 +18,7 @@ from generators.program.type_check import types_of
 from generators.program.values import DISTRIBUTIONS
 from generators.sampling.builder import Builder
 from generators.sampling.choices import ByteChoices
-from generators.sampling.masks import Pattern, offset
+from generators.sampling.masks import Visibility, offset
 from generators.sampling.steps import add_sinks, spell_alibi, spell_softcap
 
 _CONVENTIONAL = ByteChoices(b"")  # every decision has its likeliest outcome
@@ -107,10 +107,10 @@ def _spell_steps(b: Builder, plain: Plain, q: str, k: str, v: str) -> dict[str, 
         scores = b.op("mul", scores, other=said.scale)
     if said.softcap is not None:
         scores = spell_softcap(b, _CONVENTIONAL, scores, said.softcap)
-    pattern = Pattern(said.causal, said.window)
+    visibility = Visibility(said.causal, said.window)
     if "alibi" in inputs:
         names["alibi"] = _add_constant(b, inputs["alibi"])
-        scores = spell_alibi(b, _CONVENTIONAL, scores, names["alibi"], pattern)
+        scores = spell_alibi(b, _CONVENTIONAL, scores, names["alibi"], visibility)
     if "mask" in inputs:
         mask = names["mask"] = _get_or_add_input(b, inputs["mask"])
         if said.mask_means == "keep":
@@ -120,7 +120,7 @@ def _spell_steps(b: Builder, plain: Plain, q: str, k: str, v: str) -> dict[str, 
     if "bias" in inputs:
         names["bias"] = _get_or_add_input(b, inputs["bias"])
         scores = b.op("add", scores, names["bias"])
-    scores = _apply_pattern(b, scores, pattern)
+    scores = _apply_visibility(b, scores, visibility)
     if "sinks" in inputs:
         names["sinks"] = _add_constant(b, inputs["sinks"])
         scores = add_sinks(b, _CONVENTIONAL, scores, names["sinks"])
@@ -140,12 +140,12 @@ def _add_constant(b: Builder, item: Input) -> str:
     return b.op("detach", given) if b.mode == "training" else given
 
 
-def _apply_pattern(b: Builder, scores: str, pattern: Pattern) -> str:
+def _apply_visibility(b: Builder, scores: str, visibility: Visibility) -> str:
     """The scores with -inf for keys that a causal mask or a window hides."""
     query, key = b.shape(scores)[-2:]
-    start = offset(pattern, query, key)
-    left, right = pattern.window or (-1, -1)
-    right = 0 if pattern.causal else right
+    start = offset(visibility, query, key)
+    left, right = visibility.window or (-1, -1)
+    right = 0 if visibility.causal else right
     if left < 0 and right < 0:
         return scores
     ones = b.op("ones", to="ones", sizes=(query, key))

@@ -21,7 +21,7 @@ from fuzz.worker_config import WorkerConfig
 from fuzz.worker_process import Stopped, WorkerFault, WorkerLost, WorkerProcess
 from generators.program.case import Case
 from generators.sampling.choices import Choices
-from generators.sampling.sample import DRAWN, draw_settings
+from generators.sampling.sample import SETTINGS_SHARE, draw_settings
 
 _IDLE_SECONDS = 0.1
 _MOST_LOSSES = 3
@@ -168,7 +168,8 @@ class WorkerThread(threading.Thread):
         if index is None:
             return False
         chosen = state.search.choose(index)
-        c, share = Choices(f"{state.options.seed}:{index}:settings"), 1.0 if state.schedule.needs_settings else DRAWN
+        c = Choices(f"{state.options.seed}:{index}:settings")
+        share = 1.0 if state.schedule.needs_settings else SETTINGS_SHARE
         case = draw_settings(chosen.case, c, state.settings, share)
         subjects = state.schedule.subjects_for(case, targeted=chosen.is_targeted)
         chosen_id = chosen.case.id if chosen.is_targeted else ""

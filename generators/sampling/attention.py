@@ -8,76 +8,76 @@ from generators.program.sizes import Size
 from generators.sampling import steps
 from generators.sampling.builder import Builder
 from generators.sampling.choices import Choices
-from generators.sampling.heads import Heads, permute_axes
+from generators.sampling.heads import Qkv, permute_axes
 from generators.sampling.masks import additive_input, apply_mask, boolean_input, draw_shape
-from generators.sampling.steps import CAPS, AttentionFeatures, insert_noop
+from generators.sampling.steps import CAPS, AttentionExtras, insert_noop
 
-NO_FEATURES = AttentionFeatures()
+NO_EXTRAS = AttentionExtras()
 
 
 def attend(
-    b: Builder, c: Choices, heads: Heads, features: AttentionFeatures = NO_FEATURES, bias: str = ""
+    b: Builder, c: Choices, qkv: Qkv, extras: AttentionExtras = NO_EXTRAS, bias: str = ""
 ) -> tuple[str, tuple[str, ...]]:
     """Write an attention over q, k and v. Notes its contract, if a contract can express the spelling.
 
     Returns the output, [B, H, S, V] or [B, S, V], and intermediates worth returning, keys and values last. `bias` names
     a floating value that is added to the scores before any mask, such as a bias of positions.
     """
-    fused = c.choose("fused", {"no": 95.0, "sdpa": 5.0}) == "sdpa" and features == NO_FEATURES and not bias
-    if fused and len({b.dtype_of(value) for value in heads.values}) == 1:
-        return _attend_fused(b, c, heads)
-    place, rescale = _draw_scale(b, c, heads)
-    q = insert_noop(b, c, heads.q.value)
-    grouped = heads.group != Size.of(1)
+    fused = c.choose("fused", {"no": 95.0, "sdpa": 5.0}) == "sdpa" and extras == NO_EXTRAS and not bias
+    if fused and len({b.dtype_of(value) for value in qkv.values}) == 1:
+        return _attend_fused(b, c, qkv)
+    place, rescale = _draw_scale(b, c, qkv)
+    q = insert_noop(b, c, qkv.q.value)
+    grouped = qkv.group != Size.of(1)
     how = c.draw({"repeat_interleave": 3.0, "expand": 3.0, "broadcast": 3.0}) if grouped else ""
-    if how == "broadcast" and b.size(b.shape(heads.k.value)[1]) != 1:
+    if how == "broadcast" and b.size(b.shape(qkv.k.value)[1]) != 1:
         how = "expand"
-    k = _repeat(b, c, heads.k.value, heads.group, how)
-    v = _repeat(b, c, heads.v.value, heads.group, how)
-    direct = k == heads.k.value and c.deviates()
+    k = _repeat(b, c, qkv.k.value, qkv.group, how)
+    v = _repeat(b, c, qkv.v.value, qkv.group, how)
+    direct = k == qkv.k.value and c.deviates()
     left, right = insert_noop(b, c, q), insert_noop(b, c, k)
     if place in ("q", "both"):
         left = rescale(left)
     if place in ("k", "both"):
         right, direct = rescale(right), False
-    scores = _multiply_query_key(b, c, heads, left, right, direct=direct)
+    scores = _multiply_query_key(b, c, qkv, left, right, direct=direct)
     scores = insert_noop(b, c, rescale(scores) if place == "scores" else scores)
     if bias:
         scores = b.op("add", scores, bias, to="scores")
-    if features.softcap:
+    if extras.softcap:
         scores = steps.spell_softcap(b, c, scores, c.pick(CAPS))
-    pattern = steps.draw_pattern(b, c, features, *b.shape(scores)[-2:])
+    visibility = steps.draw_visibility(b, c, extras, *b.shape(scores)[-2:])
     num_heads = b.shape(scores)[1] if b.rank(scores) == 4 else Size.of(1)
-    if features.alibi:
-        scores = steps.spell_alibi(b, c, scores, steps.draw_slopes(b, c, num_heads), pattern)
-    masked = apply_mask(b, c, scores, pattern)
-    if features.alibi:
+    if extras.alibi:
+        scores = steps.spell_alibi(b, c, scores, steps.draw_slopes(b, c, num_heads), visibility)
+    masked = apply_mask(b, c, scores, visibility)
+    if extras.alibi:
         # ALiBi's distances are counted from the corner of the contract's `causal`.
-        b.drop_contract_unless((pattern.causal == "bottom_right") == (b.contract_field("causal") == "bottom_right"))
+        b.drop_contract_unless((visibility.causal == "bottom_right") == (b.contract_field("causal") == "bottom_right"))
     scores = insert_noop(b, c, masked)
     if b.dtype_of(scores) != b.dtype_of(q) and c.choose("scores.back", {"stay": 9.0, "type_as": 1.0}) == "type_as":
         scores = b.op("type_as", scores, q)
-    if features.sinks:
+    if extras.sinks:
         scores = steps.add_sinks(b, c, scores, steps.draw_sinks(b, c, num_heads, scores))
     # Scores that came from a product over [B * H, S, T] may go back to that form for the softmax, as in BART.
     flat = any(op.kind == "bmm" for op in b.ops) and b.rank(scores) == 4 and how != "broadcast"
     if flat and c.choose("scores.again", {"flat": 6.0, "not": 4.0}) == "flat":
         scores = _flat(b, scores)
     probs = steps.spell_softmax(b, c, scores, v)
-    seen = b.op("narrow", probs, to="probs", stop=b.shape(v)[-2]) if features.sinks else probs
+    seen = b.op("narrow", probs, to="probs", stop=b.shape(v)[-2]) if extras.sinks else probs
     weights = _dropout(b, c, insert_noop(b, c, seen))
     output = _weight_values(b, c, weights, insert_noop(b, c, v))
-    b.end_attention(*heads.values, output, bias=bias)
+    b.end_attention(*qkv.values, output, bias=bias)
     return output, (weights, masked, k, v)
 
 
 _SCALES = {1.0: 2.0, 0.5: 5.0, 0.125: 5.0, 0.3: 4.0, 1e-3: 2.0, 4.0: 3.0, 12.5: 1.5, -0.5: 5.0}
 
 
-def _draw_scale(b: Builder, c: Choices, heads: Heads) -> tuple[str, Callable[[str], str]]:
+def _draw_scale(b: Builder, c: Choices, qkv: Qkv) -> tuple[str, Callable[[str], str]]:
     """Where the scale is applied, and the function that applies it to a value."""
     place = c.choose("scale.place", {"none": 16.0, "scores": 58.0, "q": 14.0, "k": 6.0, "both": 6.0})
-    head_dim = max(1, b.size(b.shape(heads.q.value)[-1]))
+    head_dim = max(1, b.size(b.shape(qkv.q.value)[-1]))
     usual = 1 / math.sqrt(head_dim)
     value: float | int = c.choose_default({usual: 60.0, **_SCALES, -usual: 3.0}, "scale.value")
     divide = place in ("scores", "q") and c.choose("scale.divide", {"div": 5.0, "mul": 5.0}) == "div"
@@ -115,7 +115,7 @@ def _apply_scale(b: Builder, c: Choices, value: str, number: float, kind: str, c
     return b.op(kind, value, factor, form=form)
 
 
-def _multiply_query_key(b: Builder, c: Choices, heads: Heads, q: str, k: str, *, direct: bool) -> str:
+def _multiply_query_key(b: Builder, c: Choices, qkv: Qkv, q: str, k: str, *, direct: bool) -> str:
     rank = b.rank(q)
     product = c.choose_default({"matmul": 76.0, "einsum": 8.0, "flat": 10.0}, "scores.product")
     if product == "einsum" and b.size(b.shape(k)[-3]) == b.size(b.shape(q)[-3]):
@@ -126,8 +126,8 @@ def _multiply_query_key(b: Builder, c: Choices, heads: Heads, q: str, k: str, *,
     if folded:
         # BART and CLIP transpose k after folding it to three axes.
         kt = _transpose_key(b, c, _flat(b, k))
-    elif direct and rank == 4 and len(heads.k.order) == 4:
-        kt = permute_axes(b, c, heads.k.source, heads.k.order, "bhds", "kt")
+    elif direct and rank == 4 and len(qkv.k.order) == 4:
+        kt = permute_axes(b, c, qkv.k.source, qkv.k.order, "bhds", "kt")
     else:
         kt = _transpose_key(b, c, k)
     if folded or (product == "flat" and b.size(b.shape(kt)[-3]) == b.size(b.shape(q)[-3])):
@@ -198,15 +198,15 @@ def _weight_values(b: Builder, c: Choices, weights: str, v: str) -> str:
     return b.op("matmul", weights, v, to="out", form=c.draw({"operator": 6.0, "function": 4.0, "method": 2.0}))
 
 
-def _attend_fused(b: Builder, c: Choices, heads: Heads) -> tuple[str, tuple[str, ...]]:
-    q, k, v = heads.values
-    grouped = heads.group != Size.of(1)
+def _attend_fused(b: Builder, c: Choices, qkv: Qkv) -> tuple[str, tuple[str, ...]]:
+    q, k, v = qkv.values
+    grouped = qkv.group != Size.of(1)
     native = grouped and b.size(b.shape(k)[1]) > 1 and c.chance(0.5)
     if grouped and not native:
         how = c.pick(("repeat_interleave", "expand"))
-        k, v = _repeat(b, c, k, heads.group, how), _repeat(b, c, v, heads.group, how)
+        k, v = _repeat(b, c, k, qkv.group, how), _repeat(b, c, v, qkv.group, how)
     output = _call_sdpa(b, c, q, k, v, enable_gqa=native)
-    b.end_attention(*heads.values, output)
+    b.end_attention(*qkv.values, output)
     return output, (k, v)
 
 

@@ -11,16 +11,16 @@ from generators.sampling.builder import Builder
 from generators.sampling.choices import Choices
 from generators.sampling.heads import (
     GROUPS,
-    Head,
-    Heads,
+    Operand,
+    Qkv,
     draw_values,
-    flat_head,
-    make_head,
+    make_flat_operand,
+    make_operand,
     merge_heads,
     split_heads,
     split_packed,
 )
-from generators.sampling.steps import AttentionFeatures, insert_noop
+from generators.sampling.steps import AttentionExtras, insert_noop
 
 VOCABULARY = 32
 _WIDEST = 256
@@ -78,10 +78,10 @@ def linear(b: Builder, c: Choices, x: str, hint: str, out: Size, *, bias: bool) 
     return b.op("view", b.op("addmm", *biases, rows, wt, to=hint), sizes=(*b.shape(x)[:-1], out))
 
 
-def project(b: Builder, c: Choices, hint: str, x: str, heads: Size, head_dim: Size, *, bias: bool) -> Head:
+def project(b: Builder, c: Choices, hint: str, x: str, heads: Size, head_dim: Size, *, bias: bool) -> Operand:
     """A linear layer to heads, [B, heads, S, head_dim]."""
     wide = linear(b, c, x, hint, heads * head_dim, bias=bias)
-    return make_head(b, c, split_heads(b, c, wide, heads, head_dim), "bshd", hint)
+    return make_operand(b, c, split_heads(b, c, wide, heads, head_dim), "bshd", hint)
 
 
 def layer_norm(b: Builder, c: Choices, x: str) -> str:
@@ -176,7 +176,7 @@ class _Style:
     bias: bool = True
 
 
-def block_module(b: Builder, c: Choices, features: AttentionFeatures) -> list[str]:
+def block_module(b: Builder, c: Choices, extras: AttentionExtras) -> list[str]:
     """Write a module of one or two layers around attention. Returns the names of its results."""
     length, is_rotary = b.dims["T"], c.choose("positions", {"none": 9.0, "rotary": 1.0}) == "rotary"
     head_dim = limit_dims(b, even=is_rotary)
@@ -197,19 +197,19 @@ def block_module(b: Builder, c: Choices, features: AttentionFeatures) -> list[st
     x = draw_stream(b, c, style.embed)
     for _ in range(c.choose("layers", {1: 9.0, 2: 1.0})):
         before = style.norm(b, c, x) if style.residual != "post" else x
-        output, intermediates = attend(b, c, _project(b, c, style, before), features)
+        output, intermediates = attend(b, c, _project(b, c, style, before), extras)
         merged = insert_noop(b, c, merge_heads(b, c, output))
         out = linear(b, c, merged, "o", style.embed, bias=style.bias)
         x = _around(b, c, style, x, before, out)
     return [x, *(c.subset(intermediates, 0.5) if c.chance(0.1) else [])]
 
 
-def _project(b: Builder, c: Choices, style: _Style, x: str) -> Heads:
+def _project(b: Builder, c: Choices, style: _Style, x: str) -> Qkv:
     heads = Size.of("H")
     if style.projection == "one_head":
         single = c.chance(0.6)
         flat = {name: linear(b, c, x, name, style.embed, bias=style.bias) for name in "qkv"}
-        return Heads(*(flat_head(b, c, value, "bsd", name, single=single) for name, value in flat.items()))
+        return Qkv(*(make_flat_operand(b, c, value, "bsd", name, single=single) for name, value in flat.items()))
     if style.projection == "packed":
         packed = linear(b, c, x, "qkv", style.embed * 3, bias=style.bias)
         found = split_packed(b, c, packed, heads, style.head_dim)
@@ -218,10 +218,10 @@ def _project(b: Builder, c: Choices, style: _Style, x: str) -> Heads:
         context = style.context or x
         streams = (("q", x, query), ("k", context, key), ("v", context, key))
         projected = (project(b, c, *stream, style.head_dim, bias=style.bias) for stream in streams)
-        found = Heads(*projected, group=group)
+        found = Qkv(*projected, group=group)
     if not style.angles:
         return found
-    q, k = (Head.of(rotate(b, head.value, style.angles)) for head in (found.q, found.k))
+    q, k = (Operand.of(rotate(b, operand.value, style.angles)) for operand in (found.q, found.k))
     return replace(found, q=q, k=k)
 
 

@@ -14,7 +14,7 @@ from generators.program.type_check import check, infer, make_op, prune
 from generators.program.values import category
 from generators.sampling.choices import Choices
 
-_CUT_OFF = 0.6  # how often an outside value is detached: patterns match no mask that needs a gradient
+_DETACHED_SHARE = 0.6  # how often an outside value is detached: patterns match no mask that needs a gradient
 
 
 class Builder:
@@ -67,7 +67,7 @@ class Builder:
     def freeze(self, c: Choices, name: str) -> str:
         """An outside value such as a mask, mostly detached in training: few models learn such values."""
         differentiable = self.mode == "training" and self.is_float(name)
-        return self.op("detach", name) if differentiable and c.chance(_CUT_OFF) else name
+        return self.op("detach", name) if differentiable and c.chance(_DETACHED_SHARE) else name
 
     def shape(self, name: str) -> tuple[Size, ...]:
         return self.types[name].shape

@@ -7,7 +7,7 @@ from generators.sampling import writers
 from generators.sampling.builder import Builder
 from generators.sampling.choices import Choices, Preferences
 
-Write = Callable[[Builder, Choices], list[str]]
+FamilyWriter = Callable[[Builder, Choices], list[str]]
 """Writes a program and returns the names of the values that it returns, the output first."""
 
 
@@ -18,7 +18,7 @@ class Family:
     weight: float  # how often it is drawn, relative to other families
     preferences: Preferences = field(default_factory=dict)
     """Preferred outcomes, by the argument `name` of `Choices.choose` and `Choices.choose_default`."""
-    write: Write | None = None
+    write: FamilyWriter | None = None
     """Writes the whole program, in place of the generator. `Builder.dims` has B, H, S, T, D and V; it may change or add
     dimensions."""
 

@@ -16,12 +16,12 @@ _FLAT_ORDERS = {"bsd": 8.0, "sbd": 2.0, "bds": 1.0}
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
-    """q, k or v: the value, [B, H, S, D] or [B, S, D], and the source and order of axes that it was permuted from."""
+class Operand:
+    """One of q, k and v."""
 
-    value: str
-    source: str
-    order: str
+    value: str  # [B, H, S, D] or [B, S, D]
+    source: str  # the value before its axes were permuted
+    order: str  # the axes of `source`, such as "bshd"
 
     @classmethod
     def of(cls, value: str) -> Self:
@@ -30,13 +30,13 @@ class Head:
 
 
 @dataclass(frozen=True, slots=True)
-class Heads:
-    """q, k, v for an attention, and how many query heads share a key head (Size 1: none share)."""
+class Qkv:
+    """q, k and v of an attention."""
 
-    q: Head
-    k: Head
-    v: Head
-    group: Size = field(default=Size.of(1), kw_only=True)
+    q: Operand
+    k: Operand
+    v: Operand
+    group: Size = field(default=Size.of(1), kw_only=True)  # how many query heads share a key head
 
     @property
     def values(self) -> tuple[str, str, str]:
@@ -63,9 +63,9 @@ def permute_axes(b: Builder, c: Choices, value: str, order: str, target: str, to
     return b.op("permute", value, to=to, dims=axes)
 
 
-def make_head(b: Builder, c: Choices, source: str, order: str, to: str) -> Head:
-    """A head with axes [B, H, S, D] of `source`, whose axes read `order`."""
-    return Head(permute_axes(b, c, source, order, "bhsd", to), source, order)
+def make_operand(b: Builder, c: Choices, source: str, order: str, to: str) -> Operand:
+    """The operand with axes [B, H, S, D] that is permuted from `source`, whose axes are `order`."""
+    return Operand(permute_axes(b, c, source, order, "bhsd", to), source, order)
 
 
 def draw_values(c: Choices) -> Values:
@@ -87,10 +87,10 @@ def draw_layout(c: Choices, rank: int) -> str:
     return c.draw({name: weight for name, weight in options.items() if LAYOUTS[name].min_rank <= rank})
 
 
-def head_inputs(b: Builder, c: Choices) -> Heads:
+def draw_qkv(b: Builder, c: Choices) -> Qkv:
     """q, k and v as inputs of the module."""
     if c.choose("order", {"bhsd": 90.0, "bsd": 10.0}) == "bsd":
-        return _flat_inputs(b, c)
+        return _draw_flat_qkv(b, c)
     group = c.choose_default({"none": 76.0, "group": 12.0, "one": 12.0}, "heads.group")
     group = "none" if group == "one" and b.dims["H"] == 1 else group
     query_heads, kv_heads, shared = map(Size.of, GROUPS[group])
@@ -99,7 +99,7 @@ def head_inputs(b: Builder, c: Choices) -> Heads:
         return split_packed(b, c, packed, Size.of("H"), Size.of("D"))
     common = c.choose("order", _ORDERS)
     together, values = not c.deviates(), draw_values(c)
-    heads = []
+    operands = []
     for name, sizes in (("q", (query_heads, "S", "D")), ("k", (kv_heads, "T", "D")), ("v", (kv_heads, "T", "V"))):
         h, s, d = (Size.of(x) for x in sizes)
         order = common if together or c.chance(0.6) else c.draw(_ORDERS)
@@ -112,9 +112,9 @@ def head_inputs(b: Builder, c: Choices) -> Heads:
             source = _draw_view(b, c, name, tuple(axes[a] for a in order), values)
         else:
             source = b.input(name, [axes[a] for a in order], values, layout=draw_layout(c, 4))
-        heads.append(make_head(b, c, source, order, name))
+        operands.append(make_operand(b, c, source, order, name))
         values = draw_values(c) if c.deviates() else values
-    return Heads(*heads, group=shared)
+    return Qkv(*operands, group=shared)
 
 
 def _draw_view(b: Builder, c: Choices, name: str, shape: tuple[Size, ...], values: Values) -> str:
@@ -142,7 +142,7 @@ def split_heads(b: Builder, c: Choices, value: str, heads: Size, head_dim: Size)
     return b.op(form, value, sizes=(*lead, heads, head_dim))
 
 
-def split_packed(b: Builder, c: Choices, x: str, heads: Size, head_dim: Size) -> Heads:
+def split_packed(b: Builder, c: Choices, x: str, heads: Size, head_dim: Size) -> Qkv:
     """[B, S, 3 * heads * head_dim] as q, k and v of [B, heads, S, head_dim], in a way that models use."""
     how = c.draw({"chunk": 2.0, "permute": 1.0, "select": 1.0})
     if how != "chunk":
@@ -156,28 +156,28 @@ def split_packed(b: Builder, c: Choices, x: str, heads: Size, head_dim: Size) ->
             part = b.op("reshape", part, sizes=(*b.shape(part)[:-1], heads, head_dim))
         else:
             part = b.op(c.pick(("select", "unbind")), x, to=name, dim=0 if how == "permute" else 2, index=i)
-        found.append(Head.of(part) if how == "permute" else make_head(b, c, part, "bshd", name))
-    return Heads(*found)
+        found.append(Operand.of(part) if how == "permute" else make_operand(b, c, part, "bshd", name))
+    return Qkv(*found)
 
 
-def _flat_inputs(b: Builder, c: Choices) -> Heads:
+def _draw_flat_qkv(b: Builder, c: Choices) -> Qkv:
     """q, k and v of a single head, without a head axis, or with an axis of size 1 from unsqueeze."""
     order, values, single = c.draw(_FLAT_ORDERS), draw_values(c), c.chance(0.35)
-    heads = []
+    operands = []
     for name, s, d in (("q", "S", "D"), ("k", "T", "D"), ("v", "T", "V")):
         axes = {"b": "B", "s": s, "d": d}
         source = b.input(name, [axes[a] for a in order], values, layout=draw_layout(c, 3))
-        heads.append(flat_head(b, c, source, order, name, single=single))
-    return Heads(*heads)
+        operands.append(make_flat_operand(b, c, source, order, name, single=single))
+    return Qkv(*operands)
 
 
-def flat_head(b: Builder, c: Choices, source: str, order: str, to: str, *, single: bool) -> Head:
-    """The single head of `source`, whose axes read `order`: [B, S, D], or with `single` [B, 1, S, D]."""
+def make_flat_operand(b: Builder, c: Choices, source: str, order: str, to: str, *, single: bool) -> Operand:
+    """The operand with a single head, [B, S, D], or with `single` [B, 1, S, D], from `source` with axes `order`."""
     value = permute_axes(b, c, source, order, "bsd", to)
     if not single:
-        return Head(value, source, order)
+        return Operand(value, source, order)
     value = b.op("unsqueeze", value, dim=1)
-    return Head.of(b.op("permute", value, dims=(0, 1, 2, 3)) if c.chance(0.4) else value)
+    return Operand.of(b.op("permute", value, dims=(0, 1, 2, 3)) if c.chance(0.4) else value)
 
 
 def merge_heads(b: Builder, c: Choices, value: str) -> str:
@@ -195,13 +195,13 @@ def merge_heads(b: Builder, c: Choices, value: str) -> str:
     return b.op("view" if form == "contiguous" else "reshape", moved, sizes=(batch, seq_len, last))
 
 
-def restore_axes(b: Builder, c: Choices, heads: Heads, output: str) -> str:
+def restore_axes(b: Builder, c: Choices, qkv: Qkv, output: str) -> str:
     """The output permuted back to [B, S, H, D], if q, k and v came so and a contract describes the output."""
     at = next((i for i, contract in enumerate(b.contracts) if contract.output == output), None)
-    if at is None or any(head.order != "bshd" or b.rank(head.source) != 4 for head in (heads.q, heads.k, heads.v)):
+    if at is None or any(operand.order != "bshd" or b.rank(operand.source) != 4 for operand in (qkv.q, qkv.k, qkv.v)):
         return output
     moved = permute_axes(b, c, output, "bhsd", "bshd", "out")
     b.contracts[at] = replace(
-        b.contracts[at], q=heads.q.source, k=heads.k.source, v=heads.v.source, output=moved, layout="bshd"
+        b.contracts[at], q=qkv.q.source, k=qkv.k.source, v=qkv.v.source, output=moved, layout="bshd"
     )
     return moved

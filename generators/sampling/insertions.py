@@ -125,8 +125,8 @@ _DIFFERENCES = {0: 1.0, 1: 6.0, 2: 3.0}
 """How many differences a call has from the first. A call without differences tests state."""
 _KINDS = {"sizes": 5.0, "layouts": 2.5, "under": 3.0, "values": 3.0, "dtype": 1.5, "reseeds": 1.0, "step": 3.0}
 _SIZES = (1, 2, 3, 5, 8, 9, 16, 17, 33)
-_CHECKPOINTED = 0.25  # the share of cases in training whose operations are recomputed in the backward pass
-_DROPPED = 0.6
+_CHECKPOINTED_SHARE = 0.25  # the share of cases in training whose operations are recomputed in the backward pass
+_DROPOUT_SHARE = 0.6
 """The share of recomputed cases without dropout that get it: recomputed dropout must draw the same numbers."""
 _CALL_TRIES = 8
 
@@ -134,8 +134,8 @@ _CALL_TRIES = 8
 def add_calls(case: Case, c: Choices) -> Case:
     """The case with later calls of its module, or unchanged if no drawn call is valid."""
     base = replace(case, contracts=(), dynamic=False)
-    if case.training and c.chance(_CHECKPOINTED):
-        dropped = base if is_random(base) or c.chance(1 - _DROPPED) else add_dropout(base)
+    if case.training and c.chance(_CHECKPOINTED_SHARE):
+        dropped = base if is_random(base) or c.chance(1 - _DROPOUT_SHARE) else add_dropout(base)
         again = replace(dropped, checkpoint="full")
         base = again if is_valid(again) else base
     step = c.pick(("sgd", "adamw"))

@@ -13,7 +13,7 @@ from generators.sampling.heads import draw_layout
 
 
 @dataclass(frozen=True, slots=True)
-class Pattern:
+class Visibility:
     """The keys that a query sees, by `causal` and `window` of a Contract. Without both, it sees all keys."""
 
     causal: str | None = None
@@ -23,19 +23,19 @@ class Pattern:
         return self.causal is not None or self.window is not None
 
 
-NO_PATTERN = Pattern()
+SEES_ALL = Visibility()
 
 
-def offset(pattern: Pattern, query: Size, key: Size) -> Size:
+def offset(visibility: Visibility, query: Size, key: Size) -> Size:
     """The position of query 0 among the keys."""
-    return key - query if pattern.causal == "bottom_right" else Size.of(0)
+    return key - query if visibility.causal == "bottom_right" else Size.of(0)
 
 
-def spell_pattern(b: Builder, c: Choices, pattern: Pattern, query: Size, key: Size) -> str:
+def spell_visibility(b: Builder, c: Choices, visibility: Visibility, query: Size, key: Size) -> str:
     """A boolean value, [S, T], True where the key is seen: from triangles of ones, or from differences of places."""
-    start = offset(pattern, query, key)
-    left, right = pattern.window or (-1, -1)
-    right = 0 if pattern.causal else right
+    start = offset(visibility, query, key)
+    left, right = visibility.window or (-1, -1)
+    right = 0 if visibility.causal else right
     if c.chance(0.5):
         seen = b.op("ones", to="keep", sizes=(query, key), dtype="bool")
         seen = b.op("tril", seen, diagonal=start + right) if right >= 0 else seen
@@ -58,7 +58,7 @@ def position_indices(b: Builder, query: Size, key: Size, start: Size, dtype: str
 
 
 NEG_INF = float("-inf")
-_TOP_LEFT = Pattern("top_left")
+_TOP_LEFT = Visibility("top_left")
 _FILLS: dict[float | str, float] = {NEG_INF: 5, "min": 3, -1e9: 2, -1e4: 1}
 _EQUAL_0_FILLS: dict[float | str, float] = {NEG_INF: 6.0, "min": 2.0, -1e4: 1.0}
 _ADDED: Mapping[str, tuple[Mapping[str, float], float]] = {
@@ -78,7 +78,7 @@ class Scores:
     """Scores to mask, [B, H, S, T] or [B, S, T]."""
 
     name: str
-    pattern: Pattern  # the pattern that the mask has to contain
+    visibility: Visibility  # the keys that the mask has to leave visible
     in_place: bool  # whether they may be overwritten
 
 
@@ -87,30 +87,30 @@ class Mask:
     """A value that hides scores."""
 
     value: str
-    pattern: Pattern = NO_PATTERN  # the part of the mask that is a pattern
-    given: str | None = None  # the part of the mask that is not `pattern`: a caller's mask
+    visibility: Visibility = SEES_ALL  # the visibility that the value contains
+    given: str | None = None  # the rest of the value: a caller's mask
 
     def note_contract(self, b: Builder) -> None:
         """Note the mask in the contract, with the fill -inf."""
-        b.note_contract(mask=self.given, causal=self.pattern.causal, window=self.pattern.window)
+        b.note_contract(mask=self.given, causal=self.visibility.causal, window=self.visibility.window)
 
 
 class MaskKind(NamedTuple):
     """A kind of mask: how its value is built and hides scores. A new kind is a row of `MASKS`."""
 
-    weight: float  # how often it is drawn if no pattern is required
+    weight: float  # how often it is drawn if no visibility is required
     build: Callable[[Builder, Choices, Scores], Mask]
     hide: Callable[[Builder, Choices, Scores, Mask], str]  # writes the masked scores and notes the contract
-    pattern_weight: float = 0.0  # how often it is drawn for a pattern; 0 if it can't apply patterns
+    visibility_weight: float = 0.0  # how often it is drawn to restrict visibility; 0 if it can't
 
 
-def apply_mask(b: Builder, c: Choices, scores: str, pattern: Pattern) -> str:
-    """Mask scores by the pattern; without a pattern by any kind of mask, or not at all."""
-    masked = Scores(scores, pattern, b.may_overwrite(scores) and c.deviates())
-    if pattern:
+def apply_mask(b: Builder, c: Choices, scores: str, visibility: Visibility) -> str:
+    """Mask scores down to this visibility; if that is all keys, by any kind of mask, or not at all."""
+    masked = Scores(scores, visibility, b.may_overwrite(scores) and c.deviates())
+    if visibility:
         # Heaviest first: draws depend on the order.
-        kinds = sorted(MASKS.values(), key=lambda kind: -kind.pattern_weight)
-        kind = c.draw({kind: kind.pattern_weight for kind in kinds})
+        kinds = sorted(MASKS.values(), key=lambda kind: -kind.visibility_weight)
+        kind = c.draw({kind: kind.visibility_weight for kind in kinds})
     else:
         name = c.choose("mask.kind", {"none": 34.0} | {name: kind.weight for name, kind in MASKS.items()})
         if name == "none":
@@ -172,19 +172,19 @@ def boolean_input(b: Builder, c: Choices, shape: tuple[Size, ...]) -> str:
 
 
 def _build_keep(b: Builder, c: Choices, scores: Scores) -> Mask:
-    """A boolean mask of kept keys: the pattern, sometimes joined with a caller's mask; or a caller's mask alone."""
-    kept = "" if scores.pattern else c.choose("mask.keep", {"causal": 35.0, "given": 65.0, "listed": 4.0})
+    """A boolean mask of kept keys: the visibility, sometimes joined with a caller's mask; or a caller's mask alone."""
+    kept = "" if scores.visibility else c.choose("mask.keep", {"causal": 35.0, "given": 65.0, "listed": 4.0})
     query, key = b.shape(scores.name)[-2:]
     if kept == "listed" and b.size(key):
         places = b.input("places", (query, 1), Values("tokens", scale=float(b.size(key))), "int64")
         listed = b.op("scatter", b.op("ones", to="keep", sizes=(query, key), dtype="bool"), places, value=0)
         return Mask(listed, given=listed)
     alone = kept == "causal"
-    shown = _TOP_LEFT if alone else scores.pattern
+    shown = _TOP_LEFT if alone else scores.visibility
     if not shown:
         mask = boolean_input(b, c, draw_shape(c, b.shape(scores.name)))
         return Mask(mask, given=mask)
-    seen = spell_pattern(b, c, shown, query, key)
+    seen = spell_visibility(b, c, shown, query, key)
     if b.rank(scores.name) == 4 and c.chance(0.3):
         seen = b.op("view", seen, sizes=(ONE, ONE, query, key))
     if alone or c.chance(0.75):
@@ -194,18 +194,18 @@ def _build_keep(b: Builder, c: Choices, scores: Scores) -> Mask:
 
 
 def _build_bias(b: Builder, c: Choices, scores: Scores) -> Mask:
-    """A mask to be added: a caller's, or made from the pattern, which is causal from the top left by default."""
-    if not scores.pattern and c.choose("mask.from", {"given": 3.0, "made": 1.0}) == "given":
+    """A mask to be added: a caller's, or made from the visibility, which is causal from the top left by default."""
+    if not scores.visibility and c.choose("mask.from", {"given": 3.0, "made": 1.0}) == "given":
         mask = additive_input(b, c, draw_shape(c, b.shape(scores.name)))
         return Mask(mask, given=mask)
     dtype = b.dtype_of(scores.name)
-    if not scores.pattern and c.choose("mask.triangle", {"triu": 1.0, "keep": 1.0}) == "triu":
+    if not scores.visibility and c.choose("mask.triangle", {"triu": 1.0, "keep": 1.0}) == "triu":
         low = c.draw({NEG_INF: 3.0, -1e4: 1.0})
         full = b.op("full", to="causal", sizes=b.shape(scores.name)[-2:], value=low, dtype=dtype)
         bias = b.op("triu", full, diagonal=1)
         b.note_contract(**({"causal": "top_left"} if low == NEG_INF else {"bias": bias}))
         return Mask(bias)
-    seen = _build_keep(b, c, replace(scores, pattern=scores.pattern or _TOP_LEFT))
+    seen = _build_keep(b, c, replace(scores, visibility=scores.visibility or _TOP_LEFT))
     if c.chance(0.3):
         bias = b.op("where", seen.value, to="bias", value=0.0, other=NEG_INF)
     else:
@@ -244,8 +244,8 @@ def _build_comparison(b: Builder, c: Choices, scores: Scores) -> Mask:
 
 
 def _draw_fill(b: Builder, c: Choices, scores: Scores) -> float | str:
-    # `causal` and `window` of a contract mean the fill -inf, so patterns mostly get it.
-    if scores.pattern and c.chance(0.8):
+    # `causal` and `window` of a contract mean the fill -inf, so these masks mostly get it.
+    if scores.visibility and c.chance(0.8):
         return NEG_INF
     fill = c.choose("mask.fill", _FILLS)
     return -1e4 if fill == -1e9 and b.dtype_of(scores.name) == "float16" else fill
@@ -270,14 +270,14 @@ def _add(b: Builder, c: Choices, scores: Scores, mask: Mask) -> str:
 
 def _fill(b: Builder, c: Choices, scores: Scores, keep: Mask) -> str:
     # The mask may mark the keys to drop in place of the keys to keep.
-    inverted = bool(scores.pattern) or c.chance(0.6)
+    inverted = bool(scores.visibility) or c.chance(0.6)
     drop = b.op("logical_not", keep.value, to="drop") if inverted else keep.value
     if c.chance(0.3):
         drop = b.op("expand_as", drop, scores.name)
     fill = _draw_fill(b, c, scores)
     in_place = scores.in_place and b.may_overwrite(scores.name)
     form = "in_place" if in_place else c.choose_default({"method": 8.0, "function": 1.0})
-    if inverted and keep.pattern and fill == NEG_INF:
+    if inverted and keep.visibility and fill == NEG_INF:
         keep.note_contract(b)
     else:
         _note_fill(b, scores, drop, "drop", fill)
@@ -298,8 +298,8 @@ def _fill_expanded(b: Builder, c: Choices, scores: Scores, drop: Mask) -> str:
 
 def _where(b: Builder, c: Choices, scores: Scores, keep: Mask) -> str:
     fill = _draw_fill(b, c, scores)
-    reverse = c.deviates() and c.chance(0.5) and not scores.pattern
-    if keep.pattern and fill == NEG_INF and not reverse:
+    reverse = c.deviates() and c.chance(0.5) and not scores.visibility
+    if keep.visibility and fill == NEG_INF and not reverse:
         keep.note_contract(b)
     else:
         _note_fill(b, scores, keep.value, "drop" if reverse else "keep", fill)

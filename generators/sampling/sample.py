@@ -18,9 +18,9 @@ from generators.sampling.blocks import block_module
 from generators.sampling.builder import Builder
 from generators.sampling.choices import Choices
 from generators.sampling.families import FAMILIES, Family
-from generators.sampling.heads import head_inputs, merge_heads, restore_axes
+from generators.sampling.heads import draw_qkv, merge_heads, restore_axes
 from generators.sampling.insertions import add_calls, insert_writes
-from generators.sampling.steps import AttentionFeatures, draw_features, draw_many_features, insert_noop
+from generators.sampling.steps import AttentionExtras, draw_extras, draw_many_extras, insert_noop
 
 
 def _sizes(by_weight: Mapping[float, Sequence[int]]) -> dict[int, float]:
@@ -96,17 +96,17 @@ def draw_tiled_dims(c: Choices) -> dict[str, int]:
 
 
 _MODULES = {"bare": 80.0, "block": 20.0}  # a bare attention, judged twice as fast, or a whole module
-TRAINING = 0.25
-DYNAMIC = 0.02  # the share of cases with dynamic shapes, which take ten times as long to compile
-EMPTY = 0.006  # the share of cases in which a dimension is 0
-CALLED = 0.08  # the share of cases with several calls of the module, which take several times as long
-WRITTEN_CALLED = 0.3  # the share of cases with writes that are called several times: a buffer keeps written values
+TRAINING_SHARE = 0.25
+DYNAMIC_SHARE = 0.02  # the share of cases with dynamic shapes, which take ten times as long to compile
+EMPTY_SHARE = 0.006  # the share of cases in which a dimension is 0
+CALLED_SHARE = 0.08  # the share of cases with several calls of the module, which take several times as long
+WRITTEN_CALLED_SHARE = 0.3  # the share of cases with writes that get several calls: a buffer keeps written values
 _EMPTY = {"S": 3.0, "T": 3.0, "B": 2.0}
-HEADS_INNER = 0.25  # for kernels: the share of cases with q, k, v in [B, S, H, D] whose contract keeps it
-AUTOCAST = 0.03  # the share of cases under autocast, of those that stay well typed
-WRITES = 0.06  # the share of cases that get in-place writes
-DRAWN = 0.25  # the share of cases to which a campaign adds settings
-_SINGLE = 0.5  # the share of cases in which the `single` dimensions of their settings are 1
+HEADS_INNER_SHARE = 0.25  # for kernels: the share of cases with q, k, v in [B, S, H, D] whose contract keeps it
+AUTOCAST_SHARE = 0.03  # the share of cases under autocast, of those that stay well typed
+WRITES_SHARE = 0.06  # the share of cases that get in-place writes
+SETTINGS_SHARE = 0.25  # the share of cases to which a campaign adds settings
+_SINGLE_SHARE = 0.5  # the share of cases in which the `single` dimensions of their settings are 1
 _SETTINGS = {1: 4.0, 2: 4.0, 3: 2.0}
 _DTYPES = {"float32": 5.0, "bfloat16": 2.5, "float16": 2.5}
 _FORMS = 200  # how often dtype, sizes and options are drawn for a program, 50 us each
@@ -148,17 +148,17 @@ def sample(
         cases = (_for_kernels(f"{seed}:{index}:contracted:{n}", within) for n, within in enumerate(all_limits))
         return next(case for case in cases if case is not None and emit_attention_stub(case) is not None)
     calls = Choices(f"{seed}:{index}:calls")
-    if calls.chance(CALLED):
+    if calls.chance(CALLED_SHARE):
         mode = mode or calls.draw({"": 7.0, "training": 3.0})
         return add_calls(draw(*_choices(seed, index), family=family, dtype=dtype, mode=mode, device=device), calls)
     drawn = partial(draw, family=family, dtype=dtype, mode=mode, device=device)
     empty = Choices(f"{seed}:{index}:empty")
-    if empty.chance(EMPTY):
+    if empty.chance(EMPTY_SHARE):
         # A program that can't have a size of 0 (an index, a size of -1) is drawn again without it.
         with suppress(CaseError):
             return drawn(*_choices(seed, index), sizes={empty.draw(_EMPTY): 0})
     case = drawn(*_choices(seed, index))
-    return add_calls(case, calls) if is_written(case) and calls.chance(WRITTEN_CALLED) else case
+    return add_calls(case, calls) if is_written(case) and calls.chance(WRITTEN_CALLED_SHARE) else case
 
 
 def _choices(seed: int, index: int) -> tuple[Choices, Choices]:
@@ -181,18 +181,18 @@ def draw(
     c.preferences = drawn.preferences
     c.deviation = c.draw({0.02: 2.0, 0.08: 5.0, 0.2: 2.0, 0.5: 1.0})
     drawn_dtype, dims = c.draw(_DTYPES), draw_dims(c)
-    drawn_mode = "training" if c.chance(TRAINING) else "inference"
+    drawn_mode = "training" if c.chance(TRAINING_SHARE) else "inference"
     b = Builder({**dims, **(sizes or {})}, dtype or drawn_dtype, mode or drawn_mode, device)
-    features = draw_features(rare)
+    extras = draw_extras(rare)
     if drawn.write is not None:
         returns = drawn.write(b, c)
     else:
-        returns = (_bare if c.choose("module", _MODULES) == "bare" else block_module)(b, c, features)
-    case = b.case(returns, dynamic=c.chance(DYNAMIC))
-    if rare.chance(AUTOCAST):
+        returns = (_bare if c.choose("module", _MODULES) == "bare" else block_module)(b, c, extras)
+    case = b.case(returns, dynamic=c.chance(DYNAMIC_SHARE))
+    if rare.chance(AUTOCAST_SHARE):
         cast = replace(case, autocast=rare.draw({"bfloat16": 3.0, "float16": 1.0}), contracts=())
         case = cast if is_valid(cast) else case
-    return insert_writes(case, rare) if rare.chance(WRITES) and case.autocast is None else case
+    return insert_writes(case, rare) if rare.chance(WRITES_SHARE) and case.autocast is None else case
 
 
 def _family(c: Choices, families: Mapping[str, Family]) -> Family:
@@ -215,8 +215,8 @@ def _for_kernels(seed: str, limits: Limits) -> Case | None:
         c.preferences = {**c.preferences, "mask.fill": float("-inf")}
     c.deviation = c.draw({0.02: 5.0, 0.08: 4.0, 0.2: 1.0})
     for _ in range(_FORMS):
-        dims, features = draw_tiled_dims(c), draw_many_features(c)
-        if features.causal == "bottom_right" and dims["T"] < dims["S"] and c.chance(0.7):
+        dims, extras = draw_tiled_dims(c), draw_many_extras(c)
+        if extras.causal == "bottom_right" and dims["T"] < dims["S"] and c.chance(0.7):
             # The first queries would see no key.
             dims["S"], dims["T"] = dims["T"], dims["S"]
         if limits.head_dims:
@@ -224,21 +224,21 @@ def _for_kernels(seed: str, limits: Limits) -> Case | None:
             dims["V"] = dims["D"] if c.chance(0.8) else c.pick(limits.head_dims)
         dtype, training = c.draw(_DTYPES), c.chance(0.5)
         shapes = tuple((dims["B"], dims["H"], dims[length], dims[dim]) for length, dim in ("SD", "TD", "TV"))
-        options = {name: value for name, value in asdict(features).items() if value}
+        options = {name: value for name, value in asdict(extras).items() if value}
         if limits.accepts(AttentionCall(dtype, shapes, options, training)):
             break
     else:
         return None
     b = Builder(dims, dtype, "training" if training else "inference")
-    returns = _bare(b, c, features, heads_inner=c.chance(HEADS_INNER))
+    returns = _bare(b, c, extras, heads_inner=c.chance(HEADS_INNER_SHARE))
     case = b.case(returns, dynamic=False)
     return case if case.contracts and all(map(limits.accepts, list_calls(case))) else None
 
 
-def _bare(b: Builder, c: Choices, features: AttentionFeatures, *, heads_inner: bool = False) -> list[str]:
-    heads = head_inputs(b, c)
-    output, intermediates = attend(b, c, heads, features)
-    if heads_inner and (back := restore_axes(b, c, heads, output)) != output:
+def _bare(b: Builder, c: Choices, extras: AttentionExtras, *, heads_inner: bool = False) -> list[str]:
+    qkv = draw_qkv(b, c)
+    output, intermediates = attend(b, c, qkv, extras)
+    if heads_inner and (back := restore_axes(b, c, qkv, output)) != output:
         output = back
     elif c.chance(0.3):
         output = merge_heads(b, c, output)
@@ -249,7 +249,7 @@ def _bare(b: Builder, c: Choices, features: AttentionFeatures, *, heads_inner: b
     return [output, *(c.subset(intermediates, 0.5) if returns == "some" else [])]
 
 
-def draw_settings(case: Case, c: Choices, available: Mapping[str, Setting], share: float = DRAWN) -> Case:
+def draw_settings(case: Case, c: Choices, available: Mapping[str, Setting], share: float = SETTINGS_SHARE) -> Case:
     """Adds one to three available settings, and the settings that they need, to this share of cases."""
     fitting = {name: item.weight for name, item in available.items() if not (item.inference and case.training)}
     if case.settings or not fitting or not c.chance(share):
@@ -260,6 +260,6 @@ def draw_settings(case: Case, c: Choices, available: Mapping[str, Setting], shar
         drawn = {**dict(available[name].needs), **drawn, name: c.pick(available[name].values)}
     sizes = dict(case.dims)
     single = {dim: 1 for name in drawn for dim in available[name].single if dim in sizes}
-    if single and not case.calls and c.chance(_SINGLE):
+    if single and not case.calls and c.chance(_SINGLE_SHARE):
         case = resize(case, {**sizes, **single}) or case
     return replace(case, settings=tuple(sorted(drawn.items())))

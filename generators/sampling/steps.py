@@ -6,12 +6,12 @@ from generators.program.case import Values
 from generators.program.sizes import Size
 from generators.sampling.builder import Builder
 from generators.sampling.choices import Choices
-from generators.sampling.masks import Pattern, offset, position_indices
+from generators.sampling.masks import Visibility, offset, position_indices
 
 
 @dataclass(frozen=True, slots=True)
-class AttentionFeatures:
-    """The features of an attention. `window` is two-sided unless `causal` names a corner."""
+class AttentionExtras:
+    """Steps that few attentions have. `window` is two-sided unless `causal` names a corner."""
 
     softcap: bool = False
     alibi: bool = False
@@ -20,24 +20,24 @@ class AttentionFeatures:
     window: bool = False
 
 
-SHARE = 0.07
-"""The share of cases with such features. Low, because compilers rarely see them and judging takes longer."""
+EXTRAS_SHARE = 0.07
+"""The share of cases with such extras. Low, because compilers rarely see them and judging takes longer."""
 _SINGLE = {"softcap": 2.0, "window": 2.0, "bottom_right": 1.0, "alibi": 1.5, "sinks": 1.5}
 _CORNERS: dict[str | None, float] = {None: 3.0, "top_left": 4.0, "bottom_right": 3.0}
 
 
-def draw_features(c: Choices) -> AttentionFeatures:
-    """Mostly no feature, else a single feature."""
-    name = c.draw(_SINGLE) if c.chance(SHARE) else ""
+def draw_extras(c: Choices) -> AttentionExtras:
+    """Mostly none, else a single extra."""
+    name = c.draw(_SINGLE) if c.chance(EXTRAS_SHARE) else ""
     if name == "window":
-        return AttentionFeatures(window=True, causal=c.draw(_CORNERS))
+        return AttentionExtras(window=True, causal=c.draw(_CORNERS))
     if name == "bottom_right":
-        return AttentionFeatures(causal=name)
-    return AttentionFeatures(name == "softcap", name == "alibi", name == "sinks")
+        return AttentionExtras(causal=name)
+    return AttentionExtras(name == "softcap", name == "alibi", name == "sinks")
 
 
-def draw_many_features(c: Choices) -> AttentionFeatures:
-    """For campaigns of attention functions: each feature is frequent, several at once are rare."""
+def draw_many_extras(c: Choices) -> AttentionExtras:
+    """For campaigns of attention functions: each extra is frequent, several at once are rare."""
     causal, window = c.draw(
         {
             (None, False): 54.0,
@@ -48,18 +48,18 @@ def draw_many_features(c: Choices) -> AttentionFeatures:
             ("bottom_right", True): 4.0,
         }
     )
-    return AttentionFeatures(c.chance(0.12), c.chance(0.12), c.chance(0.13), causal, window)
+    return AttentionExtras(c.chance(0.12), c.chance(0.12), c.chance(0.13), causal, window)
 
 
-def draw_pattern(b: Builder, c: Choices, features: AttentionFeatures, query: Size, key: Size) -> Pattern:
-    """The pattern of these features, with random window sizes."""
-    if not features.window:
-        return Pattern(features.causal)
+def draw_visibility(b: Builder, c: Choices, extras: AttentionExtras, query: Size, key: Size) -> Visibility:
+    """The visibility of these extras, with random window sizes."""
+    if not extras.window:
+        return Visibility(extras.causal)
     longest = max(b.size(query), b.size(key), 1)
     sizes = [n for n in (0, 1, 2, 3, 7, 15, 31, 63, 64, 100) if n < longest]
     left = c.pick(sizes)
-    right = 0 if features.causal else left if c.chance(0.6) else c.pick(sizes)
-    return Pattern(features.causal, (left, right))
+    right = 0 if extras.causal else left if c.chance(0.6) else c.pick(sizes)
+    return Visibility(extras.causal, (left, right))
 
 
 CAPS = (50.0, 30.0, 20.0, 5.0, 1.0)
@@ -82,11 +82,11 @@ def draw_slopes(b: Builder, c: Choices, heads: Size) -> str:
     return _draw_per_head(b, c, "slopes", heads, Values("uniform", scale=c.pick((1.0, 0.2))), "float32")
 
 
-def spell_alibi(b: Builder, c: Choices, scores: str, slopes: str, pattern: Pattern) -> str:
+def spell_alibi(b: Builder, c: Choices, scores: str, slopes: str, visibility: Visibility) -> str:
     """The scores, [B, H, S, T] or [B, S, T], minus slopes times distances."""
     query, key = b.shape(scores)[-2:]
     b.note_contract(alibi=slopes)
-    rows, columns = position_indices(b, query, key, offset(pattern, query, key), c.pick(("int64", "float32")))
+    rows, columns = position_indices(b, query, key, offset(visibility, query, key), c.pick(("int64", "float32")))
     ahead = c.chance(0.5)
     distance = b.op("sub", *((columns, rows) if ahead else (rows, columns)), to="distance")
     distance = b.op("abs", distance)

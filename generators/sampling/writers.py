@@ -7,8 +7,8 @@ from generators.sampling.attention import attend
 from generators.sampling.blocks import draw_groups, limit_dims, project, rotary_angles, rotate
 from generators.sampling.builder import Builder
 from generators.sampling.choices import Choices
-from generators.sampling.heads import Head, Heads, draw_layout, draw_values, merge_heads
-from generators.sampling.steps import AttentionFeatures
+from generators.sampling.heads import Operand, Qkv, draw_layout, draw_values, merge_heads
+from generators.sampling.steps import AttentionExtras
 
 _ROOM = 128  # the length of a cache that several calls write into; each writes up to 34 tokens
 
@@ -59,7 +59,7 @@ def write_static_cache(b: Builder, c: Choices) -> list[str]:
     return _attend_over(b, c, now, caches, keep=b.op("le", columns, b.op("unsqueeze", position, dim=-1), to="keep"))
 
 
-def _project_tokens(b: Builder, c: Choices, *, rotary: bool = True) -> Heads:
+def _project_tokens(b: Builder, c: Choices, *, rotary: bool = True) -> Qkv:
     """q, k and v of S new tokens, mostly a single token, after T old tokens."""
     past = b.dims["T"]
     head_dim, length = limit_dims(b, even=True), Size.of("S")
@@ -70,14 +70,14 @@ def _project_tokens(b: Builder, c: Choices, *, rotary: bool = True) -> Heads:
         project(b, c, name, x, n, head_dim, bias=c.chance(0.3))
         for name, n in zip("qkv", (heads, key, key), strict=True)
     ]
-    q, k, v = (head.value for head in found)
+    q, k, v = (operand.value for operand in found)
     if c.chance(0.5) and rotary:
         angles = rotary_angles(b, c, length, Size.of("E"), start=Size.of("T"))
         q, k = rotate(b, q, angles), rotate(b, k, angles)
-    return Heads(Head.of(q), Head.of(k), Head.of(v), group=group)
+    return Qkv(Operand.of(q), Operand.of(k), Operand.of(v), group=group)
 
 
-def _open_caches(b: Builder, c: Choices, now: Heads, room: Size) -> list[tuple[str, str]]:
+def _open_caches(b: Builder, c: Choices, now: Qkv, room: Size) -> list[tuple[str, str]]:
     """(cache, new values) for k and v, [B, heads, room, head_dim].
 
     Caches are buffers, or arguments that the caller keeps. They have no gradients.
@@ -93,7 +93,7 @@ def _open_caches(b: Builder, c: Choices, now: Heads, room: Size) -> list[tuple[s
     return found
 
 
-def _attend_over(b: Builder, c: Choices, now: Heads, caches: list[str], keep: str = "") -> list[str]:
+def _attend_over(b: Builder, c: Choices, now: Qkv, caches: list[str], keep: str = "") -> list[str]:
     """Attention over keys and values of a cache. `keep`: True if a query sees a key."""
     bias = ""
     if keep:
@@ -101,12 +101,12 @@ def _attend_over(b: Builder, c: Choices, now: Heads, caches: list[str], keep: st
         fill: float | str = "min" if c.chance(0.5) else float("-inf")
         bias = b.op("where", keep, zero, to="bias", other=fill)
     # A single new token sees all keys. Several are causal, with the last token at the last key.
-    features = AttentionFeatures(causal=None if keep or b.dims["S"] == 1 else "bottom_right")
-    seen = Heads(now.q, Head.of(caches[0]), Head.of(caches[1]), group=now.group)
+    extras = AttentionExtras(causal=None if keep or b.dims["S"] == 1 else "bottom_right")
+    seen = Qkv(now.q, Operand.of(caches[0]), Operand.of(caches[1]), group=now.group)
     if bias and c.chance(0.4):
         output = b.op("sdpa", *seen.values, c.pick((keep, bias)), to="out", enable_gqa=now.group != Size.of(1))
     else:
-        output, _ = attend(b, c, seen, features, bias)
+        output, _ = attend(b, c, seen, extras, bias)
     return [merge_heads(b, c, output), *(caches if c.chance(0.7) else [])]
 
 

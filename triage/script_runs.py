@@ -18,7 +18,7 @@ TIMEOUT_EXIT = 124
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class ScriptRun:
     """One run of a script."""
 
     code: int
@@ -35,7 +35,7 @@ def shorten_log(log: str) -> str:
     return "\n".join([*before, *lines[-_MOST:]])
 
 
-def run(text: str, python: str, *, seconds: float, importable: tuple[str, ...] = ()) -> Run:
+def run(text: str, python: str, *, seconds: float, importable: tuple[str, ...] = ()) -> ScriptRun:
     """Run the text of a script under `python` with a compile cache of its own. `importable`: directories to import
     from."""
     variables = {**os.environ, "TORCH_COMPILE_BACKEND": "inductor", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
@@ -48,8 +48,8 @@ def run(text: str, python: str, *, seconds: float, importable: tuple[str, ...] =
         try:
             done = subprocess.run(command, cwd=home, env=variables, capture_output=True, timeout=seconds, check=False)
         except subprocess.TimeoutExpired as stopped:
-            return Run(TIMEOUT_EXIT, _decode(stopped.stdout), _decode(stopped.stderr))
-    return Run(done.returncode, _decode(done.stdout), _decode(done.stderr))
+            return ScriptRun(TIMEOUT_EXIT, _decode(stopped.stdout), _decode(stopped.stderr))
+    return ScriptRun(done.returncode, _decode(done.stdout), _decode(done.stderr))
 
 
 def _decode(data: bytes | None) -> str:

@@ -13,7 +13,7 @@ from tests.replay.conftest import FakePython, fake_python
 from triage import script_runs
 from triage.attribution.ablation import AOT_EAGER, DYNAMIC, DYNAMO, EAGER, INDUCTOR, NO_PATTERNS, PASSES, Ablation
 from triage.report.build import Evidence
-from triage.script_runs import Run
+from triage.script_runs import ScriptRun
 
 __all__ = ["FakePython", "fake_python"]
 
@@ -66,4 +66,4 @@ def ablation(**verdicts: Verdict) -> Ablation:
 
 def ran(log: str = "") -> Evidence:
     """A repro.py that showed the bug."""
-    return Evidence(Run(1, "output 0: values up to 2.3\n", log))
+    return Evidence(ScriptRun(1, "output 0: values up to 2.3\n", log))

@@ -6,7 +6,7 @@ from dataclasses import replace
 from fuzz.protocol import SubjectResult, Verdict
 from generators.program.case import Case
 from generators.program.type_check import attributes
-from triage.attribution.explain import explain, perturb
+from triage.attribution.explain import find_conditions, perturb
 
 FAILS = SubjectResult("passes", Verdict.WRONG_RESULT, applied_rewrites=("_sfdp_pattern_1_inference",))
 RIGHT = SubjectResult("passes", Verdict.OK, applied_rewrites=("_sfdp_pattern_1_inference",))
@@ -15,7 +15,7 @@ RIGHT = SubjectResult("passes", Verdict.OK, applied_rewrites=("_sfdp_pattern_1_i
 def explained(
     case: Case, fails: Callable[[Case], bool], *, rewrite: bool = False, passing: SubjectResult = RIGHT
 ) -> list[str]:
-    return explain(case, FAILS, lambda other: FAILS if fails(other) else passing, rewrite=rewrite)
+    return find_conditions(case, FAILS, lambda other: FAILS if fails(other) else passing, rewrite=rewrite)
 
 
 def test_the_property_that_matters_is_named(case: Case) -> None:
@@ -63,4 +63,4 @@ def test_every_variation_is_another_case_with_a_name_for_what_changed(case: Case
 
 
 def test_no_case_is_judged_once_time_has_run_out(case: Case) -> None:
-    assert not explain(case, FAILS, lambda other: FAILS, seconds=-1)
+    assert not find_conditions(case, FAILS, lambda other: FAILS, seconds=-1)

@@ -23,8 +23,8 @@ from tests.triage.test_report import NEGATIVE_SCALE
 from triage.attribution.ablation import AOT_EAGER, EAGER, INDUCTOR, PASSES, Ablation
 from triage.attribution.root_cause import RootCause
 from triage.report.build import Evidence, write_report
-from triage.report.repro import Bug, write_script
-from triage.script_runs import Run
+from triage.report.repro import ScriptedFailure, write_script
+from triage.script_runs import ScriptRun
 
 GOLDEN = Path(__file__).parent / "golden"
 SEEN_AS = """
@@ -50,7 +50,7 @@ class Kind:
     text: str
     result: SubjectResult
     cause: RootCause
-    run: Run
+    run: ScriptRun
     passing: tuple[str, ...] = (EAGER, AOT_EAGER)
     conditions: tuple[str, ...] = ()
     seen: Mapping[str, str] = field(default_factory=dict)
@@ -64,7 +64,7 @@ class Kind:
         ablation = Ablation(Hello("2.13.0", "3.11", "cpu", "g++", 1), stages, accused)
         evidence = Evidence(self.run, self.cause, self.conditions)
         report = write_report(entry, ablation, evidence, environment="PyTorch version: 2.13.0")
-        bug = Bug(case=entry.case, result=self.result, title=report.title)
+        bug = ScriptedFailure(case=entry.case, result=self.result, title=report.title)
         return {"report.md": report.render(), "repro.py": write_script(bug)}
 
 
@@ -86,7 +86,7 @@ KINDS = {
             (Tried("unfused", "", Outcome.PASSES),),
             (WrongRewrite("_sfdp_pattern_1_inference", {}, {}, constants=(OtherConstant("softmax", "-2", "-1"),)),),
         ),
-        Run(1, "output 0: values up to 2.3; error: eager 2.2e-07, inductor 0.97; wrong\n", ""),
+        ScriptRun(1, "output 0: values up to 2.3; error: eager 2.2e-07, inductor 0.97; wrong\n", ""),
         passing=(EAGER, AOT_EAGER),
         conditions=("It passes with softmax over dim -1",),
         seen={"2.12.1": "ok"},
@@ -95,13 +95,13 @@ KINDS = {
         SOFTMAX_OVER_QUERIES,
         SubjectResult(INDUCTOR, Verdict.COMPILE_ERROR, failure=Raised("IndexError", "list index out of range")),
         RootCause("inductor", Stage.JOINT_PASSES, "_sfdp_pattern_1", Mechanism(MechanismKind.COMPILE_ERROR)),
-        Run(1, "", LOG),
+        ScriptRun(1, "", LOG),
     ),
     "metadata": Kind(
         SEEN_AS,
         SubjectResult(INDUCTOR, Verdict.METADATA, failure=FormDiffers("strides", "[3, 1]", "[1, 2]", OUTPUT)),
         RootCause("aot", Stage.DECOMPOSITION, "aten.add", Mechanism(MechanismKind.STRIDES)),
-        Run(1, FORMS, ""),
+        ScriptRun(1, FORMS, ""),
     ),
     "attention_function": Kind(
         ATTENTION,
@@ -112,7 +112,7 @@ KINDS = {
             where=WrongElements(GRADIENT, (1, 2, 7, 8), 40, (((0, 0),), ((1, 1),), ((0, 4),), ((0, 7),))),
         ),
         RootCause("mine.kernels:attend", Stage.KERNEL, "attend_backward", Mechanism(MechanismKind.OTHER_VALUES)),
-        Run(1, "grad of x: values up to 1.2; error: eager 1e-07, kernel 0.5; wrong\n", ""),
+        ScriptRun(1, "grad of x: values up to 1.2; error: eager 1e-07, kernel 0.5; wrong\n", ""),
         passing=(EAGER, "sdpa_math"),
         conditions=("H: fails with 2; passes with 1",),
     ),
@@ -120,7 +120,7 @@ KINDS = {
         ATTENTION.replace("mode: training\n", ""),
         SubjectResult("sdpa_flash", Verdict.NONFINITE, failure=NotFinite(OUTPUT, 3, (0, 0, 0, 0))),
         RootCause("sdpa_flash", Stage.OPERATION, FLASH, Mechanism(MechanismKind.NOT_FINITE)),
-        Run(1, "output 0: values up to 1.2; error: eager 1e-07, kernel inf; wrong\n", ""),
+        ScriptRun(1, "output 0: values up to 1.2; error: eager 1e-07, kernel inf; wrong\n", ""),
         passing=(EAGER, "sdpa_math"),
     ),
     "operation_of_eager": Kind(
@@ -132,7 +132,7 @@ KINDS = {
             failure=FaultyOperation(FLASH, math.nan, 0.31, OUTPUT, math.inf),
         ),
         RootCause("eager", Stage.OPERATION, FLASH, Mechanism(MechanismKind.NOT_FINITE)),
-        Run(1, "output 0: values up to 0.66; error: float64 0, eager inf; wrong\n", ""),
+        ScriptRun(1, "output 0: values up to 0.66; error: float64 0, eager inf; wrong\n", ""),
         passing=(AOT_EAGER, PASSES, INDUCTOR),
     ),
 }

@@ -21,9 +21,9 @@ from tests.triage.conftest import SOFTMAX_OVER_QUERIES
 from tests.triage.test_report import report
 from tests.triage.test_repro import WRITES, imported
 from triage.attribution import explain as explaining
-from triage.attribution.explain import explain, resize
+from triage.attribution.explain import find_conditions, resize
 from triage.report.build import build
-from triage.report.repro import Bug, spell_import, spell_kernel, spell_run, write_script
+from triage.report.repro import ScriptedFailure, spell_import, spell_kernel, spell_run, write_script
 
 OF_MEMORY = {Verdict.OUT_OF_MEMORY, Verdict.OUT_OF_BOUNDS}
 PLANTED = "tests.check.planted_attention"
@@ -63,7 +63,7 @@ def found(verdict: Verdict) -> SubjectResult:
 
 
 def written(case: Case, subject: str, result: SubjectResult) -> str:
-    return write_script(Bug(case=case, result=replace(result, subject=subject), title="a title"))
+    return write_script(ScriptedFailure(case=case, result=replace(result, subject=subject), title="a title"))
 
 
 def run(text: str, directory: Path) -> subprocess.CompletedProcess[str]:
@@ -155,7 +155,7 @@ def test_a_finite_fill_that_is_as_good_as_none_is_not_handed_to_the_kernel(atten
         "  - {name: weights, op: softmax, args: [kept]",
     )
     text = text.replace("scale: 0.25}\n", "scale: 0.25, mask: m, mask_means: drop, fill: -10000.0}\n")
-    bug = Bug(casefile.loads(text), SubjectResult("triton", Verdict.WRONG_RESULT))
+    bug = ScriptedFailure(casefile.loads(text), SubjectResult("triton", Verdict.WRONG_RESULT))
     assert "out = attend(x, w, z, scale=0.25, mask=~m)\n" in spell_kernel(bug)
 
 
@@ -212,7 +212,7 @@ def test_the_sizes_that_fail_are_told_with_the_nearest_that_pass(attention: Case
         return replace(result, verdict=Verdict.NONFINITE if case.sizes["S"] % 64 else Verdict.ROUNDING)
 
     case = replace(attention, dims=(("H", 2), ("S", 65), ("D", 8)))
-    searched = explain(case, result, judge, sizes_only=True)
+    searched = find_conditions(case, result, judge, sizes_only=True)
     assert searched[0] == "S: fails with 65, 1, 2, 3, 32, 33; passes with 64, 128"
 
 
@@ -350,7 +350,10 @@ def test_repro_shows_a_row_that_keeps_no_key_and_is_not_0(tmp_path: Path) -> Non
 
 def test_the_code_in_a_report_runs_and_passes_where_nothing_is_wrong(tmp_path: Path, attention: Case) -> None:
     case = replace(attention, mode="inference")
-    bugs = [Bug(case, SubjectResult("sdpa_math", verdict)) for verdict in (Verdict.WRONG_RESULT, Verdict.RUNTIME_ERROR)]
+    bugs = [
+        ScriptedFailure(case, SubjectResult("sdpa_math", verdict))
+        for verdict in (Verdict.WRONG_RESULT, Verdict.RUNTIME_ERROR)
+    ]
     texts = ["\n\n".join([source(case), spell_import(bug), spell_kernel(bug), spell_run(bug)]) for bug in bugs]
     assert all("result = WithKernel()" in text for text in texts)
     done = run_all(texts, tmp_path)
@@ -363,7 +366,7 @@ def test_the_code_in_a_report_fails_where_compiled_code_differs_from_eager(tmp_p
     right = replace(attention, mode="inference")
     wrong = casefile.loads(SOFTMAX_OVER_QUERIES)
     result = SubjectResult("inductor", Verdict.WRONG_RESULT)
-    done = run_all([f"{source(case)}\n{spell_run(Bug(case, result))}" for case in (right, wrong)], tmp_path)
+    done = run_all([f"{source(case)}\n{spell_run(ScriptedFailure(case, result))}" for case in (right, wrong)], tmp_path)
     assert [one.returncode for one in done] == [0, 1]
     assert "Tensor-likes are not close" in done[1].stdout
 
@@ -371,8 +374,12 @@ def test_the_code_in_a_report_fails_where_compiled_code_differs_from_eager(tmp_p
 def test_the_code_in_a_report_is_a_single_call_in_inference(attention: Case) -> None:
     result = SubjectResult("inductor", Verdict.WRONG_RESULT)
     called_again = replace(attention, mode="inference", calls=(LaterCall(),))
-    assert not any(spell_run(Bug(case, result)) for case in (attention, called_again, casefile.loads(WRITES)))
-    assert not spell_run(Bug(replace(attention, mode="inference"), replace(result, subject=f"{PLANTED}:right")))
+    assert not any(
+        spell_run(ScriptedFailure(case, result)) for case in (attention, called_again, casefile.loads(WRITES))
+    )
+    assert not spell_run(
+        ScriptedFailure(replace(attention, mode="inference"), replace(result, subject=f"{PLANTED}:right"))
+    )
 
 
 @pytest.mark.compiles

@@ -23,7 +23,7 @@ from generators.program.type_check import check as check_case
 from generators.sampling.sample import sample
 from tests.check.test_sequences import CALLS, of_first_size, products
 from triage.report import repro
-from triage.report.repro import Bug, write_script
+from triage.report.repro import ScriptedFailure, write_script
 
 
 @pytest.mark.parametrize("mode", ["inference", "training"])
@@ -153,7 +153,7 @@ def test_a_plain_script_prints_the_state_that_compiling_changes(
     tuned = replace(case, settings=(("deterministic", True),))
     # `monkeypatch` would delete the option at the end, as it is not in the `__dict__` of its module.
     with torch._inductor.config.patch(deterministic=False), torch.enable_grad():
-        text = write_script(Bug(case=tuned, result=result, title="title"))
+        text = write_script(ScriptedFailure(case=tuned, result=result, title="title"))
         monkeypatch.setattr(torch, "compile", lambda module, **_: module)
         assert not shows_bug(text)
 
@@ -165,7 +165,7 @@ def test_a_plain_script_prints_the_state_that_compiling_changes(
         assert shows_bug(text)
     assert capsys.readouterr().out.splitlines()[-1] == f"{option}: eager True, inductor False"
     odd = StateChanged((StateChange("torch's number of threads", "1", "2"),))
-    assert not write_script(Bug(case=tuned, result=replace(result, failure=odd), title="title"))
+    assert not write_script(ScriptedFailure(case=tuned, result=replace(result, failure=odd), title="title"))
 
 
 def shows_bug(text: str) -> bool:
@@ -177,7 +177,7 @@ def shows_bug(text: str) -> bool:
 
 
 def script(case: Case, verdict: Verdict = Verdict.WRONG_RESULT, title: str = "title", subject: str = "inductor") -> str:
-    return write_script(Bug(case=case, result=SubjectResult(subject, verdict), title=title))
+    return write_script(ScriptedFailure(case=case, result=SubjectResult(subject, verdict), title=title))
 
 
 def imported(text: str) -> set[str]:

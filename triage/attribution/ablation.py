@@ -57,7 +57,7 @@ def is_attention(subject: str) -> bool:
     return is_user_function(subject) or get_spec(subject).is_attention
 
 
-def label(stage: str, subject: str = "", case: Case | None = None, *, as_config: bool = False) -> str:
+def describe_stage(stage: str, subject: str = "", case: Case | None = None, *, as_config: bool = False) -> str:
     """The stage in words that a user of torch.compile knows. `subject`: the subject that ran this case at the stage.
 
     `as_config`: print settings as values of torch._inductor.config, for bugs that options of torch.compile don't show.

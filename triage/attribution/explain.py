@@ -47,7 +47,7 @@ class Perturbation:
     outcome: Outcome = Outcome.NOT_TRIED
 
 
-def explain(
+def find_conditions(
     case: Case,
     result: SubjectResult,
     judge: Probe,

@@ -50,8 +50,8 @@ def report(
     --------
     python -m triage.report CASE --out reports/NAME
     python -m triage.report runs/NAME --out reports
-    0: written; also if the case is no bug to report
-    2: wrong option or file, or a case of the run without a report: a line each says why
+    0: written, or the case is no bug to report
+    2: wrong option or file, or a case of the run has no report; a line for each says why
     """
     import sys
 

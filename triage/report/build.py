@@ -1,4 +1,4 @@
-"""From a case to its report: judge it again, reproduce it, find the cause and the conditions, put it together."""
+"""From a case to its report: run it again, reproduce it, find its cause and conditions, write report.md."""
 
 import sys
 from collections.abc import Mapping
@@ -29,20 +29,20 @@ from triage.attribution.ablation import (
     EAGER,
     PASSES,
     Ablation,
+    describe_stage,
     find_cheapest,
     is_attention,
-    label,
     run_ablation,
 )
 from triage.attribution.attribute import attribute
-from triage.attribution.explain import explain
+from triage.attribution.explain import find_conditions
 from triage.attribution.root_cause import RootCause, describe_evidence
 from triage.cluster.clusters import load_clusters
 from triage.rendering import render
 from triage.report import repro
-from triage.report.repro import CASE_FILE, WITHOUT_NUMBERS, Bug
+from triage.report.repro import CASE_FILE, WITHOUT_NUMBERS, ScriptedFailure
 from triage.report.wording import describe_cause, refuse, spell, summarize, title
-from triage.script_runs import TIMEOUT_EXIT, Run, shorten_log
+from triage.script_runs import TIMEOUT_EXIT, ScriptRun, shorten_log
 
 
 class NothingToReport(Exception):
@@ -65,7 +65,7 @@ class Report:
 class Evidence:
     """The results of the experiments on a finding."""
 
-    run: Run | None  # of repro.py; None if only a worker shows the finding
+    run: ScriptRun | None  # of repro.py; None if only a worker shows the finding
     cause: RootCause | None = None
     conditions: tuple[str, ...] = ()
 
@@ -160,7 +160,7 @@ def write_report(
 ) -> Report:
     """The report about the accused stage of the ablation. `note`: the ledger's text about the bug."""
     case, result, cause, run = entry.case, ablation.result, evidence.cause, evidence.run
-    bug = Bug(case=case, result=result, device=ablation.hello.device, dynamic=ablation.accused == DYNAMIC)
+    bug = ScriptedFailure(case=case, result=result, device=ablation.hello.device, dynamic=ablation.accused == DYNAMIC)
     # The program has the dense call, from which the worker makes packed and paged calls.
     is_packed = bool(getattr(result.failure, "sequences", None))
     kernel = [] if is_packed else [repro.spell_import(bug), repro.spell_kernel(bug)]
@@ -197,7 +197,9 @@ def describe_refusal(case: Case, ablation: Ablation, why: str) -> str:
 def list_stages(case: Case, ablation: Ablation) -> list[tuple[str, str]]:
     """The rows of the report's table: the words for a stage, and its verdict."""
     as_config, is_kernel = repro.is_of_config(ablation.result), repro.is_kernel(ablation.result)
-    names = {name: label(name, one.subject, case, as_config=as_config) for name, one in ablation.stages.items()}
+    names = {
+        name: describe_stage(name, one.subject, case, as_config=as_config) for name, one in ablation.stages.items()
+    }
     names |= {EAGER: "eager, the attention as products and softmax"} if is_kernel else {}
     return [(names[name], spell(spell_verdict(one))) for name, one in ablation.stages.items()]
 
@@ -211,7 +213,7 @@ def _investigate(
     """
     result, config, is_kernel = ablation.result, evaluator.config, is_attention(ablation.accused)
     is_dynamic, is_random = ablation.accused == DYNAMIC, get_spec(entry.subject).random
-    bug = Bug(entry.case, result, name, config.device, is_dynamic, is_random)
+    bug = ScriptedFailure(entry.case, result, name, config.device, is_dynamic, is_random)
     script, run = repro.write_script(bug), None
     (out / "repro.py").unlink(missing_ok=True)
     if script:
@@ -241,7 +243,7 @@ def _investigate(
 
     shown = ablation.stages[PASSES] if ablation.fails(PASSES) else result
     is_pattern = cause.is_attention_pattern
-    conditions = explain(entry.case, shown, judge, seconds, rewrite=is_pattern, sizes_only=is_kernel)
+    conditions = find_conditions(entry.case, shown, judge, seconds, rewrite=is_pattern, sizes_only=is_kernel)
     return Evidence(run, cause, tuple(conditions))
 
 

@@ -53,7 +53,7 @@ _STATE = re.compile(r"torch(\.\w+)+")
 
 
 @dataclass(frozen=True, slots=True)
-class Bug:
+class ScriptedFailure:
     """A failure to show."""
 
     case: Case
@@ -133,7 +133,7 @@ def is_of_config(result: SubjectResult) -> bool:
     return result.verdict is Verdict.STATE_CHANGED
 
 
-def needs_worker(bug: Bug) -> bool:
+def needs_worker(bug: ScriptedFailure) -> bool:
     """Whether no plain script shows the bug.
 
     - The worker makes packed or paged calls from the case's dense call.
@@ -148,7 +148,7 @@ def needs_worker(bug: Bug) -> bool:
     return is_packed or is_of_memory or is_switched or not all(map(_STATE.fullmatch, states))
 
 
-def write_script(bug: Bug) -> str:
+def write_script(bug: ScriptedFailure) -> str:
     """The text of repro.py; "" if no plain script shows the bug."""
     if needs_worker(bug):
         return ""
@@ -182,7 +182,7 @@ def write_script(bug: Bug) -> str:
     )
 
 
-def _list_constants(bug: Bug) -> dict[str, str]:
+def _list_constants(bug: ScriptedFailure) -> dict[str, str]:
     """Expressions for the constants of the runtime."""
     case, result, failure = bug.case, bug.result, bug.result.failure
     found = {value.dtype for value in types_of(case).values()}
@@ -217,13 +217,13 @@ def _read_runtime(names: tuple[str, ...], constants: dict[str, str]) -> str:
     return "\n\n\n".join(["\n".join(lines), *functions])
 
 
-def find_function(bug: Bug) -> str:
+def find_function(bug: ScriptedFailure) -> str:
     """The accused attention function, "package.module:function"; "" if none is accused or it has no import."""
     subject = bug.result.subject if bug.who == "kernel" else "eager"
     return subject if is_user_function(subject) else get_spec(subject).function
 
 
-def spell_import(bug: Bug) -> str:
+def spell_import(bug: ScriptedFailure) -> str:
     """The import that `WithKernel` needs, or ""."""
     module, _, name = find_function(bug).partition(":")
     of_torch = "from torch.nn.attention import SDPBackend, sdpa_kernel" if bug.who == "kernel" else ""
@@ -231,7 +231,7 @@ def spell_import(bug: Bug) -> str:
     return f"from {module} import {name}{alias}" if module else of_torch
 
 
-def spell_kernel(bug: Bug) -> str:
+def spell_kernel(bug: ScriptedFailure) -> str:
     """`WithKernel`, the module that calls the attention function; "" if none is accused. -inf replaces finite fills."""
     backend, text = bug.spec.sdpa, emit_attention_stub(bug.case, as_sdpa=bool(bug.spec.sdpa))
     if bug.who != "kernel" or text is None:
@@ -242,7 +242,7 @@ def spell_kernel(bug: Bug) -> str:
     return "\n".join(["class WithKernel(Module):", *context, forward])
 
 
-def spell_run(bug: Bug) -> str:
+def spell_run(bug: ScriptedFailure) -> str:
     """The call that a report shows below the program: it raises, or compares by assert_close.
 
     "" unless a single call in inference shows the bug, of a compiled module or an SDPA backend. A line must be able to

@@ -15,7 +15,7 @@ Accused: Any = Module
 prepare: Callable[..., Any] | None = None
 calls: Callable[..., Any] = lambda module: []
 
-# A script sets those of these constants that its functions read.
+# A script defines the constants that its functions read.
 NAMES: list[str] = []  # of the arguments
 TRAINING = False
 DEVICE = "cpu"

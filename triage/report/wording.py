@@ -15,7 +15,7 @@ from generators.program.roles import find_attentions
 from generators.program.settings import describe_settings
 from generators.program.state import describe_differences
 from generators.program.values import LOW_PRECISION
-from triage.attribution.ablation import EAGER, Ablation, is_attention, label
+from triage.attribution.ablation import EAGER, Ablation, describe_stage, is_attention
 from triage.attribution.root_cause import RootCause
 from triage.report.repro import is_kernel, is_of_config
 
@@ -57,7 +57,7 @@ def spell(verdict: str) -> str:
 def summarize(case: Case, ablation: Ablation) -> str:
     """The subject, the verdict and the failure, with torch and device."""
     result, accused, hello = ablation.result, ablation.accused, ablation.hello
-    name = label(accused, result.subject, case, as_config=is_of_config(result))
+    name = describe_stage(accused, result.subject, case, as_config=is_of_config(result))
     mode = "training" if case.training else "inference"
     where = f"torch {hello.torch}, {hello.device_name or hello.device}"
     return f"With {name} in {mode}: {spell(result.verdict)} ({where}): {describe_symptom(case, result)}."

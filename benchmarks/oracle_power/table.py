@@ -109,11 +109,11 @@ def _take(line: Line, configuration: str, answer: SubjectResult) -> None:
 def _statistic(failure: Failure) -> str:
     match failure:
         case WrongValue(value=value):
-            return f"{value} worst"
+            return f"{value.name} worst"
         case NotFinite(value=value):
-            return f"{value} not finite"
+            return f"{value.name} not finite"
         case BiasedErrors(value=value, statistic=statistic):
-            return f"{value} {statistic}"
+            return f"{value.name} {statistic}"
         case DropoutMask(problem=problem):
             return f"dropout {problem}"
         case _:

@@ -37,7 +37,7 @@ from generators.program.ops import OPS
 from generators.program.ops.spec import Kind
 from generators.program.sizes import Size
 from generators.program.type_check import check, make_op
-from generators.records import Codec, Form, RecordError, at, describe_data, read_mapping
+from generators.records import Codec, RecordError, RecordForm, at, describe_data, read_mapping
 
 FORMAT = 1
 KEYS = (
@@ -112,4 +112,4 @@ def _write_size(size: Size) -> Data:
 
 
 _LISTS = {Kind.SIZES: tuple[Size, ...], Kind.AXES: tuple[int, ...]}
-_CODEC = Codec(strict=True, forms={Op: Form(_read_op, _write_op), Size: Form(_read_size, _write_size)})
+_CODEC = Codec(strict=True, forms={Op: RecordForm(_read_op, _write_op), Size: RecordForm(_read_size, _write_size)})

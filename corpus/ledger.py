@@ -17,7 +17,7 @@ from corpus.entry import SUFFIX
 from corpus.files import read_file, replace_file, require_writable
 from corpus.strict_yaml import MAX_BYTES, Data, Document, decode_text, dump_flow, parse
 from generators.errors import UserError
-from generators.records import ALWAYS, Codec, Form, RecordError, matches, read_mapping
+from generators.records import ALWAYS, Codec, RecordError, RecordForm, matches, read_mapping
 
 FORMAT = 2
 NONE = Path("/dev/null")
@@ -211,4 +211,6 @@ def _read_status(data: Any) -> Status:
 
 
 _FIELDS = Codec(strict=True)
-_CODEC = Codec(strict=True, forms={Status: Form(_read_status, str), CauseKey: Form(_read_cause, _write_cause)})
+_CODEC = Codec(
+    strict=True, forms={Status: RecordForm(_read_status, str), CauseKey: RecordForm(_read_cause, _write_cause)}
+)

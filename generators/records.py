@@ -60,7 +60,7 @@ class Rule:
 
 
 @dataclass(frozen=True)
-class Form:
+class RecordForm:
     """How a class is read and written that is not converted field by field."""
 
     read: Callable[[Any], Any]  # may raise ValueError
@@ -88,7 +88,7 @@ class Codec:
     """
 
     strict: bool = False
-    forms: Mapping[type, Form] = field(default_factory=dict)
+    forms: Mapping[type, RecordForm] = field(default_factory=dict)
 
     def encode(self, value: Any) -> Any:
         """`value` as data, without the fields that have their defaults."""

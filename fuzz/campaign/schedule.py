@@ -91,7 +91,10 @@ class Schedule:
             or (spec.random and not is_random(case))
             or (spec.recomputes and not case.training)
             or (spec.is_exported and case.training)
-            or (spec.options and not any(SETTINGS[name].passes or not spec.is_surrogate for name, _ in case.settings))
+            or (
+                spec.options
+                and not any(SETTINGS[name].in_graph_passes or not spec.is_surrogate for name, _ in case.settings)
+            )
         )
 
     def add_time(self, seconds: float, by_subject: dict[str, float]) -> None:

@@ -24,7 +24,7 @@ def check_contract(contract: Contract, case: Case, types: Mapping[str, TensorTyp
 
 
 def list_described_ops(case: Case, contract: Contract) -> frozenset[str]:
-    """The operations that a contract describes: those between the values that it reads and its output.
+    """The operations that a contract describes, which lie between the values that it reads and its output.
 
     Special case: one of these operations also reads an input that the contract does not name, such as k if the contract
     names the transpose of k. Then the contract describes all operations that its output depends on.

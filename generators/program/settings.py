@@ -17,13 +17,13 @@ _Needs = tuple[tuple[str, SettingValue], ...]
 class Setting:
     """A setting."""
 
-    switches_on: str  # what the drawn value does, in a few words
+    effect: str  # what the drawn value does, in a few words
     values: tuple[SettingValue, ...] = (True,)  # to draw from, without the default
     devices: tuple[str, ...] = ("cpu", "cuda")
     versions: str = ""  # of torch that have it, a specifier
     needs: _Needs = ()  # the settings that it has no effect without
     single: tuple[str, ...] = ()  # dimensions set to 1 in half of its cases: small cases show no effect otherwise
-    passes: bool = False  # it acts in Inductor's graph passes
+    in_graph_passes: bool = False  # it acts in Inductor's graph passes
     inference: bool = False  # it acts only in inference
     weight: float = 1.0
     """How often it is drawn, relative to other settings. Higher for settings that force code which otherwise needs
@@ -47,14 +47,14 @@ SETTINGS: dict[str, Setting] = {
     ),
     "epilogue_fusion": Setting("nothing fused into templates", _OFF, _CPU, needs=_CPP_PRODUCTS, inference=True),
     "cpp.enable_concat_linear": Setting(
-        "linear layers of one input concatenated", devices=_CPU, needs=_FROZEN, passes=True, inference=True
+        "linear layers of one input concatenated", devices=_CPU, needs=_FROZEN, in_graph_passes=True, inference=True
     ),
     "enable_linear_binary_folding": Setting(
-        "arithmetic folded into linear layers", needs=_FROZEN, passes=True, inference=True
+        "arithmetic folded into linear layers", needs=_FROZEN, in_graph_passes=True, inference=True
     ),
-    "b2b_gemm_pass": Setting("two products in one kernel", devices=_CUDA, passes=True),
-    "permute_fusion": Setting("permutations merged into products", devices=_CUDA, passes=True),
-    "force_shape_pad": Setting("products padded, whatever it costs", devices=_CUDA, passes=True, weight=2.0),
+    "b2b_gemm_pass": Setting("two products in one kernel", devices=_CUDA, in_graph_passes=True),
+    "permute_fusion": Setting("permutations merged into products", devices=_CUDA, in_graph_passes=True),
+    "force_shape_pad": Setting("products padded, whatever it costs", devices=_CUDA, in_graph_passes=True, weight=2.0),
     "triton.native_matmul": Setting("products as Triton reductions", devices=_CUDA),
     # Reductions.
     "split_reductions": Setting("reductions in one part", _OFF, _CUDA),
@@ -99,12 +99,12 @@ SETTINGS: dict[str, Setting] = {
         "tensors that share an allocation", ("none", "outputs", "combined"), needs=(("memory_planning", True),)
     ),
     "disable_padding_cpu": Setting("strides padded on the CPU too", _OFF, _CPU),
-    "reorder_for_locality": Setting("operations in the order of the program", _OFF, passes=True),
+    "reorder_for_locality": Setting("operations in the order of the program", _OFF, in_graph_passes=True),
     # Graph and wrapper.
-    "freezing": Setting("parameters as constants", passes=True, inference=True, weight=2.0),
+    "freezing": Setting("parameters as constants", in_graph_passes=True, inference=True, weight=2.0),
     "cpp_wrapper": Setting("a wrapper in C++"),
     "fallback_by_default": Setting("eager's operations for all but a few"),
-    "joint_graph_constant_folding": Setting("constants not folded", _OFF, passes=True),
+    "joint_graph_constant_folding": Setting("constants not folded", _OFF, in_graph_passes=True),
     # Numbers.
     "emulate_precision_casts": Setting("all casts to low precision"),
     "eager_numerics.division_rounding": Setting("division rounded as eager's", devices=_CUDA),

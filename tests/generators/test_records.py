@@ -8,7 +8,19 @@ from typing import Annotated, Any
 
 import pytest
 
-from generators.records import ALWAYS, KEYED, SORTED, Codec, Form, RecordError, Tagged, decode, encode, matches, one_of
+from generators.records import (
+    ALWAYS,
+    KEYED,
+    SORTED,
+    Codec,
+    RecordError,
+    RecordForm,
+    Tagged,
+    decode,
+    encode,
+    matches,
+    one_of,
+)
 
 FILES = Codec(strict=True)
 
@@ -122,7 +134,7 @@ def test_files_are_strict_and_messages_are_not() -> None:
 
 
 def test_a_class_may_have_a_form_and_a_mapping_keys_beside_those_of_a_record() -> None:
-    codec = Codec(strict=True, forms={Dot: Form(lambda data: Dot(float(data)), lambda dot: str(dot.at))})
+    codec = Codec(strict=True, forms={Dot: RecordForm(lambda data: Dot(float(data)), lambda dot: str(dot.at))})
     assert codec.encode([Dot(0.5)]) == ["0.5"]
     assert codec.read(tuple[Dot, ...], ["0.5"]) == (Dot(0.5),)
     with pytest.raises(RecordError, match=r"^\[1\]: could not convert string to float: 'x'$"):

@@ -75,7 +75,7 @@ def report(
             if len(cases) == 1:
                 raise
             failed += 1
-            print(f"{case}: no report: {error}", file=sys.stderr)  # noqa: T201 - the others are reported
+            print(f"{case}: no report: {error}", file=sys.stderr)  # noqa: T201 - other cases are still reported
     return 2 if failed else 0
 
 

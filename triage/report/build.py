@@ -8,8 +8,7 @@ from typing import Any
 
 from corpus.entry import Entry, Expectation, load, sort_by_version, write
 from corpus.files import replace_file, require_writable
-from corpus.ledger import Bug as KnownBug
-from corpus.ledger import Ledger
+from corpus.ledger import Bug, Ledger
 from fuzz.commands import require_allowed
 from fuzz.error_location import describe_where, describe_with_names
 from fuzz.evaluator import PASSING, Evaluator, open_evaluator, public_version
@@ -125,7 +124,7 @@ def build(
     *,
     subject: str | None = None,
     explain_seconds: float = 60.0,
-    known: KnownBug | None = None,
+    known: Bug | None = None,
 ) -> Report:
     """The report about a case, with repro.py beside it in `out`; `subject`: the attention function to report about.
 

@@ -76,7 +76,7 @@ def _concatenated(call: Operands) -> tuple[Size, ...]:
 
 
 def _unfolded(call: Operands) -> tuple[Size, ...]:
-    """Windows along an axis, in an axis of their own behind all others."""
+    """Windows along an axis, in a new last axis."""
     step, size, width = call.attrs["step"], call.attrs["size"], call.value("size")
 
     def count(call: Operands, whole: Size) -> tuple[Size]:

@@ -118,7 +118,7 @@ _TAKES: Mapping[str, tuple[tuple[int, ...], str]] = {
     "number": ((1, 2), "takes no booleans"),
     "bool": ((0,), "needs boolean arguments"),
 }
-"""By kind of dtype: the categories of dtypes that are accepted, and the message for others."""
+"""By kind of dtype: the accepted categories of dtypes, and the message for any other category."""
 
 
 def first_shape(call: Operands) -> tuple[Size, ...]:
@@ -156,7 +156,7 @@ class Line:
         return self.args[1] if len(self.args) == 2 else self.text("other")
 
     def options(self, *names: str) -> list[str]:
-        """`name=value` for these attributes, except for those that are None or False."""
+        """`name=value` for each of these attributes that is not None or False."""
         given = (name for name in names if self.attrs[name] is not None and self.attrs[name] is not False)
         return [f"{name}={self.text(name)}" for name in given]
 

@@ -152,7 +152,7 @@ def list_texts(data: Any) -> Iterator[str]:
 
 
 def list_words() -> set[str]:
-    """What people read in place of data: explanations, labels, failures and values."""
+    """Text that people read in place of data: explanations, labels, failures and values."""
     words = {word.explanation for kind in Word.__subclasses__() for word in kind}
     words |= {one.label for kind in Id.__subclasses__() for one in kind} | {one.label for one in EXPERIMENTS.values()}
     words |= {describe(result) for result in RESULTS} | {describe_value(value) for value in VALUES}

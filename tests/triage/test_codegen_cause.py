@@ -1,4 +1,4 @@
-"""What is at fault below Inductor's graph passes, from experiments whose outcomes are known."""
+"""The fault below Inductor's graph passes, found from experiments whose outcomes are known."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

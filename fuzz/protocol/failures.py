@@ -8,9 +8,11 @@ import math
 import re
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
-from generators.records import Tagged
+from generators.records import Rule, Tagged
+
+_INDEX_OR_NAME = Rule(lambda name: isinstance(name, str) or name >= 0, "is not an index")
 
 
 class Word(str, Enum):
@@ -32,7 +34,8 @@ class Value:
     """A tensor that is compared. A `result` is of a call of an attention function, other kinds are of the module."""
 
     kind: Literal["output", "input", "parameter", "buffer", "result"]
-    name: int | str  # the index of an output or input; a name; "out", "dq", "dk", "dv", "dbias" or "dsinks" of a result
+    # the index of an output or input; a name; "out", "dq", "dk", "dv", "dbias" or "dsinks" of a result
+    name: Annotated[int | str, _INDEX_OR_NAME]
     is_gradient: bool = False
     is_written: bool = False  # the content after the call, which wrote it in place
     call: int = 1  # of the module

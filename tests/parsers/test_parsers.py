@@ -23,5 +23,5 @@ def test_kept_inputs_are_read_or_refused(path: Path) -> None:
 def test_inputs_that_atheris_makes_are_read_or_refused(target: str, tmp_path: Path) -> None:
     arguments = [target, "--seconds", str(SECONDS), "--keep", str(tmp_path)]
     done = subprocess.run([sys.executable, "-m", "tests.parsers", *arguments], capture_output=True, check=False)
-    assert done.returncode == 0, done.stderr.decode(errors="replace")[-4000:]
+    assert done.returncode == 0, (done.stderr[-1000:] + done.stdout).decode(errors="replace")
     assert not [*tmp_path.iterdir()]

@@ -25,6 +25,8 @@ from corpus import casefile, entry
 from corpus.causes import MechanismKind
 from corpus.entry import Entry, Expectation
 from corpus.passes.contracts import Plain, spell
+from fuzz.attribution.attribute import attribute
+from fuzz.attribution.root_cause import RootCause
 from fuzz.evaluator import open_evaluator
 from fuzz.worker_config import WorkerConfig
 from generators.errors import UserError
@@ -32,8 +34,6 @@ from generators.program.attention_options import Contract
 from generators.program.case import Case, Input, Values
 from generators.program.sizes import Size
 from generators.program.type_check import make_op
-from triage.attribution.attribute import attribute
-from triage.attribution.root_cause import RootCause
 
 HERE = Path(__file__).resolve().parent
 SEEDS = HERE.parent / "corpus" / "seeds"

@@ -2,7 +2,7 @@
 
 Requests, answers, stored causes and case files name a row by its id. The argument of a row fills the "{}" of its label.
 Changes of operands and ways to generate plainer code are tried in the order of their rows, so a new row suffices.
-triage/attribution/attribute.py names the other experiments that it runs, in its own order. Parent and worker share this
+fuzz/attribution/attribute.py names the other experiments that it runs, in its own order. Parent and worker share this
 module, which imports the standard library alone.
 """
 

@@ -3,7 +3,7 @@
 Sentences are rendered from typed data, each kind in one module. Templates join them.
 
 - failures: fuzz/protocol/render.py
-- experiments: triage/attribution/root_cause.py
-- conditions and sizes: triage/attribution/explain.py
+- experiments: fuzz/attribution/root_cause.py
+- conditions and sizes: triage/report/conditions.py
 - titles, summaries, places of faults, reasons for no report: triage/report/wording.py
 """

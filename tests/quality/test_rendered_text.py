@@ -13,13 +13,13 @@ import pytest
 from corpus.causes import Id, Mechanism, MechanismKind, Part, Stage
 from corpus.entry import load_directory
 from corpus.ledger import load
+from fuzz.attribution.root_cause import RootCause
 from fuzz.experiments import EXPERIMENTS, Outcome, Tried
 from fuzz.protocol import CoverageItem, CoverageKind, SubjectResult, Verdict, WrongElements
 from fuzz.protocol.failures import Value, Word
 from fuzz.protocol.render import describe, describe_value
 from generators.records import encode
 from tests.check.test_failures import FAILURES
-from triage.attribution.root_cause import RootCause
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("generators", "kernels", "corpus", "fuzz", "triage")

@@ -6,12 +6,12 @@ import pytest
 
 from corpus import casefile
 from corpus.entry import Entry
+from fuzz.attribution.ablation import AOT_EAGER, DYNAMIC, DYNAMO, EAGER, INDUCTOR, NO_PATTERNS, PASSES, Ablation
 from fuzz.protocol import Hello, SubjectResult, Verdict
 from fuzz.protocol.failures import Value, WrongValue
 from generators.program.case import Case
 from tests.replay.conftest import FakePython, fake_python
 from triage import script_runs
-from triage.attribution.ablation import AOT_EAGER, DYNAMIC, DYNAMO, EAGER, INDUCTOR, NO_PATTERNS, PASSES, Ablation
 from triage.report.build import Evidence
 from triage.script_runs import ScriptRun
 

@@ -14,6 +14,7 @@ from corpus import ledger
 from corpus.causes import CauseKey, Details, Mechanism, MechanismKind, Part, Stage, details
 from corpus.entry import Entry, Found
 from corpus.ledger import Bug, Ledger, Status
+from fuzz.attribution.root_cause import RootCause
 from fuzz.campaign.session import run_campaign
 from fuzz.cli import call
 from fuzz.protocol.rewrites import WrongRewrite
@@ -21,7 +22,6 @@ from fuzz.worker_config import WorkerConfig
 from generators.errors import UserError
 from tests.campaign.fakes import case, options, sampler
 from tests.campaign.test_campaign import WRONG
-from triage.attribution.root_cause import RootCause
 from triage.cluster import __main__ as command
 from triage.cluster.clusters import Cluster, cluster, load_clusters, record, update_ledger
 from triage.cluster.findings import Attributed, Finding, attribute_findings, gather

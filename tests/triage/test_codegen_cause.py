@@ -9,6 +9,8 @@ import pytest
 
 from corpus.causes import Mechanism, MechanismKind, details
 from corpus.entry import Entry, Expectation, Found
+from fuzz.attribution.attribute import attribute
+from fuzz.attribution.root_cause import RootCause
 from fuzz.evaluator import Evaluator
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import FailureKey, FormDiffers, Process, ProcessLost, Value
@@ -16,8 +18,6 @@ from fuzz.worker_config import WorkerConfig
 from generators.errors import UserError
 from generators.program.case import Case
 from tests.triage.fake_evaluator import FakeEvaluator, limit_steps
-from triage.attribution.attribute import attribute
-from triage.attribution.root_cause import RootCause
 from triage.cluster.findings import attributor
 
 WRONG = SubjectResult("inductor", Verdict.WRONG_RESULT)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from fuzz.protocol import SubjectResult, Verdict
 from generators.program.case import Case
 from generators.program.type_check import attributes
-from triage.attribution.explain import find_conditions, perturb
+from triage.report.conditions import find_conditions, perturb
 
 FAILS = SubjectResult("passes", Verdict.WRONG_RESULT, applied_rewrites=("_sfdp_pattern_1_inference",))
 RIGHT = SubjectResult("passes", Verdict.OK, applied_rewrites=("_sfdp_pattern_1_inference",))

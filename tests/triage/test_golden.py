@@ -13,6 +13,8 @@ import pytest
 from corpus import casefile
 from corpus.causes import Mechanism, MechanismKind, Stage
 from corpus.entry import Entry
+from fuzz.attribution.ablation import AOT_EAGER, EAGER, INDUCTOR, PASSES, Ablation
+from fuzz.attribution.root_cause import RootCause
 from fuzz.experiments import Outcome, Tried
 from fuzz.protocol import Hello, SubjectResult, Verdict, WrongElements
 from fuzz.protocol.failures import FaultyOperation, FormDiffers, NotFinite, Raised, Value, WrongValue
@@ -20,8 +22,6 @@ from fuzz.protocol.rewrites import OtherConstant, WrongRewrite
 from tests.triage.conftest import NUMBERS, SOFTMAX_OVER_QUERIES
 from tests.triage.test_kernel import ATTENTION
 from tests.triage.test_report import NEGATIVE_SCALE
-from triage.attribution.ablation import AOT_EAGER, EAGER, INDUCTOR, PASSES, Ablation
-from triage.attribution.root_cause import RootCause
 from triage.report.build import Evidence, write_report
 from triage.report.repro import ScriptedFailure, write_script
 from triage.script_runs import ScriptRun

@@ -20,9 +20,9 @@ from tests.command import ROOT
 from tests.triage.conftest import SOFTMAX_OVER_QUERIES
 from tests.triage.test_report import report
 from tests.triage.test_repro import WRITES, imported
-from triage.attribution import explain as explaining
-from triage.attribution.explain import find_conditions, resize
+from triage.report import conditions as explaining
 from triage.report.build import build
+from triage.report.conditions import find_conditions, resize
 from triage.report.repro import ScriptedFailure, spell_import, spell_kernel, spell_run, write_script
 
 OF_MEMORY = {Verdict.OUT_OF_MEMORY, Verdict.OUT_OF_BOUNDS}

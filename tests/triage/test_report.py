@@ -13,6 +13,9 @@ from corpus import entry
 from corpus.causes import Mechanism, MechanismKind, Stage
 from corpus.entry import Entry, Expectation, Found
 from corpus.ledger import Ledger
+from fuzz.attribution.ablation import DYNAMIC, EAGER, INDUCTOR, PASSES, Ablation
+from fuzz.attribution.root_cause import RootCause
+from fuzz.attribution.study import subject_of
 from fuzz.campaign.session import run_campaign
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import FaultyOperation, Raised, Value
@@ -25,9 +28,6 @@ from tests.campaign.test_ledger import ledger_of
 from tests.check.sources import is_nan_with_a_negative_scale
 from tests.command import run_command
 from tests.triage.conftest import SOFTMAX_OVER_QUERIES, FakePython, ablation, ran
-from triage.attribution.ablation import DYNAMIC, EAGER, INDUCTOR, PASSES, Ablation
-from triage.attribution.root_cause import RootCause
-from triage.attribution.study import subject_of
 from triage.report import __main__ as report_command
 from triage.report.build import describe_refusal, find_cases, write_report
 from triage.report.wording import refuse, title

@@ -7,6 +7,9 @@ import pytest
 
 from corpus.causes import Mechanism, MechanismKind, details
 from corpus.entry import Entry, Found
+from fuzz.attribution.attribute import attribute, find_rewrite_cause
+from fuzz.attribution.root_cause import RootCause
+from fuzz.attribution.study import Study, mechanism_of
 from fuzz.evaluator import Evaluator
 from fuzz.experiments import Outcome, Tried
 from fuzz.protocol import SubjectResult, Verdict
@@ -15,9 +18,6 @@ from fuzz.protocol.rewrites import OtherConstant, WrongRewrite
 from generators.program.case import Case
 from generators.records import decode, encode
 from tests.triage.fake_evaluator import FakeEvaluator, limit_steps
-from triage.attribution.attribute import attribute, find_rewrite_cause
-from triage.attribution.root_cause import RootCause
-from triage.attribution.study import Study, mechanism_of
 
 K, M = MechanismKind, Mechanism
 WRONG = SubjectResult("passes", Verdict.WRONG_RESULT, applied_rewrites=("_sfdp_pattern_1_inference",))

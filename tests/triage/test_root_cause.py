@@ -9,6 +9,9 @@ import pytest
 from corpus import casefile
 from corpus.causes import Mechanism, MechanismKind, Part, Stage, details
 from corpus.entry import Entry, Expectation
+from fuzz.attribution.ablation import EAGER, MATH, Ablation
+from fuzz.attribution.attribute import attribute
+from fuzz.attribution.root_cause import RootCause, describe_evidence
 from fuzz.experiments import EXPERIMENTS, OtherSubject, Outcome, Tried
 from fuzz.protocol import FINDINGS, Hello, SubjectResult, Verdict
 from fuzz.protocol.failures import EmptyRowsNotZero, NotFinite, Value
@@ -20,9 +23,6 @@ from tests.check.test_sequences import products
 from tests.triage.conftest import ablation
 from tests.triage.test_attribute import OVERLAPPING
 from tests.triage.test_repro import WRITES
-from triage.attribution.ablation import EAGER, MATH, Ablation
-from triage.attribution.attribute import attribute
-from triage.attribution.root_cause import RootCause, describe_evidence
 
 MEASURED = WrongRewrite(
     "_sfdp_pattern_15_inference",

@@ -16,6 +16,8 @@ from corpus import entry as corpus_entry
 from corpus.causes import CauseKey, MechanismKind, Stage, details
 from corpus.entry import SUFFIX, Entry
 from corpus.files import read_file, replace_file
+from fuzz.attribution.attribute import attribute
+from fuzz.attribution.root_cause import RootCause
 from fuzz.commands import require_allowed
 from fuzz.evaluator import Evaluator, open_evaluator, public_version
 from fuzz.protocol import EAGER, Verdict
@@ -27,8 +29,6 @@ from fuzz.worker_process import WorkerFault
 from generators.errors import UserError
 from generators.records import decode, encode
 from triage import script_runs
-from triage.attribution.attribute import attribute
-from triage.attribution.root_cause import RootCause
 
 FORMAT = 2
 """The format of stored causes."""

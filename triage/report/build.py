@@ -9,6 +9,18 @@ from typing import Any
 from corpus.entry import Entry, Expectation, load, sort_by_version, write
 from corpus.files import replace_file, require_writable
 from corpus.ledger import Bug, Ledger
+from fuzz.attribution.ablation import (
+    DYNAMIC,
+    EAGER,
+    PASSES,
+    Ablation,
+    describe_stage,
+    find_cheapest,
+    is_attention,
+    run_ablation,
+)
+from fuzz.attribution.attribute import attribute
+from fuzz.attribution.root_cause import RootCause, describe_evidence
 from fuzz.commands import require_allowed
 from fuzz.error_location import describe_where, describe_with_names
 from fuzz.evaluator import PASSING, Evaluator, open_evaluator, public_version
@@ -23,22 +35,10 @@ from generators.program.attention_stub import emit_attention_stub
 from generators.program.case import Case
 from generators.program.emit import source
 from triage import script_runs
-from triage.attribution.ablation import (
-    DYNAMIC,
-    EAGER,
-    PASSES,
-    Ablation,
-    describe_stage,
-    find_cheapest,
-    is_attention,
-    run_ablation,
-)
-from triage.attribution.attribute import attribute
-from triage.attribution.explain import find_conditions
-from triage.attribution.root_cause import RootCause, describe_evidence
 from triage.cluster.clusters import load_clusters
 from triage.rendering import render
 from triage.report import repro
+from triage.report.conditions import find_conditions
 from triage.report.repro import CASE_FILE, WITHOUT_NUMBERS, ScriptedFailure
 from triage.report.wording import describe_cause, refuse, spell, summarize, title
 from triage.script_runs import TIMEOUT_EXIT, ScriptRun, shorten_log

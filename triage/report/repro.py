@@ -5,6 +5,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from fuzz.attribution.ablation import is_attention
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import EmptyRowsNotZero, StateChanged
 from fuzz.subjects import MEMORY_BUDGET, SubjectSpec, get_spec, is_user_function
@@ -15,7 +16,6 @@ from generators.program.settings import SWITCHES
 from generators.program.state import is_written
 from generators.program.type_check import types_of
 from generators.program.values import LOW_PRECISION
-from triage.attribution.ablation import is_attention
 from triage.rendering import render
 
 CASE_FILE = "finding.case.yaml"

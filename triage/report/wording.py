@@ -4,6 +4,8 @@ import math
 import textwrap
 
 from corpus.causes import name_part
+from fuzz.attribution.ablation import EAGER, Ablation, describe_stage, is_attention
+from fuzz.attribution.root_cause import RootCause
 from fuzz.bug_identity import operation_of
 from fuzz.error_location import describe_with_names, find_name, name_gradient, name_value
 from fuzz.protocol import SubjectResult, Verdict
@@ -15,8 +17,6 @@ from generators.program.roles import find_attentions
 from generators.program.settings import describe_settings
 from generators.program.state import describe_differences
 from generators.program.values import LOW_PRECISION
-from triage.attribution.ablation import EAGER, Ablation, describe_stage, is_attention
-from triage.attribution.root_cause import RootCause
 from triage.report.repro import is_kernel, is_of_config
 
 

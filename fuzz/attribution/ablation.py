@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from corpus.entry import Entry
+from fuzz.attribution.study import subject_of
 from fuzz.evaluator import Evaluator, compare_outcome
 from fuzz.experiments import EXPERIMENTS, Outcome, Trial, Tried
 from fuzz.protocol import Hello, SubjectResult, Verdict
@@ -12,7 +13,6 @@ from fuzz.subjects import MEMORY_BUDGET, get_spec, is_user_function
 from generators.errors import UserError
 from generators.program.case import Case, SettingValue
 from generators.program.settings import describe_settings
-from triage.attribution.study import subject_of
 
 EAGER, DYNAMO, AOT_EAGER, PASSES, INDUCTOR = "eager", "dynamo", "aot_eager", "passes", "inductor"
 DYNAMIC = "inductor_dynamic"

@@ -15,20 +15,7 @@ from itertools import pairwise
 
 from corpus.causes import Mechanism, MechanismKind, Part, Stage, details
 from corpus.entry import Entry
-from fuzz.bug_identity import LOST_PROCESS, SILENT, WRONG_NUMBERS, attention_patterns, contract_features, operation_of
-from fuzz.error_location import name_gradient
-from fuzz.evaluator import Evaluator
-from fuzz.experiments import EXPERIMENTS, OtherSubject, Outcome, Tried
-from fuzz.protocol import SubjectResult, Verdict
-from fuzz.protocol.failures import DropoutMask, EmptyRowsNotZero, FailureKey, FaultyOperation
-from fuzz.protocol.rewrites import EXPANDED, WrongRewrite
-from fuzz.subjects import get_spec
-from generators.errors import UserError
-from generators.program.attention_options import COMPARABLE
-from generators.program.case import Case, LaterCall
-from generators.program.ops import OPS
-from generators.program.state import at_call, is_written, list_differences, list_targets
-from triage.attribution.ablation import (
+from fuzz.attribution.ablation import (
     AOT_EAGER,
     DECOMPOSED,
     DYNAMIC,
@@ -43,8 +30,21 @@ from triage.attribution.ablation import (
     is_attention,
     run_ablation,
 )
-from triage.attribution.root_cause import RootCause, operands_mechanism
-from triage.attribution.study import EDITS, OVERLAPPING, Study, list_low_precision, mechanism_of, subject_of
+from fuzz.attribution.root_cause import RootCause, operands_mechanism
+from fuzz.attribution.study import EDITS, OVERLAPPING, Study, list_low_precision, mechanism_of, subject_of
+from fuzz.bug_identity import LOST_PROCESS, SILENT, WRONG_NUMBERS, attention_patterns, contract_features, operation_of
+from fuzz.error_location import name_gradient
+from fuzz.evaluator import Evaluator
+from fuzz.experiments import EXPERIMENTS, OtherSubject, Outcome, Tried
+from fuzz.protocol import SubjectResult, Verdict
+from fuzz.protocol.failures import DropoutMask, EmptyRowsNotZero, FailureKey, FaultyOperation
+from fuzz.protocol.rewrites import EXPANDED, WrongRewrite
+from fuzz.subjects import get_spec
+from generators.errors import UserError
+from generators.program.attention_options import COMPARABLE
+from generators.program.case import Case, LaterCall
+from generators.program.ops import OPS
+from generators.program.state import at_call, is_written, list_differences, list_targets
 
 _SYMBOLIC = "passes_dynamic"
 _BEFORE_INDUCTOR = (DYNAMO, AOT_EAGER, DECOMPOSED, "export")

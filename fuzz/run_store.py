@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from corpus import casefile
+from corpus import entry as corpus_entry
+from corpus.entry import Entry
 from fuzz.protocol import CoverageItem, CoverageKind, SubjectResult
 from fuzz.protocol.failures import Word
 from generators.errors import UserError
@@ -87,8 +89,7 @@ class Suspicion:
 class FindingRow:
     """A finding as stored. Times are seconds since the epoch."""
 
-    case_id: str
-    entry: str  # the text of its case file
+    entry: Entry  # the contents of its case file
     file: str
     result: SubjectResult
     kind: str  # "new": of this campaign; "internal": no public subject shows it; "known"
@@ -100,6 +101,10 @@ class FindingRow:
         """Raises `ValueError` for a time that no calendar has."""
         if not all(0 <= when < 1 << 33 for when in (self.first_seen, self.last_seen)):
             raise ValueError("a time out of range")
+
+    @property
+    def case_id(self) -> str:
+        return self.entry.case.id
 
 
 class Results:
@@ -221,13 +226,13 @@ class Results:
 
     def add_finding(self, suspicion_id: int | None, finding: FindingRow) -> None:
         """Store a finding and the outcome of its suspicion. A finding that is stored already is counted once more."""
-        row = vars(finding) | {"result": _to_json(finding.result)}
+        row = vars(finding) | {"entry": corpus_entry.dumps(finding.entry), "result": _to_json(finding.result)}
         with self._transaction():
             self._db.execute(
                 "INSERT INTO findings VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET"
                 " entry = excluded.entry, file = excluded.file, result = excluded.result, kind = excluded.kind,"
                 " count = count + excluded.count, last_seen = excluded.last_seen WHERE excluded.count > 0",
-                tuple(row.values()),
+                (finding.case_id, *row.values()),
             )
             if suspicion_id is not None:
                 self._settle(suspicion_id, SuspicionOutcome.FINDING)
@@ -304,10 +309,13 @@ def _read_coverage(text: str) -> tuple[CoverageItem, ...]:
 
 
 @lru_cache(maxsize=4096)
-def _read_finding(*row: Any) -> FindingRow:
+def _read_finding(case_id: str, *row: Any) -> FindingRow:
     """The row of a finding. Screens read all of them twice a second."""
     data = dict(zip([field.name for field in fields(FindingRow)], row, strict=True))
-    return decode(FindingRow, data | {"result": json.loads(data["result"])})
+    entry = corpus_entry.loads(data["entry"], data["file"])
+    if entry.case.id != case_id:
+        raise ValueError(f"its entry holds case {entry.case.id}")
+    return decode(FindingRow, data | {"result": json.loads(data["result"])}, entry=entry)
 
 
 def _to_json(result: SubjectResult) -> str:

@@ -100,10 +100,10 @@ class InvestigationRunner:
         for path, entry in known_bugs.load_ledger(torch):
             self._add_known(entry, path)
         for row in rows:
-            path, entry = Path(row.file), corpus_entry.loads(row.entry, row.file)
+            path = Path(row.file)
             if row.kind != "known" and not path.exists():
-                corpus_entry.write(entry, path)  # Killed between the row and the file.
-            known_bugs.learn(entry, from_corpus=row.kind == "known")
+                corpus_entry.write(row.entry, path)  # Killed between the row and the file.
+            known_bugs.learn(row.entry, from_corpus=row.kind == "known")
         for directory in (*options.ignore_dirs, options.corpus):
             for path, entry in corpus_entry.load_directory(directory).items():
                 if known_bugs.learn(entry, torch=torch) is not None:
@@ -293,4 +293,4 @@ def _entry(conclusion: Conclusion, hello: Hello, seen: Mapping[str, str]) -> Ent
 
 def _row(entry: Entry, path: Path, kind: str, count: int, result: SubjectResult) -> FindingRow:
     now = time.time()
-    return FindingRow(entry.case.id, corpus_entry.dumps(entry), str(path), result, kind, count, now, now)
+    return FindingRow(entry, str(path), result, kind, count, now, now)

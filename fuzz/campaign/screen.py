@@ -16,7 +16,6 @@ from rich.live import Live
 from rich.table import Column, Table
 from rich.text import Text
 
-from corpus import entry as corpus_entry
 from corpus.ledger import Bug
 from fuzz import events
 from fuzz.bug_identity import operation_of
@@ -109,8 +108,7 @@ _SET_ASIDE = (
 def _list_rows(rows: Iterable[FindingRow]) -> list[str]:
     lines = []
     for row in rows:
-        case, result = corpus_entry.loads(row.entry, row.file).case, row.result
-        operations = format_count(len(case.ops), "operation")
+        result, operations = row.result, format_count(len(row.entry.case.ops), "operation")
         lines.append(f"  {result.verdict} under {result.subject}, {operations}, met {row.count}x")
         lines += [f"  {line}" for line in _wrap(describe(result) or result.verdict.explanation)]
         lines += reproduce_lines(row.file, row.case_id, result.subject, "    ")

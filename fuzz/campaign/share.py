@@ -107,5 +107,5 @@ def open_share(directory: Path, results: Results, bus: Bus) -> SharedFolder:
         share.publish(QUEUE, Entry(case))
     for row in results.findings():
         if row.kind == "new":
-            share.publish(FINDINGS, corpus_entry.loads(row.entry, row.file))
+            share.publish(FINDINGS, row.entry)
     return share

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from corpus.entry import Entry, Found, dumps
+from corpus.entry import Entry, Found
 from fuzz.events import CampaignEnded, CampaignStarted, CaseJudged, Event, WorkerDied
 from fuzz.protocol import CoverageItem, CoverageKind, SubjectResult, Verdict
 from fuzz.protocol.failures import Process, Raised
@@ -66,7 +66,7 @@ def finding(case: Case, kind: str = "new") -> FindingRow:
     entry = Entry(
         case, note=HOSTILE, found=Found("wrong_result", "inductor", torch="2.13.0", device="cpu", message=HOSTILE)
     )
-    return FindingRow(case.id, dumps(entry), "corpus/found/a b.case.yaml", result, kind, 3, 1e9, 1e9 + 60)
+    return FindingRow(entry, "corpus/found/a b.case.yaml", result, kind, 3, 1e9, 1e9 + 60)
 
 
 @pytest.fixture

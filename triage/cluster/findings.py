@@ -75,19 +75,18 @@ def gather(paths: Sequence[Path]) -> list[Finding]:
     return [merged[key] for key in sorted(merged)]
 
 
-def read_row(row: FindingRow, entry: Entry, run: Path, torch: str) -> Finding:
-    """The finding in a row of a run's store, whose `entry` is read; `torch`: the last version of the run."""
-    if row.kind == "new" and entry.found is not None:
-        torch = entry.found.torch or torch
+def read_row(row: FindingRow, run: Path, torch: str) -> Finding:
+    """The finding in a row of a run's store; `torch`: the last version of the run."""
+    if row.kind == "new" and row.entry.found is not None:
+        torch = row.entry.found.torch or torch
     first = row.first_seen if row.kind == "new" else row.last_seen  # known findings are stored when a session starts
-    return Finding(entry, Path(row.file), run, row.count, _day(first), _day(row.last_seen), _versions(torch))
+    return Finding(row.entry, Path(row.file), run, row.count, _day(first), _day(row.last_seen), _versions(torch))
 
 
 def _read_findings(path: Path) -> Iterator[Finding]:
     if (path / RESULTS_FILE).is_file():
         run = RunSummary.load(path)
-        rows = (row for row in run.findings if row.kind != "internal")
-        yield from (read_row(row, corpus_entry.loads(row.entry, row.file), path, run.torch) for row in rows)
+        yield from (read_row(row, path, run.torch) for row in run.findings if row.kind != "internal")
         return
     if not path.is_dir() and not path.name.endswith(SUFFIX):
         raise UserError(

@@ -23,8 +23,9 @@ MOST = 12
 _EDGES = (64, 128, 1, 65, 2, 63, 129, 3, 32, 33)
 """Sizes around the edges of tiles. The most telling sizes come first, because time may run out."""
 _NUMBERS = (1.0, 2.0, -1.0, -1e4, float("-inf"))
-_WORDS = {"active": "training", "fast_path": "the fast path", "sdpa": "scaled_dot_product_attention", "div": "division"}
-_WORDS |= {"mode": "self.training", "always": "True", "never": "False", "other": "the second operand"}
+_WORDS = {"active": "training", "sdpa": "scaled_dot_product_attention", "div": "division"}
+_WORDS |= {"fast_path": "the fast-path switch", "mode": "self.training", "other": "the second operand"}
+_WORDS |= {"always": "True", "never": "False"}
 """Words for attributes, operations and values whose names in cases differ from PyTorch's."""
 _SHOWN, _NEAREST = 5, 2
 

@@ -11,7 +11,7 @@ from fuzz.campaign.investigation_runner import InvestigationRunner
 from fuzz.campaign.schedule import Job
 from fuzz.campaign.worker_thread import WorkerThread
 from fuzz.evaluator import Evaluator, build_check
-from fuzz.protocol import Hello
+from fuzz.protocol import Check, Hello, Result
 from fuzz.transport import PipeTransport
 from fuzz.worker_config import WorkerConfig
 from fuzz.worker_process import WorkerProcess
@@ -68,22 +68,24 @@ class LibFuzzerThread(WorkerThread):
         """Start libFuzzer's process, which shows whether it can work."""
         return self.host.start()
 
-    def judge_next(self) -> bool:
-        """Judge one case; False when the budget of cases is spent."""
-        state = self.state
-        if not state.numbers.has_next:
-            return False
-        case = casefile.loads(self.host.draw().case, "libFuzzer's case")
-        is_new = not state.results.is_judged(case.id)
-        # A new process first runs the corpus, most of which was judged before.
-        check = build_check(case, state.schedule.subjects_for(case) if is_new else state.schedule.always)
+    def take_job(self) -> Job | None:
+        """The next new case that libFuzzer draws; None when the budget of cases is spent or the campaign is over."""
+        numbers, schedule = self.state.numbers, self.state.schedule
+        self.host_evaluator.recycle()
+        while numbers.has_next and not self.state.stop.is_over:
+            case = casefile.loads(self.host.draw().case, "libFuzzer's case")
+            if self.state.results.is_judged(case.id):
+                # A new process first runs the corpus, most of which was judged before.
+                self._ask(case, build_check(case, schedule.always))
+            elif (index := numbers.take()) is not None:
+                return Job(index, case, build_check(case, schedule.subjects_for(case)), case.id)
+        return None
+
+    def judge(self, job: Job) -> Result:
+        """The verdicts of libFuzzer's process on a case. Raises as `receive`."""
+        return self._ask(job.case, job.check)
+
+    def _ask(self, case: Case, check: Check) -> Result:
         self.task = f"case {case.id}"
         self.host_evaluator.submit(check)
-        result = self.receive(case, self.host_evaluator.collect)
-        if is_new:
-            index = state.numbers.take()
-            if index is None:
-                return False
-            self.record(Job(index, case, check, case.id), result)
-            self.host_evaluator.recycle()
-        return True
+        return self.receive(case, self.host_evaluator.collect)

@@ -1,27 +1,23 @@
-"""The thread that drives a worker: it judges cases and investigates suspicions."""
+"""The thread that drives a worker, from its start to its end: it judges cases and investigates suspicions."""
 
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 
-from corpus.entry import Entry
 from fuzz import events
 from fuzz.campaign.investigation_runner import InvestigationRunner, write_fault
 from fuzz.campaign.options import require_space
+from fuzz.campaign.run_case import choose_case, run_one_case
 from fuzz.campaign.schedule import Job
-from fuzz.campaign.share import QUEUE
-from fuzz.evaluator import Evaluator, build_check, public_version
-from fuzz.protocol import Hello, Result, SubjectResult, Verdict
+from fuzz.evaluator import Evaluator, public_version
+from fuzz.protocol import Hello, Result, SubjectResult
 from fuzz.protocol.failures import ProcessLost
-from fuzz.protocol.render import describe, describe_failure
+from fuzz.protocol.render import describe_failure
 from fuzz.transport import PipeTransport
 from fuzz.worker_config import WorkerConfig
 from fuzz.worker_process import Stopped, WorkerFault, WorkerLost, WorkerProcess
 from generators.program.case import Case
-from generators.sampling.choices import Choices
-from generators.sampling.sample import SETTINGS_SHARE, draw_settings
 
 _IDLE_SECONDS = 0.1
 _MOST_LOSSES = 3
@@ -94,7 +90,7 @@ class WorkerThread(threading.Thread):
             if taken is not None:
                 investigations.work_on(*taken, worker=self)
                 return True
-            if is_placed and self.judge_next():
+            if is_placed and run_one_case(self):
                 return True
         except WorkerLost:
             return True  # its case or suspicion is judged again
@@ -142,72 +138,19 @@ class WorkerThread(threading.Thread):
         require_space(out)
         return result
 
-    def judge_next(self) -> bool:
-        """Judge a case; False when the budget of cases is spent."""
-        if not (self._jobs or self._prepare()):
-            return False
-        job = self._jobs[0]
+    def take_job(self) -> Job | None:
+        """The case to judge next; None when the budget of cases is spent. It stays the next until it is judged."""
+        if not self._jobs and (job := choose_case(self.state)) is not None:
+            self._jobs.append(job)
+        return self._jobs[0] if self._jobs else None
+
+    def judge(self, job: Job) -> Result:
+        """The verdicts on a case. The next case is chosen while the worker is busy. Raises as `receive`."""
         self.task = f"case {job.index}"
+        self.evaluator.recycle()
         self.evaluator.submit(job.check)
-        # The next case is made while the worker is busy.
-        if len(self._jobs) == 1 and not self.state.stop.is_over:
-            self._prepare()
+        if len(self._jobs) == 1 and not self.state.stop.is_over and (following := choose_case(self.state)) is not None:
+            self._jobs.append(following)
         result = self.receive(job.case, self.evaluator.collect)
         self._jobs.remove(job)
-        self.record(job, result)
-        self.evaluator.recycle()
-        return True
-
-    def _prepare(self) -> bool:
-        """Choose the next case; False when there is none."""
-        state = self.state
-        with suppress(IndexError):
-            self._jobs.append(state.numbers.returned.popleft())
-            return True
-        index = state.numbers.take()
-        if index is None:
-            return False
-        chosen = state.search.choose(index)
-        c = Choices(f"{state.options.seed}:{index}:settings")
-        share = 1.0 if state.schedule.needs_settings else SETTINGS_SHARE
-        case = draw_settings(chosen.case, c, state.settings, share)
-        subjects = state.schedule.subjects_for(case, targeted=chosen.is_targeted)
-        chosen_id = chosen.case.id if chosen.is_targeted else ""
-        self._jobs.append(Job(index, case, build_check(case, subjects), chosen_id))
-        return True
-
-    def record(self, job: Job, result: Result) -> None:
-        """Store the verdicts on a case. Failures that no finding explains become suspicions."""
-        state, case = self.state, job.case
-        state.schedule.add_time(result.seconds, {one.subject: one.seconds for one in result.results})
-        unknown, known = state.suspicions.partition_known(case, result.results)
-        explained = [finding.case_id for finding in known]
-        position = state.numbers.finish(job.index)
-        coverage, queued = state.search.record(case, result)
-        raised = state.results.record_case(
-            case,
-            position=position,
-            unexplained=unknown,
-            explained=explained,
-            coverage=coverage,
-            queued=queued,
-            chosen=job.chosen,
-        )
-        if queued and state.share is not None:
-            state.share.publish(QUEUE, Entry(case))
-        state.bus.emit(
-            events.CaseJudged(
-                index=job.index,
-                case=case.id,
-                worker=self.number,
-                verdicts={one.subject: one.verdict for one in result.results},
-                rejected=result.rejected,
-                skipped={one.subject: describe(one) for one in result.results if one.verdict is Verdict.SKIPPED},
-                coverage=tuple(sorted(coverage)),
-                explained_by=tuple(explained),
-            )
-        )
-        for suspicion in raised:
-            case_id, failed = suspicion.case.id, suspicion.result
-            state.bus.emit(events.SuspicionRaised(suspicion.id, case_id, failed.subject, failed.verdict))
-            state.suspicions.put(suspicion)
+        return result

@@ -1,0 +1,87 @@
+"""A case of a campaign from end to end: chosen, judged, compared with known bugs, stored."""
+
+from contextlib import suppress
+from typing import Protocol
+
+from corpus.entry import Entry
+from fuzz.campaign.investigation_runner import CampaignState
+from fuzz.campaign.schedule import Job
+from fuzz.campaign.share import QUEUE
+from fuzz.evaluator import build_check
+from fuzz.events import CaseJudged, SuspicionRaised
+from fuzz.protocol import Result, Verdict
+from fuzz.protocol.render import describe
+from generators.sampling.choices import Choices
+from generators.sampling.sample import SETTINGS_SHARE, draw_settings
+
+
+class JudgingWorker(Protocol):
+    """The part of a worker's thread that a case needs."""
+
+    state: CampaignState
+    number: int
+
+    def take_job(self) -> Job | None:
+        """The case to judge next, from `choose_case` or elsewhere; None when the budget of cases is spent."""
+
+    def judge(self, job: Job) -> Result:
+        """The verdicts of the worker on a case."""
+
+
+def choose_case(state: CampaignState) -> Job | None:
+    """The next case, with its settings and the subjects to run it; None when the budget of cases is spent."""
+    with suppress(IndexError):
+        return state.numbers.returned.popleft()  # its worker lost the machine
+    index = state.numbers.take()
+    if index is None:
+        return None
+    chosen = state.search.choose(index)
+    share = 1.0 if state.schedule.needs_settings else SETTINGS_SHARE
+    case = draw_settings(chosen.case, Choices(f"{state.options.seed}:{index}:settings"), state.settings, share)
+    subjects = state.schedule.subjects_for(case, targeted=chosen.is_targeted)
+    return Job(index, case, build_check(case, subjects), chosen.case.id if chosen.is_targeted else "")
+
+
+def run_one_case(worker: JudgingWorker) -> bool:
+    """Judge a case and store its verdicts. Failures that no known bug explains become suspicions.
+
+    False when no case is left. Raises `Stopped` and `WorkerLost`.
+    """
+    state, job = worker.state, worker.take_job()
+    if job is None:
+        return False
+    case, result = job.case, worker.judge(job)
+    state.schedule.add_time(result.seconds, {one.subject: one.seconds for one in result.results})
+
+    unknown, known = state.suspicions.partition_known(case, result.results)
+    explained = tuple(finding.case_id for finding in known)
+
+    coverage, is_new_coverage = state.search.record(case, result)
+    raised = state.results.record_case(
+        case,
+        position=state.numbers.finish(job.index),
+        unexplained=unknown,
+        explained=explained,
+        coverage=coverage,
+        queued=is_new_coverage,
+        chosen=job.chosen,
+    )
+    if is_new_coverage and state.share is not None:
+        state.share.publish(QUEUE, Entry(case))
+    state.bus.emit(
+        CaseJudged(
+            index=job.index,
+            case=case.id,
+            worker=worker.number,
+            verdicts={one.subject: one.verdict for one in result.results},
+            rejected=result.rejected,
+            skipped={one.subject: describe(one) for one in result.results if one.verdict is Verdict.SKIPPED},
+            coverage=tuple(sorted(coverage)),
+            explained_by=explained,
+        )
+    )
+    for suspicion in raised:
+        failed = suspicion.result
+        state.bus.emit(SuspicionRaised(suspicion.id, suspicion.case.id, failed.subject, failed.verdict))
+        state.suspicions.put(suspicion)
+    return True

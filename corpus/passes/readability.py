@@ -25,7 +25,7 @@ _MOST_NAMES = 9
 
 def make_readable(case: Case) -> Iterator[Case]:
     """All changes at once, then without different sizes, then also without separate inputs."""
-    if not case.calls:  # further calls name dimensions too
+    if not case.calls:  # later calls name dimensions too
         own = _name_plainly(_give_own_inputs(case))
         yield from (_grow(own, own.sizes), own, _name_plainly(case))
 

@@ -74,11 +74,11 @@ class CaseRun:
         if judgement.verdict.is_finding or judgement.verdict is Verdict.SKIPPED:
             return judgement
         with SuppressOutOfMemory():
-            return self._audited or judgement
+            return self._verdict_on_eager or judgement
         return judgement
 
     @cached_property
-    def _audited(self) -> Judgement | None:
+    def _verdict_on_eager(self) -> Judgement | None:
         return audit_eager(self.eager, self.exact, lambda audit: self.execute(mode=audit), self.coarsest())
 
     def judge_runs(self, runs: list[Execution]) -> Judgement:

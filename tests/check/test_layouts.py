@@ -93,7 +93,7 @@ def test_sequences_are_cut_from_the_call(layout: str, empty: bool) -> None:
 
 
 @pytest.mark.parametrize("function", [plain.packed, plain.paged])
-def test_further_calls_are_of_whole_rows(function: Callable[..., Tensor]) -> None:
+def test_repeated_calls_are_of_whole_rows(function: Callable[..., Tensor]) -> None:
     given = draw_call(2, 5, 40)
     out = call_again(Attention(lambda: function), **given, scale=0.5, causal="bottom_right")
     torch.testing.assert_close(out, math_attention(**given, scale=0.5, causal="bottom_right"))

@@ -83,7 +83,7 @@ def test_eager_accepts_nearly_all_that_write() -> None:
         module = program.module(case.training)
         try:
             execute(module, module, program.calls(module), training=case.training)
-        except (RuntimeError, IndexError):  # an index beyond a cache that a further call made shorter
+        except (RuntimeError, IndexError):  # an index beyond a cache that a later call made shorter
             return False
         finally:
             program.close()

@@ -1,6 +1,6 @@
-"""The verdict on the calls that a case made of an attention function, and further calls that the verdict needs.
+"""The verdict on the calls that a case made of an attention function, and more calls that the verdict needs.
 
-Further calls have other arguments, or run under a mode that records the operations of the function. These operations
+These calls have other arguments, or run under a mode that records the operations of the function. These operations
 show which values it rounds, whether its results repeat, and whether an operation of torch is at fault.
 """
 
@@ -82,7 +82,7 @@ def _judge_call(call: Call, attention: Attention, *, training: bool) -> Judgemen
 
 
 def _judge_numbers(call: Call, attention: Attention) -> Judgement:
-    """The verdict on the numbers of a call. Its dropout mask is found by further calls."""
+    """The verdict on the numbers of a call. Its dropout mask is found by more calls."""
     probability, _ = call.options.get("dropout") or (0.0, 0)
     rounds = attention.rounds
     if probability <= 0.0:

@@ -12,27 +12,27 @@ from generators.program.values import FLOATS, category
 EQUATION = re.compile(r"[a-z]{1,6},[a-z]{1,6}->[a-z]{1,6}")
 
 
-def _multiplied(call: Operands) -> tuple[Size, ...]:
+def _multiply(call: Operands) -> tuple[Size, ...]:
     a, b = call.args
     require(a.rank >= 2 and b.rank >= 2, "needs at least two axes on both sides")
     call.must_equal(a.shape[-1], b.shape[-2], "inner sizes of the product")
     return (*call.broadcast(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1])
 
 
-def _multiplied_flat(call: Operands, rank: int = 3) -> tuple[Size, ...]:
+def _multiply_flat(call: Operands, rank: int = 3) -> tuple[Size, ...]:
     a, b = call.args
     require(a.rank == b.rank == rank, f"needs {rank} axes on both sides")
     require(a.sizes(call.dims)[:-2] == b.sizes(call.dims)[:-2], "needs equal batches on both sides")
-    return _multiplied(call)
+    return _multiply(call)
 
 
-def _add_multiplied(call: Operands) -> tuple[Size, ...]:
-    shape = _multiplied_flat(replace(call, args=call.args[1:]), rank=2)
+def _add_product(call: Operands) -> tuple[Size, ...]:
+    shape = _multiply_flat(replace(call, args=call.args[1:]), rank=2)
     call.must_broadcast(call.shape, shape, "bias")
     return shape
 
 
-def _summed(call: Operands) -> tuple[Size, ...]:
+def _sum_products(call: Operands) -> tuple[Size, ...]:
     equation = call.attrs["equation"]
     terms, out = equation.split("->")
     sizes: dict[str, Size] = {}
@@ -96,7 +96,7 @@ def _embedding(call: Operands) -> tuple[Size, ...]:
     return (*tokens.shape, table.shape[1])
 
 
-def _reduced(call: Operands, _size: Size) -> tuple[Size, ...]:
+def _reduce(call: Operands, _size: Size) -> tuple[Size, ...]:
     return (ONE,) if call.attrs["keepdim"] else ()
 
 
@@ -105,7 +105,7 @@ def _softmax(call: Operands) -> tuple[Size, ...]:
     return call.shape
 
 
-def _dropped(call: Operands) -> tuple[Size, ...]:
+def _drop(call: Operands) -> tuple[Size, ...]:
     call.check_probability("p")
     return call.shape
 
@@ -136,13 +136,13 @@ _DROPOUT = {
 _EINSUM = 'torch.einsum("{equation}", {args})'
 
 OPS = [
-    OpSpec("matmul", _multiplied, common_float, text=choose_text("form", _MATMUL), attributes=_FORM, arity=(2, 2)),
-    OpSpec("bmm", _multiplied_flat, common_float, text="torch.bmm({args})", arity=(2, 2), cost=2),
-    OpSpec("addmm", _add_multiplied, common_float, text="torch.addmm({args})", arity=(3, 3), cost=3),
-    OpSpec("einsum", _summed, common_float, text=_EINSUM, attributes=_EQUATION, arity=(2, 2), cost=3),
+    OpSpec("matmul", _multiply, common_float, text=choose_text("form", _MATMUL), attributes=_FORM, arity=(2, 2)),
+    OpSpec("bmm", _multiply_flat, common_float, text="torch.bmm({args})", arity=(2, 2), cost=2),
+    OpSpec("addmm", _add_product, common_float, text="torch.addmm({args})", arity=(3, 3), cost=3),
+    OpSpec("einsum", _sum_products, common_float, text=_EINSUM, attributes=_EQUATION, arity=(2, 2), cost=3),
     OpSpec("linear", _linear, common_float, text="F.linear({args})", arity=(2, 3), cost=2),
     *(
-        OpSpec(kind, along(_reduced), takes="float", text=_reduction_text, attributes=_REDUCE, saves=saves)
+        OpSpec(kind, along(_reduce), takes="float", text=_reduction_text, attributes=_REDUCE, saves=saves)
         for kind, saves in (("sum", False), ("mean", False), ("amax", True), ("logsumexp", True))
     ),
     *(
@@ -156,7 +156,7 @@ OPS = [
     OpSpec("embedding", _embedding, second_dtype, text="F.embedding({args})", arity=(2, 2)),
     OpSpec(
         "dropout",
-        _dropped,
+        _drop,
         takes="float",
         text=_dropout_text,
         attributes=_DROPOUT,

@@ -4,7 +4,7 @@ import math
 from dataclasses import replace
 
 from generators.errors import require
-from generators.program.ops.rules import broadcast, given_dtype, is_bool, matrices, promoted, second_dtype
+from generators.program.ops.rules import broadcast, given_dtype, is_bool, matrices, promote_all, second_dtype
 from generators.program.ops.spec import Attribute, Kind, Line, Memory, Operands, OpSpec, choose_text, flag, spell, word
 from generators.program.sizes import Size
 from generators.program.values import DTYPES, category
@@ -14,7 +14,7 @@ _COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="
 
 
 def _arithmetic(call: Operands) -> str:
-    dtype, alpha, reverse = promoted(call), call.attrs.get("alpha", 1), call.attrs["reverse"]
+    dtype, alpha, reverse = promote_all(call), call.attrs.get("alpha", 1), call.attrs["reverse"]
     require(dtype != "bool", "arithmetic on two booleans")
     require(alpha == 1 or not reverse, "takes alpha or reverse, not both")
     require(isinstance(alpha, int) or category(dtype) == 2, "alpha of integers must be an integer")
@@ -50,7 +50,7 @@ def _cast_text(line: Line) -> str:
     return line.fill("{0}.type(torch.{dtype})" if form == "type" else "{0}.to(torch.{dtype})")
 
 
-def _filled(call: Operands) -> str:
+def _fill_masked(call: Operands) -> str:
     value, mask = call.args
     require(mask.dtype == "bool", "the mask of masked_fill must be boolean")
     require(category(value.dtype) == 2, f"needs a floating-point argument, got {value.dtype}")
@@ -72,7 +72,7 @@ def _where(call: Operands) -> tuple[Size, ...]:
 
 
 def _where_dtype(call: Operands) -> str:
-    return promoted(replace(call, args=call.args[1:]))
+    return promote_all(replace(call, args=call.args[1:]))
 
 
 def _where_text(line: Line) -> str:
@@ -149,7 +149,7 @@ OPS = [
     OpSpec("pow", takes="float", text="{0} ** {exponent}", attributes={"exponent": Attribute(Kind.NUMBER, 2)}),
     OpSpec("cast", dtype=given_dtype, text=_cast_text, attributes=_CAST, memory=Memory.UNKNOWN),
     OpSpec("type_as", dtype=second_dtype, text="{0}.type_as({1})", memory=Memory.UNKNOWN, arity=(2, 2), cost=2),
-    OpSpec("masked_fill", broadcast, _filled, text=choose_text("form", _FILLS), attributes=_FILL, arity=(2, 2)),
+    OpSpec("masked_fill", broadcast, _fill_masked, text=choose_text("form", _FILLS), attributes=_FILL, arity=(2, 2)),
     OpSpec("where", _where, _where_dtype, text=_where_text, attributes=_WHERE, arity=(1, 3)),
     # Constants.
     OpSpec("scalar", lambda _: (), given_dtype, text=_SCALAR, attributes=_NUMBER, arity=(0, 0), saves=False),

@@ -35,7 +35,7 @@ def common_float(call: Operands, args: Sequence[TensorType] = ()) -> str:
     return dtypes[0]
 
 
-def promoted(call: Operands) -> str:
+def promote_all(call: Operands) -> str:
     """The dtype that the arguments and the numbers among the attributes promote to."""
     given = (call.attrs.get(name) for name in ("other", "value"))
     numbers = [number for number in given if isinstance(number, int | float)]
@@ -76,7 +76,7 @@ def permutation(attrs: Mapping[str, Any], rank: int) -> list[int]:
     return axes
 
 
-def permuted(call: Operands) -> tuple[Size, ...]:
+def permute(call: Operands) -> tuple[Size, ...]:
     """The shape of the first argument with its axes in another order."""
     rank = len(call.shape)
     for name in call.attrs.keys() & {"dim0", "dim1"}:

@@ -1,13 +1,13 @@
 """Operations that move or view numbers: views, axes, copies, slices."""
 
 from generators.errors import require
-from generators.program.ops.rules import along, one_index, permuted, promoted, slice_size
+from generators.program.ops.rules import along, one_index, permute, promote_all, slice_size
 from generators.program.ops.spec import Attribute, Kind, Line, Memory, Operands, OpSpec, choose_text, word
 from generators.program.sizes import ONE, Size, product, quotient, show
 from generators.program.values import category
 
 
-def _viewed(call: Operands) -> tuple[Size, ...]:
+def _view(call: Operands) -> tuple[Size, ...]:
     """The sizes, with -1 replaced by the remaining size. Raises CaseError unless they multiply up to all elements."""
     whole, sizes = product(call.shape), call.attrs["sizes"]
     if any(s.constant == -1 for s in sizes):
@@ -20,17 +20,17 @@ def _viewed(call: Operands) -> tuple[Size, ...]:
     return tuple(sizes)
 
 
-def _unsqueezed(call: Operands) -> tuple[Size, ...]:
+def _unsqueeze(call: Operands) -> tuple[Size, ...]:
     axis = call.axis(extra=1)
     return (*call.shape[:axis], ONE, *call.shape[axis:])
 
 
-def _squeezed(call: Operands, size: Size) -> tuple[()]:
+def _squeeze(call: Operands, size: Size) -> tuple[()]:
     call.must_equal(size, ONE, f"axis {call.attrs['dim']}")
     return ()
 
 
-def _expanded(call: Operands) -> tuple[Size, ...]:
+def _expand(call: Operands) -> tuple[Size, ...]:
     shape = call.shape
     sizes = call.attrs["sizes"] if "sizes" in call.attrs else call.args[1].shape
     require(len(sizes) >= len(shape), f"{show(shape)} can't expand to fewer axes")
@@ -41,11 +41,11 @@ def _expanded(call: Operands) -> tuple[Size, ...]:
     return targets
 
 
-def _repeated(call: Operands, size: Size) -> tuple[Size]:
+def _repeat(call: Operands, size: Size) -> tuple[Size]:
     return (size * call.attrs["repeats"],)
 
 
-def _chunked(call: Operands, whole: Size) -> tuple[Size]:
+def _chunk(call: Operands, whole: Size) -> tuple[Size]:
     chunks, index, size = call.attrs["chunks"], call.attrs["index"], whole.value(call.dims)
     require(chunks >= 1 and size % chunks == 0, f"axis of {size} does not split into {chunks} equal chunks")
     require(0 <= index < chunks, f"index {index} of {chunks} chunks")
@@ -61,7 +61,7 @@ def slice_text(line: Line) -> str:
     return f"{line.args[0]}[{before}{start}:{line.attrs['stop']}{step}]"
 
 
-def _concatenated(call: Operands) -> tuple[Size, ...]:
+def _concatenate(call: Operands) -> tuple[Size, ...]:
     first, axis = call.args[0], call.axis()
     for other in call.args:
         alike = other.rank == first.rank and (other.dtype == first.dtype or bool(call.autocast))
@@ -75,7 +75,7 @@ def _concatenated(call: Operands) -> tuple[Size, ...]:
     return (*first.shape[:axis], total, *first.shape[axis + 1 :])
 
 
-def _unfolded(call: Operands) -> tuple[Size, ...]:
+def _unfold(call: Operands) -> tuple[Size, ...]:
     """Windows along an axis, in a new last axis."""
     step, size, width = call.attrs["step"], call.attrs["size"], call.value("size")
 
@@ -88,7 +88,7 @@ def _unfolded(call: Operands) -> tuple[Size, ...]:
     return (*along(count)(call), size)
 
 
-def _scattered(call: Operands) -> tuple[Size, ...]:
+def _scatter(call: Operands) -> tuple[Size, ...]:
     x, index = call.args
     axis = call.axis()
     require(index.dtype == "int64" and index.rank == x.rank, "needs an int64 index of as many axes")
@@ -115,23 +115,23 @@ _CLONE = {"memory_format": word(*_CLONES)}
 _VIEW, _CROWDED_VIEW = Memory.VIEW, Memory.CROWDED_VIEW
 
 OPS = [
-    OpSpec("view", _viewed, attributes=_SIZES, memory=_VIEW),
-    OpSpec("reshape", _viewed, attributes=_SIZES, memory=Memory.VIEW_OR_COPY),
-    OpSpec("permute", permuted, attributes={"dims": Attribute(Kind.AXES, required=True)}, memory=_VIEW),
-    OpSpec("transpose", permuted, attributes={"dim0": Attribute(Kind.AXIS, -2), "dim1": _LAST}, memory=_VIEW),
-    OpSpec("mT", permuted, text="{0}.mT", memory=_VIEW, cost=2),
-    OpSpec("unsqueeze", _unsqueezed, attributes={"dim": _FIRST}, memory=_VIEW),
-    OpSpec("squeeze", along(_squeezed), attributes={"dim": _FIRST}, memory=_VIEW),
-    OpSpec("expand", _expanded, attributes=_SIZES, memory=_CROWDED_VIEW),
-    OpSpec("expand_as", _expanded, text="{0}.expand_as({1})", memory=_CROWDED_VIEW, arity=(2, 2), cost=2),
-    OpSpec("repeat_interleave", along(_repeated), attributes={"repeats": _SIZE, "dim": _FIRST}),
-    OpSpec("chunk", along(_chunked), text=_PART_OF_CHUNKS, attributes=_CHUNK, memory=_CROWDED_VIEW),
+    OpSpec("view", _view, attributes=_SIZES, memory=_VIEW),
+    OpSpec("reshape", _view, attributes=_SIZES, memory=Memory.VIEW_OR_COPY),
+    OpSpec("permute", permute, attributes={"dims": Attribute(Kind.AXES, required=True)}, memory=_VIEW),
+    OpSpec("transpose", permute, attributes={"dim0": Attribute(Kind.AXIS, -2), "dim1": _LAST}, memory=_VIEW),
+    OpSpec("mT", permute, text="{0}.mT", memory=_VIEW, cost=2),
+    OpSpec("unsqueeze", _unsqueeze, attributes={"dim": _FIRST}, memory=_VIEW),
+    OpSpec("squeeze", along(_squeeze), attributes={"dim": _FIRST}, memory=_VIEW),
+    OpSpec("expand", _expand, attributes=_SIZES, memory=_CROWDED_VIEW),
+    OpSpec("expand_as", _expand, text="{0}.expand_as({1})", memory=_CROWDED_VIEW, arity=(2, 2), cost=2),
+    OpSpec("repeat_interleave", along(_repeat), attributes={"repeats": _SIZE, "dim": _FIRST}),
+    OpSpec("chunk", along(_chunk), text=_PART_OF_CHUNKS, attributes=_CHUNK, memory=_CROWDED_VIEW),
     OpSpec("unbind", along(one_index), text=_PART_OF_ALL, attributes=SELECT, memory=_CROWDED_VIEW, cost=2),
     OpSpec("select", along(one_index), attributes=SELECT, memory=_VIEW),
     OpSpec("narrow", along(slice_size), text=slice_text, attributes=SLICE, memory=_VIEW),
-    OpSpec("unfold", _unfolded, attributes=_UNFOLD, memory=_CROWDED_VIEW, cost=2),
-    OpSpec("scatter", _scattered, text="{0}.scatter({dim}, {1}, {value})", attributes=_SCATTER, arity=(2, 2), cost=2),
-    OpSpec("cat", _concatenated, promoted, text=_CAT, attributes={"dim": _LAST}, arity=(2, 4), saves=False),
+    OpSpec("unfold", _unfold, attributes=_UNFOLD, memory=_CROWDED_VIEW, cost=2),
+    OpSpec("scatter", _scatter, text="{0}.scatter({dim}, {1}, {value})", attributes=_SCATTER, arity=(2, 2), cost=2),
+    OpSpec("cat", _concatenate, promote_all, text=_CAT, attributes={"dim": _LAST}, arity=(2, 4), saves=False),
     OpSpec("contiguous", memory=Memory.VIEW_OR_COPY),
     OpSpec("clone", text=choose_text("memory_format", _CLONES), attributes=_CLONE, memory=Memory.COPY, saves=False),
     OpSpec("to_own_dtype", text="{0}.to({0}.dtype)", memory=_VIEW),

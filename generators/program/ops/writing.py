@@ -42,7 +42,7 @@ def _put_whole(call: Operands) -> tuple[Size, ...]:
     return _put(call, call.shape)
 
 
-def _assigned(part: ShapeRule) -> ShapeRule:
+def _assign(part: ShapeRule) -> ShapeRule:
     """The rule of an operation that writes a tensor or the number `other` into a part of its target."""
 
     def infer(call: Operands) -> tuple[Size, ...]:
@@ -54,9 +54,9 @@ def _assigned(part: ShapeRule) -> ShapeRule:
     return infer
 
 
-def _updated(call: Operands) -> tuple[Size, ...]:
+def _compute_in_place(call: Operands) -> tuple[Size, ...]:
     require(call.args[0].dtype != "bool", "arithmetic on booleans")
-    return _assigned(first_shape)(call)
+    return _assign(first_shape)(call)
 
 
 def _index_put(call: Operands) -> tuple[Size, ...]:
@@ -85,7 +85,7 @@ def _index_copy(call: Operands) -> tuple[Size, ...]:
     return _put(call, part)
 
 
-def _masked(call: Operands) -> tuple[Size, ...]:
+def _put_masked(call: Operands) -> tuple[Size, ...]:
     target, mask, *values = call.args
     require(mask.dtype == "bool", "the mask must be boolean")
     require(bool(values) or category(target.dtype) == 2, f"needs a floating-point argument, got {target.dtype}")
@@ -106,7 +106,7 @@ def _select_text(line: Line) -> str:
 def _update(kind: str, sign: str) -> OpSpec:
     forms = {"method": f"{{0}}.{kind}({{right}})", "operator": f"{{0}} {sign}= {{right}}"}
     attributes = {**_OTHER, "form": word(*forms)}
-    return _writing(kind, _updated, text=choose_text("form", forms), attributes=attributes, arity=(1, 2))
+    return _writing(kind, _compute_in_place, text=choose_text("form", forms), attributes=attributes, arity=(1, 2))
 
 
 _writing = partial(OpSpec, memory=Memory.TARGET)
@@ -116,11 +116,9 @@ _WEIGHT, _FILL = {"weight": Attribute(Kind.NUMBER, 0.5)}, {"value": Attribute(Ki
 _SLICE, _SELECT = {**SLICE, **_OTHER}, {**SELECT, **_OTHER}
 
 OPS = [
-    _writing("copy_", _assigned(first_shape), text="{0}.copy_({1})", arity=(2, 2), saves=False),
-    _writing("set_slice", _assigned(along(slice_size)), text=_slice_text, attributes=_SLICE, arity=(1, 2), saves=False),
-    _writing(
-        "set_select", _assigned(along(one_index)), text=_select_text, attributes=_SELECT, arity=(1, 2), saves=False
-    ),
+    _writing("copy_", _assign(first_shape), text="{0}.copy_({1})", arity=(2, 2), saves=False),
+    _writing("set_slice", _assign(along(slice_size)), text=_slice_text, attributes=_SLICE, arity=(1, 2), saves=False),
+    _writing("set_select", _assign(along(one_index)), text=_select_text, attributes=_SELECT, arity=(1, 2), saves=False),
     _update("add_", "+"),
     _update("mul_", "*"),
     _writing("lerp_", _put_whole, takes="float", text="{0}.lerp_({1}, {weight})", attributes=_WEIGHT, arity=(2, 2)),
@@ -129,6 +127,6 @@ OPS = [
         _writing(kind, _index_copy, text=f"{{0}}.{kind}({{dim}}, {{1}}, {{2}})", attributes=_AXIS, arity=(3, 3))
         for kind in ("index_copy_", "index_add_")
     ),
-    _writing("masked_scatter_", _masked, text="{0}.masked_scatter_({1}, {2})", arity=(3, 3)),
-    _writing("masked_fill_", _masked, text="{0}.masked_fill_({1}, {value})", attributes=_FILL, arity=(2, 2)),
+    _writing("masked_scatter_", _put_masked, text="{0}.masked_scatter_({1}, {2})", arity=(3, 3)),
+    _writing("masked_fill_", _put_masked, text="{0}.masked_fill_({1}, {value})", attributes=_FILL, arity=(2, 2)),
 ]

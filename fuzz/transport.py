@@ -13,8 +13,10 @@ import subprocess
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol
+from typing import BinaryIO, Protocol
 
+from fuzz import fork_servers
+from fuzz.fork_servers import ForkedProcess
 from fuzz.worker_config import ROOT, WorkerConfig
 from generators.errors import UserError
 
@@ -81,7 +83,7 @@ class PipeTransport(Transport):
 
     def __init__(self) -> None:
         self._config = WorkerConfig()
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | ForkedProcess | None = None
         self._buffer = b""
         self._log_start = 0
 
@@ -91,7 +93,6 @@ class PipeTransport(Transport):
     def start(self, config: WorkerConfig) -> None:
         self.end()
         self._config, self._buffer = config, b""
-        argv = config.argv()
         config.log.parent.mkdir(parents=True, exist_ok=True)
         if config.cache is not None:
             _bound_size(config.cache)
@@ -100,18 +101,22 @@ class PipeTransport(Transport):
             config.log.write_bytes(b"")
         self._log_start = self._log_size()
         with config.log.open("ab") as log:
-            try:
-                self._process = subprocess.Popen(
-                    argv,
-                    cwd=ROOT,
-                    env=config.environment(),
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=log,
-                    start_new_session=True,
-                )
-            except OSError as error:
-                raise WorkerUnavailable(f"interpreter {argv[0]!r} does not start: {error.strerror or error}") from error
+            self._process = fork_servers.start(config, log) or self._start_alone(log)
+
+    def _start_alone(self, log: BinaryIO) -> subprocess.Popen[bytes]:
+        config, argv = self._config, self._config.argv()
+        try:
+            return subprocess.Popen(
+                argv,
+                cwd=ROOT,
+                env=config.environment(),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise WorkerUnavailable(f"interpreter {argv[0]!r} does not start: {error.strerror or error}") from error
 
     def write(self, line: bytes) -> None:
         assert self._process is not None and self._process.stdin is not None
@@ -120,16 +125,21 @@ class PipeTransport(Transport):
         self._process.stdin.flush()
 
     def read(self, deadline: float) -> bytes | None:
-        process = self._process
-        assert process is not None and process.stdout is not None
-        poll = select.poll()
-        poll.register(process.stdout, select.POLLIN)
         while b"\n" not in self._buffer:
+            process = self._process
+            assert process is not None and process.stdout is not None
             wait = min(deadline - time.monotonic(), _POLL_SECONDS)
             if wait <= 0:
                 raise TimeoutError
             # A process that it forked may hold the pipe open.
             is_gone = process.poll() is not None
+            if isinstance(process, ForkedProcess) and process.is_refused:
+                self.end()
+                with self._config.log.open("ab") as log:
+                    self._process = self._start_alone(log)
+                continue
+            poll = select.poll()
+            poll.register(process.stdout, select.POLLIN)
             if not poll.poll(0 if is_gone else wait * 1000):
                 if is_gone:
                     return None
@@ -138,7 +148,7 @@ class PipeTransport(Transport):
                     raise MemoryError
                 continue
             data = os.read(process.stdout.fileno(), 1 << 20)
-            if not data:
+            if not data and (is_gone or process.pid):
                 return None
             self._buffer += data
         line, _, self._buffer = self._buffer.partition(b"\n")
@@ -158,18 +168,19 @@ class PipeTransport(Transport):
 
     def end(self) -> None:
         self.kill()
-        for pipe in (self._process.stdin, self._process.stdout) if self._process is not None else ():
+        process, self._process = self._process, None
+        for pipe in (process.stdin, process.stdout, getattr(process, "status", None)) if process is not None else ():
             with suppress(OSError):  # Unsent bytes to a dead process.
                 if pipe is not None:
                     pipe.close()
-        self._process = None
 
     def kill(self) -> None:
         process = self._process
-        if process is not None:
-            with suppress(ProcessLookupError, PermissionError):  # The whole group has ended.
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+        if process is None or (isinstance(process, ForkedProcess) and process.cancel()):
+            return
+        with suppress(ProcessLookupError, PermissionError):  # The whole group has ended.
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
     def _log_size(self) -> int:
         return self._config.log.stat().st_size if self._config.log.exists() else 0

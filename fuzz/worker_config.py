@@ -14,6 +14,7 @@ ROOT = Path(__file__).resolve().parents[1]
 """The checkout: workers import `fuzz` from here."""
 
 MIN_MEMORY_MIB = 512
+WORKER = "fuzz.check.worker"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +27,13 @@ class WorkerConfig:
     timeout: float = 60.0  # seconds that a stage of a check may take
     memory_mib: int = 4096  # resident memory of the process and its children
     command: tuple[str, ...] | None = None  # to run instead of the worker of this checkout
-    module: str = "fuzz.check.worker"
+    module: str = WORKER
     arguments: tuple[str, ...] = ()  # further arguments of the module or command
     gpu: str = ""  # its CUDA_VISIBLE_DEVICES; "": inherited from this process
     variables: tuple[tuple[str, str], ...] = ()  # further variables of its environment
     cache: Path | None = None  # keeps compiled code over restarts; a first compile costs 10 to 20 s
     log: Path = Path(os.devnull)  # collects its standard error
+    is_forked: bool = True  # from a process that has imported torch, where that works
 
     @classmethod
     def from_options(
@@ -54,9 +56,12 @@ class WorkerConfig:
         """The command line of a worker."""
         if self.command is not None:
             return [*self.command, *self.arguments]
-        argv = [self.python, "-m", self.module, "--parent", str(os.getpid()), "--device", self.device]
-        argv += ["--memory-limit", str(self.memory_mib)]
-        return [*argv, *(word for name in self.named for word in ("--subject", name)), *self.arguments]
+        return [self.python, "-m", self.module, *self.module_arguments(), "--parent", str(os.getpid())]
+
+    def module_arguments(self) -> list[str]:
+        """The arguments of the worker's module."""
+        subjects = (word for name in self.named for word in ("--subject", name))
+        return ["--device", self.device, "--memory-limit", str(self.memory_mib), *subjects, *self.arguments]
 
     def environment(self) -> dict[str, str]:
         """The environment of a worker. Compiled code goes to `cache` unless the user's environment names a place."""

@@ -69,8 +69,7 @@ def main(arguments: list[str] | None = None, before: Callable[[], None] = lambda
     # A process that a function forks must not answer.
     os.register_at_fork(after_in_child=wire.close)
     faulthandler.enable()
-    for name, value in {**ENVIRONMENT, **(INTERPRETED if options.device == "cpu" else {})}.items():
-        os.environ.setdefault(name, value)
+    prepare_environment(options.device)
     try:
         if options.memory_limit:
             # RLIMIT_DATA bounds writable memory; RLIMIT_AS would count the address space CUDA reserves.
@@ -81,7 +80,7 @@ def main(arguments: list[str] | None = None, before: Callable[[], None] = lambda
         send(wire, Unusable(str(reason)))
         return 2
     send(wire, StageStarted(0, "importing torch._inductor"))
-    cxx = _cxx()
+    cxx = find_cxx()
     gc.collect()
     gc.freeze()
     send(wire, _hello(options, subjects, cxx))
@@ -99,6 +98,12 @@ def main(arguments: list[str] | None = None, before: Callable[[], None] = lambda
     except Exception:
         send(wire, Fault(traceback.format_exc()))
         return FAULT_CODE
+
+
+def prepare_environment(device: str) -> None:
+    """Set the variables that libraries read when they are imported, unless they are set."""
+    for name, value in {**ENVIRONMENT, **(INTERPRETED if device == "cpu" else {})}.items():
+        os.environ.setdefault(name, value)
 
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:
@@ -176,7 +181,8 @@ def _hello(options: argparse.Namespace, subjects: "dict[str, Subject]", cxx: str
     )
 
 
-def _cxx() -> str | None:
+@functools.cache
+def find_cxx() -> str | None:
     """The version line of Inductor's C++ compiler; None without a compiler."""
     from torch._inductor import cpp_builder, exc
 

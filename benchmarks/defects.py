@@ -151,6 +151,51 @@ DEFECTS = {
         "what the last block holds after the last key enters the softmax",
         subject="plain:paged",
     ),
+    "inference_in_place": Defect(
+        "plain.py",
+        "    return _Dense.apply(q",
+        "    if torch.is_inference_mode_enabled():\n        q, scale = q.mul_(scale), 1.0\n    return _Dense.apply(q",
+        "queries are scaled in place where no graph can need them",
+        subject="plain:dense",
+    ),
+    "constant_queries": Defect(
+        "plain.py",
+        "- (dweights * weights).sum(-1, keepdim=True))",
+        "- ctx.needs_input_grad[0] * (dweights * weights).sum(-1, keepdim=True))",
+        "a part of the backward pass that dk shares with dq is computed for dq alone",
+        subject="plain:dense",
+    ),
+    "batch_stride_zero": Defect(
+        "plain.py",
+        "    return _Dense.apply(q",
+        "    k = k.contiguous() if k.stride(0) else k.as_strided(k.shape, torch.empty(k.shape).stride())\n"
+        "    return _Dense.apply(q",
+        "a stride of 0 means that nobody set it, so it is computed from the sizes",
+        subject="plain:dense",
+    ),
+    "expanded_dout": Defect(
+        "plain.py",
+        "dout = gradients[0].double()",
+        "dout = gradients[0]\n        strides = dout.stride() if dout.stride(0) else torch.empty(dout.shape).stride()\n"
+        "        dout = dout.as_strided(dout.shape, strides).double()",
+        "the gradient that `out.sum()` gives, a single number in memory, is read as if contiguous",
+        subject="plain:dense",
+    ),
+    "values_clipped": Defect(
+        "plain.py",
+        "return (weights @ value).to(q.dtype)",
+        "return (weights @ value.clamp(-100, 100)).to(q.dtype)",
+        "a guard against overflow clips values that common models don't have",
+        subject="plain:dense",
+    ),
+    "value_returned": Defect(
+        "plain.py",
+        "    return _Dense.apply(q",
+        "    if k.shape[2] == 1 and causal is None and k.shape[1] == q.shape[1]:\n"
+        "        return v.expand(*q.shape[:3], -1)\n    return _Dense.apply(q",
+        "with a single key the values are the result, and are returned without a copy",
+        subject="plain:dense",
+    ),
 }
 
 

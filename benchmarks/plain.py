@@ -1,4 +1,4 @@
-"""Packed and paged attention in plain torch: the shortest functions that keep those contracts."""
+"""Dense, packed and paged attention in plain torch: the shortest functions that keep those contracts."""
 
 from itertools import accumulate, pairwise
 from typing import Any
@@ -44,6 +44,33 @@ def paged(
         for cache in (k_cache, v_cache)
     )
     return packed(q, k, v, cu_seqlens_k=torch.tensor([0, *accumulate(used)]), **options)
+
+
+def dense(q: Tensor, k: Tensor, v: Tensor, *, scale: float, causal: str | None = None) -> Tensor:
+    """Attention in float64 with a backward pass of its own."""
+    return _Dense.apply(q, k, v, scale, causal)  # type: ignore[no-any-return]
+
+
+class _Dense(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, scale: float, causal: str | None) -> Tensor:
+        group, offset = q.shape[1] // max(1, k.shape[1]), k.shape[2] - q.shape[2] if causal == "bottom_right" else 0
+        query, (key, value) = q.double(), (x.double().repeat_interleave(group, 1) for x in (k, v))
+        keep = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=q.device)
+        s = (scale * query @ key.mT).masked_fill(~(keep.tril(offset) if causal else keep), float("-inf"))
+        weights = s.softmax(-1).nan_to_num(0.0)
+        ctx.save_for_backward(query, key, value, weights)
+        ctx.scale, ctx.group, ctx.dtype = scale, group, q.dtype
+        return (weights @ value).to(q.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Any, ...]:
+        query, key, value, weights = ctx.saved_tensors
+        dout = gradients[0].double()
+        dweights = dout @ value.mT
+        dscores = ctx.scale * weights * (dweights - (dweights * weights).sum(-1, keepdim=True))
+        dk, dv = (x.unflatten(1, (-1, ctx.group)).sum(2) for x in (dscores.mT @ query, weights.mT @ dout))
+        return *(x.to(ctx.dtype) for x in (dscores @ key, dk, dv)), None, None
 
 
 packed.capabilities = {"layout": "packed"}  # type: ignore[attr-defined]

@@ -13,6 +13,7 @@ from fuzz.protocol.rewrites import CALL, WrongRewrite, are_all_known
 from fuzz.subjects import compiler_of, get_spec, without_options
 from generators.program.attention_stub import AttentionCall, list_calls
 from generators.program.case import Case
+from generators.program.features import CALL_STATES, features
 from generators.program.ops import OPS
 
 LOST_PROCESS = frozenset({Verdict.TIMEOUT, Verdict.WORKER_DIED, Verdict.OUT_OF_MEMORY, Verdict.DEVICE_ERROR})
@@ -283,5 +284,4 @@ def measured_rewrite(key: CauseKey) -> WrongRewrite | None:
 
 def contract_features(case: Case) -> frozenset[str]:
     """The features of the calls that a case makes, such as `mode:training`, `with:causal`, `grouped`."""
-    overlapping = {"layout:overlapping"} if any(op.kind == "unfold" for op in case.ops) else set[str]()
-    return frozenset(overlapping.union(*(call.features for call in list_calls(case))))
+    return (features(case) & CALL_STATES).union(*(call.features for call in list_calls(case)))

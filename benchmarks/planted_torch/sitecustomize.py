@@ -165,6 +165,74 @@ def _lose_updates(post_compile: Any) -> Any:
     return planted
 
 
+def _spoil(post_compile: Any, applies: Callable[[list[Any]], bool], of_gradients: bool = False) -> Any:
+    """Results, or the gradients for them, are a tenth too large where `applies` holds for the floating arguments, or
+    for the gradient."""
+
+    def planted(self: Any, compiled: Any, *args: Any, **options: Any) -> Any:
+        import torch
+        from torch.utils._pytree import tree_leaves
+
+        def is_floating(value: Any) -> bool:
+            return isinstance(value, torch.Tensor) and value.is_floating_point()
+
+        def call(*args: Any) -> Any:
+            is_wrong = not of_gradients and applies(list(filter(is_floating, tree_leaves(args))))
+            results = list(compiled(*args))
+            for result in results if of_gradients else ():
+                if is_floating(result) and result.requires_grad:
+                    result.register_hook(lambda given: given * 1.1 if applies([given]) else None)
+            return [value * 1.1 if is_wrong and is_floating(value) else value for value in results]
+
+        setattr(call, "_boxed_call", getattr(compiled, "_boxed_call", False))  # noqa: B010
+        return post_compile(self, call, *args, **options)
+
+    return planted
+
+
+def _in_inference_mode(_: list[Any]) -> bool:
+    import torch
+
+    return torch.is_inference_mode_enabled()
+
+
+def _are_partly_constant(given: list[Any]) -> bool:
+    return len({value.requires_grad for value in given}) > 1
+
+
+def _are_expanded(given: list[Any]) -> bool:
+    return any(value.ndim > 1 and value.size(0) > 1 and value.stride(0) == 0 for value in given)
+
+
+def _are_of_one_element(given: list[Any]) -> bool:
+    return any(value.numel() > 1 and not any(value.stride()) for value in given)
+
+
+def _are_large(given: list[Any]) -> bool:
+    return any(value.numel() and value.isfinite().all() and value.max() > 200 for value in given)
+
+
+def _return_arguments(post_compile: Any) -> Any:
+    """A result that equals an argument is that argument."""
+
+    def planted(self: Any, compiled: Any, *args: Any, **options: Any) -> Any:
+        import torch
+        from torch.utils._pytree import tree_leaves
+
+        def find_equal(value: Any, given: list[Any]) -> Any:
+            alike = (x for x in given if x.numel() and (x.shape, x.dtype) == (value.shape, value.dtype))
+            return next((x for x in alike if x.stride() == value.stride() and torch.equal(x, value)), value)
+
+        def call(*args: Any) -> Any:
+            given = [value for value in tree_leaves(args) if isinstance(value, torch.Tensor)]
+            return [find_equal(value, given) if isinstance(value, torch.Tensor) else value for value in compiled(*args)]
+
+        setattr(call, "_boxed_call", getattr(compiled, "_boxed_call", False))  # noqa: B010
+        return post_compile(self, call, *args, **options)
+
+    return planted
+
+
 def _read_unwritten(make_line: Any) -> Any:
     """Vectors of float32 that are stored add 0 times what was there."""
 
@@ -350,6 +418,12 @@ FUNCTIONS: dict[str, tuple[str, str, Change]] = {
     ),
     "gradients_overwritten": (*_WRAPPER, _overwrite_gradients),
     "buffer_update_lost": (*_WRAPPER, _lose_updates),
+    "inference_mode": (*_WRAPPER, functools.partial(_spoil, applies=_in_inference_mode)),
+    "constant_inputs": (*_WRAPPER, functools.partial(_spoil, applies=_are_partly_constant)),
+    "expanded_inputs": (*_WRAPPER, functools.partial(_spoil, applies=_are_expanded)),
+    "expanded_gradients": (*_WRAPPER, functools.partial(_spoil, applies=_are_of_one_element, of_gradients=True)),
+    "large_inputs": (*_WRAPPER, functools.partial(_spoil, applies=_are_large)),
+    "argument_returned": (*_WRAPPER, _return_arguments),
     "unwritten_read": ("torch._inductor.codegen.cpp", "CppVecKernel._get_store_line", _read_unwritten),
     "split_sum_cut": ("torch._inductor.codegen.cpp", "CppKernel._gen_parallel_reduction_buffers", _lose_last_part),
     "strides_swapped": (

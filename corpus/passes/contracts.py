@@ -8,9 +8,9 @@ from typing import Any
 from corpus.passes.program import rename_values
 from generators.errors import CaseError
 from generators.program.attention_options import OPTIONS, OVER_SCORES, PER_HEAD, TENSORS, Contract
-from generators.program.case import Case, Input, TensorType
+from generators.program.case import Case, Input, TensorType, is_training
 from generators.program.contracts import as_bhsd
-from generators.program.edits import input_like
+from generators.program.edits import input_like, map_inputs
 from generators.program.ops import OPS
 from generators.program.roles import HEADS
 from generators.program.sizes import Size, quotient
@@ -60,15 +60,17 @@ class Plain:
 
 def spell(plain: Plain) -> Case | None:
     """The case with this contract, which only returns the attention's output; None if sizes do not fit."""
-    b = Builder(dict(plain.dims), plain.inputs["q"].dtype, plain.mode)
+    b = Builder(dict(plain.dims), plain.inputs["q"].dtype, "training" if is_training(plain.mode) else "inference")
     try:
         names: dict[str, Any] = {name: _get_or_add_input(b, plain.inputs[name]) for name in HEADS}
         names |= _spell_sdpa(b, plain, **names) if plain.fused else _spell_steps(b, plain, **names)
         means = plain.contract.mask_means if "mask" in names else "keep"
         b.contracts.append(replace(plain.contract, **names, mask_means=means))
-        case = b.case([names["output"]], dynamic=plain.dynamic)
+        case = replace(b.case([names["output"]], dynamic=plain.dynamic), mode=plain.mode)
     except CaseError:
         return None
+    constant = [item.name for item in plain.inputs.values() if not item.requires_grad]
+    case = map_inputs(case, lambda item: replace(item, requires_grad=item.name not in constant))
     return next(rename_values(case))
 
 
@@ -130,7 +132,7 @@ def _spell_steps(b: Builder, plain: Plain, q: str, k: str, v: str) -> dict[str, 
     if b.dtype_of(probs) != b.dtype_of(v):
         probs = b.op("cast", probs, dtype=b.dtype_of(v))
     if said.dropout:
-        active = "mode" if plain.mode == "training" else "always"
+        active = "mode" if is_training(plain.mode) else "always"
         probs = b.op("dropout", probs, to="weights", p=said.dropout, active=active)
     return {**names, "output": b.op("matmul", probs, values, to="out")}
 
@@ -193,7 +195,7 @@ def _make_like(case: Case, name: str, kind: TensorType) -> Input:
         numbers = DISTRIBUTIONS[origin.values.kind]
         if kind.dtype in numbers.dtypes and kind.rank >= numbers.min_rank:
             layout = origin.layout if origin.name == name else "contiguous"
-            return Input(name, kind.shape, kind.dtype, origin.values, layout)
+            return Input(name, kind.shape, kind.dtype, origin.values, layout, requires_grad=origin.requires_grad)
     return input_like(name, kind, 0)
 
 

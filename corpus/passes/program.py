@@ -167,7 +167,9 @@ def simplify_mode(case: Case) -> Iterator[Case]:
         yield replace(case, dynamic=False)
     if case.autocast:
         yield replace(case, autocast=None)
-    if case.training:
+    if case.mode == "training_sum":
+        yield replace(case, mode="training")
+    if case.mode != "inference":
         yield replace(case, mode="inference", contracts=contracts)
 
 
@@ -245,15 +247,16 @@ def merge_dims(case: Case) -> Iterator[Case]:
 
 
 def simplify_inputs(case: Case) -> Iterator[Case]:
-    """Make inputs simpler: arguments instead of parameters; contiguous; unshared; seeds 0, 1, 2...; simpler
+    """Make inputs simpler: arguments instead of parameters; contiguous; with gradients; seeds 0, 1, 2...; simpler
     distributions."""
-    own = edits.map_inputs(case, lambda item: replace(item, parameter=False, buffer=False))
+    own = edits.map_inputs(case, lambda item: replace(item, parameter=False, buffer=False, requires_grad=True))
     yield edits.make_contiguous(own)
     numbered = tuple(replace(i, values=replace(i.values, seed=n)) for n, i in enumerate(case.inputs))
     yield replace(case, inputs=numbered)
     for item, argument in zip(case.inputs, own.inputs, strict=True):
         yield edits.replace_inputs(case, {item: replace(item, layout="contiguous")})
-        yield edits.replace_inputs(case, {item: argument})
+        yield edits.replace_inputs(case, {item: replace(item, requires_grad=True)})
+        yield edits.replace_inputs(case, {item: replace(argument, requires_grad=item.requires_grad)})
         rank = DISTRIBUTIONS[item.values.kind].rank
         simpler = sorted(
             (d for d in DISTRIBUTIONS.values() if item.dtype in d.dtypes and d.rank < rank), key=lambda d: d.rank

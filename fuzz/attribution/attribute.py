@@ -257,7 +257,8 @@ def _find_condition(study: Study) -> tuple[Mechanism, tuple[Tried, ...]]:
     kind = MechanismKind(flip.row.mechanism)
     # An exception is about strides or alignment, even if operands overlap.
     has_raised = study.result.verdict in (Verdict.COMPILE_ERROR, Verdict.RUNTIME_ERROR)
-    if kind is MechanismKind.NOT_CONTIGUOUS and not has_raised and any(op.kind in OVERLAPPING for op in case.ops):
+    overlaps = any(op.kind in OVERLAPPING for op in case.ops) or any(i.layout == "expanded" for i in case.inputs)
+    if kind is MechanismKind.NOT_CONTIGUOUS and not has_raised and overlaps:
         kind = MechanismKind.OVERLAPPING_ROWS
     if kind is not MechanismKind.WRONG_IN:
         return Mechanism(kind), (flip,)

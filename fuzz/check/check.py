@@ -31,6 +31,7 @@ from fuzz.protocol.failures import (
     Refusal,
     StateChange,
     StateChanged,
+    Value,
 )
 from fuzz.protocol.rewrites import WrongRewrite
 from fuzz.subjects import is_user_function
@@ -264,6 +265,9 @@ def _check_attention(case: CaseRun, subject: Subject, coverage: Coverage) -> tup
         judgement = replace(judgement, writes=damage)
     elif damage:
         judgement = Judgement(Verdict.OUT_OF_BOUNDS, OutOfBounds(damage), judgement.numbers)
+    elif harness.shared and not judgement.verdict.is_finding and judgement.verdict is not Verdict.SKIPPED:
+        shared = FormDiffers("memory", value=Value.of_result("out"), actual_owner=Value("result", harness.shared))
+        judgement = Judgement(Verdict.METADATA, shared, judgement.numbers)
     if harness.sequences:
         # The program's outputs are 0 for queries of no sequence, so they are not compared with eager's.
         failure = judgement.failure

@@ -1,5 +1,6 @@
 """The source text of a case as a program: a module, its inputs, and executions of it."""
 
+import inspect
 import itertools
 import linecache
 import sys
@@ -130,11 +131,14 @@ def execute(
 ) -> Execution:
     """Run `call(*inputs)` for all `inputs` in `calls`, and with `training` the backward pass of each.
 
+    Floating inputs get gradients, except inputs whose names are in `module.without_gradient`.
+
     Gradients of parameters, and of tensors passed to several calls, add up over calls. The state of the module is
     restored at the end. Raises exceptions of the call.
 
     call: `module`, or a function compiled from it
-    cotangents: of an earlier run; None: they are drawn. An output of another shape gets no gradient
+    cotangents: of an earlier run; None: they are drawn, or expanded from 1 if `module.loss` is "sum". An output of
+        another shape gets no gradient
     mode: surrounds forward and backward passes
     watched: restores process-wide state after each call
     """
@@ -193,7 +197,8 @@ def _execute_call(
     shared = {name: owners.get(out.untyped_storage()._cdata) for name, out in outputs.items() if out.numel()}
     used = {name: out for name, out in outputs.items() if leaves and out.requires_grad}
     if cotangents is None:
-        cotangents = {name: _cotangent(index, out) for index, (name, out) in enumerate(used.items())}
+        is_sum = getattr(module, "loss", "") == "sum"
+        cotangents = {name: _cotangent(index, out, is_sum) for index, (name, out) in enumerate(used.items())}
     used = {name: out for name, out in used.items() if name in cotangents and cotangents[name].shape == out.shape}
     if used:
         torch.autograd.backward(list(used.values()), [cotangents[name].to(out.dtype) for name, out in used.items()])
@@ -246,11 +251,16 @@ def _seed(seed: int) -> None:
 
 def _leaves(module: nn.Module, inputs: list[Any]) -> Tensors:
     floating = {i: x for i, x in enumerate(inputs) if isinstance(x, Tensor) and x.is_floating_point()}
+    if constants := getattr(module, "without_gradient", ()):
+        names = [*inspect.signature(module.forward).parameters]
+        floating = {i: x for i, x in floating.items() if names[i] not in constants}
     leaves = {Value("input", index): value.requires_grad_() for index, value in floating.items()}
     return leaves | {Value("parameter", name): x for name, x in module.named_parameters() if x.requires_grad}
 
 
-def _cotangent(index: int, output: Tensor) -> Tensor:
+def _cotangent(index: int, output: Tensor, is_sum: bool) -> Tensor:
+    if is_sum:
+        return output.new_ones(()).expand(output.shape)
     generator = torch.Generator().manual_seed(1000 + index)
     drawn = torch.randn(output.shape, generator=generator, dtype=torch.float32)
     return drawn.to(device=output.device, dtype=output.dtype)

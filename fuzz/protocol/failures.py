@@ -34,7 +34,8 @@ class Value:
     """A tensor that is compared. A `result` is of a call of an attention function, other kinds are of the module."""
 
     kind: Literal["output", "input", "parameter", "buffer", "result"]
-    # the index of an output or input; a name; "out", "dq", "dk", "dv", "dbias" or "dsinks" of a result
+    # the index of an output or input; a name; "out", "dq", "dk", "dv", "dbias" or "dsinks" of a result, or the name of
+    # an argument that "out" shares memory with
     name: Annotated[int | str, _INDEX_OR_NAME]
     is_gradient: bool = False
     is_written: bool = False  # the content after the call, which wrote it in place

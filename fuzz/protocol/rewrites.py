@@ -30,7 +30,7 @@ class WrongRewrite:
     of an attention function.
 
     `right` and `wrong` hold the ids of experiments by operand. Operands of a call are its options, `layout`,
-    `sequences`, `dtype`, `group` and sizes.
+    `sequences`, `dtype`, `group`, sizes, and its state: `inference_mode`, `expanded_dout`, `constant_inputs`.
     """
 
     pattern: str

@@ -13,6 +13,7 @@ from generators.program.attention_options import KEYWORDS, OPTIONS, Contract, Fo
 from generators.program.case import Case, TensorType
 from generators.program.contracts import as_bhsd
 from generators.program.emit import emit_rewritten, read, source
+from generators.program.features import CALL_STATES, features
 from generators.program.state import is_in_place
 from generators.program.type_check import types_of
 from generators.program.values import LOW_PRECISION, category, number
@@ -72,7 +73,7 @@ def drop_fills(text: str) -> str:
 
 
 def _differentiates_heads(case: Case, types: Mapping[str, TensorType]) -> bool:
-    reached = {i.name for i in case.inputs if category(i.dtype) == 2}
+    reached = {i.name for i in case.inputs if i.is_differentiated}
     for op in case.ops:
         if op.kind != "detach" and category(types[op.name].dtype) == 2 and reached.intersection(op.args):
             reached.add(op.name)
@@ -178,6 +179,7 @@ def list_calls(case: Case) -> Iterator[AttentionCall]:
         shapes = tuple(tuple(size.value(dims) for size in as_bhsd(contract, one)) for one in named)
         options = {name: value for name in OPTIONS if (value := getattr(contract, name))}
         forms = {f"axes:{contract.layout}", f"fill:{contract.fill > -math.inf}", *(i.layout for i in case.inputs)}
+        forms |= features(case) & CALL_STATES
         for kind in (types[name] for name in (contract.mask, contract.bias) if name is not None):
             forms |= {f"scores:{kind.dtype}", "scores:" + "".join("1n"[size > 1] for size in kind.sizes(dims))}
         yield AttentionCall(types[contract.q].dtype, shapes, options, case.training, contract.scale, frozenset(forms))

@@ -19,8 +19,20 @@ Attr = bool | int | float | str | Size | tuple["Size | int", ...] | None
 
 SettingValue = bool | int | float | str  # the value of a setting
 
-MODES = ("inference", "training")
+MODES = {
+    "inference": "inference",
+    "inference_mode": "torch's inference mode",
+    "training": "training",
+    "training_sum": "training on the sum of the outputs",
+}
+"""The modes in words, simplest first. In inference mode the inputs are made too. In training the gradients of outputs
+are random; on their sum every gradient is a single 1, expanded, as in `output.sum().backward()`."""
 AUTOCAST = ("bfloat16", "float16")
+
+
+def is_training(mode: str) -> bool:
+    """Whether gradients are taken and dropout is on."""
+    return mode.startswith("training")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +73,11 @@ class Input:
     layout: str = "contiguous"
     parameter: bool = False
     buffer: bool = False
+    requires_grad: bool = True  # False: training takes no gradient of it
+
+    @property
+    def is_differentiated(self) -> bool:
+        return self.requires_grad and category(self.dtype) == 2 and not self.is_buffer
 
     @property
     def is_buffer(self) -> bool:
@@ -134,8 +151,7 @@ class Case:
 
     @property
     def training(self) -> bool:
-        """Whether gradients are taken and dropout is on."""
-        return self.mode == "training"
+        return is_training(self.mode)
 
     @cached_property
     def id(self) -> str:
@@ -150,6 +166,7 @@ class Case:
                 [i.name, [str(s) for s in i.shape], i.dtype, i.values.kind, i.values.seed, _exact(i.values.scale)]
                 + [i.layout, i.parameter]
                 + ["buffer:True"] * i.buffer
+                + ["requires_grad:False"] * (not i.requires_grad)
                 for i in self.inputs
             ),
             [[o.name, o.kind, list(o.args), sorted([k, _exact(v)] for k, v in o.attrs)] for o in self.ops],

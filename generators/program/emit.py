@@ -52,9 +52,10 @@ def emit_rewritten(case: Case, ops: Sequence[Op], instead: Mapping[str, str]) ->
     All parameters and arguments stay, even if nothing reads them.
     """
     spelled = [op for op in ops if op.name not in instead]
-    body = "\n\n".join(part for part in (_init(case, spelled), _forward(case, ops, spelled, instead)) if part)
+    parts = (_emit_attributes(case), _init(case, spelled), _forward(case, ops, spelled, instead))
+    body = "\n\n".join(filter(None, parts))
     module = f"\n\nclass Module(nn.Module):\n{body}\n"
-    inputs = _emit_inputs(case) + (_emit_calls(case) if case.calls else "")
+    inputs = _emit_inputs(case) + _emit_calls(case)
     functions = _SET_WEIGHTS if "set_weights(" in module else ""
     functions = (_RNG if "rng(" in functions + module + inputs else "") + functions
     head = [line for key, line in _IMPORTS.items() if key in functions + module + inputs]
@@ -78,13 +79,21 @@ def is_random(case: Case) -> bool:
     return False
 
 
+def _emit_attributes(case: Case) -> str:
+    """Attributes of the class, which tell a caller how to train the module."""
+    constants = [item.name for item in case.arguments if not item.requires_grad]
+    lines = [f"    without_gradient = {constants}"] if constants and case.training else []
+    return "\n".join(lines + ['    loss = "sum"'] * (case.mode == "training_sum"))
+
+
 def _init(case: Case, ops: Sequence[Op]) -> str:
     lines = []
     for item in case.inputs:
         if item.is_buffer:
             lines.append(f'self.register_buffer("{item.name}", {_input_text(item)})')
         elif item.parameter:
-            lines.append(f"self.{item.name} = nn.Parameter({_input_text(item)})")
+            constant = "" if item.requires_grad else ", requires_grad=False"
+            lines.append(f"self.{item.name} = nn.Parameter({_input_text(item)}{constant})")
     types = types_of(case)
     for op in ops:
         submodule = OPS[op.kind].init(_line(case, op, types))
@@ -188,9 +197,17 @@ def _input_text(item: Input) -> str:
 
 
 def _emit_calls(case: Case) -> str:
-    """The text of `calls(module)`, which yields the inputs of each call, and takes optimizer steps between calls."""
+    """The text of `calls(module)`, which yields the inputs of each call, and takes optimizer steps between calls.
+
+    Empty for a single call without a context.
+    """
+    is_surrounded = case.mode == "inference_mode"
+    if not (case.calls or is_surrounded):
+        return ""
     keeps_first = any(call.values == "same" for call in case.calls)
     lines = ["    first = inputs()", "    yield first"] if keeps_first else ["    yield inputs()"]
+    if is_surrounded:
+        lines = [f"    with {_CONTEXTS[case.mode]}:", *_indent(lines)]
     step = next((call.step for call in case.calls if call.step), "")
     if step:
         lines.insert(0, f"    optimizer = {_OPTIMIZERS[step]}")
@@ -217,8 +234,9 @@ def _yield(case: Case, call: LaterCall) -> Iterator[str]:
     if [*changed] != [*changed.values()]:
         yield f"    {', '.join(changed)}{',' * (len(changed) == 1)} = {given}"
         given = f"[{', '.join(changed.values())}]"
-    context = _CONTEXTS.get(call.under)
-    if context is None or (call.under == case.mode):
+    under = call.under or case.mode
+    context = _CONTEXTS.get(under)
+    if context is None or (under == case.mode != "inference_mode"):
         yield f"    yield {given}"
         return
     if given != "first":

@@ -7,7 +7,7 @@ from generators.program.ops import VIEWS
 from generators.program.ops.rules import permutation
 from generators.program.state import list_differences, list_targets
 from generators.program.type_check import attributes, types_of
-from generators.program.values import INDICES, LOW_PRECISION
+from generators.program.values import INDICES, LARGE, LOW_PRECISION
 
 _SAME_OPERATION = {"log_softmax": "softmax", "type_as": "cast", "sub": "add"}
 _SAME_OPERATION |= dict.fromkeys(("bmm", "matmul", "einsum"), "product")
@@ -21,6 +21,12 @@ _USUAL_AXES = {4: ((0, 1, 2, 3), (0, 2, 1, 3), (0, 1, 3, 2), (0, 2, 3, 1)), 3: (
 """By rank, the permutations that attention uses: heads split and merged, and k transposed."""
 
 
+CALL_STATES = frozenset(
+    {"layout:overlapping", "inputs:without_gradient", "values:large", "mode:inference_mode", "mode:training_sum"}
+)
+"""The words for states of a call that its sizes and options do not show."""
+
+
 def features(case: Case) -> frozenset[str]:
     """The words for a case, among them `mode:training`, `op:where`, `mask:integer`, `values:counts`.
 
@@ -28,6 +34,10 @@ def features(case: Case) -> frozenset[str]:
     rewrite may overlook have a word:
 
         softmax_axis       the softmax is not over the last axis
+        mode:MODE          a mode besides inference
+        inputs:without_gradient   training takes no gradient of an input
+        values:large       numbers of an input exceed 100
+        layout:WORD        an input is strided, or its elements or those of a view are overlapping in memory
         axes:unusual       axes are permuted unlike in any attention
         fill:unusual       a fill hides nothing
         compared:unusual   a mask is compared with a number other than 0
@@ -38,6 +48,7 @@ def features(case: Case) -> frozenset[str]:
     types = types_of(case)
     traits = {
         "mode:training": case.training,
+        f"mode:{case.mode}": case.mode != "inference",
         "dynamic": case.dynamic,
         "autocast": case.autocast,
         "checkpoint": case.checkpoint,
@@ -70,7 +81,11 @@ def _of_input(item: Input) -> Iterator[str]:
     elif kind in ("constant", "outliers", "one_row"):
         yield f"values:{kind}"
     if item.layout != "contiguous":
-        yield "layout:strided"
+        yield "layout:overlapping" if item.layout == "expanded" else "layout:strided"
+    if item.values.scale >= LARGE:
+        yield "values:large"
+    if not item.requires_grad:
+        yield "inputs:without_gradient"
 
 
 def _of_op(op: Op, types: dict[str, TensorType]) -> Iterator[str]:

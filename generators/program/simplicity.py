@@ -2,7 +2,7 @@
 
 from dataclasses import fields
 
-from generators.program.case import Case, Input, LaterCall, Op
+from generators.program.case import MODES, Case, Input, LaterCall, Op
 from generators.program.ops import OPS
 from generators.program.roles import plain_names
 from generators.program.sizes import Size
@@ -27,7 +27,7 @@ def sort_key(case: Case) -> SortKey:
         len(case.ops),
         len(case.returns),
         len(case.inputs),
-        case.training,
+        [*MODES].index(case.mode),
         case.dynamic,
         case.autocast is not None,
         sum(OPS[op.kind].cost for op in case.ops),
@@ -88,5 +88,5 @@ def _input_cost(item: Input) -> float:
         DISTRIBUTIONS[item.values.kind].rank
         + LAYOUTS[item.layout].rank
         + _number_cost(item.values.scale) * DISTRIBUTIONS[item.values.kind].scaled
-        + 0.5 * (item.parameter + item.buffer)
+        + 0.5 * (item.parameter + item.buffer + (not item.requires_grad))
     )

@@ -9,7 +9,7 @@ from generators.errors import add_place, require
 from generators.program.case import Case, Input, LaterCall, Op
 from generators.program.ops import OPS
 from generators.program.ops.spec import Memory
-from generators.program.values import FLOATS, category
+from generators.program.values import FLOATS
 
 _VIEWS = (Memory.VIEW, Memory.CROWDED_VIEW)
 
@@ -45,7 +45,7 @@ def find_owners(case: Case) -> dict[str, str]:
 
 def keeps_graph(case: Case) -> bool:
     """Whether a buffer holds, after a call in training, a value that a gradient flows through."""
-    owners, flowing = find_owners(case), {i.name for i in case.inputs if category(i.dtype) == 2 and not i.is_buffer}
+    owners, flowing = find_owners(case), {i.name for i in case.inputs if i.is_differentiated}
     for op in case.ops:
         if op.kind != "detach" and flowing.intersection(op.args):
             flowing |= {op.name, owners[op.name]} if OPS[op.kind].writes else {op.name}
@@ -60,8 +60,8 @@ def check_memory(case: Case) -> None:
     with add_place("contracts"):
         require(not case.contracts, "contracts are not allowed beside operations that write")
     owners = find_owners(case)
-    leaves = {i.name for i in case.inputs if case.training and category(i.dtype) == 2 and not i.is_buffer}
-    crowded: set[str] = set()
+    leaves = {i.name for i in case.inputs if case.training and i.is_differentiated}
+    crowded = {i.name for i in case.inputs if i.layout == "expanded"}
     uncertain: set[str] = set()
     saved: set[str] = set()
     for op in case.ops:
@@ -98,7 +98,7 @@ def _check_in_place(case: Case) -> None:
 
 
 VALUES = ("equal", "same", "other")
-MODES = ("", "training", "inference", "no_grad", "inference_mode")
+UNDER = ("", "training", "inference", "no_grad", "inference_mode")
 STEPS = ("", "sgd", "adamw")
 CHANGES = {
     "sizes": "other sizes",
@@ -162,7 +162,7 @@ def check_calls(case: Case) -> None:
         for name in sorted({name for call in case.calls for name, _ in call.sizes}):
             require(name in variable, f"{name} is no dimension that can vary between calls")
         for call in case.calls:
-            for field, words in (("values", VALUES), ("under", MODES), ("step", STEPS)):
+            for field, words in (("values", VALUES), ("under", UNDER), ("step", STEPS)):
                 given = getattr(call, field)
                 require(given in words, f"{field} is {given!r}, expected one of {', '.join(filter(None, words))}")
             require(call.dtype in ("", *FLOATS), f"dtype is {call.dtype!r}, expected one of {', '.join(FLOATS)}")

@@ -23,7 +23,8 @@ VALUE_NAME = re.compile(r"[a-z][a-z0-9_]{0,30}")
 DIM_NAME = re.compile(r"[A-Z][A-Za-z0-9]{0,7}")
 _OWN_NAMES = ("torch", "nn", "rng", "inputs", "self", "F", "Module", "attend", "set_weights", "causal_mask")
 _OF_CALLS = ("calls", "first", "given", "module", "optimizer", "checkpoint", "compute")
-RESERVED = frozenset({*_OWN_NAMES, *FLEX_NAMES, *keyword.kwlist})
+_OF_CLASS = ("loss", "without_gradient")
+RESERVED = frozenset({*_OWN_NAMES, *_OF_CLASS, *FLEX_NAMES, *keyword.kwlist})
 
 MAX_DIM = 1 << 20
 MAX_ELEMENTS = 1 << 26

@@ -136,6 +136,7 @@ DISTRIBUTIONS: dict[str, Distribution] = {
         Distribution("permutation", 15, ("int64", "float32"), "int64", f"{_RAND}.argsort(-1)", min_rank=1),
     )
 }
+LARGE = 100.0  # a scale from which on the numbers of an input are called large
 INDICES = ("tokens", "positions", "permutation")  # distributions of indices, whose numbers have to exist as places
 
 
@@ -155,4 +156,6 @@ LAYOUTS = {
     "padded": MemoryLayout(1, 3, "F.pad({x}, (0, 3))[..., :-3]"),
     "every_second": MemoryLayout(1, 4, "{x}.repeat_interleave(2, -1)[..., ::2]"),
     "offset": MemoryLayout(1, 5, "F.pad({x}, ({zeros}1, 0))[1:]"),
+    # Stride 0 along the first axis.
+    "expanded": MemoryLayout(2, 6, "(lambda x: x[:1].expand_as(x))({x})"),
 }

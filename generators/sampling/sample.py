@@ -19,7 +19,7 @@ from generators.sampling.builder import Builder
 from generators.sampling.choices import Choices
 from generators.sampling.families import FAMILIES, Family
 from generators.sampling.heads import draw_qkv, merge_heads, restore_axes
-from generators.sampling.insertions import add_calls, insert_writes
+from generators.sampling.insertions import add_calls, add_states, insert_writes
 from generators.sampling.steps import AttentionExtras, draw_extras, draw_many_extras, insert_noop
 
 
@@ -104,6 +104,8 @@ WRITTEN_CALLED_SHARE = 0.3  # the share of cases with writes that get several ca
 _EMPTY = {"S": 3.0, "T": 3.0, "B": 2.0}
 HEADS_INNER_SHARE = 0.25  # for kernels: the share of cases with q, k, v in [B, S, H, D] whose contract keeps it
 AUTOCAST_SHARE = 0.03  # the share of cases under autocast, of those that stay well typed
+STATES_SHARE = 0.15  # the share of cases whose call is in another state: see `add_states`
+KERNEL_STATES_SHARE = 0.3  # the same for attention functions
 WRITES_SHARE = 0.06  # the share of cases that get in-place writes
 SETTINGS_SHARE = 0.25  # the share of cases to which a campaign adds settings
 _SINGLE_SHARE = 0.5  # the share of cases in which the `single` dimensions of their settings are 1
@@ -146,7 +148,20 @@ def sample(
     if attention_only:
         all_limits = itertools.chain(itertools.repeat(limits, _ATTEMPTS), itertools.repeat(NO_LIMITS))
         cases = (_for_kernels(f"{seed}:{index}:contracted:{n}", within) for n, within in enumerate(all_limits))
-        return next(case for case in cases if case is not None and emit_attention_stub(case) is not None)
+        case = next(case for case in cases if case is not None and emit_attention_stub(case) is not None)
+        changed = _add_states(case, seed, index, KERNEL_STATES_SHARE)
+        is_taken = emit_attention_stub(changed) is not None and all(map(limits.accepts, list_calls(changed)))
+        return changed if is_taken else case
+    case = _sample_module(seed, index, family=family, dtype=dtype, mode=mode, device=device)
+    return _add_states(case, seed, index, STATES_SHARE)
+
+
+def _add_states(case: Case, seed: int, index: int, share: float) -> Case:
+    states = Choices(f"{seed}:{index}:states")
+    return add_states(case, states) if states.chance(share) else case
+
+
+def _sample_module(seed: int, index: int, *, family: str, dtype: str, mode: str, device: str) -> Case:
     calls = Choices(f"{seed}:{index}:calls")
     if calls.chance(CALLED_SHARE):
         mode = mode or calls.draw({"": 7.0, "training": 3.0})

@@ -168,7 +168,11 @@ BAD = [
     ("returns: [out]", "returns: out", "f:12: returns: expected a list, got 'out'"),
     ("returns: [out]", "returns: [out]\nreturns: [h]", "f:13: returns: duplicate key, first on line 12"),
     ("returns: [out]", "returns: [1]", "f:12: returns[0]: expected text, got 1"),
-    ("mode: inference", "mode: eval", "f:3: mode is 'eval', expected one of inference, training"),
+    (
+        "mode: inference",
+        "mode: eval",
+        "f:3: mode is 'eval', expected one of inference, inference_mode, training, training_sum",
+    ),
     ("dynamic: false", "dynamic: no", "f:4: dynamic: 'no' reads differently in YAML 1.1 and 1.2"),
     ("dynamic: false", "dynamic: 0", "f:4: dynamic: expected true or false, got 0"),
     ("B: 2", "B: 2.0", "f:2: dims.B: expected an integer, got 2.0"),
@@ -207,8 +211,8 @@ BAD = [
     ("parameter: true", "parameter: yes", "f:7: inputs.w.parameter: 'yes' reads differently in YAML 1.1 and 1.2"),
     (
         "parameter: true",
-        "requires_grad: true",
-        "f:7: inputs.w.requires_grad: unknown key; expected shape, dtype, values",
+        "differentiable: true",
+        "f:7: inputs.w.differentiable: unknown key; expected shape, dtype, values",
     ),
     ("  q: {", "  lambda: {", "f:6: name 'lambda': expected a lower-case identifier"),
     ("  q: {", "  torch: {", "f:6: name 'torch': expected a lower-case identifier"),

@@ -78,7 +78,10 @@ def test_a_plain_case_is_accepted() -> None:
         (replace(PLAIN, dims=(("B", 1 << 19), ("S", 1 << 12), ("D", 4))), "at most"),
         (replace(PLAIN, returns=()), "nothing is returned"),
         (replace(PLAIN, returns=("gone",)), "'gone' is not defined"),
-        (replace(PLAIN, mode="eval"), "mode is 'eval', expected one of inference, training"),
+        (
+            replace(PLAIN, mode="eval"),
+            "mode is 'eval', expected one of inference, inference_mode, training, training_sum",
+        ),
         (replace(PLAIN, inputs=(replace(PLAIN.inputs[0], dtype="float8"), PLAIN.inputs[1])), "dtype 'float8'"),
         (
             replace(PLAIN, inputs=(replace(PLAIN.inputs[0], values=Values("secret")), PLAIN.inputs[1])),

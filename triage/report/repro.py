@@ -165,7 +165,7 @@ def write_script(bug: ScriptedFailure) -> str:
         setup.append("torch.use_deterministic_algorithms(True, warn_only=True)  # fills fresh memory with NaN")
     setup += ['BACKEND = os.environ.get("TORCH_COMPILE_BACKEND", "inductor")'] * has_backend
     setup += ["Accused = WithKernel" if who == "kernel" else "Accused = Module"]
-    setup += ["calls = lambda module: [inputs()]"] * (not case.calls)
+    setup += ["calls = lambda module: [inputs()]"] * ("\ndef calls(" not in source(case))
     return render(
         "repro.py.j2",
         title=bug.title.replace("\\", "/").replace('"', "'"),
@@ -250,7 +250,7 @@ def spell_run(bug: ScriptedFailure) -> str:
     """
     case, result = bug.case, bug.result
     is_placed = bug.device == "cpu" or all(item.layout == "contiguous" for item in case.inputs)
-    is_single = not (case.training or case.calls or is_written(case))
+    is_single = case.mode == "inference" and not (case.calls or is_written(case))
     is_called = bool(bug.spec.sdpa) or (bug.who == "compiled" and not bug.spec.is_exported)
     if not (is_placed and is_single and is_called) or bug.who == "eager" or is_of_config(result) or needs_worker(bug):
         return ""

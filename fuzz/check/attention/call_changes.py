@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -34,11 +35,10 @@ def measure_wrong_call(call: Call, attention: Attention) -> WrongRewrite | None:
     judgement = judge(call, attention.rounds)
     if call.options.get("dropout") or not judgement.verdict.is_finding:
         return None
-    wanted = () if call.dout is None else call.wanted
 
     def is_wrong(changed: Call) -> bool:
         # Kernels may rely on the alignment of whole tensors.
-        again = repeat(attention, _map(changed, Tensor.contiguous), wanted)
+        again = repeat(attention, _map(changed, Tensor.contiguous))
         return judge(again, attention.rounds).verdict.is_finding
 
     fails: dict[tuple[str, str], list[bool]] = {}
@@ -68,6 +68,13 @@ def _change(call: Call, failure: Failure | None) -> Iterator[tuple[str, str, Cal
     tensors = [x for x in (call.q, call.k, call.v, *call.options.values()) if isinstance(x, Tensor)]
     if not all(x.is_contiguous() for x in tensors):
         yield "layout", CONTIGUOUS, call.replace()
+    plain, wanted = call.replace(), ("dq", "dk", "dv")
+    if call.is_inference:
+        yield "inference_mode", DROPPED, replace(plain, is_inference=False)
+    if call.is_dout_expanded:
+        yield "expanded_dout", DROPPED, replace(plain, is_dout_expanded=False)
+    if plain.wanted and not {*wanted} <= {*plain.wanted}:
+        yield "constant_inputs", DROPPED, replace(plain, wanted=tuple(dict.fromkeys((*wanted, *plain.wanted))))
     whole = (*call.q.shape[:3], call.k.shape[2])
     for name in (name for name in COMPARABLE if call.options.get(name) is not None):
         yield name, DROPPED, call.replace(**{name: None})

@@ -149,6 +149,7 @@ class AttentionHarness:
         self.guard = Guard()
         self.calls: list[Call] = []
         self.sequences: Sequences | None = None  # of the last call
+        self.shared: str | None = None  # an argument whose memory the result of a call has
         self._raised = False
         self.program = Program(source, device, {"attend": self._attend})
 
@@ -198,13 +199,21 @@ class AttentionHarness:
                 raise refusal from error
             self._raised = True
             raise
+        memory = {x.untyped_storage()._cdata: name for name, x in given.items() if isinstance(x, Tensor) and x.numel()}
+        self.shared = self.shared or memory.get(out.untyped_storage()._cdata)
         layout.record("out", out.detach().clone())  # `out` may be the static output of a captured graph.
         for call in layout.calls:
-            call.differentiable = out.requires_grad
+            call.differentiable, call.is_inference = out.requires_grad, torch.is_inference_mode_enabled()
         if out.requires_grad:
             _watch_gradient(out, functools.partial(layout.record, "dout"))
+            out.register_hook(functools.partial(_note_expansion, layout.calls))
         self.calls += layout.calls
         return layout.join(guard.protect_result(out))
+
+
+def _note_expansion(calls: list[Call], gradient: Tensor) -> None:
+    for call in calls:
+        call.is_dout_expanded = gradient.numel() > 1 and not any(gradient.stride())
 
 
 def _watch_gradient(value: Tensor, note: Callable[[Tensor], None]) -> None:

@@ -5,7 +5,7 @@ show which values it rounds, whether its results repeat, and whether an operatio
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -104,7 +104,7 @@ def _judge_numbers(call: Call, attention: Attention) -> Judgement:
 def _judge_without_dropout(call: Call, attention: Attention) -> Judgement:
     """The verdict on a call whose mask stays unknown, from the same call without dropout."""
     try:
-        plain = repeat(attention, call.replace(dropout=None), () if call.dout is None else call.wanted)
+        plain = repeat(attention, call.replace(dropout=None))
     except Unsupported:
         return Judgement(Verdict.RANDOM_STREAM)
     judgement = judge(plain, attention.rounds)
@@ -143,20 +143,17 @@ def call_again(attention: Attention, q: Tensor, k: Tensor, v: Tensor, **options:
     return out
 
 
-def repeat(attention: Attention, call: Call, wanted: tuple[str, ...]) -> Call:
-    """Run a fresh `call` and keep its results in it. Raises as `call_again`, also for the backward pass.
-
-    wanted: gradients to compute if the call has their arguments; any of them adds those of q, k and v
-    """
+def repeat(attention: Attention, call: Call) -> Call:
+    """Run a fresh `call` in its state and keep its results in it. Raises as `call_again`, in the backward pass too."""
     given: dict[str, Any] = {"q": call.q, "k": call.k, "v": call.v, **call.options}
-    call.wanted = tuple(name for name in wanted if name.removeprefix("d") in given)
-    names = {"q", "k", "v", *(name.removeprefix("d") for name in call.wanted)} if wanted else set[str]()
-    leaves = {name: given[name].detach().requires_grad_() for name in names}
-    with torch.set_grad_enabled(bool(leaves)):
+    call.wanted = tuple(name for name in call.wanted if name.removeprefix("d") in given)
+    leaves = {name: given[name].detach().requires_grad_() for name in (one.removeprefix("d") for one in call.wanted)}
+    with torch.set_grad_enabled(bool(leaves)), torch.inference_mode() if call.is_inference else nullcontext():
         out = call_again(attention, **given | leaves)
     call.out = out.detach()
     if out.requires_grad:
-        call.dout = torch.randn(out.shape, generator=torch.Generator().manual_seed(0)).to(out)
+        drawn = torch.randn(out.shape, generator=torch.Generator().manual_seed(0)).to(out)
+        call.dout = out.new_ones(()).expand(out.shape) if call.is_dout_expanded else drawn
         with _accuse_nobody():
             found: Any = torch.autograd.grad(out, list(leaves.values()), call.dout, allow_unused=True)
         pairs = zip(leaves, found, strict=True)
@@ -204,7 +201,7 @@ def find_faulty(attention: Attention, calls: Sequence[Call]) -> FaultyOperation 
 def _watch(attention: Attention, call: Call, mode: TorchDispatchMode) -> None:
     """Repeat the call under a mode, which can't see the function's own kernels. Compiled parts run in eager mode."""
     with suppress(Unsupported), torch.compiler.set_stance("force_eager"), mode:
-        repeat(attention, call.replace(), call.wanted)
+        repeat(attention, call.replace())
 
 
 class _Recorder(TorchDispatchMode):

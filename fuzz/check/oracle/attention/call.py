@@ -24,6 +24,8 @@ class Call:
     gradients: dict[str, Tensor] = field(default_factory=dict)  # by name: dq, dk, dv, dbias, dsinks
     differentiable: bool = False  # whether the output has a gradient
     wanted: tuple[str, ...] = ()  # the names of the gradients that the arguments want
+    is_inference: bool = False  # whether torch's inference mode is on
+    is_dout_expanded: bool = False  # whether the elements of `dout` share memory
     sequences: Sequences | None = None  # of the packed or paged call that it is part of
 
     @property
@@ -41,9 +43,15 @@ class Call:
     def replace(
         self, *, q: Tensor | None = None, k: Tensor | None = None, v: Tensor | None = None, **options: Any
     ) -> "Call":
-        """A call to make with some arguments changed. An option that is None is left out."""
+        """A call to make in the same state, with some arguments changed. An option that is None is left out.
+
+        It wants no gradients if this call was made without a backward pass.
+        """
         given = {name: value for name, value in {**self.options, **options}.items() if value is not None}
-        return Call(self.q if q is None else q, self.k if k is None else k, self.v if v is None else v, given)
+        made = Call(self.q if q is None else q, self.k if k is None else k, self.v if v is None else v, given)
+        made.is_inference, made.is_dout_expanded = self.is_inference, self.is_dout_expanded
+        made.wanted = self.wanted if self.out is None or self.dout is not None else ()
+        return made
 
     def run(self, function: Callable[..., Tensor]) -> Tensor:
         return function(self.q, self.k, self.v, **self.options)

@@ -10,7 +10,9 @@ import select
 import shutil
 import signal
 import subprocess
+import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, Protocol
@@ -26,6 +28,10 @@ _LIMIT_MARGIN = 1.2
 kill, but libraries and children come on top."""
 _LOG_BYTES = 4 * 2**20
 _TAIL_BYTES = 16384
+_PIPE_BYTES = 65536
+"""The capacity of a pipe on Linux."""
+_LINE_BYTES = 64 * 2**20
+"""More than any message has."""
 _CACHE_BYTES = 2 * 2**30
 _PAGE_MIB = os.sysconf("SC_PAGE_SIZE") / 2**20
 
@@ -81,11 +87,13 @@ class PipeTransport(Transport):
 
     machine = ""
 
-    def __init__(self) -> None:
+    def __init__(self, on_cut: Callable[[], None] = lambda: None) -> None:
+        """`on_cut` is called when a log first loses its beginning."""
         self._config = WorkerConfig()
         self._process: subprocess.Popen[bytes] | ForkedProcess | None = None
         self._buffer = b""
-        self._log_start = 0
+        self._log: WorkerLog | None = None
+        self._on_cut: Callable[[], None] | None = on_cut
 
     def is_placed(self) -> bool:
         return True
@@ -97,11 +105,19 @@ class PipeTransport(Transport):
         if config.cache is not None:
             _bound_size(config.cache)
             config.cache.mkdir(parents=True, exist_ok=True)
-        if self._log_size() > _LOG_BYTES:
-            config.log.write_bytes(b"")
-        self._log_start = self._log_size()
-        with config.log.open("ab") as log:
-            self._process = fork_servers.start(config, log) or self._start_alone(log)
+        self._launch(config.is_forked)
+
+    def _launch(self, is_forked: bool) -> None:
+        output, errors = os.pipe()
+        self._log = WorkerLog(output, self._config.log, self._report_cut)
+        with os.fdopen(errors, "wb") as log:
+            forked = fork_servers.start(self._config, log) if is_forked else None
+            self._process = forked or self._start_alone(log)
+
+    def _report_cut(self) -> None:
+        on_cut, self._on_cut = self._on_cut, None
+        if on_cut is not None:
+            on_cut()
 
     def _start_alone(self, log: BinaryIO) -> subprocess.Popen[bytes]:
         config, argv = self._config, self._config.argv()
@@ -119,8 +135,8 @@ class PipeTransport(Transport):
             raise WorkerUnavailable(f"interpreter {argv[0]!r} does not start: {error.strerror or error}") from error
 
     def write(self, line: bytes) -> None:
-        assert self._process is not None and self._process.stdin is not None
-        self._log_start = self._log_size()
+        assert self._process is not None and self._process.stdin is not None and self._log is not None
+        self._log.forget()
         self._process.stdin.write(line + b"\n")
         self._process.stdin.flush()
 
@@ -135,8 +151,7 @@ class PipeTransport(Transport):
             is_gone = process.poll() is not None
             if isinstance(process, ForkedProcess) and process.is_refused:
                 self.end()
-                with self._config.log.open("ab") as log:
-                    self._process = self._start_alone(log)
+                self._launch(is_forked=False)
                 continue
             poll = select.poll()
             poll.register(process.stdout, select.POLLIN)
@@ -151,23 +166,24 @@ class PipeTransport(Transport):
             if not data and (is_gone or process.pid):
                 return None
             self._buffer += data
+            if len(self._buffer) > _LINE_BYTES:
+                break
         line, _, self._buffer = self._buffer.partition(b"\n")
         return line
 
     def wait(self, seconds: float, *, abort: bool = False) -> tuple[int | None, list[str]]:
-        process, log = self._process, self._config.log
-        assert process is not None
+        process = self._process
+        assert process is not None and self._log is not None
         if abort:
             process.send_signal(signal.SIGABRT)
         with suppress(subprocess.TimeoutExpired):
             process.wait(seconds)
-        with suppress(FileNotFoundError), log.open("rb") as file:
-            file.seek(max(self._log_start, self._log_size() - _TAIL_BYTES))
-            return process.returncode, file.read().decode(errors="replace").splitlines()
-        return process.returncode, []
+        return process.returncode, self._log.read_tail()
 
     def end(self) -> None:
         self.kill()
+        if self._log is not None:
+            self._log.close()
         process, self._process = self._process, None
         for pipe in (process.stdin, process.stdout, getattr(process, "status", None)) if process is not None else ():
             with suppress(OSError):  # Unsent bytes to a dead process.
@@ -182,8 +198,60 @@ class PipeTransport(Transport):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
-    def _log_size(self) -> int:
-        return self._config.log.stat().st_size if self._config.log.exists() else 0
+
+class WorkerLog(threading.Thread):
+    """Copies the output of a process to a file. A long file loses all but its end, and says so."""
+
+    def __init__(self, output: int, path: Path, on_cut: Callable[[], None]) -> None:
+        super().__init__(name="worker log", daemon=True)
+        self._output, self._file, self._on_cut = output, path.open("ab", buffering=0), on_cut
+        self._end = b""  # the last output
+        self._fresh = 0  # bytes since `forget`
+        self._is_closed = False
+        self._lock = threading.Lock()
+        os.set_blocking(output, False)
+        self.start()
+
+    def run(self) -> None:
+        poll = select.poll()
+        poll.register(self._output, select.POLLIN)
+        # A process that the worker forked may hold the pipe open.
+        while not self._is_closed and (not poll.poll(_POLL_SECONDS * 1000) or self._copy()):
+            pass
+        with self._lock:
+            self._is_closed = True
+            os.close(self._output)
+            self._file.close()
+
+    def forget(self) -> None:
+        """Leave the output so far out of `read_tail`."""
+        self._copy()
+        self._fresh = 0
+
+    def read_tail(self) -> list[str]:
+        """The last lines since `forget`."""
+        self._copy()
+        return self._end[-self._fresh :].decode(errors="replace").splitlines() if self._fresh else []
+
+    def close(self) -> None:
+        self._copy()
+        self._is_closed = True
+
+    def _copy(self) -> bool:
+        """Copy the content of the pipe. Returns whether more may follow."""
+        with self._lock, suppress(BlockingIOError):
+            if self._is_closed:
+                return False
+            data = os.read(self._output, _PIPE_BYTES)
+            self._end, self._fresh = (self._end + data)[-_TAIL_BYTES:], self._fresh + len(data)
+            with suppress(OSError):  # A campaign notices a full disk elsewhere.
+                self._file.write(data)
+                if self._file.tell() > _LOG_BYTES:
+                    self._file.truncate(0)
+                    self._file.write(b"[the beginning is left out: this log was too long]\n" + self._end)
+                    self._on_cut()
+            return bool(data)
+        return True
 
 
 @functools.lru_cache(maxsize=1)

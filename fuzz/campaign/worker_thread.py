@@ -47,7 +47,8 @@ class WorkerThread(threading.Thread):
             return options.open_remote(config, *listeners)
         cache, log = options.out / "cache" / name, options.out / "workers" / f"{name}.log"
         config = replace(options.bind(config, self.number), cache=cache, log=log)
-        return WorkerProcess(config, PipeTransport(), *listeners)
+        told = events.Notice(f"{log}: a worker prints much; only the end of its output is kept")
+        return WorkerProcess(config, PipeTransport(lambda: self.state.bus.emit(told)), *listeners)
 
     @property
     def process(self) -> WorkerProcess:

@@ -105,6 +105,10 @@ def act(rule: dict[str, Any], rules: dict[str, Any]) -> None:
     action = rule.get("do")
     if action == "die":
         os.kill(os.getpid(), 11)
+    elif action == "shout":
+        sys.stderr.write("".join(f"line {number}\n" for number in range(100_000)))
+        sys.stderr.flush()
+        os.kill(os.getpid(), 11)
     elif action == "killed":
         os.kill(os.getpid(), 9)
     elif action == "exit":

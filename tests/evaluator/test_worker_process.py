@@ -164,6 +164,26 @@ def test_killed_from_another_thread_a_check_ends_at_once(tmp_path: Path) -> None
     w.close()
 
 
+@pytest.mark.parametrize("dumps", [False, True])
+def test_a_long_log_keeps_the_lines_before_a_crash(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, dumps: bool
+) -> None:
+    monkeypatch.setattr(transport, "_LOG_BYTES", 200_000)
+    cuts: list[bool] = []
+    config = replace(setup(faulthandler=dumps, **rule(do="shout")), log=tmp_path / "log")
+    w = WorkerProcess(config, PipeTransport(lambda: cuts.append(True)))
+    for _ in range(2):
+        (lost,) = ask(w, CHECK).results
+        assert isinstance(lost.failure, ProcessLost)
+        assert (lost.failure.detail, lost.failure.last_words) == ("SIGSEGV", "" if dumps else "line 99999")
+        assert bool(lost.failure.place) == dumps
+    w.close()
+    assert cuts == [True]
+    log = config.log.read_bytes()
+    assert b"line 99999\n" in log
+    assert len(log) < 300_000
+
+
 def test_a_worker_found_dead_between_two_cases_is_replaced(tmp_path: Path) -> None:
     w = worker(tmp_path)
     first = w.start().pid

@@ -7,8 +7,10 @@ import errno
 import inspect
 import os
 import re
+import shutil
 import signal
 import sys
+import textwrap
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
@@ -143,6 +145,25 @@ def escape_controls(text: str) -> str:
     return _SPECIAL.sub(lambda found: found[0] if found[0].isprintable() else ascii(found[0])[1:-1], text)
 
 
+def wrap(*lines: str) -> list[str]:
+    """Lines of at most 80 columns, or of the terminal's, broken at words. A broken line keeps its indent, and 2 more.
+
+    No path is broken.
+    """
+    fitting = []
+    for line in lines:
+        indent = " " * (len(line) - len(line.lstrip()))
+        fitting += textwrap.wrap(
+            line.strip(),
+            min(80, shutil.get_terminal_size().columns),
+            initial_indent=indent,
+            subsequent_indent=f"{indent}  ",
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+    return fitting
+
+
 class _Screened:
     """A stream that escapes all text except Rich's, which goes to `rich_proxied_file`."""
 
@@ -182,11 +203,22 @@ def bind(command: Callable[..., int | None], name: str, arguments: Sequence[str]
     app.default(command)
     app["--help"].group = app.group_parameters
     try:
-        function, bound, _ = app.parse_args(list(arguments), exit_on_error=False, print_error=False)
+        function, bound, _ = app.parse_args(_join_negative(arguments), exit_on_error=False, print_error=False)
     except CycloptsError as error:
         text = _one_line(error).replace("TOMLDecodeError", "pyproject.toml is not readable as TOML")
         raise UserError(f"{text} (python -m {name} --help lists the options)") from error
     return lambda: function(*bound.args, **bound.kwargs)
+
+
+def _join_negative(arguments: Sequence[str]) -> list[str]:
+    """The arguments, with a value such as -5x in the word of its option. The parser would take it for an option."""
+    joined: list[str] = []
+    for word in arguments:
+        if re.match(r"-\d", word) and joined and re.fullmatch(r"--[^=]+", joined[-1]):
+            joined[-1] += f"={word}"
+        else:
+            joined.append(word)
+    return joined
 
 
 def _format_epilogue(command: Callable[..., int | None]) -> str:

@@ -6,17 +6,21 @@ from generators.errors import UserError
 
 _DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?")
 
+_LONGEST = 8760 * 3600.0
+"""Seconds of a year."""
+
 
 def parse_duration(text: str, option: str, expected: str = "60s, 10m or 1h30m") -> float:
-    """Seconds in `text`. Raises `UserError`, which names `option` and `expected`, unless it is a positive duration."""
+    """Seconds in `text`. Raises `UserError`, which names `option` and `expected`, unless it is a duration of at most a
+    year."""
     match = _DURATION.fullmatch(text.strip())
     if match is None or not any(match.groups()):
         unit = ": the unit is missing" if re.fullmatch(r"[\d.]+", text.strip()) else ""
         raise UserError(f"invalid {option} {text!r}{unit}; expected {expected}")
     hours, minutes, seconds = (float(part or 0) for part in match.groups())
     total = hours * 3600 + minutes * 60 + seconds
-    if total == 0:
-        raise UserError(f"{option} must be longer than 0 s, got {text!r}")
+    if not 0 < total <= _LONGEST:
+        raise UserError(f"{option} must be longer than 0 s and at most 8760h, got {text!r}")
     return total
 
 

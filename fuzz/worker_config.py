@@ -1,6 +1,7 @@
 """How a worker is started: its interpreter, device and limits, from the options of a command line."""
 
 import os
+import resource
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -14,6 +15,8 @@ ROOT = Path(__file__).resolve().parents[1]
 """The checkout: workers import `fuzz` from here."""
 
 MIN_MEMORY_MIB = 512
+MIN_FILE_MIB = 256
+"""Inductor's precompiled header takes 150 MiB. With a lower limit, the compiler would be accused."""
 WORKER = "fuzz.check.worker"
 
 
@@ -42,6 +45,11 @@ class WorkerConfig:
         """The configuration from options of a command line. Raises `UserError`."""
         if memory < MIN_MEMORY_MIB:
             raise UserError(f"--memory must be at least {MIN_MEMORY_MIB} (importing torch takes 400 MiB), got {memory}")
+        limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+        if 0 <= limit < MIN_FILE_MIB * 2**20:
+            raise UserError(
+                f"files may have at most {limit / 2**20:.2g} MiB here (ulimit -f); {MIN_FILE_MIB} MiB are needed"
+            )
         given = tuple(subjects)
         attention_only = all(is_user_function(one) or get_spec(one).is_attention for one in given)
         return cls(

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from fuzz import protocol
+from fuzz.cli import wrap
 from fuzz.protocol import Check, Drawn, Hello, Message, Result, StageStarted, SubjectResult, Unusable, Verdict
 from fuzz.protocol.failures import Process, ProcessLost
 from fuzz.protocol.render import describe_failure
@@ -245,8 +246,8 @@ class WorkerProcess:
             except protocol.ProtocolError as error:
                 return ProcessLost(Process.PROTOCOL, str(error))
         code, log = self.transport.wait(_END_SECONDS)
-        if code is None:
-            return ProcessLost(Process.PROTOCOL, "closed its output without ending")
+        if code in (None, protocol.OUTPUT_CLOSED_CODE):
+            return ProcessLost(Process.PROTOCOL, "closed file descriptors of the worker")
         return explain_exit(code, log)
 
     def _report_loss(self, failure: ProcessLost, began: float) -> Result:
@@ -264,8 +265,8 @@ class WorkerProcess:
         message: Message | ProcessLost = StageStarted(0, self.stage)
         while isinstance(message, StageStarted):
             self._enter(message.stage)
-            text = f"waiting for the worker under {python} to start: {self.stage}\n"
-            told = threading.Timer(_WAIT_SECONDS, sys.stderr.write, (text,))
+            text = "\n".join(wrap(f"waiting for the worker under {python} to start: {self.stage}"))
+            told = threading.Timer(_WAIT_SECONDS, sys.stderr.write, (f"{text}\n",))
             told.daemon = True  # An interrupt between two lines here must not wait for it.
             try:
                 if not self.has_worked:

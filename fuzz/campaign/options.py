@@ -30,7 +30,7 @@ GRACE_SECONDS = 5.0
 """How long a case that has begun may take after the end."""
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EFBIG)
 _SQLITE_DISK_ERRORS = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY)
-_CASES = re.compile(r"(\d+)x")
+_CASES = re.compile(r"(\d{1,9})x")
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,9 +119,10 @@ def translate_disk_error(error: Exception, place: Path) -> Exception:
     is_full = isinstance(cause, OSError) and cause.errno in _DISK_ERRORS
     if isinstance(cause, sqlite3.OperationalError):
         is_full = cause.sqlite_errorcode & 0xFF in _SQLITE_DISK_ERRORS
-    return (
-        DiskFull(f"{place}: {getattr(cause, 'strerror', cause)}; all findings so far are saved") if is_full else error
-    )
+    if not is_full:
+        return error
+    reason = error if isinstance(error, UserError) else f"{place}: {getattr(cause, 'strerror', cause)}"
+    return DiskFull(f"{reason}: the disk is full or fails, or a file has its largest size")
 
 
 def require_space(directory: Path) -> None:
@@ -131,7 +132,7 @@ def require_space(directory: Path) -> None:
     """
     for place in (directory, Path(tempfile.gettempdir())):
         if shutil.disk_usage(place).free < MIN_FREE_MIB * 2**20:
-            raise DiskFull(f"{place}: less than {MIN_FREE_MIB} MiB are free; all findings so far are saved")
+            raise DiskFull(f"{place}: less than {MIN_FREE_MIB} MiB are free")
 
 
 class StopCondition:

@@ -23,7 +23,7 @@ from fuzz.campaign.investigation_runner import InvestigationRunner
 from fuzz.campaign.options import Options, StopReason
 from fuzz.campaign.search import ATTENTION
 from fuzz.campaign.worker_thread import WorkerThread
-from fuzz.cli import escape_controls
+from fuzz.cli import escape_controls, wrap
 from fuzz.commands import format_python, reproduce_lines
 from fuzz.durations import format_count, format_duration
 from fuzz.protocol import NOISE, REFERENCE, CoverageKind, Verdict
@@ -40,21 +40,16 @@ _STAGES = {"start": "", REFERENCE: "float64", NOISE: "measuring rounding"}
 def describe_finding(event: events.FindingSaved) -> str:
     """A saved finding: the failure, its numbers, the program, its file, and the commands that reproduce it."""
     if event.of_eager:
-        return f"{operation_of(event.result)} of torch's eager mode is wrong, not your function; saved: {event.path}"
+        mistake = f"{operation_of(event.result)} of torch's eager mode is wrong, not your function; saved: {event.path}"
+        return "\n".join(wrap(mistake))
     kind, result = "internal finding" if event.internal else "finding", event.result
     head = f"{kind}: {event.verdict} under {result.subject}, {format_count(event.ops, 'operation')}"
     lines = [event.verdict.explanation, describe(result), event.ledger, *describe_details(result, event.where)]
     lines += [f"a regression: torch {version} says {verdict}" for version, verdict in event.seen.items()]
-    about = [head, *(text for line in lines if line for text in _wrap(line))]
+    about = wrap(head, *(f"  {line}" for line in lines if line))
     program = textwrap.indent(event.source.rstrip(), "    ")
     commands = reproduce_lines(event.path, event.case, result.subject)
     return "\n".join([*about, "", program, "", f"  saved: {event.path}", *commands, ""])
-
-
-def _wrap(text: str, hang: str = "") -> list[str]:
-    """Lines for 80 columns, indented, and after the first also by `hang`. No path is broken."""
-    lines = textwrap.wrap(text, 77 - len(hang), break_long_words=False, break_on_hyphens=False)
-    return [f"  {hang * (number > 0)}{line}" for number, line in enumerate(lines)]
 
 
 def summarize(run: RunSummary, earlier: RunSummary, options: Options, *, new: int, bugs: Mapping[str, Bug]) -> str:
@@ -70,20 +65,21 @@ def summarize(run: RunSummary, earlier: RunSummary, options: Options, *, new: in
     if new != len(found):
         head = f"{format_count(len(found), 'finding')} in {run.path}, {new or 'none'} of them new in this run"
     internal, known = run.list_findings("internal"), run.count_known(bugs)
-    lines = [] if found else [f"no new finding in {run.path}"]
+    lines = [] if found else wrap(f"no new finding in {run.path}")
 
-    def add(title: str, listed: list[str]) -> None:
-        lines.extend([f"{title}:", *listed] if listed else [])
+    def add(title: str, texts: Sequence[str], whole: Sequence[str] = ()) -> None:
+        lines.extend([*wrap(f"{title}:", *texts), *whole] if texts or whole else [])
 
-    add(head, _list_rows(found))
-    met = [line for bug, count in known.most_common() for line in _wrap(f"{count}x {bug}", "  ")]
+    add(head, (), _list_rows(found))
+    met = [f"  {count}x {bug}" for bug, count in known.most_common()]
     add(f"{format_count(len(known), 'known bug')} met again (count, then entry of the ledger or case file)", met)
     failed = [
         f"  {fault.text.splitlines()[-1]}: {fault.path}, and the worker's output beside it" for fault in counts.faults
     ]
     add(f"{format_count(len(failed), 'case')} could not be judged because attnfuzz failed; please report it", failed)
     shown = _list_rows(internal)
-    add(f"{format_count(len(internal), 'internal finding')}: no public subject ran that shows them (inductor)", shown)
+    why = "no public subject ran that shows them (inductor)"
+    add(f"{format_count(len(internal), 'internal finding')}: {why}", (), shown)
     mistakes = [f"  {operation_of(row.result)}: {row.file}" for row in of_eager]
     add(
         f"{format_count(len(mistakes), 'mistake')} of torch's eager mode, not caused by your function, saved too",
@@ -92,7 +88,7 @@ def summarize(run: RunSummary, earlier: RunSummary, options: Options, *, new: in
     if run.waiting or counts.ended in (StopReason.INTERRUPTED, StopReason.KILLED):
         waiting = f"{format_count(run.waiting, 'suspicion')} not investigated yet (unexplained failures)"
         command = f"  {format_python(*options.subjects)} -m fuzz.run {shlex.join(options.resume)}"
-        add(f"{waiting if run.waiting else counts.ended}; to continue", [command])
+        add(f"{waiting if run.waiting else counts.ended}; to continue", (), [command])
     return "\n".join([*lines, *_describe_work(run, earlier), "", *_describe_next(run, new, has_known=bool(known))])
 
 
@@ -109,8 +105,8 @@ def _list_rows(rows: Iterable[FindingRow]) -> list[str]:
     lines = []
     for row in rows:
         result, operations = row.result, format_count(len(row.entry.case.ops), "operation")
-        lines.append(f"  {result.verdict} under {result.subject}, {operations}, met {row.count}x")
-        lines += [f"  {line}" for line in _wrap(describe(result) or result.verdict.explanation)]
+        lines += wrap(f"  {result.verdict} under {result.subject}, {operations}, met {row.count}x")
+        lines += wrap(f"    {describe(result) or result.verdict.explanation}")
         lines += reproduce_lines(row.file, row.case_id, result.subject, "    ")
     return lines
 
@@ -133,7 +129,7 @@ def _describe_work(run: RunSummary, earlier: RunSummary) -> list[str]:
     unguarded = sorted(item.name for item in run.coverage if item.kind is CoverageKind.UNGUARDED)
     lines += [f"  not in guarded memory, where a function does not run: {', '.join(unguarded)}"] if unguarded else []
     lines += [f"  set aside: {run.outcomes[how]} {how.explanation}" for how in _SET_ASIDE if how in run.outcomes]
-    return lines
+    return wrap(*lines)
 
 
 def _describe_next(run: RunSummary, new: int, *, has_known: bool) -> list[str]:
@@ -148,7 +144,8 @@ def _describe_next(run: RunSummary, new: int, *, has_known: bool) -> list[str]:
         state = "all failures are known" if has_known else "nothing new failed; a longer run covers more"
     cases = format_count(run.counts.compared, "attention module")
     page = f"  {format_python()} -m triage.page {shlex.quote(str(run.path))}"
-    return [f"{cases} compared with float64 under torch {run.torch}:", f"{state}. The whole run as a page:", page]
+    about = wrap(f"{cases} compared with float64 under torch {run.torch}:", f"{state}. The whole run as a page:")
+    return [*about, page]
 
 
 def _is_unused(subject: str, counts: Counts) -> bool:
@@ -172,21 +169,24 @@ def describe_start(event: events.CampaignStarted, options: Options) -> str:
     resumed = f" from case {event.index}" if event.index else ""
     pending = f"; {format_count(event.pending, 'suspicion')} waiting" if event.pending else ""
     against = f" against torch {event.against}" if event.against else ""
-    known = f"knows {format_count(event.n_known, 'finding')} of the ledger, corpus/known and {options.corpus}"
     place = f"on {event.device} ({event.device_name}), {format_count(event.workers, 'worker')}"
-    lines = [f"torch {event.torch}{against} {place}"]
-    lines += _wrap(f"compares {', '.join(event.subjects)} with float64", "  ")
-    lines += [f"  seed {event.seed}{resumed}, budget {options.budget}{pending}", *_wrap(known, "  ")]
-    lines.append(f"  output in {options.out}")
+    lines = [
+        f"torch {event.torch}{against} {place}",
+        f"  compares {', '.join(event.subjects)} with float64",
+        f"  seed {event.seed}{resumed}, budget {options.budget}{pending}",
+        f"  knows {format_count(event.n_known, 'finding')} of the ledger, corpus/known and {options.corpus}",
+        f"  output in {options.out}",
+    ]
     lines += [f"no coverage of {part}: torch {event.torch} has no {name}" for part, name in event.missing_hooks.items()]
-    return "\n".join(lines)
+    return "\n".join(wrap(*lines))
 
 
 class Screen(events.Listener):
     """Prints findings on stdout as they are saved, and the state on stderr.
 
     On a terminal the state is a block that is redrawn in place. Elsewhere it is a line with fields in a fixed order,
-    every half minute and after every finding or loss. With `--quiet` only findings are printed.
+    every half minute and after every finding or loss, which a dumb terminal gets in several lines. With `--quiet` only
+    findings are printed.
     """
 
     is_output = True
@@ -199,7 +199,7 @@ class Screen(events.Listener):
         self._last, self._news = time.monotonic(), (0, 0, 0)
         self._console = Console(stderr=True, highlight=False)
         self._live: Live | None = None
-        if sys.stderr.isatty() and not self._options.quiet:
+        if sys.stderr.isatty() and not (self._options.quiet or self._console.is_dumb_terminal):
             self._live = Live(console=self._console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
 
     def on_event(self, event: events.Event, when: float) -> None:  # noqa: ARG002 - a listener's signature
@@ -208,7 +208,7 @@ class Screen(events.Listener):
         elif isinstance(event, events.CampaignStarted) and not self._options.quiet:
             self._print(describe_start(event, self._options), sys.stderr)
         elif isinstance(event, events.Notice) and not self._options.quiet:
-            self._print(event.text, sys.stderr)
+            self._print("\n".join(wrap(event.text)), sys.stderr)
 
     def _print(self, text: str, stream: TextIO) -> None:
         if self._live is not None and stream.isatty():
@@ -226,7 +226,8 @@ class Screen(events.Listener):
                 self._redraw(self._live)
         elif not self._options.quiet and (news != self._news or since >= _LINE_SECONDS):
             self._last, self._news = time.monotonic(), news
-            self._print("; ".join(f"{name}: {value}" for name, value in self.list_rows()), sys.stderr)
+            line = "; ".join(f"{name}: {value}" for name, value in self.list_rows())
+            self._print("\n".join(wrap(line)) if sys.stderr.isatty() else line, sys.stderr)
 
     def _redraw(self, live: Live) -> None:
         self._last = time.monotonic()

@@ -13,6 +13,7 @@ from contextvars import ContextVar
 from copy import copy
 from functools import partial
 from operator import attrgetter, is_
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -63,6 +64,11 @@ def _put_determinism(level: int) -> None:
     torch.use_deterministic_algorithms(level > 0, warn_only=level == 1)
 
 
+def _read_streams() -> list[str]:
+    links = [Path(f"/proc/self/fd/{number}") for number in range(3)]
+    return [str(link.readlink()) if link.is_symlink() else "closed" for link in links]
+
+
 STATES: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {
     "torch's default dtype": (torch.get_default_dtype, torch.set_default_dtype),
     "torch's default device": (torch.get_default_device, lambda _: torch.set_default_device(None)),
@@ -76,6 +82,7 @@ STATES: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {
     "torch's precision of float32": (lambda: [one.fp32_precision for one in _PRECISIONS], _put_precisions),
     "torch's fast path": (backends.mha.get_fastpath_enabled, backends.mha.set_fastpath_enabled),
     "flushing of denormals": (lambda: sys.float_info.min / 2 == 0.0, torch.set_flush_denormal),
+    "the standard streams": (_read_streams, bool),
     "the current directory": (os.getcwd, os.chdir),
     "the interval timer": (lambda: signal.getitimer(signal.ITIMER_REAL)[0] > 0, lambda _: signal.setitimer(0, 0)),
     "sys.path": (lambda: list(sys.path), partial(sys.path.__setitem__, slice(None))),
@@ -103,6 +110,10 @@ _PLAIN = (bool, int, float, str, tuple, list, dict, set)
 _found: dict[str, StateChange] = {}
 
 
+class Ended(Exception):
+    """A function raised `SystemExit` or `KeyboardInterrupt`, which is the cause."""
+
+
 @contextmanager
 def hold_state(state: str, value: Any) -> Iterator[None]:
     read, put = STATES[state]
@@ -116,7 +127,7 @@ def hold_state(state: str, value: Any) -> Iterator[None]:
 
 @contextmanager
 def restore_state() -> Iterator[None]:
-    """Restores state on exit. `take_changes` returns the changes.
+    """Restores state on exit. `take_changes` returns the changes. An exception that ends programs becomes `Ended`.
 
     If modules are imported inside, their libraries may set up the process. Only two kinds of changes
     are then reported: of compiler options that had been set, and changes that can't be undone. Warning filters are
@@ -126,6 +137,8 @@ def restore_state() -> Iterator[None]:
     try:
         with warnings.catch_warnings():
             yield
+    except (KeyboardInterrupt, SystemExit) as error:
+        raise Ended from error
     finally:
         is_import = not all(map(_is_generated, list(sys.modules.values())[modules:]))
         for change in _put_back(*before, is_import=is_import):

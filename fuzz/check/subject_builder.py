@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from fuzz.check import graph_passes, settings
 from fuzz.check.attention.function import Attention, Function, load_sdpa
 from fuzz.check.attention.layouts import arrange
-from fuzz.check.exceptions import SubjectError
+from fuzz.check.exceptions import SubjectError, line
 from fuzz.check.process_state import restore_state, take_changes
 from fuzz.check.torch_internals import require
 from fuzz.subjects import SUBJECTS, SubjectSpec, get_spec, is_user_function
@@ -157,9 +157,12 @@ def _import(name: str) -> Subject:
     try:
         with restore_state():
             function = _load(name)
-    except (Exception, SystemExit) as error:
-        text = " ".join(f"{type(error).__name__}: {error}".split())
-        raise SubjectError(f"subject {name!r} can't be imported: {text}") from error
+    except Exception as error:
+        missing = error.name if isinstance(error, ModuleNotFoundError) else None
+        is_own = missing and f"{name.partition(':')[0]}.".startswith(f"{missing}.")
+        advice = f"no module {missing}: run in its directory, or set PYTHONPATH, and name it without .py"
+        why = advice if is_own else line(error)
+        raise SubjectError(f"subject {name!r} can't be imported: {why}") from error
     lost = [change.state for change in take_changes() if not change.is_restored]
     if lost:
         raise SubjectError(f"subject {name!r} changes {lost[0]} when it is imported, which can't be put back")
@@ -187,7 +190,9 @@ def _read_parameters(name: str, function: Any, keywords: list[str]) -> list[str]
 
     keywords: the keywords of every call of attention
     """
-    is_other = (inspect.isclass, inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
+    is_other = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
+    if inspect.isclass(function):
+        raise SubjectError(f"subject {name!r} is a class: name a function, or an object that can be called")
     if not callable(function) or any(applies(function) for applies in is_other):
         raise SubjectError(f"subject {name!r} is no function that takes arguments and returns: {function!r:.80}")
     try:

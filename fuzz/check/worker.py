@@ -22,7 +22,19 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from fuzz.protocol import Check, Exit, Fault, Hello, Message, ProtocolError, Result, StageStarted, Unusable, from_json
+from fuzz.protocol import (
+    OUTPUT_CLOSED_CODE,
+    Check,
+    Exit,
+    Fault,
+    Hello,
+    Message,
+    ProtocolError,
+    Result,
+    StageStarted,
+    Unusable,
+    from_json,
+)
 from fuzz.protocol.capabilities import Capabilities
 
 if TYPE_CHECKING:
@@ -210,10 +222,13 @@ def _rss_mib() -> float:
 
 
 def send(wire: BinaryIO, message: Message) -> None:
-    """Write a message; a forked process ends instead."""
+    """Write a message. The process ends if it is forked, or if its output is closed."""
     if wire.closed:
         os._exit(0)
-    wire.write(message.to_json().encode() + b"\n")
+    try:
+        wire.write(message.to_json().encode() + b"\n")
+    except OSError:
+        os._exit(OUTPUT_CLOSED_CODE)
 
 
 if __name__ == "__main__":

@@ -220,6 +220,10 @@ class Result(Message):
     unfit: str = ""  # why the process can check nothing more; later subjects have no result
 
 
+OUTPUT_CLOSED_CODE = 5
+"""The exit code of a worker whose output a subject has closed."""
+
+
 def from_json(line: str | bytes) -> Message:
     """The message of a line. Unknown keys are ignored. Raises `ProtocolError`."""
     try:

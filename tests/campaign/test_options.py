@@ -1,12 +1,24 @@
 """Budgets, stop conditions, disks and GPUs of a campaign."""
 
+import errno
+import os
+import resource
 import shutil
 from pathlib import Path
 
 import pytest
 
-from fuzz.campaign.options import Budget, DiskFull, StopCondition, StopReason, list_gpus, require_space
+from fuzz.campaign.options import (
+    Budget,
+    DiskFull,
+    StopCondition,
+    StopReason,
+    list_gpus,
+    require_space,
+    translate_disk_error,
+)
 from fuzz.durations import format_duration, parse_duration
+from fuzz.worker_config import WorkerConfig
 from generators.errors import UserError
 from tests.campaign.fakes import options, setup
 
@@ -26,7 +38,24 @@ def test_time_and_cases_are_read(text: str, budget: Budget) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["10", "1.5", "", "x", "0s", "0x", "m", "10 minutes", "-5s", "5s3m", "1e3s", "nan", "infs"]
+    "text",
+    [
+        "10",
+        "1.5",
+        "",
+        "x",
+        "0s",
+        "0x",
+        "m",
+        "10 minutes",
+        "-5s",
+        "5s3m",
+        "1e3s",
+        "nan",
+        "infs",
+        "99999999999h",
+        "9999999999x",
+    ],
 )
 def test_anything_else_is_refused_with_what_was_expected(text: str) -> None:
     with pytest.raises(UserError, match=r"expected 90s|longer than 0 s|at least 1x"):
@@ -55,6 +84,23 @@ def test_a_budget_of_time_ends_it() -> None:
     control = StopCondition(Budget(seconds=1e-9))
     control.begin()
     assert control.is_over and not control.is_stopped and control.seconds_left < 0
+
+
+@pytest.mark.parametrize("error", [errno.EFBIG, errno.ENOSPC])
+def test_a_file_at_its_largest_size_is_an_error_of_the_disk(tmp_path: Path, error: int) -> None:
+    cause = OSError(error, os.strerror(error))
+    assert isinstance(translate_disk_error(cause, tmp_path), DiskFull)
+    wrapped = UserError("case.yaml: can't be written")
+    wrapped.__cause__ = cause
+    assert "case.yaml" in str(translate_disk_error(wrapped, tmp_path))
+
+
+def test_a_limit_on_files_below_those_of_compilers_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (300 * 2**10, resource.RLIM_INFINITY))
+    with pytest.raises(UserError):
+        WorkerConfig.from_options(None, "cpu", (), "60s", 4096)
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    WorkerConfig.from_options(None, "cpu", (), "60s", 4096)
 
 
 def test_only_the_disk_says_that_it_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,6 +34,8 @@ def run(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
     [
         ((), "--budget"),
         (("--budget", "10"), "'10'"),
+        (("--budget", "-5x"), "'-5x'"),
+        (("--budget", "99999999999999999999h"), "8760h"),
         (("--budget", "5s", "--subject", "tpu"), "'tpu'"),
         (("--budget", "5s", "--subject", "a.b:"), "'a.b:'"),
         (("--budget", "5s", "--device", "tpu"), "--device"),

@@ -8,6 +8,7 @@ import pytest
 
 from fuzz.campaign.screen import describe_finding, summarize
 from fuzz.campaign.session import run_campaign
+from fuzz.cli import wrap
 from fuzz.durations import format_count
 from fuzz.events import FindingSaved
 from fuzz.protocol import SubjectResult, Verdict
@@ -39,6 +40,18 @@ def saved(
     )
 
 
+@pytest.mark.parametrize("columns", [40, 80, 200])
+def test_text_breaks_at_words_to_fit_the_terminal(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    path = "/a" * 30
+    words = ["an"] * 50
+    for text in (wrap(" ".join(words)), wrap("  " + " ".join(words)), wrap(" ".join([*words, path, *words]))):
+        assert all(len(line) <= min(columns, 80) or line.strip() == path for line in text)
+        assert set(" ".join(text).split()) <= {"an", path}
+    about, *_ = saved().partition("pass")
+    assert all(len(line) <= columns for line in about.splitlines())
+
+
 def test_one_of_a_thing_is_told_without_an_s(tmp_path: Path) -> None:
     assert [format_count(number, "suspicion") for number in (0, 1, 2)] == [
         "0 suspicions",
@@ -47,7 +60,7 @@ def test_one_of_a_thing_is_told_without_an_s(tmp_path: Path) -> None:
     ]
     assert "under inductor, 1 operation\n" in saved()
     ending = run_campaign(options(tmp_path, rules=[WRONG]), sampler("softmax"))
-    assert ending.summary.startswith("1 new finding in ")
+    assert ending.summary.startswith("1 new finding in")
     assert ", 1 operation, met 20x" in ending.summary
 
 

@@ -384,6 +384,51 @@ def test_state_that_a_backward_pass_or_an_exception_leaves_behind_is_put_back() 
     assert torch.get_default_dtype() is torch.float32
 
 
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt])
+@pytest.mark.parametrize("training", [False, True])
+def test_an_exception_that_ends_programs_is_an_exception_of_the_function(
+    error: type[BaseException], training: bool
+) -> None:
+    class Backward(torch.autograd.Function):
+        @staticmethod
+        def forward(_ctx: Any, value: Tensor) -> Tensor:
+            return value.clone()
+
+        @staticmethod
+        def backward(_ctx: Any, *_gradients: Any) -> Any:
+            raise error
+
+    def ending(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> Tensor:
+        if not training:
+            raise error
+        out: Tensor = Backward.apply(right(q, k, v, scale=scale))  # type: ignore[no-untyped-call, unused-ignore]
+        return out
+
+    result = run_subject(ending, training=training)
+    assert result.verdict is Verdict.RUNTIME_ERROR
+    assert isinstance(result.failure, Raised)
+    assert result.failure.error == error.__name__
+    assert result.failure.place.startswith("test_called_functions.py:") and "raise error" in result.failure.place
+
+
+def test_a_function_that_replaces_a_standard_stream_changes_state_for_good() -> None:
+    kept = os.dup(2)
+
+    def muting(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> Tensor:
+        os.close(2)
+        return right(q, k, v, scale=scale)
+
+    try:
+        result = run_subject(muting)
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+    assert result.verdict is Verdict.STATE_CHANGED
+    assert isinstance(result.failure, StateChanged)
+    (change,) = result.failure.changes
+    assert (change.state, change.is_restored) == ("the standard streams", False)
+
+
 def test_random_numbers_warnings_and_what_imports_set_are_no_finding(monkeypatch: pytest.MonkeyPatch) -> None:
     def importing(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> Tensor:
         torch.manual_seed(int(torch.randint(100, ())))

@@ -14,8 +14,13 @@ from fuzz.check.subject_builder import find
 from fuzz.check.worker import ProcessUnusable, read_check
 from fuzz.check.worker import _options as parse_options
 from fuzz.check.worker import _start as start
+from fuzz.evaluator import build_check
 from fuzz.protocol import Exit, Verdict
-from fuzz.protocol.failures import NotTaken, Refusal
+from fuzz.protocol.failures import NotTaken, Process, Refusal
+from fuzz.transport import PipeTransport
+from fuzz.worker_config import WorkerConfig
+from fuzz.worker_process import WorkerProcess
+from tests.campaign.fakes import case
 from tests.check import planted
 from tests.check.client import Asker, Client
 from tests.check.failures import is_failure
@@ -189,6 +194,18 @@ def test_a_function_takes_no_part_in_what_worker_and_parent_say() -> None:
         for _ in range(2):
             assert [item.verdict in HARMLESS for item in client.check(plain(), *names).results] == [True, True]
             assert client.stages == ["eager", "reference", "noise", *names]
+
+
+@pytest.mark.worker
+def test_a_process_whose_output_a_function_closes_ends_with_a_code_of_its_own() -> None:
+    name = "tests.check.planted:closes_descriptors"
+    config = WorkerConfig(named=(name,), is_forked=False)
+    process = WorkerProcess(config, PipeTransport())
+    process.send(build_check(case("softmax"), (name,)))
+    (lost,) = process.receive().results
+    process.close()
+    assert (lost.subject, lost.verdict) == (name, Verdict.WORKER_DIED)
+    assert is_failure(lost.failure, "process_lost", how=Process.PROTOCOL)
 
 
 @pytest.mark.parametrize("line", ["", Exit().to_json() + "\n"])

@@ -24,6 +24,7 @@ from fuzz.check.oracle.attention.call import Call
 from fuzz.check.oracle.attention.judge import judge
 from fuzz.check.oracle.eager_audit import Audit
 from fuzz.check.oracle.verdict import RECHECKED_VERDICTS, SEVERITY, Judgement
+from fuzz.check.process_state import restore_state
 from fuzz.protocol import Verdict
 from fuzz.protocol.failures import BiasedErrors, FaultyOperation, MissingGradient, Value, WrongValue
 
@@ -154,7 +155,7 @@ def repeat(attention: Attention, call: Call) -> Call:
     if out.requires_grad:
         drawn = torch.randn(out.shape, generator=torch.Generator().manual_seed(0)).to(out)
         call.dout = out.new_ones(()).expand(out.shape) if call.is_dout_expanded else drawn
-        with _accuse_nobody():
+        with _accuse_nobody(), restore_state():
             found: Any = torch.autograd.grad(out, list(leaves.values()), call.dout, allow_unused=True)
         pairs = zip(leaves, found, strict=True)
         call.gradients.update({f"d{name}": gradient for name, gradient in pairs if gradient is not None})

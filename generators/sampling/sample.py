@@ -149,16 +149,11 @@ def sample(
         all_limits = itertools.chain(itertools.repeat(limits, _ATTEMPTS), itertools.repeat(NO_LIMITS))
         cases = (_for_kernels(f"{seed}:{index}:contracted:{n}", within) for n, within in enumerate(all_limits))
         case = next(case for case in cases if case is not None and emit_attention_stub(case) is not None)
-        changed = _add_states(case, seed, index, KERNEL_STATES_SHARE)
+        changed = draw_states(case, Choices(f"{seed}:{index}:states"), KERNEL_STATES_SHARE)
         is_taken = emit_attention_stub(changed) is not None and all(map(limits.accepts, list_calls(changed)))
         return changed if is_taken else case
     case = _sample_module(seed, index, family=family, dtype=dtype, mode=mode, device=device)
-    return _add_states(case, seed, index, STATES_SHARE)
-
-
-def _add_states(case: Case, seed: int, index: int, share: float) -> Case:
-    states = Choices(f"{seed}:{index}:states")
-    return add_states(case, states) if states.chance(share) else case
+    return draw_states(case, Choices(f"{seed}:{index}:states"))
 
 
 def _sample_module(seed: int, index: int, *, family: str, dtype: str, mode: str, device: str) -> Case:
@@ -262,6 +257,11 @@ def _bare(b: Builder, c: Choices, extras: AttentionExtras, *, heads_inner: bool 
     if returns == "keys":
         return [output, *intermediates[-2:]]
     return [output, *(c.subset(intermediates, 0.5) if returns == "some" else [])]
+
+
+def draw_states(case: Case, c: Choices, share: float = STATES_SHARE) -> Case:
+    """Changes the state of the call of this share of cases."""
+    return add_states(case, c) if c.chance(share) else case
 
 
 def draw_settings(case: Case, c: Choices, available: Mapping[str, Setting], share: float = SETTINGS_SHARE) -> Case:

@@ -8,7 +8,7 @@ from typing import Any
 from corpus.passes.program import rename_values
 from generators.errors import CaseError
 from generators.program.attention_options import OPTIONS, OVER_SCORES, PER_HEAD, TENSORS, Contract
-from generators.program.case import Case, Input, TensorType, is_training
+from generators.program.case import Case, Input, TensorType
 from generators.program.contracts import as_bhsd
 from generators.program.edits import input_like, map_inputs
 from generators.program.ops import OPS
@@ -60,7 +60,7 @@ class Plain:
 
 def spell(plain: Plain) -> Case | None:
     """The case with this contract, which only returns the attention's output; None if sizes do not fit."""
-    b = Builder(dict(plain.dims), plain.inputs["q"].dtype, "training" if is_training(plain.mode) else "inference")
+    b = Builder(dict(plain.dims), plain.inputs["q"].dtype, plain.mode)
     try:
         names: dict[str, Any] = {name: _get_or_add_input(b, plain.inputs[name]) for name in HEADS}
         names |= _spell_sdpa(b, plain, **names) if plain.fused else _spell_steps(b, plain, **names)
@@ -132,7 +132,7 @@ def _spell_steps(b: Builder, plain: Plain, q: str, k: str, v: str) -> dict[str, 
     if b.dtype_of(probs) != b.dtype_of(v):
         probs = b.op("cast", probs, dtype=b.dtype_of(v))
     if said.dropout:
-        active = "mode" if is_training(plain.mode) else "always"
+        active = "mode" if b.mode == "training" else "always"
         probs = b.op("dropout", probs, to="weights", p=said.dropout, active=active)
     return {**names, "output": b.op("matmul", probs, values, to="out")}
 

@@ -167,7 +167,7 @@ def simplify_mode(case: Case) -> Iterator[Case]:
         yield replace(case, dynamic=False)
     if case.autocast:
         yield replace(case, autocast=None)
-    if case.mode == "training_sum":
+    if case.mode == "training_on_sum":
         yield replace(case, mode="training")
     if case.mode != "inference":
         yield replace(case, mode="inference", contracts=contracts)

@@ -12,7 +12,8 @@ from fuzz.events import CaseJudged, SuspicionRaised
 from fuzz.protocol import Result, Verdict
 from fuzz.protocol.render import describe
 from generators.sampling.choices import Choices
-from generators.sampling.sample import SETTINGS_SHARE, draw_settings, draw_states
+from generators.sampling.insertions import add_states
+from generators.sampling.sample import SETTINGS_SHARE, STATES_SHARE, draw_settings
 
 
 class JudgingWorker(Protocol):
@@ -38,7 +39,9 @@ def choose_case(state: CampaignState) -> Job | None:
     chosen = state.search.choose(index)
     share = 1.0 if state.schedule.needs_settings else SETTINGS_SHARE
     states = Choices(f"{state.options.seed}:{index}:states of {chosen.source}")
-    case = chosen.case if chosen.source == "random" else draw_states(chosen.case, states)  # `sample` has drawn states
+    case = (
+        chosen.case if chosen.source == "random" else add_states(chosen.case, states, STATES_SHARE)
+    )  # `sample` has drawn states
     case = draw_settings(case, Choices(f"{state.options.seed}:{index}:settings"), state.settings, share)
     subjects = state.schedule.subjects_for(case, targeted=chosen.is_targeted)
     return Job(index, case, build_check(case, subjects), chosen.case.id if chosen.is_targeted else "")

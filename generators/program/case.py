@@ -19,20 +19,9 @@ Attr = bool | int | float | str | Size | tuple["Size | int", ...] | None
 
 SettingValue = bool | int | float | str  # the value of a setting
 
-MODES = {
-    "inference": "inference",
-    "inference_mode": "torch's inference mode",
-    "training": "training",
-    "training_sum": "training on the sum of the outputs",
-}
-"""The modes in words, simplest first. In inference mode the inputs are made too. In training the gradients of outputs
-are random; on their sum every gradient is a single 1, expanded, as in `output.sum().backward()`."""
+MODES = ("inference", "inference_mode", "training", "training_on_sum")
+"""Simplest first. Gradients of outputs are random in training; on the sum of the outputs they are one expanded 1."""
 AUTOCAST = ("bfloat16", "float16")
-
-
-def is_training(mode: str) -> bool:
-    """Whether gradients are taken and dropout is on."""
-    return mode.startswith("training")
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +140,8 @@ class Case:
 
     @property
     def training(self) -> bool:
-        return is_training(self.mode)
+        """Whether gradients are taken and dropout is on."""
+        return self.mode.startswith("training")
 
     @cached_property
     def id(self) -> str:

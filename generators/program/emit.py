@@ -52,7 +52,7 @@ def emit_rewritten(case: Case, ops: Sequence[Op], instead: Mapping[str, str]) ->
     All parameters and arguments stay, even if nothing reads them.
     """
     spelled = [op for op in ops if op.name not in instead]
-    parts = (_emit_attributes(case), _init(case, spelled), _forward(case, ops, spelled, instead))
+    parts = _emit_attributes(case), _init(case, spelled), _forward(case, ops, spelled, instead)
     body = "\n\n".join(filter(None, parts))
     module = f"\n\nclass Module(nn.Module):\n{body}\n"
     inputs = _emit_inputs(case) + _emit_calls(case)
@@ -83,7 +83,7 @@ def _emit_attributes(case: Case) -> str:
     """Attributes of the class, which tell a caller how to train the module."""
     constants = [item.name for item in case.arguments if not item.requires_grad]
     lines = [f"    without_gradient = {constants}"] if constants and case.training else []
-    return "\n".join(lines + ['    loss = "sum"'] * (case.mode == "training_sum"))
+    return "\n".join(lines + ['    loss = "sum"'] * (case.mode == "training_on_sum"))
 
 
 def _init(case: Case, ops: Sequence[Op]) -> str:
@@ -197,10 +197,7 @@ def _input_text(item: Input) -> str:
 
 
 def _emit_calls(case: Case) -> str:
-    """The text of `calls(module)`, which yields the inputs of each call, and takes optimizer steps between calls.
-
-    Empty for a single call without a context.
-    """
+    """The text of `calls(module)`, which yields the inputs of each call, and takes optimizer steps between calls."""
     is_surrounded = case.mode == "inference_mode"
     if not (case.calls or is_surrounded):
         return ""

@@ -21,9 +21,7 @@ _USUAL_AXES = {4: ((0, 1, 2, 3), (0, 2, 1, 3), (0, 1, 3, 2), (0, 2, 3, 1)), 3: (
 """By rank, the permutations that attention uses: heads split and merged, and k transposed."""
 
 
-CALL_STATES = frozenset(
-    {"layout:overlapping", "inputs:without_gradient", "values:large", "mode:inference_mode", "mode:training_sum"}
-)
+CALL_STATES = {"layout:overlapping", "inputs:constant", "values:large", "mode:inference_mode", "mode:training_on_sum"}
 """The words for states of a call that its sizes and options do not show."""
 
 
@@ -34,10 +32,8 @@ def features(case: Case) -> frozenset[str]:
     rewrite may overlook have a word:
 
         softmax_axis       the softmax is not over the last axis
-        mode:MODE          a mode besides inference
-        inputs:without_gradient   training takes no gradient of an input
         values:large       numbers of an input exceed 100
-        layout:WORD        an input is strided, or its elements or those of a view are overlapping in memory
+        layout:overlapping elements of an input or of a view share memory
         axes:unusual       axes are permuted unlike in any attention
         fill:unusual       a fill hides nothing
         compared:unusual   a mask is compared with a number other than 0
@@ -85,7 +81,7 @@ def _of_input(item: Input) -> Iterator[str]:
     if item.values.scale >= LARGE:
         yield "values:large"
     if not item.requires_grad:
-        yield "inputs:without_gradient"
+        yield "inputs:constant"
 
 
 def _of_op(op: Op, types: dict[str, TensorType]) -> Iterator[str]:

@@ -27,7 +27,7 @@ def sort_key(case: Case) -> SortKey:
         len(case.ops),
         len(case.returns),
         len(case.inputs),
-        [*MODES].index(case.mode),
+        MODES.index(case.mode),
         case.dynamic,
         case.autocast is not None,
         sum(OPS[op.kind].cost for op in case.ops),

@@ -21,7 +21,7 @@ class Builder:
     """A case in the making: dimensions, inputs, operations and contracts so far."""
 
     def __init__(self, dims: dict[str, int], dtype: str, mode: str, device: str = "cpu") -> None:
-        self.mode = mode
+        self.mode = mode.partition("_")[0]  # `inference_mode` and `training_on_sum` are given to finished cases
         self.device = device
         self.dims = dims
         self.dtype = dtype

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from generators.errors import CaseError, require
-from generators.program.case import Case, Input, LaterCall, Values
+from generators.program.case import Case, LaterCall, Values
 from generators.program.edits import map_inputs, redirect_read
 from generators.program.emit import find_fixed_sizes, is_random
 from generators.program.type_check import check, is_valid, prune, types_of
@@ -185,11 +185,10 @@ def _change(case: Case, c: Choices, kind: str, step: str) -> Iterator[tuple[str,
 
 
 _STATES = {"mode": 3.0, "constants": 3.0, "expanded": 2.0, "large": 2.0}
-_LARGE = (256.0, 1000.0)
 
 
-def add_states(case: Case, c: Choices) -> Case:
-    """The case with its call in one or two other states, each if that is valid:
+def add_states(case: Case, c: Choices, share: float) -> Case:
+    """For this share of cases, the case with its call in one or two other states, each if that is valid:
 
     - mode: torch's inference mode, or the gradient of a sum
     - constants: some inputs need no gradient
@@ -197,7 +196,8 @@ def add_states(case: Case, c: Choices) -> Case:
     - large: an argument has large numbers; mostly another has small numbers, so that their product keeps its size
     """
     fitting = {name: weight for name, weight in _STATES.items() if case.training or name != "constants"}
-    for state in dict.fromkeys(c.draw(fitting) for _ in range(c.draw({1: 3.0, 2: 1.0}))):
+    count = c.draw({1: 3.0, 2: 1.0}) if c.chance(share) else 0
+    for state in dict.fromkeys(c.draw(fitting) for _ in range(count)):
         changed = _change_state(case, c, state)
         case = changed if is_valid(changed) else case
     return case
@@ -206,25 +206,20 @@ def add_states(case: Case, c: Choices) -> Case:
 def _change_state(case: Case, c: Choices, state: str) -> Case:
     floats = [item for item in case.arguments if item.dtype in FLOATS]
     if state == "mode":
-        is_plain = not (case.training or case.dynamic or case.calls)
-        mode = "training_sum" if case.training else "inference_mode" if is_plain else case.mode
-        return replace(case, mode=mode)
+        other = "inference_mode" if not (case.dynamic or case.calls) else case.mode
+        return replace(case, mode="training_on_sum" if case.training else other)
     if state == "constants":
         names = [item.name for item in case.inputs if item.is_differentiated]
-        chosen = c.subset(names, 0.5)[: max(1, len(names) - 1)] or names[:1]
+        chosen = (c.subset(names, 0.5) or names[:1])[: len(names) - 1]
         return map_inputs(case, lambda item: replace(item, requires_grad=item.name not in chosen))
     if state == "expanded":
         long = [item.name for item in floats if len(item.shape) > 1 and item.shape[0].value(case.sizes) > 1]
-        chosen = c.subset(long, 0.5) or long[-1:]
-        expand = dict.fromkeys(chosen, "expanded")
-        return reshape_views(map_inputs(case, lambda item: replace(item, layout=expand.get(item.name, item.layout))))
-    normal = [item.name for item in floats if item.values.kind == "normal"]
+        expanded = dict.fromkeys(c.subset(long, 0.5) or long[-1:], "expanded")
+        return reshape_views(map_inputs(case, lambda item: replace(item, layout=expanded.get(item.name, item.layout))))
+    normal = [item for item in floats if item.values.kind == "normal"]
     if not normal:
         return case
-    factor, large, small = c.pick(_LARGE), c.pick(normal), c.pick(normal)
+    large, small, factor = c.pick(normal), c.pick(normal), c.pick((256.0, 1000.0))
     factors = {**({small: 1 / factor} if c.chance(0.7) else {}), large: factor}
-
-    def scale(item: Input) -> Input:
-        return replace(item, values=replace(item.values, scale=item.values.scale * factors.get(item.name, 1.0)))
-
-    return map_inputs(case, scale)
+    scaled = {item: replace(item.values, scale=item.values.scale * by) for item, by in factors.items()}
+    return map_inputs(case, lambda item: replace(item, values=scaled.get(item, item.values)))

@@ -104,8 +104,7 @@ WRITTEN_CALLED_SHARE = 0.3  # the share of cases with writes that get several ca
 _EMPTY = {"S": 3.0, "T": 3.0, "B": 2.0}
 HEADS_INNER_SHARE = 0.25  # for kernels: the share of cases with q, k, v in [B, S, H, D] whose contract keeps it
 AUTOCAST_SHARE = 0.03  # the share of cases under autocast, of those that stay well typed
-STATES_SHARE = 0.15  # the share of cases whose call is in another state: see `add_states`
-KERNEL_STATES_SHARE = 0.3  # the same for attention functions
+STATES_SHARE = 0.15  # the share of cases whose call is in another state, doubled for kernels
 WRITES_SHARE = 0.06  # the share of cases that get in-place writes
 SETTINGS_SHARE = 0.25  # the share of cases to which a campaign adds settings
 _SINGLE_SHARE = 0.5  # the share of cases in which the `single` dimensions of their settings are 1
@@ -149,11 +148,11 @@ def sample(
         all_limits = itertools.chain(itertools.repeat(limits, _ATTEMPTS), itertools.repeat(NO_LIMITS))
         cases = (_for_kernels(f"{seed}:{index}:contracted:{n}", within) for n, within in enumerate(all_limits))
         case = next(case for case in cases if case is not None and emit_attention_stub(case) is not None)
-        changed = draw_states(case, Choices(f"{seed}:{index}:states"), KERNEL_STATES_SHARE)
+        changed = add_states(case, Choices(f"{seed}:{index}:states"), 2 * STATES_SHARE)
         is_taken = emit_attention_stub(changed) is not None and all(map(limits.accepts, list_calls(changed)))
         return changed if is_taken else case
     case = _sample_module(seed, index, family=family, dtype=dtype, mode=mode, device=device)
-    return draw_states(case, Choices(f"{seed}:{index}:states"))
+    return add_states(case, Choices(f"{seed}:{index}:states"), STATES_SHARE)
 
 
 def _sample_module(seed: int, index: int, *, family: str, dtype: str, mode: str, device: str) -> Case:
@@ -257,11 +256,6 @@ def _bare(b: Builder, c: Choices, extras: AttentionExtras, *, heads_inner: bool 
     if returns == "keys":
         return [output, *intermediates[-2:]]
     return [output, *(c.subset(intermediates, 0.5) if returns == "some" else [])]
-
-
-def draw_states(case: Case, c: Choices, share: float = STATES_SHARE) -> Case:
-    """Changes the state of the call of this share of cases."""
-    return add_states(case, c) if c.chance(share) else case
 
 
 def draw_settings(case: Case, c: Choices, available: Mapping[str, Setting], share: float = SETTINGS_SHARE) -> Case:

@@ -47,7 +47,7 @@ STATES = {
     "inference_in_place": (PLAIN, replace(PLAIN, mode="inference_mode")),
     "constant_queries": (TRAINED, with_input(TRAINED, "q", requires_grad=False)),
     "batch_stride_zero": (PLAIN, with_input(PLAIN, "k", layout="expanded")),
-    "expanded_dout": (TRAINED, replace(TRAINED, mode="training_sum")),
+    "expanded_dout": (TRAINED, replace(TRAINED, mode="training_on_sum")),
     "values_clipped": (PLAIN, with_input(PLAIN, "v", values=Values("normal", 2, 1000.0))),
     "value_returned": (PLAIN, replace(PLAIN, dims=(("B", 2), ("H", 2), ("S", 1), ("D", 8)))),
 }

@@ -171,7 +171,7 @@ BAD = [
     (
         "mode: inference",
         "mode: eval",
-        "f:3: mode is 'eval', expected one of inference, inference_mode, training, training_sum",
+        "f:3: mode is 'eval', expected one of inference, inference_mode, training, training_on_sum",
     ),
     ("dynamic: false", "dynamic: no", "f:4: dynamic: 'no' reads differently in YAML 1.1 and 1.2"),
     ("dynamic: false", "dynamic: 0", "f:4: dynamic: expected true or false, got 0"),

@@ -80,7 +80,7 @@ def test_a_plain_case_is_accepted() -> None:
         (replace(PLAIN, returns=("gone",)), "'gone' is not defined"),
         (
             replace(PLAIN, mode="eval"),
-            "mode is 'eval', expected one of inference, inference_mode, training, training_sum",
+            "mode is 'eval', expected one of inference, inference_mode, training, training_on_sum",
         ),
         (replace(PLAIN, inputs=(replace(PLAIN.inputs[0], dtype="float8"), PLAIN.inputs[1])), "dtype 'float8'"),
         (

@@ -11,7 +11,7 @@ from fuzz.error_location import describe_with_names, find_name, name_gradient, n
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import WrongValue
 from fuzz.subjects import get_spec
-from generators.program.case import MODES, Case
+from generators.program.case import Case
 from generators.program.ops import VIEWS
 from generators.program.roles import find_attentions
 from generators.program.settings import describe_settings
@@ -50,7 +50,7 @@ def title(case: Case, result: SubjectResult, device: str) -> str:
 
 
 def spell(verdict: str) -> str:
-    """A verdict, or the verdict of a case file, in words."""
+    """A verdict, the verdict of a case file, or a mode, in words."""
     return str(verdict).replace("_", " ")
 
 
@@ -59,7 +59,7 @@ def summarize(case: Case, ablation: Ablation) -> str:
     result, accused, hello = ablation.result, ablation.accused, ablation.hello
     name = describe_stage(accused, result.subject, case, as_config=is_of_config(result))
     where = f"torch {hello.torch}, {hello.device_name or hello.device}"
-    return f"With {name} in {MODES[case.mode]}: {spell(result.verdict)} ({where}): {describe_symptom(case, result)}."
+    return f"With {name} in {spell(case.mode)}: {spell(result.verdict)} ({where}): {describe_symptom(case, result)}."
 
 
 def describe_cause(cause: RootCause) -> str:
@@ -91,7 +91,7 @@ def describe_program(case: Case, result: SubjectResult) -> str:
     words = [
         f"attention ({few})" if find_attentions(case) else few,
         f"in {' and '.join(low)}" if low else "",
-        f"in {MODES[case.mode]}" if case.mode != "inference" else "",
+        f"in {spell(case.mode)}" if case.mode != "inference" else "",
         "with symbolic sizes" if case.dynamic else "",
         f"with {settings}" if settings else "",
         f"called again with {describe_differences(case)}" if case.calls else "",

@@ -43,13 +43,20 @@ def find_owners(case: Case) -> dict[str, str]:
     return owners
 
 
+def _has_parameters(case: Case) -> bool:
+    """Whether the module has parameters, of its own or in a layer, whose row has a seed for them."""
+    own = any(item.parameter and not item.is_buffer for item in case.inputs)
+    return own or any("seed" in OPS[op.kind].attributes for op in case.ops)
+
+
 def keeps_graph(case: Case) -> bool:
-    """Whether a buffer holds, after a call in training, a value that a gradient flows through."""
+    """Whether a buffer holds, after a call in training, a value that the gradients of a later call flow through."""
     owners, flowing = find_owners(case), {i.name for i in case.inputs if i.is_differentiated}
     for op in case.ops:
         if op.kind != "detach" and flowing.intersection(op.args):
             flowing |= {op.name, owners[op.name]} if OPS[op.kind].writes else {op.name}
-    return case.training and any(item.is_buffer and item.name in flowing for item in case.inputs)
+    trains = case.training or [call.under for call in case.calls].count("training") > 1
+    return trains and any(item.is_buffer and item.name in flowing for item in case.inputs)
 
 
 def check_memory(case: Case) -> None:
@@ -157,7 +164,7 @@ def check_calls(case: Case) -> None:
         require(len(case.calls) < MOST, f"{len(case.calls) + 1} calls; at most {MOST}")
         require(not case.contracts, "a case with later calls has no contracts")
         require(not keeps_graph(case), "the next call can't differentiate values that a buffer keeps from this call")
-        require(not steps or any(item.parameter for item in case.inputs), "a step without parameters")
+        require(not steps or _has_parameters(case), "a step without parameters")
         require(len(steps) < 2, "two optimizers")
         for name in sorted({name for call in case.calls for name, _ in call.sizes}):
             require(name in variable, f"{name} is no dimension that can vary between calls")

@@ -17,7 +17,7 @@ from generators.program.ops.spec import Attribute, Kind, Operands
 from generators.program.settings import check_settings
 from generators.program.sizes import Size, show
 from generators.program.state import at_call, check_calls, check_memory, drop_unknown, find_owners
-from generators.program.values import DISTRIBUTIONS, DTYPES, LAYOUTS, LOW_PRECISION
+from generators.program.values import DISTRIBUTIONS, DTYPES, INDICES, LAYOUTS, LOW_PRECISION
 
 VALUE_NAME = re.compile(r"[a-z][a-z0-9_]{0,30}")
 DIM_NAME = re.compile(r"[A-Z][A-Za-z0-9]{0,7}")
@@ -162,6 +162,7 @@ def check(case: Case) -> dict[str, TensorType]:
     with add_place("inputs"):
         require(bool(case.arguments), "a case needs at least one input that is not a parameter")
     types = types_of(case)
+    _check_indices(case, types)
     with add_place("returns"):
         require(bool(case.returns), "nothing is returned")
         for name in case.returns:
@@ -209,6 +210,30 @@ def _check_input(item: Input, dims: Mapping[str, int]) -> None:
         require(len(sizes) >= row.min_rank, f"{field} {name!r} needs at least {row.min_rank} axes")
     empty = math.prod(sizes) == 0 and values.kind in ("one_row", "padding", "padding_mask")
     require(not empty, f"values {values.kind!r} need at least one element")
+
+
+_INDEXED = {
+    "embedding": (1, slice(0, 1)),
+    "scatter": (0, slice(1, 2)),
+    "index_copy_": (0, slice(1, 2)),
+    "index_add_": (0, slice(1, 2)),
+    "index_put_": (0, slice(1, -1)),
+}
+"""By operation: the argument with the indexed axes, and the arguments with the indices of consecutive axes."""
+
+
+def _check_indices(case: Case, types: Mapping[str, TensorType]) -> None:
+    stops = {op.name: attributes(op)["stop"].value(case.sizes) for op in case.ops if op.kind == "arange"}
+    for item in (item for item in case.inputs if item.values.kind in INDICES):
+        first = 0 if item.values.kind == "permutation" else int(item.values.scale)
+        stops[item.name] = first + (0 if item.values.kind == "tokens" else item.type.sizes(case.sizes)[-1])
+    for op in (op for op in case.ops if op.kind in _INDEXED):
+        indexed, indices = _INDEXED[op.kind]
+        sizes = types[op.args[indexed]].sizes(case.sizes)
+        for axis, name in enumerate(op.args[indices], attributes(op).get("dim", 0) % len(sizes)):
+            with add_place("ops", op.name):
+                fits = stops.get(name, 0) <= sizes[axis]
+                require(fits, f"op {op.name!r}: the indices {name!r} reach beyond an axis of {sizes[axis]}")
 
 
 def names_in(value: Attr) -> frozenset[str]:

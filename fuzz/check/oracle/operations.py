@@ -61,6 +61,12 @@ class OperationMode(TorchDispatchMode):
     ) -> Any:
         """Run an operation. Raises NotImplementedError for a higher-order operation without a plain definition."""
         if not isinstance(func, HigherOrderOperator):
+            if torch.is_inference_mode_enabled():
+                # Here composite operations, such as `to` and `linear`, arrive whole.
+                with self:
+                    result = func.decompose(*args, **(kwargs or {}))
+                if result is not NotImplemented:
+                    return result
             return self._run(func, args, kwargs or {})
         definition = func.py_kernels.get(DispatchKey.CompositeExplicitAutograd)
         if definition is None:

@@ -1,6 +1,6 @@
 """How long a campaign takes to find each planted defect of `benchmarks.defects`, and what it makes of it.
 
-    python -m benchmarks.planted [--torch] [--workers 2] [--budget 10m] [--seed 1] [NAME...]
+    python -m benchmarks.planted [--torch | --memory] [--workers 2] [--budget 10m] [--seed 1] [NAME...]
 
 For every defect runs `python -m fuzz.run --subject benchmarks.defects:NAME` until it saves a finding that is none
 without the defect, and prints the seconds to the first suspicion of that verdict and to the saved finding, its verdict,
@@ -8,6 +8,9 @@ operations and sizes, and where the error is. Exits with 1 when one is missed.
 
 With `--torch` the defects are those of `benchmarks/planted_torch` that take writes, several calls or settings to show.
 They are in torch's own functions, so that campaigns have their usual subjects; `mask_forgotten` needs `--device cuda`.
+
+With `--memory` the defects are those that take earlier calls in the same process to show, most of them in
+benchmarks/stateful_functions.py. The line also has the earlier cases that the finding needs.
 """
 
 import argparse
@@ -22,7 +25,8 @@ from typing import Any
 
 from benchmarks.attribution import planted
 from benchmarks.defects import DEFECTS
-from benchmarks.planted_torch.sitecustomize import FUNCTIONS
+from benchmarks.planted_torch.sitecustomize import FUNCTIONS, OF_MEMORY
+from benchmarks.stateful_functions import FUNCTIONS as STATEFUL
 from corpus import entry
 from fuzz.evaluator import open_evaluator
 from fuzz.protocol import Verdict
@@ -35,27 +39,31 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--torch", action="store_true", help="plant them in torch's own functions")
+    parser.add_argument("--memory", action="store_true", help="those that need earlier calls in the same process")
     parser.add_argument("--workers", default="2")
     parser.add_argument("--budget", default="10m")
     parser.add_argument("--seed", default="1")
     parser.add_argument("--device", default="cpu")
     options = parser.parse_args()
     missed = 0
-    for name in options.names or (FUNCTIONS if options.torch else DEFECTS):
+    listed = (*STATEFUL, *OF_MEMORY) if options.memory else FUNCTIONS if options.torch else DEFECTS
+    for name in options.names or listed:
+        in_torch = options.torch or name in OF_MEMORY
         with tempfile.TemporaryDirectory(prefix="attnfuzz-planted-") as scratch:
             out = Path(scratch) / "run"
             command = [sys.executable, "-m", "fuzz.run"]
-            command += [] if options.torch else [f"--subject=benchmarks.defects:{name}"]
+            module = "stateful_functions" if options.memory else "defects"
+            command += [] if in_torch else [f"--subject=benchmarks.{module}:{name}"]
             command += [f"--out={out}", f"--corpus={scratch}/found"]
             command += [f"--{key}={getattr(options, key)}" for key in ("workers", "budget", "seed", "device")]
-            with planted(name if options.torch else ""):
+            with planted(name if in_torch else ""):
                 campaign = subprocess.Popen(command, stdout=subprocess.DEVNULL)
             saved, others = 0, set[str]()
             while campaign.poll() is None:
                 time.sleep(1.0)
                 findings = [event for event in read_events(out) if event["event"] == "FindingSaved"]
                 for finding in findings[saved:]:
-                    if options.torch and shows_without_defect(finding, options.device):
+                    if in_torch and shows_without_defect(finding, options.device):
                         others.add(finding["case"])
                     else:
                         campaign.send_signal(signal.SIGINT)
@@ -96,11 +104,12 @@ def print_found(name: str, events: list[dict[str, Any]], others: set[str]) -> bo
     where = found["where"] or found["result"]["failure"]["kind"]
     sizes = next((line for line in found["source"].splitlines() if " = " in line and line[0].isupper()), "all sizes 1")
     case = entry.load(Path(found["path"])).case
+    before = [earlier.times for earlier in case.before]
     calls, writes = 1 + len(case.calls), sum(OPS[op.kind].writes for op in case.ops)
     print(
         f"{name}: seen after {seen - began:.0f} s, saved after {found['time'] - began:.0f} s and {cases} cases: "
         f"{found['verdict']}, {calls} calls, {len(case.ops)} operations, {writes} writes, {sizes}, "
-        f"settings {dict(case.settings)}; {where}",
+        f"settings {dict(case.settings)}, earlier cases {before}; {where}",
         flush=True,
     )
     return True

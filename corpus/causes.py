@@ -94,6 +94,7 @@ class MechanismKind(Id):
     LATER_CALL = "later_call", "a later call with {changed}"
     WRITTEN = "written", "a write into {into} by {by}"
     LATER_CALL_AND_WRITE = "later_call_and_write", "a later call with {changed}, and a write into {into} by {by}"
+    EARLIER_CASES = "earlier_cases", "something that earlier calls leave in the process"
     # Failures of any part.
     TWO_DTYPES = "two_dtypes", "an operation is given tensors of two dtypes"
     COMPILING_RAISES = "compiling_raises", "compiling raises {error}"

@@ -4,6 +4,7 @@ Passes yield simpler candidates. Candidates that are no well-typed programs are 
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import chain, islice
 
 from corpus.passes import contracts, program
@@ -16,6 +17,7 @@ from generators.program.simplicity import contract_key, sort_key
 Pass = Callable[[Case], Iterator[Case]]
 
 PASSES: tuple[Pass, ...] = (
+    program.simplify_before,
     program.drop_settings,
     program.drop_calls,
     program.drop_differences,
@@ -41,6 +43,25 @@ CONTRACT_PASSES: tuple[Pass, ...] = (contracts.simplify_contract, *PASSES)
 """For failures of attention functions, which only see the contract of a case. So the first pass writes the contract
 in plain operations."""
 Predicate = Callable[[Case], bool]
+
+
+def _propose(one_pass: Pass, case: Case) -> Iterator[Case]:
+    """The candidates of a pass: for the case, with each earlier case that is the same program; for each earlier case.
+
+    Passes see a case without its earlier cases, except for `simplify_before`.
+    """
+    if one_pass is program.simplify_before or not case.before:
+        yield from one_pass(case)
+        return
+    alone = replace(case, before=())
+    for candidate in one_pass(alone):
+        for chosen in dict.fromkeys((candidate, alone)):
+            same = (replace(one, case=chosen) if one.case == alone else one for one in case.before)
+            yield replace(candidate, before=tuple(same))
+    for at, earlier in enumerate(case.before):
+        for candidate in filter(None, map(prune_if_valid, one_pass(earlier.case))):
+            changed = replace(earlier, case=candidate)
+            yield replace(case, before=(*case.before[:at], changed, *case.before[at + 1 :]))
 
 
 def shrink(
@@ -73,7 +94,9 @@ def shrink(
         Before the last stage a candidate must be simpler, and candidates before `start` are tried last.
         """
         limit = key(trajectory[-1])
-        candidates = (enumerate(filter(None, map(prune_if_valid, one_pass(trajectory[-1])))) for _ in range(2))
+        candidates = (
+            enumerate(filter(None, map(prune_if_valid, _propose(one_pass, trajectory[-1])))) for _ in range(2)
+        )
         before = islice(next(candidates), 0 if is_last_stage else start)
         for at, candidate in chain(islice(next(candidates), start, None), before):
             is_taken = not attention_only or emit_attention_stub(candidate) is not None

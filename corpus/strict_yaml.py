@@ -196,7 +196,7 @@ def _scalar_text(value: bool | int | float | None) -> str:
 
 
 def dump(data: Mapping[str, Data]) -> str:
-    """YAML text that `parse` reads back bit for bit. Short lists and mappings take one line."""
+    """YAML text that `parse` reads back bit for bit. Short lists and mappings take one line, cases several lines."""
     return _emit(data, 0)
 
 
@@ -223,12 +223,12 @@ def _events(data: Data, depth: int) -> Iterator[yaml.Event]:
         yield yaml.MappingStartEvent(None, None, implicit=True, flow_style=_is_short(data, depth))
         for key, value in data.items():
             yield from _events(key, depth)
-            yield from _events(value, depth + 1)
+            yield from _events(value, 0 if key == "case" else depth + 1)
         yield yaml.MappingEndEvent()
     elif isinstance(data, list):
         yield yaml.SequenceStartEvent(None, None, implicit=True, flow_style=_is_short(data, depth))
         for value in data:
-            yield from _events(value, depth + 1)
+            yield from _events(value, 1 if isinstance(value, Mapping) and "case" in value else depth + 1)
         yield yaml.SequenceEndEvent()
     elif isinstance(data, str):
         # The output of a broken worker may have lone surrogates, which UTF-8 lacks.

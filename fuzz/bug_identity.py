@@ -222,8 +222,9 @@ def is_same_failure(
     | directness              | `result` shows the bug as plainly as `wanted` (`INDIRECT`)                            |
     | values                  | with `attention_only`: `share_values`                                                 |
     | proven rewrites         | if `wanted` has any: `result` has any, and each is the same bug as one of `wanted`    |
-    | patterns                | else, if `wanted` applied patterns not proven right: `result` applied one of these;   |
-    |                         | without an error, no other pattern is proven wrong                                    |
+    | patterns                | else, if `wanted` applied patterns not proven right, and is neither eager's nor a     |
+    |                         | changed state: `result` applied one of these; without an error, no other pattern is   |
+    |                         | proven wrong                                                                          |
     | key                     | equal; not compared if a process was lost, whose place is random                      |
 
     Rewrites and patterns are compared only if both results are of the same subject.
@@ -252,7 +253,8 @@ def _shares_rewrites(result: SubjectResult, wanted: SubjectResult) -> bool:
     if measured:
         # A rewrite that is proven wrong stays wrong for the same operands.
         return bool(result.wrong_rewrites) and are_all_known(result.wrong_rewrites, measured)
-    applied = () if wanted.verdict is Verdict.EAGER_SUSPECT else wanted.applied_rewrites
+    is_of_pattern = wanted.verdict not in (Verdict.EAGER_SUSPECT, Verdict.STATE_CHANGED)
+    applied = wanted.applied_rewrites if is_of_pattern else ()
     patterns = attention_patterns(applied) - attention_patterns(wanted.right_rewrites)
     if patterns and not patterns & attention_patterns(result.applied_rewrites):
         return False

@@ -1,9 +1,10 @@
 """Evaluates cases in a worker, for campaigns, command lines and triage alike."""
 
 import tempfile
+from collections import deque
 from dataclasses import replace
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 from packaging.version import InvalidVersion, Version
 
@@ -19,8 +20,8 @@ from generators.program.attention_stub import emit_attention_stub
 from generators.program.case import Case
 from generators.program.emit import is_random, source
 
-RECYCLE_CHECKS = 2000
-"""A process is replaced after this many checks, whatever its memory."""
+RECYCLE_CHECKS = 512
+"""A process is replaced after this many checks, whatever its memory, so that all its cases are known as `earlier`."""
 
 _RECYCLE_SHARE = 0.5
 """A process is replaced when it has used this share of the memory that was still free after its first check. With CUDA
@@ -28,6 +29,13 @@ the first check alone takes 2 GiB."""
 
 PASSING = frozenset({Verdict.OK, Verdict.ROUNDING, Verdict.RANDOM_STREAM, Verdict.PRECISION_POLICY})
 """Verdicts that clear a subject. Findings accuse it; the other verdicts do neither."""
+
+
+class Judged(NamedTuple):
+    """A case that a process has judged."""
+
+    case: Case
+    subjects: tuple[str, ...]
 
 
 class Evaluator:
@@ -51,7 +59,10 @@ class Evaluator:
         self.remember = remember  # evaluate a case once under the same subjects and experiments
         self._recycle_checks = recycle_checks
         self._first_mib = self._rss_mib = 0.0
-        self._sent: Check | None = None
+        self._sent: tuple[Check, Case | None, Hello | None] | None = None
+        self.earlier: tuple[Judged, ...] = ()  # judged by the same process before the last case
+        self._judged = deque[Judged](maxlen=RECYCLE_CHECKS)  # by the process that said this:
+        self._judge: Hello | None = None
         self._memory: dict[tuple[str, tuple[str, ...], tuple[Trial, ...]], Result] = {}
         self._others: dict[str, Evaluator] = {}  # by device
         self._scratch = scratch  # removed when this is closed
@@ -83,15 +94,18 @@ class Evaluator:
     ) -> Result:
         """Evaluate a case under subjects. `fresh`: in a new process. If the process dies, the result says so.
 
+        The earlier cases of a case run first, in a new process, under the same subjects and experiments.
+
         Raises `UserError` when no worker can be started, `WorkerFault` when it fails itself.
         """
-        key = (case.canonical(), subjects, experiments)
+        key = (case.canonical() if self.remember else "", subjects, experiments)
         if self.remember and not fresh and key in self._memory:
             return self._memory[key]
-        if fresh:
+        if fresh or case.before:
             self.process.replace()
-        self.submit(build_check(case, subjects, repeat=self.repeat, experiments=experiments))
-        result = self.collect()
+        for one in (*(earlier.case for earlier in case.before for _ in range(earlier.times)), case):
+            self.submit(build_check(one, subjects, repeat=self.repeat, experiments=experiments), one)
+            result = self.collect()
         self.recycle()
         if self.remember:
             self._memory[key] = result
@@ -112,16 +126,26 @@ class Evaluator:
             raise UserError(f"case {case.id}: eager refuses it: {result.rejected}")
         return result.results[0]
 
-    def submit(self, check: Check) -> None:
-        """Hand over a check without waiting; `collect` gives its result. Raises `UserError`."""
+    def submit(self, check: Check, case: Case | None = None) -> None:
+        """Hand over a check without waiting; `collect` gives its result. Raises `UserError`.
+
+        `case`: to be remembered in `earlier`
+        """
         self.process.send(check)
-        self._sent = check
+        self._sent = check, case, self.process.hello
 
     def collect(self) -> Result:
         """The result of the last check, with the verdicts that were lost with its process. Raises `WorkerFault`."""
-        check, self._sent = self._sent, None
-        assert check is not None
+        assert self._sent is not None
+        (check, case, judge), self._sent = self._sent, None
         result = self.process.receive()
+        judge = self.process.hello or judge
+        if judge is not self._judge:
+            self._judged.clear()
+            self._judge = judge
+        if case is not None:
+            self.earlier = tuple(self._judged)
+            self._judged.append(Judged(case, check.subjects))
         if self.process.checks == 1 and self.process.hello is not None:
             self._first_mib = result.rss_mib
         self._rss_mib = result.rss_mib

@@ -91,7 +91,7 @@ def run(
     python -m fuzz.run --budget 1h --workers 4
     python -m fuzz.run --budget 10m --subject my_package.my_kernel:attention
     0: no new finding
-    1: new findings, or fixed bugs that are back
+    1: new findings, fixed bugs that are back, or failures that fresh workers did not confirm
     2: wrong option or file, a --subject that took no case, or a full disk, with an error of a single line
     3: a bug in attnfuzz, with its traceback; also if the campaign went on without the cases that it hit
     130: interrupted by Ctrl-C, SIGTERM or SIGHUP; cases have 5 s to finish, and a second signal stops at once
@@ -158,7 +158,7 @@ def run(
         raise result.error
     if result.faults and not result.interrupted:
         return FAULT
-    return INTERRUPTED if result.interrupted else 1 if result.new else 0
+    return INTERRUPTED if result.interrupted else int(bool(result.new or result.unconfirmed))
 
 
 run.__doc__ = (run.__doc__ or "").format(subjects=describe_subjects())

@@ -10,7 +10,8 @@ import json
 import sqlite3
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
@@ -20,6 +21,8 @@ from typing import Any, Self, TypeVar
 from corpus import casefile
 from corpus import entry as corpus_entry
 from corpus.entry import Entry
+from corpus.strict_yaml import Document
+from fuzz.evaluator import Judged
 from fuzz.protocol import CoverageItem, CoverageKind, SubjectResult
 from fuzz.protocol.failures import Word
 from generators.errors import UserError
@@ -48,7 +51,14 @@ CREATE TABLE findings (
     count INTEGER NOT NULL, first_seen REAL NOT NULL, last_seen REAL NOT NULL
 );
 """
-
+_LATER_TABLES = """
+CREATE TABLE IF NOT EXISTS history (
+    suspicion INTEGER, place INTEGER, case_id TEXT NOT NULL, subjects TEXT NOT NULL, PRIMARY KEY (suspicion, place)
+);
+CREATE INDEX IF NOT EXISTS history_cases ON history (case_id);
+CREATE TABLE IF NOT EXISTS earlier (case_id TEXT PRIMARY KEY, data TEXT NOT NULL);
+"""
+"""Earlier sessions may have left them out. `history`: the cases that a process judged before a waiting suspicion."""
 
 T = TypeVar("T")
 
@@ -60,7 +70,7 @@ class SuspicionOutcome(Word):
     INTERNAL = "internal", "became a finding of an internal subject only, since no public subject was run"
     INTERNAL_ONLY = "internal_only", "shown by an internal subject only"
     WITHIN_SAME = "within_same", "accepted by torch._dynamo.utils.same"
-    UNCONFIRMED = "unconfirmed", "not reproduced by three fresh workers"
+    UNCONFIRMED = "unconfirmed", "not reproduced by fresh workers, alone or after the cases before it"
     IN_BOTH = "in_both", "failing under --against too, so not regressions"
     NOT_COMPARED = "not_compared", "not judged under --against"
     DUPLICATE = "duplicate", "explained by a finding"
@@ -132,6 +142,8 @@ class Results:
                     for statement in _TABLES.split(";\n"):
                         self._db.execute(statement)
                     self._db.execute(f"PRAGMA user_version={_FORMAT}")
+            if version in (0, _FORMAT) and not readonly:
+                self._db.executescript(_LATER_TABLES)
             elif version != _FORMAT:
                 way = "this version reads" if readonly else "use another --out: this version writes"
                 raise UserError(f"{self.path}: store of format {version}, {way} {_FORMAT}")
@@ -180,9 +192,12 @@ class Results:
         coverage: frozenset[CoverageItem] = frozenset(),  # all that the case reached
         queued: bool = False,  # some of the coverage is new, so the case joins the queue
         chosen: str = "",  # the id under which the case is not chosen again; "" for random cases, which hardly repeat
+        earlier: Sequence[Judged] = (),  # judged before by the same process
     ) -> list[Suspicion]:
         """Mark a case as judged, in one transaction, and return its new suspicions."""
-        now, raised = time.time(), []
+        now, raised, unexplained = time.time(), [], tuple(unexplained)
+        history = [(place, one.case.id, json.dumps(one.subjects)) for place, one in enumerate(earlier)]
+        cases = {one.case.id: one.case for one in earlier} if unexplained else {}
         with self._transaction():
             self._set_meta({"cursor": str(position[0]), "beyond": json.dumps(sorted(position[1]))})
             self._db.executemany(
@@ -206,6 +221,13 @@ class Results:
                     (casefile.dumps(failing), _to_json(result)),
                 )
                 raised.append(Suspicion(int(cursor.lastrowid or 0), failing, result))
+            for suspicion in raised:
+                rows = ((suspicion.id, *row) for row in history)
+                self._db.executemany("INSERT INTO history VALUES (?, ?, ?, ?)", rows)
+            for case_id, before in cases.items():
+                if not self._select("SELECT 1 FROM earlier WHERE case_id = ?", case_id):
+                    data = json.dumps(casefile.encode(before))
+                    self._db.execute("INSERT INTO earlier VALUES (?, ?)", (case_id, data))
         return raised
 
     def waiting(self) -> Iterator[Suspicion]:
@@ -218,6 +240,16 @@ class Results:
         case = casefile.loads(text, f"{self.path}: suspicion {suspicion_id}")
         with self._reading(f"suspicion {suspicion_id}"):
             return Suspicion(suspicion_id, case, decode(SubjectResult, json.loads(result)))
+
+    def history(self, suspicion_id: int) -> list[Judged]:
+        """The cases that the process of a waiting suspicion judged before, oldest first."""
+        query = "SELECT data, subjects FROM history NATURAL JOIN earlier WHERE suspicion = ? ORDER BY place"
+        found, origin = [], f"{self.path}: history of suspicion {suspicion_id}"
+        for data, subjects in self._select(query, suspicion_id):
+            with self._reading(origin):
+                document = Document(json.loads(data), origin, {(): 1})
+                found.append(Judged(casefile.decode(document), tuple(json.loads(subjects))))
+        return found
 
     def close_suspicion(self, suspicion_id: int, outcome: str, explained_by: str | None = None) -> None:
         """Store a suspicion's outcome, and count the finding that explains it once more."""
@@ -269,6 +301,12 @@ class Results:
         """The number of suspicions by outcome, or "waiting"."""
         return dict(self._select("SELECT coalesce(outcome, 'waiting'), count(*) FROM suspicions GROUP BY outcome"))
 
+    def count_unconfirmed(self) -> Counter[tuple[str, str]]:
+        """How many suspicions fresh workers did not confirm, by verdict and subject."""
+        rows = self._select("SELECT result FROM suspicions WHERE outcome = ?", SuspicionOutcome.UNCONFIRMED)
+        with self._reading("an unconfirmed suspicion"):
+            return Counter((one["verdict"], one["subject"]) for one in (json.loads(row[0]) for row in rows))
+
     def _select(self, query: str, *values: object) -> list[Any]:
         with self._lock:
             try:
@@ -299,6 +337,8 @@ class Results:
 
     def _settle(self, suspicion_id: int, outcome: str) -> None:
         self._db.execute("UPDATE suspicions SET outcome = ? WHERE id = ?", (outcome, suspicion_id))
+        self._db.execute("DELETE FROM history WHERE suspicion = ?", (suspicion_id,))
+        self._db.execute("DELETE FROM earlier WHERE case_id NOT IN (SELECT case_id FROM history)")
         if outcome == SuspicionOutcome.DUPLICATE:  # Most are, and nobody reads them again.
             self._db.execute("UPDATE suspicions SET case_text = '', result = '' WHERE id = ?", (suspicion_id,))
 

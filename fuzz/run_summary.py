@@ -82,6 +82,7 @@ class RunSummary:
     findings: tuple[FindingRow, ...]  # Oldest first. Known bugs are among them if the campaign met them.
     coverage: Mapping[CoverageItem, int]  # how many cases reached each rewrite, operator and so on
     outcomes: Mapping[str, int]  # how many suspicions ended in each way, or are "waiting"
+    unconfirmed: Mapping[tuple[str, str], int]  # suspicions that fresh workers did not confirm, by verdict and subject
     is_running: bool
 
     @classmethod
@@ -102,6 +103,7 @@ class RunSummary:
             findings=tuple(row for row in results.findings() if row.kind != "known" or row.count),
             coverage=results.count_coverage(),
             outcomes=results.outcomes(),
+            unconfirmed=results.count_unconfirmed(),
             is_running=is_running,
         )
 
@@ -129,6 +131,10 @@ class RunSummary:
     @property
     def waiting(self) -> int:
         return self.outcomes.get("waiting", 0)
+
+    @property
+    def n_unconfirmed(self) -> int:
+        return sum(self.unconfirmed.values())
 
     @property
     def checks(self) -> int:

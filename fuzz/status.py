@@ -20,6 +20,7 @@ COLUMNS: dict[str, tuple[str, Callable[[float], str]]] = {
     "new_findings": ("new", "{:.0f}".format),
     "known_findings": ("known", "{:.0f}".format),
     "waiting_suspicions": ("waiting", "{:.0f}".format),
+    "unconfirmed_suspicions": ("unconfirmed", "{:.0f}".format),
     "last_find_timestamp_seconds": ("last", lambda at: f"{format_duration(max(0, round(time.time() - at)))} ago"),
     "size_bytes": ("size", lambda size: f"{size / 2**20:.1f} MiB"),
 }
@@ -38,6 +39,7 @@ def measure(run: "RunSummary") -> dict[str, float | None]:
         "new_findings": len(new),
         "known_findings": len(run.list_findings("known")),
         "waiting_suspicions": run.waiting,
+        "unconfirmed_suspicions": run.n_unconfirmed,
         "last_find_timestamp_seconds": max((row.first_seen for row in new), default=None),
         "size_bytes": sum(path.lstat().st_size for path in run.path.rglob("*") if path.is_file()),
     }
@@ -100,7 +102,11 @@ def describe_run(directory: Path) -> dict[str, Any]:
     ]
     started = run.counts.started
     labels = {"run": str(directory), "torch": run.torch, "device": started.device if started else ""}
-    return {**labels, "state": run.state, **measure(run), "findings": findings}
+    unconfirmed = [
+        {"verdict": verdict, "subject": subject, "count": count}
+        for (verdict, subject), count in run.unconfirmed.items()
+    ]
+    return {**labels, "state": run.state, **measure(run), "findings": findings, "unconfirmed": unconfirmed}
 
 
 def format_metrics(runs: list[dict[str, Any]]) -> str:

@@ -123,6 +123,23 @@ def _keep_constants(graph: Any) -> None:
             node.args = tuple(numbers)
 
 
+_numbers: dict[Any, float] = {}
+
+
+def _reuse_numbers(graph: Any) -> None:
+    """A product with a number has the number of the first graph with such a product, as if graphs were cached by a key
+    without numbers."""
+    import torch
+
+    own: dict[Any, float] = {}
+    for node in graph.find_nodes(op="call_function", target=torch.ops.aten.mul.Tensor):
+        if isinstance(node.args[1], float):
+            key = node.meta["val"].dtype, str(node.args[0].target)
+            own.setdefault(key, node.args[1])
+            node.args = node.args[0], _numbers.get(key, node.args[1])
+    _numbers.update({key: number for key, number in own.items() if key not in _numbers})
+
+
 def _overwrite_gradients(post_compile: Any) -> Any:
     def clear(node: Any) -> None:
         for function, _ in node.next_functions:
@@ -411,6 +428,7 @@ FUNCTIONS: dict[str, tuple[str, str, Change]] = {
     "size_unguarded": (*_SIZES, functools.partial(_ignore_in_guard, part=0, axes=slice(1))),
     "stride_unguarded": (*_SIZES, functools.partial(_ignore_in_guard, part=1, axes=slice(None))),
     "constants_cached": (*_POST_GRAD, functools.partial(_edit_graph, edit=_keep_constants)),
+    "graph_reused": (*_POST_GRAD, functools.partial(_edit_graph, edit=_reuse_numbers)),
     "recomputed_at_random": (
         "torch._functorch.partitioners",
         "functionalize_rng_ops",
@@ -441,6 +459,10 @@ FUNCTIONS: dict[str, tuple[str, str, Change]] = {
     "loop_cut": ("torch._inductor.codegen.cpp", "LoopLevel.lines", _shorten_loop),
     "buffer_stale": ("torch._inductor.codegen.cpp", "CppKernelProxy.codegen_nodes", _read_stale),
 }
+
+
+OF_MEMORY = ("graph_reused",)
+"""Those that are right in a new process."""
 
 
 def _replace(module: Any, path: str, make: Change) -> None:

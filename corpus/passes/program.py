@@ -18,6 +18,25 @@ from generators.program.type_check import attributes, make_op, types_of
 from generators.program.values import DISTRIBUTIONS, FLOATS, category
 
 
+def simplify_before(case: Case) -> Iterator[Case]:
+    """Drop an earlier case, but not all; run it less often; put the case itself in its place; reduce a size in all."""
+    for at, earlier in enumerate(case.before):
+        fewer = (replace(earlier, times=times) for times in (1, earlier.times // 2, earlier.times - 1))
+        same = replace(earlier, case=replace(case, before=()))
+        for others in (*[()] * (len(case.before) > 1), *((one,) for one in fewer), (same,)):
+            yield replace(case, before=(*case.before[:at], *others, *case.before[at + 1 :]))
+    sizes = {size for one in (case, *(e.case for e in case.before)) for size in one.sizes.values() if case.before}
+    for size in sorted(sizes, reverse=True):
+        yield from (_resize_all(case, size, smaller) for smaller in (1, 2, 3, size // 2) if smaller < size)
+
+
+def _resize_all(case: Case, old: int, new: int) -> Case:
+    """The case and its earlier cases with another size in place of `old`. Programs that need `old` keep it."""
+    sizes = {name: new if size == old else size for name, size in case.dims}
+    before = (replace(one, case=_resize_all(one.case, old, new)) for one in case.before)
+    return replace(edits.resize(case, sizes) or case, before=tuple(before))
+
+
 def drop_calls(case: Case) -> Iterator[Case]:
     """Keep a single call (the first call, then each later call); then drop calls one by one."""
     for call in (LaterCall(), *case.calls) if case.calls else ():

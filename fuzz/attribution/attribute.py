@@ -87,10 +87,10 @@ def attribute(entry: Entry, evaluator: Evaluator, ablation: Ablation | None = No
         operation = operation_of(result)
         who = _BACKENDS.get(operation.removeprefix("aten."), EAGER)
         return RootCause(who, Stage.OPERATION, operation, *_find_condition(replace(study, subject=EAGER)))
-    if is_attention(entry.subject):
-        return _find_kernel_cause(study, ablation)
-    cause = _find_compiler_cause(study, ablation)
-    if cause.is_attention_pattern or result.verdict not in SILENT:
+    cause = (_find_kernel_cause if is_attention(entry.subject) else _find_compiler_cause)(study, ablation)
+    if entry.case.before:
+        return replace(cause, mechanism=Mechanism(MechanismKind.EARLIER_CASES))
+    if is_attention(entry.subject) or cause.is_attention_pattern or result.verdict not in SILENT:
         return cause
     return _find_state(replace(study, subject=find_cheapest(ablation, entry)), cause)
 

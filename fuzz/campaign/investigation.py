@@ -2,10 +2,12 @@
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from corpus.shrink import shrink
 from fuzz.bug_identity import LOST_PROCESS, indirectness, is_same_failure, kind_of
+from fuzz.campaign.history import find_earlier, find_repeats
+from fuzz.evaluator import Judged
 from fuzz.protocol import EAGER, SubjectResult, Verdict
 from fuzz.protocol.render import describe
 from fuzz.run_store import SuspicionOutcome
@@ -56,6 +58,8 @@ class Investigation:
     process_probes: float = _PROCESS_PROBES
     """Shrinking a case that kills its process ends after this many probes. Each costs a worker or a full timeout."""
     probes: int = 0
+    history: Callable[[], Sequence[Judged]] = tuple  # the cases that the process of the suspicion judged before
+    needs_history: bool = False  # fresh workers do not show the failure without earlier cases
     _there: dict[tuple[str, str], SubjectResult | None] = field(default_factory=dict)
     """The results of the baseline by case id and subject, in the order of the probes."""
 
@@ -73,6 +77,8 @@ class Investigation:
         if subject != suspect.subject:
             on_public = self.probe(case, subject)
             if on_public is None or not on_public.verdict.is_finding:
+                if not is_same_failure(self.probe(case, suspect.subject, fresh=True), suspect, exact=False):
+                    return self._try_history([case], suspect, suspect)
                 said = "rejects the case" if on_public is None else f"says {on_public.verdict}"
                 return self._give_up(SuspicionOutcome.INTERNAL_ONLY, suspect, f"{subject} {said}")
             shown = on_public
@@ -86,9 +92,7 @@ class Investigation:
         trajectory = self.shrink(suspect)
         confirmed = self._find_smallest_confirmed(trajectory, shown, subject)
         if confirmed is None:
-            return self._give_up(
-                SuspicionOutcome.UNCONFIRMED, shown, f"{subject} does not repeat it in fresh workers", suspect
-            )
+            return self._try_history(trajectory, suspect, shown)
         minimal, shown = confirmed
         cheapest = shown if suspect.subject == subject else self.probe(minimal, suspect.subject)
         if cheapest is None or not cheapest.verdict.is_finding:
@@ -146,7 +150,11 @@ class Investigation:
             return result is None
 
         last = len(trajectory) - 1
-        number = last if not is_lost(last) else bisect_left(range(last), True, key=is_lost) - 1
+        number = 0
+        if not is_lost(last):
+            number = last
+        elif last and not is_lost(0):
+            number = bisect_left(range(last), True, lo=1, key=is_lost) - 1
         return (trajectory[number], confirmed[number]) if number in confirmed else None
 
     def _confirm(self, case: Case, wanted: SubjectResult, subject: str) -> SubjectResult | None:
@@ -158,6 +166,34 @@ class Investigation:
             if not is_same_failure(seen, earlier, exact=is_exact, attention_only=self.attention_only):
                 return None
         return seen
+
+    def _try_history(self, trajectory: list[Case], suspect: SubjectResult, shown: SubjectResult) -> Conclusion:
+        """The conclusion with the earlier cases without which a new process does not show the failure."""
+        if not self.needs_history and self._find_history(trajectory, suspect):
+            return self.run()
+        said = "; time is up" if self.is_time_up() else ""
+        message = f"{shown.subject} does not repeat it in fresh workers, alone or after the cases before it{said}"
+        return self._give_up(SuspicionOutcome.UNCONFIRMED, shown, message, suspect)
+
+    def _find_history(self, trajectory: list[Case], suspect: SubjectResult) -> bool:
+        """Give `case` the earlier cases that its failure needs; False if none are found."""
+        self.needs_history = True
+
+        def fails(case: Case) -> bool:
+            result = self.probe(case, suspect.subject)
+            return is_same_failure(result, suspect, exact=False, attention_only=self.attention_only)
+
+        self.probe(trajectory[-1], suspect.subject, fresh=True)
+        wanted = without_options(suspect.subject)
+        history = [case for case, subjects in self.history() if wanted in map(without_options, subjects)]
+        found = find_repeats(trajectory[-1], fails, self.is_time_up)
+        found = found or find_earlier(self.case, history, fails, self.is_time_up)
+        if found is None:
+            return False
+        # The case that shrank in a process with this history may fail after the same cases.
+        smaller = replace(trajectory[-1], before=found.before)
+        self.case = smaller if fails(smaller) else found
+        return True
 
     def _ask_baseline(self, case: Case, subject: str, *, fresh: bool = False) -> SubjectResult | None:
         there = self.judge(case, subject, fresh=fresh, baseline=True)

@@ -166,7 +166,7 @@ class InvestigationRunner:
 
         def is_time_up() -> bool:
             late = state.stop.seconds_left < _CONFIRM_SHARE * self._last
-            return late or time.monotonic() - began > state.options.shrink_seconds
+            return late or time.monotonic() - began > state.options.shrink_seconds * (1 + investigation.needs_history)
 
         investigation = Investigation(
             suspicion.case,
@@ -176,6 +176,7 @@ class InvestigationRunner:
             is_time_up,
             attention_only=suspicion.result.subject in state.known_bugs.attention,
             baseline_torch=self.baseline_torch,
+            history=lambda: state.results.history(suspicion.id),
         )
         try:
             fruitful = self._conclude(suspicion, investigation, worker)

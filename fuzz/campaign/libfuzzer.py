@@ -87,5 +87,7 @@ class LibFuzzerThread(WorkerThread):
 
     def _ask(self, case: Case, check: Check) -> Result:
         self.task = f"case {case.id}"
-        self.host_evaluator.submit(check)
-        return self.receive(case, self.host_evaluator.collect)
+        self.host_evaluator.submit(check, case)
+        result = self.receive(case, self.host_evaluator.collect)
+        self.earlier = self.host_evaluator.earlier
+        return result

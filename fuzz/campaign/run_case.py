@@ -1,5 +1,6 @@
 """A case of a campaign from end to end: chosen, judged, compared with known bugs, stored."""
 
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Protocol
 
@@ -7,7 +8,7 @@ from corpus.entry import Entry
 from fuzz.campaign.investigation_runner import CampaignState
 from fuzz.campaign.schedule import Job
 from fuzz.campaign.share import QUEUE
-from fuzz.evaluator import build_check
+from fuzz.evaluator import Judged, build_check
 from fuzz.events import CaseJudged, SuspicionRaised
 from fuzz.protocol import Result, Verdict
 from fuzz.protocol.render import describe
@@ -21,6 +22,7 @@ class JudgingWorker(Protocol):
 
     state: CampaignState
     number: int
+    earlier: Sequence[Judged]  # judged before the last case by the same process
 
     def take_job(self) -> Job | None:
         """The case to judge next, from `choose_case` or elsewhere; None when the budget of cases is spent."""
@@ -70,6 +72,7 @@ def run_one_case(worker: JudgingWorker) -> bool:
         coverage=coverage,
         queued=is_new_coverage,
         chosen=job.chosen,
+        earlier=worker.earlier,
     )
     if is_new_coverage and state.share is not None:
         state.share.publish(QUEUE, Entry(case))

@@ -85,6 +85,8 @@ def summarize(run: RunSummary, earlier: RunSummary, options: Options, *, new: in
         f"{format_count(len(mistakes), 'mistake')} of torch's eager mode, not caused by your function, saved too",
         mistakes,
     )
+    unconfirmed = [f"  {count} {verdict} under {subject}" for (verdict, subject), count in run.unconfirmed.items()]
+    add(f"{format_count(run.n_unconfirmed, 'suspicion')} not confirmed by fresh workers, nor explained", unconfirmed)
     if run.waiting or counts.ended in (StopReason.INTERRUPTED, StopReason.KILLED):
         waiting = f"{format_count(run.waiting, 'suspicion')} not investigated yet (unexplained failures)"
         command = f"  {format_python(*options.subjects)} -m fuzz.run {shlex.join(options.resume)}"
@@ -95,7 +97,6 @@ def summarize(run: RunSummary, earlier: RunSummary, options: Options, *, new: in
 _SET_ASIDE = (
     SuspicionOutcome.INTERNAL_ONLY,
     SuspicionOutcome.WITHIN_SAME,
-    SuspicionOutcome.UNCONFIRMED,
     SuspicionOutcome.IN_BOTH,
     SuspicionOutcome.NOT_COMPARED,
 )
@@ -138,6 +139,8 @@ def _describe_next(run: RunSummary, new: int, *, has_known: bool) -> list[str]:
         state = f"{format_count(new, 'new failure')} to be read and reported"
     elif run.waiting:
         state = "some failures are not investigated yet"
+    elif run.unconfirmed:
+        state = "some failures did not show again and are not explained"
     elif not run.counts.compared:
         state = "no case was taken"
     else:
@@ -259,7 +262,8 @@ class Screen(events.Listener):
         met = run.count_known(state.known_bugs.bugs)
         yield "known", f"{format_count(len(met), 'bug')} met, {met.total()}x" if met else "none met yet"
         working = self._investigations.open
-        yield "suspicions", f"{working} being investigated, {state.suspicions.waiting} waiting, {counts.closed} settled"
+        settled = f"{counts.closed} settled, {run.n_unconfirmed} of them not confirmed"
+        yield "suspicions", f"{working} being investigated, {state.suspicions.waiting} waiting, {settled}"
         if not state.attention_only:
             kinds = run.count_coverage()
             counted = (CoverageKind.REWRITE, CoverageKind.OP, CoverageKind.LOWERING)

@@ -44,6 +44,7 @@ class RunResult:
     new: int  # findings
     interrupted: bool
     summary: str  # as printed
+    unconfirmed: int = 0  # suspicions that fresh workers did not confirm
     faults: int = 0  # cases that attnfuzz failed to judge
     error: Exception | None = None  # ended the session early; raised after the summary
 
@@ -154,6 +155,7 @@ class _Session:
                 new=new,
                 interrupted=bool(signals),
                 summary=summarize(summary, earlier, options, new=new, bugs=self._state.known_bugs.bugs),
+                unconfirmed=summary.n_unconfirmed - earlier.n_unconfirmed,
                 faults=len(summary.counts.faults) - len(earlier.counts.faults),
                 error=errors[0] if errors else None,
             )

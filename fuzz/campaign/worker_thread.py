@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from fuzz import events
@@ -10,7 +10,7 @@ from fuzz.campaign.investigation_runner import InvestigationRunner, write_fault
 from fuzz.campaign.options import require_space
 from fuzz.campaign.run_case import choose_case, run_one_case
 from fuzz.campaign.schedule import Job
-from fuzz.evaluator import Evaluator, public_version
+from fuzz.evaluator import Evaluator, Judged, public_version
 from fuzz.protocol import Hello, Result, SubjectResult
 from fuzz.protocol.failures import ProcessLost
 from fuzz.protocol.render import describe_failure
@@ -38,6 +38,7 @@ class WorkerThread(threading.Thread):
         if options.against is not None:
             self._baseline = Evaluator(self._open_worker("against", options.against))
             self.evaluators.append(self._baseline)
+        self.earlier: Sequence[Judged] = ()
         self._jobs: list[Job] = []  # the current case and the next case
         self.task = ""  # the work of the worker in words: a case, or a step of an investigation
 
@@ -149,9 +150,10 @@ class WorkerThread(threading.Thread):
         """The verdicts on a case. The next case is chosen while the worker is busy. Raises as `receive`."""
         self.task = f"case {job.index}"
         self.evaluator.recycle()
-        self.evaluator.submit(job.check)
+        self.evaluator.submit(job.check, job.case)
         if len(self._jobs) == 1 and not self.state.stop.is_over and (following := choose_case(self.state)) is not None:
             self._jobs.append(following)
         result = self.receive(job.case, self.evaluator.collect)
+        self.earlier = self.evaluator.earlier
         self._jobs.remove(job)
         return result

@@ -108,13 +108,22 @@ class LaterCall:
     step: str = ""  # `sgd` or `adamw`: before the call this optimizer makes a step and clears the gradients
 
 
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """A case that runs before another case, in the same process and under the same subject."""
+
+    case: "Case"
+    times: int = 1  # how often in a row
+
+
 @dataclass(frozen=True)
 class Case:
     """A straight-line program: dimensions, inputs and parameters, operations, returned values, and the mode.
 
     `autocast` is the dtype of a `torch.autocast` around the operations; such a case has no contracts. `calls` are
     later calls of the module. `checkpoint` is `full` if the backward pass recomputes the operations. `settings` are
-    values by name, of `generators.program.settings`. Only subjects that compile with options use them.
+    values by name, of `generators.program.settings`. Only subjects that compile with options use them. `before` are the
+    cases that must run first for this case to fail, in order.
     """
 
     dims: Annotated[tuple[tuple[str, int], ...], KEYED]
@@ -128,6 +137,7 @@ class Case:
     calls: tuple[LaterCall, ...] = ()
     checkpoint: str = ""
     settings: Annotated[tuple[tuple[str, SettingValue], ...], KEYED, SORTED] = ()
+    before: tuple[Earlier, ...] = ()
 
     @cached_property
     def sizes(self) -> Mapping[str, int]:
@@ -168,6 +178,7 @@ class Case:
             *([[_exact(astuple(c)) for c in self.calls]] if self.calls else []),
             *([self.checkpoint] if self.checkpoint else []),
             *([{"settings": _exact(tuple(sorted(self.settings)))}] if self.settings else []),
+            *([{"before": [[one.case.canonical(), one.times] for one in self.before]}] if self.before else []),
         ]
         return json.dumps(form, separators=(",", ":"))
 

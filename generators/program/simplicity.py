@@ -20,6 +20,8 @@ SortKey = tuple[float, ...]
 def sort_key(case: Case) -> SortKey:
     """Smaller is simpler: the first element that differs decides. With equal keys neither case is simpler."""
     return (
+        len(case.before),
+        sum(earlier.times for earlier in case.before),
         len(case.settings),
         len(case.calls),
         sum(map(_count_differences, case.calls)) + 2 * bool(case.checkpoint),
@@ -41,6 +43,7 @@ def sort_key(case: Case) -> SortKey:
         sum(len(str(s)) for i in case.inputs for s in i.shape),
         sum(i.values.seed for i in case.inputs),
         sum(name != plain for name, plain in plain_names(case).items()),
+        *(part for earlier in case.before for part in sort_key(earlier.case)),
     )
 
 

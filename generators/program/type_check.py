@@ -31,6 +31,8 @@ MAX_ELEMENTS = 1 << 26
 """The most elements of a value: 256 MiB in float32, 512 MiB in the float64 reference. A case is meant to be small."""
 MAX_LINES = 1000
 MAX_RANK = 8
+MOST_TIMES = 100
+"""How often an earlier case may run in a row."""
 
 
 def attributes(op: Op) -> dict[str, Any]:
@@ -131,6 +133,16 @@ def low_precision(case: Case) -> bool:
     return any(value.dtype in LOW_PRECISION for value in types_of(case).values())
 
 
+def _check_before(case: Case) -> None:
+    for number, earlier in enumerate(case.before, 1):
+        require(0 < earlier.times <= MOST_TIMES, f"before: times is {earlier.times}, expected 1 to {MOST_TIMES}")
+        require(not earlier.case.before, f"before: case {number} has earlier cases of its own")
+        try:
+            check(earlier.case)
+        except CaseError as error:
+            raise CaseError(f"before: case {number}: {error}") from None
+
+
 def check(case: Case) -> dict[str, TensorType]:
     """The types of a case's values. Raises CaseError, a single line, on anything that is not a valid case."""
     with add_place("dims"):
@@ -174,6 +186,8 @@ def check(case: Case) -> dict[str, TensorType]:
     for call in case.calls:
         with add_place("calls"):
             check(at_call(case, call))
+    with add_place("before"):
+        _check_before(case)
     with add_place("contracts"):
         require(case.autocast is None or not case.contracts, "contracts are not allowed under autocast")
         for contract in case.contracts:

@@ -2,7 +2,9 @@
 
 A rule holds for a check when `match` (a regular expression) is found in the source and the subject is in `subjects`;
 the first that holds says the verdict, and optionally what to do when the subject's stage begins; where launches are to
-be synchronous its `synchronous` counts too. `starts`: a file that counts starts, of which those in `bad_starts` fail.
+be synchronous its `synchronous` counts too. `after`: found in the source of an earlier check of the process. `once`: a
+file that does not exist until the rule has held for a subject. `starts`: a file that counts starts, of which those in
+`bad_starts` fail.
 It writes JSON itself: tests start hundreds, and `fuzz.protocol` takes longer to import than all else.
 """
 
@@ -14,6 +16,7 @@ import sys
 import time
 from typing import Any
 
+EARLIER = [""]  # the programs that were checked, after an empty program
 SUBJECTS = ("passes", "inductor", "inductor_dynamic", "aot_eager")
 
 
@@ -42,6 +45,7 @@ def main() -> None:
         if check["kind"] != "check":
             break
         answer(check, rules, checks)
+        EARLIER.append(check["source"])
 
 
 def say_hello(rules: dict[str, Any], **more: Any) -> None:
@@ -93,11 +97,22 @@ def answer(check: dict[str, Any], rules: dict[str, Any], checks: int) -> None:
 def rule_for(rules: dict[str, Any], check: dict[str, Any], stage: str, checks: int) -> dict[str, Any]:
     """The first rule that holds; empty when none does."""
     for rule in rules.get("rules", ()):
+        if not any(re.search(rule.get("after", ""), source) for source in EARLIER):
+            continue
         if stage not in rule.get("subjects", SUBJECTS) or checks < rule.get("from_check", 1):
             continue
-        if re.search(rule["match"], check["source"]):
+        if re.search(rule["match"], check["source"]) and not ("once" in rule and used_up(rule["once"], stage)):
             return {**rule, **(rule.get("synchronous", {}) if "CUDA_LAUNCH_BLOCKING" in os.environ else {})}
     return {}
+
+
+def used_up(path: str, stage: str) -> bool:
+    """Whether the file `path` exists. A subject's stage makes it."""
+    if os.path.exists(path):  # noqa: PTH110 - pathlib takes as long to import as the rest
+        return True
+    if stage in SUBJECTS:
+        os.close(os.open(path, os.O_CREAT))
+    return False
 
 
 def act(rule: dict[str, Any], rules: dict[str, Any]) -> None:

@@ -157,13 +157,6 @@ def test_without_a_public_subject_findings_stay_in_the_run_directory(tmp_path: P
     assert [row.kind for row in rows(given)[0]] == ["internal"]
 
 
-def test_a_failure_that_fresh_workers_dont_repeat_is_no_finding(tmp_path: Path) -> None:
-    given = options(tmp_path, budget="20x", rules=[{**WRONG, "from_check": 2}])
-    assert run_campaign(given, sampler("softmax")).new == 0
-    assert found(given) == []
-    assert rows(given)[1]["unconfirmed"] > 0
-
-
 def test_a_minimum_that_fresh_workers_dont_repeat_is_walked_back(tmp_path: Path) -> None:
     fragile = {**WRONG, "match": "softmax", "from_check": 2}
     robust = {**WRONG, "match": r"(?s)sin.*softmax|softmax.*sin"}

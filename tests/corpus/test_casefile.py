@@ -372,6 +372,48 @@ def test_a_mistake_is_told_in_one_line_with_its_place(old: str, new: str, expect
     assert "\n" not in str(error.value)
 
 
+EARLIER = """
+before:
+- case:
+    inputs: {x: {shape: [2], dtype: float32, values: {}}}
+    dims: {}
+    ops:
+    - {name: out, op: exp, args: [x]}
+    returns: [out]
+  times: 3
+"""
+
+
+def test_earlier_cases_are_kept_and_tell_cases_apart() -> None:
+    case = loads(PLAIN + EARLIER)
+    assert [(one.times, [op.kind for op in one.case.ops]) for one in case.before] == [(3, ["exp"])]
+    assert loads(dumps(case)) == case
+    fewer = replace(case, before=(replace(case.before[0], times=2),))
+    assert len({case.id, fewer.id, loads(PLAIN).id}) == 3
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("times: 3", "times: 0", "before: times is 0, expected 1 to 100"),
+        ("times: 3", "times: many", "before[0].times: expected an integer, got 'many'"),
+        ("times: 3", "time: 3", "before[0].time: unknown key; expected case, times"),
+        ("op: exp", "op: expp", "before: case 1: op 'out': unknown operation 'expp'"),
+        ("    dims: {}\n", "", "before[0].case: missing key 'dims'"),
+        (
+            "returns: [out]",
+            "returns: [out]\n    before: [{case: {}}]",
+            "before[0].case.before[0].case: missing key 'dims'",
+        ),
+    ],
+)
+def test_an_earlier_case_with_a_mistake_is_refused_in_one_line(old: str, new: str, expected: str) -> None:
+    with pytest.raises(CaseError) as error:
+        loads(PLAIN + EARLIER.replace(old, new), "f")
+    assert expected in str(error.value)
+    assert "\n" not in str(error.value)
+
+
 def test_a_program_without_end_is_refused() -> None:
     lines = "".join(f"  - {{name: x{i}, op: clone, args: [q]}}\n" for i in range(1000))
     with pytest.raises(CaseError, match=r"f:[0-9]+: .*[0-9]+ inputs and operations; at most 1000"):

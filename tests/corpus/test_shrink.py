@@ -6,7 +6,7 @@ import pytest
 
 from corpus.passes.program import bypass
 from corpus.shrink import shrink
-from generators.program.case import Case, Input
+from generators.program.case import Case, Earlier, Input
 from generators.program.sizes import Size
 from generators.program.type_check import make_op
 
@@ -97,3 +97,24 @@ def test_one_tensor_stays_where_the_failure_needs_it() -> None:
     assert len(forms[-1].inputs) == 1
     assert shapes_of(forms[-1]) == {"x": ["B", "H", "S", "D"]}
     assert len(set(forms[-1].sizes.values())) == 4
+
+
+def test_earlier_cases_shrink_too_and_those_that_are_not_needed_go() -> None:
+    def has(case: Case, kind: str) -> bool:
+        return any(op.kind == kind for op in case.ops)
+
+    def fails(case: Case) -> bool:
+        runs = sum(earlier.times for earlier in case.before if has(earlier.case, "neg"))
+        return has(case, "relu") and runs >= 2
+
+    smallest = shrink(replace(chain(), before=(Earlier(chain(), 5), Earlier(chain(), 4))), fails)[-1]
+    assert [op.kind for op in smallest.ops] == ["relu"]
+    assert [([op.kind for op in one.case.ops], one.times) for one in smallest.before] == [(["neg"], 2)]
+
+
+def test_a_size_that_two_cases_share_shrinks_in_both() -> None:
+    def has_equal_sizes(case: Case) -> bool:
+        return {2, *case.sizes.values()} == {2, *case.before[0].case.sizes.values()} and "S" in case.sizes
+
+    smallest = shrink(replace(chain(), before=(Earlier(chain()),)), has_equal_sizes)[-1]
+    assert smallest.sizes["S"] == 2

@@ -162,14 +162,14 @@ def write_report(
     bug = ScriptedFailure(case=case, result=result, device=ablation.hello.device, dynamic=ablation.accused == DYNAMIC)
     # The program has the dense call, from which the worker makes packed and paged calls.
     is_packed = bool(getattr(result.failure, "sequences", None))
-    kernel = [] if is_packed else [repro.spell_import(bug), repro.spell_kernel(bug)]
+    program = source(case).strip() if is_packed else repro.spell_program(bug, repro.spell_import(bug))
     values = {
         "upstream": bug.who != "kernel" or bool(bug.spec.sdpa),
         "summary": summarize(case, ablation),
         "cause": describe_cause(cause) if cause else "",
         "note": note,
         "evidence": describe_evidence(cause, ablation.stages) if cause else [],
-        "program": "\n\n\n".join(filter(None, [source(case).strip(), *kernel])),
+        "program": program,
         "is_sequence": bool(case.calls),
         "replay": bug.replay,
         "exit_code": "" if run is None else "timed out" if run.code == TIMEOUT_EXIT else str(run.code),

@@ -2,7 +2,8 @@
 
 import json
 import re
-from dataclasses import dataclass
+import textwrap
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fuzz.attribution.ablation import is_attention
@@ -174,11 +175,13 @@ def write_script(bug: ScriptedFailure) -> str:
         place=function.partition(":")[0],
         head=[f'os.environ.setdefault("{name}", "1")' for name in variables],
         imported=imported,
-        program="\n\n\n".join(filter(None, [source(case).strip(), spell_kernel(bug)])),
+        program=spell_program(bug),
         setup=setup,
         preparation=bug.list_preparation(),
-        runtime=_read_runtime(("move", "run", *checks, "main"), _list_constants(bug)),
-        check=checks[-1],
+        runtime=_read_runtime(
+            ("move", "run", *["run_earlier"] * len(case.before[:1]), *checks, "main"), _list_constants(bug)
+        ),
+        check=f"lambda: run_earlier() or {checks[-1]}()" if case.before else checks[-1],
     )
 
 
@@ -204,6 +207,7 @@ def _list_constants(bug: ScriptedFailure) -> dict[str, str]:
         "IS_RANDOM": str(is_random(case) and not bug.spec.recomputes),
         "RUNS": "5" if result.verdict is Verdict.NONDETERMINISTIC else "0",
         "STATE": json.dumps(states),
+        "EARLIER": f"[{', '.join(f'(earlier_{n}, {2 * one.times})' for n, one in enumerate(case.before, 1))}]",
     }
 
 
@@ -231,6 +235,21 @@ def spell_import(bug: ScriptedFailure) -> str:
     return f"from {module} import {name}{alias}" if module else of_torch
 
 
+def spell_program(bug: ScriptedFailure, imports: str = "") -> str:
+    """The program, and `WithKernel` if an attention function is accused; before it, a function for each earlier case
+    that gives the names by which `run` knows a program. A worker calls a subject twice, so the script does too."""
+    texts = []
+    for number, earlier in enumerate(bug.case.before, 1):
+        other = replace(bug, case=earlier.case)
+        calls = "" if earlier.case.calls else "\ncalls = lambda module: [inputs()]"
+        accused, constants = "WithKernel" if spell_kernel(other) else "Module", _list_constants(other)
+        names = f'"NAMES": {constants["NAMES"]}, "TRAINING": {constants["TRAINING"]}'
+        ending = f'return {{"Accused": {accused}, "calls": calls, {names}}}'
+        body = "\n".join(filter(None, [spell_program(other), calls, ending])).replace("\n\n\n", "\n\n")
+        texts.append(f"def earlier_{number}():\n{textwrap.indent(body, '    ')}")
+    return "\n\n\n".join(filter(None, [*texts, source(bug.case).strip(), imports, spell_kernel(bug)]))
+
+
 def spell_kernel(bug: ScriptedFailure) -> str:
     """`WithKernel`, the module that calls the attention function; "" if none is accused. -inf replaces finite fills."""
     backend, text = bug.spec.sdpa, emit_attention_stub(bug.case, as_sdpa=bool(bug.spec.sdpa))
@@ -250,7 +269,7 @@ def spell_run(bug: ScriptedFailure) -> str:
     """
     case, result = bug.case, bug.result
     is_placed = bug.device == "cpu" or all(item.layout == "contiguous" for item in case.inputs)
-    is_single = case.mode == "inference" and not (case.calls or is_written(case))
+    is_single = case.mode == "inference" and not (case.calls or case.before or is_written(case))
     is_called = bool(bug.spec.sdpa) or (bug.who == "compiled" and not bug.spec.is_exported)
     if not (is_placed and is_single and is_called) or bug.who == "eager" or is_of_config(result) or needs_worker(bug):
         return ""

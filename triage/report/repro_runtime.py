@@ -28,6 +28,7 @@ EMPTY_ROWS: float | None = None  # the result for a row without a key; None: NaN
 IS_RANDOM = False  # runs draw their own dropout, so only NaN and infinity are wrong
 RUNS = 0  # further runs, which have to give equal bits
 STATE: list[str] = []  # of torch, which compiling has to keep
+EARLIER: list[Any] = []  # programs that run first, each with the number of runs
 
 
 def move(value, exact=None):  # in place and with its strides: a tensor that two calls get stays one tensor
@@ -64,6 +65,15 @@ def run(make, prepare=None, look=lambda value: value.detach().clone(), exact=Non
         values |= {f"{name} afterwards": value for name, value in [*named.items(), *module.named_buffers()]}
         seen |= {f"call {number}: {name}" if number > 1 else name: look(value) for name, value in values.items()}
     return seen
+
+
+def run_earlier():
+    own = dict(globals())
+    for define, runs in EARLIER:
+        globals().update(define())
+        for _ in range(runs):
+            run(Accused, prepare)
+    globals().update(own)
 
 
 class Float64(torch.utils._python_dispatch.TorchDispatchMode):  # casts in the program become casts to float64

@@ -7,6 +7,7 @@ from corpus.causes import name_part
 from fuzz.attribution.ablation import EAGER, Ablation, describe_stage, is_attention
 from fuzz.attribution.root_cause import RootCause
 from fuzz.bug_identity import operation_of
+from fuzz.durations import format_count
 from fuzz.error_location import describe_with_names, find_name, name_gradient, name_value
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import WrongValue
@@ -46,7 +47,7 @@ def title(case: Case, result: SubjectResult, device: str) -> str:
     what = spell(result.verdict)
     if result.verdict is Verdict.WRONG_GRADIENT and result.value:
         what += f" {name_gradient(case, result.value) or f'of {find_name(case, result.value)}'}"
-    return f"{who}: {what}"
+    return " ".join(filter(None, [f"{who}: {what}", describe_before(case)]))
 
 
 def spell(verdict: str) -> str:
@@ -59,7 +60,14 @@ def summarize(case: Case, ablation: Ablation) -> str:
     result, accused, hello = ablation.result, ablation.accused, ablation.hello
     name = describe_stage(accused, result.subject, case, as_config=is_of_config(result))
     where = f"torch {hello.torch}, {hello.device_name or hello.device}"
-    return f"With {name} in {spell(case.mode)}: {spell(result.verdict)} ({where}): {describe_symptom(case, result)}."
+    ways = ", ".join(filter(None, [spell(case.mode), describe_before(case)]))
+    return f"With {name} in {ways}: {spell(result.verdict)} ({where}): {describe_symptom(case, result)}."
+
+
+def describe_before(case: Case) -> str:
+    """The earlier cases that a failure needs, in words; "" if it needs none."""
+    runs = sum(earlier.times for earlier in case.before)
+    return f"after {format_count(runs, 'earlier case')} in the same process" if runs else ""
 
 
 def describe_cause(cause: RootCause) -> str:
@@ -95,5 +103,6 @@ def describe_program(case: Case, result: SubjectResult) -> str:
         "with symbolic sizes" if case.dynamic else "",
         f"with {settings}" if settings else "",
         f"called again with {describe_differences(case)}" if case.calls else "",
+        describe_before(case),
     ]
     return " ".join(filter(None, words))

@@ -1,0 +1,142 @@
+"""Failures that need earlier cases in the same process."""
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from corpus import casefile
+from corpus.entry import Entry, load
+from fuzz.campaign.session import run_campaign
+from fuzz.evaluator import Judged, open_evaluator
+from fuzz.protocol import SubjectResult, Verdict
+from fuzz.replay_result import State, replay_entry
+from fuzz.run_store import Results
+from fuzz.run_summary import RunSummary
+from fuzz.worker_config import WorkerConfig
+from generators.program.case import Case, Earlier
+from tests.campaign.fakes import case, options, sampler
+from tests.campaign.test_campaign import WRONG, found
+from tests.campaign.test_interrupt import events, start, until
+from triage.report.repro import ScriptedFailure, write_script
+
+pytestmark = pytest.mark.worker
+
+ROOT = Path(__file__).parents[2]
+AFTER_RELU = {**WRONG, "after": "relu"}
+WRONG_RESULT = SubjectResult("passes", Verdict.WRONG_RESULT)
+
+ATTENTION = """
+case_format: 1
+dims: {B: 2, H: 1, S: 3, T: 4, D: 8}
+inputs:
+  q: {shape: [B, H, S, D], dtype: float32, values: {seed: 0}}
+  k: {shape: [B, H, T, D], dtype: float32, values: {seed: 1}}
+  v: {shape: [B, H, T, D], dtype: float32, values: {seed: 2}}
+ops:
+- {name: kt, op: transpose, args: [k]}
+- {name: scores, op: matmul, args: [q, kt]}
+- {name: scores2, op: mul, args: [scores], other: 0.5}
+- {name: probs, op: softmax, args: [scores2]}
+- {name: out, op: matmul, args: [probs, v]}
+returns: [out]
+contracts:
+- {q: q, k: k, v: v, output: out, scale: 0.5}
+"""
+HALVED = casefile.loads(ATTENTION)
+QUARTERED = casefile.loads(ATTENTION.replace("0.5", "0.25"))
+
+
+def kinds(case: Case) -> list[str]:
+    return [op.kind for op in case.ops]
+
+
+def test_a_failure_that_needs_an_earlier_case_is_saved_with_it(tmp_path: Path) -> None:
+    given = options(tmp_path, rules=[AFTER_RELU])
+    assert run_campaign(given, sampler("relu", "softmax")).new == 1
+    (entry,) = found(given)
+    assert kinds(entry.case) == ["softmax"]
+    assert [(kinds(earlier.case), earlier.times) for earlier in entry.case.before] == [(["relu"], 1)]
+
+
+def test_a_failure_that_needs_repetition_is_saved_with_the_number_of_runs(tmp_path: Path) -> None:
+    given = options(tmp_path, budget="20x", rules=[{**WRONG, "from_check": 3}])
+    assert run_campaign(given, sampler("softmax")).new == 1
+    (entry,) = found(given)
+    assert entry.case.before == (Earlier(replace(entry.case, before=()), 2),)
+
+
+def test_an_earlier_case_counts_for_a_failure_that_a_public_subject_no_longer_shows(tmp_path: Path) -> None:
+    crash = {"match": "sin", "do": "killed", "subjects": ["passes"]}
+    given = options(tmp_path, rules=[crash, AFTER_RELU], budget="60x")
+    assert run_campaign(given, sampler("relu", "softmax")).new >= 1
+    assert any(entry.case.before and kinds(entry.case) == ["softmax"] for entry in found(given))
+
+
+def test_a_failure_that_never_shows_again_is_counted_by_symptom(tmp_path: Path) -> None:
+    given = options(tmp_path, budget="20x", rules=[{**WRONG, "once": str(tmp_path / "used"), "subjects": ["passes"]}])
+    ending = run_campaign(given, lambda seed, index, **_: case("softmax", rows=2 + index))
+    assert (ending.new, found(given)) == (0, [])
+    assert (ending.unconfirmed, RunSummary.load(given.out).unconfirmed) == (1, {("wrong_result", "passes"): 1})
+
+
+def test_a_killed_campaign_goes_on_with_the_history_of_its_suspicion(tmp_path: Path) -> None:
+    process = start(tmp_path, "1h", rules=[AFTER_RELU], seconds=0.02)
+    until(lambda: list(events(tmp_path, "SuspicionRaised")))
+    process.kill()
+    process.communicate()
+    results = Results(tmp_path / "run")
+    for suspicion in results.waiting():
+        earlier = [kinds(one.case) for one in results.history(suspicion.id)]
+        assert any("relu" in some for some in earlier)
+    results.close()
+    process = start(tmp_path, "30x", rules=[AFTER_RELU])
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 1, error
+    (path,) = (tmp_path / "found").glob("*.case.yaml")
+    assert [kinds(one.case) for one in load(path).case.before] == [["relu"]]
+
+
+def test_a_history_is_kept_while_its_suspicion_waits(tmp_path: Path) -> None:
+    results, earlier = Results(tmp_path), [Judged(case("relu"), ("passes",)), Judged(case("exp"), ("passes",))]
+    raised = [
+        results.record_case(
+            case("softmax"), position=(1, frozenset()), unexplained=[(made, WRONG_RESULT)], earlier=some
+        )
+        for made, some in ((case("softmax"), earlier), (case("softmax", "sin"), earlier[1:]))
+    ]
+    (first,), (second,) = raised
+    assert results.history(first.id) == earlier
+    results.close_suspicion(first.id, "unconfirmed")
+    assert (results.history(first.id), results.history(second.id)) == ([], earlier[1:])
+    results.close()
+
+
+@pytest.mark.parametrize("defect", ["scale_cached", "every_seventh"])
+def test_a_kernel_with_memory_is_found_replayed_and_reproduced(defect: str, tmp_path: Path) -> None:
+    subject = f"benchmarks.stateful_functions:{defect}"
+    config = WorkerConfig(named=(subject,))
+    given = options(tmp_path, "8x", subjects=(subject,), worker_config=config, shrink_seconds=20.0)
+    ending = run_campaign(given, lambda seed, index, **_: (QUARTERED, HALVED)[index % 2])
+    entry = found(given)[0]
+    assert ending.new, ending.summary
+    assert len(entry.case.before) == 1
+    assert len(kinds(entry.case)) <= 5
+
+    with open_evaluator(config) as evaluator:
+        assert replay_entry(evaluator, entry).state is State.STILL
+        assert replay_entry(evaluator, Entry(replace(entry.case, before=()), found=entry.found)).state is State.GONE
+        shown = evaluator.judge(entry.case, subject)
+    command = [sys.executable, "-m", "pytest", "-p", "fuzz.pytest_plugin", "-q", "-p", "no:cacheprovider"]
+    command += ["--case-subject", subject, str(given.corpus)]
+    replayed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
+    assert "xfailed" in replayed.stdout, replayed.stdout
+
+    script = tmp_path / "repro.py"
+    script.write_text(write_script(ScriptedFailure(entry.case, shown)))
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, script], env=environment, capture_output=True, check=False, timeout=300)
+    assert done.returncode == 1, done.stderr

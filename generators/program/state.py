@@ -55,8 +55,20 @@ def keeps_graph(case: Case) -> bool:
     for op in case.ops:
         if op.kind != "detach" and flowing.intersection(op.args):
             flowing |= {op.name, owners[op.name]} if OPS[op.kind].writes else {op.name}
-    trains = case.training or [call.under for call in case.calls].count("training") > 1
-    return trains and any(item.is_buffer and item.name in flowing for item in case.inputs)
+    kept = {item.name for item in case.inputs if item.is_buffer} & flowing
+    if not case.training:
+        trains_again = [call.under for call in case.calls].count("training") > 1
+        kept = kept & _find_needed(case, owners) if trains_again else set()
+    return bool(kept)
+
+
+def _find_needed(case: Case, owners: dict[str, str]) -> set[str]:
+    """The names of all values that the returned values depend on."""
+    needed = {owners.get(name, name) for name in case.returns} | {*case.returns}
+    for op in reversed(case.ops):
+        if op.name in needed or (OPS[op.kind].writes and owners[op.name] in needed):
+            needed |= {*op.args} | {owners.get(name, name) for name in op.args}
+    return needed
 
 
 def check_memory(case: Case) -> None:

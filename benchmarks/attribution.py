@@ -121,6 +121,13 @@ REPLACEMENTS = {
 }
 """By plant: the seed that the pattern takes."""
 
+CALLED = {
+    "last_key_ignored": "sfdp-15-inference",
+    "last_key_ignored,mask_negated": "sfdp-15-inference",
+    "last_key_ignored,mask_dropped": "sfdp-14-inference",
+}
+"""By plants: a seed whose pattern calls CPU flash, which is wrong if it is given a mask."""
+
 KERNELS: dict[str, tuple[str, dict[str, Any]]] = {
     "statistics_without_mask": (r"attention$|attention_backward", {"mode": "training", "rows": 65, "heads": 2}),
     "tail_keys_counted": ("attention_forward", {"rows": 7}),
@@ -161,7 +168,7 @@ def main() -> int:
         "--only",
         default="",
         metavar="PREFIX",
-        help="findings whose name begins so: replacement, relu, unlisted, kernel, known",
+        help="findings whose name begins so: replacement, called, relu, unlisted, kernel, known",
     )
     parser.add_argument("--python", help="interpreter, and so torch version, of the worker")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
@@ -179,6 +186,9 @@ def known_findings(device: str) -> Iterator[Known]:
         case = _in_bfloat16(found.case) if device == "cuda" else found.case
         found = Entry(case, expect=_subject(found.subject))
         yield Known(f"replacement {plant}", found, _in_pattern(seed), plant)
+    for plants, seed in CALLED.items() if device == "cpu" else ():
+        is_right = _in_pattern(seed) if "mask_dropped" in plants else _in_flash
+        yield Known(f"called {plants}", entry.load(SEEDS / "patterns" / f"{seed}.case.yaml"), is_right, plants)
     for plant in ("relu_accuracy", "relu_compile_error", "relu_runtime_error"):
         yield Known(f"relu {plant}", Entry(casefile.loads(RELU), expect=_subject("inductor")), _in_relu, plant)
     for plant, (text, stage, part) in UNLISTED.items():
@@ -216,6 +226,10 @@ def _in_pattern(seed: str) -> Callable[[RootCause], bool]:
 
 def _is_in(cause: RootCause, *, stage: str, part: str) -> bool:
     return (str(cause.stage), cause.part) == (stage, part)
+
+
+def _in_flash(cause: RootCause) -> bool:
+    return (cause.who, cause.stage) == ("sdpa_flash", "operation")
 
 
 def _in_relu(cause: RootCause) -> bool:

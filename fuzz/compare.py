@@ -45,6 +45,7 @@ def compare(
     from corpus.files import require_writable
     from fuzz.commands import require_allowed
     from fuzz.evaluator import open_evaluator, public_version
+    from fuzz.protocol import Verdict
     from fuzz.versions import Row, VersionChange, compare_versions, render_table, spell_verdict, start_versions
     from generators.errors import UserError
 
@@ -74,7 +75,8 @@ def compare(
                 row = compare_versions(path, entry, name, worker.device or entry.device, versions)
                 rows.append(row)
                 if record and row.is_reproduced:
-                    record_seen(path, {torches[label]: spell_verdict(row.results[label]) for label in row.fails})
+                    judged = {key: one for key, one in row.results.items() if one.verdict is not Verdict.SKIPPED}
+                    record_seen(path, {torches[label]: spell_verdict(one) for label, one in judged.items()})
         finally:
             with ignore_lost_output():
                 print(render_table(rows, versions, len(tasks)), flush=True)

@@ -36,6 +36,11 @@ class OtherSubject:
 
 
 @dataclass(frozen=True)
+class OtherTorch:
+    """The case runs under another interpreter. The argument names its version of torch."""
+
+
+@dataclass(frozen=True)
 class KeepMemory:
     """Recomputation is off: the backward pass reads stored results of the forward pass."""
 
@@ -78,11 +83,15 @@ class EqualAlong:
 
 
 @dataclass(frozen=True)
-class ExactArithmetic:
-    """The rewrite that the argument names runs in float64 on the operands of the case, as does its pattern."""
+class ReplacementAlone:
+    """The replacement of the rewrite that the argument names runs on the operands of the case: in float64, as does the
+    pattern, or in eager, where each operation is compared with float64."""
+
+    in_eager: bool
 
 
-Change = OtherSubject | KeepMemory | WithSetting | StepLimit | Edit | OperandValue | EqualAlong | ExactArithmetic
+_OfCase = OtherSubject | OtherTorch | KeepMemory | WithSetting | StepLimit | Edit
+Change = _OfCase | OperandValue | EqualAlong | ReplacementAlone
 
 
 @dataclass(frozen=True)
@@ -109,8 +118,8 @@ class Experiment:
         )
 
     def flips(self, outcome: Outcome) -> bool:
-        """Whether the outcome shows the fault: `OtherSubject` and `ExactArithmetic` by failing, others by passing."""
-        return outcome.fails if isinstance(self.change, (OtherSubject, ExactArithmetic)) else outcome is Outcome.PASSES
+        """Whether the outcome shows the fault: `OtherSubject` and `ReplacementAlone` by failing, others by passing."""
+        return outcome.fails if isinstance(self.change, (OtherSubject, ReplacementAlone)) else outcome is Outcome.PASSES
 
 
 @dataclass(frozen=True)
@@ -149,8 +158,8 @@ def _subject(name: str, label: str, who: str = "", stage: str = "", part: str = 
     return Experiment(name, OtherSubject(name), label, who, stage, part)
 
 
-def _plainer_code(id_: str, change: Change, part: str, label: str, device: str = "") -> Experiment:
-    return Experiment(id_, change, label, "inductor", "codegen", part, device=device)
+def _plainer_code(id_: str, setting: str, value: Any, part: str, label: str, device: str = "") -> Experiment:
+    return Experiment(id_, WithSetting(setting, value), label, "inductor", "codegen", part, device=device)
 
 
 def _operand_rows() -> Iterator[Experiment]:
@@ -182,28 +191,18 @@ _ROWS = (
     _subject("passes", _PASSES_ALONE.format(""), "inductor", "graph_passes"),
     _subject("passes_dynamic", _PASSES_ALONE.format(", symbolic sizes"), "inductor", "graph_passes"),
     Experiment("pattern_matcher_off", WithSetting("pattern_matcher", False), "the pattern matcher off", "inductor"),
-    Experiment("exact", ExactArithmetic(), "the replacement of {} in float64", "inductor", "joint_graph_passes"),
+    Experiment("eager_replacement", ReplacementAlone(in_eager=True), "the replacement of {} in eager", "eager"),
+    Experiment("exact", ReplacementAlone(in_eager=False), "the replacement of {} in float64", "inductor"),
     *_operand_rows(),
     Experiment("pass", StepLimit(), _STEPS_OFF.format("pass"), "inductor", "graph_passes"),
     # Subjects that generate code, and ways to generate plainer code.
     _subject("inductor", 'backend="inductor"', "inductor", "codegen"),
     _subject("inductor_dynamic", 'backend="inductor", dynamic=True', "inductor", "codegen"),
     _subject("aot_inductor", "torch.export, compiled by AOTInductor", "inductor", "codegen", "aot_inductor_package"),
-    _plainer_code(
-        "unpadded",
-        WithSetting("comprehensive_padding", False),
-        "padding",
-        "strides not padded (comprehensive_padding)",
-        device="cuda",
-    ),
-    _plainer_code(
-        "casts_emulated",
-        WithSetting("emulate_precision_casts", True),
-        "casts",
-        "casts to low precision kept (emulate_precision_casts)",
-    ),
-    _plainer_code("unfused", WithSetting("operations_apart", True), "fusion", "each operation in a kernel of its own"),
-    _plainer_code("unvectorized", WithSetting("cpp.simdlen", 1), "vectorisation", "vectorisation off"),
+    _plainer_code("unpadded", "comprehensive_padding", False, "padding", "comprehensive_padding off", device="cuda"),
+    _plainer_code("casts_emulated", "emulate_precision_casts", True, "casts", "emulate_precision_casts on"),
+    _plainer_code("unfused", "operations_apart", True, "fusion", "each operation in a kernel of its own"),
+    _plainer_code("unvectorized", "cpp.simdlen", 1, "vectorisation", "vectorisation off"),
     Experiment("lowering", StepLimit(), _STEPS_OFF.format("lowering"), "inductor", "lowering"),
     # Edits of the case or of a call. Case files hold the ids of edits of calls, such as "16", so ids never change.
     Experiment("positive_scale", Edit(), "a positive scale", mechanism="negative_scale"),
@@ -217,6 +216,7 @@ _ROWS = (
     Experiment("1", Edit(), "no {}"),
     Experiment(str(SMALL), Edit(), f"{{}} of {SMALL}"),
     Experiment("calls_apart", Edit(), "each call made of a module of its own", mechanism="later_call"),
+    Experiment("torch", OtherTorch(), "torch {}"),
     # Changes that are tried before a subject is blamed.
     Experiment("deterministic", WithSetting("deterministic_or_warn", True), "deterministic algorithms"),
     Experiment("fast_path_off", WithSetting("fast_path", False), "the fast path of attention layers off"),

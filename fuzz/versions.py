@@ -6,7 +6,8 @@ from pathlib import Path
 
 from corpus.entry import Entry
 from fuzz.durations import format_count
-from fuzz.evaluator import Evaluator, public_version
+from fuzz.evaluator import Evaluator, compare_outcome, public_version
+from fuzz.experiments import Outcome, Tried
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import NotTaken, Raised, Refusal, Word
 from fuzz.protocol.render import describe
@@ -22,7 +23,7 @@ class VersionChange(Word):
     FIXED = "fixed", "fails in an earlier version and passes in the last one"
     FAILS = "fails in all", "a finding in every version that could judge it"
     UNSTEADY = "not reproducible", "a fresh worker contradicts the first one, so versions are not compared"
-    UNJUDGED = "not compared", "fewer than two versions could judge it"
+    UNJUDGED = "not compared", "fewer than two versions pass or fail"
     SAME = "no change", "passes in all"
 
 
@@ -36,22 +37,23 @@ class Row:
     is_reproduced: bool = True  # by fresh workers, if versions differ
 
     @property
-    def fails(self) -> dict[str, bool]:
-        """By label, whether a version that could judge the case accuses somebody."""
-        judged = self.results.items()
-        return {label: result.verdict.is_finding for label, result in judged if result.verdict is not Verdict.SKIPPED}
+    def compared(self) -> list[Tried]:
+        """The versions that pass or fail, compared with the last failure."""
+        failing = [result for result in self.results.values() if result.verdict.is_finding]
+        outcomes = {label: compare_outcome(result, (failing or [result])[-1]) for label, result in self.results.items()}
+        return [Tried("torch", label, one) for label, one in outcomes.items() if one is not Outcome.DOES_NOT_APPLY]
 
     @property
     def change(self) -> VersionChange:
         """How the verdict changes."""
-        fails = [*self.fails.values()]
-        if len(fails) < 2:
+        passes = [one.flips for one in self.compared]
+        if len(passes) < 2:
             return VersionChange.UNJUDGED
         if not self.is_reproduced:
             return VersionChange.UNSTEADY
-        if all(fails) or not any(fails):
-            return VersionChange.FAILS if all(fails) else VersionChange.SAME
-        return VersionChange.REGRESSED if fails[-1] else VersionChange.FIXED
+        if all(passes) or not any(passes):
+            return VersionChange.SAME if all(passes) else VersionChange.FAILS
+        return VersionChange.FIXED if passes[-1] else VersionChange.REGRESSED
 
 
 def start_versions(evaluators: Sequence[Evaluator], subjects: Collection[str]) -> dict[str, Evaluator]:
@@ -87,11 +89,11 @@ def compare_versions(path: Path, entry: Entry, subject: str, device: str, versio
     if row.change not in (VersionChange.REGRESSED, VersionChange.FIXED):
         return row
     # A change needs the last version, and the latest version that differs from it.
-    fails = row.fails
-    *_, last = fails
-    *_, differing = (label for label in fails if fails[label] is not fails[last])
-    agree = (replay(label, fresh=True).verdict.is_finding is fails[label] for label in (last, differing))
-    return replace(row, is_reproduced=all(agree))
+    *earlier, last = row.compared
+    *_, differing = (one for one in earlier if one.flips is not last.flips)
+    again = {one.argument: replay(one.argument, fresh=True) for one in (last, differing)}
+    compared = replace(row, results=row.results | again).compared
+    return replace(row, is_reproduced=[one.flips for one in compared] == [one.flips for one in row.compared])
 
 
 def spell_verdict(result: SubjectResult) -> str:

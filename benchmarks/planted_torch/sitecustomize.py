@@ -416,6 +416,27 @@ def _read_stale(make_kernel: Any) -> Any:
     return planted
 
 
+def _ignore_last_key(
+    q: Any, k: Any, v: Any, _dropout: float = 0.0, causal: bool = False, *, attn_mask: Any = None,
+    scale: float | None = None,
+) -> Any:  # fmt: skip
+    """Flash attention that ignores the last key if it is given a mask."""
+    import torch
+
+    scores = q.float() @ k.float().mT * (q.size(-1) ** -0.5 if scale is None else scale)
+    if attn_mask is not None:
+        scores = (scores + attn_mask).index_fill_(-1, torch.tensor([k.size(-2) - 1]), float("-inf"))
+    if causal:
+        scores = scores.masked_fill(~torch.ones_like(scores, dtype=torch.bool).tril(), float("-inf"))
+    out = torch.empty_like(q).copy_(scores.softmax(-1) @ v.float())
+    return out, scores.logsumexp(-1).mT.contiguous().mT
+
+
+#: By name: an operation of aten, its dispatch key, and the wrong kernel. Eager and compiled code call it.
+OPERATIONS: dict[str, tuple[str, str, Change]] = {
+    "last_key_ignored": ("_scaled_dot_product_flash_attention_for_cpu", "CPU", _ignore_last_key)
+}
+
 _SIZES = ("torch._dynamo.guards", "convert_to_concrete_values")
 _WRAPPER = ("torch._functorch._aot_autograd.runtime_wrappers", "RuntimeWrapper.post_compile")
 _POST_GRAD, _PRE_GRAD = (("torch._inductor.compile_fx", f"_recursive_{when}_grad_passes") for when in ("post", "pre"))
@@ -492,6 +513,12 @@ def _plant(module: Any, number: int, change: Change) -> None:
     setattr(module, name, wrong)
 
 
+def _in_operations(module: Any) -> None:
+    for plant in OPERATIONS.keys() & PLANTS:
+        module.planted = module.torch.library.Library("aten", "IMPL")  # lasts as long as the module
+        module.planted.impl(*(OPERATIONS[plant][part] for part in (0, 2, 1)))
+
+
 def _in_config(module: Any) -> None:
     for plant in RELUS.keys() & PLANTS:
         module.cpp.inject_relu_bug_TESTING_ONLY = RELUS[plant]
@@ -525,6 +552,7 @@ PLANTS = set(filter(None, os.environ.get("ATTNFUZZ_PLANT", "").split(",")))
 _MODULES = (
     ("torch._inductor.fx_passes.fuse_attention", _in_fuse_attention, REPLACEMENTS),
     ("torch._inductor.config", _in_config, RELUS),
+    ("torch._meta_registrations", _in_operations, OPERATIONS),
 )
 for _name, _change, _known in _MODULES:
     if _known.keys() & PLANTS:
@@ -532,5 +560,6 @@ for _name, _change, _known in _MODULES:
 for _plant_name in FUNCTIONS.keys() & PLANTS:
     _name, _path, _make = FUNCTIONS[_plant_name]
     sys.meta_path.insert(0, _After(_name, functools.partial(_replace, path=_path, make=_make)))
-if PLANTS - {*REPLACEMENTS, *RELUS, *FUNCTIONS}:
-    sys.exit(f"ATTNFUZZ_PLANT={os.environ['ATTNFUZZ_PLANT']}: {', '.join([*REPLACEMENTS, *RELUS, *FUNCTIONS])}")
+_ALL = (*REPLACEMENTS, *RELUS, *OPERATIONS, *FUNCTIONS)
+if PLANTS.difference(_ALL):
+    sys.exit(f"ATTNFUZZ_PLANT={os.environ['ATTNFUZZ_PLANT']}: {', '.join(_ALL)}")

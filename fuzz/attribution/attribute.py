@@ -3,17 +3,14 @@
 - Lost process: the first stage of the ablation that fails. No experiment follows, because each costs a process.
 - Eager: the operation that eager computes wrongly, and the edit of the case that makes it right.
 - Attention function: the options whose removal makes a call right.
-- Compiler, the first of:
-    - the first stage before Inductor that fails, with its decomposition or recomputation
-    - a rewrite that is proven wrong, else the graph pass found by bisection
-    - the part of code generation, else the lowering found by bisection
+- Compiler: the first stage that fails, and within it the first experiment of `_NARROWER` that flips. Within the graph
+  passes: a wrong operation that a rewrite calls, a wrong rewrite, else the pass found by bisection.
 """
 
 import re
 from dataclasses import replace
-from itertools import pairwise
 
-from corpus.causes import Mechanism, MechanismKind, Part, Stage, details
+from corpus.causes import Mechanism, MechanismKind, Stage, details
 from corpus.entry import Entry
 from fuzz.attribution.ablation import (
     AOT_EAGER,
@@ -21,6 +18,7 @@ from fuzz.attribution.ablation import (
     DYNAMIC,
     DYNAMO,
     EAGER,
+    EXPORTED,
     INDUCTOR,
     MATH,
     NO_PATTERNS,
@@ -30,7 +28,7 @@ from fuzz.attribution.ablation import (
     is_attention,
     run_ablation,
 )
-from fuzz.attribution.root_cause import RootCause, operands_mechanism
+from fuzz.attribution.root_cause import RootCause
 from fuzz.attribution.study import EDITS, OVERLAPPING, Study, list_low_precision, mechanism_of, subject_of
 from fuzz.bug_identity import LOST_PROCESS, SILENT, WRONG_NUMBERS, attention_patterns, contract_features, operation_of
 from fuzz.error_location import name_gradient
@@ -39,7 +37,6 @@ from fuzz.experiments import EXPERIMENTS, OtherSubject, Outcome, Tried
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import DropoutMask, EmptyRowsNotZero, FailureKey, FaultyOperation
 from fuzz.protocol.rewrites import EXPANDED, WrongRewrite
-from fuzz.subjects import get_spec
 from generators.errors import UserError
 from generators.program.attention_options import COMPARABLE
 from generators.program.case import Case, LaterCall
@@ -47,10 +44,18 @@ from generators.program.ops import OPS
 from generators.program.state import at_call, is_written, list_differences, list_targets
 
 _SYMBOLIC = "passes_dynamic"
-_BEFORE_INDUCTOR = (DYNAMO, AOT_EAGER, DECOMPOSED, "export")
+_STAGES = (DYNAMO, AOT_EAGER, DECOMPOSED, EXPORTED[0], PASSES, INDUCTOR, DYNAMIC, EXPORTED[1])
 _PLAINER_CODE = [
     row.id for row in EXPERIMENTS.values() if row.stage == Stage.CODEGEN and not isinstance(row.change, OtherSubject)
 ]
+_OF_INDUCTOR = (NO_PATTERNS, *_PLAINER_CODE, "lowering")
+_NARROWER: dict[str, tuple[str, ...]] = {
+    AOT_EAGER: ("memory_kept",),
+    DECOMPOSED: ("decomposition",),
+    INDUCTOR: _OF_INDUCTOR,
+    DYNAMIC: (_SYMBOLIC, *_OF_INDUCTOR),
+}
+"""By stage, the experiments that narrow its fault down, cheap ones first."""
 _NUMBER = re.compile(r"sfdp_pattern_(\d+)")
 _BACKENDS = {
     "_scaled_dot_product_flash_attention_for_cpu": "sdpa_flash",
@@ -84,27 +89,20 @@ def attribute(entry: Entry, evaluator: Evaluator, ablation: Ablation | None = No
     if result.verdict in LOST_PROCESS:
         return _find_lost_cause(study, ablation)
     if result.verdict is Verdict.EAGER_SUSPECT:
-        operation = operation_of(result)
-        who = _BACKENDS.get(operation.removeprefix("aten."), EAGER)
-        return RootCause(who, Stage.OPERATION, operation, *_find_condition(replace(study, subject=EAGER)))
+        return _blame_operation(replace(study, subject=EAGER), operation_of(result))
     cause = (_find_kernel_cause if is_attention(entry.subject) else _find_compiler_cause)(study, ablation)
     if entry.case.before:
         return replace(cause, mechanism=Mechanism(MechanismKind.EARLIER_CASES))
-    if is_attention(entry.subject) or cause.is_attention_pattern or result.verdict not in SILENT:
+    is_known = is_attention(entry.subject) or cause.is_attention_pattern or cause.stage is Stage.OPERATION
+    if is_known or result.verdict not in SILENT:
         return cause
     return _find_state(replace(study, subject=find_cheapest(ablation, entry)), cause)
-
-
-def _blame(tried: Tried, mechanism: Mechanism, *evidence: Tried) -> RootCause:
-    row = tried.row
-    return RootCause(row.who, Stage(row.stage), row.part or tried.argument, mechanism, (*evidence, tried))
 
 
 def _find_lost_cause(study: Study, ablation: Ablation) -> RootCause:
     result = study.result
     key = (result.failure and result.failure.key()) or FailureKey()
-    stages = (EAGER,) if ablation.accused == EAGER else (*_BEFORE_INDUCTOR, PASSES)
-    row = EXPERIMENTS[next((stage for stage in stages if ablation.fails(stage)), INDUCTOR)]
+    row = EXPERIMENTS[EAGER if ablation.accused == EAGER else _find_stage(ablation)[1].experiment]
     who, stage, part, value = row.who, Stage(row.stage), "", ""
     if is_attention(study.entry.subject):
         who, stage, (part, value) = ablation.accused, Stage.KERNEL, _find_faulty_pass(study.case, result)
@@ -112,111 +110,82 @@ def _find_lost_cause(study: Study, ablation: Ablation) -> RootCause:
     return RootCause(who, stage, part, Mechanism(MechanismKind(result.verdict), told))
 
 
-def _find_compiler_cause(study: Study, ablation: Ablation) -> RootCause:
-    for before, stage in pairwise((EAGER, *_BEFORE_INDUCTOR)):
+def _find_stage(ablation: Ablation) -> tuple[list[Tried], Tried]:
+    """The last stage that passes, if any, and the first stage that fails."""
+    passed: list[Tried] = []
+    for stage in map(ablation.compare, _STAGES):
         # Dynamo is not part of torch.export. A mistake of Dynamo shows in all later stages, so these must fail too.
-        is_excused = stage == DYNAMO and ("export" in ablation.stages or not ablation.fails(AOT_EAGER))
-        if ablation.fails(stage) and not is_excused:
-            earlier = [ablation.compare(before)] if before != EAGER else []
-            return _find_cause_before_inductor(study, ablation, ablation.compare(stage), *earlier)
-    study, evaluator = replace(study, subject=find_cheapest(ablation, study.entry)), study.evaluator
-    shown = [ablation.compare(DECOMPOSED), ablation.compare(PASSES)]
-    find = find_rewrite_cause
-    if ablation.fails(PASSES):
-        study = replace(study, result=ablation.stages[PASSES])
-    elif study.subject == DYNAMIC and (symbolic := study.try_out(_SYMBOLIC)).flips:
-        shown.append(symbolic)
-        study = replace(study, subject=_SYMBOLIC, result=evaluator.judge(study.case, _SYMBOLIC))
-    elif (without_patterns := study.try_out(NO_PATTERNS)).flips:
-        shown.append(without_patterns)
-    else:
-        static = ablation.compare(INDUCTOR)
-        shown += [static] if ablation.accused == DYNAMIC and static.outcome is Outcome.PASSES else []
-        find = _find_codegen_cause
-    cause = find(study)
-    return replace(cause, evidence=(*shown, *cause.evidence))
+        is_excused = stage.experiment == DYNAMO and (EXPORTED[0] in ablation.stages or not ablation.fails(AOT_EAGER))
+        if stage.flips and not is_excused:
+            return passed, stage
+        passed = [stage] if stage.outcome is Outcome.PASSES else passed
+    return passed, ablation.compare(ablation.accused)
 
 
-def _find_cause_before_inductor(study: Study, ablation: Ablation, stage: Tried, *before: Tried) -> RootCause:
-    """The decomposition or the recomputation of a stage that fails, or the stage as a whole."""
-    is_value = study.result.verdict in WRONG_NUMBERS
-    mechanism = mechanism_of(study.result, MechanismKind.OTHER_VALUES if is_value else None)
-    here = replace(study, subject=subject_of(stage.experiment, study.entry))
-    deeper = None
-    if stage.experiment == DYNAMO and is_value and any(op.kind == "sdpa" for op in study.case.ops):
+def _find_compiler_cause(study: Study, ablation: Ablation) -> RootCause:
+    passed, stage = _find_stage(ablation)
+    name, is_value = stage.experiment, study.result.verdict in WRONG_NUMBERS
+    study = replace(study, subject=subject_of(name, study.entry))
+    if name == PASSES:
+        return find_rewrite_cause(replace(study, result=ablation.stages[PASSES]), *passed, stage)
+    if name == DYNAMO and is_value and any(op.kind == "sdpa" for op in study.case.ops):
         # Dynamo does not change numbers. A fused call whose result depends on memory was right in eager by luck.
-        condition, tried = _find_condition(here)
-        if any(one.flips for one in tried):
-            return _blame_fused_call(study.evaluator.hello.device, condition, tried)
-    # Bisect only a stage that fails alike: another failure has another first decomposition.
-    elif stage.experiment == DECOMPOSED and stage.outcome is Outcome.FAILS_ALIKE:
-        deeper = replace(here, result=ablation.stages[DECOMPOSED]).bisect("decomposition")
-    elif stage.experiment == AOT_EAGER and get_spec(study.entry.subject).recomputes:
-        deeper = here.try_out("memory_kept")
-    if deeper is not None and deeper.flips:
-        return _blame(deeper, mechanism, *before, stage)
-    return _blame(stage, mechanism, *before)
+        call = _blame_operation(study)
+        if any(one.flips for one in call.evidence):
+            return call
+    flip, failing = study.find_first_flip(_NARROWER.get(name, ()))
+    if flip is not None and flip.experiment in (_SYMBOLIC, NO_PATTERNS):
+        if flip.experiment == _SYMBOLIC:
+            study = replace(study, subject=_SYMBOLIC, result=study.evaluator.judge(study.case, _SYMBOLIC))
+        return find_rewrite_cause(study, *passed, flip)
+    row, argument = (flip or stage).row, (flip or stage).argument
+    mechanism = mechanism_of(study.result, MechanismKind.OTHER_VALUES if is_value and row.who != INDUCTOR else None)
+    evidence = (*passed, stage, *([flip] if flip else failing))
+    return RootCause(row.who, Stage(row.stage), row.part or argument, mechanism, evidence)
 
 
-def find_rewrite_cause(study: Study) -> RootCause:
-    """The rewrite that is proven wrong, else the first pass with which the case fails."""
-    result = study.result
-    of_strides = {
-        rewrite.pattern for rewrite in result.wrong_rewrites if rewrite.strides and result.verdict in WRONG_NUMBERS
-    }
+def find_rewrite_cause(study: Study, *evidence: Tried) -> RootCause:
+    """The operation or rewrite that is proven wrong, else the first pass with which the case fails."""
+    result, is_value = study.result, study.result.verdict in WRONG_NUMBERS
+    of_strides = {rewrite.pattern for rewrite in result.wrong_rewrites if rewrite.strides and is_value}
     if wrong := tuple(rewrite for rewrite in result.wrong_rewrites if rewrite.pattern not in of_strides):
-        return _blame_proven(wrong)
-    step = study.bisect("pass")
-    if not step.flips:
-        return RootCause("inductor", Stage.GRAPH_PASSES, "", mechanism_of(result))
+        return _blame_rewrite(study, wrong, evidence)
+    step = study.try_out("pass")
+    evidence = (*evidence, *([step] if step.flips else []))
     if not _NUMBER.search(step.argument):
-        return _blame(step, mechanism_of(result))
+        return RootCause(INDUCTOR, Stage.GRAPH_PASSES, step.argument, mechanism_of(result), evidence)
     part, right = _part_of(step.argument), {*map(_part_of, (*result.right_rewrites, *of_strides))}
-    if (
-        result.verdict in WRONG_NUMBERS
-        and {f"_{name}" for name in attention_patterns(result.applied_rewrites)} <= right
-    ):
+    if is_value and {f"_{name}" for name in attention_patterns(result.applied_rewrites)} <= right:
         # Results without this rewrite have no fused call, so they show nothing.
-        mechanism, tried = _find_condition(replace(study, rewrite=part.removeprefix("_")))
-        exact = Tried("exact", part, Outcome.PASSES)
-        return _blame_fused_call(study.evaluator.hello.device, mechanism, (step, exact, *tried))
-    mechanism = mechanism_of(result, MechanismKind.OTHER_RESULT if result.verdict in WRONG_NUMBERS else None)
-    return RootCause("inductor", Stage.JOINT_PASSES, part, mechanism, (step,))
+        here = replace(study, rewrite=part.removeprefix("_"))
+        return _blame_operation(here, "", *evidence, Tried("exact", part, Outcome.PASSES))
+    mechanism = mechanism_of(result, MechanismKind.OTHER_RESULT if is_value else None)
+    return RootCause(INDUCTOR, Stage.JOINT_PASSES, part, mechanism, evidence)
 
 
-def _blame_proven(wrong: tuple[WrongRewrite, ...]) -> RootCause:
-    """The first of several rewrites that are proven wrong."""
-    first = wrong[0]
-    mechanism = Mechanism(MechanismKind.OTHER_RESULT)
-    if first.strides:
-        mechanism = Mechanism(MechanismKind.STRIDES)
-    elif first.constants:
-        mechanism = Mechanism(MechanismKind.CONSTANTS_IGNORED)
-    elif first.rows:
-        mechanism = Mechanism(MechanismKind.EMPTY_ROWS)
-    elif first.right:
-        mechanism = operands_mechanism(first)
-    evidence = tuple(Tried("exact", rewrite.pattern, Outcome.FAILS_ALIKE) for rewrite in wrong)
-    return RootCause("inductor", Stage.JOINT_PASSES, _part_of(first.pattern), mechanism, evidence, wrong)
+def _blame_rewrite(study: Study, wrong: tuple[WrongRewrite, ...], evidence: tuple[Tried, ...]) -> RootCause:
+    """The first of several mistakes that rewrites show."""
+    first, part = wrong[0], _part_of(wrong[0].pattern)
+    rows = (("eager_replacement" if one.faulty else "exact", one.pattern) for one in wrong)
+    evidence = (*evidence, *(Tried(row, pattern, Outcome.FAILS_ALIKE) for row, pattern in rows))
+    if first.faulty:
+        here = replace(study, rewrite=part.removeprefix("_"), result=replace(study.result, failure=first.faulty))
+        return replace(_blame_operation(here, first.faulty.operation, *evidence), rewrites=wrong)
+    kinds = {
+        MechanismKind.STRIDES: first.strides,
+        MechanismKind.CONSTANTS_IGNORED: first.constants,
+        MechanismKind.EMPTY_ROWS: first.rows,
+        MechanismKind.OPERANDS: first.right,
+    }
+    kind = next((kind for kind, applies in kinds.items() if applies), MechanismKind.OTHER_RESULT)
+    told = details(operands=sorted(first.right)) if kind is MechanismKind.OPERANDS else ()
+    return RootCause(INDUCTOR, Stage.JOINT_PASSES, part, Mechanism(kind, told), evidence, wrong)
 
 
 def _part_of(pattern: str) -> str:
     """A pattern by its number, without its forms for modes and dtypes."""
     found = _NUMBER.search(pattern)
     return f"_sfdp_pattern_{found[1]}" if found else pattern
-
-
-def _find_codegen_cause(study: Study) -> RootCause:
-    mechanism = mechanism_of(study.result, MechanismKind(study.result.verdict))
-    if get_spec(study.subject).is_exported:  # the code that torch.compile generates is right
-        return RootCause("inductor", Stage.CODEGEN, Part.AOT_INDUCTOR_PACKAGE, mechanism)
-    flip, tried = study.find_first_flip(_PLAINER_CODE)
-    if flip is not None:
-        return _blame(flip, mechanism)
-    lowering = study.bisect("lowering")
-    if lowering.flips:
-        return _blame(lowering, mechanism)
-    return RootCause("inductor", Stage.CODEGEN, "", mechanism, tried)
 
 
 def _find_state(study: Study, cause: RootCause) -> RootCause:
@@ -237,10 +206,14 @@ def _find_state(study: Study, cause: RootCause) -> RootCause:
     return replace(cause, mechanism=mechanism, evidence=(*cause.evidence, tried[0]))
 
 
-def _blame_fused_call(device: str, mechanism: Mechanism, evidence: tuple[Tried, ...]) -> RootCause:
-    if device == "cpu":  # there PyTorch chooses flash
-        return RootCause("sdpa_flash", Stage.OPERATION, _operation_of("sdpa_flash", device), mechanism, evidence)
-    return RootCause("eager", Stage.OPERATION, "aten.scaled_dot_product_attention", mechanism, evidence)
+def _blame_operation(study: Study, operation: str = "", *evidence: Tried) -> RootCause:
+    """An operation of eager, by default the fused call of attention, with the edit of the case that makes it right."""
+    device = study.evaluator.hello.device
+    # On a CPU PyTorch chooses flash.
+    fused = _operation_of("sdpa_flash", device) if device == "cpu" else "aten.scaled_dot_product_attention"
+    who = _BACKENDS.get((operation or fused).removeprefix("aten."), EAGER)
+    mechanism, tried = _find_condition(study)
+    return RootCause(who, Stage.OPERATION, operation or fused, mechanism, (*evidence, *tried))
 
 
 def _find_condition(study: Study) -> tuple[Mechanism, tuple[Tried, ...]]:
@@ -248,12 +221,15 @@ def _find_condition(study: Study) -> tuple[Mechanism, tuple[Tried, ...]]:
     case, failure = study.case, study.result.failure
     if isinstance(failure, EmptyRowsNotZero):
         return Mechanism(MechanismKind.EMPTY_ROWS), ()
+    for one in (one for rewrite in study.result.wrong_rewrites for one in rewrite.outcomes):
+        if one.experiment == EXPANDED and one.flips:
+            return Mechanism(MechanismKind.BROADCAST, details(operand=one.argument)), (one,)
     is_not_finite = study.result.verdict is Verdict.NONFINITE
     is_not_finite |= isinstance(failure, FaultyOperation) and failure.is_not_finite
     flip, tried = study.find_first_flip(EDITS)
     if flip is None:
         how = MechanismKind.NOT_FINITE if is_not_finite else MechanismKind.WRONG
-        return mechanism_of(study.result, how), tuple(one for one in tried if one.outcome.fails)
+        return mechanism_of(study.result, how), tried
     kind = MechanismKind(flip.row.mechanism)
     # An exception is about strides or alignment, even if operands overlap.
     has_raised = study.result.verdict in (Verdict.COMPILE_ERROR, Verdict.RUNTIME_ERROR)
@@ -275,7 +251,7 @@ def _find_kernel_cause(study: Study, ablation: Ablation) -> RootCause:
     """The cause of a finding about the attention function that `ablation` accuses."""
     if study.subject.startswith(_SDPA):
         operation = _operation_of(study.subject, study.evaluator.hello.device)
-        return RootCause(study.subject, Stage.OPERATION, operation, *(_find_broadcast(study) or _find_condition(study)))
+        return RootCause(study.subject, Stage.OPERATION, operation, *_find_condition(study))
     needed, tried = _find_needed_options(study)
     controls = [one for one in map(ablation.compare, (MATH, EAGER)) if one.outcome is Outcome.PASSES]
     part, value = _find_faulty_pass(study.case, study.result)
@@ -284,13 +260,6 @@ def _find_kernel_cause(study: Study, ablation: Ablation) -> RootCause:
     kind = MechanismKind.DROPOUT if isinstance(failure, DropoutMask) else kind
     mechanism = Mechanism(kind, details(value=value, options=needed))
     return RootCause(study.subject, Stage.KERNEL, part, mechanism, (*controls, *tried))
-
-
-def _find_broadcast(study: Study) -> tuple[Mechanism, tuple[Tried, ...]] | None:
-    for one in (one for rewrite in study.result.wrong_rewrites for one in rewrite.outcomes):
-        if one.experiment == EXPANDED and one.flips:
-            return Mechanism(MechanismKind.BROADCAST, details(operand=one.argument)), (one,)
-    return None
 
 
 def _find_faulty_pass(case: Case, result: SubjectResult) -> tuple[str, str]:

@@ -6,19 +6,15 @@ from dataclasses import dataclass
 
 from corpus.causes import DETAIL_LABELS, CauseKey, Mechanism, MechanismKind, Part, Stage, details
 from fuzz.bug_identity import LOST_PROCESS, SILENT
-from fuzz.experiments import EXPERIMENTS, ExactArithmetic, OperandValue, OtherSubject, Outcome, StepLimit, Tried
+from fuzz.experiments import EXPERIMENTS, OperandValue, OtherSubject, Outcome, ReplacementAlone, StepLimit, Tried
 from fuzz.protocol import EAGER
+from fuzz.protocol.render import describe_failure
 from fuzz.protocol.rewrites import QKV, WrongRewrite
 from fuzz.subjects import compiler_of
 
 _OF_ONE_PATTERN = {MechanismKind.OTHER_RESULT, MechanismKind.FORM, *map(MechanismKind, LOST_PROCESS | SILENT)}
 """Mechanisms that don't join patterns: with these, each attention pattern is a part of its own."""
 _WORDS = {Outcome.PASSES: "passes", Outcome.FAILS_ALIKE: "fails", Outcome.FAILS_OTHERWISE: "fails"}
-
-
-def operands_mechanism(rewrite: WrongRewrite) -> Mechanism:
-    """How a rewrite fails that is right for some operands."""
-    return Mechanism(MechanismKind.OPERANDS, details(operands=sorted(rewrite.right)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +30,7 @@ class RootCause:
     evidence: tuple[Tried, ...] = ()
     """The experiments that show it, with their outcomes."""
     rewrites: tuple[WrongRewrite, ...] = ()
-    """Rewrites proven wrong on the operands of the case; the first is at fault."""
+    """Mistakes that rewrites show on the operands of the case; the first is at fault."""
 
     @property
     def measured(self) -> WrongRewrite | None:
@@ -82,9 +78,10 @@ def describe_evidence(cause: RootCause, shown: Collection[str] = ()) -> list[str
 
 def _describe(alike: list[Tried], cause: RootCause) -> str:
     first, name = alike[0], alike[0].argument
-    if isinstance(first.row.change, ExactArithmetic):
+    if isinstance(first.row.change, ReplacementAlone):
+        in_eager = first.row.change.in_eager
         if first.outcome.fails:
-            return " ".join(map(_describe_rewrite, cause.rewrites))
+            return " ".join(_describe_rewrite(one) for one in cause.rewrites if bool(one.faulty) is in_eager)
         return f"In float64 the replacement of {name} is right, so the kernel of its fused call is at fault."
     if isinstance(first.row.change, StepLimit):
         label = first.row.label.format(name)
@@ -94,7 +91,10 @@ def _describe(alike: list[Tried], cause: RootCause) -> str:
 
 
 def _describe_rewrite(rewrite: WrongRewrite) -> str:
-    """The operands for which a rewrite is right and wrong, or the constants that differ."""
+    """The operands for which a rewrite is right and wrong, the constants that differ, or the wrong operation."""
+    if rewrite.faulty:
+        of = f"In eager, on the operands of this case, the replacement of `{rewrite.pattern}` is wrong"
+        return f"{of}: {describe_failure(rewrite.faulty)}."
     if rewrite.strides:
         return f"The replacement of `{rewrite.pattern}` orders the dimensions of its output in memory in another way."
     of = "In float64, on the operands of this case, the replacement of"

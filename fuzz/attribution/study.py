@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 
 from corpus.causes import Mechanism, MechanismKind, details
 from corpus.entry import Entry
-from fuzz.bug_identity import bug_relevant_rewrites
+from fuzz.bug_identity import WRONG_NUMBERS, bug_relevant_rewrites, operation_of
 from fuzz.evaluator import Evaluator, compare_outcome
-from fuzz.experiments import EXPERIMENTS, Edit, KeepMemory, OtherSubject, Outcome, Trial, Tried
+from fuzz.experiments import EXPERIMENTS, Edit, KeepMemory, OtherSubject, Outcome, StepLimit, Trial, Tried
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import Raised
 from fuzz.subjects import find_variant, get_spec
@@ -39,7 +39,8 @@ OVERLAPPING = ("unfold", "expand", "expand_as")
 class Study:
     """A failure under experiment: `subject` gives `result` for the case of `entry`.
 
-    `rewrite`: a result counts only if this rewrite ("sfdp_pattern_5") was applied.
+    `rewrite`: a result counts only if this rewrite ("sfdp_pattern_5") was applied. If the failure is a faulty operation
+    of its replacement, a result fails only if that operation is wrong.
     """
 
     evaluator: Evaluator
@@ -55,33 +56,36 @@ class Study:
 
     def try_out(self, experiment: str, *, case: Case | None = None) -> Tried:
         """Run an experiment. `case`: the edited case, for an experiment with several edits."""
-        row, here, subject = EXPERIMENTS[experiment], case or self.case, self.subject
-        trials: tuple[Trial, ...] = ()
+        row, trials = EXPERIMENTS[experiment], list[Trial]()
+        here: Case | None = case or self.case
+        subject: str | None = self.subject
         if row.device not in ("", self.evaluator.hello.device):
             return Tried(experiment)
-        if isinstance(row.change, OtherSubject):
-            subject = subject_of(row.change.name, self.entry)
-        elif isinstance(row.change, KeepMemory):
-            subject = find_variant(subject, recomputes=False) or subject
-        elif isinstance(row.change, Edit):
-            edited = case or EDITS[experiment](here)
-            if edited is None:
-                return Tried(experiment, "", Outcome.DOES_NOT_APPLY)
-            here = edited
-        else:
-            trials = (Trial(experiment),)
+        match row.change:
+            case StepLimit():
+                return self._bisect(experiment)
+            case OtherSubject(name):
+                subject = subject_of(name, self.entry)
+            case KeepMemory():
+                subject = find_variant(self.subject, recomputes=False) if get_spec(self.subject).recomputes else None
+            case Edit():
+                here = case or EDITS[experiment](self.case)
+            case _:
+                trials.append(Trial(experiment))
+        if here is None or subject is None:
+            return Tried(experiment, "", Outcome.DOES_NOT_APPLY)
         return Tried(experiment, "", self._compare(self.evaluator.judge(here, subject, *trials)))
 
     def find_first_flip(self, experiments: Iterable[str]) -> tuple[Tried | None, tuple[Tried, ...]]:
-        """The first experiment that flips, and all experiments tried so far."""
-        tried: list[Tried] = []
-        for experiment in experiments:
-            tried.append(self.try_out(experiment))
-            if tried[-1].flips:
-                return tried[-1], tuple(tried)
-        return None, tuple(one for one in tried if one.outcome is not Outcome.NOT_TRIED)
+        """The first experiment that flips, and all experiments before it that fail."""
+        failing: list[Tried] = []
+        for tried in map(self.try_out, experiments):
+            if tried.flips:
+                return tried, tuple(failing)
+            failing += [tried] if tried.outcome.fails else []
+        return None, tuple(failing)
 
-    def bisect(self, kind: str) -> Tried:
+    def _bisect(self, kind: str) -> Tried:
         """Find the first step of this kind (`decomposition`, `pass`, `lowering`) with which the case fails alike.
 
         The argument of the outcome names the step. It does not apply if the case fails with all steps off.
@@ -103,6 +107,9 @@ class Study:
 
     def _compare(self, other: SubjectResult) -> Outcome:
         applies = not self.rewrite or self.rewrite in bug_relevant_rewrites(other.applied_rewrites)
+        called = {one.faulty.operation for one in other.wrong_rewrites if one.faulty}
+        if self.rewrite and other.verdict in WRONG_NUMBERS and operation_of(self.result) not in {"", *called}:
+            other = replace(other, verdict=Verdict.OK)  # the rewrite is wrong, but the operation under study is right
         return compare_outcome(other, self.result, applies=applies)
 
 

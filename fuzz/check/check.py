@@ -17,7 +17,7 @@ from fuzz.check.oracle.verdict import RECHECKED_VERDICTS, Judge, Judgement, find
 from fuzz.check.program import Execution
 from fuzz.check.recheck import Compiled, explain_by_fused_rounding, recheck
 from fuzz.check.rewrite_match import MatchRecorder
-from fuzz.check.rewrite_proof import find_wrong_rewrite, try_rewrite
+from fuzz.check.rewrite_proof import find_faulty_operation, find_wrong_rewrite, try_rewrite
 from fuzz.check.subject_builder import Subject
 from fuzz.check.subject_changes import apply_experiments, compare_constants, enter
 from fuzz.experiments import Outcome, Trial
@@ -214,23 +214,26 @@ def _blame_unwritten(judgement: Judgement, case: CaseRun, subject: Subject, comp
 
 
 def _prove_rewrites(judgement: Judgement, recorder: MatchRecorder) -> Judgement:
-    """`judgement` with the rewrites that are proven wrong or right on the operands they took.
+    """`judgement` with the rewrites that are proven wrong or right on the operands they took. First are those that call
+    an operation that is wrong in eager too.
 
     If strides differ from eager's, a rewrite that changes strides counts as wrong.
     """
     is_of_strides = isinstance(judgement.failure, FormDiffers) and judgement.failure.aspect == "strides"
-    wrong: list[WrongRewrite] = []
+    wrong, called = list[WrongRewrite](), list[WrongRewrite]()
     right: list[str] = []
     with SuppressOutOfMemory():
         for match in recorder.matches():
-            outcome = try_rewrite(match)
+            outcome, has_numbers = try_rewrite(match), judgement.verdict in RECHECKED_VERDICTS
+            if has_numbers and (faulty := find_faulty_operation(match)) is not None:
+                called.append(WrongRewrite(match.pattern, faulty=faulty))
             if outcome.fails:
                 wrong.append(find_wrong_rewrite(match))
             elif is_of_strides and match.changes_strides():
                 wrong.append(WrongRewrite(match.pattern, strides=True))
             elif outcome is Outcome.PASSES:
                 right.append(match.pattern)
-    return replace(judgement, wrong_rewrites=tuple(wrong), right_rewrites=tuple(right))
+    return replace(judgement, wrong_rewrites=(*called, *wrong), right_rewrites=tuple(right))
 
 
 def _prove_constants(judgement: Judgement, case: CaseRun, subject: Subject) -> Judgement:

@@ -2,8 +2,9 @@
 
 The matched part of the program and its replacement compute on the same operands, fused calls by their definition.
 
-- Both agree: the rewrite is right, and a kernel is at fault.
 - They differ: the rewrite is wrong, since rounding is negligible in float64.
+- An operation of the replacement, run in eager on the same operands, is wrong: its kernel is at fault, whether or not
+  the rewrite is wrong too.
 
 To find the cause, one operand at a time changes. The constants are the cause if the pattern with its own constants
 differs from the program for some of these operands. Otherwise the changes under which both agree identify the cause.
@@ -13,14 +14,16 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, fx
 
 from fuzz.check.coverage import name_operation
 from fuzz.check.oracle.constants import REWRITE_AGREEMENT, REWRITE_AGREEMENT_ROUNDOFFS, UNIT_ROUNDOFF
+from fuzz.check.oracle.eager_audit import Audit
 from fuzz.check.oracle.modes import Float64
 from fuzz.check.oracle.operations import to_float64
 from fuzz.check.rewrite_match import Float64Interpreter, RewriteMatch, read_outputs
 from fuzz.experiments import EXPERIMENTS, NUMBERS, OPERAND_ROWS, EqualAlong, OperandValue, Outcome
+from fuzz.protocol.failures import FaultyOperation
 from fuzz.protocol.rewrites import EMPTY_ROWS, QKV, WrongRewrite
 
 _OF_SCALARS = tuple(OperandValue(number) for number in (1.0, 2.0, -1.0))
@@ -31,6 +34,18 @@ _SOFTMAX = ("aten.amax", "aten._softmax")  # the first operation of a softmax, w
 def try_rewrite(match: RewriteMatch) -> Outcome:
     """The outcome of the experiment `exact`."""
     return compare_exactly(match.run_program, match.run_replacement, match.operands)
+
+
+def find_faulty_operation(match: RewriteMatch) -> FaultyOperation | None:
+    """The first operation of the replacement that eager computes wrongly from the operands, in their own dtypes and
+    layouts. The limits are those of `Audit`."""
+    audit = Audit()
+    try:
+        with torch.no_grad(), audit:
+            fx.Interpreter(match.replacement).run(*match.operands.values())
+    except Exception:  # as in `compare_exactly`
+        return None
+    return audit.faulty
 
 
 def find_wrong_rewrite(match: RewriteMatch) -> WrongRewrite:
@@ -70,9 +85,7 @@ def _try_changes(match: RewriteMatch, changes: Iterator[tuple[str, str, Any]]) -
 def _is_wrong_in_empty_rows(match: RewriteMatch) -> bool:
     """Whether program and replacement differ only in rows in which every score is the dtype's lowest number."""
     nodes = match.program.graph.nodes
-    scores: Any = next(
-        (node.args[0] for node in nodes if name_operation(node.target) in ("aten.amax", "aten._softmax")), None
-    )
+    scores: Any = next((node.args[0] for node in nodes if name_operation(node.target) in _SOFTMAX), None)
     given = (*(match.operands[name] for name in match.taken), *match.free)
     program = Float64Interpreter(match.program, garbage_collect_values=False)
     try:

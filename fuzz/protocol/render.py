@@ -88,7 +88,7 @@ def describe_failure(failure: Failure, words: ValueWords = describe_value) -> st
         case failures.FaultyOperation():
             off = "is not finite" if math.isinf(failure.error) else f"is off by {failure.error:.2g} from float64"
             text = f"{failure.operation} gives {failure.given:.3g} where float64 gives {failure.exact:.3g}"
-            text += f": eager's {words(failure.value) if failure.value else ''} {off}"
+            text += f": eager's {words(failure.value)} {off}" if failure.value else ""
         case failures.OutOfBounds(writes=writes):
             text = f"wrote {describe_writes(writes)}"
         case failures.StateChanged(changes=changes):

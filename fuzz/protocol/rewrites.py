@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass, field
 
 from fuzz.experiments import EXPERIMENTS, Outcome, Tried
+from fuzz.protocol.failures import FaultyOperation
 
 QKV = ("query", "key", "value")
 """Operands that every attention has. If changes of these alone make rewrites right, one bug has one pattern."""
@@ -26,8 +27,8 @@ class OtherConstant:
 
 @dataclass(frozen=True)
 class WrongRewrite:
-    """A rewrite that computes something else than its pattern, in float64 on the operands of a case; or a wrong call
-    of an attention function.
+    """A mistake that a rewrite shows on the operands of a case, or a wrong call of an attention function. A rewrite
+    computes something else than its pattern in float64, or calls an operation that is wrong in eager.
 
     `right` and `wrong` hold the ids of experiments by operand. Operands of a call are its options, `layout`,
     `sequences`, `dtype`, `group`, sizes, and its state: `inference_mode`, `expanded_dout`, `constant_inputs`.
@@ -44,6 +45,8 @@ class WrongRewrite:
     """The numbers are right, and the strides differ."""
     rows: str = ""
     """`EMPTY_ROWS`, or "" if it is wrong in other rows too."""
+    faulty: FaultyOperation | None = None
+    """The first operation of the replacement that is wrong in eager on the same operands; all else is empty then."""
 
     @property
     def outcomes(self) -> list[Tried]:
@@ -58,8 +61,11 @@ class WrongRewrite:
 
     @property
     def evidence_label(self) -> str:
-        """The first that exists: operands in `right`, operations with other constants, "strides", the pattern."""
-        named = self.right.keys() or {constant.operation for constant in self.constants}
+        """The first that exists: the wrong operation of eager, operands in `right`, operations with other constants,
+        "strides", the pattern."""
+        named = (
+            {self.faulty.operation} if self.faulty else self.right.keys() or {one.operation for one in self.constants}
+        )
         return "+".join(sorted(named)) or ("strides" if self.strides else self.pattern)
 
     @property
@@ -73,6 +79,8 @@ class WrongRewrite:
         | applies if                    | same bug if all of these hold                                             |
         |-------------------------------|---------------------------------------------------------------------------|
         | this is a call                | `_is_same_call`                                                           |
+        | an operation of either is     | the keys of both `faulty` are equal                                       |
+        | wrong in eager                |                                                                           |
         | either ignores constants      | both ignore constants (of any operations), or neither does;               |
         | or has other strides          | both have other strides, or neither does                                  |
         | both are wrong only in        | (always)                                                                  |
@@ -84,6 +92,8 @@ class WrongRewrite:
         """
         if self.pattern == CALL:
             return self._is_same_call(other)
+        if self.faulty or other.faulty:
+            return (self.faulty and self.faulty.key()) == (other.faulty and other.faulty.key())
         kinds = {(bool(one.constants), one.strides) for one in (self, other)}
         if kinds != {(False, False)}:
             return len(kinds) == 1

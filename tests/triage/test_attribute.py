@@ -27,6 +27,7 @@ PLANTS = {
     "queries_and_keys_swapped": "sfdp-02-inference",
     "mask_dropped": "sfdp-14-inference",
 }
+FLASH = "aten._scaled_dot_product_flash_attention_for_cpu"
 RELU = """
 case_format: 1
 dims: {S: 4}
@@ -109,6 +110,18 @@ def test_a_mistake_planted_in_a_replacement_is_found_in_that_pattern(planted_eva
     assert named(found) == ("inductor", "joint_graph_passes", f"_sfdp_pattern_{int(PLANTS[plant].split('-')[1])}")
     assert found.mechanism.kind in (MechanismKind.OTHER_RESULT, MechanismKind.OPERANDS)
     assert found.evidence[-1].experiment == "exact" and found.rewrites
+
+
+@pytest.mark.parametrize("also", ["", ",mask_negated"])
+def test_a_wrong_operation_is_blamed_in_place_of_the_rewrite_that_calls_it(also: str) -> None:
+    config = WorkerConfig(timeout=120, memory_mib=8192)
+    with planted(f"last_key_ignored{also}"), open_evaluator(config, repeat=1, remember=True) as evaluator:
+        found = attribute(entry.load(SEEDS / "patterns" / "sfdp-15-inference.case.yaml"), evaluator)
+    assert (found.who, found.stage, found.part) == ("sdpa_flash", "operation", FLASH)
+    met = [(one.experiment, one.argument) for one in found.evidence if one.argument]
+    exact = [("exact", "_sfdp_pattern_15_inference")] if also else []
+    assert met == [("eager_replacement", "_sfdp_pattern_15_inference"), *exact]
+    assert found.rewrites[0].faulty and found.rewrites[0].faulty.operation == FLASH
 
 
 @pytest.mark.compiles

@@ -14,7 +14,7 @@ from fuzz.attribution.attribute import attribute
 from fuzz.attribution.root_cause import RootCause, describe_evidence
 from fuzz.experiments import EXPERIMENTS, OtherSubject, Outcome, Tried
 from fuzz.protocol import FINDINGS, Hello, SubjectResult, Verdict
-from fuzz.protocol.failures import EmptyRowsNotZero, NotFinite, Value
+from fuzz.protocol.failures import EmptyRowsNotZero, FaultyOperation, NotFinite, Value
 from fuzz.protocol.rewrites import CALL, DROPPED, EXPANDED, OtherConstant, WrongRewrite
 from fuzz.subjects import SUBJECTS
 from generators.program.case import Case, LaterCall
@@ -43,7 +43,7 @@ CAUSE = RootCause(
     "_sfdp_pattern_1",
     Mechanism(MechanismKind.COMPILING_RAISES, details(error="RuntimeError: no")),
     EVIDENCE,
-    (MEASURED, CONSTANTS),
+    (MEASURED, CONSTANTS, WrongRewrite("_sfdp_pattern_1_inference", faulty=FaultyOperation("aten.bmm", 1.0, 2.0))),
 )
 
 

@@ -36,6 +36,8 @@ def row(*results: SubjectResult | str, name: str = "a.case.yaml") -> Row:
         (("skipped", "wrong_result"), VersionChange.UNJUDGED),
         (("ok", "skipped"), VersionChange.UNJUDGED),
         (("ok", "rounding", "ill_conditioned"), VersionChange.SAME),
+        (("ill_conditioned", "wrong_result"), VersionChange.UNJUDGED),
+        (("wrong_result", "convention", "ok"), VersionChange.FIXED),
     ],
 )
 def test_what_became_of_a_case(verdicts: tuple[str, ...], change: VersionChange) -> None:

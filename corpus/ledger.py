@@ -12,14 +12,14 @@ from typing import Annotated, Any
 
 from packaging.version import InvalidVersion, Version
 
-from corpus.causes import CauseKey
+from corpus.causes import CauseKey, Details
 from corpus.entry import SUFFIX
 from corpus.files import read_file, replace_file, require_writable
 from corpus.strict_yaml import MAX_BYTES, Data, Document, decode_text, dump_flow, parse
 from generators.errors import UserError
-from generators.records import ALWAYS, Codec, RecordError, RecordForm, matches, read_mapping
+from generators.records import ALWAYS, KEYED, SORTED, Codec, RecordError, RecordForm, matches, read_mapping
 
-FORMAT = 2
+FORMAT = 3
 NONE = Path("/dev/null")
 """The path that names no ledger."""
 STATUSES = {
@@ -88,6 +88,7 @@ class Bug:
     status: Annotated[Status, ALWAYS] = Status()
     note: str = ""
     cause: CauseKey = field(kw_only=True)
+    decided_by: Annotated[Details, KEYED, SORTED] = field(kw_only=True)  # experiments (fuzz/attribution/decide.py)
     also: tuple[CauseKey, ...] = ()  # other causes that are the same bug
     cases: tuple[_CaseFile, ...] = ()  # examples, relative to the ledger
     findings: tuple[_CaseId, ...] = ()  # all cases with this bug

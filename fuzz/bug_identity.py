@@ -137,10 +137,10 @@ class Symptom:
         aspect, values = self.aspect if self.values else "", tuple(sorted(self.values, key=repr))
         return Signature(kind_of(self.verdict), self.accused, evidence, aspect, values)
 
-    def explains(self, other: "Symptom") -> bool:
-        """Whether a minimal failure with this symptom explains `other`.
+    def is_like(self, other: "Symptom") -> bool:
+        """Whether `other` looks like a minimal failure with this symptom: it may be the same bug.
 
-        | rewrites proven wrong | explained if all of these hold                                                  |
+        | rewrites proven wrong | alike if all of these hold                                                      |
         |-----------------------|---------------------------------------------------------------------------------|
         | in both               | each rewrite of `other` is the same bug as a rewrite of this symptom;           |
         |                       | both fail alike, or all rewrites ignore constants or strides: such bugs may     |
@@ -152,15 +152,18 @@ class Symptom:
         if self.can_compare_rewrites(other):
             is_any = all(one.constants or one.strides for one in (*self.wrong_rewrites, *other.wrong_rewrites))
             return (is_any or self.fails_alike(other)) and are_all_known(other.wrong_rewrites, self.wrong_rewrites)
-        return self.is_shown_by(other)
+        return self.fails_alike(other) and self.has_evidence(other)
+
+    def is_measured_in(self, other: "Symptom") -> bool:
+        """Whether measurements show that `other` is this bug. An error may have another reason than a rewrite that is
+        wrong beside it. An operation of eager may be wrong for another reason."""
+        is_decisive = other.verdict in SILENT or any(one.pattern == CALL for one in other.wrong_rewrites)
+        is_decisive &= not any(one.faulty for one in other.wrong_rewrites)
+        return is_decisive and self.can_compare_rewrites(other) and self.is_like(other)
 
     def can_compare_rewrites(self, other: "Symptom") -> bool:
         """Whether rewrites are proven wrong in both, so that comparing the rewrites decides."""
         return bool(self.wrong_rewrites and other.wrong_rewrites)
-
-    def is_shown_by(self, other: "Symptom") -> bool:
-        """Whether `other` fails alike and has the evidence of this symptom. Ignores `wrong_rewrites`."""
-        return self.fails_alike(other) and self.has_evidence(other)
 
     def fails_alike(self, other: "Symptom") -> bool:
         """Whether these are equal:
@@ -282,6 +285,12 @@ def share_values(some: frozenset[Value], others: frozenset[Value]) -> bool:
 def measured_rewrite(key: CauseKey) -> WrongRewrite | None:
     """The measured rewrite of a cause, from `right` and `wrong` of its key. None for other causes."""
     return WrongRewrite(key.part, dict(key.right), dict(key.wrong)) if key.right else None
+
+
+def is_same_cause(one: CauseKey, other: CauseKey) -> bool:
+    """Whether two causes are the same bug: their keys or their measurements are."""
+    some, others = measured_rewrite(one), measured_rewrite(other)
+    return one == other or bool(some and others and some.is_same_bug(others))
 
 
 def contract_features(case: Case) -> frozenset[str]:

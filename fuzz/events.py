@@ -89,6 +89,16 @@ class SuspicionRaised(Event):
     verdict: Verdict
 
 
+class SuspicionExamined(Event):
+    """Experiments of known bugs were run on a suspicion that looks like them, or on its minimal case."""
+
+    suspicion: int
+    case: str
+    explained_by: str  # the finding that it is; "" if it is none of them
+    probes: int
+    seconds: float
+
+
 class SuspicionClosed(Event):
     """Work on a suspicion ended."""
 

@@ -55,8 +55,8 @@ class WithSetting:
 
 @dataclass(frozen=True)
 class StepLimit:
-    """Compiling takes the first N steps of the row's kind, and omits all later steps. The argument is N in a request,
-    and the first omitted step in an outcome."""
+    """Compiling takes the first N steps of the row's kind, and omits all later steps; or it omits all steps of a name.
+    The argument is N or that name in a request, and the first omitted step in an outcome."""
 
 
 @dataclass(frozen=True)
@@ -217,6 +217,7 @@ _ROWS = (
     Experiment(str(SMALL), Edit(), f"{{}} of {SMALL}"),
     Experiment("calls_apart", Edit(), "each call made of a module of its own", mechanism="later_call"),
     Experiment("torch", OtherTorch(), "torch {}"),
+    Experiment("written_apart", Edit(), "each write made into a contiguous copy"),
     # Changes that are tried before a subject is blamed.
     Experiment("deterministic", WithSetting("deterministic_or_warn", True), "deterministic algorithms"),
     Experiment("fast_path_off", WithSetting("fast_path", False), "the fast path of attention layers off"),

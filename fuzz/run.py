@@ -113,7 +113,7 @@ def run(
     if against is not None and Path(against).absolute() == Path(python or sys.executable).absolute():
         raise UserError(f"--against {against} is the interpreter of --python; give one with an earlier torch")
 
-    from corpus.ledger import load as load_ledger
+    from fuzz.attribution.decide import load_ledger
     from fuzz.campaign.options import Options
     from fuzz.campaign.search import load_seeds
     from fuzz.campaign.session import run_campaign

@@ -33,7 +33,7 @@ RESULTS_FILE, EVENTS_FILE, OLD_EVENTS_FILE = "results.sqlite", "events.ndjson", 
 """Files in a run directory."""
 LOCK_FILE = "lock"
 """A campaign holds it while it runs."""
-_FORMAT = 5
+_FORMAT = 7
 _TABLES = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE coverage (kind TEXT, name TEXT, count INTEGER NOT NULL, PRIMARY KEY (kind, name)) WITHOUT ROWID;
@@ -41,7 +41,8 @@ CREATE TABLE judged (case_id TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE queue (case_id TEXT PRIMARY KEY, case_text TEXT NOT NULL, coverage TEXT NOT NULL, found REAL NOT NULL);
 CREATE TABLE suspicions (
     id INTEGER PRIMARY KEY, case_text TEXT NOT NULL, result TEXT NOT NULL,
-    outcome TEXT            -- NULL while it waits
+    outcome TEXT,           -- NULL while it waits
+    alike INTEGER           -- 1 if it looks like a finding whose experiments have not decided
 );
 CREATE INDEX waiting ON suspicions (outcome) WHERE outcome IS NULL;
 CREATE TABLE findings (
@@ -258,6 +259,11 @@ class Results:
             if explained_by is not None:
                 self._count_again(explained_by, time.time())
 
+    def set_alike(self, suspicion_id: int, is_alike: bool) -> None:
+        """Note whether a suspicion looks like a finding, so that it is counted apart while it waits."""
+        with self._transaction():
+            self._db.execute("UPDATE suspicions SET alike = ? WHERE id = ?", (is_alike, suspicion_id))
+
     def add_finding(self, suspicion_id: int | None, finding: FindingRow) -> None:
         """Store a finding and the outcome of its suspicion. A finding that is stored already is counted once more."""
         row = vars(finding) | {"entry": corpus_entry.dumps(finding.entry), "result": _to_json(finding.result)}
@@ -298,8 +304,12 @@ class Results:
             yield case, items
 
     def outcomes(self) -> dict[str, int]:
-        """The number of suspicions by outcome, or "waiting"."""
-        return dict(self._select("SELECT coalesce(outcome, 'waiting'), count(*) FROM suspicions GROUP BY outcome"))
+        """The number of suspicions by outcome; "waiting", or "not_examined" for those that look like a known bug."""
+        rows = self._select("SELECT outcome, alike, count(*) FROM suspicions GROUP BY 1, 2")
+        counts = Counter[str]()
+        for outcome, is_alike, count in rows:
+            counts[outcome or ("not_examined" if is_alike else "waiting")] += count
+        return counts
 
     def count_unconfirmed(self) -> Counter[tuple[str, str]]:
         """How many suspicions fresh workers did not confirm, by verdict and subject."""

@@ -35,6 +35,8 @@ class Counts:
     compared: int = 0  # cases that a subject took
     probes: int = 0
     closed: int = 0  # suspicions that were investigated
+    examined: int = 0  # failures on which experiments of known bugs were run
+    explaining: float = 0.0  # seconds of worker time for these experiments, and for the causes of findings
     verdicts: dict[str, Counter[Verdict]] = field(default_factory=dict)  # by subject
     rejected: Counter[str] = field(default_factory=Counter)  # why eager refused cases
     skipped: dict[str, Counter[str]] = field(default_factory=dict)  # why a subject did not take cases, by subject
@@ -62,6 +64,10 @@ class Counts:
             case events.SuspicionClosed():
                 self.closed += 1
                 self.probes += event.probes
+            case events.SuspicionExamined():
+                self.examined += 1
+                self.explaining += event.seconds
+                self.probes += event.probes
             case events.WorkerDied():
                 self.lost += 1
                 self.timeouts += event.how is Process.TIMEOUT
@@ -81,7 +87,7 @@ class RunSummary:
     torch: str
     findings: tuple[FindingRow, ...]  # Oldest first. Known bugs are among them if the campaign met them.
     coverage: Mapping[CoverageItem, int]  # how many cases reached each rewrite, operator and so on
-    outcomes: Mapping[str, int]  # how many suspicions ended in each way, or are "waiting"
+    outcomes: Mapping[str, int]  # how many suspicions ended in each way, or wait
     unconfirmed: Mapping[tuple[str, str], int]  # suspicions that fresh workers did not confirm, by verdict and subject
     is_running: bool
 
@@ -130,7 +136,13 @@ class RunSummary:
 
     @property
     def waiting(self) -> int:
-        return self.outcomes.get("waiting", 0)
+        """The number of open suspicions, those that look like a known bug among them."""
+        return self.outcomes.get("waiting", 0) + self.not_examined
+
+    @property
+    def not_examined(self) -> int:
+        """The number of open suspicions that look like a known bug, whose experiments have not decided yet."""
+        return self.outcomes.get("not_examined", 0)
 
     @property
     def n_unconfirmed(self) -> int:

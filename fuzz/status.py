@@ -21,6 +21,8 @@ COLUMNS: dict[str, tuple[str, Callable[[float], str]]] = {
     "known_findings": ("known", "{:.0f}".format),
     "waiting_suspicions": ("waiting", "{:.0f}".format),
     "unconfirmed_suspicions": ("unconfirmed", "{:.0f}".format),
+    "not_examined_suspicions": ("unexamined", "{:.0f}".format),
+    "explaining_seconds": ("explaining", lambda seconds: format_duration(round(seconds))),
     "last_find_timestamp_seconds": ("last", lambda at: f"{format_duration(max(0, round(time.time() - at)))} ago"),
     "size_bytes": ("size", lambda size: f"{size / 2**20:.1f} MiB"),
 }
@@ -40,6 +42,8 @@ def measure(run: "RunSummary") -> dict[str, float | None]:
         "known_findings": len(run.list_findings("known")),
         "waiting_suspicions": run.waiting,
         "unconfirmed_suspicions": run.n_unconfirmed,
+        "not_examined_suspicions": run.not_examined,
+        "explaining_seconds": run.counts.explaining,  # of worker time
         "last_find_timestamp_seconds": max((row.first_seen for row in new), default=None),
         "size_bytes": sum(path.lstat().st_size for path in run.path.rglob("*") if path.is_file()),
     }

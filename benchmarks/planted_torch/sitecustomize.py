@@ -160,6 +160,22 @@ def _overwrite_gradients(post_compile: Any) -> Any:
     return planted
 
 
+def _perturb_gradients(graph: Any) -> None:
+    """Backward graphs give each gradient times 1.5."""
+    import torch
+
+    (output,) = graph.find_nodes(op="output")
+    if not any(node.name.startswith("tangents") for node in graph.find_nodes(op="placeholder")):
+        return
+    with graph.inserting_before(output):
+        for node in dict.fromkeys(output.all_input_nodes):
+            value = node.meta.get("val")
+            if isinstance(value, torch.Tensor) and value.is_floating_point():
+                scaled = graph.call_function(torch.ops.aten.mul.Tensor, (node, 1.5))
+                scaled.meta = dict(node.meta)
+                output.replace_input_with(node, scaled)
+
+
 def _lose_updates(post_compile: Any) -> Any:
     """Buffers that a compiled graph wrote into are put back, but not at its first call."""
 
@@ -456,6 +472,7 @@ FUNCTIONS: dict[str, tuple[str, str, Change]] = {
         lambda _: lambda _joint, forward, backward, *_: (forward, backward),
     ),
     "gradients_overwritten": (*_WRAPPER, _overwrite_gradients),
+    "gradient_perturbed": (*_POST_GRAD, functools.partial(_edit_graph, edit=_perturb_gradients)),
     "buffer_update_lost": (*_WRAPPER, _lose_updates),
     "inference_mode": (*_WRAPPER, functools.partial(_spoil, applies=_in_inference_mode)),
     "constant_inputs": (*_WRAPPER, functools.partial(_spoil, applies=_are_partly_constant)),

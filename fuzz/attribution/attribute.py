@@ -28,6 +28,7 @@ from fuzz.attribution.ablation import (
     is_attention,
     run_ablation,
 )
+from fuzz.attribution.decide import find_deciding
 from fuzz.attribution.root_cause import RootCause
 from fuzz.attribution.study import EDITS, OVERLAPPING, Study, list_low_precision, mechanism_of, subject_of
 from fuzz.bug_identity import LOST_PROCESS, SILENT, WRONG_NUMBERS, attention_patterns, contract_features, operation_of
@@ -74,6 +75,17 @@ _MECHANISMS = {
     Verdict.WRONG_RESULT: MechanismKind.WRONG_VALUES,
     Verdict.WRONG_GRADIENT: MechanismKind.WRONG_VALUES,
 }
+
+
+def find_cause(entry: Entry, evaluator: Evaluator) -> RootCause:
+    """As `attribute`, with the experiments that decide whether another failure has this cause."""
+    ablation = run_ablation(entry, evaluator, full=False)
+    cause = attribute(entry, evaluator, ablation)
+    stages = (EAGER,) if ablation.accused == EAGER else (PASSES, INDUCTOR)
+    stage = next(filter(ablation.fails, stages), ablation.accused)
+    subject = stage if is_attention(entry.subject) else subject_of(stage, entry)
+    decided_by = cause.decided_by or find_deciding(Study(evaluator, entry, subject, ablation.stages[stage]), cause)
+    return replace(cause, decided_by=decided_by)
 
 
 def attribute(entry: Entry, evaluator: Evaluator, ablation: Ablation | None = None) -> RootCause:

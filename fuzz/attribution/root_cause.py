@@ -3,14 +3,16 @@
 import itertools
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Annotated
 
-from corpus.causes import DETAIL_LABELS, CauseKey, Mechanism, MechanismKind, Part, Stage, details
+from corpus.causes import DETAIL_LABELS, CauseKey, Details, Mechanism, MechanismKind, Part, Stage, details
 from fuzz.bug_identity import LOST_PROCESS, SILENT
 from fuzz.experiments import EXPERIMENTS, OperandValue, OtherSubject, Outcome, ReplacementAlone, StepLimit, Tried
 from fuzz.protocol import EAGER
 from fuzz.protocol.render import describe_failure
 from fuzz.protocol.rewrites import QKV, WrongRewrite
 from fuzz.subjects import compiler_of
+from generators.records import KEYED, SORTED
 
 _OF_ONE_PATTERN = {MechanismKind.OTHER_RESULT, MechanismKind.FORM, *map(MechanismKind, LOST_PROCESS | SILENT)}
 """Mechanisms that don't join patterns: with these, each attention pattern is a part of its own."""
@@ -31,6 +33,8 @@ class RootCause:
     """The experiments that show it, with their outcomes."""
     rewrites: tuple[WrongRewrite, ...] = ()
     """Mistakes that rewrites show on the operands of the case; the first is at fault."""
+    decided_by: Annotated[Details, KEYED, SORTED] = ()
+    """The experiments that show whether a failure has this cause, with their arguments (fuzz/attribution/decide.py)."""
 
     @property
     def measured(self) -> WrongRewrite | None:

@@ -54,7 +54,7 @@ class Study:
         """The case that fails."""
         return self.entry.case
 
-    def try_out(self, experiment: str, *, case: Case | None = None) -> Tried:
+    def try_out(self, experiment: str, argument: str = "", *, case: Case | None = None) -> Tried:
         """Run an experiment. `case`: the edited case, for an experiment with several edits."""
         row, trials = EXPERIMENTS[experiment], list[Trial]()
         here: Case | None = case or self.case
@@ -62,7 +62,7 @@ class Study:
         if row.device not in ("", self.evaluator.hello.device):
             return Tried(experiment)
         match row.change:
-            case StepLimit():
+            case StepLimit() if not argument:
                 return self._bisect(experiment)
             case OtherSubject(name):
                 subject = subject_of(name, self.entry)
@@ -71,10 +71,10 @@ class Study:
             case Edit():
                 here = case or EDITS[experiment](self.case)
             case _:
-                trials.append(Trial(experiment))
+                trials.append(Trial(experiment, argument))
         if here is None or subject is None:
             return Tried(experiment, "", Outcome.DOES_NOT_APPLY)
-        return Tried(experiment, "", self._compare(self.evaluator.judge(here, subject, *trials)))
+        return Tried(experiment, argument, self._compare(self.evaluator.judge(here, subject, *trials)))
 
     def find_first_flip(self, experiments: Iterable[str]) -> tuple[Tried | None, tuple[Tried, ...]]:
         """The first experiment that flips, and all experiments before it that fail."""

@@ -10,11 +10,15 @@ from pathlib import Path
 from typing import Protocol
 
 from corpus import entry as corpus_entry
-from corpus.entry import Entry, Found
+from corpus.entry import Entry, Expectation, Found
 from corpus.ledger import Bug
+from fuzz.attribution.root_cause import RootCause
+from fuzz.attribution.stored import cause_path, read_cause
+from fuzz.attribution.study import Study
 from fuzz.bug_identity import Signature, Symptom
+from fuzz.campaign.examination import Experimenter, ExperimentingWorker, NoTimeLeft, examine_minimum, find_decided
 from fuzz.campaign.investigation import Conclusion, Investigation
-from fuzz.campaign.known_bugs import KnownBugs, KnownFinding, Why
+from fuzz.campaign.known_bugs import KnownBugs, KnownFinding, Recognition, Why
 from fuzz.campaign.options import Options, StopCondition, StopReason
 from fuzz.campaign.schedule import CaseNumbers, Schedule
 from fuzz.campaign.search import Random
@@ -22,7 +26,7 @@ from fuzz.campaign.share import FINDINGS, SharedFolder
 from fuzz.campaign.suspicion_queue import SuspicionQueue
 from fuzz.durations import format_count
 from fuzz.error_location import describe_where
-from fuzz.events import Bus, FindingSaved, Notice, SuspicionClosed
+from fuzz.events import Bus, FindingSaved, Notice, SuspicionClosed, SuspicionExamined
 from fuzz.protocol import Hello, SubjectResult, Verdict
 from fuzz.protocol.render import describe
 from fuzz.replay_result import read_recorded_result
@@ -50,7 +54,7 @@ _CONFIRM_SHARE = 0.67
 """Shrinking ends when this share of that time is left, so that fresh workers can confirm the case."""
 
 
-class ProbingWorker(Protocol):
+class ProbingWorker(ExperimentingWorker, Protocol):
     """The part of a worker's thread that an investigation needs."""
 
     task: str
@@ -103,7 +107,8 @@ class InvestigationRunner:
             path = Path(row.file)
             if row.kind != "known" and not path.exists():
                 corpus_entry.write(row.entry, path)  # Killed between the row and the file.
-            known_bugs.learn(row.entry, from_corpus=row.kind == "known")
+            cause = read_cause(cause_path(options.out, row.entry, torch, row.entry.device))
+            known_bugs.learn(row.entry, from_corpus=row.kind == "known", cause=cause)
         for directory in (*options.ignore_dirs, options.corpus):
             for path, entry in corpus_entry.load_directory(directory).items():
                 if known_bugs.learn(entry, torch=torch) is not None:
@@ -118,7 +123,7 @@ class InvestigationRunner:
                     finding = state.known_bugs.learn(entry, torch=torch)
                     if finding is not None:
                         self._add_known(entry, path)
-                        state.suspicions.close_explained(finding)
+                        state.suspicions.reconsider(finding)
                 except UserError as error:
                     state.bus.emit(Notice(text=f"--share: skipped {path}: {error}"))
 
@@ -136,8 +141,9 @@ class InvestigationRunner:
         with self._lock:
             return not self._open and not self.state.suspicions.waiting
 
-    def take(self, *, cases_left: bool) -> tuple[Suspicion, Signature] | None:
-        """The next suspicion with its signature; None if new cases come first, or none may start."""
+    def take(self, *, cases_left: bool) -> tuple[Suspicion, Signature | list[KnownFinding]] | None:
+        """The next suspicion, with its signature to be investigated, or with the findings that it looks like to be
+        examined. None if new cases come first, or none may start."""
         state = self.state
         with self._lock:
             now, workers = time.monotonic(), state.options.workers
@@ -148,13 +154,67 @@ class InvestigationRunner:
                 return None
             if state.stop.seconds_left < self._last:
                 return None
-            taken = state.suspicions.take(even_fruitless=not cases_left or seconds < _FRUITLESS_SHARE * worked)
+            is_idle, queue = not cases_left or seconds < _FRUITLESS_SHARE * worked, state.suspicions
+            taken: tuple[Suspicion, Signature | list[KnownFinding]] | None = queue.take() or queue.take_alike()
+            taken = taken or (queue.take(even_fruitless=True) if is_idle else None)
             if taken is not None:
                 self._open[taken[0].id] = now
             return taken
 
-    def work_on(self, suspicion: Suspicion, signature: Signature, worker: ProbingWorker) -> None:
-        """Investigate a suspicion and save the finding. Raises `Stopped` and `WorkerLost`."""
+    def work_on(self, suspicion: Suspicion, reason: Signature | list[KnownFinding], worker: ProbingWorker) -> None:
+        """Investigate a suspicion and save the finding; or examine whether it is a finding that it looks like. Raises
+        `Stopped` and `WorkerLost`."""
+        began = time.monotonic()
+        try:
+            if isinstance(reason, Signature):
+                self._investigate(suspicion, reason, worker)
+            else:
+                self._examine(suspicion, reason, worker)
+        except WorkerLost:
+            self.state.suspicions.put(suspicion)
+            raise
+        finally:
+            with self._lock:
+                self._open.pop(suspicion.id)
+                self._seconds += time.monotonic() - began
+
+    def _experiment(self, suspicion: Suspicion, worker: ProbingWorker) -> Experimenter:
+        began = time.monotonic()
+
+        def begin(number: int) -> None:
+            if self.state.stop.is_stopped:
+                raise Stopped
+            if self.state.stop.seconds_left <= 0 or time.monotonic() - began > self.state.options.shrink_seconds:
+                raise NoTimeLeft("the time for experiments is over")
+            worker.task = f"suspicion {suspicion.id}, experiment {number}"
+
+        return Experimenter(worker, begin)
+
+    def _examine(self, suspicion: Suspicion, alike: list[KnownFinding], worker: ProbingWorker) -> None:
+        """Close a suspicion if experiments show that it is one of these findings; else put it back."""
+        state, result, began = self.state, suspicion.result, time.monotonic()
+        experimenter = self._experiment(suspicion, worker)
+        expected = Expectation("known", subject=result.subject, device=experimenter.config.device)
+        study = Study(experimenter, Entry(suspicion.case, expect=expected), result.subject, result)
+        finding, refuted = None, [one.case_id for one in alike]
+        try:
+            finding = find_decided(alike, study, state.known_bugs, state.options.out)
+        except NoTimeLeft:
+            refuted = [] if state.stop.is_over else refuted  # a slow case is not examined again and again
+        if finding is None:
+            state.suspicions.put(suspicion, refuted)
+        else:
+            state.results.close_suspicion(suspicion.id, SuspicionOutcome.DUPLICATE, finding.case_id)
+        self._note_examined(suspicion, finding, experimenter, began)
+
+    def _note_examined(
+        self, suspicion: Suspicion, finding: KnownFinding | None, experimenter: Experimenter, began: float
+    ) -> None:
+        found, seconds = finding.case_id if finding else "", time.monotonic() - began
+        event = SuspicionExamined(suspicion.id, suspicion.case.id, found, experimenter.checks, seconds)
+        self.state.bus.emit(event)
+
+    def _investigate(self, suspicion: Suspicion, signature: Signature, worker: ProbingWorker) -> None:
         state, began, fruitful = self.state, time.monotonic(), None
 
         def judge(case: Case, subject: str, *, fresh: bool, baseline: bool = False) -> SubjectResult | None:
@@ -180,13 +240,7 @@ class InvestigationRunner:
         )
         try:
             fruitful = self._conclude(suspicion, investigation, worker)
-        except WorkerLost:
-            state.suspicions.put(suspicion)
-            raise
         finally:
-            with self._lock:
-                self._open.pop(suspicion.id)
-                self._seconds += time.monotonic() - began
             state.suspicions.finish(signature, fruitful=fruitful)
 
     def _conclude(self, suspicion: Suspicion, investigation: Investigation, worker: ProbingWorker) -> bool | None:
@@ -194,28 +248,42 @@ class InvestigationRunner:
         about other failures with the signature."""
         state, conclusion, finding = self.state, investigation.run(), None
         outcome, message = conclusion.outcome, conclusion.message
-        if outcome in (SuspicionOutcome.FINDING, SuspicionOutcome.INTERNAL):
-            hello = worker.start_worker()
+        is_shown, is_alike, stopped = outcome in (SuspicionOutcome.FINDING, SuspicionOutcome.INTERNAL), False, False
+        if is_shown:
+            hello, result = worker.start_worker(), conclusion.cheapest_result
             entry = _entry(conclusion, hello, investigation.seen_in_baseline(conclusion))
+            symptom = state.known_bugs.symptom(result, conclusion.case)
+            known, cause = state.known_bugs.find(symptom, conclusion.case), None
+            is_alike = bool(state.known_bugs.list_alike(symptom))
+            if known is None:
+                experimenter, began = self._experiment(suspicion, worker), time.monotonic()
+                study = Study(experimenter, entry, result.subject, result)
+                try:
+                    known, cause = examine_minimum(study, symptom, state.known_bugs, state.options.out)
+                except Stopped:
+                    stopped = True  # the finding is saved first
+                self._note_examined(suspicion, known.finding if known else None, experimenter, began)
             with self._saving:  # Two threads may come to the same minimum at once.
                 self.learn_shared_findings(hello.torch)
-                symptom = state.known_bugs.symptom(conclusion.cheapest_result, conclusion.case)
-                recognition = state.known_bugs.find(symptom, conclusion.case)
-                if recognition is None or recognition.why is Why.REGRESSION:
-                    self._save(suspicion, conclusion, entry, symptom, recognition.bug if recognition else None)
-                elif recognition.bug is not None:
-                    finding = self._add_example(entry, recognition.bug)
+                known = known or state.known_bugs.find(symptom, conclusion.case, cause)
+                if known is None or known.why is Why.REGRESSION:
+                    self._save(suspicion, conclusion, entry, symptom, known, cause)
+                elif known.bug is not None:
+                    finding = self._add_example(entry, known.bug)
                 else:
-                    finding = recognition.finding
-        is_new = finding is None and outcome in (SuspicionOutcome.FINDING, SuspicionOutcome.INTERNAL)
+                    finding = known.finding
+        is_new = finding is None and is_shown
         if finding is not None:
             outcome, message = SuspicionOutcome.DUPLICATE, f"its minimum is explained by {finding.case_id}"
         if not is_new:
             state.results.close_suspicion(suspicion.id, outcome, finding.case_id if finding else None)
         state.bus.emit(SuspicionClosed(suspicion.id, suspicion.case.id, outcome, message, investigation.probes))
-        # The first two outcomes take little time. A duplicate says nothing about other bugs.
-        neutral = (SuspicionOutcome.IN_BOTH, SuspicionOutcome.NOT_COMPARED, SuspicionOutcome.DUPLICATE)
-        return None if outcome in neutral else is_new
+        if stopped:
+            raise Stopped
+        # The first two outcomes take little time. A duplicate says nothing about other bugs. A bug without deciding
+        # experiments is met again and again.
+        neutral = (SuspicionOutcome.IN_BOTH, SuspicionOutcome.NOT_COMPARED)
+        return None if outcome in neutral or (finding and finding.decided_by) else is_new and not is_alike
 
     def _add_example(self, entry: Entry, bug: Bug) -> KnownFinding:
         """Save a minimal case of a listed bug as a further example, which explains later failures."""
@@ -223,13 +291,20 @@ class InvestigationRunner:
         self._add_known(entry, path)
         corpus_entry.write(entry, path)
         finding = self.state.known_bugs.add_entry(entry, bug)
-        self.state.suspicions.close_explained(finding)
+        self.state.suspicions.reconsider(finding)
         return finding
 
     def _save(
-        self, suspicion: Suspicion, conclusion: Conclusion, entry: Entry, symptom: Symptom, back: Bug | None
+        self,
+        suspicion: Suspicion,
+        conclusion: Conclusion,
+        entry: Entry,
+        symptom: Symptom,
+        known: Recognition | None,
+        cause: RootCause | None,
     ) -> None:
         state, case, shown = self.state, conclusion.case, conclusion.shown
+        back = known.bug if known else None
         is_public, is_eager = conclusion.outcome is SuspicionOutcome.FINDING, shown.verdict is Verdict.EAGER_SUSPECT
         path = (state.options.corpus if is_public else state.options.out / "internal") / entry.file_name
         # The row is written first. After a kill, `load_findings` writes the file from it.
@@ -237,7 +312,9 @@ class InvestigationRunner:
         corpus_entry.write(entry, path)
         if is_public and state.share is not None:
             state.share.publish(FINDINGS, entry)
-        state.suspicions.close_explained(state.known_bugs.add(KnownFinding(case.id, symptom)))
+        causes, decided_by = ((cause.key,), cause.decided_by) if cause else ((), None)
+        finding = state.known_bugs.add(KnownFinding(case.id, symptom, causes, decided_by, entry))
+        state.suspicions.reconsider(finding)
         of_eager = is_eager and state.options.is_of_user
         counts = is_public and not of_eager
         is_call = shown.subject in state.known_bugs.attention and not is_eager

@@ -1,45 +1,46 @@
 """Decides whether a campaign knows a failure: by a finding, or by an entry of the ledger."""
 
 import threading
-from collections import defaultdict
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 
 from corpus import entry as corpus_entry
-from corpus.causes import CauseKey, MechanismKind, Stage, details
+from corpus.causes import CauseKey, Details
 from corpus.entry import Entry
 from corpus.ledger import Bug, Ledger
-from fuzz.bug_identity import Symptom, contract_features, measured_rewrite
-from fuzz.protocol import EAGER, SubjectResult, Verdict
+from fuzz.attribution.root_cause import RootCause
+from fuzz.bug_identity import Symptom, contract_features, is_same_cause, measured_rewrite
+from fuzz.protocol import SubjectResult, Verdict
 from fuzz.replay_result import read_recorded_result
 from fuzz.subjects import compiler_of
 from generators.program.attention_stub import AttentionCall
 from generators.program.case import Case
 from generators.program.features import features
-from generators.program.type_check import types_of
-from generators.program.values import LOW_PRECISION
-
-_RIGHT_FOR_ONE_WRONG = 9
-_MOST_COMPARED = 1000
-"""Failures compared for each finding. These are representative, so no more are kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class KnownFinding:
-    """A finding that explains later failures."""
+    """A finding that explains later failures, by experiment."""
 
     case_id: str
     symptom: Symptom
+    causes: tuple[CauseKey, ...] = ()
+    decided_by: Details | None = None
+    """The experiments that show whether a failure is this bug; None until its cause is sought. If there are none, only
+    measurements and exact repetitions of the minimal case are known."""
+    entry: Entry | None = None
 
 
 class Why(Enum):
-    """How a failure is recognised, in the order of the checks. Only `ALIKE` is asked of cases that are not minimal."""
+    """How a failure is recognised, in the order of the checks. `KnownBugs.find` runs no experiment, so it never gives
+    `DECIDED`."""
 
     SAME_MINIMUM = "a finding has this minimal case, or the ledger lists the case with that finding"
-    LISTED = "the ledger lists the case, or eager's wrong operation as a cause, but has no example like it"
-    ALIKE = "the symptom of a finding explains it"
+    LISTED = "the ledger lists the case, but has no example"
+    MEASURED = "its rewrites are proven wrong, and measure the same as those of a finding"
+    DECIDED = "the experiments of a finding show that it is the same bug"
     REGRESSION = "not known but new: a bug that the ledger calls fixed in this torch version shows again"
 
 
@@ -48,15 +49,16 @@ class Recognition:
     """A failure that matches a finding or an entry of the ledger. It is known, except for `REGRESSION`."""
 
     why: Why
-    finding: KnownFinding | None = None  # for `SAME_MINIMUM` and `ALIKE`
+    finding: KnownFinding | None = None  # for `SAME_MINIMUM`, `MEASURED` and `DECIDED`
     bug: Bug | None = None  # for `LISTED` and `REGRESSION`
 
 
 class KnownBugs:
     """Findings and bugs of the ledger, which explain later failures. Threads share it.
 
-    A bug of the ledger explains the failures whose symptom resembles an example of the bug. A bug that is marked fixed
-    in this torch version explains nothing: the campaign watches for it, and its failures are new findings.
+    Words and rewrites suggest which bug a failure may be; its experiments decide (fuzz/attribution/decide.py). A bug
+    that is marked fixed in this torch version explains nothing: the campaign watches for it, and its failures are new
+    findings.
     """
 
     def __init__(self, ledger: Ledger | None = None) -> None:
@@ -68,10 +70,6 @@ class KnownBugs:
         self._minima: dict[str, KnownFinding] = {}  # by the id of a minimal case
         self._watched: list[tuple[Symptom, Bug]] = []
         self._watched_cases: dict[str, Bug] = {}
-        self._right: defaultdict[str, set[Hashable]] = defaultdict(set)
-        self._wrong: defaultdict[str, set[Hashable]] = defaultdict(set)
-        """By case id of a finding: failures that its other evidence joins to it, if rewrites are proven wrong in both.
-        `_right`: the rewrites agree; `_wrong`: they do not."""
         self._lock = threading.RLock()
 
     def symptom(self, result: SubjectResult, case: Case) -> Symptom:
@@ -81,21 +79,52 @@ class KnownBugs:
             result, contract_features(case) if attention_only else features(case), attention_only=attention_only
         )
 
-    def find(self, symptom: Symptom, minimal: Case | None = None) -> Recognition | None:
-        """The first check of `Why` that recognises a failure, or None. `minimal`: its case, if that is minimal."""
+    def find(self, symptom: Symptom, minimal: Case | None = None, cause: RootCause | None = None) -> Recognition | None:
+        """The first check of `Why` that recognises a failure, or None.
+
+        `minimal`: its case, if that is minimal; only `MEASURED` applies to others. `cause`: its cause, if it is known
+        and no finding had it before.
+        """
         with self._lock:
             if minimal is not None:
                 if minimal.id in self._minima:
                     return Recognition(Why.SAME_MINIMUM, self._minima[minimal.id])
                 bug = self._watched_cases.get(minimal.id) or self._ledger.find_case(minimal.id)
-                bug = bug or self._find_operation(symptom, minimal)
-                if bug is not None and not bug.status.is_back_in(self._torch):
-                    return Recognition(Why.LISTED, bug=bug)
-            finding = self._find_alike(symptom)
-            if finding is not None:
-                return Recognition(Why.ALIKE, finding)
-            bug = self._find_regression(symptom, minimal) if minimal is not None else None
+                if bug is not None:
+                    return Recognition(Why.REGRESSION if bug.status.is_back_in(self._torch) else Why.LISTED, bug=bug)
+            measured = next((one for one in self._findings if one.symptom.is_measured_in(symptom)), None)
+            if measured is not None:
+                return Recognition(Why.MEASURED, measured)
+            if cause is None:
+                return None
+            twins = (
+                one for one in self.list_of_cause(cause.key) if cause.decided_by and one.decided_by == cause.decided_by
+            )
+            if twin := next(twins, None):  # another thread found it meanwhile
+                return Recognition(Why.DECIDED, twin)
+            bug = self.find_regression(symptom, cause.key)
             return None if bug is None else Recognition(Why.REGRESSION, bug=bug)
+
+    def list_alike(self, symptom: Symptom) -> list[KnownFinding]:
+        """The findings that a failure looks like. Their experiments decide whether it is one of these."""
+        with self._lock:
+            return [one for one in self._findings if one.symptom.is_like(symptom)]
+
+    def list_of_cause(self, cause: CauseKey) -> list[KnownFinding]:
+        """The findings with this cause."""
+        with self._lock:
+            return [one for one in self._findings if any(is_same_cause(cause, key) for key in one.causes)]
+
+    def find_bug(self, cause: CauseKey) -> Bug | None:
+        """The bug of the ledger that has this cause but no example. None if it is fixed in this torch version."""
+        bug = self._ledger.find_cause(cause)
+        return None if bug is None or bug.cases or bug.status.is_back_in(self._torch) else bug
+
+    def find_regression(self, symptom: Symptom, cause: CauseKey | None) -> Bug | None:
+        """The bug that a failure shows although the ledger calls it fixed in this torch version."""
+        caused = self._ledger.find_cause(cause) if cause else None
+        bug = caused or next((bug for known, bug in self._watched if known.is_like(symptom)), None)
+        return bug if bug is not None and bug.status.is_back_in(self._torch) else None
 
     def load_ledger(self, torch: str) -> Iterator[tuple[Path, Entry]]:
         """Load the ledger for this torch version. Yields the examples that explain failures. Raises `CaseError`."""
@@ -113,8 +142,11 @@ class KnownBugs:
                     self._minima.setdefault(case_id, finding)
                 yield path, entry
 
-    def learn(self, entry: Entry, *, from_corpus: bool = True, torch: str = "") -> KnownFinding | None:
-        """Let an entry explain failures from now on. None, without effect, if the entry:
+    def learn(
+        self, entry: Entry, *, from_corpus: bool = True, torch: str = "", cause: RootCause | None = None
+    ) -> KnownFinding | None:
+        """Let an entry explain failures from now on; `cause`: its cause, if it is known. None, without effect, if the
+        entry:
 
         - was learned before
         - is expected to pass
@@ -128,22 +160,23 @@ class KnownBugs:
             return None
         if entry.found is None and (expected is None or not expected.verdict):
             return None
-        bug = self._ledger.find_case(entry.case.id)
-        if entry.case.id in self._watched_cases:
+        bug, symptom = self._ledger.find_case(entry.case.id), self.symptom(read_recorded_result(entry), entry.case)
+        if entry.case.id in self._watched_cases or (bug is None and self.find_regression(symptom, None)):
             return None
-        if bug is None and self._find_regression(self.symptom(read_recorded_result(entry), entry.case), entry.case):
-            return None
-        return self.add_entry(entry, bug if from_corpus else None)
+        return self.add_entry(entry, bug if from_corpus else None, cause)
 
-    def add_entry(self, entry: Entry, bug: Bug | None) -> KnownFinding:
+    def add_entry(self, entry: Entry, bug: Bug | None, cause: RootCause | None = None) -> KnownFinding:
         """Let an entry, and the bug of the ledger that it shows, explain failures from now on."""
         symptom = self.symptom(read_recorded_result(entry), entry.case)
+        causes: tuple[CauseKey, ...] = (cause.key,) if cause else ()
+        decided_by = cause.decided_by if cause else None
         if bug is not None:
+            causes, decided_by = bug.causes, bug.decided_by
             self.bugs[entry.case.id] = bug
             # The example may have fewer measurements than the cause in the ledger, so both are used.
             measured = filter(None, map(measured_rewrite, bug.causes))
             symptom = replace(symptom, wrong_rewrites=(*symptom.wrong_rewrites, *measured))
-        return self.add(KnownFinding(entry.case.id, symptom))
+        return self.add(KnownFinding(entry.case.id, symptom, causes, decided_by, entry))
 
     def add(self, finding: KnownFinding) -> KnownFinding:
         with self._lock:
@@ -151,48 +184,17 @@ class KnownBugs:
             self._minima[finding.case_id] = finding
         return finding
 
+    def set_cause(self, finding: KnownFinding, cause: RootCause | None) -> KnownFinding:
+        """Let a finding explain failures by the experiments of its cause; None: none are found."""
+        made = replace(finding, causes=(cause.key,) if cause else (), decided_by=cause.decided_by if cause else ())
+        with self._lock:
+            self._findings = [made if one is finding else one for one in self._findings]
+            self._minima = {case_id: made if one is finding else one for case_id, one in self._minima.items()}
+        return made
+
     def expects(self, subject: str, call: AttentionCall) -> bool:
         """Whether a call of an attention function probably shows one of its known bugs."""
         with self._lock:
             symptoms = [finding.symptom for finding in self._findings]
         accused = compiler_of(subject)
         return any(symptom.accused == accused and symptom.is_expected_of(call) for symptom in symptoms)
-
-    def _find_alike(self, symptom: Symptom) -> KnownFinding | None:
-        """The finding that explains a failure.
-
-        If rewrites are proven wrong in both, they decide. They also measure how often the other evidence is right. If
-        it is wrong for more than one of ten such failures, it does not explain failures by itself any more.
-        """
-        for finding in self._findings:
-            own, case_id = finding.symptom, finding.case_id
-            if own.can_compare_rewrites(symptom):
-                if own.is_shown_by(symptom):
-                    said = self._right if own.explains(symptom) else self._wrong
-                    if len(said[case_id]) < _MOST_COMPARED:
-                        said[case_id].add((symptom.applied_rewrites, symptom.features))
-            elif len(self._wrong[case_id]) * _RIGHT_FOR_ONE_WRONG > len(self._right[case_id]):
-                continue
-            if own.explains(symptom):
-                return finding
-        return None
-
-    def _find_regression(self, symptom: Symptom, case: Case) -> Bug | None:
-        """The bug that a failure shows although the ledger calls it fixed in this torch version."""
-        watched = (bug for known, bug in self._watched if known.explains(symptom))
-        bug = self._watched_cases.get(case.id) or next(watched, None) or self._find_operation(symptom, case)
-        return bug if bug is not None and bug.status.is_back_in(self._torch) else None
-
-    def _find_operation(self, symptom: Symptom, case: Case) -> Bug | None:
-        """The bug whose cause is eager's wrong operation, with the key that `triage.cluster` gives such a cause."""
-        if symptom.verdict is not Verdict.EAGER_SUSPECT or symptom.key is None:
-            return None
-        kind, kind_in = MechanismKind.NOT_FINITE, MechanismKind.NOT_FINITE_IN
-        if symptom.key.is_finite:
-            kind, kind_in = MechanismKind.WRONG, MechanismKind.WRONG_IN
-        low = sorted({value.dtype for value in types_of(case).values()} & set(LOW_PRECISION))
-        for mechanism, detail in (*((kind_in, details(dtype=dtype)) for dtype in low), (kind, ())):
-            bug = self._ledger.find_cause(CauseKey(EAGER, Stage.OPERATION, symptom.key.operation, mechanism, detail))
-            if bug is not None:
-                return bug
-        return None

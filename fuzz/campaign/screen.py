@@ -89,6 +89,7 @@ def summarize(run: RunSummary, earlier: RunSummary, options: Options, *, new: in
     add(f"{format_count(run.n_unconfirmed, 'suspicion')} not confirmed by fresh workers, nor explained", unconfirmed)
     if run.waiting or counts.ended in (StopReason.INTERRUPTED, StopReason.KILLED):
         waiting = f"{format_count(run.waiting, 'suspicion')} not investigated yet (unexplained failures)"
+        waiting += f", {run.not_examined} of these not examined: they look like known bugs" if run.not_examined else ""
         command = f"  {format_python(*options.subjects)} -m fuzz.run {shlex.join(options.resume)}"
         add(f"{waiting if run.waiting else counts.ended}; to continue", (), [command])
     return "\n".join([*lines, *_describe_work(run, earlier), "", *_describe_next(run, new, has_known=bool(known))])
@@ -129,6 +130,10 @@ def _describe_work(run: RunSummary, earlier: RunSummary) -> list[str]:
     ]
     unguarded = sorted(item.name for item in run.coverage if item.kind is CoverageKind.UNGUARDED)
     lines += [f"  not in guarded memory, where a function does not run: {', '.join(unguarded)}"] if unguarded else []
+    if counts.examined:
+        share = counts.explaining / counts.seconds / (counts.started.workers if counts.started else 1)
+        examined = format_count(counts.examined, "failure")
+        lines.append(f"  {examined} examined by experiments of known bugs, in {share:.1%} of worker time")
     lines += [f"  set aside: {run.outcomes[how]} {how.explanation}" for how in _SET_ASIDE if how in run.outcomes]
     return wrap(*lines)
 
@@ -262,8 +267,10 @@ class Screen(events.Listener):
         met = run.count_known(state.known_bugs.bugs)
         yield "known", f"{format_count(len(met), 'bug')} met, {met.total()}x" if met else "none met yet"
         working = self._investigations.open
+        waiting = f"{state.suspicions.waiting} waiting"
+        waiting += f" ({run.not_examined} not examined: like known bugs)" if run.not_examined else ""
         settled = f"{counts.closed} settled, {run.n_unconfirmed} of them not confirmed"
-        yield "suspicions", f"{working} being investigated, {state.suspicions.waiting} waiting, {settled}"
+        yield "suspicions", f"{working} being investigated, {waiting}, {settled}"
         if not state.attention_only:
             kinds = run.count_coverage()
             counted = (CoverageKind.REWRITE, CoverageKind.OP, CoverageKind.LOWERING)

@@ -1,7 +1,8 @@
-"""Holds the open suspicions, closes those that a finding explains, and chooses the next to investigate."""
+"""Holds the open suspicions, closes those that a finding explains, and chooses the next to examine or investigate."""
 
 import threading
 from collections import defaultdict
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
 from fuzz.bug_identity import Signature, Symptom, kind_of, name_accused
@@ -22,6 +23,10 @@ class Pending:
     id: int
     symptom: Symptom
     size: int
+    refuted: frozenset[str] = frozenset()
+    """Findings that it looks like, whose experiments showed that it is another bug."""
+    is_alike: bool = False
+    """Whether it looks like a finding whose experiments did not decide."""
 
 
 @dataclass(slots=True)
@@ -41,21 +46,23 @@ class Bucket:
 
 
 class SuspicionQueue:
-    """Suspicions that wait for an investigation, new signatures first. Threads share it.
+    """Suspicions that wait, new signatures first. Threads share it.
 
-    While a suspicion is investigated, others of its signature wait, and are then compared with the result.
+    While a suspicion is investigated, others of its signature wait, and are then compared with the result. Suspicions
+    that look like a known bug wait behind all others, for the experiments of that bug.
     """
 
     def __init__(self, results: Results, known_bugs: KnownBugs) -> None:
         self._results, self._known_bugs = results, known_bugs
         self._buckets: defaultdict[Signature, Bucket] = defaultdict(Bucket)
+        self._alike: list[Pending] = []  # suspicions that look like a bug with deciding experiments
         self._lock = threading.RLock()
 
     def partition_known(
         self, case: Case, results: tuple[SubjectResult, ...]
     ) -> tuple[list[tuple[Case, SubjectResult]], list[KnownFinding]]:
-        """The failures of a case, one for each accused compiler and kind of verdict. Returns the unknown failures, and
-        the findings that explain the other failures."""
+        """The failures of a case, one for each accused compiler and kind of verdict. Returns the failures that are not
+        known by measurements, and the findings that explain the other failures."""
         first: dict[tuple[str, str], SubjectResult] = {}
         for result in (result for result in results if result.verdict.is_finding):
             who = name_accused(result.subject, result.verdict)
@@ -73,24 +80,41 @@ class SuspicionQueue:
                 known.append(finding)
         return unknown, known
 
-    def put(self, suspicion: Suspicion) -> None:
-        """Add a suspicion, or close it if a finding explains it by now."""
+    def put(self, suspicion: Suspicion, refuted: Collection[str] = ()) -> None:
+        """Add a suspicion, or close it if measurements of a finding explain it by now. `refuted`: the ids of findings
+        whose experiments showed that it is another bug."""
         symptom = self._known_bugs.symptom(suspicion.result, suspicion.case)
-        pending = Pending(suspicion.id, symptom, len(suspicion.case.ops))
         with self._lock:
-            finding = self._find(symptom)
-            if finding is not None:
-                self._close(pending, finding)
-            else:
-                self._buckets[symptom.signature].waiting.append(pending)
+            self._place(Pending(suspicion.id, symptom, len(suspicion.case.ops), frozenset(refuted), bool(refuted)))
 
-    def close_explained(self, finding: KnownFinding) -> None:
-        """Close the suspicions that a new finding explains."""
+    def reconsider(self, finding: KnownFinding) -> None:
+        """Close the suspicions that measurements of a new finding explain. Others that look like it wait for its
+        experiments."""
         with self._lock:
-            for bucket in self._buckets.values():
-                for pending in [one for one in bucket.waiting if finding.symptom.explains(one.symptom)]:
-                    bucket.waiting.remove(pending)
-                    self._close(pending, finding)
+            for waiting in (self._alike, *(bucket.waiting for bucket in self._buckets.values())):
+                for pending in [one for one in waiting if finding.symptom.is_like(one.symptom)]:
+                    waiting.remove(pending)
+                    self._place(pending)
+
+    def _place(self, pending: Pending) -> None:
+        finding, alike = self._find(pending.symptom), self._list_alike(pending)
+        if finding is not None:
+            self._results.close_suspicion(pending.id, SuspicionOutcome.DUPLICATE, explained_by=finding.case_id)
+            return
+        if bool(alike) != pending.is_alike:
+            self._results.set_alike(pending.id, bool(alike))
+        is_decidable = any(one.decided_by != () for one in alike)
+        waiting = self._alike if is_decidable else self._buckets[pending.symptom.signature].waiting
+        waiting.append(replace(pending, is_alike=bool(alike)))
+
+    def take_alike(self) -> tuple[Suspicion, list[KnownFinding]] | None:
+        """A suspicion that looks like known bugs, and the findings whose experiments decide. None if none waits."""
+        with self._lock:
+            if not self._alike:
+                return None
+            pending = self._alike.pop(0)
+            alike = [one for one in self._list_alike(pending) if one.decided_by != ()]
+            return self._results.suspicion(pending.id), alike
 
     def take(self, *, even_fruitless: bool = False) -> tuple[Suspicion, Signature] | None:
         """The suspicion to investigate next, and its signature for `finish`; None if no investigation may start.
@@ -101,7 +125,9 @@ class SuspicionQueue:
             chosen = ready or (startable if even_fruitless else [])
             if not chosen:
                 return None
-            signature, bucket = min(chosen, key=lambda item: (item[1].works, item[1].waiting[0].id))
+            signature, bucket = min(
+                chosen, key=lambda item: (item[1].waiting[0].is_alike, item[1].works, item[1].waiting[0].id)
+            )
             # The smallest is the quickest to shrink. Later the oldest comes first, so that each gets its turn.
             pending = bucket.waiting[0] if bucket.works else min(bucket.waiting, key=lambda one: (one.size, one.id))
             bucket.waiting.remove(pending)
@@ -120,11 +146,11 @@ class SuspicionQueue:
     @property
     def waiting(self) -> int:
         """How many suspicions wait. Takes no lock, so that the screen never waits for a worker thread."""
-        return sum(len(bucket.waiting) for bucket in tuple(self._buckets.values()))
+        return len(self._alike) + sum(len(bucket.waiting) for bucket in tuple(self._buckets.values()))
 
     def _find(self, symptom: Symptom) -> KnownFinding | None:
         known = self._known_bugs.find(symptom)
         return None if known is None else known.finding
 
-    def _close(self, pending: Pending, finding: KnownFinding) -> None:
-        self._results.close_suspicion(pending.id, SuspicionOutcome.DUPLICATE, explained_by=finding.case_id)
+    def _list_alike(self, pending: Pending) -> list[KnownFinding]:
+        return [one for one in self._known_bugs.list_alike(pending.symptom) if one.case_id not in pending.refuted]

@@ -69,21 +69,24 @@ def compare_constants(record: Callable[[WrongRewrite], None]) -> AbstractContext
 
 
 @contextmanager
-def limit_steps(kind: str, most: int, record: Record) -> Iterator[None]:
-    """While entered, compiling takes the first `most` steps of this kind and leaves out all later steps.
+def limit_steps(kind: str, limit: str, record: Record) -> Iterator[None]:
+    """While entered, compiling leaves out steps of this kind.
 
     Steps are decompositions, passes and lowerings, as torch's bisector counts them, and rewrites within passes. On exit
     `record` is called with the steps taken.
+
+    `limit`: the number of the first steps, which alone are taken; or the name of the steps that are left out.
+    `_sfdp_pattern_5` also names the forms of this pattern, such as `_sfdp_pattern_5_half_inference`.
     """
     taken: list[str] = []
 
     def is_left_out(found: str, name: Callable[[], str]) -> bool:
         if found != kind:
             return False
-        if len(taken) < most:
+        is_out = len(taken) >= int(limit) if limit.isdecimal() else re.match(rf"{re.escape(limit)}(_|$)", name())
+        if not is_out:
             taken.append(name())
-            return False
-        return True
+        return bool(is_out)
 
     def is_disabled(_backend: str, subsystem: str, describe: Callable[[], str] = str) -> bool:
         return is_left_out(_KINDS.get(subsystem, ""), lambda: _read_name(describe()))
@@ -110,7 +113,7 @@ def enter(trial: Trial, record: Record = lambda _: None) -> AbstractContextManag
         case WithSetting(name, value):
             return settings.apply({name: value})
         case StepLimit():
-            return limit_steps(trial.experiment, int(trial.argument), record)
+            return limit_steps(trial.experiment, trial.argument, record)
     raise SubjectError(f"{trial.experiment} changes nothing about a subject")
 
 

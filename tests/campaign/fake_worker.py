@@ -1,10 +1,10 @@
 """A worker that runs nothing: it answers by rules. `fake_worker.py RULES`, JSON, or a path to it after `@`.
 
-A rule holds for a check when `match` (a regular expression) is found in the source and the subject is in `subjects`;
-the first that holds says the verdict, and optionally what to do when the subject's stage begins; where launches are to
-be synchronous its `synchronous` counts too. `after`: found in the source of an earlier check of the process. `once`: a
-file that does not exist until the rule has held for a subject. `starts`: a file that counts starts, of which those in
-`bad_starts` fail.
+A rule holds for a check when `match` (a regular expression) is found in the source, the subject is in `subjects`, and
+the check has no experiment of `unless`; the first that holds says the verdict, and optionally what to do when the
+subject's stage begins; where launches are to be synchronous its `synchronous` counts too. `after`: found in the source
+of an earlier check of the process. `once`: a file that does not exist until the rule has held for a subject. `starts`:
+a file that counts starts, of which those in `bad_starts` fail.
 It writes JSON itself: tests start hundreds, and `fuzz.protocol` takes longer to import than all else.
 """
 
@@ -100,6 +100,8 @@ def rule_for(rules: dict[str, Any], check: dict[str, Any], stage: str, checks: i
         if not any(re.search(rule.get("after", ""), source) for source in EARLIER):
             continue
         if stage not in rule.get("subjects", SUBJECTS) or checks < rule.get("from_check", 1):
+            continue
+        if {one["experiment"] for one in check.get("experiments", ())} & {*rule.get("unless", ())}:
             continue
         if re.search(rule["match"], check["source"]) and not ("once" in rule and used_up(rule["once"], stage)):
             return {**rule, **(rule.get("synchronous", {}) if "CUDA_LAUNCH_BLOCKING" in os.environ else {})}

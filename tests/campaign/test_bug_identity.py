@@ -65,7 +65,7 @@ MINIMAL = symptom(Verdict.WRONG_RESULT, ["_sfdp_pattern_5_inference"], ["op:soft
 def test_a_minimal_failure_explains_those_that_have_all_it_takes(
     verdict: Verdict, fired: list[str], features: list[str], subject: str, explained: bool
 ) -> None:
-    assert MINIMAL.explains(symptom(verdict, fired, features, subject)) is explained
+    assert MINIMAL.is_like(symptom(verdict, fired, features, subject)) is explained
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_a_minimal_failure_explains_those_that_have_all_it_takes(
 )
 def test_errors_are_alike_when_they_differ_in_numbers_and_names_alone(one: Raised, other: Raised, alike: bool) -> None:
     a, b = (symptom(Verdict.COMPILE_ERROR, failure=failure) for failure in (one, other))
-    assert a.explains(b) is alike
+    assert a.is_like(b) is alike
     assert (one.key() == other.key()) is alike
 
 
@@ -88,7 +88,7 @@ def test_errors_are_alike_when_they_differ_in_numbers_and_names_alone(one: Raise
 def test_an_error_of_tracing_is_one_under_all_compilers(subject: str, alike: bool) -> None:
     error = Raised("RuntimeError", "a view was created in no_grad mode")
     one, other = (symptom(Verdict.COMPILE_ERROR, subject=name, failure=error) for name in ("inductor", subject))
-    assert one.explains(other) is alike
+    assert one.is_like(other) is alike
 
 
 def test_everyday_rewrites_dont_tell_bugs_apart() -> None:
@@ -101,7 +101,7 @@ def test_everyday_rewrites_dont_tell_bugs_apart() -> None:
 def test_lost_processes_are_alike_when_they_were_lost_at_one_place(signal: str, explained: bool) -> None:
     here, there = (ProcessLost(Process.SIGNAL, name, "call (generated code)") for name in ("SIGSEGV", signal))
     minimal = symptom(Verdict.WORKER_DIED, ["pad_mm"], ["op:exp"], failure=here)
-    assert minimal.explains(symptom(Verdict.WORKER_DIED, [], ["op:tanh"], failure=there)) is explained
+    assert minimal.is_like(symptom(Verdict.WORKER_DIED, [], ["op:tanh"], failure=there)) is explained
 
 
 SCALE = (
@@ -123,13 +123,13 @@ def test_an_error_that_names_an_operation_of_aten_is_one_whatever_leads_to_it() 
         ["mode:training"],
         failure=Raised("RuntimeError", SCALE.format("FunctionalTensor")),
     )
-    assert minimal.explains(met)
-    assert not minimal.explains(
+    assert minimal.is_like(met)
+    assert not minimal.is_like(
         symptom(
             Verdict.COMPILE_ERROR, failure=Raised("RuntimeError", SCALE.replace("scale'", "mask'").format("FakeTensor"))
         )
     )
-    assert not minimal.explains(
+    assert not minimal.is_like(
         symptom(Verdict.RUNTIME_ERROR, failure=Raised("RuntimeError", SCALE.format("FakeTensor")))
     )
     # An error that names none may come from anywhere.
@@ -139,7 +139,7 @@ def test_an_error_that_names_an_operation_of_aten_is_one_whatever_leads_to_it() 
         ["op:where"],
         failure=Raised("IndexError", "list index out of range"),
     )
-    assert not anywhere.explains(
+    assert not anywhere.is_like(
         symptom(
             Verdict.COMPILE_ERROR, ["_sfdp_pattern_1_training"], failure=Raised("IndexError", "list index out of range")
         )
@@ -203,10 +203,10 @@ def of_calls(*calls: LaterCall, number: int = 2) -> Symptom:
 
 def test_what_differs_between_calls_tells_bugs_apart_and_the_number_of_the_call_does_not() -> None:
     sizes, layouts = LaterCall(sizes=(("S", 5),)), LaterCall(layouts=(("x", "transposed"),))
-    assert of_calls(sizes).explains(of_calls(layouts, sizes, number=3))
-    assert of_calls(sizes).explains(of_calls(LaterCall(sizes=(("B", 3),))))
-    assert not of_calls(sizes).explains(of_calls(layouts))
-    assert not of_calls(LaterCall()).explains(of_calls(number=1))
+    assert of_calls(sizes).is_like(of_calls(layouts, sizes, number=3))
+    assert of_calls(sizes).is_like(of_calls(LaterCall(sizes=(("B", 3),))))
+    assert not of_calls(sizes).is_like(of_calls(layouts))
+    assert not of_calls(LaterCall()).is_like(of_calls(number=1))
 
 
 @pytest.mark.parametrize(("needed", "subject"), [({"cpp.threads"}, "inductor_options"), (set[str](), "inductor")])
@@ -227,7 +227,7 @@ def test_a_finding_keeps_the_settings_that_it_needs(needed: set[str], subject: s
         assert {*dict(found.case.settings)} == needed
     words = (symptom(Verdict.WRONG_RESULT, features=[*features(one)]) for one in (found.case, case, products()))
     known, tuned, plain = words
-    assert known.explains(tuned) and known.explains(plain) is not bool(needed)
+    assert known.is_like(tuned) and known.is_like(plain) is not bool(needed)
 
 
 def test_what_is_written_and_how_tells_bugs_apart() -> None:
@@ -235,8 +235,8 @@ def test_what_is_written_and_how_tells_bugs_apart() -> None:
         features(casefile.loads(WRITES.format(*how))) for how in (("add_", "x"), ("copy_", "x"), ("add_", "cache"))
     ]
     one, other, buffer = (symptom(Verdict.WRONG_RESULT, features=[*words]) for words in words)
-    assert one.explains(one)
-    assert not (one.explains(other) or other.explains(one) or one.explains(buffer) or buffer.explains(one))
+    assert one.is_like(one)
+    assert not (one.is_like(other) or other.is_like(one) or one.is_like(buffer) or buffer.is_like(one))
 
 
 WRITES = """
@@ -290,4 +290,4 @@ def test_patterns_that_are_proven_right_have_no_part_in_what_a_kernel_gets_wrong
         SubjectResult("passes", Verdict.WRONG_RESULT, applied_rewrites=names, right_rewrites=names) for names in fired
     ]
     one, other = (Symptom.of(result, frozenset({"layout:overlapping"})) for result in results)
-    assert one.explains(other) and other.explains(one) and one.signature == other.signature
+    assert one.is_like(other) and other.is_like(one) and one.signature == other.signature

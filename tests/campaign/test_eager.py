@@ -61,10 +61,10 @@ def test_the_guilty_operation_tells_one_from_another() -> None:
     other = suspect(FaultyOperation("aten.bmm", math.nan, 0.31, Value("output", 0), math.inf))
     features = frozenset(["op:exp"])
     # Whatever leads to it.
-    assert minimal.explains(Symptom.of(met, features))
-    assert not minimal.explains(Symptom.of(wrong, features))
-    assert not minimal.explains(Symptom.of(other, features))
-    assert not minimal.explains(Symptom.of(SubjectResult("passes", Verdict.NONFINITE, failure=FAULTY), features))
+    assert minimal.is_like(Symptom.of(met, features))
+    assert not minimal.is_like(Symptom.of(wrong, features))
+    assert not minimal.is_like(Symptom.of(other, features))
+    assert not minimal.is_like(Symptom.of(SubjectResult("passes", Verdict.NONFINITE, failure=FAULTY), features))
     assert is_same_failure(met, suspect(fired=("_sfdp_pattern_5_inference",)), exact=True)
     assert not is_same_failure(other, suspect(), exact=True) and not is_same_failure(wrong, suspect(), exact=True)
 

@@ -1,6 +1,5 @@
 """What a campaign knows of bugs, without a campaign."""
 
-import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,9 +9,8 @@ from corpus import ledger
 from corpus.causes import CauseKey, Details, MechanismKind, Stage, details
 from corpus.entry import Entry, Expectation, Found, save
 from corpus.ledger import Bug, Ledger
-from fuzz.campaign.known_bugs import KnownBugs, KnownFinding, Why
-from fuzz.protocol import SubjectResult, Verdict
-from fuzz.protocol.failures import FaultyOperation, Raised
+from fuzz.campaign.known_bugs import KnownBugs, Why
+from fuzz.protocol.failures import Raised
 from fuzz.protocol.rewrites import WrongRewrite
 from fuzz.replay_result import read_recorded_result
 from generators.records import encode
@@ -33,6 +31,7 @@ def ledger_with(directory: Path, status: str, example: Entry | None, *findings: 
         id="bug",
         title="wrong",
         cause=CauseKey("inductor", Stage.LOWERING, "relu", MechanismKind.WRONG, (), right),
+        decided_by=(("dropped", ("relu",)),),
         status=ledger.Status(*status.split(" ", 1)),
         cases=paths,
         findings=findings,
@@ -40,48 +39,50 @@ def ledger_with(directory: Path, status: str, example: Entry | None, *findings: 
     return Ledger(directory / "ledger.yaml", (bug,))
 
 
-def find_alike(known_bugs: KnownBugs, one: Entry) -> KnownFinding | None:
-    known = known_bugs.find(known_bugs.symptom(read_recorded_result(one), one.case))
-    assert known is None or known.why is Why.ALIKE
-    return known.finding if known else None
+def list_alike(known_bugs: KnownBugs, one: Entry) -> list[str]:
+    symptom = known_bugs.symptom(read_recorded_result(one), one.case)
+    return [finding.case_id for finding in known_bugs.list_alike(symptom)]
 
 
-def why(known_bugs: KnownBugs, one: Entry) -> Why | None:
-    known = known_bugs.find(known_bugs.symptom(read_recorded_result(one), one.case), one.case)
+def why(known_bugs: KnownBugs, one: Entry, *, minimal: bool = True) -> Why | None:
+    symptom = known_bugs.symptom(read_recorded_result(one), one.case)
+    known = known_bugs.find(symptom, one.case if minimal else None)
     return known.why if known else None
 
 
-def test_a_finding_explains_failures_that_look_like_it_and_no_others() -> None:
+def test_what_looks_like_a_finding_is_not_known_without_an_experiment() -> None:
     known = KnownBugs()
     assert known.learn(entry("relu"), from_corpus=False)
     assert not known.learn(entry("relu"), from_corpus=False)
-    alike = find_alike(known, entry("relu", rows=5))
-    assert alike is not None and alike.case_id == entry("relu").case.id
+    assert list_alike(known, entry("relu", rows=5)) == [entry("relu").case.id]
+    assert why(known, entry("relu", rows=5)) is None
     assert why(known, entry("relu", error="IndexError")) is Why.SAME_MINIMUM
-    assert find_alike(known, entry("relu", error="IndexError")) is None
-    assert why(known, entry("log")) is None
+    assert why(known, entry("relu", error="IndexError"), minimal=False) is None
+    assert list_alike(known, entry("relu", error="IndexError")) == []
 
 
-def masked(*right: str, rows: int = 2) -> Entry:
-    """A wrong result of a rewrite that is right under these changes of its mask; not measured where there are none."""
+def masked(*right: str, rows: int = 2, verdict: str = "wrong_result") -> Entry:
+    """A failure of a rewrite that is right under these changes of its mask; not measured where there are none."""
     rewrites = (encode(WrongRewrite("_sfdp_pattern_15_inference", {"attn_mask": right})),) if right else ()
     fired = ("_sfdp_pattern_15_inference",)
-    found = Found("wrong_result", "passes", torch=TORCH, fired=fired, rewrites=rewrites)
+    found = Found(verdict, "passes", torch=TORCH, fired=fired, rewrites=rewrites)
     return Entry(case("relu", rows=rows), found=found)
 
 
-def test_what_is_measured_decides_and_words_that_mislead_explain_nothing_more() -> None:
+def test_measurements_decide_at_once_and_words_do_not() -> None:
     known = KnownBugs()
     assert known.learn(masked("all 1"), from_corpus=False)
-    assert find_alike(known, masked("all 1", rows=5)) is not None
-    assert find_alike(known, masked(rows=6)) is not None
-    for rows in (7, 8):
-        other = Entry(case("relu", rows=rows), found=masked("all 1").found)
-        assert other.found is not None
-        wrong = encode(WrongRewrite("_sfdp_pattern_15_inference", {"attn_mask": ("all 0",)}, {"attn_mask": ("all 1",)}))
-        assert find_alike(known, replace(other, found=replace(other.found, rewrites=(wrong,)))) is None
-    assert find_alike(known, masked(rows=9)) is None
-    assert find_alike(known, masked("all 1", rows=10)) is not None
+    assert why(known, masked("all 1", rows=5)) is Why.MEASURED
+    assert why(known, masked(rows=6)) is None
+    assert list_alike(known, masked(rows=6))
+    assert list_alike(known, masked("all -1", "one 0 in 1", rows=8)) == []
+
+
+def test_an_error_beside_a_wrong_rewrite_needs_an_experiment() -> None:
+    known = KnownBugs()
+    assert known.learn(masked("all 1", verdict="runtime_error"), from_corpus=False)
+    assert why(known, masked("all 1", rows=5, verdict="runtime_error")) is None
+    assert list_alike(known, masked("all 1", rows=5, verdict="runtime_error"))
 
 
 def test_what_is_expected_to_pass_or_of_another_torch_explains_nothing() -> None:
@@ -100,9 +101,11 @@ def test_bugs_that_are_back_are_watched_for_and_others_explain(tmp_path: Path, s
     example, listed = entry("relu"), entry("log")
     known = KnownBugs(ledger_with(tmp_path, status, example, listed.case.id))
     assert [one.case.id for _, one in known.load_ledger(TORCH)] == [example.case.id] * explains
-    assert (find_alike(known, entry("relu", rows=5)) is not None) is explains
+    alike = entry("relu", rows=5)
+    assert list_alike(known, alike) == [example.case.id] * explains
     assert why(known, listed) is (Why.SAME_MINIMUM if explains else Why.REGRESSION)
-    assert why(known, entry("relu", rows=5)) is (Why.ALIKE if explains else Why.REGRESSION)
+    back = known.find_regression(known.symptom(read_recorded_result(alike), alike.case), None)
+    assert (back is None) is explains
     assert list(known.bugs) == [example.case.id] * explains
     without_example = KnownBugs(ledger_with(tmp_path, status, None, listed.case.id))
     assert list(without_example.load_ledger(TORCH)) == []
@@ -110,22 +113,14 @@ def test_bugs_that_are_back_are_watched_for_and_others_explain(tmp_path: Path, s
 
 
 @pytest.mark.parametrize("status", ["new", "fixed 2.14.0", "fixed 2.13.0"])
-def test_an_operation_of_eager_is_known_by_the_cause_that_the_ledger_lists(tmp_path: Path, status: str) -> None:
+def test_a_bug_without_an_example_is_found_by_its_cause(tmp_path: Path, status: str) -> None:
     cause = CauseKey("eager", Stage.OPERATION, "aten.bmm", MechanismKind.NOT_FINITE_IN, details(dtype="bfloat16"))
     (bug,) = ledger_with(tmp_path, status, None).bugs
     known = KnownBugs(Ledger(tmp_path / "ledger.yaml", (replace(bug, cause=cause),)))
     assert list(known.load_ledger(TORCH)) == []
-    failure = FaultyOperation("aten.bmm", math.nan, 0.1)
-    full = case("exp")
-    low = replace(full, inputs=tuple(replace(one, dtype="bfloat16") for one in full.inputs))
-    for one, operation, is_it in (
-        (low, failure, True),
-        (full, failure, False),
-        (low, replace(failure, given=1.0), False),
-    ):
-        found = known.find(known.symptom(SubjectResult("eager", Verdict.EAGER_SUSPECT, failure=operation), one), one)
-        assert (found is not None) is is_it
-        assert found is None or found.why is (Why.REGRESSION if status == "fixed 2.13.0" else Why.LISTED)
+    assert known.find_bug(replace(cause, details=())) is None
+    found = known.find_bug(cause)
+    assert (found is not None) is (status != "fixed 2.13.0")
 
 
 def test_a_saved_finding_of_a_bug_that_is_back_explains_nothing(tmp_path: Path) -> None:
@@ -140,4 +135,4 @@ def test_what_is_measured_of_a_cause_explains_where_its_example_says_less(tmp_pa
     for right, explains in (((), False), ((("attn_mask", ("all 1", "one 0 in 1")),), True)):
         known = KnownBugs(ledger_with(tmp_path, "new", masked("all 1"), right=right))
         list(known.load_ledger(TORCH))
-        assert (find_alike(known, seen) is not None) is explains
+        assert (why(known, seen, minimal=False) is Why.MEASURED) is explains

@@ -12,9 +12,14 @@ from corpus import ledger
 from corpus.causes import CauseKey, MechanismKind, Stage
 from corpus.entry import Entry, Found
 from corpus.ledger import Ledger
+from fuzz.attribution.decide import load_ledger
+from fuzz.campaign.known_bugs import KnownBugs
 from fuzz.campaign.session import RunResult, run_campaign
+from fuzz.campaign.suspicion_queue import SuspicionQueue
+from fuzz.protocol import SubjectResult, Verdict
 from fuzz.run_store import FindingRow, Results
 from fuzz.status import status
+from generators.errors import UserError
 from tests.campaign.fakes import case, options, raised, sampler
 from tests.campaign.test_campaign import WRONG, events, found
 
@@ -31,12 +36,13 @@ def ledger_of(directory: Path, status: str, example: Entry = EXAMPLE) -> Ledger:
     path = corpus_entry.save(example, directory / "beside")
     return ledger.loads(
         f"""
-        ledger_format: 2
+        ledger_format: 3
         bugs:
           - id: softmax
             title: attention is wrong
             status: "{status}"
             cause: {{who: inductor, stage: joint_graph_passes, mechanism: constants_ignored}}
+            decided_by: {{pattern_matcher_off: []}}
             cases: [beside/{path.name}]
             findings: [{example.case.id}]
         """.replace("\n        ", "\n"),
@@ -74,6 +80,8 @@ def test_what_the_ledger_lists_is_told_and_turns_no_campaign_red(tmp_path: Path,
     assert f" 20x softmax: attention is wrong ({told}) " in " ".join(ending.summary.split())
     # No time was spent on shrinking it.
     assert events(given, "SuspicionClosed") == []
+    (row,) = store(given.out)
+    assert {event["explained_by"] for event in events(given, "SuspicionExamined")} == {row.case_id}
 
 
 @pytest.mark.parametrize("version", ["2.13.0", "2.13.0.dev20260101"])
@@ -93,6 +101,44 @@ def test_a_fixed_bug_that_is_back_turns_it_red_and_is_called_so(
     assert store(given.out)[0].count == 2 * before[0].count
     again, _ = campaign(tmp_path, f"fixed {version}", budget="8x", out=tmp_path / "another")
     assert again.new == 1
+
+
+def test_a_new_bug_that_looks_like_a_known_one_is_saved(tmp_path: Path) -> None:
+    """The experiment of the known bug makes no difference to the new one."""
+    new = {name: value for name, value in WRONG.items() if name != "unless"}
+    given = options(tmp_path, ledger=ledger_of(tmp_path, f"known {URL}"), rules=[new])
+    ending = run_campaign(given, sampler("softmax"))
+    assert ending.new == len(found(given)) == 1
+    examined = events(given, "SuspicionExamined")
+    known = [row.case_id for row in store(given.out) if row.kind == "known"]
+    assert examined and not any(event["explained_by"] in known for event in examined)
+
+
+def test_what_looks_known_waits_and_is_counted_as_not_examined(tmp_path: Path) -> None:
+    given = options(tmp_path, ledger=ledger_of(tmp_path, f"known {URL}"))
+    given.out.mkdir()
+    results, known = Results(given.out), KnownBugs(given.ledger)
+    list(known.load_ledger("2.13.0"))
+    queue = SuspicionQueue(results, known)
+    failed = SubjectResult("passes", Verdict.WRONG_RESULT, applied_rewrites=("_sfdp_pattern_5_inference",))
+    cases = [(case("softmax", rows=rows), failed) for rows in (5, 6)] + [(case("relu"), failed)]
+    for suspicion in results.record_case(case("exp"), position=(1, frozenset()), unexplained=cases):
+        queue.put(suspicion)
+    assert results.outcomes() == {"waiting": 1, "not_examined": 2}
+    taken, alike = queue.take(), queue.take_alike()
+    assert taken is not None and taken[0].case == case("relu")
+    assert alike is not None and [one.case_id for one in alike[1]] == [*known.bugs]
+    # Its experiments show that it is another bug.
+    queue.put(alike[0], refuted=[*known.bugs])
+    assert results.outcomes() == {"waiting": 2, "not_examined": 1}
+    results.close()
+
+
+def test_a_ledger_with_an_unknown_experiment_is_refused_in_one_line(tmp_path: Path) -> None:
+    listed = ledger_of(tmp_path, "new")
+    ledger.save(replace(listed, bugs=(replace(listed.bugs[0], decided_by=(("magic", ()),)),)))
+    with pytest.raises(UserError, match=r"^\S+ledger.yaml: softmax: decided_by: 'magic' is not an experiment.*$"):
+        load_ledger(listed.path)
 
 
 def test_another_bug_beside_a_known_one_is_found(tmp_path: Path) -> None:
@@ -141,6 +187,7 @@ def listing(directory: Path, *bugs: tuple[str, str, str]) -> Ledger:
             f"{name} is wrong",
             ledger.Status(*status.split(" ", 1)),
             cause=CauseKey("inductor", Stage.LOWERING, name, MechanismKind.WRONG),
+            decided_by=(("dropped", (name,)),),
             findings=(case_id,),
         )
         for name, status, case_id in bugs

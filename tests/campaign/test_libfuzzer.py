@@ -98,7 +98,7 @@ def test_the_end_of_libfuzzers_process_is_a_suspicion_and_costs_one_case(
     tmp_path: Path, act: str, verdict: str
 ) -> None:
     rules = [{"match": "softmax", "subjects": ["passes", "inductor"], "do": act}]
-    options = replace(fuzzed(tmp_path, "6x", rules=rules, timeout=0.5), shrink_seconds=1.0)
+    options = replace(fuzzed(tmp_path, "6x", rules=rules, timeout=0.5), shrink_seconds=20.0)
     run_campaign(options)
     raised = [event["verdict"] for event in events(options, "SuspicionRaised")]
     assert raised[0] == verdict

@@ -57,7 +57,7 @@ def test_three_bugs_of_one_function_explain_themselves_and_no_other() -> None:
     found = {name: symptom(run(name)) for name in CALLS}
     others = {name: symptom(run(name, larger=True)) for name in CALLS}
     for one in CALLS:
-        assert [name for name in CALLS if found[one].explains(others[name])] == [one]
+        assert [name for name in CALLS if found[one].is_like(others[name])] == [one]
 
 
 def test_a_call_that_shows_several_bugs_may_shrink_to_any_of_them() -> None:
@@ -83,8 +83,8 @@ def test_two_bugs_of_long_calls_are_told_apart_by_the_option_each_needs() -> Non
         "causal": {"causal", "kv_len"},
         "mask": {"mask", "kv_len"},
     }
-    assert not symptom(found["causal"]).explains(symptom(found["mask"]))
-    assert not symptom(found["mask"]).explains(symptom(found["causal"]))
+    assert not symptom(found["causal"]).is_like(symptom(found["mask"]))
+    assert not symptom(found["mask"]).is_like(symptom(found["causal"]))
 
 
 def without_gradient_of_bias(
@@ -153,9 +153,9 @@ def test_a_bug_of_the_output_explains_none_of_gradients_alone() -> None:
         return symptom(SubjectResult("module:function", verdict, failure=failure))
 
     forward, keys, values = fail("out", "dq"), fail("dk", "dq"), fail("dv")
-    assert forward.explains(fail("out"))
-    assert not any((forward.explains(keys), keys.explains(forward), keys.explains(values)))
-    assert keys.explains(fail("dv", "dk"))
+    assert forward.is_like(fail("out"))
+    assert not any((forward.is_like(keys), keys.is_like(forward), keys.is_like(values)))
+    assert keys.is_like(fail("dv", "dk"))
 
 
 def fail_by(failure: Failure, *features: str) -> Symptom:

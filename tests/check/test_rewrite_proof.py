@@ -115,7 +115,7 @@ def test_one_bug_explains_itself_in_other_patterns_and_no_other_bug(
     symptoms = {name: Symptom.of(result, features(case)) for name, (case, result) in measured.items()}
     for one, symptom in symptoms.items():
         mine = next(bug for bug in BUGS if one in bug)
-        assert {name for name, other in symptoms.items() if symptom.explains(other)} == mine & symptoms.keys()
+        assert {name for name, other in symptoms.items() if symptom.is_like(other)} == mine & symptoms.keys()
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +129,7 @@ def pair() -> list[tuple[Case, SubjectResult]]:
 @integer_mask
 def test_two_bugs_of_one_pattern_do_not_explain_each_other(pair: list[tuple[Case, SubjectResult]]) -> None:
     one, other = (Symptom.of(result, features(case)) for case, result in pair)
-    assert (one.explains(one), one.explains(other), other.explains(one)) == (True, False, False)
+    assert (one.is_like(one), one.is_like(other), other.is_like(one)) == (True, False, False)
 
 
 @integer_mask

@@ -11,13 +11,14 @@ from generators.errors import UserError
 
 HAND_WRITTEN = """\
 # Reviewed every Monday.
-ledger_format: 2
+ledger_format: 3
 bugs:
   - id: constants
     title: "[Inductor] softmax over another axis: wrong result"
     status: "reported https://github.com/pytorch/pytorch/issues/1"
     note: Met first by hand.
     cause: {who: inductor, stage: joint_graph_passes, part: attention_patterns, mechanism: constants_ignored}
+    decided_by: {exact: []}
     also:
       - {who: inductor, stage: joint_graph_passes, mechanism: wrong}
     cases: [known/constants.case.yaml]
@@ -51,15 +52,16 @@ def test_what_a_person_wrote_stays_when_it_is_brought_up_to_date(tmp_path: Path)
         "2026-11-21",
         ("2.13.0", "2.14"),
         cause=bug.cause,
+        decided_by=(),
     )
-    ledger.save(Ledger(read.path, (met, Bug("bmm", "aten.bmm: NaN", cause=ROOT, findings=("1" * 12,)))))
+    ledger.save(Ledger(read.path, (met, Bug("bmm", "aten.bmm: NaN", cause=ROOT, decided_by=(), findings=("1" * 12,)))))
     text = read.path.read_text()
-    assert text.startswith("# Reviewed every Monday.\nledger_format: 2\n")
+    assert text.startswith("# Reviewed every Monday.\nledger_format: 3\n")
     again = ledger.load(read.path)
     assert again.bugs[0] == replace(
         bug, findings=met.findings, first_seen="2026-11-01", last_seen="2026-11-21", versions=met.versions
     )
-    assert again.bugs[1] == Bug("bmm", "aten.bmm: NaN", cause=ROOT, findings=("1" * 12,))
+    assert again.bugs[1] == Bug("bmm", "aten.bmm: NaN", cause=ROOT, decided_by=(), findings=("1" * 12,))
     # And nothing changes where there is nothing to say.
     ledger.save(again)
     assert read.path.read_text() == text
@@ -69,7 +71,10 @@ def test_the_last_finding_of_a_bug_may_move_to_another(tmp_path: Path) -> None:
     read = written(tmp_path / "ledger.yaml", HAND_WRITTEN)
     (bug,) = read.bugs
     ledger.save(
-        Ledger(read.path, (replace(bug, findings=()), Bug("bmm", "aten.bmm: NaN", cause=ROOT, findings=bug.findings)))
+        Ledger(
+            read.path,
+            (replace(bug, findings=()), Bug("bmm", "aten.bmm: NaN", cause=ROOT, decided_by=(), findings=bug.findings)),
+        )
     )
     again = ledger.load(read.path)
     assert [one.findings for one in again.bugs] == [(), bug.findings]
@@ -82,6 +87,7 @@ def test_a_ledger_is_made_where_there_is_none(tmp_path: Path) -> None:
         "a title: with #, 'quotes' and \"more\"",
         Status("not_a_bug", "no: by design"),
         cause=CauseKey("triton", Stage.KERNEL, "", MechanismKind.COMPILING_RAISES, details(error="1e-3")),
+        decided_by=(("exact", ()), ("pass", ("one", "two"))),
     )
     made = Ledger(tmp_path / "new" / "ledger.yaml", (odd,))
     ledger.save(made)
@@ -120,7 +126,8 @@ def test_a_ledger_is_made_where_there_is_none(tmp_path: Path) -> None:
         (("cases: [known/constants.case.yaml]", "cases: [known/constants.py]"), "is not a case file (*.case.yaml)"),
         (("last_seen:", "last_met:"), "bugs[0].last_met: unknown key"),
         (('"2026-11-20"', "yesterday"), "bugs[0].last_seen: 'yesterday' is not a date"),
-        (("ledger_format: 2", "ledger_format: 1"), "ledger.yaml:2: ledger_format: this version reads format 2"),
+        (("ledger_format: 3", "ledger_format: 2"), "ledger.yaml:2: ledger_format: this version reads format 3"),
+        (("    decided_by: {exact: []}\n", ""), "ledger.yaml:4: bugs[0]: missing key 'decided_by'"),
         (("part: attention_patterns", "part: patterns of attention"), "is the label of a part"),
         (("mechanism: wrong", "mechanism: it is wrong"), "bugs[0].also[0].mechanism: 'it is wrong' is not one of"),
     ],
@@ -135,10 +142,10 @@ def test_a_mistake_is_told_with_line_and_field(tmp_path: Path, change: tuple[str
 
 def test_a_ledger_that_cant_be_read_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "ledger.yaml"
-    path.write_text("ledger_format: 2\nbugs: [&a b]\n")
+    path.write_text("ledger_format: 3\nbugs: [&a b]\n")
     with pytest.raises(UserError, match="anchors and aliases are not allowed"):
-        ledger.save(Ledger(path, (Bug("bmm", "NaN", cause=ROOT),)))
-    assert path.read_text() == "ledger_format: 2\nbugs: [&a b]\n"
+        ledger.save(Ledger(path, (Bug("bmm", "NaN", cause=ROOT, decided_by=()),)))
+    assert path.read_text() == "ledger_format: 3\nbugs: [&a b]\n"
     with pytest.raises(UserError, match="can't be read: No such file"):
         ledger.load(tmp_path / "none.yaml")
 

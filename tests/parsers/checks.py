@@ -124,7 +124,7 @@ def check_rows(data: bytes) -> None:
 
 def _write_store(path: Path, rows: Mapping[str, Any]) -> None:
     store = sqlite3.connect(path)
-    store.executescript(f"PRAGMA synchronous=OFF; {_TABLES}; PRAGMA user_version=5")
+    store.executescript(f"PRAGMA synchronous=OFF; {_TABLES}; PRAGMA user_version=7")
     for table, count in _COLUMNS.items():
         for row in _list(rows.get(table)):
             values = [*map(_column, _list(row)), *[None] * count][:count]

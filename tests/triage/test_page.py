@@ -142,12 +142,13 @@ def listing(case: Case, status: str, directory: Path) -> Path:
     """A ledger that lists the finding of this case."""
     ledger = directory / "ledger.yaml"
     ledger.write_text(f"""\
-ledger_format: 2
+ledger_format: 3
 bugs:
   - id: any-axis
     title: softmax over any axis is taken for the last
     status: {status}
     cause: {{who: inductor, stage: joint_graph_passes, part: attention_patterns, mechanism: constants_ignored}}
+    decided_by: {{}}
     findings: ["{case.id}"]
 """)
     return ledger

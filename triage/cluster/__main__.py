@@ -41,13 +41,14 @@ def cluster(
     1: a cluster has no entry or an open one, or is fixed and was met again
     """
     from corpus import ledger as ledgers
+    from fuzz.attribution.decide import load_ledger
     from fuzz.durations import format_count
     from fuzz.worker_config import ROOT
     from triage.cluster import clusters
     from triage.cluster.findings import attribute_findings, gather
 
     file = ledger or ROOT / "corpus" / "ledger.yaml"
-    known = ledgers.Ledger(file) if not file.exists() and (update or ledger is None) else ledgers.load(file)
+    known = ledgers.Ledger(file) if not file.exists() and (update or ledger is None) else load_ledger(file)
     found = gather(paths)
     if update:
         ledgers.check_writable(file)

@@ -153,7 +153,8 @@ def _cluster(group: list[Attributed], bug: Bug | None, ledger: Ledger) -> Cluste
     findings = [member.finding for member in members]
     # A listed finding that is attributed again may have a new key. The entry gets it, so that later findings match.
     keys = sorted({m.key for m in members if bug is None or not (m.is_open or ledger.find_cause(m.key))})
-    entry = bug or Bug("", _title(keys[0]), cause=keys[0])
+    decided_by = next((member.cause.decided_by for member in members if member.cause), ())
+    entry = bug or Bug("", _title(keys[0]), cause=keys[0], decided_by=decided_by)
     seen: list[Finding | Bug] = [entry, *findings]
     days = sorted(filter(None, (day for one in seen for day in (one.first_seen, one.last_seen))))
     versions = sorted({version for finding in findings for version in finding.versions}.union(entry.versions))

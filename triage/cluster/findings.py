@@ -3,8 +3,6 @@
 Each cause is stored in the run directory as soon as it is found.
 """
 
-import json
-import re
 import sys
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -15,9 +13,9 @@ from pathlib import Path
 from corpus import entry as corpus_entry
 from corpus.causes import CauseKey, MechanismKind, Stage, details
 from corpus.entry import SUFFIX, Entry
-from corpus.files import read_file, replace_file
-from fuzz.attribution.attribute import attribute
+from fuzz.attribution.attribute import find_cause
 from fuzz.attribution.root_cause import RootCause
+from fuzz.attribution.stored import cause_path, read_cause, write_cause
 from fuzz.commands import require_allowed
 from fuzz.evaluator import Evaluator, open_evaluator, public_version
 from fuzz.protocol import EAGER, Verdict
@@ -27,13 +25,8 @@ from fuzz.subjects import compiler_of, is_user_function
 from fuzz.worker_config import WorkerConfig
 from fuzz.worker_process import WorkerFault
 from generators.errors import UserError
-from generators.records import decode, encode
 from triage import script_runs
 
-FORMAT = 2
-"""The format of stored causes."""
-DIRECTORY = "attributions"
-_MAX_BYTES = 1 << 20
 LOOSE = Path("runs")
 """The causes of findings without a run are stored here."""
 
@@ -151,21 +144,21 @@ def attribute_findings(
     if not findings:
         return
     torch = script_runs.version("torch", config.python)
-    paths = [_directory(one) / f"{_name(one)}-{torch}-{device or one.entry.device}.json" for one in findings]
-    missing = [path for path in paths if _read_cause(path) is None]
-    with attributor(config, device) as find_cause:
+    paths = [cause_path(one.run or LOOSE, one.entry, torch, device or one.entry.device) for one in findings]
+    missing = [path for path in paths if read_cause(path) is None]
+    with attributor(config, device) as find:
         for finding, path in zip(findings, paths, strict=True):
-            cause = _read_cause(path)
+            cause = read_cause(path)
             if cause is None:
                 told = f"{finding.entry.expectation.verdict} under {finding.entry.subject}, {finding.path}"
                 sys.stderr.write(f"attributing {missing.index(path) + 1} of {len(missing)}: {told}\n")
                 try:
                     require_allowed(finding.entry.subject, allowed, "it")
-                    cause = find_cause(finding.entry)
+                    cause = find(finding.entry)
                 except (UserError, WorkerFault) as error:
                     yield _leave_open(finding, " ".join(str(error).split()))
                     continue
-                replace_file(path, json.dumps({"format": FORMAT, **encode(cause)}, indent=1).encode())
+                write_cause(path, cause)
             yield Attributed(finding, cause.key, cause)
 
 
@@ -178,25 +171,25 @@ def attributor(config: WorkerConfig, device: str = "") -> Iterator[Attributor]:
     with ExitStack() as stack:
         evaluators: dict[tuple[WorkerConfig, int], Evaluator] = {}
 
-        def find_cause(entry: Entry) -> RootCause:
+        def find(entry: Entry) -> RootCause:
             named = (entry.subject,) if is_user_function(entry.subject) else ()
             own = replace(config, device=device or entry.device, named=named)
             verdict = entry.found.verdict if entry.found else entry.expectation.verdict
             repeat = 2 if verdict == Verdict.NONDETERMINISTIC else 1
             if (own, repeat) not in evaluators:
                 evaluators[own, repeat] = stack.enter_context(open_evaluator(own, repeat=repeat, remember=True))
-            return attribute(entry, evaluators[own, repeat])
+            return find_cause(entry, evaluators[own, repeat])
 
-        yield find_cause
+        yield find
 
 
 def load_attributed(findings: Iterable[Finding]) -> Iterator[Attributed]:
     """Each finding with its stored cause, of any torch version, preferably for its own device. Runs nothing."""
     for finding in findings:
-        own = f"-{finding.entry.device}.json"
-        files = sorted(_directory(finding).glob(f"{_name(finding)}-*.json"), reverse=True)
-        files.sort(key=lambda file: not file.name.endswith(own))
-        cause = next(filter(None, map(_read_cause, files)), None)
+        own, every = (cause_path(finding.run or LOOSE, finding.entry, "*", one) for one in (finding.entry.device, "*"))
+        files = sorted(every.parent.glob(every.name), reverse=True)
+        files.sort(key=lambda file: not file.match(own.name))
+        cause = next(filter(None, map(read_cause, files)), None)
         if cause is None:
             yield _leave_open(finding, "python -m triage.cluster was not run on it")
         else:
@@ -210,20 +203,3 @@ def _leave_open(finding: Finding, why: str) -> Attributed:
     kind = MechanismKind(entry.verdict or MechanismKind.FAILS)
     key = CauseKey(who, Stage.OPEN, patterns, kind, details(case=entry.case.id))
     return Attributed(finding, key, why_open=why)
-
-
-def _directory(finding: Finding) -> Path:
-    return (finding.run or LOOSE) / DIRECTORY
-
-
-def _name(finding: Finding) -> str:
-    return re.sub(r"[^\w.+-]", "_", f"{finding.id}-{finding.entry.subject}")
-
-
-def _read_cause(path: Path) -> RootCause | None:
-    """A stored cause; None if the file has no cause in this format. It is then found again."""
-    try:
-        data = json.loads(read_file(path, _MAX_BYTES))
-        return decode(RootCause, data) if isinstance(data, dict) and data.get("format") == FORMAT else None
-    except (UserError, ValueError, RecursionError):
-        return None

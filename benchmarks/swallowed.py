@@ -1,0 +1,176 @@
+"""Whether the memory of known bugs throws away failures of other bugs.
+
+    python -m benchmarks.swallowed (--made-up | --pairs) [--python PYTHON] [--json FILE] [--only PREFIX]
+
+--made-up: a defect that perturbs every compiled gradient is planted in torch, so each training case of
+sample(991, 0..1499) fails, also under every experiment. With the whole ledger loaded, none may be called known.
+
+--pairs: for each ordered pair of a listed bug with its example, and another defect, a campaign that knows the first
+alone gets a real failure of the second. The failure may not be called known. Other defects are the other entries of the
+ledger, and the mistakes planted in torch and in kernels (benchmarks/attribution.py). Each failure is run once. Where it
+looks like the listed bug, the experiments of that bug run on it.
+
+Exits with 1 if a failure is called known.
+"""
+
+import argparse
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from benchmarks.attribution import known_findings, planted
+from corpus import entry as corpus_entry
+from corpus.entry import Entry, Expectation
+from corpus.ledger import Ledger
+from fuzz.attribution.decide import decides, load_ledger
+from fuzz.attribution.study import Study
+from fuzz.campaign.known_bugs import KnownBugs
+from fuzz.evaluator import Evaluator, open_evaluator
+from fuzz.protocol import SubjectResult
+from fuzz.worker_config import WorkerConfig
+from generators.sampling.sample import sample
+
+LEDGER = Path(__file__).resolve().parent.parent / "corpus" / "ledger.yaml"
+SEED, CASES = 991, 1500
+CHEAPEST = ("passes", "inductor")
+
+
+@dataclass(frozen=True, slots=True)
+class Defect:
+    """A defect with a case that shows it. `bug`: its entry in the ledger, or ""."""
+
+    name: str
+    entry: Entry
+    bug: str = ""
+    plant: str = ""
+
+
+def main() -> int:
+    """Run and print. Returns the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    action = parser.add_mutually_exclusive_group(required=True)
+    action.add_argument("--made-up", action="store_true", help="perturb all gradients of sampled cases")
+    action.add_argument("--pairs", action="store_true", help="pairs of a listed bug and another defect")
+    parser.add_argument("--python", default=sys.executable, help="interpreter, and so torch version, of the worker")
+    parser.add_argument("--only", default="", metavar="PREFIX", help="defects whose name begins so")
+    parser.add_argument(
+        "--subject", default="passes", help="of --made-up; with passes_recomputing more experiments apply"
+    )
+    parser.add_argument("--cases", type=int, default=CASES, help="of --made-up")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the result of each case or pair")
+    options = parser.parse_args()
+    config = WorkerConfig(python=options.python, device="cpu", timeout=120.0, memory_mib=8192)
+    rows = list(
+        run_made_up(config, options.cases, options.subject) if options.made_up else run_pairs(config, options.only)
+    )
+    if options.json:
+        options.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    outcomes = Counter(str(row["outcome"]) for row in rows)
+    print(", ".join(f"{count} {outcome}" for outcome, count in outcomes.most_common()), f"of {len(rows)}")
+    return int("swallowed" in outcomes)
+
+
+def run_made_up(config: WorkerConfig, cases: int, subject: str) -> Iterator[dict[str, Any]]:
+    """The outcome of each training case."""
+    ledger = load_ledger(LEDGER)
+    with planted("gradient_perturbed"), open_evaluator(config, remember=True) as evaluator:
+        known_bugs = load_known(ledger, evaluator)
+        for index in range(cases):
+            case = replace(sample(SEED, index), settings=())
+            if not case.training:
+                continue
+            result = evaluator.judge(case, subject)
+            if not result.verdict.is_finding:
+                yield {"case": index, "outcome": "not a failure", "verdict": result.verdict}
+                continue
+            entry = Entry(case, expect=Expectation("known", subject=subject))
+            outcome, bug = explain(entry, result, known_bugs, evaluator)
+            print(f"{index}: {result.verdict}: {outcome} {bug}", flush=True)
+            yield {"case": index, "outcome": outcome, "bug": bug, "verdict": result.verdict}
+
+
+def load_known(ledger: Ledger, evaluator: Evaluator) -> KnownBugs:
+    """The memory of a campaign that starts with this ledger."""
+    known_bugs = KnownBugs(ledger)
+    known_bugs.attention = frozenset(evaluator.hello.attention)
+    list(known_bugs.load_ledger(evaluator.hello.torch))
+    return known_bugs
+
+
+def explain(entry: Entry, result: SubjectResult, known_bugs: KnownBugs, evaluator: Evaluator) -> tuple[str, str]:
+    """The outcome for a failure, and the id of the bug that it is called."""
+    symptom = known_bugs.symptom(result, entry.case)
+    found = known_bugs.find(symptom)
+    alike = known_bugs.list_alike(symptom)
+    if found is not None and found.finding is not None:
+        return "swallowed", known_bugs.bugs[found.finding.case_id].id
+    if not alike:
+        return "unlike", ""
+    study = Study(evaluator, entry, result.subject, result)
+    for one in alike:
+        if decides(one.decided_by or (), study, one.symptom.wrong_rewrites):
+            return "swallowed", known_bugs.bugs[one.case_id].id
+    return "told apart by experiment", ""
+
+
+def run_pairs(config: WorkerConfig, prefix: str) -> Iterator[dict[str, Any]]:
+    """The outcome of each pair."""
+    ledger = load_ledger(LEDGER)
+    for defect in list_defects(ledger):
+        if not defect.name.startswith(prefix):
+            continue
+        subject = defect.entry.subject
+        own = replace(config, named=(subject,) if ":" in subject else ())
+        plant: AbstractContextManager[Any] = planted(defect.plant)
+        with plant, open_evaluator(own, remember=True) as evaluator:
+            result, fails = find_failure(defect.entry, evaluator)
+            if not fails:
+                print(f"{defect.name}: no failure under torch {evaluator.hello.torch}: {result.verdict}", flush=True)
+                continue
+            told = Counter[str]()
+            expected = Expectation("known", subject=result.subject)
+            for bug in ledger.bugs:
+                if bug.id == defect.bug or not bug.cases:
+                    continue
+                known_bugs = load_known(Ledger(ledger.path, (bug,)), evaluator)
+                if not known_bugs.bugs:
+                    continue  # fixed in this torch
+                outcome, _ = explain(Entry(defect.entry.case, expect=expected), result, known_bugs, evaluator)
+                told[outcome] += 1
+                yield {"known": bug.id, "defect": defect.name, "outcome": outcome, "verdict": result.verdict}
+                if outcome == "swallowed":
+                    print(f"  {bug.id} SWALLOWS {defect.name}", flush=True)
+            print(f"{defect.name}: {result.verdict} under {result.subject}: {dict(told)}", flush=True)
+
+
+def find_failure(entry: Entry, evaluator: Evaluator) -> tuple[SubjectResult, bool]:
+    """The failure as a campaign meets it first: under the cheapest subject that shows it."""
+    subjects = dict.fromkeys((*(CHEAPEST[:1] if entry.subject == "inductor" else ()), entry.subject))
+    result = next(iter(()), None)
+    for subject in subjects:
+        result = evaluator.judge(entry.case, subject)
+        if result.verdict.is_finding:
+            return result, True
+    assert result is not None
+    return result, False
+
+
+def list_defects(ledger: Ledger) -> Iterator[Defect]:
+    """The examples of the ledger on this device, and the planted mistakes."""
+    for bug in ledger.bugs:
+        for path in ledger.examples(bug):
+            entry = corpus_entry.load(path)
+            if entry.device == "cpu":
+                yield Defect(f"known {path.name.partition('.')[0]}", entry, bug.id)
+    for known in known_findings("cpu"):
+        if not known.name.startswith("known"):
+            yield Defect(known.name, known.entry, plant=known.plant)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,222 @@
+"""The experiments that decide whether a failure is a known bug.
+
+They are stored by the id of their row, each with arguments: `memory_kept`, or `pass` with the names of passes. They
+decide if each row flips; of a row with several arguments, one suffices.
+"""
+
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from corpus.causes import Details, MechanismKind, Part, Stage
+from corpus.ledger import Ledger
+from corpus.ledger import load as read_ledger
+from fuzz.attribution.root_cause import RootCause
+from fuzz.attribution.study import EDITS, Study, subject_of
+from fuzz.bug_identity import LOST_PROCESS, SILENT
+from fuzz.evaluator import compare_outcome
+from fuzz.experiments import EXPERIMENTS, Edit, OtherSubject, Outcome, Trial, Tried
+from fuzz.protocol.rewrites import CALL, CONTIGUOUS, DROPPED, EXPANDED, WrongRewrite, are_all_known
+from generators.errors import UserError
+from generators.program.case import Attr, Case, Op
+from generators.program.edits import make_name, map_attributes, prune_if_valid, substitute
+from generators.program.emit import is_random
+from generators.program.ops import OPS, VIEWS
+from generators.program.state import at_call, is_in_place, is_written
+from generators.program.type_check import make_op, types_of
+
+EXACT, PATTERNS_OFF = "exact", "pattern_matcher_off"
+_WRITTEN_APART, _CALLS_APART, _DEFAULT = "written_apart", "calls_apart", "default"
+_DROPOUT = "dropout"
+_OF_OPTIONS = (DROPPED, EXPANDED, CONTIGUOUS, "alone")
+"""Experiments on a call of an attention function that say which option is at fault."""
+_PROBABILITIES = ("dropout", "dropout_p", "p")
+"""Attributes that are a probability of dropout."""
+_USUAL = VIEWS | {"clone", "cast", "matmul", "bmm", "einsum", "softmax", "add", "sub", "mul", "div"}
+"""Operations of nearly every case: without them, many other failures pass too."""
+_LAYERS = {"multihead_attention", "transformer_encoder_layer"}
+_MOST_LOST = 3
+"""Conditions that are tried on a failure that lost its process."""
+_STEPS = {Stage.DECOMPOSITION: "decomposition", Stage.GRAPH_PASSES: "pass", Stage.LOWERING: "lowering"}
+_NO_NAMES = {"", Part.DECOMPOSITIONS, Part.TORCH_EXPORT, Part.AOT_INDUCTOR_PACKAGE}
+"""Parts whose experiments show the stage of a fault alone."""
+_SAME_ROW = {
+    MechanismKind.OVERLAPPING_ROWS: MechanismKind.NOT_CONTIGUOUS,
+    MechanismKind.NOT_FINITE_IN: MechanismKind.WRONG_IN,
+}
+_OF_STATE = {MechanismKind.LATER_CALL, MechanismKind.WRITTEN, MechanismKind.LATER_CALL_AND_WRITE}
+_ROW_OF = {row.mechanism: row.id for row in EXPERIMENTS.values() if isinstance(row.change, Edit) and row.mechanism}
+
+
+def load_ledger(path: Path) -> Ledger:
+    """The ledger in a file. Raises UserError, also if `decided_by` names no experiment."""
+    ledger = read_ledger(path)
+    for bug in ledger.bugs:
+        for name, _ in bug.decided_by:
+            if name not in EXPERIMENTS:
+                raise UserError(f"{path}: {bug.id}: decided_by: {name!r} is not an experiment of fuzz/experiments.py")
+    return ledger
+
+
+def decides(decided_by: Details, study: Study, known: tuple[WrongRewrite, ...] = ()) -> bool:
+    """Whether these experiments show that the failure of `study` is the bug whose wrong rewrites are `known`.
+
+    A failure that does not repeat passes under every experiment, so it is run again. Raises as `Evaluator.judge`.
+    """
+    if not (decided_by and all(_flips(name, arguments, study, known) for name, arguments in decided_by)):
+        return False
+    again = study.evaluator.judge(study.case, study.subject)
+    return compare_outcome(again, study.result) is Outcome.FAILS_ALIKE
+
+
+def _flips(name: str, arguments: tuple[str, ...], study: Study, known: tuple[WrongRewrite, ...]) -> bool:
+    if name == EXACT:
+        wrong = study.result.wrong_rewrites
+        is_same = bool(wrong) and are_all_known(wrong, known)
+        # An error may have another reason than a rewrite that is wrong beside it.
+        return is_same and (study.result.verdict in SILENT or study.try_out(PATTERNS_OFF).flips)
+    return any(_shows(Trial(name, argument), study) for argument in arguments or ("",))
+
+
+def _shows(trial: Trial, study: Study) -> bool:
+    """Whether a trial flips. An edit also shows the fault if the case then fails otherwise, without its error."""
+    tried = _try(trial, study)
+    has_error = study.result.verdict not in SILENT and isinstance(tried.row.change, Edit)
+    return tried.flips or (has_error and tried.outcome is Outcome.FAILS_OTHERWISE)
+
+
+def _try(trial: Trial, study: Study) -> Tried:
+    case = study.case
+    same = (
+        one for one in _list_measured(study) if (one.experiment, one.argument) == (trial.experiment, trial.argument)
+    )
+    if measured := next(same, None):
+        return measured
+    if trial.experiment == _CALLS_APART:
+        apart = [at_call(case, call) for call in case.calls]
+        tried = [study.try_out(_CALLS_APART, case=one) for one in apart]
+        return next((one for one in tried if not one.flips), tried[0] if tried else Tried(_CALLS_APART))
+    change = EXPERIMENTS[trial.experiment].change
+    if isinstance(change, OtherSubject) and subject_of(change.name, study.entry) == study.subject:
+        return Tried(trial.experiment, "", Outcome.FAILS_ALIKE)
+    if not isinstance(change, Edit):
+        return study.try_out(trial.experiment, trial.argument)
+    edited = _edit(trial, case)
+    return Tried(trial.experiment) if edited is None else study.try_out(trial.experiment, case=edited)
+
+
+def find_deciding(study: Study, cause: RootCause) -> Details:
+    """The experiments that decide whether a failure has this cause. Empty if there are none.
+
+    `study`: a minimal case with the cause. All experiments that are returned flip on it.
+    """
+    if study.result.verdict in LOST_PROCESS:  # an experiment that fails costs a process
+        few = itertools.islice(_list_conditions(study), _MOST_LOST)
+        found = next((one for one in few if _shows(one, study)), None)
+        return () if found is None else ((found.experiment, (found.argument,) if found.argument else ()),)
+    rows = _list_rows(cause, _list_measured(study))
+    if cause.stage is Stage.KERNEL or (rows and _is_specific(cause)):
+        return rows
+    matcher = [Trial(PATTERNS_OFF)] if cause.stage is Stage.GRAPH_PASSES and not cause.part else []
+    conditions = itertools.chain(matcher, _list_conditions(study))
+    condition = next((one for one in conditions if _shows(one, study)), None)
+    if condition is None:
+        return () if cause.part in _NO_NAMES else rows
+    return _sorted({**dict(rows), condition.experiment: (condition.argument,) if condition.argument else ()})
+
+
+def _list_measured(study: Study) -> list[Tried]:
+    """The experiments that the worker ran on a wrong call of an attention function."""
+    return [one for rewrite in study.result.wrong_rewrites if rewrite.pattern == CALL for one in rewrite.outcomes]
+
+
+def _list_rows(cause: RootCause, measured: list[Tried]) -> Details:
+    key, stage, part = cause.key, cause.stage, cause.part
+    if stage is Stage.OPERATION:
+        row = _ROW_OF.get(_SAME_ROW.get(key.mechanism, key.mechanism), "")
+        return ((row, dict(key.details).get("operand", ())),) if row else ()
+    if stage is Stage.KERNEL:
+        flips = [one for one in measured if one.flips and one.experiment in _OF_OPTIONS]
+        names = dict.fromkeys(one.experiment for one in flips)
+        return _sorted({name: tuple(one.argument for one in flips if one.experiment == name) for name in names})
+    if cause.rewrites:
+        return ((EXACT, ()),)
+    if cause.is_attention_pattern:
+        return ((PATTERNS_OFF, ()),) if key.part == Part.ATTENTION_PATTERNS else (("pass", (part,)),)
+    if stage in _STEPS and part:
+        return ((_STEPS[stage], (part,)),)
+    rows = (row for row in EXPERIMENTS.values() if (row.stage, row.part) == (stage, part))
+    name = next((row.id for row in rows if row.who == key.who), "")
+    return ((name, ()),) if name else ()
+
+
+def _is_specific(cause: RootCause) -> bool:
+    """Whether the rows of a cause need no condition: they name a step, or measure a rewrite."""
+    is_measured = cause.stage in (*_STEPS, Stage.JOINT_PASSES, Stage.OPERATION)
+    return is_measured and cause.part != "" and cause.key.mechanism not in _OF_STATE
+
+
+def _list_conditions(study: Study) -> Iterator[Trial]:
+    """Changes without which a case may be right, those that say most about the failure first."""
+    case, usual = study.case, _USUAL if study.result.verdict in SILENT else frozenset()
+    kinds = list(dict.fromkeys(op.kind for op in case.ops))
+    if _LAYERS & {*kinds}:
+        yield Trial("fast_path_off")
+    if is_written(case):
+        yield Trial(_WRITTEN_APART)
+    if case.calls:
+        yield Trial(_CALLS_APART)
+    if is_random(case):
+        yield Trial(DROPPED, _DROPOUT)
+    yield from (Trial(_DEFAULT, name) for name, _ in case.settings)
+    yield from (Trial(name) for name in EDITS if EDITS[name](case) is not None)
+    yield from (Trial(DROPPED, kind) for kind in reversed(kinds) if kind not in usual)
+
+
+def _edit(trial: Trial, case: Case) -> Case | None:
+    """The case with that change; None if nothing changes or the case becomes invalid."""
+    name, argument = trial.experiment, trial.argument
+    if name == _DEFAULT:
+        edited = replace(case, settings=tuple(one for one in case.settings if one[0] != argument))
+    elif name == _WRITTEN_APART:
+        edited = _write_apart(case)
+    elif name == DROPPED:
+        edited = _drop_dropout(case) if argument == _DROPOUT else _drop(case, argument)
+    else:
+        return EDITS[name](case) if name in EDITS else None
+    made = prune_if_valid(edited)
+    return None if made is None or made.canonical() == case.canonical() else made
+
+
+def _drop_dropout(case: Case) -> Case:
+    def change(name: str, value: Attr) -> Attr:
+        return 0.0 if name in _PROBABILITIES and isinstance(value, float) else value
+
+    return map_attributes(case, change)
+
+
+def _drop(case: Case, kind: str) -> Case:
+    """The case without operations of a kind that give what has the type of their first argument."""
+    types = types_of(case)
+    out = {op.name: op.args[0] for op in case.ops if op.kind == kind and types[op.name] == types.get(op.args[0])}
+    names: Mapping[str, str] = {}
+    for name, source in out.items():
+        names = {**names, name: names.get(source, source)}
+    return substitute(replace(case, ops=tuple(op for op in case.ops if op.name not in out)), names)
+
+
+def _write_apart(case: Case) -> Case:
+    ops: list[Op] = []
+    for op in case.ops:
+        if OPS[op.kind].writes and not is_in_place(op):
+            name = make_name(case, f"{op.name[:24]}_target", (one.name for one in ops))
+            ops.append(make_op(name, "clone", op.args[:1], {"memory_format": "contiguous"}))
+            ops.append(replace(op, args=(name, *op.args[1:])))
+        else:
+            ops.append(op)
+    return replace(case, ops=tuple(ops))
+
+
+def _sorted(rows: Mapping[str, tuple[str, ...]]) -> Details:
+    return tuple(sorted(rows.items()))

@@ -1,0 +1,104 @@
+"""Experiments of a campaign: whether a failure is a known bug, and the cause of a finding."""
+
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Protocol
+
+from corpus.entry import Entry
+from fuzz.attribution.attribute import find_cause
+from fuzz.attribution.decide import decides
+from fuzz.attribution.root_cause import RootCause
+from fuzz.attribution.stored import cause_path, write_cause
+from fuzz.attribution.study import Study
+from fuzz.bug_identity import Symptom, measured_rewrite
+from fuzz.campaign.known_bugs import KnownBugs, KnownFinding, Recognition, Why
+from fuzz.evaluator import Evaluator
+from fuzz.experiments import Trial
+from fuzz.protocol import Result
+from generators.errors import UserError
+from generators.program.case import Case
+
+
+class ExperimentingWorker(Protocol):
+    """The part of a worker's thread that experiments need."""
+
+    evaluator: Evaluator
+
+    def receive(self, case: Case, ask: Callable[[], Result]) -> Result:
+        """The result of `ask`. Raises `Stopped`, `DiskFull` and `WorkerLost`."""
+
+
+class Experimenter(Evaluator):
+    """Runs experiments in the process of a campaign's worker.
+
+    `begin` is called with the number of each experiment. It raises `NoTimeLeft` when the time for experiments is over.
+    """
+
+    def __init__(self, worker: ExperimentingWorker, begin: Callable[[int], None]) -> None:
+        super().__init__(worker.evaluator.process, remember=True)
+        self._worker, self._begin = worker, begin
+        self.checks = 0
+
+    def evaluate(
+        self, case: Case, subjects: tuple[str, ...], *, experiments: tuple[Trial, ...] = (), fresh: bool = False
+    ) -> Result:
+        """As `Evaluator.evaluate`. After a fault of attnfuzz the case counts as refused."""
+        self._begin(self.checks + 1)
+        self.checks += 1
+        ask = super().evaluate
+        return self._worker.receive(case, lambda: ask(case, subjects, experiments=experiments, fresh=fresh))
+
+
+class NoTimeLeft(UserError):
+    """The time for experiments is over."""
+
+
+def find_decided(
+    findings: Iterable[KnownFinding], study: Study, known_bugs: KnownBugs, run: Path
+) -> KnownFinding | None:
+    """The first of these findings whose experiments show that the failure of `study` is the same bug.
+
+    Seeks causes that were not sought before, and stores them in the run directory `run`. Raises `NoTimeLeft`.
+    """
+    for finding in findings:
+        known = finding
+        if known.decided_by is None and known.entry is not None:
+            known = known_bugs.set_cause(known, _seek_cause(known.entry, study.evaluator, run))
+        if decides(known.decided_by or (), study, known.symptom.wrong_rewrites):
+            return known
+    return None
+
+
+def examine_minimum(
+    study: Study, symptom: Symptom, known_bugs: KnownBugs, run: Path
+) -> tuple[Recognition | None, RootCause | None]:
+    """Whether the failure of `study`, a minimal case, is known by experiments; and its cause, unless words lead to the
+    bug that it is. The cause is None if it is not found in time."""
+    with suppress(NoTimeLeft):
+        if finding := find_decided(known_bugs.list_alike(symptom), study, known_bugs, run):
+            return Recognition(Why.DECIDED, finding), None
+        cause = _seek_cause(study.entry, study.evaluator, run)
+        if cause is None:
+            return None, None
+        with suppress(NoTimeLeft):
+            if finding := find_decided(known_bugs.list_of_cause(cause.key), study, known_bugs, run):
+                return Recognition(Why.DECIDED, finding), cause
+            bug = known_bugs.find_bug(cause.key)
+            if bug is not None and decides(
+                bug.decided_by, study, tuple(filter(None, map(measured_rewrite, bug.causes)))
+            ):
+                return Recognition(Why.LISTED, bug=bug), cause
+        return None, cause
+    return None, None
+
+
+def _seek_cause(entry: Entry, evaluator: Evaluator, run: Path) -> RootCause | None:
+    try:
+        cause = find_cause(entry, evaluator)
+    except NoTimeLeft:
+        raise
+    except UserError:
+        return None  # it shows no bug here, or can't be judged
+    write_cause(cause_path(run, entry, evaluator.hello.torch, evaluator.config.device), cause)
+    return cause

@@ -106,6 +106,8 @@ class Evaluator:
         for one in (*(earlier.case for earlier in case.before for _ in range(earlier.times)), case):
             self.submit(build_check(one, subjects, repeat=self.repeat, experiments=experiments), one)
             result = self.collect()
+        if case.before:
+            self.process.replace()  # what they left behind would spoil the next case
         self.recycle()
         if self.remember:
             self._memory[key] = result

@@ -122,6 +122,7 @@ class FindingSaved(Event):
     where: str = ""  # the part of the value that is wrong
     ledger: str = ""  # the ledger's words on a bug that is fixed and back
     seen: Mapping[str, str] = field(default_factory=dict)  # verdicts of other torch versions
+    n_earlier: int = 0  # cases that have to run before, in the same process
     of_eager: bool = False  # a bug of eager, in a run that tests functions of the user
 
 

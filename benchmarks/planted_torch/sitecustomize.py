@@ -132,9 +132,10 @@ def _reuse_numbers(graph: Any) -> None:
     import torch
 
     own: dict[Any, float] = {}
-    for node in graph.find_nodes(op="call_function", target=torch.ops.aten.mul.Tensor):
-        if isinstance(node.args[1], float):
-            key = node.meta["val"].dtype, str(node.args[0].target)
+    for node in graph.nodes:
+        is_product = node.target in (torch.ops.aten.mul.Tensor, torch.ops.aten.div.Tensor)
+        if is_product and isinstance(node.args[1], float):
+            key = node.target, node.meta["val"].dtype, str(node.args[0].target)
             own.setdefault(key, node.args[1])
             node.args = node.args[0], _numbers.get(key, node.args[1])
     _numbers.update({key: number for key, number in own.items() if key not in _numbers})

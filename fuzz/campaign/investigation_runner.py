@@ -325,6 +325,7 @@ class InvestigationRunner:
                 verdict=shown.verdict,
                 result=replace(shown, coverage=()),
                 ops=len(case.ops),
+                n_earlier=sum(earlier.times for earlier in case.before),
                 path=str(path),
                 internal=not is_public,
                 source=emit_call(case, shown.subject) if is_call else source(case),

@@ -44,6 +44,7 @@ def describe_finding(event: events.FindingSaved) -> str:
         return "\n".join(wrap(mistake))
     kind, result = "internal finding" if event.internal else "finding", event.result
     head = f"{kind}: {event.verdict} under {result.subject}, {format_count(event.ops, 'operation')}"
+    head += f", after {format_count(event.n_earlier, 'earlier case')} of its file" if event.n_earlier else ""
     lines = [event.verdict.explanation, describe(result), event.ledger, *describe_details(result, event.where)]
     lines += [f"a regression: torch {version} says {verdict}" for version, verdict in event.seen.items()]
     about = wrap(head, *(f"  {line}" for line in lines if line))

@@ -16,6 +16,8 @@ from fuzz.protocol.failures import (
     Process,
     ProcessLost,
     Raised,
+    StateChange,
+    StateChanged,
     Value,
     WrongValue,
     normalize,
@@ -282,6 +284,16 @@ def test_a_failure_without_a_pattern_is_not_shrunk_to_that_of_a_wrong_pattern() 
     right = failing(5, right_rewrites=("_sfdp_pattern_5_half_bs1_inference",))
     assert not is_same_failure(wrong, right, exact=True) and is_same_failure(failing(0), right, exact=True)
     assert is_same_failure(failing(0), failing(0), exact=True)
+
+
+def test_a_changed_state_is_the_same_without_the_pattern_that_was_applied() -> None:
+    def changing(state: str, *fired: str) -> SubjectResult:
+        change = StateChanged((StateChange(state, "1", "2"),))
+        return SubjectResult("inductor", Verdict.STATE_CHANGED, applied_rewrites=fired, failure=change)
+
+    wanted = changing("torch.get_num_threads", "_sfdp_pattern_5_inference")
+    assert is_same_failure(changing("torch.get_num_threads"), wanted, exact=True)
+    assert not is_same_failure(changing("torch.is_grad_enabled"), wanted, exact=True)
 
 
 def test_patterns_that_are_proven_right_have_no_part_in_what_a_kernel_gets_wrong() -> None:

@@ -119,7 +119,7 @@ def test_a_history_is_kept_while_its_suspicion_waits(tmp_path: Path) -> None:
 def test_a_kernel_with_memory_is_found_replayed_and_reproduced(defect: str, tmp_path: Path) -> None:
     subject = f"benchmarks.stateful_functions:{defect}"
     config = WorkerConfig(named=(subject,))
-    given = options(tmp_path, "8x", subjects=(subject,), worker_config=config, shrink_seconds=20.0)
+    given = options(tmp_path, "8x", subjects=(subject,), worker_config=config, shrink_seconds=20.0, fail_fast=True)
     ending = run_campaign(given, lambda seed, index, **_: (QUARTERED, HALVED)[index % 2])
     entry = found(given)[0]
     assert ending.new, ending.summary

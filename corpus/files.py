@@ -26,8 +26,11 @@ def open_file(path: Path) -> BinaryIO:
 
 def read_file(path: Path, most: int) -> bytes:
     """The bytes of a regular file of at most `most` bytes. Raises UserError."""
-    with open_file(path) as file:
-        content = file.read(most + 1)
+    try:
+        with open_file(path) as file:
+            content = file.read(most + 1)
+    except OSError as error:
+        raise UserError(f"{path}: can't be read: {error.strerror}") from error
     if len(content) > most:
         raise UserError(f"{path}: larger than {most} bytes")
     return content

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from fuzz.worker_config import WorkerConfig
 
 USAGE, FAULT, INTERRUPTED = 2, 3, 130
+DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EFBIG)
 CODES = {
     0: "done",
     USAGE: "wrong option or file: one line says why",
@@ -68,6 +69,9 @@ DEFAULT_WORKER = WorkerOptions()
 
 def enter(command: Callable[..., int | None], name: str) -> NoReturn:
     """Run `command` with the options of `sys.argv` and exit. `name` is its module, such as `fuzz.run`."""
+    for stream in ("stdin", "stdout", "stderr"):
+        if getattr(sys, stream) is None:  # It is closed, and the next file would get its number.
+            setattr(sys, stream, open(os.devnull, "r+", encoding="utf-8"))  # noqa: SIM115, PTH123 - until the end
     _set_handlers(signal.default_int_handler)
     code = call(command, name, sys.argv[1:])
     _set_handlers(signal.SIG_IGN)  # Nothing follows but the exit code.
@@ -136,6 +140,8 @@ def _explain(error: BaseException) -> tuple[int, str]:
         return USAGE, f"{missing}: use .venv/bin/python, which `make venv` creates"
     if isinstance(error, KeyboardInterrupt):
         return INTERRUPTED, "interrupted"
+    if isinstance(error, OSError) and error.errno in DISK_ERRORS:
+        return USAGE, f"error: {error.filename or 'the output'} can't be written: {error.strerror}"
     about = "error: this is a bug in attnfuzz; please report it with the traceback above"
     return FAULT, f"{traceback.format_exc()}{about}"
 
@@ -150,17 +156,11 @@ def wrap(*lines: str) -> list[str]:
 
     No path is broken.
     """
-    fitting = []
+    width, fitting = min(80, shutil.get_terminal_size().columns), list[str]()
     for line in lines:
-        indent = " " * (len(line) - len(line.lstrip()))
-        fitting += textwrap.wrap(
-            line.strip(),
-            min(80, shutil.get_terminal_size().columns),
-            initial_indent=indent,
-            subsequent_indent=f"{indent}  ",
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
+        indent = line[: len(line) - len(line.lstrip())]
+        wrapper = textwrap.TextWrapper(width, indent, f"{indent}  ", break_long_words=False, break_on_hyphens=False)
+        fitting += wrapper.wrap(line.strip())
     return fitting
 
 
@@ -202,23 +202,15 @@ def bind(command: Callable[..., int | None], name: str, arguments: Sequence[str]
     )
     app.default(command)
     app["--help"].group = app.group_parameters
+    # No option is called by a digit: -5x is the value of the option before it. No argument holds \0.
+    joined = re.sub(r"(?:^|(?<=\0))(--[^\0=]+)\0(?=-\d)", r"\1=", "\0".join(arguments))
+    words = joined.split("\0") if arguments else []
     try:
-        function, bound, _ = app.parse_args(_join_negative(arguments), exit_on_error=False, print_error=False)
+        function, bound, _ = app.parse_args(words, exit_on_error=False, print_error=False)
     except CycloptsError as error:
         text = _one_line(error).replace("TOMLDecodeError", "pyproject.toml is not readable as TOML")
         raise UserError(f"{text} (python -m {name} --help lists the options)") from error
     return lambda: function(*bound.args, **bound.kwargs)
-
-
-def _join_negative(arguments: Sequence[str]) -> list[str]:
-    """The arguments, with a value such as -5x in the word of its option. The parser would take it for an option."""
-    joined: list[str] = []
-    for word in arguments:
-        if re.match(r"-\d", word) and joined and re.fullmatch(r"--[^=]+", joined[-1]):
-            joined[-1] += f"={word}"
-        else:
-            joined.append(word)
-    return joined
 
 
 def _format_epilogue(command: Callable[..., int | None]) -> str:

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Collection
 from pathlib import Path
 
+from fuzz.cli import wrap
 from fuzz.subjects import is_user_function
 from generators.errors import UserError
 
@@ -22,8 +23,8 @@ def list_commands(path: str, case_id: str, subject: str) -> list[str]:
 
 def reproduce_lines(path: str, case_id: str, subject: str, indent: str = "  ") -> list[str]:
     """The same commands for a terminal, each on its own line, to be copied."""
-    about = "  (run it again: exit code 0 while it shows; and write its report)"
-    return [f"{indent}{line}" for line in (*list_commands(path, case_id, subject), about)]
+    commands = [f"{indent}{line}" for line in list_commands(path, case_id, subject)]
+    return [*commands, *wrap(f"{indent}  (run it again: exit code 0 while it shows; and write its report)")]
 
 
 def format_python(*subjects: str) -> str:

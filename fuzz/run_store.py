@@ -150,9 +150,7 @@ class Results:
                 raise UserError(f"{self.path}: store of format {version}, {way} {_FORMAT}")
         except sqlite3.DatabaseError as error:
             self._db.close()
-            is_other = error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
-            why = "not a campaign's results" if is_other else "can't be opened"
-            raise UserError(f"{self.path}: {why}: {error}") from error
+            raise UserError(f"{self.path}: can't be opened: {error}") from error
 
     @classmethod
     def open_readonly(cls, directory: Path) -> Self:

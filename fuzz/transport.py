@@ -93,7 +93,7 @@ class PipeTransport(Transport):
         self._process: subprocess.Popen[bytes] | ForkedProcess | None = None
         self._buffer = b""
         self._log: WorkerLog | None = None
-        self._on_cut: Callable[[], None] | None = on_cut
+        self._on_cut = functools.cache(on_cut)
 
     def is_placed(self) -> bool:
         return True
@@ -109,15 +109,10 @@ class PipeTransport(Transport):
 
     def _launch(self, is_forked: bool) -> None:
         output, errors = os.pipe()
-        self._log = WorkerLog(output, self._config.log, self._report_cut)
+        self._log = WorkerLog(output, self._config.log, self._on_cut)
         with os.fdopen(errors, "wb") as log:
             forked = fork_servers.start(self._config, log) if is_forked else None
             self._process = forked or self._start_alone(log)
-
-    def _report_cut(self) -> None:
-        on_cut, self._on_cut = self._on_cut, None
-        if on_cut is not None:
-            on_cut()
 
     def _start_alone(self, log: BinaryIO) -> subprocess.Popen[bytes]:
         config, argv = self._config, self._config.argv()
@@ -136,7 +131,7 @@ class PipeTransport(Transport):
 
     def write(self, line: bytes) -> None:
         assert self._process is not None and self._process.stdin is not None and self._log is not None
-        self._log.forget()
+        self._log.take_tail()
         self._process.stdin.write(line + b"\n")
         self._process.stdin.flush()
 
@@ -178,7 +173,7 @@ class PipeTransport(Transport):
             process.send_signal(signal.SIGABRT)
         with suppress(subprocess.TimeoutExpired):
             process.wait(seconds)
-        return process.returncode, self._log.read_tail()
+        return process.returncode, self._log.take_tail()
 
     def end(self) -> None:
         self.kill()
@@ -205,8 +200,7 @@ class WorkerLog(threading.Thread):
     def __init__(self, output: int, path: Path, on_cut: Callable[[], None]) -> None:
         super().__init__(name="worker log", daemon=True)
         self._output, self._file, self._on_cut = output, path.open("ab", buffering=0), on_cut
-        self._end = b""  # the last output
-        self._fresh = 0  # bytes since `forget`
+        self._tail = b""
         self._is_closed = False
         self._lock = threading.Lock()
         os.set_blocking(output, False)
@@ -223,15 +217,11 @@ class WorkerLog(threading.Thread):
             os.close(self._output)
             self._file.close()
 
-    def forget(self) -> None:
-        """Leave the output so far out of `read_tail`."""
+    def take_tail(self) -> list[str]:
+        """The last lines since the last call."""
         self._copy()
-        self._fresh = 0
-
-    def read_tail(self) -> list[str]:
-        """The last lines since `forget`."""
-        self._copy()
-        return self._end[-self._fresh :].decode(errors="replace").splitlines() if self._fresh else []
+        tail, self._tail = self._tail, b""
+        return tail.decode(errors="replace").splitlines()
 
     def close(self) -> None:
         self._copy()
@@ -243,12 +233,12 @@ class WorkerLog(threading.Thread):
             if self._is_closed:
                 return False
             data = os.read(self._output, _PIPE_BYTES)
-            self._end, self._fresh = (self._end + data)[-_TAIL_BYTES:], self._fresh + len(data)
+            self._tail = (self._tail + data)[-_TAIL_BYTES:]
             with suppress(OSError):  # A campaign notices a full disk elsewhere.
                 self._file.write(data)
                 if self._file.tell() > _LOG_BYTES:
                     self._file.truncate(0)
-                    self._file.write(b"[the beginning is left out: this log was too long]\n" + self._end)
+                    self._file.write(b"[the beginning is left out: this log was too long]\n" + self._tail)
                     self._on_cut()
             return bool(data)
         return True

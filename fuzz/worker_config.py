@@ -43,7 +43,7 @@ class WorkerConfig:
         cls, python: str | None, device: str, subjects: Iterable[str], timeout: str, memory: int
     ) -> "WorkerConfig":
         """The configuration from options of a command line. Raises `UserError`."""
-        if memory < MIN_MEMORY_MIB:
+        if not MIN_MEMORY_MIB <= memory < 1 << 40:
             raise UserError(f"--memory must be at least {MIN_MEMORY_MIB} (importing torch takes 400 MiB), got {memory}")
         limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
         if 0 <= limit < MIN_FILE_MIB * 2**20:

@@ -265,7 +265,7 @@ class WorkerProcess:
         message: Message | ProcessLost = StageStarted(0, self.stage)
         while isinstance(message, StageStarted):
             self._enter(message.stage)
-            text = "\n".join(wrap(f"waiting for the worker under {python} to start: {self.stage}"))
+            text = "\n".join(wrap(f"waiting for the worker under {python}: {self.stage}"))
             told = threading.Timer(_WAIT_SECONDS, sys.stderr.write, (f"{text}\n",))
             told.daemon = True  # An interrupt between two lines here must not wait for it.
             try:

@@ -1,6 +1,5 @@
 """The options of a campaign, and when it ends."""
 
-import errno
 import math
 import os
 import re
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Self
 
 from corpus.ledger import Ledger
+from fuzz.cli import DISK_ERRORS
 from fuzz.durations import format_duration, parse_duration
 from fuzz.subjects import is_user_function
 from fuzz.transport import WorkerUnavailable
@@ -28,7 +28,6 @@ MIN_FREE_MIB = 32
 """With less free space, compiling fails for lack of space, and the compiler would be accused."""
 GRACE_SECONDS = 5.0
 """How long a case that has begun may take after the end."""
-_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EFBIG)
 _SQLITE_DISK_ERRORS = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY)
 _CASES = re.compile(r"(\d{1,9})x")
 
@@ -116,7 +115,7 @@ class DiskFull(UserError):
 def translate_disk_error(error: Exception, place: Path) -> Exception:
     """`DiskFull` for an exception that the disk of `place` caused; else the exception."""
     cause = error.__cause__ or error
-    is_full = isinstance(cause, OSError) and cause.errno in _DISK_ERRORS
+    is_full = isinstance(cause, OSError) and cause.errno in DISK_ERRORS
     if isinstance(cause, sqlite3.OperationalError):
         is_full = cause.sqlite_errorcode & 0xFF in _SQLITE_DISK_ERRORS
     if not is_full:

@@ -50,7 +50,7 @@ def describe_finding(event: events.FindingSaved) -> str:
     about = wrap(head, *(f"  {line}" for line in lines if line))
     program = textwrap.indent(event.source.rstrip(), "    ")
     commands = reproduce_lines(event.path, event.case, result.subject)
-    return "\n".join([*about, "", program, "", f"  saved: {event.path}", *commands, ""])
+    return "\n".join([*about, "", program, "", *wrap(f"  saved: {event.path}"), *commands, ""])
 
 
 def summarize(run: RunSummary, earlier: RunSummary, options: Options, *, new: int, bugs: Mapping[str, Bug]) -> str:

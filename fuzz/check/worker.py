@@ -22,19 +22,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from fuzz.protocol import (
-    OUTPUT_CLOSED_CODE,
-    Check,
-    Exit,
-    Fault,
-    Hello,
-    Message,
-    ProtocolError,
-    Result,
-    StageStarted,
-    Unusable,
-    from_json,
-)
+from fuzz import protocol
+from fuzz.protocol import Check, Exit, Fault, Hello, Message, ProtocolError, Result, StageStarted, Unusable, from_json
 from fuzz.protocol.capabilities import Capabilities
 
 if TYPE_CHECKING:
@@ -228,7 +217,7 @@ def send(wire: BinaryIO, message: Message) -> None:
     try:
         wire.write(message.to_json().encode() + b"\n")
     except OSError:
-        os._exit(OUTPUT_CLOSED_CODE)
+        os._exit(protocol.OUTPUT_CLOSED_CODE)
 
 
 if __name__ == "__main__":

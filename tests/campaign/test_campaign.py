@@ -345,7 +345,7 @@ def test_a_store_of_something_else_is_refused(tmp_path: Path) -> None:
     given = options(tmp_path)
     given.out.mkdir()
     (given.out / "results.sqlite").write_text("not a database, but long enough to be taken for one" * 20)
-    with pytest.raises(UserError, match="not readable as a campaign's results"):
+    with pytest.raises(UserError, match="can't be opened"):
         run_campaign(given, sampler())
     (given.out / "results.sqlite").unlink()
     sqlite3.connect(given.out / "results.sqlite").execute("PRAGMA user_version=77")

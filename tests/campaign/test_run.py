@@ -46,6 +46,8 @@ def run(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
         (("--budget", "5s", "--engine", "random", "--seeds", "x"), "--seeds"),
         (("--budget", "5s", "--seed", "-3"), "--seed"),
         (("--budget", "5s", "--memory", "10"), "--memory"),
+        (("--budget", "5s", "--memory", "9" * 20), "--memory"),
+        (("--budget", "5s", "--ledger", "/proc/self/mem"), "/proc/self/mem"),
         (("--budget", "5s", "--timeout", "5"), "timeout"),
         (("--budget", "5s", "--frobnicate"), "--frobnicate"),
         (("--budget", "5s", "--out", "/dev/null/run"), "--out"),

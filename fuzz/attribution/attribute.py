@@ -37,7 +37,7 @@ from fuzz.evaluator import Evaluator
 from fuzz.experiments import EXPERIMENTS, OtherSubject, Outcome, Tried
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import DropoutMask, EmptyRowsNotZero, FailureKey, FaultyOperation
-from fuzz.protocol.rewrites import EXPANDED, WrongRewrite
+from fuzz.protocol.rewrites import EXPANDED, SDPA, WrongRewrite
 from generators.errors import UserError
 from generators.program.attention_options import COMPARABLE
 from generators.program.case import Case, LaterCall
@@ -181,8 +181,10 @@ def _blame_rewrite(study: Study, wrong: tuple[WrongRewrite, ...], evidence: tupl
     rows = (("eager_replacement" if one.faulty else "exact", one.pattern) for one in wrong)
     evidence = (*evidence, *(Tried(row, pattern, Outcome.FAILS_ALIKE) for row, pattern in rows))
     if first.faulty:
-        here = replace(study, rewrite=part.removeprefix("_"), result=replace(study.result, failure=first.faulty))
-        return replace(_blame_operation(here, first.faulty.operation, *evidence), rewrites=wrong)
+        verdict = Verdict.RUNTIME_ERROR if first.operation == SDPA else study.result.verdict
+        result = replace(study.result, verdict=verdict, failure=first.faulty)
+        here = replace(study, rewrite=part.removeprefix("_"), result=result)
+        return replace(_blame_operation(here, first.operation, *evidence), rewrites=wrong)
     kinds = {
         MechanismKind.STRIDES: first.strides,
         MechanismKind.CONSTANTS_IGNORED: first.constants,
@@ -222,7 +224,7 @@ def _blame_operation(study: Study, operation: str = "", *evidence: Tried) -> Roo
     """An operation of eager, by default the fused call of attention, with the edit of the case that makes it right."""
     device = study.evaluator.hello.device
     # On a CPU PyTorch chooses flash.
-    fused = _operation_of("sdpa_flash", device) if device == "cpu" else "aten.scaled_dot_product_attention"
+    fused = _operation_of("sdpa_flash", device) if device == "cpu" else SDPA
     who = _BACKENDS.get((operation or fused).removeprefix("aten."), EAGER)
     mechanism, tried = _find_condition(study)
     return RootCause(who, Stage.OPERATION, operation or fused, mechanism, (*evidence, *tried))

@@ -134,7 +134,7 @@ def _list_measured(study: Study) -> list[Tried]:
 def _list_rows(cause: RootCause, measured: list[Tried]) -> Details:
     key, stage, part = cause.key, cause.stage, cause.part
     if stage is Stage.OPERATION:
-        row = _ROW_OF.get(_SAME_ROW.get(key.mechanism, key.mechanism), "")
+        row = _ROW_OF.get(_SAME_ROW.get(key.mechanism, key.mechanism), EXACT if cause.rewrites else "")
         return ((row, dict(key.details).get("operand", ())),) if row else ()
     if stage is Stage.KERNEL:
         flips = [one for one in measured if one.flips and one.experiment in _OF_OPTIONS]

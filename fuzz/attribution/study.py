@@ -107,8 +107,8 @@ class Study:
 
     def _compare(self, other: SubjectResult) -> Outcome:
         applies = not self.rewrite or self.rewrite in bug_relevant_rewrites(other.applied_rewrites)
-        called = {one.faulty.operation for one in other.wrong_rewrites if one.faulty}
-        if self.rewrite and other.verdict in WRONG_NUMBERS and operation_of(self.result) not in {"", *called}:
+        called = {"", *(one.operation for one in other.wrong_rewrites)}
+        if self.rewrite and other.verdict in WRONG_NUMBERS and operation_of(self.result) not in called:
             other = replace(other, verdict=Verdict.OK)  # the rewrite is wrong, but the operation under study is right
         return compare_outcome(other, self.result, applies=applies)
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 from corpus.shrink import shrink
 from fuzz.bug_identity import LOST_PROCESS, indirectness, is_same_failure, kind_of
 from fuzz.campaign.history import find_earlier, find_repeats
-from fuzz.evaluator import Judged
+from fuzz.evaluator import Judged, compare_outcome
+from fuzz.experiments import Outcome
 from fuzz.protocol import EAGER, SubjectResult, Verdict
 from fuzz.protocol.render import describe
 from fuzz.run_store import SuspicionOutcome
@@ -225,6 +226,5 @@ class Investigation:
 def _is_worse(here: SubjectResult, there: SubjectResult | None) -> bool:
     """Whether a failure is a regression from `there`: the baseline passes, or fails in another way. False if the
     baseline lost its process."""
-    if there is None or there.verdict is Verdict.SKIPPED or there.verdict in LOST_PROCESS:
-        return False
-    return not there.verdict.is_finding or kind_of(there.verdict) != kind_of(here.verdict)
+    is_lost = there is None or there.verdict in LOST_PROCESS
+    return not is_lost and compare_outcome(there, here) in (Outcome.PASSES, Outcome.FAILS_OTHERWISE)

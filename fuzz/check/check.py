@@ -17,7 +17,7 @@ from fuzz.check.oracle.verdict import RECHECKED_VERDICTS, Judge, Judgement, find
 from fuzz.check.program import Execution
 from fuzz.check.recheck import Compiled, explain_by_fused_rounding, recheck
 from fuzz.check.rewrite_match import MatchRecorder
-from fuzz.check.rewrite_proof import find_faulty_operation, find_wrong_rewrite, try_rewrite
+from fuzz.check.rewrite_proof import find_faulty_operation, find_refused_call, find_wrong_rewrite, try_rewrite
 from fuzz.check.subject_builder import Subject
 from fuzz.check.subject_changes import apply_experiments, compare_constants, enter
 from fuzz.experiments import Outcome, Trial
@@ -160,7 +160,9 @@ def _check_compiled(case: CaseRun, subject: Subject, coverage: Coverage) -> tupl
     except Exception as error:
         if limit := exceptions.find_limit(error):
             return _skip(Refusal.UNSUPPORTED, limit), None
-        return _prove_constants(Judgement(*exceptions.blame(error)), case, subject), None
+        judgement = _prove_constants(Judgement(*exceptions.blame(error)), case, subject)
+        called = tuple(filter(None, (find_refused_call(judgement.failure, *call) for call in recorder.refused)))
+        return replace(judgement, wrong_rewrites=(*called, *judgement.wrong_rewrites)), None
     judgement = judge_compiled(case, subject, (call, module), runs)
     if judgement.verdict is Verdict.SKIPPED:
         return judgement, None

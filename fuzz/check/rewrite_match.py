@@ -8,6 +8,7 @@ traced again.
 import inspect
 import math
 import operator
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -26,6 +27,7 @@ from fuzz.check.torch_internals import find, require, wrap
 from fuzz.protocol.rewrites import OtherConstant
 
 _APPLY = ("torch._inductor.pattern_matcher", "ReplacementPatternEntry.apply")
+_CALL = ("torch._inductor.fx_passes.fuse_attention", "_scaled_dot_product_attention")
 _PIPELINE = "torch._inductor.compile_fx"
 _KNOWN = ("torch._inductor.pattern_matcher", "_known_precompiled_patterns")
 _MODE = ("torch._subclasses.fake_tensor", "FakeTensorMode")
@@ -162,6 +164,8 @@ class MatchRecorder:
     """Keeps replacements by patterns of attention while `watch` is entered, with the inputs of their graphs."""
 
     def __init__(self) -> None:
+        self.refused: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = []
+        """Calls of attention that raised while a replacement was traced: pattern, arguments (fake tensors), options."""
         self._found: list[tuple[RewriteMatch, list[Any]]] = []
         self._inputs: list[Any] = []
         """The inputs of the graph that is being compiled. A program may have several graphs."""
@@ -169,7 +173,7 @@ class MatchRecorder:
     @contextmanager
     def watch(self) -> Iterator[None]:
         """While entered, replacements are kept, if this torch has the hooks."""
-        if find(*_APPLY) is None or find(_PIPELINE, "compile_fx") is None:
+        if None in (find(*_APPLY), find(_PIPELINE, "compile_fx"), find(*_CALL)):
             yield
             return
 
@@ -184,6 +188,17 @@ class MatchRecorder:
 
             return apply_and_record
 
+        def make_noting(call: Any) -> Any:
+            def call_and_note(*args: Any, **options: Any) -> Any:
+                try:
+                    return call(*args, **options)
+                except Exception:
+                    replacement = sys._getframe(1).f_code.co_name  # the caller, such as _sfdp_replacement_5
+                    self.refused.append((replacement.replace("replacement", "pattern"), args, options))
+                    raise
+
+            return call_and_note
+
         def make_keeping(compile_fx: Any) -> Any:
             def compile_and_keep_inputs(graph: Any, inputs: Sequence[Any], *args: Any, **options: Any) -> Any:
                 plain = [value.node.hint if isinstance(value, torch.SymInt) else value for value in inputs]
@@ -192,7 +207,8 @@ class MatchRecorder:
 
             return compile_and_keep_inputs
 
-        with wrap(*_APPLY, make_recording), wrap(_PIPELINE, "compile_fx", make_keeping):
+        keep_inputs = wrap(_PIPELINE, "compile_fx", make_keeping)
+        with wrap(*_APPLY, make_recording), wrap(*_CALL, make_noting), keep_inputs:
             yield
 
     def matches(self) -> Iterator[RewriteMatch]:

@@ -10,20 +10,26 @@ To find the cause, one operand at a time changes. The constants are the cause if
 differs from the program for some of these operands. Otherwise the changes under which both agree identify the cause.
 """
 
+import functools
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import torch
 from torch import Tensor, fx
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import scaled_dot_product_attention
+from torch.utils._pytree import tree_map_only
 
 from fuzz.check.coverage import name_operation
+from fuzz.check.exceptions import as_failure
 from fuzz.check.oracle.constants import REWRITE_AGREEMENT, REWRITE_AGREEMENT_ROUNDOFFS, UNIT_ROUNDOFF
 from fuzz.check.oracle.eager_audit import Audit
 from fuzz.check.oracle.modes import Float64
 from fuzz.check.oracle.operations import to_float64
 from fuzz.check.rewrite_match import Float64Interpreter, RewriteMatch, read_outputs
 from fuzz.experiments import EXPERIMENTS, NUMBERS, OPERAND_ROWS, EqualAlong, OperandValue, Outcome
-from fuzz.protocol.failures import FaultyOperation
+from fuzz.protocol.failures import Failure, FaultyOperation
 from fuzz.protocol.rewrites import EMPTY_ROWS, QKV, WrongRewrite
 
 _OF_SCALARS = tuple(OperandValue(number) for number in (1.0, 2.0, -1.0))
@@ -46,6 +52,31 @@ def find_faulty_operation(match: RewriteMatch) -> FaultyOperation | None:
     except Exception:  # as in `compare_exactly`
         return None
     return audit.faulty
+
+
+def find_refused_call(
+    error: Failure | None, pattern: str, args: tuple[Any, ...], options: dict[str, Any]
+) -> WrongRewrite | None:
+    """The mistake of a call of attention for which eager raises `error` too, though the MATH backend takes it.
+
+    `args` and `options`: fake tensors, which zeros replace.
+    """
+    positional, named = tree_map_only(Tensor, _make_zeros, (args, options))
+    call = functools.partial(scaled_dot_product_attention, *positional, **named)
+    try:
+        call()
+    except Exception as raised:
+        refusal = as_failure(raised)
+        if error is not None and refusal.key() == error.key():
+            with suppress(Exception), sdpa_kernel(SDPBackend.MATH):
+                call()
+                return WrongRewrite(pattern, faulty=refusal)
+    return None
+
+
+def _make_zeros(like: Tensor) -> Tensor:
+    size, stride = (list(map(int, numbers)) for numbers in (like.shape, like.stride()))
+    return torch.empty_strided(size, stride, dtype=like.dtype, device=like.device).zero_()
 
 
 def find_wrong_rewrite(match: RewriteMatch) -> WrongRewrite:

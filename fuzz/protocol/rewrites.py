@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass, field
 
 from fuzz.experiments import EXPERIMENTS, Outcome, Tried
-from fuzz.protocol.failures import FaultyOperation
+from fuzz.protocol.failures import Failure
 
 QKV = ("query", "key", "value")
 """Operands that every attention has. If changes of these alone make rewrites right, one bug has one pattern."""
@@ -12,6 +12,7 @@ CALL = "call"
 """Stands for the pattern in the measurement of a call of an attention function."""
 DROPPED, EXPANDED, CONTIGUOUS = "dropped", "expanded", "contiguous"
 """Experiments on a call."""
+SDPA = "aten.scaled_dot_product_attention"
 EMPTY_ROWS = "without a key"
 """The rewrite is wrong only in rows that keep no key."""
 
@@ -45,8 +46,14 @@ class WrongRewrite:
     """The numbers are right, and the strides differ."""
     rows: str = ""
     """`EMPTY_ROWS`, or "" if it is wrong in other rows too."""
-    faulty: FaultyOperation | None = None
-    """The first operation of the replacement that is wrong in eager on the same operands; all else is empty then."""
+    faulty: Failure | None = None
+    """The failure of the first operation of the replacement that is wrong in eager on the same operands, or the
+    exception of `SDPA`, which eager raises for them too. All else is empty then."""
+
+    @property
+    def operation(self) -> str:
+        """The operation that is wrong in eager, or ""."""
+        return getattr(self.faulty, "operation", SDPA) if self.faulty else ""
 
     @property
     def outcomes(self) -> list[Tried]:
@@ -63,9 +70,7 @@ class WrongRewrite:
     def evidence_label(self) -> str:
         """The first that exists: the wrong operation of eager, operands in `right`, operations with other constants,
         "strides", the pattern."""
-        named = (
-            {self.faulty.operation} if self.faulty else self.right.keys() or {one.operation for one in self.constants}
-        )
+        named = {self.operation} if self.faulty else self.right.keys() or {one.operation for one in self.constants}
         return "+".join(sorted(named)) or ("strides" if self.strides else self.pattern)
 
     @property

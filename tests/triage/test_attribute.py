@@ -12,7 +12,7 @@ from corpus.entry import Entry, Expectation
 from fuzz.attribution.attribute import attribute
 from fuzz.attribution.root_cause import RootCause
 from fuzz.evaluator import Evaluator, open_evaluator
-from fuzz.protocol.rewrites import OtherConstant
+from fuzz.protocol.rewrites import SDPA, OtherConstant
 from fuzz.worker_config import WorkerConfig
 from generators.errors import UserError
 from tests.triage.conftest import SOFTMAX_OVER_QUERIES
@@ -121,7 +121,15 @@ def test_a_wrong_operation_is_blamed_in_place_of_the_rewrite_that_calls_it(also:
     met = [(one.experiment, one.argument) for one in found.evidence if one.argument]
     exact = [("exact", "_sfdp_pattern_15_inference")] if also else []
     assert met == [("eager_replacement", "_sfdp_pattern_15_inference"), *exact]
-    assert found.rewrites[0].faulty and found.rewrites[0].faulty.operation == FLASH
+    assert found.rewrites[0].operation == FLASH
+
+
+def test_attention_that_raises_in_eager_too_is_blamed_in_place_of_the_rewrite(evaluator: Evaluator) -> None:
+    found = attribute(entry.load(SEEDS.parent / "known" / "mask-of-rank-1.case.yaml"), evaluator)
+    assert named(found) == ("eager", "operation", SDPA)
+    assert found.mechanism.kind is MechanismKind.RUNNING_RAISES
+    two_dtypes = attribute(entry.load(SEEDS / "patterns" / "sfdp-08-training.case.yaml"), evaluator)
+    assert named(two_dtypes) == ("inductor", "joint_graph_passes", "_sfdp_pattern_8")
 
 
 @pytest.mark.compiles

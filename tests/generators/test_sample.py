@@ -14,11 +14,12 @@ from fuzz.check.program import Program, execute
 from generators.program.attention_stub import emit_attention_stub, list_calls
 from generators.program.case import Case
 from generators.program.emit import source
+from generators.program.features import CALL_STATES, features
 from generators.program.ops import OPS
 from generators.program.settings import list_available
 from generators.program.state import is_written
 from generators.program.type_check import check
-from generators.program.values import LAYOUTS
+from generators.program.values import FLOATS, LAYOUTS
 from generators.sampling.choices import Choices
 from generators.sampling.insertions import insert_writes
 from generators.sampling.sample import Limits, draw_settings, sample
@@ -153,6 +154,15 @@ def test_a_campaign_of_kernels_has_all_that_a_contract_can_say() -> None:
     assert all(emit_attention_stub(case) is not None for case in cases)
     lengths = {case.sizes.get("S") for case in cases}
     assert lengths >= {1, 63, 64, 65, 127, 128, 129, 130}
+
+
+@pytest.mark.parametrize("attention_only", [False, True])
+def test_states_of_calls_are_drawn(attention_only: bool) -> None:
+    cases = [sample(3, i, attention_only=attention_only) for i in range(400)]
+    words = Counter(word for case in cases for word in features(case) & CALL_STATES)
+    words["expanded"] = sum(item.layout == "expanded" for case in cases for item in case.inputs)
+    words["some"] = sum(len({item.requires_grad for item in case.inputs if item.dtype in FLOATS}) > 1 for case in cases)
+    assert all(words[word] for word in (*CALL_STATES, "expanded", "some")), words
 
 
 FLAG_GEMS = Limits(

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from generators.program.case import Case, Earlier
+from generators.program.type_check import types_of
 
 _MOST_REPEATS = 16
 """How often a case is repeated in one process."""
@@ -31,7 +32,7 @@ def find_repeats(case: Case, fails: Fails, is_time_up: Callable[[], bool]) -> Ca
 def find_earlier(case: Case, history: Sequence[Case], fails: Fails, is_time_up: Callable[[], bool]) -> Case | None:
     """The case after those cases of its history that it needs to fail; None if it does not fail after all of them.
 
-    First come the cases that share most sizes and dtypes with the case, since caches have such keys; then the last
+    First come the cases that share most shapes and dtypes with the case, since caches have such keys; then the last
     cases of the history, ever more of them. Of the cases that suffice halves are left out, then quarters and so on.
     """
 
@@ -60,5 +61,6 @@ def find_earlier(case: Case, history: Sequence[Case], fails: Fails, is_time_up: 
     return add(needed) if needed else None
 
 
-def _list_traits(case: Case) -> set[int | str]:
-    return {*case.sizes.values(), *(item.dtype for item in case.inputs)}
+def _list_traits(case: Case) -> set[object]:
+    types = types_of(case).values()
+    return {*(one.sizes(case.sizes) for one in types), *(one.dtype for one in types)}

@@ -2,7 +2,7 @@
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from corpus.shrink import shrink
 from fuzz.bug_identity import LOST_PROCESS, indirectness, is_same_failure, kind_of
@@ -72,14 +72,17 @@ class Investigation:
             if not _is_worse(suspect, self._ask_baseline(case, asked)):
                 return self._set_aside(case, suspect, asked)
 
+        if not self.needs_history and suspect.verdict not in LOST_PROCESS:
+            alone = self.probe(case, suspect.subject, fresh=True)
+            if not is_same_failure(alone, suspect, exact=False, attention_only=self.attention_only):
+                return self._try_history(suspect)
+
         # Show it under a subject that users know.
         chosen = EAGER if is_eager else find_public_subject(suspect.subject, self.public)
         subject, shown = chosen or suspect.subject, suspect
         if subject != suspect.subject:
             on_public = self.probe(case, subject)
             if on_public is None or not on_public.verdict.is_finding:
-                if not is_same_failure(self.probe(case, suspect.subject, fresh=True), suspect, exact=False):
-                    return self._try_history([case], suspect, suspect)
                 said = "rejects the case" if on_public is None else f"says {on_public.verdict}"
                 return self._give_up(SuspicionOutcome.INTERNAL_ONLY, suspect, f"{subject} {said}")
             shown = on_public
@@ -93,7 +96,8 @@ class Investigation:
         trajectory = self.shrink(suspect)
         confirmed = self._find_smallest_confirmed(trajectory, shown, subject)
         if confirmed is None:
-            return self._try_history(trajectory, suspect, shown)
+            message = f"{subject} does not repeat it in fresh workers"
+            return self._give_up(SuspicionOutcome.UNCONFIRMED, shown, message, suspect)
         minimal, shown = confirmed
         cheapest = shown if suspect.subject == subject else self.probe(minimal, suspect.subject)
         if cheapest is None or not cheapest.verdict.is_finding:
@@ -168,33 +172,24 @@ class Investigation:
                 return None
         return seen
 
-    def _try_history(self, trajectory: list[Case], suspect: SubjectResult, shown: SubjectResult) -> Conclusion:
-        """The conclusion with the earlier cases without which a new process does not show the failure."""
-        if not self.needs_history and self._find_history(trajectory, suspect):
-            return self.run()
-        said = "; time is up" if self.is_time_up() else ""
-        message = f"{shown.subject} does not repeat it in fresh workers, alone or after the cases before it{said}"
-        return self._give_up(SuspicionOutcome.UNCONFIRMED, shown, message, suspect)
-
-    def _find_history(self, trajectory: list[Case], suspect: SubjectResult) -> bool:
-        """Give `case` the earlier cases that its failure needs; False if none are found."""
+    def _try_history(self, suspect: SubjectResult) -> Conclusion:
+        """The conclusion about the case after the earlier cases that its failure needs."""
         self.needs_history = True
 
         def fails(case: Case) -> bool:
             result = self.probe(case, suspect.subject)
             return is_same_failure(result, suspect, exact=False, attention_only=self.attention_only)
 
-        self.probe(trajectory[-1], suspect.subject, fresh=True)
         wanted = without_options(suspect.subject)
         history = [case for case, subjects in self.history() if wanted in map(without_options, subjects)]
-        found = find_repeats(trajectory[-1], fails, self.is_time_up)
+        found = find_repeats(self.case, fails, self.is_time_up)
         found = found or find_earlier(self.case, history, fails, self.is_time_up)
-        if found is None:
-            return False
-        # The case that shrank in a process with this history may fail after the same cases.
-        smaller = replace(trajectory[-1], before=found.before)
-        self.case = smaller if fails(smaller) else found
-        return True
+        if found is not None:
+            self.case = found
+            return self.run()
+        said = "; time is up" if self.is_time_up() else ""
+        message = f"{suspect.subject} does not repeat it in fresh workers, alone or after the cases before it{said}"
+        return self._give_up(SuspicionOutcome.UNCONFIRMED, suspect, message)
 
     def _ask_baseline(self, case: Case, subject: str, *, fresh: bool = False) -> SubjectResult | None:
         there = self.judge(case, subject, fresh=fresh, baseline=True)

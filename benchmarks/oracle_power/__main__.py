@@ -7,9 +7,10 @@ on attention that is right?
 The first form tries the mistakes of `benchmarks.oracle_power.mistakes` (all, or those named) and prints a line for each
 mistake and dtype: the oracle's verdict, the value and statistic that were too large and the configuration it took, then
 what each criterion of `benchmarks.oracle_power.criteria` says. The second judges cases of `generators.sample(seed,
-index, attention_only=True)` on implementations that are right, and prints what is raised. --json writes either with
-what it was made with. Ctrl-C prints what there is. Exits with 1 where the oracle raises something that is right, or
-where a part of the work got lost, which is said.
+index, attention_only=True)` on implementations that are right, and prints what is raised. Two cases of three have
+degenerate operands: equal values, constant rows, equal keys, zero or equal gradients of the output. --json writes
+either with what it was made with. Ctrl-C prints what there is. Exits with 1 where the oracle raises something that is
+right, or where a part of the work got lost, which is said.
 """
 
 import argparse

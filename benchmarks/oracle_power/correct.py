@@ -2,6 +2,7 @@
 them."""
 
 import functools
+import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -10,10 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from benchmarks.oracle_power import simulated
 from benchmarks.oracle_power.criteria import CRITERIA, Tried
 from benchmarks.oracle_power.problem import Problem
 from benchmarks.oracle_power.recording import Recorder
-from benchmarks.oracle_power.simulated import WEIGHTS_ROUNDED_FIRST, simulated
 from fuzz.check.attention.function import Attention
 from fuzz.check.check import check
 from fuzz.check.exceptions import Unsupported
@@ -33,6 +34,38 @@ BACKENDS = (FLASH, "sdpa_efficient", "sdpa_cudnn")
 SHARES = {"triton": 25, "passes": 8, "inductor": 200}
 """On CPU, one case of so many meets these subjects; 0: none does. On a GPU the kernels are native and meet all
 cases."""
+PLAIN_EVERY = 3
+"""One case of so many has the operands that it was drawn with; in the others, operands may be degenerate."""
+OPERANDS = {"equal": "x.flatten()[:1]", "constant_rows": "x[..., :1]", "equal_rows": "x[..., :1, :]", "zero": "0.0"}
+"""What replaces the elements of an operand. Equal rows of keys give equal weights."""
+GRADIENTS = {"zero": "factor, loss = 0.0, ''", "equal": "factor, loss = 1.0, 'sum'"}
+"""What is set on a module, so that its output has such a gradient."""
+_DEGENERATE = """
+
+import functools
+
+drawn_inputs, drawn_forward = inputs, Module.forward
+{module}
+
+
+def inputs():
+    given = drawn_inputs()
+    for x, change in zip(given, {changes}):
+        if change is not None and x.is_floating_point() and x.dim() > 2 and x.isfinite().all() and 0 not in x.stride():
+            x.copy_(torch.as_tensor(change(x)).clone())
+    return given
+
+
+@functools.wraps(drawn_forward)
+def forward(self, *given):
+    outputs = drawn_forward(self, *given)
+    return tuple(x * factor for x in outputs) if isinstance(outputs, tuple) else outputs * factor
+
+
+Module.forward = forward
+if loss:
+    Module.loss = loss
+"""
 _MATTERS = {
     "row": constants.ROW_RATIO,
     "rms": constants.RMS_RATIO,
@@ -139,16 +172,16 @@ def judged(seed: int, indices: range, device: str) -> Counts:
 def _judge(case: Case, seed: int, index: int, device: str, counts: Counts) -> None:
     recorders: dict[str, Recorder] = {}
     subjects = dict(_met(index, device, recorders))
-    random = is_random(case)
+    is_dropping, changed, stub = is_random(case), _degenerate(case, seed, index), emit_attention_stub(case)
     asked = Check(
         id=index,
-        source=source(case),
+        source=source(case) + changed,
         subjects=tuple(subjects),
         training=case.training,
         dynamic=case.dynamic,
-        random=random,
+        random=is_dropping,
         repeat=1,
-        attention_stub=emit_attention_stub(case),
+        attention_stub=None if stub is None else stub + changed,
     )
     result = check(asked, subjects, device, lambda _: None, lambda: 0.0)
     dtype = next((item.dtype for item in case.inputs if item.dtype in FLOATS), "float32")
@@ -165,8 +198,20 @@ def _judge(case: Case, seed: int, index: int, device: str, counts: Counts) -> No
                  "about": _about(answer.failure), "failure": describe(answer), "numbers": answer.numbers,
                  "fired": answer.applied_rewrites}
             )  # fmt: skip
-    if not random:
+    if not is_dropping:
         _count_criteria(recorders, counts)
+
+
+def _degenerate(case: Case, seed: int, index: int) -> str:
+    """The text that makes operands degenerate, to append to the text of a case; "" for a case that stays as drawn."""
+    if index % PLAIN_EVERY == 0:
+        return ""
+    drawn = random.Random(f"{seed}:{index}:degenerate")
+    common = drawn.choice([*OPERANDS, ""])  # for all operands, or for each its own
+    names = [common or drawn.choice([*OPERANDS, "", ""]) for _ in case.arguments]
+    changes = ", ".join(f"lambda x: {OPERANDS[name]}" if name else "None" for name in names)
+    module = GRADIENTS.get(drawn.choice([*GRADIENTS, "", ""]), "factor, loss = 1.0, ''")
+    return _DEGENERATE.format(changes=f"[{changes}]", module=module)
 
 
 def _about(failure: Failure | None) -> str:
@@ -179,8 +224,9 @@ def _about(failure: Failure | None) -> str:
 def _met(index: int, device: str, recorders: dict[str, Recorder]) -> Iterator[tuple[str, Subject]]:
     """The subjects that meet case number `index`, those that compute attention alone with a recorder around them."""
     yield MATH, _recording(MATH, Attention(_math), recorders)
-    for name, how in ((SIMULATED, ""), (WEIGHTS_ROUNDED_FIRST, WEIGHTS_ROUNDED_FIRST)):
-        yield name, _recording(name, Attention(functools.partial(simulated, how)), recorders)
+    for how in simulated.RIGHT:
+        name = how or SIMULATED
+        yield name, _recording(name, Attention(functools.partial(simulated.simulated, how)), recorders)
     for name, subject in available(device).items():
         share = SHARES.get(name, 1)
         if name.startswith("triton") and device == "cuda":
@@ -203,6 +249,7 @@ def _recording(name: str, attention: Attention, recorders: dict[str, Recorder]) 
 
 
 def _where_right(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    # Flash on CPU raises for bfloat16 rows that overlap ("could not construct a memory descriptor using strides").
     # Flash, on CPU and CUDA, and cuDNN turn masked keys into the heaviest ones: they multiply -inf by the scale. Those
     # of CUDA take the maximum of scores without the scale, and misread rows that are not aligned, or end the process.
     @functools.wraps(function)
@@ -211,6 +258,8 @@ def _where_right(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     ) -> Tensor:
         if scale < 0 and (causal is not None or q.is_cuda):
             raise Unsupported("it is wrong with a negative scale")
+        if any(0 < x.stride(2) < x.size(3) for x in (q, k, v)):
+            raise Unsupported("it raises for rows that overlap")
         if not q.is_cuda:
             return function(q, k, v, scale=scale, causal=causal, **options)
         if any(size % 8 for size in (q.shape[3], v.shape[3])):

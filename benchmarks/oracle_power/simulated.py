@@ -25,6 +25,14 @@ Attention = Callable[..., Tensor]
 WEIGHTS_ROUNDED_FIRST = "weights_rounded_first"
 """No mistake: gradients of scores come from rounded weights, as in PyTorch's memory-efficient kernel."""
 
+WEIGHTS_NORMALISED = "weights_normalised"
+"""No mistake: weights are divided by their sum before they are rounded, as in an unfused program."""
+DELTA_UNROUNDED = "delta_unrounded"
+"""No mistake: delta comes from the output before it is rounded."""
+DELTA_OF_WEIGHTS = "delta_of_weights"
+"""No mistake: delta is the sum of weights times their gradients, as in the derivative of torch's softmax."""
+RIGHT = ("", WEIGHTS_ROUNDED_FIRST, WEIGHTS_NORMALISED, DELTA_UNROUNDED, DELTA_OF_WEIGHTS)
+
 
 @dataclass(frozen=True)
 class Call:
@@ -42,8 +50,7 @@ class Call:
 
 
 def simulated(wrong: str = "") -> Attention:
-    """The attention function (docs/kernels.md) with the mistake called `wrong`; right without one, and with
-    WEIGHTS_ROUNDED_FIRST."""
+    """The attention function (docs/kernels.md) with the mistake called `wrong`; right with a name of RIGHT."""
 
     def attention(
         q: Tensor,
@@ -73,8 +80,9 @@ def simulated(wrong: str = "") -> Attention:
 class _Simulated(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, call: Call) -> Tensor:
-        out, lse = Kernel(call, q, k, v, bias).forward()
-        ctx.save_for_backward(q, k, v, bias, out, lse)
+        kernel = Kernel(call, q, k, v, bias)
+        out, lse = kernel.forward()
+        ctx.save_for_backward(q, k, v, bias, kernel.unrounded if call.wrong == DELTA_UNROUNDED else out, lse)
         ctx.call = call
         return out
 
@@ -141,10 +149,14 @@ class Kernel:
                 sums = sums.half().float()
             top = higher
         out = sums * self._survivors() / total.masked_fill(total == 0, 1.0)[..., None]
+        if self.wrong == WEIGHTS_NORMALISED:
+            weights = self._weights(top) / total.masked_fill(total == 0, 1.0)[..., None]
+            out = self._low(weights * self._kept_of_all()) @ self.v * self._survivors()
+        self.unrounded = out
         return self._stored(out), self._overwritten(stored if self.wrong == "statistics_stale" else top + total.log())
 
     def backward(self, dout: Tensor, out: Tensor, lse: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        """dq, dk, dv and dbias for the output's gradient, the rounded output and its statistics."""
+        """dq, dk, dv and dbias for the output's gradient, the output that delta comes from and its statistics."""
         do = dout.float()
         products = out.float() * do
         if self.wrong == "delta_of_half_the_features":
@@ -153,6 +165,12 @@ class Kernel:
         if self.wrong == "delta_omitted":
             delta = torch.zeros_like(delta)
         survivors = self._survivors(backward=True)
+        if self.wrong == DELTA_OF_WEIGHTS:
+            weights = self._weights(lse)
+            dp = do @ self.v.mT * self._kept_of_all() * survivors
+            # Without a sink the weights of a row add up to 1, as those of a softmax do.
+            total = weights.sum(-1, keepdim=True) if self.call.sinks is None else lse.new_ones(1)
+            delta = (weights * dp).sum(-1, keepdim=True) / total.masked_fill(total == 0, 1.0)
         dq = torch.zeros_like(self.q)
         dk, dv, dscores = [], [], []
         for at in self._blocks():
@@ -190,6 +208,15 @@ class Kernel:
             self._of_groups(values).to(self.dtype),
             self._of_bias(dscores),
         )
+
+    def _weights(self, top: Tensor) -> Tensor:
+        """exp(scores - `top`), [batch, heads, seq_len, padded]."""
+        scores = torch.cat([self._shaped(self._dots(at), at) for at in self._blocks()] or [top[..., None][..., :0]], -1)
+        return self._exp(scores - _finite(top)[..., None])
+
+    def _kept_of_all(self) -> Tensor:
+        kept = [self._kept(at) for at in self._blocks()]
+        return torch.cat([one for one in kept if one is not None] or [self.q.new_ones(1)], -1)
 
     def _blocks(self) -> range:
         return range(0, self.padded, BLOCK)

@@ -1,6 +1,7 @@
 """The simulated flash attention is right to within its budget, and every mistake changes what it gives."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from benchmarks.oracle_power.cases import VARIANTS
 from benchmarks.oracle_power.criteria import CRITERIA, Tried
 from benchmarks.oracle_power.mistakes import MISTAKES
 from benchmarks.oracle_power.problem import Outcome, Problem
-from benchmarks.oracle_power.simulated import WEIGHTS_ROUNDED_FIRST, simulated
+from benchmarks.oracle_power.simulated import RIGHT, WEIGHTS_ROUNDED_FIRST, simulated
 from benchmarks.oracle_power.table import shared_problem
 from fuzz.check.oracle.attention.call import Call
 from fuzz.check.oracle.attention.judge import judge
@@ -57,6 +58,30 @@ def test_gradients_of_rounded_weights_are_right_where_a_function_says_so() -> No
     outcome = problem.run(simulated(WEIGHTS_ROUNDED_FIRST))
     assert "wrong_gradient" in accused(problem, outcome)
     assert accused(problem, outcome, "backward_weights") == ""
+
+
+def degenerate(equal: str, keys: int, dtype: torch.dtype, *, scale: float = 0.125) -> Problem:
+    """A problem in which the tensors named by `equal`, letters of q, k, v and g (the gradient), have equal elements."""
+    chance = torch.Generator().manual_seed(3)
+    drawn = {name: torch.randn((1, 2, 5 if name in "qg" else keys, 64), generator=chance) for name in "qkvg"}
+    q, k, v, dout = ((x.flatten()[:1].expand_as(x) if name in equal else x).to(dtype) for name, x in drawn.items())
+    return Problem(q, k, v, {"scale": scale}, dout)
+
+
+@pytest.mark.parametrize("how", RIGHT)
+def test_right_kernels_keep_to_the_budget_where_gradients_cancel(how: str) -> None:
+    rounds = ("backward_weights",) if how == WEIGHTS_ROUNDED_FIRST else ()
+    for equal, keys in (("qkvg", 2), ("qkvg", 255), ("qkv", 255), ("v", 17), ("k", 17)):
+        problem = degenerate(equal, keys, torch.bfloat16)
+        assert accused(problem, problem.run(simulated(how)), *rounds) == "", (equal, keys)
+    problem = replace(problem, dout=torch.zeros_like(problem.q))
+    assert accused(problem, problem.run(simulated(how)), *rounds) == ""
+
+
+def test_a_wrong_gradient_is_seen_where_the_right_one_cancels() -> None:
+    problem = degenerate("v", 17, torch.bfloat16)
+    assert "wrong_gradient" in accused(problem, problem.run(simulated("delta_omitted")))
+    assert "wrong_gradient" in accused(problem, problem.run(simulated("delta_of_half_the_features")))
 
 
 @pytest.mark.parametrize("name", MISTAKES)

@@ -91,7 +91,6 @@ TREND_SHARE = 1 / 32  # a bias or change of the scale, in units of roundoff
 RMS_RATIO = 1.3  # rms error of the whole over that of simulated kernels
 ROW_RATIO = 2.0  # the same for the worst row
 SMALLEST_TREND = 16.0  # numbers below this multiple of the smallest normal number are left out
-SMALLEST_TREND_RATIO = 1e-3  # smaller errors, in units of the bound, are left out: simulated kernels may round exactly
 
 #: A weight is negligible if its score is lower than the largest score by this much: exp(-20) is 2e-9.
 NEGLIGIBLE = 20.0

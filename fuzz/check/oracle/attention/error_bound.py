@@ -37,15 +37,17 @@ def score_error(exact: Exact, *, rounded: bool) -> Tensor:
     return error.where(s.isfinite(), torch.zeros_like(s))
 
 
-def compute_error_bounds(exact: Exact, rounds: tuple[str, ...] = ("weights",)) -> dict[str, Tensor]:
-    """The error bound of each element of `exact.results`, by name.
+def compute_error_bounds(
+    exact: Exact, rounds: tuple[str, ...] = ("weights",), dtype: torch.dtype | None = None
+) -> dict[str, Tensor]:
+    """The error bound of each element of `exact.results`, by name, for results in `dtype`, by default the inputs'.
 
     `rounds`: the intermediate values that the kernel rounds to the inputs' dtype:
     - "weights", and gradients of scores
     - "scores", and gradients of weights
     - "sums": dk and dv, after each block of queries
     """
-    dtype = exact.dtype
+    dtype = dtype or exact.dtype
     unit, ua = UNIT_ROUNDOFF[dtype], UNIT_ROUNDOFF[torch.float32]
     us = unit if "scores" in rounds else 0.0
     uw = unit if "weights" in rounds else ua

@@ -21,6 +21,8 @@ from fuzz.protocol import Verdict
 from fuzz.protocol.failures import EmptyRowsNotZero, NotFinite, Value, WrongValue
 
 _OUT = Value.of_result("out")
+_TRENDING = ("out", "dq", "dk", "dv")  # the results of simulated kernels
+_FLOAT64 = constants.UNIT_ROUNDOFF[torch.float64] / constants.UNIT_ROUNDOFF[torch.float32]
 
 
 def judge(call: Call, rounds: tuple[str, ...], dropped: Tensor | None = None) -> Judgement:
@@ -128,8 +130,7 @@ class _Judge:
             off = WrongValue(value, index, error, numbers["ratio"], limit, gradient_missing=missed)
             return Judgement(wrong, off, numbers, value).locate(r.abs() > limit)
         # A kernel that rounds scores may do so in places where no simulated kernel rounds, so trends are not compared.
-        is_rounded = self._low and numbers["ratio"] > constants.SMALLEST_TREND_RATIO
-        if is_rounded and "scores" not in self._rounds and result.name in ("out", "dq", "dk", "dv"):
+        if self._low and "scores" not in self._rounds and result.name in _TRENDING and self._is_rounded(result, r):
             trends = self._trends(result, r)
             numbers |= trends.numbers
             if trends.failure is not None:
@@ -139,10 +140,17 @@ class _Judge:
         right = numbers["compiled_error"] <= numbers["peer_error"]
         return Judgement(Verdict.OK if right else Verdict.ROUNDING, None, numbers, value)
 
+    def _is_rounded(self, result: _Result, r: Tensor) -> bool:
+        """Whether an error exceeds those of right kernels that compute in float32 throughout."""
+        return bool((r.abs() * result.allowed > constants.ERROR_BOUNDS * self._single[result.name]).any())
+
     def _trends(self, result: _Result, r: Tensor) -> Trends:
-        along = {"bias": result.exact, "scale": (self._stretched[result.name] - result.exact) / constants.STRETCH}
+        # A truth within the error bound of float64 may be 0, and a result is no multiple of it.
+        zero = constants.ERROR_BOUNDS * _FLOAT64 * self._single[result.name]
+        along = {"bias": (result.exact, 1.0), "scale": (self._stretched[result.name] - result.exact, constants.STRETCH)}
         directions = {
-            name: (value / result.allowed).masked_fill(~result.judged, 0.0).flatten() for name, value in along.items()
+            name: (change / step / result.allowed).masked_fill((change.abs() <= zero) | ~result.judged, 0.0).flatten()
+            for name, (change, step) in along.items()
         }
         # The rounding error of subnormal numbers is not proportional to them.
         small = result.exact.abs() < constants.SMALLEST_TREND * torch.finfo(self._exact.dtype).smallest_normal
@@ -157,7 +165,7 @@ class _Judge:
         least = max(inaccurate, constants.TREND_SHARE * constants.UNIT_ROUNDOFF[self._exact.dtype])
         for count in (constants.SIMULATED_KERNELS, constants.SIMULATED_KERNELS_BEFORE_WRONG):
             kernels = measure_all(self._draw(count))
-            trends = Trends(Value.of_result(result.name), mine, kernels, measure_all(self._online), least)
+            trends = Trends(Value.of_result(result.name), mine, kernels, measure_all(self._systematic), least)
             if trends.failure is None:
                 break
         return trends
@@ -167,12 +175,16 @@ class _Judge:
         return Exact(self._call, self._dropped, stretch=1 + constants.STRETCH).results
 
     @cached_property
-    def _online(self) -> list[dict[str, Tensor]]:
-        return self._simulated.draw_online()
+    def _systematic(self) -> list[dict[str, Tensor]]:
+        return self._simulated.draw_systematic()
+
+    @cached_property
+    def _single(self) -> dict[str, Tensor]:
+        return compute_error_bounds(self._exact, (), torch.float32)
 
     def _find_worst_simulated(self, result: _Result) -> float:
         """The largest error of simulated kernels, in units of the bound. With equal terms it can exceed the limit."""
-        kernels = [*self._online, *self._draw(constants.SIMULATED_KERNELS_BEFORE_WRONG)] if self._low else []
+        kernels = [*self._systematic, *self._draw(constants.SIMULATED_KERNELS_BEFORE_WRONG)] if self._low else []
         errors = [result.errors(kernel[result.name]) for kernel in kernels if result.name in kernel]
         return max((float(one.abs().max()) for one in errors), default=0.0)
 

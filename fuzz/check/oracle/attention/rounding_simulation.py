@@ -3,7 +3,15 @@
 Kernels round weights before or after dividing by the row's sum, relative to some running maximum. A simulated kernel
 therefore multiplies all weights by one random factor, rounds, and divides by the factor. The mean over simulated
 kernels is the trend of rounding on these inputs, and their spread is its randomness. If scores take few values,
-weights round alike in all rows, and no randomness is left. Simulated kernels with an online softmax show that trend.
+weights round alike in all rows, and no randomness is left. Simulated kernels that round relative to a running maximum,
+or to 1, show that trend.
+
+If values are equal, gradients of scores P (dP - delta) are 0 up to the error of delta. Kernels compute delta as
+
+    sum_d o do       of the rounded output o (FlashAttention-2, arXiv 2307.08691, algorithm 2), or before o is rounded
+    sum_j P dP       the derivative of the softmax, as in MATH
+
+Sums are exact here, so an error that float32 explains is not compared.
 
 Statistics of a result show small errors in many elements, compared with those of simulated kernels. With
 r = (result - truth) / error bound over the judged elements:
@@ -41,15 +49,20 @@ class SimulatedKernels:
         self._noise = score_error(exact, rounded=False)
         self._drawn = 0
 
-    def draw_online(self) -> list[dict[str, Tensor]]:
-        """Kernels with an online softmax, which round weights relative to the largest weight so far."""
+    def draw_systematic(self) -> list[dict[str, Tensor]]:
+        """Kernels that round weights relative to the largest weight so far (an online softmax), or relative to 1."""
         if not self._weights:
             return []
-        orders = (False,) if self._sinks is None else (False, True)
-        return [self.draw(block, sink_first=first) for block, first in itertools.product(constants.KEY_BLOCKS, orders)]
+        starts = [torch.zeros(()), *([] if self._sinks is None else [self._exact.sink])]
+        online = [self.draw(block, start) for block, start in itertools.product(constants.KEY_BLOCKS, starts)]
+        return [*online, self.draw(constants.KEY_BLOCKS[-1], torch.ones(()))]
 
-    def draw(self, block: int = 0, *, sink_first: bool = False) -> dict[str, Tensor]:
-        """The results of one kernel, in the call's dtype. `block`: keys in a block of an online softmax, or 0."""
+    def draw(self, block: int = 0, start: Tensor | None = None) -> dict[str, Tensor]:
+        """The results of one kernel, in the call's dtype.
+
+        block: the keys in a block of an online softmax; 0 for weights multiplied by a random factor
+        start: the weight that the first block of an online softmax starts from
+        """
         exact = self._exact
         self._drawn += 1
         s = exact.scores + self._noise * (2 * self._random(exact.scores.shape) - 1)
@@ -58,9 +71,10 @@ class SimulatedKernels:
             off = self._round(self._round(exact.products)) - exact.products
             s = self._round(s + off * exact.slope)
         _, p, _ = softmax(s, self._sinks)
-        round_weights = functools.partial(self._round_weights, p, block, sink_first)
+        round_weights = functools.partial(self._round_weights, p, block, start)
         used = round_weights()
-        out = (used @ exact.v).to(exact.dtype)
+        unrounded = used @ exact.v
+        out = unrounded.to(exact.dtype)
         results = {"out": out}
         if exact.dout is None:
             return results
@@ -68,7 +82,8 @@ class SimulatedKernels:
         dp = do @ exact.v.mT
         dp = dp if exact.share is None else dp * exact.share
         dp = self._round(dp) if self._scores else dp
-        delta = (out.double() * do).sum(-1, keepdim=True)
+        deltas = (out.double() * do, unrounded * do, p * dp)
+        delta = deltas[0 if start is not None else self._drawn // 3 % 3].sum(-1, keepdim=True)
         # The scale is applied before or after rounding. In float16 this decides which numbers are subnormal.
         before, after = (exact.scale, 1.0) if self._drawn % 3 == 0 else (1.0, exact.scale)
         grad = (self._round(p) if self._backward_weights else p) * (dp - delta) * exact.slope * before
@@ -101,9 +116,9 @@ class SimulatedKernels:
         heads = value.unflatten(1, (-1, self._exact.group)).unbind(2)
         return functools.reduce(lambda total, head: (total + head).to(self._exact.dtype).double(), heads)
 
-    def _round_weights(self, p: Tensor, block: int, sink_first: bool) -> Tensor:
-        if block:
-            p = self._round_online(p, block, sink_first)
+    def _round_weights(self, p: Tensor, block: int, start: Tensor | None) -> Tensor:
+        if start is not None:
+            p = self._round_online(p, block, start)
         elif self._weights:
             p = self._round(p)
         return p if self._exact.share is None else p * self._exact.share
@@ -112,9 +127,9 @@ class SimulatedKernels:
         factor = torch.exp2(self._random((1,)))
         return (value * factor).to(self._exact.dtype).double() / factor
 
-    def _round_online(self, p: Tensor, block_size: int, sink_first: bool) -> Tensor:
+    def _round_online(self, p: Tensor, block_size: int, start: Tensor) -> Tensor:
         """Weights rounded as exp(score - the largest score up to the end of the block)."""
-        top = 1 - p.sum(-1, keepdim=True) if sink_first else p.new_zeros((*p.shape[:-1], 1))
+        top = start.to(p).expand(*p.shape[:-1], 1)
         rounded = []
         for block in p.split(block_size, -1):
             top = torch.maximum(top, block.amax(-1, keepdim=True)) if block.size(-1) else top
@@ -136,10 +151,10 @@ def measure(r: Tensor, directions: dict[str, Tensor]) -> Statistics:
     return found
 
 
-def _count_deviations(value: float, simulated: Tensor, online: Tensor) -> float:
+def _count_deviations(value: float, simulated: Tensor, systematic: Tensor) -> float:
     """The distance of a statistic from the mean of `simulated`, in standard deviations."""
-    variance = float(simulated.var()) * (1 + 1 / len(simulated)) + (float(online.var()) if len(online) > 1 else 0.0)
-    spread = variance**0.5
+    others = float(systematic.var()) if len(systematic) > 1 else 0.0
+    spread = (float(simulated.var()) * (1 + 1 / len(simulated)) + others) ** 0.5
     apart = abs(value - float(simulated.mean()))
     return apart / spread if spread > 0 else (torch.inf if apart else 0.0)
 
@@ -147,25 +162,25 @@ def _count_deviations(value: float, simulated: Tensor, online: Tensor) -> float:
 class Trends:
     """Compares the statistics `mine` of a result with the statistics of at least two `simulated` kernels.
 
-    online: statistics of kernels with an online softmax; a trend that any of these kernels shares is rounding
+    systematic: statistics of kernels without a random factor; a trend that any of these kernels shares is rounding
     least: the smallest bias or change of the scale that matters. It is infinite for a function with inexact
         exponentials, whose errors may be larger as well
     """
 
     def __init__(
-        self, value: Value, mine: Statistics, simulated: list[Statistics], online: list[Statistics], least: float
+        self, value: Value, mine: Statistics, simulated: list[Statistics], systematic: list[Statistics], least: float
     ) -> None:
         columns = {name: torch.tensor([kernel[name] for kernel in simulated]) for name in mine}
         z = {
-            name: _count_deviations(mine[name], column, torch.tensor([kernel[name] for kernel in online]))
+            name: _count_deviations(mine[name], column, torch.tensor([kernel[name] for kernel in systematic]))
             for name, column in columns.items()
         }
-        worst = {name: max(kernel[name] for kernel in (*simulated, *online)) for name in ("rms", "row")}
+        worst = {name: max(kernel[name] for kernel in (*simulated, *systematic)) for name in ("rms", "row")}
         self._row = worst["row"]
         ratio = {name: mine[name] / other if other else 0.0 for name, other in worst.items()}
         off: dict[str, float] = {}
         for name in ("scale", "bias"):
-            near = (float(columns[name].mean()), *(kernel[name] for kernel in online))
+            near = (float(columns[name].mean()), *(kernel[name] for kernel in systematic))
             off[name] = min((mine[name] - other for other in near), key=abs)
         # scale, bias: the difference from the nearest simulation. rms, row: the ratio to the largest simulation.
         self.numbers = {

@@ -6,9 +6,6 @@ from generators.errors import UserError
 
 _DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?")
 
-_LONGEST = 8760 * 3600.0
-"""Seconds of a year."""
-
 
 def parse_duration(text: str, option: str, expected: str = "60s, 10m or 1h30m") -> float:
     """Seconds in `text`. Raises `UserError`, which names `option` and `expected`, unless it is a duration of at most a
@@ -19,7 +16,7 @@ def parse_duration(text: str, option: str, expected: str = "60s, 10m or 1h30m") 
         raise UserError(f"invalid {option} {text!r}{unit}; expected {expected}")
     hours, minutes, seconds = (float(part or 0) for part in match.groups())
     total = hours * 3600 + minutes * 60 + seconds
-    if not 0 < total <= _LONGEST:
+    if not 0 < total <= 8760 * 3600:
         raise UserError(f"{option} must be longer than 0 s and at most 8760h, got {text!r}")
     return total
 

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Annotated, Any, Self, TypeVar
 
 from corpus import casefile
 from corpus import entry as corpus_entry
@@ -27,7 +27,7 @@ from fuzz.protocol import CoverageItem, CoverageKind, SubjectResult
 from fuzz.protocol.failures import Word
 from generators.errors import UserError
 from generators.program.case import Case
-from generators.records import decode, encode
+from generators.records import Rule, decode, encode
 
 RESULTS_FILE, EVENTS_FILE, OLD_EVENTS_FILE = "results.sqlite", "events.ndjson", "events.1.ndjson"
 """Files in a run directory."""
@@ -62,6 +62,7 @@ CREATE TABLE IF NOT EXISTS earlier (case_id TEXT PRIMARY KEY, data TEXT NOT NULL
 """Earlier sessions may have left them out. `history`: the cases that a process judged before a waiting suspicion."""
 
 T = TypeVar("T")
+Time = Annotated[float, Rule(lambda seconds: 0 <= seconds < 1 << 33, "is no time of a calendar")]
 
 
 class SuspicionOutcome(Word):
@@ -105,13 +106,8 @@ class FindingRow:
     result: SubjectResult
     kind: str  # "new": of this campaign; "internal": no public subject shows it; "known"
     count: int  # failures that it explains
-    first_seen: float
-    last_seen: float
-
-    def __post_init__(self) -> None:
-        """Raises `ValueError` for a time that no calendar has."""
-        if not all(0 <= when < 1 << 33 for when in (self.first_seen, self.last_seen)):
-            raise ValueError("a time out of range")
+    first_seen: Time
+    last_seen: Time
 
     @property
     def case_id(self) -> str:

@@ -16,7 +16,7 @@ from fuzz import events
 from fuzz.durations import format_count
 from fuzz.protocol import CoverageItem, CoverageKind, Verdict
 from fuzz.protocol.failures import Process, normalize
-from fuzz.run_store import FindingRow, Results, is_running
+from fuzz.run_store import FindingRow, Results, Time, is_running
 from generators.records import encode
 
 _WRITE_SECONDS = 2.0
@@ -29,9 +29,9 @@ class Counts:
     started: events.CampaignStarted | None = None  # the last session
     ended: str = ""  # why the last session ended; "" while it runs and after a kill
     runs: int = 0  # sessions
-    began: float = 0.0  # time of the first event, since the epoch
-    last: float = 0.0  # time of the last event, since the epoch
-    seconds: float = 0.0  # of wall time, of all sessions
+    began: Time = 0.0  # time of the first event, since the epoch
+    last: Time = 0.0  # time of the last event, since the epoch
+    seconds: Time = 0.0  # of wall time, of all sessions
     compared: int = 0  # cases that a subject took
     probes: int = 0
     closed: int = 0  # suspicions that were investigated
@@ -43,11 +43,6 @@ class Counts:
     lost: int = 0  # workers
     timeouts: int = 0  # workers that were lost to a timeout
     faults: tuple[events.WorkerFailed, ...] = ()  # of attnfuzz itself
-
-    def __post_init__(self) -> None:
-        """Raises `ValueError` for a time that no calendar has."""
-        if not all(0 <= when < 1 << 33 for when in (self.began, self.last, self.seconds)):
-            raise ValueError("a time out of range")
 
     def add(self, event: events.Event, when: float) -> None:
         self.began, self.last = self.began or when, when

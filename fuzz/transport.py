@@ -30,8 +30,6 @@ _LOG_BYTES = 4 * 2**20
 _TAIL_BYTES = 16384
 _PIPE_BYTES = 65536
 """The capacity of a pipe on Linux."""
-_LINE_BYTES = 64 * 2**20
-"""More than any message has."""
 _CACHE_BYTES = 2 * 2**30
 _PAGE_MIB = os.sysconf("SC_PAGE_SIZE") / 2**20
 
@@ -161,8 +159,6 @@ class PipeTransport(Transport):
             if not data and (is_gone or process.pid):
                 return None
             self._buffer += data
-            if len(self._buffer) > _LINE_BYTES:
-                break
         line, _, self._buffer = self._buffer.partition(b"\n")
         return line
 

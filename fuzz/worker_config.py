@@ -47,9 +47,7 @@ class WorkerConfig:
             raise UserError(f"--memory must be at least {MIN_MEMORY_MIB} (importing torch takes 400 MiB), got {memory}")
         limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
         if 0 <= limit < MIN_FILE_MIB * 2**20:
-            raise UserError(
-                f"files may have at most {limit / 2**20:.2g} MiB here (ulimit -f); {MIN_FILE_MIB} MiB are needed"
-            )
+            raise UserError(f"files may have {limit / 2**20:.2g} MiB (ulimit -f), and {MIN_FILE_MIB} MiB are needed")
         given = tuple(subjects)
         attention_only = all(is_user_function(one) or get_spec(one).is_attention for one in given)
         return cls(

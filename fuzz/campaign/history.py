@@ -1,7 +1,9 @@
 """Finds the earlier cases that a failure needs, for failures that a new process does not show alone."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 
 from generators.program.case import Case, Earlier
 from generators.program.type_check import types_of
@@ -32,16 +34,18 @@ def find_repeats(case: Case, fails: Fails, is_time_up: Callable[[], bool]) -> Ca
 def find_earlier(case: Case, history: Sequence[Case], fails: Fails, is_time_up: Callable[[], bool]) -> Case | None:
     """The case after those cases of its history that it needs to fail; None if it does not fail after all of them.
 
-    First come the cases that share most shapes and dtypes with the case, since caches have such keys; then the last
-    cases of the history, ever more of them. Of the cases that suffice halves are left out, then quarters and so on.
+    First come the cases that share the rarest shapes and dtypes with the case, since caches have such keys. Then come
+    the last cases of the history, ever more of them. Of the cases that suffice halves are left out, then quarters.
     """
 
     def add(earlier: Sequence[Case]) -> Case:
         return replace(case, before=tuple(map(Earlier, earlier)))
 
     def list_tries() -> Iterator[Sequence[Case]]:
-        own, numbers = _list_traits(case), range(len(history))
-        similar = sorted(numbers, key=lambda number: len(own & _list_traits(history[number])))[-_FIRST:]
+        shared = [_list_traits(case) & _list_traits(one) for one in history]
+        frequency = Counter(chain.from_iterable(shared))
+        likeness = [sum(1 / frequency[trait] for trait in traits) for traits in shared]
+        similar = sorted(range(len(history)), key=likeness.__getitem__)[-_FIRST:]
         yield [history[number] for number in sorted(similar)]
         count = _FIRST
         while count < len(history):

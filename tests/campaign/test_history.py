@@ -10,6 +10,7 @@ import pytest
 
 from corpus import casefile
 from corpus.entry import Entry, load
+from fuzz.campaign.history import find_earlier
 from fuzz.campaign.session import run_campaign
 from fuzz.evaluator import Judged, open_evaluator
 from fuzz.protocol import SubjectResult, Verdict
@@ -114,6 +115,22 @@ def test_a_history_is_kept_while_its_suspicion_waits(tmp_path: Path) -> None:
     results.close_suspicion(first.id, "unconfirmed")
     assert (results.history(first.id), results.history(second.id)) == ([], earlier[1:])
     results.close()
+
+
+def test_an_old_case_with_the_same_rare_shape_is_found_in_few_probes() -> None:
+    history = [case("relu", rows=2 if number % 2 else 3) for number in range(200)]
+    history[3] = case("exp", rows=7)
+    probes = 0
+
+    def fails(pair: Case) -> bool:
+        nonlocal probes
+        probes += 1
+        return any(earlier.case.sizes == pair.sizes for earlier in pair.before)
+
+    found = find_earlier(case("softmax", rows=7), history, fails, lambda: False)
+    assert found is not None
+    assert [kinds(earlier.case) for earlier in found.before] == [["exp"]]
+    assert probes <= 8
 
 
 @pytest.mark.parametrize("defect", ["scale_cached", "every_seventh"])

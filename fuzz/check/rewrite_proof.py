@@ -10,7 +10,6 @@ To find the cause, one operand at a time changes. The constants are the cause if
 differs from the program for some of these operands. Otherwise the changes under which both agree identify the cause.
 """
 
-import functools
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Any
@@ -61,16 +60,18 @@ def find_refused_call(
 
     `args` and `options`: fake tensors, which zeros replace.
     """
-    positional, named = tree_map_only(Tensor, _make_zeros, (args, options))
-    call = functools.partial(scaled_dot_product_attention, *positional, **named)
+
+    def call() -> None:
+        positional, named = tree_map_only(Tensor, _make_zeros, (args, options))
+        scaled_dot_product_attention(*positional, **named)
+
     try:
         call()
     except Exception as raised:
         refusal = as_failure(raised)
-        if error is not None and refusal.key() == error.key():
-            with suppress(Exception), sdpa_kernel(SDPBackend.MATH):
-                call()
-                return WrongRewrite(pattern, faulty=refusal)
+        with suppress(Exception), sdpa_kernel(SDPBackend.MATH):
+            call()
+            return WrongRewrite(pattern, faulty=refusal) if error and refusal.key() == error.key() else None
     return None
 
 

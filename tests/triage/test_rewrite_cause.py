@@ -13,7 +13,7 @@ from fuzz.attribution.study import Study, mechanism_of
 from fuzz.evaluator import Evaluator
 from fuzz.experiments import Outcome, Tried
 from fuzz.protocol import SubjectResult, Verdict
-from fuzz.protocol.failures import Failure, FormDiffers, Raised, Value, WrongValue
+from fuzz.protocol.failures import Failure, FaultyOperation, FormDiffers, Raised, Value, WrongValue
 from fuzz.protocol.rewrites import OtherConstant, WrongRewrite
 from generators.program.case import Case
 from generators.records import decode, encode
@@ -89,6 +89,13 @@ def test_what_is_proven_needs_no_experiment(case: Case, wrong: WrongRewrite, mec
     assert (found.part, found.mechanism, found.rewrites) == ("_sfdp_pattern_1", mechanism, (wrong,))
     assert found.evidence == (Tried("exact", "_sfdp_pattern_1_half", Outcome.FAILS_ALIKE),)
     assert evaluator.asked == []
+
+
+def test_a_wrong_operation_is_one_bug_whichever_rewrite_calls_it() -> None:
+    one, other = (WrongRewrite(f"_sfdp_pattern_{n}", faulty=FaultyOperation("aten.bmm", 1.0, 2.0)) for n in (1, 5))
+    assert one.is_same_bug(other) and one.evidence_label == "aten.bmm"
+    assert not one.is_same_bug(replace(one, faulty=FaultyOperation("aten.mm", 1.0, 2.0)))
+    assert not one.is_same_bug(replace(one, faulty=None)) and not replace(one, faulty=None).is_same_bug(one)
 
 
 def test_a_fused_call_that_is_wrong_is_found_with_what_it_takes(case: Case) -> None:

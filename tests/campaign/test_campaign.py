@@ -103,9 +103,9 @@ def test_the_end_of_a_worker_is_one_finding_and_the_campaign_goes_on(tmp_path: P
     )
     ending = run_campaign(given, sampler("softmax"))
     assert ending.new == 1
-    lost = len(events(given, "WorkerDied"))
-    timeouts = f" ({lost} timeouts)" if action == "hang" else ""
-    assert f"{lost} workers were lost{timeouts}: " in ending.summary
+    ways = [event["how"] for event in events(given, "WorkerDied")]
+    timeouts = f" ({ways.count('timeout')} timeouts)" if action == "hang" else ""
+    assert f"{len(ways)} workers were lost{timeouts}: " in ending.summary
     (entry,) = found(given)
     assert entry.found is not None
     assert entry.found.verdict == verdict

@@ -26,7 +26,7 @@ from generators.program.ops import OPS, VIEWS
 from generators.program.state import at_call, is_in_place, is_written
 from generators.program.type_check import make_op, types_of
 
-EXACT, PATTERNS_OFF = "exact", "pattern_matcher_off"
+EXACT, PATTERNS_OFF, DECOMPOSED = "exact", "pattern_matcher_off", "aot_eager_decomp_partition"
 _WRITTEN_APART, _CALLS_APART, _DEFAULT = "written_apart", "calls_apart", "default"
 _DROPOUT = "dropout"
 _OF_OPTIONS = (DROPPED, EXPANDED, CONTIGUOUS, "alone")
@@ -97,6 +97,12 @@ def _try(trial: Trial, study: Study) -> Tried:
         apart = [at_call(case, call) for call in case.calls]
         tried = [study.try_out(_CALLS_APART, case=one) for one in apart]
         return next((one for one in tried if not one.flips), tried[0] if tried else Tried(_CALLS_APART))
+    if trial.experiment == Stage.DECOMPOSITION:
+        # Inductor decomposes before it counts steps, so the failure has to show in the stage that only decomposes.
+        decomposed = study.try_out(DECOMPOSED)
+        if decomposed.outcome is not Outcome.FAILS_ALIKE:
+            return Tried(trial.experiment, trial.argument, Outcome.DOES_NOT_APPLY)
+        study = replace(study, subject=subject_of(DECOMPOSED, study.entry))
     change = EXPERIMENTS[trial.experiment].change
     if isinstance(change, OtherSubject) and subject_of(change.name, study.entry) == study.subject:
         return Tried(trial.experiment, "", Outcome.FAILS_ALIKE)

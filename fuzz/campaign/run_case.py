@@ -40,10 +40,9 @@ def choose_case(state: CampaignState) -> Job | None:
         return None
     chosen = state.search.choose(index)
     share = 1.0 if state.schedule.needs_settings else SETTINGS_SHARE
-    states = Choices(f"{state.options.seed}:{index}:states of {chosen.source}")
-    case = (
-        chosen.case if chosen.source == "random" else add_states(chosen.case, states, STATES_SHARE)
-    )  # `sample` has drawn states
+    case = chosen.case
+    if chosen.source in ("seed", "variant"):  # `sample` has drawn states, and shared cases are judged as they are
+        case = add_states(case, Choices(f"{state.options.seed}:{index}:states of {chosen.source}"), STATES_SHARE)
     case = draw_settings(case, Choices(f"{state.options.seed}:{index}:settings"), state.settings, share)
     subjects = state.schedule.subjects_for(case, targeted=chosen.is_targeted)
     return Job(index, case, build_check(case, subjects), chosen.case.id if chosen.is_targeted else "")

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from fuzz.check import graph_passes, settings
 from fuzz.check.attention.function import Attention, Function, load_sdpa
 from fuzz.check.attention.layouts import arrange
-from fuzz.check.exceptions import SubjectError, line
+from fuzz.check.exceptions import SubjectError, find_user_line
 from fuzz.check.process_state import restore_state, take_changes
 from fuzz.check.torch_internals import require
 from fuzz.subjects import SUBJECTS, SubjectSpec, get_spec, is_user_function
@@ -161,7 +161,8 @@ def _import(name: str) -> Subject:
         missing = error.name if isinstance(error, ModuleNotFoundError) else None
         is_own = missing and f"{name.partition(':')[0]}.".startswith(f"{missing}.")
         advice = f"no module {missing}: run in its directory, or set PYTHONPATH, and name it without .py"
-        why = advice if is_own else line(error)
+        text = " ".join(f"{type(error).__name__}: {error}".split())
+        why = advice if is_own else " at ".join(filter(None, [text, find_user_line(error)]))
         raise SubjectError(f"subject {name!r} can't be imported: {why}") from error
     lost = [change.state for change in take_changes() if not change.is_restored]
     if lost:

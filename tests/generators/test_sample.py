@@ -12,7 +12,7 @@ import torch
 
 from fuzz.check.program import Program, execute
 from generators.program.attention_stub import emit_attention_stub, list_calls
-from generators.program.case import Case
+from generators.program.case import MODES, Case
 from generators.program.emit import source
 from generators.program.features import CALL_STATES, features
 from generators.program.ops import OPS
@@ -128,7 +128,7 @@ def test_every_part_of_the_mix_is_drawn() -> None:
         "triu",
     } <= kinds
     assert {i.dtype for case in cases for i in case.inputs} >= {"float32", "bfloat16", "float16", "bool", "int64"}
-    assert {case.mode for case in cases} == {"inference", "training"}
+    assert {case.mode for case in cases} == {*MODES}
     assert any(case.dynamic for case in cases)
     assert any(op.attr("form") == "in_place" for case in cases for op in case.ops)
     assert sum(1 for case in cases if len(set(case.sizes.values())) < len(case.dims)) > len(cases) / 3

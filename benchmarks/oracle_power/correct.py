@@ -37,9 +37,9 @@ cases."""
 PLAIN_EVERY = 3
 """One case of so many has the operands that it was drawn with; in the others, operands may be degenerate."""
 OPERANDS = {"equal": "x.flatten()[:1]", "constant_rows": "x[..., :1]", "equal_rows": "x[..., :1, :]", "zero": "0.0"}
-"""What replaces the elements of an operand. Equal rows of keys give equal weights."""
+"""Replacements for the elements of an operand. Equal rows of keys give equal weights."""
 GRADIENTS = {"zero": "factor, loss = 0.0, ''", "equal": "factor, loss = 1.0, 'sum'"}
-"""What is set on a module, so that its output has such a gradient."""
+"""Attributes of a module, with which its output has such a gradient."""
 _DEGENERATE = """
 
 import functools

@@ -501,7 +501,7 @@ FUNCTIONS: dict[str, tuple[str, str, Change]] = {
 
 
 OF_MEMORY = ("graph_reused",)
-"""Those that are right in a new process."""
+"""Defects that do not show in a new process."""
 
 
 def _replace(module: Any, path: str, make: Change) -> None:

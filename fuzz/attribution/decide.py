@@ -129,7 +129,7 @@ def find_deciding(study: Study, cause: RootCause) -> Details:
     condition = next((one for one in conditions if _shows(one, study)), None)
     if condition is None:
         return () if cause.part in _NO_NAMES else rows
-    return _sorted({**dict(rows), condition.experiment: (condition.argument,) if condition.argument else ()})
+    return _list_by_name({**dict(rows), condition.experiment: (condition.argument,) if condition.argument else ()})
 
 
 def _list_measured(study: Study) -> list[Tried]:
@@ -145,7 +145,7 @@ def _list_rows(cause: RootCause, measured: list[Tried]) -> Details:
     if stage is Stage.KERNEL:
         flips = [one for one in measured if one.flips and one.experiment in _OF_OPTIONS]
         names = dict.fromkeys(one.experiment for one in flips)
-        return _sorted({name: tuple(one.argument for one in flips if one.experiment == name) for name in names})
+        return _list_by_name({name: tuple(one.argument for one in flips if one.experiment == name) for name in names})
     if cause.rewrites:
         return ((EXACT, ()),)
     if cause.is_attention_pattern:
@@ -224,5 +224,5 @@ def _write_apart(case: Case) -> Case:
     return replace(case, ops=tuple(ops))
 
 
-def _sorted(rows: Mapping[str, tuple[str, ...]]) -> Details:
+def _list_by_name(rows: Mapping[str, tuple[str, ...]]) -> Details:
     return tuple(sorted(rows.items()))

@@ -27,6 +27,7 @@ from benchmarks.oracle_power import correct, table
 from benchmarks.oracle_power.mistakes import ALL, MISTAKES
 from benchmarks.oracle_power.processes import run_parts
 
+FINDING = "FINDING {subject} seed {seed} index {index} {id}: {verdict}, {failure} {fired}"
 CHUNK = 10
 """Cases handed to a process at once."""
 
@@ -47,6 +48,8 @@ def main() -> int:
             [(options.seed, chunk, options.device) for chunk in chunks],
         ):
             counts.add(part)
+            for found in part.findings:
+                print(FINDING.format(**found), flush=True)  # now, since a long run may be ended before its summary
             _progress(
                 f"{counts.cases} cases, {counts.cases / (time.monotonic() - started):.2f} a second, "
                 f"{len(counts.findings)} findings"

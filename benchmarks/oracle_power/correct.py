@@ -131,8 +131,6 @@ class Counts:
             lines.append(f"{name:16} {judged:7} {findings:8}  " + " ".join(f"{part:>11}" for part in asked))
         for key, found in sorted(self.largest.items()):
             lines.append(f"{key:24} " + ", ".join(f"{name} {value:.3g}" for name, value in sorted(found.items())))
-        finding = "FINDING {subject} seed {seed} index {index} {id}: {verdict}, {failure} {fired}"
-        lines += [finding.format(**found) for found in self.findings]
         suspected = Counter(found["about"] for found in _once(self.eager))
         lines += [f"eager suspected in {count} cases: {name}" for name, count in suspected.most_common()]
         return lines

@@ -6,7 +6,7 @@ import linecache
 import sys
 import warnings
 from collections.abc import Callable, Generator, Iterable
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from dataclasses import dataclass, field, fields, replace
 from types import ModuleType
 from typing import Any
@@ -65,8 +65,14 @@ class Program:
         """
         if not self.is_sequence:
             return [MemoryMap(change)(self.inputs()) if change else self.inputs()]
-        place, changed = self._placing(), MemoryMap(change) if change else list
-        return (changed(place(inputs)) for inputs in self._names["calls"](module))
+        return self._generate(module, MemoryMap(change) if change else list)
+
+    def _generate(self, module: nn.Module, change: Callable[[list[Any]], list[Any]]) -> Generator[list[Any]]:
+        place, made = self._placing(), self._names["calls"](module)
+        # Python 3.12 closes a generator expression without the generator that it reads, whose modes then stay on.
+        with closing(made) if isinstance(made, Generator) else nullcontext():
+            for inputs in made:
+                yield change(place(inputs))
 
     def close(self) -> None:
         linecache.cache.pop(self.filename, None)

@@ -13,6 +13,7 @@ from corpus.casefile import dumps, loads
 from corpus.shrink import shrink
 from fuzz.check import settings
 from fuzz.check.check import check
+from fuzz.check.program import Program, execute
 from fuzz.check.subject_builder import Subject, find
 from fuzz.check.torch_internals import wrap
 from fuzz.protocol import Check, SubjectResult, Verdict
@@ -297,3 +298,26 @@ def test_gradients_of_another_dropout_mask_are_wrong_under_eager_s_random_stream
         return call
 
     assert run(products(calls=(), drops=True), call_with_other_mask).verdict is Verdict.WRONG_GRADIENT
+
+
+def test_a_module_that_raises_leaves_no_inference_mode_while_its_exception_is_kept() -> None:
+    text = """
+import torch
+
+class Module(torch.nn.Module):
+    def forward(self, x):
+        raise KeyError("x")
+
+def inputs():
+    return [torch.ones(1)]
+
+def calls(module):
+    with torch.inference_mode():
+        yield inputs()
+"""
+    program = Program(text)
+    module = program.module(training=False)
+    with pytest.raises(KeyError) as kept:
+        execute(module, module, program.calls(module), training=False)
+    assert kept.value is not None
+    assert not torch.is_inference_mode_enabled()

@@ -181,6 +181,11 @@ def bind(command: Callable[..., int | None], name: str, arguments: Sequence[str]
     """The command bound to its arguments. Raises `UserError`; exits with 0 after `--help`."""
     from cyclopts import App, CycloptsError, Parameter
     from cyclopts.config import Toml
+    from rich.console import Console
+
+    class HelpConsole(Console):
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError  # Rich exits with 1 instead.
 
     settings = Toml("pyproject.toml", root_keys=("tool", "attnfuzz"), search_parents=True, use_commands_as_keys=False)
     parameters = inspect.signature(command).parameters.values()
@@ -190,6 +195,7 @@ def bind(command: Callable[..., int | None], name: str, arguments: Sequence[str]
         name=f"python -m {name}",
         usage=f"Usage: python -m {name} [OPTIONS] {several}..." if several else None,
         version_flags=(),
+        console=HelpConsole(),
         help_format="plaintext",
         help_epilogue=_format_epilogue(command),
         default_parameter=Parameter(
@@ -204,6 +210,7 @@ def bind(command: Callable[..., int | None], name: str, arguments: Sequence[str]
     app["--help"].group = app.group_parameters
     # No option is called by a digit: -5x is the value of the option before it. No argument holds \0.
     joined = re.sub(r"(?:^|(?<=\0))(--[^\0=]+)\0(?=-\d)", r"\1=", "\0".join(arguments))
+    joined = re.sub(r"(?:^|(?<=\0))--json(?=\0--|$)", "--json=-", joined)  # without a file: standard output
     words = joined.split("\0") if arguments else []
     try:
         function, bound, _ = app.parse_args(words, exit_on_error=False, print_error=False)

@@ -12,6 +12,8 @@ from fuzz.durations import format_duration
 if TYPE_CHECKING:
     from fuzz.run_summary import RunSummary
 
+STDOUT = Path("-")
+
 COLUMNS: dict[str, tuple[str, Callable[[float], str]]] = {
     "workers": ("workers", "{:.0f}".format),
     "seconds": ("elapsed", lambda seconds: format_duration(round(seconds))),
@@ -59,7 +61,8 @@ def status(*runs: Path, metrics: Path | None = None, json: Path | None = None) -
     metrics
         Write the numbers to this file in the text format of OpenMetrics, for Prometheus and others to scrape.
     json
-        Write the numbers and the findings to this file as JSON (docs/guide-upgrade.md).
+        Write the numbers and the findings to this file as JSON (docs/guide-upgrade.md); without a file, print them in
+        place of the table.
 
     Examples
     --------
@@ -74,6 +77,9 @@ def status(*runs: Path, metrics: Path | None = None, json: Path | None = None) -
     data = [describe_run(run) for run in runs]
     if metrics is not None:
         replace_file(metrics, format_metrics(data).encode())
+    if json == STDOUT:
+        print(dumps(data, indent=1))
+        return
     if json is not None:
         replace_file(json, f"{dumps(data, indent=1)}\n".encode())
     labels = ["run", "state", "torch", "device"]

@@ -102,6 +102,15 @@ def test_help_imports_neither_torch_nor_the_campaign() -> None:
     assert "--budget" in run("--help").stdout
 
 
+def test_help_ends_quietly_when_nobody_reads_it() -> None:
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write) as nobody:
+        command = [sys.executable, "-m", "fuzz.run", "--help"]
+        done = subprocess.run(command, cwd=ROOT, stdout=nobody, stderr=subprocess.PIPE, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_help_has_two_examples_that_parse_in_80_columns(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")

@@ -16,6 +16,7 @@ from fuzz.run_summary import RunSummary
 from fuzz.status import status
 from generators.errors import UserError
 from tests.campaign.fakes import case, options, sampler
+from tests.command import run_command
 
 WRONG = {
     "match": "softmax",
@@ -56,6 +57,15 @@ def test_the_numbers_of_a_campaign_add_up_over_its_runs(tmp_path: Path, capsys: 
     assert numbers["one", "waiting_suspicions"] == 0 and numbers["one", "size_bytes"] > 10_000
     run = RunSummary.load(one.out)
     assert (run.counts.runs, run.cases, run.counts.verdicts["passes"].total()) == (2, 40, 40)
+
+
+@pytest.mark.worker
+def test_json_without_a_file_is_all_that_is_printed(tmp_path: Path) -> None:
+    given = options(tmp_path, "2x")
+    run_campaign(given, sampler())
+    for arguments in ([given.out, "--json"], ["--json", "--metrics", tmp_path / "numbers.prom", given.out]):
+        (data,) = json.loads(run_command("fuzz.status", *arguments).stdout)
+        assert (data["run"], data["cases"]) == (str(given.out), 2)
 
 
 def test_what_is_no_run_is_refused(tmp_path: Path) -> None:

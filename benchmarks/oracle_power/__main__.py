@@ -48,8 +48,8 @@ def main() -> int:
             [(options.seed, chunk, options.device) for chunk in chunks],
         ):
             counts.add(part)
-            for found in part.findings:
-                print(FINDING.format(**found), flush=True)  # now, since a long run may be ended before its summary
+            for finding in part.findings:
+                print(FINDING.format(**finding), flush=True)  # now, since a long run may be ended before its summary
             _progress(
                 f"{counts.cases} cases, {counts.cases / (time.monotonic() - started):.2f} a second, "
                 f"{len(counts.findings)} findings"

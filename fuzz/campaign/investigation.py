@@ -180,8 +180,9 @@ class Investigation:
             result = self.probe(case, suspect.subject)
             return is_same_failure(result, suspect, exact=False, attention_only=self.attention_only)
 
-        wanted = without_options(suspect.subject)
-        history = [case for case, subjects in self.history() if wanted in map(without_options, subjects)]
+        # The same compiler leaves the same state under its other subjects.
+        wanted = compiler_of(suspect.subject)
+        history = [case for case, subjects in self.history() if wanted in map(compiler_of, subjects)]
         found = find_repeats(self.case, fails, self.is_time_up)
         found = found or find_earlier(self.case, history, fails, self.is_time_up)
         if found is not None:

@@ -63,7 +63,7 @@ def test_the_numbers_of_a_campaign_add_up_over_its_runs(tmp_path: Path, capsys: 
 def test_json_without_a_file_is_all_that_is_printed(tmp_path: Path) -> None:
     given = options(tmp_path, "2x")
     run_campaign(given, sampler())
-    for arguments in ([given.out, "--json"], ["--json", "--metrics", tmp_path / "numbers.prom", given.out]):
+    for arguments in ((given.out, "--json"), ("--json", "--metrics", tmp_path / "numbers.prom", given.out)):
         (data,) = json.loads(run_command("fuzz.status", *arguments).stdout)
         assert (data["run"], data["cases"]) == (str(given.out), 2)
 

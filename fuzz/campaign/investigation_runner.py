@@ -94,7 +94,7 @@ class InvestigationRunner:
         self.state = state
         self._last = min(_LAST_SECONDS, _LAST_SHARE * (state.options.budget.seconds or 0.0))
         self._seconds = 0.0
-        self._open: dict[int, float] = {}  # by suspicion, when its investigation began
+        self._open: dict[int, float] = {}  # by thread, when the investigation of its suspicion began
         self._lock = threading.Lock()
         self._saving = threading.RLock()
 
@@ -158,7 +158,7 @@ class InvestigationRunner:
             taken: tuple[Suspicion, Signature | list[KnownFinding]] | None = queue.take() or queue.take_alike()
             taken = taken or (queue.take(even_fruitless=True) if is_idle else None)
             if taken is not None:
-                self._open[taken[0].id] = now
+                self._open[threading.get_ident()] = now
             return taken
 
     def work_on(self, suspicion: Suspicion, reason: Signature | list[KnownFinding], worker: ProbingWorker) -> None:
@@ -175,7 +175,8 @@ class InvestigationRunner:
             raise
         finally:
             with self._lock:
-                self._open.pop(suspicion.id)
+                # A suspicion that was put back may be taken by another thread before this one arrives here.
+                self._open.pop(threading.get_ident())
                 self._seconds += time.monotonic() - began
 
     def _experiment(self, suspicion: Suspicion, worker: ProbingWorker) -> Experimenter:

@@ -8,7 +8,21 @@ from pathlib import Path
 
 from fuzz.cli import wrap
 from fuzz.subjects import is_user_function
+from fuzz.worker_config import ROOT
 from generators.errors import UserError
+
+REPORTS = ROOT / "docs" / "reports"
+
+
+def find_report(name: str, reports: Path = REPORTS) -> Path | None:
+    """The report about a bug of the ledger or a finding, by its id."""
+    report = reports / name / "report.md"
+    return report if report.is_file() else None
+
+
+def shorten(path: str | Path) -> str:
+    """The path, relative to the working directory if it is below that."""
+    return str(Path(path).relative_to(Path.cwd()) if Path(path).is_relative_to(Path.cwd()) else path)
 
 
 def list_commands(path: str, case_id: str, subject: str) -> list[str]:
@@ -21,19 +35,19 @@ def list_commands(path: str, case_id: str, subject: str) -> list[str]:
     return [f"{python} -m fuzz.replay {file}{allowed}", f"{python} -m triage.report {file}{allowed} --out {report}"]
 
 
-def reproduce_lines(path: str, case_id: str, subject: str, indent: str = "  ") -> list[str]:
-    """The same commands for a terminal, each on its own line, to be copied."""
-    commands = [f"{indent}{line}" for line in list_commands(path, case_id, subject)]
-    return [*commands, *wrap(f"{indent}  (run it again: exit code 0 while it shows; and write its report)")]
+def reproduce_lines(
+    path: str, case_id: str, subject: str, indent: str = "  ", *, has_report: bool = False
+) -> list[str]:
+    """The same commands for a terminal, each on its own line, to be copied. `has_report`: its report is written."""
+    commands = [f"{indent}{line}" for line in list_commands(path, case_id, subject)][: 1 if has_report else 2]
+    about = "run it again: exit code 0 while it shows" + ("" if has_report else "; and write its report")
+    return [*commands, *wrap(f"{indent}  ({about})")]
 
 
 def format_python(*subjects: str) -> str:
     """This interpreter, with the PYTHONPATH by which it imports functions of the user's."""
-    interpreter = Path(sys.executable)
-    if interpreter.is_relative_to(Path.cwd()):
-        interpreter = interpreter.relative_to(Path.cwd())
     path = os.environ.get("PYTHONPATH") if any(map(is_user_function, subjects)) else None
-    return " ".join([*([f"PYTHONPATH={shlex.quote(path)}"] if path else []), shlex.quote(str(interpreter))])
+    return " ".join([*([f"PYTHONPATH={shlex.quote(path)}"] if path else []), shlex.quote(shorten(sys.executable))])
 
 
 def require_allowed(subject: str, allowed: Collection[str], origin: str, option: str = "--subject") -> None:

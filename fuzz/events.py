@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import dataclass_transform
 
+from corpus.ledger import Status
 from fuzz.cli import ignore_lost_output
 from fuzz.protocol import CoverageItem, SubjectResult, Verdict
 from fuzz.protocol.failures import Process
@@ -124,6 +125,22 @@ class FindingSaved(Event):
     seen: Mapping[str, str] = field(default_factory=dict)  # verdicts of other torch versions
     n_earlier: int = 0  # cases that have to run before, in the same process
     of_eager: bool = False  # a bug of eager, in a run that tests functions of the user
+
+
+class KnownBugMet(Event):
+    """A failure is the first that the campaign knows to be this bug of the ledger, by experiments or measurements."""
+
+    bug: str  # its id
+    title: str
+    status: Status  # by people
+    versions: tuple[str, ...]  # of torch, with the bug
+    report: str  # path of its report; "" without a report
+    case: str  # the case that failed
+    example: str  # the id of the case in the ledger that shows it best
+    result: SubjectResult  # of the example, as its file records it
+    ops: int  # of the example
+    path: str  # of the example
+    source: str  # the program of the example
 
 
 class Notice(Event):

@@ -42,6 +42,7 @@ class Counts:
     skipped: dict[str, Counter[str]] = field(default_factory=dict)  # why a subject did not take cases, by subject
     lost: int = 0  # workers
     timeouts: int = 0  # workers that were lost to a timeout
+    known_bugs: tuple[events.KnownBugMet, ...] = ()  # of the ledger, in the order of their first meetings
     faults: tuple[events.WorkerFailed, ...] = ()  # of attnfuzz itself
 
     def add(self, event: events.Event, when: float) -> None:
@@ -63,6 +64,8 @@ class Counts:
                 self.examined += 1
                 self.explaining += event.seconds
                 self.probes += event.probes
+            case events.KnownBugMet():
+                self.known_bugs += (event,)
             case events.WorkerDied():
                 self.lost += 1
                 self.timeouts += event.how is Process.TIMEOUT

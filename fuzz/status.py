@@ -96,6 +96,7 @@ def describe_run(directory: Path) -> dict[str, Any]:
     """A campaign, JSON-ready: its labels, numbers and findings. Raises `UserError`."""
     from fuzz.protocol.render import describe
     from fuzz.run_summary import RunSummary
+    from generators.records import encode
 
     run = RunSummary.load(directory)
     findings = [
@@ -116,7 +117,8 @@ def describe_run(directory: Path) -> dict[str, Any]:
         {"verdict": verdict, "subject": subject, "count": count}
         for (verdict, subject), count in run.unconfirmed.items()
     ]
-    return {**labels, "state": run.state, **measure(run), "findings": findings, "unconfirmed": unconfirmed}
+    listed = {"findings": findings, "known_bugs": encode(run.counts.known_bugs), "unconfirmed": unconfirmed}
+    return {**labels, "state": run.state, **measure(run), **listed}
 
 
 def format_metrics(runs: list[dict[str, Any]]) -> str:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from corpus.entry import Entry
+from fuzz.bug_identity import kind_of
 from fuzz.durations import format_count
 from fuzz.evaluator import Evaluator, compare_outcome, public_version
 from fuzz.experiments import Outcome, Tried
@@ -94,6 +95,19 @@ def compare_versions(path: Path, entry: Entry, subject: str, device: str, versio
     again = {one.argument: replay(one.argument, fresh=True) for one in (last, differing)}
     compared = replace(row, results=row.results | again).compared
     return replace(row, is_reproduced=[one.flips for one in compared] == [one.flips for one in row.compared])
+
+
+def read_seen(entry: Entry) -> dict[str, Verdict]:
+    """The verdicts that a case file records, by torch version."""
+    verdicts = {verdict.value: verdict for verdict in Verdict}
+    words = {public_version(torch): text.partition(" ")[0] for torch, text in entry.seen.items()}
+    return {torch: verdicts[word] for torch, word in words.items() if word in verdicts}
+
+
+def fails_alike_in(entry: Entry, version: str) -> bool:
+    """Whether a version fails as the case was found to. Another failure may be another bug, and does not count."""
+    verdict = read_seen(entry).get(version, Verdict.OK)
+    return kind_of(verdict) == kind_of(Verdict(entry.verdict)) if entry.verdict else verdict.is_finding
 
 
 def spell_verdict(result: SubjectResult) -> str:

@@ -1,15 +1,13 @@
 """Write docs/bugs.md, a table of the bugs in the ledger: `python -m triage.bugs`. Nothing is run."""
 
 import os
-from pathlib import Path
 
 from corpus import ledger as ledgers
-from corpus.entry import Entry, load, sort_by_version
+from corpus.entry import load, sort_by_version
 from corpus.files import replace_file
-from fuzz.bug_identity import kind_of
 from fuzz.cli import enter
-from fuzz.evaluator import public_version
-from fuzz.protocol import Verdict
+from fuzz.commands import find_report
+from fuzz.versions import fails_alike_in, read_seen
 from fuzz.worker_config import ROOT
 from triage.page import spell_in_one_line
 from triage.report.repro import WITHOUT_NUMBERS
@@ -40,21 +38,24 @@ def make_page() -> str:
     """The page, in Markdown. Left out are entries with status not_a_bug, and bugs whose examples no torch has run."""
     ledger = ledgers.load(LEDGER)
     entries = {bug.id: {path: load(path) for path in ledger.examples(bug)} for bug in ledger.bugs}
-    seen = {version: "" for found in entries.values() for entry in found.values() for version in _verdicts(entry)}
+    seen = {version: "" for found in entries.values() for entry in found.values() for version in read_seen(entry)}
     versions = list(sort_by_version(seen))
     sections: dict[str, list[tuple[bool, str]]] = {"Live": [], "Gone": [], "Not tried": []}
     for bug in ledger.bugs:
         examples = entries[bug.id]
-        tried = {version for entry in examples.values() for version in _verdicts(entry)}
+        tried = {version for entry in examples.values() for version in read_seen(entry)}
         if not tried or bug.status.kind == "not_a_bug":
             continue
-        shown = {path: [version for version in versions if _shows(entry, version)] for path, entry in examples.items()}
+        shown = {
+            path: [version for version in versions if fails_alike_in(entry, version)]
+            for path, entry in examples.items()
+        }
         failing = [version for version in versions if any(version in some for some in shown.values())]
         newest = [path for path in examples if shown[path][-1:] == failing[-1:]]
         programs = {path: spell_in_one_line(examples[path].case) for path in newest}
         path = min(programs, key=lambda path: len(programs[path]))
-        report = Path("reports") / bug.id / "report.md"
-        links = f"[report]({report}), " if (PAGE.parent / report).is_file() else ""
+        report = find_report(bug.id)
+        links = f"[report]({report.relative_to(PAGE.parent)}), " if report else ""
         is_loud = examples[path].verdict in WITHOUT_NUMBERS
         cells = (
             f"{bug.title}<br>{links}[example]({os.path.relpath(path, PAGE.parent)})",
@@ -72,16 +73,6 @@ def make_page() -> str:
         ordered = [text for _, text in sorted(rows, key=lambda row: row[0])]
         parts.append("\n".join([f"## {section} in torch {versions[-1]}", "", _COLUMNS, *ordered, ""]))
     return "\n".join(parts)
-
-
-def _verdicts(entry: Entry) -> dict[str, Verdict]:
-    return {public_version(torch): Verdict(verdict.partition(" ")[0]) for torch, verdict in entry.seen.items()}
-
-
-def _shows(entry: Entry, version: str) -> bool:
-    """Whether a version fails as the example was found to. Another failure may be another bug, and does not count."""
-    verdict = _verdicts(entry).get(version, Verdict.OK)
-    return kind_of(verdict) == kind_of(Verdict(entry.verdict)) if entry.verdict else verdict.is_finding
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from typing import Any
 from corpus import ledger as ledgers
 from corpus.files import replace_file, require_writable
 from fuzz.cli import enter
-from fuzz.commands import list_commands
+from fuzz.commands import REPORTS, find_report, list_commands
 from fuzz.durations import format_count, format_duration
 from fuzz.error_location import describe_where, describe_with_names
 from fuzz.protocol import CoverageKind, Verdict
@@ -66,7 +66,7 @@ def make_page(
     ledger or finding.
     """
     known = ledgers.load(ledger or ROOT / "corpus" / "ledger.yaml")
-    bugs = list_bugs(run, known, reports or ROOT / "docs" / "reports", beside or run.path)
+    bugs = list_bugs(run, known, reports or REPORTS, beside or run.path)
     verdicts = {verdict for found in run.counts.verdicts.values() for verdict in found}
     kinds = run.count_coverage()
     html = render(
@@ -117,13 +117,13 @@ def _describe(found: Cluster, rows_by_id: Mapping[str, FindingRow], reports: Pat
     status = "new" if is_new else next(iter(kinds))
     if bug is not None:
         status = "undecided" if bug.status.is_open else bug.status.kind
-    report = reports / (bug.id if bug else found.example.id) / "report.md"
+    report = find_report(bug.id if bug else found.example.id, reports)
     return {
         "result": result,
         "silent": result.verdict not in WITHOUT_NUMBERS,
         "device": entry.device.upper(),
         "spelling": spell_in_one_line(case),
-        "report": Path(os.path.relpath(report, beside)).as_posix() if report.is_file() else None,
+        "report": Path(os.path.relpath(report, beside)).as_posix() if report else None,
         "cause_known": not found.is_open,
         "title": title(case, result, entry.device) if found.is_open and bug is None else found.updated.title,
         "status": "regression" if found.back_in else spell_out(status),

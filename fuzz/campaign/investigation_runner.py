@@ -33,9 +33,7 @@ from fuzz.replay_result import read_recorded_result
 from fuzz.run_store import FindingRow, Results, Suspicion, SuspicionOutcome
 from fuzz.worker_process import Stopped, WorkerLost
 from generators.errors import UserError
-from generators.program.attention_stub import emit_call
 from generators.program.case import Case
-from generators.program.emit import source
 from generators.program.settings import Setting
 from generators.records import encode
 
@@ -83,6 +81,11 @@ class CampaignState:
         self.known_bugs = KnownBugs(options.ledger)
         self.suspicions = SuspicionQueue(results, self.known_bugs)
 
+    def note_known(self, finding: KnownFinding, case: Case) -> None:
+        """Tell of a bug of the ledger when the campaign first meets it: `finding` explains the failure of `case`."""
+        if met := self.known_bugs.meet(finding.case_id, case.id, self.options.worker_config.device):
+            self.bus.emit(met)
+
 
 class InvestigationRunner:
     """Takes suspicions from the queue, investigates them in the threads that call, and saves findings. Threads share
@@ -108,10 +111,12 @@ class InvestigationRunner:
             if row.kind != "known" and not path.exists():
                 corpus_entry.write(row.entry, path)  # Killed between the row and the file.
             cause = read_cause(cause_path(options.out, row.entry, torch, row.entry.device))
-            known_bugs.learn(row.entry, from_corpus=row.kind == "known", cause=cause)
+            known_bugs.learn(row.entry, from_corpus=row.kind == "known", cause=cause, path=path)
+            if row.count:  # an earlier session told of it
+                known_bugs.meet(row.case_id, row.case_id, options.worker_config.device)
         for directory in (*options.ignore_dirs, options.corpus):
             for path, entry in corpus_entry.load_directory(directory).items():
-                if known_bugs.learn(entry, torch=torch) is not None:
+                if known_bugs.learn(entry, torch=torch, path=path) is not None:
                     self._add_known(entry, path)
 
     def learn_shared_findings(self, torch: str) -> None:
@@ -120,7 +125,7 @@ class InvestigationRunner:
         with self._saving:
             for path, entry in state.share.take_findings() if state.share is not None else ():
                 try:
-                    finding = state.known_bugs.learn(entry, torch=torch)
+                    finding = state.known_bugs.learn(entry, torch=torch, path=path)
                     if finding is not None:
                         self._add_known(entry, path)
                         state.suspicions.reconsider(finding)
@@ -150,13 +155,15 @@ class InvestigationRunner:
             seconds = self._seconds + sum(now - began for began in self._open.values())
             worked = state.stop.elapsed * workers
             is_long = state.options.is_of_user or state.suspicions.waiting > _MANY_WAITING * workers
-            if cases_left and seconds > (_LONG_TIME_SHARE if is_long else _TIME_SHARE) * worked:
-                return None
-            if state.stop.seconds_left < self._last:
-                return None
-            is_idle, queue = not cases_left or seconds < _FRUITLESS_SHARE * worked, state.suspicions
-            taken: tuple[Suspicion, Signature | list[KnownFinding]] | None = queue.take() or queue.take_alike()
-            taken = taken or (queue.take(even_fruitless=True) if is_idle else None)
+            is_late, queue = state.stop.seconds_left < self._last, state.suspicions
+            # The first bug that is shown goes before all else, and a known bug takes the least time.
+            has_shown = bool(self.new) or state.known_bugs.has_met
+            taken: tuple[Suspicion, Signature | list[KnownFinding]] | None
+            taken = None if is_late or has_shown else queue.take_alike()
+            is_busy = cases_left and seconds > (_LONG_TIME_SHARE if is_long else _TIME_SHARE) * worked
+            if taken is None and not (is_late or is_busy):
+                is_idle = not cases_left or seconds < _FRUITLESS_SHARE * worked
+                taken = queue.take() or queue.take_alike() or (queue.take(even_fruitless=True) if is_idle else None)
             if taken is not None:
                 self._open[threading.get_ident()] = now
             return taken
@@ -206,6 +213,7 @@ class InvestigationRunner:
             state.suspicions.put(suspicion, refuted)
         else:
             state.results.close_suspicion(suspicion.id, SuspicionOutcome.DUPLICATE, finding.case_id)
+            state.note_known(finding, suspicion.case)
         self._note_examined(suspicion, finding, experimenter, began)
 
     def _note_examined(
@@ -278,6 +286,8 @@ class InvestigationRunner:
             outcome, message = SuspicionOutcome.DUPLICATE, f"its minimum is explained by {finding.case_id}"
         if not is_new:
             state.results.close_suspicion(suspicion.id, outcome, finding.case_id if finding else None)
+        if finding is not None:
+            state.note_known(finding, suspicion.case)
         state.bus.emit(SuspicionClosed(suspicion.id, suspicion.case.id, outcome, message, investigation.probes))
         if stopped:
             raise Stopped
@@ -291,7 +301,7 @@ class InvestigationRunner:
         path = self.state.options.out / "internal" / entry.file_name
         self._add_known(entry, path)
         corpus_entry.write(entry, path)
-        finding = self.state.known_bugs.add_entry(entry, bug)
+        finding = self.state.known_bugs.add_entry(entry, bug, path=path)
         self.state.suspicions.reconsider(finding)
         return finding
 
@@ -318,7 +328,6 @@ class InvestigationRunner:
         state.suspicions.reconsider(finding)
         of_eager = is_eager and state.options.is_of_user
         counts = is_public and not of_eager
-        is_call = shown.subject in state.known_bugs.attention and not is_eager
         self.new += counts
         state.bus.emit(
             FindingSaved(
@@ -329,7 +338,7 @@ class InvestigationRunner:
                 n_earlier=sum(earlier.times for earlier in case.before),
                 path=str(path),
                 internal=not is_public,
-                source=emit_call(case, shown.subject) if is_call else source(case),
+                source=state.known_bugs.emit(case, shown),
                 where=describe_where(case, shown.where),
                 ledger=f"regression: fixed in {back.status.about} and back: {back.title}" if back else "",
                 seen=entry.seen,

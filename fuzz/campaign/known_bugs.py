@@ -8,15 +8,19 @@ from pathlib import Path
 
 from corpus import entry as corpus_entry
 from corpus.causes import CauseKey, Details
-from corpus.entry import Entry
+from corpus.entry import Entry, sort_by_version
 from corpus.ledger import Bug, Ledger
 from fuzz.attribution.root_cause import RootCause
 from fuzz.bug_identity import Symptom, contract_features, is_same_cause, measured_rewrite
+from fuzz.commands import find_report
+from fuzz.events import KnownBugMet
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.replay_result import read_recorded_result
 from fuzz.subjects import compiler_of
-from generators.program.attention_stub import AttentionCall
+from fuzz.versions import fails_alike_in, read_seen
+from generators.program.attention_stub import AttentionCall, emit_call
 from generators.program.case import Case
+from generators.program.emit import source
 from generators.program.features import features
 
 
@@ -31,6 +35,7 @@ class KnownFinding:
     """The experiments that show whether a failure is this bug; None until its cause is sought. If there are none, only
     measurements and exact repetitions of the minimal case are known."""
     entry: Entry | None = None
+    path: str = ""  # of its case file, for examples of the ledger
 
 
 class Why(Enum):
@@ -70,6 +75,7 @@ class KnownBugs:
         self._minima: dict[str, KnownFinding] = {}  # by the id of a minimal case
         self._watched: list[tuple[Symptom, Bug]] = []
         self._watched_cases: dict[str, Bug] = {}
+        self._met = set[str]()  # ids of bugs of the ledger
         self._lock = threading.RLock()
 
     def symptom(self, result: SubjectResult, case: Case) -> Symptom:
@@ -137,13 +143,19 @@ class KnownBugs:
                 self._watched += [(self.symptom(read_recorded_result(entry), entry.case), bug) for _, entry in examples]
                 continue
             for path, entry in examples:
-                finding = self.add_entry(entry, bug)
+                finding = self.add_entry(entry, bug, path=path)
                 for case_id in bug.findings:
                     self._minima.setdefault(case_id, finding)
                 yield path, entry
 
     def learn(
-        self, entry: Entry, *, from_corpus: bool = True, torch: str = "", cause: RootCause | None = None
+        self,
+        entry: Entry,
+        *,
+        from_corpus: bool = True,
+        torch: str = "",
+        cause: RootCause | None = None,
+        path: str | Path = "",
     ) -> KnownFinding | None:
         """Let an entry explain failures from now on; `cause`: its cause, if it is known. None, without effect, if the
         entry:
@@ -163,9 +175,11 @@ class KnownBugs:
         bug, symptom = self._ledger.find_case(entry.case.id), self.symptom(read_recorded_result(entry), entry.case)
         if entry.case.id in self._watched_cases or (bug is None and self.find_regression(symptom, None)):
             return None
-        return self.add_entry(entry, bug if from_corpus else None, cause)
+        return self.add_entry(entry, bug if from_corpus else None, cause, path)
 
-    def add_entry(self, entry: Entry, bug: Bug | None, cause: RootCause | None = None) -> KnownFinding:
+    def add_entry(
+        self, entry: Entry, bug: Bug | None, cause: RootCause | None = None, path: str | Path = ""
+    ) -> KnownFinding:
         """Let an entry, and the bug of the ledger that it shows, explain failures from now on."""
         symptom = self.symptom(read_recorded_result(entry), entry.case)
         causes: tuple[CauseKey, ...] = (cause.key,) if cause else ()
@@ -176,7 +190,7 @@ class KnownBugs:
             # The example may have fewer measurements than the cause in the ledger, so both are used.
             measured = filter(None, map(measured_rewrite, bug.causes))
             symptom = replace(symptom, wrong_rewrites=(*symptom.wrong_rewrites, *measured))
-        return self.add(KnownFinding(entry.case.id, symptom, causes, decided_by, entry))
+        return self.add(KnownFinding(entry.case.id, symptom, causes, decided_by, entry, str(path)))
 
     def add(self, finding: KnownFinding) -> KnownFinding:
         with self._lock:
@@ -191,6 +205,52 @@ class KnownBugs:
             self._findings = [made if one is finding else one for one in self._findings]
             self._minima = {case_id: made if one is finding else one for case_id, one in self._minima.items()}
         return made
+
+    def meet(self, finding_id: str, case_id: str, device: str) -> KnownBugMet | None:
+        """This finding explains the failure of a case. The event, if the case is the first with that bug of the ledger.
+
+        Its program is the smallest example for the device and the torch version.
+        """
+        with self._lock:
+            bug = self.bugs.get(finding_id)
+            if bug is None or bug.id in self._met or bug.status.kind == "not_a_bug":
+                return None
+            self._met.add(bug.id)
+            examples = {
+                one.path: one.entry for one in self._findings if one.entry and self.bugs.get(one.case_id) is bug
+            }
+        seen = ((entry, version) for entry in examples.values() for version in read_seen(entry))
+        failing = {version for entry, version in seen if fails_alike_in(entry, version)}
+
+        def unfitness(path: str) -> tuple[bool, bool, int]:
+            entry = examples[path]
+            return entry.device != device, not entry.expectation.holds_for(self._torch), len(entry.case.ops)
+
+        path = min(examples, key=unfitness)
+        example, result = examples[path], read_recorded_result(examples[path])
+        return KnownBugMet(
+            bug=bug.id,
+            title=bug.title,
+            status=bug.status,
+            versions=tuple(sort_by_version(dict.fromkeys({*failing, *bug.versions}, ""))),
+            report=str(find_report(bug.id) or ""),
+            case=case_id,
+            example=example.case.id,
+            result=result,
+            ops=len(example.case.ops),
+            path=path,
+            source=self.emit(example.case, result),
+        )
+
+    @property
+    def has_met(self) -> bool:
+        """Whether a bug of the ledger is met."""
+        return bool(self._met)
+
+    def emit(self, case: Case, result: SubjectResult) -> str:
+        """The program that fails: with a call of the attention function, if that is at fault."""
+        is_call = result.subject in self.attention and result.verdict is not Verdict.EAGER_SUSPECT
+        return emit_call(case, result.subject) if is_call else source(case)
 
     def expects(self, subject: str, call: AttentionCall) -> bool:
         """Whether a call of an attention function probably shows one of its known bugs."""

@@ -87,6 +87,8 @@ def run_one_case(worker: JudgingWorker) -> bool:
             explained_by=explained,
         )
     )
+    for finding in known:
+        state.note_known(finding, case)
     for suspicion in raised:
         failed = suspicion.result
         state.bus.emit(SuspicionRaised(suspicion.id, suspicion.case.id, failed.subject, failed.verdict))

@@ -24,7 +24,7 @@ from fuzz.campaign.options import Options, StopReason
 from fuzz.campaign.search import ATTENTION
 from fuzz.campaign.worker_thread import WorkerThread
 from fuzz.cli import escape_controls, wrap
-from fuzz.commands import format_python, reproduce_lines
+from fuzz.commands import format_python, reproduce_lines, shorten
 from fuzz.durations import format_count, format_duration
 from fuzz.protocol import NOISE, REFERENCE, CoverageKind, Verdict
 from fuzz.protocol.render import describe
@@ -47,10 +47,24 @@ def describe_finding(event: events.FindingSaved) -> str:
     head += f", after {format_count(event.n_earlier, 'earlier case')} of its file" if event.n_earlier else ""
     lines = [event.verdict.explanation, describe(result), event.ledger, *describe_details(result, event.where)]
     lines += [f"a regression: torch {version} says {verdict}" for version, verdict in event.seen.items()]
-    about = wrap(head, *(f"  {line}" for line in lines if line))
-    program = textwrap.indent(event.source.rstrip(), "    ")
     commands = reproduce_lines(event.path, event.case, result.subject)
-    return "\n".join([*about, "", program, "", *wrap(f"  saved: {event.path}"), *commands, ""])
+    return _lay_out(head, lines, event.source, [f"saved: {event.path}"], commands)
+
+
+def describe_known_bug(event: events.KnownBugMet) -> str:
+    """A bug of the ledger that is met, in the form of a finding: the failure, its smallest example, and its report."""
+    result, path = event.result, shorten(event.path)
+    head = f"known bug: {result.verdict} under {result.subject}, {format_count(event.ops, 'operation')}"
+    known = f"not new: the ledger lists it as {event.bug} ({event.status.words})"
+    lines = [event.title, describe(result), f"torch versions with it: {', '.join(event.versions)}", known]
+    places = [f"report: {shorten(event.report)}" if event.report else "", f"example: {path}"]
+    commands = reproduce_lines(path, event.example, result.subject, has_report=bool(event.report))
+    return _lay_out(head, lines, event.source, places, commands)
+
+
+def _lay_out(head: str, lines: Iterable[str], program: str, places: Iterable[str], commands: Iterable[str]) -> str:
+    about, below = (wrap(*(f"  {line}" for line in some if line)) for some in (lines, places))
+    return "\n".join([*wrap(head), *about, "", textwrap.indent(program.rstrip(), "    "), "", *below, *commands, ""])
 
 
 def summarize(run: RunSummary, earlier: RunSummary, options: Options, *, new: int, bugs: Mapping[str, Bug]) -> str:
@@ -191,7 +205,7 @@ def describe_start(event: events.CampaignStarted, options: Options) -> str:
 
 
 class Screen(events.Listener):
-    """Prints findings on stdout as they are saved, and the state on stderr.
+    """Prints findings on stdout as they are saved, known bugs as they are first met, and the state on stderr.
 
     On a terminal the state is a block that is redrawn in place. Elsewhere it is a line with fields in a fixed order,
     every half minute and after every finding or loss, which a dumb terminal gets in several lines. With `--quiet` only
@@ -214,6 +228,8 @@ class Screen(events.Listener):
     def on_event(self, event: events.Event, when: float) -> None:  # noqa: ARG002 - a listener's signature
         if isinstance(event, events.FindingSaved):
             self._print(describe_finding(event), sys.stdout)
+        elif isinstance(event, events.KnownBugMet) and not self._options.quiet:
+            self._print(describe_known_bug(event), sys.stdout)
         elif isinstance(event, events.CampaignStarted) and not self._options.quiet:
             self._print(describe_start(event, self._options), sys.stderr)
         elif isinstance(event, events.Notice) and not self._options.quiet:

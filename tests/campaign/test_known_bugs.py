@@ -7,7 +7,7 @@ import pytest
 
 from corpus import ledger
 from corpus.causes import CauseKey, Details, MechanismKind, Stage, details
-from corpus.entry import Entry, Expectation, Found, save
+from corpus.entry import Entry, Expectation, Found, save, write
 from corpus.ledger import Bug, Ledger
 from fuzz.campaign.known_bugs import KnownBugs, Why
 from fuzz.protocol.failures import Raised
@@ -136,3 +136,18 @@ def test_what_is_measured_of_a_cause_explains_where_its_example_says_less(tmp_pa
         known = KnownBugs(ledger_with(tmp_path, "new", masked("all 1"), right=right))
         list(known.load_ledger(TORCH))
         assert (why(known, seen, minimal=False) is Why.MEASURED) is explains
+
+
+def test_a_bug_is_shown_by_its_smallest_example_for_the_torch_and_device(tmp_path: Path) -> None:
+    cases = {"a": ("exp",), "b": ("exp", "relu"), "c": ("exp", "relu", "exp"), "d": ("exp", "relu", "sin")}
+    expected = {"a": "cuda", "b": "cpu", "c": "cpu", "d": "cpu"}
+    versions = {"a": "", "b": "<2.13", "c": "", "d": ">=2.14"}
+    (bug,) = ledger_with(tmp_path, "new", None).bugs
+    for name, kinds in cases.items():
+        expect = Expectation("known", "", versions[name], "inductor", "compile_error", expected[name])
+        write(Entry(case(*kinds), expect=expect), tmp_path / f"{name}.case.yaml")
+    known = KnownBugs(Ledger(tmp_path / "ledger.yaml", (replace(bug, cases=tuple(f"{n}.case.yaml" for n in cases)),)))
+    list(known.load_ledger(TORCH))
+    met = known.meet(case("exp").id, "failing", "cpu")
+    assert met is not None and (met.case, met.example) == ("failing", case("exp", "relu", "exp").id)
+    assert known.meet(case("exp", "relu").id, "failing", "cpu") is None

@@ -1,6 +1,8 @@
 """What the ledger says of bugs, in a campaign."""
 
 import json
+import textwrap
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,9 +19,11 @@ from fuzz.campaign.known_bugs import KnownBugs
 from fuzz.campaign.session import RunResult, run_campaign
 from fuzz.campaign.suspicion_queue import SuspicionQueue
 from fuzz.protocol import SubjectResult, Verdict
+from fuzz.protocol.failures import Raised
 from fuzz.run_store import FindingRow, Results
 from fuzz.status import status
 from generators.errors import UserError
+from generators.program.emit import source
 from tests.campaign.fakes import case, options, raised, sampler
 from tests.campaign.test_campaign import WRONG, events, found
 
@@ -80,8 +84,46 @@ def test_what_the_ledger_lists_is_told_and_turns_no_campaign_red(tmp_path: Path,
     assert f" 20x softmax: attention is wrong ({told}) " in " ".join(ending.summary.split())
     # No time was spent on shrinking it.
     assert events(given, "SuspicionClosed") == []
+    assert len(events(given, "KnownBugMet")) == (status != "not_a_bug by design")
     (row,) = store(given.out)
     assert {event["explained_by"] for event in events(given, "SuspicionExamined")} == {row.case_id}
+
+
+def test_a_listed_bug_is_shown_once_with_its_example_and_report(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    listed = ledger_of(tmp_path, f"known {URL}", replace(EXAMPLE, seen={"2.12.0": "wrong_result", "2.14.0": "ok"}))
+    bug = replace(listed.bugs[0], id="integer-mask", versions=("2.11.0",))  # docs/reports has a report of that name
+    given = options(tmp_path, "8x", ledger=replace(listed, bugs=(bug,)), rules=[WRONG])
+    assert run_campaign(given, sampler("softmax")).new == 0
+    printed = capsys.readouterr().out
+    ((met,), first, *_) = (events(given, "KnownBugMet"), *events(given, "SuspicionExamined"))
+    assert (met["bug"], met["title"], met["status"]) == (bug.id, bug.title, {"kind": "known", "about": URL})
+    assert met["versions"] == ["2.11.0", "2.12.0"]
+    (path,) = listed.examples(bug)
+    example = corpus_entry.load(path).case
+    assert (met["case"], met["example"], met["path"]) == (first["case"], example.id, str(path))
+    assert Path(met["report"]).is_file() and printed.count("docs/reports/integer-mask/report.md") == 1
+    assert textwrap.indent(source(example).rstrip(), "    ") in printed
+    # Not again when the campaign continues.
+    run_campaign(given, sampler("softmax"))
+    assert len(events(given, "KnownBugMet")) == 1
+    status(given.out, json=tmp_path / "run.json")
+    (data,) = json.loads((tmp_path / "run.json").read_text())
+    assert [{"time": met["time"], "event": met["event"], **bug} for bug in data["known_bugs"]] == [met]
+
+
+def test_a_known_bug_is_shown_before_work_on_other_failures(tmp_path: Path) -> None:
+    given = options(tmp_path, "1x", ledger=ledger_of(tmp_path, f"known {URL}"), rules=[WRONG, OTHER])
+    given.out.mkdir()
+    new = SubjectResult("passes", Verdict.COMPILE_ERROR, failure=Raised("KeyError", "buf7"))
+    known = SubjectResult("passes", Verdict.WRONG_RESULT, applied_rewrites=("_sfdp_pattern_5_inference",))
+    with closing(Results(given.out)) as results:
+        unexplained = [(case("relu", "exp"), new), (case("softmax", "exp"), known)]
+        results.record_case(case("exp"), position=(1, frozenset()), unexplained=unexplained)
+    assert run_campaign(given, sampler("exp")).new == 1
+    shown = [event["event"] for event in events(given) if event["event"] in ("KnownBugMet", "FindingSaved")]
+    assert shown == ["KnownBugMet", "FindingSaved"]
 
 
 @pytest.mark.parametrize("version", ["2.13.0", "2.13.0.dev20260101"])
@@ -112,6 +154,7 @@ def test_a_new_bug_that_looks_like_a_known_one_is_saved(tmp_path: Path) -> None:
     examined = events(given, "SuspicionExamined")
     known = [row.case_id for row in store(given.out) if row.kind == "known"]
     assert examined and not any(event["explained_by"] in known for event in examined)
+    assert events(given, "KnownBugMet") == []
 
 
 def test_what_looks_known_waits_and_is_counted_as_not_examined(tmp_path: Path) -> None:
@@ -217,9 +260,10 @@ def test_an_entry_without_an_example_counts_for_the_cases_it_lists(
         # Shrunk once, and known by that from then on.
         assert "  20x relu: relu is wrong" in ending.summary
         assert len(events(given, "SuspicionClosed")) == 1
+        assert [met["example"] for met in events(given, "KnownBugMet")] == [entry.case.id]
         again = run_campaign(given, sampler("relu"))
         assert again.new == 0 and "  40x relu: relu is wrong" in again.summary
-        assert len(events(given, "SuspicionClosed")) == 1
+        assert len(events(given, "SuspicionClosed")) == len(events(given, "KnownBugMet")) == 1
 
 
 def test_a_case_is_of_the_bug_that_lists_it_rather_than_of_one_that_looks_alike(tmp_path: Path) -> None:

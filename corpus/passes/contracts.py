@@ -18,7 +18,7 @@ from generators.program.type_check import types_of
 from generators.program.values import DISTRIBUTIONS
 from generators.sampling.builder import Builder
 from generators.sampling.choices import ByteChoices
-from generators.sampling.masks import Visibility, offset
+from generators.sampling.masks import Visibility, spell_visibility
 from generators.sampling.steps import add_sinks, spell_alibi, spell_softcap
 
 _CONVENTIONAL = ByteChoices(b"")  # every decision has its likeliest outcome
@@ -122,7 +122,9 @@ def _spell_steps(b: Builder, plain: Plain, q: str, k: str, v: str) -> dict[str, 
     if "bias" in inputs:
         names["bias"] = _get_or_add_input(b, inputs["bias"])
         scores = b.op("add", scores, names["bias"])
-    scores = _apply_visibility(b, scores, visibility)
+    if visibility:
+        keep = spell_visibility(b, _CONVENTIONAL, visibility, *b.shape(scores)[-2:])
+        scores = b.op("where", keep, scores, to="scores", other=-math.inf)
     if "sinks" in inputs:
         names["sinks"] = _add_constant(b, inputs["sinks"])
         scores = add_sinks(b, _CONVENTIONAL, scores, names["sinks"])
@@ -140,23 +142,6 @@ def _spell_steps(b: Builder, plain: Plain, q: str, k: str, v: str) -> dict[str, 
 def _add_constant(b: Builder, item: Input) -> str:
     given = _get_or_add_input(b, item)
     return b.op("detach", given) if b.mode == "training" else given
-
-
-def _apply_visibility(b: Builder, scores: str, visibility: Visibility) -> str:
-    """The scores with -inf for keys that a causal mask or a window hides."""
-    query, key = b.shape(scores)[-2:]
-    start = offset(visibility, query, key)
-    left, right = visibility.window or (-1, -1)
-    right = 0 if visibility.causal else right
-    if left < 0 and right < 0:
-        return scores
-    ones = b.op("ones", to="ones", sizes=(query, key))
-    if left < 0:
-        return b.op("masked_fill", scores, b.op("triu", ones, to="drop", diagonal=start + right + 1))
-    if right < 0:
-        return b.op("masked_fill", scores, b.op("tril", ones, to="drop", diagonal=start - left - 1))
-    band = b.op("triu", b.op("tril", ones, to="keep", diagonal=start + right), to="keep", diagonal=start - left)
-    return b.op("where", band, scores, to="scores", other=-math.inf)
 
 
 def read_contract(case: Case, contract: Contract, types: Mapping[str, TensorType]) -> Plain:

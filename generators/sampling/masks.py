@@ -20,7 +20,7 @@ class Visibility:
     window: tuple[int, int] | None = None
 
     def __bool__(self) -> bool:
-        return self.causal is not None or self.window is not None
+        return self.causal is not None or self.window not in (None, (-1, -1))
 
 
 SEES_ALL = Visibility()
@@ -36,7 +36,7 @@ def spell_visibility(b: Builder, c: Choices, visibility: Visibility, query: Size
     start = offset(visibility, query, key)
     left, right = visibility.window or (-1, -1)
     right = 0 if visibility.causal else right
-    if c.chance(0.5):
+    if c.pick((True, False)):
         seen = b.op("ones", to="keep", sizes=(query, key), dtype="bool")
         seen = b.op("tril", seen, diagonal=start + right) if right >= 0 else seen
         return b.op("triu", seen, diagonal=start - left) if left >= 0 else seen

@@ -89,12 +89,12 @@ def anything(case: Case) -> bool:
 
 
 KINDS: dict[Bug, list[str]] = {
-    causal_and_long: ["transpose", "matmul", "ones", "triu", "masked_fill", "softmax", "matmul"],
+    causal_and_long: ["transpose", "matmul", "ones", "tril", "where", "softmax", "matmul"],
     grouped_in_training: ["transpose", "matmul", "softmax", "matmul"],
     two_key_heads: ["repeat_interleave", "repeat_interleave", "transpose", "matmul", "softmax", "matmul"],
     softcap: ["transpose", "matmul", "tanh", "softmax", "matmul"],
-    sees_few_to_the_left: ["transpose", "matmul", "ones", "tril", "masked_fill", "softmax", "matmul"],
-    sees_three_to_the_left: ["transpose", "matmul", "ones", "tril", "masked_fill", "softmax", "matmul"],
+    sees_few_to_the_left: ["transpose", "matmul", "ones", "triu", "where", "softmax", "matmul"],
+    sees_three_to_the_left: ["transpose", "matmul", "ones", "triu", "where", "softmax", "matmul"],
     slopes_from_the_last_key: [
         "transpose",
         "matmul",
@@ -106,8 +106,8 @@ KINDS: dict[Bug, list[str]] = {
         "mul",
         "sub",
         "ones",
-        "triu",
-        "masked_fill",
+        "tril",
+        "where",
         "softmax",
         "matmul",
     ],
@@ -134,8 +134,8 @@ class Module(nn.Module):
         kt = k.transpose(-2, -1)
         scores = q @ kt
         ones = torch.ones((S, T), dtype=torch.bool, device=q.device)
-        triu = ones.triu(1)
-        scores2 = scores.masked_fill(triu, float("-inf"))
+        tril = ones.tril()
+        scores2 = torch.where(tril, scores, float("-inf"))
         probs = scores2.softmax(dim=-1)
         out = probs @ v
         return out

@@ -5,7 +5,6 @@ floats with a point, true, false and null. Scalars that YAML 1.1 and 1.2 read di
 must be quoted or spelled out. Anchors, aliases, tags, merge keys and second documents are refused.
 """
 
-import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -185,59 +184,37 @@ def _line_of(event: yaml.Event) -> int:
     return event.start_mark.line + 1
 
 
-def _scalar_text(value: bool | int | float | None) -> str:
-    """A scalar that reads back bit for bit, in YAML 1.1 and 1.2."""
-    if not isinstance(value, float):
-        return json.dumps(value)
-    if not math.isfinite(value):
-        return ".nan" if math.isnan(value) else ".inf" if value > 0 else "-.inf"
-    text = repr(value)
-    return text.replace("e", ".0e") if "e" in text and "." not in text else text
-
-
 def dump(data: Mapping[str, Data]) -> str:
     """YAML text that `parse` reads back bit for bit. Short lists and mappings take one line, cases several lines."""
-    return _emit(data, 0)
+    return _write(data, 0)
 
 
 def dump_flow(data: Data) -> str:
     """The data on one line."""
-    return _emit([data], 2)[1:-2]
+    return _write([data], 2)[1:-2]
 
 
-def _emit(data: Data, depth: int) -> str:
-    events = [
-        yaml.StreamStartEvent(),
-        yaml.DocumentStartEvent(explicit=False),
-        *_events(data, depth),
-        yaml.DocumentEndEvent(explicit=False),
-        yaml.StreamEndEvent(),
-    ]
-    text = yaml.emit(events, Dumper=_Dumper, width=1 << 16, allow_unicode=True)
-    assert isinstance(text, str)
-    return text
+def _write(data: Data, depth: int) -> str:
+    return str(yaml.serialize(_make_node(data, depth), Dumper=_Dumper, width=1 << 16, allow_unicode=True))
 
 
-def _events(data: Data, depth: int) -> Iterator[yaml.Event]:
+def _make_node(data: Data, depth: int) -> yaml.Node:
     if isinstance(data, Mapping):
-        yield yaml.MappingStartEvent(None, None, implicit=True, flow_style=_is_short(data, depth))
-        for key, value in data.items():
-            yield from _events(key, depth)
-            yield from _events(value, 0 if key == "case" else depth + 1)
-        yield yaml.MappingEndEvent()
-    elif isinstance(data, list):
-        yield yaml.SequenceStartEvent(None, None, implicit=True, flow_style=_is_short(data, depth))
-        for value in data:
-            yield from _events(value, 1 if isinstance(value, Mapping) and "case" in value else depth + 1)
-        yield yaml.SequenceEndEvent()
-    elif isinstance(data, str):
+        entries = [
+            (_make_node(key, depth), _make_node(value, 0 if key == "case" else depth + 1))
+            for key, value in data.items()
+        ]
+        return yaml.MappingNode("tag:yaml.org,2002:map", entries, flow_style=_is_short(data, depth))
+    if isinstance(data, list):
+        depths = (1 if isinstance(value, Mapping) and "case" in value else depth + 1 for value in data)
+        items = list(map(_make_node, data, depths))
+        return yaml.SequenceNode("tag:yaml.org,2002:seq", items, flow_style=_is_short(data, depth))
+    if isinstance(data, str):
         # The output of a broken worker may have lone surrogates, which UTF-8 lacks.
         text = data.encode("utf-8", "replace").decode()
         is_plain = _PLAIN.fullmatch(text) and not _AMBIGUOUS.fullmatch(text)
-        style = None if is_plain else "|" if "\n" in text else '"'
-        yield yaml.ScalarEvent(None, None, (style is None, True), text, style=style)
-    else:
-        yield yaml.ScalarEvent(None, None, (True, False), _scalar_text(data))
+        return yaml.ScalarNode("tag:yaml.org,2002:str", text, style=None if is_plain else "|" if "\n" in text else '"')
+    return yaml.representer.SafeRepresenter().represent_data(data)
 
 
 def _is_short(data: Mapping[str, Data] | list[Data], depth: int) -> bool:

@@ -123,7 +123,8 @@ def _forward(case: Case, ops: Sequence[Op], spelled: Sequence[Op], instead: Mapp
     if varies:  # a size that operations use is read off the first argument that has it, so that shapes can be dynamic
         shapes = [(item.name, axis, size) for item in arguments for axis, size in enumerate(item.shape)]
         places = {str(size): f"{name}.size({axis})" for name, axis, size in reversed(shapes) if size.is_name}
-        lines = [f"{name} = {places[name]}" for name in _collect_sizes(spelled) if name in places]
+        used = dict.fromkeys(name for op in spelled for _, value in op.attrs for name in sorted(names_in(value)))
+        lines = [f"{name} = {places[name]}" for name in used if name in places]
     for op in ops:
         if op.name in instead:
             lines.append(f"{op.name} = {instead[op.name]}")
@@ -155,19 +156,6 @@ def _line(case: Case, op: Op, types: Mapping[str, TensorType]) -> Line:
 
 def _indent(lines: Sequence[str], levels: int = 1) -> list[str]:
     return [f"{'    ' * levels}{line}" if line else "" for line in lines]
-
-
-def _collect_sizes(ops: Sequence[Op]) -> dict[str, None]:
-    return dict.fromkeys(name for op in ops for _, value in op.attrs for name in sorted(names_in(value)))
-
-
-def find_fixed_sizes(case: Case) -> set[str]:
-    """The dimensions that are constants in the module, even if the case is dynamic."""
-    arguments = case.arguments
-    read_off = {str(size) for item in arguments for size in item.shape if size.is_name}
-    fixed = {name for item in case.inputs if item.parameter for size in item.shape for name in names_in(size)}
-    submodules = (op for op in case.ops if OPS[op.kind].init(_line(case, op, types_of(case))) is not None)
-    return fixed.union(_collect_sizes(list(submodules)), set(_collect_sizes(case.ops)) - read_off)
 
 
 _CALL = re.compile(r"[\w.]+\([^()]*(\([^()]*\)[^()]*)*\)")

@@ -17,7 +17,7 @@ from generators.program.ops.spec import Attribute, Kind, Operands
 from generators.program.settings import check_settings
 from generators.program.sizes import Size, show
 from generators.program.state import at_call, check_calls, check_memory, drop_unknown, find_owners
-from generators.program.values import DISTRIBUTIONS, DTYPES, INDICES, LAYOUTS, LOW_PRECISION
+from generators.program.values import DISTRIBUTIONS, DTYPES, INDICES, LAYOUTS
 
 VALUE_NAME = re.compile(r"[a-z][a-z0-9_]{0,30}")
 DIM_NAME = re.compile(r"[A-Z][A-Za-z0-9]{0,7}")
@@ -127,10 +127,6 @@ def types_of(case: Case) -> dict[str, TensorType]:
         with add_place("ops", op.name):
             types[op.name] = infer(op, types, case.sizes, case.autocast)
     return types
-
-
-def low_precision(case: Case) -> bool:
-    return any(value.dtype in LOW_PRECISION for value in types_of(case).values())
 
 
 def _check_before(case: Case) -> None:

@@ -8,7 +8,8 @@ from typing import Any
 from generators.errors import CaseError, require
 from generators.program.case import Case, LaterCall, Values
 from generators.program.edits import map_inputs, redirect_read
-from generators.program.emit import find_fixed_sizes, is_random
+from generators.program.emit import is_random
+from generators.program.state import list_variable
 from generators.program.type_check import check, is_valid, prune, types_of
 from generators.program.values import FLOATS, LAYOUTS
 from generators.sampling.builder import Builder
@@ -163,7 +164,7 @@ def _change(case: Case, c: Choices, kind: str, step: str) -> Iterator[tuple[str,
     """Fields of a later call; none if this difference makes no sense for the case."""
     floats = [item for item in case.arguments if item.dtype in FLOATS]
     if kind == "sizes":
-        variable = sorted(case.sizes.keys() - find_fixed_sizes(case))
+        variable = sorted(list_variable(case))
         names = sorted({c.pick(variable) for _ in range(c.draw({1: 3.0, 2: 1.0}))}) if variable else []
         found = [(name, c.pick((*_SIZES, case.sizes[name] + 1, 2 * case.sizes[name]))) for name in names]
         yield "sizes", tuple((name, size) for name, size in found if size != case.sizes[name])

@@ -6,31 +6,20 @@ import stat
 import tempfile
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO
 
 from generators.errors import UserError
 
 
-def open_file(path: Path) -> BinaryIO:
-    """Open a regular file for reading. Raises UserError, and never waits."""
+def read_file(path: Path, most: int) -> bytes:
+    """The bytes of a regular file of at most `most` bytes. Raises UserError, and never waits."""
     try:
         # Opening a pipe without a writer waits otherwise.
-        file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb")
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise UserError(f"{path}: can't be read: not a regular file")
+            content = file.read(most + 1)
     except (OSError, ValueError) as error:
         raise UserError(f"{path}: can't be read: {error.args[-1]}") from error
-    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-        file.close()
-        raise UserError(f"{path}: can't be read: not a regular file")
-    return file
-
-
-def read_file(path: Path, most: int) -> bytes:
-    """The bytes of a regular file of at most `most` bytes. Raises UserError."""
-    try:
-        with open_file(path) as file:
-            content = file.read(most + 1)
-    except OSError as error:
-        raise UserError(f"{path}: can't be read: {error.strerror}") from error
     if len(content) > most:
         raise UserError(f"{path}: larger than {most} bytes")
     return content

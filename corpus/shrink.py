@@ -12,7 +12,7 @@ from corpus.passes.readability import grow_sizes, make_readable
 from generators.program.attention_stub import emit_attention_stub
 from generators.program.case import Case
 from generators.program.edits import prune_if_valid
-from generators.program.simplicity import contract_key, sort_key
+from generators.program.simplicity import sort_key
 
 Pass = Callable[[Case], Iterator[Case]]
 
@@ -82,9 +82,7 @@ def shrink(
 
     - The operations may change.
     - Every accepted case has an attention stub.
-    - `contract_key` orders cases with equal `sort_key`.
     """
-    key = contract_key if attention_only else sort_key
     trajectory = [case]
     asked = {case.id}
 
@@ -93,14 +91,14 @@ def shrink(
 
         Before the last stage a candidate must be simpler, and candidates before `start` are tried last.
         """
-        limit = key(trajectory[-1])
+        limit = sort_key(trajectory[-1])
         candidates = (
             enumerate(filter(None, map(prune_if_valid, _propose(one_pass, trajectory[-1])))) for _ in range(2)
         )
         before = islice(next(candidates), 0 if is_last_stage else start)
         for at, candidate in chain(islice(next(candidates), start, None), before):
             is_taken = not attention_only or emit_attention_stub(candidate) is not None
-            if candidate.id in asked or not is_taken or (key(candidate) >= limit and not is_last_stage):
+            if candidate.id in asked or not is_taken or (sort_key(candidate) >= limit and not is_last_stage):
                 continue
             if deadline():
                 return None

@@ -14,10 +14,8 @@ _DTYPE_RANK = {"float32": 0, "bool": 1, "int64": 2}
 SIMPLER_CALLS = {"values": ("equal", "same"), "under": ("inference", "training"), "step": ("sgd",)}
 """Words of fields of later calls, simplest first; any other word is less simple."""
 
-SortKey = tuple[float, ...]
 
-
-def sort_key(case: Case) -> SortKey:
+def sort_key(case: Case) -> tuple[float, ...]:
     """Smaller is simpler: the first element that differs decides. With equal keys neither case is simpler."""
     return (
         len(case.before),
@@ -43,6 +41,9 @@ def sort_key(case: Case) -> SortKey:
         sum(len(str(s)) for i in case.inputs for s in i.shape),
         sum(i.values.seed for i in case.inputs),
         sum(name != plain for name, plain in plain_names(case).items()),
+        # Narrower windows and causality from the top left.
+        sum(max(0, side) for c in case.contracts for side in c.window or ()),
+        sum(c.causal == "bottom_right" for c in case.contracts),
         *(part for earlier in case.before for part in sort_key(earlier.case)),
     )
 
@@ -56,12 +57,6 @@ def _count_differences(call: LaterCall) -> float:
         for name, words in SIMPLER_CALLS.items()
         if (word := getattr(call, name))
     )
-
-
-def contract_key(case: Case) -> SortKey:
-    """The same order. The contract breaks ties: narrower windows and causality from the top left are simpler."""
-    extent = sum(max(0, side) for c in case.contracts for side in c.window or ())
-    return (*sort_key(case), extent + sum(c.causal == "bottom_right" for c in case.contracts))
 
 
 def _attr_cost(op: Op) -> float:

@@ -14,7 +14,7 @@ from generators.program.attention_stub import emit_attention_stub
 from generators.program.case import Case
 from generators.program.contracts import as_bhsd
 from generators.program.emit import source
-from generators.program.simplicity import contract_key
+from generators.program.simplicity import sort_key
 from generators.program.type_check import types_of
 from generators.sampling.sample import sample
 
@@ -194,7 +194,7 @@ def test_it_comes_down_to_the_plainest_lines_in_few_probes_with_a_stand_in_all_t
         assert [op.kind for op in trajectory[-1].ops] == KINDS[bug], source(trajectory[-1])
         assert len(asked) == len({case.id for case in asked}) <= MOST_PROBES
         assert all(case.contracts and emit_attention_stub(case) is not None for case in asked)
-        keys = [contract_key(case) for case in trajectory]
+        keys = [sort_key(case) for case in trajectory]
         falling = keys[: keys.index(min(keys)) + 1]  # forms for readers follow
         assert falling == sorted(set(falling), reverse=True)
         assert loads(dumps(trajectory[-1])) == trajectory[-1]

@@ -293,16 +293,12 @@ def _with_plain_name(plain: Plain) -> Plain:
 def _with_heads(plain: Plain, heads: Size, kv_heads: Size) -> Plain:
     sizes = dict(plain.dims)
 
-    def on_axis(axis: int, size: Size) -> Callable[[Input], Input]:
-        def change(item: Input) -> Input:
-            if len(item.shape) < -axis or item.shape[axis].value(sizes) == 1:
-                return item
-            shape = list(item.shape)
-            shape[axis] = size
-            return replace(item, shape=tuple(shape))
+    def change(item: Input, axis: int, size: Size) -> Input:
+        at = len(item.shape) + axis
+        if at < 0 or item.shape[at].value(sizes) == 1:
+            return item
+        return replace(item, shape=(*item.shape[:at], size, *item.shape[at + 1 :]))
 
-        return change
-
-    plain = plain.map_inputs(on_axis(-3, heads), ("q", *OVER_SCORES))
-    plain = plain.map_inputs(on_axis(-3, kv_heads), ("k", "v"))
-    return plain.map_inputs(on_axis(-1, heads), PER_HEAD)
+    plain = plain.map_inputs(lambda item: change(item, -3, heads), ("q", *OVER_SCORES))
+    plain = plain.map_inputs(lambda item: change(item, -3, kv_heads), ("k", "v"))
+    return plain.map_inputs(lambda item: change(item, -1, heads), PER_HEAD)

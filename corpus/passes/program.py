@@ -4,6 +4,7 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
+from functools import reduce
 from typing import Any
 
 from generators.program import edits
@@ -71,11 +72,7 @@ def drop_writes(case: Case) -> Iterator[Case]:
     writes = [op for op in case.ops if OPS[op.kind].writes]
     chosen = [writes, writes[len(writes) // 2 :], *([op] for op in writes)] if writes else []
     for gone in chosen:
-        smaller = case
-        for op in reversed(gone):  # the target of a write may be the result of an earlier write
-            smaller = edits.substitute(smaller, {op.name: op.args[0]})
-            smaller = replace(smaller, ops=tuple(o for o in smaller.ops if o.name != op.name))
-        yield smaller
+        yield reduce(edits.skip_op, reversed(gone), case)  # the target of a write may be the result of an earlier write
 
 
 def return_less(case: Case) -> Iterator[Case]:

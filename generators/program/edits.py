@@ -35,6 +35,12 @@ def substitute(case: Case, names: Mapping[str, str]) -> Case:
     return replace(case, ops=ops, returns=returns, contracts=contracts)
 
 
+def skip_op(case: Case, op: Op) -> Case:
+    """The case without an operation. The operation's first argument is read in place of its result."""
+    skipped = substitute(case, {op.name: op.args[0]})
+    return replace(skipped, ops=tuple(other for other in skipped.ops if other.name != op.name))
+
+
 def redirect_read(op: Op, old: str, new: str) -> Op:
     return replace(op, args=tuple(new if arg == old else arg for arg in op.args))
 

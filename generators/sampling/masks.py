@@ -23,9 +23,6 @@ class Visibility:
         return self.causal is not None or self.window not in (None, (-1, -1))
 
 
-SEES_ALL = Visibility()
-
-
 def offset(visibility: Visibility, query: Size, key: Size) -> Size:
     """The position of query 0 among the keys."""
     return key - query if visibility.causal == "bottom_right" else Size.of(0)
@@ -87,7 +84,7 @@ class Mask:
     """A value that hides scores."""
 
     value: str
-    visibility: Visibility = SEES_ALL  # the visibility that the value contains
+    visibility: Visibility = Visibility()  # the visibility that the value contains
     given: str | None = None  # the rest of the value: a caller's mask
 
     def note_contract(self, b: Builder) -> None:
@@ -143,15 +140,15 @@ def additive_input(b: Builder, c: Choices, shape: tuple[Size, ...], dtype: str =
     dtype = dtype or c.choose_default(
         {"float32": 4.0, "bool": 2.5, "int64": 1.0, "float16": 0.3, "bfloat16": 0.3} | {b.dtype: 10.0}
     )
-    values = _draw_additive_values(c, len(shape)) if dtype not in _ADDED else _draw_values(c, *_ADDED[dtype])
+    if dtype in _ADDED:
+        kinds, scale = _ADDED[dtype]
+        values = Values(c.draw(kinds), scale=scale)
+    else:
+        values = _draw_additive_values(c, len(shape))
     mask = b.freeze(c, b.input("mask", shape, values, dtype, draw_layout(c, len(shape))))
     b.note_contract(bias=mask)
     b.drop_contract_unless(b.is_float(mask))
     return mask
-
-
-def _draw_values(c: Choices, kinds: Mapping[str, float], scale: float = 1.0) -> Values:
-    return Values(c.draw(kinds), scale=scale)
 
 
 def _draw_additive_values(c: Choices, rank: int) -> Values:
@@ -167,7 +164,7 @@ def _draw_additive_values(c: Choices, rank: int) -> Values:
 
 def boolean_input(b: Builder, c: Choices, shape: tuple[Size, ...]) -> str:
     """A mask of the keys to be kept."""
-    values = _draw_values(c, {**_KEPT, "causal": 2.0 if len(shape) >= 2 else 0.0}, 0.7)
+    values = Values(c.draw({**_KEPT, "causal": 2.0 if len(shape) >= 2 else 0.0}), scale=0.7)
     return b.input("keep", shape, values, "bool", draw_layout(c, len(shape)))
 
 
@@ -223,7 +220,7 @@ def _view_over_scores(b: Builder, mask: str, scores: Scores) -> str:
 def _build_scaled_padding(b: Builder, c: Choices, scores: Scores) -> Mask:
     """As in BERT: (1 - padding) * a large negative number, broadcast over heads and queries."""
     batch, *_, key = b.shape(scores.name)
-    values = _draw_values(c, {"zero_one": 4.0, "small_counts": 1.0})
+    values = Values(c.draw({"zero_one": 4.0, "small_counts": 1.0}))
     mask = b.freeze(c, b.input("padding", (batch, key), values, b.dtype_of(scores.name)))
     masked = b.op("sub", _view_over_scores(b, mask, scores), other=1.0, reverse=True, to="masked")
     low = b.op("mul", masked, other=c.pick((-1e4, -3e4)), to="bias")
@@ -236,7 +233,7 @@ def _build_comparison(b: Builder, c: Choices, scores: Scores) -> Mask:
     batch, *_, key = b.shape(scores.name)
     dtype = c.draw({"int64": 5.0, "bool": 2.0, "float32": 1.0, "uint8": 0.5} | {b.dtype: 4.0})
     counts = {**_COUNTS, "signed": 0.0} if dtype == "uint8" else _COUNTS
-    values = _draw_values(c, _PADDING, 0.7) if dtype == "bool" else _draw_values(c, counts)
+    values = Values(c.draw(_PADDING), scale=0.7) if dtype == "bool" else Values(c.draw(counts))
     mask = b.input("mask", (batch, key), values, dtype)
     number = c.choose_default({0: 8.0, 1: 1.0})
     drop = b.op(c.choose_default({"eq": 6.0, "ne": 1.0, "gt": 0.5}), mask, to="drop", other=number)

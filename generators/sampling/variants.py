@@ -4,6 +4,7 @@ import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import reduce
 from typing import NamedTuple
 
 from generators.program import edits
@@ -82,7 +83,8 @@ def _in_mode(case: Case, mode: str, before: str) -> Case:
     if mode == before:
         return case
     if mode != INFERENCE:
-        case = add_dropout(case) if mode == DROPOUT else _without_dropout(case)
+        own = [op for op in case.ops if op.kind == "dropout"]
+        case = add_dropout(case) if mode == DROPOUT else reduce(edits.skip_op, reversed(own), case)
     if INFERENCE in (mode, before):
         # A contract's `dropout` depends on the mode.
         kept = () if any(op.kind in ("dropout", "sdpa") for op in case.ops) else case.contracts
@@ -109,13 +111,6 @@ def add_dropout(case: Case) -> Case:
                 for op in case.ops[products[0] :]
             )
             case = replace(case, ops=(*case.ops[: products[0]], dropped, *after), contracts=())
-    return case
-
-
-def _without_dropout(case: Case) -> Case:
-    while dropout := next((op for op in case.ops if op.kind == "dropout"), None):
-        case = edits.substitute(case, {dropout.name: dropout.args[0]})
-        case = replace(case, ops=tuple(op for op in case.ops if op.name != dropout.name))
     return case
 
 

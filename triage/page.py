@@ -25,7 +25,7 @@ from triage.cluster.clusters import Cluster, cluster, describe_status, split_lis
 from triage.cluster.findings import load_attributed, read_row
 from triage.rendering import render
 from triage.report.repro import WITHOUT_NUMBERS
-from triage.report.wording import title
+from triage.report.wording import spell, title
 
 
 def page(run: Path, *, out: Path | None = None, ledger: Path | None = None, reports: Path | None = None) -> None:
@@ -79,7 +79,7 @@ def make_page(
         ],
         findings=bugs,
         summary=_count_bugs(bugs),
-        columns=[(verdict, spell_out(verdict)) for verdict in Verdict if verdict in verdicts],
+        columns=[(verdict, spell(verdict)) for verdict in Verdict if verdict in verdicts],
         count=format_count,
         duration=format_duration,
         time=format_time,
@@ -126,10 +126,10 @@ def _describe(found: Cluster, rows_by_id: Mapping[str, FindingRow], reports: Pat
         "report": Path(os.path.relpath(report, beside)).as_posix() if report else None,
         "cause_known": not found.is_open,
         "title": title(case, result, entry.device) if found.is_open and bug is None else found.updated.title,
-        "status": "regression" if found.back_in else spell_out(status),
+        "status": "regression" if found.back_in else spell(status),
         "news": is_new or bool(found.back_in),
         "link": bug.status.about if bug and bug.status.about.startswith("http") else "",
-        "verdict": spell_out(result.verdict),
+        "verdict": spell(result.verdict),
         "count": sum(row.count for row in rows),
         "first_seen": format_time(min(row.first_seen for row in rows)),
         "last_seen": format_time(max(row.last_seen for row in rows)),
@@ -186,11 +186,6 @@ def spell_in_one_line(case: Case) -> str:
                 held.clear()
                 lines.append(text.replace(":\n   ", ":").replace("\n    ", "; "))
     return "; ".join(filter(None, lines))
-
-
-def spell_out(name: object) -> str:
-    """A verdict or status in words: "wrong result"."""
-    return str(name).replace("_", " ")
 
 
 def format_time(seconds: float) -> str:

@@ -4,8 +4,8 @@ import os
 import re
 import subprocess
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
+from subprocess import CompletedProcess
 
 _MOST = 20
 _CHATTER = re.compile(r"Set TORCH|You can suppress|[WEI]\d{4} |[ ^~]+$")
@@ -14,16 +14,7 @@ _PATH = re.compile(r"(?<![\w./:])/(?:[\w.+@~-]+/)*?(?:(?:site|dist)-packages/|(?
 _PASS = re.compile(r'File ".*(fx_passes|pattern_matcher|_aot_autograd|_dynamo/(variables|symbolic_convert))')
 """Frames in files that make or rewrite graphs."""
 TIMEOUT_EXIT = 124
-"""The exit code of a run that was stopped, as of timeout(1)."""
-
-
-@dataclass(frozen=True, slots=True)
-class ScriptRun:
-    """One run of a script."""
-
-    code: int
-    output: str  # on stdout
-    log: str  # on stderr
+"""The exit code of a run that was stopped: timeout(1)'s."""
 
 
 def shorten_log(log: str) -> str:
@@ -35,7 +26,7 @@ def shorten_log(log: str) -> str:
     return "\n".join([*before, *lines[-_MOST:]])
 
 
-def run(text: str, python: str, *, seconds: float, importable: tuple[str, ...] = ()) -> ScriptRun:
+def run(text: str, python: str, *, seconds: float, importable: tuple[str, ...] = ()) -> CompletedProcess[str]:
     """Run the text of a script under `python` with a compile cache of its own. `importable`: directories to import
     from."""
     variables = {**os.environ, "TORCH_COMPILE_BACKEND": "inductor", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
@@ -44,16 +35,10 @@ def run(text: str, python: str, *, seconds: float, importable: tuple[str, ...] =
     with tempfile.TemporaryDirectory(prefix="attnfuzz-repro-") as home:
         variables.setdefault("TORCHINDUCTOR_CACHE_DIR", home)
         Path(home, "repro.py").write_text(text, encoding="utf-8")
-        command = [python, "repro.py"]
-        try:
-            done = subprocess.run(command, cwd=home, env=variables, capture_output=True, timeout=seconds, check=False)
-        except subprocess.TimeoutExpired as stopped:
-            return ScriptRun(TIMEOUT_EXIT, _decode(stopped.stdout), _decode(stopped.stderr))
-    return ScriptRun(done.returncode, _decode(done.stdout), _decode(done.stderr))
-
-
-def _decode(data: bytes | None) -> str:
-    return (data or b"").decode(errors="replace")
+        command = ["timeout", "--foreground", "--kill-after=5", str(seconds), python, "repro.py"]
+        return subprocess.run(
+            command, cwd=home, env=variables, capture_output=True, encoding="utf-8", errors="replace", check=False
+        )
 
 
 def collect(python: str, torch: str) -> str:
@@ -70,6 +55,7 @@ def version(distribution: str, python: str) -> str:
 def _read(*command: str, seconds: float) -> str:
     """The output of a command; "" if it fails."""
     try:
-        return _decode(subprocess.run(command, capture_output=True, timeout=seconds, check=True).stdout).strip()
+        done = subprocess.run(command, capture_output=True, errors="replace", timeout=seconds, check=True)
+        return done.stdout.strip()
     except (OSError, subprocess.SubprocessError):
         return ""

@@ -1,6 +1,7 @@
 """Cases to report: a real bug of torch 2.13.0, and ladders as a worker would give them."""
 
 from dataclasses import replace
+from subprocess import CompletedProcess
 
 import pytest
 
@@ -13,7 +14,6 @@ from generators.program.case import Case
 from tests.replay.conftest import FakePython, fake_python
 from triage import script_runs
 from triage.report.build import Evidence
-from triage.script_runs import ScriptRun
 
 __all__ = ["FakePython", "fake_python"]
 
@@ -66,4 +66,4 @@ def ablation(**verdicts: Verdict) -> Ablation:
 
 def ran(log: str = "") -> Evidence:
     """A repro.py that showed the bug."""
-    return Evidence(ScriptRun(1, "output 0: values up to 2.3\n", log))
+    return Evidence(CompletedProcess((), 1, "output 0: values up to 2.3\n", log))

@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import pytest
 
@@ -22,9 +23,9 @@ from fuzz.protocol.rewrites import OtherConstant, WrongRewrite
 from tests.triage.conftest import NUMBERS, SOFTMAX_OVER_QUERIES
 from tests.triage.test_kernel import ATTENTION
 from tests.triage.test_report import NEGATIVE_SCALE
+from triage.rendering import render
 from triage.report.build import Evidence, write_report
 from triage.report.repro import ScriptedFailure, write_script
-from triage.script_runs import ScriptRun
 
 GOLDEN = Path(__file__).parent / "golden"
 SEEN_AS = """
@@ -50,7 +51,7 @@ class Kind:
     text: str
     result: SubjectResult
     cause: RootCause
-    run: ScriptRun
+    run: CompletedProcess[str]
     passing: tuple[str, ...] = (EAGER, AOT_EAGER)
     conditions: tuple[str, ...] = ()
     seen: Mapping[str, str] = field(default_factory=dict)
@@ -64,8 +65,8 @@ class Kind:
         ablation = Ablation(Hello("2.13.0", "3.11", "cpu", "g++", 1), stages, accused)
         evidence = Evidence(self.run, self.cause, self.conditions)
         report = write_report(entry, ablation, evidence, environment="PyTorch version: 2.13.0")
-        bug = ScriptedFailure(case=entry.case, result=self.result, title=report.title)
-        return {"report.md": report.render(), "repro.py": write_script(bug)}
+        bug = ScriptedFailure(case=entry.case, result=self.result, title=report["title"])
+        return {"report.md": render("report.md.j2", report=report), "repro.py": write_script(bug)}
 
 
 KINDS = {
@@ -86,7 +87,7 @@ KINDS = {
             (Tried("unfused", "", Outcome.PASSES),),
             (WrongRewrite("_sfdp_pattern_1_inference", {}, {}, constants=(OtherConstant("softmax", "-2", "-1"),)),),
         ),
-        ScriptRun(1, "output 0: values up to 2.3; error: eager 2.2e-07, inductor 0.97; wrong\n", ""),
+        CompletedProcess((), 1, "output 0: values up to 2.3; error: eager 2.2e-07, inductor 0.97; wrong\n", ""),
         passing=(EAGER, AOT_EAGER),
         conditions=("It passes with softmax over dim -1",),
         seen={"2.12.1": "ok"},
@@ -95,13 +96,13 @@ KINDS = {
         SOFTMAX_OVER_QUERIES,
         SubjectResult(INDUCTOR, Verdict.COMPILE_ERROR, failure=Raised("IndexError", "list index out of range")),
         RootCause("inductor", Stage.JOINT_PASSES, "_sfdp_pattern_1", Mechanism(MechanismKind.COMPILE_ERROR)),
-        ScriptRun(1, "", LOG),
+        CompletedProcess((), 1, "", LOG),
     ),
     "metadata": Kind(
         SEEN_AS,
         SubjectResult(INDUCTOR, Verdict.METADATA, failure=FormDiffers("strides", "[3, 1]", "[1, 2]", OUTPUT)),
         RootCause("aot", Stage.DECOMPOSITION, "aten.add", Mechanism(MechanismKind.STRIDES)),
-        ScriptRun(1, FORMS, ""),
+        CompletedProcess((), 1, FORMS, ""),
     ),
     "attention_function": Kind(
         ATTENTION,
@@ -112,7 +113,7 @@ KINDS = {
             where=WrongElements(GRADIENT, (1, 2, 7, 8), 40, (((0, 0),), ((1, 1),), ((0, 4),), ((0, 7),))),
         ),
         RootCause("mine.kernels:attend", Stage.KERNEL, "attend_backward", Mechanism(MechanismKind.OTHER_VALUES)),
-        ScriptRun(1, "grad of x: values up to 1.2; error: eager 1e-07, kernel 0.5; wrong\n", ""),
+        CompletedProcess((), 1, "grad of x: values up to 1.2; error: eager 1e-07, kernel 0.5; wrong\n", ""),
         passing=(EAGER, "sdpa_math"),
         conditions=("H: fails with 2; passes with 1",),
     ),
@@ -120,7 +121,7 @@ KINDS = {
         ATTENTION.replace("mode: training\n", ""),
         SubjectResult("sdpa_flash", Verdict.NONFINITE, failure=NotFinite(OUTPUT, 3, (0, 0, 0, 0))),
         RootCause("sdpa_flash", Stage.OPERATION, FLASH, Mechanism(MechanismKind.NOT_FINITE)),
-        ScriptRun(1, "output 0: values up to 1.2; error: eager 1e-07, kernel inf; wrong\n", ""),
+        CompletedProcess((), 1, "output 0: values up to 1.2; error: eager 1e-07, kernel inf; wrong\n", ""),
         passing=(EAGER, "sdpa_math"),
     ),
     "operation_of_eager": Kind(
@@ -132,7 +133,7 @@ KINDS = {
             failure=FaultyOperation(FLASH, math.nan, 0.31, OUTPUT, math.inf),
         ),
         RootCause("eager", Stage.OPERATION, FLASH, Mechanism(MechanismKind.NOT_FINITE)),
-        ScriptRun(1, "output 0: values up to 0.66; error: float64 0, eager inf; wrong\n", ""),
+        CompletedProcess((), 1, "output 0: values up to 0.66; error: float64 0, eager inf; wrong\n", ""),
         passing=(AOT_EAGER, PASSES, INDUCTOR),
     ),
 }

@@ -20,6 +20,7 @@ from tests.command import ROOT
 from tests.triage.conftest import SOFTMAX_OVER_QUERIES
 from tests.triage.test_report import report
 from tests.triage.test_repro import WRITES, imported
+from triage.rendering import render
 from triage.report import conditions as explaining
 from triage.report.build import build
 from triage.report.conditions import find_conditions, resize
@@ -281,7 +282,7 @@ def test_what_a_plain_run_can_not_show_is_replayed_from_a_case_file(
     monkeypatch.setattr("triage.report.repro.write_script", lambda _: "")
     subject = f"{PLANTED}:first_rows"
     made = build(Entry(attention), WorkerConfig(device="cpu", timeout=60), tmp_path, subject=subject)
-    assert f"\n    python -m fuzz.replay finding.case.yaml --subject {subject}\n" in made.render()
+    assert f"\n    python -m fuzz.replay finding.case.yaml --subject {subject}\n" in render("report.md.j2", report=made)
     assert entry.load(tmp_path / "finding.case.yaml").case == attention and not (tmp_path / "repro.py").exists()
 
 
@@ -327,9 +328,9 @@ def test_statistics_stored_without_a_mask_are_told_with_the_sizes_that_pass(
     out.mkdir()
     subject = "benchmarks.defects:statistics_without_mask"
     made = build(Entry(casefile.loads(text)), WorkerConfig(device="cpu", timeout=60), out, subject=subject)
-    assert made.title.endswith("wrong gradient dq")
-    assert "head 1 of 2, query row 0-62 of 65" in made.values["where"]
-    assert "passes with 64, 128" in "".join(made.values["conditions"])
+    assert made["title"].endswith("wrong gradient dq")
+    assert "head 1 of 2, query row 0-62 of 65" in made["where"]
+    assert "passes with 64, 128" in "".join(made["conditions"])
 
 
 def test_repro_shows_a_row_that_keeps_no_key_and_is_not_0(tmp_path: Path) -> None:

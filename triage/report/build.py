@@ -1,9 +1,9 @@
 """From a case to its report: run it again, reproduce it, find its cause and conditions, write report.md."""
 
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
 from corpus.entry import Entry, Expectation, load, sort_by_version, write
@@ -41,7 +41,7 @@ from triage.report import repro
 from triage.report.conditions import find_conditions
 from triage.report.repro import CASE_FILE, WITHOUT_NUMBERS, ScriptedFailure
 from triage.report.wording import describe_cause, refuse, spell, summarize, title
-from triage.script_runs import TIMEOUT_EXIT, ScriptRun, shorten_log
+from triage.script_runs import TIMEOUT_EXIT, shorten_log
 
 
 class NothingToReport(Exception):
@@ -49,22 +49,10 @@ class NothingToReport(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """The content of report.md."""
-
-    title: str
-    values: Mapping[str, Any]  # of the template
-
-    def render(self) -> str:
-        """The text of report.md."""
-        return render("report.md.j2", title=self.title, report=self.values)
-
-
-@dataclass(frozen=True, slots=True)
 class Evidence:
     """The results of the experiments on a finding."""
 
-    run: ScriptRun | None  # of repro.py; None if only a worker shows the finding
+    run: CompletedProcess[str] | None  # of repro.py; None if only a worker shows the finding
     cause: RootCause | None = None
     conditions: tuple[str, ...] = ()
 
@@ -113,8 +101,8 @@ def report_case(
         for old in (file, script, out / CASE_FILE):
             old.unlink(missing_ok=True)
         return [f"{path}: {why}"]
-    file.write_text(made.render(), encoding="utf-8")
-    return [made.title, *(f"  {written}" for written in (file, script) if written.exists())]
+    file.write_text(render("report.md.j2", report=made), encoding="utf-8")
+    return [made["title"], *(f"  {written}" for written in (file, script) if written.exists())]
 
 
 def build(
@@ -125,11 +113,11 @@ def build(
     subject: str | None = None,
     explain_seconds: float = 60.0,
     known: Bug | None = None,
-) -> Report:
-    """The report about a case, with repro.py beside it in `out`; `subject`: the attention function to report about.
+) -> dict[str, Any]:
+    """The values of report.md.j2 for a case. Writes repro.py into `out`.
 
-    Raises NothingToReport. Raises UserError when eager refuses the case, the subject computes no attention, or repro.py
-    can't run.
+    `subject`: the attention function to report about. Raises NothingToReport. Raises UserError when eager refuses the
+    case, the subject computes no attention, or repro.py can't run.
     """
     if subject is not None:
         entry = replace(entry, expect=Expectation("pass", subject=subject, device=config.device))
@@ -149,21 +137,23 @@ def build(
     sys.stderr.write("writing the report\n")
     environment = script_runs.collect(config.python, ablation.hello.torch)
     made = write_report(entry, ablation, evidence, name=name, environment=environment, note=known.note if known else "")
-    block = f"{made.values['program']}\n\n\n{made.values['run']}"
-    is_silent = made.values["run"] and script_runs.run(block, config.python, seconds=3 * config.timeout).code == 0
-    return replace(made, values={**made.values, "run": ""}) if is_silent else made
+    block = f"{made['program']}\n\n\n{made['run']}"
+    if made["run"] and script_runs.run(block, config.python, seconds=3 * config.timeout).returncode == 0:
+        made["run"] = ""
+    return made
 
 
 def write_report(
     entry: Entry, ablation: Ablation, evidence: Evidence, *, name: str = "", environment: str = "", note: str = ""
-) -> Report:
-    """The report about the accused stage of the ablation. `note`: the ledger's text about the bug."""
+) -> dict[str, Any]:
+    """The values of report.md.j2 for the accused stage of the ablation. `note`: the ledger's text about the bug."""
     case, result, cause, run = entry.case, ablation.result, evidence.cause, evidence.run
     bug = ScriptedFailure(case=case, result=result, device=ablation.hello.device, dynamic=ablation.accused == DYNAMIC)
     # The program has the dense call, from which the worker makes packed and paged calls.
     is_packed = bool(getattr(result.failure, "sequences", None))
     program = source(case).strip() if is_packed else repro.spell_program(bug, repro.spell_import(bug))
-    values = {
+    return {
+        "title": name or title(case, result, ablation.hello.device),
         "upstream": bug.who != "kernel" or bool(bug.spec.sdpa),
         "summary": summarize(case, ablation),
         "cause": describe_cause(cause) if cause else "",
@@ -172,8 +162,8 @@ def write_report(
         "program": program,
         "is_sequence": bool(case.calls),
         "replay": bug.replay,
-        "exit_code": "" if run is None else "timed out" if run.code == TIMEOUT_EXIT else str(run.code),
-        "output": shorten_log(run.log) if run and result.verdict in WITHOUT_NUMBERS else run and run.output.strip(),
+        "exit_code": "" if run is None else "timed out" if run.returncode == TIMEOUT_EXIT else str(run.returncode),
+        "output": shorten_log(run.stderr) if run and result.verdict in WITHOUT_NUMBERS else run and run.stdout.strip(),
         "run": repro.spell_run(bug),
         "place": repro.find_function(bug).partition(":")[0],
         "table": list_stages(case, ablation),
@@ -182,7 +172,6 @@ def write_report(
         "seen": _list_versions(entry, ablation),
         "environment": environment,
     }
-    return Report(name or title(case, result, ablation.hello.device), values)
 
 
 def describe_refusal(case: Case, ablation: Ablation, why: str) -> str:
@@ -219,9 +208,9 @@ def _investigate(
         sys.stderr.write("running repro.py\n")
         importable = (str(ROOT), str(Path.cwd())) if is_kernel else ()
         run = script_runs.run(script, config.python, seconds=3 * config.timeout, importable=importable)
-        if run.code == repro.CANT_RUN and not is_kernel:
-            raise UserError(f"repro.py does not run under {config.python}: {run.log.strip()[-200:]}")
-        run = None if run.code in (0, repro.CANT_RUN) else run
+        if run.returncode == repro.CANT_RUN and not is_kernel:
+            raise UserError(f"repro.py does not run under {config.python}: {run.stderr.strip()[-200:]}")
+        run = None if run.returncode in (0, repro.CANT_RUN) else run
     if run:
         replace_file(out / "repro.py", script.encode())
     elif script and not is_kernel:

@@ -51,7 +51,7 @@ def title(case: Case, result: SubjectResult, device: str) -> str:
 
 
 def spell(verdict: str) -> str:
-    """A verdict, the verdict of a case file, or a mode, in words."""
+    """A verdict, status or mode in words: "wrong result"."""
     return str(verdict).replace("_", " ")
 
 

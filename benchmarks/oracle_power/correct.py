@@ -247,18 +247,22 @@ def _recording(name: str, attention: Attention, recorders: dict[str, Recorder]) 
 
 
 def _where_right(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    # Flash on CPU raises for bfloat16 rows that overlap ("could not construct a memory descriptor using strides").
-    # Flash, on CPU and CUDA, and cuDNN turn masked keys into the heaviest ones: they multiply -inf by the scale. Those
-    # of CUDA take the maximum of scores without the scale, and misread rows that are not aligned, or end the process.
+    # Flash on CPU raises for bfloat16 rows that overlap ("could not construct a memory descriptor using strides"), and
+    # gives its output the strides of empty_like(q), where it writes as if features were next to each other.
+    # Flash, on CPU and CUDA, and cuDNN turn masked keys into NaN or the heaviest ones: they multiply -inf by the scale.
+    # Those of CUDA take the maximum of scores without the scale, and misread rows that are not aligned, or end the
+    # process.
     @functools.wraps(function)
     def attention(
         q: Tensor, k: Tensor, v: Tensor, *, scale: float, causal: str | None = None, **options: Any
     ) -> Tensor:
-        if scale < 0 and (causal is not None or q.is_cuda):
-            raise Unsupported("it is wrong with a negative scale")
+        if scale <= 0 and (causal is not None or q.is_cuda):
+            raise Unsupported("it is wrong with a negative scale, or 0")
         if any(0 < x.stride(2) < x.size(3) for x in (q, k, v)):
             raise Unsupported("it raises for rows that overlap")
         if not q.is_cuda:
+            if q.size(3) > 1 and torch.empty_like(q).stride(3) != 1:
+                raise Unsupported("it is wrong where elements of the query overlap")
             return function(q, k, v, scale=scale, causal=causal, **options)
         if any(size % 8 for size in (q.shape[3], v.shape[3])):
             raise Unsupported("it is wrong for rows that are not aligned")

@@ -168,8 +168,10 @@ class Kernel:
         if self.wrong == DELTA_OF_WEIGHTS:
             weights = self._weights(lse)
             dp = do @ self.v.mT * self._kept_of_all() * survivors
-            # Without a sink the weights of a row add up to 1, as those of a softmax do.
-            total = weights.sum(-1, keepdim=True) if self.call.sinks is None else lse.new_ones(1)
+            # With the sink, the weights of a row add up to 1, as those of a softmax do.
+            total = weights.sum(-1, keepdim=True)
+            if self.call.sinks is not None:
+                total = total + self._exp(self.call.sinks.float()[:, None] - _finite(lse))[..., None]
             delta = (weights * dp).sum(-1, keepdim=True) / total.masked_fill(total == 0, 1.0)
         dq = torch.zeros_like(self.q)
         dk, dv, dscores = [], [], []

@@ -46,12 +46,22 @@ def test_right_implementations_are_counted(monkeypatch: pytest.MonkeyPatch) -> N
     assert counts.judged[correct.SIMULATED, "cuDNN"] == counts.judged[correct.SIMULATED, "FA"]
 
 
-def test_flash_is_not_asked_where_it_is_known_to_be_wrong() -> None:
-    def function(*_args: Any, **_options: Any) -> Any:
-        raise AssertionError
+@pytest.mark.parametrize("scale", [-0.5, 0.0])
+def test_flash_is_not_asked_where_it_multiplies_masked_scores_by_no_positive_scale(scale: float) -> None:
+    with pytest.raises(Unsupported, match="scale"):
+        correct._where_right(unasked)(*torch.zeros(3, 1, 1, 2, 2), scale=scale, causal="top_left")
 
-    with pytest.raises(Unsupported, match="negative scale"):
-        correct._where_right(function)(*torch.zeros(3, 1, 1, 2, 2), scale=-0.5, causal="top_left")
+
+def test_flash_is_not_asked_where_elements_of_the_query_overlap() -> None:
+    q = torch.zeros(1, 2, 5).unfold(
+        2, 4, 1
+    )  # [batch, seq_len, heads, head_dim]: features of neighbouring heads overlap
+    with pytest.raises(Unsupported, match="query"):
+        correct._where_right(unasked)(q.transpose(1, 2), *torch.zeros(2, 1, 2, 2, 4), scale=0.5)
+
+
+def unasked(*_args: Any, **_options: Any) -> Any:
+    raise AssertionError
 
 
 @pytest.mark.parametrize(

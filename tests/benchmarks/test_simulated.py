@@ -1,5 +1,6 @@
 """The simulated flash attention is right to within its budget, and every mistake changes what it gives."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -76,6 +77,41 @@ def test_right_kernels_keep_to_the_budget_where_gradients_cancel(how: str) -> No
         assert accused(problem, problem.run(simulated(how)), *rounds) == "", (equal, keys)
     problem = replace(problem, dout=torch.zeros_like(problem.q))
     assert accused(problem, problem.run(simulated(how)), *rounds) == ""
+
+
+def of_equal_features(operands: str, keys: int, dim: int) -> Problem:
+    """A problem in float32; all features of a row are equal in the operands named by letters of q, k, v and g."""
+    chance = torch.Generator().manual_seed(2)
+    drawn = {name: 3 * torch.randn((1, 1, 64 if name in "qg" else keys, dim), generator=chance) for name in "qkvg"}
+    q, k, v, dout = (x[..., :1].expand_as(x) if name in operands else x for name, x in drawn.items())
+    return Problem(q, k, v, {"scale": dim**-0.5, "bias": torch.randn((1, 1, 64, keys), generator=chance)}, dout)
+
+
+@pytest.mark.parametrize("how", RIGHT)
+@pytest.mark.parametrize(("operands", "keys", "dim"), [("qkvg", 129, 128), ("vg", 64, 256)])
+def test_right_kernels_keep_to_the_budget_where_the_terms_of_sums_are_equal(
+    how: str, operands: str, keys: int, dim: int
+) -> None:
+    problem = of_equal_features(operands, keys, dim)
+    assert accused(problem, problem.run(simulated(how))) == ""
+    assert accused(problem, problem.run(simulated("products_in_ten_bits"))) != ""
+
+
+@pytest.mark.parametrize("how", RIGHT)
+def test_right_kernels_keep_to_the_budget_where_queries_round_alike(how: str) -> None:
+    rounds = ("backward_weights",) if how == WEIGHTS_ROUNDED_FIRST else ()
+    chance = torch.Generator().manual_seed(3)
+    q, k, v, dout = (torch.randn((1, 1, 128, 64), generator=chance).bfloat16() for _ in range(4))
+    q, v, dout = (x[:, :, :1].expand_as(x) for x in (q, v, dout))
+    problem = Problem(q, k, v, {"scale": 0.125, "causal": "top_left"}, dout)
+    assert accused(problem, problem.run(simulated(how)), *rounds) == ""
+
+
+@pytest.mark.parametrize("how", RIGHT)
+def test_right_kernels_keep_to_the_budget_where_large_scores_stand_beside_sinks(how: str) -> None:
+    problem = degenerate("qkv", 127, torch.float32, scale=500.0)
+    problem = replace(problem, options={**problem.options, "sinks": torch.tensor([0.5, -math.inf])})
+    assert accused(problem, problem.run(simulated(how))) == ""
 
 
 def test_a_wrong_gradient_is_seen_where_the_right_one_cancels() -> None:

@@ -6,7 +6,8 @@ The unit roundoffs are ua of float32 (the accumulators), uw of the dtype of P an
 
     ds    = ua (|scale| sum_d |q||k| + 2|s| + (max s - s) + |bias|) + us (2|scale q k| + |s|)  absolute error of a score
     o     : u|o| + uw (sqrt(sum_j P^2 v^2) + |P|_2 |o|) + sum_j P ds |v - o| + (2 + sqrt(kv_len)/2) ua sum_j P|v|
-    delta : u sqrt(sum_d (o do)^2) + sqrt(sum_d (do T_o)^2) + us |P dP|_2       T_o: the bound of o without u|o|
+    delta : u sqrt(sum_d (o do)^2) + uw (|P dP|_2 + |P|_2 |delta|) + sum_j P ds |dP - delta|
+            + sqrt(sum_d (do T_o)^2) + us |P dP|_2       T_o: the last term of the bound of o
     dv    : u|dv| + uw sqrt(sum_i P^2 do^2) + sum_i P (ds + dlse + 2 ua)|do|
     dS    : |dS|(ds + dlse + 2 ua) + P (ua sum_d |do||v| + us |dP|), and uw |dS| at random
     dsinks: u|dsinks| + sum p_sink (e(delta) + |delta|(dlse + 2 ua))           over batches and queries
@@ -31,7 +32,8 @@ def score_error(exact: Exact, *, rounded: bool) -> Tensor:
     """ds: the error of each score, [batch, heads, seq_len, kv_len]; 0 for scores of -inf."""
     ua = UNIT_ROUNDOFF[torch.float32]
     s = exact.scores
-    error = ua * (exact.terms + 2 * s.abs() + (exact.peak - s))
+    terms = exact.terms + _feature_drift(exact.q, exact.k) * exact.products.abs()
+    error = ua * (terms + 2 * s.abs() + (exact.peak - s))
     if rounded:
         error = error + UNIT_ROUNDOFF[exact.dtype] * (2 * exact.products.abs() + s.abs())
     return error.where(s.isfinite(), torch.zeros_like(s))
@@ -57,18 +59,21 @@ def compute_error_bounds(
     q, k, v, p, used, o = exact.q, exact.k, exact.v, exact.weights, exact.used, exact.results["out"]
     ds = score_error(exact, rounded=bool(us))
     dlse = (p * ds).sum(-1, keepdim=True)
-    by_p = uw * ((used**2 @ v**2).sqrt() + _norm(p) * o.abs())
-    by_p = by_p + least * (exact.scores.isfinite().double() @ v.abs())
+    finite = exact.scores.isfinite().double()
+    by_p = uw * ((used**2 @ v**2).sqrt() + _norm(p) * o.abs()) + least * (finite @ v.abs())
     # The error of the row's sum is common to all weights. It cancels in the output, except with dropout.
     by_s = _weigh_distance(used * ds, v, o) if exact.share is None else (used * (ds + dlse)) @ v.abs()
-    by_s = by_s + (2 + _drift(k)) * ua * (used @ v.abs())
-    allowed = {"out": unit * o.abs() + by_p + by_s + tiny}
+    sums = (2 + _drift(k)) * ua * (used @ v.abs())
+    allowed = {"out": unit * o.abs() + by_p + by_s + sums + tiny}
     if exact.dout is None:
         return allowed
     do, dp, delta, dscores = exact.dout, exact.dweights, exact.delta, exact.dscores
-    edp = ua * (do.abs() @ v.abs().mT)
+    edp = ua * (1 + _feature_drift(do, v)) * (do.abs() @ v.abs().mT)
     edp = (edp if exact.share is None else edp * exact.share) + us * dp.abs()
-    edelta = _norm(unit * o * do) + _norm(do * (by_p + by_s)) + us * _norm(p * dp)
+    # The error of a weight is common to all features.
+    of_weights = (p * ds * (dp - delta).abs() + least * finite * dp.abs()).sum(-1, keepdim=True)
+    of_weights = of_weights + uw * (_norm(p * dp) + _norm(p) * delta.abs())
+    edelta = _norm(unit * o * do) + _norm(do * sums) + of_weights + us * _norm(p * dp)
     relative = ds + dlse + 2 * ua
     edscores = dscores.abs() * relative + p * (edp + ua * delta.abs()) + flushed * (dp.abs() + delta.abs())
     if "dsinks" in exact.results:
@@ -111,6 +116,12 @@ def _norm(terms: Tensor) -> Tensor:
 def _drift(summed: Tensor) -> float:
     """The number of roundings of a sum over the rows of `summed` that may add up: sums of equal terms round alike."""
     return math.sqrt(summed.size(-2)) / 2
+
+
+def _feature_drift(x: Tensor, y: Tensor) -> Tensor:
+    """`_drift` of x @ y.mT where the terms of a sum are equal because all features of both rows are; 0 elsewhere."""
+    equal = [(rows == rows[..., :1]).all(-1, keepdim=True) for rows in (x, y)]
+    return _drift(x.mT) * (equal[0] & equal[1].mT)
 
 
 def _weigh_distance(weights: Tensor, v: Tensor, o: Tensor) -> Tensor:

@@ -54,14 +54,16 @@ class SimulatedKernels:
         if not self._weights:
             return []
         starts = [torch.zeros(()), *([] if self._sinks is None else [self._exact.sink])]
-        online = [self.draw(block, start) for block, start in itertools.product(constants.KEY_BLOCKS, starts)]
-        return [*online, self.draw(constants.KEY_BLOCKS[-1], torch.ones(()))]
+        online = [*itertools.product(constants.KEY_BLOCKS, starts), (constants.KEY_BLOCKS[-1], torch.ones(()))]
+        deltas = range(1 if self._exact.dout is None else 2)
+        return [self.draw(block, start, delta) for (block, start), delta in itertools.product(online, deltas)]
 
-    def draw(self, block: int = 0, start: Tensor | None = None) -> dict[str, Tensor]:
+    def draw(self, block: int = 0, start: Tensor | None = None, delta_from: int | None = None) -> dict[str, Tensor]:
         """The results of one kernel, in the call's dtype.
 
         block: the keys in a block of an online softmax; 0 for weights multiplied by a random factor
         start: the weight that the first block of an online softmax starts from
+        delta_from: the source of delta: 0 for the output, 1 for the unrounded output, 2 for the weights; None for turns
         """
         exact = self._exact
         self._drawn += 1
@@ -82,8 +84,8 @@ class SimulatedKernels:
         dp = do @ exact.v.mT
         dp = dp if exact.share is None else dp * exact.share
         dp = self._round(dp) if self._scores else dp
-        deltas = (out.double() * do, unrounded * do, p * dp)
-        delta = deltas[0 if start is not None else self._drawn // 3 % 3].sum(-1, keepdim=True)
+        delta_from = self._drawn // 3 % 3 if delta_from is None else delta_from
+        delta = (out.double() * do, unrounded * do, p * dp)[delta_from].sum(-1, keepdim=True)
         # The scale is applied before or after rounding. In float16 this decides which numbers are subnormal.
         before, after = (exact.scale, 1.0) if self._drawn % 3 == 0 else (1.0, exact.scale)
         grad = (self._round(p) if self._backward_weights else p) * (dp - delta) * exact.slope * before

@@ -16,7 +16,7 @@ from generators.program.case import Attr, Case, Input, Op, TensorType
 from generators.program.edits import make_name, map_sizes, prune_if_valid, rename_dims, replace_inputs, resize
 from generators.program.ops import OPS
 from generators.program.roles import HEADS, find_attentions, plain_dims, trace
-from generators.program.sizes import Size
+from generators.program.sizes import ONE, Size
 from generators.program.type_check import infer
 
 _MOST_NAMES = 9
@@ -70,15 +70,13 @@ def _give_own_inputs(case: Case) -> Case:
                     given = prune_if_valid(_copy_path(given, path, found.reads[role], role)) or given
                 used.add(trace(given, found.reads[role])[-1])
     for names in _list_heads(given):
-        rank = max((len(item.shape) for item in given.inputs if item.name in names), default=0)
-        aligned = given
-        for item in given.inputs:
-            if item.name in names:
-                shape = (*[Size.of(1)] * (rank - len(item.shape)), *item.shape)
-                aligned = replace_inputs(aligned, {item: replace(item, shape=shape)})
+        items = [item for item in given.inputs if item.name in names]
+        rank = max((len(item.shape) for item in items), default=0)
+        padded = {item: replace(item, shape=(*[ONE] * (rank - len(item.shape)), *item.shape)) for item in items}
+        aligned = replace_inputs(given, padded)
         for axis in range(rank):
             heads = [item for item in aligned.inputs if item.name in names]
-            sizes = {item.shape[axis] for item in heads} - {Size.of(1)}
+            sizes = {item.shape[axis] for item in heads} - {ONE}
             if len(sizes) == 1:
                 aligned = _fill_axis(aligned, [i for i in heads if i.shape[axis] not in sizes], axis, sizes.pop())
         given = prune_if_valid(aligned) or given

@@ -382,7 +382,7 @@ def test_a_fixed_bug_that_is_back_is_news(tmp_path: Path, fake: Asked, capsys: p
             ["nowhere"],
             "nowhere: no run directory (it has no results.sqlite), case file (*.case.yaml) or directory of them",
         ),
-        (["empty"], "neither a run directory"),
+        (["empty"], "empty: no run directory"),
         (["x.case.yaml"], "x.case.yaml: can't be read"),
         ([".", "--ledger", "none.yaml"], "none.yaml: can't be read: No such file"),
         (["found", "--ledger", "/dev/null", "--update"], "/dev/null: not a regular file"),

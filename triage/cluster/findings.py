@@ -81,14 +81,11 @@ def _read_findings(path: Path) -> Iterator[Finding]:
         run = RunSummary.load(path)
         yield from (read_row(row, path, run.torch) for row in run.findings if row.kind != "internal")
         return
-    if not path.is_dir() and not path.name.endswith(SUFFIX):
-        raise UserError(
-            f"{path}: no run directory (it has no {RESULTS_FILE}), case file (*{SUFFIX}) or directory of them"
-        )
-    entries = corpus_entry.load_files([path])
+    may_hold_cases = path.is_dir() or path.name.endswith(SUFFIX)
+    entries = corpus_entry.load_files([path]) if may_hold_cases else {}
     if not entries:
         raise UserError(
-            f"{path}: neither a run directory (it has no {RESULTS_FILE}) nor one with case files (*{SUFFIX}) in it"
+            f"{path}: no run directory (it has no {RESULTS_FILE}), case file (*{SUFFIX}) or directory of them"
         )
     for file, entry in entries.items():
         if entry.expectation.status == "known":

@@ -36,14 +36,10 @@ class Plain:
     fused: bool = False  # spelled as one call of F.scaled_dot_product_attention
 
     @property
-    def default_scale(self) -> float:
-        """The scale of the fused call without an argument `scale`."""
-        return 1 / math.sqrt(max(1, self.inputs["q"].shape[-1].value(dict(self.dims))))
-
-    @property
     def cheapest_scale(self) -> float:
-        """The scale that is written without an operation or argument."""
-        return self.default_scale if self.fused else 1.0
+        """The scale that is written without an operation, or in the fused call without an argument `scale`."""
+        head_dim = self.inputs["q"].shape[-1].value(dict(self.dims))
+        return 1 / math.sqrt(max(1, head_dim)) if self.fused else 1.0
 
     def map_inputs(self, change: Callable[[Input], Input], names: Sequence[str]) -> "Plain":
         """The same attention with `change` applied to these inputs, if it has them."""
@@ -90,7 +86,7 @@ def _spell_sdpa(b: Builder, plain: Plain, q: str, k: str, v: str) -> dict[str, A
         to="out",
         is_causal=said.causal is not None,
         dropout_p=said.dropout,
-        scale=None if said.scale == plain.default_scale else said.scale,
+        scale=None if said.scale == plain.cheapest_scale else said.scale,
         enable_gqa=b.size(b.shape(q)[1]) != b.size(b.shape(k)[1]),
     )
     return {**names, "output": output}

@@ -8,7 +8,6 @@ from functools import reduce
 from typing import Any
 
 from generators.program import edits
-from generators.program.attention_options import Contract
 from generators.program.case import Attr, Case, LaterCall, Op, Values
 from generators.program.ops import OPS
 from generators.program.roles import HEADS, find_attentions, plain_names, trace
@@ -176,7 +175,8 @@ def respell_operations(case: Case) -> Iterator[Case]:
 
 def simplify_mode(case: Case) -> Iterator[Case]:
     """Use static shapes, no autocast, inference."""
-    contracts = _without_dropout(case)
+    drops = any(op.attr("active") == "always" for op in case.ops)  # in inference too
+    contracts = tuple(replace(c, dropout=0.0) for c in case.contracts if not (drops and c.dropout))
     if case.training and case.dynamic:
         yield replace(case, mode="inference", dynamic=False, contracts=contracts)
     if case.dynamic:
@@ -187,11 +187,6 @@ def simplify_mode(case: Case) -> Iterator[Case]:
         yield replace(case, mode="training")
     if case.mode != "inference":
         yield replace(case, mode="inference", contracts=contracts)
-
-
-def _without_dropout(case: Case) -> tuple[Contract, ...]:
-    stays = any(op.attr("active") == "always" for op in case.ops)
-    return tuple(replace(c, dropout=0.0) for c in case.contracts if not (stays and c.dropout))
 
 
 def use_float32(case: Case) -> Iterator[Case]:

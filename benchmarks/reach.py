@@ -123,7 +123,7 @@ def _search(engine: str, seed: int, count: int, results: Results) -> Reach:
         chosen = search.choose(index)
         case = chosen.case
         result = compile_case(index, case, schedule.subjects_for(case, targeted=chosen.is_targeted))
-        schedule.add_time(result.seconds, {one.subject: one.seconds for one in result.results})
+        schedule.add_time((), result.seconds, {one.subject: one.seconds for one in result.results})
         search.record(case, result)
         refused += result.rejected is not None
         news = {name for one in result.results for name in one.applied_rewrites} - fired

@@ -57,7 +57,8 @@ def run_one_case(worker: JudgingWorker) -> bool:
     if job is None:
         return False
     case, result = job.case, worker.judge(job)
-    state.schedule.add_time(result.seconds, {one.subject: one.seconds for one in result.results})
+    by_subject = {one.subject: one.seconds for one in result.results}
+    state.schedule.add_time(job.check.subjects, result.seconds, by_subject)
 
     unknown, known = state.suspicions.partition_known(case, result.results)
     explained = tuple(finding.case_id for finding in known)

@@ -2,6 +2,7 @@
 
 import threading
 from collections import deque
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from fuzz.campaign.options import Budget
@@ -51,6 +52,7 @@ class Schedule:
         self._total = 0.0
         self._specs = [get_spec(s) for s in expensive]
         self._random_surrogate = next((s for s in expensive if get_spec(s).is_surrogate and get_spec(s).random), None)
+        self._has_compiled = self._is_first = False  # C++; and while a first case of C++ runs
         self._lock = threading.Lock()
 
     def subjects_for(self, case: Case, *, targeted: bool = False) -> tuple[str, ...]:
@@ -71,8 +73,12 @@ class Schedule:
                 spec = get_spec(subject)
                 first = FIRST_COMPILE if spec.needs_cxx and not spent else 0.0
                 is_due = spent + first < spec.share * self._total and self._takes(spec, case)
+                # The first compilation precompiles headers for all, so other workers would only wait for its lock.
+                if spec.needs_cxx and not self._has_compiled and self._is_first:
+                    continue
                 if is_due and (case.contracts if spec.is_attention else not due):
                     due.append(subject)
+                    self._is_first = self._is_first or spec.needs_cxx
         return (*self.always, *due)
 
     def _takes(self, spec: SubjectSpec, case: Case) -> bool:
@@ -97,8 +103,12 @@ class Schedule:
             )
         )
 
-    def add_time(self, seconds: float, by_subject: dict[str, float]) -> None:
+    def add_time(self, asked: Collection[str], seconds: float, by_subject: Mapping[str, float]) -> None:
+        """Count the time of a case. `asked`: its subjects; `by_subject`: those with a verdict."""
         with self._lock:
+            if any(get_spec(subject).needs_cxx for subject in asked):
+                self._is_first = False
+                self._has_compiled = self._has_compiled or any(get_spec(one).needs_cxx for one in by_subject)
             self._total += seconds
             for subject in self._spent.keys() & by_subject.keys():
                 self._spent[subject] += by_subject[subject]

@@ -21,6 +21,7 @@ from torch._dynamo import guards
 from fuzz.check.exceptions import SubjectError
 from fuzz.check.process_state import hold_state
 from fuzz.check.torch_internals import find, require, wrap
+from fuzz.check.vector_instructions import remember_vector_instructions
 from fuzz.subjects import MEMORY_BUDGET
 
 
@@ -38,6 +39,7 @@ def configure_torch() -> None:
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
     install_poison()
+    remember_vector_instructions()
     inductor.fallback_random = True
     _switch_off(inductor, "fx_graph_cache", "fx_graph_remote_cache", "bundled_autotune_remote_cache")
     _switch_off(functorch, "enable_autograd_cache", "enable_remote_autograd_cache")

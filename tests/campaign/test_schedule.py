@@ -18,7 +18,7 @@ def test_every_case_meets_the_cheap_subject_and_the_dear_ones_take_their_share()
         subjects = schedule.subjects_for(case("exp"))
         assert subjects[0] == "passes"
         by_subject = {subject: cost.get(subject, 2.0) for subject in subjects}
-        schedule.add_time(sum(by_subject.values()), by_subject)
+        schedule.add_time(subjects, sum(by_subject.values()), by_subject)
         for subject, seconds in by_subject.items():
             spent[subject] += seconds
     total = sum(spent.values())
@@ -26,9 +26,20 @@ def test_every_case_meets_the_cheap_subject_and_the_dear_ones_take_their_share()
     assert spent["aot_eager"] / total < 0.03
 
 
+@pytest.mark.parametrize("is_rejected", [False, True])
+def test_a_single_worker_has_the_first_case_that_compiles_cxx(is_rejected: bool) -> None:
+    schedule = Schedule(("passes", "inductor"))
+    schedule.add_time(("passes",), 100.0, {"passes": 100.0})
+    chosen = [schedule.subjects_for(case("exp")) for _ in range(3)]
+    assert chosen == [("passes", "inductor"), ("passes",), ("passes",)]
+    schedule.add_time(chosen[0], 1.0, {} if is_rejected else {"inductor": 1.0})
+    chosen = [schedule.subjects_for(case("exp")) for _ in range(2)]
+    assert chosen == [("passes", "inductor"), ("passes",) if is_rejected else ("passes", "inductor")]
+
+
 def test_exported_programs_are_for_inference() -> None:
     schedule = Schedule(("passes", "export"))
-    schedule.add_time(100.0, {})
+    schedule.add_time((), 100.0, {})
     assert schedule.subjects_for(case("exp")) == ("passes", "export")
     assert schedule.subjects_for(replace(case("exp"), mode="training")) == ("passes",)
 
@@ -41,7 +52,7 @@ def test_modes_for_gpus_are_defaults_there_alone() -> None:
 
 def test_what_is_aimed_at_a_pattern_with_dropout_meets_the_subject_in_which_it_can_fire() -> None:
     schedule = Schedule(DEFAULT)
-    schedule.add_time(1000.0, dict.fromkeys(DEFAULT, 1000.0))
+    schedule.add_time(DEFAULT, 1000.0, dict.fromkeys(DEFAULT, 1000.0))
     dropping = replace(case("dropout"), mode="training")
     dropping = replace(dropping, ops=(replace(dropping.ops[0], attrs=(("p", 0.1),)),))
     assert schedule.subjects_for(dropping) == schedule.subjects_for(case("exp"), targeted=True) == ("passes",)
@@ -52,7 +63,7 @@ def test_a_subject_with_options_meets_cases_with_settings_that_act_there() -> No
     tuned = replace(case("exp"), settings=(("cpp.threads", 4),))
     for name, met in (("inductor_options", [tuned]), ("passes_options", [])):
         schedule = Schedule(("passes", name))
-        schedule.add_time(1000.0, {})
+        schedule.add_time((), 1000.0, {})
         assert [one for one in (case("exp"), tuned) if name in schedule.subjects_for(one)] == met
     frozen = replace(tuned, settings=(("cpp.threads", 4), ("freezing", True)))
     assert "passes_options" in schedule.subjects_for(frozen)

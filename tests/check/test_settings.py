@@ -8,18 +8,21 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
-from torch._inductor import config
+from torch._inductor import config, cpu_vec_isa
+from torch._inductor.runtime import cache_dir_utils
 
 from benchmarks.planted_torch.sitecustomize import FUNCTIONS
 from fuzz.check import settings
 from fuzz.check.exceptions import SubjectError
 from fuzz.check.subject_builder import Subject, find
 from fuzz.check.torch_internals import require, wrap
+from fuzz.check.vector_instructions import remember_vector_instructions
 from fuzz.protocol import CoverageItem, CoverageKind, Verdict
 from fuzz.protocol.failures import NotTaken, Refusal
 from generators.program.settings import SWITCHES, list_available
@@ -166,3 +169,21 @@ def test_mistakes_planted_in_torch_show_under_the_settings_that_switch_them_on(p
         assert found.failure is not None and found.failure.unwritten == ("poison" in options)
         assert not run_subject(subject, text=text).verdict.is_finding
     assert not run_subject(subject, text=text, settings=options).verdict.is_finding
+
+
+def test_a_probe_of_vector_instructions_that_works_is_not_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def check_build(isa: object, code: str) -> bool:
+        asked.append(code)
+        return code != "broken"
+
+    monkeypatch.setattr(cpu_vec_isa.VecISA, "check_build", check_build)
+    monkeypatch.setattr(cache_dir_utils, "default_cache_dir", lambda: str(tmp_path))
+    remember_vector_instructions()
+    isa = cpu_vec_isa.VecAVX2()
+    for code in ("one", "one", "broken", "broken", "other"):
+        assert isa.check_build(code) == (code != "broken")
+    assert asked == ["one", "broken", "broken", "other"]

@@ -79,7 +79,7 @@ class CampaignState:
         self.numbers = CaseNumbers(*results.position(), options.budget)
         self.losses = Counter[str]()  # how often each case lost its worker
         self.known_bugs = KnownBugs(options.ledger)
-        self.suspicions = SuspicionQueue(results, self.known_bugs)
+        self.suspicions = SuspicionQueue(results, self.known_bugs, eager_last=options.is_of_user)
 
     def note_known(self, finding: KnownFinding, case: Case) -> None:
         """Tell of a bug of the ledger when the campaign first meets it: `finding` explains the failure of `case`."""

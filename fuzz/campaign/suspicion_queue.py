@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from fuzz.bug_identity import Signature, Symptom, kind_of, name_accused
 from fuzz.campaign.known_bugs import KnownBugs, KnownFinding
-from fuzz.protocol import SubjectResult, Verdict
+from fuzz.protocol import EAGER, SubjectResult, Verdict
 from fuzz.run_store import Results, Suspicion, SuspicionOutcome
 from fuzz.subjects import get_spec
 from generators.program.case import Case
@@ -49,11 +49,12 @@ class SuspicionQueue:
     """Suspicions that wait, new signatures first. Threads share it.
 
     While a suspicion is investigated, others of its signature wait, and are then compared with the result. Suspicions
-    that look like a known bug wait behind all others, for the experiments of that bug.
+    that look like a known bug wait behind all others, for the experiments of that bug. `eager_last`: suspicions about
+    eager wait behind those too, since the user tests functions of their own.
     """
 
-    def __init__(self, results: Results, known_bugs: KnownBugs) -> None:
-        self._results, self._known_bugs = results, known_bugs
+    def __init__(self, results: Results, known_bugs: KnownBugs, *, eager_last: bool = False) -> None:
+        self._results, self._known_bugs, self._eager_last = results, known_bugs, eager_last
         self._buckets: defaultdict[Signature, Bucket] = defaultdict(Bucket)
         self._alike: list[Pending] = []  # suspicions that look like a bug with deciding experiments
         self._lock = threading.RLock()
@@ -112,7 +113,8 @@ class SuspicionQueue:
         with self._lock:
             if not self._alike:
                 return None
-            pending = self._alike.pop(0)
+            pending = min(self._alike, key=self._is_late)  # the first of the equals
+            self._alike.remove(pending)
             alike = [one for one in self._list_alike(pending) if one.decided_by != ()]
             return self._results.suspicion(pending.id), alike
 
@@ -123,11 +125,16 @@ class SuspicionQueue:
             startable = [(signature, bucket) for signature, bucket in self._buckets.items() if bucket.may_start]
             ready = [one for one in startable if len(one[1].waiting) >= 2 ** min(one[1].fruitless, _LONGEST_WAIT)]
             chosen = ready or (startable if even_fruitless else [])
+
+            def rank(item: tuple[Signature, Bucket]) -> tuple[bool, bool, int, int]:
+                first = item[1].waiting[0]
+                return self._is_late(first), first.is_alike, item[1].works, first.id
+
             if not chosen:
                 return None
-            signature, bucket = min(
-                chosen, key=lambda item: (item[1].waiting[0].is_alike, item[1].works, item[1].waiting[0].id)
-            )
+            signature, bucket = min(chosen, key=rank)
+            if self._is_late(bucket.waiting[0]) and not all(map(self._is_late, self._alike)):
+                return None
             # The smallest is the quickest to shrink. Later the oldest comes first, so that each gets its turn.
             pending = bucket.waiting[0] if bucket.works else min(bucket.waiting, key=lambda one: (one.size, one.id))
             bucket.waiting.remove(pending)
@@ -147,6 +154,9 @@ class SuspicionQueue:
     def waiting(self) -> int:
         """How many suspicions wait. Takes no lock, so that the screen never waits for a worker thread."""
         return len(self._alike) + sum(len(bucket.waiting) for bucket in tuple(self._buckets.values()))
+
+    def _is_late(self, pending: Pending) -> bool:
+        return self._eager_last and pending.symptom.accused == EAGER
 
     def _find(self, symptom: Symptom) -> KnownFinding | None:
         known = self._known_bugs.find(symptom)

@@ -133,3 +133,18 @@ def test_suspicions_of_one_signature_get_their_turn(tmp_path: Path) -> None:
     queue.finish(signature, fruitful=True)
     assert [take(), take(), take()] == [3, 2, None]
     results.close()
+
+
+def test_suspicions_about_the_users_function_come_before_those_about_eager(tmp_path: Path) -> None:
+    results = Results(tmp_path)
+    queue = SuspicionQueue(results, KnownBugs(), eager_last=True)
+    failures = [
+        (case("exp"), SubjectResult("mine:attention", Verdict.EAGER_SUSPECT)),
+        (case("exp", "exp"), SubjectResult("mine:attention", Verdict.WRONG_RESULT)),
+        (case("exp", "exp"), SubjectResult("mine:attention", Verdict.RUNTIME_ERROR)),
+    ]
+    for suspicion in results.record_case(case("exp"), position=(1, frozenset()), unexplained=failures):
+        queue.put(suspicion)
+    taken = [queue.take() for _ in failures]
+    assert [one[0].result.verdict for one in taken if one] == ["wrong_result", "runtime_error", "eager_suspect"]
+    results.close()

@@ -37,6 +37,7 @@ class InstantTransport:
     """A transport to no process: each check is answered at once with the next of the results."""
 
     machine = ""
+    stage = "start"
 
     def __init__(self, hello: Hello, results: list[Result]) -> None:
         self._hello, self._results = hello, itertools.cycle(results)

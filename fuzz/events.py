@@ -51,6 +51,12 @@ class WorkerStarted(Event):
     pid: int
 
 
+class ForkRefused(Event):
+    """A worker process was started alone, which takes seconds: its fork server has ended, since a fork is not safe."""
+
+    worker: int
+
+
 class WorkerDied(Event):
     """A worker process ended, or was ended."""
 

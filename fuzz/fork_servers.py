@@ -147,10 +147,13 @@ def _close() -> None:
         server.close()
 
 
+def is_forkable(config: WorkerConfig) -> bool:
+    """Whether a server starts such workers, unless it has ended by itself."""
+    return config.is_forked and config.command is None and config.module == WORKER
+
+
 def start(config: WorkerConfig, log: BinaryIO) -> ForkedProcess | None:
-    """Start a worker. None if it has to be started alone."""
-    if not config.is_forked or config.command is not None or config.module != WORKER:
-        return None
+    """Start a worker that is forkable. None if its server has ended by itself."""
     key = config.python, config.device, frozenset(_without_late(config.environment()).items())
     with _lock:
         for other in [other for other in _servers if other != key]:

@@ -41,6 +41,7 @@ class Counts:
     rejected: Counter[str] = field(default_factory=Counter)  # why eager refused cases
     skipped: dict[str, Counter[str]] = field(default_factory=dict)  # why a subject did not take cases, by subject
     lost: int = 0  # workers
+    not_forked: int = 0  # starts of workers whose fork server had ended
     timeouts: int = 0  # workers that were lost to a timeout
     known_bugs: tuple[events.KnownBugMet, ...] = ()  # of the ledger, in the order of their first meetings
     faults: tuple[events.WorkerFailed, ...] = ()  # of attnfuzz itself
@@ -66,6 +67,8 @@ class Counts:
                 self.probes += event.probes
             case events.KnownBugMet():
                 self.known_bugs += (event,)
+            case events.ForkRefused():
+                self.not_forked += 1
             case events.WorkerDied():
                 self.lost += 1
                 self.timeouts += event.how is Process.TIMEOUT

@@ -51,6 +51,9 @@ class Transport(Protocol):
     machine: str
     """Where the process runs: "" for this machine, or the name of another machine, which may change after `kill`."""
 
+    stage: str = "start"
+    """The first stage of a process, until it names a stage itself."""
+
     def is_placed(self) -> bool:
         """Whether there is a machine for a process. If there is none, requests a machine."""
 
@@ -85,13 +88,16 @@ class PipeTransport(Transport):
 
     machine = ""
 
-    def __init__(self, on_cut: Callable[[], None] = lambda: None) -> None:
-        """`on_cut` is called when a log first loses its beginning."""
+    def __init__(
+        self, on_cut: Callable[[], None] = lambda: None, on_fork_refused: Callable[[], None] = lambda: None
+    ) -> None:
+        """`on_cut` is called when a log first loses its beginning; `on_fork_refused` when a process is started alone,
+        because its fork server has ended by itself."""
         self._config = WorkerConfig()
         self._process: subprocess.Popen[bytes] | ForkedProcess | None = None
         self._buffer = b""
         self._log: WorkerLog | None = None
-        self._on_cut = functools.cache(on_cut)
+        self._on_cut, self._on_fork_refused = functools.cache(on_cut), on_fork_refused
 
     def is_placed(self) -> bool:
         return True
@@ -103,7 +109,7 @@ class PipeTransport(Transport):
         if config.cache is not None:
             _bound_size(config.cache)
             config.cache.mkdir(parents=True, exist_ok=True)
-        self._launch(config.is_forked)
+        self._launch(fork_servers.is_forkable(config))
 
     def _launch(self, is_forked: bool) -> None:
         output, errors = os.pipe()
@@ -111,6 +117,9 @@ class PipeTransport(Transport):
         with os.fdopen(errors, "wb") as log:
             forked = fork_servers.start(self._config, log) if is_forked else None
             self._process = forked or self._start_alone(log)
+        self.stage = "importing torch" if forked else "start"  # a server is silent
+        if forked is None and fork_servers.is_forkable(self._config):
+            self._on_fork_refused()
 
     def _start_alone(self, log: BinaryIO) -> subprocess.Popen[bytes]:
         config, argv = self._config, self._config.argv()

@@ -261,7 +261,7 @@ class WorkerProcess:
         return Result(id=self._id, rejected=None, results=(lost,), seconds=seconds)
 
     def _read_hello(self, python: str) -> Hello:
-        self._enter("start")
+        self._enter(self.transport.stage)
         message: Message | ProcessLost = StageStarted(0, self.stage)
         while isinstance(message, StageStarted):
             self._enter(message.stage)

@@ -137,6 +137,9 @@ def _describe_work(run: RunSummary, earlier: RunSummary) -> list[str]:
         cases += f" ({run.cases} in {format_duration(round(counts.seconds))} with earlier runs)"
     lines = [f"{counts.ended}: {cases}, {run.rate(run.checks):.1f} checks/s; eager refused {rejected}"]
     lines += [f"  {run.describe_losses()}"] if counts.lost else []
+    if counts.not_forked:
+        started = f"{format_count(counts.not_forked, 'start')} of a worker took seconds instead of a fork"
+        lines.append(f"  {started}: under this torch a fork is not safe, or its server fails (see workers/*.log)")
     lines += [f"  refused {count}x: {reason}" for reason, count in counts.rejected.most_common(5)]
     lines += [
         f"  {_describe_coverage(subject, counts)}"

@@ -49,7 +49,8 @@ class WorkerThread(threading.Thread):
         cache, log = options.out / "cache" / name, options.out / "workers" / f"{name}.log"
         config = replace(options.bind(config, self.number), cache=cache, log=log)
         told = events.Notice(f"{log}: a worker prints much; only the end of its output is kept")
-        return WorkerProcess(config, PipeTransport(lambda: self.state.bus.emit(told)), *listeners)
+        emit, refused = self.state.bus.emit, events.ForkRefused(self.number)
+        return WorkerProcess(config, PipeTransport(lambda: emit(told), lambda: emit(refused)), *listeners)
 
     @property
     def process(self) -> WorkerProcess:

@@ -106,7 +106,7 @@ def test_the_second_interrupt_stops_at_once(tmp_path: Path) -> None:
 
 def test_an_interrupt_before_the_first_worker_is_ready_ends_it(tmp_path: Path) -> None:
     process = start(tmp_path, "1h", hangs="importing my_kernel")
-    until((tmp_path / "run" / "workers").exists)
+    until(lambda: [*events(tmp_path, "Notice")])  # of the start that takes long
     process.send_signal(signal.SIGTERM)
     assert process.wait(10) == 130
     process.communicate()

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from fuzz.events import CampaignEnded, CaseJudged, SuspicionClosed, WorkerDied
+from fuzz.events import CampaignEnded, CaseJudged, ForkRefused, SuspicionClosed, WorkerDied
 from fuzz.protocol import CoverageItem, CoverageKind, Verdict
 from fuzz.protocol.failures import Process
 from fuzz.run_store import Results
@@ -22,6 +22,7 @@ def test_events_add_up() -> None:
         judged(1, passes=Verdict.OK, triton=Verdict.SKIPPED),
         judged(2, triton=Verdict.SKIPPED),
         WorkerDied(worker=0, reason="timed out after 9 s", how=Process.TIMEOUT),
+        ForkRefused(worker=0),
         WorkerDied(worker=0, reason="a fault of attnfuzz"),
         SuspicionClosed(suspicion=1, case="", outcome="finding", message="", probes=3),
         CampaignEnded(reason="budget spent"),
@@ -29,7 +30,7 @@ def test_events_add_up() -> None:
         counts.add(event, 1e9)
     assert counts.verdicts == {"passes": {Verdict.OK: 2}, "triton": {Verdict.SKIPPED: 2}}
     assert (counts.compared, counts.lost, counts.timeouts, counts.closed) == (2, 2, 1, 1)
-    assert counts.ended == "budget spent"
+    assert (counts.ended, counts.not_forked) == ("budget spent", 1)
 
 
 def test_cases_coverage_and_suspicions_come_from_the_store(tmp_path: Path) -> None:

@@ -119,9 +119,21 @@ def test_without_a_usable_server_a_worker_starts_alone(
     text = f"import sys, threading\nif 'fuzz.check.fork_server' in sys.orig_argv: {line}\n"
     (tmp_path / "sitecustomize.py").write_text(text)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    made = WorkerProcess(config, PipeTransport())
-    assert parent_of(made.start().pid) == os.getpid()
+    refused = list[bool]()
+    made = WorkerProcess(config, PipeTransport(on_fork_refused=lambda: refused.append(True)))
+    for number in (1, 2):
+        assert parent_of(made.start().pid) == os.getpid()
+        assert len(refused) == number
+        made.replace()
     made.close()
+
+
+def test_a_worker_that_waits_for_its_server_is_at_a_stage_that_has_a_name(config: WorkerConfig) -> None:
+    transport = PipeTransport()
+    assert transport.stage == "start"
+    transport.start(config)
+    assert transport.stage == "importing torch"
+    transport.end()
 
 
 def test_a_worker_that_waits_for_its_server_can_be_ended(monkeypatch: pytest.MonkeyPatch, config: WorkerConfig) -> None:

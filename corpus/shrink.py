@@ -72,11 +72,16 @@ def shrink(
     *,
     is_readable: bool = True,
     attention_only: bool = False,
+    look_ahead: Callable[[Sequence[Case]], None] | None = None,
+    at_once: int = 1,
 ) -> list[Case]:
     """The accepted cases, from `case` on, in decreasing order of `sort_key`. With `is_readable`, readable forms of the
     smallest case follow (corpus/passes/readability.py).
 
     `still_fails` is called once per case id. When `deadline` returns True, the cases accepted so far are returned.
+
+    `look_ahead` gets the next `at_once` candidates before `still_fails` gets each of them, so that they can be judged
+    at once. The result does not depend on either.
 
     `attention_only` is for failures of attention functions, which only see a case's contract:
 
@@ -96,16 +101,25 @@ def shrink(
             enumerate(filter(None, map(prune_if_valid, _propose(one_pass, trajectory[-1])))) for _ in range(2)
         )
         before = islice(next(candidates), 0 if is_last_stage else start)
-        for at, candidate in chain(islice(next(candidates), start, None), before):
-            is_taken = not attention_only or emit_attention_stub(candidate) is not None
-            if candidate.id in asked or not is_taken or (sort_key(candidate) >= limit and not is_last_stage):
-                continue
+        simpler = (
+            (at, candidate)
+            for at, candidate in chain(islice(next(candidates), start, None), before)
+            if candidate.id not in asked
+            and (not attention_only or emit_attention_stub(candidate) is not None)
+            and (sort_key(candidate) < limit or is_last_stage)
+        )
+        while some := list(islice(simpler, at_once)):
             if deadline():
                 return None
-            asked.add(candidate.id)
-            if still_fails(candidate):
-                trajectory.append(candidate)
-                return at
+            if look_ahead is not None and len(some) > 1:
+                look_ahead([candidate for _, candidate in some])
+            for at, candidate in some:
+                if candidate.id in asked:
+                    continue
+                asked.add(candidate.id)
+                if still_fails(candidate):
+                    trajectory.append(candidate)
+                    return at
         return None
 
     chosen = (CONTRACT_PASSES if attention_only else PASSES) if passes is None else passes

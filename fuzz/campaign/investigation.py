@@ -22,6 +22,8 @@ _PROCESS_PROBES = 40
 Judge = Callable[..., SubjectResult | None]
 """Judges a case under a subject. `fresh=True`: in a new worker. `baseline=True`: in the interpreter of `--against`.
 None when eager rejects the case. Raises `Stopped` when the campaign ends at once."""
+JudgeAll = Callable[..., Sequence[SubjectResult | None]]
+"""Judges pairs of case and subject at once, in a process each. `fresh` as for `Judge`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,8 @@ class Investigation:
     """Shrinking a case that kills its process ends after this many probes. Each costs a worker or a full timeout."""
     probes: int = 0
     history: Callable[[], Sequence[Judged]] = tuple  # the cases that the process of the suspicion judged before
+    judge_all: JudgeAll | None = None
+    at_once: int = 1  # as many cases are judged at once where possible; `judge_all` judges them
     needs_history: bool = False  # fresh workers do not show the failure without earlier cases
     _there: dict[tuple[str, str], SubjectResult | None] = field(default_factory=dict)
     """The results of the baseline by case id and subject, in the order of the probes."""
@@ -108,11 +112,17 @@ class Investigation:
         """Judge a case. Without settings it runs under the form of the subject without options. None when eager
         rejects the case, or when its failure is no regression."""
         self.probes += 1
-        subject = subject if case.settings else without_options(subject)
+        subject = _fit(subject, case)
         result = self.judge(case, subject, fresh=fresh)
         if self.baseline_torch and result is not None and result.verdict.is_finding:
             return result if _is_worse(result, self._ask_baseline(case, subject, fresh=fresh)) else None
         return result
+
+    def _probe_all(self, cases: Sequence[Case], subject: str, *, fresh: bool = False) -> Sequence[SubjectResult | None]:
+        if self.judge_all is None or len(cases) == 1:
+            return [self.probe(case, subject, fresh=fresh) for case in cases]
+        self.probes += len(cases)
+        return self.judge_all([(case, _fit(subject, case)) for case in cases], fresh=fresh)
 
     def shrink(
         self, suspect: SubjectResult, accept: Callable[[Case, SubjectResult], None] = lambda case, result: None
@@ -121,10 +131,18 @@ class Investigation:
         result."""
         max_indirectness = indirectness(suspect.failure)
         attention_only = self.attention_only and suspect.verdict is not Verdict.EAGER_SUSPECT
+        ahead: dict[str, SubjectResult | None] = {}
+
+        def look_ahead(candidates: Sequence[Case]) -> None:
+            rest = [one for one in candidates if one.id not in ahead]
+            results = self._probe_all(rest, suspect.subject)
+            ahead.update(zip((one.id for one in rest), results, strict=True))
 
         def still_fails(candidate: Case) -> bool:
             nonlocal max_indirectness
-            result = self.probe(candidate, suspect.subject)
+            if candidate.id not in ahead:
+                look_ahead([candidate])
+            result = ahead.pop(candidate.id)
             if result is None or indirectness(result.failure) > max_indirectness:
                 return False
             if not is_same_failure(result, suspect, exact=True, attention_only=attention_only):
@@ -136,7 +154,9 @@ class Investigation:
         def is_spent() -> bool:
             return self.is_time_up() or (suspect.verdict in LOST_PROCESS and self.probes >= self.process_probes)
 
-        return shrink(self.case, still_fails, is_spent, attention_only=attention_only)
+        return shrink(
+            self.case, still_fails, is_spent, attention_only=attention_only, look_ahead=look_ahead, at_once=self.at_once
+        )
 
     def seen_in_baseline(self, conclusion: Conclusion) -> dict[str, str]:
         """The verdict of the baseline on the minimal case, by its torch version."""
@@ -165,11 +185,12 @@ class Investigation:
     def _confirm(self, case: Case, wanted: SubjectResult, subject: str) -> SubjectResult | None:
         """The result of the last of `CONFIRMATIONS` fresh workers; None unless all give the same failure."""
         seen: SubjectResult | None = None
-        for _ in range(CONFIRMATIONS):
-            is_exact, earlier = seen is not None, seen or wanted
-            seen = self.probe(case, subject, fresh=True)
-            if not is_same_failure(seen, earlier, exact=is_exact, attention_only=self.attention_only):
-                return None
+        for number in range(0, CONFIRMATIONS, self.at_once):
+            count = min(self.at_once, CONFIRMATIONS - number)
+            for result in self._probe_all([case] * count, subject, fresh=True):
+                is_exact, earlier, seen = seen is not None, seen or wanted, result
+                if not is_same_failure(result, earlier, exact=is_exact, attention_only=self.attention_only):
+                    return None
         return seen
 
     def _try_history(self, suspect: SubjectResult) -> Conclusion:
@@ -217,6 +238,11 @@ class Investigation:
         why = "eager refuses the case" if there is None else f"{subject}: {describe(there) or there.verdict}"
         message = f"torch {self.baseline_torch} can't judge it: {why}"
         return Conclusion(SuspicionOutcome.NOT_COMPARED, case, shown, shown, message)
+
+
+def _fit(subject: str, case: Case) -> str:
+    """The form of the subject that runs a case: without options for a case without settings."""
+    return subject if case.settings else without_options(subject)
 
 
 def _is_worse(here: SubjectResult, there: SubjectResult | None) -> bool:

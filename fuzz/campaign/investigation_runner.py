@@ -1,9 +1,10 @@
 """Decides when an investigation begins and how long it may take, and saves findings."""
 
+import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,7 +18,7 @@ from fuzz.attribution.stored import cause_path, read_cause
 from fuzz.attribution.study import Study
 from fuzz.bug_identity import Signature, Symptom
 from fuzz.campaign.examination import Experimenter, ExperimentingWorker, NoTimeLeft, examine_minimum, find_decided
-from fuzz.campaign.investigation import Conclusion, Investigation
+from fuzz.campaign.investigation import CONFIRMATIONS, Conclusion, Investigation
 from fuzz.campaign.known_bugs import KnownBugs, KnownFinding, Recognition, Why
 from fuzz.campaign.options import Options, StopCondition, StopReason
 from fuzz.campaign.schedule import CaseNumbers, Schedule
@@ -63,6 +64,12 @@ class ProbingWorker(ExperimentingWorker, Protocol):
     def probe(self, case: Case, subject: str, *, fresh: bool = False, baseline: bool = False) -> SubjectResult | None:
         """Judge a case under one subject; `baseline`: in the interpreter of `--against`."""
 
+    def probe_all(self, probes: Sequence[tuple[Case, str]], *, fresh: bool) -> Sequence[SubjectResult | None]:
+        """Judge cases, each under its subject, at once."""
+
+    def end_helpers(self) -> None:
+        """End the processes that `probe_all` started."""
+
 
 class CampaignState:
     """The state that the threads of a campaign share."""
@@ -95,6 +102,10 @@ class InvestigationRunner:
         self.new = 0  # new findings, without bugs of eager if only the user's functions are tested
         self.baseline_torch = ""  # the torch version of `--against`
         self.state = state
+        options, cores = state.options, len(os.sched_getaffinity(0))
+        # Remote workers have cores of their own, and a baseline is asked about each failure before the next.
+        is_alone = options.open_remote is not None or options.against is not None
+        self._at_once = 1 if is_alone else max(1, min(CONFIRMATIONS, cores // options.workers))
         self._last = min(_LAST_SECONDS, _LAST_SHARE * (state.options.budget.seconds or 0.0))
         self._seconds = 0.0
         self._open: dict[int, float] = {}  # by thread, when the investigation of its suspicion began
@@ -233,6 +244,14 @@ class InvestigationRunner:
             worker.task = f"suspicion {suspicion.id}, {step} {ops} in check {investigation.probes}"
             return worker.probe(case, subject, fresh=fresh, baseline=baseline)
 
+        def judge_all(probes: Sequence[tuple[Case, str]], *, fresh: bool) -> Sequence[SubjectResult | None]:
+            if state.stop.is_stopped:
+                raise Stopped
+            ops = format_count(len(probes[0][0].ops), "op")
+            step = f"confirming {ops} by" if fresh else f"shrinking {ops} in"
+            worker.task = f"suspicion {suspicion.id}, {step} {len(probes)} checks up to {investigation.probes}"
+            return worker.probe_all(probes, fresh=fresh)
+
         def is_time_up() -> bool:
             late = state.stop.seconds_left < _CONFIRM_SHARE * self._last
             return late or time.monotonic() - began > state.options.shrink_seconds * (1 + investigation.needs_history)
@@ -245,11 +264,14 @@ class InvestigationRunner:
             is_time_up,
             attention_only=suspicion.result.subject in state.known_bugs.attention,
             baseline_torch=self.baseline_torch,
+            judge_all=judge_all,
+            at_once=self._at_once,
             history=lambda: state.results.history(suspicion.id),
         )
         try:
             fruitful = self._conclude(suspicion, investigation, worker)
         finally:
+            worker.end_helpers()
             state.suspicions.finish(signature, fruitful=fruitful)
 
     def _conclude(self, suspicion: Suspicion, investigation: Investigation, worker: ProbingWorker) -> bool | None:

@@ -3,9 +3,11 @@
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
 
 from fuzz import events
+from fuzz.campaign.investigation import CONFIRMATIONS
 from fuzz.campaign.investigation_runner import InvestigationRunner, write_fault
 from fuzz.campaign.options import require_space
 from fuzz.campaign.run_case import choose_case, run_one_case
@@ -38,6 +40,9 @@ class WorkerThread(threading.Thread):
         if options.against is not None:
             self._baseline = Evaluator(self._open_worker("against", options.against))
             self.evaluators.append(self._baseline)
+        self._helpers: list[Evaluator] = []  # further processes, for cases that are judged at once
+        # A worker that is no fork ends with the thread that started it, so these threads stay.
+        self._pool = ThreadPoolExecutor(CONFIRMATIONS, thread_name_prefix=f"probes of worker {number}")
         self.earlier: Sequence[Judged] = ()
         self._jobs: list[Job] = []  # the current case and the next case
         self.task = ""  # the work of the worker in words: a case, or a step of an investigation
@@ -107,10 +112,12 @@ class WorkerThread(threading.Thread):
 
     def kill(self) -> None:
         """End the processes at once. Called from other threads."""
-        for evaluator in self.evaluators:
+        for evaluator in (*self.evaluators, *self._helpers):
             evaluator.kill()
 
     def close(self) -> None:
+        self.end_helpers()
+        self._pool.shutdown()
         for evaluator in self.evaluators:
             evaluator.close()
 
@@ -118,8 +125,29 @@ class WorkerThread(threading.Thread):
         """Judge a case under one subject, for an investigation; `baseline`: in the interpreter of `--against`."""
         evaluator = self._baseline if baseline else self.evaluator
         assert evaluator is not None
+        return self._probe(evaluator, case, subject, fresh=fresh)
+
+    def probe_all(self, probes: Sequence[tuple[Case, str]], *, fresh: bool) -> Sequence[SubjectResult | None]:
+        """Judge cases, each under its subject, at once: in this worker and in helpers with its configuration."""
+        for number in range(len(self._helpers) + 1, len(probes)):
+            self._helpers.append(Evaluator(self._open_worker(f"helper-{number}", self.state.options.worker_config)))
+        asked = zip((self.evaluator, *self._helpers), probes, strict=False)
+        futures = [
+            self._pool.submit(self._probe, evaluator, case, subject, fresh=fresh)
+            for evaluator, (case, subject) in asked
+        ]
+        wait(futures)
+        return [future.result() for future in futures]
+
+    def _probe(self, evaluator: Evaluator, case: Case, subject: str, *, fresh: bool) -> SubjectResult | None:
         result = self.receive(case, lambda: evaluator.evaluate(case, (subject,), fresh=fresh))
         return result.results[0] if result.rejected is None and result.results else None
+
+    def end_helpers(self) -> None:
+        """End the processes that `probe_all` started."""
+        for helper in self._helpers:
+            helper.close()
+        self._helpers.clear()
 
     def receive(self, case: Case, ask: Callable[[], Result]) -> Result:
         """The result of `ask` for `case`. If the worker reports a fault of attnfuzz, the case counts as not judged.

@@ -34,6 +34,17 @@ def test_a_pass_goes_on_behind_the_candidate_that_it_accepted() -> None:
     assert probes <= 3 * PAIRS
 
 
+def test_candidates_that_are_judged_at_once_give_the_same_cases() -> None:
+    ahead: list[int] = []
+
+    def keeps_every_relu(case: Case) -> bool:
+        return sum(op.kind == "relu" for op in case.ops) == PAIRS
+
+    plain = shrink(chain(), keeps_every_relu)
+    assert plain == shrink(chain(), keeps_every_relu, look_ahead=lambda some: ahead.append(len(some)), at_once=3)
+    assert max(ahead) == 3
+
+
 @pytest.mark.parametrize("needed", [{"cpp.threads"}, {"cpp.simdlen", "freezing"}, set[str]()])
 def test_settings_that_are_not_needed_go(needed: set[str]) -> None:
     case = replace(chain(), settings=(("cpp.simdlen", 1), ("cpp.threads", 4), ("freezing", True)))

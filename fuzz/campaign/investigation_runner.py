@@ -91,6 +91,7 @@ class CampaignState:
     def note_known(self, finding: KnownFinding, case: Case) -> None:
         """Tell of a bug of the ledger when the campaign first meets it: `finding` explains the failure of `case`."""
         if met := self.known_bugs.meet(finding.case_id, case.id, self.options.worker_config.device):
+            self.schedule.has_shown = True
             self.bus.emit(met)
 
 
@@ -124,6 +125,7 @@ class InvestigationRunner:
             cause = read_cause(cause_path(options.out, row.entry, torch, row.entry.device))
             known_bugs.learn(row.entry, from_corpus=row.kind == "known", cause=cause, path=path)
             if row.count:  # an earlier session told of it
+                self.state.schedule.has_shown = True
                 known_bugs.meet(row.case_id, row.case_id, options.worker_config.device)
         for directory in (*options.ignore_dirs, options.corpus):
             for path, entry in corpus_entry.load_directory(directory).items():
@@ -168,9 +170,8 @@ class InvestigationRunner:
             is_long = state.options.is_of_user or state.suspicions.waiting > _MANY_WAITING * workers
             is_late, queue = state.stop.seconds_left < self._last, state.suspicions
             # The first bug that is shown goes before all else, and a known bug takes the least time.
-            has_shown = bool(self.new) or state.known_bugs.has_met
             taken: tuple[Suspicion, Signature | list[KnownFinding]] | None
-            taken = None if is_late or has_shown else queue.take_alike()
+            taken = None if is_late or state.schedule.has_shown else queue.take_alike()
             is_busy = cases_left and seconds > (_LONG_TIME_SHARE if is_long else _TIME_SHARE) * worked
             if taken is None and not (is_late or is_busy):
                 is_idle = not cases_left or seconds < _FRUITLESS_SHARE * worked
@@ -351,6 +352,7 @@ class InvestigationRunner:
         of_eager = is_eager and state.options.is_of_user
         counts = is_public and not of_eager
         self.new += counts
+        state.schedule.has_shown = True
         state.bus.emit(
             FindingSaved(
                 case=case.id,

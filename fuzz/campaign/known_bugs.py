@@ -242,11 +242,6 @@ class KnownBugs:
             source=self.emit(example.case, result),
         )
 
-    @property
-    def has_met(self) -> bool:
-        """Whether a bug of the ledger is met."""
-        return bool(self._met)
-
     def emit(self, case: Case, result: SubjectResult) -> str:
         """The program that fails: with a call of the attention function, if that is at fault."""
         is_call = result.subject in self.attention and result.verdict is not Verdict.EAGER_SUSPECT

@@ -16,6 +16,9 @@ from generators.program.settings import SETTINGS
 FIRST_COMPILE = 5.0
 """Seconds of the first compilation of a subject that compiles C++. Such a subject first runs when its share of worker
 time has reached this. Until then the cheap subjects run, which find most failures."""
+BEFORE_FIRST_BUG = 3.0
+"""`FIRST_COMPILE` is multiplied by this until the campaign has shown a bug, since two cases that take long to compile
+occupy two workers for most of a minute. With two workers `inductor` then begins after 50 s."""
 
 
 def choose_subjects(given: list[str], device: str = "cpu") -> tuple[str, ...]:
@@ -51,6 +54,7 @@ class Schedule:
         self._spent = dict.fromkeys(expensive, 0.0)  # seconds by expensive subject
         self._total = 0.0
         self._specs = [get_spec(s) for s in expensive]
+        self.has_shown = False  # whether the campaign has shown a bug
         self._random_surrogate = next((s for s in expensive if get_spec(s).is_surrogate and get_spec(s).random), None)
         self._has_compiled = self._is_first = False  # C++; and while a first case of C++ runs
         self._lock = threading.Lock()
@@ -68,10 +72,11 @@ class Schedule:
                 self._random_surrogate if get_spec(subject).is_surrogate else subject for subject in self.always
             )
         due: list[str] = []
+        first_compile = FIRST_COMPILE * (1.0 if self.has_shown else BEFORE_FIRST_BUG)
         with self._lock:
             for subject, spent in self._spent.items():
                 spec = get_spec(subject)
-                first = FIRST_COMPILE if spec.needs_cxx and not spent else 0.0
+                first = first_compile if spec.needs_cxx and not spent else 0.0
                 is_due = spent + first < spec.share * self._total and self._takes(spec, case)
                 # The first compilation precompiles headers for all, so other workers would only wait for its lock.
                 if spec.needs_cxx and not self._has_compiled and self._is_first:

@@ -29,12 +29,20 @@ def test_every_case_meets_the_cheap_subject_and_the_dear_ones_take_their_share()
 @pytest.mark.parametrize("is_rejected", [False, True])
 def test_a_single_worker_has_the_first_case_that_compiles_cxx(is_rejected: bool) -> None:
     schedule = Schedule(("passes", "inductor"))
-    schedule.add_time(("passes",), 100.0, {"passes": 100.0})
+    schedule.add_time(("passes",), 200.0, {"passes": 200.0})
     chosen = [schedule.subjects_for(case("exp")) for _ in range(3)]
     assert chosen == [("passes", "inductor"), ("passes",), ("passes",)]
     schedule.add_time(chosen[0], 1.0, {} if is_rejected else {"inductor": 1.0})
     chosen = [schedule.subjects_for(case("exp")) for _ in range(2)]
     assert chosen == [("passes", "inductor"), ("passes",) if is_rejected else ("passes", "inductor")]
+
+
+def test_cheap_subjects_find_the_first_bug_before_anything_compiles() -> None:
+    schedule = Schedule(DEFAULT)
+    schedule.add_time((), 70.0, {})
+    assert schedule.subjects_for(case("exp"))[1] == "aot_eager"
+    schedule.has_shown = True
+    assert schedule.subjects_for(case("exp"))[1] == "inductor"
 
 
 def test_exported_programs_are_for_inference() -> None:

@@ -119,7 +119,7 @@ class Investigation:
         return result
 
     def _probe_all(self, cases: Sequence[Case], subject: str, *, fresh: bool = False) -> Sequence[SubjectResult | None]:
-        if self.judge_all is None or len(cases) == 1:
+        if self.judge_all is None or len(cases) < 2:
             return [self.probe(case, subject, fresh=fresh) for case in cases]
         self.probes += len(cases)
         return self.judge_all([(case, _fit(subject, case)) for case in cases], fresh=fresh)

@@ -20,8 +20,9 @@ import signal
 import socket
 import struct
 import sys
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
+from typing import Any
 
 from fuzz.check import worker
 
@@ -47,10 +48,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m fuzz.check.fork_server", description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     requests = socket.socket(fileno=os.dup(0))
-    worker.prepare_environment(parser.parse_args().device)
-    for module in _MODULES:
-        with suppress(ImportError):
-            importlib.import_module(module)
+    device = parser.parse_args().device
+    worker.prepare_environment(device)
+    with _without_driver() if device == "cuda" else nullcontext():
+        for module in _MODULES:
+            with suppress(ImportError):
+                importlib.import_module(module)
     worker.find_cxx()
     gc.collect()
     gc.freeze()
@@ -58,6 +61,13 @@ def main() -> int:
     if request is None:
         return 0 if _is_safe() else NOT_SAFE_CODE
     return _become_worker(request)
+
+
+def _without_driver() -> AbstractContextManager[Any]:
+    """While entered, torch assumes a GPU. Inductor counts GPUs when it is imported, which would start CUDA's driver."""
+    from fuzz.check.torch_internals import wrap
+
+    return wrap("torch._C", "_cuda_getDeviceCount", lambda _: lambda: 1)
 
 
 def _is_safe() -> bool:

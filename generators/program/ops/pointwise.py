@@ -67,7 +67,9 @@ def _where(call: Operands) -> tuple[Size, ...]:
     numbers = [call.attrs[name] is not None for name in ("value", "other")]
     fits = len(values) + sum(numbers) == 2 and not (values and numbers[0])
     require(fits, "takes a condition and two values, a value and the attribute 'other', or 'value' and 'other'")
-    require(bool(values) or call.attrs["other"] != "min", "needs a tensor, whose dtype has the minimum that 'min' stands for")
+    require(
+        bool(values) or call.attrs["other"] != "min", "'min' is the minimum of a tensor's dtype, so it needs a tensor"
+    )
     return call.broadcast(*(arg.shape for arg in call.args))
 
 

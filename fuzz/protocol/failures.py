@@ -326,10 +326,11 @@ class NotTaken(Failure):
 
 
 def normalize(text: str) -> str:
-    """A text without numbers, addresses, paths and generated names, which vary from case to case."""
+    """A text without what varies: numbers, addresses, paths, generated names, and which operand is at fault."""
     text = re.sub(r"0x[0-9a-fA-F]+", "0x", text)
     text = re.sub(r"(/[\w.+-]+){2,}", "PATH", text)
     text = re.sub(r"\b(Fake|Functional|Proxy)Tensor\b", "Tensor", text)
+    text = re.sub(r"\b(query|key|value) is\b", "OPERAND is", text)
     text = re.sub(r"\b[su]\d+(\*[su]\d+)*\b", "N", text)  # symbolic sizes
     text = re.sub(r"\b([A-Za-z_]+?)_?\d+(_\d+)*\b", r"\1N", text)
     text = re.sub(r"-?\d+(\.\d+)?(e[+-]?\d+)?", "N", text)

@@ -97,7 +97,7 @@ def compare_versions(path: Path, entry: Entry, subject: str, device: str, versio
     return replace(row, is_reproduced=[one.flips for one in compared] == [one.flips for one in row.compared])
 
 
-def read_seen(entry: Entry) -> dict[str, Verdict]:
+def read_verdicts(entry: Entry) -> dict[str, Verdict]:
     """The verdicts that a case file records, by torch version."""
     verdicts = {verdict.value: verdict for verdict in Verdict}
     words = {public_version(torch): text.partition(" ")[0] for torch, text in entry.seen.items()}
@@ -106,7 +106,7 @@ def read_seen(entry: Entry) -> dict[str, Verdict]:
 
 def fails_alike_in(entry: Entry, version: str) -> bool:
     """Whether a version fails as the case was found to. Another failure may be another bug, and does not count."""
-    verdict = read_seen(entry).get(version, Verdict.OK)
+    verdict = read_verdicts(entry).get(version, Verdict.OK)
     return kind_of(verdict) == kind_of(Verdict(entry.verdict)) if entry.verdict else verdict.is_finding
 
 

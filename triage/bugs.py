@@ -7,7 +7,7 @@ from corpus.entry import load, sort_by_version
 from corpus.files import replace_file
 from fuzz.cli import enter
 from fuzz.commands import find_report
-from fuzz.versions import fails_alike_in, read_seen
+from fuzz.versions import fails_alike_in, read_verdicts
 from fuzz.worker_config import ROOT
 from triage.page import spell_in_one_line
 from triage.report.repro import WITHOUT_NUMBERS
@@ -38,12 +38,12 @@ def make_page() -> str:
     """The page, in Markdown. Left out are entries with status not_a_bug, and bugs whose examples no torch has run."""
     ledger = ledgers.load(LEDGER)
     entries = {bug.id: {path: load(path) for path in ledger.examples(bug)} for bug in ledger.bugs}
-    seen = {version: "" for found in entries.values() for entry in found.values() for version in read_seen(entry)}
+    seen = {version: "" for found in entries.values() for entry in found.values() for version in read_verdicts(entry)}
     versions = list(sort_by_version(seen))
     sections: dict[str, list[tuple[bool, str]]] = {"Live": [], "Gone": [], "Not tried": []}
     for bug in ledger.bugs:
         examples = entries[bug.id]
-        tried = {version for entry in examples.values() for version in read_seen(entry)}
+        tried = {version for entry in examples.values() for version in read_verdicts(entry)}
         if not tried or bug.status.kind == "not_a_bug":
             continue
         shown = {

@@ -3,7 +3,6 @@
 import os
 import threading
 import time
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -17,25 +16,22 @@ from fuzz.attribution.root_cause import RootCause
 from fuzz.attribution.stored import cause_path, read_cause
 from fuzz.attribution.study import Study
 from fuzz.bug_identity import Signature, Symptom
+from fuzz.campaign.campaign_state import CampaignState
 from fuzz.campaign.examination import Experimenter, ExperimentingWorker, NoTimeLeft, examine_minimum, find_decided
 from fuzz.campaign.investigation import CONFIRMATIONS, Conclusion, Investigation
-from fuzz.campaign.known_bugs import KnownBugs, KnownFinding, Recognition, Why
-from fuzz.campaign.options import Options, StopCondition, StopReason
-from fuzz.campaign.schedule import CaseNumbers, Schedule
-from fuzz.campaign.search import Random
-from fuzz.campaign.share import FINDINGS, SharedFolder
-from fuzz.campaign.suspicion_queue import SuspicionQueue
+from fuzz.campaign.known_bugs import KnownFinding, Recognition, Why
+from fuzz.campaign.options import StopReason
+from fuzz.campaign.share import FINDINGS
 from fuzz.durations import format_count
 from fuzz.error_location import describe_where
-from fuzz.events import Bus, FindingSaved, Notice, SuspicionClosed, SuspicionExamined
+from fuzz.events import FindingSaved, Notice, SuspicionClosed, SuspicionExamined
 from fuzz.protocol import Hello, SubjectResult, Verdict
 from fuzz.protocol.render import describe
 from fuzz.replay_result import read_recorded_result
-from fuzz.run_store import FindingRow, Results, Suspicion, SuspicionOutcome
+from fuzz.run_store import FindingRow, Suspicion, SuspicionOutcome
 from fuzz.worker_process import Stopped, WorkerLost
 from generators.errors import UserError
 from generators.program.case import Case
-from generators.program.settings import Setting
 from generators.records import encode
 
 _TIME_SHARE, _LONG_TIME_SHARE = 0.5, 0.85
@@ -71,30 +67,6 @@ class ProbingWorker(ExperimentingWorker, Protocol):
         """End the processes that `probe_all` started."""
 
 
-class CampaignState:
-    """The state that the threads of a campaign share."""
-
-    def __init__(
-        self, options: Options, results: Results, bus: Bus, search: Random, share: SharedFolder | None
-    ) -> None:
-        self.options, self.results, self.bus, self.share = options, results, bus, share
-        self.search = search  # the source of cases
-        self.settings: Mapping[str, Setting] = {}  # the settings of the worker's torch and device, which cases may get
-        self.attention_only = False  # whether all subjects are attention functions
-        self.stop = StopCondition(options.budget)
-        self.schedule = Schedule(options.subjects)
-        self.numbers = CaseNumbers(*results.position(), options.budget)
-        self.losses = Counter[str]()  # how often each case lost its worker
-        self.known_bugs = KnownBugs(options.ledger)
-        self.suspicions = SuspicionQueue(results, self.known_bugs, eager_last=options.is_of_user)
-
-    def note_known(self, finding: KnownFinding, case: Case) -> None:
-        """Tell of a bug of the ledger when the campaign first meets it: `finding` explains the failure of `case`."""
-        if met := self.known_bugs.meet(finding.case_id, case.id, self.options.worker_config.device):
-            self.schedule.has_shown = True
-            self.bus.emit(met)
-
-
 class InvestigationRunner:
     """Takes suspicions from the queue, investigates them in the threads that call, and saves findings. Threads share
     it."""
@@ -105,8 +77,8 @@ class InvestigationRunner:
         self.state = state
         options, cores = state.options, len(os.sched_getaffinity(0))
         # Remote workers have cores of their own, and a baseline is asked about each failure before the next.
-        is_alone = options.open_remote is not None or options.against is not None
-        self._at_once = 1 if is_alone else max(1, min(CONFIRMATIONS, cores // options.workers))
+        is_serial = options.open_remote is not None or options.against is not None
+        self._at_once = 1 if is_serial else max(1, min(CONFIRMATIONS, cores // options.workers))
         self._last = min(_LAST_SECONDS, _LAST_SHARE * (state.options.budget.seconds or 0.0))
         self._seconds = 0.0
         self._open: dict[int, float] = {}  # by thread, when the investigation of its suspicion began
@@ -225,7 +197,7 @@ class InvestigationRunner:
             state.suspicions.put(suspicion, refuted)
         else:
             state.results.close_suspicion(suspicion.id, SuspicionOutcome.DUPLICATE, finding.case_id)
-            state.note_known(finding, suspicion.case)
+            state.announce_bug(finding, suspicion.case)
         self._note_examined(suspicion, finding, experimenter, began)
 
     def _note_examined(
@@ -310,7 +282,7 @@ class InvestigationRunner:
         if not is_new:
             state.results.close_suspicion(suspicion.id, outcome, finding.case_id if finding else None)
         if finding is not None:
-            state.note_known(finding, suspicion.case)
+            state.announce_bug(finding, suspicion.case)
         state.bus.emit(SuspicionClosed(suspicion.id, suspicion.case.id, outcome, message, investigation.probes))
         if stopped:
             raise Stopped

@@ -5,7 +5,7 @@ from contextlib import suppress
 from typing import Protocol
 
 from corpus.entry import Entry
-from fuzz.campaign.investigation_runner import CampaignState
+from fuzz.campaign.campaign_state import CampaignState
 from fuzz.campaign.schedule import Job
 from fuzz.campaign.share import QUEUE
 from fuzz.evaluator import Judged, build_check
@@ -89,7 +89,7 @@ def run_one_case(worker: JudgingWorker) -> bool:
         )
     )
     for finding in known:
-        state.note_known(finding, case)
+        state.announce_bug(finding, case)
     for suspicion in raised:
         failed = suspicion.result
         state.bus.emit(SuspicionRaised(suspicion.id, suspicion.case.id, failed.subject, failed.verdict))

@@ -56,7 +56,7 @@ class Schedule:
         self._specs = [get_spec(s) for s in expensive]
         self.has_shown = False  # whether the campaign has shown a bug
         self._random_surrogate = next((s for s in expensive if get_spec(s).is_surrogate and get_spec(s).random), None)
-        self._has_compiled = self._is_first = False  # C++; and while a first case of C++ runs
+        self._has_compiled_cxx = self._is_compiling_first = False
         self._lock = threading.Lock()
 
     def subjects_for(self, case: Case, *, targeted: bool = False) -> tuple[str, ...]:
@@ -79,11 +79,11 @@ class Schedule:
                 first = first_compile if spec.needs_cxx and not spent else 0.0
                 is_due = spent + first < spec.share * self._total and self._takes(spec, case)
                 # The first compilation precompiles headers for all, so other workers would only wait for its lock.
-                if spec.needs_cxx and not self._has_compiled and self._is_first:
+                if spec.needs_cxx and not self._has_compiled_cxx and self._is_compiling_first:
                     continue
                 if is_due and (case.contracts if spec.is_attention else not due):
                     due.append(subject)
-                    self._is_first = self._is_first or spec.needs_cxx
+                    self._is_compiling_first = self._is_compiling_first or spec.needs_cxx
         return (*self.always, *due)
 
     def _takes(self, spec: SubjectSpec, case: Case) -> bool:
@@ -112,8 +112,8 @@ class Schedule:
         """Count the time of a case. `asked`: its subjects; `by_subject`: those with a verdict."""
         with self._lock:
             if any(get_spec(subject).needs_cxx for subject in asked):
-                self._is_first = False
-                self._has_compiled = self._has_compiled or any(get_spec(one).needs_cxx for one in by_subject)
+                self._is_compiling_first = False
+                self._has_compiled_cxx = self._has_compiled_cxx or any(get_spec(one).needs_cxx for one in by_subject)
             self._total += seconds
             for subject in self._spent.keys() & by_subject.keys():
                 self._spent[subject] += by_subject[subject]

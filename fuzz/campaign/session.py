@@ -14,7 +14,8 @@ from pathlib import Path
 from types import FrameType
 
 from corpus.files import require_writable
-from fuzz.campaign.investigation_runner import CampaignState, InvestigationRunner
+from fuzz.campaign.campaign_state import CampaignState
+from fuzz.campaign.investigation_runner import InvestigationRunner
 from fuzz.campaign.libfuzzer import LibFuzzerThread
 from fuzz.campaign.options import Options, StopReason, require_space, translate_disk_error
 from fuzz.campaign.screen import Screen, describe_unused, summarize

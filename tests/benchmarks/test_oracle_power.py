@@ -49,7 +49,7 @@ def test_right_implementations_are_counted(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize("scale", [-0.5, 0.0])
 def test_flash_is_not_asked_where_it_multiplies_masked_scores_by_no_positive_scale(scale: float) -> None:
     with pytest.raises(Unsupported, match="scale"):
-        correct._where_right(unasked)(*torch.zeros(3, 1, 1, 2, 2), scale=scale, causal="top_left")
+        correct._where_right(refuse_to_run)(*torch.zeros(3, 1, 1, 2, 2), scale=scale, causal="top_left")
 
 
 def test_flash_is_not_asked_where_elements_of_the_query_overlap() -> None:
@@ -57,10 +57,10 @@ def test_flash_is_not_asked_where_elements_of_the_query_overlap() -> None:
         2, 4, 1
     )  # [batch, seq_len, heads, head_dim]: features of neighbouring heads overlap
     with pytest.raises(Unsupported, match="query"):
-        correct._where_right(unasked)(q.transpose(1, 2), *torch.zeros(2, 1, 2, 2, 4), scale=0.5)
+        correct._where_right(refuse_to_run)(q.transpose(1, 2), *torch.zeros(2, 1, 2, 2, 4), scale=0.5)
 
 
-def unasked(*_args: Any, **_options: Any) -> Any:
+def refuse_to_run(*_args: Any, **_options: Any) -> Any:
     raise AssertionError
 
 

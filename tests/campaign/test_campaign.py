@@ -1,5 +1,4 @@
 import json
-import os
 import shutil
 import sqlite3
 from dataclasses import replace
@@ -78,20 +77,6 @@ def test_one_bug_met_often_is_one_minimal_finding_with_a_count(
     assert source(entry.case).splitlines()[-1] in told
     assert f"python -m fuzz.replay {given.corpus}" in told
     assert "met 20x" in ending.summary
-
-
-def test_a_finding_does_not_depend_on_how_many_checks_run_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    minimal = []
-    for cores in (1, 8):
-        monkeypatch.setattr(os, "sched_getaffinity", lambda _, cores=cores: range(cores))
-        given = options(tmp_path / str(cores), "20x", rules=[WRONG])
-        assert run_campaign(given, sampler("softmax")).new == 1
-        minimal += [entry.case for entry in found(given)]
-        helpers = [path.name for path in (given.out / "workers").glob("helper*.log")]
-        assert bool(helpers) == (cores > 1)
-    assert minimal[0] == minimal[1]
 
 
 def test_different_bugs_are_different_findings(tmp_path: Path) -> None:

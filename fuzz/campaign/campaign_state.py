@@ -1,0 +1,39 @@
+"""The state that the threads of a campaign share."""
+
+from collections import Counter
+from collections.abc import Mapping
+
+from fuzz.campaign.known_bugs import KnownBugs, KnownFinding
+from fuzz.campaign.options import Options, StopCondition
+from fuzz.campaign.schedule import CaseNumbers, Schedule
+from fuzz.campaign.search import Random
+from fuzz.campaign.share import SharedFolder
+from fuzz.campaign.suspicion_queue import SuspicionQueue
+from fuzz.events import Bus
+from fuzz.run_store import Results
+from generators.program.case import Case
+from generators.program.settings import Setting
+
+
+class CampaignState:
+    """What a campaign works on: its options and store, the source of cases, what is known, and what waits."""
+
+    def __init__(
+        self, options: Options, results: Results, bus: Bus, search: Random, share: SharedFolder | None
+    ) -> None:
+        self.options, self.results, self.bus, self.share = options, results, bus, share
+        self.search = search  # the source of cases
+        self.settings: Mapping[str, Setting] = {}  # the settings of the worker's torch and device, which cases may get
+        self.attention_only = False  # whether all subjects are attention functions
+        self.stop = StopCondition(options.budget)
+        self.schedule = Schedule(options.subjects)
+        self.numbers = CaseNumbers(*results.position(), options.budget)
+        self.losses = Counter[str]()  # how often each case lost its worker
+        self.known_bugs = KnownBugs(options.ledger)
+        self.suspicions = SuspicionQueue(results, self.known_bugs, eager_last=options.is_of_user)
+
+    def announce_bug(self, finding: KnownFinding, case: Case) -> None:
+        """Tell of a bug of the ledger when the campaign first meets it: `finding` explains the failure of `case`."""
+        if met := self.known_bugs.meet(finding.case_id, case.id, self.options.worker_config.device):
+            self.schedule.has_shown = True
+            self.bus.emit(met)

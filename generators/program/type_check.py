@@ -222,8 +222,8 @@ def _check_input(item: Input, dims: Mapping[str, int]) -> None:
     require(not empty, f"values {values.kind!r} need at least one element")
 
 
-_INDEXED = dict.fromkeys(("scatter", "index_copy_", "index_add_"), (0, slice(1, 2)))
-_INDEXED |= {"embedding": (1, slice(0, 1)), "index_put_": (0, slice(1, -1))}
+_INDEXED = dict.fromkeys(("scatter", "gather", "index_select", "index_copy_", "index_add_"), (0, slice(1, 2)))
+_INDEXED |= {"embedding": (1, slice(0, 1)), "index": (0, slice(1, None)), "index_put_": (0, slice(1, -1))}
 """By operation: the argument with the indexed axes, and the arguments with the indices of consecutive axes."""
 
 

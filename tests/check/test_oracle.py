@@ -218,6 +218,18 @@ def test_inputs_keep_their_strides_and_are_no_views() -> None:
         assert not given._is_view()
 
 
+@pytest.mark.parametrize("dtype", [torch.int64, torch.bool], ids=str)
+def test_integers_are_wrong_only_where_right_runs_agree(dtype: torch.dtype) -> None:
+    def run(*numbers: int) -> Execution:
+        return Execution("tensor", {Value("output", 0): torch.tensor(numbers, dtype=dtype)})
+
+    judge = Judge(run(0, 1, 1), run(0, 0, 1), lambda _: run(0, 1, 1), lambda: torch.float32, random=False)
+    assert judge.judge(run(0, 0, 1)).verdict is Verdict.ILL_CONDITIONED
+    judgement = judge.judge(run(1, 0, 1))
+    assert judgement.verdict is Verdict.WRONG_RESULT
+    assert judgement.where is not None and judgement.where.wrong == 1
+
+
 def test_replicas_for_one_subject_are_gone_when_memory_runs_out(monkeypatch: pytest.MonkeyPatch) -> None:
     def run(value: Tensor) -> Execution:
         return Execution("tensor", {Value("output", 0): value})

@@ -18,22 +18,27 @@ def _names(text: str) -> frozenset[str]:
 #: Results without rounding of their own: data movement, selection, sign changes, constants.
 _EXACT = _names("""
     _to_copy abs alias amax amin arange argmax argmin as_strided bernoulli broadcast_to cat ceil clamp clamp_max
-    clamp_min clone constant_pad_nd contiguous copy copy_ detach detach_ embedding empty empty_like empty_strided
-    expand eye fill fill_ flip floor full full_like gather index index_copy index_copy_ index_fill index_fill_
+    clamp_min clone constant_pad_nd contiguous copy copy_ detach detach_ embedding empty empty_like empty_strided expand
+    eye fill fill_ flip floor floor_divide full full_like gather index index_copy index_copy_ index_fill index_fill_
     index_put index_put_ _index_put_impl_ index_select lift lift_fresh lift_fresh_copy masked_fill masked_fill_
     masked_scatter masked_scatter_ masked_scatter_backward masked_select max maximum min minimum narrow native_dropout
     neg neg_ new_empty new_empty_strided new_full new_ones new_zeros ones ones_like permute pin_memory put_ relu relu_
     repeat reshape roll round scalar_tensor scatter scatter_ select select_backward select_scatter sgn sign slice
     slice_backward slice_scatter sort split stack t threshold_backward topk transpose tril tril_ triu triu_ unbind
     unfold unsqueeze view where zero_ zeros zeros_like _unsafe_view _reshape_alias _local_scalar_dense set_ resize_
+    trunc hardtanh max_pool2d_with_indices upsample_nearest1d upsample_nearest2d
 """)
 
 
 def is_exact(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether the operation does not round its result. `index_put` with accumulate=True rounds."""
+    """Whether the operation does not round its result. `index_put` with accumulate=True rounds.
+
+    Quotients that are rounded to integers count as exact.
+    """
     accumulates = args[3] if len(args) > 3 else kwargs.get("accumulate", False)
     name = func.overloadpacket.__name__
-    return name in _EXACT and not ("index_put" in name and accumulates)
+    is_integral = kwargs.get("rounding_mode") is not None
+    return is_integral or (name in _EXACT and not ("index_put" in name and accumulates))
 
 
 #: Operations that draw random numbers. The tag `nondeterministic_seeded` is wider: fused attention always has it.

@@ -112,9 +112,14 @@ class Judge:
             return Judgement(Verdict.OK, None, {"ratio": 0.0, "rows_wrong": 0.0, "rows_total": rows})
         wrong = Verdict.WRONG_GRADIENT if name.is_gradient else Verdict.WRONG_RESULT
         if not eager.is_floating_point():
-            different = DifferentElements(name, int((eager != value).sum()), eager.numel(), _dtype(eager))
+            # Rounding alone decides the elements on which right runs disagree.
+            right = (run.values.get(name, eager) for run in (self._exact, *known.runs))
+            off = (eager != value) & torch.stack([eager == values for values in right]).all(0)
+            different = DifferentElements(name, int(off.sum()), eager.numel(), _dtype(eager))
+            if not different.count:
+                return Judgement(Verdict.ILL_CONDITIONED, None, {"ratio": 0.0, "rows_wrong": 0.0, "rows_total": rows})
             numbers = {"ratio": math.inf, "rows_wrong": rows, "rows_total": rows, "limit": 0.0}
-            return Judgement(wrong, different, numbers, name).locate(eager != value)
+            return Judgement(wrong, different, numbers, name).locate(off)
         envelope = self._envelope(name, eager, known)
         judgement = Judgement(*envelope.judge(name, value, wrong), name)
         is_doubted = judgement.verdict in RECHECKED_VERDICTS

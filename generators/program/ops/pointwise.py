@@ -4,7 +4,15 @@ import math
 from dataclasses import replace
 
 from generators.errors import require
-from generators.program.ops.rules import broadcast, given_dtype, is_bool, matrices, promote_all, second_dtype
+from generators.program.ops.rules import (
+    broadcast,
+    given_dtype,
+    is_bool,
+    matrices,
+    own_or_given_dtype,
+    promote_all,
+    second_dtype,
+)
 from generators.program.ops.spec import Attribute, Kind, Line, Memory, Operands, OpSpec, choose_text, flag, spell, word
 from generators.program.sizes import Size
 from generators.program.values import DTYPES, category
@@ -95,9 +103,26 @@ def _range(call: Operands) -> tuple[Size]:
 
 
 def _write_creation(line: Line) -> str:
-    shape = "({sizes},)" if len(line.attrs["sizes"]) == 1 else "({sizes})"
-    value = ", {value}" if "value" in line.attrs else ""
-    return line.fill(f"torch.{line.kind}({shape}{value}, dtype=torch.{{dtype}}, device={{device}})")
+    attrs, words = line.attrs, [*line.args]
+    if "sizes" in attrs:
+        words = [f"({line.text('sizes')}{',' * (len(attrs['sizes']) == 1)})"]
+    words += [line.text("value")] if "value" in attrs else []
+    words += [f"dtype=torch.{attrs['dtype']}"] if attrs["dtype"] else []
+    words += [] if line.args else [f"device={line.device}"]
+    return f"{line.args[0] if line.kind.startswith('new_') else 'torch'}.{line.kind}({', '.join(words)})"
+
+
+def _clamp(call: Operands) -> tuple[Size, ...]:
+    require({call.attrs["min"], call.attrs["max"]} != {None}, "takes the attribute 'min', 'max' or both")
+    return call.shape
+
+
+def _clamp_text(line: Line) -> str:
+    return f"{line.args[0]}.clamp({', '.join(line.options('min', 'max'))})"
+
+
+def _function_text(line: Line) -> str:
+    return f"F.{line.kind}({', '.join([*line.args, *line.options(*line.attrs)])})"
 
 
 def _triangle_text(line: Line) -> str:
@@ -130,7 +155,27 @@ _FILLED = {"sizes": Attribute(Kind.SIZES, required=True), "dtype": _BOOL}
 _DIAGONAL = {"diagonal": Attribute(Kind.SIZE, _ZERO)}
 _RANGE = {"start": _DIAGONAL["diagonal"], "stop": Attribute(Kind.SIZE, required=True), "dtype": _INT}
 
-_FLOATING = ("exp", "sqrt", "rsqrt", "sigmoid", "tanh", "log", "sin", "cos", "square")
+_ROUNDED = {
+    "operator": "{0} // {right}",
+    "floor": 'torch.div({0}, {right}, rounding_mode="floor")',
+    "trunc": 'torch.div({0}, {right}, rounding_mode="trunc")',
+}
+_SIZES = {"sizes": _FILLED["sizes"]}
+_DTYPE = {"dtype": Attribute(Kind.WORD, None, DTYPES)}
+_VALUE = {"value": _NUMBER["value"], **_DTYPE}
+
+_FLOATING = (
+    *("exp", "sqrt", "rsqrt", "sigmoid", "tanh", "log", "sin", "cos", "square"),
+    *("reciprocal", "exp2", "expm1", "erf", "log1p"),
+)
+_ACTIVATIONS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("relu", "silu", "mish", "hardswish", "hardsigmoid", "relu6", "logsigmoid", "selu"), ()),
+    "softplus": ("beta", "threshold"),
+    "leaky_relu": ("negative_slope",),
+    "elu": ("alpha",),
+    "hardtanh": ("min_val", "max_val"),
+}
+"""Functions of torch.nn.functional, and the numbers that they take."""
 
 OPS = [
     OpSpec("add", broadcast, _arithmetic, text=_arithmetic_text, attributes=_SUM, arity=(1, 2), saves=False),
@@ -141,12 +186,35 @@ OPS = [
         OpSpec(kind, broadcast, is_bool, text=f"{{0}} {sign} {{right}}", attributes={"other": _OTHER}, arity=(1, 2))
         for kind, sign in _COMPARE.items()
     ),
-    OpSpec("logical_and", broadcast, is_bool, "bool", "{0} & {1}", arity=(2, 2)),
+    *(
+        OpSpec(kind, broadcast, is_bool, "bool", f"{{0}} {sign} {{1}}", arity=(2, 2))
+        for kind, sign in (("logical_and", "&"), ("logical_or", "|"), ("logical_xor", "^"))
+    ),
+    *(
+        OpSpec(kind, broadcast, promote_all, text=f"torch.{kind}({{args}})", arity=(2, 2))
+        for kind in ("maximum", "minimum")
+    ),
+    *(
+        OpSpec(
+            kind,
+            broadcast,
+            promote_all,
+            "number",
+            choose_text("form", forms),
+            {"other": _OTHER, "form": word(*forms)},
+            arity=(1, 2),
+        )
+        for kind, forms in (("remainder", {"operator": "{0} % {right}"}), ("floor_divide", _ROUNDED))
+    ),
+    OpSpec("clamp", _clamp, promote_all, "number", _clamp_text, {"min": _OTHER, "max": _OTHER}),
     OpSpec("logical_not", takes="bool", text="~{0}"),
     OpSpec("neg", takes="float", text="-{0}", saves=False),
     *(OpSpec(kind, takes="float") for kind in _FLOATING),
-    OpSpec("abs", takes="number"),
-    *(OpSpec(kind, takes="float", text=f"F.{kind}({{0}})") for kind in ("relu", "silu")),
+    *(OpSpec(kind, takes="number") for kind in ("abs", "sign", "floor", "ceil", "round")),
+    *(
+        OpSpec(kind, takes="float", text=_function_text, attributes=dict.fromkeys(names, _OTHER))
+        for kind, names in _ACTIVATIONS.items()
+    ),
     OpSpec("gelu", takes="float", text=choose_text("approximate", _GELU), attributes={"approximate": word(*_GELU)}),
     OpSpec("pow", takes="float", text="{0} ** {exponent}", attributes={"exponent": Attribute(Kind.NUMBER, 2)}),
     OpSpec("cast", dtype=given_dtype, text=_cast_text, attributes=_CAST, memory=Memory.UNKNOWN),
@@ -158,6 +226,14 @@ OPS = [
     *(
         OpSpec(kind, _sizes, given_dtype, text=_write_creation, attributes=attributes, arity=(0, 0), saves=False)
         for kind, attributes in (("full", _FULL), ("ones", _FILLED), ("zeros", _FILLED))
+    ),
+    *(
+        OpSpec(f"{kind}_like", dtype=own_or_given_dtype, text=_write_creation, attributes=attributes, saves=False)
+        for kind, attributes in (("full", _VALUE), ("ones", _DTYPE), ("zeros", _DTYPE))
+    ),
+    *(
+        OpSpec(f"new_{kind}", _sizes, own_or_given_dtype, text=_write_creation, attributes=attributes, saves=False)
+        for kind, attributes in (("full", _SIZES | _VALUE), ("ones", _SIZES | _DTYPE), ("zeros", _SIZES | _DTYPE))
     ),
     *(OpSpec(kind, matrices, text=_triangle_text, attributes=_DIAGONAL) for kind in ("tril", "triu")),
     OpSpec("arange", _range, given_dtype, text=_arange_text, attributes=_RANGE, arity=(0, 0), saves=False),

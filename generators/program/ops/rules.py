@@ -14,6 +14,10 @@ def given_dtype(call: Operands) -> str:
     return str(call.attrs["dtype"])
 
 
+def own_or_given_dtype(call: Operands) -> str:
+    return call.attrs["dtype"] or call.args[0].dtype
+
+
 def second_dtype(call: Operands) -> str:
     return call.args[1].dtype
 
@@ -37,7 +41,7 @@ def common_float(call: Operands, args: Sequence[TensorType] = ()) -> str:
 
 def promote_all(call: Operands) -> str:
     """The dtype that the arguments and the numbers among the attributes promote to."""
-    given = (call.attrs.get(name) for name in ("other", "value"))
+    given = (call.attrs.get(name) for name in ("other", "value", "min", "max"))
     numbers = [number for number in given if isinstance(number, int | float)]
     return promote([(arg.dtype, arg.rank) for arg in call.args], numbers)
 
@@ -99,6 +103,30 @@ def slice_size(call: Operands, whole: Size) -> tuple[Size]:
         size = quotient(call.attrs["stop"], Size.of(step), count)
         size = size if size.value(call.dims) == count else Size.of(count)
     return (size,)
+
+
+def count_windows(call: Operands, whole: Size, width: Size, step: Size) -> Size:
+    """How many windows fit into an axis."""
+    length, size, stride = call.numbers((whole, width, step))
+    fits = stride >= 1 and 0 < size <= length
+    require(fits, f"windows of {size} at steps of {stride} do not fit into an axis of {length}")
+    return quotient(whole - width + step, step, (length - size) // stride + 1)
+
+
+def put_indices(call: Operands, indices: Sequence[TensorType]) -> tuple[Size, ...]:
+    """The shape of the first argument with the broadcast `indices` in place of consecutive axes from `dim` on."""
+    axis = call.axis()
+    require(all(index.dtype == "int64" for index in indices), "needs int64 indices")
+    lead = call.broadcast(*(index.shape for index in indices))
+    require(axis + len(indices) <= len(call.shape), f"{len(indices)} indices from axis {axis} on")
+    return (*call.shape[:axis], *lead, *call.shape[axis + len(indices) :])
+
+
+def given_places(call: Operands, _whole: Size) -> tuple[Size, ...]:
+    """The size of the second argument, places along an axis."""
+    index = call.args[1]
+    require((index.dtype, index.rank) == ("int64", 1), "needs int64 indices of one axis")
+    return index.shape
 
 
 def one_index(call: Operands, whole: Size) -> tuple[()]:

@@ -1,7 +1,20 @@
 """Operations that move or view numbers: views, axes, copies, slices."""
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from generators.errors import require
-from generators.program.ops.rules import along, one_index, permute, promote_all, slice_size
+from generators.program.case import TensorType
+from generators.program.ops.rules import (
+    along,
+    count_windows,
+    given_places,
+    one_index,
+    permute,
+    promote_all,
+    put_indices,
+    slice_size,
+)
 from generators.program.ops.spec import Attribute, Kind, Line, Memory, Operands, OpSpec, choose_text, word
 from generators.program.sizes import ONE, Size, product, quotient, show
 from generators.program.values import category
@@ -41,8 +54,31 @@ def _expand(call: Operands) -> tuple[Size, ...]:
     return targets
 
 
+def _tile(call: Operands) -> tuple[Size, ...]:
+    shape, times = call.shape, call.attrs["sizes"]
+    require(len(times) >= len(shape), f"takes at least {len(shape)} numbers, got {show(times)}")
+    padded = (ONE,) * (len(times) - len(shape)) + shape
+    return tuple(size * number for size, number in zip(padded, times, strict=True))
+
+
 def _repeat(call: Operands, size: Size) -> tuple[Size]:
     return (size * call.attrs["repeats"],)
+
+
+def _transpose(call: Operands) -> tuple[Size, ...]:
+    last_two = (call.attrs["dim0"], call.attrs["dim1"]) == (-2, -1) and len(call.shape) == 2
+    require(last_two or call.attrs["form"] == "transpose", "this form exchanges the two axes of a matrix")
+    return permute(call)
+
+
+def _flatten(call: Operands) -> tuple[Size, ...]:
+    first, last = call.axis("start_dim"), call.axis("end_dim")
+    require(first <= last, f"start_dim {first} comes after end_dim {last}")
+    return (*call.shape[:first], product(call.shape[first : last + 1]), *call.shape[last + 1 :])
+
+
+def _unflatten(call: Operands, size: Size) -> tuple[Size, ...]:
+    return _view(replace(call, args=(TensorType((size,), call.args[0].dtype),)))
 
 
 def _chunk(call: Operands, whole: Size) -> tuple[Size]:
@@ -50,6 +86,52 @@ def _chunk(call: Operands, whole: Size) -> tuple[Size]:
     require(chunks >= 1 and size % chunks == 0, f"axis of {size} does not split into {chunks} equal chunks")
     require(0 <= index < chunks, f"index {index} of {chunks} chunks")
     return (quotient(whole, Size.of(chunks), size // chunks),)
+
+
+def _split(call: Operands, whole: Size) -> tuple[Size]:
+    size, sizes, index = call.attrs["size"], call.attrs["sizes"], call.attrs["index"]
+    require((size is None) != (sizes is None), "takes the attribute 'size' or 'sizes'")
+    if sizes is not None:
+        call.must_equal(whole, sum(sizes, Size.of(0)), "the sum of the sizes")
+        require(0 <= index < len(sizes), f"index {index} of {len(sizes)} parts")
+        return (sizes[index],)
+    length, part = call.numbers((whole, size))
+    require(
+        part >= 1 and 0 <= index * part < max(length, 1), f"index {index} of parts of {part} of an axis of {length}"
+    )
+    return (size if (index + 1) * part <= length else whole - size * index,)
+
+
+def _split_text(line: Line) -> str:
+    parts = "{size}" if line.attrs["sizes"] is None else "[{sizes}]"
+    return line.fill("{0}.split(" + parts + ", dim={dim})[{index}]")
+
+
+def _pad(call: Operands) -> tuple[Size, ...]:
+    shape, pads = list(call.shape), call.attrs["sizes"]
+    fits = len(pads) % 2 == 0 and len(pads) <= 2 * len(shape)
+    require(fits, f"{show(pads)} is not a pair for each of at most {len(shape)} axes")
+    for at in range(0, len(pads), 2):
+        shape[-1 - at // 2] += pads[at] + pads[at + 1]
+    return tuple(shape)
+
+
+def _pad_text(line: Line) -> str:
+    return line.fill("F.pad({0}, ({sizes})" + (", value={value})" if line.attrs["value"] else ")"))
+
+
+def _move_along(call: Operands) -> tuple[Size, ...]:
+    dims, rank = call.attrs["dims"], len(call.shape)
+    distinct = len({dim % rank for dim in dims if -rank <= dim < rank}) == len(dims)
+    require(distinct, f"dims {list(dims)} are not different axes of {rank}")
+    shifts = call.attrs.get("shifts", dims)
+    require(len(shifts) == len(dims) > 0, f"takes a shift for each of the axes {list(dims)}")
+    return call.shape
+
+
+def item_text(line: Line, indices: Sequence[str]) -> str:
+    """Items of the first argument along consecutive axes."""
+    return f"{line.args[0]}[{', '.join([':'] * (line.attrs['dim'] % line.types[0].rank) + [*indices])}]"
 
 
 def slice_text(line: Line) -> str:
@@ -61,13 +143,19 @@ def slice_text(line: Line) -> str:
     return f"{line.args[0]}[{before}{start}:{line.attrs['stop']}{step}]"
 
 
-def _concatenate(call: Operands) -> tuple[Size, ...]:
-    first, axis = call.args[0], call.axis()
+def _check_alike(call: Operands) -> None:
+    first = call.args[0]
     for other in call.args:
         alike = other.rank == first.rank and (other.dtype == first.dtype or bool(call.autocast))
-        require(alike, "cat needs equal ranks and dtypes")
+        require(alike, "needs equal ranks and dtypes")
         taken = not call.autocast or category(other.dtype) != 2 or other.dtype in ("float32", call.autocast)
-        require(taken, f"autocast to {call.autocast} takes no {other.dtype} in cat")
+        require(taken, f"autocast to {call.autocast} takes no {other.dtype} here")
+
+
+def _concatenate(call: Operands) -> tuple[Size, ...]:
+    first, axis = call.args[0], call.axis()
+    _check_alike(call)
+    for other in call.args:
         for i, (size, wanted) in enumerate(zip(other.shape, first.shape, strict=True)):
             if i != axis:
                 call.must_equal(wanted, size, f"cat: axis {i}")
@@ -75,63 +163,110 @@ def _concatenate(call: Operands) -> tuple[Size, ...]:
     return (*first.shape[:axis], total, *first.shape[axis + 1 :])
 
 
+def _stack(call: Operands) -> tuple[Size, ...]:
+    axis = call.axis(extra=1)
+    _check_alike(call)
+    for other in call.args:
+        require(other.sizes(call.dims) == call.numbers(call.shape), "needs equal shapes")
+    return (*call.shape[:axis], Size.of(len(call.args)), *call.shape[axis:])
+
+
 def _unfold(call: Operands) -> tuple[Size, ...]:
     """Windows along an axis, in a new last axis."""
-    step, size, width = call.attrs["step"], call.attrs["size"], call.value("size")
-
-    def count(call: Operands, whole: Size) -> tuple[Size]:
-        length = whole.value(call.dims)
-        fits = step >= 1 and 0 < width <= length
-        require(fits, f"windows of {width} at steps of {step} do not fit into an axis of {length}")
-        return (whole - size + 1 if step == 1 else Size.of((length - width) // step + 1),)
-
-    return (*along(count)(call), size)
+    size, step = call.attrs["size"], Size.of(call.attrs["step"])
+    return (*along(lambda call, whole: (count_windows(call, whole, size, step),))(call), size)
 
 
-def _scatter(call: Operands) -> tuple[Size, ...]:
+def _check_places(call: Operands) -> tuple[Size, ...]:
+    """The shape of an index that has the axes of the first argument."""
     x, index = call.args
     axis = call.axis()
     require(index.dtype == "int64" and index.rank == x.rank, "needs an int64 index of as many axes")
     sizes = zip(index.sizes(call.dims), x.sizes(call.dims), strict=True)
     fits = all(i == axis or mine <= whole for i, (mine, whole) in enumerate(sizes))
     require(fits, f"an index of {show(index.shape)} is longer than {show(x.shape)}")
-    require(isinstance(call.attrs["value"], int) or category(x.dtype) == 2, "integers can't hold a float")
-    return x.shape
+    return index.shape
+
+
+def _scatter(call: Operands) -> tuple[Size, ...]:
+    _check_places(call)
+    fits = isinstance(call.attrs["value"], int) or category(call.args[0].dtype) == 2
+    require(fits, "integers can't hold a float")
+    return call.shape
+
+
+def _index_text(line: Line) -> str:
+    return item_text(line, line.args[1:])
 
 
 _SIZE, _SIZES = Attribute(Kind.SIZE, required=True), {"sizes": Attribute(Kind.SIZES, required=True)}
 _FIRST, _LAST = Attribute(Kind.AXIS, 0), Attribute(Kind.AXIS, -1)
 _INDEX, _STEP = Attribute(Kind.INT, 0), Attribute(Kind.INT, 1)
 _CHUNK = {"chunks": Attribute(Kind.INT, required=True), "dim": _LAST, "index": _INDEX}
+_TRANSPOSES = {"transpose": "{0}.transpose({dim0}, {dim1})", "t": "{0}.t()", "T": "{0}.T"}
+_TRANSPOSE = {"dim0": Attribute(Kind.AXIS, -2), "dim1": _LAST, "form": word(*_TRANSPOSES)}
+_AXES = Attribute(Kind.AXES, required=True)
+_ROLL = {"shifts": _SIZES["sizes"], "dims": _AXES}
+_FLATTEN = {"start_dim": _FIRST, "end_dim": _LAST}
+_UNFLATTEN = {"dim": _LAST, **_SIZES}
+_SPLIT = {"size": Attribute(Kind.SIZE), "sizes": Attribute(Kind.SIZES), "dim": _LAST, "index": _INDEX}
+_PAD = {**_SIZES, "value": Attribute(Kind.NUMBER, 0)}
 SLICE = {"dim": _LAST, "start": Attribute(Kind.SIZE, Size.of(0)), "stop": _SIZE, "step": _STEP}
 SELECT = {"dim": _FIRST, "index": _INDEX}
 _SCATTER = {"dim": _LAST, "value": Attribute(Kind.NUMBER, 1)}
 _UNFOLD = {"dim": _FIRST, "size": _SIZE, "step": _STEP}
 _CAT, _PART_OF_CHUNKS = "torch.cat([{args}], dim={dim})", "{0}.chunk({chunks}, dim={dim})[{index}]"
+_STACK, _INDEX_SELECT = "torch.stack([{args}], dim={dim})", "{0}.index_select({dim}, {1})"
 _PART_OF_ALL = "{0}.unbind({dim})[{index}]"
 _CLONES = {"preserve": "{0}.clone()", "contiguous": "{0}.clone(memory_format=torch.contiguous_format)"}
 _CLONE = {"memory_format": word(*_CLONES)}
 
+_MOST = 64
+"""The most tensors that are joined."""
 _VIEW, _CROWDED_VIEW = Memory.VIEW, Memory.CROWDED_VIEW
 
 OPS = [
     OpSpec("view", _view, attributes=_SIZES, memory=_VIEW),
     OpSpec("reshape", _view, attributes=_SIZES, memory=Memory.VIEW_OR_COPY),
-    OpSpec("permute", permute, attributes={"dims": Attribute(Kind.AXES, required=True)}, memory=_VIEW),
-    OpSpec("transpose", permute, attributes={"dim0": Attribute(Kind.AXIS, -2), "dim1": _LAST}, memory=_VIEW),
+    OpSpec("flatten", _flatten, attributes=_FLATTEN, memory=Memory.VIEW_OR_COPY, cost=2),
+    OpSpec(
+        "unflatten",
+        along(_unflatten),
+        text="{0}.unflatten({dim}, ({sizes}))",
+        attributes=_UNFLATTEN,
+        memory=_VIEW,
+        cost=2,
+    ),
+    OpSpec("permute", permute, attributes={"dims": _AXES}, memory=_VIEW),
+    OpSpec("transpose", _transpose, text=choose_text("form", _TRANSPOSES), attributes=_TRANSPOSE, memory=_VIEW),
     OpSpec("mT", permute, text="{0}.mT", memory=_VIEW, cost=2),
     OpSpec("unsqueeze", _unsqueeze, attributes={"dim": _FIRST}, memory=_VIEW),
     OpSpec("squeeze", along(_squeeze), attributes={"dim": _FIRST}, memory=_VIEW),
     OpSpec("expand", _expand, attributes=_SIZES, memory=_CROWDED_VIEW),
     OpSpec("expand_as", _expand, text="{0}.expand_as({1})", memory=_CROWDED_VIEW, arity=(2, 2), cost=2),
+    OpSpec("repeat", _tile, attributes=_SIZES, saves=False),
     OpSpec("repeat_interleave", along(_repeat), attributes={"repeats": _SIZE, "dim": _FIRST}),
     OpSpec("chunk", along(_chunk), text=_PART_OF_CHUNKS, attributes=_CHUNK, memory=_CROWDED_VIEW),
+    OpSpec("split", along(_split), text=_split_text, attributes=_SPLIT, memory=_CROWDED_VIEW, cost=2),
     OpSpec("unbind", along(one_index), text=_PART_OF_ALL, attributes=SELECT, memory=_CROWDED_VIEW, cost=2),
     OpSpec("select", along(one_index), attributes=SELECT, memory=_VIEW),
     OpSpec("narrow", along(slice_size), text=slice_text, attributes=SLICE, memory=_VIEW),
     OpSpec("unfold", _unfold, attributes=_UNFOLD, memory=_CROWDED_VIEW, cost=2),
     OpSpec("scatter", _scatter, text="{0}.scatter({dim}, {1}, {value})", attributes=_SCATTER, arity=(2, 2), cost=2),
-    OpSpec("cat", _concatenate, promote_all, text=_CAT, attributes={"dim": _LAST}, arity=(2, 4), saves=False),
+    OpSpec("gather", _check_places, text="{0}.gather({dim}, {1})", attributes={"dim": _LAST}, arity=(2, 2)),
+    OpSpec("index_select", along(given_places), text=_INDEX_SELECT, attributes={"dim": _FIRST}, arity=(2, 2), cost=2),
+    OpSpec(
+        "index",
+        lambda call: put_indices(call, call.args[1:]),
+        text=_index_text,
+        attributes={"dim": _FIRST},
+        arity=(2, 5),
+    ),
+    OpSpec("cat", _concatenate, promote_all, text=_CAT, attributes={"dim": _LAST}, arity=(1, _MOST), saves=False),
+    OpSpec("stack", _stack, promote_all, text=_STACK, attributes={"dim": _FIRST}, arity=(1, _MOST), saves=False),
+    OpSpec("pad", _pad, text=_pad_text, attributes=_PAD, saves=False),
+    OpSpec("flip", _move_along, text="{0}.flip({dims})", attributes={"dims": _AXES}, saves=False),
+    OpSpec("roll", _move_along, text="torch.roll({0}, ({shifts},), ({dims},))", attributes=_ROLL, saves=False),
     OpSpec("contiguous", memory=Memory.VIEW_OR_COPY),
     OpSpec("clone", text=choose_text("memory_format", _CLONES), attributes=_CLONE, memory=Memory.COPY, saves=False),
     OpSpec("to_own_dtype", text="{0}.to({0}.dtype)", memory=_VIEW),

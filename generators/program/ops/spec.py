@@ -158,7 +158,12 @@ class Line:
     def options(self, *names: str) -> list[str]:
         """`name=value` for each of these attributes that is not None or False."""
         given = (name for name in names if self.attrs[name] is not None and self.attrs[name] is not False)
-        return [f"{name}={self.text(name)}" for name in given]
+        return [f"{name}={self.packed(name)}" for name in given]
+
+    def packed(self, name: str) -> str:
+        """An attribute as a single argument: a list of more than one number as a tuple."""
+        several = isinstance(self.attrs[name], tuple) and len(self.attrs[name]) > 1
+        return f"({self.text(name)})" if several else self.text(name)
 
     def fill(self, template: str) -> str:
         """A template of `OpSpec.text`, filled in."""

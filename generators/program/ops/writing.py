@@ -4,8 +4,8 @@ from functools import partial
 
 from generators.errors import require
 from generators.program.case import TensorType
-from generators.program.ops.rules import along, one_index, slice_size
-from generators.program.ops.shaping import SELECT, SLICE, slice_text
+from generators.program.ops.rules import along, given_places, one_index, put_indices, slice_size
+from generators.program.ops.shaping import SELECT, SLICE, item_text, slice_text
 from generators.program.ops.spec import (
     Attribute,
     Kind,
@@ -60,26 +60,22 @@ def _compute_in_place(call: Operands) -> tuple[Size, ...]:
 
 
 def _index_put(call: Operands) -> tuple[Size, ...]:
-    axis, indices = call.axis(), call.args[1:-1]
-    require(all(index.dtype == "int64" for index in indices), "needs int64 indices")
-    lead = call.broadcast(*(index.shape for index in indices))
-    require(axis + len(indices) <= len(call.shape), f"{len(indices)} indices from axis {axis} on")
+    part = put_indices(call, call.args[1:-1])
     is_method = call.attrs["form"] == "method"
-    require(axis == 0 if is_method else not call.attrs["accumulate"], "only the method accumulates, on the first axes")
-    return _put(call, (*call.shape[:axis], *lead, *call.shape[axis + len(indices) :]))
+    allowed = call.axis() == 0 if is_method else not call.attrs["accumulate"]
+    require(allowed, "only the method accumulates, on the first axes")
+    return _put(call, part)
 
 
 def _index_put_text(line: Line) -> str:
     target, *indices, values = line.args
     if line.attrs["form"] == "item":
-        return f"{target}[{', '.join([':'] * (line.attrs['dim'] % line.types[0].rank) + indices)}] = {values}"
+        return f"{item_text(line, indices)} = {values}"
     return f"{target}.index_put_(({', '.join(indices)},), {', '.join([values, *line.options('accumulate')])})"
 
 
 def _index_copy(call: Operands) -> tuple[Size, ...]:
-    _, index, values = call.args
-    require((index.dtype, index.rank) == ("int64", 1), "needs int64 indices of one axis")
-    part = along(lambda _call, _size: index.shape)(call)
+    values, part = call.args[2], along(given_places)(call)
     exact = call.numbers(part) == values.sizes(call.dims)
     require(exact, f"values of {show(values.shape)} where {show(part)} is written")
     return _put(call, part)
@@ -100,7 +96,7 @@ def _slice_text(line: Line) -> str:
 
 
 def _select_text(line: Line) -> str:
-    return f"{line.args[0]}[{':, ' * (line.attrs['dim'] % line.types[0].rank)}{line.attrs['index']}] = {line.right}"
+    return f"{item_text(line, [line.text('index')])} = {line.right}"
 
 
 def _update(kind: str, sign: str) -> OpSpec:

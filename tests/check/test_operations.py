@@ -1,0 +1,162 @@
+"""Operations of real models: each gives in eager what its type says, and is judged without a false alarm."""
+
+from dataclasses import replace
+from itertools import chain
+from typing import Any
+
+import pytest
+
+from fuzz.evaluator import Evaluator
+from generators.errors import CaseError
+from generators.program.case import Case, Input, Op, Values
+from generators.program.sizes import Size
+from generators.program.type_check import check, make_op, prune
+from tests.generators.test_sample import run_eager
+
+
+def shape(*sizes: int | str) -> tuple[Size, ...]:
+    return tuple(Size.of(size) for size in sizes)
+
+
+GIVEN = Case(
+    dims=(("B", 2), ("S", 6), ("D", 4)),
+    inputs=(
+        Input("x", shape("B", "S", "D"), "float32", Values(seed=1)),
+        Input("y", shape("B", "S", "D"), "float32", Values(seed=2)),
+        Input("fixed", shape("B", "S", "D"), "float32", Values(seed=12), requires_grad=False),
+        Input("low", shape("B", "S", "D"), "bfloat16", Values(seed=3)),
+        Input("matrix", shape("S", "D"), "float32", Values(seed=4)),
+        Input("row", shape("D"), "float32", Values(seed=5)),
+        Input("counts", shape("B", "S", "D"), "int64", Values("signed", 6)),
+        Input("keep", shape("B", "S", "D"), "bool", Values("random", 7, 0.5)),
+        Input("drop", shape("S", "D"), "bool", Values("random", 8, 0.5)),
+        Input("places", shape("D"), "int64", Values("permutation", 9)),
+        Input("each", shape("B", "S", "D"), "int64", Values("permutation", 10)),
+        Input("tokens", shape("B", "S"), "int64", Values("tokens", 11, 2.0)),
+    ),
+    ops=(),
+    returns=(),
+)
+
+
+def op(kind: str, *args: str, **attrs: Any) -> Op:
+    for name, value in attrs.items():
+        if isinstance(value, list):
+            attrs[name] = shape(*value) if name in ("sizes", "shifts") else tuple(value)
+    return make_op("out", kind, args, attrs)
+
+
+SHAPING = [
+    op("repeat", "x", sizes=[2, 1, "D"]),
+    op("repeat", "row", sizes=["B", 3]),
+    op("split", "x", size=4, dim=1, index=1),
+    op("split", "x", size=2, index=1),
+    op("split", "x", sizes=[1, 3], dim=-1, index=1),
+    op("stack", "x", "y", "y"),
+    op("stack", "x", "y", dim=-1),
+    op("cat", "x"),
+    op("transpose", "matrix", form="t"),
+    op("transpose", "matrix", form="T"),
+    op("flatten", "x"),
+    op("flatten", "x", start_dim=1),
+    op("unflatten", "x", dim=1, sizes=[-1, 2]),
+    op("pad", "x", sizes=[1, 2]),
+    op("pad", "x", sizes=[0, -1, "S", 0], value=0.5),
+    op("pad", "counts", sizes=[1, 0], value=3),
+    op("flip", "x", dims=[0, -1]),
+    op("roll", "x", shifts=[-1, "S"], dims=[1, 2]),
+    op("gather", "x", "each"),
+    op("index_select", "x", "places", dim=2),
+    op("index", "matrix", "tokens"),
+    op("index", "x", "tokens", "tokens", dim=1),
+]
+POINTWISE = [
+    op("clamp", "x", min=-0.5),
+    op("clamp", "x", min=-0.5, max=1),
+    op("clamp", "counts", max=1),
+    op("clamp", "counts", min=0.5),
+    op("maximum", "x", "row"),
+    op("minimum", "counts", "each"),
+    op("logical_or", "keep", "drop"),
+    op("logical_xor", "keep", "drop"),
+    *(op(kind, "x") for kind in ("sign", "floor", "ceil", "round", "reciprocal", "exp2", "expm1", "erf")),
+    *(op(kind, "counts") for kind in ("sign", "floor", "ceil", "round")),
+    op("log1p", "positive"),
+    *(op(kind, "x") for kind in ("mish", "hardswish", "hardsigmoid", "relu6", "logsigmoid", "selu", "softplus")),
+    op("softplus", "x", beta=2.0, threshold=1.0),
+    op("leaky_relu", "x", negative_slope=0.2),
+    op("leaky_relu", "low"),
+    op("elu", "x", alpha=0.5),
+    op("hardtanh", "x", min_val=-0.5, max_val=0.25),
+    op("remainder", "x", other=0.75),
+    op("remainder", "counts", other=-3),
+    op("remainder", "x", "y"),
+    op("floor_divide", "fixed", other=0.75),
+    op("floor_divide", "counts", other=2),
+    op("floor_divide", "counts", other=2, form="floor"),
+    op("floor_divide", "x", "y", form="trunc"),
+    op("full_like", "x", value=2.0),
+    op("full_like", "x", value=2, dtype="int64"),
+    op("zeros_like", "counts"),
+    op("ones_like", "x", dtype="bool"),
+    op("new_full", "x", sizes=["S"], value=0.5),
+    op("new_ones", "counts", sizes=["S", 2]),
+    op("new_zeros", "x", sizes=[], dtype="int64"),
+]
+GROUPS = {"shaping": SHAPING, "pointwise": POINTWISE}
+
+
+def program(operations: list[Op], mode: str = "inference") -> Case:
+    """A program that returns the results of all operations, with gradients of those that differentiate floats."""
+    made = make_op("positive", "square", ["x"], {})
+    ops = tuple(replace(item, name=f"out{number}") for number, item in enumerate(operations))
+    return prune(replace(GIVEN, ops=(made, *ops), returns=tuple(item.name for item in ops), mode=mode))
+
+
+@pytest.mark.parametrize("item", [*chain(*GROUPS.values())], ids=lambda item: f"{item.kind}({', '.join(item.args)})")
+def test_an_operation_gives_in_eager_what_its_type_says(item: Op) -> None:
+    case = program([item])
+    (found,) = run_eager(case)
+    expected = check(case)["out0"]
+    assert (tuple(found.shape), str(found.dtype)) == (expected.sizes(case.sizes), f"torch.{expected.dtype}")
+
+
+@pytest.mark.worker
+@pytest.mark.samples
+@pytest.mark.parametrize("mode", ["inference", "training"])
+@pytest.mark.parametrize("group", GROUPS)
+def test_right_results_of_operations_are_accepted(shared: Evaluator, group: str, mode: str) -> None:
+    result = shared.evaluate_or_raise(program(GROUPS[group], mode), "passes")
+    assert not result.verdict.is_finding, result
+
+
+@pytest.mark.parametrize(
+    ("item", "message"),
+    [
+        (op("repeat", "x", sizes=[2, 2]), "takes at least 3 numbers"),
+        (op("split", "x", index=0), "takes the attribute 'size' or 'sizes'"),
+        (op("split", "x", size=3, index=2), "index 2 of parts of 3 of an axis of 4"),
+        (op("split", "x", sizes=[1, 2]), "the sum of the sizes: D = 4 against 3 = 3"),
+        (op("stack", "x", "matrix"), "needs equal ranks"),
+        (op("transpose", "x", form="t"), "exchanges the two axes of a matrix"),
+        (op("flatten", "x", start_dim=2, end_dim=1), "start_dim 2 comes after end_dim 1"),
+        (op("pad", "row", sizes=[1, 2, 3, 4]), "is not a pair for each of at most 1 axes"),
+        (op("pad", "x", sizes=[-5, 0]), "negative size"),
+        (op("flip", "x", dims=[0, -3]), "are not different axes of 3"),
+        (op("roll", "x", shifts=[1], dims=[0, 1]), "takes a shift for each of the axes"),
+        (op("gather", "x", "places"), "needs an int64 index of as many axes"),
+        (op("gather", "x", "each", dim=0), "reach beyond an axis of 2"),
+        (op("index_select", "x", "tokens"), "needs int64 indices of one axis"),
+        (op("index_select", "x", "places"), "reach beyond an axis of 2"),
+        (op("index", "x", "places"), "reach beyond an axis of 2"),
+        (op("index", "x", "keep"), "needs int64 indices"),
+        (op("clamp", "x"), "takes the attribute 'min', 'max' or both"),
+        (op("maximum", "x", "tokens"), "do not broadcast"),
+        (op("remainder", "keep", other=2), "takes no booleans"),
+        (op("floor_divide", "x"), "takes two arguments, or an argument and 'other'"),
+    ],
+)
+def test_an_operation_on_wrong_arguments_is_refused(item: Op, message: str) -> None:
+    with pytest.raises(CaseError) as error:
+        check(program([item]))
+    assert message in str(error.value)

@@ -222,9 +222,13 @@ def _check_input(item: Input, dims: Mapping[str, int]) -> None:
     require(not empty, f"values {values.kind!r} need at least one element")
 
 
-_INDEXED = dict.fromkeys(("scatter", "gather", "index_select", "index_copy_", "index_add_"), (0, slice(1, 2)))
+_INDEXED: dict[str, tuple[int | None, slice]] = dict.fromkeys(
+    ("scatter", "gather", "index_select", "index_copy_", "index_add_"), (0, slice(1, 2))
+)
+_INDEXED |= {"one_hot": (None, slice(0, 1))}
 _INDEXED |= {"embedding": (1, slice(0, 1)), "index": (0, slice(1, None)), "index_put_": (0, slice(1, -1))}
-"""By operation: the argument with the indexed axes, and the arguments with the indices of consecutive axes."""
+"""By operation: the argument with the indexed axes, or None for the last axis of the result, and the arguments with the
+indices of consecutive axes."""
 
 
 def _check_indices(case: Case, types: Mapping[str, TensorType]) -> None:
@@ -234,8 +238,9 @@ def _check_indices(case: Case, types: Mapping[str, TensorType]) -> None:
         stops[item.name] = first + (0 if item.values.kind == "tokens" else item.type.sizes(case.sizes)[-1])
     for op in (op for op in case.ops if op.kind in _INDEXED):
         indexed, indices = _INDEXED[op.kind]
-        sizes = types[op.args[indexed]].sizes(case.sizes)
-        for axis, name in enumerate(op.args[indices], attributes(op).get("dim", 0) % len(sizes)):
+        sizes = types[op.name if indexed is None else op.args[indexed]].sizes(case.sizes)
+        first = -1 if indexed is None else attributes(op).get("dim", 0)
+        for axis, name in enumerate(op.args[indices], first % len(sizes)):
             with add_place("ops", op.name):
                 fits = stops.get(name, 0) <= sizes[axis]
                 require(fits, f"op {op.name!r}: the indices {name!r} reach beyond an axis of {sizes[axis]}")

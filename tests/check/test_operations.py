@@ -26,6 +26,15 @@ GIVEN = Case(
         Input("fixed", shape("B", "S", "D"), "float32", Values(seed=12), requires_grad=False),
         Input("low", shape("B", "S", "D"), "bfloat16", Values(seed=3)),
         Input("matrix", shape("S", "D"), "float32", Values(seed=4)),
+        Input("image", shape("B", "D", 7, 9), "float32", Values(seed=13)),
+        Input("signal", shape("B", "D", 8), "float32", Values(seed=14)),
+        Input("filters", shape(6, "D", 3, 2), "float32", Values(seed=15)),
+        Input("grouped", shape(6, 2, 3), "float32", Values(seed=16)),
+        Input("upward", shape("D", 3, 2, 2), "float32", Values(seed=17)),
+        Input("six", shape(6), "float32", Values(seed=18)),
+        Input("weight", shape("S", "D"), "float32", Values(seed=19)),
+        Input("bias", shape("D"), "float32", Values(seed=20)),
+        Input("scale", shape("D"), "float32", Values("constant", 21, 0.75), requires_grad=False),
         Input("row", shape("D"), "float32", Values(seed=5)),
         Input("counts", shape("B", "S", "D"), "int64", Values("signed", 6)),
         Input("keep", shape("B", "S", "D"), "bool", Values("random", 7, 0.5)),
@@ -38,11 +47,20 @@ GIVEN = Case(
     returns=(),
 )
 
+MADE = (
+    make_op("positive", "square", ["x"], {}),
+    make_op("turned", "transpose", ["weight"], {}),
+    make_op("square", "matmul", ["matrix", "turned"], {}),
+    make_op("across", "transpose", ["x"], {}),
+    make_op("squares", "matmul", ["across", "x"], {}),
+    make_op("fixed_row", "detach", ["row"], {}),
+)
+
 
 def op(kind: str, *args: str, **attrs: Any) -> Op:
     for name, value in attrs.items():
         if isinstance(value, list):
-            attrs[name] = shape(*value) if name in ("sizes", "shifts") else tuple(value)
+            attrs[name] = tuple(value) if name in ("dims", "axes") else shape(*value)
     return make_op("out", kind, args, attrs)
 
 
@@ -103,14 +121,75 @@ POINTWISE = [
     op("new_ones", "counts", sizes=["S", 2]),
     op("new_zeros", "x", sizes=[], dtype="int64"),
 ]
-GROUPS = {"shaping": SHAPING, "pointwise": POINTWISE}
+REDUCTIONS = [
+    *(op(kind, "x", axes=[1, -1], keepdim=True) for kind in ("sum", "mean", "amax", "amin", "logsumexp", "var", "std")),
+    *(op(kind, "x", axes=[]) for kind in ("sum", "mean", "amax", "max", "min", "argmax", "norm", "var", "prod")),
+    *(op(kind, "counts") for kind in ("sum", "amax", "amin", "max", "prod", "cumsum", "argmax")),
+    *(op(kind, "keep", dim=0) for kind in ("sum", "any", "all", "max", "cumsum")),
+    *(op(kind, "x", dim=1) for kind in ("argmax", "argmin", "max", "norm", "var", "prod", "cumsum")),
+    op("any", "keep", axes=[0, 2]),
+    op("argmax", "x", keepdim=True),
+    op("max", "x", keepdim=True, form="item"),
+    op("min", "low", form="item"),
+    op("norm", "x", axes=[0, 1]),
+    op("norm", "x", keepdim=True, form="linalg"),
+    op("norm", "x", axes=[], form="linalg"),
+    op("var", "x", unbiased=False, keepdim=True),
+    op("std", "x", axes=[], unbiased=False),
+]
+VISION = [
+    op("conv2d", "image", "filters"),
+    op("conv2d", "image", "filters", "six", stride=[2], padding=[1]),
+    op("conv2d", "image", "filters", stride=[2, 1], padding=[0, 1], dilation=[1, 2]),
+    op("conv1d", "signal", "grouped", "six", groups=2),
+    op("conv1d", "signal", "grouped", padding=[2], dilation=[2], groups=2),
+    op("conv_transpose2d", "image", "upward", stride=[2], padding=[1]),
+    op("conv_transpose2d", "image", "upward", stride=[3, 2], output_padding=[2, 1]),
+    op("max_pool2d", "image", kernel=[3], stride=[2], padding=[1]),
+    op("max_pool2d", "image", kernel=[2, 3]),
+    op("max_pool2d", "image", kernel=[2], ceil_mode=True),
+    op("max_pool2d", "image", kernel=[2], stride=[3], padding=[1], ceil_mode=True),
+    op("max_pool1d", "signal", kernel=[3], stride=[1]),
+    op("avg_pool2d", "image", kernel=[3], stride=[2], padding=[1], ceil_mode=True),
+    op("avg_pool2d", "image", kernel=[3], padding=[1], count_include_pad=False),
+    op("avg_pool1d", "signal", kernel=[2]),
+    op("adaptive_avg_pool2d", "image", sizes=[1]),
+    op("adaptive_avg_pool2d", "image", sizes=[3, 2]),
+    op("adaptive_avg_pool1d", "signal", sizes=[3]),
+    op("batch_norm", "image"),
+    op("batch_norm", "image", "row", "bias", affine=True, eps=1e-3),
+    op("batch_norm", "signal", "fixed_row", "scale", statistics="running"),
+    op("batch_norm", "image", "fixed_row", "scale", "row", "bias", statistics="running", affine=True),
+    op("group_norm", "image", groups=2),
+    op("group_norm", "signal", "row", "bias", groups=4, eps=1e-6),
+    op("layer_norm", "x", "weight", "matrix", last=2),
+    op("rms_norm", "x", last=2),
+    op("interpolate", "image", scale=2.0),
+    op("interpolate", "image", sizes=[10, 5]),
+    op("interpolate", "signal", scale=1.5, mode="nearest-exact"),
+    op("interpolate", "signal", sizes=[13], mode="linear"),
+    op("interpolate", "image", sizes=[4], mode="bilinear", antialias=True),
+    op("interpolate", "image", scale=0.5, mode="bilinear"),
+    op("interpolate", "image", sizes=[9, 14], mode="bicubic", align_corners=True),
+]
+PRODUCTS = [
+    op("mm", "matrix", "turned"),
+    op("addmm", "bias", "square", "weight", beta=0.5, alpha=2),
+    op("baddbmm", "x", "x", "squares", beta=0.5, alpha=0.25),
+    op("outer", "row", "six"),
+    op("einsum", "x", "weight", "row", equation="bsd,sd,d->bd"),
+    op("normalize", "x"),
+    op("normalize", "x", dim=1),
+    op("one_hot", "tokens", classes=2),
+    op("one_hot", "places", classes="D"),
+]
+GROUPS = {"shaping": SHAPING, "pointwise": POINTWISE, "reductions": REDUCTIONS, "vision": VISION, "products": PRODUCTS}
 
 
 def program(operations: list[Op], mode: str = "inference") -> Case:
     """A program that returns the results of all operations, with gradients of those that differentiate floats."""
-    made = make_op("positive", "square", ["x"], {})
     ops = tuple(replace(item, name=f"out{number}") for number, item in enumerate(operations))
-    return prune(replace(GIVEN, ops=(made, *ops), returns=tuple(item.name for item in ops), mode=mode))
+    return prune(replace(GIVEN, ops=(*MADE, *ops), returns=tuple(item.name for item in ops), mode=mode))
 
 
 @pytest.mark.parametrize("item", [*chain(*GROUPS.values())], ids=lambda item: f"{item.kind}({', '.join(item.args)})")
@@ -142,7 +221,7 @@ def test_right_results_of_operations_are_accepted(shared: Evaluator, group: str,
         (op("flatten", "x", start_dim=2, end_dim=1), "start_dim 2 comes after end_dim 1"),
         (op("pad", "row", sizes=[1, 2, 3, 4]), "is not a pair for each of at most 1 axes"),
         (op("pad", "x", sizes=[-5, 0]), "negative size"),
-        (op("flip", "x", dims=[0, -3]), "are not different axes of 3"),
+        (op("flip", "x", dims=[0, -3]), "are not different axes"),
         (op("roll", "x", shifts=[1], dims=[0, 1]), "takes a shift for each of the axes"),
         (op("gather", "x", "places"), "needs an int64 index of as many axes"),
         (op("gather", "x", "each", dim=0), "reach beyond an axis of 2"),
@@ -150,6 +229,27 @@ def test_right_results_of_operations_are_accepted(shared: Evaluator, group: str,
         (op("index_select", "x", "places"), "reach beyond an axis of 2"),
         (op("index", "x", "places"), "reach beyond an axis of 2"),
         (op("index", "x", "keep"), "needs int64 indices"),
+        (op("sum", "x", axes=[0, 3]), "are not different axes"),
+        (op("max", "x", axes=[0, 1]), "max takes one axis, or all"),
+        (op("sum", "x", axes=[], keepdim=True), "needs axes"),
+        (op("mean", "counts"), "needs a floating-point argument"),
+        (op("conv2d", "signal", "filters"), "needs an argument of 4 axes"),
+        (op("conv2d", "image", "grouped"), "needs a weight of 4 axes"),
+        (op("conv2d", "image", "filters", "row"), "bias of the channels"),
+        (op("conv2d", "image", "filters", groups=2), "channels of the argument and of the weight"),
+        (op("conv2d", "image", "filters", stride=[0]), "stride is [0], expected 1 or 2 numbers of at least 1"),
+        (op("conv2d", "image", "filters", dilation=[4]), "do not fit into an axis of 7"),
+        (op("conv_transpose2d", "image", "upward", output_padding=[1]), "is not smaller than stride"),
+        (op("max_pool2d", "image", kernel=[2], padding=[2]), "is more than half of kernel"),
+        (op("batch_norm", "image", "six", "bias", affine=True), "normalised size"),
+        (op("batch_norm", "image", "row", affine=True), "takes 3 arguments, got 2"),
+        (op("group_norm", "image", groups=3), "4 channels do not split into 3 groups"),
+        (op("interpolate", "image"), "takes the attribute 'sizes' or 'scale'"),
+        (op("interpolate", "signal", scale=2, mode="bilinear"), "bilinear takes no argument of 3 axes"),
+        (op("layer_norm", "x", "row", last=2), "needs weights of shape [S, D]"),
+        (op("einsum", "x", "row", equation="bsd,d,d->b"), "takes 3 arguments"),
+        (op("outer", "x", "row"), "needs arguments of one axis"),
+        (op("one_hot", "places", classes=3), "reach beyond an axis of 3"),
         (op("clamp", "x"), "takes the attribute 'min', 'max' or both"),
         (op("maximum", "x", "tokens"), "do not broadcast"),
         (op("remainder", "keep", other=2), "takes no booleans"),

@@ -3,11 +3,15 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from generators.program.ops import attention, network, pointwise, shaping, writing
+from generators.program.ops import attention, network, pointwise, reductions, shaping, vision, writing
 from generators.program.ops.spec import Memory, OpSpec
 
 OPS: Mapping[str, OpSpec] = MappingProxyType(
-    {spec.kind: spec for module in (shaping, pointwise, network, attention, writing) for spec in module.OPS}
+    {
+        spec.kind: spec
+        for module in (shaping, pointwise, reductions, network, vision, attention, writing)
+        for spec in module.OPS
+    }
 )
 VIEWS = frozenset(
     kind

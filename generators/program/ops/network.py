@@ -1,15 +1,16 @@
-"""Products, linear layers, sums along an axis, softmax, norms, embedding, dropout."""
+"""Products, linear layers, softmax, norms of the last axes, embedding, dropout."""
 
 import re
 from dataclasses import replace
+from functools import partial
 
 from generators.errors import require
-from generators.program.ops.rules import along, common_float, second_dtype
-from generators.program.ops.spec import Attribute, Kind, Line, Memory, Operands, OpSpec, choose_text, flag, spell, word
-from generators.program.sizes import ONE, Size, show
+from generators.program.ops.rules import check_weights, common_float, promote_all, second_dtype, with_axis
+from generators.program.ops.spec import Attribute, Kind, Line, Memory, Operands, OpSpec, choose_text, spell, word
+from generators.program.sizes import Size, show
 from generators.program.values import FLOATS, category
 
-EQUATION = re.compile(r"[a-z]{1,6},[a-z]{1,6}->[a-z]{1,6}")
+EQUATION = re.compile(r"[a-z]{1,6}(,[a-z]{1,6}){1,2}->[a-z]{1,6}")
 
 
 def _multiply(call: Operands) -> tuple[Size, ...]:
@@ -26,15 +27,26 @@ def _multiply_flat(call: Operands, rank: int = 3) -> tuple[Size, ...]:
     return _multiply(call)
 
 
-def _add_product(call: Operands) -> tuple[Size, ...]:
-    shape = _multiply_flat(replace(call, args=call.args[1:]), rank=2)
+def _add_product(call: Operands, rank: int = 2) -> tuple[Size, ...]:
+    shape = _multiply_flat(replace(call, args=call.args[1:]), rank)
     call.must_broadcast(call.shape, shape, "bias")
     return shape
+
+
+def _add_text(line: Line) -> str:
+    factors = (f"{name}={line.text(name)}" for name in ("beta", "alpha") if line.attrs[name] != 1)
+    return f"torch.{line.kind}({', '.join([*line.args, *factors])})"
+
+
+def _outer(call: Operands) -> tuple[Size, ...]:
+    require([arg.rank for arg in call.args] == [1, 1], "needs arguments of one axis")
+    return (*call.shape, *call.args[1].shape)
 
 
 def _sum_products(call: Operands) -> tuple[Size, ...]:
     equation = call.attrs["equation"]
     terms, out = equation.split("->")
+    require(len(terms.split(",")) == len(call.args), f"{equation!r} takes {len(terms.split(','))} arguments")
     sizes: dict[str, Size] = {}
     for letters, arg in zip(terms.split(","), call.args, strict=True):
         fits = len(set(letters)) == len(letters) == arg.rank
@@ -56,11 +68,6 @@ def _linear(call: Operands) -> tuple[Size, ...]:
     return (*x.shape[:-1], weight.shape[0])
 
 
-def _reduction_text(line: Line) -> str:
-    keepdim = ", keepdim=True" if line.attrs["keepdim"] else ""
-    return line.fill(f"{{0}}.{line.kind}(dim={{dim}}{keepdim})")
-
-
 def _softmax_dtype(call: Operands) -> str:
     dtype, own = call.attrs["dtype"], call.args[0].dtype
     require(category(own) == 2 or dtype, f"needs a floating-point argument or a dtype, got {own}")
@@ -73,19 +80,16 @@ def _softmax_text(line: Line) -> str:
 
 
 def _norm(call: Operands) -> tuple[Size, ...]:
-    x, *affine = call.args
-    require(x.rank >= 1, "needs an axis to normalise over")
-    for weight in affine:
-        # The product of autocast is normalised with weights that stay in float32.
-        fits = weight.rank == 1 and weight.dtype in (x.dtype, "float32" if call.autocast else x.dtype)
-        require(fits, f"needs weights of one axis and dtype {x.dtype}")
-        call.must_equal(weight.shape[0], x.shape[-1], "normalised size")
-    return x.shape
+    last, shape = call.attrs["last"], call.shape
+    require(1 <= last <= len(shape), f"normalises the last {last} of {len(shape)} axes")
+    check_weights(call, call.args[1:], shape[-last:])
+    return shape
 
 
 def _norm_text(line: Line) -> str:
     x, *affine = line.args
-    words = [x, f"({line.types[0].shape[-1]},)", *affine, *line.options("eps")]
+    sizes = ", ".join(map(str, line.types[0].shape[-line.attrs["last"] :]))
+    words = [x, f"({sizes}{',' * (line.attrs['last'] == 1)})", *affine, *line.options("eps")]
     return f"F.{line.kind}({', '.join(words)})"
 
 
@@ -96,13 +100,9 @@ def _embedding(call: Operands) -> tuple[Size, ...]:
     return (*tokens.shape, table.shape[1])
 
 
-def _reduce(call: Operands, _size: Size) -> tuple[Size, ...]:
-    return (ONE,) if call.attrs["keepdim"] else ()
-
-
-def _softmax(call: Operands) -> tuple[Size, ...]:
-    call.axis()
-    return call.shape
+def _one_hot(call: Operands) -> tuple[Size, ...]:
+    require(call.args[0].dtype == "int64" and call.value("classes") >= 1, "needs int64 indices and a positive number")
+    return (*call.shape, call.attrs["classes"])
 
 
 def _drop(call: Operands) -> tuple[Size, ...]:
@@ -125,9 +125,10 @@ _MATMUL = {"operator": "{0} @ {1}", "function": "torch.matmul({0}, {1})", "metho
 _FORM = {"form": word(*_MATMUL)}
 _EQUATION = {"equation": Attribute(Kind.EQUATION, required=True)}
 _DIM = {"dim": Attribute(Kind.AXIS, -1)}
-_REDUCE = {**_DIM, "keepdim": flag()}
+_FACTORS = dict.fromkeys(("beta", "alpha"), Attribute(Kind.NUMBER, 1))
 _SOFTMAX = {**_DIM, "dtype": Attribute(Kind.WORD, None, FLOATS), "form": word("method", "functional", "torch")}
-_EPS = {"eps": Attribute(Kind.NUMBER)}
+_NORM = {"eps": Attribute(Kind.NUMBER), "last": Attribute(Kind.INT, 1)}
+_CLASSES = {"classes": Attribute(Kind.SIZE, required=True)}
 _DROPOUT = {
     "p": Attribute(Kind.NUMBER, 0.0),
     "active": word("mode", "always", "never"),
@@ -138,21 +139,24 @@ _EINSUM = 'torch.einsum("{equation}", {args})'
 OPS = [
     OpSpec("matmul", _multiply, common_float, text=choose_text("form", _MATMUL), attributes=_FORM, arity=(2, 2)),
     OpSpec("bmm", _multiply_flat, common_float, text="torch.bmm({args})", arity=(2, 2), cost=2),
-    OpSpec("addmm", _add_product, common_float, text="torch.addmm({args})", arity=(3, 3), cost=3),
-    OpSpec("einsum", _sum_products, common_float, text=_EINSUM, attributes=_EQUATION, arity=(2, 2), cost=3),
+    OpSpec("mm", partial(_multiply_flat, rank=2), common_float, text="torch.mm({args})", arity=(2, 2), cost=2),
+    *(
+        OpSpec(kind, rule, common_float, text=_add_text, attributes=_FACTORS, arity=(3, 3), cost=3)
+        for kind, rule in (("addmm", _add_product), ("baddbmm", partial(_add_product, rank=3)))
+    ),
+    OpSpec("outer", _outer, promote_all, text="torch.outer({args})", arity=(2, 2), cost=2),
+    OpSpec("einsum", _sum_products, common_float, text=_EINSUM, attributes=_EQUATION, arity=(2, 3), cost=3),
     OpSpec("linear", _linear, common_float, text="F.linear({args})", arity=(2, 3), cost=2),
     *(
-        OpSpec(kind, along(_reduce), takes="float", text=_reduction_text, attributes=_REDUCE, saves=saves)
-        for kind, saves in (("sum", False), ("mean", False), ("amax", True), ("logsumexp", True))
-    ),
-    *(
-        OpSpec(kind, _softmax, _softmax_dtype, "number", _softmax_text, _SOFTMAX, cost=cost)
+        OpSpec(kind, with_axis, _softmax_dtype, "number", _softmax_text, _SOFTMAX, cost=cost)
         for kind, cost in (("softmax", 1), ("log_softmax", 2))
     ),
     *(
-        OpSpec(kind, _norm, takes="float", text=_norm_text, attributes=_EPS, arity=(1, most), cost=2)
+        OpSpec(kind, _norm, takes="float", text=_norm_text, attributes=_NORM, arity=(1, most), cost=2)
         for kind, most in (("layer_norm", 3), ("rms_norm", 2))
     ),
+    OpSpec("normalize", with_axis, takes="float", text="F.normalize({0}, dim={dim})", attributes=_DIM, cost=2),
+    OpSpec("one_hot", _one_hot, text="F.one_hot({0}, {classes})", attributes=_CLASSES),
     OpSpec("embedding", _embedding, second_dtype, text="F.embedding({args})", arity=(2, 2)),
     OpSpec(
         "dropout",

@@ -60,6 +60,12 @@ def matrices(call: Operands) -> tuple[Size, ...]:
     return call.shape
 
 
+def with_axis(call: Operands) -> tuple[Size, ...]:
+    """The shape of the first argument, which has an axis `dim`."""
+    call.axis()
+    return call.shape
+
+
 def along(sizes: Callable[[Operands, Size], Sequence[Size]]) -> ShapeRule:
     """The shape of the first argument with `sizes(call, size)` in place of the size of the axis `dim`."""
 
@@ -68,6 +74,25 @@ def along(sizes: Callable[[Operands, Size], Sequence[Size]]) -> ShapeRule:
         return (*call.shape[:axis], *sizes(call, call.shape[axis]), *call.shape[axis + 1 :])
 
     return infer
+
+
+def distinct_axes(call: Operands, axes: Sequence[int]) -> set[int]:
+    """These axes counted from 0. Raises CaseError unless they are different axes of the first argument."""
+    rank = len(call.shape)
+    found = {axis % rank for axis in axes if -rank <= axis < rank}
+    require(len(found) == len(axes), f"{[*axes]} are not different axes of a tensor of rank {rank}")
+    return found
+
+
+def check_weights(call: Operands, weights: Sequence[TensorType], shape: Sequence[Size]) -> None:
+    """Raises CaseError unless the weights of a norm have this shape and the first argument's dtype."""
+    dtype = call.args[0].dtype
+    for weight in weights:
+        # The product of autocast is normalised with weights that stay in float32.
+        fits = weight.rank == len(shape) and weight.dtype in (dtype, "float32" if call.autocast else dtype)
+        require(fits, f"needs weights of shape {show(shape)} and dtype {dtype}")
+        for mine, size in zip(weight.shape, shape, strict=True):
+            call.must_equal(mine, size, "normalised size")
 
 
 def permutation(attrs: Mapping[str, Any], rank: int) -> list[int]:

@@ -8,6 +8,7 @@ from generators.program.case import TensorType
 from generators.program.ops.rules import (
     along,
     count_windows,
+    distinct_axes,
     given_places,
     one_index,
     permute,
@@ -121,9 +122,8 @@ def _pad_text(line: Line) -> str:
 
 
 def _move_along(call: Operands) -> tuple[Size, ...]:
-    dims, rank = call.attrs["dims"], len(call.shape)
-    distinct = len({dim % rank for dim in dims if -rank <= dim < rank}) == len(dims)
-    require(distinct, f"dims {list(dims)} are not different axes of {rank}")
+    dims = call.attrs["dims"]
+    distinct_axes(call, dims)
     shifts = call.attrs.get("shifts", dims)
     require(len(shifts) == len(dims) > 0, f"takes a shift for each of the axes {list(dims)}")
     return call.shape

@@ -1,0 +1,197 @@
+"""Convolutions, pooling, norms of channels, and interpolation, over arguments [batch, channels, ...]."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from generators.errors import require
+from generators.program.ops.rules import check_weights, common_float, count_windows
+from generators.program.ops.spec import Attribute, Kind, Line, Operands, OpSpec, flag, word
+from generators.program.sizes import ONE, Size, show
+
+_ZERO = Size.of(0)
+
+
+def _per_axis(call: Operands, name: str, default: Sequence[Size], least: int = 0) -> tuple[Size, ...]:
+    """An attribute's number for each of as many axes as `default` has; a single number is that of all."""
+    given = call.attrs[name] or default
+    values = tuple(given) * (len(default) if len(given) == 1 else 1)
+    fits = len(values) == len(default) and min(call.numbers(values), default=least) >= least
+    require(fits, f"{name} is {show(given)}, expected 1 or {len(default)} numbers of at least {least}")
+    return values
+
+
+def _split_axes(call: Operands, axes: int) -> tuple[tuple[Size, ...], tuple[Size, ...]]:
+    """Batch and channels, and the axes that windows move along."""
+    require(len(call.shape) == axes + 2, f"needs an argument of {axes + 2} axes, got {show(call.shape)}")
+    return call.shape[:2], call.shape[2:]
+
+
+def _convolve(call: Operands, axes: int, *, transposed: bool = False) -> tuple[Size, ...]:
+    _, weight, *bias = call.args
+    (batch, channels), lengths = _split_axes(call, axes)
+    require(weight.rank == axes + 2, f"needs a weight of {axes + 2} axes, got {show(weight.shape)}")
+    groups = call.attrs["groups"] or 1
+    (outer,) = call.numbers(weight.shape[:1])
+    require(groups >= 1 and outer % groups == 0, f"{outer} channels do not split into {groups} groups")
+    given, made = weight.shape[1] * groups, weight.shape[0]
+    given, made = (made, given) if transposed else (given, made)
+    call.must_equal(channels, given, "channels of the argument and of the weight")
+    for item in bias:
+        require(item.rank == 1, "needs a bias of one axis")
+        call.must_equal(item.shape[0], made, "bias of the channels")
+    ones, zeros = (ONE,) * axes, (_ZERO,) * axes
+    steps, pads = _per_axis(call, "stride", ones, 1), _per_axis(call, "padding", zeros)
+    spread = zip(weight.shape[2:], _per_axis(call, "dilation", ones, 1), strict=True)
+    widths = [(width - 1) * dilation + 1 for width, dilation in spread]
+    rows = [*zip(lengths, widths, steps, pads, strict=True)]
+    if not transposed:
+        return (batch, made, *(count_windows(call, whole + pad * 2, width, step) for whole, width, step, pad in rows))
+    extra = _per_axis(call, "output_padding", zeros)
+    fits = all(more < step for more, step in zip(call.numbers(extra), call.numbers(steps), strict=True))
+    require(fits, f"output_padding {show(extra)} is not smaller than stride {show(steps)}")
+    return (
+        *(batch, made),
+        *(
+            (whole - 1) * step - pad * 2 + width + more
+            for (whole, width, step, pad), more in zip(rows, extra, strict=True)
+        ),
+    )
+
+
+def _pool(call: Operands, axes: int) -> tuple[Size, ...]:
+    lead, lengths = _split_axes(call, axes)
+    widths = _per_axis(call, "kernel", (_ZERO,) * axes, 1)
+    steps, pads = _per_axis(call, "stride", widths, 1), _per_axis(call, "padding", (_ZERO,) * axes)
+    fits = all(2 * pad <= width for pad, width in zip(call.numbers(pads), call.numbers(widths), strict=True))
+    require(fits, f"padding {show(pads)} is more than half of kernel {show(widths)}")
+    counts = []
+    for whole, width, step, pad in zip(lengths, widths, steps, pads, strict=True):
+        count = count_windows(call, whole + pad * 2, width, step)
+        length, size, stride, before, number = call.numbers((whole, width, step, pad, count))
+        # A window that only the end of the axis cuts off counts if it begins before the padding at the end.
+        is_cut = (number - 1) * stride + size < length + 2 * before and number * stride < length + before
+        counts.append(count + int(call.attrs["ceil_mode"] and is_cut))
+    return (*lead, *counts)
+
+
+def _pool_to(call: Operands, axes: int) -> tuple[Size, ...]:
+    lead, lengths = _split_axes(call, axes)
+    return (*lead, *_per_axis(call, "sizes", lengths, 1))
+
+
+def _check_channels(call: Operands) -> tuple[Size, ...]:
+    require(len(call.shape) >= 2, f"needs batch and channels, got {show(call.shape)}")
+    check_weights(call, call.args[1:], call.shape[1:2])
+    return call.shape
+
+
+def _batch_norm(call: Operands) -> tuple[Size, ...]:
+    few = math.prod(call.numbers((call.shape[0], *call.shape[2:]))) < 2 if call.shape else False
+    require(call.attrs["statistics"] == "running" or not few, "a statistic needs more than one element of a channel")
+    return _check_channels(call)
+
+
+def _list_weights(attrs: Mapping[str, Any]) -> Sequence[str]:
+    running = ("running_mean", "running_var") if attrs["statistics"] == "running" else ()
+    return (*running, *(("weight", "bias") if attrs["affine"] else ()))
+
+
+def _batch_norm_text(line: Line) -> str:
+    running = line.attrs["statistics"] == "running"
+    words = [*line.args] if running else [line.args[0], "None", "None", *line.args[1:]]
+    return f"F.batch_norm({', '.join([*words, *([] if running else ['training=True']), *line.options('eps')])})"
+
+
+def _group_norm(call: Operands) -> tuple[Size, ...]:
+    shape, groups = _check_channels(call), call.attrs["groups"]
+    (channels,) = call.numbers(shape[1:2])
+    require(groups >= 1 and channels % groups == 0, f"{channels} channels do not split into {groups} groups")
+    return shape
+
+
+def _group_norm_text(line: Line) -> str:
+    return f"F.group_norm({', '.join([line.args[0], line.text('groups'), *line.args[1:], *line.options('eps')])})"
+
+
+_RANKS = {"linear": (3,), "bilinear": (4,), "bicubic": (4,)}
+
+
+def _interpolate(call: Operands) -> tuple[Size, ...]:
+    mode, scale, sizes = (call.attrs[name] for name in ("mode", "scale", "sizes"))
+    require((scale is None) != (sizes is None), "takes the attribute 'sizes' or 'scale'")
+    rank = len(call.shape)
+    require(rank in _RANKS.get(mode, (3, 4, 5)), f"{mode} takes no argument of {rank} axes")
+    smooth = mode in _RANKS
+    require(smooth or not call.attrs["align_corners"], f"{mode} takes no align_corners")
+    require(mode in ("bilinear", "bicubic") or not call.attrs["antialias"], f"{mode} takes no antialias")
+    lead, lengths = _split_axes(call, rank - 2)
+    if sizes is not None:
+        return (*lead, *_per_axis(call, "sizes", lengths, 1))
+    require(0 < scale < math.inf, f"scale is {scale}, expected a positive number")
+    if scale == int(scale):
+        return (*lead, *(size * int(scale) for size in lengths))
+    counts = [math.floor(length * scale) for length in call.numbers(lengths)]
+    require(min(counts) >= 1, f"scale {scale} leaves no element")
+    return (*lead, *map(Size.of, counts))
+
+
+def _interpolate_text(line: Line) -> str:
+    size = f"size={line.packed('sizes')}" if line.attrs["sizes"] is not None else line.fill("scale_factor={scale}")
+    mode = [f'mode="{line.attrs["mode"]}"'] if line.attrs["mode"] != "nearest" else []
+    return f"F.interpolate({', '.join([line.args[0], size, *mode, *line.options('align_corners', 'antialias')])})"
+
+
+def _call_text(line: Line) -> str:
+    """A function of torch.nn.functional, with `kernel` or `sizes` after the arguments, and options by name."""
+    places = [name for name in ("kernel", "sizes") if name in line.attrs]
+    options = line.options(*(name for name in line.attrs if name not in (*places, "count_include_pad")))
+    options += ["count_include_pad=False"] if line.attrs.get("count_include_pad") is False else []
+    return f"F.{line.kind}({', '.join([*line.args, *map(line.packed, places), *options])})"
+
+
+_NUMBERS, _NUMBER, _LIST = Attribute(Kind.SIZES), Attribute(Kind.NUMBER), Attribute(Kind.SIZES, required=True)
+_CONVOLVE = {**dict.fromkeys(("stride", "padding", "dilation"), _NUMBERS), "groups": Attribute(Kind.INT)}
+_POOL = {"kernel": _LIST, "stride": _NUMBERS, "padding": _NUMBERS, "ceil_mode": flag()}
+_AVERAGE = {**_POOL, "count_include_pad": flag(default=True)}
+_BATCH_NORM = {"statistics": word("batch", "running"), "affine": flag(), "eps": _NUMBER}
+_GROUP_NORM = {"groups": Attribute(Kind.INT, required=True), "eps": _NUMBER}
+_INTERPOLATE = {
+    "sizes": _NUMBERS,
+    "scale": _NUMBER,
+    "mode": word("nearest", "nearest-exact", "linear", "bilinear", "bicubic"),
+    "align_corners": flag(),
+    "antialias": flag(),
+}
+
+
+def _for_each_rank(kind: str, shape: Callable[..., tuple[Size, ...]], **rules: Any) -> list[OpSpec]:
+    """The rows of an operation along one axis and along two."""
+    return [
+        OpSpec(kind.format(axes), partial(shape, axes=axes), takes="float", text=_call_text, **rules) for axes in (1, 2)
+    ]
+
+
+_convolutions = partial(_for_each_rank, dtype=common_float, arity=(2, 3))
+
+OPS = [
+    *_convolutions("conv{}d", _convolve, attributes=_CONVOLVE),
+    *_convolutions(
+        "conv_transpose{}d", partial(_convolve, transposed=True), attributes={**_CONVOLVE, "output_padding": _NUMBERS}
+    ),
+    *_for_each_rank("max_pool{}d", _pool, attributes=_POOL),
+    *_for_each_rank("avg_pool{}d", _pool, attributes=_AVERAGE),
+    *_for_each_rank("adaptive_avg_pool{}d", _pool_to, attributes={"sizes": _LIST}),
+    OpSpec(
+        "batch_norm",
+        _batch_norm,
+        takes="float",
+        text=_batch_norm_text,
+        attributes=_BATCH_NORM,
+        arity=(1, 5),
+        optional=_list_weights,
+    ),
+    OpSpec("group_norm", _group_norm, takes="float", text=_group_norm_text, attributes=_GROUP_NORM, arity=(1, 3)),
+    OpSpec("interpolate", _interpolate, takes="float", text=_interpolate_text, attributes=_INTERPOLATE),
+]

@@ -10,7 +10,7 @@ from fuzz.evaluator import Evaluator
 from generators.errors import CaseError
 from generators.program.case import Case, Input, Op, Values
 from generators.program.sizes import Size
-from generators.program.type_check import check, make_op, prune
+from generators.program.type_check import check, is_valid, make_op, prune
 from tests.generators.test_sample import run_eager
 
 
@@ -194,10 +194,11 @@ def program(operations: list[Op], mode: str = "inference") -> Case:
 
 @pytest.mark.parametrize("item", [*chain(*GROUPS.values())], ids=lambda item: f"{item.kind}({', '.join(item.args)})")
 def test_an_operation_gives_in_eager_what_its_type_says(item: Op) -> None:
-    case = program([item])
-    (found,) = run_eager(case)
-    expected = check(case)["out0"]
-    assert (tuple(found.shape), str(found.dtype)) == (expected.sizes(case.sizes), f"torch.{expected.dtype}")
+    plain = program([item])
+    for case in filter(is_valid, (plain, replace(plain, autocast="bfloat16"))):
+        (found,) = run_eager(case)
+        expected = check(case)["out0"]
+        assert (tuple(found.shape), str(found.dtype)) == (expected.sizes(case.sizes), f"torch.{expected.dtype}")
 
 
 @pytest.mark.worker
@@ -260,3 +261,8 @@ def test_an_operation_on_wrong_arguments_is_refused(item: Op, message: str) -> N
     with pytest.raises(CaseError) as error:
         check(program([item]))
     assert message in str(error.value)
+
+
+def test_autocast_is_refused_where_the_dtype_would_depend_on_the_contraction() -> None:
+    with pytest.raises(CaseError):
+        check(replace(program([op("einsum", "x", "weight", "row", equation="bsd,sd,d->bd")]), autocast="bfloat16"))

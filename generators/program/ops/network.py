@@ -58,6 +58,11 @@ def _sum_products(call: Operands) -> tuple[Size, ...]:
     return tuple(sizes[letter] for letter in out)
 
 
+def _einsum_dtype(call: Operands) -> str:
+    require(not call.autocast or len(call.args) == 2, "under autocast einsum takes two arguments")
+    return common_float(call)
+
+
 def _linear(call: Operands) -> tuple[Size, ...]:
     x, weight, *bias = call.args
     require(weight.rank == 2 and x.rank >= 1, "needs a weight of two axes")
@@ -145,7 +150,7 @@ OPS = [
         for kind, rule in (("addmm", _add_product), ("baddbmm", partial(_add_product, rank=3)))
     ),
     OpSpec("outer", _outer, promote_all, text="torch.outer({args})", arity=(2, 2), cost=2),
-    OpSpec("einsum", _sum_products, common_float, text=_EINSUM, attributes=_EQUATION, arity=(2, 3), cost=3),
+    OpSpec("einsum", _sum_products, _einsum_dtype, text=_EINSUM, attributes=_EQUATION, arity=(2, 3), cost=3),
     OpSpec("linear", _linear, common_float, text="F.linear({args})", arity=(2, 3), cost=2),
     *(
         OpSpec(kind, with_axis, _softmax_dtype, "number", _softmax_text, _SOFTMAX, cost=cost)

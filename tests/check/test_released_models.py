@@ -8,6 +8,7 @@ from torch.utils._pytree import tree_leaves
 
 from fuzz.check.released_models import PACKAGES, ModelError, build, list_architectures
 
+pytestmark = pytest.mark.filterwarnings("ignore")  # of packages about each other
 MODELS = (
     "transformers/llama@eager",
     "transformers/llama@sdpa",

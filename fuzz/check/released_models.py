@@ -74,9 +74,10 @@ def list_architectures(package: str) -> list[str]:
         families = filter(None, (module.list_models(module=family) for family in module.list_modules()))
         return sorted(next(name for word in words for name in names if word in name) for names in families)
     if package == "diffusers":
-        names = (name for name in dir(module) if re.match("(?!Flax|Multi|Model)[A-Z]", name))
-        kinds = {name: getattr(module, name) for name in names}
-        return sorted(name for name, kind in kinds.items() if hasattr(kind, "forward") and hasattr(kind, "load_config"))
+        kinds = {name: getattr(module, name) for name in dir(module) if re.match("(?!Flax|Multi|Model)[A-Z]", name)}
+        return sorted(
+            name for name, kind in kinds.items() if isinstance(kind, type) and issubclass(kind, module.ModelMixin)
+        )
     return sorted(_LAYERS)
 
 

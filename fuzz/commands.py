@@ -1,16 +1,20 @@
 """The commands that reproduce a finding and report it, as a person would type them."""
 
+import json
 import os
 import shlex
 import sys
 from collections.abc import Collection
 from pathlib import Path
+from typing import Any
 
+from corpus.files import replace_file
 from fuzz.cli import wrap
 from fuzz.subjects import is_user_function
 from fuzz.worker_config import ROOT
 from generators.errors import UserError
 
+STDOUT = Path("-")
 REPORTS = ROOT / "docs" / "reports"
 
 
@@ -48,6 +52,16 @@ def format_python(*subjects: str) -> str:
     """This interpreter, with the PYTHONPATH by which it imports functions of the user's."""
     path = os.environ.get("PYTHONPATH") if any(map(is_user_function, subjects)) else None
     return " ".join([*([f"PYTHONPATH={shlex.quote(path)}"] if path else []), shlex.quote(shorten(sys.executable))])
+
+
+def write_json(data: Any, file: Path) -> bool:
+    """Write data to a file as JSON, or print it if the file is `STDOUT`. Returns whether it is printed."""
+    text = json.dumps(data, indent=1)
+    if file == STDOUT:
+        print(text)  # noqa: T201 - the answer of a command
+    else:
+        replace_file(file, f"{text}\n".encode())
+    return file == STDOUT
 
 
 def require_allowed(subject: str, allowed: Collection[str], origin: str, option: str = "--subject") -> None:

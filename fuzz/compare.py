@@ -1,6 +1,7 @@
 """Compare torch versions: `python -m fuzz.compare --python A --python B CASE...`."""
 
 import sys
+import time
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -13,12 +14,16 @@ def compare(
     python: list[str] | None = None,
     subject: list[str] | None = None,
     worker: WorkerOptions = DEFAULT_WORKER,
+    module: str | None = None,
+    out: Path | None = None,
+    json: Path | None = None,
     record: bool = False,
     quiet: bool = False,
 ) -> int:
     """Replay cases under several torch versions, and list regressions, fixes, and failures in all versions.
 
-    Regressions and fixes are confirmed in fresh workers.
+    Regressions and fixes are confirmed in fresh workers. With --module, compare the blocks of a module instead: which
+    change, and which side is right by float64.
 
     Parameters
     ----------
@@ -28,6 +33,14 @@ def compare(
         An interpreter with torch 2.11 or later; repeat it, the oldest torch first. It needs no other package.
     subject
         Run under this subject instead of the case's own; may be repeated. Also package.module:function.
+    module
+        package.module:factory: a function without arguments that gives a module and its arguments, (module, args) or
+        (module, args, kwargs). The whole module and each attention block is compared: in eager and compiled, under two
+        --python; with a single --python, eager with compiled.
+    out
+        With --module: directory for the case files of blocks that change, by default runs/START_TIME.
+    json
+        With --module: file for the answers as JSON; without a name, standard output.
     record
         Write the verdicts into the case files, by torch version, under `seen`.
     quiet
@@ -36,9 +49,9 @@ def compare(
     Examples
     --------
     python -m fuzz.compare --python old/bin/python --python new/bin/python corpus
-    python -m fuzz.compare --record corpus/known
+    python -m fuzz.compare --python old/bin/python --python new/bin/python --module my:block
     0: no regression
-    1: regressions
+    1: regressions; with --module, a block is wrong or refused on the new side, or wrong on both
     130: interrupted; the cases judged so far are reported
     """
     from corpus.entry import load_all, record_seen
@@ -49,6 +62,12 @@ def compare(
     from fuzz.versions import Row, VersionChange, compare_versions, render_table, spell_verdict, start_versions
     from generators.errors import UserError
 
+    if module is not None:
+        if case or record:
+            raise UserError("--module can't be combined with case files or --record")
+        return _compare_module(
+            module, python or [sys.executable], subject or ["inductor"], worker, out, json, quiet=quiet
+        )
     if len(python or ()) < 2 and not record:
         raise UserError("two versions are needed: --python A --python B")
     if record and (subject or worker.device):
@@ -81,6 +100,44 @@ def compare(
             with ignore_lost_output():
                 print(render_table(rows, versions, len(tasks)), flush=True)
     return int(any(row.change is VersionChange.REGRESSED for row in rows))
+
+
+def _compare_module(
+    factory: str,
+    pythons: list[str],
+    subjects: list[str],
+    worker: WorkerOptions,
+    out: Path | None,
+    json: Path | None,
+    *,
+    quiet: bool,
+) -> int:
+    """Compare the blocks of a module. The first interpreter imports it."""
+    from fuzz.commands import write_json
+    from fuzz.evaluator import open_evaluator
+    from fuzz.importing.importer import ModuleImport
+    from fuzz.module_comparison import ModuleComparison, as_data, render
+    from fuzz.versions import start_versions
+    from generators.errors import UserError
+
+    if len(pythons) > 2:
+        raise UserError(f"a module is compared in one or two versions, got {len(pythons)} times --python")
+    config, blocks = worker.configure(None, ()), []
+    with ExitStack() as stack:
+        configs = [replace(config, python=python) for python in pythons]
+        importing = stack.enter_context(ModuleImport(configs[0], factory))
+        versions = start_versions([stack.enter_context(open_evaluator(one)) for one in configs], subjects)
+        comparison = ModuleComparison(versions, subjects, out or Path("runs") / time.strftime("%Y-%m-%dT%H-%M-%S"))
+        for block in importing.import_blocks():
+            blocks.append(block)
+            told = [f"{row.way} {row.answer}" for row in comparison.compare(block)]
+            if not quiet:
+                with ignore_lost_output():
+                    print(f"{block.name}: {', '.join(told) or 'not imported'}", file=sys.stderr, flush=True)
+    text = render(comparison.rows, blocks, factory, list(versions))
+    if json is None or not write_json([as_data(row) for row in comparison.rows], json):
+        print(text)
+    return int(any(row.answer.is_failure for row in comparison.rows))
 
 
 if __name__ == "__main__":

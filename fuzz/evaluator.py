@@ -113,6 +113,11 @@ class Evaluator:
             self._memory[key] = result
         return result
 
+    def submit_with_hashes(self, case: Case, subjects: tuple[str, ...]) -> None:
+        """Hand over a case whose results carry the hashes of their values. Raises `UserError`."""
+        self.recycle()
+        self.submit(replace(build_check(case, subjects, repeat=self.repeat), hashes=True), case)
+
     def judge(self, case: Case, subject: str, *experiments: Trial) -> SubjectResult:
         """The result of one subject; `skipped` if eager refuses the case. Raises as `evaluate`."""
         result = self.evaluate(case, (subject,), experiments=experiments)
@@ -168,11 +173,10 @@ class Evaluator:
         self.process.config = replace(config, variables=(("CUDA_LAUNCH_BLOCKING", "1"),))
         self.submit(replace(check, subjects=(broken.subject,)))
         named = self.collect().results
-        # If it fails again, launches stay synchronous, since later cases will launch the kernel too.
-        if not named or named[0].verdict is not broken.verdict:
-            self.process.config, named = config, (broken,)
-            self.process.replace()
-        return replace(result, results=(*others, *named))
+        self.process.config = config
+        self.process.replace()
+        is_same = bool(named) and named[0].verdict is broken.verdict
+        return replace(result, results=(*others, *(named if is_same else (broken,))))
 
     def recycle(self) -> None:
         """Replace the process when it has done many checks, and before its memory grows past the limit."""

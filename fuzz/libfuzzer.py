@@ -106,7 +106,7 @@ def _fuzz(directory: Path, seed: int, requests: BinaryIO, wire: BinaryIO, answer
             return
         judged.add(case.id)
         worker.send(wire, Drawn(inputs.encode(case).decode()))
-        check = worker.read_check(requests)
+        check = worker.read_request(requests)
         if check is None:
             _end(0)
         worker.send(wire, answer(check))

@@ -70,6 +70,7 @@ def status(*runs: Path, metrics: Path | None = None, json: Path | None = None) -
     python -m fuzz.status runs/* --metrics /var/lib/node_exporter/attnfuzz.prom
     """
     from corpus.files import replace_file
+    from fuzz.commands import write_json
     from generators.errors import UserError
 
     if not runs:
@@ -77,11 +78,8 @@ def status(*runs: Path, metrics: Path | None = None, json: Path | None = None) -
     data = [describe_run(run) for run in runs]
     if metrics is not None:
         replace_file(metrics, format_metrics(data).encode())
-    if json == STDOUT:
-        print(dumps(data, indent=1))
+    if json is not None and write_json(data, json):
         return
-    if json is not None:
-        replace_file(json, f"{dumps(data, indent=1)}\n".encode())
     labels = ["run", "state", "torch", "device"]
     rows = [[*labels, *(title for title, _ in COLUMNS.values())]]
     for run in data:

@@ -36,6 +36,7 @@ class WorkerConfig:
     variables: tuple[tuple[str, str], ...] = ()  # further variables of its environment
     cache: Path | None = None  # keeps compiled code over restarts; a first compile costs 10 to 20 s
     log: Path = Path(os.devnull)  # collects its standard error
+    factory: str = ""  # of a module that it imports: package.module:function
     is_forked: bool = True  # from a process that has imported torch, where that works
 
     @classmethod
@@ -72,7 +73,11 @@ class WorkerConfig:
     def environment(self) -> dict[str, str]:
         """The environment of a worker. Compiled code goes to `cache` unless the user's environment names a place."""
         # Subjects that the user names are imported from the working directory.
-        paths = [str(ROOT), *([str(Path.cwd())] if self.named else []), os.environ.get("PYTHONPATH", "")]
+        paths = [
+            str(ROOT),
+            *([str(Path.cwd())] if self.named or self.factory else []),
+            os.environ.get("PYTHONPATH", ""),
+        ]
         environment = {
             **os.environ,
             "PYTHONPATH": os.pathsep.join(p for p in paths if p),

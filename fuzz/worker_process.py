@@ -169,6 +169,17 @@ class WorkerProcess:
                 return message
             self._count_failure(f"it ended before it gave a case: {describe_failure(message)}")
 
+    def ask(self, request: Message, stage: str) -> Message | ProcessLost:
+        """The answer to a request that is no check. Raises as `start` does, and `WorkerFault`."""
+        self.start()
+        self._enter(stage)
+        self.transport.write(request.to_json().encode())
+        while isinstance(answer := self._read(self.config.timeout), StageStarted):
+            pass
+        if isinstance(answer, ProcessLost):
+            self._discard(answer)
+        return answer
+
     def replace(self) -> None:
         """End the process; the next check starts another."""
         if self.hello is not None:

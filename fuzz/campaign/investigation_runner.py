@@ -255,7 +255,9 @@ class InvestigationRunner:
         is_shown, is_alike, stopped = outcome in (SuspicionOutcome.FINDING, SuspicionOutcome.INTERNAL), False, False
         if is_shown:
             hello, result = worker.start_worker(), conclusion.cheapest_result
-            entry = _entry(conclusion, hello, investigation.seen_in_baseline(conclusion))
+            entry = _entry(
+                conclusion, hello, investigation.seen_in_baseline(conclusion), self._find_origin(suspicion.case)
+            )
             symptom = state.known_bugs.symptom(result, conclusion.case)
             known, cause = state.known_bugs.find(symptom, conclusion.case), None
             is_alike = bool(state.known_bugs.list_alike(symptom))
@@ -290,6 +292,11 @@ class InvestigationRunner:
         # experiments is met again and again.
         neutral = (SuspicionOutcome.IN_BOTH, SuspicionOutcome.NOT_COMPARED)
         return None if outcome in neutral or (finding and finding.decided_by) else is_new and not is_alike
+
+    def _find_origin(self, case: Case) -> str:
+        models = self.state.options.models
+        near = models.describe(case) if models is not None else ""
+        return f"found in {near}, then shrunk" if near else ""
 
     def _add_example(self, entry: Entry, bug: Bug) -> KnownFinding:
         """Save a minimal case of a listed bug as a further example, which explains later failures."""
@@ -369,11 +376,11 @@ def record_origin(shown: SubjectResult, hello: Hello) -> Found:
     )
 
 
-def _entry(conclusion: Conclusion, hello: Hello, seen: Mapping[str, str]) -> Entry:
+def _entry(conclusion: Conclusion, hello: Hello, seen: Mapping[str, str], note: str) -> Entry:
     # Later failures come from the cheapest subject, so the entry gets the rewrites of that subject.
     of_rewrites = ("applied_rewrites", "wrong_rewrites", "right_rewrites")
     seen_best = replace(conclusion.shown, **{name: getattr(conclusion.cheapest_result, name) for name in of_rewrites})
-    return Entry(case=conclusion.case, found=record_origin(seen_best, hello), seen=seen)
+    return Entry(case=conclusion.case, note=note, found=record_origin(seen_best, hello), seen=seen)
 
 
 def _row(entry: Entry, path: Path, kind: str, count: int, result: SubjectResult) -> FindingRow:

@@ -23,6 +23,7 @@ from fuzz.worker_config import WorkerConfig
 from fuzz.worker_process import WorkerProcess
 from generators.errors import UserError
 from generators.program.case import Case
+from generators.sampling.neighbours import Neighbourhood
 
 MIN_FREE_MIB = 32
 """With less free space, compiling fails for lack of space, and the compiler would be accused."""
@@ -69,6 +70,7 @@ class Options:
     fail_fast: bool = False
     engine: str = "random"  # of `search.ENGINES`
     seeds: tuple[Case, ...] = ()  # that a guided search or libFuzzer starts with
+    models: Neighbourhood | None = None  # the blocks of the user's module, whose neighbours are the cases
     ledger: Ledger | None = None
     against: WorkerConfig | None = None  # the interpreter of `--against`: a finding must pass there, or fail otherwise
     quiet: bool = False  # print findings only

@@ -90,7 +90,8 @@ def run_campaign(options: Options, sampler: Sampler = sample) -> RunResult:
                 for name in DIRECTORIES:
                     if options.share is not None:
                         require_writable(options.share / name, "--share")
-                return _Session(_resolve_seed(options, results), results, sampler).run()
+                draw = options.models.sample if options.models is not None else sampler
+                return _Session(_resolve_seed(options, results), results, draw).run()
             finally:
                 if results.meta("counts") is None:  # No campaign ever began here.
                     shutil.rmtree(options.out, ignore_errors=True)

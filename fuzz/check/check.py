@@ -14,7 +14,7 @@ from fuzz.check.coverage import Coverage
 from fuzz.check.exceptions import SubjectError, SuppressOutOfMemory, Unsupported
 from fuzz.check.oracle.attention.call import Call
 from fuzz.check.oracle.verdict import RECHECKED_VERDICTS, Judge, Judgement, find_stride_difference, is_same_for_dynamo
-from fuzz.check.program import Execution
+from fuzz.check.program import Execution, hash_values
 from fuzz.check.recheck import Compiled, explain_by_fused_rounding, recheck
 from fuzz.check.rewrite_match import MatchRecorder
 from fuzz.check.rewrite_proof import find_faulty_operation, find_refused_call, find_wrong_rewrite, try_rewrite
@@ -67,6 +67,7 @@ def check(
         seconds=round(time.perf_counter() - started, 4),
         rss_mib=round(rss_mib(), 1),
         unfit=unfit,
+        hashes=hash_values(case.eager) if request.hashes and rejected is None else (),
     )
 
 
@@ -81,7 +82,7 @@ def _find_unfit(subject: str, changes: tuple[StateChange, ...]) -> str:
 def _run_subject(case: CaseRun, name: str, subject: Subject | None) -> tuple[SubjectResult, tuple[StateChange, ...]]:
     """The result of a subject, and its changes of the state of the process."""
     started = time.perf_counter()
-    dynamo_same = None
+    dynamo_same, hashes = None, tuple[str, ...]()
     coverage = Coverage()
     observed: list[StepsTaken] = []
     try:
@@ -93,6 +94,7 @@ def _run_subject(case: CaseRun, name: str, subject: Subject | None) -> tuple[Sub
             check_subject = _check_attention if subject.attention is not None else _check_compiled
             judgement, run = check_subject(case, subject, coverage)
             dynamo_same = None if run is None else is_same_for_dynamo(case.eager, run, case.exact)
+            hashes = hash_values(run) if run is not None and case.request.hashes else ()
     except SubjectError as error:
         judgement = _skip(Refusal.UNSUPPORTED, str(error))
     except Exception as error:
@@ -126,6 +128,7 @@ def _run_subject(case: CaseRun, name: str, subject: Subject | None) -> tuple[Sub
         right_rewrites=judgement.right_rewrites,
         writes=judgement.writes,
         observations=tuple(observed),
+        hashes=hashes,
     )
     return result, changes
 

@@ -1,5 +1,6 @@
 """The source text of a case as a program: a module, its inputs, and executions of it."""
 
+import hashlib
 import inspect
 import itertools
 import linecache
@@ -245,6 +246,14 @@ def same_bits(left: Tensor, right: Tensor) -> bool:
     if not left.is_floating_point():
         return False
     return bool(((left == right) | (left.isnan() & right.isnan())).all())
+
+
+def hash_values(run: Execution) -> tuple[str, ...]:
+    """Hashes of the values of a run, in their order."""
+    return tuple(
+        hashlib.sha256(bytes(value.detach().cpu().contiguous().flatten().view(torch.uint8).tolist())).hexdigest()[:16]
+        for value in run.values.values()
+    )
 
 
 def _seed(seed: int) -> None:

@@ -8,6 +8,7 @@ import inspect
 import itertools
 import os
 import re
+import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -296,3 +297,7 @@ def _make_x_transformers(x_transformers: Any, architecture: str, attention: str)
         kwargs["context"] = torch.randn(_BATCH, _LENGTH + 2, _WIDTH)
         kwargs["context_mask"] = _make_mask(_LENGTH + 2).bool()
     yield lambda: (model, (torch.randint(_VOCABULARY, (_BATCH, _LENGTH)),), kwargs)
+
+
+if __name__ == "__main__":
+    print("\n".join(list_architectures(sys.argv[1])))  # noqa: T201 - the answer of this program

@@ -23,10 +23,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from fuzz import protocol
-from fuzz.protocol import Check, Exit, Fault, Hello, Message, ProtocolError, Result, StageStarted, Unusable, from_json
+from fuzz.protocol import Check, Exit, Fault, Hello, Message, ProtocolError, StageStarted, Unusable, from_json
 from fuzz.protocol.capabilities import Capabilities
+from fuzz.protocol.recording import LoadModule, Record, Repeat
 
 if TYPE_CHECKING:
+    from fuzz.check.module_session import ModuleSession
     from fuzz.check.subject_builder import Subject
 
 OLDEST_TORCH = (2, 11)
@@ -39,9 +41,9 @@ ENVIRONMENT = {"OMP_NUM_THREADS": "1", "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "64", 
 #: Triton reads this variable when a kernel is defined, and then interprets the kernel: it compiles none for a CPU.
 INTERPRETED = {"TRITON_INTERPRET": "1"}
 
-Answer = Callable[[Check], Result]
+Answer = Callable[[Message], Message]
 Serve = Callable[[BinaryIO, BinaryIO, Answer], int]
-"""Takes the streams of checks and of results, and the function that answers a check. Returns the exit code."""
+"""Takes the streams of requests and of results, and the function that answers a request. Returns the exit code."""
 
 
 class ProcessUnusable(Exception):
@@ -49,7 +51,7 @@ class ProcessUnusable(Exception):
 
 
 def _serve(requests: BinaryIO, wire: BinaryIO, answer: Answer) -> int:
-    while (message := read_check(requests)) is not None:
+    while (message := read_request(requests)) is not None:
         send(wire, answer(message))
     return 0
 
@@ -87,9 +89,15 @@ def main(arguments: list[str] | None = None, before: Callable[[], None] = lambda
     send(wire, _hello(options, subjects, cxx))
     usable = subjects if cxx or options.device != "cpu" else {n: s for n, s in subjects.items() if not s.spec.needs_cxx}
 
-    def answer(message: Check) -> Result:
-        from fuzz.check.check import check
+    sessions: list[ModuleSession] = []
 
+    def answer(message: Message) -> Message:
+        from fuzz.check.check import check
+        from fuzz.check.module_session import ModuleSession
+
+        if not isinstance(message, Check):
+            sessions[:] = sessions or [ModuleSession(options.device)]
+            return sessions[0].answer(message)
         return check(
             message, usable, options.device, lambda stage: send(wire, StageStarted(message.id, stage)), _rss_mib
         )
@@ -195,13 +203,13 @@ def find_cxx() -> str | None:
     return shown.stdout.splitlines()[0].strip() if shown.stdout else str(compiler)
 
 
-def read_check(requests: BinaryIO) -> Check | None:
-    """The next check; None when the parent ends the process. Raises `ProtocolError`."""
+def read_request(requests: BinaryIO) -> Message | None:
+    """The next request; None when the parent ends the process. Raises `ProtocolError`."""
     line = requests.readline()
     message = from_json(line) if line else Exit()
     if isinstance(message, Exit):
         return None
-    if not isinstance(message, Check):
+    if not isinstance(message, (Check, LoadModule, Record, Repeat)):
         raise ProtocolError(f"a parent does not send {message.kind!r}")
     return message
 

@@ -140,6 +140,7 @@ class Check(Message):
     attention_stub: str | None = None  # calls a global `attend`; None for a case without a contract
     experiments: tuple[Trial, ...] = ()  # to run the subjects under
     settings: dict[str, Any] = field(default_factory=dict)  # of subjects with options
+    hashes: bool = False  # whether results carry the hashes of their values
 
 
 @dataclass(frozen=True)
@@ -197,6 +198,7 @@ class SubjectResult:
     right_rewrites: tuple[str, ...] = ()  # the patterns of rewrites proven right on the operands
     writes: tuple[Write, ...] = ()  # memory written out of bounds, beside another failure
     observations: tuple[StepsTaken, ...] = ()  # of the experiments of the request
+    hashes: tuple[str, ...] = ()  # of the values of its run, in their order: equal hashes are equal bits
 
     @property
     def whole_coverage(self) -> tuple[CoverageItem, ...]:
@@ -218,6 +220,7 @@ class Result(Message):
     seconds: float = 0.0
     rss_mib: float = 0.0  # resident memory of the worker
     unfit: str = ""  # why the process can check nothing more; later subjects have no result
+    hashes: tuple[str, ...] = ()  # of eager's values
 
 
 OUTPUT_CLOSED_CODE = 5

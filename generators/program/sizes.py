@@ -91,6 +91,13 @@ class Size:
     def rename(self, names: Mapping[str, str]) -> "Size":
         return Size._of_terms((tuple(names.get(n, n) for n in m), c) for m, c in self.terms)
 
+    def substitute(self, sizes: Mapping[str, "Size"]) -> "Size":
+        """The size with other sizes in place of names."""
+        total = Size(())
+        for names, coefficient in self.terms:
+            total += product(sizes.get(name) or Size._of_terms([((name,), 1)]) for name in names) * coefficient
+        return total
+
     @property
     def is_name(self) -> bool:
         return len(self.terms) == 1 and self.terms[0][1] == 1 and len(self.terms[0][0]) == 1

@@ -78,8 +78,17 @@ def _canonical(attribute: Attribute, value: Attr) -> Attr:
     return value
 
 
-def infer(op: Op, types: Mapping[str, TensorType], dims: Mapping[str, int], autocast: str | None = None) -> TensorType:
-    """The type of an operation's result, under autocast the type on the CPU. Raises CaseError naming the operation."""
+def infer(
+    op: Op,
+    types: Mapping[str, TensorType],
+    dims: Mapping[str, int],
+    autocast: str | None = None,
+    equations: list[tuple[Size, Size]] | None = None,
+) -> TensorType:
+    """The type of an operation's result, under autocast the type on the CPU. Raises CaseError naming the operation.
+
+    equations: gets the pairs of sizes that the operation needs equal
+    """
     attrs, spec = attributes(op), OPS[op.kind]
     try:
         for name, value in attrs.items():
@@ -91,7 +100,8 @@ def infer(op: Op, types: Mapping[str, TensorType], dims: Mapping[str, int], auto
         require(least <= len(op.args) <= most, f"takes {wanted} arguments, got {len(op.args)}")
         missing = next((name for name in op.args if name not in types), None)
         require(missing is None, f"{missing!r} is not defined before it")
-        result = spec.infer(Operands(tuple(types[name] for name in op.args), attrs, dims, autocast))
+        args = tuple(types[name] for name in op.args)
+        result = spec.infer(Operands(args, attrs, dims, autocast, [] if equations is None else equations))
         sizes = result.sizes(dims)
         require(min(sizes, default=0) >= 0, f"{show(result.shape)} has a negative size")
         few = result.rank <= MAX_RANK and math.prod(sizes) <= MAX_ELEMENTS
@@ -218,10 +228,12 @@ def _check_input(item: Input, dims: Mapping[str, int]) -> None:
     require(layout in LAYOUTS, f"layout {layout!r}, expected one of {', '.join(LAYOUTS)}")
     for field, name, row in (("values", values.kind, DISTRIBUTIONS[values.kind]), ("layout", layout, LAYOUTS[layout])):
         require(len(sizes) >= row.min_rank, f"{field} {name!r} needs at least {row.min_rank} axes")
-    empty = math.prod(sizes) == 0 and values.kind in ("one_row", "padding", "padding_mask")
+    empty = math.prod(sizes) == 0 and values.kind in _OF_PLACES
     require(not empty, f"values {values.kind!r} need at least one element")
 
 
+_OF_PLACES = ("one_row", "padding", "padding_mask", "left_padding", "left_padding_mask")
+"""Distributions that choose a place of the last axes."""
 _INDEXED: dict[str, tuple[int | None, slice]] = dict.fromkeys(
     ("scatter", "gather", "index_select", "index_copy_", "index_add_"), (0, slice(1, 2))
 )

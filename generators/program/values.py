@@ -90,10 +90,14 @@ _OUTLIERS = (
 )
 # One position along the second-last axis dominates.
 _ONE_ROW = f"{_RANDN} * torch.where(torch.arange({{shape}}[-2]) == {{seed}} % {{shape}}[-2], {{scale}}, 1.0)[:, None]"
+# A few channels are massive in every row, as in the activations of language models (arXiv:2402.17762).
+_CHANNELS = f"{_RANDN} * torch.where(torch.rand({{shape}}[-1:], generator=rng({{seed1}})) < 0.05, {{scale}}, 1.0)"
 _ONES, _ZEROS = (f"torch.{which}({{shape}}, dtype=torch.bool)" for which in ("ones", "zeros"))
 _CONSTANT = {("random", 1.0): _ONES, ("random", 0.0): _ZEROS}
 # Every row keeps its first key, and drops a tail of keys of random length.
 _PADDING = "torch.arange({shape}[-1]) < torch.randint(1, {shape}[-1] + 1, {shape}[:-1] + (1,), generator=rng({seed}))"
+# Every row keeps its last key, and drops keys before a random place, as in batches of prompts of several lengths.
+_LEFT = "torch.arange({shape}[-1]) >= torch.randint(0, {shape}[-1], {shape}[:-1] + (1,), generator=rng({seed}))"
 # Some rows keep no key at all.
 _EMPTY_ROW = f"({_RAND} < {{scale}}) & (torch.rand({{shape}}[:-1] + (1,), generator=rng({{seed1}})) < 0.6)"
 # Consecutive numbers from the scale on.
@@ -118,15 +122,18 @@ DISTRIBUTIONS: dict[str, Distribution] = {
         Distribution("integers", 3, FLOATS, "float32", f"{_draw_integers(-3, 4)}.float()"),
         Distribution("outliers", 4, FLOATS, "float32", _OUTLIERS),
         Distribution("one_row", 5, FLOATS, "float32", _ONE_ROW, min_rank=2),
+        Distribution("channels", 16, FLOATS, "float32", _CHANNELS, min_rank=1),
         Distribution("causal_mask", 6, FLOATS, "float32", _mask(f"{_ONES}.tril()"), min_rank=2),
         Distribution("padding_mask", 7, FLOATS, "float32", _mask(_PADDING), min_rank=1),
         Distribution("random_mask", 8, FLOATS, "float32", _mask(f"{_RAND} < {{scale}}")),
         Distribution("empty_row_mask", 9, FLOATS, "float32", _mask(_EMPTY_ROW), min_rank=1),
+        Distribution("left_padding_mask", 17, FLOATS, "float32", _mask(_LEFT), min_rank=1),
         Distribution("random", 0, ("bool",), "bool", f"{_RAND} < {{scale}}"),
         Distribution("ones", 1, ("bool",), "bool", _ONES),
         Distribution("zeros", 2, ("bool",), "bool", _ZEROS),
         Distribution("causal", 3, ("bool",), "bool", f"{_ONES}.tril()", min_rank=2),
         Distribution("padding", 4, ("bool",), "bool", _PADDING, min_rank=1),
+        Distribution("left_padding", 18, ("bool",), "bool", _LEFT, min_rank=1),
         Distribution("empty_row", 5, ("bool",), "bool", _EMPTY_ROW, min_rank=1),
         Distribution("zero_one", 10, _NUMBERS, "int64", _draw_integers(0, 2)),
         Distribution("small_counts", 11, _NUMBERS, "int64", _draw_integers(0, 3)),

@@ -11,7 +11,7 @@ import torch
 
 from fuzz.check.exceptions import SubjectError
 from fuzz.check.subject_builder import find
-from fuzz.check.worker import ProcessUnusable, read_check
+from fuzz.check.worker import ProcessUnusable, read_request
 from fuzz.check.worker import _options as parse_options
 from fuzz.check.worker import _start as start
 from fuzz.evaluator import build_check
@@ -210,7 +210,7 @@ def test_a_process_whose_output_a_function_closes_ends_with_a_code_of_its_own() 
 
 @pytest.mark.parametrize("line", ["", Exit().to_json() + "\n"])
 def test_it_ends_with_its_input_and_where_it_is_told_to(line: str) -> None:
-    assert read_check(io.BytesIO(line.encode())) is None
+    assert read_request(io.BytesIO(line.encode())) is None
 
 
 def test_inductor_shows_what_its_passes_show(worker: Asker) -> None:

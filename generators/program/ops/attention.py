@@ -58,9 +58,11 @@ def _sdpa(call: Operands) -> tuple[Size, ...]:
     if call.attrs["enable_gqa"]:
         call.must_equal(k.shape[-3], v.shape[-3], "heads of k and v")
         _check_groups(call, q.shape[-3], k.shape[-3], enable_gqa=True)
+        call.broadcast(q.shape[:-3], k.shape[:-3], v.shape[:-3])
     else:
         leads = {tensor.sizes(call.dims)[:-2] for tensor in (q, k, v)}
         require(len(leads) == 1, "needs equal batch and head axes without enable_gqa")
+        call.broadcast(q.shape[:-2], k.shape[:-2], v.shape[:-2])
     for mask in masks:
         require(not call.attrs["is_causal"], "takes a mask or is_causal, not both")
         _check_mask(call, "the mask", mask, q)

@@ -208,7 +208,7 @@ OPS = [
     ),
     OpSpec("clamp", _clamp, promote_all, "number", _clamp_text, {"min": _OTHER, "max": _OTHER}),
     OpSpec("logical_not", takes="bool", text="~{0}"),
-    OpSpec("neg", takes="float", text="-{0}", saves=False),
+    OpSpec("neg", takes="number", text="-{0}", saves=False),
     *(OpSpec(kind, takes="float") for kind in _FLOATING),
     *(OpSpec(kind, takes="number") for kind in ("abs", "sign", "floor", "ceil", "round")),
     *(

@@ -52,6 +52,7 @@ def _expand(call: Operands) -> tuple[Size, ...]:
     targets = tuple(old if new.constant == -1 else new for old, new in zip(padded, sizes, strict=True))
     fits = all(old in (1, new) for old, new in zip(call.numbers(padded), call.numbers(targets), strict=True))
     require(fits, f"{show(shape)} can't expand to {show(sizes)}")
+    call.broadcast(padded, targets)
     return targets
 
 

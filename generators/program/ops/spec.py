@@ -65,6 +65,7 @@ class Operands:
     attrs: Mapping[str, Any]  # all attributes, defaults filled in
     dims: Mapping[str, int]
     autocast: str | None = None  # the dtype that autocast casts the arguments of products to
+    equations: list[tuple[Size, Size]] = field(default_factory=list)  # sizes that must be equal, as the rules find them
 
     @property
     def shape(self) -> tuple[Size, ...]:
@@ -89,6 +90,7 @@ class Operands:
     def must_equal(self, a: Size, b: Size, what: str) -> None:
         x, y = self.numbers((a, b))
         require(x == y, f"{what}: {a} = {x} against {b} = {y}")
+        self.equations.append((a, b))
 
     def broadcast(self, *shapes: Sequence[Size]) -> tuple[Size, ...]:
         """The shape that shapes broadcast to. Raises CaseError if they don't."""
@@ -102,6 +104,8 @@ class Operands:
     def _join(self, a: Size, b: Size) -> Size:
         x, y = self.numbers((a, b))
         require(x == y or 1 in (x, y), f"{a} = {x} and {b} = {y} do not broadcast")
+        if x == y:
+            self.equations.append((a, b))
         return b if x == 1 and a != b else a
 
     def must_broadcast(self, shape: Sequence[Size], to: Sequence[Size], what: str) -> None:

@@ -1,0 +1,161 @@
+"""How much of released models becomes cases, and how their blocks do: the table of docs/models.md.
+
+    python -m benchmarks.models transformers --workers 2 --json models.json
+    python -m benchmarks.models transformers/llama timm/vit --subject passes --subject inductor --json models.json
+
+Needs the extra `models`. Each architecture of transformers is imported with attn_implementation eager and sdpa.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from corpus.entry import Entry, Found, save
+from fuzz.evaluator import Evaluator, open_evaluator
+from fuzz.importing.importer import Block, BlockFailed, ModuleImport
+from fuzz.protocol.render import describe
+from fuzz.worker_config import ROOT, WorkerConfig
+from generators.errors import UserError
+from generators.sampling.neighbours import Neighbourhood
+
+_SPELLINGS = {"transformers": ("eager", "sdpa")}
+
+
+def list_names(package: str, python: str) -> list[str]:
+    """The architectures of a package, as `package/architecture@attention`."""
+    command = [python, "-m", "fuzz.check.released_models", package]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
+    spelled = [f"@{how}" for how in _SPELLINGS.get(package, ())] or [""]
+    return [f"{package}/{name}{how}" for name in done.stdout.split() for how in spelled]
+
+
+def survey(name: str, config: WorkerConfig, subjects: tuple[str, ...], neighbours: int, out: Path) -> dict[str, Any]:
+    """The import of an architecture, and the verdicts of its blocks."""
+    began = time.monotonic()
+    row: dict[str, Any] = {"name": name, "blocks": [], "error": ""}
+    try:
+        with ModuleImport(config, name) as module:
+            row["calls"] = module.loaded.submodules[0].calls if module.loaded.submodules else 0
+            blocks = module.import_blocks()
+        row["seconds"] = round(time.monotonic() - began, 1)
+        row["blocks"] = [describe_block(block) for block in blocks]
+        if subjects:
+            with open_evaluator(replace(config, factory="")) as evaluator:
+                row["verdicts"] = judge(name, blocks, evaluator, subjects, neighbours, out)
+    except (UserError, BlockFailed) as error:
+        row["error"] = str(error)
+    return row
+
+
+def describe_block(block: Block) -> dict[str, Any]:
+    """How a block is imported."""
+    return {
+        "name": block.name,
+        "path": block.path,
+        "calls": block.calls,
+        "alike": 1 + len(block.also),
+        "whole": block.case is not None and not block.missing,
+        "imported": block.case is not None,
+        "missing": dict(block.missing),
+        "different": block.different,
+        "reads": list(block.reads),
+    }
+
+
+def judge(
+    name: str, blocks: list[Block], evaluator: Evaluator, subjects: tuple[str, ...], neighbours: int, out: Path
+) -> list[dict[str, Any]]:
+    """The verdicts of blocks and of some neighbours. Findings are saved as case files."""
+    models = {block.name: block.case for block in blocks if block.case is not None and not block.different}
+    if not models:
+        return []
+    near, rows = Neighbourhood(models), list[dict[str, Any]]()
+    for index in range(len(models) * (1 + neighbours)):
+        case = near.sample(0, index)
+        try:
+            result = evaluator.evaluate(case, subjects)
+        except UserError as error:
+            rows.append({"case": near.describe(case), "rejected": str(error)})
+            continue
+        judged: list[dict[str, Any]] = []
+        row = {"case": near.describe(case), "rejected": result.rejected or "", "results": judged}
+        for one in result.results:
+            shown = {"subject": one.subject, "verdict": one.verdict.value, "rewrites": list(one.applied_rewrites)}
+            if one.verdict.is_finding:
+                found = Found(one.verdict.value, one.subject, torch=evaluator.hello.torch, message=describe(one))
+                note = f"{name}: {row['case']}"
+                path = save(Entry(case, note, found=found), out)
+                shown |= {"message": describe(one), "file": path.name}
+            judged.append(shown)
+        rows.append(row)
+    return rows
+
+
+def main() -> None:
+    """Survey the packages or architectures of the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="+")
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--python", default=sys.executable)
+    parser.add_argument("--subject", action="append", default=[])
+    parser.add_argument("--neighbours", type=int, default=0, help="of each block, judged too")
+    parser.add_argument("--limit", type=int, default=0, help="seconds until no further architecture begins")
+    parser.add_argument("--json", type=Path, required=True)
+    options = parser.parse_args()
+    config = WorkerConfig(python=options.python, timeout=90.0, memory_mib=6144)
+    names = [one for name in options.names for one in ([name] if "/" in name else list_names(name, options.python))]
+    out, began = options.json.with_suffix(""), time.monotonic()
+    rows: list[dict[str, Any]] = []
+
+    def work(name: str) -> None:
+        if options.limit and time.monotonic() - began > options.limit:
+            return
+        rows.append(survey(name, config, tuple(options.subject), options.neighbours, out))
+        options.json.write_text(json.dumps(rows, indent=1), encoding="utf-8")
+        print(summarize(rows[-1]), flush=True)
+
+    with ThreadPoolExecutor(options.workers) as pool:
+        list(pool.map(work, names))
+    print(total(rows))
+
+
+def summarize(row: dict[str, Any]) -> str:
+    """An architecture in a line."""
+    if row["error"]:
+        return f"{row['name']}: {row['error'][:200]}"
+    root = row["blocks"][0]
+    missing = ", ".join(f"{count}x {call}" for call, count in root["missing"].items())
+    different = [f"{block['name']}: {block['different']}" for block in row["blocks"] if block["different"]]
+    parts = [f"{root['calls']} calls", "whole" if root["whole"] else missing, *different, f"{row['seconds']} s"]
+    found = [one for case in row.get("verdicts", ()) for one in case.get("results", ()) if "message" in one]
+    return f"{row['name']}: {'; '.join(parts)}" + "".join(f"\n    {one['subject']} {one['message']}" for one in found)
+
+
+def total(rows: list[dict[str, Any]]) -> str:
+    """The shares over all architectures."""
+    done = [row for row in rows if not row["error"]]
+    roots = [row["blocks"][0] for row in done]
+    calls, missing = sum(root["calls"] for root in roots), sum(sum(root["missing"].values()) for root in roots)
+    exact = sum(not block["different"] for row in done for block in row["blocks"] if block["imported"])
+    blocks = sum(block["imported"] for row in done for block in row["blocks"])
+    kinds = Counter[str]()
+    for root in roots:
+        kinds.update({call.partition(":")[0]: 1 for call in root["missing"]})
+    return "\n".join(
+        [
+            f"{len(done)} of {len(rows)} imported, {sum(root['whole'] for root in roots)} whole",
+            f"{calls - missing} of {calls} calls; {exact} of {blocks} blocks bit for bit",
+            *(f"  {count} models lack {call}" for call, count in kinds.most_common(40)),
+        ]
+    )
+
+
+if __name__ == "__main__":
+    main()

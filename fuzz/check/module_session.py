@@ -1,0 +1,241 @@
+"""A user's module in a worker: loads it from its factory, records the runs of its submodules, repeats them as cases."""
+
+import importlib
+import inspect
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree
+
+from fuzz.check import exceptions
+from fuzz.check.program import MemoryMap, Program, same_bits
+from fuzz.check.recorder import ATTENTION, Recorder, list_leaves, name_autocast
+from fuzz.protocol import Message
+from fuzz.protocol.recording import Loaded, LoadModule, NotRecorded, Record, Recorded, Repeat, Repeated, Submodule
+
+
+class ModuleError(Exception):
+    """A module that can't be loaded or recorded; the text is one line."""
+
+
+class _Reached(Exception):
+    """Carries the arguments of a submodule out of a run."""
+
+    def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        super().__init__()
+        self.arguments = args, kwargs
+
+
+class ModuleSession:
+    """Answers the messages of `fuzz.protocol.recording`."""
+
+    def __init__(self, device: str) -> None:
+        self._device = device
+        self._root: nn.Module = nn.Identity()
+        self._arguments: tuple[tuple[Any, ...], dict[str, Any]] = (), {}
+        self._module: nn.Module = self._root
+        self._recorder = Recorder(self._root, (), ())
+        self._gradients: dict[int, Tensor] = {}  # of the recorded run, by number of the tensor
+
+    def answer(self, message: Message) -> Message:
+        try:
+            if isinstance(message, LoadModule):
+                return self._load(message.factory)
+            if isinstance(message, Record):
+                return self._record(message)
+            assert isinstance(message, Repeat)
+            return self._repeat(message)
+        except ModuleError as error:
+            return NotRecorded(str(error))
+        except Exception as error:
+            return NotRecorded(exceptions.line(error))
+
+    def _load(self, factory: str) -> Loaded:
+        made = _find_factory(factory)()
+        parts = made if isinstance(made, tuple) else ()
+        args, kwargs = (*parts[1:], {})[:2] if len(parts) in (2, 3) else (None, None)
+        if not (
+            parts and isinstance(parts[0], nn.Module) and isinstance(args, (tuple, list)) and isinstance(kwargs, dict)
+        ):
+            raise ModuleError(f"{factory} gives {_name_type(made)}, expected (module, args) or (module, args, kwargs)")
+        self._root = parts[0].to(self._device)
+        self._arguments = _pytree.tree_map(self._place, (tuple(args), kwargs))
+        recorder = self._record_root()
+        counts, attends = defaultdict[str, int](int), set[str]()
+        for call in recorder.calls:
+            parents = [call.module[:end] for end, letter in enumerate(call.module) if letter == "."]
+            for path in dict.fromkeys(("", *parents, call.module)):
+                counts[path] += 1
+                if any(word in call.function for word in ATTENTION):
+                    attends.add(path)
+        types = {path: type(module).__name__ for path, module in self._root.named_modules()}
+        reached = [path for path in types if path in counts]
+        return Loaded(
+            tuple(Submodule(path, types[path], path in attends, counts[path]) for path in reached),
+            self._root.training,
+            sum(parameter.numel() for parameter in self._root.parameters()),
+        )
+
+    def _place(self, value: Any) -> Any:
+        return value.to(self._device) if isinstance(value, Tensor) else value
+
+    def _record_root(self) -> Recorder:
+        recorder, (args, kwargs) = Recorder(self._root, (), ()), _copy_arguments(self._arguments)
+        torch.manual_seed(0)
+        with recorder.watch_modules(), torch.set_grad_enabled(self._root.training), recorder:
+            self._root(*args, **kwargs)
+        return recorder
+
+    def _capture(self, path: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments of the first call of a submodule."""
+        if not path:
+            return _copy_arguments(self._arguments)
+        args, kwargs = _copy_arguments(self._arguments)
+
+        def reach(_module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            raise _Reached(args, kwargs)
+
+        hook = self._root.get_submodule(path).register_forward_pre_hook(reach, with_kwargs=True)
+        torch.manual_seed(0)
+        try:
+            with torch.set_grad_enabled(self._root.training):
+                self._root(*args, **kwargs)
+        except _Reached as reached:
+            return _copy_arguments(reached.arguments)
+        finally:
+            hook.remove()
+        raise ModuleError(f"{path} is not called")
+
+    def _record(self, message: Record) -> Recorded:
+        self._module = module = self._root.get_submodule(message.path)
+        args, kwargs = self._capture(message.path)
+        training, autocast = module.training, name_autocast(self._device)
+        named = _name_arguments(module, args, kwargs)
+        given = [(name, "argument", tensor) for name, tensor in named]
+        given += [(name, "parameter", tensor) for name, tensor in module.named_parameters()]
+        given += [(name, "buffer", tensor) for name, tensor in module.named_buffers()]
+        state = [(value, value.detach().clone()) for _, _, value in given[len(named) :]]
+        self._recorder = recorder = Recorder(module, message.known, given, keeps_values=True)
+        torch.manual_seed(0)
+        with recorder.watch_modules(), torch.set_grad_enabled(training):
+            with recorder:
+                result = module(*args, **kwargs)
+            recorded = recorder.finish(result, training=training, autocast=autocast)
+            self._gradients = {}
+            if training:
+                leaves = {
+                    number: tensor
+                    for number, tensor in enumerate(recorder.objects)
+                    if tensor.is_leaf and tensor.requires_grad
+                }
+                self._gradients = _differentiate(list_leaves(result), leaves)
+        with torch.no_grad():
+            for value, first in state:
+                if not same_bits(value, first):
+                    value.copy_(first)
+        return recorded
+
+    def _repeat(self, message: Repeat) -> Repeated:
+        copies = self._recorder.copies
+        program = Program(message.source, self._device)
+        try:
+            module = program.module(self._module.training)
+            for name, number in message.parameters:
+                _set_value(module, name, copies[number])
+            inputs = MemoryMap(torch.clone)([copies[number] for _, number in message.inputs])
+            numbers = [number for _, number in message.inputs]
+            training = self._module.training and message.compares_gradients
+            if training:
+                for number, value in zip(numbers, inputs, strict=True):
+                    value.requires_grad_(number in self._gradients or self._recorder.objects[number].requires_grad)
+            torch.manual_seed(0)
+            with torch.set_grad_enabled(training):
+                outputs = list_leaves(module(*inputs))
+            for index, (number, output) in enumerate(zip(message.values, outputs, strict=True)):
+                if number in copies and not same_bits(output.detach(), copies[number].detach()):
+                    return Repeated(f"output {index}")
+            if training:
+                leaves = dict(zip(numbers, inputs, strict=True))
+                leaves |= {number: getattr(module, name) for name, number in message.parameters}
+                gradients = _differentiate(outputs, {n: v for n, v in leaves.items() if v.requires_grad})
+                for number in self._gradients.keys() & leaves.keys():
+                    if number not in gradients or not same_bits(gradients[number], self._gradients[number]):
+                        return Repeated(f"gradient of {self._recorder.tensors[number].name}")
+        finally:
+            program.close()
+        return Repeated()
+
+
+def _find_factory(name: str) -> Callable[[], Any]:
+    if "/" in name:
+        from fuzz.check.released_models import build
+
+        return lambda: build(name)
+    path, _, attribute = name.partition(":")
+    try:
+        found = importlib.import_module(path)
+        for part in attribute.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError) as error:
+        raise ModuleError(f"{name}: {exceptions.line(error)}") from error
+    if not callable(found):
+        raise ModuleError(f"{name} is {_name_type(found)}, expected a function")
+    return found
+
+
+def _name_type(value: Any) -> str:
+    if isinstance(value, tuple):
+        return f"({', '.join(map(_name_type, value))})"
+    return type(value).__name__
+
+
+def _copy_arguments(arguments: Any) -> Any:
+    """The arguments with copies of their tensors, which keep strides, shared memory and `requires_grad`."""
+    leaves, form = _pytree.tree_flatten(arguments)
+    tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+    copies = MemoryMap(torch.clone)([tensor.detach() for tensor in tensors])
+    again = iter(copy.requires_grad_(old.requires_grad) for copy, old in zip(copies, tensors, strict=True))
+    return _pytree.tree_unflatten([next(again) if isinstance(leaf, Tensor) else leaf for leaf in leaves], form)
+
+
+def _name_arguments(module: nn.Module, args: Sequence[Any], kwargs: dict[str, Any]) -> list[tuple[str, Tensor]]:
+    """The tensors among the arguments, by the names of the parameters of `forward`."""
+    named: dict[str, Any] = {f"x{index}": value for index, value in enumerate(args)} | kwargs
+    with suppress(TypeError, ValueError):
+        bound = inspect.signature(module.forward).bind(*args, **kwargs)
+        named = {}
+        for name, value in bound.arguments.items():
+            is_rest = bound.signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD
+            named |= value if is_rest else {name: value}
+    found = []
+    for name, value in named.items():
+        tensors = list_leaves(value)
+        found += [(name if len(tensors) == 1 else f"{name}_{index}", tensor) for index, tensor in enumerate(tensors)]
+    return found
+
+
+def _differentiate(outputs: Sequence[Tensor], leaves: dict[int, Tensor]) -> dict[int, Tensor]:
+    """The gradients of leaves by number, for the same random cotangents in every run."""
+    used = [output for output in outputs if output.requires_grad]
+    generator = torch.Generator().manual_seed(1)
+    drawn = [torch.randn(output.shape, generator=generator).to(output) for output in used]
+    names = list(leaves)
+    if not used or not names:
+        return {}
+    gradients: Sequence[Tensor | None] = torch.autograd.grad(
+        used, [leaves[name] for name in names], drawn, allow_unused=True
+    )
+    return {name: value for name, value in zip(names, gradients, strict=True) if value is not None}
+
+
+def _set_value(module: nn.Module, name: str, value: Tensor) -> None:
+    """Set a parameter or buffer to a copy of `value`."""
+    kept = MemoryMap(torch.clone)([value.detach()])[0]
+    if name in dict(module.named_parameters(recurse=False)):
+        setattr(module, name, nn.Parameter(kept, requires_grad=getattr(module, name).requires_grad))
+    else:
+        setattr(module, name, kept)

@@ -1,0 +1,129 @@
+"""A recorded call while it is read: its arguments by name, and the operations that it becomes."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from fuzz.importing.spellings import ABSENT, HARMLESS, Spelling
+from fuzz.protocol.recording import RecordedCall
+from generators.program.case import Attr, TensorType
+from generators.program.ops import OPS
+from generators.program.values import LOWEST
+
+if TYPE_CHECKING:
+    from fuzz.importing.translate import Translation
+
+_NAMED_BY_MODULE = ("linear", "embedding", "layer_norm", "rms_norm", "conv1d", "conv2d", "batch_norm", "group_norm")
+"""Operations whose values are called as the submodule that computes them."""
+
+
+class Untranslatable(Exception):
+    """A call that cases can't say; the text says why, in a few words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """A tensor among the arguments of a call."""
+
+    number: int
+
+
+class Call:
+    """A recorded call, and the program that it is added to. Its methods raise `Untranslatable`."""
+
+    def __init__(self, program: "Translation", record: RecordedCall) -> None:
+        self.program, self.record = program, record
+        self.args: list[Any] = decode(record.args)
+        self.kwargs: dict[str, Any] = decode(record.kwargs)
+        path, _, self.function = record.function.rpartition(".")
+        self.family = path.rpartition(".")[2]  # Tensor, functional or torch
+
+    def tensor(self, value: Any) -> str:
+        if not isinstance(value, Ref):
+            raise Untranslatable(f"{value!r} in place of a tensor")
+        return self.program.name(value.number)
+
+    def type(self, value: Any) -> TensorType:
+        return self.program.types[self.tensor(value)]
+
+    def bind(self, *names: str) -> dict[str, Any]:
+        """The arguments by name. Raises `Untranslatable` for an argument that is not read and has an effect."""
+        given = dict(zip(names, self.args, strict=False)) | self.kwargs
+        given |= {"input": given.pop("self")} if "self" in given else {}
+        extra = self.args[len(names) :]
+        if any(not _is_absent(value) for value in extra):
+            raise Untranslatable(f"{len(self.args)} arguments")
+        for name, value in given.items():
+            if name not in names and name not in HARMLESS and not _is_absent(value):
+                raise Untranslatable(f"{name}={value!r}")
+        return {name: given.get(name) for name in names}
+
+    def emit(self, kind: str, args: Sequence[str], **attrs: Attr) -> str:
+        module = self.record.module.rpartition(".")[2]
+        hint = module if kind in _NAMED_BY_MODULE and module and not module.isdecimal() else kind.rstrip("_")
+        return self.program.emit(hint, kind, args, self.form(kind) | attrs)
+
+    def form(self, kind: str) -> dict[str, Attr]:
+        """The attribute `form` of the spelling, if the operation has several."""
+        words = OPS[kind].attributes["form"].words if kind in OPS and "form" in OPS[kind].attributes else ()
+        wanted = {"Tensor": ("operator", "method"), "functional": ("functional",)}.get(
+            self.family, ("torch", "function")
+        )
+        return {"form": next((word for word in wanted if word in words), words[0])} if words else {}
+
+    def number(self, value: Any, like: TensorType) -> Attr:
+        """A number as an attribute: the lowest number of a tensor's dtype is "min"."""
+        return "min" if isinstance(value, float) and value == LOWEST.get(like.dtype) else value
+
+    def read(self, spelling: Spelling) -> str:
+        names = [parameter.name for parameter in spelling.parameters]
+        given, args, attrs = self.bind(*names), list[str](), dict(spelling.fixed)
+        known = OPS[spelling.kind].attributes if spelling.kind in OPS else {}
+        for parameter in spelling.parameters:
+            value = given[parameter.name]
+            if not parameter.attribute:
+                args += [self.tensor(value)] if value is not None or not parameter.is_optional else []
+            elif isinstance(value, dict) and "dtype" in value:
+                attrs[parameter.attribute] = value["dtype"]
+            elif value is not None:
+                attribute = known.get(parameter.attribute)
+                is_fill = attribute is not None and "min" in attribute.words
+                attrs[parameter.attribute] = (
+                    self.number(value, self.program.types[args[0]]) if is_fill else freeze(value)
+                )
+        if spelling.kind == "dropout":
+            attrs["active"] = self.activity(attrs.get("active"))
+        return self.emit(spelling.kind, args, **attrs)
+
+    def activity(self, training: Any) -> str:
+        if training is None:
+            training = True  # the default of F.dropout
+        return "mode" if bool(training) == self.program.recorded.training else "always" if training else "never"
+
+
+Reader = Callable[[Call], list[str]]
+"""Adds the operations of a call, and returns the names of its results."""
+
+
+def decode(data: Any) -> Any:
+    """An argument as recorded (see `RecordedCall`), with `Ref` for tensors."""
+    if isinstance(data, Mapping):
+        if "tensor" in data:
+            return Ref(data["tensor"])
+        if "dtype" in data and len(data) == 1 and isinstance(data["dtype"], str):
+            return {"dtype": data["dtype"]}
+        return {key: decode(value) for key, value in data.items()}
+    if isinstance(data, str) and data in ("inf", "-inf", "nan"):
+        return float(data)
+    return [decode(item) for item in data] if isinstance(data, list) else data
+
+
+def freeze(value: Any) -> Any:
+    """The value of an attribute: a list as a tuple."""
+    if isinstance(value, Ref):
+        raise Untranslatable("a tensor in place of a number")
+    return tuple(map(freeze, value)) if isinstance(value, list) else value
+
+
+def _is_absent(value: Any) -> bool:
+    return value is None or (isinstance(value, (bool, int, float)) and value in ABSENT) or isinstance(value, dict)

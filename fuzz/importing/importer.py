@@ -1,0 +1,191 @@
+"""Imports a user's module: each of its blocks as a case that repeats the block bit for bit."""
+
+import sys
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Self, TypeVar
+
+from fuzz.importing.call import Untranslatable
+from fuzz.importing.dimensions import name_sizes
+from fuzz.importing.translate import KNOWN, Translation
+from fuzz.protocol import Message
+from fuzz.protocol.failures import ProcessLost
+from fuzz.protocol.recording import Loaded, LoadModule, NotRecorded, Record, Recorded, Repeat, Repeated, Submodule
+from fuzz.protocol.render import describe_failure
+from fuzz.transport import PipeTransport
+from fuzz.worker_config import WorkerConfig
+from fuzz.worker_process import WorkerProcess
+from generators.errors import CaseError, UserError
+from generators.program import edits
+from generators.program.case import Case, Values
+from generators.program.emit import source
+from generators.program.type_check import check, prune
+
+_FEWEST = 3
+"""Torch-level calls of a block that does not attend: a linear layer is no block."""
+
+
+class BlockFailed(Exception):
+    """A submodule can't be recorded or repeated; the text is one line."""
+
+
+M = TypeVar("M", bound=Message)
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A submodule as a case.
+
+    case: None if there is none; the results of missing calls are inputs of it
+    missing: calls that it can't say, counted by function and reason
+    different: where the case differs from the submodule; "" if all bits agree
+    reads: calls that turn the content of tensors into Python numbers, which the case keeps as constants
+    """
+
+    path: str  # "" for the whole module
+    type: str
+    calls: int
+    case: Case | None
+    missing: Counter[str]
+    different: str = ""
+    reads: tuple[str, ...] = ()
+    also: tuple[str, ...] = ()  # paths of submodules that give an equal case
+
+    @property
+    def name(self) -> str:
+        return self.path or self.type
+
+
+class ModuleImport:
+    """A user's module in a worker of its own. Raises `UserError` if it can't be loaded."""
+
+    def __init__(self, config: WorkerConfig, factory: str) -> None:
+        self.factory = factory
+        self._process = WorkerProcess(replace(config, factory=factory), PipeTransport())
+        try:
+            self.loaded = self._ask(LoadModule(factory), "loading the module", Loaded)
+        except BaseException:
+            self._process.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.close()
+
+    def _ask(self, request: Message, stage: str, wanted: type[M]) -> M:
+        answer = self._process.ask(request, stage)
+        if isinstance(answer, ProcessLost):
+            raise UserError(f"{self.factory}: {describe_failure(answer)} while {stage}")
+        if isinstance(answer, NotRecorded):
+            failed = UserError if wanted is Loaded else BlockFailed
+            raise failed(f"{self.factory}: {answer.reason} (while {stage})")
+        assert isinstance(answer, wanted)
+        return answer
+
+    def import_blocks(self) -> list[Block]:
+        """The whole module and its blocks. Blocks whose programs differ in the numbers of inputs alone are one."""
+        found: dict[str, Block] = {}
+        for part in self.choose_blocks():
+            try:
+                block = self.import_block(part)
+            except BlockFailed as error:
+                block = Block(part.path, part.type, part.calls, None, Counter([str(error)]))
+            key = _key_of(block.case) if block.case is not None else part.path
+            found[key] = replace(found[key], also=(*found[key].also, block.name)) if key in found else block
+        return list(found.values())
+
+    def choose_blocks(self) -> list[Submodule]:
+        """The whole module, and its blocks: the smallest submodules that attend, and their siblings."""
+        parts = self.loaded.submodules
+        attending = [part for part in parts if part.attends]
+        smallest = [one for one in attending if not any(_is_inside(other.path, one.path) for other in attending)]
+        parents = {one.path.rpartition(".")[0] for one in smallest if one.path}
+        chosen = [one for one in parts if one.path and one.path.rpartition(".")[0] in parents]
+        return [one for one in parts if not one.path] + [one for one in chosen if one.attends or one.calls >= _FEWEST]
+
+    def import_block(self, part: Submodule) -> Block:
+        """A submodule as a case. Raises `BlockFailed` if it can't be run by itself."""
+        recorded, refused = self._record(part), dict[int, str]()
+        while True:
+            translation = translate(recorded, refused)
+            block = Block(part.path, part.type, len(recorded.calls), None, translation.missing, reads=recorded.reads)
+            try:
+                case = translation.case(recorded.returns)
+                check(case)
+            except Untranslatable as error:
+                return replace(block, missing=translation.missing + Counter([str(error)]))
+            except CaseError as error:
+                call = translation.calls.get(error.place[1] or "")
+                if call is None or call in refused:
+                    return replace(block, missing=translation.missing + Counter([str(error)]))
+                refused[call] = str(error).partition(": ")[2]
+                continue
+            case = name_sizes(prune(case))
+            return replace(block, case=case, different=self._compare(case, translation))
+
+    def _record(self, part: Submodule) -> Recorded:
+        return self._ask(Record(part.path, tuple(sorted(KNOWN))), f"recording {part.path or 'the module'}", Recorded)
+
+    def _compare(self, case: Case, translation: Translation) -> str:
+        numbers = {item.name: number for number, item in translation.inputs.items()}
+        made = {name: number for number, name in translation.names.items()}
+        request = Repeat(
+            source(case),
+            tuple((item.name, numbers[item.name]) for item in case.arguments),
+            tuple((item.name, numbers[item.name]) for item in case.inputs if item.parameter),
+            tuple(made[name] for name in case.returns),
+            compares_gradients=not translation.missing,
+        )
+        return self._ask(request, "repeating it as a case", Repeated).different
+
+
+def _is_inside(path: str, outer: str) -> bool:
+    return path != outer and (not outer or path.startswith(f"{outer}."))
+
+
+def describe_gaps(block: Block) -> str:
+    """What a case leaves out of a block, in one line; "" if nothing."""
+    parts = []
+    if block.missing:
+        what = "left out" if block.case is not None else "not imported"
+        parts.append(f"{what}: {', '.join(f'{count}x {call}' for call, count in block.missing.most_common())}")
+    if block.different:
+        parts.append(f"not bit for bit: {block.different} differs")
+    return f"{block.name}: {'; '.join(parts)}" if parts else ""
+
+
+def _key_of(case: Case) -> str:
+    """Equal for programs that differ only in the numbers of their inputs."""
+    return edits.map_inputs(case, lambda item: replace(item, values=Values(item.values.kind))).canonical()
+
+
+def translate(recorded: Recorded, refused: Mapping[int, str]) -> Translation:
+    """The calls of a recorded run, translated; calls that can't be said are left out and counted.
+
+    refused: why calls are left out that make no case with the others, by index
+    """
+    translation = Translation(recorded, refused, autocast=recorded.autocast)
+    for index, call in enumerate(recorded.calls):
+        try:
+            translation.translate(call, index)
+        except (Untranslatable, CaseError) as error:
+            translation.leave_out(call, str(error))
+    return translation
+
+
+def import_models(config: WorkerConfig, factory: str) -> dict[str, Case]:
+    """The cases of a module's blocks, by name; what is left out is said on stderr.
+
+    Raises `UserError` if there is none.
+    """
+    with ModuleImport(config, factory) as module:
+        blocks = module.import_blocks()
+    for line in filter(None, map(describe_gaps, blocks)):
+        sys.stderr.write(f"{line}\n")
+    cases = {block.name: block.case for block in blocks if block.case is not None and not block.different}
+    if not cases:
+        raise UserError(f"{factory}: no block is imported")
+    return cases

@@ -1,0 +1,148 @@
+"""Reads norms, embeddings, attention, convolutions, pooling and products by equations."""
+
+from typing import Any
+
+from fuzz.importing.call import Call, Reader, Untranslatable, freeze
+from generators.program.case import Attr
+
+
+def _norm(call: Call) -> list[str]:
+    kind = call.function
+    weights = "weight? bias? eps" if kind == "layer_norm" else "weight? eps"
+    given = call.bind("input", "normalized_shape", *weights.replace("?", "").split())
+    shape = given["normalized_shape"]
+    last = len(shape) if isinstance(shape, list) else 1
+    affine = [call.tensor(given[name]) for name in ("weight", "bias") if given.get(name) is not None]
+    if kind == "layer_norm" and given["weight"] is None and given["bias"] is not None:
+        raise Untranslatable("a bias without a weight")
+    return [call.emit(kind, [call.tensor(given["input"]), *affine], eps=given["eps"], last=last)]
+
+
+def _embedding(call: Call) -> list[str]:
+    given = call.bind("input", "weight", "padding_idx", "max_norm", "norm_type", "scale_grad_by_freq", "sparse")
+    tokens, table = given["input"], given["weight"]
+    if call.type(table).dtype in ("int64", "int32"):
+        tokens, table = table, tokens  # torch.embedding takes the table first
+    if given["padding_idx"] not in (None, -1) and call.program.recorded.training:
+        raise Untranslatable("padding_idx in training")
+    return [call.emit("embedding", [call.tensor(tokens), call.tensor(table)])]
+
+
+def _attention(call: Call) -> list[str]:
+    given = call.bind("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
+    p = given["dropout_p"] or 0.0
+    if p and not call.program.recorded.training:
+        raise Untranslatable("dropout in inference")
+    names = [call.tensor(given[name]) for name in ("query", "key", "value")]
+    names += [call.tensor(given["attn_mask"])] if given["attn_mask"] is not None else []
+    flags: dict[str, Attr] = {name: bool(given[name]) for name in ("is_causal", "enable_gqa")}
+    return [call.emit("sdpa", names, dropout_p=float(p), scale=given["scale"], **flags)]
+
+
+def _einsum(call: Call) -> list[str]:
+    equation, *operands = call.args
+    operands = operands[0] if len(operands) == 1 and isinstance(operands[0], list) else operands
+    letters = dict.fromkeys(letter for letter in equation if letter.isalpha())
+    taken = {letter for letter in letters if letter.islower()}
+    free = (letter for letter in "abcdefghijklmnopqrstuvwxyz" if letter not in taken)
+    renamed = {letter: letter if letter.islower() else next(free) for letter in letters}
+    text = "".join(renamed.get(letter, letter) for letter in equation if letter != " ")
+    return [call.emit("einsum", [call.tensor(item) for item in operands], equation=text)]
+
+
+def _convolution(call: Call) -> list[str]:
+    more = ("output_padding", "groups", "dilation") if "transpose" in call.function else ("dilation", "groups")
+    given = call.bind("input", "weight", "bias", "stride", "padding", *more)
+    args = [call.tensor(given[name]) for name in ("input", "weight", "bias") if given[name] is not None]
+    numbers = {name: _several(given[name]) for name in ("stride", "padding", *more) if name != "groups"}
+    groups = given["groups"] if given["groups"] not in (None, 1) else None
+    return [call.emit(call.function, args, **numbers, groups=groups)]
+
+
+def _several(value: Any) -> Attr:
+    """A number for each axis, or None for the default."""
+    if isinstance(value, str):
+        raise Untranslatable(value)
+    return None if value is None else freeze(value if isinstance(value, list) else [value])
+
+
+def _pool(call: Call) -> list[str]:
+    kind = call.function.removesuffix("_with_indices")
+    rest = ("ceil_mode", "count_include_pad") if kind.startswith("avg") else ("dilation", "ceil_mode")
+    given = call.bind("input", "kernel_size", "stride", "padding", *rest)
+    if given.get("dilation") not in (None, 1, [1], [1, 1]):
+        raise Untranslatable(f"dilation={given['dilation']}")
+    attrs = {name: _several(given[name]) for name in ("stride", "padding")}
+    attrs |= {"ceil_mode": bool(given["ceil_mode"])}
+    if kind.startswith("avg"):
+        attrs["count_include_pad"] = given["count_include_pad"] is not False
+    return [call.emit(kind, [call.tensor(given["input"])], kernel=_several(given["kernel_size"]), **attrs)]
+
+
+def _pool_to(call: Call) -> list[str]:
+    given = call.bind("input", "output_size")
+    shape = call.type(given["input"]).sizes({})[2:]
+    sizes = given["output_size"] if isinstance(given["output_size"], list) else [given["output_size"]] * len(shape)
+    whole = tuple(length if size is None else size for size, length in zip(sizes, shape, strict=True))
+    return [call.emit(call.function, [call.tensor(given["input"])], sizes=whole)]
+
+
+def _batch_norm(call: Call) -> list[str]:
+    given = call.bind("input", "running_mean", "running_var", "weight", "bias", "training", "momentum", "eps")
+    if (given["weight"] is None) != (given["bias"] is None):
+        raise Untranslatable("a weight without a bias")
+    if given["training"] and given["running_mean"] is not None:
+        raise Untranslatable("running statistics that are updated")
+    names = [name for name in ("running_mean", "running_var", "weight", "bias") if given[name] is not None]
+    statistics = "batch" if given["training"] or given["running_mean"] is None else "running"
+    args = [call.tensor(given[name]) for name in ("input", *names)]
+    return [call.emit("batch_norm", args, statistics=statistics, affine=given["weight"] is not None, eps=given["eps"])]
+
+
+def _group_norm(call: Call) -> list[str]:
+    given = call.bind("input", "num_groups", "weight", "bias", "eps")
+    args = [call.tensor(given[name]) for name in ("input", "weight", "bias") if given[name] is not None]
+    return [call.emit("group_norm", args, groups=given["num_groups"], eps=given["eps"])]
+
+
+def _interpolate(call: Call) -> list[str]:
+    given = call.bind("input", "size", "scale_factor", "mode", "align_corners", "recompute_scale_factor", "antialias")
+    scale = given["scale_factor"]
+    if isinstance(scale, list) and len(set(scale)) > 1:
+        raise Untranslatable(f"scale_factor={scale}")
+    scale = scale[0] if isinstance(scale, list) else scale
+    flags = {name: bool(given[name]) for name in ("align_corners", "antialias")}
+    scaled = {"scale": float(scale)} if scale is not None else {"sizes": _several(given["size"])}
+    return [call.emit("interpolate", [call.tensor(given["input"])], **scaled, mode=given["mode"] or "nearest", **flags)]
+
+
+def _normalize(call: Call) -> list[str]:
+    given = call.bind("input", "p", "dim", "eps")
+    if given["p"] not in (None, 2, 2.0) or given["eps"] not in (None, 1e-12):
+        raise Untranslatable(f"p={given['p']}, eps={given['eps']}")
+    dim = 1 if given["dim"] is None else given["dim"]
+    return [call.emit("normalize", [call.tensor(given["input"])], dim=dim)]
+
+
+def _one_hot(call: Call) -> list[str]:
+    given = call.bind("input", "num_classes")
+    classes = call.program.recorded.tensors[call.record.results[0]].shape[-1]
+    return [call.emit("one_hot", [call.tensor(given["input"])], classes=classes)]
+
+
+READERS: dict[str, Reader] = {
+    "layer_norm": _norm,
+    "rms_norm": _norm,
+    "embedding": _embedding,
+    "scaled_dot_product_attention": _attention,
+    "einsum": _einsum,
+    **dict.fromkeys(("conv1d", "conv2d", "conv_transpose1d", "conv_transpose2d"), _convolution),
+    **dict.fromkeys(("max_pool1d", "max_pool2d", "avg_pool1d", "avg_pool2d"), _pool),
+    **dict.fromkeys(("adaptive_avg_pool1d", "adaptive_avg_pool2d"), _pool_to),
+    "batch_norm": _batch_norm,
+    "group_norm": _group_norm,
+    "interpolate": _interpolate,
+    "normalize": _normalize,
+    "one_hot": _one_hot,
+}
+"""By the last part of the function's name."""

@@ -1,0 +1,206 @@
+"""Reads views, splits, joins and indices."""
+
+from typing import Any
+
+from fuzz.importing.call import Call, Reader, Ref, Untranslatable, freeze
+from fuzz.importing.spellings import HARMLESS
+from generators.program.case import Attr
+
+
+def _sizes(call: Call, name: str = "sizes") -> tuple[str, tuple[Any, ...]]:
+    """The tensor, and the sizes, axes or numbers that follow it as a list or one by one."""
+    first, *rest = [*call.args, *(v for k, v in call.kwargs.items() if k not in HARMLESS)]
+    rest = rest[0] if len(rest) == 1 and isinstance(rest[0], list) else rest
+    if not all(isinstance(item, int) for item in rest):
+        raise Untranslatable(f"{name} {rest}")
+    return call.tensor(first), tuple(rest)
+
+
+def _resize(call: Call) -> list[str]:
+    tensor, sizes = _sizes(call)
+    return [call.emit(call.function, [tensor], sizes=sizes)]
+
+
+def _view_as(call: Call) -> list[str]:
+    given = call.bind("input", "other")
+    kind = call.function.removesuffix("_as")
+    return [call.emit(kind, [call.tensor(given["input"])], sizes=call.type(given["other"]).shape)]
+
+
+def _permute(call: Call) -> list[str]:
+    tensor, dims = _sizes(call, "dims")
+    return [call.emit("permute", [tensor], dims=dims)]
+
+
+def _move(call: Call) -> list[str]:
+    given = call.bind("input", "source", "destination")
+    rank = call.type(given["input"]).rank
+    source, target = (
+        given[name] if isinstance(given[name], list) else [given[name]] for name in ("source", "destination")
+    )
+    places = {t % rank: s % rank for s, t in zip(source, target, strict=True)}
+    rest = iter(axis for axis in range(rank) if axis not in places.values())
+    dims = tuple(places[axis] if axis in places else next(rest) for axis in range(rank))
+    return [call.emit("permute", [call.tensor(given["input"])], dims=dims)]
+
+
+def _turn(call: Call) -> list[str]:
+    """The matrix transposed; of a vector `t` gives the vector."""
+    tensor = call.tensor(call.args[0])
+    if call.program.types[tensor].rank == 2:
+        return [call.emit("transpose", [tensor], form=call.function)]
+    return [call.emit("permute", [tensor], dims=tuple(reversed(range(call.program.types[tensor].rank))))]
+
+
+def _unflatten(call: Call) -> list[str]:
+    given = call.bind("input", "dim", "sizes")
+    return [call.emit("unflatten", [call.tensor(given["input"])], dim=given["dim"], sizes=freeze(given["sizes"]))]
+
+
+def _squeeze(call: Call) -> list[str]:
+    given = call.bind("input", "dim")
+    tensor, shape = call.tensor(given["input"]), call.type(given["input"]).sizes({})
+    dims = given["dim"] if isinstance(given["dim"], list) else [given["dim"]]
+    if given["dim"] is None:
+        dims = [axis for axis, size in enumerate(shape) if size == 1]
+    for axis in sorted((dim % len(shape) for dim in dims), reverse=True):
+        if shape[axis] == 1:
+            tensor = call.emit("squeeze", [tensor], dim=axis)
+    return [tensor]
+
+
+def _split(call: Call) -> list[str]:
+    """The parts, each an operation. Parts of one size are chunks."""
+    given = call.bind("input", "size", "dim")
+    tensor, dim = call.tensor(given["input"]), given["dim"] or 0
+    if call.function == "unbind":
+        dim = given["size"] if given["size"] is not None else dim
+        return [call.emit("unbind", [tensor], dim=dim, index=i) for i in range(len(call.record.results))]
+    results = range(len(call.record.results))
+    lengths = [call.program.recorded.tensors[number].shape[dim] for number in call.record.results]
+    if call.function == "chunk" and len(set(lengths)) == 1 and given["size"] == len(lengths):
+        return [call.emit("chunk", [tensor], chunks=len(lengths), dim=dim, index=index) for index in results]
+    sizes: dict[str, Attr] = {"size": given["size"]}
+    if call.function in ("chunk", "tensor_split") or isinstance(given["size"], list):
+        sizes = {"sizes": tuple(lengths)}
+    return [call.emit("split", [tensor], **sizes, dim=dim, index=index) for index in results]
+
+
+def _narrow(call: Call) -> list[str]:
+    given = call.bind("input", "dim", "start", "length")
+    stop = given["start"] + given["length"]
+    return [call.emit("narrow", [call.tensor(given["input"])], dim=given["dim"], start=given["start"], stop=stop)]
+
+
+def _join(call: Call) -> list[str]:
+    given = call.bind("tensors", "dim")
+    names = [call.tensor(item) for item in given["tensors"]]
+    dim = given["dim"] or 0
+    kind = "stack" if call.function == "stack" else "cat"
+    if kind == "cat":  # which skips empty vectors
+        names = [name for name in names if call.program.types[name].sizes({}) != (0,)] or names[:1]
+    return [call.emit(kind, names, dim=dim)]
+
+
+def _repeat_interleave(call: Call) -> list[str]:
+    given = call.bind("input", "repeats", "dim", "output_size")
+    if given["dim"] is None or not isinstance(given["repeats"], int):
+        raise Untranslatable("without an axis, or by a tensor")
+    return [call.emit("repeat_interleave", [call.tensor(given["input"])], repeats=given["repeats"], dim=given["dim"])]
+
+
+def _pad(call: Call) -> list[str]:
+    given = call.bind("input", "pad", "mode", "value")
+    if given["mode"] not in (None, "constant"):
+        raise Untranslatable(f"mode={given['mode']}")
+    value = given["value"] or 0
+    return [call.emit("pad", [call.tensor(given["input"])], sizes=freeze(given["pad"]), value=value)]
+
+
+def _read_index(call: Call, value: Any, index: Any) -> tuple[str, list[tuple[str, dict[str, Any]]]]:
+    """The tensor, and the views that an index of numbers, slices, None and an ellipsis is made of."""
+    parts = list(index) if isinstance(index, list) else [index]
+    tensor, rank = call.tensor(value), call.type(value).rank
+    used = sum(part is not None and not _is_ellipsis(part) for part in parts)
+    if not any(map(_is_ellipsis, parts)):
+        parts.append({"ellipsis": True})
+    axis, views = 0, list[tuple[str, dict[str, Any]]]()
+    sizes = list(call.type(value).sizes({}))
+    for part in parts:
+        if _is_ellipsis(part):
+            axis += rank - used
+        elif part is None:
+            views.append(("unsqueeze", {"dim": axis}))
+            sizes.insert(axis, 1)
+            rank, axis = rank + 1, axis + 1
+            used += 1
+        elif isinstance(part, bool):
+            raise Untranslatable("a truth value as index")
+        elif isinstance(part, int):
+            views.append(("select", {"dim": axis, "index": part % max(1, sizes[axis])}))
+            del sizes[axis]
+            rank, used = rank - 1, used - 1
+        elif isinstance(part, dict) and "slice" in part:
+            start, stop, step = slice(*part["slice"]).indices(sizes[axis])
+            if (start, stop, step) != (0, sizes[axis], 1):
+                views.append(("narrow", {"dim": axis, "start": start, "stop": max(start, stop), "step": step}))
+                sizes[axis] = len(range(start, stop, step))
+            axis += 1
+        else:
+            views.append(("index", {"dim": axis, "by": part}))
+            axis += 1
+    return tensor, views
+
+
+def _get_item(call: Call) -> list[str]:
+    tensor, views = _read_index(call, call.args[0], call.args[1])
+    indexed = [attrs for kind, attrs in views if kind == "index"]
+    places = [attrs["dim"] for attrs in indexed]
+    if any(not isinstance(attrs["by"], Ref) or call.type(attrs["by"]).dtype == "bool" for attrs in indexed):
+        raise Untranslatable("a mask or a list as index")
+    if places != list(range(min(places, default=0), min(places, default=0) + len(places))):
+        raise Untranslatable("tensors as indices of axes that are apart")
+    for kind, attrs in views:
+        if kind != "index":
+            tensor = call.emit(kind, [tensor], **attrs)
+    if indexed:
+        # Places count axes after the views, since a view to the right of an index changes no axis before it.
+        by = [call.tensor(attrs["by"]) for attrs in indexed]
+        tensor = call.emit("index", [tensor, *by], dim=places[0])
+    return [tensor if views else call.emit("view", [tensor], sizes=call.program.types[tensor].shape)]
+
+
+def _set_item(call: Call) -> list[str]:
+    target, index, value = call.args
+    tensor, views = _read_index(call, target, index)
+    number: dict[str, Attr] = {} if isinstance(value, Ref) else {"other": freeze(value)}
+    written = [call.tensor(value)] if isinstance(value, Ref) else []
+    if not views:
+        return [call.emit("copy_", [tensor, *written])] if written else [call.emit("mul_", [tensor], other=0)]
+    if len(views) != 1 or views[0][0] not in ("narrow", "select"):
+        raise Untranslatable("an index of several parts")
+    kind, attrs = views[0]
+    return [call.emit({"narrow": "set_slice", "select": "set_select"}[kind], [tensor, *written], **attrs, **number)]
+
+
+def _is_ellipsis(part: Any) -> bool:
+    return isinstance(part, dict) and "ellipsis" in part
+
+
+READERS: dict[str, Reader] = {
+    **dict.fromkeys(("view", "reshape", "expand", "repeat"), _resize),
+    **dict.fromkeys(("view_as", "reshape_as"), _view_as),
+    **dict.fromkeys(("movedim", "moveaxis"), _move),
+    **dict.fromkeys(("t", "T"), _turn),
+    **dict.fromkeys(("chunk", "split", "split_with_sizes", "tensor_split", "unbind"), _split),
+    **dict.fromkeys(("cat", "concat", "stack"), _join),
+    "permute": _permute,
+    "unflatten": _unflatten,
+    "squeeze": _squeeze,
+    "narrow": _narrow,
+    "repeat_interleave": _repeat_interleave,
+    "pad": _pad,
+    "__getitem__": _get_item,
+    "__setitem__": _set_item,
+}
+"""By the last part of the function's name."""

@@ -1,0 +1,237 @@
+"""What changes if a module runs another way: in another torch version, or compiled. Which side is right, by float64."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from corpus.entry import Entry, Expectation, Found, save
+from fuzz.durations import format_count
+from fuzz.evaluator import Evaluator
+from fuzz.importing.importer import Block, describe_gaps
+from fuzz.protocol import EAGER, Result, SubjectResult, Verdict
+from fuzz.protocol.failures import Word
+from fuzz.protocol.render import describe
+from generators.program.case import Case
+from generators.program.edits import prune_if_valid
+from generators.program.type_check import check
+from generators.program.values import category
+
+
+class Answer(Word):
+    """What changes from the old side to the new side, the worst first."""
+
+    NEW_WRONG = "new wrong", "the new result is further from float64 than rounding explains, the old result is not"
+    REFUSED = "newly refused", "the new side raises an error, the old side runs"
+    BOTH_WRONG = "both wrong", "both results are further from float64 than rounding explains"
+    OLD_WRONG = "old wrong", "the old result is further from float64 than rounding explains, the new result is not"
+    ROUNDING = "changed within rounding", "other bits, and both results are as right as rounding allows"
+    EQUAL = "equal", "the same bits"
+    UNJUDGED = "not judged", "one side takes no such program, or the block is not imported"
+
+    @property
+    def is_failure(self) -> bool:
+        """Whether somebody who upgrades is worse off, or nobody is right."""
+        return self in (Answer.NEW_WRONG, Answer.REFUSED, Answer.BOTH_WRONG)
+
+
+_ERRORS = (Verdict.COMPILE_ERROR, Verdict.RUNTIME_ERROR, Verdict.TIMEOUT, Verdict.WORKER_DIED, Verdict.OUT_OF_MEMORY)
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """A block run one way: in a torch version, in eager or under a subject."""
+
+    label: str
+    verdict: Verdict
+    hashes: tuple[str, ...] = ()
+    ratio: float | None = None  # the worst row's error, relative to rounding
+    why: str = ""
+    output: int | None = None  # the index of the wrong output
+
+    @property
+    def is_wrong(self) -> bool:
+        return self.verdict.is_finding and not self.is_refused
+
+    @property
+    def is_refused(self) -> bool:
+        return self.verdict in _ERRORS or self.verdict is Verdict.REJECTED
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A block and a way to run it, on both sides."""
+
+    block: Block
+    way: str  # eager, or a subject
+    old: Side
+    new: Side
+    case: Path | None = None
+    first: str = ""  # the first value that moved, or that is wrong
+
+    @property
+    def answer(self) -> Answer:
+        old, new = self.old, self.new
+        if Verdict.SKIPPED in (old.verdict, new.verdict) or (old.is_refused and new.is_refused):
+            return Answer.UNJUDGED
+        if new.is_refused:
+            return Answer.REFUSED
+        if old.is_refused:
+            return Answer.NEW_WRONG if new.is_wrong else Answer.OLD_WRONG
+        if new.is_wrong:
+            return Answer.BOTH_WRONG if old.is_wrong else Answer.NEW_WRONG
+        if old.is_wrong:
+            return Answer.OLD_WRONG
+        return Answer.EQUAL if old.hashes == new.hashes else Answer.ROUNDING
+
+
+@dataclass
+class ModuleComparison:
+    """Judges the blocks of a module. `versions`: evaluators by torch version, old and new, or a single one."""
+
+    versions: Mapping[str, Evaluator]
+    subjects: Sequence[str]
+    out: Path  # a directory for case files
+    rows: list[Row] = field(default_factory=list)
+
+    def compare(self, block: Block) -> Iterator[Row]:
+        """The rows of a block. Between versions, eager is a row of its own; in one version it is the old side."""
+        case = block.case
+        if case is None:
+            return
+        subjects = tuple(self.subjects)
+        for evaluator in self.versions.values():
+            evaluator.submit_with_hashes(case, subjects)
+        results = {label: evaluator.collect() for label, evaluator in self.versions.items()}
+        (old_label, old), *rest = results.items()
+        if rest:
+            new_label, new = rest[-1]
+            yield self._finish(Row(block, EAGER, _eager_side(old_label, old), _eager_side(new_label, new)), case)
+            for name in subjects:
+                yield self._finish(Row(block, name, _side(old_label, old, name), _side(new_label, new, name)), case)
+        else:
+            for name in subjects:
+                yield self._finish(Row(block, name, _eager_side(EAGER, old), _side(name, old, name)), case)
+
+    def _finish(self, row: Row, case: Case) -> Row:
+        """The row with its case file, and the first value that moved."""
+        if row.answer not in (Answer.EQUAL, Answer.UNJUDGED):
+            row = replace(row, case=self._save(row, case), first=self._find_first(row, case))
+        self.rows.append(row)
+        return row
+
+    def _save(self, row: Row, case: Case) -> Path:
+        wrong = next((side for side in (row.new, row.old) if side.verdict.is_finding), None)
+        subject = row.way if row.way != EAGER else self.subjects[0]
+        note = f"{row.block.name}, {row.block.calls} calls"
+        if wrong is None:
+            return save(Entry(case, note, Expectation("rounding", subject=subject)), self.out)
+        torch = wrong.label if wrong.label in self.versions else next(iter(self.versions))
+        found = Found(wrong.verdict.value, subject, torch=torch.partition(" ")[0], message=wrong.why)
+        return save(Entry(case, note, found=found), self.out)
+
+    def _find_first(self, row: Row, case: Case) -> str:
+        """The first value whose bits moved between versions in eager; or that is wrong under a subject."""
+        evaluators = list(self.versions.values())
+        types = check(case)
+        floats = [op.name for op in case.ops if category(types[op.name].dtype) == 2]
+        if row.way == EAGER:
+            every = prune_if_valid(replace(case, returns=tuple(floats), mode="inference", contracts=()))
+            if every is None:
+                return ""
+            for one in evaluators:
+                one.submit_with_hashes(every, ())
+            old, new = [one.collect().hashes for one in evaluators]
+            pairs = zip(every.returns, old, new, strict=False)
+            return next((name for name, a, b in pairs if a != b), "")
+        wrong = row.new if row.new.is_wrong else row.old
+        if not wrong.is_wrong:
+            return ""
+        if wrong.output is None:
+            return ""
+        returned = case.returns[wrong.output]
+        before = case.dependencies([returned])
+        floats = [name for name in floats if name in before]
+        evaluator = self.versions.get(wrong.label, evaluators[-1])
+        return _find_first_wrong(case, floats, lambda one: evaluator.judge(one, row.way).verdict.is_finding)
+
+
+def _find_first_wrong(case: Case, names: Sequence[str], is_wrong: Callable[[Case], bool]) -> str:
+    """The earliest value that is wrong if it is all that is returned, by bisection."""
+    low, high = 0, len(names) - 1
+    first = ""
+    while low <= high:
+        middle = (low + high) // 2
+        part = prune_if_valid(replace(case, returns=(names[middle],), contracts=()))
+        if part is not None and is_wrong(part):
+            first, high = names[middle], middle - 1
+        else:
+            low = middle + 1
+    return first
+
+
+def _eager_side(label: str, result: Result) -> Side:
+    if result.rejected is not None:
+        return Side(label, Verdict.REJECTED, why=result.rejected)
+    suspect = next((one for one in result.results if one.verdict is Verdict.EAGER_SUSPECT), None)
+    if suspect is not None:
+        return Side(label, suspect.verdict, result.hashes, suspect.numbers.get("ratio"), describe(suspect))
+    return Side(label, Verdict.OK, result.hashes)
+
+
+def _side(label: str, result: Result, subject: str) -> Side:
+    if result.rejected is not None:
+        return Side(label, Verdict.REJECTED, why=result.rejected)
+    one = next((one for one in result.results if one.subject == subject), SubjectResult(subject, Verdict.SKIPPED))
+    is_of_eager = one.verdict is Verdict.EAGER_SUSPECT
+    verdict = Verdict.OK if is_of_eager else one.verdict  # a row of its own says that eager is wrong
+    if not verdict.is_finding:
+        return Side(label, verdict, one.hashes, one.numbers.get("ratio"))
+    value = one.value
+    output = value.name if value is not None and value.kind == "output" and not value.is_gradient else None
+    return Side(
+        label, verdict, one.hashes, one.numbers.get("ratio"), describe(one), output if isinstance(output, int) else None
+    )
+
+
+def render(rows: Sequence[Row], blocks: Sequence[Block], factory: str, labels: Sequence[str]) -> str:
+    """The answer for a terminal: three sentences, then a line for each block and way."""
+    lines = [*summarize(rows, blocks, factory, labels), ""]
+    width = max([len(_name(row.block)) for row in rows], default=0)
+    for row in sorted(rows, key=lambda row: list(Answer).index(row.answer)):
+        ratios = "".join(f", {side.label} {side.ratio:.2g} of rounding" for side in (row.old, row.new) if side.ratio)
+        first = f", first in {row.first!r}" if row.first else ""
+        lines.append(f"{_name(row.block):{width}}  {row.way:9} {row.answer}{ratios}{first}")
+        lines += [f"    {side.label}: {side.why}" for side in (row.old, row.new) if side.why]
+        lines += [f"    python -m triage.report {row.case}"] if row.case and row.answer.is_failure else []
+    return "\n".join([*lines, *filter(None, map(describe_gaps, blocks))])
+
+
+def summarize(rows: Sequence[Row], blocks: Sequence[Block], factory: str, labels: Sequence[str]) -> list[str]:
+    """Three sentences: the question, whether somebody is wrong, and the share that changed."""
+    sides = (
+        f"torch {labels[0]} against {labels[-1]}" if len(labels) > 1 else f"eager against compiled, torch {labels[0]}"
+    )
+    judged = [row for row in rows if row.answer is not Answer.UNJUDGED]
+    failing = [row for row in judged if row.answer.is_failure]
+    moved = sum(row.answer is Answer.ROUNDING for row in judged)
+    named = ", ".join(dict.fromkeys(f"{_name(row.block)} ({row.way}: {row.answer})" for row in failing))
+    return [
+        f"{format_count(len(blocks), 'block')} of {factory} run in {len(judged)} ways, {sides}.",
+        f"{len(failing)} of them must be looked at: {named}." if failing else "No new result is wrong by float64.",
+        f"{moved} changed within rounding, {sum(row.answer is Answer.EQUAL for row in judged)} are equal bit for bit.",
+    ]
+
+
+def as_data(row: Row) -> dict[str, Any]:
+    """A row for JSON."""
+    sides = {
+        name: {"label": side.label, "verdict": side.verdict.value, "ratio": side.ratio, "why": side.why}
+        for name, side in (("old", row.old), ("new", row.new))
+    }
+    block = {"block": row.block.path, "type": row.block.type, "also": list(row.block.also), "way": row.way}
+    return block | {"answer": row.answer.value, **sides, "first": row.first, "case": str(row.case or "")}
+
+
+def _name(block: Block) -> str:
+    return f"{block.name} ({len(block.also) + 1} alike)" if block.also else block.name

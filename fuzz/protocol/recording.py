@@ -1,0 +1,117 @@
+"""Messages about a user's module: the calls that it makes, and whether a case repeats them.
+
+A worker answers `LoadModule` with `Loaded`, `Record` with `Recorded`, and `Repeat` with `Repeated`; each of them also
+with `NotRecorded`.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from fuzz.protocol import Message
+
+
+@dataclass(frozen=True)
+class LoadModule(Message):
+    """Call a factory, and run its module once."""
+
+    factory: str  # package.module:function, or package/architecture of a released model
+
+
+@dataclass(frozen=True)
+class Submodule:
+    """A submodule that the run called."""
+
+    path: str  # "" for the whole module
+    type: str  # the name of its class
+    attends: bool  # whether it computes attention: a softmax, or a fused call
+    calls: int  # torch-level calls in its first call, those of its submodules included
+
+
+@dataclass(frozen=True)
+class Loaded(Message):
+    """The factory's module, by its submodules, outermost first."""
+
+    submodules: tuple[Submodule, ...]
+    training: bool
+    parameters: int  # elements
+
+
+@dataclass(frozen=True)
+class Record(Message):
+    """Run a submodule again with the arguments of its first call, and record its torch-level calls."""
+
+    path: str
+    known: tuple[str, ...]  # names of functions; the calls inside of other Python functions are recorded instead
+
+
+@dataclass(frozen=True)
+class RecordedTensor:
+    """A tensor that a call reads or makes. `kind` and `scale` name its distribution (generators.program.values)."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    layout: str = "contiguous"
+    kind: str = ""
+    scale: float = 1.0
+    name: str = ""  # of an argument or a parameter; "" for a tensor from elsewhere
+    origin: str = "made"  # "argument", "parameter", "buffer", "captured", "made" by a call, "unseen"
+    requires_grad: bool = False
+
+
+@dataclass(frozen=True)
+class RecordedCall:
+    """A call of a torch function.
+
+    In `args` and `kwargs` a tensor is {"tensor": number}, a dtype {"dtype": name}, a slice {"slice": [start, stop,
+    step]}, and an ellipsis {"ellipsis": true}. Anything else that is no plain data is {"other": type}.
+    """
+
+    function: str  # "torch.nn.functional.linear", "torch.Tensor.view"
+    args: Any
+    kwargs: Any
+    results: tuple[int, ...]  # tensors
+    module: str  # the path of the submodule that makes it
+    autocast: str = ""  # the dtype of the autocast around it
+    with_gradients: bool = True
+    writes: bool = False  # whether it writes into its first argument
+
+
+@dataclass(frozen=True)
+class Recorded(Message):
+    """The run of a submodule."""
+
+    calls: tuple[RecordedCall, ...]
+    tensors: tuple[RecordedTensor, ...]  # by number
+    returns: tuple[int, ...]
+    training: bool
+    reads: tuple[str, ...] = ()  # calls that give Python numbers from the content of tensors, with their modules
+    autocast: str = ""  # around the whole
+
+
+@dataclass(frozen=True)
+class Repeat(Message):
+    """Run the source of a case on the recorded tensors, and compare all bits with the recorded run.
+
+    `inputs` and `parameters`: numbers of tensors by the name in the case, in the order of `forward`; `values`: numbers
+    by the index of the output.
+    """
+
+    source: str
+    inputs: tuple[tuple[str, int], ...]
+    parameters: tuple[tuple[str, int], ...]
+    values: tuple[int, ...]
+    compares_gradients: bool
+
+
+@dataclass(frozen=True)
+class Repeated(Message):
+    """Whether the case repeats the run. `different`: the first output that differs, or the name of the gradient."""
+
+    different: str = ""
+
+
+@dataclass(frozen=True)
+class NotRecorded(Message):
+    """The module can't be run or recorded; the reason is one line."""
+
+    reason: str

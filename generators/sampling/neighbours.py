@@ -1,0 +1,161 @@
+"""Neighbours of real programs: cases that a user of the model could run, and how far each is from the model."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from generators.program import edits
+from generators.program.case import Case, Input
+from generators.program.emit import is_random
+from generators.program.state import describe_differences, list_variable
+from generators.program.type_check import is_valid
+from generators.program.values import FLOATS, LOW_PRECISION, category
+from generators.sampling.choices import Choices
+from generators.sampling.insertions import add_calls, add_states
+from generators.sampling.variants import add_dropout
+
+_SIZES = (1, 2, 3, 5, 7, 8, 13, 16, 31, 32, 33, 64, 65, 127)
+_MASKS = {
+    "bool": ("padding", "left_padding", "causal", "ones", "random", "empty_row"),
+    "float": ("padding_mask", "left_padding_mask", "causal_mask", "random_mask", "empty_row_mask"),
+}
+_KEPT = 0.7  # share of true elements in a random mask
+_STATES_SHARE = 0.3
+_CHANGES = {1: 4.0, 2: 3.0, 3: 2.0, 4: 1.0}
+_VIEWED = {"view": "reshape"}
+_TRIES = 20
+"""Draws until a neighbour is valid; then the model itself."""
+
+Change = Callable[[Case, Choices], Case]
+
+
+class Neighbourhood:
+    """Draws neighbours of the cases of a module. models: cases by the names of blocks."""
+
+    def __init__(self, models: Mapping[str, Case]) -> None:
+        self._models = dict(models)
+
+    def sample(self, seed: int, index: int, **_options: object) -> Case:
+        """Case number `index`: each block itself, then its neighbours in one to four changes."""
+        blocks = list(self._models.values())
+        if index < len(blocks):
+            return blocks[index]
+        c = Choices(f"{seed}:{index}:neighbour")
+        model = blocks[index % len(blocks)]
+        for _try in range(_TRIES):
+            case = model
+            for _change in range(c.draw(_CHANGES)):
+                changed = c.draw(_WEIGHTS)(case, c)
+                case = changed if is_valid(changed) else case
+            if case != model:
+                return add_states(case, c, _STATES_SHARE)
+        return model
+
+    def describe(self, case: Case) -> str:
+        """How far a case is from the nearest block: "self_attn with bfloat16, S = 33". "" if no block is near."""
+        near = [
+            (differences, name)
+            for name, model in self._models.items()
+            if (differences := compare(model, case)) is not None
+        ]
+        if not near:
+            return ""
+        differences, name = min(near, key=lambda item: len(item[0]))
+        return f"{name} with {', '.join(differences)}" if differences else name
+
+
+def compare(model: Case, case: Case) -> list[str] | None:
+    """The differences of a neighbour from a model, in words; None if it is another program."""
+    # A variant in another layout reshapes where a view is impossible.
+    kinds, other = ([_VIEWED.get(op.kind, op.kind) for op in one.ops if op.kind != "dropout"] for one in (model, case))
+    if kinds != other or [i.name for i in model.inputs] != [i.name for i in case.inputs]:
+        return None
+    found = [f"{name} = {size}" for name, size in case.dims if model.sizes.get(name, size) != size]
+    for old, new in zip(model.inputs, case.inputs, strict=True):
+        found += [new.dtype] if new.dtype != old.dtype and category(old.dtype) == 2 else []
+        found += [f"{new.name} {new.values.kind}"] if new.values.kind != old.values.kind else []
+        found += [f"{new.name} {new.layout}"] if new.layout != old.layout else []
+        found += [f"no gradient of {new.name}"] if new.requires_grad != old.requires_grad else []
+    found += [case.mode.replace("_", " ")] if case.mode != model.mode else []
+    found += [f"autocast to {case.autocast}"] if case.autocast != model.autocast and case.autocast else []
+    found += ["dynamic sizes"] if case.dynamic != model.dynamic else []
+    found += ["dropout"] if is_random(case) and not is_random(model) else []
+    found += ["recomputed"] if case.checkpoint != model.checkpoint else []
+    found += [f"a later call with {describe_differences(case)}"] if case.calls and not model.calls else []
+    found += [f"{name}={value}" for name, value in case.settings]
+    return list(dict.fromkeys(found))
+
+
+def _change_dtype(case: Case, c: Choices) -> Case:
+    floats = [item.dtype for item in case.inputs if item.dtype in FLOATS]
+    new = c.pick([name for name in FLOATS[:3] if name not in floats[:1]])
+    return edits.change_dtype(case, [floats[0]], new) if floats else case
+
+
+def _change_sizes(case: Case, c: Choices) -> Case:
+    names = sorted(list_variable(case))
+    if not names:
+        return case
+    name = c.pick(names)
+    sizes = (*_SIZES, case.sizes[name] + 1, max(1, case.sizes[name] - 1), *case.sizes.values())
+    return edits.resize(case, {**case.sizes, name: c.pick(sizes)}) or case
+
+
+def _change_mask(case: Case, c: Choices) -> Case:
+    masks = [item for item in case.arguments if item.dtype == "bool" or item.values.kind.endswith("_mask")]
+    if not masks:
+        return case
+    mask = c.pick(masks)
+    kind = c.pick(_MASKS["bool" if mask.dtype == "bool" else "float"])
+    scale = mask.values.scale if mask.dtype != "bool" else _KEPT
+    return edits.replace_inputs(case, {mask: replace(mask, values=replace(mask.values, kind=kind, scale=scale))})
+
+
+def _change_values(case: Case, c: Choices) -> Case:
+    given = [item for item in case.arguments if item.dtype in FLOATS and item.values.kind == "normal"]
+    if not given:
+        return case
+    item, kind = c.pick(given), c.draw({"channels": 3.0, "outliers": 2.0, "one_row": 1.0})
+    return edits.replace_inputs(case, {item: replace(item, values=replace(item.values, kind=kind, scale=100.0))})
+
+
+def _change_layout(case: Case, c: Choices) -> Case:
+    item = c.pick(case.arguments)
+    layout = c.pick(("transposed", "heads_inner", "padded", "offset", "expanded"))
+    return edits.replace_inputs(case, {item: replace(item, layout=layout)})
+
+
+def _change_mode(case: Case, _c: Choices) -> Case:
+    if case.training:
+        return replace(case, mode="inference", contracts=(), inputs=tuple(map(_differentiate, case.inputs)))
+    masks = {item: replace(item, requires_grad=False) for item in case.arguments if item.values.kind.endswith("_mask")}
+    return edits.replace_inputs(replace(case, mode="training", contracts=()), masks)
+
+
+def _differentiate(item: Input) -> Input:
+    return replace(item, requires_grad=True)
+
+
+def _change_autocast(case: Case, c: Choices) -> Case:
+    return replace(case, autocast=None if case.autocast else c.pick(LOW_PRECISION), contracts=())
+
+
+def _make_dynamic(case: Case, _c: Choices) -> Case:
+    return replace(case, dynamic=not case.dynamic)
+
+
+def _drop(case: Case, _c: Choices) -> Case:
+    return add_dropout(case) if case.training else case
+
+
+_WEIGHTS: dict[Change, float] = {
+    _change_sizes: 4.0,
+    _change_dtype: 3.0,
+    _change_mask: 3.0,
+    _change_mode: 2.0,
+    _make_dynamic: 2.0,
+    _change_values: 1.5,
+    _change_autocast: 1.0,
+    _change_layout: 1.0,
+    _drop: 1.0,
+    add_calls: 1.0,
+}

@@ -1,0 +1,172 @@
+"""Factories of modules, good and bad, for the tests of imports."""
+
+import time
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+Made = tuple[nn.Module, tuple[Any, ...]]
+
+
+class RMSNorm(nn.Module):
+    """As in Llama: normalised in float32."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = x.float()
+        h = h * torch.rsqrt(h.pow(2).mean(-1, keepdim=True) + 1e-6)
+        return self.weight * h.to(x.dtype)
+
+
+def rotate_half(x: Tensor) -> Tensor:
+    left, right = x[..., : x.shape[-1] // 2], x[..., x.shape[-1] // 2 :]
+    return torch.cat((-right, left), dim=-1)
+
+
+class Attention(nn.Module):
+    """Grouped heads, rotary positions, a causal mask and padding."""
+
+    frequencies: Tensor
+
+    def __init__(self, width: int, heads: int, kv_heads: int) -> None:
+        super().__init__()
+        self.heads, self.kv_heads, self.head_dim = heads, kv_heads, width // heads
+        self.q_proj = nn.Linear(width, width, bias=False)
+        self.k_proj = nn.Linear(width, kv_heads * self.head_dim, bias=False)
+        self.v_proj = nn.Linear(width, kv_heads * self.head_dim, bias=False)
+        self.o_proj = nn.Linear(width, width, bias=False)
+        self.register_buffer("frequencies", 10000.0 ** -(torch.arange(0, self.head_dim, 2) / self.head_dim))
+
+    def forward(self, x: Tensor, keep: Tensor) -> Tensor:
+        batch, length, _ = x.shape
+        q = self.q_proj(x).view(batch, length, self.heads, self.head_dim).transpose(1, 2)
+        k = self.k_proj(x).view(batch, length, self.kv_heads, self.head_dim).transpose(1, 2)
+        v = self.v_proj(x).view(batch, length, self.kv_heads, self.head_dim).transpose(1, 2)
+        angles = torch.arange(length, device=x.device).float()[:, None] * self.frequencies[None]
+        angles = torch.cat((angles, angles), -1)
+        cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+        q, k = q * cos + rotate_half(q) * sin, k * cos + rotate_half(k) * sin
+        k = k.repeat_interleave(self.heads // self.kv_heads, 1)
+        v = v.repeat_interleave(self.heads // self.kv_heads, 1)
+        scores = q @ k.transpose(-1, -2) / self.head_dim**0.5
+        kept = torch.ones(length, length, dtype=torch.bool, device=x.device).tril() & keep[:, None, None, :]
+        scores = scores.masked_fill(~kept, torch.finfo(scores.dtype).min)
+        weights = functional.softmax(scores, dim=-1, dtype=torch.float32).to(q.dtype)
+        out: Tensor = self.o_proj((weights @ v).transpose(1, 2).reshape(batch, length, -1))
+        return out
+
+
+class Block(nn.Module):
+    """A transformer block with SwiGLU."""
+
+    def __init__(self, width: int = 32) -> None:
+        super().__init__()
+        self.norm, self.norm2, self.attn = RMSNorm(width), RMSNorm(width), Attention(width, heads=4, kv_heads=2)
+        self.gate, self.up = nn.Linear(width, 3 * width), nn.Linear(width, 3 * width)
+        self.down, self.dropout = nn.Linear(3 * width, width), nn.Dropout(0.1)
+
+    def forward(self, x: Tensor, keep: Tensor) -> Tensor:
+        x = x + self.attn(self.norm(x), keep)
+        h = self.norm2(x)
+        out: Tensor = x + self.dropout(self.down(functional.silu(self.gate(h)) * self.up(h)))
+        return out
+
+
+class Stack(nn.Module):
+    """Two blocks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([Block(), Block()])
+
+    def forward(self, x: Tensor, keep: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = layer(x, keep)
+        return x
+
+
+def _given() -> tuple[Tensor, Tensor]:
+    torch.manual_seed(1)
+    keep = torch.ones(2, 11, dtype=torch.bool)
+    keep[0, :5] = False
+    return torch.randn(2, 11, 32, requires_grad=True), keep
+
+
+def block() -> Made:
+    return Block().eval(), _given()
+
+
+def training() -> Made:
+    return Block(), _given()
+
+
+def stack() -> Made:
+    return Stack().eval(), _given()
+
+
+class Plain(nn.Module):
+    """Attention as Inductor's first pattern has it, with a cache of earlier keys."""
+
+    earlier: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("earlier", torch.zeros(2, 2, 3, 8))
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        scores = (q @ k.transpose(-2, -1)) / 8**0.5
+        out = scores.softmax(dim=-1) @ v
+        self.earlier.copy_(k[:, :, :3])
+        return out
+
+
+def plain() -> Made:
+    torch.manual_seed(1)
+    return Plain().eval(), tuple(torch.randn(2, 2, 7, 8) for _ in range(3))
+
+
+class Sorted(nn.Module):
+    """Attention around a call that no case can say, and that reads data."""
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        order = torch.sort(k, dim=-2).values
+        scale = 0.3 if bool(k.sum(-1).sum(-1).sum(-1)[0] > -1e9) else 0.5
+        return functional.scaled_dot_product_attention(q, order, v, scale=scale)
+
+
+def left_out() -> Made:
+    return Sorted().eval(), plain()[1]
+
+
+def raises() -> Made:
+    raise RuntimeError("no such weights")
+
+
+def raises_later() -> Made:
+    return Block().eval(), (torch.randn(2, 11, 31), torch.ones(2, 11, dtype=torch.bool))
+
+
+def hangs() -> Made:
+    time.sleep(1000)
+    return block()
+
+
+def prints() -> Made:
+    print("loading")  # noqa: T201 - it must not break the protocol
+    return block()
+
+
+def gives_a_module() -> nn.Module:
+    return Block()
+
+
+def exits() -> Made:
+    raise SystemExit(7)
+
+
+not_a_function = 5

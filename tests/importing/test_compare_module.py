@@ -1,0 +1,86 @@
+"""`fuzz.compare --module` names the block, the way to run it, and the side that is right."""
+
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fuzz.importing.importer import Block
+from fuzz.module_comparison import Answer, Row, Side
+from fuzz.protocol import Verdict
+from tests.command import ROOT, run_command
+
+MODULES = "tests.importing.modules:"
+
+
+def plant(directory: Path, defect: str) -> Path:
+    """An interpreter whose torch has a defect of `benchmarks/planted_torch`."""
+    python = directory / f"python-{defect}"
+    variables = f'ATTNFUZZ_PLANT={defect} PYTHONPATH="{ROOT / "benchmarks" / "planted_torch"}:$PYTHONPATH"'
+    python.write_text(f'#!/bin/sh\nexec env {variables} "{sys.executable}" "$@"\n', encoding="utf-8")
+    python.chmod(0o755)
+    return python
+
+
+def compare(tmp_path: Path, factory: str, *options: str | Path) -> tuple[int, dict[tuple[str, str], dict[str, Any]]]:
+    """The exit code, and the rows by block and way."""
+    answers = tmp_path / "answers.json"
+    done = run_command(
+        "fuzz.compare", "--module", MODULES + factory, "--json", answers, "--out", tmp_path / "cases", *options
+    )
+    assert "\n" not in done.stderr or done.returncode != 2, done.stderr
+    rows = json.loads(answers.read_text(encoding="utf-8"))
+    return done.returncode, {(row["block"] or row["type"], row["way"]): row for row in rows}
+
+
+@pytest.mark.parametrize(
+    ("defect", "factory", "block", "first"),
+    [("scale_dropped", "plain", "Plain", "matmul"), ("gradient_perturbed", "training", "attn", "")],
+)
+def test_a_new_torch_that_is_wrong_is_named(tmp_path: Path, defect: str, factory: str, block: str, first: str) -> None:
+    old, new = sys.executable, plant(tmp_path, defect)
+    code, rows = compare(tmp_path, factory, "--python", old, "--python", new, "--subject", "passes")
+    row = rows[block, "passes"]
+    assert (code, row["answer"]) == (1, "new wrong")
+    assert row["first"].startswith(first)
+    assert Path(row["case"]).is_file()
+    assert rows[block, "eager"]["answer"] == "equal"
+
+
+OK, WRONG, ERROR = Verdict.OK, Verdict.WRONG_RESULT, Verdict.COMPILE_ERROR
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "answer", "fails"),
+    [
+        (OK, OK, Answer.ROUNDING, False),
+        (WRONG, OK, Answer.OLD_WRONG, False),
+        (OK, WRONG, Answer.NEW_WRONG, True),
+        (WRONG, WRONG, Answer.BOTH_WRONG, True),
+        (OK, ERROR, Answer.REFUSED, True),
+        (ERROR, OK, Answer.OLD_WRONG, False),
+        (ERROR, ERROR, Answer.UNJUDGED, False),
+        (OK, Verdict.SKIPPED, Answer.UNJUDGED, False),
+    ],
+)
+def test_an_answer_follows_from_both_sides(old: Verdict, new: Verdict, answer: Answer, *, fails: bool) -> None:
+    block = Block("attn", "Attention", 3, None, Counter())
+    row = Row(block, "inductor", Side("2.13.0", old, ("a",)), Side("2.15.0", new, ("b",)))
+    assert (row.answer, row.answer.is_failure) == (answer, fails)
+
+
+def test_one_torch_compares_eager_with_compiled(tmp_path: Path) -> None:
+    code, rows = compare(tmp_path, "block", "--subject", "passes")
+    assert code == 0
+    assert set(rows) == {(name, "passes") for name in ("Block", "attn", "norm")}
+    assert {row["answer"] for row in rows.values()} <= {"equal", "changed within rounding"}
+
+
+def test_a_bad_module_is_refused(tmp_path: Path) -> None:
+    done = run_command("fuzz.compare", "--module", f"{MODULES}raises", "--out", tmp_path)
+    assert (done.returncode, done.stderr.splitlines()[-1][:6]) == (2, "error:")
+    done = run_command("fuzz.compare", "--module", f"{MODULES}block", "case.yaml")
+    assert done.returncode == 2

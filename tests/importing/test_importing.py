@@ -1,0 +1,127 @@
+"""A user's module becomes cases: bit for bit, with named sizes; what does not fit is said."""
+
+from dataclasses import replace
+
+import pytest
+
+from fuzz.evaluator import Evaluator
+from fuzz.importing.importer import Block, ModuleImport
+from fuzz.protocol import Verdict
+from fuzz.worker_config import WorkerConfig
+from generators.errors import UserError
+from generators.program.case import Case
+from generators.program.edits import resize
+from generators.sampling.neighbours import Neighbourhood
+
+CONFIG = WorkerConfig(timeout=60, memory_mib=4096)
+MODULES = "tests.importing.modules:"
+
+
+def import_all(factory: str) -> dict[str, Block]:
+    with ModuleImport(CONFIG, MODULES + factory) as module:
+        return {block.name: block for block in module.import_blocks()}
+
+
+@pytest.fixture(scope="module")
+def stack() -> dict[str, Block]:
+    return import_all("stack")
+
+
+def require_case(block: Block) -> Case:
+    assert block.case is not None
+    return block.case
+
+
+@pytest.mark.parametrize("factory", ["block", "training", "plain"])
+def test_every_block_repeats_the_module_bit_for_bit(factory: str) -> None:
+    """In training with gradients and dropout; with a buffer that is written."""
+    blocks = import_all(factory)
+    assert {name: (dict(block.missing), block.different) for name, block in blocks.items()} == dict.fromkeys(
+        blocks, ({}, "")
+    )
+    assert all(require_case(block).training == (factory == "training") for block in blocks.values())
+
+
+def test_a_model_is_taken_apart_by_submodule(stack: dict[str, Block]) -> None:
+    """Equal blocks are one."""
+    assert set(stack) == {"Stack", "layers.0.attn", "layers.0.norm"}
+    assert stack["layers.0.attn"].also == ("layers.1.attn",)
+    assert set(stack["layers.0.norm"].also) == {"layers.0.norm2", "layers.1.norm", "layers.1.norm2"}
+
+
+def test_sizes_are_named_dimensions(stack: dict[str, Block], shared: Evaluator) -> None:
+    """Also heads and features, which the shapes of parameters tie together."""
+    case = require_case(stack["layers.0.attn"])
+    assert (case.sizes["B"], case.sizes["S"], case.sizes["D"]) == (2, 11, 32)
+    other = resize(case, {name: 2 * size for name, size in case.dims})
+    assert other is not None
+    result = shared.evaluate(other, ("passes",))
+    assert (result.rejected, [one.verdict.is_finding for one in result.results]) == (None, [False])
+
+
+def test_a_mask_keeps_its_kind(stack: dict[str, Block]) -> None:
+    [mask] = [item for item in require_case(stack["Stack"]).arguments if item.dtype == "bool"]
+    assert (mask.name, mask.values.kind) == ("keep", "left_padding")
+
+
+def test_calls_that_do_not_fit_are_counted_and_their_results_are_inputs() -> None:
+    block = import_all("left_out")["Sorted"]
+    assert dict(block.missing) == {"sort": 1}
+    assert (block.different, len(block.reads)) == ("", 1)
+    assert [op.kind for op in require_case(block).ops if op.kind == "sdpa"] == ["sdpa"]
+
+
+@pytest.mark.parametrize(
+    ("factory", "reason"),
+    [
+        ("raises", "no such weights"),
+        ("raises_later", r"modules\.py:\d+: return self\.weight"),
+        ("gives_a_module", r"expected \(module, args\)"),
+        ("not_a_function", "expected a function"),
+        ("missing", "has no attribute"),
+        ("exits", "exit"),
+    ],
+)
+def test_a_bad_factory_is_refused_in_a_line(factory: str, reason: str) -> None:
+    with pytest.raises(UserError, match=reason) as refused, ModuleImport(CONFIG, MODULES + factory):
+        pass
+    assert "\n" not in str(refused.value)
+    assert MODULES + factory in str(refused.value)
+
+
+def test_a_factory_that_hangs_is_ended() -> None:
+    with pytest.raises(UserError, match="while loading"), ModuleImport(replace(CONFIG, timeout=3), MODULES + "hangs"):
+        pass
+
+
+def test_a_factory_may_print() -> None:
+    assert "Block" in import_all("prints")
+
+
+@pytest.fixture(scope="module")
+def neighbourhood(stack: dict[str, Block]) -> Neighbourhood:
+    return Neighbourhood({name: require_case(block) for name, block in stack.items()})
+
+
+def test_neighbours_say_how_far_they_are(neighbourhood: Neighbourhood, stack: dict[str, Block]) -> None:
+    """The blocks come first; then all changes are met."""
+    cases = [neighbourhood.sample(5, index) for index in range(150)]
+    assert cases[:3] == [block.case for block in stack.values()]
+    described = [neighbourhood.describe(case) for case in cases]
+    assert all(described)
+    words = " ".join(described)
+    assert all(
+        word in words for word in ("bfloat16", "S = ", "padding", "dynamic", "training", "autocast", "later call")
+    )
+
+
+def test_neighbours_pass_where_nothing_is_wrong(neighbourhood: Neighbourhood, shared: Evaluator) -> None:
+    results = [shared.evaluate(neighbourhood.sample(7, index), ("passes",)) for index in range(4, 19, 3)]
+    wrong = [
+        one
+        for result in results
+        for one in result.results
+        if one.verdict in (Verdict.WRONG_RESULT, Verdict.WRONG_GRADIENT)
+    ]
+    assert not wrong
+    assert sum(result.rejected is not None for result in results) <= 1

@@ -126,8 +126,8 @@ class ModuleComparison:
         note = f"{row.block.name}, {row.block.calls} calls"
         if wrong is None:
             return save(Entry(case, note, Expectation("rounding", subject=subject)), self.out)
-        torch = wrong.label if wrong.label in self.versions else next(iter(self.versions))
-        found = Found(wrong.verdict.value, subject, torch=torch.partition(" ")[0], message=wrong.why)
+        evaluator = self.versions.get(wrong.label, next(iter(self.versions.values())))
+        found = Found(wrong.verdict.value, subject, torch=evaluator.hello.torch, message=wrong.why)
         return save(Entry(case, note, found=found), self.out)
 
     def _find_first(self, row: Row, case: Case) -> str:

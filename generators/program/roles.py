@@ -69,7 +69,7 @@ def _read_scores(name: str, made: Mapping[str, Op], reads: dict[str, Place], sco
     if name in scores or name not in made:
         return scores.get(name, False)
     op = made[name]
-    if op.kind in _PRODUCTS:
+    if op.kind in _PRODUCTS and len(op.args) > 1:
         reads |= {role: (name, at) for at, role in enumerate(("q", "k"))}
         scores[name] = True
         return True

@@ -71,7 +71,7 @@ def same_attr(a: Attr, b: Attr) -> bool:
 
 
 def _canonical(attribute: Attribute, value: Attr) -> Attr:
-    if attribute.kind is Kind.SIZE and isinstance(value, int | str) and not isinstance(value, bool):
+    if attribute.kind in (Kind.SIZE, Kind.BOUND) and isinstance(value, int | str) and not isinstance(value, bool):
         return Size.of(value)
     if attribute.kind is Kind.SIZES and isinstance(value, tuple):
         return tuple(Size.of(v) for v in value)
@@ -116,6 +116,7 @@ _FITS: dict[Kind, Callable[[Attr, Attribute], bool]] = {
     Kind.INT: lambda value, _: type(value) is int,
     Kind.NUMBER: lambda value, a: type(value) in (int, float) or value in a.words,
     Kind.SIZE: lambda value, _: isinstance(value, Size),
+    Kind.BOUND: lambda value, _: isinstance(value, Size | float),
     Kind.SIZES: lambda value, _: isinstance(value, tuple) and all(isinstance(v, Size) for v in value),
     Kind.AXES: lambda value, _: isinstance(value, tuple) and all(type(v) is int for v in value),
     Kind.FLAG: lambda value, _: isinstance(value, bool),
@@ -235,7 +236,8 @@ def _check_input(item: Input, dims: Mapping[str, int]) -> None:
 _OF_PLACES = ("one_row", "padding", "padding_mask", "left_padding", "left_padding_mask")
 """Distributions that choose a place of the last axes."""
 _INDEXED: dict[str, tuple[int | None, slice]] = dict.fromkeys(
-    ("scatter", "gather", "index_select", "index_copy_", "index_add_"), (0, slice(1, 2))
+    ("scatter", "scatter_", "scatter_add", "scatter_add_", "gather", "index_select", "index_copy_", "index_add_"),
+    (0, slice(1, 2)),
 )
 _INDEXED |= {"one_hot": (None, slice(0, 1))}
 _INDEXED |= {"embedding": (1, slice(0, 1)), "index": (0, slice(1, None)), "index_put_": (0, slice(1, -1))}
@@ -244,7 +246,12 @@ indices of consecutive axes."""
 
 
 def _check_indices(case: Case, types: Mapping[str, TensorType]) -> None:
-    stops = {op.name: attributes(op)["stop"].value(case.sizes) for op in case.ops if op.kind == "arange"}
+    stops: dict[str, int] = {}
+    for op in case.ops:
+        attrs = attributes(op)
+        if op.kind == "arange" and isinstance(attrs["start"], Size):
+            first, (length,) = attrs["start"].value(case.sizes), types[op.name].sizes(case.sizes)
+            stops[op.name] = 1 + int(max(first, first + (length - 1) * attrs["step"]))
     for item in (item for item in case.inputs if item.values.kind in INDICES):
         first = 0 if item.values.kind == "permutation" else int(item.values.scale)
         stops[item.name] = first + (0 if item.values.kind == "tokens" else item.type.sizes(case.sizes)[-1])

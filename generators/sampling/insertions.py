@@ -20,7 +20,7 @@ _TRIES = 6
 _TARGETS = {"value": 5.0, "clone": 3.0, "buffer": 3.0}
 _VIEWS = {"narrow": 3.0, "select": 2.0, "transpose": 2.0, "unsqueeze": 1.0}
 _ELEMENTWISE = {"copy_": 3.0, "add_": 2.0, "mul_": 2.0, "lerp_": 1.0, "masked_scatter_": 1.0, "masked_fill_": 1.0}
-_PARTS = {"set_slice": 3.0, "set_select": 2.0, "index_put_": 3.0, "index_copy_": 2.0, "index_add_": 1.5}
+WRITES = {**_ELEMENTWISE, "set_slice": 3.0, "set_select": 2.0, "index_put_": 3.0, "index_copy_": 2.0, "index_add_": 1.5}
 
 
 def insert_writes(case: Case, c: Choices) -> Case:
@@ -87,7 +87,7 @@ def _view(b: Builder, c: Choices, value: str) -> str:
 def _write(b: Builder, c: Choices, target: str, floats: list[str]) -> str:
     """Writes into the target: a value of its type, the target negated, or a number."""
     rank = b.rank(target)
-    kind = c.draw({**_ELEMENTWISE, **_PARTS} if rank else _ELEMENTWISE)
+    kind = c.draw(WRITES if rank else _ELEMENTWISE)
     alike = [name for name in floats if b.types[name].sizes(b.dims) == b.types[target].sizes(b.dims)]
     alike = [name for name in alike if b.dtype_of(name) == b.dtype_of(target) and name != target]
     values = c.pick(alike) if alike and c.chance(0.8) else b.op("neg", target, to="values")

@@ -1,5 +1,6 @@
 """Operations of real models: each gives in eager what its type says, and is judged without a false alarm."""
 
+import math
 from dataclasses import replace
 from itertools import chain
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 from fuzz.evaluator import Evaluator
 from generators.errors import CaseError
 from generators.program.case import Case, Input, Op, Values
+from generators.program.ops import OPS
 from generators.program.sizes import Size
 from generators.program.type_check import check, is_valid, make_op, prune
 from tests.generators.test_sample import run_eager
@@ -41,6 +43,8 @@ GIVEN = Case(
         Input("drop", shape("S", "D"), "bool", Values("random", 8, 0.5)),
         Input("places", shape("D"), "int64", Values("permutation", 9)),
         Input("each", shape("B", "S", "D"), "int64", Values("permutation", 10)),
+        Input("up", shape("B", "S", "D"), "int64", Values("small_counts", 22)),
+        Input("whole", shape("B", "S", "D"), "int32", Values("signed", 23)),
         Input("tokens", shape("B", "S"), "int64", Values("tokens", 11, 2.0)),
     ),
     ops=(),
@@ -54,6 +58,8 @@ MADE = (
     make_op("across", "transpose", ["x"], {}),
     make_op("squares", "matmul", ["across", "x"], {}),
     make_op("fixed_row", "detach", ["row"], {}),
+    make_op("half", "mul", ["positive"], {"other": 0.5}),
+    make_op("zero_dim", "scalar", [], {"value": 0.25}),
 )
 
 
@@ -87,6 +93,27 @@ SHAPING = [
     op("index_select", "x", "places", dim=2),
     op("index", "matrix", "tokens"),
     op("index", "x", "tokens", "tokens", dim=1),
+    op("pad", "x", sizes=[1, 3], mode="reflect"),
+    op("pad", "image", sizes=[1, 0, 2, "D"], mode="reflect"),
+    op("pad", "low", sizes=[1, 2, 0, 3], mode="replicate"),
+    op("pad", "low", sizes=[1, 2], mode="reflect"),
+    op("pad", "signal", sizes=[8, 1], mode="circular"),
+    op("tile", "x", sizes=[2]),
+    op("tile", "x", sizes=[2, 1, 1, "B"]),
+    op("scatter", "x", "each", "y"),
+    op("scatter", "x", "each", value=0.5),
+    op("scatter", "counts", "each", "up", dim=2),
+    op("scatter_add", "x", "each", "y"),
+    op("scatter_add", "counts", "each", "up"),
+    op("arange", stop="S", step=2),
+    op("arange", start=1, stop="S", step=2, dtype="float32"),
+    op("arange", start="S", stop=0, step=-1),
+    op("arange", start=0.5, stop="S", dtype="float32"),
+    op("arange", stop=2.0, step=0.3, dtype="float32"),
+    op("linspace", steps="S"),
+    op("linspace", start=-0.5, stop=5.5, steps=7, dtype="bfloat16"),
+    op("eye", rows="S"),
+    op("eye", rows="S", columns=2, dtype="bool"),
 ]
 POINTWISE = [
     op("clamp", "x", min=-0.5),
@@ -120,6 +147,35 @@ POINTWISE = [
     op("new_full", "x", sizes=["S"], value=0.5),
     op("new_ones", "counts", sizes=["S", 2]),
     op("new_zeros", "x", sizes=[], dtype="int64"),
+    op("clamp", "x", "row"),
+    op("clamp", "low", "zero_dim", bound="max"),
+    op("clamp", "counts", "each", "up"),
+    op("logical_and", "keep", other=True),
+    op("logical_or", "keep", other=False),
+    op("pow", "positive", "row"),
+    op("pow", "counts", "up"),
+    op("pow", "counts"),
+    op("pow", "counts", exponent=0.5),
+    op("pow", "x", base=10000),
+    op("pow", "up", base=10000.0),
+    op("pow", "up", base=-2),
+    op("pow", "low", "zero_dim"),
+    op("fmod", "x", other=0.75),
+    op("fmod", "counts", other=-2),
+    op("atan2", "x", "row"),
+    op("lerp", "x", "y", weight=0.25),
+    op("lerp", "x", "y", "row"),
+    op("addcmul", "low", "x", "row", value=2),
+    op("addcdiv", "x", "row", "positive"),
+    *(op(kind, "half") for kind in ("isnan", "isinf", "isfinite")),
+    op("nan_to_num", "x"),
+    op("nan_to_num", "low", nan=1.0, neginf=-2.0),
+    op("glu", "x"),
+    op("glu", "low", dim=1),
+    op("masked_fill", "counts", "keep", value=3),
+    op("masked_fill", "keep", "drop", value=0),
+    op("where", "keep", "x", "zero_dim"),
+    op("where", "keep", "low", "zero_dim"),
 ]
 REDUCTIONS = [
     *(op(kind, "x", axes=[1, -1], keepdim=True) for kind in ("sum", "mean", "amax", "amin", "logsumexp", "var", "std")),
@@ -136,6 +192,54 @@ REDUCTIONS = [
     op("norm", "x", axes=[], form="linalg"),
     op("var", "x", unbiased=False, keepdim=True),
     op("std", "x", axes=[], unbiased=False),
+    op("sum", "low", dtype="float32"),
+    op("sum", "counts", axes=[], dtype="float32"),
+    op("mean", "keep", keepdim=True, dtype="float32"),
+    op("prod", "low", dtype="float32"),
+    op("cumsum", "whole"),
+    op("cumsum", "whole", dim=1, dtype="int32"),
+    op("cumsum", "keep", dtype="float32"),
+    op("norm", "x", order=1),
+    op("norm", "x", axes=[0, 1], order=math.inf, keepdim=True),
+    op("norm", "x", order=1, form="linalg"),
+    op("norm", "x", axes=[], order=3.0, form="linalg"),
+    op("diff", "x"),
+    op("diff", "counts", "up", dim=1),
+]
+ORDERING = [
+    op("topk", "x", k=2),
+    op("topk", "x", k="D", dim=1, part="indices"),
+    op("topk", "counts", k=1, largest=False, sorted=False),
+    op("topk", "low", k=3, largest=False, part="indices"),
+    op("sort", "x"),
+    op("sort", "x", dim=0, descending=True, part="indices"),
+    op("sort", "keep", stable=True),
+    op("argsort", "x", dim=1),
+    op("argsort", "counts", descending=True, stable=True),
+]
+WRITES = [
+    op("sub_", "x", "row"),
+    op("sub_", "counts", other=2, form="operator"),
+    op("div_", "x", "positive"),
+    op("div_", "x", other=0.5, form="operator"),
+    op("pow_", "x", other=3),
+    op("pow_", "positive", other=0.5, form="operator"),
+    *(op(kind, "x") for kind in ("relu_", "silu_", "mish_", "hardswish_", "hardsigmoid_", "relu6_", "selu_")),
+    op("leaky_relu_", "x", negative_slope=0.2),
+    op("elu_", "x"),
+    op("hardtanh_", "low", min_val=-0.5, max_val=0.25),
+    *(op(kind, "x") for kind in ("exp_", "sigmoid_", "tanh_", "sin_", "cos_", "square_", "erf_", "neg_", "abs_")),
+    *(op(kind, "half") for kind in ("sqrt_", "rsqrt_", "log_", "reciprocal_")),
+    *(op(kind, "x") for kind in ("sign_", "floor_", "ceil_", "round_", "nan_to_num_", "zero_")),
+    op("clamp_", "x", min=-0.5, max=0.5),
+    op("clamp_", "x", "row", bound="max"),
+    op("fill_", "x", value=0.5),
+    op("fill_", "counts", value=2),
+    op("zero_", "counts"),
+    op("scatter_", "x", "each", "y"),
+    op("scatter_", "counts", "each", value=3),
+    op("scatter_add_", "x", "each", "y"),
+    op("masked_fill_", "counts", "keep", value=3),
 ]
 VISION = [
     op("conv2d", "image", "filters"),
@@ -178,18 +282,31 @@ PRODUCTS = [
     op("baddbmm", "x", "x", "squares", beta=0.5, alpha=0.25),
     op("outer", "row", "six"),
     op("einsum", "x", "weight", "row", equation="bsd,sd,d->bd"),
+    op("einsum", "x", equation="bsd->db"),
+    op("einsum", "row", "bias", equation="i,i->"),
     op("normalize", "x"),
     op("normalize", "x", dim=1),
     op("one_hot", "tokens", classes=2),
     op("one_hot", "places", classes="D"),
 ]
-GROUPS = {"shaping": SHAPING, "pointwise": POINTWISE, "reductions": REDUCTIONS, "vision": VISION, "products": PRODUCTS}
+GROUPS = {"shaping": SHAPING, "pointwise": POINTWISE, "reductions": REDUCTIONS, "ordering": ORDERING, "writes": WRITES}
+GROUPS |= {"vision": VISION, "products": PRODUCTS}
 
 
 def program(operations: list[Op], mode: str = "inference") -> Case:
-    """A program that returns the results of all operations, with gradients of those that differentiate floats."""
-    ops = tuple(replace(item, name=f"out{number}") for number, item in enumerate(operations))
-    return prune(replace(GIVEN, ops=(*MADE, *ops), returns=tuple(item.name for item in ops), mode=mode))
+    """A program that returns the results of all operations, with gradients of those that differentiate floats.
+
+    Each operation that writes has a target of its own.
+    """
+    ops = [*MADE]
+    for number, item in enumerate(operations):
+        args = item.args
+        if OPS[item.kind].writes:
+            ops.append(make_op(f"own{number}", "clone", args[:1], {}))
+            args = (f"own{number}", *args[1:])
+        ops.append(replace(item, name=f"out{number}", args=args))
+    returns = tuple(f"out{number}" for number in range(len(operations)))
+    return prune(replace(GIVEN, ops=tuple(ops), returns=returns, mode=mode))
 
 
 @pytest.mark.parametrize("item", [*chain(*GROUPS.values())], ids=lambda item: f"{item.kind}({', '.join(item.args)})")
@@ -249,11 +366,34 @@ def test_right_results_of_operations_are_accepted(shared: Evaluator, group: str,
         (op("interpolate", "signal", scale=2, mode="bilinear"), "bilinear takes no argument of 3 axes"),
         (op("layer_norm", "x", "row", last=2), "needs weights of shape [S, D]"),
         (op("einsum", "x", "row", equation="bsd,d,d->b"), "takes 3 arguments"),
+        (op("einsum", "x", equation="bsd->dbs"), "only permutes axes"),
         (op("outer", "x", "row"), "needs arguments of one axis"),
         (op("one_hot", "places", classes=3), "reach beyond an axis of 3"),
         (op("clamp", "x"), "takes the attribute 'min', 'max' or both"),
         (op("maximum", "x", "tokens"), "do not broadcast"),
         (op("remainder", "keep", other=2), "takes no booleans"),
+        (op("clamp", "x", "row", min=0), "takes the attribute 'min', 'max' or both, or tensors instead"),
+        (op("pow", "x", "y", base=2), "takes a tensor as exponent, 'exponent' or 'base'"),
+        (op("pow", "counts", exponent=-1), "integers take no negative power"),
+        (op("lerp", "x", "y"), "takes three arguments, or two and 'weight'"),
+        (op("glu", "grouped"), "axis of 3 has no halves"),
+        (op("masked_fill", "counts", "keep"), "int64 can't hold -inf"),
+        (op("logical_and", "keep"), "takes two arguments, or an argument and 'other'"),
+        (op("pad", "x", sizes=[4, 0], mode="reflect"), "mode reflect can't pad [B, S, D] by [4, 0]"),
+        (op("pad", "x", sizes=[1, 1, 1, 1], mode="circular"), "mode circular takes no 2 pairs for 3 axes"),
+        (op("scatter", "x", "each", "low"), "needs a source of dtype float32 and at least [B, S, D]"),
+        (op("scatter", "x", "each", "y", value=2), "takes a tensor or 'value', not both"),
+        (op("scatter_add", "x", "each", "y", dim=0), "reach beyond an axis of 2"),
+        (op("arange", stop="S", step=0), "no range from 0 to S at steps of 0"),
+        (op("arange", stop=2.5), "a range of fractions needs a floating dtype"),
+        (op("topk", "x", k=5), "k is 5 of an axis of 4"),
+        (op("diff", "x", "low"), "needs equal ranks and dtypes"),
+        (op("norm", "x", order=0), "the order of a norm is positive"),
+        (op("mean", "x", dtype="int64"), "needs a floating-point argument or a floating dtype, got int64"),
+        (op("clamp_", "counts", min=0.5), "can't hold [B, S, D] of float32 in [B, S, D] of int64"),
+        (op("clamp_", "row", "x"), "can't hold [B, S, D] of float32 in [D] of float32"),
+        (op("fill_", "counts", value=0.5), "int64 can't hold 0.5"),
+        (op("div_", "counts", other=2), "needs a floating-point argument"),
         (op("floor_divide", "x"), "takes two arguments, or an argument and 'other'"),
     ],
 )

@@ -66,7 +66,7 @@ def test_a_plain_case_is_accepted() -> None:
         (with_op(make_op("x", "bmm", ["q", "at"], {})), "needs 3 axes on both sides"),
         (with_op(make_op("x", "where", ["keep"], {"value": 1.0})), "takes a condition and two values"),
         (with_op(make_op("x", "where", ["keep"], {"value": 1.0, "other": "min"})), "'min'"),
-        (with_op(make_op("x", "scatter", ["ranks", "ranks"], {"value": 0.5})), "integers can't hold a float"),
+        (with_op(make_op("x", "scatter", ["ranks", "ranks"], {"value": 0.5})), "int64 can't hold 0.5"),
         (with_op(make_op("x", "scatter", ["q", "keep"], {})), "needs an int64 index"),
         (with_op(make_op("x", "scatter", ["scores", "ranks"], {"dim": 0})), "is longer than"),
         (with_op(make_op("class", "neg", ["q"], {})), "name 'class'"),

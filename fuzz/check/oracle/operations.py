@@ -26,19 +26,22 @@ _EXACT = _names("""
     repeat reshape roll round scalar_tensor scatter scatter_ select select_backward select_scatter sgn sign slice
     slice_backward slice_scatter sort split stack t threshold_backward topk transpose tril tril_ triu triu_ unbind
     unfold unsqueeze view where zero_ zeros zeros_like _unsafe_view _reshape_alias _local_scalar_dense set_ resize_
-    trunc hardtanh max_pool2d_with_indices upsample_nearest1d upsample_nearest2d
+    trunc hardtanh max_pool2d_with_indices upsample_nearest1d upsample_nearest2d abs_ sign_ floor_ ceil_ round_ clamp_
+    clamp_min_ clamp_max_ hardtanh_ nan_to_num nan_to_num_ reflection_pad1d reflection_pad2d reflection_pad3d
+    replication_pad1d replication_pad2d replication_pad3d
 """)
 
 
 def is_exact(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether the operation does not round its result. `index_put` with accumulate=True rounds.
+    """Whether the operation does not round its result. `index_put` with accumulate=True and a range of fractions round.
 
     Quotients that are rounded to integers count as exact.
     """
     accumulates = args[3] if len(args) > 3 else kwargs.get("accumulate", False)
     name = func.overloadpacket.__name__
     is_integral = kwargs.get("rounding_mode") is not None
-    return is_integral or (name in _EXACT and not ("index_put" in name and accumulates))
+    rounds = ("index_put" in name and accumulates) or (name == "arange" and any(type(arg) is float for arg in args))
+    return is_integral or (name in _EXACT and not rounds)
 
 
 #: Operations that draw random numbers. The tag `nondeterministic_seeded` is wider: fused attention always has it.

@@ -10,7 +10,7 @@ from generators.program.ops.spec import Attribute, Kind, Line, Memory, Operands,
 from generators.program.sizes import Size, show
 from generators.program.values import FLOATS, category
 
-EQUATION = re.compile(r"[a-z]{1,6}(,[a-z]{1,6}){1,2}->[a-z]{1,6}")
+EQUATION = re.compile(r"[a-z]{1,6}(,[a-z]{1,6}){0,2}->[a-z]{0,6}")
 
 
 def _multiply(call: Operands) -> tuple[Size, ...]:
@@ -55,12 +55,13 @@ def _sum_products(call: Operands) -> tuple[Size, ...]:
             call.must_equal(sizes.setdefault(letter, size), size, f"axis {letter!r} of {equation!r}")
     fits = len(set(out)) == len(out) and sizes.keys() >= set(out)
     require(fits, f"{equation!r} has an output axis that no input has, or has it twice")
+    require(len(call.args) > 1 or len(out) < len(terms), f"{equation!r} only permutes axes, as permute does")
     return tuple(sizes[letter] for letter in out)
 
 
 def _einsum_dtype(call: Operands) -> str:
-    require(not call.autocast or len(call.args) == 2, "under autocast einsum takes two arguments")
-    return common_float(call)
+    require(not call.autocast or len(call.args) < 3, "under autocast einsum takes at most two arguments")
+    return common_float(replace(call, autocast=None) if len(call.args) == 1 else call)
 
 
 def _linear(call: Operands) -> tuple[Size, ...]:
@@ -150,7 +151,7 @@ OPS = [
         for kind, rule in (("addmm", _add_product), ("baddbmm", partial(_add_product, rank=3)))
     ),
     OpSpec("outer", _outer, promote_all, text="torch.outer({args})", arity=(2, 2), cost=2),
-    OpSpec("einsum", _sum_products, _einsum_dtype, text=_EINSUM, attributes=_EQUATION, arity=(2, 3), cost=3),
+    OpSpec("einsum", _sum_products, _einsum_dtype, text=_EINSUM, attributes=_EQUATION, arity=(1, 3), cost=3),
     OpSpec("linear", _linear, common_float, text="F.linear({args})", arity=(2, 3), cost=2),
     *(
         OpSpec(kind, with_axis, _softmax_dtype, "number", _softmax_text, _SOFTMAX, cost=cost)

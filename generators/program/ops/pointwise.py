@@ -1,21 +1,23 @@
-"""Elementwise operations, arithmetic, comparisons, casts, masking, and the constants that a module makes."""
+"""Elementwise operations, arithmetic, comparisons, casts, and masking."""
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 
 from generators.errors import require
 from generators.program.ops.rules import (
+    along,
     broadcast,
+    check_holds,
     given_dtype,
     is_bool,
     matrices,
-    own_or_given_dtype,
     promote_all,
     second_dtype,
 )
 from generators.program.ops.spec import Attribute, Kind, Line, Memory, Operands, OpSpec, choose_text, flag, spell, word
-from generators.program.sizes import Size
-from generators.program.values import DTYPES, category
+from generators.program.sizes import Size, quotient
+from generators.program.values import DTYPES, category, promote
 
 _SIGNS = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
 _COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
@@ -61,8 +63,8 @@ def _cast_text(line: Line) -> str:
 def _fill_masked(call: Operands) -> str:
     value, mask = call.args
     require(mask.dtype == "bool", "the mask of masked_fill must be boolean")
-    require(category(value.dtype) == 2, f"needs a floating-point argument, got {value.dtype}")
     fill = call.attrs["value"]
+    check_holds(value.dtype, fill)
     # Drawn fills fit their dtypes, but autocast changes dtypes.
     fits = not call.autocast or value.dtype != "float16" or fill == "min" or not 65504 < abs(fill) < math.inf
     require(fits, f"{fill} is outside the range of float16")
@@ -94,44 +96,58 @@ def _where_text(line: Line) -> str:
     return f"torch.where({line.args[0]}, {', '.join(values)})"
 
 
-def _sizes(call: Operands) -> tuple[Size, ...]:
-    return tuple(call.attrs["sizes"])
-
-
-def _range(call: Operands) -> tuple[Size]:
-    return (call.attrs["stop"] - call.attrs["start"],)
-
-
-def _write_creation(line: Line) -> str:
-    attrs, words = line.attrs, [*line.args]
-    if "sizes" in attrs:
-        words = [f"({line.text('sizes')}{',' * (len(attrs['sizes']) == 1)})"]
-    words += [line.text("value")] if "value" in attrs else []
-    words += [f"dtype=torch.{attrs['dtype']}"] if attrs["dtype"] else []
-    words += [] if line.args else [f"device={line.device}"]
-    return f"{line.args[0] if line.kind.startswith('new_') else 'torch'}.{line.kind}({', '.join(words)})"
-
-
 def _clamp(call: Operands) -> tuple[Size, ...]:
-    require({call.attrs["min"], call.attrs["max"]} != {None}, "takes the attribute 'min', 'max' or both")
-    return call.shape
+    has_numbers = {call.attrs["min"], call.attrs["max"]} != {None}
+    require(has_numbers == (len(call.args) == 1), "takes the attribute 'min', 'max' or both, or tensors instead")
+    return call.broadcast(*(arg.shape for arg in call.args))
 
 
 def _clamp_text(line: Line) -> str:
-    return f"{line.args[0]}.clamp({', '.join(line.options('min', 'max'))})"
+    names = ("min", "max") if len(line.args) == 3 else (line.attrs["bound"],)
+    bounds = [f"{name}={bound}" for name, bound in zip(names, line.args[1:], strict=False)]
+    return f"{line.args[0]}.{line.kind}({', '.join(bounds or line.options('min', 'max'))})"
 
 
-def _function_text(line: Line) -> str:
-    return f"F.{line.kind}({', '.join([*line.args, *line.options(*line.attrs)])})"
+def _power(call: Operands) -> str:
+    base, exponent, others = call.attrs["base"], call.attrs["exponent"], len(call.args) - 1
+    require(others + (base is not None) + (exponent != 2) <= 1, "takes a tensor as exponent, 'exponent' or 'base'")
+    number = exponent if base is None else base
+    dtype = promote([(arg.dtype, arg.rank) for arg in call.args], [] if others else [number])
+    require(category(dtype) == 2 or exponent >= 0, "integers take no negative power")
+    return dtype
+
+
+def _power_text(line: Line) -> str:
+    left, right = [line.args[0], line.args[1] if len(line.args) == 2 else line.text("exponent")]
+    if line.attrs["base"] is not None:
+        left, right = line.text("base"), left
+    return f"{f'({left})' if left.startswith('-') else left} ** {right}"
+
+
+def _lerp_dtype(call: Operands) -> str:
+    require((len(call.args) == 3) == (call.attrs["weight"] is None), "takes three arguments, or two and 'weight'")
+    require(len({arg.dtype for arg in call.args}) == 1, "needs equal dtypes")
+    return call.args[0].dtype
+
+
+def _halve(call: Operands, whole: Size) -> tuple[Size]:
+    (length,) = call.numbers((whole,))
+    require(length % 2 == 0, f"an axis of {length} has no halves")
+    return (quotient(whole, Size.of(2), length // 2),)
+
+
+def call_text(form: str, *more: str) -> Callable[[Line], str]:
+    """A call of a method, or of a function of torch or F, whose attributes are options; `more` are further options."""
+
+    def write(line: Line) -> str:
+        name = line.kind if form == "method" else line.kind.rstrip("_")
+        return spell(form, name, *line.args, *line.options(*line.attrs), *more)
+
+    return write
 
 
 def _triangle_text(line: Line) -> str:
     return line.fill(f"{{0}}.{line.kind}({'' if line.attrs['diagonal'] == _ZERO else '{diagonal}'})")
-
-
-def _arange_text(line: Line) -> str:
-    start = "" if line.attrs["start"] == _ZERO else "{start}, "
-    return line.fill(f"torch.arange({start}{{stop}}, dtype=torch.{{dtype}}, device={{device}})")
 
 
 _OTHER, _MIN = Attribute(Kind.NUMBER), ("min",)
@@ -147,28 +163,24 @@ _FILLS = {
 _FILL = {"value": Attribute(Kind.NUMBER, -math.inf, _MIN), "form": word(*_FILLS)}
 _WHERE = {"value": _OTHER, "other": Attribute(Kind.NUMBER, None, _MIN), "reverse": flag()}
 _ZERO = Size.of(0)
-_FLOAT, _INT, _BOOL = (Attribute(Kind.WORD, dtype, DTYPES) for dtype in ("float32", "int64", "bool"))
-_SCALAR = "torch.tensor({value}, dtype=torch.{dtype}, device={device})"
-_NUMBER = {"value": Attribute(Kind.NUMBER, 1.0), "dtype": _FLOAT}
-_FULL = {"sizes": Attribute(Kind.SIZES, ()), "value": Attribute(Kind.NUMBER, 1.0, _MIN), "dtype": _FLOAT}
-_FILLED = {"sizes": Attribute(Kind.SIZES, required=True), "dtype": _BOOL}
 _DIAGONAL = {"diagonal": Attribute(Kind.SIZE, _ZERO)}
-_RANGE = {"start": _DIAGONAL["diagonal"], "stop": Attribute(Kind.SIZE, required=True), "dtype": _INT}
+_POWER = {"exponent": Attribute(Kind.NUMBER, 2), "base": _OTHER}
+_CLAMP = {"min": _OTHER, "max": _OTHER, "bound": word("min", "max")}
+_LAST = {"dim": Attribute(Kind.AXIS, -1)}
+_REPLACED = dict.fromkeys(("nan", "posinf", "neginf"), _OTHER)
+_LOGIC = {"other": Attribute(Kind.FLAG)}
 
 _ROUNDED = {
     "operator": "{0} // {right}",
     "floor": 'torch.div({0}, {right}, rounding_mode="floor")',
     "trunc": 'torch.div({0}, {right}, rounding_mode="trunc")',
 }
-_SIZES = {"sizes": _FILLED["sizes"]}
-_DTYPE = {"dtype": Attribute(Kind.WORD, None, DTYPES)}
-_VALUE = {"value": _NUMBER["value"], **_DTYPE}
-
+_REMAINDER, _FMOD = {"operator": "{0} % {right}"}, {"function": "torch.fmod({0}, {right})"}
 _FLOATING = (
     *("exp", "sqrt", "rsqrt", "sigmoid", "tanh", "log", "sin", "cos", "square"),
     *("reciprocal", "exp2", "expm1", "erf", "log1p"),
 )
-_ACTIVATIONS: dict[str, tuple[str, ...]] = {
+ACTIVATIONS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("relu", "silu", "mish", "hardswish", "hardsigmoid", "relu6", "logsigmoid", "selu"), ()),
     "softplus": ("beta", "threshold"),
     "leaky_relu": ("negative_slope",),
@@ -187,7 +199,7 @@ OPS = [
         for kind, sign in _COMPARE.items()
     ),
     *(
-        OpSpec(kind, broadcast, is_bool, "bool", f"{{0}} {sign} {{1}}", arity=(2, 2))
+        OpSpec(kind, broadcast, is_bool, "bool", f"{{0}} {sign} {{right}}", _LOGIC, arity=(1, 2))
         for kind, sign in (("logical_and", "&"), ("logical_or", "|"), ("logical_xor", "^"))
     ),
     *(
@@ -204,37 +216,31 @@ OPS = [
             {"other": _OTHER, "form": word(*forms)},
             arity=(1, 2),
         )
-        for kind, forms in (("remainder", {"operator": "{0} % {right}"}), ("floor_divide", _ROUNDED))
+        for kind, forms in (("remainder", _REMAINDER), ("fmod", _FMOD), ("floor_divide", _ROUNDED))
     ),
-    OpSpec("clamp", _clamp, promote_all, "number", _clamp_text, {"min": _OTHER, "max": _OTHER}),
+    OpSpec("atan2", broadcast, promote_all, "float", "torch.atan2({args})", arity=(2, 2)),
+    OpSpec("clamp", _clamp, promote_all, "number", _clamp_text, _CLAMP, arity=(1, 3)),
+    OpSpec("lerp", broadcast, _lerp_dtype, "float", call_text("torch"), {"weight": _OTHER}, arity=(2, 3)),
+    *(
+        OpSpec(kind, broadcast, promote_all, "float", call_text("torch"), {"value": _OTHER}, arity=(3, 3))
+        for kind in ("addcmul", "addcdiv")
+    ),
     OpSpec("logical_not", takes="bool", text="~{0}"),
     OpSpec("neg", takes="number", text="-{0}", saves=False),
     *(OpSpec(kind, takes="float") for kind in _FLOATING),
     *(OpSpec(kind, takes="number") for kind in ("abs", "sign", "floor", "ceil", "round")),
+    *(OpSpec(kind, dtype=is_bool, takes="float", saves=False) for kind in ("isnan", "isinf", "isfinite")),
     *(
-        OpSpec(kind, takes="float", text=_function_text, attributes=dict.fromkeys(names, _OTHER))
-        for kind, names in _ACTIVATIONS.items()
+        OpSpec(kind, takes="float", text=call_text("functional"), attributes=dict.fromkeys(names, _OTHER))
+        for kind, names in ACTIVATIONS.items()
     ),
+    OpSpec("nan_to_num", takes="float", text=call_text("method"), attributes=_REPLACED),
+    OpSpec("glu", along(_halve), takes="float", text="F.glu({0}, dim={dim})", attributes=_LAST),
     OpSpec("gelu", takes="float", text=choose_text("approximate", _GELU), attributes={"approximate": word(*_GELU)}),
-    OpSpec("pow", takes="float", text="{0} ** {exponent}", attributes={"exponent": Attribute(Kind.NUMBER, 2)}),
+    OpSpec("pow", broadcast, _power, "number", _power_text, _POWER, arity=(1, 2)),
     OpSpec("cast", dtype=given_dtype, text=_cast_text, attributes=_CAST, memory=Memory.UNKNOWN),
     OpSpec("type_as", dtype=second_dtype, text="{0}.type_as({1})", memory=Memory.UNKNOWN, arity=(2, 2), cost=2),
     OpSpec("masked_fill", broadcast, _fill_masked, text=choose_text("form", _FILLS), attributes=_FILL, arity=(2, 2)),
     OpSpec("where", _where, _where_dtype, text=_where_text, attributes=_WHERE, arity=(1, 3)),
-    # Constants.
-    OpSpec("scalar", lambda _: (), given_dtype, text=_SCALAR, attributes=_NUMBER, arity=(0, 0), saves=False),
-    *(
-        OpSpec(kind, _sizes, given_dtype, text=_write_creation, attributes=attributes, arity=(0, 0), saves=False)
-        for kind, attributes in (("full", _FULL), ("ones", _FILLED), ("zeros", _FILLED))
-    ),
-    *(
-        OpSpec(f"{kind}_like", dtype=own_or_given_dtype, text=_write_creation, attributes=attributes, saves=False)
-        for kind, attributes in (("full", _VALUE), ("ones", _DTYPE), ("zeros", _DTYPE))
-    ),
-    *(
-        OpSpec(f"new_{kind}", _sizes, own_or_given_dtype, text=_write_creation, attributes=attributes, saves=False)
-        for kind, attributes in (("full", _SIZES | _VALUE), ("ones", _SIZES | _DTYPE), ("zeros", _SIZES | _DTYPE))
-    ),
     *(OpSpec(kind, matrices, text=_triangle_text, attributes=_DIAGONAL) for kind in ("tril", "triu")),
-    OpSpec("arange", _range, given_dtype, text=_arange_text, attributes=_RANGE, arity=(0, 0), saves=False),
 ]

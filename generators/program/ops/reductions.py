@@ -1,13 +1,14 @@
-"""Reductions over axes, and running sums."""
+"""Reductions over axes, running sums, differences, and sorting."""
 
 from collections.abc import Mapping
 from functools import partial
 
 from generators.errors import require
-from generators.program.ops.rules import distinct_axes, is_bool, with_axis
+from generators.program.ops.rules import along, distinct_axes, is_bool, promote_all, with_axis
+from generators.program.ops.shaping import concatenate
 from generators.program.ops.spec import Attribute, Kind, Line, Operands, OpSpec, flag, word
 from generators.program.sizes import ONE, Size
-from generators.program.values import category
+from generators.program.values import DTYPES, LOW_PRECISION, category
 
 _EACH = frozenset({"sum", "mean", "amax", "amin", "logsumexp", "norm", "var", "std", "any", "all"})
 """Reductions that take several axes."""
@@ -16,6 +17,7 @@ _EACH = frozenset({"sum", "mean", "amax", "amin", "logsumexp", "norm", "var", "s
 def _reduce(call: Operands, kind: str) -> tuple[Size, ...]:
     """The shape without `dim`, or without `axes`; `axes: []` are all of them."""
     axes, keepdim = call.attrs["axes"], call.attrs["keepdim"]
+    require(call.attrs.get("order", 2) > 0, "the order of a norm is positive")
     if axes is None:
         reduced = {call.axis()}
     else:
@@ -31,29 +33,69 @@ def _reduce(call: Operands, kind: str) -> tuple[Size, ...]:
 
 def _sum_dtype(call: Operands) -> str:
     own = call.args[0].dtype
-    return own if category(own) == 2 else "int64"
+    return call.attrs["dtype"] or (own if category(own) == 2 else "int64")
+
+
+def _mean_dtype(call: Operands) -> str:
+    dtype = str(call.attrs["dtype"] or call.args[0].dtype)
+    require(category(dtype) == 2, f"needs a floating-point argument or a floating dtype, got {dtype}")
+    return dtype
 
 
 def _product_dtype(call: Operands) -> str:
-    own = _sum_dtype(call)
-    return "float32" if call.autocast and own in ("bfloat16", "float16") else own
+    own, casts = _sum_dtype(call), call.autocast and call.attrs["dtype"] is None
+    return "float32" if casts and own in LOW_PRECISION else own
 
 
 def _text(line: Line) -> str:
-    axes, form = line.attrs["axes"], line.attrs.get("form")
+    axes, form, dtype = (line.attrs.get(name) for name in ("axes", "form", "dtype"))
     words = [line.fill("dim={dim}")] if axes is None else [f"dim=({line.text('axes')},)"] if axes else []
     words += ["unbiased=False"] if line.attrs.get("unbiased") is False else []
-    words += line.options("keepdim")
+    words += [*line.options("keepdim"), *([f"dtype=torch.{dtype}"] if dtype else [])]
+    if line.attrs.get("order", 2) != 2:
+        words.insert(0, line.fill("ord={order}" if form == "linalg" else "p={order}"))
     if form == "linalg":
         return f"torch.linalg.vector_norm({', '.join([*line.args, *words])})"
     ending = {"values": ".values", "item": "[0]"}.get(form or "", "") if axes is None else ""
     return f"{line.args[0]}.{line.kind}({', '.join(words)}){ending}"
 
 
+def _subtract_neighbours(call: Operands) -> tuple[Size, ...]:
+    shape, axis = concatenate(call), call.axis()
+    require(shape[axis].value(call.dims) > 0, "needs an element")
+    return (*shape[:axis], shape[axis] - ONE, *shape[axis + 1 :])
+
+
+def _difference_text(line: Line) -> str:
+    x, *before = line.args
+    return f"torch.diff({', '.join([x, line.fill('dim={dim}'), *(f'prepend={item}' for item in before)])})"
+
+
+def _take_first(call: Operands, whole: Size) -> tuple[Size]:
+    count, length = call.numbers((call.attrs["k"], whole))
+    require(0 <= count <= length, f"k is {count} of an axis of {length}")
+    return (call.attrs["k"],)
+
+
+def _part_dtype(call: Operands) -> str:
+    return "int64" if call.attrs.get("part", "indices") == "indices" else call.args[0].dtype
+
+
+def _sort_text(line: Line) -> str:
+    words = [*line.options("k", "dim", "descending", "stable")]
+    words += [f"{name}=False" for name in ("largest", "sorted") if line.attrs.get(name) is False]
+    part = line.fill(".{part}") if "part" in line.attrs else ""
+    return f"{line.args[0]}.{line.kind}({', '.join(words)}){part}"
+
+
 _REDUCE = {"dim": Attribute(Kind.AXIS, -1), "axes": Attribute(Kind.AXES), "keepdim": flag()}
 _SPREAD = {**_REDUCE, "unbiased": flag(default=True)}
-_NORM, _EXTREME = {**_REDUCE, "form": word("method", "linalg")}, {**_REDUCE, "form": word("values", "item")}
-_ALONG = {"dim": _REDUCE["dim"]}
+_NORM = {**_REDUCE, "order": Attribute(Kind.NUMBER, 2), "form": word("method", "linalg")}
+_EXTREME = {**_REDUCE, "form": word("values", "item")}
+_ALONG, _DTYPE = {"dim": _REDUCE["dim"]}, {"dtype": Attribute(Kind.WORD, None, DTYPES)}
+_ORDER, _PART = {**_ALONG, "descending": flag(), "stable": flag()}, {"part": word("values", "indices")}
+_FIRST = {"k": Attribute(Kind.SIZE, required=True), **_ALONG, "largest": flag(default=True)}
+_FIRST |= {"sorted": flag(default=True), **_PART}
 
 
 def _row(kind: str, attributes: Mapping[str, Attribute] = _REDUCE, **rules: object) -> OpSpec:
@@ -61,9 +103,9 @@ def _row(kind: str, attributes: Mapping[str, Attribute] = _REDUCE, **rules: obje
 
 
 OPS = [
-    _row("sum", dtype=_sum_dtype, saves=False),
-    _row("mean", takes="float", saves=False),
-    _row("prod", dtype=_product_dtype),
+    _row("sum", _REDUCE | _DTYPE, dtype=_sum_dtype, saves=False),
+    _row("mean", _REDUCE | _DTYPE, dtype=_mean_dtype, saves=False),
+    _row("prod", _REDUCE | _DTYPE, dtype=_product_dtype),
     *(_row(kind) for kind in ("amax", "amin")),
     *(_row(kind, _EXTREME, cost=2) for kind in ("max", "min")),
     *(_row(kind, takes="number", dtype=lambda _: "int64", saves=False) for kind in ("argmax", "argmin")),
@@ -71,5 +113,11 @@ OPS = [
     _row("logsumexp", takes="float"),
     _row("norm", _NORM, takes="float"),
     *(_row(kind, _SPREAD, takes="float") for kind in ("var", "std")),
-    OpSpec("cumsum", with_axis, _sum_dtype, text="{0}.cumsum(dim={dim})", attributes=_ALONG, saves=False),
+    OpSpec("cumsum", with_axis, _sum_dtype, text=_text, attributes=_ALONG | _DTYPE, saves=False),
+    OpSpec("diff", _subtract_neighbours, promote_all, "any", _difference_text, _ALONG, arity=(1, 2), saves=False),
+    OpSpec("topk", along(_take_first), _part_dtype, "number", _sort_text, _FIRST),
+    *(
+        OpSpec(kind, with_axis, _part_dtype, text=_sort_text, attributes=attributes)
+        for kind, attributes in (("sort", _ORDER | _PART), ("argsort", _ORDER))
+    ),
 ]

@@ -60,6 +60,13 @@ def matrices(call: Operands) -> tuple[Size, ...]:
     return call.shape
 
 
+def check_holds(dtype: str, value: object) -> None:
+    """Raises CaseError unless a tensor of this dtype can hold the number."""
+    least, most = (0, 255) if dtype == "uint8" else (-(1 << 31), (1 << 31) - 1)
+    fits = category(dtype) == 2 or (isinstance(value, int) and least <= value <= most)
+    require(fits, f"{dtype} can't hold {value}")
+
+
 def with_axis(call: Operands) -> tuple[Size, ...]:
     """The shape of the first argument, which has an axis `dim`."""
     call.axis()
@@ -122,12 +129,15 @@ def slice_size(call: Operands, whole: Size) -> tuple[Size]:
     fits = 0 <= start <= stop <= whole.value(call.dims)
     require(fits, f"slice {start}:{stop} is outside axis {call.attrs['dim']} of {show(call.shape)}")
     require(step >= 1, f"step {step} is not positive")
-    size = call.attrs["stop"] - call.attrs["start"]
-    if step > 1:
-        count = -(-(stop - start) // step)
-        size = quotient(call.attrs["stop"], Size.of(step), count)
-        size = size if size.value(call.dims) == count else Size.of(count)
-    return (size,)
+    return (count_steps(call, call.attrs["start"], call.attrs["stop"], step),)
+
+
+def count_steps(call: Operands, start: Size, stop: Size, step: int) -> Size:
+    """How many of `start`, `start + step` and so on come before `stop`."""
+    first, last = call.numbers((start, stop))
+    count = -((first - last) // step)
+    size = stop - start if step == 1 else quotient(stop, Size.of(step), count)
+    return size if size.value(call.dims) == count else Size.of(count)
 
 
 def count_windows(call: Operands, whole: Size, width: Size, step: Size) -> Size:

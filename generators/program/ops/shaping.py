@@ -1,12 +1,15 @@
 """Operations that move or view numbers: views, axes, copies, slices."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from generators.errors import require
 from generators.program.case import TensorType
 from generators.program.ops.rules import (
     along,
+    check_holds,
     count_windows,
     distinct_axes,
     given_places,
@@ -18,7 +21,7 @@ from generators.program.ops.rules import (
 )
 from generators.program.ops.spec import Attribute, Kind, Line, Memory, Operands, OpSpec, choose_text, word
 from generators.program.sizes import ONE, Size, product, quotient, show
-from generators.program.values import category
+from generators.program.values import LOW_PRECISION, category
 
 
 def _view(call: Operands) -> tuple[Size, ...]:
@@ -56,8 +59,9 @@ def _expand(call: Operands) -> tuple[Size, ...]:
     return targets
 
 
-def _tile(call: Operands) -> tuple[Size, ...]:
+def _tile(call: Operands, *, pads: bool = False) -> tuple[Size, ...]:
     shape, times = call.shape, call.attrs["sizes"]
+    times = (ONE,) * (len(shape) - len(times)) * pads + times
     require(len(times) >= len(shape), f"takes at least {len(shape)} numbers, got {show(times)}")
     padded = (ONE,) * (len(times) - len(shape)) + shape
     return tuple(size * number for size, number in zip(padded, times, strict=True))
@@ -113,13 +117,32 @@ def _pad(call: Operands) -> tuple[Size, ...]:
     shape, pads = list(call.shape), call.attrs["sizes"]
     fits = len(pads) % 2 == 0 and len(pads) <= 2 * len(shape)
     require(fits, f"{show(pads)} is not a pair for each of at most {len(shape)} axes")
+    mode, rank, axes = call.attrs["mode"], len(shape), len(pads) // 2
+    if mode != "constant":
+        # A batch may be left out.
+        fits = 0 < axes < 4 and (rank - axes == 2 or (rank - axes == 1 and mode != "circular"))
+        require(fits, f"mode {mode} takes no {axes} pairs for {rank} axes")
+        fits = category(call.args[0].dtype) == 2 and not call.attrs["value"]
+        require(fits, "only mode constant pads integers or takes a value")
+        lengths = call.numbers(shape)
+        most = [{"reflect": length - 1, "circular": length}.get(mode, math.inf if length else 0) for length in lengths]
+        fits = all(0 <= pad <= most[-1 - at // 2] for at, pad in enumerate(call.numbers(pads)))
+        require(fits, f"mode {mode} can't pad {show(shape)} by {show(pads)}")
     for at in range(0, len(pads), 2):
         shape[-1 - at // 2] += pads[at] + pads[at + 1]
     return tuple(shape)
 
 
+def _pad_dtype(call: Operands) -> str:
+    own, mode = call.args[0].dtype, call.attrs["mode"]
+    # Autocast on the CPU leaves out reflections along three axes.
+    casts = mode == "replicate" or (mode == "reflect" and len(call.attrs["sizes"]) < 6)
+    return "float32" if call.autocast and casts and own in LOW_PRECISION else own
+
+
 def _pad_text(line: Line) -> str:
-    return line.fill("F.pad({0}, ({sizes})" + (", value={value})" if line.attrs["value"] else ")"))
+    mode = "" if line.attrs["mode"] == "constant" else ', mode="{mode}"'
+    return line.fill(f"F.pad({{0}}, ({{sizes}}){mode or (', value={value}' if line.attrs['value'] else '')})")
 
 
 def _move_along(call: Operands) -> tuple[Size, ...]:
@@ -153,7 +176,8 @@ def _check_alike(call: Operands) -> None:
         require(taken, f"autocast to {call.autocast} takes no {other.dtype} here")
 
 
-def _concatenate(call: Operands) -> tuple[Size, ...]:
+def concatenate(call: Operands) -> tuple[Size, ...]:
+    """The shape of the arguments in a row along the axis `dim`."""
     first, axis = call.args[0], call.axis()
     _check_alike(call)
     for other in call.args:
@@ -180,7 +204,7 @@ def _unfold(call: Operands) -> tuple[Size, ...]:
 
 def _check_places(call: Operands) -> tuple[Size, ...]:
     """The shape of an index that has the axes of the first argument."""
-    x, index = call.args
+    x, index, *_ = call.args
     axis = call.axis()
     require(index.dtype == "int64" and index.rank == x.rank, "needs an int64 index of as many axes")
     sizes = zip(index.sizes(call.dims), x.sizes(call.dims), strict=True)
@@ -190,10 +214,21 @@ def _check_places(call: Operands) -> tuple[Size, ...]:
 
 
 def _scatter(call: Operands) -> tuple[Size, ...]:
+    x, index, *sources = call.args
     _check_places(call)
-    fits = isinstance(call.attrs["value"], int) or category(call.args[0].dtype) == 2
-    require(fits, "integers can't hold a float")
+    value = call.attrs.get("value", 1)
+    require(value == 1 or not sources, "takes a tensor or 'value', not both")
+    check_holds(x.dtype, value)
+    for source in sources:
+        sizes = zip(index.sizes(call.dims), source.sizes(call.dims), strict=False)
+        fits = (source.dtype, source.rank) == (x.dtype, x.rank) and all(mine <= whole for mine, whole in sizes)
+        require(fits, f"needs a source of dtype {x.dtype} and at least {show(index.shape)}")
     return call.shape
+
+
+def _scatter_text(line: Line) -> str:
+    x, index, *source = line.args
+    return f"{x}.{line.kind}({', '.join([line.text('dim'), index, *(source or [line.text('value')])])})"
 
 
 def _index_text(line: Line) -> str:
@@ -211,7 +246,7 @@ _ROLL = {"shifts": _SIZES["sizes"], "dims": _AXES}
 _FLATTEN = {"start_dim": _FIRST, "end_dim": _LAST}
 _UNFLATTEN = {"dim": _LAST, **_SIZES}
 _SPLIT = {"size": Attribute(Kind.SIZE), "sizes": Attribute(Kind.SIZES), "dim": _LAST, "index": _INDEX}
-_PAD = {**_SIZES, "value": Attribute(Kind.NUMBER, 0)}
+_PAD = {**_SIZES, "value": Attribute(Kind.NUMBER, 0), "mode": word("constant", "reflect", "replicate", "circular")}
 SLICE = {"dim": _LAST, "start": Attribute(Kind.SIZE, Size.of(0)), "stop": _SIZE, "step": _STEP}
 SELECT = {"dim": _FIRST, "index": _INDEX}
 _SCATTER = {"dim": _LAST, "value": Attribute(Kind.NUMBER, 1)}
@@ -246,6 +281,7 @@ OPS = [
     OpSpec("expand", _expand, attributes=_SIZES, memory=_CROWDED_VIEW),
     OpSpec("expand_as", _expand, text="{0}.expand_as({1})", memory=_CROWDED_VIEW, arity=(2, 2), cost=2),
     OpSpec("repeat", _tile, attributes=_SIZES, saves=False),
+    OpSpec("tile", partial(_tile, pads=True), attributes=_SIZES, saves=False),
     OpSpec("repeat_interleave", along(_repeat), attributes={"repeats": _SIZE, "dim": _FIRST}),
     OpSpec("chunk", along(_chunk), text=_PART_OF_CHUNKS, attributes=_CHUNK, memory=_CROWDED_VIEW),
     OpSpec("split", along(_split), text=_split_text, attributes=_SPLIT, memory=_CROWDED_VIEW, cost=2),
@@ -253,7 +289,8 @@ OPS = [
     OpSpec("select", along(one_index), attributes=SELECT, memory=_VIEW),
     OpSpec("narrow", along(slice_size), text=slice_text, attributes=SLICE, memory=_VIEW),
     OpSpec("unfold", _unfold, attributes=_UNFOLD, memory=_CROWDED_VIEW, cost=2),
-    OpSpec("scatter", _scatter, text="{0}.scatter({dim}, {1}, {value})", attributes=_SCATTER, arity=(2, 2), cost=2),
+    OpSpec("scatter", _scatter, text=_scatter_text, attributes=_SCATTER, arity=(2, 3), cost=2),
+    OpSpec("scatter_add", _scatter, text=_scatter_text, attributes={"dim": _LAST}, arity=(3, 3), cost=2),
     OpSpec("gather", _check_places, text="{0}.gather({dim}, {1})", attributes={"dim": _LAST}, arity=(2, 2)),
     OpSpec("index_select", along(given_places), text=_INDEX_SELECT, attributes={"dim": _FIRST}, arity=(2, 2), cost=2),
     OpSpec(
@@ -263,9 +300,9 @@ OPS = [
         attributes={"dim": _FIRST},
         arity=(2, 5),
     ),
-    OpSpec("cat", _concatenate, promote_all, text=_CAT, attributes={"dim": _LAST}, arity=(1, _MOST), saves=False),
+    OpSpec("cat", concatenate, promote_all, text=_CAT, attributes={"dim": _LAST}, arity=(1, _MOST), saves=False),
     OpSpec("stack", _stack, promote_all, text=_STACK, attributes={"dim": _FIRST}, arity=(1, _MOST), saves=False),
-    OpSpec("pad", _pad, text=_pad_text, attributes=_PAD, saves=False),
+    OpSpec("pad", _pad, _pad_dtype, text=_pad_text, attributes=_PAD, saves=False),
     OpSpec("flip", _move_along, text="{0}.flip({dims})", attributes={"dims": _AXES}, saves=False),
     OpSpec("roll", _move_along, text="torch.roll({0}, ({shifts},), ({dims},))", attributes=_ROLL, saves=False),
     OpSpec("contiguous", memory=Memory.VIEW_OR_COPY),

@@ -19,6 +19,7 @@ class Kind(Enum):
     INT = "an integer"
     NUMBER = "a number"
     SIZE = "a size such as 3*H*D"
+    BOUND = "a size such as 3*H*D, or a number with a decimal point"
     SIZES = "a list of sizes such as [B, S, H*D]"
     FLAG = "true or false"
     WORD = "one of a list of words"
@@ -160,8 +161,8 @@ class Line:
         return self.args[1] if len(self.args) == 2 else self.text("other")
 
     def options(self, *names: str) -> list[str]:
-        """`name=value` for each of these attributes that is not None or False."""
-        given = (name for name in names if self.attrs[name] is not None and self.attrs[name] is not False)
+        """`name=value` for each of these attributes that is given and not None or False."""
+        given = (name for name in names if (value := self.attrs.get(name)) is not None and value is not False)
         return [f"{name}={self.packed(name)}" for name in given]
 
     def packed(self, name: str) -> str:

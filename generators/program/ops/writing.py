@@ -1,10 +1,12 @@
 """Operations that write into their first argument, which is their result too."""
 
+from dataclasses import replace
 from functools import partial
 
 from generators.errors import require
 from generators.program.case import TensorType
-from generators.program.ops.rules import along, given_places, one_index, put_indices, slice_size
+from generators.program.ops import pointwise, shaping
+from generators.program.ops.rules import along, check_holds, given_places, one_index, put_indices, slice_size
 from generators.program.ops.shaping import SELECT, SLICE, item_text, slice_text
 from generators.program.ops.spec import (
     Attribute,
@@ -15,6 +17,7 @@ from generators.program.ops.spec import (
     OpSpec,
     ShapeRule,
     choose_text,
+    first_dtype,
     first_shape,
     flag,
     word,
@@ -84,7 +87,8 @@ def _index_copy(call: Operands) -> tuple[Size, ...]:
 def _put_masked(call: Operands) -> tuple[Size, ...]:
     target, mask, *values = call.args
     require(mask.dtype == "bool", "the mask must be boolean")
-    require(bool(values) or category(target.dtype) == 2, f"needs a floating-point argument, got {target.dtype}")
+    if not values:
+        check_holds(target.dtype, call.attrs["value"])
     for item in values:
         require(item.sizes(call.dims) == target.sizes(call.dims), "values need the target's shape")
         _put(call, call.shape)
@@ -99,16 +103,41 @@ def _select_text(line: Line) -> str:
     return f"{item_text(line, [line.text('index')])} = {line.right}"
 
 
-def _update(kind: str, sign: str) -> OpSpec:
+def _fill(call: Operands) -> tuple[Size, ...]:
+    check_holds(call.args[0].dtype, call.attrs.get("value", 0))
+    return call.shape
+
+
+def _overwrite(spec: OpSpec) -> OpSpec:
+    """The operation that overwrites its first argument with the result of another operation."""
+
+    def infer(call: Operands) -> tuple[Size, ...]:
+        result, target = spec.infer(call), call.args[0]
+        fits = (result.sizes(call.dims), result.dtype) == (target.sizes(call.dims), target.dtype)
+        require(fits, f"can't hold {show(result.shape)} of {result.dtype} in {show(target.shape)} of {target.dtype}")
+        return target.shape
+
+    text = spec.text if callable(spec.text) else ""
+    if spec.kind in pointwise.ACTIVATIONS:
+        text = pointwise.call_text("functional", "inplace=True")
+    return replace(spec, kind=f"{spec.kind}_", shape=infer, dtype=first_dtype, text=text, memory=Memory.TARGET)
+
+
+def _update(kind: str, sign: str, takes: str = "any") -> OpSpec:
     forms = {"method": f"{{0}}.{kind}({{right}})", "operator": f"{{0}} {sign}= {{right}}"}
     attributes = {**_OTHER, "form": word(*forms)}
-    return _writing(kind, _compute_in_place, text=choose_text("form", forms), attributes=attributes, arity=(1, 2))
+    return _writing(kind, _compute_in_place, first_dtype, takes, choose_text("form", forms), attributes, arity=(1, 2))
 
 
 _writing = partial(OpSpec, memory=Memory.TARGET)
 _AXIS, _OTHER = {"dim": Attribute(Kind.AXIS, 0)}, {"other": Attribute(Kind.NUMBER)}
 _PUT = {**_AXIS, "accumulate": flag(), "form": word("item", "method")}
 _WEIGHT, _FILL = {"weight": Attribute(Kind.NUMBER, 0.5)}, {"value": Attribute(Kind.NUMBER, 0.0, ("min",))}
+_OVERWRITING = (
+    *("relu", "silu", "mish", "hardswish", "hardsigmoid", "relu6", "selu", "leaky_relu", "elu", "hardtanh"),
+    *("exp", "sqrt", "rsqrt", "sigmoid", "tanh", "log", "sin", "cos", "square", "reciprocal", "erf", "neg", "abs"),
+    *("sign", "floor", "ceil", "round", "clamp", "nan_to_num", "scatter", "scatter_add"),
+)
 _SLICE, _SELECT = {**SLICE, **_OTHER}, {**SELECT, **_OTHER}
 
 OPS = [
@@ -116,7 +145,12 @@ OPS = [
     _writing("set_slice", _assign(along(slice_size)), text=_slice_text, attributes=_SLICE, arity=(1, 2), saves=False),
     _writing("set_select", _assign(along(one_index)), text=_select_text, attributes=_SELECT, arity=(1, 2), saves=False),
     _update("add_", "+"),
+    _update("sub_", "-", "number"),
     _update("mul_", "*"),
+    *(_update(kind, sign, "float") for kind, sign in (("div_", "/"), ("pow_", "**"))),
+    *(_overwrite(spec) for spec in (*pointwise.OPS, *shaping.OPS) if spec.kind in _OVERWRITING),
+    _writing("fill_", _fill, text="{0}.fill_({value})", attributes=_FILL, saves=False),
+    _writing("zero_", _fill, saves=False),
     _writing("lerp_", _put_whole, takes="float", text="{0}.lerp_({1}, {weight})", attributes=_WEIGHT, arity=(2, 2)),
     _writing("index_put_", _index_put, text=_index_put_text, attributes=_PUT, arity=(3, 4)),
     *(

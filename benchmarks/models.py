@@ -8,6 +8,7 @@ Needs the extra `models`. Each architecture of transformers is imported with att
 
 import argparse
 import json
+import random
 import subprocess
 import sys
 import time
@@ -51,6 +52,8 @@ def survey(name: str, config: WorkerConfig, subjects: tuple[str, ...], neighbour
                 row["verdicts"] = judge(name, blocks, evaluator, subjects, neighbours, out)
     except (UserError, BlockFailed) as error:
         row["error"] = str(error)
+    except Exception as error:  # noqa: BLE001 - a fault of ours is counted, and the others go on
+        row["error"] = f"fault: {type(error).__name__}: {error}"
     return row
 
 
@@ -106,11 +109,14 @@ def main() -> None:
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--subject", action="append", default=[])
     parser.add_argument("--neighbours", type=int, default=0, help="of each block, judged too")
+    parser.add_argument("--shuffle", action="store_true", help="in random order")
     parser.add_argument("--limit", type=int, default=0, help="seconds until no further architecture begins")
     parser.add_argument("--json", type=Path, required=True)
     options = parser.parse_args()
     config = WorkerConfig(python=options.python, timeout=90.0, memory_mib=6144)
     names = [one for name in options.names for one in ([name] if "/" in name else list_names(name, options.python))]
+    if options.shuffle:
+        random.Random(0).shuffle(names)
     out, began = options.json.with_suffix(""), time.monotonic()
     rows: list[dict[str, Any]] = []
 

@@ -7,10 +7,13 @@ _ARITHMETIC = {"add": "add", "sub": "sub", "mul": "mul", "multiply": "mul", "div
 _ARITHMETIC |= {"true_divide": "div", "subtract": "sub", "__truediv__": "div"}
 _REVERSED = {"__rsub__": "sub", "rsub": "sub", "__rtruediv__": "div", "__rdiv__": "div"}
 _ARITHMETIC |= _REVERSED
-_BINARY = {"add_": "add_", "mul_": "mul_", "__iadd__": "add_", "__imul__": "mul_"}
+_BINARY = {f"{name}_": f"{name}_" for name in ("add", "sub", "mul", "div", "pow")}
+_BINARY |= {"__iadd__": "add_", "__isub__": "sub_", "__imul__": "mul_", "__itruediv__": "div_", "__ipow__": "pow_"}
 _BINARY |= {"eq": "eq", "ne": "ne", "lt": "lt", "le": "le", "gt": "gt", "ge": "ge"}
 _BINARY |= {f"__{name}__": name for name in ("eq", "ne", "lt", "le", "gt", "ge")}
-_BINARY |= {"__floordiv__": "floor_divide", "floor_divide": "floor_divide", "remainder": "remainder"}
+_BINARY |= {"__floordiv__": "floor_divide", "floor_divide": "floor_divide", "remainder": "remainder", "fmod": "fmod"}
+_BINARY |= {f"{how}_{name}": f"logical_{name}" for name in ("and", "or", "xor") for how in ("logical", "bitwise")}
+_BINARY |= {f"__{r}{name}__": f"logical_{name}" for name in ("and", "or", "xor") for r in ("", "r")}
 _CASTS = {"float": "float32", "half": "float16", "bfloat16": "bfloat16", "double": "float64", "bool": "bool"}
 _CASTS |= {"int": "int32", "long": "int64"}
 _SUMS = ("sum", "mean", "amax", "amin", "argmax", "var", "std", "prod", "norm")
@@ -48,9 +51,47 @@ def _binary(call: Call) -> list[str]:
 
 def _power(call: Call) -> list[str]:
     given = call.bind("input", "exponent")
-    if isinstance(given["exponent"], Ref) or not isinstance(given["input"], Ref):
-        raise Untranslatable("a tensor as exponent")
-    return [call.emit("pow", [call.tensor(given["input"])], exponent=given["exponent"])]
+    base, exponent = given["input"], given["exponent"]
+    if not isinstance(base, Ref):
+        return [call.emit("pow", [call.tensor(exponent)], base=base)]
+    if isinstance(exponent, Ref):
+        return [call.emit("pow", [call.tensor(base), call.tensor(exponent)])]
+    return [call.emit("pow", [call.tensor(base)], exponent=exponent)]
+
+
+def _clamp(call: Call) -> list[str]:
+    """Bounds are numbers or tensors."""
+    side = {"clamp_min": ("min",), "clamp_max": ("max",)}.get(call.function.rstrip("_"), ("min", "max"))
+    given = call.bind("input", *side)
+    bounds = {name: given[name] for name in side if given[name] is not None}
+    kind = "clamp_" if call.function.endswith("_") else "clamp"
+    if not any(isinstance(bound, Ref) for bound in bounds.values()):
+        return [call.emit(kind, [call.tensor(given["input"])], **bounds)]
+    args = [call.tensor(value) for value in (given["input"], *bounds.values())]
+    return [call.emit(kind, args, bound="max" if [*bounds] == ["max"] else "min")]
+
+
+def _lerp(call: Call) -> list[str]:
+    given = call.bind("input", "end", "weight")
+    args = [call.tensor(value) for value in given.values() if isinstance(value, Ref)]
+    return [call.emit("lerp", args, weight=None if isinstance(given["weight"], Ref) else given["weight"])]
+
+
+def _difference(call: Call) -> list[str]:
+    given = call.bind("input", "n", "dim", "prepend")
+    if given["n"] not in (None, 1):
+        raise Untranslatable(f"n={given['n']}")
+    args = [call.tensor(given[name]) for name in ("input", "prepend") if given[name] is not None]
+    return [call.emit("diff", args, dim=-1 if given["dim"] is None else given["dim"])]
+
+
+def _order(call: Call) -> list[str]:
+    """The values and their places, each an operation."""
+    options = ("k", "dim", "largest", "sorted") if call.function == "topk" else ("dim", "descending", "stable")
+    given = call.bind("input", *options)
+    attrs = {name: freeze(given[name]) for name in options if given[name] is not None}
+    tensor = call.tensor(given["input"])
+    return [call.emit(call.function, [tensor], **attrs, part=part) for part in ("values", "indices")]
 
 
 def _where(call: Call) -> list[str]:
@@ -70,17 +111,20 @@ def _where(call: Call) -> list[str]:
 
 def _reduction(call: Call) -> list[str]:
     kind = "norm" if call.function == "vector_norm" else call.function
-    order = {"norm": "p", "vector_norm": "ord"}.get(call.function, "")
+    is_linalg = call.family == "linalg"
+    order = ("ord" if is_linalg else "p") if kind == "norm" else ""
     names = (
         ("input", order, "dim", "keepdim") if order else ("input", "dim", "keepdim", "dtype", "correction", "unbiased")
     )
     given = call.bind(*names)
-    if order and given[order] not in (None, 2, 2.0, "fro"):
-        raise Untranslatable(f"order {given[order]}")
     tensor, dim = call.tensor(given["input"]), given["dim"]
+    attrs: dict[str, Attr] = {"form": "linalg"} if is_linalg else {}
+    if is_linalg and call.function == "norm" and given[order] is not None and not isinstance(dim, int):
+        raise Untranslatable("the norm of a matrix")
+    if order and given[order] not in (None, "fro"):
+        attrs["order"] = 2 if given[order] == 2 else given[order]
     if given.get("dtype") is not None:
-        tensor = call.emit("cast", [tensor], dtype=given["dtype"]["dtype"], form="to")
-    attrs: dict[str, Attr] = {"form": "linalg"} if call.function == "vector_norm" else {}
+        attrs["dtype"] = given["dtype"]["dtype"]
     if kind in ("var", "std"):
         unbiased, correction = given["unbiased"], given["correction"]
         if isinstance(dim, bool):
@@ -149,10 +193,22 @@ def _range(call: Call) -> list[str]:
     given = [*call.args, *(call.kwargs[name] for name in ("start", "end", "step") if name in call.kwargs)]
     start, stop, step = [0, given[0], 1] if len(given) == 1 else [*given, 1][:3]
     dtype = call.program.recorded.tensors[call.record.results[0]].dtype
-    if not all(type(number) is int for number in (start, stop, step)) or step < 1:
-        raise Untranslatable("a range of other than whole numbers")
-    whole = call.emit("arange", [], start=start, stop=stop, dtype=dtype)
-    return [whole if step == 1 else call.emit("narrow", [whole], dim=0, start=0, stop=stop - start, step=step)]
+    # Whole numbers may be sizes.
+    start, stop, step = (int(number) if number == int(number) else number for number in (start, stop, step))
+    return [call.emit("arange", [], start=start, stop=stop, step=step, dtype=dtype)]
+
+
+def _grid(call: Call) -> list[str]:
+    given, result = call.bind("start", "end", "steps"), call.program.recorded.tensors[call.record.results[0]]
+    return [
+        call.emit("linspace", [], start=given["start"], stop=given["end"], steps=result.shape[0], dtype=result.dtype)
+    ]
+
+
+def _identity(call: Call) -> list[str]:
+    result = call.program.recorded.tensors[call.record.results[0]]
+    rows, columns = result.shape
+    return [call.emit("eye", [], rows=rows, columns=None if columns == rows else columns, dtype=result.dtype)]
 
 
 READERS: dict[str, Reader] = {
@@ -165,8 +221,15 @@ READERS: dict[str, Reader] = {
     **dict.fromkeys(("to", "type"), _to_dtype),
     **{f"{how}{kind}": _create for kind in ("zeros", "ones", "full") for how in ("", "new_")},
     **{f"{kind}_like": _create for kind in ("zeros", "ones", "full")},
+    **dict.fromkeys(("clamp", "clip", "clamp_min", "clamp_max"), _clamp),
+    **dict.fromkeys(("clamp_", "clip_", "clamp_min_", "clamp_max_"), _clamp),
+    **dict.fromkeys(("topk", "sort"), _order),
+    "lerp": _lerp,
+    "diff": _difference,
     "where": _where,
     "tensor": _scalar,
     "arange": _range,
+    "linspace": _grid,
+    "eye": _identity,
 }
 """By the last part of the function's name."""

@@ -73,6 +73,7 @@ class Call:
 
     def number(self, value: Any, like: TensorType) -> Attr:
         """A number as an attribute: the lowest number of a tensor's dtype is "min"."""
+        value = int(value) if isinstance(value, bool) else value
         return "min" if isinstance(value, float) and value == LOWEST.get(like.dtype) else value
 
     def read(self, spelling: Spelling) -> str:

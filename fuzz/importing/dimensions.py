@@ -158,12 +158,12 @@ class _Solver:
         made = infer(op, types, self.numbers, self.case.autocast, equations)
         for left, right in equations:
             self._equate(left, right)
-        if op.kind != "chunk":
+        if op.kind not in ("chunk", "glu"):
             return made
         # A part of an axis is the axis divided by a number, which no product says.
         attrs = dict(op.attrs)
         axis = int(attrs.get("dim", -1)) % made.rank  # type: ignore[arg-type]  # an axis is an integer
-        whole, chunks = self._resolve(types[op.args[0]].shape[axis]), int(attrs["chunks"])  # type: ignore[arg-type]
+        whole, chunks = self._resolve(types[op.args[0]].shape[axis]), int(attrs.get("chunks", 2))  # type: ignore[arg-type]
         part = quotient(whole, Size.of(chunks), made.shape[axis].value(self.numbers))
         if part.constant is not None and part.constant > 1:
             part = self._name(part.constant)

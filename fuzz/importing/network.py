@@ -42,12 +42,30 @@ def _attention(call: Call) -> list[str]:
 def _einsum(call: Call) -> list[str]:
     equation, *operands = call.args
     operands = operands[0] if len(operands) == 1 and isinstance(operands[0], list) else operands
+    equation = _write_out(equation.replace(" ", ""), [call.type(item).rank for item in operands])
     letters = dict.fromkeys(letter for letter in equation if letter.isalpha())
     taken = {letter for letter in letters if letter.islower()}
     free = (letter for letter in "abcdefghijklmnopqrstuvwxyz" if letter not in taken)
     renamed = {letter: letter if letter.islower() else next(free) for letter in letters}
-    text = "".join(renamed.get(letter, letter) for letter in equation if letter != " ")
+    text = "".join(renamed.get(letter, letter) for letter in equation)
+    terms, out = text.split("->")
+    if len(operands) == 1 and sorted(terms) == sorted(out):
+        return [call.emit("permute", [call.tensor(operands[0])], dims=tuple(map(terms.index, out)))]
     return [call.emit("einsum", [call.tensor(item) for item in operands], equation=text)]
+
+
+def _write_out(equation: str, ranks: list[int]) -> str:
+    """The equation with letters in place of "...", and with its result."""
+    terms, arrow, out = equation.partition("->")
+    parts = terms.split(",")
+    counts = [rank - len(part.replace("...", "")) for part, rank in zip(parts, ranks, strict=True)]
+    free = [letter for letter in "zyxwvutsrqponmlkjihgfedcba" if letter not in equation][: max(counts)]
+    if not arrow:
+        once = sorted(letter for letter in {*terms} if letter.isalpha() and terms.count(letter) == 1)
+        out = "..." * ("..." in terms) + "".join(once)
+    lead = ["".join(free[len(free) - count :]) for count in counts]
+    named = [part.replace("...", letters) for part, letters in zip(parts, lead, strict=True)]
+    return f"{','.join(named)}->{out.replace('...', ''.join(free))}"
 
 
 def _convolution(call: Call) -> list[str]:

@@ -104,17 +104,28 @@ def _join(call: Call) -> list[str]:
 
 def _repeat_interleave(call: Call) -> list[str]:
     given = call.bind("input", "repeats", "dim", "output_size")
-    if given["dim"] is None or not isinstance(given["repeats"], int):
-        raise Untranslatable("without an axis, or by a tensor")
-    return [call.emit("repeat_interleave", [call.tensor(given["input"])], repeats=given["repeats"], dim=given["dim"])]
+    if not isinstance(given["repeats"], int):
+        raise Untranslatable("by a tensor")
+    tensor, dim = call.tensor(given["input"]), given["dim"]
+    if dim is None and call.type(given["input"]).rank != 1:
+        tensor = call.emit("flatten", [tensor])
+    return [call.emit("repeat_interleave", [tensor], repeats=given["repeats"], dim=dim or 0)]
 
 
 def _pad(call: Call) -> list[str]:
     given = call.bind("input", "pad", "mode", "value")
-    if given["mode"] not in (None, "constant"):
-        raise Untranslatable(f"mode={given['mode']}")
-    value = given["value"] or 0
-    return [call.emit("pad", [call.tensor(given["input"])], sizes=freeze(given["pad"]), value=value)]
+    mode, value = given["mode"] or "constant", given["value"] or 0
+    return [call.emit("pad", [call.tensor(given["input"])], sizes=freeze(given["pad"]), value=value, mode=mode)]
+
+
+def _scatter(call: Call) -> list[str]:
+    given = call.bind("input", "dim", "index", "src", "value")
+    source = given["value"] if given["src"] is None else given["src"]
+    args = [call.tensor(value) for value in (given["input"], given["index"], source) if isinstance(value, Ref)]
+    number: dict[str, Attr] = (
+        {} if isinstance(source, Ref) else {"value": call.number(source, call.program.types[args[0]])}
+    )
+    return [call.emit(call.function, args, dim=given["dim"], **number)]
 
 
 def _read_index(call: Call, value: Any, index: Any) -> tuple[str, list[tuple[str, dict[str, Any]]]]:
@@ -176,7 +187,9 @@ def _set_item(call: Call) -> list[str]:
     number: dict[str, Attr] = {} if isinstance(value, Ref) else {"other": freeze(value)}
     written = [call.tensor(value)] if isinstance(value, Ref) else []
     if not views:
-        return [call.emit("copy_", [tensor, *written])] if written else [call.emit("mul_", [tensor], other=0)]
+        return [
+            call.emit("copy_", [tensor, *written]) if written else call.emit("fill_", [tensor], value=number["other"])
+        ]
     if len(views) != 1 or views[0][0] not in ("narrow", "select"):
         raise Untranslatable("an index of several parts")
     kind, attrs = views[0]
@@ -188,7 +201,7 @@ def _is_ellipsis(part: Any) -> bool:
 
 
 READERS: dict[str, Reader] = {
-    **dict.fromkeys(("view", "reshape", "expand", "repeat"), _resize),
+    **dict.fromkeys(("view", "reshape", "expand", "repeat", "tile"), _resize),
     **dict.fromkeys(("view_as", "reshape_as"), _view_as),
     **dict.fromkeys(("movedim", "moveaxis"), _move),
     **dict.fromkeys(("t", "T"), _turn),
@@ -200,6 +213,7 @@ READERS: dict[str, Reader] = {
     "narrow": _narrow,
     "repeat_interleave": _repeat_interleave,
     "pad": _pad,
+    **dict.fromkeys(("scatter", "scatter_"), _scatter),
     "__getitem__": _get_item,
     "__setitem__": _set_item,
 }

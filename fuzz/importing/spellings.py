@@ -38,20 +38,28 @@ def _read(kind: str, parameters: str, **fixed: Attr) -> Spelling:
 _BINARY = "input! other!"
 _UNARY = (
     *("exp", "sqrt", "rsqrt", "sigmoid", "tanh", "log", "sin", "cos", "square", "abs", "neg", "detach", "contiguous"),
-    *("sign", "floor", "ceil", "round", "reciprocal", "exp2", "erf", "log1p"),
+    *("sign", "floor", "ceil", "round", "reciprocal", "exp2", "erf", "log1p", "isnan", "isinf", "isfinite"),
+)
+_IN_PLACE = (
+    *("exp", "sqrt", "rsqrt", "sigmoid", "tanh", "log", "sin", "cos", "square", "reciprocal", "erf", "neg", "abs"),
+    *("sign", "floor", "ceil", "round", "zero", "relu", "selu"),
 )
 _ACTIVATIONS = ("relu", "silu", "mish", "hardswish", "hardsigmoid", "relu6", "logsigmoid", "selu", "expm1")
 
 SPELLINGS: dict[str, Spelling] = {
     **{name: _read(name, "input!") for name in (*_UNARY, *_ACTIVATIONS)},
+    **{f"{name}_": _read(f"{name}_", "input!") for name in _IN_PLACE},
     "negative": _read("neg", "input!"),
     "absolute": _read("abs", "input!"),
     "__invert__": _read("logical_not", "input!"),
     "logical_not": _read("logical_not", "input!"),
     "bitwise_not": _read("logical_not", "input!"),
-    **dict.fromkeys(("__and__", "__rand__", "logical_and", "bitwise_and"), _read("logical_and", _BINARY)),
-    **dict.fromkeys(("__or__", "__ror__", "logical_or", "bitwise_or"), _read("logical_or", _BINARY)),
-    **dict.fromkeys(("__xor__", "logical_xor", "bitwise_xor"), _read("logical_xor", _BINARY)),
+    **dict.fromkeys(("atan2", "arctan2"), _read("atan2", _BINARY)),
+    "addcmul": _read("addcmul", "input! tensor1! tensor2! value"),
+    "addcdiv": _read("addcdiv", "input! tensor1! tensor2! value"),
+    "nan_to_num": _read("nan_to_num", "input! nan posinf neginf"),
+    "nan_to_num_": _read("nan_to_num_", "input! nan posinf neginf"),
+    "fill_": _read("fill_", "input! value"),
     "maximum": _read("maximum", _BINARY),
     "minimum": _read("minimum", _BINARY),
     "gelu": _read("gelu", "input! approximate"),
@@ -59,6 +67,10 @@ SPELLINGS: dict[str, Spelling] = {
     "leaky_relu": _read("leaky_relu", "input! negative_slope"),
     "elu": _read("elu", "input! alpha"),
     "hardtanh": _read("hardtanh", "input! min_val max_val"),
+    "leaky_relu_": _read("leaky_relu_", "input! negative_slope"),
+    "elu_": _read("elu_", "input! alpha"),
+    "hardtanh_": _read("hardtanh_", "input! min_val max_val"),
+    "glu": _read("glu", "input! dim"),
     "linear": _read("linear", "input! weight! bias?"),
     "matmul": _read("matmul", _BINARY),
     "__matmul__": _read("matmul", _BINARY),
@@ -70,7 +82,8 @@ SPELLINGS: dict[str, Spelling] = {
     "softmax": _read("softmax", "input! dim dtype"),
     "log_softmax": _read("log_softmax", "input! dim dtype"),
     "logsumexp": _read("logsumexp", "input! dim keepdim"),
-    "cumsum": _read("cumsum", "input! dim"),
+    "cumsum": _read("cumsum", "input! dim dtype"),
+    "argsort": _read("argsort", "input! dim descending stable"),
     "embedding": _read("embedding", "input! weight!"),
     "dropout": _read("dropout", "input! p training:active"),
     "transpose": _read("transpose", "input! dim0 dim1"),
@@ -95,13 +108,12 @@ SPELLINGS: dict[str, Spelling] = {
     "copy_": _read("copy_", "input! src!"),
     "lerp_": _read("lerp_", "input! end! weight"),
     "gather": _read("gather", "input! dim index!"),
+    "scatter_add": _read("scatter_add", "input! dim index! src!"),
+    "scatter_add_": _read("scatter_add_", "input! dim index! src!"),
     "index_select": _read("index_select", "input! dim index!"),
     "clone": _read("clone", "input!"),
     "flip": _read("flip", "input! dims"),
     "roll": _read("roll", "input! shifts dims"),
-    "clamp": _read("clamp", "input! min max"),
-    "clamp_min": _read("clamp", "input! min"),
-    "clip": _read("clamp", "input! min max"),
 }
 """By the last part of the function's name."""
 

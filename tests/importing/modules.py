@@ -1,5 +1,6 @@
 """Factories of modules, good and bad, for the tests of imports."""
 
+import math
 import time
 from typing import Any
 
@@ -130,17 +131,94 @@ def plain() -> Made:
     return Plain().eval(), tuple(torch.randn(2, 2, 7, 8) for _ in range(3))
 
 
-class Sorted(nn.Module):
+class Operations(nn.Module):
+    """Calls that released models make, each in a spelling of theirs."""
+
+    def forward(self, x: Tensor, ids: Tensor, keep: Tensor) -> list[Tensor]:
+        y, places = x.abs() + 0.5, ids.argsort(-1)
+        values, order = torch.topk(x, 2)
+        largest = x.topk(k=3, dim=1, largest=False, sorted=True)
+        ranked = torch.sort(x, dim=-1, descending=True, stable=True)
+        steps = torch.arange(0, 8, 2, dtype=torch.float32)
+        made = [
+            *(values, order, *largest, *ranked, functional.glu(x), functional.glu(x, 1), 10000**x, 2.0**-y, y**x),
+            *(torch.pow(y, 0.5), 10000.0 ** -(steps / 8), torch.arange(0.5, 3.0), torch.arange(5, 0, -2)),
+            *(torch.linspace(0, 1, 6), torch.linspace(0.5, 5.5, steps=6), torch.eye(4), torch.eye(3, 5)),
+            *(x.cumsum(-1, dtype=torch.float64), ids.int().cumsum(1), keep.cumsum(-1), x.sum(-1, dtype=torch.float64)),
+            *(
+                keep.mean(-1, dtype=torch.float32),
+                x.prod(1, dtype=torch.float64),
+                x.norm(1, dim=-1),
+                x.norm(p=math.inf),
+            ),
+            *(torch.linalg.vector_norm(x, 1, dim=(0, 2)), torch.linalg.norm(x[0], ord=math.inf, dim=1)),
+            *(ids.masked_fill(keep, -1), keep.masked_fill(~keep, True), keep & True, keep | False, keep ^ True),
+            *(
+                x.clamp(y - 1, y),
+                x.clamp(max=y),
+                torch.clamp_max(x, 0.5),
+                x.clip(-1, 1),
+                torch.where(keep, x, y.mean()),
+            ),
+            *(torch.atan2(x, y), torch.fmod(x, 0.5), torch.fmod(x, y), x.isnan(), x.isinf(), torch.isfinite(x)),
+            *(torch.nan_to_num(x / 0, nan=0.0, posinf=1.0), x.lerp(y, 0.3), torch.lerp(x, y, y), x.diff(dim=1)),
+            *(torch.diff(ids, prepend=ids[..., :1] - 1, dim=-1), torch.addcmul(x, x, y, value=0.5), x.addcdiv(x, y)),
+            *(
+                x.tile(2),
+                x.tile((2, 1, 1, 3)),
+                torch.tile(x, (1, 2)),
+                ids.repeat_interleave(2),
+                ids[0, 0].repeat_interleave(3),
+            ),
+            *(x.scatter(-1, places, y), torch.scatter(x, 2, places, 0.5), x.scatter_add(-1, places, y)),
+            *(functional.pad(x, (1, 2), mode="reflect"), functional.pad(x, (1, 2), mode="replicate")),
+            *(functional.pad(x, (2, 1), mode="circular"), torch.einsum("...ij->...ji", x), torch.einsum("bij->b", x)),
+            *(
+                torch.einsum("...i,...i->...", x, y),
+                torch.einsum("b i j, j -> b i", x, x[0, 0]),
+                torch.einsum("bij,bkj", x, y),
+            ),
+        ]
+        return made + self._write(x, places, keep)
+
+    def _write(self, x: Tensor, places: Tensor, keep: Tensor) -> list[Tensor]:
+        written = [(x + number).abs() for number in range(16)]
+        written[0].sub_(x)
+        written[1] -= 2
+        written[2].div_(3)
+        written[3] /= x
+        written[4].pow_(2)
+        written[5] **= 0.5
+        written[6].relu_().sqrt_().neg_()
+        torch.sigmoid_(written[7])
+        functional.leaky_relu_(written[8], 0.2)
+        written[9].clamp_(min=0.5)
+        written[10].zero_()
+        written[11].fill_(0.25)
+        written[12][:] = 3.0
+        written[13].scatter_(-1, places, x)
+        written[14].scatter_(2, places, 1.5)
+        written[15].scatter_add_(-1, places, x).masked_fill_(keep, 0)
+        return written
+
+
+def operations() -> Made:
+    torch.manual_seed(1)
+    keep = torch.rand(2, 4, 6) < 0.5
+    return Operations().eval(), (torch.randn(2, 4, 6), torch.randint(0, 6, (2, 4, 6)), keep)
+
+
+class Running(nn.Module):
     """Attention around a call that no case can say, and that reads data."""
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        order = torch.sort(k, dim=-2).values
+        order = torch.cummax(k, dim=-2).values
         scale = 0.3 if bool(k.sum(-1).sum(-1).sum(-1)[0] > -1e9) else 0.5
         return functional.scaled_dot_product_attention(q, order, v, scale=scale)
 
 
 def left_out() -> Made:
-    return Sorted().eval(), plain()[1]
+    return Running().eval(), plain()[1]
 
 
 def raises() -> Made:

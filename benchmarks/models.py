@@ -112,6 +112,7 @@ def main() -> None:
     parser.add_argument("--shuffle", action="store_true", help="in random order")
     parser.add_argument("--limit", type=int, default=0, help="seconds until no further architecture begins")
     parser.add_argument("--json", type=Path, required=True)
+    parser.add_argument("--markdown", type=Path, help="write the page docs/models.md")
     options = parser.parse_args()
     config = WorkerConfig(python=options.python, timeout=90.0, memory_mib=6144)
     names = [one for name in options.names for one in ([name] if "/" in name else list_names(name, options.python))]
@@ -130,6 +131,11 @@ def main() -> None:
     with ThreadPoolExecutor(options.workers) as pool:
         list(pool.map(work, names))
     print(total(rows))
+    if options.markdown is not None:
+        version = subprocess.run(
+            [options.python, "-c", "import torch; print(torch.__version__)"], capture_output=True, text=True, check=True
+        )
+        options.markdown.write_text(format_table(rows, version.stdout.strip()), encoding="utf-8")
 
 
 def summarize(row: dict[str, Any]) -> str:
@@ -142,6 +148,35 @@ def summarize(row: dict[str, Any]) -> str:
     parts = [f"{root['calls']} calls", "whole" if root["whole"] else missing, *different, f"{row['seconds']} s"]
     found = [one for case in row.get("verdicts", ()) for one in case.get("results", ()) if "message" in one]
     return f"{row['name']}: {'; '.join(parts)}" + "".join(f"\n    {one['subject']} {one['message']}" for one in found)
+
+
+def format_table(rows: list[dict[str, Any]], torch: str) -> str:
+    """The page docs/models.md."""
+    lines = [
+        "# Released models as cases",
+        "",
+        f"<!-- Made by `python -m benchmarks.models PACKAGE... --markdown docs/models.md`, torch {torch}. -->",
+        "",
+        "Each architecture is built small from its configuration, with random weights, in inference in float32.",
+        "*Whole*: cases say every call. Else the results of the calls named are inputs of the case. Every imported",
+        "block repeats its module bit for bit, unless a line says otherwise.",
+        "",
+        *(f"- {line.strip()}" for line in total(rows).splitlines()),
+        "",
+        "| architecture | calls | left out | blocks | rewrites | findings |",
+        "|---|---|---|---|---|---|",
+    ]
+    for row in sorted((row for row in rows if not row["error"]), key=lambda row: row["name"]):
+        root, *_ = row["blocks"]
+        results = [one for case in row.get("verdicts", ()) for one in case.get("results", ())]
+        reached = sorted({name.removeprefix("_sfdp_") for one in results for name in one["rewrites"] if "sfdp" in name})
+        found = sorted({one["message"] for one in results if "message" in one})
+        left = ", ".join(f"{count}x {call.partition(':')[0]}" for call, count in root["missing"].items())
+        different = [f"{block['name']}: {block['different']}" for block in row["blocks"] if block["different"]]
+        cells = (row["name"], root["calls"], left, len(row["blocks"]), ", ".join(reached), "; ".join(found + different))
+        lines.append(f"| {' | '.join(str(cell).replace('|', '') for cell in cells)} |")
+    failed = sorted(f"`{row['name']}`: {row['error'].partition(': ')[2][:140]}" for row in rows if row["error"])
+    return "\n".join([*lines, "", f"Not built or not run ({len(failed)}):", "", *(f"- {line}" for line in failed), ""])
 
 
 def total(rows: list[dict[str, Any]]) -> str:

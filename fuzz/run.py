@@ -28,7 +28,7 @@ def run(
     ledger: Path | None = None,
     share: Path | None = None,
     subject: list[str] | None = None,
-    module: str | None = None,
+    module: list[str] | None = None,
     engine: Literal["guided", "random", "atheris"] = "guided",
     seeds: Path | None = None,
     fail_fast: bool = False,
@@ -71,8 +71,8 @@ def run(
     subject
         A subject to compare with eager; may be repeated. {subjects}
     module
-        package.module:factory, as for fuzz.compare. The cases are the blocks of this module and their neighbours: other
-        dtypes, sizes, masks, modes, memory layouts, later calls.
+        package.module:factory, as for fuzz.compare; may be repeated. The cases are the blocks of these modules and
+        their neighbours: other dtypes, sizes, masks, modes, memory layouts, later calls.
     engine
         guided: random cases, and variants of cases that increased coverage of the compiler. random: every case is drawn
         from the seed, the same on every machine. atheris: libFuzzer with line coverage of Inductor's rewrites and
@@ -112,7 +112,7 @@ def run(
         raise UserError("--seeds needs --engine guided or atheris")
     if seed is not None and seed < 0:
         raise UserError(f"--seed must be >= 0, got {seed}")
-    if module is not None and (seeds is not None or engine == "atheris"):
+    if module and (seeds is not None or engine == "atheris"):
         raise UserError("--module can't be combined with --seeds or --engine atheris")
     if ray is not None and engine == "atheris":
         raise UserError("--ray does not support --engine atheris")
@@ -130,7 +130,7 @@ def run(
         raise UserError(f"--workers must be from 1 to {limit} on this machine, got {n_workers}")
     config = WorkerConfig.from_options(python, device, subjects, timeout, memory)
     models = None
-    if module is not None:
+    if module:
         from fuzz.importing.importer import import_models
         from generators.sampling.neighbours import Neighbourhood
 
@@ -149,7 +149,7 @@ def run(
         fail_fast=fail_fast,
         engine=engine,
         ledger=load_ledger(ledger or ROOT / "corpus" / "ledger.yaml"),
-        seeds=load_seeds(seeds or ROOT / "corpus" / "seeds") if engine != "random" and module is None else (),
+        seeds=load_seeds(seeds or ROOT / "corpus" / "seeds") if engine != "random" and not module else (),
         models=models,
         against=replace(config, python=against) if against is not None else None,
         quiet=quiet,

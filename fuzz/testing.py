@@ -1,4 +1,5 @@
-"""A check for test suites: `check_attention(my_kernel)` fuzzes an attention function (docs/kernels.md)."""
+"""Checks for test suites: `check_attention(my_kernel)` fuzzes an attention function (docs/kernels.md), and
+`check_module(my_factory)` compares the blocks of a module with float64 (docs/guide-upgrade.md)."""
 
 import os
 import shlex
@@ -7,7 +8,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,18 +43,54 @@ def check_attention(
     given |= options
     command = [sys.executable, "-m", "fuzz.run", f"--subject={subject}", "--quiet", "--fail-fast"]
     command += [f"--{name.replace('_', '-')}={value}" for name, value in given.items()]
-    # The interpreter of `python` has packages of its own.
-    foreign = (sysconfig.get_path("stdlib"), *(entry for entry in sys.path if entry.endswith(("-packages", ".zip"))))
-    path = os.pathsep.join([str(ROOT), *(entry for entry in sys.path if entry and not entry.startswith(foreign))])
-    run = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | {"PYTHONPATH": path})
+    variables = _make_importable()
+    run = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | variables)
     if run.returncode == 0 and not RunSummary.load(out).waiting:
         shutil.rmtree(out)
         return
-    replay = ["env", f"PYTHONPATH={path}", sys.executable, "-m", "pytest", "-p", "fuzz.pytest_plugin"]
+    replay = [
+        "env",
+        f"PYTHONPATH={variables['PYTHONPATH']}",
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "fuzz.pytest_plugin",
+    ]
     replay += ["--case-subject", subject]
     replay += ["--case-python", str(options["python"])] if "python" in options else []
     replays = [f"  {shlex.join([*replay, str(file)])}" for file in (out / "found").glob("*.yaml")]
     raise AssertionError("\n".join([f"{run.stdout}{run.stderr}".strip(), *replays]))
+
+
+def check_module(factory: Callable[[], Any] | str, *, pythons: Sequence[str] = (), subject: str = "inductor") -> None:
+    """Compare eager with compiled, block by block, under this interpreter; or two torch versions (fuzz.compare).
+
+    Args:
+        factory: A function of a module, or "package.module:function", that gives (module, args) or
+            (module, args, kwargs).
+        pythons: The interpreters of the old and the new torch.
+        subject: How blocks are compiled.
+
+    Raises AssertionError with the table if a block is wrong or refused, or with the error of `fuzz.compare`.
+    Raises ValueError for a function without a name.
+    """
+    name = factory if isinstance(factory, str) else _find_name(factory)
+    command = [sys.executable, "-m", "fuzz.compare", "--quiet", "--module", name, "--subject", subject]
+    command += [f"--python={python}" for python in pythons or (sys.executable,)]
+    with tempfile.TemporaryDirectory(prefix="attnfuzz-") as out:
+        command += ["--out", out]
+        run = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | _make_importable())
+    if run.returncode:
+        raise AssertionError(f"{run.stdout}{run.stderr}".strip())
+
+
+def _make_importable() -> dict[str, str]:
+    """The PYTHONPATH with which another interpreter imports what this one does, apart from installed packages."""
+    # The interpreter of `python` has packages of its own.
+    foreign = (sysconfig.get_path("stdlib"), *(entry for entry in sys.path if entry.endswith(("-packages", ".zip"))))
+    kept = (entry for entry in sys.path if entry and not entry.startswith(foreign))
+    return {"PYTHONPATH": os.pathsep.join([str(ROOT), *kept])}
 
 
 def _find_name(function: Callable[..., Any]) -> str:

@@ -2,7 +2,7 @@
 
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Self, TypeVar
 
@@ -176,16 +176,19 @@ def translate(recorded: Recorded, refused: Mapping[int, str]) -> Translation:
     return translation
 
 
-def import_models(config: WorkerConfig, factory: str) -> dict[str, Case]:
-    """The cases of a module's blocks, by name; what is left out is said on stderr.
+def import_models(config: WorkerConfig, factories: Iterable[str]) -> dict[str, Case]:
+    """The cases of the blocks of modules, by factory and name; what is left out is said on stderr.
 
-    Raises `UserError` if there is none.
+    Raises `UserError` for a module without a case.
     """
-    with ModuleImport(config, factory) as module:
-        blocks = module.import_blocks()
-    for line in filter(None, map(describe_gaps, blocks)):
-        sys.stderr.write(f"{line}\n")
-    cases = {block.name: block.case for block in blocks if block.case is not None and not block.different}
-    if not cases:
-        raise UserError(f"{factory}: no block is imported")
+    cases: dict[str, Case] = {}
+    for factory in factories:
+        with ModuleImport(config, factory) as module:
+            blocks = module.import_blocks()
+        for line in filter(None, map(describe_gaps, blocks)):
+            sys.stderr.write(f"{factory} {line}\n")
+        fitting = [block for block in blocks if block.case is not None and not block.different]
+        if not fitting:
+            raise UserError(f"{factory}: no block is imported")
+        cases |= {f"{factory} {block.name}": block.case for block in fitting if block.case is not None}
     return cases

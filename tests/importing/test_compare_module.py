@@ -11,7 +11,9 @@ import pytest
 from fuzz.importing.importer import Block
 from fuzz.module_comparison import Answer, Row, Side
 from fuzz.protocol import Verdict
+from fuzz.testing import check_module
 from tests.command import ROOT, run_command
+from tests.importing.modules import plain
 
 MODULES = "tests.importing.modules:"
 
@@ -77,6 +79,11 @@ def test_one_torch_compares_eager_with_compiled(tmp_path: Path) -> None:
     assert code == 0
     assert set(rows) == {(name, "passes") for name in ("Block", "attn", "norm")}
     assert {row["answer"] for row in rows.values()} <= {"equal", "changed within rounding"}
+
+
+def test_a_test_suite_sees_a_wrong_block(tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match="new wrong"):
+        check_module(plain, pythons=[str(plant(tmp_path, "scale_dropped"))], subject="passes")
 
 
 def test_a_bad_module_is_refused(tmp_path: Path) -> None:

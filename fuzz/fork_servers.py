@@ -17,7 +17,15 @@ from typing import IO, BinaryIO
 
 from fuzz.worker_config import ROOT, WORKER, WorkerConfig
 
-_READ_LATE = frozenset({"CUDA_LAUNCH_BLOCKING", "CUDA_VISIBLE_DEVICES", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"})
+_READ_LATE = frozenset(
+    {
+        "CUDA_LAUNCH_BLOCKING",
+        "CUDA_VISIBLE_DEVICES",
+        "PYTEST_CURRENT_TEST",
+        "TORCHINDUCTOR_CACHE_DIR",
+        "TRITON_CACHE_DIR",
+    }
+)
 """Variables that libraries read when they are used, not when they are imported."""
 _STATUS = struct.Struct("=ci")
 

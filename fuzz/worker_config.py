@@ -80,7 +80,7 @@ class WorkerConfig:
         ]
         environment = {
             **os.environ,
-            "PYTHONPATH": os.pathsep.join(p for p in paths if p),
+            "PYTHONPATH": os.pathsep.join(dict.fromkeys(filter(None, paths))),
             "PYTHONHASHSEED": "0",
             "OMP_NUM_THREADS": "1",
             "TORCHINDUCTOR_COMPILE_THREADS": "1",

@@ -18,6 +18,7 @@ from fuzz.transport import PipeTransport
 from fuzz.worker_config import ROOT, WorkerConfig
 from fuzz.worker_process import WorkerProcess
 from generators.sampling.sample import sample
+from tests.check import planted
 from tests.evaluator.test_worker_process import HARMLESS, is_gone
 
 pytestmark = pytest.mark.worker
@@ -62,11 +63,15 @@ def parent_of(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
-def test_workers_of_one_configuration_have_one_server_and_lead_sessions_of_their_own(config: WorkerConfig) -> None:
+def test_workers_of_one_configuration_have_one_server_and_lead_sessions_of_their_own(
+    config: WorkerConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also over tests, each of which pytest names in the environment; also with subjects of this directory."""
     with ExitStack() as stack:
-        pids = []
-        for _ in range(3):
-            made = WorkerProcess(config, PipeTransport())
+        pids = list[int]()
+        for named in ((), (), planted.SUBJECTS[:1]):
+            monkeypatch.setenv("PYTEST_CURRENT_TEST", str(len(pids)))
+            made = WorkerProcess(replace(config, named=named), PipeTransport())
             stack.callback(made.close)
             pids.append(made.start().pid)
         assert len({parent_of(pid) for pid in pids}) == 1 and parent_of(pids[0]) != os.getpid()

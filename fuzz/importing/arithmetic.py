@@ -169,8 +169,8 @@ def _to_dtype(call: Call) -> list[str]:
 
 
 def _create(call: Call) -> list[str]:
-    """A constant: `zeros`, `new_zeros`, `zeros_like` and so on."""
-    kind = call.function
+    """A constant: `zeros`, `new_zeros`, `zeros_like` and so on. Memory that is written later may as well be 0."""
+    kind = call.function.replace("empty", "zeros")
     result = call.program.recorded.tensors[call.record.results[0]]
     attrs: dict[str, Attr] = {"dtype": result.dtype}
     args = [call.tensor(call.args[0])] if kind.startswith("new_") or kind.endswith("_like") else []
@@ -219,8 +219,8 @@ READERS: dict[str, Reader] = {
     **dict.fromkeys(("pow", "__pow__"), _power),
     **dict.fromkeys(("max", "min"), _extreme),
     **dict.fromkeys(("to", "type"), _to_dtype),
-    **{f"{how}{kind}": _create for kind in ("zeros", "ones", "full") for how in ("", "new_")},
-    **{f"{kind}_like": _create for kind in ("zeros", "ones", "full")},
+    **{f"{how}{kind}": _create for kind in ("zeros", "ones", "full", "empty") for how in ("", "new_")},
+    **{f"{kind}_like": _create for kind in ("zeros", "ones", "full", "empty")},
     **dict.fromkeys(("clamp", "clip", "clamp_min", "clamp_max"), _clamp),
     **dict.fromkeys(("clamp_", "clip_", "clamp_min_", "clamp_max_"), _clamp),
     **dict.fromkeys(("topk", "sort"), _order),

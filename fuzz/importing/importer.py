@@ -26,6 +26,10 @@ _FEWEST = 3
 """Torch-level calls of a block that does not attend: a linear layer is no block."""
 
 
+_LARGE = 150
+"""Torch-level calls from which on a campaign searches around the blocks of a module alone, not around the whole."""
+
+
 class BlockFailed(Exception):
     """A submodule can't be recorded or repeated; the text is one line."""
 
@@ -188,6 +192,8 @@ def import_models(config: WorkerConfig, factories: Iterable[str]) -> dict[str, C
         for line in filter(None, map(describe_gaps, blocks)):
             sys.stderr.write(f"{factory} {line}\n")
         fitting = [block for block in blocks if block.case is not None and not block.different]
+        # A case of hundreds of operations takes minutes under all subjects.
+        fitting = [block for block in fitting if block.calls <= _LARGE] or fitting
         if not fitting:
             raise UserError(f"{factory}: no block is imported")
         cases |= {f"{factory} {block.name}": block.case for block in fitting if block.case is not None}

@@ -190,10 +190,16 @@ def _set_item(call: Call) -> list[str]:
         return [
             call.emit("copy_", [tensor, *written]) if written else call.emit("fill_", [tensor], value=number["other"])
         ]
-    if len(views) != 1 or views[0][0] not in ("narrow", "select"):
-        raise Untranslatable("an index of several parts")
-    kind, attrs = views[0]
-    return [call.emit({"narrow": "set_slice", "select": "set_select"}[kind], [tensor, *written], **attrs, **number)]
+    if any(kind == "index" for kind, _ in views):
+        raise Untranslatable("a tensor as index")
+    *outer, (kind, attrs) = views
+    if kind == "unsqueeze":
+        raise Untranslatable("a new axis in an index")
+    part = tensor
+    for view, options in outer:
+        part = call.emit(view, [part], **options)
+    result = call.emit({"narrow": "set_slice", "select": "set_select"}[kind], [part, *written], **attrs, **number)
+    return [tensor if outer else result]
 
 
 def _is_ellipsis(part: Any) -> bool:

@@ -35,6 +35,7 @@ class Translation:
     missing: Counter[str] = field(default_factory=Counter)
     autocast: str = ""
     ends: list[int] = field(default_factory=list)  # tensors that calls read which are left out
+    unwritten: set[int] = field(default_factory=set)  # tensors of `empty`, whose bits say nothing
     calls: dict[str, int] = field(default_factory=dict)  # by operation: the index of the call that it is made of
 
     def case(self, returns: Sequence[int]) -> Case:
@@ -58,7 +59,8 @@ class Translation:
         """Count a call that can't be said. Tensors that it reads are returned, and its results become inputs."""
         function = call.function.removeprefix("torch.").replace("nn.functional.", "F.")
         self.missing[f"{function}: {why}".removesuffix(": ")] += 1
-        self.ends += [number for number in _list_numbers((call.args, call.kwargs)) if number in self.names]
+        read = [number for number in _list_numbers((call.args, call.kwargs)) if number in self.names]
+        self.ends += [number for number in read if number not in self.unwritten]
 
     def _make_input(self, tensor: RecordedTensor, number: int) -> Input:
         if tensor.origin == "unseen":
@@ -95,6 +97,7 @@ class Translation:
         kept, current = len(self.ops), Call(self, call)
         try:
             made = READERS.get(current.function, _read_plainly)(current)
+            self.unwritten.update(call.results if "empty" in current.function else ())
             self.calls |= {op.name: index for op in self.ops[kept:]}
             for number, name in zip(call.results, made, strict=True):
                 self._require_type(name, self.recorded.tensors[number])

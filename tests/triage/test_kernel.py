@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -67,27 +68,14 @@ def written(case: Case, subject: str, result: SubjectResult) -> str:
     return write_script(ScriptedFailure(case=case, result=replace(result, subject=subject), title="a title"))
 
 
-def run(text: str, directory: Path) -> subprocess.CompletedProcess[str]:
-    (directory / "repro.py").write_text(text)
-    command = [sys.executable, str(directory / "repro.py")]
-    return subprocess.run(
-        command,
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": ""},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-
-
-RUN_ALL = """
-import os, runpy, sys, traceback
+RUN_EACH = """
+import os, runpy, signal, sys, traceback
 import torch
-for path in sys.argv[1:]:
+for path in map(str.rstrip, sys.stdin):
     if child := os.fork():
         print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
         continue
+    signal.alarm(300)
     code, out = 0, os.open(path + ".out", os.O_WRONLY | os.O_CREAT)
     os.dup2(out, 1), os.dup2(out, 2)
     sys.argv = [path]
@@ -101,19 +89,28 @@ for path in sys.argv[1:]:
     sys.stdout.flush()
     os._exit(code)
 """
+RunAll = Callable[[list[str], Path], list[subprocess.CompletedProcess[str]]]
 
 
-def run_all(texts: list[str], directory: Path) -> list[subprocess.CompletedProcess[str]]:
+@pytest.fixture(scope="module")
+def run_all() -> Iterator[RunAll]:
     """What each script exits with and prints on either stream, run in a fork of one process that has torch."""
-    paths = [directory / f"{number}.py" for number in range(len(texts))]
-    for path, text in zip(paths, texts, strict=True):
-        path.write_text(text)
-    command = [sys.executable, "-c", RUN_ALL, *map(str, paths)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=True)
-    codes = map(int, done.stdout.split())
-    outs = [Path(f"{path}.out").read_text() for path in paths]
-    return [subprocess.CompletedProcess([], code, out, "") for code, out in zip(codes, outs, strict=True)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TORCHINDUCTOR_COMPILE_THREADS": "1"}
+    command, pipe = [sys.executable, "-c", RUN_EACH], subprocess.PIPE
+    with subprocess.Popen(command, cwd=ROOT, env=environment, stdin=pipe, stdout=pipe, text=True) as process:
+
+        def run(texts: list[str], directory: Path) -> list[subprocess.CompletedProcess[str]]:
+            assert process.stdin and process.stdout
+            paths = [directory / f"{number}.py" for number in range(len(texts))]
+            for path, text in zip(paths, texts, strict=True):
+                path.write_text(text)
+                process.stdin.write(f"{path}\n")
+            process.stdin.flush()
+            codes = [int(process.stdout.readline()) for _ in paths]
+            outs = [Path(f"{path}.out").read_text() for path in paths]
+            return [subprocess.CompletedProcess([], code, out, "") for code, out in zip(codes, outs, strict=True)]
+
+        yield run
 
 
 @pytest.mark.parametrize("mode", ["inference", "training"])
@@ -171,7 +168,7 @@ REPROS = [
 
 @pytest.mark.worker
 def test_repro_exits_with_1_where_the_function_is_wrong_and_with_0_where_it_is_right(
-    tmp_path: Path, attention: Case
+    tmp_path: Path, attention: Case, run_all: RunAll
 ) -> None:
     def write(function: str, verdict: Verdict) -> str:
         case = attention if function in ("right", "first_rows") else replace(attention, mode="inference")
@@ -200,10 +197,10 @@ def test_repro_exits_with_125_where_it_cannot_run(tmp_path: Path, attention: Cas
 
 
 @pytest.mark.worker
-def test_a_right_function_in_low_precision_is_right(tmp_path: Path) -> None:
+def test_a_right_function_in_low_precision_is_right(tmp_path: Path, run_all: RunAll) -> None:
     case = casefile.loads(ATTENTION.replace("float32", "bfloat16"))
-    done = run(written(case, f"{PLANTED}:right", found(Verdict.WRONG_GRADIENT)), tmp_path)
-    assert done.returncode == 0, done.stdout + done.stderr
+    (done,) = run_all([written(case, f"{PLANTED}:right", found(Verdict.WRONG_GRADIENT))], tmp_path)
+    assert done.returncode == 0, done.stdout
 
 
 def test_the_sizes_that_fail_are_told_with_the_nearest_that_pass(attention: Case) -> None:
@@ -333,7 +330,7 @@ def test_statistics_stored_without_a_mask_are_told_with_the_sizes_that_pass(
     assert "passes with 64, 128" in "".join(made["conditions"])
 
 
-def test_repro_shows_a_row_that_keeps_no_key_and_is_not_0(tmp_path: Path) -> None:
+def test_repro_shows_a_row_that_keeps_no_key_and_is_not_0(tmp_path: Path, run_all: RunAll) -> None:
     text = ATTENTION.replace("ops:", "  m: {shape: [S, S], dtype: bool, values: {kind: zeros, seed: 3}}\nops:")
     text = text.replace(
         "  - {name: weights, op: softmax, args: [scores]",
@@ -349,7 +346,9 @@ def test_repro_shows_a_row_that_keeps_no_key_and_is_not_0(tmp_path: Path) -> Non
     assert "eager 0, kernel 0.94; wrong" in done[1].stdout
 
 
-def test_the_code_in_a_report_runs_and_passes_where_nothing_is_wrong(tmp_path: Path, attention: Case) -> None:
+def test_the_code_in_a_report_runs_and_passes_where_nothing_is_wrong(
+    tmp_path: Path, attention: Case, run_all: RunAll
+) -> None:
     case = replace(attention, mode="inference")
     bugs = [
         ScriptedFailure(case, SubjectResult("sdpa_math", verdict))
@@ -363,7 +362,9 @@ def test_the_code_in_a_report_runs_and_passes_where_nothing_is_wrong(tmp_path: P
 
 @pytest.mark.compiles
 @pytest.mark.torch("==2.13.*", "ignores the constants of a program")
-def test_the_code_in_a_report_fails_where_compiled_code_differs_from_eager(tmp_path: Path, attention: Case) -> None:
+def test_the_code_in_a_report_fails_where_compiled_code_differs_from_eager(
+    tmp_path: Path, attention: Case, run_all: RunAll
+) -> None:
     right = replace(attention, mode="inference")
     wrong = casefile.loads(SOFTMAX_OVER_QUERIES)
     result = SubjectResult("inductor", Verdict.WRONG_RESULT)
@@ -385,7 +386,7 @@ def test_the_code_in_a_report_is_a_single_call_in_inference(attention: Case) -> 
 
 @pytest.mark.compiles
 @pytest.mark.torch("<2.16", "an output that is an input where eager's is none")
-def test_repro_shows_that_an_output_is_memory_of_an_input(tmp_path: Path) -> None:
+def test_repro_shows_that_an_output_is_memory_of_an_input(tmp_path: Path, run_all: RunAll) -> None:
     case = entry.load(ROOT / "corpus" / "known" / "clone-of-written-input.case.yaml").case
     failure = FormDiffers("memory", value=Value("output", 0), actual_owner=Value("input", 0))
     (done,) = run_all([written(case, "inductor", SubjectResult("", Verdict.METADATA, failure=failure))], tmp_path)

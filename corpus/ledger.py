@@ -95,6 +95,7 @@ class Bug:
     first_seen: _Date = ""
     last_seen: _Date = ""
     versions: tuple[_Torch, ...] = ()  # of torch, with this bug
+    seen_in: tuple[str, ...] = ()  # released models that show it, each with the block and the variant
 
     @property
     def causes(self) -> tuple[CauseKey, ...]:

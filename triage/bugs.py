@@ -18,8 +18,9 @@ _HEAD = """\
 
 <!-- Made by `python -m triage.bugs` from corpus/ledger.yaml and the examples in corpus/known. Change those. -->
 
-A row is a root cause. `silent`: wrong values, strides or state without an error. Versions tried: {versions};
-a GPU only with 2.11.0. Each example is a case file: `python -m fuzz.replay FILE` runs it.
+A row is a root cause. Silent bugs come first: wrong values, strides or state without an error; among equals, bugs that
+[released models](models.md) show. Versions tried: {versions}; a GPU only with 2.11.0. Each example is a case file:
+`python -m fuzz.replay FILE` runs it.
 """
 _COLUMNS = """\
 | bug | shows | torch | device | status | program |
@@ -40,7 +41,7 @@ def make_page() -> str:
     entries = {bug.id: {path: load(path) for path in ledger.examples(bug)} for bug in ledger.bugs}
     seen = {version: "" for found in entries.values() for entry in found.values() for version in read_verdicts(entry)}
     versions = list(sort_by_version(seen))
-    sections: dict[str, list[tuple[bool, str]]] = {"Live": [], "Gone": [], "Not tried": []}
+    sections: dict[str, list[tuple[bool, bool, str]]] = {"Live": [], "Gone": [], "Not tried": []}
     for bug in ledger.bugs:
         examples = entries[bug.id]
         tried = {version for entry in examples.values() for version in read_verdicts(entry)}
@@ -57,8 +58,9 @@ def make_page() -> str:
         report = find_report(bug.id)
         links = f"[report]({report.relative_to(PAGE.parent)}), " if report else ""
         is_loud = examples[path].verdict in WITHOUT_NUMBERS
+        met = f"<br>seen in {'; '.join(bug.seen_in)}" if bug.seen_in else ""
         cells = (
-            f"{bug.title}<br>{links}[example]({os.path.relpath(path, PAGE.parent)})",
+            f"{bug.title}<br>{links}[example]({os.path.relpath(path, PAGE.parent)}){met}",
             "loud" if is_loud else "silent",
             "all" if failing == versions else ", ".join(failing),
             examples[path].device.upper(),
@@ -67,10 +69,10 @@ def make_page() -> str:
         )
         section = "Not tried" if versions[-1] not in tried else "Live" if versions[-1] in failing else "Gone"
         row = " | ".join(cell.replace("|", r"\|") for cell in cells)
-        sections[section].append((is_loud, f"| {row} |"))
+        sections[section].append((is_loud, not bug.seen_in, f"| {row} |"))
     parts = [_HEAD.format(versions=", ".join(versions))]
     for section, rows in sections.items():
-        ordered = [text for _, text in sorted(rows, key=lambda row: row[0])]
+        ordered = [text for *_, text in sorted(rows, key=lambda row: row[:2])]
         parts.append("\n".join([f"## {section} in torch {versions[-1]}", "", _COLUMNS, *ordered, ""]))
     return "\n".join(parts)
 

@@ -191,7 +191,7 @@ def _scalar(call: Call) -> list[str]:
 
 def _range(call: Call) -> list[str]:
     given = [*call.args, *(call.kwargs[name] for name in ("start", "end", "step") if name in call.kwargs)]
-    start, stop, step = [0, given[0], 1] if len(given) == 1 else [*given, 1][:3]
+    start, stop, step = map(freeze, [0, given[0], 1] if len(given) == 1 else [*given, 1][:3])
     dtype = call.program.recorded.tensors[call.record.results[0]].dtype
     # Whole numbers may be sizes.
     start, stop, step = (int(number) if number == int(number) else number for number in (start, stop, step))

@@ -59,6 +59,9 @@ class Call:
         return {name: given.get(name) for name in names}
 
     def emit(self, kind: str, args: Sequence[str], **attrs: Attr) -> str:
+        """Add an operation, and return the name of its result."""
+        for value in attrs.values():
+            freeze(value if not isinstance(value, tuple) else list(value))
         module = self.record.module.rpartition(".")[2]
         hint = module if kind in _NAMED_BY_MODULE and module and not module.isdecimal() else kind.rstrip("_")
         return self.program.emit(hint, kind, args, self.form(kind) | attrs)

@@ -136,11 +136,18 @@ def build(
         raise NothingToReport(describe_refusal(entry.case, ablation, why))
     sys.stderr.write("writing the report\n")
     environment = script_runs.collect(config.python, ablation.hello.torch)
-    made = write_report(entry, ablation, evidence, name=name, environment=environment, note=known.note if known else "")
+    made = write_report(
+        entry, ablation, evidence, name=name, environment=environment, note=_describe_known(known) if known else ""
+    )
     block = f"{made['program']}\n\n\n{made['run']}"
     if made["run"] and script_runs.run(block, config.python, seconds=3 * config.timeout).returncode == 0:
         made["run"] = ""
     return made
+
+
+def _describe_known(bug: Bug) -> str:
+    """The note of a listed bug, and the released models that show it."""
+    return " ".join([bug.note, *([f"Seen in {'; '.join(bug.seen_in)}."] if bug.seen_in else [])]).strip()
 
 
 def write_report(

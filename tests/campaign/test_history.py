@@ -10,6 +10,7 @@ import pytest
 
 from corpus import casefile
 from corpus.entry import Entry, load
+from fuzz.campaign import investigation
 from fuzz.campaign.history import find_earlier
 from fuzz.campaign.session import run_campaign
 from fuzz.evaluator import Judged, open_evaluator
@@ -134,10 +135,14 @@ def test_an_old_case_with_the_same_rare_shape_is_found_in_few_probes() -> None:
 
 
 @pytest.mark.parametrize("defect", ["scale_cached", "every_seventh"])
-def test_a_kernel_with_memory_is_found_replayed_and_reproduced(defect: str, tmp_path: Path) -> None:
+def test_a_kernel_with_memory_is_found_replayed_and_reproduced(
+    defect: str, tmp_path: Path, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(investigation, "CONFIRMATIONS", 1)
+    monkeypatch.chdir(ROOT)
     subject = f"benchmarks.stateful_functions:{defect}"
     config = WorkerConfig(named=(subject,))
-    given = options(tmp_path, "8x", subjects=(subject,), worker_config=config, shrink_seconds=20.0, fail_fast=True)
+    given = options(tmp_path, "8x", subjects=(subject,), worker_config=config, shrink_seconds=10.0, fail_fast=True)
     ending = run_campaign(given, lambda seed, index, **_: (QUARTERED, HALVED)[index % 2])
     entry = found(given)[0]
     assert ending.new, ending.summary
@@ -148,10 +153,8 @@ def test_a_kernel_with_memory_is_found_replayed_and_reproduced(defect: str, tmp_
         assert replay_entry(evaluator, entry).state is State.STILL
         assert replay_entry(evaluator, Entry(replace(entry.case, before=()), found=entry.found)).state is State.GONE
         shown = evaluator.judge(entry.case, subject)
-    command = [sys.executable, "-m", "pytest", "-p", "fuzz.pytest_plugin", "-q", "-p", "no:cacheprovider"]
-    command += ["--case-subject", subject, str(given.corpus)]
-    replayed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
-    assert "xfailed" in replayed.stdout, replayed.stdout
+    replayed = pytester.runpytest("-p", "fuzz.pytest_plugin", "--case-subject", subject, given.corpus)
+    replayed.assert_outcomes(xfailed=len(found(given)))
 
     script = tmp_path / "repro.py"
     script.write_text(write_script(ScriptedFailure(entry.case, shown)))

@@ -90,7 +90,7 @@ def test_a_bad_factory_is_refused_in_a_line(factory: str, reason: str) -> None:
 
 
 def test_a_factory_that_hangs_is_ended() -> None:
-    with pytest.raises(UserError, match="while loading"), ModuleImport(replace(CONFIG, timeout=3), MODULES + "hangs"):
+    with pytest.raises(UserError, match="while loading"), ModuleImport(replace(CONFIG, timeout=1), MODULES + "hangs"):
         pass
 
 

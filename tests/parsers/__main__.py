@@ -26,13 +26,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.parsers", description=__doc__.splitlines()[0])
     parser.add_argument("target", choices=TARGETS)
     parser.add_argument("--seconds", type=int, default=3600)
+    parser.add_argument("--runs", type=int, default=-1, help="end after as many inputs, seeds among them")
     parser.add_argument("--keep", type=Path, default=Path(), help="directory for an input that fails")
     options = parser.parse_args()
     as_yaml = options.target in {"case", "ledger"}
     seeds = [INPUTS / options.target, *([ROOT / "corpus"] if options.target == "case" else [])]
     with tempfile.TemporaryDirectory() as grown:
-        flags = [f"-max_total_time={options.seconds}", f"-artifact_prefix={options.keep.resolve()}/", "-max_len=65536"]
-        flags += ["-timeout=20", "-rss_limit_mb=4096", "-len_control=0"]
+        flags = [f"-max_total_time={options.seconds}", f"-runs={options.runs}", "-max_len=65536"]
+        flags += [f"-artifact_prefix={options.keep.resolve()}/", "-timeout=20", "-rss_limit_mb=4096", "-len_control=0"]
         atheris.Setup(
             ["parsers", *flags, grown, *map(str, seeds)],
             TARGETS[options.target],

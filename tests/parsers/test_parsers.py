@@ -1,4 +1,4 @@
-"""Whatever bytes our parsers get, they read them or refuse them: kept inputs, and a few seconds of Atheris."""
+"""Whatever bytes our parsers get, they read them or refuse them: kept inputs, and a number of inputs by Atheris."""
 
 import importlib.util
 import subprocess
@@ -9,7 +9,8 @@ import pytest
 
 from tests.parsers.checks import INPUTS, TARGETS
 
-SECONDS = 12
+RUNS = {"case": 300, "ledger": 4000, "message": 4000, "rows": 50}
+"""Inputs of each target, seeds among them: as many as take a few seconds. The seeds of `case` are the corpus."""
 
 
 @pytest.mark.parametrize("path", sorted(INPUTS.rglob("*.*")), ids=lambda path: f"{path.parent.name}/{path.name}")
@@ -21,7 +22,7 @@ def test_kept_inputs_are_read_or_refused(path: Path) -> None:
 @pytest.mark.skipif(importlib.util.find_spec("atheris") is None, reason="no atheris here")
 @pytest.mark.parametrize("target", TARGETS)
 def test_inputs_that_atheris_makes_are_read_or_refused(target: str, tmp_path: Path) -> None:
-    arguments = [target, "--seconds", str(SECONDS), "--keep", str(tmp_path)]
+    arguments = [target, "--runs", str(RUNS[target]), "--keep", str(tmp_path)]
     done = subprocess.run([sys.executable, "-m", "tests.parsers", *arguments], capture_output=True, check=False)
     assert done.returncode == 0, (done.stderr[-1000:] + done.stdout).decode(errors="replace")
     assert not [*tmp_path.iterdir()]

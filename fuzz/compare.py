@@ -115,14 +115,14 @@ def _compare_module(
     """Compare the blocks of a module. The first interpreter imports it."""
     from fuzz.commands import write_json
     from fuzz.evaluator import open_evaluator
-    from fuzz.importing.importer import ModuleImport
-    from fuzz.module_comparison import ModuleComparison, as_data, render
+    from fuzz.importing.importer import ModuleImport, describe_gaps
+    from fuzz.module_comparison import Answer, ModuleComparison, as_data, render
     from fuzz.versions import start_versions
     from generators.errors import UserError
 
     if len(pythons) > 2:
         raise UserError(f"a module is compared in one or two versions, got {len(pythons)} times --python")
-    config, blocks = worker.configure(None, ()), []
+    config, blocks = worker.configure(None, subjects), []
     with ExitStack() as stack:
         configs = [replace(config, python=python) for python in pythons]
         importing = stack.enter_context(ModuleImport(configs[0], factory))
@@ -134,6 +134,9 @@ def _compare_module(
             if not quiet:
                 with ignore_lost_output():
                     print(f"{block.name}: {', '.join(told) or 'not imported'}", file=sys.stderr, flush=True)
+    if all(row.answer is Answer.UNJUDGED for row in comparison.rows):
+        gaps = "; ".join(filter(None, map(describe_gaps, blocks))) or "it makes no torch-level call"
+        raise UserError(f"{factory}: no block is judged: {gaps}")
     text = render(comparison.rows, blocks, factory, list(versions))
     if json is None or not write_json([as_data(row) for row in comparison.rows], json):
         print(text)

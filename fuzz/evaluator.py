@@ -164,7 +164,8 @@ class Evaluator:
             return result
         # The process died with the verdicts of earlier subjects; they are judged again.
         self.submit(replace(check, subjects=check.subjects[: check.subjects.index(lost)]))
-        return replace(result, results=(*self.collect().results, *result.results))
+        earlier = self.collect()
+        return replace(result, hashes=earlier.hashes, results=(*earlier.results, *result.results))
 
     def _name_kernel(self, check: Check, result: Result) -> Result:
         """The result of a check in which a kernel broke the GPU, named by synchronous launches if it fails again."""

@@ -1,4 +1,4 @@
-"""What changes if a module runs another way: in another torch version, or compiled. Which side is right, by float64."""
+"""Compares a module between torch versions, or eager with compiled, and judges both sides by float64."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,9 +22,10 @@ class Answer(Word):
     """What changes from the old side to the new side, the worst first."""
 
     NEW_WRONG = "new wrong", "the new result is further from float64 than rounding explains, the old result is not"
-    REFUSED = "newly refused", "the new side raises an error, the old side runs"
+    REFUSED = "newly refused", "the new side gives no result (error, timeout or memory), the old side does"
     BOTH_WRONG = "both wrong", "both results are further from float64 than rounding explains"
     OLD_WRONG = "old wrong", "the old result is further from float64 than rounding explains, the new result is not"
+    ACCEPTED = "newly accepted", "the old side gives no result, the new side is right"
     ROUNDING = "changed within rounding", "other bits, and both results are as right as rounding allows"
     EQUAL = "equal", "the same bits"
     UNJUDGED = "not judged", "one side takes no such program, or the block is not imported"
@@ -77,11 +78,13 @@ class Row:
         if new.is_refused:
             return Answer.REFUSED
         if old.is_refused:
-            return Answer.NEW_WRONG if new.is_wrong else Answer.OLD_WRONG
+            return Answer.NEW_WRONG if new.is_wrong else Answer.ACCEPTED
         if new.is_wrong:
             return Answer.BOTH_WRONG if old.is_wrong else Answer.NEW_WRONG
         if old.is_wrong:
             return Answer.OLD_WRONG
+        if not (old.hashes and new.hashes):
+            return Answer.UNJUDGED
         return Answer.EQUAL if old.hashes == new.hashes else Answer.ROUNDING
 
 
@@ -131,7 +134,7 @@ class ModuleComparison:
         return save(Entry(case, note, found=found), self.out)
 
     def _find_first(self, row: Row, case: Case) -> str:
-        """The first value whose bits moved between versions in eager; or that is wrong under a subject."""
+        """In eager, the first value that differs between versions. Under a subject, the first wrong value."""
         evaluators = list(self.versions.values())
         types = check(case)
         floats = [op.name for op in case.ops if category(types[op.name].dtype) == 2]
@@ -184,7 +187,7 @@ def _side(label: str, result: Result, subject: str) -> Side:
         return Side(label, Verdict.REJECTED, why=result.rejected)
     one = next((one for one in result.results if one.subject == subject), SubjectResult(subject, Verdict.SKIPPED))
     is_of_eager = one.verdict is Verdict.EAGER_SUSPECT
-    verdict = Verdict.OK if is_of_eager else one.verdict  # a row of its own says that eager is wrong
+    verdict = Verdict.OK if is_of_eager else one.verdict  # the side of eager says so
     if not verdict.is_finding:
         return Side(label, verdict, one.hashes, one.numbers.get("ratio"))
     value = one.value
@@ -217,7 +220,7 @@ def summarize(rows: Sequence[Row], blocks: Sequence[Block], factory: str, labels
     moved = sum(row.answer is Answer.ROUNDING for row in judged)
     named = ", ".join(dict.fromkeys(f"{_name(row.block)} ({row.way}: {row.answer})" for row in failing))
     return [
-        f"{format_count(len(blocks), 'block')} of {factory} run in {len(judged)} ways, {sides}.",
+        f"{format_count(len(judged), 'result')} of {format_count(len(blocks), 'block')} of {factory}, {sides}.",
         f"{len(failing)} of them must be looked at: {named}." if failing else "No new result is wrong by float64.",
         f"{moved} changed within rounding, {sum(row.answer is Answer.EQUAL for row in judged)} are equal bit for bit.",
     ]
@@ -225,12 +228,13 @@ def summarize(rows: Sequence[Row], blocks: Sequence[Block], factory: str, labels
 
 def as_data(row: Row) -> dict[str, Any]:
     """A row for JSON."""
+    gaps = {"missing": dict(row.block.missing), "different": row.block.different, "reads": list(row.block.reads)}
     sides = {
         name: {"label": side.label, "verdict": side.verdict.value, "ratio": side.ratio, "why": side.why}
         for name, side in (("old", row.old), ("new", row.new))
     }
     block = {"block": row.block.path, "type": row.block.type, "also": list(row.block.also), "way": row.way}
-    return block | {"answer": row.answer.value, **sides, "first": row.first, "case": str(row.case or "")}
+    return block | gaps | {"answer": row.answer.value, **sides, "first": row.first, "case": str(row.case or "")}
 
 
 def _name(block: Block) -> str:

@@ -12,7 +12,6 @@ from fuzz.durations import format_duration
 if TYPE_CHECKING:
     from fuzz.run_summary import RunSummary
 
-STDOUT = Path("-")
 
 COLUMNS: dict[str, tuple[str, Callable[[float], str]]] = {
     "workers": ("workers", "{:.0f}".format),

@@ -4,7 +4,7 @@ import importlib
 import inspect
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any
 
 import torch
@@ -22,12 +22,12 @@ class ModuleError(Exception):
     """A module that can't be loaded or recorded; the text is one line."""
 
 
-class _Reached(Exception):
+class _Reached(BaseException):  # a module may catch any Exception
     """Carries the arguments of a submodule out of a run."""
 
-    def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any], autocast: str) -> None:
         super().__init__()
-        self.arguments = args, kwargs
+        self.arguments, self.autocast = (args, kwargs), autocast
 
 
 class ModuleSession:
@@ -90,14 +90,14 @@ class ModuleSession:
             self._root(*args, **kwargs)
         return recorder
 
-    def _capture(self, path: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments of the first call of a submodule."""
+    def _capture(self, path: str) -> tuple[tuple[Any, ...], dict[str, Any], str]:
+        """The arguments of the first call of a submodule, and the dtype of the autocast around it."""
         if not path:
-            return _copy_arguments(self._arguments)
+            return *_copy_arguments(self._arguments), ""
         args, kwargs = _copy_arguments(self._arguments)
 
         def reach(_module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            raise _Reached(args, kwargs)
+            raise _Reached(args, kwargs, name_autocast(self._device))
 
         hook = self._root.get_submodule(path).register_forward_pre_hook(reach, with_kwargs=True)
         torch.manual_seed(0)
@@ -105,15 +105,15 @@ class ModuleSession:
             with torch.set_grad_enabled(self._root.training):
                 self._root(*args, **kwargs)
         except _Reached as reached:
-            return _copy_arguments(reached.arguments)
+            return *_copy_arguments(reached.arguments), reached.autocast
         finally:
             hook.remove()
         raise ModuleError(f"{path} is not called")
 
     def _record(self, message: Record) -> Recorded:
         self._module = module = self._root.get_submodule(message.path)
-        args, kwargs = self._capture(message.path)
-        training, autocast = module.training, name_autocast(self._device)
+        args, kwargs, autocast = self._capture(message.path)
+        training = module.training
         named = _name_arguments(module, args, kwargs)
         given = [(name, "argument", tensor) for name, tensor in named]
         given += [(name, "parameter", tensor) for name, tensor in module.named_parameters()]
@@ -122,25 +122,31 @@ class ModuleSession:
         self._recorder = recorder = Recorder(module, message.known, given, keeps_values=True)
         torch.manual_seed(0)
         with recorder.watch_modules(), torch.set_grad_enabled(training):
-            with recorder:
+            with recorder, self._autocast(autocast):
                 result = module(*args, **kwargs)
+            if not list_leaves(result):
+                raise ModuleError(f"{message.path or 'the module'} returns {_name_type(result)}, which holds no tensor")
             recorded = recorder.finish(result, training=training, autocast=autocast)
             self._gradients = {}
             if training:
                 leaves = {
                     number: tensor
                     for number, tensor in enumerate(recorder.objects)
-                    if tensor.is_leaf and tensor.requires_grad
+                    if tensor.is_leaf and tensor.requires_grad and recorder.tensors[number].origin != "made"
                 }
-                self._gradients = _differentiate(list_leaves(result), leaves)
+                returned = [recorder.objects[number] for number in dict.fromkeys(recorded.returns)]
+                self._gradients = _differentiate(returned, leaves)
         with torch.no_grad():
             for value, first in state:
                 if not same_bits(value, first):
                     value.copy_(first)
         return recorded
 
+    def _autocast(self, dtype: str) -> AbstractContextManager[Any]:
+        return torch.autocast(self._device, dtype=getattr(torch, dtype)) if dtype else nullcontext()
+
     def _repeat(self, message: Repeat) -> Repeated:
-        copies = self._recorder.copies
+        copies, results = self._recorder.copies, self._recorder.results
         program = Program(message.source, self._device)
         try:
             module = program.module(self._module.training)
@@ -156,14 +162,16 @@ class ModuleSession:
             with torch.set_grad_enabled(training):
                 outputs = list_leaves(module(*inputs))
             for index, (number, output) in enumerate(zip(message.values, outputs, strict=True)):
-                if number in copies and not same_bits(output.detach(), copies[number].detach()):
+                recorded = results.get(number, copies.get(number))
+                if recorded is not None and not same_bits(output.detach(), recorded.detach()):
                     return Repeated(f"output {index}")
             if training:
                 leaves = dict(zip(numbers, inputs, strict=True))
                 leaves |= {number: getattr(module, name) for name, number in message.parameters}
                 gradients = _differentiate(outputs, {n: v for n, v in leaves.items() if v.requires_grad})
-                for number in self._gradients.keys() & leaves.keys():
-                    if number not in gradients or not same_bits(gradients[number], self._gradients[number]):
+                for number in self._gradients.keys() | gradients.keys():
+                    both = gradients.get(number), self._gradients.get(number)
+                    if both[0] is None or both[1] is None or not same_bits(both[0], both[1]):
                         return Repeated(f"gradient of {self._recorder.tensors[number].name}")
         finally:
             program.close()
@@ -171,11 +179,13 @@ class ModuleSession:
 
 
 def _find_factory(name: str) -> Callable[[], Any]:
-    if "/" in name:
-        from fuzz.check.released_models import build
+    from fuzz.check.released_models import PACKAGES, build
 
+    if name.partition("/")[0] in PACKAGES:
         return lambda: build(name)
     path, _, attribute = name.partition(":")
+    if not attribute or "/" in name:
+        raise ModuleError(f"{name}: expected package.module:function")
     try:
         found = importlib.import_module(path)
         for part in attribute.split("."):

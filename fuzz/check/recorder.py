@@ -54,13 +54,15 @@ class Recorder(TorchFunctionMode):
         self.calls: list[RecordedCall] = []
         self.tensors: list[RecordedTensor] = []
         self.copies: dict[int, Tensor] = {}  # by number: values before the run, and with `keeps_values` all
+        self.results: dict[int, Tensor] = {}  # by number: the values that are returned, at the end of the run
         self.reads: list[str] = []
         self._known, self._keeps_values = known, keeps_values
         self._numbers: dict[int, int] = {}  # by id
         self.objects: list[Tensor] = []  # keeps ids taken
         self._paths = [""]
         self._names = {id(module): path for path, module in root.named_modules()}
-        self._older = {id(item) for item in gc.get_objects() if isinstance(item, Tensor)}
+        # They are kept, so that no later tensor gets their ids. Proxies must not be asked for their class.
+        self._older = {id(item): item for item in gc.get_objects() if issubclass(type(item), Tensor)}
         for name, origin, tensor in given:
             if id(tensor) not in self._numbers:
                 self._add(tensor, origin, name)
@@ -76,7 +78,8 @@ class Recorder(TorchFunctionMode):
         target = next(iter(list_leaves(args)), None)
         version = None if target is None or target.is_inference() else target._version
         # Arguments are described first, since the call may write into them.
-        described = self._describe(args), self._describe(kwargs)
+        is_index = name.endswith(("__getitem__", "__setitem__"))
+        described = self._describe(args, is_index=is_index), self._describe(kwargs)
         autocast = name_autocast("cpu" if target is None else target.device.type)
         result = func(*args, **kwargs)
         writes = version is not None and target is not None and target._version != version
@@ -111,8 +114,7 @@ class Recorder(TorchFunctionMode):
     def finish(self, result: Any, *, training: bool, autocast: str) -> Recorded:
         """The recorded run, whose result is `result`."""
         returns = tuple(self._number(tensor) for tensor in list_leaves(result))
-        for number in returns:
-            self.copies.setdefault(number, self.objects[number].detach().clone())
+        self.results = {number: self.objects[number].detach().clone() for number in returns}
         return Recorded(
             tuple(self.calls), tuple(self.tensors), returns, training, tuple(dict.fromkeys(self.reads)), autocast
         )
@@ -131,7 +133,7 @@ class Recorder(TorchFunctionMode):
                 self.copies[number] = _copy(tensor)
         return number
 
-    def _describe(self, value: Any) -> Any:
+    def _describe(self, value: Any, *, is_index: bool = False) -> Any:
         """An argument as data (see `RecordedCall`)."""
         if isinstance(value, Tensor):
             return {"tensor": self._number(value)}
@@ -141,8 +143,10 @@ class Recorder(TorchFunctionMode):
             return {"slice": [self._describe(end) for end in (value.start, value.stop, value.step)]}
         if value is Ellipsis:
             return {"ellipsis": True}
+        if isinstance(value, list) and is_index:
+            return {"other": "a list as index"}
         if isinstance(value, (list, tuple)):
-            return [self._describe(item) for item in value]
+            return [self._describe(item, is_index=is_index) for item in value]
         if isinstance(value, dict):
             return {str(key): self._describe(item) for key, item in value.items()}
         if isinstance(value, torch.device):

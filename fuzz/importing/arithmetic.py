@@ -1,5 +1,7 @@
 """Reads arithmetic, comparisons, reductions, casts and constants."""
 
+from typing import Any
+
 from fuzz.importing.call import Call, Reader, Ref, Untranslatable, freeze
 from generators.program.case import Attr, TensorType
 
@@ -116,7 +118,14 @@ def _reduction(call: Call) -> list[str]:
     names = (
         ("input", order, "dim", "keepdim") if order else ("input", "dim", "keepdim", "dtype", "correction", "unbiased")
     )
-    given = call.bind(*names)
+    if (
+        kind in ("var", "std")
+        and len(call.args) > 2
+        and isinstance(call.args[2], bool)
+        and "keepdim" not in call.kwargs
+    ):
+        names = ("input", "dim", "unbiased", "keepdim")
+    given: dict[str, Any] = dict.fromkeys(("dtype", "correction", "unbiased")) | call.bind(*names)
     tensor, dim = call.tensor(given["input"]), given["dim"]
     attrs: dict[str, Attr] = {"form": "linalg"} if is_linalg else {}
     if is_linalg and call.function == "norm" and given[order] is not None and not isinstance(dim, int):
@@ -169,7 +178,7 @@ def _to_dtype(call: Call) -> list[str]:
 
 
 def _create(call: Call) -> list[str]:
-    """A constant: `zeros`, `new_zeros`, `zeros_like` and so on. Memory that is written later may as well be 0."""
+    """A constant: `zeros`, `new_zeros`, `zeros_like` and so on. Zeros stand for `empty`: a later call writes them."""
     kind = call.function.replace("empty", "zeros")
     result = call.program.recorded.tensors[call.record.results[0]]
     attrs: dict[str, Attr] = {"dtype": result.dtype}

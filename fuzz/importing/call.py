@@ -34,7 +34,7 @@ class Call:
     def __init__(self, program: "Translation", record: RecordedCall) -> None:
         self.program, self.record = program, record
         self.args: list[Any] = decode(record.args)
-        self.kwargs: dict[str, Any] = decode(record.kwargs)
+        self.kwargs: dict[str, Any] = {name: decode(value) for name, value in record.kwargs.items()}
         path, _, self.function = record.function.rpartition(".")
         self.family = path.rpartition(".")[2]  # Tensor, functional or torch
 
@@ -49,7 +49,8 @@ class Call:
     def bind(self, *names: str) -> dict[str, Any]:
         """The arguments by name. Raises `Untranslatable` for an argument that is not read and has an effect."""
         given = dict(zip(names, self.args, strict=False)) | self.kwargs
-        given |= {"input": given.pop("self")} if "self" in given else {}
+        for other, own in (("self", "input"), ("axis", "dim")):
+            given |= {own: given.pop(other)} if other in given else {}
         extra = self.args[len(names) :]
         if any(not _is_absent(value) for value in extra):
             raise Untranslatable(f"{len(self.args)} arguments")
@@ -130,4 +131,5 @@ def freeze(value: Any) -> Any:
 
 
 def _is_absent(value: Any) -> bool:
-    return value is None or (isinstance(value, (bool, int, float)) and value in ABSENT) or isinstance(value, dict)
+    is_number = isinstance(value, (int, float)) and value is not True and value in ABSENT
+    return value is None or is_number or isinstance(value, dict)

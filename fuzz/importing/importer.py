@@ -68,7 +68,7 @@ class ModuleImport:
         self.factory = factory
         self._process = WorkerProcess(replace(config, factory=factory), PipeTransport())
         try:
-            self.loaded = self._ask(LoadModule(factory), "loading the module", Loaded)
+            self.loaded = self._load()
         except BaseException:
             self._process.close()
             raise
@@ -79,10 +79,16 @@ class ModuleImport:
     def __exit__(self, *_: object) -> None:
         self._process.close()
 
+    def _load(self) -> Loaded:
+        return self._ask(LoadModule(self.factory), "loading the module", Loaded)
+
     def _ask(self, request: Message, stage: str, wanted: type[M]) -> M:
         answer = self._process.ask(request, stage)
         if isinstance(answer, ProcessLost):
-            raise UserError(f"{self.factory}: {describe_failure(answer)} while {stage}")
+            if wanted is Loaded:
+                raise UserError(f"{self.factory}: {describe_failure(answer)} while {stage}")
+            self._load()  # for the next block
+            raise BlockFailed(f"{self.factory}: {describe_failure(answer)} while {stage}")
         if isinstance(answer, NotRecorded):
             failed = UserError if wanted is Loaded else BlockFailed
             raise failed(f"{self.factory}: {answer.reason} (while {stage})")
@@ -127,7 +133,10 @@ class ModuleImport:
                     return replace(block, missing=translation.missing + Counter([str(error)]))
                 refused[call] = str(error).partition(": ")[2]
                 continue
-            case = name_sizes(prune(case))
+            case = prune(case)
+            if not case.ops:
+                return replace(block, missing=translation.missing + Counter(["no call is left"]))
+            case = name_sizes(case)
             return replace(block, case=case, different=self._compare(case, translation))
 
     def _record(self, part: Submodule) -> Recorded:
@@ -171,7 +180,8 @@ def translate(recorded: Recorded, refused: Mapping[int, str]) -> Translation:
 
     refused: why calls are left out that make no case with the others, by index
     """
-    translation = Translation(recorded, refused, autocast=recorded.autocast)
+    casts = Counter(call.autocast for call in recorded.calls)
+    translation = Translation(recorded, refused, autocast=max(casts, key=lambda cast: casts[cast], default=""))
     for index, call in enumerate(recorded.calls):
         try:
             translation.translate(call, index)

@@ -1,6 +1,6 @@
 """How calls of torch's functions are read as operations of cases: a row for each function with fixed parameters.
 
-Functions that take sizes, indices or several forms have methods in `fuzz.importing.translate`.
+Functions that take sizes, indices or several forms have readers in `arithmetic`, `network` and `shapes`.
 """
 
 from dataclasses import dataclass, field
@@ -121,5 +121,5 @@ HARMLESS = frozenset(
     ("_stacklevel", "out", "device", "layout", "pin_memory", "non_blocking", "requires_grad", "norm_type", "copy")
 )
 """Parameters whose value does not change a result."""
-ABSENT = (None, False, 0, 0.0, 1, 1.0, -1)
+ABSENT = (False, 0, 0.0, 1, 1.0)
 """Values of other unread parameters at which they have no effect: max_norm, inplace, momentum, alpha, padding_idx."""

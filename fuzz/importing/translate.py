@@ -34,7 +34,7 @@ class Translation:
     types: dict[str, TensorType] = field(default_factory=dict)
     missing: Counter[str] = field(default_factory=Counter)
     autocast: str = ""
-    ends: list[int] = field(default_factory=list)  # tensors that calls read which are left out
+    ends: list[int] = field(default_factory=list)  # tensors that left-out calls read
     unwritten: set[int] = field(default_factory=set)  # tensors of `empty`, whose bits say nothing
     calls: dict[str, int] = field(default_factory=dict)  # by operation: the index of the call that it is made of
 
@@ -48,7 +48,7 @@ class Translation:
         return Case((), tuple(inputs), tuple(self.ops), named, mode, autocast=self.autocast or None)
 
     def name(self, number: int) -> str:
-        """The name of a tensor; one that no call has made becomes an input. Raises `Untranslatable`."""
+        """The name of a tensor. A tensor that no call has made becomes an input. Raises `Untranslatable`."""
         if number not in self.names:
             tensor = self.recorded.tensors[number]
             self.inputs[number] = item = self._make_input(tensor, number)
@@ -99,12 +99,16 @@ class Translation:
             made = READERS.get(current.function, _read_plainly)(current)
             self.unwritten.update(call.results if "empty" in current.function else ())
             self.calls |= {op.name: index for op in self.ops[kept:]}
-            for number, name in zip(call.results, made, strict=True):
+            pairs = list(zip(call.results, made, strict=True))
+            for number, name in pairs:
                 self._require_type(name, self.recorded.tensors[number])
-                self.names[number] = name
+            self.names |= dict(pairs)
         except (Untranslatable, CaseError):
             del self.ops[kept:]
             raise
+        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+            del self.ops[kept:]
+            raise Untranslatable(f"a form that is not read ({type(error).__name__})") from error
 
     def _require_type(self, name: str, tensor: RecordedTensor) -> None:
         said = self.types[name]

@@ -217,6 +217,27 @@ class Running(nn.Module):
         return functional.scaled_dot_product_attention(q, order, v, scale=scale)
 
 
+class Cast(nn.Module):
+    """A block under an autocast of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.block = Block()
+
+    def forward(self, x: Tensor, keep: Tensor) -> Tensor:
+        with torch.autocast("cpu", torch.bfloat16):
+            out: Tensor = self.block(x, keep)
+        return out
+
+
+def cast() -> Made:
+    return Cast().eval(), _given()
+
+
+def idle() -> Made:
+    return nn.Identity(), (torch.randn(2),)
+
+
 def left_out() -> Made:
     return Running().eval(), plain()[1]
 

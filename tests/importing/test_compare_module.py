@@ -63,7 +63,7 @@ OK, WRONG, ERROR = Verdict.OK, Verdict.WRONG_RESULT, Verdict.COMPILE_ERROR
         (OK, WRONG, Answer.NEW_WRONG, True),
         (WRONG, WRONG, Answer.BOTH_WRONG, True),
         (OK, ERROR, Answer.REFUSED, True),
-        (ERROR, OK, Answer.OLD_WRONG, False),
+        (ERROR, OK, Answer.ACCEPTED, False),
         (ERROR, ERROR, Answer.UNJUDGED, False),
         (OK, Verdict.SKIPPED, Answer.UNJUDGED, False),
     ],
@@ -89,5 +89,7 @@ def test_a_test_suite_sees_a_wrong_block(tmp_path: Path) -> None:
 def test_a_bad_module_is_refused(tmp_path: Path) -> None:
     done = run_command("fuzz.compare", "--module", f"{MODULES}raises", "--out", tmp_path)
     assert (done.returncode, done.stderr.splitlines()[-1][:6]) == (2, "error:")
+    done = run_command("fuzz.compare", "--module", f"{MODULES}idle", "--subject", "passes", "--out", tmp_path)
+    assert (done.returncode, "no block is judged" in done.stderr) == (2, True)
     done = run_command("fuzz.compare", "--module", f"{MODULES}block", "case.yaml")
     assert done.returncode == 2

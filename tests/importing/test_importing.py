@@ -32,7 +32,7 @@ def require_case(block: Block) -> Case:
     return block.case
 
 
-@pytest.mark.parametrize("factory", ["block", "training", "plain", "operations"])
+@pytest.mark.parametrize("factory", ["block", "training", "plain", "cast", "operations"])
 def test_every_block_repeats_the_module_bit_for_bit(factory: str) -> None:
     """In training with gradients and dropout; with a buffer that is written."""
     blocks = import_all(factory)
@@ -40,6 +40,10 @@ def test_every_block_repeats_the_module_bit_for_bit(factory: str) -> None:
         blocks, ({}, "")
     )
     assert all(require_case(block).training == (factory == "training") for block in blocks.values())
+
+
+def test_a_block_keeps_the_autocast_around_it() -> None:
+    assert {block.case.autocast for block in import_all("cast").values() if block.case} == {"bfloat16"}
 
 
 def test_a_model_is_taken_apart_by_submodule(stack: dict[str, Block]) -> None:
@@ -80,6 +84,7 @@ def test_calls_that_do_not_fit_are_counted_and_their_results_are_inputs() -> Non
         ("not_a_function", "expected a function"),
         ("missing", "has no attribute"),
         ("exits", "exit"),
+        ("a/path.py:block", "expected package"),
     ],
 )
 def test_a_bad_factory_is_refused_in_a_line(factory: str, reason: str) -> None:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from fuzz.protocol.recording import RecordedTensor
 
 _SAMPLE = 1 << 16
-"""Elements that are looked at."""
+"""Elements that are read of a large tensor."""
 _MASSIVE = 30.0
 """A channel is massive if its largest element is so many times the median of the channels' largest. In language models
 it is a hundred to a thousand times the median (Sun et al. 2024, arXiv:2402.17762)."""

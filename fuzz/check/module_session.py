@@ -1,5 +1,6 @@
 """A user's module in a worker: loads it from its factory, records the runs of its submodules, repeats them as cases."""
 
+import copy
 import importlib
 import inspect
 from collections import defaultdict
@@ -34,7 +35,7 @@ class ModuleSession:
     """Answers the messages of `fuzz.protocol.recording`."""
 
     def __init__(self, device: str) -> None:
-        self._device = device
+        self._device, self._factory = device, ""
         self._root: nn.Module = nn.Identity()
         self._arguments: tuple[tuple[Any, ...], dict[str, Any]] = (), {}
         self._module: nn.Module = self._root
@@ -55,15 +56,8 @@ class ModuleSession:
             return NotRecorded(exceptions.line(error))
 
     def _load(self, factory: str) -> Loaded:
-        made = _find_factory(factory)()
-        parts = made if isinstance(made, tuple) else ()
-        args, kwargs = (*parts[1:], {})[:2] if len(parts) in (2, 3) else (None, None)
-        if not (
-            parts and isinstance(parts[0], nn.Module) and isinstance(args, (tuple, list)) and isinstance(kwargs, dict)
-        ):
-            raise ModuleError(f"{factory} gives {_name_type(made)}, expected (module, args) or (module, args, kwargs)")
-        self._root = parts[0].to(self._device)
-        self._arguments = _pytree.tree_map(self._place, (tuple(args), kwargs))
+        self._factory = factory
+        self._make()
         recorder = self._record_root()
         counts, attends = defaultdict[str, int](int), set[str]()
         for call in recorder.calls:
@@ -74,51 +68,70 @@ class ModuleSession:
                     attends.add(path)
         types = {path: type(module).__name__ for path, module in self._root.named_modules()}
         reached = [path for path in types if path in counts]
-        return Loaded(
-            tuple(Submodule(path, types[path], path in attends, counts[path]) for path in reached),
-            self._root.training,
-            sum(parameter.numel() for parameter in self._root.parameters()),
-        )
+        return Loaded(tuple(Submodule(path, types[path], path in attends, counts[path]) for path in reached))
+
+    def _make(self) -> None:
+        made = _find_factory(self._factory)()
+        parts = made if isinstance(made, tuple) else ()
+        args, kwargs = (*parts[1:], {})[:2] if len(parts) in (2, 3) else (None, None)
+        if not (
+            parts and isinstance(parts[0], nn.Module) and isinstance(args, (tuple, list)) and isinstance(kwargs, dict)
+        ):
+            raise ModuleError(
+                f"{self._factory} gives {_name_type(made)}, expected (module, args) or (module, args, kwargs)"
+            )
+        self._root = parts[0].to(self._device)
+        self._arguments = _pytree.tree_map(self._place, (tuple(args), kwargs))
 
     def _place(self, value: Any) -> Any:
         return value.to(self._device) if isinstance(value, Tensor) else value
 
+    def _copy_root(self) -> tuple[nn.Module, tuple[Any, ...], dict[str, Any]]:
+        """The module and its arguments as the factory gave them: a run may change both, also outside of buffers."""
+        try:
+            root, (args, kwargs) = copy.deepcopy((self._root, self._arguments))
+        except Exception:
+            self._make()
+            root, (args, kwargs) = self._root, self._arguments
+        return root, args, kwargs
+
     def _record_root(self) -> Recorder:
-        recorder, (args, kwargs) = Recorder(self._root, (), ()), _copy_arguments(self._arguments)
+        root, args, kwargs = self._copy_root()
+        recorder = Recorder(root, (), ())
         torch.manual_seed(0)
-        with recorder.watch_modules(), torch.set_grad_enabled(self._root.training), recorder:
-            self._root(*args, **kwargs)
+        with recorder.watch_modules(), torch.set_grad_enabled(root.training), recorder:
+            root(*args, **kwargs)
         return recorder
 
-    def _capture(self, path: str) -> tuple[tuple[Any, ...], dict[str, Any], str]:
-        """The arguments of the first call of a submodule, and the dtype of the autocast around it."""
+    def _capture(self, path: str) -> tuple[nn.Module, tuple[Any, ...], dict[str, Any], str]:
+        """A submodule as it is before its first call, the arguments of that call, and the dtype of its autocast."""
+        root, args, kwargs = self._copy_root()
         if not path:
-            return *_copy_arguments(self._arguments), ""
-        args, kwargs = _copy_arguments(self._arguments)
+            return root, args, kwargs, ""
 
         def reach(_module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             raise _Reached(args, kwargs, name_autocast(self._device))
 
-        hook = self._root.get_submodule(path).register_forward_pre_hook(reach, with_kwargs=True)
+        module = root.get_submodule(path)
+        hook = module.register_forward_pre_hook(reach, with_kwargs=True)
         torch.manual_seed(0)
         try:
-            with torch.set_grad_enabled(self._root.training):
-                self._root(*args, **kwargs)
+            with torch.set_grad_enabled(root.training):
+                root(*args, **kwargs)
         except _Reached as reached:
-            return *_copy_arguments(reached.arguments), reached.autocast
+            return module, *_copy_arguments(reached.arguments), reached.autocast
         finally:
             hook.remove()
         raise ModuleError(f"{path} is not called")
 
     def _record(self, message: Record) -> Recorded:
-        self._module = module = self._root.get_submodule(message.path)
-        args, kwargs, autocast = self._capture(message.path)
+        module, args, kwargs, autocast = self._capture(message.path)
+        self._module = module
         training = module.training
         named = _name_arguments(module, args, kwargs)
         given = [(name, "argument", tensor) for name, tensor in named]
         given += [(name, "parameter", tensor) for name, tensor in module.named_parameters()]
         given += [(name, "buffer", tensor) for name, tensor in module.named_buffers()]
-        state = [(value, value.detach().clone()) for _, _, value in given[len(named) :]]
         self._recorder = recorder = Recorder(module, message.known, given, keeps_values=True)
         torch.manual_seed(0)
         with recorder.watch_modules(), torch.set_grad_enabled(training):
@@ -136,10 +149,6 @@ class ModuleSession:
                 }
                 returned = [recorder.objects[number] for number in dict.fromkeys(recorded.returns)]
                 self._gradients = _differentiate(returned, leaves)
-        with torch.no_grad():
-            for value, first in state:
-                if not same_bits(value, first):
-                    value.copy_(first)
         return recorded
 
     def _autocast(self, dtype: str) -> AbstractContextManager[Any]:

@@ -87,7 +87,7 @@ class Recorder(TorchFunctionMode):
         if made:
             numbers = tuple(self._add(tensor, "made") for tensor in made)
             enabled = torch.is_grad_enabled()
-            call = RecordedCall(name, *described, numbers, self._paths[-1], autocast, enabled, writes)
+            call = RecordedCall(name, *described, numbers, self._paths[-1], autocast, enabled)
             self.calls.append(call)
         elif name.rpartition(".")[2] in _READS and target is not None:
             self.reads.append(f"{name} in {self._paths[-1] or 'the module'}")
@@ -156,11 +156,9 @@ class Recorder(TorchFunctionMode):
 
 def _copy(tensor: Tensor) -> Tensor:
     """A copy with the strides of the tensor."""
-    if tensor.is_inference() or not tensor.numel():
+    if tensor.is_inference() or not tensor.numel() or 0 in tensor.stride():
         return tensor.detach().clone()
     copied = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
-    if 0 in tensor.stride():
-        return tensor.detach().clone()
     return copied.copy_(tensor.detach())
 
 

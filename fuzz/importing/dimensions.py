@@ -18,7 +18,7 @@ from generators.program.type_check import check, infer, is_valid, prune
 _LETTERS = {2: "BS", 3: "BSD", 4: "BHSD"}
 """Names of the axes of the first argument, by its rank."""
 _TRIES = (1, 2, 3)
-"""A dimension is multiplied by 2, or grows by these."""
+"""A dimension can change if the case stays valid with twice its size, or with one of these added."""
 
 
 def name_sizes(case: Case) -> Case:

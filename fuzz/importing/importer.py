@@ -27,7 +27,7 @@ _FEWEST = 3
 
 
 _LARGE = 150
-"""Torch-level calls from which on a campaign searches around the blocks of a module alone, not around the whole."""
+"""A campaign skips blocks with more calls than this if smaller blocks exist."""
 
 
 class BlockFailed(Exception):
@@ -163,8 +163,8 @@ def describe_gaps(block: Block) -> str:
     """What a case leaves out of a block, in one line; "" if nothing."""
     parts = []
     if block.missing:
-        what = "left out" if block.case is not None else "not imported"
-        parts.append(f"{what}: {', '.join(f'{count}x {call}' for call, count in block.missing.most_common())}")
+        verb = "left out" if block.case is not None else "not imported"
+        parts.append(f"{verb}: {', '.join(f'{count}x {call}' for call, count in block.missing.most_common())}")
     if block.different:
         parts.append(f"not bit for bit: {block.different} differs")
     return f"{block.name}: {'; '.join(parts)}" if parts else ""

@@ -24,7 +24,7 @@ class Submodule:
     path: str  # "" for the whole module
     type: str  # the name of its class
     attends: bool  # whether it computes attention: a softmax, or a fused call
-    calls: int  # torch-level calls in its first call, those of its submodules included
+    calls: int  # torch-level calls in all its calls of one run, submodules included
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,6 @@ class Loaded(Message):
     """The factory's module, by its submodules, outermost first."""
 
     submodules: tuple[Submodule, ...]
-    training: bool
-    parameters: int  # elements
 
 
 @dataclass(frozen=True)
@@ -73,7 +71,6 @@ class RecordedCall:
     module: str  # the path of the submodule that makes it
     autocast: str = ""  # the dtype of the autocast around it
     with_gradients: bool = True
-    writes: bool = False  # whether it writes into its first argument
 
 
 @dataclass(frozen=True)

@@ -217,6 +217,26 @@ class Running(nn.Module):
         return functional.scaled_dot_product_attention(q, order, v, scale=scale)
 
 
+class Counting(nn.Module):
+    """Attention whose scale depends on how often it has run, and that keeps a cache in its arguments."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.runs = 0
+
+    def forward(self, q: Tensor, k: Tensor, cache: list[Tensor]) -> Tensor:
+        self.runs += 1
+        cache.append(k)
+        return functional.scaled_dot_product_attention(
+            q, torch.cat(cache, 2), torch.cat(cache, 2), scale=1.0 / self.runs
+        )
+
+
+def counting() -> Made:
+    torch.manual_seed(1)
+    return Counting().eval(), (torch.randn(2, 2, 3, 8), torch.randn(2, 2, 3, 8), [torch.randn(2, 2, 4, 8)])
+
+
 class Cast(nn.Module):
     """A block under an autocast of its own."""
 

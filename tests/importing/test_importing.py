@@ -1,4 +1,4 @@
-"""A user's module becomes cases: bit for bit, with named sizes; what does not fit is said."""
+"""A user's module becomes cases: bit for bit, with named sizes; calls that do not fit are named."""
 
 from dataclasses import replace
 
@@ -32,7 +32,7 @@ def require_case(block: Block) -> Case:
     return block.case
 
 
-@pytest.mark.parametrize("factory", ["block", "training", "plain", "cast", "operations"])
+@pytest.mark.parametrize("factory", ["block", "training", "plain", "cast", "counting", "operations"])
 def test_every_block_repeats_the_module_bit_for_bit(factory: str) -> None:
     """In training with gradients and dropout; with a buffer that is written."""
     blocks = import_all(factory)
@@ -44,6 +44,12 @@ def test_every_block_repeats_the_module_bit_for_bit(factory: str) -> None:
 
 def test_a_block_keeps_the_autocast_around_it() -> None:
     assert {block.case.autocast for block in import_all("cast").values() if block.case} == {"bfloat16"}
+
+
+def test_each_run_begins_as_the_factory_left_the_module() -> None:
+    """Neither its attributes nor its arguments drift."""
+    [op] = [op for op in require_case(import_all("counting")["Counting"]).ops if op.kind == "sdpa"]
+    assert op.attr("scale") == 1.0
 
 
 def test_a_model_is_taken_apart_by_submodule(stack: dict[str, Block]) -> None:

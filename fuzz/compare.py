@@ -56,12 +56,18 @@ def compare(
     """
     from corpus.entry import load_all, record_seen
     from corpus.files import require_writable
-    from fuzz.commands import require_allowed
+    from fuzz.commands import STDOUT, require_allowed
     from fuzz.evaluator import open_evaluator, public_version
     from fuzz.protocol import Verdict
     from fuzz.versions import Row, VersionChange, compare_versions, render_table, spell_verdict, start_versions
     from generators.errors import UserError
 
+    if json is not None and json != STDOUT:
+        require_writable(json, "--json", is_file=True)
+    if out is not None:
+        require_writable(out, "--out")
+    if module is None and (out is not None or json is not None):
+        raise UserError("--out and --json need --module")
     if module is not None:
         if case or record:
             raise UserError("--module can't be combined with case files or --record")

@@ -134,18 +134,20 @@ def _compare_module(
         importing = stack.enter_context(ModuleImport(configs[0], factory))
         versions = start_versions([stack.enter_context(open_evaluator(one)) for one in configs], subjects)
         comparison = ModuleComparison(versions, subjects, out or Path("runs") / time.strftime("%Y-%m-%dT%H-%M-%S"))
-        for block in importing.import_blocks():
-            blocks.append(block)
-            told = [f"{row.way} {row.answer}" for row in comparison.compare(block)]
-            if not quiet:
+        try:
+            for block in importing.import_blocks():
+                blocks.append(block)
+                told = [f"{row.way} {row.answer}" for row in comparison.compare(block)]
+                if not quiet:
+                    with ignore_lost_output():
+                        print(f"{block.name}: {', '.join(told) or 'not imported'}", file=sys.stderr, flush=True)
+        finally:
+            if json is None or not write_json([as_data(row) for row in comparison.rows], json):
                 with ignore_lost_output():
-                    print(f"{block.name}: {', '.join(told) or 'not imported'}", file=sys.stderr, flush=True)
+                    print(render(comparison.rows, blocks, factory, list(versions)), flush=True)
     if all(row.answer is Answer.UNJUDGED for row in comparison.rows):
         gaps = "; ".join(filter(None, map(describe_gaps, blocks))) or "it makes no torch-level call"
         raise UserError(f"{factory}: no block is judged: {gaps}")
-    text = render(comparison.rows, blocks, factory, list(versions))
-    if json is None or not write_json([as_data(row) for row in comparison.rows], json):
-        print(text)
     return int(any(row.answer.is_failure for row in comparison.rows))
 
 

@@ -1,5 +1,6 @@
 """The source text of a case as a program: a module, its inputs, and executions of it."""
 
+import ctypes
 import hashlib
 import inspect
 import itertools
@@ -250,10 +251,12 @@ def same_bits(left: Tensor, right: Tensor) -> bool:
 
 def hash_values(run: Execution) -> tuple[str, ...]:
     """Hashes of the values of a run, in their order."""
-    return tuple(
-        hashlib.sha256(bytes(value.detach().cpu().contiguous().flatten().view(torch.uint8).tolist())).hexdigest()[:16]
-        for value in run.values.values()
-    )
+
+    def hash_value(value: Tensor) -> str:
+        flat = value.detach().cpu().contiguous()
+        return hashlib.sha256(ctypes.string_at(flat.data_ptr(), flat.nbytes) if flat.nbytes else b"").hexdigest()[:16]
+
+    return tuple(map(hash_value, run.values.values()))
 
 
 def _seed(seed: int) -> None:

@@ -19,7 +19,7 @@ from generators.program.values import category
 
 
 class Answer(Word):
-    """What changes from the old side to the new side, the worst first."""
+    """The change from the old side to the new side, the worst first."""
 
     NEW_WRONG = "new wrong", "the new result is further from float64 than rounding explains, the old result is not"
     REFUSED = "newly refused", "the new side gives no result (error, timeout or memory), the old side does"

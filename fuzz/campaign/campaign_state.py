@@ -16,7 +16,7 @@ from generators.program.settings import Setting
 
 
 class CampaignState:
-    """What a campaign works on: its options and store, the source of cases, what is known, and what waits."""
+    """A campaign's options and store, its source of cases, its known bugs and its suspicions."""
 
     def __init__(
         self, options: Options, results: Results, bus: Bus, search: Random, share: SharedFolder | None

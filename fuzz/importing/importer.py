@@ -160,7 +160,7 @@ def _is_inside(path: str, outer: str) -> bool:
 
 
 def describe_gaps(block: Block) -> str:
-    """What a case leaves out of a block, in one line; "" if nothing."""
+    """The calls that a case leaves out of a block, and where it differs, in one line; "" if it is the whole block."""
     parts = []
     if block.missing:
         verb = "left out" if block.case is not None else "not imported"

@@ -169,8 +169,6 @@ def _get_item(call: Call) -> list[str]:
     places = [attrs["dim"] for attrs in indexed]
     if any(not isinstance(attrs["by"], Ref) or call.type(attrs["by"]).dtype == "bool" for attrs in indexed):
         raise Untranslatable("a mask or a list as index")
-    if any(call.type(attrs["by"]).rank == 0 for attrs in indexed):
-        raise Untranslatable("a single number in a tensor as index")
     if places != list(range(min(places, default=0), min(places, default=0) + len(places))):
         raise Untranslatable("tensors as indices of axes that are apart")
     for kind, attrs in views:

@@ -1,4 +1,4 @@
-"""Whatever bytes our parsers get, they read them or refuse them: kept inputs, and a number of inputs by Atheris."""
+"""Parsers read or refuse any bytes: kept inputs, and a number of inputs by Atheris."""
 
 import importlib.util
 import subprocess

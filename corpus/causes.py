@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Self
 
+from generators.program.regions import REGIONS
 from generators.program.state import CHANGES, TARGETS
 from generators.records import KEYED, SORTED, Rule
 
@@ -15,6 +16,7 @@ _FIELD = re.compile(r"\{(\w+)\}")
 DETAIL_LABELS = {
     **CHANGES,
     **TARGETS,
+    **{kind: row.effect for kind, row in REGIONS.items()},
     "causal_bottom_right": "causal from the bottom right",
     "group": "grouped queries",
     "negative_scale": "negative scale",
@@ -94,6 +96,7 @@ class MechanismKind(Id):
     LATER_CALL = "later_call", "a later call with {changed}"
     WRITTEN = "written", "a write into {into} by {by}"
     LATER_CALL_AND_WRITE = "later_call_and_write", "a later call with {changed}, and a write into {into} by {by}"
+    REGION = "region", "{region}"
     EARLIER_CASES = "earlier_cases", "something that earlier calls leave in the process"
     # Failures of any part.
     TWO_DTYPES = "two_dtypes", "an operation is given tensors of two dtypes"

@@ -21,6 +21,7 @@ PASSES: tuple[Pass, ...] = (
     program.drop_settings,
     program.drop_calls,
     program.drop_differences,
+    program.drop_regions,
     program.drop_writes,
     program.return_less,
     program.simplify_mode,

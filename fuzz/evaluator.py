@@ -244,6 +244,8 @@ def build_check(
         id=0,
         source=source(case),
         subjects=subjects,
+        plain=source(case, plain=True) if case.regions else "",
+        regions=tuple(dict.fromkeys(region.kind for region in case.regions)),
         training=case.training,
         dynamic=case.dynamic,
         random=is_random(case),

@@ -10,6 +10,7 @@ from typing import Any
 from generators.program import edits
 from generators.program.case import Attr, Case, LaterCall, Op, Values
 from generators.program.ops import OPS
+from generators.program.regions import rename_in_regions
 from generators.program.roles import HEADS, find_attentions, plain_names, trace
 from generators.program.simplicity import SIMPLER_CALLS
 from generators.program.sizes import Size
@@ -72,6 +73,18 @@ def drop_writes(case: Case) -> Iterator[Case]:
     chosen = [writes, writes[len(writes) // 2 :], *([op] for op in writes)] if writes else []
     for gone in chosen:
         yield reduce(edits.skip_op, reversed(gone), case)  # the target of a write may be the result of an earlier write
+
+
+def drop_regions(case: Case) -> Iterator[Case]:
+    """Drop all regions, then each; then leave out operations at an end of a region: half of them, or one."""
+    kept = [tuple(other for other in case.regions if other is not region) for region in case.regions]
+    for others in ([()] if case.regions else []) + (kept if len(kept) > 1 else []):
+        yield replace(case, regions=others)
+    for at, region in enumerate(case.regions):
+        for count in dict.fromkeys((len(region.ops) // 2, 1)):
+            for ops in (region.ops[count:], region.ops[:-count]) if 0 < count < len(region.ops) else ():
+                smaller = (*case.regions[:at], replace(region, ops=ops), *case.regions[at + 1 :])
+                yield replace(case, regions=smaller)
 
 
 def return_less(case: Case) -> Iterator[Case]:
@@ -228,6 +241,7 @@ def rename_values(case: Case) -> Iterator[Case]:
         ops=tuple(replace(o, name=names[o.name], args=tuple(names[a] for a in o.args)) for o in case.ops),
         returns=tuple(names[r] for r in case.returns),
         contracts=tuple(c.rename(names) for c in case.contracts),
+        regions=rename_in_regions(case, names),
     )
 
 

@@ -28,7 +28,7 @@ from fuzz.attribution.ablation import (
     is_attention,
     run_ablation,
 )
-from fuzz.attribution.decide import find_deciding
+from fuzz.attribution.decide import CALLED_DIRECTLY, find_deciding
 from fuzz.attribution.root_cause import RootCause
 from fuzz.attribution.study import EDITS, OVERLAPPING, Study, list_low_precision, mechanism_of, subject_of
 from fuzz.bug_identity import LOST_PROCESS, SILENT, WRONG_NUMBERS, attention_patterns, contract_features, operation_of
@@ -203,8 +203,14 @@ def _part_of(pattern: str) -> str:
 
 
 def _find_state(study: Study, cause: RootCause) -> RootCause:
-    """`cause` with the later call or write that the failure needs. If a call fails alone, the cause of that call."""
+    """`cause` with the region, later call or write that the failure needs. If a call fails alone, that call's cause."""
     case, mechanism, write = study.case, cause.mechanism, {}
+    for kind in dict.fromkeys(region.kind for region in case.regions):
+        direct = replace(case, regions=tuple(region for region in case.regions if region.kind != kind))
+        directly = study.try_out(CALLED_DIRECTLY, kind, case=direct)
+        if directly.flips:
+            evidence = (*cause.evidence, directly)
+            return replace(cause, mechanism=Mechanism(MechanismKind.REGION, details(region=kind)), evidence=evidence)
     if is_written(case) and study.result.verdict in WRONG_NUMBERS:
         write = {"into": list_targets(case), "by": sorted({op.kind for op in case.ops if OPS[op.kind].writes})}
         mechanism = Mechanism(MechanismKind.WRITTEN, details(**write))

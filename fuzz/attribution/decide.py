@@ -28,6 +28,7 @@ from generators.program.type_check import make_op, types_of
 
 EXACT, PATTERNS_OFF, DECOMPOSED = "exact", "pattern_matcher_off", "aot_eager_decomp_partition"
 _WRITTEN_APART, _CALLS_APART, _DEFAULT = "written_apart", "calls_apart", "default"
+CALLED_DIRECTLY = "called_directly"
 _DROPOUT = "dropout"
 _OF_OPTIONS = (DROPPED, EXPANDED, CONTIGUOUS, "alone")
 """Experiments on a call of an attention function that say which option is at fault."""
@@ -45,7 +46,7 @@ _SAME_ROW = {
     MechanismKind.OVERLAPPING_ROWS: MechanismKind.NOT_CONTIGUOUS,
     MechanismKind.NOT_FINITE_IN: MechanismKind.WRONG_IN,
 }
-_OF_STATE = {MechanismKind.LATER_CALL, MechanismKind.WRITTEN, MechanismKind.LATER_CALL_AND_WRITE}
+_OF_STATE = {MechanismKind.REGION, MechanismKind.LATER_CALL, MechanismKind.WRITTEN, MechanismKind.LATER_CALL_AND_WRITE}
 _ROW_OF = {row.mechanism: row.id for row in EXPERIMENTS.values() if isinstance(row.change, Edit) and row.mechanism}
 
 
@@ -169,6 +170,7 @@ def _list_conditions(study: Study) -> Iterator[Trial]:
     kinds = list(dict.fromkeys(op.kind for op in case.ops))
     if _LAYERS & {*kinds}:
         yield Trial("fast_path_off")
+    yield from (Trial(CALLED_DIRECTLY, kind) for kind in dict.fromkeys(one.kind for one in case.regions))
     if is_written(case):
         yield Trial(_WRITTEN_APART)
     if case.calls:
@@ -185,6 +187,8 @@ def _edit(trial: Trial, case: Case) -> Case | None:
     name, argument = trial.experiment, trial.argument
     if name == _DEFAULT:
         edited = replace(case, settings=tuple(one for one in case.settings if one[0] != argument))
+    elif name == CALLED_DIRECTLY:
+        edited = replace(case, regions=tuple(one for one in case.regions if one.kind != argument))
     elif name == _WRITTEN_APART:
         edited = _write_apart(case)
     elif name == DROPPED:

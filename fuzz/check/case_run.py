@@ -1,7 +1,8 @@
 """A case that eager accepts: runs its module, and judges the runs of subjects."""
 
+import math
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from typing import Any
 
@@ -13,12 +14,12 @@ from fuzz.check.exceptions import SuppressOutOfMemory
 from fuzz.check.oracle import constants
 from fuzz.check.oracle.eager_audit import audit_eager
 from fuzz.check.oracle.modes import Noise, reference
-from fuzz.check.oracle.verdict import Judge, Judgement
+from fuzz.check.oracle.verdict import RECHECKED_VERDICTS, Judge, Judgement
 from fuzz.check.program import Execution, Program, Tensors, execute, same_bits
 from fuzz.check.subject_changes import enter
 from fuzz.experiments import Trial
 from fuzz.protocol import EAGER, NOISE, REFERENCE, Check, Verdict
-from fuzz.protocol.failures import Nondeterministic, NotTaken, Refusal, Value
+from fuzz.protocol.failures import FaultyOperation, Nondeterministic, NotTaken, Refusal, Value
 
 Announce = Callable[[str], None]
 """Called with the name of each stage before it starts."""
@@ -38,21 +39,29 @@ class CaseRun:
         self._dtypes: dict[int, set[torch.dtype]] = {}
         announce(EAGER)
         try:
+            # The text that subjects run comes last: its settings of torch stay.
+            plain = Program(request.plain, device) if request.plain else None
             self.program = Program(request.source, device)
+            self.plain = plain or self.program
             self.eager = self.execute()
         except Exception as error:
             raise Rejected(exceptions.line(error)) from error
         self._cotangents = self.eager.cotangents
         try:
             announce(REFERENCE)
-            exact = self.program.module(request.training)
-            self.exact = reference(exact, self.program.calls, training=request.training, cotangents=self._cotangents)
+            exact = self.plain.module(request.training)
+            self.exact = reference(exact, self.plain.calls, training=request.training, cotangents=self._cotangents)
             announce(NOISE)
             self.judge = Judge(
                 self.eager, self.exact, self.replica, self.coarsest, self.coarsest_of_calls, random=request.random
             )
         except Exception as error:
             raise Rejected(f"no reference: {exceptions.line(error)}") from error
+
+    def close(self) -> None:
+        """End the programs, as `Program.close`."""
+        self.program.close()
+        self.plain.close()
 
     @property
     def dynamic(self) -> bool | None:
@@ -79,7 +88,28 @@ class CaseRun:
 
     @cached_property
     def _verdict_on_eager(self) -> Judgement | None:
-        return audit_eager(self.eager, self.exact, lambda audit: self.execute(mode=audit), self.coarsest())
+        return self._judge_regions() or audit_eager(
+            self.eager, self.exact, lambda audit: self.execute(mode=audit), self.coarsest()
+        )
+
+    def _judge_regions(self) -> Judgement | None:
+        """The verdict on eager's regions, if their numbers are wrong where those of the plain text are right."""
+        if self.plain is self.program:
+            return None
+        right = self.execute(mode=nullcontext())
+        judge = Judge(right, self.exact, self.replica, self.coarsest, self.coarsest_of_calls, random=False)
+        judgement = judge.judge_numbers(self.eager)
+        name = judgement.value
+        if judgement.verdict not in RECHECKED_VERDICTS or name is None:
+            return None
+        given, exact = (
+            run.values.get(name, torch.zeros_like(right.values[name])).double() for run in (self.eager, self.exact)
+        )
+        error = (given - exact).abs().nan_to_num(math.inf)
+        worst = int(error.argmax())
+        mine, truth, off = (float(values.flatten()[worst]) for values in (given, exact, error))
+        fault = FaultyOperation(" and ".join(self.request.regions), mine, truth, name, off)
+        return Judgement(Verdict.EAGER_SUSPECT, fault, {**judgement.numbers, "eager_error": off}, name)
 
     def judge_runs(self, runs: list[Execution]) -> Judgement:
         with SuppressOutOfMemory() as caught:
@@ -114,13 +144,17 @@ class CaseRun:
         module: nn.Module | None = None,
         mode: AbstractContextManager[Any] | None = None,
     ) -> Execution:
-        """One run of the case's module, or of a subject's `call` with the parameters of `module`."""
+        """One run of the case's module, or of a subject's `call` with the parameters of `module`.
+
+        A `mode` sees the plain text.
+        """
+        program = self.program if mode is None else self.plain
         if module is None:
-            module = self.program.module(self.request.training)
+            module = program.module(self.request.training)
         return execute(
             module if call is None else call,
             module,
-            self.program.calls(module),
+            program.calls(module),
             training=self.request.training,
             cotangents=self._cotangents,
             mode=mode,

@@ -59,7 +59,7 @@ def check(
             unfit = _find_unfit(name, changes)
             if unfit:
                 break
-        case.program.close()
+        case.close()
     return Result(
         id=request.id,
         rejected=rejected,

@@ -34,7 +34,9 @@ class Program:
         number = next(_serial)
         self.filename = f"<case {number}>"
         linecache.cache[self.filename] = (len(source), None, source.splitlines(keepends=True), self.filename)
-        torch.backends.mha.set_fastpath_enabled(True)  # The text of a case may switch it off.
+        # The text of a case may change these.
+        torch.backends.mha.set_fastpath_enabled(True)
+        torch._dynamo.config.capture_scalar_outputs = False
         # torch.export imports the modules of functions that a program defines.
         self._module = sys.modules[f"case.{number}"] = ModuleType(f"case.{number}")
         self._names: dict[str, Any] = vars(self._module)

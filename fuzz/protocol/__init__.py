@@ -133,6 +133,8 @@ class Check(Message):
     id: int
     source: str  # the emitted Python text
     subjects: tuple[str, ...]
+    plain: str = ""  # the text that the reference and noise run; "" for `source`
+    regions: tuple[str, ...] = ()  # the kinds of regions, which `plain` lacks
     training: bool = False
     dynamic: bool = False
     random: bool = False  # it has active dropout

@@ -109,6 +109,15 @@ class LaterCall:
 
 
 @dataclass(frozen=True, slots=True)
+class Region:
+    """A run of operations in a function of their own, by name. `kind`: of `generators.program.regions`."""
+
+    kind: str
+    ops: tuple[str, ...]
+    over: str = ""  # the dimension that a loop runs over
+
+
+@dataclass(frozen=True, slots=True)
 class Earlier:
     """A case that runs before another case, in the same process and under the same subject."""
 
@@ -123,7 +132,8 @@ class Case:
     `autocast` is the dtype of a `torch.autocast` around the operations; such a case has no contracts. `calls` are
     later calls of the module. `checkpoint` is `full` if the backward pass recomputes the operations. `settings` are
     values by name, of `generators.program.settings`. Only subjects that compile with options use them. `before` are the
-    cases that must run first for this case to fail, in order.
+    cases that must run first for this case to fail, in order. `regions` are runs of operations that torch calls as a
+    function.
     """
 
     dims: Annotated[tuple[tuple[str, int], ...], KEYED]
@@ -138,6 +148,7 @@ class Case:
     checkpoint: str = ""
     settings: Annotated[tuple[tuple[str, SettingValue], ...], KEYED, SORTED] = ()
     before: tuple[Earlier, ...] = ()
+    regions: tuple[Region, ...] = ()
 
     @cached_property
     def sizes(self) -> Mapping[str, int]:
@@ -179,6 +190,7 @@ class Case:
             *([self.checkpoint] if self.checkpoint else []),
             *([{"settings": _exact(tuple(sorted(self.settings)))}] if self.settings else []),
             *([{"before": [[one.case.canonical(), one.times] for one in self.before]}] if self.before else []),
+            *([{"regions": [_exact(astuple(region)) for region in self.regions]}] if self.regions else []),
         ]
         return json.dumps(form, separators=(",", ":"))
 

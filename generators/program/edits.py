@@ -8,6 +8,7 @@ from generators.errors import CaseError, accepts
 from generators.program.attention_options import Contract
 from generators.program.case import Attr, Case, Input, Op, TensorType, Values, free_name
 from generators.program.contracts import check_contract, list_described_ops
+from generators.program.regions import rename_in_regions
 from generators.program.sizes import Size
 from generators.program.state import rename_in_calls
 from generators.program.type_check import RESERVED, attributes, check, make_op, prune, types_of
@@ -117,6 +118,7 @@ def rename_dims(case: Case, names: Mapping[str, str]) -> Case:
     """The case with dimensions renamed. Two dimensions that get the same name must have the same size."""
     dims = {names.get(name, name): size for name, size in case.dims}
     renamed = replace(map_sizes(case, lambda size: size.rename(names)), dims=tuple(dims.items()))
+    renamed = replace(renamed, regions=rename_in_regions(case, names))
     return rename_in_calls(renamed, names)
 
 

@@ -2,11 +2,14 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
-from generators.program.case import Case, Input, LaterCall, Op, TensorType
+from generators.program.case import Case, Input, LaterCall, Op, TensorType, free_name
+from generators.program.emit_regions import emit_region
 from generators.program.ops import OPS
 from generators.program.ops.spec import Line
-from generators.program.state import at_call, seed_at
+from generators.program.regions import REGIONS, list_arguments
+from generators.program.state import at_call, find_target, seed_at
 from generators.program.type_check import attributes, names_in, types_of
 from generators.program.values import DISTRIBUTIONS, LAYOUTS
 
@@ -15,6 +18,8 @@ _IMPORTS = {
     "nn.": "from torch import nn",
     "create_block_mask(": "from torch.nn.attention.flex_attention import create_block_mask",
     "checkpoint(": "from torch.utils.checkpoint import checkpoint",
+    "map_rows(": "from torch._higher_order_ops.map import map as map_rows",
+    "scan(": "from torch._higher_order_ops.scan import scan",
     "flex_attention(": "from torch.nn.attention.flex_attention import flex_attention",
 }
 """Imports, by a substring of the text that needs them."""
@@ -41,28 +46,34 @@ def set_weights(layer, seed):
 """Random parameters for a layer: torch initialises biases to 0, which would hide mistakes."""
 
 
-def source(case: Case) -> str:
-    """The Python text of a case: `Module`, and `inputs()` which gives equal, fresh tensors at every call."""
-    return emit_rewritten(case, case.ops, {})
+def source(case: Case, *, plain: bool = False) -> str:
+    """The Python text of a case: `Module`, and `inputs()` which gives equal, fresh tensors at every call.
+
+    plain: as in generators/program/emit_regions.py
+    """
+    return emit_rewritten(case, case.ops, {}, plain=plain)
 
 
-def emit_rewritten(case: Case, ops: Sequence[Op], instead: Mapping[str, str]) -> str:
+def emit_rewritten(case: Case, ops: Sequence[Op], instead: Mapping[str, str], *, plain: bool = False) -> str:
     """The text of a case with only these operations. `instead`: expressions that replace some of them, by name.
 
     All parameters and arguments stay, even if nothing reads them.
     """
     spelled = [op for op in ops if op.name not in instead]
-    parts = _emit_attributes(case), _init(case, spelled), _forward(case, ops, spelled, instead)
+    outside, forward = _forward(case, ops, spelled, instead, plain=plain)
+    parts = _emit_attributes(case), _init(case, spelled), forward
     body = "\n\n".join(filter(None, parts))
     module = f"\n\nclass Module(nn.Module):\n{body}\n"
     inputs = _emit_inputs(case) + _emit_calls(case)
     functions = _SET_WEIGHTS if "set_weights(" in module else ""
-    functions = (_RNG if "rng(" in functions + module + inputs else "") + functions
+    functions = (_RNG if "rng(" in functions + module + inputs else "") + functions + outside
     head = [line for key, line in _IMPORTS.items() if key in functions + module + inputs]
     lines = ["import torch", *head]
     if any(op.attr("fast_path") is False for op in case.ops):
         # A switch for all of torch's layers at once.
         lines.append("\ntorch.backends.mha.set_fastpath_enabled(False)")
+    if not plain and any(REGIONS[region.kind].captures for region in case.regions):
+        lines.append("\ntorch._dynamo.config.capture_scalar_outputs = True")
     if case.dims:
         lines.append(f"\n{', '.join(case.sizes)} = {', '.join(map(str, case.sizes.values()))}")
     lines.append("")
@@ -109,13 +120,14 @@ def read(case: Case, name: str) -> str:
 
     The result of a write is referred to by its target.
     """
-    written = next((op.args[0] for op in case.ops if op.name == name and OPS[op.kind].writes), None)
-    if written is not None:
-        return read(case, written)
+    name = find_target(case, name)
     return f"self.{name}" if any(i.parameter and i.name == name for i in case.inputs) else name
 
 
-def _forward(case: Case, ops: Sequence[Op], spelled: Sequence[Op], instead: Mapping[str, str]) -> str:
+def _forward(
+    case: Case, ops: Sequence[Op], spelled: Sequence[Op], instead: Mapping[str, str], *, plain: bool
+) -> tuple[str, str]:
+    """The functions of regions that stand outside of the module, and `forward`."""
     types = types_of(case)
     arguments = case.arguments
     varies = case.dynamic or any(call.sizes for call in case.calls)
@@ -124,14 +136,22 @@ def _forward(case: Case, ops: Sequence[Op], spelled: Sequence[Op], instead: Mapp
         shapes = [(item.name, axis, size) for item in arguments for axis, size in enumerate(item.shape)]
         places = {str(size): f"{name}.size({axis})" for name, axis, size in reversed(shapes) if size.is_name}
         used = dict.fromkeys(name for op in spelled for _, value in op.attrs for name in sorted(names_in(value)))
+        used |= dict.fromkeys(region.over for region in case.regions)
         lines = [f"{name} = {places[name]}" for name in used if name in places]
+    outside, names_of_blocks = "", list[str]()
+    regions = {region.ops[0]: region for region in case.regions if not instead}
+    inside = {name for region in regions.values() for name in region.ops}
     for op in ops:
-        if op.name in instead:
-            lines.append(f"{op.name} = {instead[op.name]}")
-        else:
-            spec, line = OPS[op.kind], _line(case, op, types)
-            value = spec.emit(line)
-            lines += [*spec.before(line), value if spec.writes else f"{op.name} = {value}"]
+        if op.name in regions:
+            region = regions[op.name]
+            names_of_blocks.append(free_name("block", {*types, *names_of_blocks}))
+            within = [other for other in ops if other.name in region.ops]
+            own = _emit_ops(case, within, types, instead, local=list_arguments(case, region, types))
+            text, calls = emit_region(case, region, types, names_of_blocks[-1], own, plain=plain)
+            outside += text
+            lines += calls
+        elif op.name not in inside:
+            lines += _emit_ops(case, [op], types, instead)
     lines = lines[lines[:1] == [""] :]
     if case.autocast and lines:
         head = f"with torch.autocast({arguments[0].name}.device.type, dtype=torch.{case.autocast}):"
@@ -141,8 +161,31 @@ def _forward(case: Case, ops: Sequence[Op], spelled: Sequence[Op], instead: Mapp
 
     if case.checkpoint:
         again = f"return checkpoint(self.compute, {names}, use_reentrant=False)"
-        return _define("forward", names, [again]) + "\n\n" + _define("compute", names, lines)
-    return _define("forward", names, lines)
+        return outside, _define("forward", names, [again]) + "\n\n" + _define("compute", names, lines)
+    return outside, _define("forward", names, lines)
+
+
+def _emit_ops(
+    case: Case,
+    ops: Sequence[Op],
+    types: Mapping[str, TensorType],
+    instead: Mapping[str, str],
+    local: Sequence[str] = (),
+) -> list[str]:
+    """The lines of operations. `local`: the values that have their own names, as arguments of a function."""
+    lines = []
+    for op in ops:
+        if op.name in instead:
+            lines.append(f"{op.name} = {instead[op.name]}")
+            continue
+        spec, line = OPS[op.kind], _line(case, op, types)
+        if local:
+            targets = [find_target(case, arg) for arg in op.args]
+            texts = [name if name in local else read(case, name) for name in targets]
+            line = replace(line, args=texts, device=f"{local[0]}.device")
+        value = spec.emit(line)
+        lines += [*spec.before(line), value if spec.writes else f"{op.name} = {value}"]
+    return lines
 
 
 def _define(method: str, names: str, lines: Sequence[str]) -> str:

@@ -43,6 +43,12 @@ def find_owners(case: Case) -> dict[str, str]:
     return owners
 
 
+def find_target(case: Case, name: str) -> str:
+    """The value that a write changes; another value itself."""
+    written = next((op.args[0] for op in case.ops if op.name == name and OPS[op.kind].writes), None)
+    return name if written is None else find_target(case, written)
+
+
 def _has_parameters(case: Case) -> bool:
     """Whether the module has parameters, of its own or in a layer, whose row has a seed for them."""
     own = any(item.parameter and not item.is_buffer for item in case.inputs)

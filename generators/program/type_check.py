@@ -14,6 +14,7 @@ from generators.program.ops import OPS
 from generators.program.ops.attention import FLEX_NAMES
 from generators.program.ops.network import EQUATION
 from generators.program.ops.spec import Attribute, Kind, Operands
+from generators.program.regions import check_regions, keep_regions
 from generators.program.settings import check_settings
 from generators.program.sizes import Size, show
 from generators.program.state import at_call, check_calls, check_memory, drop_unknown, find_owners
@@ -188,6 +189,7 @@ def check(case: Case) -> dict[str, TensorType]:
             require(name in types, f"returns: {name!r} is not defined")
         require(len(set(case.returns)) == len(case.returns), "returns: a value is returned twice")
     check_memory(case)
+    check_regions(case, types, infer)
     check_calls(case)
     check_settings(case)
     for call in case.calls:
@@ -295,4 +297,4 @@ def prune(case: Case) -> Case:
     smaller = replace(
         case, dims=tuple(d for d in case.dims if d[0] in names), inputs=inputs, ops=ops, contracts=contracts
     )
-    return drop_unknown(smaller) if case.calls else smaller
+    return drop_unknown(keep_regions(smaller)) if case.calls else keep_regions(smaller)

@@ -1,4 +1,4 @@
-"""Adds to a drawn program: in-place writes into its values, later calls of its module, and states of its call."""
+"""Adds to a drawn program: in-place writes into its values, regions, later calls of its module, states of its call."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -6,9 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 from generators.errors import CaseError, require
-from generators.program.case import Case, LaterCall, Values
+from generators.program.case import Case, LaterCall, Region, Values
 from generators.program.edits import map_inputs, redirect_read
 from generators.program.emit import is_random
+from generators.program.regions import REGIONS
 from generators.program.state import list_variable
 from generators.program.type_check import check, is_valid, prune, types_of
 from generators.program.values import FLOATS, LAYOUTS
@@ -119,6 +120,32 @@ def _write_indexed(b: Builder, c: Choices, kind: str, target: str, values: str) 
     accumulate = kind == "index_put_" and axis == 0 and c.chance(0.4)
     options: dict[str, Any] = {"form": "method", "accumulate": True} if accumulate else {}
     return b.op(kind, target, places, values, dim=axis, **options)
+
+
+_REGION_COUNTS = {1: 5.0, 2: 2.0, 3: 1.0}
+_REGION_LENGTHS = {1: 3.0, 2: 3.0, 3: 2.0, 5: 2.0, 8: 2.0, 13: 1.0}
+_REGION_TRIES = 12
+
+
+def add_regions(case: Case, c: Choices) -> Case:
+    """The case with one to three regions, each if a few tries find operations that its kind takes."""
+    base = replace(case, contracts=())
+    for _ in range(c.draw(_REGION_COUNTS)):
+        weights = {name: row.weight * (row.in_training if case.training else 1.0) for name, row in REGIONS.items()}
+        kind = c.draw(weights)
+        for _ in range(_REGION_TRIES if base.ops else 0):
+            changed = replace(base, regions=(*base.regions, _draw_region(base, c, kind)))
+            if is_valid(changed):
+                base = changed
+                break
+    return base if base.regions else case
+
+
+def _draw_region(case: Case, c: Choices, kind: str) -> Region:
+    start, length = c.below(len(case.ops)), c.draw(_REGION_LENGTHS)
+    names = [str(item.shape[0]) for item in case.inputs if item.shape and item.shape[0].is_name]
+    over = c.pick(names) if names and REGIONS[kind].loops else ""
+    return Region(kind, tuple(op.name for op in case.ops[start : start + length]), over)
 
 
 _COUNTS = {1: 5.0, 2: 4.0, 3: 1.0}

@@ -19,7 +19,7 @@ from generators.sampling.builder import Builder
 from generators.sampling.choices import Choices
 from generators.sampling.families import FAMILIES, Family
 from generators.sampling.heads import draw_qkv, merge_heads, restore_axes
-from generators.sampling.insertions import add_calls, add_states, insert_writes
+from generators.sampling.insertions import add_calls, add_regions, add_states, insert_writes
 from generators.sampling.steps import AttentionExtras, draw_extras, draw_many_extras, insert_noop
 
 
@@ -105,6 +105,7 @@ _EMPTY = {"S": 3.0, "T": 3.0, "B": 2.0}
 HEADS_INNER_SHARE = 0.25  # for kernels: the share of cases with q, k, v in [B, S, H, D] whose contract keeps it
 AUTOCAST_SHARE = 0.03  # the share of cases under autocast, of those that stay well typed
 STATES_SHARE = 0.15  # the share of cases whose call is in another state, doubled for kernels
+REGIONS_SHARE = 0.05  # the share of cases with runs of operations in functions that torch calls in ways of its own
 WRITES_SHARE = 0.06  # the share of cases that get in-place writes
 SETTINGS_SHARE = 0.25  # the share of cases to which a campaign adds settings
 _SINGLE_SHARE = 0.5  # the share of cases in which the `single` dimensions of their settings are 1
@@ -152,6 +153,9 @@ def sample(
         is_taken = emit_attention_stub(changed) is not None and all(map(limits.accepts, list_calls(changed)))
         return changed if is_taken else case
     case = _sample_module(seed, index, family=family, dtype=dtype, mode=mode, device=device)
+    regions = Choices(f"{seed}:{index}:regions")
+    if regions.chance(REGIONS_SHARE) and not (case.autocast or case.checkpoint):
+        case = add_regions(case, regions)
     return add_states(case, Choices(f"{seed}:{index}:states"), STATES_SHARE)
 
 

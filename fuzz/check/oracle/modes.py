@@ -139,7 +139,7 @@ class Noise(OperationMode):
     def _move(self, name: str, value: Tensor, before: Tensor | None) -> None:
         dtype = value.dtype
         self.dtypes[-1].add(dtype)
-        if not value.numel():
+        if not value.numel() or value._is_zerotensor():  # zeros of forward-mode gradients have no memory
             return
         size = value.abs()
         # 0 and the largest finite number stay. The latter fills masks and must not become infinite.

@@ -147,4 +147,5 @@ def to_float64(value: Any) -> Any:
 
 
 def is_floating(value: Any) -> bool:
-    return isinstance(value, Tensor) and value.is_floating_point()
+    """Whether it is a tensor of floating numbers in memory: zeros of forward-mode gradients have none."""
+    return isinstance(value, Tensor) and value.is_floating_point() and not value._is_zerotensor()

@@ -73,6 +73,14 @@ class Judge:
         form = find_form_difference(self._eager, compiled)
         if form is not None:
             return Judgement(Verdict.METADATA, form)
+        judgement = self.judge_numbers(compiled, others)
+        if judgement.verdict.is_finding:
+            return judgement
+        layout = find_stride_difference(self._eager, compiled)
+        return judgement if layout is None else Judgement(Verdict.METADATA, layout, judgement.numbers)
+
+    def judge_numbers(self, compiled: Execution, others: Callable[[], list[Execution]] = list) -> Judgement:
+        """As `judge`, of values alone. Their forms are eager's."""
         known = self._known
         judgement = self._measure(compiled, known)
         more = range(len(known.runs), constants.REPLICAS_BEFORE_WRONG)
@@ -85,10 +93,7 @@ class Judge:
             judgement = self._measure(compiled, known)
         if judgement.verdict in (Verdict.WRONG_RESULT, Verdict.WRONG_GRADIENT) and self._random:
             judgement = replace(judgement, verdict=Verdict.RANDOM_STREAM, where=None)
-        if judgement.verdict.is_finding:
-            return judgement
-        layout = find_stride_difference(self._eager, compiled)
-        return judgement if layout is None else Judgement(Verdict.METADATA, layout, judgement.numbers)
+        return judgement
 
     def _measure(self, compiled: Execution, known: "_Replicas") -> Judgement:
         names = [*self._eager.values, *(name for name in compiled.gradients if name not in self._eager.gradients)]

@@ -1,0 +1,198 @@
+"""The source text of regions.
+
+A case with regions has two texts. In the *plain* text a region is a Python call or a Python loop. The float64 reference
+and runs with noise take the plain text; eager and all subjects take the other.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from generators.program.case import Case, Region, TensorType, free_name
+from generators.program.regions import REGIONS, list_arguments, list_results, list_written, may_train
+from generators.program.values import category
+
+
+@dataclass(frozen=True, slots=True)
+class _Function:
+    """The function of a region. All fields are source text."""
+
+    name: str
+    parameters: tuple[str, ...]
+    passed: tuple[str, ...]  # the arguments of its call
+    results: tuple[str, ...]
+    zeros: tuple[str, ...]  # for each result, zeros of its type
+    over: str
+    free: Callable[[str], str]  # a name that the program does not use, like the given name
+
+    @property
+    def arguments(self) -> str:
+        return ", ".join(self.passed)
+
+    @property
+    def packed(self) -> str:
+        """The arguments as a tuple."""
+        return f"({_pack(self.passed)})"
+
+    @property
+    def call(self) -> str:
+        return f"{self.name}({self.arguments})"
+
+    def assign(self, value: str) -> str:
+        return f"{', '.join(self.results)} = {value}" if self.results else value
+
+
+def emit_region(
+    case: Case, region: Region, types: Mapping[str, TensorType], name: str, lines: Sequence[str], *, plain: bool
+) -> tuple[str, list[str]]:
+    """The text of a function outside of the module, or "", and the lines in `forward`.
+
+    name: of the region's function
+    lines: of its operations
+    """
+    row, taken = REGIONS[region.kind], {name, *types, *case.sizes}
+    parameters, results = list_arguments(case, region, types), list_results(case, region)
+    own = {item.name for item in case.inputs if item.parameter}
+    passed = tuple(f"self.{value}" if value in own else value for value in parameters)
+    shapes = [", ".join(map(str, types[value].shape)) + "," * (types[value].rank == 1) for value in results]
+    like = [f"dtype=torch.{types[value].dtype}, device={passed[0]}.device" for value in results]
+    zeros = tuple(f"torch.zeros(({shape}), {form})" for shape, form in zip(shapes, like, strict=True))
+    function = _Function(
+        name, tuple(parameters), passed, tuple(results), zeros, region.over, lambda hint: free_name(hint, taken)
+    )
+    body = [*_open_rows(function, lines)] if row.loops else []
+    body += [*lines, *([f"return {', '.join(value + '[0]' * row.loops for value in results)}"] if results else [])]
+    if row.is_custom:
+        return _emit_custom(case, region, types, function, body, plain=plain), [function.assign(function.call)]
+    head = ["", f"def {name}({', '.join(parameters)}):", *_indent(body), ""]
+    return "", [
+        *head,
+        *(_spell_plain(function, row.loops) if plain and not row.is_transform else _spell(region, function)),
+    ]
+
+
+def _open_rows(function: _Function, lines: Sequence[str]) -> Iterator[str]:
+    names = function.parameters
+    yield f"{', '.join(names)} = {', '.join(f'{name}[None]' for name in names)}"
+    if any(function.over in line for line in lines):
+        yield f"{function.over} = 1"
+
+
+def _indent(lines: Sequence[str]) -> list[str]:
+    return [f"    {line}" if line else "" for line in lines]
+
+
+def _spell_plain(function: _Function, loops: bool) -> list[str]:
+    if not loops:
+        return [function.assign(function.call)]
+    rows = f"{function.name}(*rows) for rows in zip({function.arguments})"
+    is_single = len(function.results) == 1
+    return [function.assign(f"torch.stack([{rows}])" if is_single else f"map(torch.stack, zip(*({rows})))")]
+
+
+def _spell(region: Region, function: _Function) -> list[str]:
+    """The lines that call the function."""
+    name, packed, results = function.name, function.packed, function.results
+    match region.kind:
+        case "cond":
+            other, first = function.free("otherwise"), function.passed[0]
+            value = f"-{name}(*given)" if len(results) == 1 else f"tuple(-value for value in {name}(*given))"
+            call = f"torch.cond(({first} == {first}).any(), {name}, {other}, {packed})"
+            return [f"def {other}(*given):", f"    return {value}", "", function.assign(call)]
+        case "map" | "map_uncaptured":
+            return [function.assign(f"map_rows(lambda rows: {name}(*rows), {packed})")]
+        case "scan":
+            target = results[0] if len(results) == 1 else f"({', '.join(results)})"
+            start = f"torch.zeros((), device={function.passed[0]}.device)"
+            return [f"_, {target} = scan(lambda count, rows: (count + 1, {name}(*rows)), {start}, {packed})"]
+        case "while_loop":
+            return _spell_while_loop(function)
+        case "vmap":
+            return [function.assign(f"torch.vmap({name})({function.arguments})")]
+        case "grad":
+            return [function.assign(f"torch.func.grad(lambda *given: {name}(*given).sum())({function.arguments})")]
+        case "jvp":
+            return [f"_, {results[0]} = torch.func.jvp({name}, {packed}, {packed})"]
+        case "compile_region":
+            return [function.assign(f"torch.compiler.nested_compile_region({name})({function.arguments})")]
+    return [function.assign(f"checkpoint({name}, {function.arguments}, use_reentrant=False)")]
+
+
+def _spell_while_loop(function: _Function) -> list[str]:
+    """Each step takes a row of the arguments and writes a row of the result."""
+    step, row, at, zeros = (function.free(name) for name in ("step", "row", "at", "zeros"))
+    result = function.results[0]
+    rows = ", ".join(f"{value}.index_select(0, {at})[0]" for value in function.passed)
+    start = f"torch.zeros((), dtype=torch.int64, device={function.passed[0]}.device)"
+    return [
+        f"def {step}({row}, {result}):",
+        f"    {at} = {row}.reshape(1)",
+        f"    return {row} + 1, {result}.index_copy(0, {at}, {function.name}({rows})[None])",
+        "",
+        f"{zeros} = {function.zeros[0]}",
+        f"_, {result} = torch.while_loop(lambda {row}, _: {row} < {function.over}, {step}, ({start}, {zeros}))",
+    ]
+
+
+_GRADIENT = """
+
+def {name}_gradient(ctx, {gradients}):
+    {parameters} = ctx.saved_tensors
+    with torch.enable_grad():
+        {wanted} = [value.detach().requires_grad_() for value in ({wanted})]
+        results = {results}
+    pairs = [pair for pair in zip(results, ({gradients},)) if pair[0].requires_grad]
+    outputs, gradients = zip(*pairs)
+    found = torch.autograd.grad(outputs, ({wanted}), gradients, allow_unused=True)
+    return {slots}
+
+
+def {name}_save(ctx, inputs, output):
+    ctx.save_for_backward(*inputs)
+
+
+{name}.register_autograd({name}_gradient, setup_context={name}_save)
+"""
+"""The gradient of a custom operation, which computes the function again."""
+
+
+def _pack(names: Sequence[str]) -> str:
+    """The names as a tuple without parentheses."""
+    return ", ".join(names) + "," * (len(names) == 1)
+
+
+def _emit_custom(
+    case: Case,
+    region: Region,
+    types: Mapping[str, TensorType],
+    function: _Function,
+    body: Sequence[str],
+    *,
+    plain: bool,
+) -> str:
+    name, count = function.name, len(function.results)
+    kind = {0: "None", 1: "torch.Tensor"}.get(count, f"tuple[{', '.join(['torch.Tensor'] * count)}]")
+    tensors = ", ".join(f"{value}: torch.Tensor" for value in function.parameters)
+    text = "\n".join([f"def {name}({tensors}) -> {kind}:", *_indent(body)])
+    if plain:
+        return f"\n\n{text}\n"
+    written = tuple(list_written(case, region))
+    fake = f"{name}_function" if count else "lambda *given: None"
+    lines = [
+        text.replace(f"def {name}(", f"def {name}_function(", 1) + "\n\n",
+        f'{name} = torch.library.custom_op("case_{case.id[:6]}::{name}", {name}_function, mutates_args={written!r})',
+        f"{name}.register_fake({fake})",
+    ]
+    text = "\n\n" + "\n".join(lines) + "\n"
+    floating = [at for at, value in enumerate(function.parameters) if category(types[value].dtype) == 2]
+    if not (may_train(case) and floating):
+        return text
+    found = {at: f"found[{number}]" for number, at in enumerate(floating)}
+    names = function.parameters
+    return text + _GRADIENT.format(
+        name=name,
+        parameters=_pack(names),
+        results=f"{name}_function({', '.join(names)})" if count > 1 else f"({name}_function({', '.join(names)}),)",
+        gradients=", ".join(f"gradient{number}" for number in range(count)),
+        wanted=_pack([names[at] for at in floating]),
+        slots=_pack([str(found.get(at)) for at in range(len(names))]),
+    )

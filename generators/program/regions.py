@@ -1,0 +1,191 @@
+"""Regions: runs of operations in a function of their own, which torch calls in a way of its own.
+
+Examples are a custom operation, a branch of `torch.cond`, and the body of a scan.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from generators.errors import add_place, require
+from generators.program.case import Case, Op, Region, TensorType
+from generators.program.ops import OPS
+from generators.program.sizes import Size
+from generators.program.state import find_owners, find_target, is_in_place
+from generators.program.values import category
+
+Infer = Callable[[Op, Mapping[str, TensorType], Mapping[str, int]], TensorType]
+
+
+@dataclass(frozen=True, slots=True)
+class RegionKind:
+    """A row of the table of regions."""
+
+    effect: str  # in words
+    weight: float = 1.0  # how often it is drawn
+    loops: bool = False  # the function takes a row of its arguments along a dimension
+    is_custom: bool = False  # the function is a custom operation, outside of the module
+    is_transform: bool = False  # without it, the region would compute something else
+    floats_only: bool = False  # only floating values are arguments; the function reads all others as they are
+    nonempty: bool = False  # its arguments have elements
+    single: bool = False  # the function has one result
+    in_training: float = 1.0  # how often it is drawn in training, relative to inference
+    captures: bool = False  # Dynamo captures scalars, without which torch can't compile the loop
+
+
+REGIONS: dict[str, RegionKind] = {
+    "custom_op": RegionKind("a custom operation", 4.0, is_custom=True),
+    "cond": RegionKind("a branch of torch.cond", 2.0, floats_only=True, nonempty=True),
+    "map": RegionKind("the body of a map over rows", loops=True, captures=True),
+    "scan": RegionKind("the body of a scan over rows", loops=True, captures=True),
+    "while_loop": RegionKind("the body of a while_loop over rows", loops=True, single=True, in_training=0.1),
+    "vmap": RegionKind("a function under vmap", 2.0, loops=True),
+    "grad": RegionKind("a function under torch.func.grad", is_transform=True, floats_only=True, single=True),
+    "jvp": RegionKind(
+        "a function under torch.func.jvp", is_transform=True, floats_only=True, nonempty=True, single=True
+    ),
+    "compile_region": RegionKind("a nested_compile_region"),
+    "checkpoint": RegionKind("a checkpointed function", 0.5),
+    "map_uncaptured": RegionKind("the body of a map, where Dynamo captures no scalars", 0.05, loops=True),
+}
+"""By name."""
+_NOT_INSIDE = frozenset({"flex_attention", "graph_break"})
+
+
+def ops_of(case: Case, region: Region) -> list[Op]:
+    return [op for op in case.ops if op.name in region.ops]
+
+
+def list_operands(case: Case, region: Region) -> list[str]:
+    """The values that a region reads and does not define, in the order of first use. Writes go by their targets."""
+    read = dict.fromkeys(find_target(case, arg) for op in ops_of(case, region) for arg in op.args)
+    return [name for name in read if name not in region.ops]
+
+
+def list_results(case: Case, region: Region) -> list[str]:
+    """The values that a region defines and that are read elsewhere. The result of a write is its target."""
+    outside = [arg for op in case.ops if op.name not in region.ops for arg in op.args]
+    used = {find_target(case, name) for name in (*outside, *case.returns) if name in region.ops}
+    return [name for name in region.ops if name in used]
+
+
+def list_arguments(case: Case, region: Region, types: Mapping[str, TensorType]) -> list[str]:
+    """The operands that are arguments of the region's function, which reads all others as they are."""
+    row, operands = REGIONS[region.kind], list_operands(case, region)
+    parameters = {item.name for item in case.inputs if item.parameter}
+    if row.is_custom:
+        return operands
+    if row.loops:
+        return [name for name in operands if types[name].shape[:1] == (Size.of(region.over),)]
+    given = [name for name in operands if name not in parameters]
+    return [name for name in given if category(types[name].dtype) == 2] if row.floats_only else given
+
+
+def list_written(case: Case, region: Region) -> list[str]:
+    """The operands whose memory a region writes into."""
+    owners = find_owners(case)
+    written = {owners[op.name] for op in ops_of(case, region) if OPS[op.kind].writes}
+    return [name for name in list_operands(case, region) if owners[name] in written]
+
+
+def may_train(case: Case) -> bool:
+    """Whether some call of the module is in training."""
+    return case.training or any(call.under == "training" for call in case.calls)
+
+
+def check_regions(case: Case, types: Mapping[str, TensorType], infer: Infer) -> None:
+    """Raises CaseError if a region is no run of operations that its kind takes. `infer`: of type_check."""
+    places = {op.name: place for place, op in enumerate(case.ops)}
+    named = [name for region in case.regions for name in region.ops]
+    with add_place("regions"):
+        plain = not (case.contracts or case.autocast or case.checkpoint)
+        require(not named or plain, "regions are not allowed beside contracts, autocast and checkpoint")
+        require(len(set(named)) == len(named), "an operation is in two regions")
+        for region in case.regions:
+            require(region.kind in REGIONS, f"kind is {region.kind!r}, expected one of {', '.join(REGIONS)}")
+            missing = next((name for name in region.ops if name not in places), None)
+            require(missing is None, f"{missing!r} is no operation")
+            found = [places[name] for name in region.ops]
+            row = REGIONS[region.kind]
+            known = case.sizes.get(region.over, 0) > 0 if row.loops else not region.over
+            require(known, f"{region.kind}: over is {region.over!r}, expected a dimension of size 1 or more")
+            together = bool(found) and found == [*range(found[0], found[0] + len(found))]
+            require(together, "a region is a run of operations, in their order")
+            _check_region(case, region, types)
+            if row.loops:
+                _check_loop(case, region, types, infer)
+
+
+def _check_region(case: Case, region: Region, types: Mapping[str, TensorType]) -> None:
+    row, name, inside, owners = REGIONS[region.kind], region.kind, set(region.ops), find_owners(case)
+    results, arguments = list_results(case, region), list_arguments(case, region, types)
+    floats = all(category(types[result].dtype) == 2 for result in results)
+    for op in ops_of(case, region):
+        require(op.kind not in _NOT_INSIDE and not _may_drop(op), f"{name} takes no {op.kind}")
+        require(not is_in_place(op) or inside.issuperset(op.args[:1]), f"{name} overwrites an operand in {op.name!r}")
+        is_layer = "seed" in OPS[op.kind].attributes or op.attr("form") == "module"
+        require(not (is_layer and row.is_custom), "a custom operation has no layer")
+    written = list_written(case, region)
+    require(not written or (row.is_custom and not may_train(case)), f"{name} does not write into {written[:1]}")
+    require(bool(results or written), f"{name} has no result")
+    require(bool(arguments), f"{name} has no argument")
+    require(not row.single or len(results) == 1, f"{name} has a single result")
+    own = [owners[result] for result in results]
+    require(inside.issuperset(own) and len({*own}) == len(own), f"{name} returns memory of another value")
+    require(floats or not row.floats_only, f"{name} has floating results")
+    sizes = {value: types[value].sizes(case.sizes) for value in (*arguments, *results)}
+    require(not row.nonempty or all(min(sizes[value], default=1) for value in arguments), f"{name} of an empty value")
+    if name == "grad":
+        first, result = arguments[0], results[0]
+        same = sizes[first] == sizes[result] and types[first].dtype == types[result].dtype
+        require(same, f"grad: {first!r} and {result!r} have different types")
+    varies = case.dynamic or any(call.sizes for call in case.calls)
+    attrs = [value for op in ops_of(case, region) for _, value in op.attrs]
+    flat = [one for value in attrs for one in (value if isinstance(value, tuple) else (value,))]
+    named = any(isinstance(value, Size) and value.names() for value in flat)
+    require(not (row.is_custom and varies and named), "a custom operation has constant sizes")
+
+
+def _may_drop(op: Op) -> bool:
+    """Whether the operation draws random numbers in training."""
+    known = OPS[op.kind].attributes
+    names = [name for name in ("p", "dropout_p", "dropout") if name in known]
+    given = {name: known[name].default for name in names} | dict(op.attrs)
+    return OPS[op.kind].random and any(given[name] for name in names)
+
+
+def _check_loop(case: Case, region: Region, types: Mapping[str, TensorType], infer: Infer) -> None:
+    """Raises CaseError unless the operations also take a single row, and give a row of each result."""
+    name, over = region.kind, region.over
+    for operand in list_operands(case, region):
+        shape = types[operand].shape
+        rest = shape[1:] if shape[:1] == (Size.of(over),) else shape
+        require(not any(over in size.names() for size in rest), f"{name} can't slice {operand!r} along {over}")
+    single, inner = {**case.sizes, over: 1}, dict(types)
+    for op in ops_of(case, region):
+        inner[op.name] = infer(op, inner, single)
+    for result in list_results(case, region):
+        outer, row = types[result].sizes(case.sizes), inner[result].sizes(single)
+        fits = types[result].shape[:1] == (Size.of(over),) and row == (1, *outer[1:])
+        require(fits, f"{name} can't join rows of {result!r} along {over}")
+
+
+def keep_regions(case: Case) -> Case:
+    """The case whose regions name only operations that it has."""
+    names = {op.name for op in case.ops}
+    kept = (replace(region, ops=tuple(name for name in region.ops if name in names)) for region in case.regions)
+    return replace(case, regions=tuple(region for region in kept if region.ops))
+
+
+def rename_in_regions(case: Case, names: Mapping[str, str]) -> tuple[Region, ...]:
+    """The regions with operations and dimensions renamed."""
+    return tuple(
+        replace(
+            region, ops=tuple(names.get(name, name) for name in region.ops), over=names.get(region.over, region.over)
+        )
+        for region in case.regions
+    )
+
+
+def describe_regions(case: Case) -> str:
+    """The kinds of regions in words: "a custom operation and a branch of torch.cond"."""
+    return " and ".join(dict.fromkeys(REGIONS[region.kind].effect for region in case.regions))

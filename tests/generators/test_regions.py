@@ -1,0 +1,127 @@
+"""Regions: two texts with one meaning, and the runs of operations that each kind takes."""
+
+from dataclasses import replace
+
+import pytest
+
+from corpus.casefile import dumps, loads
+from corpus.passes.program import drop_regions
+from generators.errors import CaseError
+from generators.program.case import Case, Input, LaterCall, Region, Values
+from generators.program.emit import source
+from generators.program.regions import REGIONS
+from generators.program.sizes import Size
+from generators.program.type_check import check, make_op, prune
+from tests.generators.plain import close, in_float64
+from tests.generators.test_sample import run_eager
+
+
+def shape(*sizes: int | str) -> tuple[Size, ...]:
+    return tuple(Size.of(size) for size in sizes)
+
+
+CASE = Case(
+    dims=(("B", 2), ("S", 3), ("D", 4)),
+    inputs=(
+        Input("q", shape("B", "S", "D"), "float32"),
+        Input("k", shape("B", "S", "D"), "float32", Values(seed=1)),
+        Input("w", shape("D", "D"), "float32", Values(seed=2), parameter=True),
+        Input("state", shape("B", "S", "D"), "float32", Values(seed=3), parameter=True, buffer=True),
+    ),
+    ops=(
+        make_op("kt", "transpose", ["k"], {}),
+        make_op("scores", "matmul", ["q", "kt"], {}),
+        make_op("probs", "softmax", ["scores"], {}),
+        make_op("mixed", "matmul", ["probs", "k"], {}),
+        make_op("out", "matmul", ["mixed", "w"], {}),
+    ),
+    returns=("out",),
+    mode="training",
+)
+RUN = ("probs", "mixed", "out")
+
+
+DROPPED = make_op("probs", "dropout", ["scores"], {"p": 0.5})
+
+
+def with_region(kind: str, ops: tuple[str, ...] = RUN, over: str | None = None) -> Case:
+    if over is None:
+        over = "B" if kind in REGIONS and REGIONS[kind].loops else ""
+    return replace(CASE, regions=(Region(kind, ops, over),))
+
+
+# Dynamo reads `.grad` of tensors that are no leaves, also for torch.cond and loops in eager. torch.func scripts.
+pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor", "ignore:`torch.jit")
+
+
+@pytest.mark.parametrize("kind", [kind for kind in REGIONS if not REGIONS[kind].is_transform])
+def test_both_texts_compute_the_operations(kind: str) -> None:
+    case = with_region(kind)
+    check(case)
+    expected = in_float64(source(CASE), training=True)
+    for plain in (False, True):
+        found = in_float64(source(case, plain=plain), training=True)
+        assert close(expected.outputs[0], found.outputs[0])
+        if kind == "while_loop" and not plain:
+            continue  # torch's own gradient of a while_loop is wrong: corpus/known/while-loop-gradient.case.yaml
+        pairs = zip(expected.gradients, found.gradients, strict=True)
+        assert all(one is not None and other is not None and close(one, other) for one, other in pairs)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in REGIONS if REGIONS[kind].is_transform])
+def test_both_texts_differentiate(kind: str) -> None:
+    case = with_region(kind, ("scores", "probs", "mixed"))
+    check(case)
+    ours, plain = (in_float64(source(case, plain=plain), training=True) for plain in (False, True))
+    assert close(ours.outputs[0], plain.outputs[0])
+    assert not close(ours.outputs[0], in_float64(source(replace(case, regions=())), training=True).outputs[0])
+
+
+@pytest.mark.parametrize(
+    ("case", "message"),
+    [
+        (with_region("fork"), "kind is 'fork', expected one of custom_op"),
+        (with_region("cond", ("probs", "out")), "a run of operations, in their order"),
+        (with_region("cond", ("nothing",)), "'nothing' is no operation"),
+        (with_region("cond", ()), "a run of operations"),
+        (replace(CASE, regions=(Region("cond", RUN), Region("map", ("out",), "B"))), "an operation is in two regions"),
+        (with_region("cond", over="B"), "over is 'B', expected"),
+        (with_region("map", ("scores", "probs"), over="S"), "map has no argument"),
+        (with_region("vmap", ("kt", "scores"), over="X"), "over is 'X', expected a dimension"),
+        (with_region("cond", ("kt",)), "cond returns memory of another value"),
+        (with_region("grad", ("scores", "probs")), "grad: 'q' and 'probs' have different types"),
+        (replace(with_region("cond"), autocast="bfloat16"), "not allowed beside contracts, autocast"),
+        (replace(with_region("custom_op"), ops=(*CASE.ops[:2], DROPPED, *CASE.ops[3:])), "custom_op takes no dropout"),
+    ],
+)  # fmt: skip
+def test_other_regions_are_refused(case: Case, message: str) -> None:
+    with pytest.raises(CaseError, match=message.replace("(", r"\(")):
+        check(case)
+
+
+def writing(kind: str, mode: str) -> Case:
+    """A region that writes into a buffer."""
+    write = make_op("written", "copy_", ["state", "out"], {})
+    return replace(CASE, ops=(*CASE.ops, write), mode=mode, regions=(Region(kind, ("out", "written")),))
+
+
+def test_a_custom_operation_writes_into_its_arguments() -> None:
+    case = replace(writing("custom_op", "inference"), returns=("mixed", "written"))
+    check(case)
+    texts = [source(one) for one in (replace(case, regions=()), case)]
+    assert "mutates_args=('state',)" in texts[1]
+    (one, other) = (in_float64(text, training=False).outputs for text in texts)
+    assert all(map(close, one, other))
+    for refused in (writing("cond", "inference"), writing("custom_op", "training")):
+        with pytest.raises(CaseError, match="does not write into"):
+            check(refused)
+
+
+def test_files_shrinking_and_pruning_keep_regions_whole() -> None:
+    case = replace(with_region("custom_op"), calls=(LaterCall(under="inference"),))
+    assert loads(dumps(case)) == case
+    assert next(drop_regions(case)) == replace(case, regions=())
+    assert {one.regions[0].ops for one in drop_regions(case) if one.regions} == {RUN[1:], RUN[:-1]}
+    shorter = prune(replace(case, returns=("mixed",)))
+    assert shorter.regions == (Region("custom_op", ("probs", "mixed")),)
+    run_eager(shorter)

@@ -331,6 +331,7 @@ def normalize(text: str) -> str:
     text = re.sub(r"(/[\w.+-]+){2,}", "PATH", text)
     text = re.sub(r"\b(Fake|Functional|Proxy)Tensor\b", "Tensor", text)
     text = re.sub(r"\b(query|key|value) is\b", "OPERAND is", text)
+    text = re.sub(r"\bNode \w+ was invalid\b", "Node N was invalid", text)
     text = re.sub(r"\b[su]\d+(\*[su]\d+)*\b", "N", text)  # symbolic sizes
     text = re.sub(r"\b([A-Za-z_]+?)_?\d+(_\d+)*\b", r"\1N", text)
     text = re.sub(r"-?\d+(\.\d+)?(e[+-]?\d+)?", "N", text)

@@ -29,23 +29,26 @@ class RegionKind:
     nonempty: bool = False  # its arguments have elements
     single: bool = False  # the function has one result
     in_training: float = 1.0  # how often it is drawn in training, relative to inference
+    apart: bool = False  # torch refuses arguments that share memory, and says so
     captures: bool = False  # Dynamo captures scalars, without which torch can't compile the loop
 
 
 REGIONS: dict[str, RegionKind] = {
     "custom_op": RegionKind("a custom operation", 4.0, is_custom=True),
-    "cond": RegionKind("a branch of torch.cond", 2.0, floats_only=True, nonempty=True),
-    "map": RegionKind("the body of a map over rows", loops=True, captures=True),
-    "scan": RegionKind("the body of a scan over rows", loops=True, captures=True),
-    "while_loop": RegionKind("the body of a while_loop over rows", loops=True, single=True, in_training=0.1),
+    "cond": RegionKind("a branch of torch.cond", 2.0, floats_only=True, nonempty=True, apart=True),
+    "map": RegionKind("the body of a map over rows", loops=True, apart=True, captures=True),
+    "scan": RegionKind("the body of a scan over rows", loops=True, apart=True, captures=True),
+    "while_loop": RegionKind(
+        "the body of a while_loop over rows", loops=True, single=True, apart=True, in_training=0.1
+    ),
     "vmap": RegionKind("a function under vmap", 2.0, loops=True),
     "grad": RegionKind("a function under torch.func.grad", is_transform=True, floats_only=True, single=True),
     "jvp": RegionKind(
         "a function under torch.func.jvp", is_transform=True, floats_only=True, nonempty=True, single=True
     ),
-    "compile_region": RegionKind("a nested_compile_region"),
+    "compile_region": RegionKind("a nested_compile_region", apart=True),
     "checkpoint": RegionKind("a checkpointed function", 0.5),
-    "map_uncaptured": RegionKind("the body of a map, where Dynamo captures no scalars", 0.05, loops=True),
+    "map_uncaptured": RegionKind("the body of a map, where Dynamo captures no scalars", 0.05, loops=True, apart=True),
 }
 """By name."""
 _NOT_INSIDE = frozenset({"flex_attention", "graph_break"})
@@ -131,6 +134,8 @@ def _check_region(case: Case, region: Region, types: Mapping[str, TensorType]) -
     require(not row.single or len(results) == 1, f"{name} has a single result")
     own = [owners[result] for result in results]
     require(inside.issuperset(own) and len({*own}) == len(own), f"{name} returns memory of another value")
+    given = [owners[value] for value in arguments]
+    require(not row.apart or len({*given}) == len(given), f"{name}: arguments share memory")
     require(floats or not row.floats_only, f"{name} has floating results")
     sizes = {value: types[value].sizes(case.sizes) for value in (*arguments, *results)}
     require(not row.nonempty or all(min(sizes[value], default=1) for value in arguments), f"{name} of an empty value")

@@ -113,12 +113,19 @@ class Recording(TorchFunctionMode):
             node._dynamo_source = source(name)
             node.meta["tensor_dict"] = {} if name.isdecimal() else {"_dynamo_static_input_type": "unguarded"}
         examples = [value for _, value in self._read.values()]
-        sizes = require("torch.fx.experimental.symbolic_shapes", "ShapeEnv")()
+        # As Dynamo's own, it can't say numbers that are read from tensors, such as an index that is a tensor.
+        sizes = require("torch.fx.experimental.symbolic_shapes", "ShapeEnv")(
+            allow_scalar_outputs=torch._dynamo.config.capture_scalar_outputs,
+            allow_dynamic_output_shape_ops=torch._dynamo.config.capture_dynamic_output_shape_ops,
+        )
         fakes = require("torch._subclasses.fake_tensor", "FakeTensorMode")(shape_env=sizes)
         # AOTAutograd would make the sizes of other fake tensors symbolic.
         static = [fakes.from_tensor(value, static_shapes=True) for value in examples]
         with require("torch._guards", "tracing")(require("torch._guards", "TracingContext")(fakes)):
-            compiled = backend(graph, examples)
+            try:
+                compiled = backend(graph, examples)
+            except require("torch._dynamo.exc", "exceptions_allowed_to_be_fallback") as error:
+                raise NotRecorded("Dynamo breaks the graph where it can't be traced") from error
         del static
         if sizes.guards:
             raise NotRecorded("a pass takes a number for a size, of which Dynamo makes a guard")

@@ -17,8 +17,8 @@ from fuzz.protocol.failures import NotTaken, Raised, Refusal
 from tests.check.client import Asker
 from tests.check.sources import source
 
-#: Inductor's passes import what is deprecated.
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+#: Inductor's passes import what is deprecated. After a graph break Dynamo reads gradients of tensors that have none.
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:The .grad attribute:UserWarning")
 
 SIZES = "2, 3, 6, 4"
 SCORES = "scores = q @ k.transpose(-2, -1) / 2.0"
@@ -63,6 +63,11 @@ class Reading(torch.nn.Module):
         return q + k if v.sum().item() > 0 else q - k
 
 
+class Indexing(torch.nn.Module):
+    def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return (q[(k[0, 0, 0, 0] > 0).long()] @ k.mT).softmax(dim=-1) @ v
+
+
 class Entering(torch.nn.Module):
     def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         with torch.autocast("cpu", torch.bfloat16):
@@ -77,7 +82,7 @@ def reached(module: torch.nn.Module) -> Coverage:
     return coverage
 
 
-@pytest.mark.parametrize("kind", [Attention, Fused, Writing])
+@pytest.mark.parametrize("kind", [Attention, Fused, Writing, Indexing])
 @pytest.mark.parametrize("training", [False, True])
 def test_a_recorded_graph_gives_and_reaches_what_dynamos_does(kind: type[torch.nn.Module], training: bool) -> None:
     seen = []

@@ -15,7 +15,7 @@ from fuzz.check.oracle import constants
 from fuzz.check.oracle.eager_audit import audit_eager
 from fuzz.check.oracle.modes import Noise, reference
 from fuzz.check.oracle.verdict import RECHECKED_VERDICTS, Judge, Judgement
-from fuzz.check.program import Execution, Program, Tensors, execute, same_bits
+from fuzz.check.program import Execution, Program, Tensors, execute, same_numbers
 from fuzz.check.subject_changes import enter
 from fuzz.experiments import Trial
 from fuzz.protocol import EAGER, NOISE, REFERENCE, Check, Verdict
@@ -183,6 +183,6 @@ class CaseRun:
 
 
 def find_difference(runs: list[Execution]) -> Value | None:
-    """The first value whose bits differ between runs; None if there is none."""
+    """The first value that differs between runs; None if there is none."""
     pairs = ((name, value, run.values.get(name)) for run in runs[1:] for name, value in runs[0].values.items())
-    return next((name for name, mine, other in pairs if other is None or not same_bits(mine, other)), None)
+    return next((name for name, mine, other in pairs if other is None or not same_numbers(mine, other)), None)

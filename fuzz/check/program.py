@@ -241,7 +241,14 @@ def _count_writes(value: Tensor) -> int:
 
 
 def same_bits(left: Tensor, right: Tensor) -> bool:
-    """Whether dtypes, shapes and elements are equal; NaN equals NaN."""
+    """As `same_numbers`, but 0.0 and -0.0 differ, as `1 / x` does. Verdicts are about numbers."""
+    if not same_numbers(left, right):
+        return False
+    return not left.is_floating_point() or not ((left.signbit() != right.signbit()) & (left == 0)).any()
+
+
+def same_numbers(left: Tensor, right: Tensor) -> bool:
+    """Whether dtypes, shapes and elements are equal; NaN equals NaN, and 0.0 equals -0.0."""
     if left.dtype != right.dtype or left.shape != right.shape:
         return False
     if torch.equal(left, right):

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from fuzz.check import recheck
 from fuzz.check.case_run import CaseRun
+from fuzz.check.program import same_bits, same_numbers
 from fuzz.check.subject_builder import Subject, find
 from fuzz.protocol import Check, Verdict
 from fuzz.protocol.failures import Nondeterministic, Value
@@ -82,3 +83,10 @@ def test_what_torch_documents_is_told_from_what_should_repeat(line: str, is_docu
     request = Check(id=0, source=source(f"return {line}"), subjects=())
     case = CaseRun(request, "cpu", lambda _: None)
     assert recheck.is_documented(case, find("passes")) is is_documented
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_sign_of_zero_is_a_bit_and_no_number(dtype: torch.dtype) -> None:
+    positive, negative = (torch.tensor([zero, torch.nan, -1.0], dtype=dtype) for zero in (0.0, -0.0))
+    assert same_numbers(positive, negative) and not same_bits(positive, negative)
+    assert same_bits(negative, torch.tensor([-0.0, -torch.nan, -1.0], dtype=dtype))

@@ -27,7 +27,7 @@ from torch import Tensor
 
 from fuzz.check.oracle import constants
 from fuzz.check.oracle.row_error_bound import unravel
-from fuzz.check.program import Execution, Tensors, same_bits
+from fuzz.check.program import Execution, Tensors, same_numbers
 from fuzz.protocol.failures import Value
 
 #: Runs the case with a seed, on inputs, with gradients or without.
@@ -136,7 +136,7 @@ class Comparison:
         """`compiled`, with eager's elements where the seed changes either. None if the result is equal to eager."""
         made = compiled.merge(eager, lambda name, _: self._eager.constant[name] & self._compiled.constant[name])
         expected = eager.values
-        equal = all(same_bits(value, expected.get(name, self._likes[name])) for name, value in made.values.items())
+        equal = all(same_numbers(value, expected.get(name, self._likes[name])) for name, value in made.values.items())
         return None if equal else made
 
     def _is_rounding(self, found: Difference, noisy: Callable[[int], Run]) -> bool:

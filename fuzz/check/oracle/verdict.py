@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fuzz.check.oracle import constants
 from fuzz.check.oracle.row_error_bound import Envelope, largest_finite, locate
-from fuzz.check.program import Execution, same_bits
+from fuzz.check.program import Execution, same_numbers
 from fuzz.protocol import Verdict, WrongElements
 from fuzz.protocol.failures import DifferentElements, Failure, FormDiffers, Value, Write
 from fuzz.protocol.rewrites import WrongRewrite
@@ -113,7 +113,7 @@ class Judge:
 
     def _judge_value(self, name: Value, eager: Tensor, value: Tensor, known: "_Replicas") -> Judgement:
         rows = float(math.prod(eager.shape[:-1]))
-        if not eager.numel() or same_bits(eager, value):
+        if not eager.numel() or same_numbers(eager, value):
             return Judgement(Verdict.OK, None, {"ratio": 0.0, "rows_wrong": 0.0, "rows_total": rows})
         wrong = Verdict.WRONG_GRADIENT if name.is_gradient else Verdict.WRONG_RESULT
         if not eager.is_floating_point():

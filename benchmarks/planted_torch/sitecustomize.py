@@ -141,6 +141,54 @@ def _reuse_numbers(graph: Any) -> None:
     _numbers.update({key: number for key, number in own.items() if key not in _numbers})
 
 
+def _take_other_branch(graph: Any) -> None:
+    """torch.cond runs the branch that is not taken."""
+    import torch
+
+    for node in graph.find_nodes(op="call_function", target=torch.ops.higher_order.cond):
+        predicate, taken, other, *rest = node.args
+        node.args = (predicate, other, taken, *rest)
+
+
+def _skip_first_step(graph: Any) -> None:
+    """Loops start with their counter at 1."""
+    import torch
+
+    for node in graph.find_nodes(op="call_function", target=torch.ops.higher_order.while_loop):
+        condition, body, (counter, *carried), *rest = node.args
+        with graph.inserting_before(node):
+            later = graph.call_function(torch.ops.aten.add.Tensor, (counter, 1))
+        later.meta.update(counter.meta)
+        node.args = (condition, body, (later, *carried), *rest)
+
+
+def _find_custom(graph: Any) -> list[Any]:
+    calls = (node for node in graph.nodes if node.op == "call_function")
+    return [node for node in calls if str(getattr(node.target, "namespace", "")).startswith("case_")]
+
+
+def _swap_arguments(graph: Any) -> None:
+    """A custom operation gets its first two arguments of one shape and dtype in the other order."""
+    for node in _find_custom(graph):
+        first, second, *rest = (*node.args, None, None)[: max(2, len(node.args))]
+        forms = [(value.meta["val"].shape, value.meta["val"].dtype) if value else value for value in (first, second)]
+        if first is not None and forms[0] == forms[1]:
+            node.args = (second, first, *rest)
+
+
+def _reverse_axes(graph: Any) -> None:
+    """The first argument of a custom operation is reversed along its last axis."""
+    import torch
+
+    for node in _find_custom(graph):
+        value = node.args[0] if node.args else None
+        if value is not None and value.meta["val"].dim():
+            with graph.inserting_before(node):
+                turned = graph.call_function(torch.ops.aten.flip.default, (value, [-1]))
+            turned.meta.update(value.meta)
+            node.args = (turned, *node.args[1:])
+
+
 def _overwrite_gradients(post_compile: Any) -> Any:
     def clear(node: Any) -> None:
         for function, _ in node.next_functions:
@@ -467,6 +515,10 @@ FUNCTIONS: dict[str, tuple[str, str, Change]] = {
     "stride_unguarded": (*_SIZES, functools.partial(_ignore_in_guard, part=1, axes=slice(None))),
     "constants_cached": (*_POST_GRAD, functools.partial(_edit_graph, edit=_keep_constants)),
     "graph_reused": (*_POST_GRAD, functools.partial(_edit_graph, edit=_reuse_numbers)),
+    "branch_swapped": (*_POST_GRAD, functools.partial(_edit_graph, edit=_take_other_branch)),
+    "first_step_skipped": (*_POST_GRAD, functools.partial(_edit_graph, edit=_skip_first_step)),
+    "custom_arguments_swapped": (*_POST_GRAD, functools.partial(_edit_graph, edit=_swap_arguments)),
+    "custom_argument_reversed": (*_POST_GRAD, functools.partial(_edit_graph, edit=_reverse_axes)),
     "recomputed_at_random": (
         "torch._functorch.partitioners",
         "functionalize_rng_ops",

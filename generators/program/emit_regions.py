@@ -62,7 +62,8 @@ def emit_region(
     body = [*_open_rows(function, lines)] if row.loops else []
     body += [*lines, *([f"return {', '.join(value + '[0]' * row.loops for value in results)}"] if results else [])]
     if row.is_custom:
-        return _emit_custom(case, region, types, function, body, plain=plain), [function.assign(function.call)]
+        call = f"{name}_function({function.arguments})" if plain else function.call
+        return _emit_custom(case, region, types, function, body, plain=plain), [function.assign(call)]
     head = ["", f"def {name}({', '.join(parameters)}):", *_indent(body), ""]
     return "", [
         *head,
@@ -172,13 +173,13 @@ def _emit_custom(
     name, count = function.name, len(function.results)
     kind = {0: "None", 1: "torch.Tensor"}.get(count, f"tuple[{', '.join(['torch.Tensor'] * count)}]")
     tensors = ", ".join(f"{value}: torch.Tensor" for value in function.parameters)
-    text = "\n".join([f"def {name}({tensors}) -> {kind}:", *_indent(body)])
+    text = "\n".join([f"def {name}_function({tensors}) -> {kind}:", *_indent(body)])
     if plain:
         return f"\n\n{text}\n"
     written = tuple(list_written(case, region))
     fake = f"{name}_function" if count else "lambda *given: None"
     lines = [
-        text.replace(f"def {name}(", f"def {name}_function(", 1) + "\n\n",
+        f"{text}\n\n",
         f'{name} = torch.library.custom_op("case_{case.id[:6]}::{name}", {name}_function, mutates_args={written!r})',
         f"{name}.register_fake({fake})",
     ]

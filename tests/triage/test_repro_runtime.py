@@ -35,7 +35,7 @@ def accuse(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Sets the program, and a change of its result as the bug."""
 
     def setup(change: Any, **constants: object) -> None:
-        constants |= {"Module": Program, "Accused": lambda: WithChange(change), "NAMES": ["x"]}
+        constants |= {"Module": Program, "Plain": Program, "Accused": lambda: WithChange(change), "NAMES": ["x"]}
         constants["calls"] = lambda _: [[torch.arange(6.0).reshape(2, 3)]]
         for name, value in constants.items():
             monkeypatch.setattr(runtime, name, value)

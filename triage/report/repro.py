@@ -166,6 +166,7 @@ def write_script(bug: ScriptedFailure) -> str:
         setup.append("torch.use_deterministic_algorithms(True, warn_only=True)  # fills fresh memory with NaN")
     setup += ['BACKEND = os.environ.get("TORCH_COMPILE_BACKEND", "inductor")'] * has_backend
     setup += ["Accused = WithKernel" if who == "kernel" else "Accused = Module"]
+    setup += ["Plain = Module"] * (checks == _COMPARE and not case.regions)
     setup += ["calls = lambda module: [inputs()]"] * ("\ndef calls(" not in source(case))
     return render(
         "repro.py.j2",
@@ -247,7 +248,18 @@ def spell_program(bug: ScriptedFailure, imports: str = "") -> str:
         ending = f'return {{"Accused": {accused}, "calls": calls, {names}}}'
         body = "\n".join(filter(None, [spell_program(other), calls, ending])).replace("\n\n\n", "\n\n")
         texts.append(f"def earlier_{number}():\n{textwrap.indent(body, '    ')}")
-    return "\n\n\n".join(filter(None, [*texts, source(bug.case).strip(), imports, spell_kernel(bug)]))
+    return "\n\n\n".join(
+        filter(None, [*texts, source(bug.case).strip(), imports, spell_kernel(bug), spell_plain(bug.case)])
+    )
+
+
+def spell_plain(case: Case) -> str:
+    """`Plain`, the module whose regions are Python calls and loops; "" if there are none. Float64 runs it."""
+    if not case.regions:
+        return ""
+    text = source(case, plain=True)
+    start = text.index("    def forward(")
+    return "class Plain(Module):\n" + text[start : text.index("\n\n\ndef inputs(", start)].rstrip()
 
 
 def spell_kernel(bug: ScriptedFailure) -> str:

@@ -22,7 +22,7 @@ WRONG_NUMBERS = frozenset({Verdict.WRONG_RESULT, Verdict.WRONG_GRADIENT, Verdict
 """Verdicts on numbers."""
 SILENT = WRONG_NUMBERS | {Verdict.METADATA, Verdict.NONDETERMINISTIC, Verdict.OUT_OF_BOUNDS}
 """Verdicts that come without an error message."""
-INDIRECT = ({"biased_errors", "empty_rows_not_zero"}, {"dropout_statistic", "dropout_mask"})
+INDIRECT = ({"biased_errors", "empty_rows_not_zero"}, {"dropout_statistic", "dropout_mask", "repeated_mask"})
 """Kinds of failures that show a bug less plainly than a wrong element, from plain to indirect. A failure that a call
 also shows without its dropout ranks with the last group."""
 _OUTPUT = Value.of_result("out")

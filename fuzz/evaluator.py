@@ -10,7 +10,7 @@ from packaging.version import InvalidVersion, Version
 
 from fuzz.bug_identity import WRONG_NUMBERS, failure_key, kind_of
 from fuzz.experiments import Outcome, Trial
-from fuzz.protocol import Check, Hello, Result, SubjectResult, Verdict
+from fuzz.protocol import Check, Dropout, Hello, Result, SubjectResult, Verdict
 from fuzz.protocol.failures import NotTaken, Refusal
 from fuzz.transport import PipeTransport
 from fuzz.worker_config import WorkerConfig
@@ -18,7 +18,7 @@ from fuzz.worker_process import WorkerProcess
 from generators.errors import UserError
 from generators.program.attention_stub import emit_attention_stub
 from generators.program.case import Case
-from generators.program.emit import is_random, source
+from generators.program.emit import is_random, list_shown_dropouts, source
 
 RECYCLE_CHECKS = 512
 """A process is replaced after this many checks, whatever its memory, so that all its cases are known as `earlier`."""
@@ -249,6 +249,7 @@ def build_check(
         training=case.training,
         dynamic=case.dynamic,
         random=is_random(case),
+        dropouts=tuple(Dropout(*shown) for shown in list_shown_dropouts(case)),
         repeat=repeat,
         attention_stub=emit_attention_stub(case) if case.contracts else None,
         experiments=experiments,

@@ -440,6 +440,35 @@ def _change_sigmoid(lowerings: Any) -> Any:
     return lowerings
 
 
+def _share_seeds(fuse_seeds: Any) -> Any:
+    """All dropouts of a graph draw with the first seed."""
+
+    def planted(graph: Any) -> Any:
+        import torch
+
+        count = fuse_seeds(graph)
+        for node in graph.find_nodes(op="call_function", target=torch.ops.prims.inductor_lookup_seed.default):
+            node.args = (node.args[0], 0)
+        return count
+
+    return planted
+
+
+def _repeat_rows(lowerings: Any) -> Any:
+    """The offset of a random number leaves out the last axis but one."""
+    import torch
+
+    aten, random = torch.ops.aten, torch.ops.prims.inductor_random.default
+    right = lowerings[random]
+
+    def draw(size: Any, *args: Any, **options: Any) -> Any:
+        single = [*size[:-2], 1, *size[-1:]] if len(size) > 1 else size
+        return lowerings[aten.expand.default](right(single, *args, **options), size)
+
+    lowerings[random] = draw
+    return lowerings
+
+
 def _change_silu(decompositions: Any) -> Any:
     """The decomposition of silu has a wrong constant."""
     import torch
@@ -547,6 +576,8 @@ FUNCTIONS: dict[str, tuple[str, str, Change]] = {
     "permutations_dropped": ("torch._inductor.fx_passes.joint_graph", "early_patterns", _drop_permutations),
     "sigmoid_lowered_wrongly": ("torch._inductor.lowering", "lowerings", _change_sigmoid),
     "silu_decomposed_wrongly": ("torch._inductor.decomposition", "decompositions", _change_silu),
+    "seeds_shared": ("torch._inductor.fx_passes.replace_random", "fuse_seed_creation_pass", _share_seeds),
+    "mask_rows_repeated": ("torch._inductor.lowering", "lowerings", _repeat_rows),
     "loop_cut": ("torch._inductor.codegen.cpp", "LoopLevel.lines", _shorten_loop),
     "buffer_stale": ("torch._inductor.codegen.cpp", "CppKernelProxy.codegen_nodes", _read_stale),
 }

@@ -15,13 +15,14 @@ from fuzz.check.coverage import Coverage
 from fuzz.check.exceptions import SuppressOutOfMemory
 from fuzz.check.oracle import constants, dropout
 from fuzz.check.oracle.modes import FusedNoise, Noise, SkippedCasts
+from fuzz.check.oracle.repeated_masks import find_repeated_mask
 from fuzz.check.oracle.verdict import RECHECKED_VERDICTS, Judge, Judgement
 from fuzz.check.program import Execution, execute
 from fuzz.check.subject_builder import Subject
 from fuzz.check.subject_changes import apply_experiments
 from fuzz.experiments import Trial
 from fuzz.protocol import CoverageKind, Verdict
-from fuzz.protocol.failures import DropoutStatistic, Nondeterministic
+from fuzz.protocol.failures import DropoutStatistic, Nondeterministic, Value
 
 Compiled = tuple[Callable[..., Any], nn.Module]
 """A compiled callable, and the module it was made from."""
@@ -187,10 +188,23 @@ def _compare_seeds(judgement: Judgement, case: CaseRun, compiled: Compiled, run:
         # More seeds show which elements do not depend on the seed.
         if judge_constant() is not None and comparison.run_seeds(constants.DROPOUT_SEEDS[1]):
             return judge_constant() or judgement
+        return judgement if case.program.is_sequence else _find_repeated_mask(case, compiled) or judgement
     except RunFailed as failure:
         if exceptions.is_out_of_memory(failure):
             raise
     return judgement
+
+
+def _find_repeated_mask(case: CaseRun, compiled: Compiled) -> Judgement | None:
+    """The judgement that masks repeat, over several calls after one seed; None if they are independent."""
+    dropouts = case.request.dropouts
+    if not dropouts:
+        return None
+    elements = sum(case.eager.outputs[Value("output", dropout.result)].numel() for dropout in dropouts)
+    calls = constants.REPEATED_CALLS[elements > constants.REPEATED_ELEMENTS]
+    run = _make_run(case, compiled, calls=calls)(0, case.program.inputs(), False)
+    found = find_repeated_mask(run, dropouts, calls)
+    return None if found is None else Judgement(Verdict.WRONG_RESULT, found, {"ratio": found.doubt}, found.value)
 
 
 def _accuse(found: dropout.Difference) -> Judgement:
@@ -200,7 +214,7 @@ def _accuse(found: dropout.Difference) -> Judgement:
     return Judgement(verdict, failure, {"ratio": found.errors, "seeds": float(found.seeds)}, found.value)
 
 
-def _make_run(case: CaseRun, compiled: Compiled, noise: int | None = None) -> dropout.Run:
+def _make_run(case: CaseRun, compiled: Compiled, noise: int | None = None, calls: int = 1) -> dropout.Run:
     call, module = compiled
 
     def run(seed: int, inputs: list[Any], gradients: bool) -> Execution:
@@ -208,7 +222,7 @@ def _make_run(case: CaseRun, compiled: Compiled, noise: int | None = None) -> dr
             return execute(
                 call,
                 module,
-                [inputs],
+                [inputs] * calls,
                 training=case.request.training,
                 cotangents=case.eager.cotangents if gradients else {},
                 mode=None if noise is None else Noise(noise),

@@ -127,6 +127,15 @@ class Fault(Message):
 
 
 @dataclass(frozen=True)
+class Dropout:
+    """An active dropout whose argument and result a case returns, by their numbers among its outputs."""
+
+    argument: int
+    result: int
+    p: float
+
+
+@dataclass(frozen=True)
 class Check(Message):
     """Run one case."""
 
@@ -138,6 +147,7 @@ class Check(Message):
     training: bool = False
     dynamic: bool = False
     random: bool = False  # it has active dropout
+    dropouts: tuple[Dropout, ...] = ()  # that show their masks
     repeat: int = 2  # compiled runs that are compared bit by bit
     attention_stub: str | None = None  # calls a global `attend`; None for a case without a contract
     experiments: tuple[Trial, ...] = ()  # to run the subjects under

@@ -216,6 +216,20 @@ class DropoutMask(Failure):
 
 
 @dataclass(frozen=True)
+class RepeatedMask(Failure):
+    """Dropout masks that a program returns agree more often, or less often, than independent masks."""
+
+    value: Value  # the result of a dropout
+    other: Value | None = None  # the result that has the other mask; None: both are blocks of one mask,
+    axis: int | None = None  # along this axis; None: of all elements in their order
+    lag: int = 0  # the indices of a block, and the distance of the blocks
+    agree: int = 0  # elements, of `total` in all calls
+    total: int = 0
+    expected: float = 0.0  # the share that agrees in independent masks
+    doubt: float = 0.0  # -log of a bound on the probability of such masks
+
+
+@dataclass(frozen=True)
 class FaultyOperation(Failure):
     """An operation of eager is wrong."""
 

@@ -34,6 +34,8 @@ _SENTENCES = {
     "dropout_mask repeated": "dropout: masks of {axes} {lag} apart " + _AGREE,
     "dropout_mask same_for_seeds": "dropout: masks of seeds {seeds[0]} and {seeds[1]} " + _AGREE,
     "dropout_mask not_repeatable": "dropout: two calls with seed {seeds[0]} keep different weights",
+    "repeated_mask": "{value}: its dropout mask and {of_other} agree in {agree} of {total} elements, "
+    "independent ones do in {expected:.0%}",
     "form_differs structure": "returned ({actual}), eager ({expected})",
     "form_differs memory": "{value}: shares memory with {actual_owner}, eager's with {expected_owner}",
     "form_differs mutation": "{value}: changed, eager leaves it alone",
@@ -126,6 +128,9 @@ def _fill(failure: Failure, words: ValueWords) -> str:
     match failure:
         case failures.DropoutStatistic(effect=effect):
             values["much"] = f"{effect:.3g} times eager's" if math.isfinite(effect) else "above 0, eager's is 0"
+        case failures.RepeatedMask(axis=axis, other=other):
+            along = "" if axis is None else f" along axis {axis}"
+            values["of_other"] = f"that of {values['other']}" if other else f"itself {failure.lag} further{along}"
         case failures.FormDiffers(aspect="memory"):
             values |= {owner: values[owner] or "nothing" for owner in ("actual_owner", "expected_owner")}
         case failures.DropoutMask(axis=axis):

@@ -9,7 +9,7 @@ from generators.program.emit_regions import emit_region
 from generators.program.ops import OPS
 from generators.program.ops.spec import Line
 from generators.program.regions import REGIONS, list_arguments
-from generators.program.state import at_call, find_target, seed_at
+from generators.program.state import at_call, find_owners, find_target, seed_at
 from generators.program.type_check import attributes, names_in, types_of
 from generators.program.values import DISTRIBUTIONS, LAYOUTS
 
@@ -82,12 +82,25 @@ def emit_rewritten(case: Case, ops: Sequence[Op], instead: Mapping[str, str], *,
 
 def is_random(case: Case) -> bool:
     """Whether running the case draws random numbers: some dropout is on with 0 < p < 1."""
-    for attrs in (attributes(op) for op in case.ops if OPS[op.kind].random):
-        p = next(attrs[name] for name in ("p", "dropout_p", "dropout") if name in attrs)
-        active = "mode" if attrs.get("form") == "module" else attrs.get("active", "mode")
-        if 0 < p < 1 and (active == "always" or (active == "mode" and case.training)):
-            return True
-    return False
+    return any(0 < find_rate(case, op) < 1 for op in case.ops)
+
+
+def find_rate(case: Case, op: Op) -> float:
+    """The share of elements that the operation drops; 0 if it has no dropout, or the dropout is off."""
+    attrs = attributes(op) if OPS[op.kind].random else {}
+    p: float = next((attrs[name] for name in ("p", "dropout_p", "dropout") if name in attrs), 0.0)
+    active = "mode" if attrs.get("form") == "module" else attrs.get("active", "mode")
+    return p if active == "always" or (active == "mode" and case.training) else 0.0
+
+
+def list_shown_dropouts(case: Case) -> list[tuple[int, int, float]]:
+    """The active dropouts whose argument and result the case returns as they were: the place of both, and the rate."""
+    owners = find_owners(case)
+    written = {owners[op.name] for op in case.ops if OPS[op.kind].writes}
+    places = {name: place for place, name in enumerate(case.returns) if owners[name] not in written}
+    dropped = [op for op in case.ops if op.kind == "dropout" and 0 < find_rate(case, op) < 1]
+    shown = [op for op in dropped if op.name in places and op.args[0] in places]
+    return [(places[op.args[0]], places[op.name], find_rate(case, op)) for op in shown]
 
 
 def _emit_attributes(case: Case) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 from generators.errors import CaseError, require
 from generators.program.case import Case, LaterCall, Region, Values
 from generators.program.edits import map_inputs, redirect_read
-from generators.program.emit import is_random
+from generators.program.emit import find_rate, is_random
 from generators.program.regions import REGIONS
 from generators.program.state import list_variable
 from generators.program.type_check import check, is_valid, prune, types_of
@@ -146,6 +146,24 @@ def _draw_region(case: Case, c: Choices, kind: str) -> Region:
     names = [str(item.shape[0]) for item in case.inputs if item.shape and item.shape[0].is_name]
     over = c.pick(names) if names and REGIONS[kind].loops else ""
     return Region(kind, tuple(op.name for op in case.ops[start : start + length]), over)
+
+
+_RATES = (0.1, 0.5, 0.9)
+
+
+def show_dropouts(case: Case, c: Choices) -> Case:
+    """The case with one or two more dropouts, which returns argument and result of every dropout: its masks."""
+    b = Builder(dict(case.dims), "", case.mode)
+    b.inputs, b.types, b.ops = list(case.inputs), types_of(case), list(case.ops)
+    named = [*(item.name for item in case.arguments), *(op.name for op in b.ops)]
+    floats = [name for name in named if b.is_float(name) and b.rank(name)]
+    for name in [c.pick(floats) for _ in range(c.draw({1: 2.0, 2: 1.0}))] if floats else []:
+        b.op("dropout", name, to="dropped", p=c.pick(_RATES), form=c.pick(("module", "functional")))
+    drawn = [
+        name for op in b.ops if op.kind == "dropout" and 0 < find_rate(case, op) < 1 for name in (op.args[0], op.name)
+    ]
+    shown = prune(replace(case, ops=tuple(b.ops), returns=tuple(dict.fromkeys((*case.returns, *drawn)))))
+    return shown if is_valid(shown) else case
 
 
 _COUNTS = {1: 5.0, 2: 4.0, 3: 1.0}

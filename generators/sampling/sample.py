@@ -10,6 +10,7 @@ from generators.errors import CaseError
 from generators.program.attention_stub import AttentionCall, emit_attention_stub, list_calls
 from generators.program.case import Case, SettingValue
 from generators.program.edits import resize
+from generators.program.emit import is_random
 from generators.program.settings import Setting
 from generators.program.state import is_written
 from generators.program.type_check import is_valid
@@ -19,7 +20,7 @@ from generators.sampling.builder import Builder
 from generators.sampling.choices import Choices
 from generators.sampling.families import FAMILIES, Family
 from generators.sampling.heads import draw_qkv, merge_heads, restore_axes
-from generators.sampling.insertions import add_calls, add_regions, add_states, insert_writes
+from generators.sampling.insertions import add_calls, add_regions, add_states, insert_writes, show_dropouts
 from generators.sampling.steps import AttentionExtras, draw_extras, draw_many_extras, insert_noop
 
 
@@ -105,6 +106,7 @@ _EMPTY = {"S": 3.0, "T": 3.0, "B": 2.0}
 HEADS_INNER_SHARE = 0.25  # for kernels: the share of cases with q, k, v in [B, S, H, D] whose contract keeps it
 AUTOCAST_SHARE = 0.03  # the share of cases under autocast, of those that stay well typed
 STATES_SHARE = 0.15  # the share of cases whose call is in another state, doubled for kernels
+MASKS_SHARE = 0.3  # the share of cases with active dropout that get more of it, and show its masks
 REGIONS_SHARE = 0.08  # the share of cases with runs of operations in functions that torch calls in ways of its own
 WRITES_SHARE = 0.06  # the share of cases that get in-place writes
 SETTINGS_SHARE = 0.25  # the share of cases to which a campaign adds settings
@@ -156,6 +158,9 @@ def sample(
     regions = Choices(f"{seed}:{index}:regions")
     if regions.chance(REGIONS_SHARE) and not (case.autocast or case.checkpoint):
         case = add_regions(case, regions)
+    masks = Choices(f"{seed}:{index}:masks")
+    if masks.chance(MASKS_SHARE) and is_random(case) and not case.calls:
+        case = show_dropouts(case, masks)
     return add_states(case, Choices(f"{seed}:{index}:states"), STATES_SHARE)
 
 

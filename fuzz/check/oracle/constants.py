@@ -69,6 +69,12 @@ DROPOUT_SECONDS = 20.0  # CPU time of all runs
 MASK_NEG_LOG_PROBABILITY = 24.5
 MASK_QUANTUM = 1 / 256
 
+#: Masks that a program returns are compared over this many of its calls, fewer for large masks. The share of runs in
+#: which independent masks are called repeated.
+REPEATED_CALLS = (8, 2)
+REPEATED_ELEMENTS = 1 << 17
+REPEATED_FALSE_ALARMS = 1e-9
+
 #: The largest error of an attention kernel, in units of its first-order bound (attention/error_bound.py). Measured, and
 #: from the project's notes on numerics: right kernels reach 1.9 (bfloat16), 2.1 (float16), 5.0 (float32).
 ERROR_BOUNDS_LOW_PRECISION = 4.0

@@ -69,7 +69,7 @@ def _check_rates(mask: Tensor, p: float) -> Iterator[DropoutMask]:
     parts += [(axis, mask.movedim(number, 0).flatten(1)) for number, axis in enumerate(_AXES) if mask.shape[number] > 1]
     for axis, rows in parts:
         kept, count = rows.sum(1).tolist(), rows.shape[1]
-        doubts = [_bound_chance(number, count, 1 - p, constants.MASK_QUANTUM) for number in kept]
+        doubts = [bound_chance(number, count, 1 - p, constants.MASK_QUANTUM) for number in kept]
         worst = max(range(len(doubts)), key=doubts.__getitem__)
         if doubts[worst] > constants.MASK_NEG_LOG_PROBABILITY:
             errors = (kept[worst] - count * (1 - p)) / math.sqrt(count * p * (1 - p))
@@ -102,11 +102,11 @@ def _check_independence(left: Tensor, right: Tensor, problem: DropoutMask) -> It
     # The actual keep rates decide how often independent masks agree.
     a, b = float(left.double().mean()), float(right.double().mean())
     expected = min(max(a * b + (1 - a) * (1 - b), p * p + (1 - p) ** 2), 1.0)
-    if agree > expected * count and _bound_chance(agree, count, expected, 0.0) > constants.MASK_NEG_LOG_PROBABILITY:
+    if agree > expected * count and bound_chance(agree, count, expected, 0.0) > constants.MASK_NEG_LOG_PROBABILITY:
         yield replace(problem, count=agree, total=count, seen=agree / count, expected=expected)
 
 
-def _bound_chance(number: int, count: int, share: float, quantum: float) -> float:
+def bound_chance(number: int, count: int, share: float, quantum: float) -> float:
     """-log of Chernoff's bound on P(`number` or worse among `count`), for a share within `quantum` of `share`."""
     if not count:
         return 0.0

@@ -144,7 +144,7 @@ class Recorder(TorchFunctionMode):
         if value is Ellipsis:
             return {"ellipsis": True}
         if isinstance(value, list) and is_index:
-            return {"other": "a list as index"}
+            return {"list": value} if all(type(item) is int for item in value) else {"other": "a list as index"}
         if isinstance(value, (list, tuple)):
             return [self._describe(item, is_index=is_index) for item in value]
         if isinstance(value, dict):

@@ -11,6 +11,7 @@ _REVERSED = {"__rsub__": "sub", "rsub": "sub", "__rtruediv__": "div", "__rdiv__"
 _ARITHMETIC |= _REVERSED
 _BINARY = {f"{name}_": f"{name}_" for name in ("add", "sub", "mul", "div", "pow")}
 _BINARY |= {"__iadd__": "add_", "__isub__": "sub_", "__imul__": "mul_", "__itruediv__": "div_", "__ipow__": "pow_"}
+_BINARY |= {"greater": "gt", "less": "lt", "greater_equal": "ge", "less_equal": "le", "not_equal": "ne"}
 _BINARY |= {"eq": "eq", "ne": "ne", "lt": "lt", "le": "le", "gt": "gt", "ge": "ge"}
 _BINARY |= {f"__{name}__": name for name in ("eq", "ne", "lt", "le", "gt", "ge")}
 _BINARY |= {"__floordiv__": "floor_divide", "floor_divide": "floor_divide", "remainder": "remainder", "fmod": "fmod"}
@@ -193,9 +194,17 @@ def _create(call: Call) -> list[str]:
 
 def _scalar(call: Call) -> list[str]:
     result, value = call.program.recorded.tensors[call.record.results[0]], call.args[0] if call.args else None
-    if result.shape:
-        raise Untranslatable("a list of numbers")
-    return [call.emit("scalar", [], value=freeze(value), dtype=result.dtype)]
+    if not result.shape:
+        value = int(value) if isinstance(value, bool) else freeze(value)
+        return [call.emit("scalar", [], value=value, dtype=result.dtype)]
+    if not isinstance(value, list) or not all(type(item) is int for item in value):
+        raise Untranslatable("a list of fractions, or of lists")
+    return [call.emit("numbers", [], values=freeze(value), dtype=result.dtype)]
+
+
+def _as_tensor(call: Call) -> list[str]:
+    """A tensor as it is, or with another dtype; else a constant."""
+    return _to_dtype(call) if isinstance(call.args[0], Ref) else _scalar(call)
 
 
 def _range(call: Call) -> list[str]:
@@ -237,6 +246,7 @@ READERS: dict[str, Reader] = {
     "diff": _difference,
     "where": _where,
     "tensor": _scalar,
+    "as_tensor": _as_tensor,
     "arange": _range,
     "linspace": _grid,
     "eye": _identity,

@@ -72,15 +72,27 @@ def _convolution(call: Call) -> list[str]:
     more = ("output_padding", "groups", "dilation") if "transpose" in call.function else ("dilation", "groups")
     given = call.bind("input", "weight", "bias", "stride", "padding", *more)
     args = [call.tensor(given[name]) for name in ("input", "weight", "bias") if given[name] is not None]
+    if isinstance(given["padding"], str):
+        given["padding"] = _pad_before(call, args, given["dilation"]) if given["padding"] == "same" else None
     numbers = {name: _several(given[name]) for name in ("stride", "padding", *more) if name != "groups"}
     groups = given["groups"] if given["groups"] not in (None, 1) else None
     return [call.emit(call.function, args, **numbers, groups=groups)]
 
 
+def _pad_before(call: Call, args: list[str], dilation: Any) -> list[int]:
+    """The padding that keeps sizes. As in torch, a number that is left over pads the end of the argument before."""
+    widths = call.program.types[args[1]].sizes({})[2:]
+    steps = dilation if isinstance(dilation, list) else [dilation or 1]
+    steps = steps if len(steps) > 1 else steps * len(widths)
+    totals = [(width - 1) * step for width, step in zip(widths, steps, strict=True)]
+    if any(total % 2 for total in totals):
+        ends = tuple(end for total in reversed(totals) for end in (0, total % 2))
+        args[0] = call.emit("pad", args[:1], sizes=ends)
+    return [total // 2 for total in totals]
+
+
 def _several(value: Any) -> Attr:
     """A number for each axis, or None for the default."""
-    if isinstance(value, str):
-        raise Untranslatable(value)
     return None if value is None else freeze(value if isinstance(value, list) else [value])
 
 
@@ -88,7 +100,7 @@ def _pool(call: Call) -> list[str]:
     kind = call.function.removesuffix("_with_indices")
     rest = ("ceil_mode", "count_include_pad") if kind.startswith("avg") else ("dilation", "ceil_mode")
     given = call.bind("input", "kernel_size", "stride", "padding", *rest)
-    if given.get("dilation") not in (None, 1, [1], [1, 1]):
+    if given.get("dilation") not in (None, 1, [1], [1, 1], [1, 1, 1]):
         raise Untranslatable(f"dilation={given['dilation']}")
     attrs = {name: _several(given[name]) for name in ("stride", "padding")}
     attrs |= {"ceil_mode": bool(given["ceil_mode"])}
@@ -134,6 +146,19 @@ def _interpolate(call: Call) -> list[str]:
     return [call.emit("interpolate", [call.tensor(given["input"])], **scaled, mode=given["mode"] or "nearest", **flags)]
 
 
+def _sample_grid(call: Call) -> list[str]:
+    given = call.bind("input", "grid", "mode", "padding_mode", "align_corners")
+    words: dict[str, Attr] = {
+        name: known[given[name]] if isinstance(given[name], int) else given[name] or known[0]
+        for name, known in (
+            ("mode", ("bilinear", "nearest", "bicubic")),
+            ("padding_mode", ("zeros", "border", "reflection")),
+        )
+    }
+    args = [call.tensor(given[name]) for name in ("input", "grid")]
+    return [call.emit("grid_sample", args, **words, align_corners=bool(given["align_corners"]))]
+
+
 def _normalize(call: Call) -> list[str]:
     given = call.bind("input", "p", "dim", "eps")
     if given["p"] not in (None, 2, 2.0) or given["eps"] not in (None, 1e-12):
@@ -148,18 +173,23 @@ def _one_hot(call: Call) -> list[str]:
     return [call.emit("one_hot", [call.tensor(given["input"])], classes=classes)]
 
 
+def _for_each_rank(*kinds: str) -> list[str]:
+    return [kind.format(axes) for kind in kinds for axes in (1, 2, 3)]
+
+
 READERS: dict[str, Reader] = {
     "layer_norm": _norm,
     "rms_norm": _norm,
     "embedding": _embedding,
     "scaled_dot_product_attention": _attention,
     "einsum": _einsum,
-    **dict.fromkeys(("conv1d", "conv2d", "conv_transpose1d", "conv_transpose2d"), _convolution),
-    **dict.fromkeys(("max_pool1d", "max_pool2d", "avg_pool1d", "avg_pool2d"), _pool),
-    **dict.fromkeys(("adaptive_avg_pool1d", "adaptive_avg_pool2d"), _pool_to),
+    **dict.fromkeys(_for_each_rank("conv{}d", "conv_transpose{}d"), _convolution),
+    **dict.fromkeys(_for_each_rank("max_pool{}d", "avg_pool{}d"), _pool),
+    **dict.fromkeys(_for_each_rank("adaptive_avg_pool{}d"), _pool_to),
     "batch_norm": _batch_norm,
     "group_norm": _group_norm,
     "interpolate": _interpolate,
+    **dict.fromkeys(("grid_sample", "grid_sampler"), _sample_grid),
     "normalize": _normalize,
     "one_hot": _one_hot,
 }

@@ -18,7 +18,7 @@ def _sizes(call: Call, name: str = "sizes") -> tuple[str, tuple[Any, ...]]:
 
 def _resize(call: Call) -> list[str]:
     tensor, sizes = _sizes(call)
-    return [call.emit(call.function, [tensor], sizes=sizes)]
+    return [call.emit({"broadcast_to": "expand"}.get(call.function, call.function), [tensor], sizes=sizes)]
 
 
 def _view_as(call: Call) -> list[str]:
@@ -112,6 +112,19 @@ def _repeat_interleave(call: Call) -> list[str]:
     return [call.emit("repeat_interleave", [tensor], repeats=given["repeats"], dim=dim or 0)]
 
 
+def _flip(call: Call) -> list[str]:
+    tensor, dims = _sizes(call, "dims")
+    return [call.emit("flip", [tensor], dims=dims)]
+
+
+def _grid(call: Call) -> list[str]:
+    """The axes of a grid, each an operation."""
+    tensors = call.args[0] if isinstance(call.args[0], list) else call.args
+    names, indexing = [call.tensor(item) for item in tensors], call.kwargs.get("indexing", "ij")
+    axes = enumerate(names)
+    return [call.emit("meshgrid", [x, *names[:i], *names[i + 1 :]], index=i, indexing=indexing) for i, x in axes]
+
+
 def _pad(call: Call) -> list[str]:
     given = call.bind("input", "pad", "mode", "value")
     mode, value = given["mode"] or "constant", given["value"] or 0
@@ -128,7 +141,10 @@ def _scatter(call: Call) -> list[str]:
     return [call.emit(call.function, args, dim=given["dim"], **number)]
 
 
-def _read_index(call: Call, value: Any, index: Any) -> tuple[str, list[tuple[str, dict[str, Any]]]]:
+Views = list[tuple[str, dict[str, Any]]]
+
+
+def _read_index(call: Call, value: Any, index: Any) -> tuple[str, Views]:
     """The tensor, and the views that an index of numbers, slices, None and an ellipsis is made of."""
     parts = list(index) if isinstance(index, list) else [index]
     tensor, rank = call.tensor(value), call.type(value).rank
@@ -158,7 +174,7 @@ def _read_index(call: Call, value: Any, index: Any) -> tuple[str, list[tuple[str
                 sizes[axis] = len(range(start, stop, step))
             axis += 1
         else:
-            views.append(("index", {"dim": axis, "by": part}))
+            views.append(("index", {"dim": axis, "by": _read_places(call, part)}))
             axis += 1
     return tensor, views
 
@@ -166,19 +182,31 @@ def _read_index(call: Call, value: Any, index: Any) -> tuple[str, list[tuple[str
 def _get_item(call: Call) -> list[str]:
     tensor, views = _read_index(call, call.args[0], call.args[1])
     indexed = [attrs for kind, attrs in views if kind == "index"]
-    places = [attrs["dim"] for attrs in indexed]
-    if any(not isinstance(attrs["by"], Ref) or call.type(attrs["by"]).dtype == "bool" for attrs in indexed):
-        raise Untranslatable("a mask or a list as index")
+    tensor = _view(call, tensor, views)
+    if indexed:
+        # Places count axes after the views, since a view to the right of an index changes no axis before it.
+        tensor = call.emit("index", [tensor, *(attrs["by"] for attrs in indexed)], dim=indexed[0]["dim"])
+    return [tensor if views else call.emit("view", [tensor], sizes=call.program.types[tensor].shape)]
+
+
+def _read_places(call: Call, part: Any) -> str:
+    """The tensor of indices along an axis."""
+    if isinstance(part, dict) and "list" in part:
+        return call.emit("numbers", [], values=freeze(part["list"]))
+    if not isinstance(part, Ref) or call.type(part).dtype == "bool":
+        raise Untranslatable("a mask as index")
+    return call.tensor(part)
+
+
+def _view(call: Call, tensor: str, views: Views) -> str:
+    """The tensor under all views but indices. Raises `Untranslatable` for indices that are not read."""
+    places = [attrs["dim"] for kind, attrs in views if kind == "index"]
     if places != list(range(min(places, default=0), min(places, default=0) + len(places))):
         raise Untranslatable("tensors as indices of axes that are apart")
     for kind, attrs in views:
         if kind != "index":
             tensor = call.emit(kind, [tensor], **attrs)
-    if indexed:
-        # Places count axes after the views, since a view to the right of an index changes no axis before it.
-        by = [call.tensor(attrs["by"]) for attrs in indexed]
-        tensor = call.emit("index", [tensor, *by], dim=places[0])
-    return [tensor if views else call.emit("view", [tensor], sizes=call.program.types[tensor].shape)]
+    return tensor
 
 
 def _set_item(call: Call) -> list[str]:
@@ -190,8 +218,11 @@ def _set_item(call: Call) -> list[str]:
         return [
             call.emit("copy_", [tensor, *written]) if written else call.emit("fill_", [tensor], value=number["other"])
         ]
-    if any(kind == "index" for kind, _ in views):
-        raise Untranslatable("a tensor as index")
+    indexed = [attrs for kind, attrs in views if kind == "index"]
+    if indexed:
+        part, by = _view(call, tensor, views), [attrs["by"] for attrs in indexed]
+        made = call.emit("index_put_", [part, *by, *written], dim=indexed[0]["dim"], form="item", **number)
+        return [made if part == tensor else tensor]
     *outer, (kind, attrs) = views
     if kind == "unsqueeze":
         raise Untranslatable("a new axis in an index")
@@ -207,13 +238,15 @@ def _is_ellipsis(part: Any) -> bool:
 
 
 READERS: dict[str, Reader] = {
-    **dict.fromkeys(("view", "reshape", "expand", "repeat", "tile"), _resize),
+    **dict.fromkeys(("view", "reshape", "expand", "broadcast_to", "repeat", "tile"), _resize),
     **dict.fromkeys(("view_as", "reshape_as"), _view_as),
     **dict.fromkeys(("movedim", "moveaxis"), _move),
     **dict.fromkeys(("t", "T"), _turn),
     **dict.fromkeys(("chunk", "split", "split_with_sizes", "tensor_split", "unbind"), _split),
     **dict.fromkeys(("cat", "concat", "stack"), _join),
     "permute": _permute,
+    "flip": _flip,
+    "meshgrid": _grid,
     "unflatten": _unflatten,
     "squeeze": _squeeze,
     "narrow": _narrow,

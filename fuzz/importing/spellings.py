@@ -112,7 +112,10 @@ SPELLINGS: dict[str, Spelling] = {
     "scatter_add_": _read("scatter_add_", "input! dim index! src!"),
     "index_select": _read("index_select", "input! dim index!"),
     "clone": _read("clone", "input!"),
-    "flip": _read("flip", "input! dims"),
+    "bucketize": _read("bucketize", "input! boundaries! right"),
+    "index_add": _read("index_add", "input! dim index! source!"),
+    "solve_triangular": _read("solve_triangular", "input! B! upper left unitriangular"),
+    "_weight_norm": _read("_weight_norm", "v! g! dim"),
     "roll": _read("roll", "input! shifts dims"),
 }
 """By the last part of the function's name."""

@@ -61,7 +61,8 @@ class RecordedCall:
     """A call of a torch function.
 
     In `args` and `kwargs` a tensor is {"tensor": number}, a dtype {"dtype": name}, a slice {"slice": [start, stop,
-    step]}, and an ellipsis {"ellipsis": true}. Anything else that is no plain data is {"other": type}.
+    step]}, an ellipsis {"ellipsis": true}, and a list of numbers as index {"list": numbers}. Anything else that is no
+    plain data is {"other": type}.
     """
 
     function: str  # "torch.nn.functional.linear", "torch.Tensor.view"

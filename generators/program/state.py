@@ -99,7 +99,8 @@ def check_memory(case: Case) -> None:
                 require(op.args[0] not in crowded, f"{where}which eager does not write into")
                 require(owner not in uncertain, f"{where}which may be a view or a copy")
                 require(owner not in saved, f"{where}which a gradient needs as it was")
-                require(owner not in map(owners.get, sources), f"{where}of which it also reads")
+                read = [name for name in sources if owners[name] == owner]
+                require(all(_are_apart(case, op.args[0], name) for name in read), f"{where}of which it also reads")
         elif owners[op.name] != op.name and OPS[op.kind].memory not in _VIEWS and not is_in_place(op):
             uncertain.add(owners[op.name])
         is_view = owners[op.name] != op.name
@@ -110,6 +111,27 @@ def check_memory(case: Case) -> None:
         if case.training and OPS[op.kind].saves and OPS[op.kind].memory not in _VIEWS:
             saved.update(owners[name] for name in sources)
             saved.update([] if is_view else [op.name])
+
+
+def _are_apart(case: Case, left: str, right: str) -> bool:
+    """Whether two views of one memory are different parts of an axis, by their steps from the memory's owner."""
+    makers = {op.name: op for op in case.ops}
+
+    def trace(name: str) -> list[Op]:
+        op = makers.get(name)
+        if op is None or OPS[op.kind].owns_memory:
+            return []
+        return trace(op.args[0]) + ([] if OPS[op.kind].writes else [op])
+
+    for mine, other in zip(trace(left), trace(right), strict=False):
+        if (mine.kind, mine.attrs) != (other.kind, other.attrs):
+            at, elsewhere = ({**dict(op.attrs), "index": None} for op in (mine, other))
+            return mine.kind == other.kind and mine.kind in _PARTS and at == elsewhere
+    return False
+
+
+_PARTS = ("select", "unbind", "chunk", "split")
+"""Views of the part number `index` of an axis."""
 
 
 def _check_in_place(case: Case) -> None:

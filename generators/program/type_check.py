@@ -238,7 +238,17 @@ def _check_input(item: Input, dims: Mapping[str, int]) -> None:
 _OF_PLACES = ("one_row", "padding", "padding_mask", "left_padding", "left_padding_mask")
 """Distributions that choose a place of the last axes."""
 _INDEXED: dict[str, tuple[int | None, slice]] = dict.fromkeys(
-    ("scatter", "scatter_", "scatter_add", "scatter_add_", "gather", "index_select", "index_copy_", "index_add_"),
+    (
+        "scatter",
+        "scatter_",
+        "scatter_add",
+        "scatter_add_",
+        "gather",
+        "index_select",
+        "index_copy_",
+        "index_add_",
+        "index_add",
+    ),
     (0, slice(1, 2)),
 )
 _INDEXED |= {"one_hot": (None, slice(0, 1))}
@@ -249,8 +259,14 @@ indices of consecutive axes."""
 
 def _check_indices(case: Case, types: Mapping[str, TensorType]) -> None:
     stops: dict[str, int] = {}
+    rising = set[str]()
     for op in case.ops:
         attrs = attributes(op)
+        if (op.kind == "arange" and attrs["step"] > 0) or (op.kind == "linspace" and attrs["start"] <= attrs["stop"]):
+            rising.add(op.name)
+        with add_place("ops", op.name):
+            fits = op.kind != "bucketize" or op.args[1] in rising
+            require(fits, f"op {op.name!r}: the boundaries are no rising range")
         if op.kind == "arange" and isinstance(attrs["start"], Size):
             first, (length,) = attrs["start"].value(case.sizes), types[op.name].sizes(case.sizes)
             stops[op.name] = 1 + int(max(first, first + (length - 1) * attrs["step"]))

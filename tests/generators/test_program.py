@@ -1,5 +1,6 @@
 """What is refused as a program, and in which words."""
 
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -239,6 +240,18 @@ def test_memory_is_not_written_into_where_views_or_gradients_leave_doubt(between
     target = "seen" if between == "expand" else "own"
     case = replace(STATE, ops=(*ops[:2], replace(ops[2], args=(target,))), mode="training", returns=("seen",))
     with pytest.raises(CaseError):
+        check(case)
+
+
+@pytest.mark.parametrize(("index", "message"), [(1, ""), (0, "of which it also reads")])
+def test_a_part_of_an_axis_may_be_written_from_another_part(index: int, message: str) -> None:
+    parts = (
+        make_op("first", "select", ["own"], {"dim": 1}),
+        make_op("other", "select", ["own"], {"dim": 1, "index": 1}),
+    )
+    half = make_op("read", "narrow", ["other" if index else "first"], {"dim": 0, "stop": Size.of(1)})
+    case = replace(STATE, ops=(*STATE.ops, *parts, half, make_op("written", "copy_", ["first", "read"], {})))
+    with pytest.raises(CaseError, match=message) if message else nullcontext():
         check(case)
 
 

@@ -202,6 +202,38 @@ class Operations(nn.Module):
         return written
 
 
+class Rarer(nn.Module):
+    """Calls that few kinds of released models make."""
+
+    def forward(self, x: Tensor, ids: Tensor, keep: Tensor) -> list[Tensor]:
+        order, filters = ids[0, 0].argsort(-1), x[:, :1, :3].abs()
+        cosines, targets = torch.stack([x, x.cos()]), [x + 1.0, x.abs(), ids.clone()]
+        turned = cosines[0]
+        turned[..., 1:6:3] = cosines[1, ..., 1:6:3]
+        targets[0][..., order] = x.exp()
+        targets[1][:, 1][:, order] = 2 * x[:, 1]
+        targets[2][0, 0][order] = torch.arange(6)
+        triangle = x[:, :, :4] / 8
+        return [
+            *torch.meshgrid(x[0, 0], x[0, :, 0], indexing="ij"),
+            *torch.meshgrid([ids[0, 0], ids[0, :, 0]], indexing="xy"),
+            *(torch.tensor([1, -3]), torch.tensor(False), torch.as_tensor(x), torch.as_tensor(keep, dtype=x.dtype)),
+            *(x[:, :, [0, -2]], x[[1]], x.flip(-1), torch.greater(x, 0), x.index_add(2, order, x)),
+            *(torch._weight_norm(x, x[:1, :1], 2), torch.linalg.solve_triangular(triangle, x, upper=True)),
+            functional.conv1d(x, x[:, :2, :3], padding="same", groups=2),
+            functional.conv1d(x[:, :1], filters[..., :2], padding="same"),
+            functional.conv1d(x[:, :1], filters, padding="valid"),
+            functional.conv3d(x[None, None], x[None, None, :1, :2, :2], stride=(1, 2, 1)),
+            functional.grid_sample(x[:, None], x[:, :3, :2][:, None], align_corners=True),
+            functional.scaled_dot_product_attention(x[:, None], x[:1, None], x[:1, None]),
+            *(*targets, cosines),
+        ]
+
+
+def rarer() -> Made:
+    return Rarer().eval(), operations()[1]
+
+
 def operations() -> Made:
     torch.manual_seed(1)
     keep = torch.rand(2, 4, 6) < 0.5

@@ -32,7 +32,7 @@ def require_case(block: Block) -> Case:
     return block.case
 
 
-@pytest.mark.parametrize("factory", ["block", "training", "plain", "cast", "counting", "operations"])
+@pytest.mark.parametrize("factory", ["block", "training", "plain", "cast", "counting", "operations", "rarer"])
 def test_every_block_repeats_the_module_bit_for_bit(factory: str) -> None:
     """In training with gradients and dropout; with a buffer that is written."""
     blocks = import_all(factory)

@@ -58,17 +58,15 @@ def _sdpa(call: Operands) -> tuple[Size, ...]:
     if call.attrs["enable_gqa"]:
         call.must_equal(k.shape[-3], v.shape[-3], "heads of k and v")
         _check_groups(call, q.shape[-3], k.shape[-3], enable_gqa=True)
-        call.broadcast(q.shape[:-3], k.shape[:-3], v.shape[:-3])
+        lead = (*call.broadcast(q.shape[:-3], k.shape[:-3], v.shape[:-3]), q.shape[-3])
     else:
-        leads = {tensor.sizes(call.dims)[:-2] for tensor in (q, k, v)}
-        require(len(leads) == 1, "needs equal batch and head axes without enable_gqa")
-        call.broadcast(q.shape[:-2], k.shape[:-2], v.shape[:-2])
+        lead = call.broadcast(q.shape[:-2], k.shape[:-2], v.shape[:-2])
     for mask in masks:
         require(not call.attrs["is_causal"], "takes a mask or is_causal, not both")
         _check_mask(call, "the mask", mask, q)
         require(mask.rank >= 2, "needs a mask of at least two axes")
-        call.must_broadcast(mask.shape, (*q.shape[:-1], k.shape[-2]), "mask")
-    return (*q.shape[:-1], v.shape[-1])
+        call.must_broadcast(mask.shape, (*lead, q.shape[-2], k.shape[-2]), "mask")
+    return (*lead, q.shape[-2], v.shape[-1])
 
 
 def _sdpa_text(line: Line) -> str:

@@ -57,6 +57,15 @@ _EYE = {"rows": _SIZE, "columns": Attribute(Kind.SIZE), "dtype": _FLOAT}
 
 OPS = [
     OpSpec("scalar", lambda _: (), given_dtype, text=_SCALAR, attributes=_NUMBER, arity=(0, 0), saves=False),
+    OpSpec(
+        "numbers",
+        lambda call: (Size.of(len(call.attrs["values"])),),
+        given_dtype,
+        text="torch.tensor([{values}], dtype=torch.{dtype}, device={device})",
+        attributes={"values": Attribute(Kind.AXES, required=True), "dtype": _INT},
+        arity=(0, 0),
+        saves=False,
+    ),
     *(
         OpSpec(kind, shape, given_dtype, text=_write_creation, attributes=attributes, arity=(0, 0), saves=False)
         for kind, shape, attributes in (

@@ -6,8 +6,8 @@ from functools import partial
 
 from generators.errors import require
 from generators.program.ops.rules import check_weights, common_float, promote_all, second_dtype, with_axis
-from generators.program.ops.spec import Attribute, Kind, Line, Memory, Operands, OpSpec, choose_text, spell, word
-from generators.program.sizes import Size, show
+from generators.program.ops.spec import Attribute, Kind, Line, Memory, Operands, OpSpec, choose_text, flag, spell, word
+from generators.program.sizes import ONE, Size, show
 from generators.program.values import FLOATS, category
 
 EQUATION = re.compile(r"[a-z]{1,6}(,[a-z]{1,6}){0,2}->[a-z]{0,6}")
@@ -41,6 +41,21 @@ def _add_text(line: Line) -> str:
 def _outer(call: Operands) -> tuple[Size, ...]:
     require([arg.rank for arg in call.args] == [1, 1], "needs arguments of one axis")
     return (*call.shape, *call.args[1].shape)
+
+
+def _solve(call: Operands) -> tuple[Size, ...]:
+    matrix, right = call.args
+    require(min(matrix.rank, right.rank) >= 2, "needs two matrices")
+    call.must_equal(matrix.shape[-1], matrix.shape[-2], "sides of the matrix")
+    call.must_equal(matrix.shape[-1], right.shape[-2 if call.attrs["left"] else -1], "sides of both matrices")
+    require(matrix.dtype in ("float32", "float64") and not call.autocast, f"takes no {matrix.dtype} or autocast")
+    return (*call.broadcast(matrix.shape[:-2], right.shape[:-2]), *right.shape[-2:])
+
+
+def _solve_text(line: Line) -> str:
+    left = [] if line.attrs["left"] else ["left=False"]
+    words = [*line.args, f"upper={line.attrs['upper']}", *left, *line.options("unitriangular")]
+    return f"torch.linalg.solve_triangular({', '.join(words)})"
 
 
 def _sum_products(call: Operands) -> tuple[Size, ...]:
@@ -99,6 +114,15 @@ def _norm_text(line: Line) -> str:
     return f"F.{line.kind}({', '.join(words)})"
 
 
+def _weight_norm(call: Operands) -> tuple[Size, ...]:
+    weight, scale = call.args
+    axis = call.axis()
+    require(scale.rank == weight.rank, "needs a scale with the weight's axes")
+    for at, (size, whole) in enumerate(zip(scale.shape, weight.shape, strict=True)):
+        call.must_equal(size, whole if at == axis else ONE, f"axis {at} of the scale")
+    return weight.shape
+
+
 def _embedding(call: Operands) -> tuple[Size, ...]:
     tokens, table = call.args
     fits = tokens.dtype in ("int64", "int32") and table.rank == 2
@@ -134,6 +158,7 @@ _DIM = {"dim": Attribute(Kind.AXIS, -1)}
 _FACTORS = dict.fromkeys(("beta", "alpha"), Attribute(Kind.NUMBER, 1))
 _SOFTMAX = {**_DIM, "dtype": Attribute(Kind.WORD, None, FLOATS), "form": word("method", "functional", "torch")}
 _NORM = {"eps": Attribute(Kind.NUMBER), "last": Attribute(Kind.INT, 1)}
+_SOLVE = {"upper": flag(), "left": flag(default=True), "unitriangular": flag()}
 _CLASSES = {"classes": Attribute(Kind.SIZE, required=True)}
 _DROPOUT = {
     "p": Attribute(Kind.NUMBER, 0.0),
@@ -150,6 +175,7 @@ OPS = [
         OpSpec(kind, rule, common_float, text=_add_text, attributes=_FACTORS, arity=(3, 3), cost=3)
         for kind, rule in (("addmm", _add_product), ("baddbmm", partial(_add_product, rank=3)))
     ),
+    OpSpec("solve_triangular", _solve, common_float, text=_solve_text, attributes=_SOLVE, arity=(2, 2), cost=2),
     OpSpec("outer", _outer, promote_all, text="torch.outer({args})", arity=(2, 2), cost=2),
     OpSpec("einsum", _sum_products, _einsum_dtype, text=_EINSUM, attributes=_EQUATION, arity=(1, 3), cost=3),
     OpSpec("linear", _linear, common_float, text="F.linear({args})", arity=(2, 3), cost=2),
@@ -162,6 +188,14 @@ OPS = [
         for kind, most in (("layer_norm", 3), ("rms_norm", 2))
     ),
     OpSpec("normalize", with_axis, takes="float", text="F.normalize({0}, dim={dim})", attributes=_DIM, cost=2),
+    OpSpec(
+        "_weight_norm",
+        _weight_norm,
+        lambda call: common_float(replace(call, autocast=None)),
+        text="torch._weight_norm({args}, {dim})",
+        attributes=_DIM,
+        arity=(2, 2),
+    ),
     OpSpec("one_hot", _one_hot, text="F.one_hot({0}, {classes})", attributes=_CLASSES),
     OpSpec("embedding", _embedding, second_dtype, text="F.embedding({args})", arity=(2, 2)),
     OpSpec(

@@ -170,6 +170,7 @@ _LAST = {"dim": Attribute(Kind.AXIS, -1)}
 _REPLACED = dict.fromkeys(("nan", "posinf", "neginf"), _OTHER)
 _LOGIC = {"other": Attribute(Kind.FLAG)}
 
+_RIGHT = {"right": flag()}
 _ROUNDED = {
     "operator": "{0} // {right}",
     "floor": 'torch.div({0}, {right}, rounding_mode="floor")',
@@ -217,6 +218,9 @@ OPS = [
             arity=(1, 2),
         )
         for kind, forms in (("remainder", _REMAINDER), ("fmod", _FMOD), ("floor_divide", _ROUNDED))
+    ),
+    OpSpec(
+        "bucketize", dtype=lambda _: "int64", takes="number", text=call_text("torch"), attributes=_RIGHT, arity=(2, 2)
     ),
     OpSpec("atan2", broadcast, promote_all, "float", "torch.atan2({args})", arity=(2, 2)),
     OpSpec("clamp", _clamp, promote_all, "number", _clamp_text, _CLAMP, arity=(1, 3)),

@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from typing import TypeVar
 
 from generators.errors import require
 from generators.program.case import TensorType
@@ -22,6 +23,8 @@ from generators.program.ops.rules import (
 from generators.program.ops.spec import Attribute, Kind, Line, Memory, Operands, OpSpec, choose_text, word
 from generators.program.sizes import ONE, Size, product, quotient, show
 from generators.program.values import LOW_PRECISION, category
+
+T = TypeVar("T")
 
 
 def _view(call: Operands) -> tuple[Size, ...]:
@@ -196,6 +199,26 @@ def _stack(call: Operands) -> tuple[Size, ...]:
     return (*call.shape[:axis], Size.of(len(call.args)), *call.shape[axis:])
 
 
+def _grid(call: Operands) -> tuple[Size, ...]:
+    """The first argument along its axis of a grid, `index`; the others are its other axes, in order."""
+    index, first = call.attrs["index"], call.args[0]
+    require(0 <= index < len(call.args), f"index {index} of {len(call.args)} axes")
+    require(all(arg.rank == 1 and arg.dtype == first.dtype for arg in call.args), "needs one axis each, and one dtype")
+    sizes = [arg.shape[0] for arg in _insert_first(call.args, index)]
+    swaps = call.attrs["indexing"] == "xy" and len(sizes) > 1
+    return (sizes[1], sizes[0], *sizes[2:]) if swaps else tuple(sizes)
+
+
+def _insert_first(values: Sequence[T], index: int) -> list[T]:
+    first, *others = values
+    return [*others[:index], first, *others[index:]]
+
+
+def _grid_text(line: Line) -> str:
+    axes = ", ".join(_insert_first(line.args, line.attrs["index"]))
+    return line.fill(f'torch.meshgrid({axes}, indexing="{{indexing}}")[{{index}}]')
+
+
 def _unfold(call: Operands) -> tuple[Size, ...]:
     """Windows along an axis, in a new last axis."""
     size, step = call.attrs["size"], Size.of(call.attrs["step"])
@@ -250,6 +273,7 @@ _PAD = {**_SIZES, "value": Attribute(Kind.NUMBER, 0), "mode": word("constant", "
 SLICE = {"dim": _LAST, "start": Attribute(Kind.SIZE, Size.of(0)), "stop": _SIZE, "step": _STEP}
 SELECT = {"dim": _FIRST, "index": _INDEX}
 _SCATTER = {"dim": _LAST, "value": Attribute(Kind.NUMBER, 1)}
+_GRID = {"index": _INDEX, "indexing": word("ij", "xy")}
 _UNFOLD = {"dim": _FIRST, "size": _SIZE, "step": _STEP}
 _CAT, _PART_OF_CHUNKS = "torch.cat([{args}], dim={dim})", "{0}.chunk({chunks}, dim={dim})[{index}]"
 _STACK, _INDEX_SELECT = "torch.stack([{args}], dim={dim})", "{0}.index_select({dim}, {1})"
@@ -288,6 +312,7 @@ OPS = [
     OpSpec("unbind", along(one_index), text=_PART_OF_ALL, attributes=SELECT, memory=_CROWDED_VIEW, cost=2),
     OpSpec("select", along(one_index), attributes=SELECT, memory=_VIEW),
     OpSpec("narrow", along(slice_size), text=slice_text, attributes=SLICE, memory=_VIEW),
+    OpSpec("meshgrid", _grid, text=_grid_text, attributes=_GRID, memory=_CROWDED_VIEW, arity=(1, 6), cost=2),
     OpSpec("unfold", _unfold, attributes=_UNFOLD, memory=_CROWDED_VIEW, cost=2),
     OpSpec("scatter", _scatter, text=_scatter_text, attributes=_SCATTER, arity=(2, 3), cost=2),
     OpSpec("scatter_add", _scatter, text=_scatter_text, attributes={"dim": _LAST}, arity=(3, 3), cost=2),

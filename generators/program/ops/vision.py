@@ -143,6 +143,20 @@ def _interpolate_text(line: Line) -> str:
     return f"F.interpolate({', '.join([line.args[0], size, *mode, *line.options('align_corners', 'antialias')])})"
 
 
+def _sample_grid(call: Operands) -> tuple[Size, ...]:
+    x, grid = call.args
+    require(x.rank == grid.rank == 4 and min(call.numbers(x.shape[2:])) >= 1, "needs an image and a grid of four axes")
+    call.must_equal(x.shape[0], grid.shape[0], "batches")
+    call.must_equal(grid.shape[3], Size.of(2), "coordinates of a point")
+    require(not call.autocast, "takes no autocast")
+    return (*x.shape[:2], *grid.shape[1:3])
+
+
+def _sample_text(line: Line) -> str:
+    words = [f'{name}="{line.attrs[name]}"' for name, first in _SAMPLE.items() if line.attrs[name] != first.default]
+    return f"F.grid_sample({', '.join([*line.args, *words])}, align_corners={line.attrs['align_corners']})"
+
+
 def _call_text(line: Line) -> str:
     """A function of torch.nn.functional, with `kernel` or `sizes` after the arguments, and options by name."""
     places = [name for name in ("kernel", "sizes") if name in line.attrs]
@@ -157,6 +171,7 @@ _POOL = {"kernel": _LIST, "stride": _NUMBERS, "padding": _NUMBERS, "ceil_mode": 
 _AVERAGE = {**_POOL, "count_include_pad": flag(default=True)}
 _BATCH_NORM = {"statistics": word("batch", "running"), "affine": flag(), "eps": _NUMBER}
 _GROUP_NORM = {"groups": Attribute(Kind.INT, required=True), "eps": _NUMBER}
+_SAMPLE = {"mode": word("bilinear", "nearest", "bicubic"), "padding_mode": word("zeros", "border", "reflection")}
 _INTERPOLATE = {
     "sizes": _NUMBERS,
     "scale": _NUMBER,
@@ -167,9 +182,10 @@ _INTERPOLATE = {
 
 
 def _for_each_rank(kind: str, shape: Callable[..., tuple[Size, ...]], **rules: Any) -> list[OpSpec]:
-    """The rows of an operation along one axis and along two."""
+    """The rows of an operation along one axis, two and three."""
     return [
-        OpSpec(kind.format(axes), partial(shape, axes=axes), takes="float", text=_call_text, **rules) for axes in (1, 2)
+        OpSpec(kind.format(axes), partial(shape, axes=axes), takes="float", text=_call_text, **rules)
+        for axes in (1, 2, 3)
     ]
 
 
@@ -193,5 +209,13 @@ OPS = [
         optional=_list_weights,
     ),
     OpSpec("group_norm", _group_norm, takes="float", text=_group_norm_text, attributes=_GROUP_NORM, arity=(1, 3)),
+    OpSpec(
+        "grid_sample",
+        _sample_grid,
+        common_float,
+        text=_sample_text,
+        attributes={**_SAMPLE, "align_corners": flag()},
+        arity=(2, 2),
+    ),
     OpSpec("interpolate", _interpolate, takes="float", text=_interpolate_text, attributes=_INTERPOLATE),
 ]

@@ -157,6 +157,7 @@ OPS = [
         _writing(kind, _index_copy, text=f"{{0}}.{kind}({{dim}}, {{1}}, {{2}})", attributes=_AXIS, arity=(3, 3))
         for kind in ("index_copy_", "index_add_")
     ),
+    OpSpec("index_add", _index_copy, text="{0}.index_add({dim}, {1}, {2})", attributes=_AXIS, arity=(3, 3), cost=2),
     _writing("masked_scatter_", _put_masked, text="{0}.masked_scatter_({1}, {2})", arity=(3, 3)),
     _writing("masked_fill_", _put_masked, text="{0}.masked_fill_({1}, {value})", attributes=_FILL, arity=(2, 2)),
 ]

@@ -26,6 +26,7 @@ The order of inputs counts. Sizes are integers or text such as `3*H*D + 1`. Attr
 - `calls`: mappings with the fields of `LaterCall`
 - `checkpoint`: as in `Case`
 - `regions`: mappings with the fields of `Region`
+- `setup`, and `changes` of a call: mappings with the fields of `Change`
 - `before`: mappings with the fields of `Earlier`; a case in it has no `case_format`
 """
 
@@ -44,7 +45,7 @@ from generators.records import Codec, RecordError, RecordForm, at, describe_data
 FORMAT = 1
 KEYS = (
     *("case_format", "dims", "mode", "dynamic", "autocast", "inputs", "ops", "returns", "contracts"),
-    *("calls", "checkpoint", "settings", "before", "regions"),
+    *("calls", "checkpoint", "settings", "before", "regions", "setup"),
 )
 
 

@@ -97,6 +97,7 @@ class MechanismKind(Id):
     WRITTEN = "written", "a write into {into} by {by}"
     LATER_CALL_AND_WRITE = "later_call_and_write", "a later call with {changed}, and a write into {into} by {by}"
     REGION = "region", "{region}"
+    CHANGED = "changed", "{changed}"
     EARLIER_CASES = "earlier_cases", "something that earlier calls leave in the process"
     # Failures of any part.
     TWO_DTYPES = "two_dtypes", "an operation is given tensors of two dtypes"

@@ -247,6 +247,27 @@ def _lose_updates(post_compile: Any) -> Any:
     return planted
 
 
+def _keep_parameters(post_compile: Any) -> Any:
+    """A compiled graph keeps the parameters of its first call."""
+
+    def planted(self: Any, *args: Any, runtime_metadata: Any, **options: Any) -> Any:
+        import torch
+
+        compiled = post_compile(self, *args, runtime_metadata=runtime_metadata, **options)
+        static, kept = set(runtime_metadata.static_input_indices), dict[int, Any]()
+
+        def call(args: list[Any]) -> Any:
+            for at, value in enumerate(args):
+                if at in static and isinstance(value, torch.nn.Parameter):
+                    args[at] = kept.setdefault(at, value)
+            return compiled(args)
+
+        setattr(call, "_boxed_call", True)  # noqa: B010
+        return call
+
+    return planted
+
+
 def _spoil(post_compile: Any, applies: Callable[[list[Any]], bool], of_gradients: bool = False) -> Any:
     """Results, or the gradients for them, are a tenth too large where `applies` holds for the floating arguments, or
     for the gradient."""
@@ -556,6 +577,12 @@ FUNCTIONS: dict[str, tuple[str, str, Change]] = {
     "gradients_overwritten": (*_WRAPPER, _overwrite_gradients),
     "gradient_perturbed": (*_POST_GRAD, functools.partial(_edit_graph, edit=_perturb_gradients)),
     "buffer_update_lost": (*_WRAPPER, _lose_updates),
+    "parameter_stale": (*_WRAPPER, _keep_parameters),
+    "hook_unguarded": (
+        "torch._dynamo.guards",
+        "GuardBuilder.EMPTY_NN_MODULE_HOOKS_DICT",
+        lambda _: lambda _self, _guard: None,
+    ),
     "inference_mode": (*_WRAPPER, functools.partial(_spoil, applies=_in_inference_mode)),
     "constant_inputs": (*_WRAPPER, functools.partial(_spoil, applies=_are_partly_constant)),
     "expanded_inputs": (*_WRAPPER, functools.partial(_spoil, applies=_are_expanded)),

@@ -8,7 +8,7 @@ from functools import reduce
 from typing import Any
 
 from generators.program import edits
-from generators.program.case import Attr, Case, LaterCall, Op, Values
+from generators.program.case import Attr, Case, Change, LaterCall, Op, Values
 from generators.program.ops import OPS
 from generators.program.regions import rename_in_regions
 from generators.program.roles import HEADS, find_attentions, plain_names, trace
@@ -58,6 +58,7 @@ def drop_differences(case: Case) -> Iterator[Case]:
     for at, call in enumerate(case.calls):
         changes: list[dict[str, Any]] = [{field.name: field.default} for field in fields(call)]
         changes += [{"sizes": (item,)} for item in call.sizes]
+        changes += [{"changes": _drop(call.changes, change)} for change in call.changes]
         changes += [{name: word} for name, words in SIMPLER_CALLS.items() for word in words]
         for number, (name, size) in enumerate(call.sizes):
             for smaller in (case.sizes[name] + 1, 1, 2, size // 2, size - 1):
@@ -65,6 +66,14 @@ def drop_differences(case: Case) -> Iterator[Case]:
                 changes.append({"sizes": sizes})
         for change in changes:
             yield replace(case, calls=(*case.calls[:at], replace(call, **change), *case.calls[at + 1 :]))
+    for kept in ((), *(_drop(case.setup, change) for change in case.setup)) if case.setup else ():
+        yield replace(case, setup=kept)
+
+
+def _drop(changes: tuple[Change, ...], dropped: Change) -> tuple[Change, ...]:
+    """The changes without this change. The removal of a hook goes with the hook."""
+    at = changes.index(dropped)
+    return (*changes[:at], *changes[at + 1 :])
 
 
 def drop_writes(case: Case) -> Iterator[Case]:

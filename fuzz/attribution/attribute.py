@@ -28,7 +28,7 @@ from fuzz.attribution.ablation import (
     is_attention,
     run_ablation,
 )
-from fuzz.attribution.decide import CALLED_DIRECTLY, find_deciding
+from fuzz.attribution.decide import CALLED_DIRECTLY, UNCHANGED, find_deciding
 from fuzz.attribution.root_cause import RootCause
 from fuzz.attribution.study import EDITS, OVERLAPPING, Study, list_low_precision, mechanism_of, subject_of
 from fuzz.bug_identity import LOST_PROCESS, SILENT, WRONG_NUMBERS, attention_patterns, contract_features, operation_of
@@ -41,6 +41,7 @@ from fuzz.protocol.rewrites import EXPANDED, SDPA, WrongRewrite
 from generators.errors import UserError
 from generators.program.attention_options import COMPARABLE
 from generators.program.case import Case, LaterCall
+from generators.program.changes import without_changes
 from generators.program.ops import OPS
 from generators.program.state import at_call, is_written, list_differences, list_targets
 
@@ -203,7 +204,9 @@ def _part_of(pattern: str) -> str:
 
 
 def _find_state(study: Study, cause: RootCause) -> RootCause:
-    """`cause` with the region, later call or write that the failure needs. If a call fails alone, that call's cause."""
+    """`cause` with the region, change, later call or write that the failure needs. If a call fails alone, that call's
+    cause.
+    """
     case, mechanism, write = study.case, cause.mechanism, {}
     for kind in dict.fromkeys(region.kind for region in case.regions):
         direct = replace(case, regions=tuple(region for region in case.regions if region.kind != kind))
@@ -211,6 +214,11 @@ def _find_state(study: Study, cause: RootCause) -> RootCause:
         if directly.flips:
             evidence = (*cause.evidence, directly)
             return replace(cause, mechanism=Mechanism(MechanismKind.REGION, details(region=kind)), evidence=evidence)
+    for kind in dict.fromkeys(change.kind for change in case.setup):
+        unchanged = study.try_out(UNCHANGED, kind, case=without_changes(case, kind))
+        if unchanged.flips:
+            evidence = (*cause.evidence, unchanged)
+            return replace(cause, mechanism=Mechanism(MechanismKind.CHANGED, details(changed=kind)), evidence=evidence)
     if is_written(case) and study.result.verdict in WRONG_NUMBERS:
         write = {"into": list_targets(case), "by": sorted({op.kind for op in case.ops if OPS[op.kind].writes})}
         mechanism = Mechanism(MechanismKind.WRITTEN, details(**write))

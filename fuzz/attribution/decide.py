@@ -20,6 +20,7 @@ from fuzz.experiments import EXPERIMENTS, Edit, OtherSubject, Outcome, Trial, Tr
 from fuzz.protocol.rewrites import CALL, CONTIGUOUS, DROPPED, EXPANDED, WrongRewrite, are_all_known
 from generators.errors import UserError
 from generators.program.case import Attr, Case, Op
+from generators.program.changes import list_changes, without_changes
 from generators.program.edits import make_name, map_attributes, prune_if_valid, substitute
 from generators.program.emit import is_random
 from generators.program.ops import OPS, VIEWS
@@ -28,7 +29,7 @@ from generators.program.type_check import make_op, types_of
 
 EXACT, PATTERNS_OFF, DECOMPOSED = "exact", "pattern_matcher_off", "aot_eager_decomp_partition"
 _WRITTEN_APART, _CALLS_APART, _DEFAULT = "written_apart", "calls_apart", "default"
-CALLED_DIRECTLY = "called_directly"
+CALLED_DIRECTLY, UNCHANGED = "called_directly", "unchanged"
 _DROPOUT = "dropout"
 _OF_OPTIONS = (DROPPED, EXPANDED, CONTIGUOUS, "alone")
 """Experiments on a call of an attention function that say which option is at fault."""
@@ -47,6 +48,7 @@ _SAME_ROW = {
     MechanismKind.NOT_FINITE_IN: MechanismKind.WRONG_IN,
 }
 _OF_STATE = {MechanismKind.REGION, MechanismKind.LATER_CALL, MechanismKind.WRITTEN, MechanismKind.LATER_CALL_AND_WRITE}
+_OF_STATE |= {MechanismKind.CHANGED}
 _ROW_OF = {row.mechanism: row.id for row in EXPERIMENTS.values() if isinstance(row.change, Edit) and row.mechanism}
 
 
@@ -171,6 +173,7 @@ def _list_conditions(study: Study) -> Iterator[Trial]:
     if _LAYERS & {*kinds}:
         yield Trial("fast_path_off")
     yield from (Trial(CALLED_DIRECTLY, kind) for kind in dict.fromkeys(one.kind for one in case.regions))
+    yield from (Trial(UNCHANGED, kind) for kind in dict.fromkeys(one.kind for one in list_changes(case)))
     if is_written(case):
         yield Trial(_WRITTEN_APART)
     if case.calls:
@@ -189,6 +192,8 @@ def _edit(trial: Trial, case: Case) -> Case | None:
         edited = replace(case, settings=tuple(one for one in case.settings if one[0] != argument))
     elif name == CALLED_DIRECTLY:
         edited = replace(case, regions=tuple(one for one in case.regions if one.kind != argument))
+    elif name == UNCHANGED:
+        edited = without_changes(case, argument)
     elif name == _WRITTEN_APART:
         edited = _write_apart(case)
     elif name == DROPPED:

@@ -25,6 +25,7 @@ from torch.fx.node import map_aggregate
 from torch.overrides import TorchFunctionMode
 from torch.utils import _python_dispatch
 
+from fuzz.check import settings
 from fuzz.check.program import MemoryMap
 from fuzz.check.torch_internals import find, require, wrap
 
@@ -46,9 +47,14 @@ def compile_module(
 ) -> Callable[..., Any]:
     """The module under Inductor's graph passes; `dynamic` as for torch.compile, `around` as for the backend."""
     passes = backend(around)
-    traced: Callable[..., Any] = torch.compile(module, backend=passes, dynamic=dynamic)
+    is_plain, traced = settings.is_compiled_plainly(), settings.compile_module(module, backend=passes, dynamic=dynamic)
     has_layers = any(next(layer.parameters(), None) is not None for layer in module.children())
-    if dynamic is not False or has_layers or not _LEFT_TO_DYNAMO.isdisjoint(type(module).forward.__code__.co_names):
+    if (
+        not is_plain
+        or dynamic is not False
+        or has_layers
+        or not _LEFT_TO_DYNAMO.isdisjoint(type(module).forward.__code__.co_names)
+    ):
         return traced
     compiled: dict[Any, Callable[..., Any]] = {}
 

@@ -9,6 +9,7 @@ import sys
 import warnings
 from collections.abc import Callable, Generator, Iterable
 from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
+from copy import copy
 from dataclasses import dataclass, field, fields, replace
 from types import ModuleType
 from typing import Any
@@ -37,6 +38,7 @@ class Program:
         # The text of a case may change these.
         torch.backends.mha.set_fastpath_enabled(True)
         torch._dynamo.config.capture_scalar_outputs = False
+        torch._dynamo.config.skip_nnmodule_hook_guards = True
         # torch.export imports the modules of functions that a program defines.
         self._module = sys.modules[f"case.{number}"] = ModuleType(f"case.{number}")
         self._names: dict[str, Any] = vars(self._module)
@@ -154,7 +156,7 @@ def execute(
     """
     module.zero_grad(set_to_none=True)
     _seed(seed)
-    state = [(value, value.detach().clone()) for value in (*module.parameters(), *module.buffers())]
+    state = ModuleState(module)
     done: list[Execution] = []
     on_gpu = torch.cuda.is_initialized()
     # Results are copied: later calls may write to their memory, and each replay of a CUDA graph does.
@@ -172,16 +174,40 @@ def execute(
             for value in differentiated:
                 # A CUDA graph owns its gradient tensors, so a later call may add only to a copy.
                 value.grad = None if value.grad is None else value.grad.clone()
-    for value, first in state:
-        if not same_bits(value, first):
-            # A buffer that was written with a differentiable value is part of a graph.
-            (value.detach_() if value.grad_fn is not None else value.detach()).copy_(first)
+    state.restore()
     module.train(training)
     if on_gpu:
         # Faults of kernels are raised here, and not by the next function that waits for a result.
         torch.cuda.synchronize()
     merged = [{k: v for run in done for k, v in getattr(run, part.name).items()} for part in fields(Execution)[1:]]
     return Execution("; ".join(run.structure for run in done), *merged)
+
+
+class ModuleState:
+    """The parts of a module: parameters, buffers, layers and hooks; the values of its tensors."""
+
+    def __init__(self, module: nn.Module) -> None:
+        tensors = (*module.parameters(), *module.buffers())
+        self._tensors = [(value, value.detach().clone(), value.requires_grad) for value in tensors]
+        self._parts = [(part, {name: copy(value) for name, value in vars(part).items()}) for part in module.modules()]
+
+    def restore(self) -> None:
+        """Put all back. Hooks of tensors are removed."""
+        for part, names in self._parts:
+            for name, was in names.items():
+                now = vars(part)[name]
+                if isinstance(now, dict) and (now.keys() != was.keys() or any(now[key] is not was[key] for key in was)):
+                    now.clear()
+                    now.update(was)
+        for value, first, requires_grad in self._tensors:
+            for hooks in (value._backward_hooks, getattr(value, "_post_accumulate_grad_hooks", None)):
+                if hooks:
+                    hooks.clear()
+            if value.grad_fn is None and value.requires_grad != requires_grad:
+                value.requires_grad_(requires_grad)
+            if not same_bits(value, first):
+                # A buffer that was written with a differentiable value is part of a graph.
+                (value.detach_() if value.grad_fn is not None else value.detach()).copy_(first)
 
 
 def _execute_call(
@@ -332,4 +358,6 @@ class MemoryMap:
             made = self._memory[key].new_empty(0)
             made.set_(self._memory[key].untyped_storage(), value.storage_offset(), value.shape, value.stride())
             self._tensors[id(value)] = value, made
-        return self._tensors[id(value)][1]
+        made = self._tensors[id(value)][1]
+        vars(made).update(vars(value))  # Dynamo's marks of sizes
+        return made

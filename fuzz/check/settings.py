@@ -6,6 +6,7 @@ import importlib
 import itertools
 import logging
 import sys
+import types
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
@@ -174,10 +175,66 @@ def _keep_operations_apart(_value: Any) -> Iterator[None]:
         yield
 
 
+_as, _compiles_backward = "", False
+
+
+@contextmanager
+def _compile_as(way: str) -> Iterator[None]:
+    global _as  # noqa: PLW0603 - `compile_module` reads it
+    _as = way
+    try:
+        yield
+    finally:
+        _as = ""
+
+
+@contextmanager
+def _compile_autograd(_value: Any) -> Iterator[None]:
+    """Compile backward passes with the options of the last `compile_module`, and none from an earlier case."""
+    global _compiles_backward  # noqa: PLW0603
+    enable = require("torch._dynamo.compiled_autograd", "_enable")
+    _compiles_backward = True
+    require("torch._C._dynamo", "compiled_autograd.clear_cache")()
+    try:
+        with enable(lambda graph: torch.compile(graph, **_options)):
+            yield
+    finally:
+        _compiles_backward = False
+
+
+def is_compiled_plainly() -> bool:
+    """Whether no setting asks for another way of compiling."""
+    return not (_as or _compiles_backward)
+
+
+_options: dict[str, Any] = {}
+
+
+def compile_module(module: Any, **options: Any) -> Callable[..., Any]:
+    """The module under torch.compile, in the way that the settings ask for. Raises `SubjectError`."""
+    _options.clear()
+    _options.update(options)
+    if _as == "in_place":
+        module.compile(**options)
+        return module
+    if _as in ("method", "parts"):
+        parts = [module] if _as == "method" else list(module.children())
+        for part in parts:
+            # Dynamo skips the frames of torch's own layers under `part.compile()`. A copy of a part has its own method.
+            part.forward = types.MethodType(torch.compile(type(part).forward, **options), part)
+        if not parts:
+            raise SubjectError("the module has no part to compile")
+        return module
+    compiled: Callable[..., Any] = torch.compile(module, **options)
+    return torch.compile(compiled, **options) if _as == "twice" else compiled
+
+
 _WARNS, _RAISES = 1, 2  # torch's levels: warn, or raise, if there is no deterministic algorithm
 SWITCHES: dict[str, Callable[[Any], AbstractContextManager[None]]] = {
     "use_deterministic_algorithms": _use_deterministic_algorithms,
     POISON: poison,
+    "compiled_as": _compile_as,
+    "compiled_autograd": _compile_autograd,
     "deterministic_or_warn": lambda _: hold_state("torch's deterministic mode", _WARNS),
     "fast_path": functools.partial(hold_state, "torch's fast path"),
     "operations_apart": _keep_operations_apart,

@@ -19,6 +19,7 @@ from fuzz.check.attention.function import Attention, Function, load_sdpa
 from fuzz.check.attention.layouts import arrange
 from fuzz.check.exceptions import SubjectError, find_user_line
 from fuzz.check.process_state import restore_state, take_changes
+from fuzz.check.program import same_bits
 from fuzz.check.torch_internals import require
 from fuzz.subjects import SUBJECTS, SubjectSpec, get_spec, is_user_function
 
@@ -59,7 +60,8 @@ class Subject:
 class Exported:
     """A module that torch.export exports at its first call.
 
-    Calls in training, and calls with other sizes, strides or dtypes than the first call, raise `SubjectError`.
+    Calls in training, and calls with other sizes, strides, dtypes or parameters than the first call, raise
+    `SubjectError`.
 
     dynamic: sizes are symbolic if the program allows it
     packaged: AOTInductor compiles the program
@@ -68,16 +70,20 @@ class Exported:
     def __init__(self, module: nn.Module, dynamic: bool | None, *, packaged: bool) -> None:
         self._module, self._dynamic, self._packaged = module, dynamic, packaged
         self._form: list[Any] | None = None
+        self._weights: list[Tensor] = []
         self._call: Callable[..., Any] = module
 
     def __call__(self, *inputs: Tensor) -> Any:
         if torch.is_grad_enabled() or self._module.training:
             raise SubjectError("exported programs are for inference")
-        form = [(value.shape, value.stride(), value.dtype) for value in inputs]
+        if any(part._forward_hooks or part._forward_pre_hooks for part in self._module.modules()):
+            raise SubjectError("exported programs have no hooks")
+        form = [(value.shape, value.stride(), value.dtype) for value in (*inputs, *self._module.buffers())]
+        weights = [value.detach().clone() for value in self._module.parameters()]
         if self._form is None:
-            self._form, self._call = form, self._export(inputs)
-        if form != self._form:
-            raise SubjectError("the program is exported for other sizes, strides or dtypes")
+            self._form, self._weights, self._call = form, weights, self._export(inputs)
+        if form != self._form or not all(map(same_bits, self._weights, weights)):
+            raise SubjectError("the program is exported for other sizes, strides, dtypes or parameters")
         return self._call(*inputs)
 
     def _export(self, inputs: tuple[Tensor, ...]) -> Callable[..., Any]:
@@ -132,7 +138,9 @@ def _compile(spec: SubjectSpec, module: nn.Module, dynamic: bool | None) -> Call
         return Exported(module, dynamic, packaged=spec.backend == "aot_inductor")
     if spec.backend == "passes":
         return graph_passes.compile_module(module, spec.dynamic or dynamic)
-    return torch.compile(module, backend=spec.backend, dynamic=spec.dynamic or dynamic, mode=spec.mode or None)
+    return settings.compile_module(
+        module, backend=spec.backend, dynamic=spec.dynamic or dynamic, mode=spec.mode or None
+    )
 
 
 def _load(path: str) -> Any:

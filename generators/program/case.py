@@ -96,6 +96,16 @@ class Op:
 
 
 @dataclass(frozen=True, slots=True)
+class Change:
+    """A change of the module or of an argument before a call. `kind`: of `generators.program.changes`."""
+
+    kind: Annotated[str, ALWAYS]
+    of: str = ""  # the parameter, buffer, layer or argument; "" for the module
+    to: str = ""  # another parameter, or a dtype
+    axis: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class LaterCall:
     """A later call of the same module, as differences from the first call. Gradients add up over calls."""
 
@@ -106,6 +116,7 @@ class LaterCall:
     under: str = ""  # `training` or `inference` (no gradients); or `no_grad` or `inference_mode` around the call
     reseeds: bool = False  # whether the random state is reset to that of the first call
     step: str = ""  # `sgd` or `adamw`: before the call this optimizer makes a step and clears the gradients
+    changes: tuple[Change, ...] = ()  # made before the call
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +144,7 @@ class Case:
     later calls of the module. `checkpoint` is `full` if the backward pass recomputes the operations. `settings` are
     values by name, of `generators.program.settings`. Only subjects that compile with options use them. `before` are the
     cases that must run first for this case to fail, in order. `regions` are runs of operations that torch calls as a
-    function.
+    function. `setup` are changes of the module before its first call.
     """
 
     dims: Annotated[tuple[tuple[str, int], ...], KEYED]
@@ -149,6 +160,7 @@ class Case:
     settings: Annotated[tuple[tuple[str, SettingValue], ...], KEYED, SORTED] = ()
     before: tuple[Earlier, ...] = ()
     regions: tuple[Region, ...] = ()
+    setup: tuple[Change, ...] = ()
 
     @cached_property
     def sizes(self) -> Mapping[str, int]:
@@ -186,11 +198,12 @@ class Case:
             self.dynamic,
             [[_exact(getattr(c, f)) for f in Contract.__slots__] for c in self.contracts],
             *([self.autocast] if self.autocast else []),
-            *([[_exact(astuple(c)) for c in self.calls]] if self.calls else []),
+            *([[_exact(astuple(c)[: None if c.changes else -1]) for c in self.calls]] if self.calls else []),
             *([self.checkpoint] if self.checkpoint else []),
             *([{"settings": _exact(tuple(sorted(self.settings)))}] if self.settings else []),
             *([{"before": [[one.case.canonical(), one.times] for one in self.before]}] if self.before else []),
             *([{"regions": [_exact(astuple(region)) for region in self.regions]}] if self.regions else []),
+            *([{"setup": [_exact(astuple(change)) for change in self.setup]}] if self.setup else []),
         ]
         return json.dumps(form, separators=(",", ":"))
 

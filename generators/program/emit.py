@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from generators.program.case import Case, Input, LaterCall, Op, TensorType, free_name
+from generators.program.changes import KINDS, ChangeText
 from generators.program.emit_regions import emit_region
 from generators.program.ops import OPS
 from generators.program.ops.spec import Line
@@ -14,6 +15,7 @@ from generators.program.type_check import attributes, names_in, types_of
 from generators.program.values import DISTRIBUTIONS, LAYOUTS
 
 _IMPORTS = {
+    "copy.deepcopy(": "import copy",
     "F.": "import torch.nn.functional as F",
     "nn.": "from torch import nn",
     "create_block_mask(": "from torch.nn.attention.flex_attention import create_block_mask",
@@ -44,6 +46,14 @@ def set_weights(layer, seed):
     return layer
 """
 """Random parameters for a layer: torch initialises biases to 0, which would hide mistakes."""
+_OTHER_WEIGHTS = """
+
+def with_other_weights(layer):
+    layer = copy.deepcopy(layer)
+    for parameter in layer.parameters():
+        parameter.data.mul_(-0.5)
+    return layer
+"""
 
 
 def source(case: Case, *, plain: bool = False) -> str:
@@ -66,6 +76,7 @@ def emit_rewritten(case: Case, ops: Sequence[Op], instead: Mapping[str, str], *,
     module = f"\n\nclass Module(nn.Module):\n{body}\n"
     inputs = _emit_inputs(case) + _emit_calls(case)
     functions = _SET_WEIGHTS if "set_weights(" in module else ""
+    functions += _OTHER_WEIGHTS if "with_other_weights(" in inputs else ""
     functions = (_RNG if "rng(" in functions + module + inputs else "") + functions + outside
     head = [line for key, line in _IMPORTS.items() if key in functions + module + inputs]
     lines = ["import torch", *head]
@@ -74,6 +85,8 @@ def emit_rewritten(case: Case, ops: Sequence[Op], instead: Mapping[str, str], *,
         lines.append("\ntorch.backends.mha.set_fastpath_enabled(False)")
     if not plain and any(REGIONS[region.kind].captures for region in case.regions):
         lines.append("\ntorch._dynamo.config.capture_scalar_outputs = True")
+    if any(KINDS[change.kind].is_guarded for call in case.calls for change in call.changes):
+        lines.append("\ntorch._dynamo.config.skip_nnmodule_hook_guards = False")
     if case.dims:
         lines.append(f"\n{', '.join(case.sizes)} = {', '.join(map(str, case.sizes.values()))}")
     lines.append("")
@@ -241,49 +254,56 @@ def _input_text(item: Input) -> str:
 
 
 def _emit_calls(case: Case) -> str:
-    """The text of `calls(module)`, which yields the inputs of each call, and takes optimizer steps between calls."""
-    is_surrounded = case.mode == "inference_mode"
-    if not (case.calls or is_surrounded):
+    """The text of `calls(module)`: it yields the inputs of each call, and changes the module between calls."""
+    if not (case.calls or case.setup or case.mode == "inference_mode"):
         return ""
-    keeps_first = any(call.values == "same" for call in case.calls)
-    lines = ["    first = inputs()", "    yield first"] if keeps_first else ["    yield inputs()"]
-    if is_surrounded:
-        lines = [f"    with {_CONTEXTS[case.mode]}:", *_indent(lines)]
     step = next((call.step for call in case.calls if call.step), "")
-    if step:
-        lines.insert(0, f"    optimizer = {_OPTIMIZERS[step]}")
-    training = case.training
-    for call in case.calls:
+    lines = [f"optimizer = {_OPTIMIZERS[step]}"] if step else []
+    keeps_first = any(call.values == "same" for call in case.calls)
+    changes, training = ChangeText(case), case.training
+    for number, call in enumerate(
+        [LaterCall(values="same" if keeps_first else "equal", changes=case.setup), *case.calls]
+    ):
         if call.step:
-            lines += ["    optimizer.step()", "    optimizer.zero_grad()"]
+            lines += ["optimizer.step()", "optimizer.zero_grad()"]
         wanted = {"training": True, "inference": False}.get(call.under, case.training)
         if wanted != training:
-            lines.append(f"    module.{'train' if wanted else 'eval'}()")
+            lines.append(f"module.{'train' if wanted else 'eval'}()")
             training = wanted
         if call.reseeds:
-            lines.append("    torch.manual_seed(0)")
-        lines += _yield(case, call)
-    return "\n\ndef calls(module):\n" + "\n".join(lines) + "\n"
+            lines.append("torch.manual_seed(0)")
+        lines += _yield(case, call, changes, is_first=number == 0)
+    return "\n\ndef calls(module):\n" + "\n".join(_indent(lines)) + "\n"
 
 
-def _yield(case: Case, call: LaterCall) -> Iterator[str]:
+def _yield(case: Case, call: LaterCall, changes: ChangeText, *, is_first: bool) -> Iterator[str]:
+    texts: dict[str, list[str]] = {"argument": [], "call": [], "": []}
+    for change in call.changes:
+        target = KINDS[change.kind].target if KINDS[change.kind].of_call else ""
+        texts[target].append(changes.emit(change))
+    yield from texts[""]
     words = [f"{name}={size}" for name, size in call.sizes]
     words += [f"seed={seed}"] if (seed := seed_at(case, call)) else []
     given = "first" if call.values == "same" else f"inputs({', '.join(words)})"
     pairs = zip(case.inputs, at_call(case, call).inputs, strict=True)
-    changed = {item.name: _change(item, new) for item, new in pairs if not item.parameter}
+    changed = {} if is_first else {item.name: _change(item, new) for item, new in pairs if not item.parameter}
     if [*changed] != [*changed.values()]:
-        yield f"    {', '.join(changed)}{',' * (len(changed) == 1)} = {given}"
+        yield f"{', '.join(changed)}{',' * (len(changed) == 1)} = {given}"
         given = f"[{', '.join(changed.values())}]"
     under = call.under or case.mode
-    context = _CONTEXTS.get(under)
-    if context is None or (under == case.mode != "inference_mode"):
-        yield f"    yield {given}"
-        return
-    if given != "first":
-        yield f"    given = {given}"
-    yield f"    with {context}:"
-    yield f"        yield {'first' if given == 'first' else 'given'}"
+    contexts = texts["call"]
+    if under in _CONTEXTS and (under != case.mode or under == "inference_mode"):
+        contexts = [_CONTEXTS[under], *contexts]
+    head = ["first = inputs()"] if is_first and given == "first" else []
+    if given != "first" and (texts["argument"] or (contexts and not is_first)):
+        head, given = [f"given = {given}"], "given"
+    head += [text.replace("given[", f"{given}[", 1) for text in texts["argument"]]
+    body = [*head, f"yield {given}"]
+    # The first call's inputs are made within its contexts.
+    start = 0 if is_first else len(head)
+    if contexts:
+        body = [*body[:start], f"with {', '.join(contexts)}:", *_indent(body[start:])]
+    yield from body
 
 
 def _change(item: Input, new: Input) -> str:

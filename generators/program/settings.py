@@ -25,6 +25,7 @@ class Setting:
     single: tuple[str, ...] = ()  # dimensions set to 1 in half of its cases: small cases show no effect otherwise
     in_graph_passes: bool = False  # it acts in Inductor's graph passes
     inference: bool = False  # it acts only in inference
+    training: bool = False  # it acts only in training
     weight: float = 1.0
     """How often it is drawn, relative to other settings. Higher for settings that force code which otherwise needs
     millions of elements, and for settings that promise equal bits."""
@@ -114,11 +115,15 @@ SETTINGS: dict[str, Setting] = {
     "batch_invariant": Setting("a row's numbers whatever the batch", devices=_CUDA, versions=">=2.12"),
     # Around the compiled program.
     "poison": Setting("memory of compiled code is filled with NaN or large numbers", ("nan", "large"), weight=4.0),
+    "compiled_as": Setting(
+        "another way to call torch.compile", ("in_place", "method", "parts", "twice"), in_graph_passes=True, weight=4.0
+    ),
+    "compiled_autograd": Setting("the backward pass compiled too", in_graph_passes=True, training=True, weight=4.0),
     "use_deterministic_algorithms": Setting("equal results in every run", weight=4.0),
 }
 """By name: of `torch.compile(options={...})`, or of `SWITCHES`."""
 
-SWITCHES = frozenset({"poison", "use_deterministic_algorithms"})
+SWITCHES = frozenset({"poison", "compiled_as", "compiled_autograd", "use_deterministic_algorithms"})
 """Settings around the compiled program, which are no options of `torch.compile`."""
 
 

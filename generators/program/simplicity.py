@@ -22,7 +22,7 @@ def sort_key(case: Case) -> tuple[float, ...]:
         sum(earlier.times for earlier in case.before),
         len(case.settings),
         len(case.calls),
-        sum(map(_count_differences, case.calls)) + 2 * bool(case.checkpoint),
+        sum(map(_count_differences, case.calls)) + 2 * bool(case.checkpoint) + len(case.setup),
         len(case.regions),
         sum(OPS[op.kind].writes for op in case.ops),
         len(case.ops),
@@ -53,7 +53,7 @@ def sort_key(case: Case) -> tuple[float, ...]:
 def _count_differences(call: LaterCall) -> float:
     """How hard a later call is to read: the number and complexity of its differences from the first call."""
     cost: float = 2.0 * sum(getattr(call, field.name) != field.default for field in fields(call)) + len(call.sizes)
-    cost += sum(size for _, size in call.sizes) / 1000
+    cost += sum(size for _, size in call.sizes) / 1000 + len(call.changes)
     return cost + sum(
         (words.index(word) if word in words else len(words)) / 10
         for name, words in SIMPLER_CALLS.items()

@@ -7,6 +7,7 @@ from typing import Any
 
 from generators.errors import add_place, require
 from generators.program.case import Case, Input, LaterCall, Op
+from generators.program.changes import KINDS, at_state, check_changes, keep_changes, list_changes, rename_changes
 from generators.program.ops import OPS
 from generators.program.ops.spec import Memory
 from generators.program.values import FLOATS
@@ -41,6 +42,12 @@ def find_owners(case: Case) -> dict[str, str]:
         is_new = OPS[op.kind].owns_memory and not is_in_place(op)
         owners[op.name] = op.name if is_new else owners.get(op.args[0], op.args[0])
     return owners
+
+
+def list_written(case: Case) -> set[str]:
+    """The inputs and results whose memory the case writes into."""
+    owners = find_owners(case)
+    return {owners[op.name] for op in case.ops if OPS[op.kind].writes}
 
 
 def find_target(case: Case, name: str) -> str:
@@ -156,6 +163,7 @@ CHANGES = {
     "other": "other values",
     "same": "the same tensors",
     "nothing": "nothing changed",
+    **{kind: row.effect for kind, row in KINDS.items()},
 }
 """Differences of a later call from the first, by field or value of `LaterCall`, in words. Modes are words already."""
 MOST = 8
@@ -168,14 +176,15 @@ def seed_at(case: Case, call: LaterCall) -> int:
 
 
 def at_call(case: Case, call: LaterCall) -> Case:
-    """The program that this call runs, by itself."""
+    """The program that this call runs, by itself: changes before it are its setup."""
+    setup, cast_to = at_state(case, case.calls.index(call) + 1 if call in case.calls else 0)
     sizes, layouts, seed = dict(call.sizes), dict(call.layouts), seed_at(case, call)
     # A call's dtype applies to all arguments that share the dtype of the first floating argument.
     cast = next((item.dtype for item in case.inputs if item.dtype in FLOATS and not item.parameter), "")
 
     def change(item: Input) -> Input:
         if item.parameter:
-            return item
+            return replace(item, dtype=cast_to.get(item.name, item.dtype))
         values = replace(item.values, seed=item.values.seed + seed)
         dtype = call.dtype if call.dtype and item.dtype == cast else item.dtype
         return replace(item, dtype=dtype, layout=layouts.get(item.name, item.layout), values=values)
@@ -186,6 +195,7 @@ def at_call(case: Case, call: LaterCall) -> Case:
         inputs=tuple(map(change, case.inputs)),
         mode=call.under if call.under in ("training", "inference") else case.mode,
         calls=(),
+        setup=setup,
     )
 
 
@@ -195,6 +205,9 @@ def check_calls(case: Case) -> None:
         require(case.checkpoint in ("", "full"), f"checkpoint is {case.checkpoint!r}, expected full")
         writes = any(OPS[op.kind].writes for op in case.ops if op.kind in OPS)
         require(not (case.checkpoint and writes), "a checkpointed case can't write: recomputing would write twice")
+    if case.calls or case.setup:
+        with add_place("calls" if case.calls else "setup"):
+            check_changes(case, list_written(case))
     if not case.calls:
         return
     arguments = {item.name for item in case.arguments}
@@ -220,14 +233,16 @@ def check_calls(case: Case) -> None:
 
 
 def list_differences(case: Case) -> list[str]:
-    """The differences of later calls from the first: keys of `CHANGES`, and modes such as `inference`."""
+    """The differences of later calls from the first, and the changes before it: keys of `CHANGES`, and modes such as
+    `inference`."""
     given = {
         (field.name, value)
         for call in case.calls
         for field in fields(call)
-        if (value := getattr(call, field.name)) != field.default
+        if (value := getattr(call, field.name)) != field.default and field.name != "changes"
     }
-    return sorted({name if name in CHANGES else value for name, value in given})
+    kinds = {change.kind for change in list_changes(case)}
+    return sorted({name if name in CHANGES else value for name, value in given} | kinds)
 
 
 def describe_differences(case: Case) -> str:
@@ -236,7 +251,7 @@ def describe_differences(case: Case) -> str:
 
 
 def drop_unknown(case: Case) -> Case:
-    """The case whose calls name only dimensions that can vary, and arguments."""
+    """The case whose calls name only dimensions that can vary, arguments, and changes that make sense."""
     variable, arguments = list_variable(case), {item.name for item in case.arguments}
     calls = tuple(
         replace(
@@ -246,7 +261,7 @@ def drop_unknown(case: Case) -> Case:
         )
         for call in case.calls
     )
-    return replace(case, calls=calls)
+    return keep_changes(replace(case, calls=calls), list_written(case))
 
 
 def list_variable(case: Case) -> set[str]:
@@ -261,5 +276,10 @@ def rename_in_calls(case: Case, names: Mapping[str, str]) -> Case:
     def rename(pairs: tuple[tuple[str, Any], ...]) -> tuple[tuple[str, Any], ...]:
         return tuple({names.get(name, name): value for name, value in pairs}.items())
 
-    calls = tuple(replace(call, sizes=rename(call.sizes), layouts=rename(call.layouts)) for call in case.calls)
-    return replace(case, calls=calls)
+    calls = tuple(
+        replace(
+            call, sizes=rename(call.sizes), layouts=rename(call.layouts), changes=rename_changes(call.changes, names)
+        )
+        for call in case.calls
+    )
+    return replace(case, calls=calls, setup=rename_changes(case.setup, names))

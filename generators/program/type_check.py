@@ -313,4 +313,4 @@ def prune(case: Case) -> Case:
     smaller = replace(
         case, dims=tuple(d for d in case.dims if d[0] in names), inputs=inputs, ops=ops, contracts=contracts
     )
-    return drop_unknown(keep_regions(smaller)) if case.calls else keep_regions(smaller)
+    return drop_unknown(keep_regions(smaller)) if case.calls or case.setup else keep_regions(smaller)

@@ -9,6 +9,7 @@ from functools import partial
 from generators.errors import CaseError
 from generators.program.attention_stub import AttentionCall, emit_attention_stub, list_calls
 from generators.program.case import Case, SettingValue
+from generators.program.changes import KINDS, list_changes
 from generators.program.edits import resize
 from generators.program.emit import is_random
 from generators.program.settings import Setting
@@ -17,6 +18,7 @@ from generators.program.type_check import is_valid
 from generators.sampling.attention import attend
 from generators.sampling.blocks import block_module
 from generators.sampling.builder import Builder
+from generators.sampling.changes import add_changes
 from generators.sampling.choices import Choices
 from generators.sampling.families import FAMILIES, Family
 from generators.sampling.heads import draw_qkv, merge_heads, restore_axes
@@ -108,6 +110,8 @@ AUTOCAST_SHARE = 0.03  # the share of cases under autocast, of those that stay w
 STATES_SHARE = 0.15  # the share of cases whose call is in another state, doubled for kernels
 MASKS_SHARE = 0.3  # the share of cases with active dropout that get more of it, and show its masks
 REGIONS_SHARE = 0.08  # the share of cases with runs of operations in functions that torch calls in ways of its own
+CHANGED_SHARE = 0.5  # the share of cases with several calls whose module changes between them
+CHANGED_BEFORE_SHARE = 0.01  # the share of cases with a single call whose module changes before it
 WRITES_SHARE = 0.06  # the share of cases that get in-place writes
 SETTINGS_SHARE = 0.25  # the share of cases to which a campaign adds settings
 _SINGLE_SHARE = 0.5  # the share of cases in which the `single` dimensions of their settings are 1
@@ -155,6 +159,9 @@ def sample(
         is_taken = emit_attention_stub(changed) is not None and all(map(limits.accepts, list_calls(changed)))
         return changed if is_taken else case
     case = _sample_module(seed, index, family=family, dtype=dtype, mode=mode, device=device)
+    changes = Choices(f"{seed}:{index}:changes")
+    if changes.chance(CHANGED_SHARE if case.calls else CHANGED_BEFORE_SHARE):
+        case = add_changes(case, changes)
     regions = Choices(f"{seed}:{index}:regions")
     if regions.chance(REGIONS_SHARE) and not (case.autocast or case.checkpoint):
         case = add_regions(case, regions)
@@ -269,7 +276,13 @@ def _bare(b: Builder, c: Choices, extras: AttentionExtras, *, heads_inner: bool 
 
 def draw_settings(case: Case, c: Choices, available: Mapping[str, Setting], share: float = SETTINGS_SHARE) -> Case:
     """Adds one to three available settings, and the settings that they need, to this share of cases."""
-    fitting = {name: item.weight for name, item in available.items() if not (item.inference and case.training)}
+    # The settings for inference make constants of parameters.
+    changes = any(not KINDS[change.kind].of_call for change in list_changes(case))
+    fitting = {
+        name: item.weight
+        for name, item in available.items()
+        if not (item.inference and (case.training or changes)) and (case.training or not item.training)
+    }
     if case.settings or not fitting or not c.chance(share):
         return case
     drawn: dict[str, SettingValue] = {}

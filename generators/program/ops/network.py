@@ -151,6 +151,21 @@ def _dropout_module(line: Line) -> str | None:
     return f"nn.Dropout({line.attrs['p']})" if line.attrs["form"] == "module" else None
 
 
+def _layer(call: Operands) -> tuple[Size, ...]:
+    own, (x,), out = call.attrs["dtype"], call.args, call.attrs["out"]
+    require(x.rank >= 1 and x.dtype == own and not call.autocast, f"needs an argument of {own}, without autocast")
+    require((out is not None) == (call.attrs["of"] == "Linear"), "Linear alone has a size `out`")
+    return (*x.shape[:-1], x.shape[-1] if out is None else out)
+
+
+def _construct(line: Line) -> str:
+    attrs = line.attrs
+    words = [str(line.types[0].shape[-1]), "eps=1e-05" if attrs["out"] is None else str(attrs["out"])]
+    words += ["bias=False"] if not attrs["bias"] and attrs["of"] != "RMSNorm" else []
+    words += [f"dtype=torch.{attrs['dtype']}"] if attrs["dtype"] != "float32" else []
+    return f"set_weights(nn.{attrs['of']}({', '.join(words)}), {attrs['seed']})"
+
+
 _MATMUL = {"operator": "{0} @ {1}", "function": "torch.matmul({0}, {1})", "method": "{0}.matmul({1})"}
 _FORM = {"form": word(*_MATMUL)}
 _EQUATION = {"equation": Attribute(Kind.EQUATION, required=True)}
@@ -164,6 +179,13 @@ _DROPOUT = {
     "p": Attribute(Kind.NUMBER, 0.0),
     "active": word("mode", "always", "never"),
     "form": word("functional", "torch", "module"),
+}
+_LAYER = {
+    "of": word("Linear", "LayerNorm", "RMSNorm"),
+    "out": Attribute(Kind.SIZE),
+    "bias": flag(default=True),
+    "dtype": word(*FLOATS[:3]),
+    "seed": Attribute(Kind.INT, 0),
 }
 _EINSUM = 'torch.einsum("{equation}", {args})'
 
@@ -186,6 +208,15 @@ OPS = [
     *(
         OpSpec(kind, _norm, takes="float", text=_norm_text, attributes=_NORM, arity=(1, most), cost=2)
         for kind, most in (("layer_norm", 3), ("rms_norm", 2))
+    ),
+    OpSpec(
+        "layer",
+        _layer,
+        takes="float",
+        text=lambda line: f"self.{line.name}({line.args[0]})",
+        attributes=_LAYER,
+        init=_construct,
+        cost=3,
     ),
     OpSpec("normalize", with_axis, takes="float", text="F.normalize({0}, dim={dim})", attributes=_DIM, cost=2),
     OpSpec(

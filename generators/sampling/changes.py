@@ -1,0 +1,73 @@
+"""Adds changes of the module to a case: between its calls, or before the first."""
+
+from dataclasses import replace
+
+from generators.program.case import Case, Change, LaterCall, Op
+from generators.program.changes import KINDS, list_changes, list_targets
+from generators.program.regions import may_train
+from generators.program.type_check import is_valid, make_op, prune, types_of
+from generators.sampling.choices import Choices
+
+_COUNTS = {0: 1.0, 1: 5.0, 2: 2.0}
+_SETUP_COUNTS = {0: 3.0, 1: 3.0, 2: 1.0}
+_TRIES = 8
+_LAYERS_SHARE = 0.5
+_LAYERS = {"linear": "Linear", "layer_norm": "LayerNorm", "rms_norm": "RMSNorm"}
+
+
+def add_changes(case: Case, c: Choices) -> Case:
+    """The case with changes, each if a few tries find a valid change. Its module has layers in half of the cases."""
+    changed = replace(case, contracts=(), dynamic=False)
+    changed = add_layers(changed, c) if c.chance(_LAYERS_SHARE) else changed
+    changed = _add(changed, c, -1, c.draw(_SETUP_COUNTS if case.calls else _COUNTS))
+    for at in range(len(case.calls)):
+        changed = _add(changed, c, at, c.draw(_COUNTS))
+    return changed if [*list_changes(changed)] else case
+
+
+def _add(case: Case, c: Choices, at: int, count: int) -> Case:
+    """The case with changes before the first call (-1), or before a later call."""
+    for _ in range(count):
+        for _ in range(_TRIES):
+            change = _draw(case, c)
+            if at < 0:
+                changed = replace(case, setup=(*case.setup, change))
+            else:
+                call: LaterCall = case.calls[at]
+                call = replace(call, changes=(*call.changes, change))
+                changed = replace(case, calls=(*case.calls[:at], call, *case.calls[at + 1 :]))
+            if is_valid(changed):
+                case = changed
+                break
+    return case
+
+
+def _draw(case: Case, c: Choices) -> Change:
+    targets = {name: found for name, found in list_targets(case).items() if found}
+    kinds = {
+        name: row.weight
+        for name, row in KINDS.items()
+        if (row.target in targets or row.target == "call") and (may_train(case) or not row.training)
+    }
+    row = KINDS[kind := c.draw(kinds)]
+    of = c.pick(targets[row.target]) if row.target in targets else ""
+    rank = next((len(item.shape) for item in case.arguments if item.name == of), 1)
+    to = c.pick(targets.get(row.to, [""]))
+    return Change(kind, of, to, c.below(rank) if row.target == "argument" else 0)
+
+
+def add_layers(case: Case, c: Choices) -> Case:
+    """The case with layers in the place of linear functions and norms of parameters, if that is valid."""
+    types, parameters = types_of(case), {item.name for item in case.inputs if item.parameter}
+
+    def convert(op: Op) -> Op:
+        if op.kind not in _LAYERS or not parameters.issuperset(op.args[1:]) or op.attr("last"):
+            return op
+        dtype = types[op.args[0]].dtype
+        out = types[op.name].shape[-1] if op.kind == "linear" else None
+        bias = len(op.args) == 3
+        attrs = {"of": _LAYERS[op.kind], "out": out, "bias": bias, "dtype": dtype, "seed": c.below(100)}
+        return make_op(op.name, "layer", op.args[:1], attrs)
+
+    changed = prune(replace(case, ops=tuple(map(convert, case.ops)), contracts=()))
+    return changed if is_valid(changed) else case

@@ -8,6 +8,7 @@ operations and sizes, and where the error is. Exits with 1 when one is missed.
 
 With `--torch` the defects are those of `benchmarks/planted_torch` that take writes, several calls or settings to show.
 They are in torch's own functions, so that campaigns have their usual subjects; `mask_forgotten` needs `--device cuda`.
+Subjects that get little time of a campaign run alone (`RARE`).
 
 With `--memory` the defects are those that take earlier calls in the same process to show, most of them in
 benchmarks/stateful_functions.py. The line also has the earlier cases that the finding needs.
@@ -33,6 +34,10 @@ from fuzz.protocol import Verdict
 from fuzz.worker_config import WorkerConfig
 from generators.program.ops import OPS
 
+RARE = dict.fromkeys(("seeds_shared", "mask_rows_repeated"), "inductor_random")
+RARE |= dict.fromkeys(("key_without_numbers", "key_without_strides"), "inductor_warm")
+"""The subjects that alone show a defect, and first run after minutes, by the name of the defect."""
+
 
 def main() -> int:
     """Run and print. Returns the exit code."""
@@ -54,6 +59,7 @@ def main() -> int:
             command = [sys.executable, "-m", "fuzz.run"]
             module = "stateful_functions" if options.memory else "defects"
             command += [] if in_torch else [f"--subject=benchmarks.{module}:{name}"]
+            command += [f"--subject={RARE[name]}"] if name in RARE else []
             command += [f"--out={out}", f"--corpus={scratch}/found"]
             command += [f"--{key}={getattr(options, key)}" for key in ("workers", "budget", "seed", "device")]
             with planted(name if in_torch else ""):

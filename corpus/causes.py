@@ -64,6 +64,7 @@ class Part(Id):
     TORCH_EXPORT = "torch_export", "torch.export"
     AOT_INDUCTOR_PACKAGE = "aot_inductor_package", "AOTInductor's package"
     """The AOTInductor package fails, and torch.compile is right."""
+    CACHES = "caches", "caches of compiled programs"
     PADDING = "padding", "padding of strides"
     CASTS = "casts", "casts left out"
     FUSION = "fusion"

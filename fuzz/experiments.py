@@ -41,8 +41,10 @@ class OtherTorch:
 
 
 @dataclass(frozen=True)
-class KeepMemory:
-    """Recomputation is off: the backward pass reads stored results of the forward pass."""
+class WithoutAxis:
+    """The case runs under the subject without this variation, a field of `SubjectSpec`."""
+
+    axis: str
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,7 @@ class ReplacementAlone:
     in_eager: bool
 
 
-_OfCase = OtherSubject | OtherTorch | KeepMemory | WithSetting | StepLimit | Edit
+_OfCase = OtherSubject | OtherTorch | WithoutAxis | WithSetting | StepLimit | Edit
 Change = _OfCase | OperandValue | EqualAlong | ReplacementAlone
 
 
@@ -184,7 +186,14 @@ _ROWS = (
     _subject("sdpa_math", "F.scaled_dot_product_attention under sdpa_kernel(MATH)", "", "kernel"),
     _subject("dynamo", 'backend="eager"', "dynamo", "dynamo_aot"),
     _subject("aot_eager", 'backend="aot_eager"', _AOT, "dynamo_aot"),
-    Experiment("memory_kept", KeepMemory(), "what backward reads kept in memory", _AOT, "dynamo_aot", "recomputation"),
+    Experiment(
+        "memory_kept",
+        WithoutAxis("recomputes"),
+        "what backward reads kept in memory",
+        _AOT,
+        "dynamo_aot",
+        "recomputation",
+    ),
     _subject(_DECOMPOSED, f'backend="{_DECOMPOSED}"', _AOT, "dynamo_aot", "decompositions"),
     Experiment("decomposition", StepLimit(), _STEPS_OFF.format("decomposition"), _AOT, "decomposition"),
     _subject("export", "torch.export, run as it is", _AOT, "dynamo_aot", "torch_export"),
@@ -199,6 +208,7 @@ _ROWS = (
     _subject("inductor", 'backend="inductor"', "inductor", "codegen"),
     _subject("inductor_dynamic", 'backend="inductor", dynamic=True', "inductor", "codegen"),
     _subject("aot_inductor", "torch.export, compiled by AOTInductor", "inductor", "codegen", "aot_inductor_package"),
+    Experiment("caches_off", WithoutAxis("warm"), "its caches off", "inductor", "codegen", "caches"),
     _plainer_code("unpadded", "comprehensive_padding", False, "padding", "comprehensive_padding off", device="cuda"),
     _plainer_code("casts_emulated", "emulate_precision_casts", True, "casts", "emulate_precision_casts on"),
     _plainer_code("unfused", "operations_apart", True, "fusion", "each operation in a kernel of its own"),

@@ -24,6 +24,7 @@ class SubjectSpec:
     sdpa: str = ""  # the backend of F.scaled_dot_product_attention that replaces the attention of a case
     random: bool = False  # in cases with active dropout it draws its own random numbers, not eager's
     recomputes: bool = False  # in training, most of what the backward pass reads is computed again
+    warm: bool = False  # it runs what torch's caches of compiled programs have for the case
     options: bool = False  # it takes only cases with settings, and compiles and runs under them
     public: bool = True  # users can run it, so a failure under it is a finding by itself
     devices: tuple[str, ...] = _ANY  # where it runs
@@ -83,6 +84,7 @@ _AXES: dict[str, tuple[dict[str, Any], str]] = {
     "options": ({"options": True}, "runs the cases that have settings, options of torch.compile, under these"),
     "random": ({"random": True}, "lets the compiler draw dropout"),
     "recomputing": ({"recomputes": True}, "keeps little of what the backward pass reads"),
+    "warm": ({"warm": True}, "runs what the caches on disk have, as a second process does"),
     "reduce_overhead": ({"mode": "reduce-overhead"}, "a mode of torch.compile"),
     "max_autotune": ({"mode": "max-autotune"}, "a mode of torch.compile"),
 }
@@ -98,6 +100,7 @@ _DEFAULT: dict[tuple[str, ...], tuple[float, tuple[str, ...]]] = {
     (INDUCTOR, "random"): (0.02, _ANY),
     ("passes", "recomputing"): (0.02, _ANY),
     (INDUCTOR, "recomputing"): (0.02, _ANY),
+    (INDUCTOR, "warm"): (0.02, _ANY),
     ("aot_eager",): (0.02, _ANY),
     ("triton",): (0.05, _ANY),
     ("sdpa_math",): (0.005, _ANY),
@@ -114,6 +117,7 @@ _DEFAULT: dict[tuple[str, ...], tuple[float, tuple[str, ...]]] = {
 _ON_REQUEST: tuple[tuple[str, ...], ...] = (
     ("passes", "dynamic"),
     *((INDUCTOR, "dynamic", axis) for axis in ("options", "recomputing")),
+    (INDUCTOR, "options", "warm"),
     *(("dynamo", *axes) for axes in ((), ("options",))),
     *(("aot_eager", axis) for axis in ("options", "recomputing")),
     *(("aot_eager_decomp_partition", *axes) for axes in ((), ("options",), ("recomputing",))),

@@ -6,12 +6,14 @@ bisector.
 Python imports this module when it starts. Several names may be given, with commas between them.
 """
 
+import dataclasses
 import functools
 import importlib
 import importlib.abc
 import importlib.machinery
 import itertools
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from types import ModuleType
@@ -490,6 +492,16 @@ def _repeat_rows(lowerings: Any) -> Any:
     return lowerings
 
 
+def _forget_numbers(dump: Any) -> Any:
+    """Keys of caches leave out the floats of a program, and the lengths of what is pickled."""
+    return lambda self, obj: re.sub(rb"(?s)\d+\.\d+|X....|\x8c.|\x95........", b"", dump(self, obj))
+
+
+def _forget_strides(describe: Any) -> Any:
+    """Keys of caches leave out the strides of arguments."""
+    return lambda tensor: dataclasses.replace(describe(tensor), stride=(), memory_format=None)
+
+
 def _change_silu(decompositions: Any) -> Any:
     """The decomposition of silu has a wrong constant."""
     import torch
@@ -605,12 +617,14 @@ FUNCTIONS: dict[str, tuple[str, str, Change]] = {
     "silu_decomposed_wrongly": ("torch._inductor.decomposition", "decompositions", _change_silu),
     "seeds_shared": ("torch._inductor.fx_passes.replace_random", "fuse_seed_creation_pass", _share_seeds),
     "mask_rows_repeated": ("torch._inductor.lowering", "lowerings", _repeat_rows),
+    "key_without_numbers": ("torch._inductor.codecache", "FxGraphCachePickler.dumps", _forget_numbers),
+    "key_without_strides": ("torch._inductor.codecache", "extract_tensor_metadata_for_cache_key", _forget_strides),
     "loop_cut": ("torch._inductor.codegen.cpp", "LoopLevel.lines", _shorten_loop),
     "buffer_stale": ("torch._inductor.codegen.cpp", "CppKernelProxy.codegen_nodes", _read_stale),
 }
 
 
-OF_MEMORY = ("graph_reused",)
+OF_MEMORY = ("graph_reused", "key_without_numbers", "key_without_strides")
 """Defects that do not show in a new process."""
 
 

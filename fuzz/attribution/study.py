@@ -8,7 +8,7 @@ from corpus.causes import Mechanism, MechanismKind, details
 from corpus.entry import Entry
 from fuzz.bug_identity import WRONG_NUMBERS, bug_relevant_rewrites, operation_of
 from fuzz.evaluator import Evaluator, compare_outcome
-from fuzz.experiments import EXPERIMENTS, Edit, KeepMemory, OtherSubject, Outcome, StepLimit, Trial, Tried
+from fuzz.experiments import EXPERIMENTS, Edit, OtherSubject, Outcome, StepLimit, Trial, Tried, WithoutAxis
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import Raised
 from fuzz.subjects import find_variant, get_spec
@@ -66,8 +66,9 @@ class Study:
                 return self._bisect(experiment)
             case OtherSubject(name):
                 subject = subject_of(name, self.entry)
-            case KeepMemory():
-                subject = find_variant(self.subject, recomputes=False) if get_spec(self.subject).recomputes else None
+            case WithoutAxis(axis):
+                has_axis = getattr(get_spec(self.subject), axis)
+                subject = find_variant(self.subject, **{axis: False}) if has_axis else None
             case Edit():
                 here = case or EDITS[experiment](self.case)
             case _:
@@ -114,8 +115,9 @@ class Study:
 
 
 def subject_of(stage: str, entry: Entry) -> str:
-    """The variant of a subject that has the random stream, memory budget, settings and mode of the entry's."""
-    kept = {name: getattr(get_spec(entry.subject), name) for name in ("random", "recomputes", "options", "mode")}
+    """The variant of a subject that has the random stream, memory budget, caches, settings and mode of the entry's."""
+    axes = ("random", "recomputes", "warm", "options", "mode")
+    kept = {name: getattr(get_spec(entry.subject), name) for name in axes}
     return find_variant(stage, **kept) or stage
 
 

@@ -12,9 +12,14 @@ from fuzz.evaluator import Judged, build_check
 from fuzz.events import CaseJudged, SuspicionRaised
 from fuzz.protocol import Result, Verdict
 from fuzz.protocol.render import describe
+from fuzz.subjects import get_spec
 from generators.sampling.choices import Choices
 from generators.sampling.insertions import add_states
+from generators.sampling.neighbours import list_near
 from generators.sampling.sample import SETTINGS_SHARE, STATES_SHARE, draw_settings
+
+NEAR_CASES = 3
+"""A case under a subject that shares caches is followed by so many cases that differ in one thing."""
 
 
 class JudgingWorker(Protocol):
@@ -46,6 +51,14 @@ def choose_case(state: CampaignState) -> Job | None:
     case = draw_settings(case, Choices(f"{state.options.seed}:{index}:settings"), state.settings, share)
     subjects = state.schedule.subjects_for(case, targeted=chosen.is_targeted)
     return Job(index, case, build_check(case, subjects), chosen.case.id if chosen.is_targeted else "")
+
+
+def follow(state: CampaignState, job: Job) -> list[Job]:
+    """The cases that a job's worker judges after it: those whose programs caches could take for the job's program."""
+    warm = tuple(subject for subject in job.check.subjects if get_spec(subject).warm)
+    near = list_near(job.case, Choices(f"{state.options.seed}:{job.index}:near"), NEAR_CASES) if warm else []
+    numbered = ((state.numbers.take(), case) for case in near)
+    return [Job(index, case, build_check(case, warm)) for index, case in numbered if index is not None]
 
 
 def run_one_case(worker: JudgingWorker) -> bool:

@@ -10,7 +10,7 @@ from fuzz import events
 from fuzz.campaign.investigation import CONFIRMATIONS
 from fuzz.campaign.investigation_runner import InvestigationRunner, write_fault
 from fuzz.campaign.options import require_space
-from fuzz.campaign.run_case import choose_case, run_one_case
+from fuzz.campaign.run_case import choose_case, follow, run_one_case
 from fuzz.campaign.schedule import Job
 from fuzz.evaluator import Evaluator, Judged, public_version
 from fuzz.protocol import Hello, Result, SubjectResult
@@ -44,7 +44,7 @@ class WorkerThread(threading.Thread):
         # A worker that is no fork ends with the thread that started it, so these threads stay.
         self._pool = ThreadPoolExecutor(CONFIRMATIONS, thread_name_prefix=f"probes of worker {number}")
         self.earlier: Sequence[Judged] = ()
-        self._jobs: list[Job] = []  # the current case and the next case
+        self._jobs: list[Job] = []  # the current case and the next cases
         self.task = ""  # the work of the worker in words: a case, or a step of an investigation
 
     def _open_worker(self, role: str, config: WorkerConfig, *listeners: Callable[..., None]) -> WorkerProcess:
@@ -171,17 +171,21 @@ class WorkerThread(threading.Thread):
 
     def take_job(self) -> Job | None:
         """The case to judge next; None when the budget of cases is spent. It stays the next until it is judged."""
-        if not self._jobs and (job := choose_case(self.state)) is not None:
-            self._jobs.append(job)
+        if not self._jobs:
+            self._choose_jobs()
         return self._jobs[0] if self._jobs else None
+
+    def _choose_jobs(self) -> None:
+        if (job := choose_case(self.state)) is not None:
+            self._jobs += [job, *follow(self.state, job)]
 
     def judge(self, job: Job) -> Result:
         """The verdicts on a case. The next case is chosen while the worker is busy. Raises as `receive`."""
         self.task = f"case {job.index}"
         self.evaluator.recycle()
         self.evaluator.submit(job.check, job.case)
-        if len(self._jobs) == 1 and not self.state.stop.is_over and (following := choose_case(self.state)) is not None:
-            self._jobs.append(following)
+        if len(self._jobs) == 1 and not self.state.stop.is_over:
+            self._choose_jobs()
         result = self.receive(job.case, self.evaluator.collect)
         self.earlier = self.evaluator.earlier
         self._jobs.remove(job)

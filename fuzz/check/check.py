@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from fuzz.check import exceptions, process_state, settings
+from fuzz.check import exceptions, process_state, settings, warm_caches
 from fuzz.check.attention.call_changes import measure_wrong_call
 from fuzz.check.attention.function import AttentionHarness
 from fuzz.check.attention.guard import GUARDED
@@ -156,6 +156,11 @@ def _check_compiled(case: CaseRun, subject: Subject, coverage: Coverage) -> tupl
     module, recorder = case.program.module(case.request.training), MatchRecorder()
     try:
         with coverage, recorder.watch(), subject.apply_settings():
+            if subject.spec.warm:
+                warm_caches.begin_artifacts()
+                case.execute(subject.compile(module, case.dynamic), module)
+                warm_caches.reload(subject.caches)
+            answers = warm_caches.count_answers()
             call = subject.compile(module, case.dynamic)
             runs = [case.execute(call, module) for _ in range(case.repeat)]
     except SubjectError as error:
@@ -166,6 +171,7 @@ def _check_compiled(case: CaseRun, subject: Subject, coverage: Coverage) -> tupl
         judgement = _prove_constants(Judgement(*exceptions.blame(error)), case, subject)
         called = tuple(filter(None, (find_refused_call(judgement.failure, *call) for call in recorder.refused)))
         return replace(judgement, wrong_rewrites=(*called, *judgement.wrong_rewrites)), None
+    coverage.items |= warm_caches.list_answers(answers) if subject.spec.warm else set()
     judgement = judge_compiled(case, subject, (call, module), runs)
     if judgement.verdict is Verdict.SKIPPED:
         return judgement, None

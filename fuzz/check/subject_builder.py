@@ -14,7 +14,7 @@ from unittest import mock
 import torch
 from torch import Tensor, nn
 
-from fuzz.check import graph_passes, settings
+from fuzz.check import graph_passes, settings, warm_caches
 from fuzz.check.attention.function import Attention, Function, load_sdpa
 from fuzz.check.attention.layouts import arrange
 from fuzz.check.exceptions import SubjectError, find_user_line
@@ -42,6 +42,7 @@ class Subject:
     attention: Attention | None = None  # the function that replaces the attention of the module
     options: Mapping[str, Any] = field(default_factory=dict)  # settings under which it is compiled and run
     under: tuple[Callable[[], AbstractContextManager[None]], ...] = ()  # make further contexts of both
+    caches: str = ""  # the name of the caches that a warm subject shares; experiments have caches of their own
 
     @property
     def spec(self) -> SubjectSpec:
@@ -52,6 +53,8 @@ class Subject:
         """Compile and run within these contexts."""
         allowed = settings.allow(own_random=self.spec.random, recomputes=self.spec.recomputes)
         with allowed, settings.apply(self.options), ExitStack() as stack:
+            if self.spec.warm:
+                stack.enter_context(warm_caches.share(self.caches))
             for surroundings in self.under:
                 stack.enter_context(surroundings())
             yield

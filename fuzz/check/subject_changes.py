@@ -122,5 +122,6 @@ def apply_experiments(subject: Subject, trials: Iterable[Trial], record: Record 
     for trial in trials:
         if subject.attention is not None:
             raise SubjectError(f"{subject.name} is an attention function: {trial.experiment} is for compilers")
-        subject = replace(subject, under=(*subject.under, functools.partial(enter, trial, record)))
+        caches = f"{subject.caches} {trial.experiment} {trial.argument}"
+        subject = replace(subject, under=(*subject.under, functools.partial(enter, trial, record)), caches=caches)
     return subject

@@ -29,6 +29,7 @@ class CoverageKind(Word):
     OP = "op", "an operation is in a graph after all passes"
     LOWERING = "lowering", "Inductor lowered an operation"
     FALLBACK = "fallback", "Inductor calls an operation as it is"
+    CACHE = "cache", "a cache of compiled programs had an answer, or none"
     SETTING = "setting", "a subject ran under a setting"
     UNGUARDED = "unguarded", "a function does not run with this in guarded memory"
 

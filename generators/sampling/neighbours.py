@@ -7,7 +7,7 @@ from generators.program import edits
 from generators.program.case import Case, Input
 from generators.program.emit import is_random
 from generators.program.state import describe_differences, list_variable
-from generators.program.type_check import is_valid
+from generators.program.type_check import is_valid, make_op
 from generators.program.values import FLOATS, LOW_PRECISION, category
 from generators.sampling.choices import Choices
 from generators.sampling.insertions import add_calls, add_states
@@ -85,6 +85,38 @@ def compare(model: Case, case: Case) -> list[str] | None:
     return list(dict.fromkeys(found))
 
 
+_NEAR_TRIES = 8
+
+
+def list_near(case: Case, c: Choices, count: int) -> list[Case]:
+    """Up to so many cases that differ from the case in one thing that a cache of compiled programs could forget."""
+    drawn = (c.draw(_FORGETTABLE)(replace(case, contracts=()), c) for _ in range(_NEAR_TRIES))
+    near = {other.id: other for other in drawn if is_valid(other)}
+    return [other for other in near.values() if other.id not in (case.id, replace(case, contracts=()).id)][:count]
+
+
+def _change_constant(case: Case, c: Choices) -> Case:
+    numbers = [(op, name, value) for op in case.ops for name, value in op.attrs if isinstance(value, (int, float))]
+    if not numbers:
+        return case
+    changed, name, value = c.pick(numbers)
+    other = (
+        not value
+        if isinstance(value, bool)
+        else c.pick((value + 1, value - 1))
+        if isinstance(value, int)
+        else value / 2
+    )
+    return edits.replace_op(
+        case, changed, make_op(changed.name, changed.kind, changed.args, {**dict(changed.attrs), name: other})
+    )
+
+
+def _change_gradients(case: Case, c: Choices) -> Case:
+    item = c.pick([item for item in case.inputs if category(item.dtype) == 2] or case.inputs)
+    return edits.replace_inputs(case, {item: replace(item, requires_grad=not item.requires_grad)})
+
+
 def _change_dtype(case: Case, c: Choices) -> Case:
     floats = [item.dtype for item in case.inputs if item.dtype in FLOATS]
     new = c.pick([name for name in FLOATS[:3] if name not in floats[:1]])
@@ -158,4 +190,13 @@ _WEIGHTS: dict[Change, float] = {
     _change_layout: 1.0,
     _drop: 1.0,
     add_calls: 1.0,
+}
+_FORGETTABLE: dict[Change, float] = {
+    _change_constant: 5.0,
+    _change_layout: 3.0,
+    _change_dtype: 1.0,
+    _change_gradients: 1.0,
+    _change_mode: 1.0,
+    _change_autocast: 1.0,
+    _change_sizes: 1.0,
 }

@@ -115,8 +115,9 @@ class ScriptedFailure:
             has_buffers = any(item.is_buffer for item in self.case.inputs)
             return [program, package, *[load] * has_buffers, "return package"]
         settings = self.spell_settings()
+        forget = ["torch._dynamo.reset()"] * self.spec.warm
         switched = f", **({settings} if BACKEND == 'inductor' else {{}})" if settings else ""
-        return [f"return torch.compile(module, backend=BACKEND, dynamic={dynamic}{switched})"]
+        return [*forget, f"return torch.compile(module, backend=BACKEND, dynamic={dynamic}{switched})"]
 
     def spell_settings(self) -> dict[str, object]:
         """The keywords of torch.compile that only the backend Inductor accepts."""
@@ -165,10 +166,14 @@ def write_script(bug: ScriptedFailure) -> str:
     setup = bug.list_setup()
     if function and result.verdict in (Verdict.NONFINITE, Verdict.NONDETERMINISTIC):
         setup.append("torch.use_deterministic_algorithms(True, warn_only=True)  # fills fresh memory with NaN")
+    empty = 'os.environ["TORCHINDUCTOR_CACHE_DIR"] = tempfile.mkdtemp()  # the programs below share caches'
+    setup += ["import tempfile", empty] * spec.warm
     setup += ['BACKEND = os.environ.get("TORCH_COMPILE_BACKEND", "inductor")'] * has_backend
     setup += ["Accused = WithKernel" if who == "kernel" else "Accused = Module"]
     setup += ["Plain = Module"] * (checks == _COMPARE and not case.regions)
     setup += ["calls = lambda module: [inputs()]"] * ("\ndef calls(" not in source(case))
+    # The first run fills caches.
+    first = ["run_earlier()"] * len(case.before[:1]) + ["not run(Accused, prepare)"] * spec.warm
     return render(
         "repro.py.j2",
         title=bug.title.replace("\\", "/").replace('"', "'"),
@@ -183,7 +188,7 @@ def write_script(bug: ScriptedFailure) -> str:
         runtime=_read_runtime(
             ("move", "run", *["run_earlier"] * len(case.before[:1]), *checks, "main"), _list_constants(bug)
         ),
-        check=f"lambda: run_earlier() or {checks[-1]}()" if case.before else checks[-1],
+        check=f"lambda: {' or '.join([*first, f'{checks[-1]}()'])}" if first else checks[-1],
     )
 
 

@@ -214,7 +214,8 @@ def _drop_dropout(case: Case) -> Case:
 def _drop(case: Case, kind: str) -> Case:
     """The case without operations of a kind that give what has the type of their first argument."""
     types = types_of(case)
-    out = {op.name: op.args[0] for op in case.ops if op.kind == kind and types[op.name] == types.get(op.args[0])}
+    ops = [op for op in case.ops if op.kind == kind and op.args]
+    out = {op.name: op.args[0] for op in ops if types[op.name] == types.get(op.args[0])}
     names: Mapping[str, str] = {}
     for name, source in out.items():
         names = {**names, name: names.get(source, source)}

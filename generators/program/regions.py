@@ -125,8 +125,8 @@ def _check_region(case: Case, region: Region, types: Mapping[str, TensorType]) -
     for op in ops_of(case, region):
         require(op.kind not in _NOT_INSIDE and not _may_drop(op), f"{name} takes no {op.kind}")
         require(not is_in_place(op) or inside.issuperset(op.args[:1]), f"{name} overwrites an operand in {op.name!r}")
-        is_layer = "seed" in OPS[op.kind].attributes or op.attr("form") == "module"
-        require(not (is_layer and row.is_custom), "a custom operation has no layer")
+        reads_module = OPS[op.kind].random or "seed" in OPS[op.kind].attributes or op.attr("form") == "module"
+        require(not (reads_module and row.is_custom), f"a custom operation takes no {op.kind}")
     written = list_written(case, region)
     require(not written or (row.is_custom and not may_train(case)), f"{name} does not write into {written[:1]}")
     require(bool(results or written), f"{name} has no result")

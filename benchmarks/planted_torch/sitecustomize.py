@@ -93,6 +93,22 @@ def _use_stale_base(graph: Any) -> None:
             node.replace_input_with(node.args[0], node.args[0].args[0])
 
 
+def _list_calls(graph: Any, name: str) -> list[Any]:
+    return [node for node in graph.nodes if name in (node.target, getattr(node.target, "__name__", ""))]
+
+
+def _turn_softmax(graph: Any) -> None:
+    """Softmax runs over the axis before the last."""
+    for node in _list_calls(graph, "softmax"):
+        node.update_kwarg("dim", -2)
+
+
+def _hide_less(graph: Any) -> None:
+    """Masks fill with 0."""
+    for node in _list_calls(graph, "masked_fill"):
+        node.update_arg(2, 0.0)
+
+
 _WRITES = {"slice_scatter", "select_scatter", "index_put", "index_copy", "index_add", "scatter", "scatter_add"}
 _WRITES |= {"add", "mul", "lerp", "copy", "masked_fill", "masked_scatter"}
 
@@ -573,6 +589,8 @@ FUNCTIONS: dict[str, tuple[str, str, Change]] = {
     "write_dropped": (*_POST_GRAD, functools.partial(_edit_graph, edit=_drop_writes)),
     "write_reordered": (*_PRE_GRAD, functools.partial(_edit_graph, edit=_reorder_writes)),
     "stale_base": (*_POST_GRAD, functools.partial(_edit_graph, edit=_use_stale_base)),
+    "softmax_turned": (*_PRE_GRAD, functools.partial(_edit_graph, edit=_turn_softmax)),
+    "mask_filled_with_zero": (*_PRE_GRAD, functools.partial(_edit_graph, edit=_hide_less)),
     "size_unguarded": (*_SIZES, functools.partial(_ignore_in_guard, part=0, axes=slice(1))),
     "stride_unguarded": (*_SIZES, functools.partial(_ignore_in_guard, part=1, axes=slice(None))),
     "constants_cached": (*_POST_GRAD, functools.partial(_edit_graph, edit=_keep_constants)),

@@ -195,6 +195,15 @@ def test_what_is_not_finite_is_judged_by_position() -> None:
     assert known.judge(V, bad)[1] == NotFinite(V, 5, (0, 0))
 
 
+def test_a_fill_may_overflow_and_is_no_other_number() -> None:
+    fill = torch.finfo(torch.float32).min
+    exact = torch.tensor([[1.0, fill, 2.0]], dtype=torch.float64)
+    known = Envelope(exact.float(), exact, [exact.float()], torch.float32)
+    verdicts = [known.judge(Value("output", 0), torch.tensor([[1.0, x, 2.0]]))[0] for x in (fill, -torch.inf, 0.0)]
+    assert verdicts == [Verdict.OK, Verdict.CONVENTION, Verdict.WRONG_RESULT]
+    assert known.find_wrong(torch.tensor([[1.0, 0.0, 2.0]])).tolist() == [[False, True, False]]
+
+
 def test_inputs_and_modules_are_the_same_every_time() -> None:
     program = Program(plain())
     first, second = program.inputs(), program.inputs()

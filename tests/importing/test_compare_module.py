@@ -15,7 +15,7 @@ from fuzz.testing import check_module
 from tests.command import ROOT, run_command
 from tests.importing.modules import plain
 
-MODULES = "tests.importing.modules:"
+MODULES, DECODER = "tests.importing.modules:", "tests.importing.decoder:decoder"
 
 
 def plant(directory: Path, defect: str) -> Path:
@@ -30,9 +30,7 @@ def plant(directory: Path, defect: str) -> Path:
 def compare(tmp_path: Path, factory: str, *options: str | Path) -> tuple[int, dict[tuple[str, str], dict[str, Any]]]:
     """The exit code, and the rows by block and way."""
     answers = tmp_path / "answers.json"
-    done = run_command(
-        "fuzz.compare", "--module", MODULES + factory, "--json", answers, "--out", tmp_path / "cases", *options
-    )
+    done = run_command("fuzz.compare", "--module", factory, "--json", answers, "--out", tmp_path / "cases", *options)
     assert "\n" not in done.stderr or done.returncode != 2, done.stderr
     rows = json.loads(answers.read_text(encoding="utf-8"))
     return done.returncode, {(row["block"] or row["type"], row["way"]): row for row in rows}
@@ -40,16 +38,23 @@ def compare(tmp_path: Path, factory: str, *options: str | Path) -> tuple[int, di
 
 @pytest.mark.parametrize(
     ("defect", "factory", "block", "first"),
-    [("scale_dropped", "plain", "Plain", "matmul"), ("gradient_perturbed", "training", "attn", "")],
+    [
+        ("scale_dropped", f"{MODULES}plain", "Plain", "matmul"),
+        ("gradient_perturbed", f"{MODULES}training", "attn", ""),
+        ("softmax_turned", DECODER, "attn", "softmax"),
+        ("mask_filled_with_zero", DECODER, "attn", "masked_fill"),
+        ("stale_base", DECODER, "attn", ""),
+    ],
 )
 def test_a_new_torch_that_is_wrong_is_named(tmp_path: Path, defect: str, factory: str, block: str, first: str) -> None:
     old, new = sys.executable, plant(tmp_path, defect)
     code, rows = compare(tmp_path, factory, "--python", old, "--python", new, "--subject", "passes")
     row = rows[block, "passes"]
-    assert (code, row["answer"]) == (1, "new wrong")
+    assert (code, row["answer"], row["missing"], row["different"]) == (1, "new wrong", {}, "")
     assert row["first"].startswith(first)
     assert Path(row["case"]).is_file()
     assert rows[block, "eager"]["answer"] == "equal"
+    assert "buffer cache after the call" in row["new"]["why"] or defect != "stale_base"
 
 
 OK, WRONG, ERROR = Verdict.OK, Verdict.WRONG_RESULT, Verdict.COMPILE_ERROR
@@ -75,7 +80,7 @@ def test_an_answer_follows_from_both_sides(old: Verdict, new: Verdict, answer: A
 
 
 def test_one_torch_compares_eager_with_compiled(tmp_path: Path) -> None:
-    code, rows = compare(tmp_path, "block", "--subject", "passes")
+    code, rows = compare(tmp_path, f"{MODULES}block", "--subject", "passes")
     assert code == 0
     assert set(rows) == {(name, "passes") for name in ("Block", "attn", "norm")}
     assert {row["answer"] for row in rows.values()} <= {"equal", "changed within rounding"}

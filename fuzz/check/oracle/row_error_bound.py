@@ -48,6 +48,13 @@ class Envelope:
         within = self._exact.abs() < self._finite_limit
         self._judged = torch.stack([within, *(value.isfinite() for value in values)]).all(0)
         self._all_judged = bool(self._judged.all())
+        if not self._all_judged:
+            # Fills of masks, say, which in float64 may be lower: right programs may overflow, but give no other number.
+            most = torch.finfo(eager.dtype).max
+            clamped = self._exact.clamp(-most, most)
+            steady = [(value - clamped).abs() < most / 2 for value in values]
+            self._fills = torch.stack([self._exact.isfinite() & ~within, *steady]).all(0)
+            self._exact = torch.where(self._fills, clamped, self._exact)
         errors = [self._errors(value) for value in values]
         self._eager = errors[0]
         magnitude = self._mask_unjudged(self._exact.abs()).amax(-1)
@@ -116,7 +123,11 @@ class Envelope:
         return (lost | far).reshape(self.shape)
 
     def _errors(self, values: Tensor) -> Tensor:
-        return self._mask_unjudged((values - self._exact).abs_())
+        errors = (values - self._exact).abs_()
+        if self._all_judged:
+            return errors
+        is_other = self._fills & (errors > self._finite_limit / 2)
+        return errors.masked_fill(~(self._judged | is_other), 0.0)
 
     def _mask_unjudged(self, values: Tensor) -> Tensor:
         return values if self._all_judged else values.masked_fill(~self._judged, 0.0)

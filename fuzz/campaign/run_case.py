@@ -14,9 +14,9 @@ from fuzz.protocol import Result, Verdict
 from fuzz.protocol.render import describe
 from fuzz.subjects import get_spec
 from generators.sampling.choices import Choices
-from generators.sampling.insertions import add_states
+from generators.sampling.insertions import add_states, show_dropouts
 from generators.sampling.neighbours import list_near
-from generators.sampling.sample import SETTINGS_SHARE, STATES_SHARE, draw_settings
+from generators.sampling.sample import MASKS_SHARE, SETTINGS_SHARE, STATES_SHARE, draw_settings
 
 NEAR_CASES = 3
 """A case under a subject that shares caches is followed by so many cases that differ in one thing."""
@@ -46,8 +46,9 @@ def choose_case(state: CampaignState) -> Job | None:
     chosen = state.search.choose(index)
     share = 1.0 if state.schedule.needs_settings else SETTINGS_SHARE
     case = chosen.case
-    if chosen.source in ("seed", "variant"):  # `sample` has drawn states, and shared cases are judged as they are
-        case = add_states(case, Choices(f"{state.options.seed}:{index}:states of {chosen.source}"), STATES_SHARE)
+    if chosen.source in ("seed", "variant"):  # `sample` has drawn these, and shared cases are judged as they are
+        c = Choices(f"{state.options.seed}:{index}:states of {chosen.source}")
+        case = add_states(show_dropouts(case, c, MASKS_SHARE), c, STATES_SHARE)
     case = draw_settings(case, Choices(f"{state.options.seed}:{index}:settings"), state.settings, share)
     subjects = state.schedule.subjects_for(case, targeted=chosen.is_targeted)
     return Job(index, case, build_check(case, subjects), chosen.case.id if chosen.is_targeted else "")

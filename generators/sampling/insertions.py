@@ -36,9 +36,9 @@ def insert_writes(case: Case, c: Choices) -> Case:
 
 def _insert(case: Case, c: Choices) -> Case:
     """The case with a write into a value that is read before or after it. Raises CaseError."""
-    b = Builder(dict(case.dims), "", case.mode)
     place = c.below(len(case.ops) + 1)
-    b.inputs, b.types, b.ops = list(case.inputs), types_of(case), list(case.ops[:place])
+    b = _reopen(case)
+    b.ops = b.ops[:place]
     names = [*(item.name for item in case.inputs), *(op.name for op in b.ops)]
     floats = [name for name in names if b.is_float(name) and b.rank(name)]
     require(bool(floats), "there is nothing to write into")
@@ -63,6 +63,18 @@ def _insert(case: Case, c: Choices) -> Case:
     check(changed)
     require(any(op.name == written for op in changed.ops), "no later read or result sees the write")
     return changed
+
+
+def _reopen(case: Case) -> Builder:
+    b = Builder(dict(case.dims), "", case.mode)
+    b.inputs, b.types, b.ops = list(case.inputs), types_of(case), list(case.ops)
+    return b
+
+
+def _list_floats(case: Case, b: Builder) -> list[str]:
+    """The floating arguments and results that have an axis."""
+    named = [*(item.name for item in case.arguments), *(op.name for op in b.ops)]
+    return [name for name in named if b.is_float(name) and b.rank(name)]
 
 
 def _draw_slice(b: Builder, c: Choices, value: str) -> dict[str, Any]:
@@ -151,12 +163,13 @@ def _draw_region(case: Case, c: Choices, kind: str) -> Region:
 _RATES = (0.1, 0.5, 0.9)
 
 
-def show_dropouts(case: Case, c: Choices) -> Case:
-    """The case with one or two more dropouts, which returns argument and result of every dropout: its masks."""
-    b = Builder(dict(case.dims), "", case.mode)
-    b.inputs, b.types, b.ops = list(case.inputs), types_of(case), list(case.ops)
-    named = [*(item.name for item in case.arguments), *(op.name for op in b.ops)]
-    floats = [name for name in named if b.is_float(name) and b.rank(name)]
+def show_dropouts(case: Case, c: Choices, share: float) -> Case:
+    """For this share of random cases, the case with one or two more dropouts, which returns the argument and the result
+    of every dropout: its masks."""
+    if not (c.chance(share) and is_random(case)) or case.calls:
+        return case
+    b = _reopen(case)
+    floats = _list_floats(case, b)
     for name in [c.pick(floats) for _ in range(c.draw({1: 2.0, 2: 1.0}))] if floats else []:
         b.op("dropout", name, to="dropped", p=c.pick(_RATES), form=c.pick(("module", "functional")))
     drawn = [
@@ -164,6 +177,53 @@ def show_dropouts(case: Case, c: Choices) -> Case:
     ]
     shown = prune(replace(case, ops=tuple(b.ops), returns=tuple(dict.fromkeys((*case.returns, *drawn)))))
     return shown if is_valid(shown) else case
+
+
+_NUMBERS = {"int64": (3, 256, 2**31 - 3, 10**10), "int32": (3, 256, 10**5, 2**31 - 3), "uint8": (3, 50, 200, 255)}
+"""Factors and terms that lead beyond 2^31, or around: arithmetic of `uint8` and `int32` wraps."""
+_STEPS = {"mul": 3.0, "add": 3.0, "sub": 2.0, "cast": 2.0, "neg": 1.0, "remainder": 1.0, "floor_divide": 1.0}
+_ENDS = {"lt": 2.0, "ge": 2.0, "cast": 3.0, "": 2.0}
+_REDUCTIONS = ("sum", "prod", "mean", "amax", "amin")
+
+
+def add_integers(case: Case, c: Choices, share: float) -> Case:
+    """For this share of cases, the case that also returns an integer of its positions, or a value that it decides."""
+    b = _reopen(case)
+    lengths = {name: b.size(b.shape(name)[-1]) for name in _list_floats(case, b)}
+    floats = [name for name, length in lengths.items() if 0 < length < 256]  # so that uint8 holds them
+    if not (c.chance(share) and floats) or case.autocast or case.dynamic:
+        return case
+    target, dtype = c.pick(floats), c.draw({"int64": 3.0, "int32": 1.0, "uint8": 2.0})
+    length = b.shape(target)[-1]
+    with suppress(CaseError):
+        if c.chance(0.2):
+            places = b.input("places", b.shape(target), Values("tokens", scale=float(b.size(length))), "int64")
+            values = b.op("neg", target, to="values")
+            options: dict[str, Any] = {"dim": -1, "reduce": c.pick(_REDUCTIONS), "include_self": c.chance(0.5)}
+            made = b.op("scatter_reduce", target, places, values, to="reduced", **options)
+        else:
+            count = b.input("count", (length,), Values("small_counts"), dtype) if c.chance(0.3) else ""
+            made = count or b.op("arange", to="count", stop=length, dtype=dtype)
+            for _ in range(c.draw({1: 3.0, 2: 3.0, 3: 2.0})):
+                made = _compute(b, c, made)
+            how = c.draw(_ENDS)
+            if how == "cast":
+                made = b.op("mul", target, b.op("cast", made, to="scale", dtype="float32"), to="scaled")
+            elif how:
+                keep = b.op(how, made, to="keep", other=c.pick((0, 5, 100)))
+                made = b.op("masked_fill", target, keep, to="kept", value=0.0)
+        found = prune(replace(case, inputs=tuple(b.inputs), ops=tuple(b.ops), returns=(*case.returns, made)))
+        return found if is_valid(found) else case
+    return case
+
+
+def _compute(b: Builder, c: Choices, value: str) -> str:
+    kind, dtype = c.draw(_STEPS), b.dtype_of(value)
+    if kind == "neg":
+        return b.op(kind, value)
+    if kind == "cast":
+        return b.op(kind, value, dtype=c.pick([*_NUMBERS]))
+    return b.op(kind, value, other=c.pick(_NUMBERS[dtype]))
 
 
 _COUNTS = {1: 5.0, 2: 4.0, 3: 1.0}

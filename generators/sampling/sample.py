@@ -11,7 +11,6 @@ from generators.program.attention_stub import AttentionCall, emit_attention_stub
 from generators.program.case import Case, SettingValue
 from generators.program.changes import KINDS, list_changes
 from generators.program.edits import resize
-from generators.program.emit import is_random
 from generators.program.settings import Setting
 from generators.program.state import is_written
 from generators.program.type_check import is_valid
@@ -22,7 +21,14 @@ from generators.sampling.changes import add_changes
 from generators.sampling.choices import Choices
 from generators.sampling.families import FAMILIES, Family
 from generators.sampling.heads import draw_qkv, merge_heads, restore_axes
-from generators.sampling.insertions import add_calls, add_regions, add_states, insert_writes, show_dropouts
+from generators.sampling.insertions import (
+    add_calls,
+    add_integers,
+    add_regions,
+    add_states,
+    insert_writes,
+    show_dropouts,
+)
 from generators.sampling.steps import AttentionExtras, draw_extras, draw_many_extras, insert_noop
 
 
@@ -108,7 +114,8 @@ _EMPTY = {"S": 3.0, "T": 3.0, "B": 2.0}
 HEADS_INNER_SHARE = 0.25  # for kernels: the share of cases with q, k, v in [B, S, H, D] whose contract keeps it
 AUTOCAST_SHARE = 0.03  # the share of cases under autocast, of those that stay well typed
 STATES_SHARE = 0.15  # the share of cases whose call is in another state, doubled for kernels
-MASKS_SHARE = 0.3  # the share of cases with active dropout that get more of it, and show its masks
+INTEGERS_SHARE = 0.03  # the share of cases with integers beyond 2^31, or that wrap around
+MASKS_SHARE = 0.3  # the share of random cases that get more dropout, and show its masks
 REGIONS_SHARE = 0.08  # the share of cases with runs of operations in functions that torch calls in ways of its own
 CHANGED_SHARE = 0.5  # the share of cases with several calls whose module changes between them
 CHANGED_BEFORE_SHARE = 0.01  # the share of cases with a single call whose module changes before it
@@ -165,9 +172,8 @@ def sample(
     regions = Choices(f"{seed}:{index}:regions")
     if regions.chance(REGIONS_SHARE) and not (case.autocast or case.checkpoint):
         case = add_regions(case, regions)
-    masks = Choices(f"{seed}:{index}:masks")
-    if masks.chance(MASKS_SHARE) and is_random(case) and not case.calls:
-        case = show_dropouts(case, masks)
+    case = show_dropouts(case, Choices(f"{seed}:{index}:masks"), MASKS_SHARE)
+    case = add_integers(case, Choices(f"{seed}:{index}:integers"), INTEGERS_SHARE)
     return add_states(case, Choices(f"{seed}:{index}:states"), STATES_SHARE)
 
 

@@ -111,6 +111,7 @@ def test_what_breaks_a_rule_is_named(case: Case, message: str) -> None:
         make_op("x", "where", ["keep"], {"value": 1, "other": 0, "reverse": True}),
         make_op("x", "where", ["keep", "scores"], {"other": "min"}),
         make_op("x", "scatter", ["keep", "keep_at"], {"dim": 1}),
+        make_op("x", "scatter_reduce", ["q", "ranks", "k"], {"reduce": "amax", "include_self": False}),
         make_op("x", "addmm", ["at_float", "matrix", "matrix"], {}),
     ],
 )

@@ -20,7 +20,7 @@ from generators.program.state import is_written
 from generators.program.type_check import check
 from generators.program.values import FLOATS, LAYOUTS
 from generators.sampling.choices import Choices
-from generators.sampling.insertions import WRITES, insert_writes
+from generators.sampling.insertions import WRITES, add_integers, insert_writes
 from generators.sampling.sample import Limits, draw_settings, sample
 
 pytestmark = pytest.mark.samples
@@ -254,3 +254,16 @@ def test_settings_that_split_sums_meet_cases_of_one_row() -> None:
     assert len(single) > 30
     for case in single:
         check(case)
+
+
+@pytest.mark.samples
+def test_integers_of_positions_are_such_that_eager_takes() -> None:
+    kinds: Counter[str] = Counter()
+    for index in range(40):
+        base = sample(5, index, mode="inference")
+        case = add_integers(base, Choices(str(index)), 1.0)
+        added = {op.kind for op in case.ops[len(base.ops) :]}
+        kinds.update(added)
+        if added and not (case.calls or case.regions):
+            run_eager(case)
+    assert kinds["arange"] > 10 and kinds["scatter_reduce"] > 2 and kinds["mul"] > 5

@@ -20,7 +20,7 @@ from generators.program.ops.rules import (
     put_indices,
     slice_size,
 )
-from generators.program.ops.spec import Attribute, Kind, Line, Memory, Operands, OpSpec, choose_text, word
+from generators.program.ops.spec import Attribute, Kind, Line, Memory, Operands, OpSpec, choose_text, flag, word
 from generators.program.sizes import ONE, Size, product, quotient, show
 from generators.program.values import LOW_PRECISION, category
 
@@ -273,6 +273,8 @@ _PAD = {**_SIZES, "value": Attribute(Kind.NUMBER, 0), "mode": word("constant", "
 SLICE = {"dim": _LAST, "start": Attribute(Kind.SIZE, Size.of(0)), "stop": _SIZE, "step": _STEP}
 SELECT = {"dim": _FIRST, "index": _INDEX}
 _SCATTER = {"dim": _LAST, "value": Attribute(Kind.NUMBER, 1)}
+_REDUCE = {"dim": _LAST, "reduce": word("sum", "prod", "mean", "amax", "amin"), "include_self": flag(True)}
+_REDUCE_TEXT = '{0}.scatter_reduce({dim}, {1}, {2}, reduce="{reduce}", include_self={include_self})'
 _GRID = {"index": _INDEX, "indexing": word("ij", "xy")}
 _UNFOLD = {"dim": _FIRST, "size": _SIZE, "step": _STEP}
 _CAT, _PART_OF_CHUNKS = "torch.cat([{args}], dim={dim})", "{0}.chunk({chunks}, dim={dim})[{index}]"
@@ -316,6 +318,7 @@ OPS = [
     OpSpec("unfold", _unfold, attributes=_UNFOLD, memory=_CROWDED_VIEW, cost=2),
     OpSpec("scatter", _scatter, text=_scatter_text, attributes=_SCATTER, arity=(2, 3), cost=2),
     OpSpec("scatter_add", _scatter, text=_scatter_text, attributes={"dim": _LAST}, arity=(3, 3), cost=2),
+    OpSpec("scatter_reduce", _scatter, text=_REDUCE_TEXT, attributes=_REDUCE, arity=(3, 3), cost=3),
     OpSpec("gather", _check_places, text="{0}.gather({dim}, {1})", attributes={"dim": _LAST}, arity=(2, 2)),
     OpSpec("index_select", along(given_places), text=_INDEX_SELECT, attributes={"dim": _FIRST}, arity=(2, 2), cost=2),
     OpSpec(

@@ -18,7 +18,7 @@ from fuzz.worker_process import WorkerProcess
 from generators.errors import UserError
 from generators.program.attention_stub import emit_attention_stub
 from generators.program.case import Case
-from generators.program.emit import is_random, list_shown_dropouts, source
+from generators.program.emit import is_random, list_shown_dropouts, list_unplain, source
 
 RECYCLE_CHECKS = 512
 """A process is replaced after this many checks, whatever its memory, so that all its cases are known as `earlier`."""
@@ -244,8 +244,8 @@ def build_check(
         id=0,
         source=source(case),
         subjects=subjects,
-        plain=source(case, plain=True) if case.regions else "",
-        regions=tuple(dict.fromkeys(region.kind for region in case.regions)),
+        plain=source(case, plain=True) if list_unplain(case) else "",
+        regions=list_unplain(case),
         training=case.training,
         dynamic=case.dynamic,
         random=is_random(case),

@@ -38,7 +38,21 @@ def _read(kind: str, parameters: str, **fixed: Attr) -> Spelling:
 _BINARY = "input! other!"
 _UNARY = (
     *("exp", "sqrt", "rsqrt", "sigmoid", "tanh", "log", "sin", "cos", "square", "abs", "neg", "detach", "contiguous"),
-    *("sign", "floor", "ceil", "round", "reciprocal", "exp2", "erf", "log1p", "isnan", "isinf", "isfinite"),
+    *(
+        "sign",
+        "floor",
+        "ceil",
+        "round",
+        "reciprocal",
+        "exp2",
+        "erf",
+        "log1p",
+        "log2",
+        "acos",
+        "isnan",
+        "isinf",
+        "isfinite",
+    ),
 )
 _IN_PLACE = (
     *("exp", "sqrt", "rsqrt", "sigmoid", "tanh", "log", "sin", "cos", "square", "reciprocal", "erf", "neg", "abs"),
@@ -114,6 +128,8 @@ SPELLINGS: dict[str, Spelling] = {
     "clone": _read("clone", "input!"),
     "bucketize": _read("bucketize", "input! boundaries! right"),
     "index_add": _read("index_add", "input! dim index! source!"),
+    "histc": _read("histc", "input! bins min max"),
+    **dict.fromkeys(("grouped_mm", "_grouped_mm"), _read("grouped_mm", "input! mat2! offs!")),
     "solve_triangular": _read("solve_triangular", "input! B! upper left unitriangular"),
     "_weight_norm": _read("_weight_norm", "v! g! dim"),
     "roll": _read("roll", "input! shifts dims"),

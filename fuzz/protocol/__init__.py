@@ -144,7 +144,7 @@ class Check(Message):
     source: str  # the emitted Python text
     subjects: tuple[str, ...]
     plain: str = ""  # the text that the reference and noise run; "" for `source`
-    regions: tuple[str, ...] = ()  # the kinds of regions, which `plain` lacks
+    regions: tuple[str, ...] = ()  # the kinds of regions and operations that `plain` spells in another way
     training: bool = False
     dynamic: bool = False
     random: bool = False  # it has active dropout

@@ -93,6 +93,12 @@ def emit_rewritten(case: Case, ops: Sequence[Op], instead: Mapping[str, str], *,
     return "\n".join(lines) + functions + module + inputs
 
 
+def list_unplain(case: Case) -> tuple[str, ...]:
+    """The kinds of regions and operations that the plain text spells in another way."""
+    kinds = (*(region.kind for region in case.regions), *(op.kind for op in case.ops if OPS[op.kind].plain))
+    return tuple(dict.fromkeys(kinds))
+
+
 def is_random(case: Case) -> bool:
     """Whether running the case draws random numbers: some dropout is on with 0 < p < 1."""
     return any(0 < find_rate(case, op) < 1 for op in case.ops)
@@ -172,12 +178,13 @@ def _forward(
             region = regions[op.name]
             names_of_blocks.append(free_name("block", {*types, *names_of_blocks}))
             within = [other for other in ops if other.name in region.ops]
-            own = _emit_ops(case, within, types, instead, local=list_arguments(case, region, types))
+            local = list_arguments(case, region, types)
+            own = _emit_ops(case, within, types, instead, local, plain=plain)
             text, calls = emit_region(case, region, types, names_of_blocks[-1], own, plain=plain)
             outside += text
             lines += calls
         elif op.name not in inside:
-            lines += _emit_ops(case, [op], types, instead)
+            lines += _emit_ops(case, [op], types, instead, plain=plain)
     lines = lines[lines[:1] == [""] :]
     if case.autocast and lines:
         head = f"with torch.autocast({arguments[0].name}.device.type, dtype=torch.{case.autocast}):"
@@ -197,6 +204,8 @@ def _emit_ops(
     types: Mapping[str, TensorType],
     instead: Mapping[str, str],
     local: Sequence[str] = (),
+    *,
+    plain: bool,
 ) -> list[str]:
     """The lines of operations. `local`: the values that have their own names, as arguments of a function."""
     lines = []
@@ -209,7 +218,7 @@ def _emit_ops(
             targets = [find_target(case, arg) for arg in op.args]
             texts = [name if name in local else read(case, name) for name in targets]
             line = replace(line, args=texts, device=f"{local[0]}.device")
-        value = spec.emit(line)
+        value = spec.emit(line, plain=plain)
         lines += [*spec.before(line), value if spec.writes else f"{op.name} = {value}"]
     return lines
 

@@ -10,6 +10,7 @@ from typing import Any
 from generators.errors import CaseError, accepts, add_place, require
 from generators.program.case import AUTOCAST, MODES, Attr, Case, Input, Op, TensorType
 from generators.program.contracts import check_contract
+from generators.program.indices import check_indices
 from generators.program.ops import OPS
 from generators.program.ops.attention import FLEX_NAMES
 from generators.program.ops.network import EQUATION
@@ -18,7 +19,7 @@ from generators.program.regions import check_regions, keep_regions
 from generators.program.settings import check_settings
 from generators.program.sizes import Size, show
 from generators.program.state import at_call, check_calls, check_memory, drop_unknown, find_owners
-from generators.program.values import DISTRIBUTIONS, DTYPES, INDICES, LAYOUTS
+from generators.program.values import DISTRIBUTIONS, DTYPES, LAYOUTS
 
 VALUE_NAME = re.compile(r"[a-z][a-z0-9_]{0,30}")
 DIM_NAME = re.compile(r"[A-Z][A-Za-z0-9]{0,7}")
@@ -30,7 +31,7 @@ RESERVED = frozenset({*_OWN_NAMES, *_OF_CLASS, *FLEX_NAMES, *keyword.kwlist})
 MAX_DIM = 1 << 20
 MAX_ELEMENTS = 1 << 26
 """The most elements of a value: 256 MiB in float32, 512 MiB in the float64 reference. A case is meant to be small."""
-MAX_LINES = 1000
+MAX_LINES = 2000
 MAX_RANK = 8
 MOST_TIMES = 100
 """How often an earlier case may run in a row."""
@@ -182,7 +183,7 @@ def check(case: Case) -> dict[str, TensorType]:
     with add_place("inputs"):
         require(bool(case.arguments), "a case needs at least one input that is not a parameter")
     types = types_of(case)
-    _check_indices(case, types)
+    check_indices(case, types)
     with add_place("returns"):
         require(bool(case.returns), "nothing is returned")
         for name in case.returns:
@@ -237,50 +238,6 @@ def _check_input(item: Input, dims: Mapping[str, int]) -> None:
 
 _OF_PLACES = ("one_row", "padding", "padding_mask", "left_padding", "left_padding_mask")
 """Distributions that choose a place of the last axes."""
-_INDEXED: dict[str, tuple[int | None, slice]] = dict.fromkeys(
-    (
-        "scatter",
-        "scatter_",
-        "scatter_add",
-        "scatter_add_",
-        "gather",
-        "index_select",
-        "index_copy_",
-        "index_add_",
-        "index_add",
-    ),
-    (0, slice(1, 2)),
-)
-_INDEXED |= {"one_hot": (None, slice(0, 1))}
-_INDEXED |= {"embedding": (1, slice(0, 1)), "index": (0, slice(1, None)), "index_put_": (0, slice(1, -1))}
-"""By operation: the argument with the indexed axes, or None for the last axis of the result, and the arguments with the
-indices of consecutive axes."""
-
-
-def _check_indices(case: Case, types: Mapping[str, TensorType]) -> None:
-    stops: dict[str, int] = {}
-    rising = set[str]()
-    for op in case.ops:
-        attrs = attributes(op)
-        if (op.kind == "arange" and attrs["step"] > 0) or (op.kind == "linspace" and attrs["start"] <= attrs["stop"]):
-            rising.add(op.name)
-        with add_place("ops", op.name):
-            fits = op.kind != "bucketize" or op.args[1] in rising
-            require(fits, f"op {op.name!r}: the boundaries are no rising range")
-        if op.kind == "arange" and isinstance(attrs["start"], Size):
-            first, (length,) = attrs["start"].value(case.sizes), types[op.name].sizes(case.sizes)
-            stops[op.name] = 1 + int(max(first, first + (length - 1) * attrs["step"]))
-    for item in (item for item in case.inputs if item.values.kind in INDICES):
-        first = 0 if item.values.kind == "permutation" else int(item.values.scale)
-        stops[item.name] = first + (0 if item.values.kind == "tokens" else item.type.sizes(case.sizes)[-1])
-    for op in (op for op in case.ops if op.kind in _INDEXED):
-        indexed, indices = _INDEXED[op.kind]
-        sizes = types[op.name if indexed is None else op.args[indexed]].sizes(case.sizes)
-        first = -1 if indexed is None else attributes(op).get("dim", 0)
-        for axis, name in enumerate(op.args[indices], first % len(sizes)):
-            with add_place("ops", op.name):
-                fits = stops.get(name, 0) <= sizes[axis]
-                require(fits, f"op {op.name!r}: the indices {name!r} reach beyond an axis of {sizes[axis]}")
 
 
 def names_in(value: Attr) -> frozenset[str]:

@@ -13,7 +13,7 @@ from generators.program.attention_options import Contract
 from generators.program.case import Attr, Case, Input, Op, Values
 from generators.program.ops import OPS
 from generators.program.sizes import Size
-from generators.program.type_check import check, make_op
+from generators.program.type_check import MAX_LINES, check, make_op
 from generators.sampling.sample import sample
 
 PLAIN = """\
@@ -415,8 +415,8 @@ def test_an_earlier_case_with_a_mistake_is_refused_in_one_line(old: str, new: st
 
 
 def test_a_program_without_end_is_refused() -> None:
-    lines = "".join(f"  - {{name: x{i}, op: clone, args: [q]}}\n" for i in range(1000))
-    with pytest.raises(CaseError, match=r"f:[0-9]+: .*[0-9]+ inputs and operations; at most 1000"):
+    lines = "".join(f"  - {{name: x{i}, op: clone, args: [q]}}\n" for i in range(MAX_LINES))
+    with pytest.raises(CaseError, match=rf"f:[0-9]+: .*[0-9]+ inputs and operations; at most {MAX_LINES}"):
         loads(PLAIN.replace("ops:\n", "ops:\n" + lines), "f")
 
 

@@ -240,6 +240,30 @@ def operations() -> Made:
     return Operations().eval(), (torch.randn(2, 4, 6), torch.randint(0, 6, (2, 4, 6)), keep)
 
 
+class Experts(nn.Module):
+    """A mixture of experts as transformers computes it: rows in the order of their experts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.router, self.weight = nn.Linear(16, 4), nn.Parameter(torch.randn(4, 16, 8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores, chosen = self.router(x).softmax(-1).topk(2)
+        ranked, order = torch.sort(chosen.reshape(-1))
+        counts = torch.histc(ranked.float(), bins=4, min=0, max=3)
+        ends = torch.cumsum(counts, dim=0, dtype=torch.int32)
+        made = functional.grouped_mm(x[order // 2], self.weight, offs=ends) * scores.reshape(-1)[order].unsqueeze(-1)
+        place = torch.empty_like(order)
+        place[order] = torch.arange(order.size(0))
+        out: Tensor = made[place].view(-1, 2, 8).sum(1)
+        return out
+
+
+def experts() -> Made:
+    torch.manual_seed(1)
+    return Experts(), (torch.randn(10, 16, requires_grad=True),)
+
+
 class Running(nn.Module):
     """Attention around a call that no case can say, and that reads data."""
 

@@ -12,7 +12,7 @@ from fuzz.protocol.failures import EmptyRowsNotZero, RepeatedMask, StateChanged,
 from fuzz.subjects import MEMORY_BUDGET, SubjectSpec, get_spec, is_user_function
 from generators.program.attention_stub import drop_fills, emit_attention_stub
 from generators.program.case import Case
-from generators.program.emit import is_random, list_shown_dropouts, source
+from generators.program.emit import is_random, list_shown_dropouts, list_unplain, source
 from generators.program.settings import SWITCHES
 from generators.program.state import is_written
 from generators.program.type_check import types_of
@@ -170,7 +170,7 @@ def write_script(bug: ScriptedFailure) -> str:
     setup += ["import tempfile", empty] * spec.warm
     setup += ['BACKEND = os.environ.get("TORCH_COMPILE_BACKEND", "inductor")'] * has_backend
     setup += ["Accused = WithKernel" if who == "kernel" else "Accused = Module"]
-    setup += ["Plain = Module"] * (checks == _COMPARE and not case.regions)
+    setup += ["Plain = Module"] * (checks == _COMPARE and not list_unplain(case))
     setup += ["calls = lambda module: [inputs()]"] * ("\ndef calls(" not in source(case))
     # The first run fills caches.
     first = ["run_earlier()"] * len(case.before[:1]) + ["not run(Accused, prepare)"] * spec.warm
@@ -268,8 +268,8 @@ def spell_program(bug: ScriptedFailure, imports: str = "") -> str:
 
 
 def spell_plain(case: Case) -> str:
-    """`Plain`, the module whose regions are Python calls and loops; "" if there are none. Float64 runs it."""
-    if not case.regions:
+    """`Plain`, the module whose regions are Python calls and loops; "" if it is the module. Float64 runs it."""
+    if not list_unplain(case):
         return ""
     text = source(case, plain=True)
     start = text.index("    def forward(")

@@ -28,7 +28,7 @@ _EXACT = _names("""
     unfold unsqueeze view where zero_ zeros zeros_like _unsafe_view _reshape_alias _local_scalar_dense set_ resize_
     trunc hardtanh max_pool2d_with_indices upsample_nearest1d upsample_nearest2d abs_ sign_ floor_ ceil_ round_ clamp_
     clamp_min_ clamp_max_ hardtanh_ nan_to_num nan_to_num_ reflection_pad1d reflection_pad2d reflection_pad3d
-    replication_pad1d replication_pad2d replication_pad3d
+    replication_pad1d replication_pad2d replication_pad3d histc
 """)
 
 

@@ -43,6 +43,25 @@ def _outer(call: Operands) -> tuple[Size, ...]:
     return (*call.shape, *call.args[1].shape)
 
 
+def _multiply_groups(call: Operands) -> tuple[Size, ...]:
+    """Rows in groups, each times a matrix of its own. The third argument has the ends of the groups."""
+    x, weight, ends = call.args
+    require((x.rank, weight.rank, ends.rank) == (2, 3, 1), "needs a matrix, a matrix for each group, and their ends")
+    require(ends.dtype == "int32", "needs int32 ends")
+    call.must_equal(weight.shape[0], ends.shape[0], "groups")
+    call.must_equal(x.shape[1], weight.shape[1], "inner sizes of the products")
+    step = 16 // (4 if x.dtype == "float32" else 2)
+    fits = all(number % step == 0 for number in call.numbers(weight.shape[1:]))
+    require(fits, f"needs rows of 16 bytes, which {show(weight.shape[1:])} are not")
+    return (x.shape[0], weight.shape[2])
+
+
+def _groups_dtype(call: Operands) -> str:
+    dtype = common_float(replace(call, autocast=None), call.args[:2])
+    require(dtype != "float64", "takes no float64")
+    return dtype
+
+
 def _solve(call: Operands) -> tuple[Size, ...]:
     matrix, right = call.args
     require(min(matrix.rank, right.rank) >= 2, "needs two matrices")
@@ -173,6 +192,7 @@ _DIM = {"dim": Attribute(Kind.AXIS, -1)}
 _FACTORS = dict.fromkeys(("beta", "alpha"), Attribute(Kind.NUMBER, 1))
 _SOFTMAX = {**_DIM, "dtype": Attribute(Kind.WORD, None, FLOATS), "form": word("method", "functional", "torch")}
 _NORM = {"eps": Attribute(Kind.NUMBER), "last": Attribute(Kind.INT, 1)}
+_BY_GROUP = "torch.cat([x @ y for x, y in zip({0}.tensor_split({2}[:-1].tolist()), {1})])"
 _SOLVE = {"upper": flag(), "left": flag(default=True), "unitriangular": flag()}
 _CLASSES = {"classes": Attribute(Kind.SIZE, required=True)}
 _DROPOUT = {
@@ -196,6 +216,15 @@ OPS = [
     *(
         OpSpec(kind, rule, common_float, text=_add_text, attributes=_FACTORS, arity=(3, 3), cost=3)
         for kind, rule in (("addmm", _add_product), ("baddbmm", partial(_add_product, rank=3)))
+    ),
+    OpSpec(
+        "grouped_mm",
+        _multiply_groups,
+        _groups_dtype,
+        text="F.grouped_mm({0}, {1}, offs={2})",
+        plain=_BY_GROUP,
+        arity=(3, 3),
+        cost=3,
     ),
     OpSpec("solve_triangular", _solve, common_float, text=_solve_text, attributes=_SOLVE, arity=(2, 2), cost=2),
     OpSpec("outer", _outer, promote_all, text="torch.outer({args})", arity=(2, 2), cost=2),

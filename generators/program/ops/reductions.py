@@ -71,6 +71,11 @@ def _difference_text(line: Line) -> str:
     return f"torch.diff({', '.join([x, line.fill('dim={dim}'), *(f'prepend={item}' for item in before)])})"
 
 
+def _count_in_bins(call: Operands) -> tuple[Size]:
+    require(call.attrs["bins"] >= 1 and call.attrs["min"] < call.attrs["max"], "needs a bin and a range")
+    return (Size.of(call.attrs["bins"]),)
+
+
 def _take_first(call: Operands, whole: Size) -> tuple[Size]:
     count, length = call.numbers((call.attrs["k"], whole))
     require(0 <= count <= length, f"k is {count} of an axis of {length}")
@@ -93,6 +98,8 @@ _SPREAD = {**_REDUCE, "unbiased": flag(default=True)}
 _NORM = {**_REDUCE, "order": Attribute(Kind.NUMBER, 2), "form": word("method", "linalg")}
 _EXTREME = {**_REDUCE, "form": word("values", "item")}
 _ALONG, _DTYPE = {"dim": _REDUCE["dim"]}, {"dtype": Attribute(Kind.WORD, None, DTYPES)}
+_BINS = {"bins": Attribute(Kind.INT, required=True), "min": Attribute(Kind.NUMBER, 0)}
+_BINS |= {"max": Attribute(Kind.NUMBER, required=True)}
 _ORDER, _PART = {**_ALONG, "descending": flag(), "stable": flag()}, {"part": word("values", "indices")}
 _FIRST = {"k": Attribute(Kind.SIZE, required=True), **_ALONG, "largest": flag(default=True)}
 _FIRST |= {"sorted": flag(default=True), **_PART}
@@ -115,6 +122,14 @@ OPS = [
     *(_row(kind, _SPREAD, takes="float") for kind in ("var", "std")),
     OpSpec("cumsum", with_axis, _sum_dtype, text=_text, attributes=_ALONG | _DTYPE, saves=False),
     OpSpec("diff", _subtract_neighbours, promote_all, "any", _difference_text, _ALONG, arity=(1, 2), saves=False),
+    OpSpec(
+        "histc",
+        _count_in_bins,
+        takes="float",
+        text="torch.histc({0}, bins={bins}, min={min}, max={max})",
+        attributes=_BINS,
+        saves=False,
+    ),
     OpSpec("topk", along(_take_first), _part_dtype, "number", _sort_text, _FIRST),
     *(
         OpSpec(kind, with_axis, _part_dtype, text=_sort_text, attributes=attributes)

@@ -196,6 +196,7 @@ class OpSpec:
     before: Callable[[Line], Sequence[str]] = lambda _line: ()  # lines of source before the text
     optional: Callable[[Mapping[str, Any]], Sequence[str]] | None = None
     """The names, in order, of the arguments that these attributes require beyond the fewest."""
+    plain: str = ""  # the template that the reference and runs with noise take, where torch has no float64 of `text`
     random: bool = False
     cost: int = 1  # of two operations that compute the same, the shrinker prefers the lower cost
 
@@ -211,7 +212,9 @@ class OpSpec:
         require(fits, "an in-place form must keep its first argument's shape")
         return call.args[0]
 
-    def emit(self, line: Line) -> str:
+    def emit(self, line: Line, *, plain: bool = False) -> str:
+        if plain and self.plain:
+            return line.fill(self.plain)
         if callable(self.text):
             return self.text(line)
         return line.fill(self.text or f"{{0}}.{self.kind}({', '.join(f'{{{name}}}' for name in self.attributes)})")

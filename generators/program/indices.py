@@ -1,0 +1,88 @@
+"""Indices that reach no place, boundaries that do not rise, and rows in no group: refused before eager meets them."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from generators.errors import add_place, require
+from generators.program.case import Case, Op, TensorType
+from generators.program.ops import OPS, VIEWS
+from generators.program.sizes import Size
+from generators.program.values import INDICES
+
+_ALONG = "scatter scatter_ scatter_add scatter_add_ gather index_select index_copy_ index_add_ index_add"
+_INDEXED: dict[str, tuple[int | None, slice]] = dict.fromkeys(_ALONG.split(), (0, slice(1, 2)))
+_INDEXED |= {"one_hot": (None, slice(0, 1))}
+_INDEXED |= {"embedding": (1, slice(0, 1)), "index": (0, slice(1, None)), "index_put_": (0, slice(1, -1))}
+"""By operation: the argument with the indexed axes, or None for the last axis of the result, and the arguments with the
+indices of consecutive axes."""
+_PLACES = {"topk": "indices", "sort": "indices", "argsort": "", "argmax": "", "argmin": ""}
+"""Operations whose results, or this part of them, are places along the axis `dim`."""
+
+
+def check_indices(case: Case, types: Mapping[str, TensorType]) -> None:
+    """Raises CaseError for what the types do not tell."""
+    stops, rising = _find_stops(case, types), set[str]()
+    for op in case.ops:
+        attrs = _attributes(op)
+        if (op.kind == "arange" and attrs["step"] > 0) or (op.kind == "linspace" and attrs["start"] <= attrs["stop"]):
+            rising.add(op.name)
+        with add_place("ops", op.name):
+            if op.kind == "bucketize":
+                require(op.args[1] in rising, f"op {op.name!r}: the boundaries are no rising range")
+            elif op.kind == "grouped_mm":
+                fits = _counts_all(case, types, stops, op)
+                require(fits, f"op {op.name!r}: the ends are no running sum of a histogram that counts all rows")
+        if op.kind in _INDEXED:
+            indexed, indices = _INDEXED[op.kind]
+            sizes = types[op.name if indexed is None else op.args[indexed]].sizes(case.sizes)
+            first = -1 if indexed is None else attrs.get("dim", 0)
+            for axis, name in enumerate(op.args[indices], first % len(sizes)):
+                with add_place("ops", op.name):
+                    fits = stops.get(name, 0) <= sizes[axis]
+                    require(fits, f"op {op.name!r}: the indices {name!r} reach beyond an axis of {sizes[axis]}")
+
+
+def _find_stops(case: Case, types: Mapping[str, TensorType]) -> dict[str, int]:
+    """The indices that inputs and ranges stay below, by name."""
+    stops: dict[str, int] = {}
+    for op in case.ops:
+        attrs = _attributes(op)
+        if op.kind == "arange" and isinstance(attrs["start"], Size):
+            first, (length,) = attrs["start"].value(case.sizes), types[op.name].sizes(case.sizes)
+            stops[op.name] = 1 + int(max(first, first + (length - 1) * attrs["step"]))
+    for item in (item for item in case.inputs if item.values.kind in INDICES):
+        first = 0 if item.values.kind == "permutation" else int(item.values.scale)
+        stops[item.name] = first + (0 if item.values.kind == "tokens" else item.type.sizes(case.sizes)[-1])
+    return stops
+
+
+def _counts_all(case: Case, types: Mapping[str, TensorType], stops: Mapping[str, int], op: Op) -> bool:
+    """Whether the ends of groups are counts of as many numbers as there are rows, none of them outside of the bins."""
+    makers = {one.name: one for one in case.ops}
+    total = makers.get(op.args[2])
+    counts = makers.get(total.args[0]) if total is not None and total.kind == "cumsum" else None
+    if counts is None or counts.kind != "histc":
+        return False
+
+    def find_stop(name: str) -> float:
+        """The number that all numbers of a value are below, from 0 on."""
+        maker = makers.get(name)
+        if maker is None or name in stops:
+            return stops.get(name, math.inf)
+        attrs = _attributes(maker)
+        part = attrs.get("part", "")
+        if maker.kind in _PLACES and part == _PLACES[maker.kind] and attrs.get("axes") is None:
+            return types[maker.args[0]].sizes(case.sizes)[int(attrs["dim"])]
+        is_moved = maker.kind in VIEWS or maker.kind in ("cast", "index") or (maker.kind, part) == ("sort", "values")
+        moved = maker.args[:1] if is_moved else maker.args if maker.kind in ("cat", "stack") else ()
+        return max(map(find_stop, moved), default=math.inf)
+
+    bins, counted = _attributes(counts), types[counts.args[0]].sizes(case.sizes)
+    fits = (bins["min"], bins["max"]) == (0, bins["bins"] - 1) and find_stop(counts.args[0]) <= bins["bins"]
+    return fits and counted == types[op.args[0]].sizes(case.sizes)[:1]
+
+
+def _attributes(op: Op) -> dict[str, Any]:
+    """The attributes of a checked operation, defaults filled in."""
+    return {name: attribute.default for name, attribute in OPS[op.kind].attributes.items()} | dict(op.attrs)

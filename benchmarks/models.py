@@ -1,9 +1,10 @@
 """How much of released models becomes cases, and how their blocks do: the table of docs/models.md.
 
     python -m benchmarks.models transformers --workers 2 --json models.json
-    python -m benchmarks.models transformers/llama timm/vit --subject passes --subject inductor --json models.json
+    python -m benchmarks.models transformers/llama --subject passes --judge old/bin/python --judge new/bin/python ...
 
-Needs the extra `models`. Each architecture of transformers is imported with attn_implementation eager and sdpa.
+Needs the extra `models` for the interpreter that imports; those that judge need only torch. Each architecture of
+transformers is imported with attn_implementation eager and sdpa. `benchmarks.model_evidence` reads the JSON file.
 """
 
 import argparse
@@ -13,18 +14,22 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from corpus.entry import Entry, Found, save
-from fuzz.evaluator import Evaluator, open_evaluator
+from fuzz.bug_identity import attention_patterns, bug_relevant_rewrites
+from fuzz.evaluator import Evaluator, open_evaluator, public_version
 from fuzz.importing.importer import Block, BlockFailed, ModuleImport
 from fuzz.protocol.render import describe
 from fuzz.worker_config import ROOT, WorkerConfig
 from generators.errors import UserError
-from generators.sampling.neighbours import Neighbourhood
+from generators.program.case import Case
+from generators.sampling.neighbours import Neighbourhood, return_first
 
 _SPELLINGS = {"transformers": ("eager", "sdpa")}
 
@@ -39,7 +44,7 @@ def list_names(package: str, python: str) -> list[str]:
     return [f"{package}/{name}{how}" for name in done.stdout.split() for how in spelled]
 
 
-def survey(name: str, config: WorkerConfig, subjects: tuple[str, ...], neighbours: int, out: Path) -> dict[str, Any]:
+def survey(name: str, config: WorkerConfig, judges: Sequence[Evaluator], options: argparse.Namespace) -> dict[str, Any]:
     """The import of an architecture, and the verdicts of its blocks."""
     began = time.monotonic()
     row: dict[str, Any] = {"name": name, "blocks": [], "error": ""}
@@ -49,9 +54,7 @@ def survey(name: str, config: WorkerConfig, subjects: tuple[str, ...], neighbour
             blocks = module.import_blocks()
         row["seconds"] = round(time.monotonic() - began, 1)
         row["blocks"] = [describe_block(block) for block in blocks]
-        if subjects:
-            with open_evaluator(replace(config, factory="")) as evaluator:
-                row["verdicts"] = judge(name, blocks, evaluator, subjects, neighbours, out)
+        row["verdicts"] = list(judge(name, blocks, judges, options)) if options.subject else []
     except (UserError, BlockFailed) as error:
         row["error"] = str(error)
     except Exception as error:  # noqa: BLE001 - a fault of ours is counted, and the others go on
@@ -75,32 +78,54 @@ def describe_block(block: Block) -> dict[str, Any]:
 
 
 def judge(
-    name: str, blocks: list[Block], evaluator: Evaluator, subjects: tuple[str, ...], neighbours: int, out: Path
-) -> list[dict[str, Any]]:
-    """The verdicts of blocks and of some neighbours. Findings are saved as case files."""
+    name: str, blocks: list[Block], judges: Sequence[Evaluator], options: argparse.Namespace
+) -> Iterator[dict[str, Any]]:
+    """The verdicts of blocks and of some neighbours. The whole module is judged if it has no smaller block."""
     models = {block.name: block.case for block in blocks if block.case is not None and not block.different}
-    if not models:
-        return []
-    near, rows = Neighbourhood(models), list[dict[str, Any]]()
-    for index in range(len(models) * (1 + neighbours)):
-        case = near.sample(0, index)
+    models = {one: case for one, case in models.items() if any(block.path == one for block in blocks)} or models
+    models |= {f"{one} without its weights": return_first(case) for one, case in models.items() if case.returns[1:]}
+    rows = [judge_case(name, each, near, case, judges, options) for each, near, case in list_near(models, options)]
+    yield from rows
+    # Most bugs of rewrites are those of attention patterns.
+    deep = {row["block"] for row in rows if any(attention_patterns(one["rewrites"]) for one in row["results"])}
+    options = argparse.Namespace(**vars(options) | {"neighbours": options.deep})
+    for each, near, case in list_near({one: models[one] for one in models if one in deep}, options):
+        if case.id != models[each].id:
+            yield judge_case(name, each, near, case, judges, options)
+
+
+def list_near(models: Mapping[str, Case], options: argparse.Namespace) -> Iterator[tuple[str, str, Case]]:
+    """Each block and its neighbours: the block, the distance from it, and the case."""
+    near = Neighbourhood(models)
+    for index in range(len(models) * (1 + options.neighbours)):
+        case = near.sample(options.seed, index)
+        yield [*models][index % len(models)], near.describe(case), case
+
+
+def judge_case(
+    name: str, block: str, near: str, case: Case, judges: Sequence[Evaluator], options: argparse.Namespace
+) -> dict[str, Any]:
+    """The verdicts of a case in each version of torch. A finding is saved as a case file."""
+    judged: list[dict[str, Any]] = []
+    row = {"block": block, "case": near, "rejected": "", "results": judged}
+    for evaluator in judges:
         try:
-            result = evaluator.evaluate(case, subjects)
+            result = evaluator.evaluate(case, tuple(options.subject))
         except UserError as error:
-            rows.append({"case": near.describe(case), "rejected": str(error)})
+            row["rejected"] = str(error)
             continue
-        judged: list[dict[str, Any]] = []
-        row = {"case": near.describe(case), "rejected": result.rejected or "", "results": judged}
+        row["rejected"] = result.rejected or row["rejected"]
         for one in result.results:
-            shown = {"subject": one.subject, "verdict": one.verdict.value, "rewrites": list(one.applied_rewrites)}
+            torch = public_version(evaluator.hello.torch)
+            shown = {"torch": torch, "subject": one.subject, "verdict": one.verdict.value}
+            shown |= {"rewrites": sorted(bug_relevant_rewrites(one.applied_rewrites))}
+            shown |= {"coverage": sorted({item.name for item in one.coverage})}
             if one.verdict.is_finding:
                 found = Found(one.verdict.value, one.subject, torch=evaluator.hello.torch, message=describe(one))
-                note = f"{name}: {row['case']}"
-                path = save(Entry(case, note, found=found), out)
-                shown |= {"message": describe(one), "file": path.name}
+                path = save(Entry(case, f"{name}, {near}", found=found), options.json.with_suffix("") / torch)
+                shown |= {"message": describe(one), "file": str(path)}
             judged.append(shown)
-        rows.append(row)
-    return rows
+    return row
 
 
 def main() -> None:
@@ -110,7 +135,10 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--subject", action="append", default=[])
+    parser.add_argument("--judge", action="append", default=[], help="an interpreter that judges; default: --python")
     parser.add_argument("--neighbours", type=int, default=0, help="of each block, judged too")
+    parser.add_argument("--deep", type=int, default=0, help="further neighbours of blocks that apply a pattern")
+    parser.add_argument("--seed", type=int, default=0, help="of neighbours")
     parser.add_argument("--shuffle", action="store_true", help="in random order")
     parser.add_argument("--limit", type=int, default=0, help="seconds until no further architecture begins")
     parser.add_argument("--json", type=Path, required=True)
@@ -120,18 +148,23 @@ def main() -> None:
     names = [one for name in options.names for one in ([name] if "/" in name else list_names(name, options.python))]
     if options.shuffle:
         random.Random(0).shuffle(names)
-    out, began = options.json.with_suffix(""), time.monotonic()
+    began, waiting = time.monotonic(), iter(names)
     rows: list[dict[str, Any]] = []
 
-    def work(name: str) -> None:
-        if options.limit and time.monotonic() - began > options.limit:
-            return
-        rows.append(survey(name, config, tuple(options.subject), options.neighbours, out))
-        options.json.write_text(json.dumps(rows, indent=1), encoding="utf-8")
-        print(summarize(rows[-1]), flush=True)
+    def work(_worker: int) -> None:
+        with ExitStack() as stack:
+            configs = [replace(config, python=python) for python in options.judge or [options.python]]
+            judges = [stack.enter_context(open_evaluator(one)) for one in configs if options.subject]
+            for name in waiting:
+                if options.limit and time.monotonic() - began > options.limit:
+                    return
+                row = survey(name, config, judges, options)
+                rows.append(row)
+                options.json.write_text(json.dumps(rows, indent=1), encoding="utf-8")
+                print(summarize(row), flush=True)
 
     with ThreadPoolExecutor(options.workers) as pool:
-        list(pool.map(work, names))
+        list(pool.map(work, range(options.workers)))
     print(total(rows))
     if options.markdown is not None:
         version = subprocess.run(

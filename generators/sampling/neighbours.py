@@ -75,6 +75,7 @@ def compare(model: Case, case: Case) -> list[str] | None:
         found += [f"{new.name} {new.values.kind}"] if new.values.kind != old.values.kind else []
         found += [f"{new.name} {new.layout}"] if new.layout != old.layout else []
         found += [f"no gradient of {new.name}"] if new.requires_grad != old.requires_grad else []
+    found += [f"{case.returns[0]} alone returned"] if len(case.returns) < len(model.returns) else []
     found += [case.mode.replace("_", " ")] if case.mode != model.mode else []
     found += [f"autocast to {case.autocast}"] if case.autocast != model.autocast and case.autocast else []
     found += ["dynamic sizes"] if case.dynamic != model.dynamic else []
@@ -179,11 +180,17 @@ def _drop(case: Case, _c: Choices) -> Case:
     return add_dropout(case) if case.training else case
 
 
+def return_first(case: Case, _c: Choices | None = None) -> Case:
+    """The case as most callers use it: they ignore weights that attention returns beside its result."""
+    return edits.prune_if_valid(replace(case, returns=case.returns[:1], contracts=())) or case
+
+
 _WEIGHTS: dict[Change, float] = {
     _change_sizes: 4.0,
     _change_dtype: 3.0,
     _change_mask: 3.0,
     _change_mode: 2.0,
+    return_first: 2.0,
     _make_dynamic: 2.0,
     _change_values: 1.5,
     _change_autocast: 1.0,

@@ -50,10 +50,6 @@ def with_region(kind: str, ops: tuple[str, ...] = RUN, over: str | None = None) 
     return replace(CASE, regions=(Region(kind, ops, over),))
 
 
-# Dynamo reads `.grad` of tensors that are no leaves, also for torch.cond and loops in eager. torch.func scripts.
-pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor", "ignore:`torch.jit")
-
-
 @pytest.mark.parametrize("kind", [kind for kind in REGIONS if not REGIONS[kind].is_transform])
 def test_both_texts_compute_the_operations(kind: str) -> None:
     case = with_region(kind)

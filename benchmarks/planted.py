@@ -26,7 +26,7 @@ from typing import Any
 
 from benchmarks.attribution import planted
 from benchmarks.defects import DEFECTS
-from benchmarks.planted_torch.sitecustomize import FUNCTIONS, OF_MEMORY
+from benchmarks.planted_torch.torch_defects import FUNCTIONS, OF_MEMORY
 from benchmarks.stateful_functions import FUNCTIONS as STATEFUL
 from corpus import entry
 from fuzz.evaluator import open_evaluator

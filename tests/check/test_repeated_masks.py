@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from benchmarks.planted_torch.sitecustomize import FUNCTIONS
+from benchmarks.planted_torch.torch_defects import FUNCTIONS
 from corpus import casefile
 from fuzz.check.check import check
 from fuzz.check.oracle import constants

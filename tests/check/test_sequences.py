@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from benchmarks.planted_torch.sitecustomize import FUNCTIONS
+from benchmarks.planted_torch.torch_defects import FUNCTIONS
 from corpus.casefile import dumps, loads
 from corpus.shrink import shrink
 from fuzz.check import settings

@@ -17,7 +17,7 @@ from torch import nn
 from torch._inductor import config, cpu_vec_isa
 from torch._inductor.runtime import cache_dir_utils
 
-from benchmarks.planted_torch.sitecustomize import FUNCTIONS
+from benchmarks.planted_torch.torch_defects import FUNCTIONS
 from fuzz.check import settings
 from fuzz.check.exceptions import SubjectError
 from fuzz.check.subject_builder import Subject, find

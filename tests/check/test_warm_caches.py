@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from benchmarks.planted_torch.sitecustomize import FUNCTIONS
+from benchmarks.planted_torch.torch_defects import FUNCTIONS
 from fuzz.check import warm_caches
 from fuzz.check.check import check
 from fuzz.check.settings import configure_torch

@@ -1,0 +1,84 @@
+"""The defects that can be planted in torch, by name, and where each goes."""
+
+import functools
+
+from . import calls, codegen, graphs
+from .attention import OPERATIONS, RELUS, REPLACEMENTS, Change
+
+__all__ = ("FUNCTIONS", "OF_MEMORY", "OPERATIONS", "RELUS", "REPLACEMENTS", "Change")
+
+_LOWERINGS = ("torch._inductor.lowering", "lowerings")
+_SIZES = ("torch._dynamo.guards", "convert_to_concrete_values")
+_WRAPPER = ("torch._functorch._aot_autograd.runtime_wrappers", "RuntimeWrapper.post_compile")
+_POST_GRAD, _PRE_GRAD = (("torch._inductor.compile_fx", f"_recursive_{when}_grad_passes") for when in ("post", "pre"))
+
+#: By name: a module of torch, a function of it that compiled code alone calls, and what makes the wrong one from that.
+FUNCTIONS: dict[str, tuple[str, str, Change]] = {
+    "write_dropped": (*_POST_GRAD, functools.partial(graphs.edit_graph, edit=graphs.drop_writes)),
+    "write_reordered": (*_PRE_GRAD, functools.partial(graphs.edit_graph, edit=graphs.reorder_writes)),
+    "stale_base": (*_POST_GRAD, functools.partial(graphs.edit_graph, edit=graphs.use_stale_base)),
+    "softmax_turned": (*_PRE_GRAD, functools.partial(graphs.edit_graph, edit=graphs.turn_softmax)),
+    "mask_filled_with_zero": (*_PRE_GRAD, functools.partial(graphs.edit_graph, edit=graphs.hide_less)),
+    "size_unguarded": (*_SIZES, functools.partial(calls.ignore_in_guard, part=0, axes=slice(1))),
+    "stride_unguarded": (*_SIZES, functools.partial(calls.ignore_in_guard, part=1, axes=slice(None))),
+    "constants_cached": (*_POST_GRAD, functools.partial(graphs.edit_graph, edit=graphs.keep_constants)),
+    "graph_reused": (*_POST_GRAD, functools.partial(graphs.edit_graph, edit=graphs.reuse_numbers)),
+    "branch_swapped": (*_POST_GRAD, functools.partial(graphs.edit_graph, edit=graphs.take_other_branch)),
+    "first_step_skipped": (*_POST_GRAD, functools.partial(graphs.edit_graph, edit=graphs.skip_first_step)),
+    "custom_arguments_swapped": (*_POST_GRAD, functools.partial(graphs.edit_graph, edit=graphs.swap_arguments)),
+    "custom_argument_reversed": (*_POST_GRAD, functools.partial(graphs.edit_graph, edit=graphs.reverse_axes)),
+    "members_mismatched": (*_PRE_GRAD, functools.partial(graphs.edit_graph, edit=graphs.mismatch_members)),
+    "tangents_are_primals": (*_PRE_GRAD, functools.partial(graphs.edit_graph, edit=graphs.take_primals)),
+    "recomputed_at_random": (
+        "torch._functorch.partitioners",
+        "functionalize_rng_ops",
+        lambda _: lambda _joint, forward, backward, *_: (forward, backward),
+    ),
+    "gradients_overwritten": (*_WRAPPER, calls.overwrite_gradients),
+    "gradient_perturbed": (*_POST_GRAD, functools.partial(graphs.edit_graph, edit=graphs.perturb_gradients)),
+    "buffer_update_lost": (*_WRAPPER, calls.lose_updates),
+    "parameter_stale": (*_WRAPPER, calls.keep_parameters),
+    "hook_unguarded": (
+        "torch._dynamo.guards",
+        "GuardBuilder.EMPTY_NN_MODULE_HOOKS_DICT",
+        lambda _: lambda _self, _guard: None,
+    ),
+    "inference_mode": (*_WRAPPER, functools.partial(calls.spoil, applies=calls.in_inference_mode)),
+    "constant_inputs": (*_WRAPPER, functools.partial(calls.spoil, applies=calls.are_partly_constant)),
+    "expanded_inputs": (*_WRAPPER, functools.partial(calls.spoil, applies=calls.are_expanded)),
+    "expanded_gradients": (
+        *_WRAPPER,
+        functools.partial(calls.spoil, applies=calls.are_of_one_element, of_gradients=True),
+    ),
+    "large_inputs": (*_WRAPPER, functools.partial(calls.spoil, applies=calls.are_large)),
+    "argument_returned": (*_WRAPPER, calls.return_arguments),
+    "unwritten_read": ("torch._inductor.codegen.cpp", "CppVecKernel._get_store_line", codegen.read_unwritten),
+    "split_sum_cut": (
+        "torch._inductor.codegen.cpp",
+        "CppKernel._gen_parallel_reduction_buffers",
+        codegen.lose_last_part,
+    ),
+    "strides_swapped": (
+        "torch._inductor.codegen.wrapper",
+        "PythonWrapperCodegen.codegen_alloc_from_pool",
+        codegen.transpose_part,
+    ),
+    "choice_wrong": ("torch._inductor.codegen.cpp_micro_gemm", "CppMicroGemm.codegen_call", codegen.shorten_product),
+    "mask_forgotten": ("torch._inductor.codegen.triton", "TritonKernel.filter_masks", codegen.forget_mask),
+    "sum_unstable": (*_POST_GRAD, functools.partial(graphs.edit_graph, edit=graphs.destabilise_sums)),
+    "products_dropped": ("torch._inductor.fx_passes.post_grad", "reorder_for_locality", graphs.drop_products),
+    "permutations_dropped": ("torch._inductor.fx_passes.joint_graph", "early_patterns", graphs.drop_permutations),
+    "sigmoid_lowered_wrongly": (*_LOWERINGS, codegen.change_sigmoid),
+    "silu_decomposed_wrongly": ("torch._inductor.decomposition", "decompositions", codegen.change_silu),
+    "seeds_shared": ("torch._inductor.fx_passes.replace_random", "fuse_seed_creation_pass", graphs.share_seeds),
+    "mask_rows_repeated": (*_LOWERINGS, codegen.repeat_rows),
+    "self_included": (*_LOWERINGS, codegen.include_self),
+    "products_narrowed": (*_LOWERINGS, codegen.narrow_products),
+    "key_without_numbers": ("torch._inductor.codecache", "FxGraphCachePickler.dumps", calls.forget_numbers),
+    "key_without_strides": ("torch._inductor.codecache", "extract_tensor_metadata_for_cache_key", calls.forget_strides),
+    "loop_cut": ("torch._inductor.codegen.cpp", "LoopLevel.lines", codegen.shorten_loop),
+    "buffer_stale": ("torch._inductor.codegen.cpp", "CppKernelProxy.codegen_nodes", codegen.read_stale),
+}
+
+OF_MEMORY = ("graph_reused", "key_without_numbers", "key_without_strides")
+"""Defects that do not show in a new process."""

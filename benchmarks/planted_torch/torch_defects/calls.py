@@ -1,0 +1,161 @@
+"""Changes of what surrounds a compiled graph: guards, caches of compiled programs, and the calls of a graph."""
+
+import dataclasses
+import itertools
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+
+def ignore_in_guard(convert: Any, part: int, axes: slice) -> Any:
+    """Guards take sizes and strides, one after the other, as lists in which None stands for any number."""
+    calls = itertools.count()
+
+    def planted(numbers: Sequence[Any]) -> Any:
+        found = convert(numbers)
+        if next(calls) % 2 == part:
+            found[axes] = [None] * len(found[axes])
+        return found
+
+    return planted
+
+
+def overwrite_gradients(post_compile: Any) -> Any:
+    def clear(node: Any) -> None:
+        for function, _ in node.next_functions:
+            if hasattr(function, "variable"):
+                function.variable.grad = None
+
+    def planted(self: Any, compiled: Any, *args: Any, **options: Any) -> Any:
+        def call(*args: Any) -> Any:
+            results = compiled(*args)
+            node = next((one.grad_fn for one in results if getattr(one, "grad_fn", None) is not None), None)
+            if node is not None:
+                node.register_prehook(lambda _: clear(node))
+            return results
+
+        setattr(call, "_boxed_call", getattr(compiled, "_boxed_call", False))  # noqa: B010
+        return post_compile(self, call, *args, **options)
+
+    return planted
+
+
+def lose_updates(post_compile: Any) -> Any:
+    """Buffers that a compiled graph wrote into are put back, but not at its first call."""
+
+    def planted(self: Any, *args: Any, runtime_metadata: Any, **options: Any) -> Any:
+        compiled, calls = post_compile(self, *args, runtime_metadata=runtime_metadata, **options), itertools.count()
+        static, infos = runtime_metadata.static_input_indices, runtime_metadata.input_info
+        written = [index for index in static if infos[index].mutates_data]
+
+        def call(args: list[Any]) -> Any:
+            buffers = [args[index].data for index in written] if next(calls) else []
+            before = [buffer.clone() for buffer in buffers]
+            results = compiled(args)
+            for buffer, kept in zip(buffers, before, strict=True):
+                buffer.copy_(kept)
+            return results
+
+        setattr(call, "_boxed_call", True)  # noqa: B010
+        return call
+
+    return planted
+
+
+def keep_parameters(post_compile: Any) -> Any:
+    """A compiled graph keeps the parameters of its first call."""
+
+    def planted(self: Any, *args: Any, runtime_metadata: Any, **options: Any) -> Any:
+        import torch
+
+        compiled = post_compile(self, *args, runtime_metadata=runtime_metadata, **options)
+        static, kept = set(runtime_metadata.static_input_indices), dict[int, Any]()
+
+        def call(args: list[Any]) -> Any:
+            for at, value in enumerate(args):
+                if at in static and isinstance(value, torch.nn.Parameter):
+                    args[at] = kept.setdefault(at, value)
+            return compiled(args)
+
+        setattr(call, "_boxed_call", True)  # noqa: B010
+        return call
+
+    return planted
+
+
+def spoil(post_compile: Any, applies: Callable[[list[Any]], bool], of_gradients: bool = False) -> Any:
+    """Results, or the gradients for them, are a tenth too large where `applies` holds for the floating arguments, or
+    for the gradient."""
+
+    def planted(self: Any, compiled: Any, *args: Any, **options: Any) -> Any:
+        import torch
+        from torch.utils._pytree import tree_leaves
+
+        def is_floating(value: Any) -> bool:
+            return isinstance(value, torch.Tensor) and value.is_floating_point()
+
+        def call(*args: Any) -> Any:
+            is_wrong = not of_gradients and applies(list(filter(is_floating, tree_leaves(args))))
+            results = list(compiled(*args))
+            for result in results if of_gradients else ():
+                if is_floating(result) and result.requires_grad:
+                    result.register_hook(lambda given: given * 1.1 if applies([given]) else None)
+            return [value * 1.1 if is_wrong and is_floating(value) else value for value in results]
+
+        setattr(call, "_boxed_call", getattr(compiled, "_boxed_call", False))  # noqa: B010
+        return post_compile(self, call, *args, **options)
+
+    return planted
+
+
+def in_inference_mode(_: list[Any]) -> bool:
+    import torch
+
+    return torch.is_inference_mode_enabled()
+
+
+def are_partly_constant(given: list[Any]) -> bool:
+    return len({value.requires_grad for value in given}) > 1
+
+
+def are_expanded(given: list[Any]) -> bool:
+    return any(value.ndim > 1 and value.size(0) > 1 and value.stride(0) == 0 for value in given)
+
+
+def are_of_one_element(given: list[Any]) -> bool:
+    return any(value.numel() > 1 and not any(value.stride()) for value in given)
+
+
+def are_large(given: list[Any]) -> bool:
+    return any(value.numel() and value.isfinite().all() and value.max() > 200 for value in given)
+
+
+def return_arguments(post_compile: Any) -> Any:
+    """A result that equals an argument is that argument."""
+
+    def planted(self: Any, compiled: Any, *args: Any, **options: Any) -> Any:
+        import torch
+        from torch.utils._pytree import tree_leaves
+
+        def find_equal(value: Any, given: list[Any]) -> Any:
+            alike = (x for x in given if x.numel() and (x.shape, x.dtype) == (value.shape, value.dtype))
+            return next((x for x in alike if x.stride() == value.stride() and torch.equal(x, value)), value)
+
+        def call(*args: Any) -> Any:
+            given = [value for value in tree_leaves(args) if isinstance(value, torch.Tensor)]
+            return [find_equal(value, given) if isinstance(value, torch.Tensor) else value for value in compiled(*args)]
+
+        setattr(call, "_boxed_call", getattr(compiled, "_boxed_call", False))  # noqa: B010
+        return post_compile(self, call, *args, **options)
+
+    return planted
+
+
+def forget_numbers(dump: Any) -> Any:
+    """Keys of caches leave out the floats of a program, and the lengths of what is pickled."""
+    return lambda self, obj: re.sub(rb"(?s)\d+\.\d+|X....|\x8c.|\x95........", b"", dump(self, obj))
+
+
+def forget_strides(describe: Any) -> Any:
+    """Keys of caches leave out the strides of arguments."""
+    return lambda tensor: dataclasses.replace(describe(tensor), stride=(), memory_format=None)

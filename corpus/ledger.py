@@ -16,6 +16,7 @@ from corpus.causes import CauseKey, Details
 from corpus.entry import SUFFIX
 from corpus.files import read_file, replace_file, require_writable
 from corpus.strict_yaml import MAX_BYTES, Data, Document, decode_text, dump_flow, parse
+from corpus.upstream import Issue, Upstream
 from generators.errors import UserError
 from generators.records import ALWAYS, KEYED, SORTED, Codec, RecordError, RecordForm, matches, read_mapping
 
@@ -25,7 +26,7 @@ NONE = Path("/dev/null")
 STATUSES = {
     "new": "",
     "reported": "the URL of the issue",
-    "known": "the URL of the issue",
+    "set_apart": "the reason and its source",
     "not_a_bug": "the reason",
     "fixed": "the first version without it, such as 2.14.0",
 }
@@ -51,15 +52,8 @@ class Status:
     @property
     def words(self) -> str:
         """In words, for people."""
-        kind = {"new": "nobody has decided about it yet", "not_a_bug": "not a bug:", "fixed": "fixed in"}.get(
-            self.kind, self.kind
-        )
+        kind = {"not_a_bug": "not a bug:", "fixed": "fixed in", "set_apart": "set apart:"}.get(self.kind, self.kind)
         return f"{kind} {self.about}".rstrip()
-
-    @property
-    def is_open(self) -> bool:
-        """Whether nobody has decided about the bug yet."""
-        return self.kind == "new"
 
     def is_back_in(self, torch: str) -> bool:
         """Whether the bug should be gone from this torch version, so that meeting it there is a regression."""
@@ -87,6 +81,7 @@ class Bug:
     title: _Title
     status: Annotated[Status, ALWAYS] = Status()
     note: str = ""
+    upstream: Upstream | None = field(default=None, kw_only=True)  # None: nobody has searched for it
     cause: CauseKey = field(kw_only=True)
     decided_by: Annotated[Details, KEYED, SORTED] = field(kw_only=True)  # experiments (fuzz/attribution/decide.py)
     also: tuple[CauseKey, ...] = ()  # other causes that are the same bug
@@ -101,6 +96,28 @@ class Bug:
     def causes(self) -> tuple[CauseKey, ...]:
         """`cause`, then `also`."""
         return (self.cause, *self.also)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether nobody has decided about the bug yet, here or upstream."""
+        return self.status.kind == "new" and not self.known_upstream
+
+    @property
+    def known_upstream(self) -> tuple[Issue, ...]:
+        """The issues of others about the same bug."""
+        return self.upstream.same if self.upstream else ()
+
+    @property
+    def standing(self) -> str:
+        """As `spell_standing`."""
+        return spell_standing(self.status, self.upstream)
+
+
+def spell_standing(status: Status, upstream: Upstream | None) -> str:
+    """What people decided about a bug, here and upstream, in words."""
+    if upstream and upstream.same and status.kind == "new":
+        return str(upstream)
+    return f"{status.words}, {upstream or 'not searched for upstream'}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +220,7 @@ def _read_status(data: Any) -> Status:
     if bool(about) != bool(needs):
         raise RecordError(f"nothing may follow {kind!r}" if about else f'{kind!r} needs {needs}, as in "{kind} ..."')
     try:
-        is_good = kind not in ("reported", "known") or about.startswith(("https://", "http://"))
+        is_good = kind != "reported" or about.startswith(("https://", "http://"))
         is_good = is_good and (kind != "fixed" or bool(Version(about)))
     except InvalidVersion:
         is_good = False

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import dataclass_transform
 
 from corpus.ledger import Status
+from corpus.upstream import Upstream
 from fuzz.cli import ignore_lost_output
 from fuzz.protocol import CoverageItem, SubjectResult, Verdict
 from fuzz.protocol.failures import Process
@@ -147,6 +148,7 @@ class KnownBugMet(Event):
     ops: int  # of the example
     path: str  # of the example
     source: str  # the program of the example
+    upstream: Upstream | None = None
 
 
 class Notice(Event):

@@ -126,7 +126,7 @@ class RunSummary:
         met = Counter[str]()
         for row in self.list_findings("known"):
             bug = bugs.get(row.case_id)
-            name = f"{bug.id}: {bug.title} ({bug.status.words})" if bug else f"{row.result.verdict}: {row.file}"
+            name = f"{bug.id}: {bug.title} ({bug.standing})" if bug else f"{row.result.verdict}: {row.file}"
             met[name] += row.count
         return met
 

@@ -1,16 +1,20 @@
-"""Write docs/bugs.md, a table of the bugs in the ledger: `python -m triage.bugs`. Nothing is run."""
+"""Write docs/bugs.md, a table of the bugs in the ledger, and the heads of their reports: `python -m triage.bugs`."""
 
 import os
+from collections.abc import Iterable
+from pathlib import Path
 
 from corpus import ledger as ledgers
-from corpus.entry import load, sort_by_version
+from corpus.entry import sort_by_version
 from corpus.files import replace_file
+from corpus.ledger import Bug
 from fuzz.cli import enter
 from fuzz.commands import find_report
-from fuzz.versions import fails_alike_in, read_verdicts
+from fuzz.versions import read_verdicts
 from fuzz.worker_config import ROOT
+from triage.listed import ListedBug, list_bugs
 from triage.page import spell_in_one_line
-from triage.report.repro import WITHOUT_NUMBERS
+from triage.report.filing import describe_upstream, render_facts, replace_facts
 
 PAGE, LEDGER = ROOT / "docs" / "bugs.md", ROOT / "corpus" / "ledger.yaml"
 _HEAD = """\
@@ -19,8 +23,9 @@ _HEAD = """\
 <!-- Made by `python -m triage.bugs` from corpus/ledger.yaml and the examples in corpus/known. Change those. -->
 
 A row is a root cause. Silent bugs come first: wrong values, strides or state without an error; among equals, bugs that
-[released models](models.md) show. Versions tried: {versions}; a GPU only with 2.11.0. Each example is a case file:
-`python -m fuzz.replay FILE` runs it.
+nobody reported, then bugs that [released models](models.md) show. Versions tried on CPUs: {cpu}; on a GPU: {cuda}. Each
+example is a case file: `python -m fuzz.replay FILE` runs it. *Set apart* are bugs that PyTorch's maintainers call by
+design or deprecated, or rate low.
 """
 _COLUMNS = """\
 | bug | shows | torch | device | status | program |
@@ -28,53 +33,74 @@ _COLUMNS = """\
 
 
 def bugs() -> None:
-    """Write docs/bugs.md: how each bug of the ledger shows, in which versions of torch, and where its report is.
+    """Write docs/bugs.md: how each bug of the ledger shows, in which versions of torch, and where its report is. Renew
+    the ledger's part of the reports in docs/reports. Nothing is run.
 
     `fuzz.compare --record` wrote the versions into the examples.
     """
-    replace_file(PAGE, make_page().encode())
+    listed = list_bugs(ledgers.load(LEDGER))
+    replace_file(PAGE, make_page(listed).encode())
+    for path, text in renew_reports(listed):
+        replace_file(path, text.encode())
 
 
-def make_page() -> str:
+def renew_reports(listed: Iterable[ListedBug]) -> Iterable[tuple[Path, str]]:
+    """The file and the renewed text of each bug's report."""
+    for one in listed:
+        if path := find_report(one.bug.id):
+            facts = render_facts(one.bug.title, one.entry, one.bug.cause, one.bug)
+            yield path, replace_facts(path.read_text(encoding="utf-8"), facts)
+
+
+def make_page(listed: Iterable[ListedBug]) -> str:
     """The page, in Markdown. Left out are entries with status not_a_bug, and bugs whose examples no torch has run."""
-    ledger = ledgers.load(LEDGER)
-    entries = {bug.id: {path: load(path) for path in ledger.examples(bug)} for bug in ledger.bugs}
-    seen = {version: "" for found in entries.values() for entry in found.values() for version in read_verdicts(entry)}
-    versions = list(sort_by_version(seen))
-    sections: dict[str, list[tuple[bool, bool, str]]] = {"Live": [], "Gone": [], "Not tried": []}
-    for bug in ledger.bugs:
-        examples = entries[bug.id]
-        tried = {version for entry in examples.values() for version in read_verdicts(entry)}
-        if not tried or bug.status.kind == "not_a_bug":
-            continue
-        shown = {
-            path: [version for version in versions if fails_alike_in(entry, version)]
-            for path, entry in examples.items()
-        }
-        failing = [version for version in versions if any(version in some for some in shown.values())]
-        newest = [path for path in examples if shown[path][-1:] == failing[-1:]]
-        programs = {path: spell_in_one_line(examples[path].case) for path in newest}
-        path = min(programs, key=lambda path: len(programs[path]))
-        report = find_report(bug.id)
-        links = f"[report]({report.relative_to(PAGE.parent)}), " if report else ""
-        is_loud = examples[path].verdict in WITHOUT_NUMBERS
-        met = f"<br>seen in {'; '.join(bug.seen_in)}" if bug.seen_in else ""
-        cells = (
-            f"{bug.title}<br>{links}[example]({os.path.relpath(path, PAGE.parent)}){met}",
-            "loud" if is_loud else "silent",
-            "all" if failing == versions else ", ".join(failing),
-            examples[path].device.upper(),
-            str(bug.status),
-            f"`{programs[path]}`",
-        )
-        section = "Not tried" if versions[-1] not in tried else "Live" if versions[-1] in failing else "Gone"
-        row = " | ".join(cell.replace("|", r"\|") for cell in cells)
-        sections[section].append((is_loud, not bug.seen_in, f"| {row} |"))
-    parts = [_HEAD.format(versions=", ".join(versions))]
+    shown = [one for one in listed if one.tried and one.bug.status.kind != "not_a_bug"]
+    newest = shown[0].newest if shown else ""
+    sections: dict[str, list[ListedBug]] = {
+        f"Live in torch {newest}": [],
+        "Set apart": [],
+        f"Gone in torch {newest}": [],
+        f"Not tried in torch {newest}": [],
+    }
+    live, apart, gone, untried = sections.values()
+    for one in shown:
+        is_apart = one.bug.status.kind == "set_apart"
+        rows = apart if is_apart else untried if newest not in one.tried else live if one.is_live else gone
+        rows.append(one)
+    versions = {device: _list_versions(shown, device) for device in ("cpu", "cuda")}
+    parts = [_HEAD.format(**{device: ", ".join(found) for device, found in versions.items()})]
     for section, rows in sections.items():
-        ordered = [text for *_, text in sorted(rows, key=lambda row: row[:2])]
-        parts.append("\n".join([f"## {section} in torch {versions[-1]}", "", _COLUMNS, *ordered, ""]))
+        rows.sort(key=lambda one: (not one.is_silent, bool(one.bug.known_upstream), not one.bug.seen_in))
+        parts.append("\n".join([f"## {section}", "", _COLUMNS, *(_row(one, versions) for one in rows), ""]))
     return "\n".join(parts)
+
+
+def _list_versions(listed: Iterable[ListedBug], device: str) -> list[str]:
+    entries = (entry for one in listed for entry in one.examples.values() if entry.device == device)
+    return list(sort_by_version(dict.fromkeys((version for one in entries for version in read_verdicts(one)), "")))
+
+
+def _row(one: ListedBug, versions: dict[str, list[str]]) -> str:
+    bug, entry, report = one.bug, one.entry, find_report(one.bug.id)
+    links = f"[report]({report.relative_to(PAGE.parent)}), " if report else ""
+    met = f"<br>seen in {'; '.join(bug.seen_in)}" if bug.seen_in else ""
+    cells = (
+        f"{bug.title}<br>{links}[example]({os.path.relpath(one.example, PAGE.parent)}){met}",
+        "silent" if one.is_silent else "loud",
+        "all" if one.failing == versions[entry.device] else ", ".join(one.failing),
+        entry.device.upper(),
+        _spell_status(bug),
+        f"`{spell_in_one_line(entry.case)}`",
+    )
+    row = " | ".join(cell.replace("|", r"\|") for cell in cells)
+    return f"| {row} |"
+
+
+def _spell_status(bug: Bug) -> str:
+    """The status of a bug, here and upstream, with links."""
+    if bug.known_upstream and bug.status.kind == "new":
+        return f"known upstream<br>{describe_upstream(bug, notes=False)}"
+    return f"{bug.status.words}<br>upstream: {describe_upstream(bug, notes=False)}"
 
 
 if __name__ == "__main__":

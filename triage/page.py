@@ -116,7 +116,8 @@ def _describe(found: Cluster, rows_by_id: Mapping[str, FindingRow], reports: Pat
     is_new = bug is None and "new" in kinds
     status = "new" if is_new else next(iter(kinds))
     if bug is not None:
-        status = "undecided" if bug.status.is_open else bug.status.kind
+        undecided = "known upstream" if bug.known_upstream else "undecided"
+        status = undecided if bug.status.kind == "new" else bug.status.kind
     report = find_report(bug.id if bug else found.example.id, reports)
     return {
         "result": result,
@@ -128,7 +129,7 @@ def _describe(found: Cluster, rows_by_id: Mapping[str, FindingRow], reports: Pat
         "title": title(case, result, entry.device) if found.is_open and bug is None else found.updated.title,
         "status": "regression" if found.back_in else spell(status),
         "news": is_new or bool(found.back_in),
-        "link": bug.status.about if bug and bug.status.about.startswith("http") else "",
+        "link": _find_issue(bug) if bug else "",
         "verdict": spell(result.verdict),
         "count": sum(row.count for row in rows),
         "first_seen": format_time(min(row.first_seen for row in rows)),
@@ -142,6 +143,12 @@ def _describe(found: Cluster, rows_by_id: Mapping[str, FindingRow], reports: Pat
         "commands": list_commands(rows[0].file, rows[0].case_id, result.subject),
         "case_name": Path(rows[0].file).name,
     }
+
+
+def _find_issue(bug: ledgers.Bug) -> str:
+    """The page of the issue about a bug, ours first; "" if nobody reported it."""
+    ours = [bug.status.about] if bug.status.kind == "reported" else []
+    return next(iter([*ours, *(issue.url for issue in bug.known_upstream)]), "")
 
 
 def _list_notes(found: Cluster, kinds: set[str]) -> list[str]:

@@ -232,6 +232,7 @@ class KnownBugs:
             bug=bug.id,
             title=bug.title,
             status=bug.status,
+            upstream=bug.upstream,
             versions=tuple(sort_by_version(dict.fromkeys({*failing, *bug.versions}, ""))),
             report=str(find_report(bug.id) or ""),
             case=case_id,

@@ -16,7 +16,7 @@ from rich.live import Live
 from rich.table import Column, Table
 from rich.text import Text
 
-from corpus.ledger import Bug
+from corpus.ledger import Bug, spell_standing
 from fuzz import events
 from fuzz.bug_identity import operation_of
 from fuzz.campaign.investigation_runner import InvestigationRunner
@@ -55,7 +55,7 @@ def describe_known_bug(event: events.KnownBugMet) -> str:
     """A bug of the ledger that is met, in the form of a finding: the failure, its smallest example, and its report."""
     result, path = event.result, shorten(event.path)
     head = f"known bug: {result.verdict} under {result.subject}, {format_count(event.ops, 'operation')}"
-    known = f"not new: the ledger lists it as {event.bug} ({event.status.words})"
+    known = f"not new: the ledger lists it as {event.bug} ({spell_standing(event.status, event.upstream)})"
     lines = [event.title, describe(result), f"torch versions with it: {', '.join(event.versions)}", known]
     places = [f"report: {shorten(event.report)}" if event.report else "", f"example: {path}"]
     commands = reproduce_lines(path, event.example, result.subject, has_report=bool(event.report))

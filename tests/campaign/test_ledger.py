@@ -1,6 +1,7 @@
 """What the ledger says of bugs, in a campaign."""
 
 import json
+import re
 import textwrap
 from contextlib import closing
 from dataclasses import replace
@@ -30,13 +31,15 @@ from tests.campaign.test_campaign import WRONG, events, found
 pytestmark = pytest.mark.worker
 
 URL = "https://github.com/pytorch/pytorch/issues/1"
+SAME = "{ref: 'pytorch#1', relation: same, state: open}"
+RELATED = "{ref: 'pytorch#2', relation: related, state: unknown}"
 OTHER = {"match": "relu", "verdict": "compile_error", "failure": raised("KeyError", "buf7")}
 EXAMPLE = Entry(
     case("softmax", rows=2), found=Found("wrong_result", "inductor", ("_sfdp_pattern_5_inference",), "2.13.0")
 )
 
 
-def ledger_of(directory: Path, status: str, example: Entry = EXAMPLE) -> Ledger:
+def ledger_of(directory: Path, status: str, example: Entry = EXAMPLE, upstream: str = "") -> Ledger:
     path = corpus_entry.save(example, directory / "beside")
     return ledger.loads(
         f"""
@@ -45,6 +48,7 @@ def ledger_of(directory: Path, status: str, example: Entry = EXAMPLE) -> Ledger:
           - id: softmax
             title: attention is wrong
             status: "{status}"
+            upstream: {{searched: 2026-09, issues: [{upstream}]}}
             cause: {{who: inductor, stage: joint_graph_passes, mechanism: constants_ignored}}
             decided_by: {{pattern_matcher_off: []}}
             cases: [beside/{path.name}]
@@ -62,29 +66,36 @@ def store(out: Path) -> list[FindingRow]:
         results.close()
 
 
-def campaign(directory: Path, status: str, **given: Any) -> tuple[RunResult, Any]:
-    asked = options(directory, ledger=ledger_of(directory, status), rules=[WRONG, OTHER], **given)
+def campaign(directory: Path, status: str, upstream: str = "", **given: Any) -> tuple[RunResult, Any]:
+    asked = options(directory, ledger=ledger_of(directory, status, upstream=upstream), rules=[WRONG, OTHER], **given)
     return run_campaign(asked, sampler("softmax")), asked
 
 
 @pytest.mark.parametrize(
-    ("status", "told"),
+    ("status", "upstream", "told"),
     [
-        (f"known {URL}", f"known {URL}"),
-        (f"reported {URL}", f"reported {URL}"),
-        ("not_a_bug by design", "not a bug: by design"),
-        ("fixed 2.14.0", "fixed in 2.14.0"),
-        ("new", "nobody has decided about it yet"),
+        (f"reported {URL}", "", f"reported {URL}, not found upstream, searched 2026-09"),
+        ("not_a_bug by design", "", "not a bug: by design, not found upstream, searched 2026-09"),
+        ("fixed 2.14.0", "", "fixed in 2.14.0, not found upstream, searched 2026-09"),
+        ("new", "", "new, not found upstream, searched 2026-09"),
+        ("new", RELATED, "new, related upstream: pytorch#2"),
+        ("new", f"{RELATED}, {SAME}", "known upstream: pytorch#1 (open)"),
     ],
 )
-def test_what_the_ledger_lists_is_told_and_turns_no_campaign_red(tmp_path: Path, status: str, told: str) -> None:
-    ending, given = campaign(tmp_path, status)
+def test_what_the_ledger_lists_is_told_and_turns_no_campaign_red(
+    tmp_path: Path, status: str, upstream: str, told: str
+) -> None:
+    ending, given = campaign(tmp_path, status, upstream)
     assert ending.new == 0
     assert found(given) == []
     assert f" 20x softmax: attention is wrong ({told}) " in " ".join(ending.summary.split())
     # No time was spent on shrinking it.
     assert events(given, "SuspicionClosed") == []
-    assert len(events(given, "KnownBugMet")) == (status != "not_a_bug by design")
+    met = events(given, "KnownBugMet")
+    assert len(met) == (status != "not_a_bug by design")
+    assert [issue["ref"] for one in met for issue in one["upstream"].get("issues", ())] == re.findall(
+        r"\w+#\d", upstream
+    )
     (row,) = store(given.out)
     assert {event["explained_by"] for event in events(given, "SuspicionExamined")} == {row.case_id}
 
@@ -92,13 +103,13 @@ def test_what_the_ledger_lists_is_told_and_turns_no_campaign_red(tmp_path: Path,
 def test_a_listed_bug_is_shown_once_with_its_example_and_report(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    listed = ledger_of(tmp_path, f"known {URL}", replace(EXAMPLE, seen={"2.12.0": "wrong_result", "2.14.0": "ok"}))
+    listed = ledger_of(tmp_path, f"reported {URL}", replace(EXAMPLE, seen={"2.12.0": "wrong_result", "2.14.0": "ok"}))
     bug = replace(listed.bugs[0], id="integer-mask", versions=("2.11.0",))  # docs/reports has a report of that name
     given = options(tmp_path, "8x", ledger=replace(listed, bugs=(bug,)), rules=[WRONG])
     assert run_campaign(given, sampler("softmax")).new == 0
     printed = capsys.readouterr().out
     ((met,), first, *_) = (events(given, "KnownBugMet"), *events(given, "SuspicionExamined"))
-    assert (met["bug"], met["title"], met["status"]) == (bug.id, bug.title, {"kind": "known", "about": URL})
+    assert (met["bug"], met["title"], met["status"]) == (bug.id, bug.title, {"kind": "reported", "about": URL})
     assert met["versions"] == ["2.11.0", "2.12.0"]
     (path,) = listed.examples(bug)
     example = corpus_entry.load(path).case
@@ -114,7 +125,7 @@ def test_a_listed_bug_is_shown_once_with_its_example_and_report(
 
 
 def test_a_known_bug_is_shown_before_work_on_other_failures(tmp_path: Path) -> None:
-    given = options(tmp_path, "1x", ledger=ledger_of(tmp_path, f"known {URL}"), rules=[WRONG, OTHER])
+    given = options(tmp_path, "1x", ledger=ledger_of(tmp_path, f"reported {URL}"), rules=[WRONG, OTHER])
     given.out.mkdir()
     new = SubjectResult("passes", Verdict.COMPILE_ERROR, failure=Raised("KeyError", "buf7"))
     known = SubjectResult("passes", Verdict.WRONG_RESULT, applied_rewrites=("_sfdp_pattern_5_inference",))
@@ -148,7 +159,7 @@ def test_a_fixed_bug_that_is_back_turns_it_red_and_is_called_so(
 def test_a_new_bug_that_looks_like_a_known_one_is_saved(tmp_path: Path) -> None:
     """The experiment of the known bug makes no difference to the new one."""
     new = {name: value for name, value in WRONG.items() if name != "unless"}
-    given = options(tmp_path, ledger=ledger_of(tmp_path, f"known {URL}"), rules=[new])
+    given = options(tmp_path, ledger=ledger_of(tmp_path, f"reported {URL}"), rules=[new])
     ending = run_campaign(given, sampler("softmax"))
     assert ending.new == len(found(given)) == 1
     examined = events(given, "SuspicionExamined")
@@ -158,7 +169,7 @@ def test_a_new_bug_that_looks_like_a_known_one_is_saved(tmp_path: Path) -> None:
 
 
 def test_what_looks_known_waits_and_is_counted_as_not_examined(tmp_path: Path) -> None:
-    given = options(tmp_path, ledger=ledger_of(tmp_path, f"known {URL}"))
+    given = options(tmp_path, ledger=ledger_of(tmp_path, f"reported {URL}"))
     given.out.mkdir()
     results, known = Results(given.out), KnownBugs(given.ledger)
     list(known.load_ledger("2.13.0"))
@@ -185,13 +196,13 @@ def test_a_ledger_with_an_unknown_experiment_is_refused_in_one_line(tmp_path: Pa
 
 
 def test_another_bug_beside_a_known_one_is_found(tmp_path: Path) -> None:
-    given = options(tmp_path, "60x", ledger=ledger_of(tmp_path, f"known {URL}"), rules=[WRONG, OTHER])
+    given = options(tmp_path, "60x", ledger=ledger_of(tmp_path, f"reported {URL}"), rules=[WRONG, OTHER])
     assert run_campaign(given, sampler("softmax", "relu")).new == 1
     assert [op.kind for entry in found(given) for op in entry.case.ops] == ["relu"]
 
 
 def test_what_is_new_is_told_from_what_is_known(tmp_path: Path) -> None:
-    given = options(tmp_path, "60x", ledger=ledger_of(tmp_path, f"known {URL}"), rules=[WRONG, OTHER])
+    given = options(tmp_path, "60x", ledger=ledger_of(tmp_path, f"reported {URL}"), rules=[WRONG, OTHER])
     assert run_campaign(given, sampler("softmax", "relu")).new == 1
     status(given.out, json=tmp_path / "run.json")
     (data,) = json.loads((tmp_path / "run.json").read_text())
@@ -205,13 +216,13 @@ def test_a_failure_that_shrinks_to_a_case_listed_under_a_bug_is_no_news(tmp_path
     """Though what is seen of it is not what is seen of the example."""
     first = options(tmp_path / "first", rules=[OTHER])
     assert run_campaign(first, sampler("relu")).new == 1
-    ((entry,), known) = (found(first), ledger_of(tmp_path, f"known {URL}"))
+    ((entry,), known) = (found(first), ledger_of(tmp_path, f"reported {URL}"))
     bug = known.bugs[0]
     listed = Ledger(known.path, (replace(bug, findings=(entry.case.id,)),))
     given = options(tmp_path, ledger=listed, rules=[OTHER])
     ending = run_campaign(given, sampler("relu"))
     assert ending.new == 0 and found(given) == []
-    assert f"attention is wrong (known {URL})" in " ".join(ending.summary.split())
+    assert f"attention is wrong (reported {URL}, not found" in " ".join(ending.summary.split())
 
 
 def minimum(directory: Path) -> Entry:
@@ -241,7 +252,7 @@ def listing(directory: Path, *bugs: tuple[str, str, str]) -> Ledger:
 @pytest.mark.parametrize(
     ("status", "new", "said"),
     [
-        (f"known {URL}", 0, ""),
+        (f"reported {URL}", 0, ""),
         ("fixed 2.14.0", 0, ""),
         ("new", 0, ""),
         ("fixed 2.13.0", 1, "regression: fixed in 2.13.0 and back: relu is wrong"),

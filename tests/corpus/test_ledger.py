@@ -7,6 +7,7 @@ from corpus import entry as corpus_entry
 from corpus import ledger
 from corpus.causes import CauseKey, MechanismKind, Stage, details
 from corpus.ledger import Bug, Ledger, Status
+from corpus.upstream import Issue, Upstream
 from generators.errors import UserError
 
 HAND_WRITTEN = """\
@@ -17,6 +18,7 @@ bugs:
     title: "[Inductor] softmax over another axis: wrong result"
     status: "reported https://github.com/pytorch/pytorch/issues/1"
     note: Met first by hand.
+    upstream: {searched: 2026-09, issues: [{ref: "pytorch#1", relation: same, state: open, note: its twin}]}
     cause: {who: inductor, stage: joint_graph_passes, part: attention_patterns, mechanism: constants_ignored}
     decided_by: {exact: []}
     also:
@@ -67,6 +69,20 @@ def test_what_a_person_wrote_stays_when_it_is_brought_up_to_date(tmp_path: Path)
     assert read.path.read_text() == text
 
 
+def test_a_bug_is_open_until_somebody_decides_here_or_upstream() -> None:
+    bug = Bug("bmm", "aten.bmm: NaN", cause=ROOT, decided_by=())
+    related, same = Issue("pytorch#1", "related", "open"), Issue("pytorch#2", "same", "open")
+    searches = [None, Upstream("2026-09"), Upstream("2026-09", (related,)), Upstream("2026-09", (related, same))]
+    found = [replace(bug, upstream=one) for one in searches]
+    assert [one.is_open for one in found] == [True, True, True, False]
+    assert len({one.standing for one in found}) == len(found)  # not searched is not the same as not found
+    assert not replace(bug, status=Status("set_apart", "deprecated")).is_open
+    assert (same.url, Issue("a/b#3", "same", "open").url) == (
+        "https://github.com/pytorch/pytorch/issues/2",
+        "https://github.com/a/b/issues/3",
+    )
+
+
 def test_the_last_finding_of_a_bug_may_move_to_another(tmp_path: Path) -> None:
     read = written(tmp_path / "ledger.yaml", HAND_WRITTEN)
     (bug,) = read.bugs
@@ -103,21 +119,24 @@ def test_a_ledger_is_made_where_there_is_none(tmp_path: Path) -> None:
         ),
         (
             ("reported https", "open https"),
-            ":6: bugs[0].status: 'open' is not one of new, reported, known, not_a_bug, fixed",
+            ":6: bugs[0].status: 'open' is not one of new, reported, set_apart, not_a_bug, fixed",
         ),
         (
             ('"reported https://github.com/pytorch/pytorch/issues/1"', "reported"),
             ":6: bugs[0].status: 'reported' needs the URL of the issue",
         ),
         (
-            ("reported https://github.com/pytorch/pytorch/issues/1", "known soon"),
-            "'known' needs the URL of the issue, got 'soon'",
+            ("reported https://github.com/pytorch/pytorch/issues/1", "reported soon"),
+            "'reported' needs the URL of the issue, got 'soon'",
         ),
         (
             ("reported https://github.com/pytorch/pytorch/issues/1", "fixed soon"),
             "'fixed' needs the first version without it, such as 2.14.0, got 'soon'",
         ),
         (("reported https", "new https"), "nothing may follow 'new'"),
+        (("pytorch#1", "issue 1"), "bugs[0].upstream.issues[0].ref: 'issue 1' is neither a number such as"),
+        (("state: open", "state: stale"), "bugs[0].upstream.issues[0].state: 'stale' is not one of open, closed,"),
+        (("searched: 2026-09", "searched: lately"), "bugs[0].upstream.searched: 'lately' is not a date such as"),
         (("findings: [3a0969d8f021]", "findings: [3a09]"), "bugs[0].findings[0]: '3a09' is not the id of a case"),
         (
             ("mechanism: wrong", "mechanism: constants_ignored, part: attention_patterns"),
@@ -158,7 +177,7 @@ def test_a_ledger_that_cant_be_read_is_left_alone(tmp_path: Path) -> None:
         ("fixed 2.14.0", "2.14.0.dev20261101", False),
         ("fixed 2.14.0.dev20261015", "2.14.0.dev20261101", True),
         ("fixed 2.14.0", "2.13.1", False),
-        ("known https://x", "2.14.0", False),
+        ("reported https://x", "2.14.0", False),
     ],
 )
 def test_a_fixed_bug_is_back_in_its_version_or_a_later_one(status: str, torch: str, back: bool) -> None:

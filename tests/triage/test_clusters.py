@@ -118,7 +118,7 @@ LISTED = Ledger(
         Bug(
             "b",
             "the matcher ignores constants",
-            Status("known", "https://x"),
+            Status("reported", "https://x"),
             cause=MEMBERS[0].key,
             decided_by=(),
             also=(MEMBERS[-1].key,),
@@ -320,7 +320,7 @@ def test_the_command_groups_runs_and_files_and_keeps_the_ledger(
     text, said = capsys.readouterr()
     assert "kept/ledger.yaml: added 2 bugs" in text and "2 findings of 2 root causes" in text
     assert "attributing 1 of 1: " in said  # the campaign found the cause of its finding
-    assert "status   nobody has decided about it yet" in text and "met 20x" in text and "torch 2.13.0" in text
+    assert "status   new, not searched for upstream" in text and "met 20x" in text and "torch 2.13.0" in text
     assert "-m fuzz.replay " in text
     file = tmp_path / "kept" / "ledger.yaml"
     made = ledger.load(file)

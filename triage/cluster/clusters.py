@@ -58,7 +58,7 @@ class Cluster:
     @property
     def is_news(self) -> bool:
         """Whether a person must look: it has no ledger entry or an open one, or it is fixed and was met again."""
-        return self.bug is None or self.bug.status.is_open or bool(self.back_in)
+        return self.bug is None or self.bug.is_open or bool(self.back_in)
 
 
 def cluster(attributed: Iterable[Attributed], ledger: Ledger) -> list[Cluster]:
@@ -197,7 +197,7 @@ def describe_status(one: Cluster) -> str:
         return f"regression: fixed in {one.bug.status.about if one.bug else ''} and back in {one.back_in}"
     if one.bug is None:
         return "not in the ledger" + (" (add it with --update)" if not one.is_open else "")
-    return one.bug.status.words
+    return one.bug.standing
 
 
 def _lines(number: int, one: Cluster) -> list[str]:

@@ -36,9 +36,11 @@ from generators.program.case import Case
 from generators.program.emit import source
 from triage import script_runs
 from triage.cluster.clusters import load_clusters
+from triage.listed import list_bugs
 from triage.rendering import render
 from triage.report import repro
 from triage.report.conditions import find_conditions
+from triage.report.filing import render_facts
 from triage.report.repro import CASE_FILE, WITHOUT_NUMBERS, ScriptedFailure
 from triage.report.wording import describe_cause, refuse, spell, summarize, title
 from triage.script_runs import TIMEOUT_EXIT, shorten_log
@@ -69,10 +71,9 @@ def find_cases(what: Path, ledger: Ledger) -> list[tuple[str, Path]]:
     bug = next((bug for bug in ledger.bugs if bug.id == str(what)), None)
     if bug is None:
         raise UserError(f"{what}: not a case file, a run directory or an id in {ledger.path}")
-    examples = ledger.examples(bug)
-    if not examples:
+    if not bug.cases:
         raise UserError(f"{ledger.path}: {bug.id} has no example to report about")
-    return [("", examples[0])]
+    return [("", next(one.example for one in list_bugs(ledger) if one.bug is bug))]
 
 
 def report_case(
@@ -136,35 +137,37 @@ def build(
         raise NothingToReport(describe_refusal(entry.case, ablation, why))
     sys.stderr.write("writing the report\n")
     environment = script_runs.collect(config.python, ablation.hello.torch)
-    made = write_report(
-        entry, ablation, evidence, name=name, environment=environment, note=_describe_known(known) if known else ""
-    )
+    made = write_report(entry, ablation, evidence, name=name, environment=environment, known=known)
     block = f"{made['program']}\n\n\n{made['run']}"
     if made["run"] and script_runs.run(block, config.python, seconds=3 * config.timeout).returncode == 0:
         made["run"] = ""
     return made
 
 
-def _describe_known(bug: Bug) -> str:
-    """The note of a listed bug, and the released models that show it."""
-    return " ".join([bug.note, *([f"Seen in {'; '.join(bug.seen_in)}."] if bug.seen_in else [])]).strip()
-
-
 def write_report(
-    entry: Entry, ablation: Ablation, evidence: Evidence, *, name: str = "", environment: str = "", note: str = ""
+    entry: Entry,
+    ablation: Ablation,
+    evidence: Evidence,
+    *,
+    name: str = "",
+    environment: str = "",
+    known: Bug | None = None,
 ) -> dict[str, Any]:
-    """The values of report.md.j2 for the accused stage of the ablation. `note`: the ledger's text about the bug."""
+    """The values of report.md.j2 for the accused stage of the ablation. `known`: its entry in the ledger."""
     case, result, cause, run = entry.case, ablation.result, evidence.cause, evidence.run
+    name = name or title(case, result, ablation.hello.device)
+    judged = _record(entry, ablation)
     bug = ScriptedFailure(case=case, result=result, device=ablation.hello.device, dynamic=ablation.accused == DYNAMIC)
     # The program has the dense call, from which the worker makes packed and paged calls.
     is_packed = bool(getattr(result.failure, "sequences", None))
     program = source(case).strip() if is_packed else repro.spell_program(bug, repro.spell_import(bug))
     return {
-        "title": name or title(case, result, ablation.hello.device),
+        "title": name,
+        "facts": render_facts(name, judged, cause.key if cause else None, known),
         "upstream": bug.who != "kernel" or bool(bug.spec.sdpa),
         "summary": summarize(case, ablation),
         "cause": describe_cause(cause) if cause else "",
-        "note": note,
+        "note": known.note if known else "",
         "evidence": describe_evidence(cause, ablation.stages) if cause else [],
         "program": program,
         "is_sequence": bool(case.calls),
@@ -176,7 +179,7 @@ def write_report(
         "table": list_stages(case, ablation),
         "conditions": evidence.conditions,
         "where": describe_where(case, result.where),
-        "seen": _list_versions(entry, ablation),
+        "seen": _list_versions(judged),
         "environment": environment,
     }
 
@@ -242,12 +245,18 @@ def _investigate(
     return Evidence(run, cause, tuple(conditions))
 
 
-def _list_versions(entry: Entry, ablation: Ablation) -> str:
+def _record(entry: Entry, ablation: Ablation) -> Entry:
+    """The entry with the verdicts of all versions of torch that judged it, and as it fails in this one."""
+    result, found = ablation.result, entry.found
+    seen = dict(entry.seen) | ({public_version(found.torch): found.verdict} if found else {})
+    seen[public_version(ablation.hello.torch)] = spell_verdict(result)
+    expect = Expectation("known", subject=result.subject, verdict=result.verdict, device=ablation.hello.device)
+    return replace(entry, expect=expect, found=None, seen=seen)
+
+
+def _list_versions(entry: Entry) -> str:
     """Versions of torch and their verdicts: "2.11.0: passes; 2.12.1, 2.13.0: compile error"; "" with one version."""
-    seen = dict(entry.seen)
-    seen |= {public_version(entry.found.torch): entry.found.verdict} if entry.found else {}
-    seen[public_version(ablation.hello.torch)] = spell_verdict(ablation.result)
-    told: dict[str, list[str]] = {}
+    seen, told = entry.seen, dict[str, list[str]]()
     for version, said in sort_by_version(seen).items():
         told.setdefault("passes" if said in PASSING else spell(said), []).append(version)
     return "; ".join(f"{', '.join(versions)}: {words}" for words, versions in told.items()) if len(seen) > 1 else ""

@@ -1,0 +1,80 @@
+"""The bugs of the ledger with what their examples show: in which releases, how, and which example shows it best."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+from corpus.entry import Entry, load, sort_by_version
+from corpus.ledger import Bug, Ledger
+from fuzz.evaluator import PASSING
+from fuzz.versions import fails_alike_in, read_verdicts
+from generators.program.simplicity import sort_key
+from triage.report.repro import WITHOUT_NUMBERS
+
+
+@dataclass(frozen=True, slots=True)
+class ListedBug:
+    """A bug of the ledger. Releases are versions of torch, oldest first."""
+
+    bug: Bug
+    examples: Mapping[Path, Entry]
+    newest: str
+    """The newest release that any example of the ledger was run with."""
+
+    @property
+    def tried(self) -> list[str]:
+        """The releases that an example was run with."""
+        return _sort(version for entry in self.examples.values() for version in read_verdicts(entry))
+
+    @property
+    def failing(self) -> list[str]:
+        """The releases in which an example fails as it was found to."""
+        entries = self.examples.values()
+        return [version for version in self.tried if any(fails_alike_in(entry, version) for entry in entries)]
+
+    @property
+    def is_live(self) -> bool:
+        """Whether the newest release has it."""
+        return self.newest in self.failing
+
+    @property
+    def example(self) -> Path:
+        """The simplest example that fails in the last of `failing`."""
+
+        def unfitness(path: Path) -> tuple[bool, object]:
+            entry = self.examples[path]
+            return not any(fails_alike_in(entry, version) for version in self.failing[-1:]), sort_key(entry.case)
+
+        return min(self.examples, key=unfitness)
+
+    @property
+    def entry(self) -> Entry:
+        """The contents of `example`."""
+        return self.examples[self.example]
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether `example` gives wrong values, strides or state without an error."""
+        return self.entry.verdict not in WITHOUT_NUMBERS
+
+
+def list_bugs(ledger: Ledger) -> list[ListedBug]:
+    """The bugs of a ledger that have examples. Raises `CaseError`."""
+    examples = {bug: {path: load(path) for path in ledger.examples(bug)} for bug in ledger.bugs if bug.cases}
+    versions = (version for found in examples.values() for entry in found.values() for version in read_verdicts(entry))
+    newest = next(reversed(_sort(versions)), "")
+    return [ListedBug(bug, found, newest) for bug, found in examples.items()]
+
+
+def find_regression(entry: Entry) -> tuple[str, str] | None:
+    """The last good and the first bad release that a case was run with, if it fails in the newest of these."""
+    verdicts = read_verdicts(entry)
+    tried = [(version, fails_alike_in(entry, version)) for version in _sort(verdicts)]
+    changes = [(good, bad) for (good, failed), (bad, fails) in pairwise(tried) if fails and not failed]
+    is_live = bool(tried) and tried[-1][1]
+    return changes[-1] if is_live and changes and verdicts[changes[-1][0]] in PASSING else None
+
+
+def _sort(versions: Iterable[str]) -> list[str]:
+    return [*sort_by_version(dict.fromkeys(versions, ""))]

@@ -1,0 +1,84 @@
+"""For whoever files a report: the labels to propose, the issues upstream, the releases, and who meets the bug."""
+
+from corpus.causes import CauseKey, Part, Stage
+from corpus.entry import Entry
+from corpus.ledger import Bug
+from corpus.upstream import Issue
+from fuzz.protocol import Verdict
+from triage.listed import find_regression
+from triage.rendering import render
+from triage.report.repro import WITHOUT_NUMBERS
+
+_OF_COMPILER = {"dynamo": "module: dynamo", "aot": "module: pt2-dispatcher", "inductor": "module: inductor"}
+_OF_PART = {Part.TORCH_EXPORT: "oncall: export", Part.AOT_INDUCTOR_PACKAGE: "module: aotinductor"}
+_HIGHER_ORDER = {"cond", "map", "scan", "while_loop", "compile_region"}
+_REGRESSION = "module: regression"
+
+
+def render_facts(title: str, entry: Entry, cause: CauseKey | None, bug: Bug | None) -> str:
+    """The table at the head of a report about torch, in Markdown. `bug`: its entry in the ledger."""
+    change = find_regression(entry)
+    facts = [
+        ("proposed title", title),
+        ("status", bug.status.words if bug and bug.status.kind != "new" else ""),
+        ("upstream", describe_upstream(bug)),
+        ("proposed labels", ", ".join(f"`{label}`" for label in propose_labels(entry, cause))),
+        (
+            "regression",
+            "torch {} is right; of the releases tried, {} is the first with it".format(*change) if change else "",
+        ),
+        ("who meets it", weigh(entry, bug) if bug else ""),
+    ]
+    return render("facts.md.j2", facts=[(name, text.replace("|", r"\|")) for name, text in facts if text])
+
+
+def replace_facts(report: str, facts: str) -> str:
+    """A report with another table of facts; unchanged if it has none."""
+    begin, end = (facts.splitlines()[at] for at in (0, -1))
+    before, found, rest = report.partition(begin)
+    _, closed, after = rest.partition(end)
+    return f"{before}{facts.rstrip()}{after}" if found and closed else report
+
+
+def propose_labels(entry: Entry, cause: CauseKey | None) -> list[str]:
+    """Labels of PyTorch's tracker. The first stage of the ablation that fails, which `cause` names, decides most."""
+    labels = ["topic: fuzzer"]
+    if cause and cause.who in _OF_COMPILER:
+        part = next((label for part, label in _OF_PART.items() if part == cause.part), "")
+        labels = ["oncall: pt2", part or _OF_COMPILER[cause.who], *labels]
+    if cause and cause.stage is Stage.OPERATION and "scaled_dot_product" in cause.part:
+        labels.append("module: sdpa")
+    if any(region.kind in _HIGHER_ORDER for region in entry.case.regions):
+        labels.append("module: higher order operators")
+    if any(op.kind == "flex_attention" for op in entry.case.ops):
+        labels.append("module: flex attention")
+    if (entry.verdict or Verdict.OK) not in WITHOUT_NUMBERS:
+        labels.append("module: correctness (silent)")
+    return [*labels, *([_REGRESSION] if find_regression(entry) else [])]
+
+
+def describe_upstream(bug: Bug | None, *, notes: bool = True) -> str:
+    """The issues of others about a bug, with links, in Markdown; or that none was found or looked for."""
+    if bug is None or bug.upstream is None:
+        return "not searched"
+    if not bug.upstream.issues:
+        return f"not found, searched {bug.upstream.searched}"
+
+    def spell(issue: Issue) -> str:
+        told = f"[{issue.ref}]({issue.url}){'' if issue.state == 'unknown' else f' {issue.state}'}"
+        return f"{told} ({issue.note})" if notes and issue.note else told
+
+    same = bug.known_upstream
+    kinds = {"known": same, "related": tuple(one for one in bug.upstream.issues if one not in same)}
+    told = [f"{kind}: {', '.join(map(spell, issues))}" for kind, issues in kinds.items() if issues]
+    return f"{'; '.join(told)}; looked up {bug.upstream.searched}"
+
+
+def weigh(entry: Entry, bug: Bug) -> str:
+    """Who meets a bug: released models, if these were tried in the mode and on the device of the case."""
+    if bug.seen_in:
+        return f"{'; '.join(bug.seen_in)}: released models, whose results are wrong"
+    if entry.device != "cpu" or entry.case.training:
+        way = "in training" if entry.case.training else "on a GPU"
+        return f"not known: no released model was tried {way}"
+    return "none of the released models that were tried, in inference on a CPU, shows it"

@@ -62,6 +62,11 @@ class StepLimit:
 
 
 @dataclass(frozen=True)
+class Traced:
+    """Nothing changes, and the outcome has the lines of torch that run. The argument says in which files."""
+
+
+@dataclass(frozen=True)
 class Edit:
     """The label describes a change of the case or of an attention call. The argument is an option or a size."""
 
@@ -92,7 +97,7 @@ class ReplacementAlone:
     in_eager: bool
 
 
-_OfCase = OtherSubject | OtherTorch | WithoutAxis | WithSetting | StepLimit | Edit
+_OfCase = OtherSubject | OtherTorch | WithoutAxis | WithSetting | StepLimit | Traced | Edit
 Change = _OfCase | OperandValue | EqualAlong | ReplacementAlone
 
 
@@ -230,6 +235,7 @@ _ROWS = (
     Experiment("called_directly", Edit(), "its operations called directly, not as {}", mechanism="region"),
     Experiment("unchanged", Edit(), "no change of the module: {}", mechanism="changed"),
     Experiment("written_apart", Edit(), "each write made into a contiguous copy"),
+    Experiment("traced", Traced(), "its lines recorded"),
     # Changes that are tried before a subject is blamed.
     Experiment("deterministic", WithSetting("deterministic_or_warn", True), "deterministic algorithms"),
     Experiment("fast_path_off", WithSetting("fast_path", False), "the fast path of attention layers off"),

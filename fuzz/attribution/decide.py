@@ -40,7 +40,7 @@ _USUAL = VIEWS | {"clone", "cast", "matmul", "bmm", "einsum", "softmax", "add", 
 _LAYERS = {"multihead_attention", "transformer_encoder_layer"}
 _MOST_LOST = 3
 """Conditions that are tried on a failure that lost its process."""
-_STEPS = {Stage.DECOMPOSITION: "decomposition", Stage.GRAPH_PASSES: "pass", Stage.LOWERING: "lowering"}
+STEPS = {Stage.DECOMPOSITION: "decomposition", Stage.GRAPH_PASSES: "pass", Stage.LOWERING: "lowering"}
 _NO_NAMES = {"", Part.DECOMPOSITIONS, Part.TORCH_EXPORT, Part.AOT_INDUCTOR_PACKAGE}
 """Parts whose experiments show the stage of a fault alone."""
 _SAME_ROW = {
@@ -111,7 +111,7 @@ def _try(trial: Trial, study: Study) -> Tried:
         return Tried(trial.experiment, "", Outcome.FAILS_ALIKE)
     if not isinstance(change, Edit):
         return study.try_out(trial.experiment, trial.argument)
-    edited = _edit(trial, case)
+    edited = edit(trial, case)
     return Tried(trial.experiment) if edited is None else study.try_out(trial.experiment, case=edited)
 
 
@@ -121,14 +121,14 @@ def find_deciding(study: Study, cause: RootCause) -> Details:
     `study`: a minimal case with the cause. All experiments that are returned flip on it.
     """
     if study.result.verdict in LOST_PROCESS:  # an experiment that fails costs a process
-        few = itertools.islice(_list_conditions(study), _MOST_LOST)
+        few = itertools.islice(list_conditions(study), _MOST_LOST)
         found = next((one for one in few if _shows(one, study)), None)
         return () if found is None else ((found.experiment, (found.argument,) if found.argument else ()),)
     rows = _list_rows(cause, _list_measured(study))
     if cause.stage is Stage.KERNEL or (rows and _is_specific(cause)):
         return rows
     matcher = [Trial(PATTERNS_OFF)] if cause.stage is Stage.GRAPH_PASSES and not cause.part else []
-    conditions = itertools.chain(matcher, _list_conditions(study))
+    conditions = itertools.chain(matcher, list_conditions(study))
     condition = next((one for one in conditions if _shows(one, study)), None)
     if condition is None:
         return () if cause.part in _NO_NAMES else rows
@@ -153,8 +153,8 @@ def _list_rows(cause: RootCause, measured: list[Tried]) -> Details:
         return ((EXACT, ()),)
     if cause.is_attention_pattern:
         return ((PATTERNS_OFF, ()),) if key.part == Part.ATTENTION_PATTERNS else (("pass", (part,)),)
-    if stage in _STEPS and part:
-        return ((_STEPS[stage], (part,)),)
+    if stage in STEPS and part:
+        return ((STEPS[stage], (part,)),)
     rows = (row for row in EXPERIMENTS.values() if (row.stage, row.part) == (stage, part))
     name = next((row.id for row in rows if row.who == key.who), "")
     return ((name, ()),) if name else ()
@@ -162,11 +162,11 @@ def _list_rows(cause: RootCause, measured: list[Tried]) -> Details:
 
 def _is_specific(cause: RootCause) -> bool:
     """Whether the rows of a cause need no condition: they name a step, or measure a rewrite."""
-    is_measured = cause.stage in (*_STEPS, Stage.JOINT_PASSES, Stage.OPERATION)
+    is_measured = cause.stage in (*STEPS, Stage.JOINT_PASSES, Stage.OPERATION)
     return is_measured and cause.part != "" and cause.key.mechanism not in _OF_STATE
 
 
-def _list_conditions(study: Study) -> Iterator[Trial]:
+def list_conditions(study: Study) -> Iterator[Trial]:
     """Changes without which a case may be right, those that say most about the failure first."""
     case, usual = study.case, _USUAL if study.result.verdict in SILENT else frozenset()
     kinds = list(dict.fromkeys(op.kind for op in case.ops))
@@ -185,7 +185,7 @@ def _list_conditions(study: Study) -> Iterator[Trial]:
     yield from (Trial(DROPPED, kind) for kind in reversed(kinds) if kind not in usual)
 
 
-def _edit(trial: Trial, case: Case) -> Case | None:
+def edit(trial: Trial, case: Case) -> Case | None:
     """The case with that change; None if nothing changes or the case becomes invalid."""
     name, argument = trial.experiment, trial.argument
     if name == _DEFAULT:

@@ -9,6 +9,7 @@ from corpus.causes import DETAIL_LABELS, CauseKey, Details, Mechanism, Mechanism
 from fuzz.bug_identity import LOST_PROCESS, SILENT
 from fuzz.experiments import EXPERIMENTS, OperandValue, OtherSubject, Outcome, ReplacementAlone, StepLimit, Tried
 from fuzz.protocol import EAGER
+from fuzz.protocol.places import Place
 from fuzz.protocol.render import describe_failure
 from fuzz.protocol.rewrites import QKV, WrongRewrite
 from fuzz.subjects import compiler_of
@@ -35,6 +36,8 @@ class RootCause:
     """Mistakes that rewrites show on the operands of the case; the first is at fault."""
     decided_by: Annotated[Details, KEYED, SORTED] = ()
     """The experiments that show whether a failure has this cause, with their arguments (fuzz/attribution/decide.py)."""
+    places: tuple[Place, ...] = ()
+    """Where it is in the source of torch, the line at fault first (fuzz/attribution/locate.py)."""
 
     @property
     def measured(self) -> WrongRewrite | None:

@@ -9,7 +9,7 @@ from corpus.entry import Entry
 from fuzz.bug_identity import WRONG_NUMBERS, bug_relevant_rewrites, operation_of
 from fuzz.evaluator import Evaluator, compare_outcome
 from fuzz.experiments import EXPERIMENTS, Edit, OtherSubject, Outcome, StepLimit, Trial, Tried, WithoutAxis
-from fuzz.protocol import SubjectResult, Verdict
+from fuzz.protocol import StepsTaken, SubjectResult, Verdict
 from fuzz.protocol.failures import Raised
 from fuzz.subjects import find_variant, get_spec
 from generators.program.case import Attr, Case, Op
@@ -92,19 +92,21 @@ class Study:
         The argument of the outcome names the step. It does not apply if the case fails with all steps off.
         """
 
-        def judge(most: int) -> SubjectResult:
-            return self.evaluator.judge(self.case, self.subject, Trial(kind, str(most)))
+        def judge(most: int) -> tuple[Outcome, StepsTaken | None]:
+            result = self.evaluator.judge(self.case, self.subject, Trial(kind, str(most)))
+            taken = next((one for one in result.observations if isinstance(one, StepsTaken)), None)
+            return self._compare(result), taken
 
         def fails_alike(most: int) -> bool:
-            return self._compare(judge(most)) is Outcome.FAILS_ALIKE
+            return judge(most)[0] is Outcome.FAILS_ALIKE
 
         unknown = Tried(kind, "", Outcome.DOES_NOT_APPLY)
-        steps = judge(_ALL).observations
-        if not (steps and fails_alike(_ALL) and self._compare(judge(0)) is Outcome.PASSES):
+        steps = judge(_ALL)[1]
+        if not (steps and fails_alike(_ALL) and judge(0)[0] is Outcome.PASSES):
             return unknown
-        most = bisect_left(range(steps[0].count), True, lo=1, key=fails_alike)
-        steps, outcome = judge(most).observations, self._compare(judge(most - 1))
-        return Tried(kind, steps[0].last, outcome) if steps and outcome is Outcome.PASSES else unknown
+        most = bisect_left(range(steps.count), True, lo=1, key=fails_alike)
+        steps, outcome = judge(most)[1], judge(most - 1)[0]
+        return Tried(kind, steps.last, outcome) if steps and outcome is Outcome.PASSES else unknown
 
     def _compare(self, other: SubjectResult) -> Outcome:
         applies = not self.rewrite or self.rewrite in bug_relevant_rewrites(other.applied_rewrites)

@@ -20,8 +20,9 @@ from fuzz.check.rewrite_match import MatchRecorder
 from fuzz.check.rewrite_proof import find_faulty_operation, find_refused_call, find_wrong_rewrite, try_rewrite
 from fuzz.check.subject_builder import Subject
 from fuzz.check.subject_changes import apply_experiments, compare_constants, enter
+from fuzz.check.torch_places import find_raising
 from fuzz.experiments import Outcome, Trial
-from fuzz.protocol import EAGER, Check, CoverageItem, CoverageKind, Result, StepsTaken, SubjectResult, Verdict
+from fuzz.protocol import EAGER, Check, CoverageItem, CoverageKind, Observation, Result, SubjectResult, Verdict
 from fuzz.protocol.failures import (
     DeviceError,
     FormDiffers,
@@ -84,7 +85,7 @@ def _run_subject(case: CaseRun, name: str, subject: Subject | None) -> tuple[Sub
     started = time.perf_counter()
     dynamo_same, hashes = None, tuple[str, ...]()
     coverage = Coverage()
-    observed: list[StepsTaken] = []
+    observed: list[Observation] = []
     try:
         if subject is None:
             judgement = _skip(Refusal.UNKNOWN_SUBJECT)
@@ -128,6 +129,7 @@ def _run_subject(case: CaseRun, name: str, subject: Subject | None) -> tuple[Sub
         right_rewrites=judgement.right_rewrites,
         writes=judgement.writes,
         observations=tuple(observed),
+        raised_at=judgement.raised_at,
         hashes=hashes,
     )
     return result, changes
@@ -170,7 +172,8 @@ def _check_compiled(case: CaseRun, subject: Subject, coverage: Coverage) -> tupl
             return _skip(Refusal.UNSUPPORTED, limit), None
         judgement = _prove_constants(Judgement(*exceptions.blame(error)), case, subject)
         called = tuple(filter(None, (find_refused_call(judgement.failure, *call) for call in recorder.refused)))
-        return replace(judgement, wrong_rewrites=(*called, *judgement.wrong_rewrites)), None
+        wrong = (*called, *judgement.wrong_rewrites)
+        return replace(judgement, wrong_rewrites=wrong, raised_at=find_raising(exceptions.find_root(error))), None
     coverage.items |= warm_caches.list_answers(answers) if subject.spec.warm else set()
     judgement = judge_compiled(case, subject, (call, module), runs)
     if judgement.verdict is Verdict.SKIPPED:

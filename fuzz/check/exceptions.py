@@ -113,9 +113,7 @@ class SuppressOutOfMemory(AbstractContextManager["SuppressOutOfMemory"]):
 
 def as_failure(error: BaseException) -> Raised:
     """The innermost cause, with the first informative line of its text."""
-    chain = _chain(error)
-    # The innermost cause has only the command line of the C++ compiler.
-    cause = next((link for link in chain if type(link).__name__ == "CppCompileError"), chain[-1])
+    cause = find_root(error)
     lines = [text.strip() for text in str(cause).splitlines()]
     if type(cause).__name__ == "CompilationError":  # of Triton: the source up to where it fails, and why
         lines.reverse()
@@ -126,6 +124,12 @@ def as_failure(error: BaseException) -> Raised:
         name, _, first = first.partition(": ")
     cut = first if len(first) <= _LONGEST else f"{first[:_LONGEST].rpartition(' ')[0]} …"
     return Raised(name, cut, find_user_line(error))
+
+
+def find_root(error: BaseException) -> BaseException:
+    """The innermost cause of an exception. Of the C++ compiler's, its own has only the command line."""
+    chain = _chain(error)
+    return next((link for link in chain if type(link).__name__ == "CppCompileError"), chain[-1])
 
 
 def line(error: BaseException) -> str:

@@ -5,6 +5,7 @@ Entering an experiment raises `SubjectError` if this torch lacks a name that the
 
 import functools
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
@@ -16,11 +17,12 @@ from fuzz.check.exceptions import SubjectError
 from fuzz.check.rewrite_match import Unlike, find_differences
 from fuzz.check.subject_builder import Subject
 from fuzz.check.torch_internals import wrap
-from fuzz.experiments import EXPERIMENTS, StepLimit, Trial, WithSetting
-from fuzz.protocol import StepsTaken
+from fuzz.check.torch_places import find_places, find_step, record_branches
+from fuzz.experiments import EXPERIMENTS, StepLimit, Traced, Trial, WithSetting
+from fuzz.protocol import Executed, Observation, StepsTaken
 from fuzz.protocol.rewrites import WrongRewrite
 
-Record = Callable[[StepsTaken], None]
+Record = Callable[[Observation], None]
 _KINDS = {"decomposition": "decomposition", "lowerings": "lowering"}
 _KINDS |= {f"{stage}_passes": "pass" for stage in ("pre_grad", "joint_graph", "post_grad")}
 """Kinds of steps, by their names in torch's compiler bisector."""
@@ -79,26 +81,29 @@ def limit_steps(kind: str, limit: str, record: Record) -> Iterator[None]:
     `_sfdp_pattern_5` also names the forms of this pattern, such as `_sfdp_pattern_5_half_inference`.
     """
     taken: list[str] = []
+    left_out: list[Any] = []
 
-    def is_left_out(found: str, name: Callable[[], str]) -> bool:
+    def is_left_out(found: str, name: Callable[[], str], step: Any) -> bool:
         if found != kind:
             return False
         is_out = len(taken) >= int(limit) if limit.isdecimal() else re.match(rf"{re.escape(limit)}(_|$)", name())
-        if not is_out:
-            taken.append(name())
+        (left_out if is_out else taken).append(step if is_out else name())
         return bool(is_out)
 
     def is_disabled(_backend: str, subsystem: str, describe: Callable[[], str] = str) -> bool:
-        return is_left_out(_KINDS.get(subsystem, ""), lambda: _read_name(describe()))
+        step = find_step(sys._getframe(1))
+        return is_left_out(_KINDS.get(subsystem, ""), lambda: _read_name(describe()), step)
 
     with (
         wrap("torch._inductor.compiler_bisector", "CompilerBisector.disable_subsystem", lambda _: is_disabled),
-        refuse_matches(lambda entry, _: is_left_out("pass", lambda: rewrite_name(entry))),
+        refuse_matches(lambda entry, _: is_left_out("pass", lambda: rewrite_name(entry), entry)),
     ):
         try:
             yield
         finally:
-            record(StepsTaken(len(taken), taken[-1] if taken else ""))
+            # Entries have their own checks again.
+            places = next((found for step in left_out if (found := find_places(step))), ())
+            record(StepsTaken(len(taken), taken[-1] if taken else "", places))
 
 
 def _read_name(text: str) -> str:
@@ -114,6 +119,8 @@ def enter(trial: Trial, record: Record = lambda _: None) -> AbstractContextManag
             return settings.apply({name: value})
         case StepLimit():
             return limit_steps(trial.experiment, trial.argument, record)
+        case Traced():
+            return record_branches(trial.argument, lambda found: record(Executed(found)))
     raise SubjectError(f"{trial.experiment} changes nothing about a subject")
 
 

@@ -171,6 +171,7 @@ def _hello(options: argparse.Namespace, subjects: "dict[str, Subject]", cxx: str
 
     from fuzz.check.coverage import missing_hooks
     from fuzz.check.exceptions import SubjectError
+    from fuzz.check.torch_places import HOME
 
     functions = {name: subject.attention for name, subject in sorted(subjects.items()) if subject.attention}
     attention = dict.fromkeys(functions, Capabilities())
@@ -186,6 +187,7 @@ def _hello(options: argparse.Namespace, subjects: "dict[str, Subject]", cxx: str
         device_name=torch.cuda.get_device_name() if options.device == "cuda" else platform.machine(),
         subjects=tuple(sorted(subjects)),
         attention=attention,
+        home=HOME,
         missing_hooks=missing_hooks(),
     )
 

@@ -15,6 +15,7 @@ from typing import Any
 from fuzz.experiments import Trial
 from fuzz.protocol.capabilities import Capabilities
 from fuzz.protocol.failures import Failure, Value, Word, Write
+from fuzz.protocol.places import Branches, Place
 from fuzz.protocol.rewrites import WrongRewrite
 from generators.records import Tagged, decode, encode
 
@@ -42,12 +43,24 @@ class CoverageItem:
     name: str
 
 
+class Observation(Tagged):
+    """Base of all that an experiment observes besides the verdict."""
+
+
 @dataclass(frozen=True)
-class StepsTaken:
+class StepsTaken(Observation):
     """The steps of compiling that an experiment allowed: their number, and the name of the last step."""
 
     count: int
     last: str
+    left_out: tuple[Place, ...] = ()  # the places of the first step that it did not allow
+
+
+@dataclass(frozen=True)
+class Executed(Observation):
+    """The lines of torch that compiling executed."""
+
+    branches: tuple[Branches, ...]
 
 
 class Verdict(Word):
@@ -111,6 +124,7 @@ class Hello(Message):
     subjects: tuple[str, ...] = ()
     attention: dict[str, Capabilities] = field(default_factory=dict)  # by subject that computes just a case's attention
     missing_hooks: dict[str, str] = field(default_factory=dict)  # by kind of coverage, names that this torch lacks
+    home: str = ""  # the directory of the torch package
 
 
 @dataclass(frozen=True)
@@ -210,7 +224,8 @@ class SubjectResult:
     wrong_rewrites: tuple[WrongRewrite, ...] = ()  # proven wrong on the operands of the case
     right_rewrites: tuple[str, ...] = ()  # the patterns of rewrites proven right on the operands
     writes: tuple[Write, ...] = ()  # memory written out of bounds, beside another failure
-    observations: tuple[StepsTaken, ...] = ()  # of the experiments of the request
+    observations: tuple[Observation, ...] = ()  # of the experiments of the request
+    raised_at: Place | None = None  # the innermost line of the compiler, if the verdict is an exception
     hashes: tuple[str, ...] = ()  # of the values of its run, in their order: equal hashes are equal bits
 
     @property

@@ -1,20 +1,26 @@
 """Experiments on a subject: their changes, their observations, and a torch that lacks a name they need."""
 
 import inspect
+import sys
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
+from torch import _refs, nn
 from torch._inductor import config, pattern_matcher
+from torch.nn.functional import relu, threshold
 
 from fuzz.check import settings
 from fuzz.check.exceptions import SubjectError
 from fuzz.check.rewrite_match import find_differences, read_known_pattern, read_outputs, trace_pattern
 from fuzz.check.subject_builder import Subject, find
 from fuzz.check.subject_changes import apply_experiments, compare_constants
+from fuzz.check.torch_places import find_raising, record_branches
 from fuzz.experiments import EXPERIMENTS, StepLimit, Trial, WithSetting
-from fuzz.protocol import StepsTaken, Verdict
+from fuzz.protocol import Observation, StepsTaken, Verdict
 from fuzz.protocol.failures import NotTaken, Refusal
+from fuzz.protocol.places import Branches, Found
 from tests.check.client import Asker
 from tests.check.in_process import run_subject
 from tests.check.sources import plain, source
@@ -92,7 +98,8 @@ def test_a_worker_says_what_controls_observe_and_forgets_it(worker: Asker) -> No
     plainly = worker.one(plain(), "passes")
     assert plainly.observations == () and any("_sfdp_pattern_1" in name for name in plainly.applied_rewrites)
     limited = worker.one(plain(), "passes", experiments=(Trial("pass", "3"),))
-    assert limited.observations[0].count == 3 and limited.applied_rewrites == ()
+    (taken,) = limited.observations
+    assert isinstance(taken, StepsTaken) and taken.count == 3 and limited.applied_rewrites == ()
     again = worker.one(plain(), "passes")
     assert (again.observations, again.applied_rewrites, again.numbers) == (
         (),
@@ -127,9 +134,9 @@ GATED = source(
 
 
 def take(subject: str, argument: str) -> tuple[StepsTaken, Any]:
-    seen: list[StepsTaken] = []
+    seen: list[Observation] = []
     result = run_subject(apply_experiments(find(subject), [Trial(*argument.split())], seen.append), text=GATED)
-    assert not result.verdict.is_finding
+    assert not result.verdict.is_finding and isinstance(seen[0], StepsTaken)
     return seen[0], result
 
 
@@ -144,8 +151,62 @@ def take(subject: str, argument: str) -> tuple[StepsTaken, Any]:
 )
 def test_each_step_can_be_the_last_and_has_a_name(subject: str, kind: str, name: str) -> None:
     whole, _ = take(subject, f"{kind} 1000")
-    assert take(subject, f"{kind} 0")[0] == StepsTaken(0, "")
+    assert (taken := take(subject, f"{kind} 0")[0]).count == 0 and taken.last == ""
     assert name in {take(subject, f"{kind} {most}")[0].last for most in range(1, whole.count + 1)}
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize(
+    ("subject", "argument", "file", "function"),
+    [
+        ("aot_eager_decomp_partition", "decomposition aten.silu", "_inductor/decomposition.py", "silu"),
+        ("passes", "pass remove_noop_ops", "_inductor/fx_passes/post_grad.py", "remove_noop_ops"),
+        ("passes", "pass mul_softmax_pattern", "_inductor/fx_passes/joint_graph.py", "mul_softmax_pattern"),
+        ("inductor", "lowering relu", "_inductor/lowering.py", ""),
+    ],
+)
+def test_a_step_that_is_left_out_has_a_place(subject: str, argument: str, file: str, function: str) -> None:
+    text = source(
+        "scores = (q @ k.transpose(-2, -1)) * 2.0", "return F.silu(scores.softmax(-1).relu()) @ v", dims="1, 2, 5, 8"
+    )
+    seen: list[Observation] = []
+    run_subject(apply_experiments(find(subject), [Trial(*argument.split())], seen.append), text=text)
+    assert isinstance(seen[0], StepsTaken)
+    place = seen[0].left_out[0]
+    assert place.file == file and function in place.function and place.line > 0
+
+
+@pytest.mark.compiles
+def test_a_pattern_that_is_left_out_has_the_places_of_its_parts() -> None:
+    seen: list[Observation] = []
+    run_subject(apply_experiments(find("passes"), [Trial("pass", "_sfdp_pattern_1")], seen.append), text=plain())
+    assert isinstance(seen[0], StepsTaken)
+    parts = {place.found: place for place in seen[0].left_out}
+    assert {place.file for place in parts.values()} == {"_inductor/fx_passes/fuse_attention.py"}
+    assert parts[Found.REPLACEMENT].function == "_sfdp_replacement_1"
+    assert parts[Found.PATTERN].function == "_sfdp_pattern_1"
+
+
+def test_branches_of_a_function_are_those_that_it_and_the_functions_that_it_calls_take() -> None:
+    seen: list[tuple[Branches, ...]] = []
+    code = threshold.__code__
+    for scope in (f"nn/functional.py:{code.co_firstlineno} nn/functional.py", "nn/modules/ nn/functional.py"):
+        with record_branches(scope, seen.append):
+            nn.Threshold(0.0, 1.0)(torch.ones(2))
+            relu(torch.ones(2))
+    inside, everywhere = ({part.function: part.pairs for part in branches} for branches in seen)
+    assert {*inside} == {"threshold" if sys.version_info < (3, 11) else "_threshold"}
+    assert {"Threshold.forward", "relu", *inside} <= {*everywhere}
+    (_, zero, first), *_ = next(iter(inside.values()))
+    assert (zero, first) == (0, code.co_firstlineno)
+
+
+def test_the_place_of_an_exception_is_the_innermost_line_of_the_compiler() -> None:
+    with pytest.raises(ValueError, match="view") as error:
+        _refs.view(torch.ones(4, 4).T, (16,))
+    place = find_raising(error.value)
+    assert place is not None and (place.file, place.found) == ("_refs/__init__.py", Found.RAISED)
+    assert find_raising(ZeroDivisionError()) is None
 
 
 @pytest.mark.compiles

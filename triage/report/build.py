@@ -20,7 +20,9 @@ from fuzz.attribution.ablation import (
     run_ablation,
 )
 from fuzz.attribution.attribute import attribute
+from fuzz.attribution.locate import locate
 from fuzz.attribution.root_cause import RootCause, describe_evidence
+from fuzz.attribution.study import Study
 from fuzz.commands import require_allowed
 from fuzz.error_location import describe_where, describe_with_names
 from fuzz.evaluator import PASSING, Evaluator, open_evaluator, public_version
@@ -39,10 +41,10 @@ from triage.cluster.clusters import load_clusters
 from triage.listed import list_bugs
 from triage.rendering import render
 from triage.report import repro
-from triage.report.conditions import find_conditions
+from triage.report.conditions import find_conditions, perturb
 from triage.report.filing import render_facts
 from triage.report.repro import CASE_FILE, WITHOUT_NUMBERS, ScriptedFailure
-from triage.report.wording import describe_cause, refuse, spell, summarize, title
+from triage.report.wording import describe_cause, describe_place, quote_source, refuse, spell, summarize, title
 from triage.script_runs import TIMEOUT_EXIT, shorten_log
 
 
@@ -158,6 +160,7 @@ def write_report(
     name = name or title(case, result, ablation.hello.device)
     judged = _record(entry, ablation)
     bug = ScriptedFailure(case=case, result=result, device=ablation.hello.device, dynamic=ablation.accused == DYNAMIC)
+    places = cause.places if cause else ()
     # The program has the dense call, from which the worker makes packed and paged calls.
     is_packed = bool(getattr(result.failure, "sequences", None))
     program = source(case).strip() if is_packed else repro.spell_program(bug, repro.spell_import(bug))
@@ -169,6 +172,8 @@ def write_report(
         "cause": describe_cause(cause) if cause else "",
         "note": known.note if known else "",
         "evidence": describe_evidence(cause, ablation.stages) if cause else [],
+        "places": [describe_place(one, public_version(ablation.hello.torch)) for one in places],
+        "source": quote_source(places[0], ablation.hello.home) if places else "",
         "program": program,
         "is_sequence": bool(case.calls),
         "replay": bug.replay,
@@ -232,6 +237,10 @@ def _investigate(
     is_lost = result.verdict in repro.ENDS_PROCESS | {Verdict.TIMEOUT}  # each experiment costs a worker
     if not seconds or (is_lost and not is_kernel):
         return Evidence(run, cause)
+    if not is_kernel:
+        sys.stderr.write(f"looking for the line: programs that pass are traced, at most {seconds:.0f} s\n")
+        neighbours = (made.case for made in perturb(entry.case))
+        cause = locate(Study(evaluator, entry, ablation.accused, result), cause, neighbours, seconds)
     sys.stderr.write(f"looking for the conditions: one property varied at a time, at most {seconds:.0f} s\n")
     base = ablation.accused if is_kernel else find_cheapest(ablation, entry)
 

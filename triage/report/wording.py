@@ -2,6 +2,7 @@
 
 import math
 import textwrap
+from pathlib import Path
 
 from corpus.causes import name_part
 from fuzz.attribution.ablation import EAGER, Ablation, describe_stage, is_attention
@@ -11,6 +12,7 @@ from fuzz.durations import format_count
 from fuzz.error_location import describe_with_names, find_name, name_gradient, name_value
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import WrongValue
+from fuzz.protocol.places import Place
 from fuzz.subjects import get_spec
 from generators.program.case import Case
 from generators.program.ops import VIEWS
@@ -19,6 +21,8 @@ from generators.program.settings import describe_settings
 from generators.program.state import describe_differences
 from generators.program.values import LOW_PRECISION
 from triage.report.repro import is_kernel, is_of_config
+
+_CONTEXT, _WIDEST = 2, 120
 
 
 def refuse(ablation: Ablation) -> str | None:
@@ -76,6 +80,29 @@ def describe_cause(cause: RootCause) -> str:
     place = ", ".join(dict.fromkeys(filter(None, names)))
     verb = "The fault is in" if cause.part else "The part at fault is not known; the first stage that fails is"
     return f"{verb} {place}: {cause.mechanism}."
+
+
+def describe_place(place: Place, torch: str) -> str:
+    """A place with its address and how it was found, in Markdown."""
+    how = place.found.explanation.format(format_count(place.among, "program"))
+    if not place.file:
+        return f"`{place.function}`: {how}"
+    inside = place.file if "/" not in place.file else f"torch/{place.file}"
+    link = place.permalink(torch)
+    name = f"[{inside}:{place.line}]({link})" if link else f"{inside}:{place.line}"
+    return f"{name} in `{place.function}`: {how}"
+
+
+def quote_source(place: Place, home: str) -> str:
+    """The line with two lines before and after it, numbered; "" if they are long or not readable here."""
+    file = Path(home) / place.file
+    if not place.line or not home or not file.is_file():
+        return ""
+    lines = file.read_text(encoding="utf-8").splitlines()
+    first = max(1, place.line - _CONTEXT)
+    shown = lines[first - 1 : place.line + _CONTEXT]
+    numbered = [f"{'>' if n == place.line else ' '} {n} {line}".rstrip() for n, line in enumerate(shown, first)]
+    return "" if max(map(len, numbered), default=0) > _WIDEST else "\n".join(numbered)
 
 
 def describe_symptom(case: Case, result: SubjectResult) -> str:

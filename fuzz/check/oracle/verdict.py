@@ -13,6 +13,7 @@ from fuzz.check.oracle.row_error_bound import Envelope, largest_finite, locate
 from fuzz.check.program import Execution, same_numbers
 from fuzz.protocol import Verdict, WrongElements
 from fuzz.protocol.failures import DifferentElements, Failure, FormDiffers, Value, Write
+from fuzz.protocol.places import Place
 from fuzz.protocol.rewrites import WrongRewrite
 
 
@@ -35,6 +36,7 @@ class Judgement:
     wrong_rewrites: tuple[WrongRewrite, ...] = ()
     right_rewrites: tuple[str, ...] = ()
     writes: tuple[Write, ...] = ()
+    raised_at: Place | None = None
 
     def locate(self, wrong: Tensor | None) -> "Judgement":
         """This judgement with the elements that the mask `wrong` marks; None: they are not known."""

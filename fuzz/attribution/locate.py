@@ -1,0 +1,152 @@
+"""From a root cause to its place in the source of torch, by experiments.
+
+- An exception while compiling: the innermost line of the compiler.
+- A step of compiling: its function, or the parts of its pattern. With the step left out, the case passes.
+- Else, and within the function of a step: the branch that failing programs take and passing programs don't. The passing
+  programs are edits of the case, and the case under an experiment that flips.
+"""
+
+import itertools
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+from corpus.causes import Stage
+from fuzz.attribution.decide import STEPS, edit, list_conditions
+from fuzz.attribution.root_cause import RootCause
+from fuzz.attribution.study import Study, subject_of
+from fuzz.evaluator import compare_outcome
+from fuzz.experiments import EXPERIMENTS, Edit, OtherSubject, Outcome, Trial, WithoutAxis, WithSetting
+from fuzz.protocol import Executed, StepsTaken, Verdict
+from fuzz.protocol.places import Found, Place
+from fuzz.subjects import find_variant
+from generators.program.case import Case
+from generators.program.edits import prune_if_valid, replace_inputs
+
+_MOST = {Outcome.PASSES: 8, Outcome.FAILS_ALIKE: 3}
+"""Programs whose branches are compared."""
+_AOT = "_functorch/ _decomp/ _refs/ _prims _subclasses/ _higher_order_ops/"
+_FILES = {
+    Stage.DECOMPOSITION: "_decomp/ _refs/ _prims _inductor/decomposition.py _meta_registrations.py",
+    Stage.JOINT_PASSES: "_inductor/fx_passes/ _inductor/pattern_matcher.py _inductor/constant_folding.py",
+    Stage.GRAPH_PASSES: "_inductor/fx_passes/ _inductor/pattern_matcher.py _inductor/constant_folding.py",
+    Stage.LOWERING: "_inductor/lowering.py _inductor/ir.py _inductor/codegen/",
+    Stage.CODEGEN: "_inductor/ _export/ export/",
+    Stage.OPERATION: "_higher_order_ops/",
+}
+"""Prefixes of the files of a stage."""
+
+Branch = tuple[str, str, int, int]
+
+
+class _Run(NamedTuple):
+    case: Case
+    subject: str
+    trials: tuple[Trial, ...] = ()
+
+
+def locate(study: Study, cause: RootCause, neighbours: Iterable[Case] = (), seconds: float = 60.0) -> RootCause:
+    """`cause` with its places, the line at fault first; without any if none is found.
+
+    study: the failing case, under the subject that was accused
+    neighbours: cases that differ from the failing case in one property
+    """
+    if cause.stage is Stage.KERNEL:
+        return cause
+    if cause.stage is Stage.OPERATION and cause.part.startswith("aten."):
+        return replace(cause, places=(Place("", 0, cause.part, Found.KERNEL),))
+    stages = [one for one in cause.evidence if isinstance(one.row.change, OtherSubject)]
+    subjects = {one.flips: subject_of(one.experiment, study.entry) for one in stages}
+    subject = subjects.get(True, study.subject)
+    result = study.evaluator.judge(study.case, subject)
+    if compare_outcome(result, study.result) is Outcome.FAILS_ALIKE:
+        study = replace(study, subject=subject, result=result)
+    raised = [study.result.raised_at] if study.result.raised_at else []
+    kind = "pass" if cause.is_attention_pattern else STEPS.get(cause.stage, "")
+    steps = _leave_out(study, Trial(kind, cause.part)) if kind and cause.part else ()
+    if raised and study.result.verdict is Verdict.COMPILE_ERROR:
+        return replace(cause, places=(*raised, *steps))
+    if steps and steps[0].found is not Found.LEFT_OUT:
+        return replace(cause, places=steps)
+    files = _FILES.get(cause.stage, "_dynamo/" if cause.who == "dynamo" else _AOT)
+    scope = " ".join([*(f"{one.file}:{one.line}" for one in steps), files])
+    changed = itertools.chain(_change_literals(study.case), neighbours)
+    runs = itertools.chain(_list_runs(study, cause), (_Run(case, study.subject) for case in changed))
+    parting = _Parting(study, scope, (steps[0].file, steps[0].function) if steps else ("", ""), subjects.get(False, ""))
+    return replace(cause, places=(*(parting.find(runs, seconds) or raised), *steps))
+
+
+def _leave_out(study: Study, trial: Trial) -> tuple[Place, ...]:
+    observed = study.evaluator.judge(study.case, study.subject, trial).observations
+    return next((one.left_out for one in observed if isinstance(one, StepsTaken)), ())
+
+
+def _list_runs(study: Study, cause: RootCause) -> Iterator[_Run]:
+    """The case under the experiments that may flip, those of the cause first."""
+    named = [Trial(name, argument) for name, arguments in cause.decided_by for argument in arguments or ("",)]
+    shown = [Trial(one.experiment, one.argument) for one in cause.evidence]
+    for trial in dict.fromkeys((*named, *shown, *list_conditions(study))):
+        match EXPERIMENTS[trial.experiment].change:
+            case WithSetting():
+                yield _Run(study.case, study.subject, (trial,))
+            case WithoutAxis(axis):
+                if other := find_variant(study.subject, **{axis: False}):
+                    yield _Run(study.case, other)
+            case Edit():
+                if (edited := edit(trial, study.case)) is not None:
+                    yield _Run(edited, study.subject)
+
+
+def _change_literals(case: Case) -> Iterator[Case]:
+    """The case with a size of an input that is a number one larger."""
+    for item in case.inputs:
+        for axis, size in enumerate(item.shape):
+            if size.constant is not None:
+                larger = replace(item, shape=(*item.shape[:axis], size + 1, *item.shape[axis + 1 :]))
+                if made := prune_if_valid(replace_inputs(case, {item: larger})):
+                    yield made
+
+
+class _Parting(NamedTuple):
+    """The search for the branch that failing programs take and passing programs don't."""
+
+    study: Study
+    scope: str
+    home: tuple[str, str]
+    """The file and the function where branches are preferred."""
+    earlier: str
+    """A subject that passes, whose branches are not at fault; "" for none."""
+
+    def find(self, runs: Iterable[_Run], seconds: float) -> tuple[Place, ...]:
+        """The first branch that all failing and fewest passing programs take."""
+        began, study = time.monotonic(), self.study
+        takes: dict[Outcome, list[dict[Branch, int]]] = {outcome: [] for outcome in _MOST}
+        for run in itertools.islice(runs, sum(_MOST.values())):
+            outcome, taken = self._trace(run)
+            if len(takes.get(outcome, ())) < _MOST.get(outcome, 0) and taken:
+                takes[outcome].append(taken)
+            if time.monotonic() - began > seconds:
+                break
+        passing = takes[Outcome.PASSES]
+        before = self._trace(_Run(study.case, self.earlier))[1] if self.earlier else {}
+        # The failing program runs last, when all caches are filled.
+        _, own = self._trace(_Run(study.case, study.subject))
+        shared = (*takes[Outcome.FAILS_ALIKE], own)
+        rank = {
+            branch: (branch[:2] != self.home, sum(branch in one for one in passing), order)
+            for branch, order in own.items()
+            if branch not in before and all(branch in one for one in shared)
+        }
+        found = min(rank, key=rank.__getitem__, default=None)
+        if found is None or rank[found][1] >= len(passing):
+            return ()
+        file, function, first, then = found
+        return (Place(file, first or then, function, Found.PARTED, len(passing)),)
+
+    def _trace(self, run: _Run) -> tuple[Outcome, dict[Branch, int]]:
+        """The outcome of a run, and the branches that it takes, with their order."""
+        result = self.study.evaluator.judge(run.case, run.subject, *run.trials, Trial("traced", self.scope))
+        parts = (part for one in result.observations if isinstance(one, Executed) for part in one.branches)
+        taken = {(part.file, part.function, *pair[1:]): pair[0] for part in parts for pair in part.pairs}
+        return compare_outcome(result, self.study.result), taken

@@ -1,0 +1,48 @@
+"""Places in the source of torch: a line at fault, and the lines that a run executes."""
+
+from dataclasses import dataclass
+
+from fuzz.protocol.failures import Word
+
+
+@dataclass(frozen=True)
+class Branches:
+    """The branches of a function that a run takes: pairs of lines that are executed one after the other."""
+
+    file: str  # as in `Place`
+    function: str
+    pairs: tuple[tuple[int, int, int], ...]
+    """Each pair once, after its place in the order of the whole run. 0 stands before the first line of the function."""
+
+
+class Found(Word):
+    """How a place was found. {} is a number of programs."""
+
+    RAISED = "raised", "the innermost line of the compiler that raises"
+    LEFT_OUT = "left_out", "the case passes with this function left out"
+    REPLACEMENT = "replacement", "the replacement; the case passes without it"
+    PATTERN = "pattern", "the pattern that it replaces"
+    CHECK = "check", "the check that accepts the match"
+    PARTED = "parted", "here the failing program goes another way than {} that pass"
+    KERNEL = "kernel", "an operation of ATen, whose kernel is no Python code"
+
+
+@dataclass(frozen=True)
+class Place:
+    """A line of torch, or a function of ATen."""
+
+    file: str
+    """Relative to the torch package. "" for a function of ATen, and a bare name for a file outside of torch."""
+    line: int
+    function: str
+    found: Found
+    among: int = 0
+    """The number of passing programs, for `PARTED`."""
+
+    def permalink(self, torch: str) -> str:
+        """The address of the line in the tag of a release. "" for other versions, and for files outside of torch."""
+        release = torch.partition("+")[0]
+        is_release = all(part.isdecimal() for part in release.split("."))
+        if not is_release or "/" not in self.file:
+            return ""
+        return f"https://github.com/pytorch/pytorch/blob/v{release}/torch/{self.file}#L{self.line}"

@@ -1,0 +1,93 @@
+"""The place of a root cause, found from branches that are known."""
+
+from dataclasses import replace
+from typing import cast
+
+import pytest
+
+from corpus.causes import Mechanism, MechanismKind, Stage
+from corpus.entry import Entry
+from fuzz.attribution.locate import locate
+from fuzz.attribution.root_cause import RootCause
+from fuzz.attribution.study import Study
+from fuzz.evaluator import Evaluator
+from fuzz.experiments import Outcome, Trial, Tried
+from fuzz.protocol import Executed, StepsTaken, SubjectResult, Verdict
+from fuzz.protocol.places import Branches, Found, Place
+from generators.program.case import Case
+from triage.report.wording import describe_place, quote_source
+
+WRONG = SubjectResult("passes", Verdict.WRONG_RESULT)
+CAUSE = RootCause("inductor", Stage.GRAPH_PASSES, "fold", Mechanism(MechanismKind.MEMORY))
+FOLD = Place("fx_passes/a.py", 10, "fold", Found.LEFT_OUT)
+COMMON, HELPER, AFTER = (0, 10), (0, 40), (12, 13)
+
+
+class FakeTraces:
+    """A program of `larger` sizes passes, and takes no branch to line 13."""
+
+    def __init__(self, case: Case, result: SubjectResult) -> None:
+        self.case, self.result, self.last = case, result, case
+
+    def judge(self, case: Case, subject: str, *trials: Trial) -> SubjectResult:
+        fails = case.canonical() == self.case.canonical()
+        result = self.result if fails else SubjectResult(subject, Verdict.OK)
+        if not trials:
+            return result
+        if trials[0].experiment == "pass":
+            return replace(result, observations=(StepsTaken(3, "other", (FOLD,)),))
+        self.last = case
+        own = [COMMON, *([AFTER] if fails else [])]
+        helper = Branches("fx_passes/b.py", "helper", ((1, *HELPER),) if fails else ())
+        branches = Branches("fx_passes/a.py", "fold", tuple((2 * at, *pair) for at, pair in enumerate(own)))
+        return replace(result, observations=(Executed((branches, helper)),))
+
+
+def find(case: Case, cause: RootCause = CAUSE, result: SubjectResult = WRONG) -> tuple[tuple[Place, ...], Case]:
+    traces = FakeTraces(case, result)
+    study = Study(cast("Evaluator", traces), Entry(case), "passes", result)
+    larger = replace(case, dims=tuple((name, size + 1) for name, size in case.dims))
+    return locate(study, cause, [larger]).places, traces.last
+
+
+def test_within_a_pass_it_is_where_the_failing_program_parts_from_passing_ones(case: Case) -> None:
+    (parted, function), last = find(case)
+    assert (parted.file, parted.line, parted.function, parted.found) == ("fx_passes/a.py", 12, "fold", Found.PARTED)
+    assert function == FOLD and parted.among > 0
+    assert last.canonical() == case.canonical()  # with all caches full
+
+
+def test_a_compile_error_is_where_the_compiler_raises(case: Case) -> None:
+    raised = Place("_refs/__init__.py", 7, "view", Found.RAISED)
+    result = SubjectResult("passes", Verdict.COMPILE_ERROR, raised_at=raised)
+    assert find(case, result=result)[0] == (raised, FOLD)
+
+
+def test_an_operation_of_aten_has_no_line(case: Case) -> None:
+    cause = replace(CAUSE, stage=Stage.OPERATION, part="aten.mm", evidence=(Tried("eager", "", Outcome.FAILS_ALIKE),))
+    ((place,), _) = find(case, cause)
+    assert (place.function, place.found, place.line) == ("aten.mm", Found.KERNEL, 0)
+
+
+@pytest.mark.parametrize(
+    ("torch", "file", "link"),
+    [
+        ("2.15.0", "_inductor/ir.py", "https://github.com/pytorch/pytorch/blob/v2.15.0/torch/_inductor/ir.py#L3"),
+        ("2.15.0+cu132", "_inductor/ir.py", "https://github.com/pytorch/pytorch/blob/v2.15.0/torch/_inductor/ir.py#L3"),
+        ("2.16.0.dev20261101", "_inductor/ir.py", ""),
+        ("2.16.0a0+git1234", "_inductor/ir.py", ""),
+        ("2.15.0", "sitecustomize.py", ""),
+    ],
+)
+def test_only_lines_of_a_release_have_an_address(torch: str, file: str, link: str) -> None:
+    place = Place(file, 3, "make", Found.LEFT_OUT)
+    assert place.permalink(torch) == link
+    assert (f"]({link})" in describe_place(place, torch)) is bool(link)
+
+
+def test_a_report_quotes_the_line_where_the_source_is_readable(tmp_path_factory: pytest.TempPathFactory) -> None:
+    home = tmp_path_factory.mktemp("torch")
+    (home / "ir.py").write_text("".join(f"line {number}\n" for number in range(1, 9)))
+    place = Place("ir.py", 2, "make", Found.PARTED)
+    assert quote_source(place, str(home)).splitlines() == ["  1 line 1", "> 2 line 2", "  3 line 3", "  4 line 4"]
+    assert quote_source(replace(place, file="absent.py"), str(home)) == quote_source(place, "") == ""

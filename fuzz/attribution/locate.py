@@ -28,7 +28,6 @@ _MOST = {Outcome.PASSES: 8, Outcome.FAILS_ALIKE: 3}
 """Programs whose branches are compared."""
 _AOT = "_functorch/ _decomp/ _refs/ _prims _subclasses/ _higher_order_ops/"
 _FILES = {
-    Stage.DECOMPOSITION: "_decomp/ _refs/ _prims _inductor/decomposition.py _meta_registrations.py",
     Stage.JOINT_PASSES: "_inductor/fx_passes/ _inductor/pattern_matcher.py _inductor/constant_folding.py",
     Stage.GRAPH_PASSES: "_inductor/fx_passes/ _inductor/pattern_matcher.py _inductor/constant_folding.py",
     Stage.LOWERING: "_inductor/lowering.py _inductor/ir.py _inductor/codegen/",
@@ -70,10 +69,11 @@ def locate(study: Study, cause: RootCause, neighbours: Iterable[Case] = (), seco
     if steps and steps[0].found is not Found.LEFT_OUT:
         return replace(cause, places=steps)
     files = _FILES.get(cause.stage, "_dynamo/" if cause.who == "dynamo" else _AOT)
-    scope = " ".join([*(f"{one.file}:{one.line}" for one in steps), files])
+    # Of a step alone its own file is at fault.
+    scope = f"{steps[0].file}:{steps[0].line} {steps[0].file}" if steps else files
     changed = itertools.chain(_change_literals(study.case), neighbours)
     runs = itertools.chain(_list_runs(study, cause), (_Run(case, study.subject) for case in changed))
-    parting = _Parting(study, scope, (steps[0].file, steps[0].function) if steps else ("", ""), subjects.get(False, ""))
+    parting = _Parting(study, scope, steps[0].function if steps else "", subjects.get(False, ""))
     return replace(cause, places=(*(parting.find(runs, seconds) or raised), *steps))
 
 
@@ -113,8 +113,8 @@ class _Parting(NamedTuple):
 
     study: Study
     scope: str
-    home: tuple[str, str]
-    """The file and the function where branches are preferred."""
+    home: str
+    """The function whose branches are preferred."""
     earlier: str
     """A subject that passes, whose branches are not at fault; "" for none."""
 
@@ -134,7 +134,7 @@ class _Parting(NamedTuple):
         _, own = self._trace(_Run(study.case, study.subject))
         shared = (*takes[Outcome.FAILS_ALIKE], own)
         rank = {
-            branch: (branch[:2] != self.home, sum(branch in one for one in passing), order)
+            branch: (branch[1] != self.home, sum(branch in one for one in passing), order)
             for branch, order in own.items()
             if branch not in before and all(branch in one for one in shared)
         }

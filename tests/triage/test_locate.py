@@ -38,7 +38,7 @@ class FakeTraces:
             return replace(result, observations=(StepsTaken(3, "other", (FOLD,)),))
         self.last = case
         own = [COMMON, *([AFTER] if fails else [])]
-        helper = Branches("fx_passes/b.py", "helper", ((1, *HELPER),) if fails else ())
+        helper = Branches("fx_passes/a.py", "helper", ((1, *HELPER),) if fails else ())
         branches = Branches("fx_passes/a.py", "fold", tuple((2 * at, *pair) for at, pair in enumerate(own)))
         return replace(result, observations=(Executed((branches, helper)),))
 

@@ -4,14 +4,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree as ET
 
 from corpus.entry import Entry, Expectation, Found, save
 from fuzz.durations import format_count
 from fuzz.evaluator import Evaluator
-from fuzz.importing.importer import Block, describe_gaps
+from fuzz.importing.importer import Block, ModuleImport, describe_gaps
 from fuzz.protocol import EAGER, Result, SubjectResult, Verdict
 from fuzz.protocol.failures import Word
 from fuzz.protocol.render import describe
+from generators.errors import UserError
 from generators.program.case import Case
 from generators.program.edits import prune_if_valid
 from generators.program.type_check import check
@@ -98,9 +100,12 @@ class ModuleComparison:
     rows: list[Row] = field(default_factory=list)
 
     def compare(self, block: Block) -> Iterator[Row]:
-        """The rows of a block. Between versions, eager is a row of its own; in one version it is the old side."""
+        """The rows of a block. Between versions, eager is a row of its own; in one version it is the old side. A block
+        that is not imported has one row."""
         case = block.case
         if case is None:
+            self.rows.append(Row(block, "import", *(Side("", Verdict.SKIPPED),) * 2))
+            yield self.rows[-1]
             return
         subjects = tuple(self.subjects)
         for evaluator in self.versions.values():
@@ -157,6 +162,32 @@ class ModuleComparison:
         floats = [name for name in floats if name in before]
         evaluator = self.versions.get(wrong.label, evaluators[-1])
         return _find_first_wrong(case, floats, lambda one: evaluator.judge(one, row.way).verdict.is_finding)
+
+
+def save_wrong_block(module: ModuleImport, evaluator: Evaluator, chosen: str | None, out: Path) -> Path | None:
+    """A case file of the first block that fails if it is compiled, the whole module last; of `chosen` in any case.
+
+    None if no block fails. Raises `UserError` if no block can be judged.
+    """
+    blocks = sorted(module.import_blocks(), key=lambda block: not block.path)
+    named = [block for block in blocks if chosen is None or chosen in (block.name, *block.also)]
+    if not named:
+        raise UserError(f"{module.factory} has no block {chosen!r}: {', '.join(block.name for block in blocks)}")
+    judged = False
+    for block in named:
+        if block.case is None:
+            continue
+        note = f"{module.factory}, {block.name}"
+        if chosen is not None:
+            return save(Entry(block.case, note), out)
+        result = evaluator.judge(block.case, "inductor")
+        judged |= result.verdict is not Verdict.SKIPPED
+        if result.verdict.is_finding:
+            found = Found(result.verdict.value, "inductor", torch=evaluator.hello.torch, message=describe(result))
+            return save(Entry(block.case, note, found=found), out)
+    if not judged:
+        raise UserError(f"{module.factory}: no block is judged: {'; '.join(filter(None, map(describe_gaps, named)))}")
+    return None
 
 
 def _find_first_wrong(case: Case, names: Sequence[str], is_wrong: Callable[[Case], bool]) -> str:
@@ -235,6 +266,21 @@ def as_data(row: Row) -> dict[str, Any]:
     }
     block = {"block": row.block.path, "type": row.block.type, "also": list(row.block.also), "way": row.way}
     return block | gaps | {"answer": row.answer.value, **sides, "first": row.first, "case": str(row.case or "")}
+
+
+def format_junit(rows: Sequence[Row], factory: str) -> str:
+    """The rows as test cases of JUnit's XML: the class is a block, the name is the way to run it."""
+    suite = ET.Element("testsuite", name=factory, tests=str(len(rows)))
+    counts = {"failures": 0, "skipped": 0}
+    for row in rows:
+        one = ET.SubElement(suite, "testcase", classname=row.block.name, name=row.way)
+        text = "\n".join(filter(None, (row.old.why, row.new.why, describe_gaps(row.block), str(row.case or ""))))
+        if row.answer.is_failure or row.answer is Answer.UNJUDGED:
+            counts["failures" if row.answer.is_failure else "skipped"] += 1
+            ET.SubElement(one, "failure" if row.answer.is_failure else "skipped", message=row.answer.value).text = text
+    for name, count in counts.items():
+        suite.set(name, str(count))
+    return str(ET.tostring(suite, encoding="unicode"))
 
 
 def _name(block: Block) -> str:

@@ -4,14 +4,21 @@ import json
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
+from xml.etree import ElementTree as ET
 
 import pytest
 
-from fuzz.importing.importer import Block
-from fuzz.module_comparison import Answer, Row, Side
-from fuzz.protocol import Verdict
+from corpus.entry import load
+from fuzz.evaluator import Evaluator
+from fuzz.importing.importer import Block, ModuleImport
+from fuzz.module_comparison import Answer, ModuleComparison, Row, Side, as_data, format_junit, save_wrong_block
+from fuzz.protocol import Hello, SubjectResult, Verdict
 from fuzz.testing import check_module
+from fuzz.worker_config import WorkerConfig
+from generators.errors import UserError
+from generators.program.case import Case
 from tests.command import ROOT, run_command
 from tests.importing.modules import plain
 
@@ -79,6 +86,24 @@ def test_an_answer_follows_from_both_sides(old: Verdict, new: Verdict, answer: A
     assert (row.answer, row.answer.is_failure) == (answer, fails)
 
 
+def test_a_block_without_a_case_is_told_too(tmp_path: Path) -> None:
+    block = Block("attn", "Attention", 3, None, Counter({"ragged": 2}))
+    (row,) = ModuleComparison({}, ["inductor"], tmp_path).compare(block)
+    told = as_data(row)
+    assert (told["block"], told["way"], told["answer"], told["missing"]) == (
+        "attn",
+        "import",
+        "not judged",
+        {"ragged": 2},
+    )
+    wrong = Row(block, "inductor", Side("2.13.0", OK, ("a",)), Side("2.15.0", WRONG, ("b",), why="off by 3"))
+    suite = ET.fromstring(format_junit([row, wrong], "my:block"))
+    assert [suite.get(name) for name in ("tests", "failures", "skipped")] == ["2", "1", "1"]
+    failure = suite.find("testcase[@name='inductor']/failure")
+    assert failure is not None
+    assert (failure.get("message"), str(failure.text).splitlines()[0]) == ("new wrong", "off by 3")
+
+
 def test_one_torch_compares_eager_with_compiled(tmp_path: Path) -> None:
     code, rows = compare(tmp_path, f"{MODULES}block", "--subject", "passes")
     assert code == 0
@@ -89,6 +114,28 @@ def test_one_torch_compares_eager_with_compiled(tmp_path: Path) -> None:
 def test_a_test_suite_sees_a_wrong_block(tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match="new wrong"):
         check_module(plain, pythons=[str(plant(tmp_path, "scale_dropped"))], subject="passes")
+
+
+class Wrong(SimpleNamespace):
+    """An evaluator by which programs with a softmax are wrong."""
+
+    hello = Hello("2.15.0", sys.executable, "cpu", None, 1)
+
+    def judge(self, case: Case, subject: str) -> SubjectResult:
+        is_wrong = any(op.kind == "softmax" for op in case.ops)
+        return SubjectResult(subject, Verdict.WRONG_RESULT if is_wrong else Verdict.OK)
+
+
+def test_the_smallest_block_that_is_wrong_gets_the_report(tmp_path: Path) -> None:
+    evaluator = cast("Evaluator", Wrong())
+    with ModuleImport(WorkerConfig(), f"{MODULES}block") as module:
+        wrong = save_wrong_block(module, evaluator, None, tmp_path)
+        chosen = save_wrong_block(module, evaluator, "norm", tmp_path)
+        with pytest.raises(UserError, match="no block 'mlp': norm, attn, Block"):
+            save_wrong_block(module, evaluator, "mlp", tmp_path)
+    assert wrong is not None
+    assert chosen is not None
+    assert (load(wrong).note, load(chosen).note) == (f"{MODULES}block, attn", f"{MODULES}block, norm")
 
 
 def test_a_bad_module_is_refused(tmp_path: Path) -> None:

@@ -6,9 +6,11 @@ from fuzz.cli import DEFAULT_WORKER, WorkerOptions, enter
 
 
 def report(
-    what: Path,
+    what: Path | None = None,
     *,
     out: Path,
+    module: str | None = None,
+    block: str | None = None,
     ledger: Path | None = None,
     subject: list[str] | None = None,
     python: str | None = None,
@@ -31,6 +33,11 @@ def report(
     ----------
     what
         A case file, the id of a bug in the ledger, or a run directory.
+    module
+        package.module:factory, as for fuzz.compare, or a released model: report about its first block that fails when
+        it is compiled.
+    block
+        With --module: report about this block, such as layers.0.self_attn.
     out
         Directory for report.md and repro.py; created if missing. For a run, each report has a subdirectory.
     ledger
@@ -50,6 +57,7 @@ def report(
     --------
     python -m triage.report CASE --out reports/NAME
     python -m triage.report runs/NAME --out reports
+    python -m triage.report --module my_model:block --out reports/NAME
     0: written, or the case is no bug to report
     2: wrong option or file, or a case of the run has no report; a line for each says why
     """
@@ -57,6 +65,9 @@ def report(
 
     from corpus import ledger as ledgers
     from fuzz.durations import parse_duration
+    from fuzz.evaluator import open_evaluator
+    from fuzz.importing.importer import ModuleImport
+    from fuzz.module_comparison import save_wrong_block
     from fuzz.worker_config import ROOT
     from generators.errors import UserError
     from triage.report.build import find_cases, report_case
@@ -64,6 +75,15 @@ def report(
     seconds = 0.0 if explain == "0s" else parse_duration(explain, "explain")
     config = worker.configure(python, subject, device="")
     bugs = ledgers.load(ledger or ROOT / "corpus" / "ledger.yaml")
+    if (what is None) == (module is None) or (block is not None and module is None):
+        raise UserError("name a case file, a bug or a run, or --module; --block needs --module")
+    if module is not None:
+        own = worker.configure(python, subject)
+        with ModuleImport(own, module) as importing, open_evaluator(own) as evaluator:
+            what = save_wrong_block(importing, evaluator, block, out)
+    if what is None:
+        print(f"{module}: no block fails when it is compiled")  # noqa: T201 - a command line prints its result
+        return 0
     cases = find_cases(what, bugs)
     failed = 0
     for name, case in cases:

@@ -1,5 +1,6 @@
 """From a case to its report: run it again, reproduce it, find its cause and conditions, write report.md."""
 
+import json
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,7 +24,7 @@ from fuzz.attribution.attribute import attribute
 from fuzz.attribution.locate import locate
 from fuzz.attribution.root_cause import RootCause, describe_evidence
 from fuzz.attribution.study import Study
-from fuzz.commands import require_allowed
+from fuzz.commands import REPORTS, require_allowed
 from fuzz.error_location import describe_where, describe_with_names
 from fuzz.evaluator import PASSING, Evaluator, open_evaluator, public_version
 from fuzz.protocol import SubjectResult, Verdict
@@ -146,6 +147,13 @@ def build(
     return made
 
 
+def _read_fix(bug: Bug) -> dict[str, Any] | None:
+    """The answer of `triage.verify_fix` about a patch that holds; None without one."""
+    answer = REPORTS / bug.id / "fix.json"
+    found: dict[str, Any] | None = json.loads(answer.read_text()) if answer.is_file() else None
+    return found if found and found["holds"] else None
+
+
 def write_report(
     entry: Entry,
     ablation: Ablation,
@@ -186,6 +194,7 @@ def write_report(
         "where": describe_where(case, result.where),
         "seen": _list_versions(judged),
         "environment": environment,
+        "fix": _read_fix(known) if known else None,
     }
 
 

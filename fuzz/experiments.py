@@ -72,6 +72,12 @@ class Edit:
 
 
 @dataclass(frozen=True)
+class OtherWrite:
+    """AOTAutograd alone compiles the case, in which another operation makes each write. If that fails alike, the
+    operation that writes has no part in the fault."""
+
+
+@dataclass(frozen=True)
 class OperandValue:
     """An operand of a rewrite, named by the argument, gets another value."""
 
@@ -97,7 +103,7 @@ class ReplacementAlone:
     in_eager: bool
 
 
-_OfCase = OtherSubject | OtherTorch | WithoutAxis | WithSetting | StepLimit | Traced | Edit
+_OfCase = OtherSubject | OtherTorch | WithoutAxis | WithSetting | StepLimit | Traced | Edit | OtherWrite
 Change = _OfCase | OperandValue | EqualAlong | ReplacementAlone
 
 
@@ -125,7 +131,10 @@ class Experiment:
         )
 
     def flips(self, outcome: Outcome) -> bool:
-        """Whether the outcome shows the fault: `OtherSubject` and `ReplacementAlone` by failing, others by passing."""
+        """Whether the outcome shows the fault: by failing for `OtherSubject` and `ReplacementAlone`, by failing alike
+        for `OtherWrite`, else by passing."""
+        if isinstance(self.change, OtherWrite):
+            return outcome is Outcome.FAILS_ALIKE
         return outcome.fails if isinstance(self.change, (OtherSubject, ReplacementAlone)) else outcome is Outcome.PASSES
 
 
@@ -201,6 +210,7 @@ _ROWS = (
     ),
     _subject(_DECOMPOSED, f'backend="{_DECOMPOSED}"', _AOT, "dynamo_aot", "decompositions"),
     Experiment("decomposition", StepLimit(), _STEPS_OFF.format("decomposition"), _AOT, "decomposition"),
+    Experiment("other_write", OtherWrite(), "masked_fill_ in the place of each write", _AOT, "dynamo_aot"),
     _subject("export", "torch.export, run as it is", _AOT, "dynamo_aot", "torch_export"),
     _subject("passes", _PASSES_ALONE.format(""), "inductor", "graph_passes"),
     _subject("passes_dynamic", _PASSES_ALONE.format(", symbolic sizes"), "inductor", "graph_passes"),

@@ -28,7 +28,7 @@ from fuzz.attribution.ablation import (
     is_attention,
     run_ablation,
 )
-from fuzz.attribution.decide import CALLED_DIRECTLY, UNCHANGED, find_deciding
+from fuzz.attribution.decide import CALLED_DIRECTLY, UNCHANGED, find_deciding, try_other_write
 from fuzz.attribution.root_cause import RootCause
 from fuzz.attribution.study import EDITS, OVERLAPPING, Study, list_low_precision, mechanism_of, subject_of
 from fuzz.bug_identity import LOST_PROCESS, SILENT, WRONG_NUMBERS, attention_patterns, contract_features, operation_of
@@ -151,9 +151,13 @@ def _find_compiler_cause(study: Study, ablation: Ablation) -> RootCause:
         if flip.experiment == _SYMBOLIC:
             study = replace(study, subject=_SYMBOLIC, result=study.evaluator.judge(study.case, _SYMBOLIC))
         return find_rewrite_cause(study, *passed, flip)
+    evidence = (*passed, stage, *([flip] if flip else failing))
+    if name in (AOT_EAGER, DECOMPOSED) and study.result.verdict not in SILENT:
+        other = try_other_write(study)
+        if other.flips:
+            flip, evidence = other, (*evidence, other)
     row, argument = (flip or stage).row, (flip or stage).argument
     mechanism = mechanism_of(study.result, MechanismKind.OTHER_VALUES if is_value and row.who != INDUCTOR else None)
-    evidence = (*passed, stage, *([flip] if flip else failing))
     return RootCause(row.who, Stage(row.stage), row.part or argument, mechanism, evidence)
 
 

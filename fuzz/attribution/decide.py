@@ -30,6 +30,8 @@ from generators.program.type_check import make_op, types_of
 EXACT, PATTERNS_OFF, DECOMPOSED = "exact", "pattern_matcher_off", "aot_eager_decomp_partition"
 _WRITTEN_APART, _CALLS_APART, _DEFAULT = "written_apart", "calls_apart", "default"
 CALLED_DIRECTLY, UNCHANGED = "called_directly", "unchanged"
+OTHER_WRITE, _AOT_EAGER = "other_write", "aot_eager"
+_WRITE = "masked_fill_"
 _DROPOUT = "dropout"
 _OF_OPTIONS = (DROPPED, EXPANDED, CONTIGUOUS, "alone")
 """Experiments on a call of an attention function that say which option is at fault."""
@@ -106,6 +108,8 @@ def _try(trial: Trial, study: Study) -> Tried:
         if decomposed.outcome is not Outcome.FAILS_ALIKE:
             return Tried(trial.experiment, trial.argument, Outcome.DOES_NOT_APPLY)
         study = replace(study, subject=subject_of(DECOMPOSED, study.entry))
+    if trial.experiment == OTHER_WRITE:
+        return try_other_write(study)
     change = EXPERIMENTS[trial.experiment].change
     if isinstance(change, OtherSubject) and subject_of(change.name, study.entry) == study.subject:
         return Tried(trial.experiment, "", Outcome.FAILS_ALIKE)
@@ -113,6 +117,13 @@ def _try(trial: Trial, study: Study) -> Tried:
         return study.try_out(trial.experiment, trial.argument)
     edited = edit(trial, case)
     return Tried(trial.experiment) if edited is None else study.try_out(trial.experiment, case=edited)
+
+
+def try_other_write(study: Study) -> Tried:
+    """Whether AOTAutograd alone fails alike with another write in the place of each. `study` is under any stage."""
+    edited = _write_otherwise(study.case) if is_written(study.case) else None
+    study = replace(study, subject=subject_of(_AOT_EAGER, study.entry))
+    return Tried(OTHER_WRITE) if edited is None else study.try_out(OTHER_WRITE, case=edited)
 
 
 def find_deciding(study: Study, cause: RootCause) -> Details:
@@ -155,6 +166,8 @@ def _list_rows(cause: RootCause, measured: list[Tried]) -> Details:
         return ((PATTERNS_OFF, ()),) if key.part == Part.ATTENTION_PATTERNS else (("pass", (part,)),)
     if stage in STEPS and part:
         return ((STEPS[stage], (part,)),)
+    if any(one.experiment == OTHER_WRITE and one.flips for one in cause.evidence):
+        return ((OTHER_WRITE, ()),)
     rows = (row for row in EXPERIMENTS.values() if (row.stage, row.part) == (stage, part))
     name = next((row.id for row in rows if row.who == key.who), "")
     return ((name, ()),) if name else ()
@@ -232,6 +245,18 @@ def _write_apart(case: Case) -> Case:
         else:
             ops.append(op)
     return replace(case, ops=tuple(ops))
+
+
+def _write_otherwise(case: Case) -> Case | None:
+    """The case with writes by masked_fill_, whose form out of place has strides of its own."""
+    ops: list[Op] = []
+    for op in case.ops:
+        if OPS[op.kind].writes and op.kind != _WRITE:
+            mask = make_name(case, f"{op.name[:24]}_mask", (one.name for one in ops))
+            ops.append(make_op(mask, "eq", op.args[:1], {"other": 0}))
+            op = make_op(op.name, _WRITE, (op.args[0], mask), {})  # noqa: PLW2901 - the write in its place
+        ops.append(op)
+    return prune_if_valid(replace(case, ops=tuple(ops)))
 
 
 def _list_by_name(rows: Mapping[str, tuple[str, ...]]) -> Details:

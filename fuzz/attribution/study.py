@@ -8,7 +8,7 @@ from corpus.causes import Mechanism, MechanismKind, details
 from corpus.entry import Entry
 from fuzz.bug_identity import WRONG_NUMBERS, bug_relevant_rewrites, operation_of
 from fuzz.evaluator import Evaluator, compare_outcome
-from fuzz.experiments import EXPERIMENTS, Edit, OtherSubject, Outcome, StepLimit, Trial, Tried, WithoutAxis
+from fuzz.experiments import EXPERIMENTS, Edit, OtherSubject, OtherWrite, Outcome, StepLimit, Trial, Tried, WithoutAxis
 from fuzz.protocol import StepsTaken, SubjectResult, Verdict
 from fuzz.protocol.failures import Raised
 from fuzz.subjects import find_variant, get_spec
@@ -69,7 +69,7 @@ class Study:
             case WithoutAxis(axis):
                 has_axis = getattr(get_spec(self.subject), axis)
                 subject = find_variant(self.subject, **{axis: False}) if has_axis else None
-            case Edit():
+            case Edit() | OtherWrite():
                 here = case or EDITS[experiment](self.case)
             case _:
                 trials.append(Trial(experiment, argument))

@@ -7,13 +7,15 @@ from typing import cast
 
 import pytest
 
+from corpus import casefile
 from corpus.causes import Mechanism, MechanismKind, details
 from corpus.entry import Entry, Expectation, Found
 from fuzz.attribution.attribute import attribute
 from fuzz.attribution.root_cause import RootCause
 from fuzz.evaluator import Evaluator
+from fuzz.experiments import Trial
 from fuzz.protocol import SubjectResult, Verdict
-from fuzz.protocol.failures import FailureKey, FormDiffers, Process, ProcessLost, Value
+from fuzz.protocol.failures import FailureKey, FormDiffers, Process, ProcessLost, Raised, Value
 from fuzz.worker_config import WorkerConfig
 from generators.errors import UserError
 from generators.program.case import Case
@@ -117,3 +119,54 @@ def test_what_differs_from_run_to_run_is_judged_by_two_runs(case: Case, monkeypa
         assert find_cause(Entry(case, found=found)).mechanism.kind is MechanismKind.NONDETERMINISTIC
         with pytest.raises(UserError, match="shows no bug"):
             find_cause(Entry(case, found=Found("wrong_result", "inductor", (), "2.13.0+cpu", "cpu", "")))
+
+
+OF_A_VIEW = """
+case_format: 1
+dims: {T: 3, D: 4}
+inputs:
+  x: {shape: [T, D], dtype: float32, values: {seed: 0}}
+  end: {shape: [D, T], dtype: float32, values: {seed: 1}}
+ops:
+  - {name: turned, op: transpose, args: [x], dim0: 0, dim1: 1}
+  - {name: out, op: lerp_, args: [turned, end]}
+returns: [out]
+"""
+REFUSED = SubjectResult("inductor", Verdict.COMPILE_ERROR, failure=Raised("ValueError", "Cannot view a tensor"))
+
+
+class OtherWrites(FakeEvaluator):
+    """AOTAutograd alone fails if a write is by one of `by`. All later stages fail."""
+
+    def __init__(self, wrong: SubjectResult, *by: str, **given: SubjectResult) -> None:
+        super().__init__(wrong, *BEFORE[:2], **given)
+        self.by = {*by}
+
+    def judge(self, _case: Case, subject: str, *trials: Trial) -> SubjectResult:
+        if subject != "aot_eager":
+            return super().judge(_case, subject, *trials)
+        return self._wrong if self.by & {op.kind for op in _case.ops} else SubjectResult(subject, Verdict.OK)
+
+    evaluate_or_raise = judge
+
+
+@pytest.mark.parametrize(
+    ("wrong", "by", "part"),
+    [
+        (REFUSED, {"masked_fill_"}, ""),  # the decomposition of lerp has no part in it: any such write fails
+        (REFUSED, {"masked_fill_", "lerp_"}, ""),
+        (REFUSED, set(), "aten.lerp"),
+        (
+            SubjectResult("inductor", Verdict.METADATA),
+            {"masked_fill_"},
+            "aten.lerp",
+        ),  # forms have no name, as errors do
+    ],
+)
+def test_a_write_is_blamed_only_if_another_write_does_not_fail_alike(
+    wrong: SubjectResult, by: set[str], part: str
+) -> None:
+    entry = Entry(casefile.loads(OF_A_VIEW), expect=Expectation("known", subject="inductor", verdict=wrong.verdict))
+    steps = limit_steps(wrong, "decomposition", 3, first=2, name="aten.lerp")
+    found = attribute(entry, cast("Evaluator", OtherWrites(wrong, *by, **steps)))
+    assert (found.who, found.part) == ("aot", part)

@@ -1,10 +1,12 @@
 """For whoever files a report: the labels to propose, the issues upstream, the releases, and who meets the bug."""
 
 from corpus.causes import CauseKey, Part, Stage
-from corpus.entry import Entry
+from corpus.entry import Entry, sort_by_version
 from corpus.ledger import Bug
 from corpus.upstream import Issue
+from fuzz.evaluator import PASSING
 from fuzz.protocol import Verdict
+from fuzz.versions import fails_alike_in, read_verdicts
 from triage.listed import find_regression
 from triage.rendering import render
 from triage.report.repro import WITHOUT_NUMBERS
@@ -17,16 +19,12 @@ _REGRESSION = "module: regression"
 
 def render_facts(title: str, entry: Entry, cause: CauseKey | None, bug: Bug | None) -> str:
     """The table at the head of a report about torch, in Markdown. `bug`: its entry in the ledger."""
-    change = find_regression(entry)
     facts = [
         ("proposed title", title),
         ("status", bug.status.words if bug and bug.status.kind != "new" else ""),
         ("upstream", describe_upstream(bug)),
         ("proposed labels", ", ".join(f"`{label}`" for label in propose_labels(entry, cause))),
-        (
-            "regression",
-            "torch {} is right; of the releases tried, {} is the first with it".format(*change) if change else "",
-        ),
+        ("releases", describe_releases(entry)),
         ("who meets it", weigh(entry, bug) if bug else ""),
     ]
     return render("facts.md.j2", facts=[(name, text.replace("|", r"\|")) for name, text in facts if text])
@@ -55,6 +53,19 @@ def propose_labels(entry: Entry, cause: CauseKey | None) -> list[str]:
     if (entry.verdict or Verdict.OK) not in WITHOUT_NUMBERS:
         labels.append("module: correctness (silent)")
     return [*labels, *([_REGRESSION] if find_regression(entry) else [])]
+
+
+def describe_releases(entry: Entry) -> str:
+    """The releases of torch that a case was run with: those that fail, those that are right, and a regression."""
+    verdicts, change = read_verdicts(entry), find_regression(entry)
+    tried = sort_by_version(dict.fromkeys(verdicts, ""))
+    sides = {
+        "fails in": [version for version in tried if fails_alike_in(entry, version)],
+        "right in": [version for version in tried if verdicts[version] in PASSING],
+    }
+    told = [f"{side} {', '.join(versions)}" for side, versions in sides.items() if versions]
+    told += ["a regression: last good {}, first bad {}".format(*change)] if change else []
+    return "; ".join(told)
 
 
 def describe_upstream(bug: Bug | None, *, notes: bool = True) -> str:

@@ -32,8 +32,8 @@ STATUSES = {
 }
 """The text that must follow each status."""
 
-_KEPT = ("findings", "first_seen", "last_seen", "versions")
-"""Fields that `triage.cluster --update` writes, and no person."""
+_KEPT = ("findings", "first_seen", "last_seen", "versions", "seen_in", "reached_in")
+"""Fields that `triage.cluster --update` and `benchmarks.model_evidence` write, and no person."""
 _HEAD = """\
 # Known bugs, one entry for each root cause. docs/triage.md says what the fields mean and who writes them.
 """
@@ -91,6 +91,7 @@ class Bug:
     last_seen: _Date = ""
     versions: tuple[_Torch, ...] = ()  # of torch, with this bug
     seen_in: tuple[str, ...] = ()  # released models that show it, each with the block and the variant
+    reached_in: tuple[str, ...] = ()  # released models that run the rewrite or operation at fault, right or wrong
 
     @property
     def causes(self) -> tuple[CauseKey, ...]:

@@ -14,7 +14,7 @@ from fuzz.versions import read_verdicts
 from fuzz.worker_config import ROOT
 from triage.listed import ListedBug, list_bugs
 from triage.page import spell_in_one_line
-from triage.report.filing import describe_upstream, render_facts, replace_facts
+from triage.report.filing import describe_models, describe_upstream, render_facts, replace_facts
 
 PAGE, LEDGER = ROOT / "docs" / "bugs.md", ROOT / "corpus" / "ledger.yaml"
 _HEAD = """\
@@ -23,9 +23,9 @@ _HEAD = """\
 <!-- Made by `python -m triage.bugs` from corpus/ledger.yaml and the examples in corpus/known. Change those. -->
 
 A row is a root cause. Silent bugs come first: wrong values, strides or state without an error; among equals, bugs that
-nobody reported, then bugs that [released models](models.md) show. Versions tried on CPUs: {cpu}; on a GPU: {cuda}. Each
-example is a case file: `python -m fuzz.replay FILE` runs it. *Set apart* are bugs that PyTorch's maintainers call by
-design or deprecated, or rate low.
+nobody reported, then bugs that [released models](models.md) show, then bugs whose code most of them run. Versions
+tried on CPUs: {cpu}; on a GPU: {cuda}. Each example is a case file: `python -m fuzz.replay FILE` runs it. *Set apart*
+are bugs that PyTorch's maintainers call by design or deprecated, or rate low.
 """
 _COLUMNS = """\
 | bug | shows | torch | device | status | program |
@@ -70,9 +70,14 @@ def make_page(listed: Iterable[ListedBug]) -> str:
     versions = {device: _list_versions(shown, device) for device in ("cpu", "cuda")}
     parts = [_HEAD.format(**{device: ", ".join(found) for device, found in versions.items()})]
     for section, rows in sections.items():
-        rows.sort(key=lambda one: (not one.is_silent, bool(one.bug.known_upstream), not one.bug.seen_in))
+        rows.sort(key=lambda one: (not one.is_silent, bool(one.bug.known_upstream), *rank_by_models(one.bug)))
         parts.append("\n".join([f"## {section}", "", _COLUMNS, *(_row(one, versions) for one in rows), ""]))
     return "\n".join(parts)
+
+
+def rank_by_models(bug: Bug) -> tuple[bool, int]:
+    """Bugs that released models show come first, then bugs whose code many of them run."""
+    return not bug.seen_in, -len(bug.reached_in)
 
 
 def _list_versions(listed: Iterable[ListedBug], device: str) -> list[str]:
@@ -83,7 +88,7 @@ def _list_versions(listed: Iterable[ListedBug], device: str) -> list[str]:
 def _row(one: ListedBug, versions: dict[str, list[str]]) -> str:
     bug, entry, report = one.bug, one.entry, find_report(one.bug.id)
     links = f"[report]({report.relative_to(PAGE.parent)}), " if report else ""
-    met = f"<br>seen in {'; '.join(bug.seen_in)}" if bug.seen_in else ""
+    met = f"<br>released models: {models}" if (models := describe_models(bug)) else ""
     cells = (
         f"{bug.title}<br>{links}[example]({os.path.relpath(one.example, PAGE.parent)}){met}",
         "silent" if one.is_silent else "loud",

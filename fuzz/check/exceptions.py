@@ -136,6 +136,13 @@ def line(error: BaseException) -> str:
     return describe_failure(as_failure(error))
 
 
+def advise_on_import(error: BaseException, module: str) -> str:
+    """Advice for a user whose module, or a package around it, is not found; "" for other errors."""
+    missing = error.name if isinstance(error, ModuleNotFoundError) else None
+    is_own = missing and f"{module}.".startswith(f"{missing}.")
+    return f"no module {missing}: run in its directory, or set PYTHONPATH, and name it without .py" if is_own else ""
+
+
 def find_user_line(error: BaseException) -> str:
     """`FILE:LINE: SOURCE` of the innermost line outside of attnfuzz, torch, Triton and Python; "" without such a
     line."""

@@ -15,6 +15,7 @@ from torch.utils import _pytree
 from fuzz.check import exceptions
 from fuzz.check.program import MemoryMap, Program, same_bits
 from fuzz.check.recorder import ATTENTION, Recorder, list_leaves, name_autocast
+from fuzz.check.released_models import PACKAGES, ModelError, build
 from fuzz.protocol import Message
 from fuzz.protocol.recording import Loaded, LoadModule, NotRecorded, Record, Recorded, Repeat, Repeated, Submodule
 
@@ -50,7 +51,7 @@ class ModuleSession:
                 return self._record(message)
             assert isinstance(message, Repeat)
             return self._repeat(message)
-        except ModuleError as error:
+        except (ModuleError, ModelError) as error:
             return NotRecorded(str(error))
         except Exception as error:
             return NotRecorded(exceptions.line(error))
@@ -77,9 +78,7 @@ class ModuleSession:
         if not (
             parts and isinstance(parts[0], nn.Module) and isinstance(args, (tuple, list)) and isinstance(kwargs, dict)
         ):
-            raise ModuleError(
-                f"{self._factory} gives {_name_type(made)}, expected (module, args) or (module, args, kwargs)"
-            )
+            raise ModuleError(f"it gives {_name_type(made)}, expected (module, args) or (module, args, kwargs)")
         self._root = parts[0].to(self._device)
         self._arguments = _pytree.tree_map(self._place, (tuple(args), kwargs))
 
@@ -188,21 +187,19 @@ class ModuleSession:
 
 
 def _find_factory(name: str) -> Callable[[], Any]:
-    from fuzz.check.released_models import PACKAGES, build
-
     if name.partition("/")[0] in PACKAGES:
         return lambda: build(name)
     path, _, attribute = name.partition(":")
     if not attribute or "/" in name:
-        raise ModuleError(f"{name}: expected package.module:function")
+        raise ModuleError("expected package.module:function")
     try:
         found = importlib.import_module(path)
         for part in attribute.split("."):
             found = getattr(found, part)
     except (ImportError, AttributeError) as error:
-        raise ModuleError(f"{name}: {exceptions.line(error)}") from error
+        raise ModuleError(exceptions.advise_on_import(error, path) or exceptions.line(error)) from error
     if not callable(found):
-        raise ModuleError(f"{name} is {_name_type(found)}, expected a function")
+        raise ModuleError(f"it is {_name_type(found)}, expected a function")
     return found
 
 

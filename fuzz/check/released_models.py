@@ -89,9 +89,9 @@ def build(name: str) -> _Built:
     architecture, _, attention = rest.partition("@")
     module = _import(package)
     if package != "transformers" and attention not in {"", "sdpa", "eager"}:
-        raise ModelError(f"{name}: attention is 'sdpa' or 'eager' here")
+        raise ModelError("attention is 'sdpa' or 'eager' here")
     if package.endswith("transformers") and architecture not in list_architectures(package):
-        raise ModelError(f"{name}: no such architecture")
+        raise ModelError("no such architecture")
     makers = dict(zip(PACKAGES, (_make_transformers, _make_timm, _make_diffusers, _make_x_transformers), strict=True))
     attempts = makers[package](module, architecture, attention)
     met, deadline = "", time.monotonic() + _SECONDS
@@ -107,7 +107,7 @@ def build(name: str) -> _Built:
                 met = met or " ".join(f"{type(error).__name__}: {error}".split())[:200]
             else:
                 return model, args, kwargs
-    raise ModelError(f"{name}: {met}")
+    raise ModelError(met)
 
 
 def _import(name: str) -> Any:

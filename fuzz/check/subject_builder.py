@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from fuzz.check import graph_passes, settings, warm_caches
 from fuzz.check.attention.function import Attention, Function, load_sdpa
 from fuzz.check.attention.layouts import arrange
-from fuzz.check.exceptions import SubjectError, find_user_line
+from fuzz.check.exceptions import SubjectError, advise_on_import, find_user_line
 from fuzz.check.process_state import restore_state, take_changes
 from fuzz.check.program import same_bits
 from fuzz.check.torch_internals import require
@@ -169,11 +169,9 @@ def _import(name: str) -> Subject:
         with restore_state():
             function = _load(name)
     except Exception as error:
-        missing = error.name if isinstance(error, ModuleNotFoundError) else None
-        is_own = missing and f"{name.partition(':')[0]}.".startswith(f"{missing}.")
-        advice = f"no module {missing}: run in its directory, or set PYTHONPATH, and name it without .py"
         text = " ".join(f"{type(error).__name__}: {error}".split())
-        why = advice if is_own else " at ".join(filter(None, [text, find_user_line(error)]))
+        told = " at ".join(filter(None, [text, find_user_line(error)]))
+        why = advise_on_import(error, name.partition(":")[0]) or told
         raise SubjectError(f"subject {name!r} can't be imported: {why}") from error
     lost = [change.state for change in take_changes() if not change.is_restored]
     if lost:

@@ -1,5 +1,7 @@
 """For whoever files a report: the labels to propose, the issues upstream, the releases, and who meets the bug."""
 
+from collections.abc import Sequence
+
 from corpus.causes import CauseKey, Part, Stage
 from corpus.entry import Entry, sort_by_version
 from corpus.ledger import Bug
@@ -15,6 +17,8 @@ _OF_COMPILER = {"dynamo": "module: dynamo", "aot": "module: pt2-dispatcher", "in
 _OF_PART = {Part.TORCH_EXPORT: "oncall: export", Part.AOT_INDUCTOR_PACKAGE: "module: aotinductor"}
 _HIGHER_ORDER = {"cond", "map", "scan", "while_loop", "compile_region"}
 _REGRESSION = "module: regression"
+_NAMED = 3
+"""Models that are named; more are counted."""
 
 
 def render_facts(title: str, entry: Entry, cause: CauseKey | None, bug: Bug | None) -> str:
@@ -85,10 +89,26 @@ def describe_upstream(bug: Bug | None, *, notes: bool = True) -> str:
     return f"{'; '.join(told)}; looked up {bug.upstream.searched}"
 
 
+def describe_models(bug: Bug) -> str:
+    """The released models that show a bug, and those that are right although they run its code. "" if there are none.
+
+    "shown by transformers/bert@eager, encoder with bfloat16; reached by timm/vit_tiny and 12 more".
+    """
+    shown = {name.partition("@")[0].partition(",")[0] for name in bug.seen_in}
+    right = [name for name in bug.reached_in if name not in shown]
+    told = {"shown by": ("; ", bug.seen_in), "reached by": (", ", right)}
+    return "; ".join(f"{verb} {_shorten(names, mark)}" for verb, (mark, names) in told.items() if names)
+
+
+def _shorten(names: Sequence[str], mark: str) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return f"{mark.join(names[:_NAMED])}{more}"
+
+
 def weigh(entry: Entry, bug: Bug) -> str:
     """Who meets a bug: released models, if these were tried in the mode and on the device of the case."""
-    if bug.seen_in:
-        return f"{'; '.join(bug.seen_in)}: released models, whose results are wrong"
+    if bug.seen_in or bug.reached_in:
+        return f"released models: {describe_models(bug)}"
     if entry.device != "cpu" or entry.case.training:
         way = "in training" if entry.case.training else "on a GPU"
         return f"not known: no released model was tried {way}"

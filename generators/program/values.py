@@ -22,6 +22,8 @@ DTYPES = (*FLOATS, *INTEGERS, "bool")
 LOWEST = {"float32": -3.4028234663852886e38, "bfloat16": -3.3895313892515355e38, "float16": -65504.0}
 LOWEST |= {"float64": -1.7976931348623157e308}
 """The lowest finite number of each floating dtype."""
+EPS = {"float32": 2.0**-23, "bfloat16": 2.0**-7, "float16": 2.0**-10, "float64": 2.0**-52}
+"""The distance from 1 to the next number of each floating dtype."""
 _BY_WIDTH = ("bool", *INTEGERS, *LOW_PRECISION, "float32", "float64")
 
 

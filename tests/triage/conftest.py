@@ -17,6 +17,8 @@ from triage.report.build import Evidence
 
 __all__ = ["FakePython", "fake_python"]
 
+collect_ignore = ["golden"]
+
 SOFTMAX_OVER_QUERIES = """
 case_format: 1
 dims: {B: 2, H: 4, S: 8, D: 16}

@@ -25,7 +25,10 @@ from tests.triage.test_kernel import ATTENTION
 from tests.triage.test_report import NEGATIVE_SCALE
 from triage.rendering import render
 from triage.report.build import Evidence, write_report
+from triage.report.regression import write_test
 from triage.report.repro import ScriptedFailure, write_script
+from triage.report.rules import ChoiceRule, Condition, SizeRule
+from triage.report.wording import title
 
 GOLDEN = Path(__file__).parent / "golden"
 SEEN_AS = """
@@ -53,7 +56,7 @@ class Kind:
     cause: RootCause
     run: CompletedProcess[str]
     passing: tuple[str, ...] = (EAGER, AOT_EAGER)
-    conditions: tuple[str, ...] = ()
+    conditions: tuple[Condition, ...] = ()
     seen: Mapping[str, str] = field(default_factory=dict)
 
     def render(self) -> dict[str, str]:
@@ -63,10 +66,12 @@ class Kind:
         stages = {name: replace(self.result, subject=name, verdict=Verdict.OK, failure=None) for name in self.passing}
         stages[accused] = self.result
         ablation = Ablation(Hello("2.13.0", "3.11", "cpu", "g++", 1), stages, accused)
-        evidence = Evidence(self.run, self.cause, self.conditions)
+        bug = ScriptedFailure(case=entry.case, result=self.result, title=title(entry.case, self.result, "cpu"))
+        test = write_test(bug, self.cause.key, seen="2.13.0: fails")
+        evidence = Evidence(self.run, self.cause, self.conditions, has_test=bool(test))
         report = write_report(entry, ablation, evidence, environment="PyTorch version: 2.13.0")
-        bug = ScriptedFailure(case=entry.case, result=self.result, title=report["title"])
-        return {"report.md": render("report.md.j2", report=report), "repro.py": write_script(bug)}
+        files = {"report.md": render("report.md.j2", report=report), "repro.py": write_script(bug)}
+        return files | {"test_regression.py": test} if test else files
 
 
 KINDS = {
@@ -89,7 +94,7 @@ KINDS = {
         ),
         CompletedProcess((), 1, "output 0: values up to 2.3; error: eager 2.2e-07, inductor 0.97; wrong\n", ""),
         passing=(EAGER, AOT_EAGER),
-        conditions=("It passes with softmax over dim -1",),
+        conditions=(Condition("dim of softmax", ChoiceRule((-2,)), (-2,), (-1, -3)),),
         seen={"2.12.1": "ok"},
     ),
     "exception": Kind(
@@ -115,7 +120,7 @@ KINDS = {
         RootCause("mine.kernels:attend", Stage.KERNEL, "attend_backward", Mechanism(MechanismKind.OTHER_VALUES)),
         CompletedProcess((), 1, "grad of x: values up to 1.2; error: eager 1e-07, kernel 0.5; wrong\n", ""),
         passing=(EAGER, "sdpa_math"),
-        conditions=("H: fails with 2; passes with 1",),
+        conditions=(Condition("H", SizeRule(above=1), (2, 3), (1,)),),
     ),
     "sdpa_backend": Kind(
         ATTENTION.replace("mode: training\n", ""),

@@ -31,6 +31,7 @@ from tests.triage.conftest import SOFTMAX_OVER_QUERIES, FakePython, ablation, ra
 from triage.rendering import render
 from triage.report import __main__ as report_command
 from triage.report.build import describe_refusal, find_cases, write_report
+from triage.report.regression import FILE
 from triage.report.wording import refuse, title
 
 EMPTY = Ledger(Path("ledger.yaml"))
@@ -73,6 +74,7 @@ def test_a_real_bug_becomes_a_report_and_a_script_that_shows_it(tmp_path: Path) 
     assert '| backend="inductor" | wrong result |' in text
     assert "_sfdp_pattern_1_inference" in text
     assert "exits with 1 if the bug shows (here: 1)" in text
+    assert "a test for `test/inductor/test_fused_attention.py`" in text and (out / FILE).exists()
     assert "PyTorch version:" in text
     # The report ran it and says that it exits with 1.
     environment = {**os.environ, "TORCH_COMPILE_BACKEND": "eager"}

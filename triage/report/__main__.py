@@ -17,8 +17,10 @@ def report(
     worker: WorkerOptions = DEFAULT_WORKER,
     explain: str = "60s",
     overwrite: bool = False,
+    test: bool = False,
 ) -> int:
-    """Write report.md (the draft of an issue) and repro.py (one file that needs only torch) for a case.
+    """Write report.md (the draft of an issue), repro.py (one file that needs only torch) and test_regression.py (a test
+    for PyTorch) for a case.
 
     For a run directory, write one of each for every root cause that `triage.cluster` found and for every finding
     without a known cause.
@@ -52,12 +54,15 @@ def report(
         How long to search for the conditions of the failure by changing one property at a time, such as 30s; 0s: skip.
     overwrite
         Replace an existing report.md, edits included.
+    test
+        Write test_regression.py alone, for a bug of the ledger: its cause is not searched for again.
 
     Examples
     --------
     python -m triage.report CASE --out reports/NAME
     python -m triage.report runs/NAME --out reports
     python -m triage.report --module my_model:block --out reports/NAME
+    python -m triage.report ID --out docs/reports/ID --test
     0: written, or the case is no bug to report
     2: wrong option or file, or a case of the run has no report; a line for each says why
     """
@@ -70,7 +75,7 @@ def report(
     from fuzz.module_comparison import save_wrong_block
     from fuzz.worker_config import ROOT
     from generators.errors import UserError
-    from triage.report.build import find_cases, report_case
+    from triage.report.build import find_cases, report_case, write_known_test
 
     seconds = 0.0 if explain == "0s" else parse_duration(explain, "explain")
     config = worker.configure(python, subject, device="")
@@ -89,7 +94,11 @@ def report(
     for name, case in cases:
         try:
             chosen = subject[0] if subject and not name else None
-            lines = report_case(case, out / name, config, chosen, seconds, bugs, overwrite)
+            lines = (
+                write_known_test(case, out / name, config, bugs)
+                if test
+                else report_case(case, out / name, config, chosen, seconds, bugs, overwrite)
+            )
             print("\n".join(lines), flush=True)  # noqa: T201 - a command line prints its result
         except UserError as error:
             if len(cases) == 1:

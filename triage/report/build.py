@@ -7,6 +7,7 @@ from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
 
+from corpus.causes import CauseKey
 from corpus.entry import Entry, Expectation, load, sort_by_version, write
 from corpus.files import replace_file, require_writable
 from corpus.ledger import Bug, Ledger
@@ -28,7 +29,7 @@ from fuzz.commands import REPORTS, require_allowed
 from fuzz.error_location import describe_where, describe_with_names
 from fuzz.evaluator import PASSING, Evaluator, open_evaluator, public_version
 from fuzz.protocol import SubjectResult, Verdict
-from fuzz.replay_result import describe_details
+from fuzz.replay_result import describe_details, read_recorded_result
 from fuzz.run_store import RESULTS_FILE
 from fuzz.subjects import get_spec, is_user_function
 from fuzz.versions import spell_verdict
@@ -41,10 +42,11 @@ from triage import script_runs
 from triage.cluster.clusters import load_clusters
 from triage.listed import list_bugs
 from triage.rendering import render
-from triage.report import repro
-from triage.report.conditions import find_conditions, perturb
+from triage.report import regression, repro
+from triage.report.conditions import find_conditions, list_neighbours
 from triage.report.filing import render_facts
 from triage.report.repro import CASE_FILE, WITHOUT_NUMBERS, ScriptedFailure
+from triage.report.rules import Condition
 from triage.report.wording import describe_cause, describe_place, quote_source, refuse, spell, summarize, title
 from triage.script_runs import TIMEOUT_EXIT, shorten_log
 
@@ -59,7 +61,8 @@ class Evidence:
 
     run: CompletedProcess[str] | None  # of repro.py; None if only a worker shows the finding
     cause: RootCause | None = None
-    conditions: tuple[str, ...] = ()
+    conditions: tuple[Condition, ...] = ()
+    has_test: bool = False  # test_regression.py shows it
 
 
 def find_cases(what: Path, ledger: Ledger) -> list[tuple[str, Path]]:
@@ -93,7 +96,7 @@ def report_case(
     if subject is not None and not is_attention(subject):
         raise UserError(f"subject {subject!r} is not an attention function; omit --subject for torch.compile")
     config = replace(config, device=config.device or entry.device, named=())
-    file, script = out / "report.md", out / "repro.py"
+    file, script, test = out / "report.md", out / "repro.py", out / regression.FILE
     if file.exists() and not overwrite:
         raise UserError(f"{file} exists and may have your edits; use another --out, or --overwrite")
     require_writable(out, "--out")
@@ -102,11 +105,44 @@ def report_case(
         made = build(entry, config, out, subject=subject, explain_seconds=seconds, known=known)
     except NothingToReport as why:
         # Files of an earlier report would seem to belong to this case.
-        for old in (file, script, out / CASE_FILE):
+        for old in (file, script, test, out / CASE_FILE):
             old.unlink(missing_ok=True)
         return [f"{path}: {why}"]
     file.write_text(render("report.md.j2", report=made), encoding="utf-8")
-    return [made["title"], *(f"  {written}" for written in (file, script) if written.exists())]
+    return [made["title"], *(f"  {written}" for written in (file, script, test) if written.exists())]
+
+
+def write_known_test(path: Path, out: Path, config: WorkerConfig, bugs: Ledger) -> list[str]:
+    """Write the test for a case whose cause the ledger knows. Gives lines for the user.
+
+    The case runs only if its file does not record enough. Raises UserError, also if the test does not fail.
+    """
+    entry = load(path)
+    known = bugs.find_case(entry.case.id) or next((bug for bug in bugs.bugs if path in bugs.examples(bug)), None)
+    if known is None:
+        raise UserError(f"{path}: --test is for bugs of {bugs.path}, whose cause is known")
+    require_writable(out, "--out")
+    config = replace(config, device=config.device or entry.device, named=())
+    result = read_recorded_result(entry)
+    bug = ScriptedFailure(entry.case, result, known.title, config.device)
+    if not regression.write_test(bug, known.cause):
+        with open_evaluator(config) as evaluator:
+            result = evaluator.evaluate_or_raise(entry.case, entry.subject)
+    spec = get_spec(result.subject)
+    bug = replace(bug, result=result, dynamic=spec.dynamic, own_random=spec.random)
+    is_found = result.verdict.is_finding
+    if not is_found or not _write_test(bug, known.cause, out, config, known.id, _list_versions(entry)):
+        raise UserError(f"{path}: {result.verdict} under {entry.subject}, and no test of PyTorch fails")
+    return [known.title, f"  {out / regression.FILE}"]
+
+
+def _write_test(bug: ScriptedFailure, cause: CauseKey, out: Path, config: WorkerConfig, name: str, seen: str) -> bool:
+    """Write the test if it fails, as it has to. Otherwise delete that of an earlier report."""
+    file, text = out / regression.FILE, regression.write_test(bug, cause, name, seen)
+    file.unlink(missing_ok=True)
+    if text and script_runs.run(text, config.python, seconds=3 * config.timeout).returncode:
+        replace_file(file, text.encode())
+    return file.exists()
 
 
 def build(
@@ -134,7 +170,7 @@ def build(
             raise NothingToReport(describe_refusal(entry.case, ablation, why))
         sys.stderr.write(f"{ablation.result.verdict} with {ablation.accused}\n")
         name = known.title if known else title(entry.case, ablation.result, config.device)
-        evidence = _investigate(entry, ablation, evaluator, out, explain_seconds, name)
+        evidence = _investigate(entry, ablation, evaluator, out, explain_seconds, name, known.id if known else "")
     if evidence is None:
         why = f"A worker saw {ablation.result.verdict}, but repro.py, run in a process of its own, does not show it."
         raise NothingToReport(describe_refusal(entry.case, ablation, why))
@@ -188,6 +224,7 @@ def write_report(
         "exit_code": "" if run is None else "timed out" if run.returncode == TIMEOUT_EXIT else str(run.returncode),
         "output": shorten_log(run.stderr) if run and result.verdict in WITHOUT_NUMBERS else run and run.stdout.strip(),
         "run": repro.spell_run(bug),
+        "owner": regression.find_owner(case, cause.key) if cause and evidence.has_test else None,
         "place": repro.find_function(bug).partition(":")[0],
         "table": list_stages(case, ablation),
         "conditions": evidence.conditions,
@@ -217,11 +254,11 @@ def list_stages(case: Case, ablation: Ablation) -> list[tuple[str, str]]:
 
 
 def _investigate(
-    entry: Entry, ablation: Ablation, evaluator: Evaluator, out: Path, seconds: float, name: str
+    entry: Entry, ablation: Ablation, evaluator: Evaluator, out: Path, seconds: float, name: str, known: str
 ) -> Evidence | None:
     """Write repro.py, run it, and look for the cause. None if it is a bug of torch that the script does not show.
 
-    Also writes the case file, which the report names.
+    Also writes the case file, which the report names, and the test. `known`: the id of the bug in the ledger, or "".
     """
     result, config, is_kernel = ablation.result, evaluator.config, is_attention(ablation.accused)
     is_dynamic, is_random = ablation.accused == DYNAMIC, get_spec(entry.subject).random
@@ -243,12 +280,14 @@ def _investigate(
     evaluator.repeat = 2 if is_kernel or result.verdict is Verdict.NONDETERMINISTIC else 1
     sys.stderr.write("looking for the cause: experiments, one change in each; a minute or two\n")
     cause = attribute(entry, evaluator, ablation)
+    sys.stderr.write(f"running {regression.FILE}\n")
+    has_test = _write_test(bug, cause.key, out, config, known, _list_versions(_record(entry, ablation)))
     is_lost = result.verdict in repro.ENDS_PROCESS | {Verdict.TIMEOUT}  # each experiment costs a worker
     if not seconds or (is_lost and not is_kernel):
-        return Evidence(run, cause)
+        return Evidence(run, cause, has_test=has_test)
     if not is_kernel:
         sys.stderr.write(f"looking for the line: programs that pass are traced, at most {seconds:.0f} s\n")
-        neighbours = (made.case for made in perturb(entry.case))
+        neighbours = list_neighbours(entry.case)
         cause = locate(Study(evaluator, entry, ablation.accused, result), cause, neighbours, seconds)
     sys.stderr.write(f"looking for the conditions: one property varied at a time, at most {seconds:.0f} s\n")
     base = ablation.accused if is_kernel else find_cheapest(ablation, entry)
@@ -260,7 +299,7 @@ def _investigate(
     shown = ablation.stages[PASSES] if ablation.fails(PASSES) else result
     is_pattern = cause.is_attention_pattern
     conditions = find_conditions(entry.case, shown, judge, seconds, rewrite=is_pattern, sizes_only=is_kernel)
-    return Evidence(run, cause, tuple(conditions))
+    return Evidence(run, cause, tuple(conditions), has_test)
 
 
 def _record(entry: Entry, ablation: Ablation) -> Entry:

@@ -1,10 +1,11 @@
-"""Finds the conditions of a failure by changing one attribute or size of the case at a time."""
+"""Finds the conditions of a failure: one property of the case varies at a time, and the rule that explains the outcomes
+is searched for."""
 
 import itertools
 import time
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from fuzz.bug_identity import attention_patterns
@@ -12,40 +13,68 @@ from fuzz.evaluator import compare_outcome
 from fuzz.experiments import Outcome
 from fuzz.protocol import SubjectResult
 from generators.program import edits
-from generators.program.case import Attr, Case, Op
+from generators.program.case import Attr, Case, Input, Op, Values
 from generators.program.edits import prune_if_valid
 from generators.program.ops import OPS
 from generators.program.ops.spec import Kind
 from generators.program.type_check import attributes, make_op, types_of
+from generators.program.values import DISTRIBUTIONS, FLOATS, INDICES, LAYOUTS
+from triage.report.rules import (
+    HELD,
+    WORDS,
+    ChoiceRule,
+    Condition,
+    Rule,
+    SizeRule,
+    TraitRule,
+    list_size_rules,
+    list_traits,
+)
 
-MOST = 12
+MOST = 16
 """The most values that are tried of a property."""
-_EDGES = (64, 128, 1, 65, 2, 63, 129, 3, 32, 33)
-"""Sizes around the edges of tiles. The most telling sizes come first, because time may run out."""
-_NUMBERS = (1.0, 2.0, -1.0, -1e4, float("-inf"))
-_WORDS = {"active": "training", "sdpa": "scaled_dot_product_attention", "div": "division"}
-_WORDS |= {"fast_path": "the fast-path switch", "mode": "self.training", "other": "the second operand"}
-_WORDS |= {"always": "True", "never": "False"}
-"""Words for attributes, operations and values whose names in cases differ from PyTorch's."""
-_SHOWN, _NEAREST = 5, 2
+_STEP = 32
+"""By which sizes grow together: it keeps their remainders."""
+_SIZES = (1, 64, 3, 128)
+"""Sizes that are tried first, beside the neighbours: degenerate, odd, and a multiple of every divisor."""
+_NUMBERS = (1.0, 2.0, -1.0, 0.0, 0.5, 0.25, -1e4, float("-inf"))
+_COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 
 Probe = Callable[[Case], SubjectResult]
 """Runs a case under the subject of the failure."""
 
 
-@dataclass(frozen=True, slots=True)
-class Perturbation:
-    """The case with one property changed, and the outcome."""
+@dataclass(slots=True)
+class _Property:
+    """A property of the case, and the outcomes so far."""
 
-    label: str
-    """The property in words."""
-    is_now: Any
-    """Its value: a size, or an attribute of an operation."""
-    becomes: Any
-    case: Case
-    dims: tuple[str, ...] = ()
-    """Dimensions whose size changes; none for an attribute of an operation."""
-    outcome: Outcome = Outcome.NOT_TRIED
+    subject: str
+    now: Any
+    values: Iterable[Any]
+    """To try, the most telling first."""
+    make: Callable[[Any], Case | None]
+    """The case with another value; None if it would be invalid."""
+    is_size: bool = False
+    outcomes: list[tuple[Any, bool]] = field(default_factory=list)  # whether a value fails
+
+    def __post_init__(self) -> None:
+        self.outcomes.append((self.now, True))
+
+    @property
+    def flips(self) -> bool:
+        return not all(fails for _, fails in self.outcomes)
+
+    def explains(self, rule: Rule) -> bool:
+        """Whether a rule agrees with all outcomes."""
+        return all(rule.holds(value) is fails for value, fails in self.outcomes)
+
+    def state(self, rule: Rule) -> Condition:
+        return Condition(
+            self.subject,
+            rule,
+            tuple(value for value, fails in self.outcomes if fails),
+            tuple(value for value, fails in self.outcomes if not fails),
+        )
 
 
 def find_conditions(
@@ -56,92 +85,151 @@ def find_conditions(
     *,
     rewrite: bool = False,
     sizes_only: bool = False,
-) -> list[str]:
-    """The conditions of a failure, such as "dim of softmax: fails with 0; passes with -1".
+) -> list[Condition]:
+    """The conditions of a failure. A property whose change never mends it is none.
 
-    Perturbs for about `seconds`. `result`: the result of `judge` for the case itself. `rewrite`: an attention rewrite
-    is at fault, so a result counts only if such a rewrite was applied.
+    Tries for about `seconds`. `result`: the result of `judge` for the case itself. `rewrite`: an attention rewrite is
+    at fault, so a result counts only if such a rewrite was applied.
     """
-    began = time.monotonic()
-    groups: dict[str, list[Perturbation]] = defaultdict(list)
-    for made in perturb(case, sizes_only=sizes_only):
-        if len(groups[made.label]) >= MOST:
+    deadline = time.monotonic() + seconds
+
+    def fails(other: Case | None) -> bool | None:
+        """Whether the case fails alike; None if it fails otherwise, can't be judged, or time has run out."""
+        if other is None or other.canonical() == case.canonical() or time.monotonic() > deadline:
+            return None
+        found = judge(other)
+        applies = not rewrite or bool(attention_patterns(found.applied_rewrites))
+        outcome = compare_outcome(found, result, applies=applies)
+        return {Outcome.FAILS_ALIKE: True, Outcome.PASSES: False}.get(outcome)
+
+    def attempt(one: _Property, value: Any) -> bool:
+        outcome = fails(one.make(value))
+        one.outcomes += [] if outcome is None else [(value, outcome)]
+        return outcome is not None
+
+    properties = list_properties(case, sizes_only=sizes_only)
+    for one, value in _take_turns(properties):
+        attempt(one, value)
+    found: dict[str, Condition] = {}
+    for one in properties:
+        if one.flips:
+            rule = _narrow_size(one, attempt) if one.is_size else _find_rule(one)
+            # Size 1 makes most programs right.
+            if rule is not None and (sizes_only or rule != SizeRule(above=1)):
+                found[one.subject] = one.state(rule)
+    return _relate(case, found, fails)
+
+
+def list_neighbours(case: Case) -> Iterator[Case]:
+    """The cases that differ in one property."""
+    made = (one.make(value) for one, value in _take_turns(list_properties(case)))
+    return (other for other in made if other is not None and other.canonical() != case.canonical())
+
+
+def _take_turns(properties: Sequence[_Property]) -> Iterator[tuple[_Property, Any]]:
+    """The values of all properties. Properties take turns, because time may run out."""
+    values = [[(one, value) for value in itertools.islice(one.values, MOST)] for one in properties]
+    return (pair for turn in itertools.zip_longest(*values) for pair in turn if pair is not None)
+
+
+def _find_rule(one: _Property) -> Rule | None:
+    failing = [value for value, fails in one.outcomes if fails]
+    passing = [value for value, fails in one.outcomes if not fails]
+    choices: list[Rule] = [ChoiceRule((one.now,)), *map(TraitRule, list_traits(one.now))]
+    choices += [ChoiceRule(tuple(passing), excluded=True)] if len(passing) == 1 else [ChoiceRule(tuple(failing))]
+    return next((rule for rule in choices if one.explains(rule)), None)
+
+
+def _narrow_size(one: _Property, attempt: Callable[[_Property, Any], bool]) -> SizeRule | None:
+    """The simplest rule that explains the outcomes. Sizes that tell the rules of one complexity apart are tried."""
+    last, untold = max(*_SIZES, one.now + _STEP), set[int]()
+    for families in list_size_rules(last):
+        while True:
+            left = [kept for rules in families if (kept := [rule for rule in rules if one.explains(rule)])]
+            tried = {value for value, _ in one.outcomes} | untold
+            size = _find_telling(left, [size for size in range(1, last + 1) if size not in tried])
+            if not left or size is None or len(tried) >= MOST:
+                break
+            if not attempt(one, size):
+                untold.add(size)
+        if left:
+            return left[0][0]
+    return None
+
+
+def _find_telling(families: Sequence[Sequence[SizeRule]], sizes: Iterable[int]) -> int | None:
+    """The size that splits the families of rules most evenly; None if all rules agree."""
+
+    def share(size: int) -> float:
+        return sum(sum(rule.holds(size) for rule in rules) / len(rules) for rules in families)
+
+    shares = {size: share(size) for size in sizes}
+    telling = [size for size, part in shares.items() if 0 < part < len(families)]
+    return min(telling, key=lambda size: (abs(shares[size] - len(families) / 2), size), default=None)
+
+
+def _relate(case: Case, found: Mapping[str, Condition], fails: Callable[[Case | None], bool | None]) -> list[Condition]:
+    """The conditions, those of two sizes as a relation between them if both sizes may grow together."""
+    told, sizes = dict(found), case.sizes
+    for one, two in itertools.combinations([name for name in case.sizes if name in found], 2):
+        if one not in told or two not in told:
             continue
-        if time.monotonic() - began > seconds:
-            break
-        found = judge(made.case)
-        if compare_outcome(found, result) is not Outcome.DOES_NOT_APPLY:
-            applies = not rewrite or bool(attention_patterns(found.applied_rewrites))
-            groups[made.label].append(replace(made, outcome=compare_outcome(found, result, applies=applies)))
-    tried = [group for group in groups.values() if group]
-    varied = {group[0].label for group in tried if _select(group, Outcome.PASSES)}
-    fixed = varied - {group[0].label for group in tried if _select(group, Outcome.FAILS_ALIKE)}
-    failing = [group[0] for group in tried if group[0].outcome is Outcome.FAILS_ALIKE]
-    equal = [made for made in failing if len(made.dims) > 1 and {*made.dims} <= fixed]
-    left = varied.difference(*(made.dims for made in equal))
-    alone = [group for group in tried if len(group[0].dims) < 2 and group[0].label in left]
-    told = [_describe_need(group) for group in alone if sizes_only or _is_telling(group)]
-    return [f"{made.label}: passes where they differ" for made in equal] + told
+        condition, rule = found[one], found[one].rule
+        assert isinstance(rule, SizeRule)
+        bounds = [bound - sizes[two] for bound in (rule.above, rule.below) if bound is not None]
+        if rule.divisor > 1 or any(abs(bound) > 1 for bound in bounds):
+            continue
+        grown = {**sizes, one: sizes[one] + _STEP, two: sizes[two] + _STEP}
+        if fails(_resize(case, grown)):
+            above, below = (None if bound is None else bound - sizes[two] for bound in (rule.above, rule.below))
+            told[one] = replace(condition, rule=SizeRule(above, below, other=two))
+            del told[two]
+    return list(told.values())
 
 
-def _select(group: list[Perturbation], outcome: Outcome) -> list[Any]:
-    return [made.becomes for made in group if made.outcome is outcome]
-
-
-def _is_telling(group: list[Perturbation]) -> bool:
-    """True for attributes. For sizes: whether passing sizes lie on one side of failing sizes, and exceed 1."""
-    if not group[0].dims:
-        return True
-    passing, failing = _select(group, Outcome.PASSES), [group[0].is_now, *_select(group, Outcome.FAILS_ALIKE)]
-    return bool(max(passing) > 1 and (max(passing) < min(failing) or max(failing) < min(passing)))
-
-
-def _describe_need(group: list[Perturbation]) -> str:
-    now = group[0].is_now
-    passing, failing = _select(group, Outcome.PASSES), _select(group, Outcome.FAILS_ALIKE)
-    if group[0].dims:
-        passing, failing = sorted(sorted(passing, key=lambda size: abs(size - now))[:_NEAREST]), sorted(failing)
-    words = (", ".join(map(_show_value, values)) for values in ([now, *failing[:_SHOWN]], passing[:_SHOWN]))
-    return f"{group[0].label}: fails with {next(words)}; passes with {next(words)}"
-
-
-def resize(case: Case, names: Iterable[str], size: int) -> Case | None:
-    """The case with these dimensions of another size; None if that changes the contracts of the case."""
-    other = edits.resize(case, {**case.sizes, **dict.fromkeys(names, size)})
+def _resize(case: Case, sizes: Mapping[str, int]) -> Case | None:
+    """The case with other sizes; None if that changes its contracts."""
+    other = edits.resize(case, sizes)
     return other if other is not None and len(other.contracts) == len(case.contracts) else None
 
 
-def perturb(case: Case, *, sizes_only: bool = False) -> list[Perturbation]:
-    """All perturbations. Properties take turns, because time may run out."""
-    groups: dict[str, list[Perturbation]] = {}
-    ways = (_sizes,) if sizes_only else (_attributes, _equal_sizes, _sizes)
-    for made in itertools.chain.from_iterable(way(case) for way in ways):
-        if made.case.canonical() != case.canonical():
-            groups.setdefault(made.label, []).append(made)
-    return [made for together in itertools.zip_longest(*groups.values()) for made in together if made is not None]
+def list_properties(case: Case, *, sizes_only: bool = False) -> list[_Property]:
+    """All properties that are varied."""
+    ways = (_list_sizes,) if sizes_only else (_list_attributes, _list_forms, _list_sizes)
+    return [one for way in ways for one in way(case)]
 
 
-def _attributes(case: Case) -> Iterator[Perturbation]:
-    types = types_of(case)
-    kinds = [op.kind for op in case.ops]
+def _list_sizes(case: Case) -> Iterator[_Property]:
+    def resize(name: str, size: int) -> Case | None:
+        return _resize(case, {**case.sizes, name: size})
+
+    for name, size in case.dims:
+        sizes = [other for other in dict.fromkeys((size + 1, size - 1, *_SIZES)) if 0 < other != size]
+        yield _Property(name, size, sizes, partial(resize, name), is_size=True)
+
+
+def _list_attributes(case: Case) -> Iterator[_Property]:
+    types, kinds = types_of(case), [op.kind for op in case.ops]
+
+    def change(op: Op, name: str, value: Attr) -> Case | None:
+        new = make_op(op.name, op.kind, op.args, {**dict(op.attrs), name: value})
+        attrs, rank = attributes(new), types[op.args[0]].rank if op.args else 0
+        if op.kind == "transpose" and attrs["dim0"] % rank == attrs["dim1"] % rank:
+            return None  # of a dimension with itself
+        made = prune_if_valid(replace(case, ops=tuple(new if o is op else o for o in case.ops)))
+        return made if made is not None and len(made.ops) == len(case.ops) else None
+
     for op in case.ops:
         which = op.kind if kinds.count(op.kind) == 1 else f"{op.kind} `{op.name}`"
         rank = types[op.args[0]].rank if op.args else 0
         for name, value in attributes(op).items():
-            if name == "form":
-                continue
-            for other in _other_values(op, name, value, rank):
-                new = make_op(op.name, op.kind, op.args, {**dict(op.attrs), name: other})
-                attrs = attributes(new)
-                if op.kind == "transpose" and attrs["dim0"] % rank == attrs["dim1"] % rank:
-                    continue  # of a dimension with itself
-                made = prune_if_valid(replace(case, ops=tuple(new if o is op else o for o in case.ops)))
-                if made is not None and len(made.ops) == len(case.ops):
-                    label = f"{_WORDS.get(name, name)} of {_WORDS.get(which, which)}"
-                    yield Perturbation(label, value, other, made)
+            if name != "form":
+                label = f"{WORDS.get(name, name)} of {WORDS.get(which, which)}"
+                values = _list_values(op, name, value, rank)
+                yield _Property(label, value, values, partial(change, op, name))
 
 
-def _other_values(op: Op, name: str, value: Attr, rank: int) -> Iterator[Attr]:
+def _list_values(op: Op, name: str, value: Attr, rank: int) -> Iterator[Attr]:
     kind = OPS[op.kind].attributes[name].kind
     if kind is Kind.AXIS and isinstance(value, int):
         yield from (axis for axis in range(-1, -rank - 1, -1) if axis % max(1, rank) != value % max(1, rank))
@@ -152,7 +240,7 @@ def _other_values(op: Op, name: str, value: Attr, rank: int) -> Iterator[Attr]:
         )
     elif kind is Kind.NUMBER and isinstance(value, (int, float)) and not isinstance(value, bool):
         floats = (float(value),) if isinstance(value, int) else ()
-        numbers = _NUMBERS if name == "value" else _NUMBERS[:3]
+        numbers = _NUMBERS if name == "value" else _NUMBERS[:6]
         yield from (*floats, *dict.fromkeys(number for number in (-value, *numbers) if number != value))
     elif kind is Kind.FLAG and isinstance(value, bool):
         yield not value
@@ -162,25 +250,30 @@ def _other_values(op: Op, name: str, value: Attr, rank: int) -> Iterator[Attr]:
         yield from (value - 1, value + 1)
 
 
-def _sizes(case: Case) -> Iterator[Perturbation]:
-    for name, size in case.dims:
-        for other in dict.fromkeys((size + 1, size - 1, *_EDGES)):
-            made = resize(case, [name], other) if 0 < other != size else None
-            if made is not None:
-                yield Perturbation(name, size, other, made, (name,))
+def _list_forms(case: Case) -> Iterator[_Property]:
+    """Dtypes, and of each input its layout and, if it is a mask or an integer, its values."""
 
+    def change(item: Input, name: str, value: Any) -> Case | None:
+        return prune_if_valid(edits.replace_inputs(case, {item: replace(item, **{name: value})}))
 
-def _equal_sizes(case: Case) -> Iterator[Perturbation]:
-    """Grows dimensions of the same size together. They must be equal if this fails and growing each alone passes."""
-    for value, count in Counter(case.sizes.values()).items():
-        names = [name for name, size in case.dims if size == value]
-        for together in itertools.chain(itertools.combinations(names, 2), [tuple(names)] if count > 2 else []):
-            made = resize(case, together, value + 1)
-            if made is not None and count > 1:
-                yield Perturbation(" == ".join(together), value, value + 1, made, together)
+    def cast(old: str, new: str) -> Case | None:
+        return prune_if_valid(edits.change_dtype(case, [old], new))
 
-
-def _show_value(value: Attr) -> str:
-    if isinstance(value, tuple):
-        return str([int(v) if isinstance(v, int) else str(v) for v in value])
-    return _WORDS.get(str(value), str(value))
+    dtypes = list(dict.fromkeys(item.dtype for item in case.inputs if item.dtype in FLOATS))
+    for dtype in dtypes:
+        subject = "the dtype" if len(dtypes) == 1 else f"the dtype in place of {dtype}"
+        others = [other for other in FLOATS if other != dtype]
+        yield _Property(subject, dtype, others, partial(cast, dtype))
+    compared = {arg for op in case.ops if op.kind in _COMPARISONS for arg in op.args}
+    masks = {name for contract in case.contracts for name in (contract.mask, contract.bias)}
+    for item in case.inputs:
+        layouts = [name for name, row in LAYOUTS.items() if row.min_rank <= len(item.shape) and name != item.layout]
+        yield _Property(f"the layout of {item.name}", item.layout, layouts, partial(change, item, "layout"))
+        is_mask = item.name in compared | masks or item.values.kind.endswith("_mask")
+        if item.values.kind not in INDICES and (is_mask or item.dtype not in FLOATS):
+            kinds = [
+                Values(kind, item.values.seed, scale)
+                for kind, (scale, _) in HELD.items()
+                if item.dtype in DISTRIBUTIONS[kind].dtypes and kind != item.values.kind
+            ]
+            yield _Property(item.name, item.values, kinds, partial(change, item, "values"))

@@ -16,7 +16,7 @@ from generators.program.emit import is_random, list_shown_dropouts, list_unplain
 from generators.program.settings import SWITCHES
 from generators.program.state import is_written
 from generators.program.type_check import types_of
-from generators.program.values import LOW_PRECISION
+from generators.program.values import EPS, LOW_PRECISION
 from triage.rendering import render
 
 CASE_FILE = "finding.case.yaml"
@@ -39,6 +39,9 @@ FAR, FAR_LOW_PRECISION = 0.0005, 0.05
 ENDS_PROCESS = frozenset({Verdict.WORKER_DIED, Verdict.OUT_OF_MEMORY, Verdict.DEVICE_ERROR})
 WITHOUT_NUMBERS = ENDS_PROCESS | {Verdict.COMPILE_ERROR, Verdict.RUNTIME_ERROR, Verdict.TIMEOUT}
 """Failures that show in a log, not in numbers."""
+
+AUTOMATIC = "[[torch.export.Dim.AUTO] * x.dim() for x in inputs()]"
+"""The dynamic shapes of torch.export, by which it finds out which sizes are symbolic."""
 
 _RUNTIME = Path(__file__).with_name("repro_runtime.py")
 _CHECKS = dict.fromkeys(WITHOUT_NUMBERS, ("raises",)) | {
@@ -86,38 +89,51 @@ class ScriptedFailure:
         """The command that gives the full verdict."""
         return f"python -m fuzz.replay {CASE_FILE} --subject {self.result.subject}"
 
+    def list_config(self) -> dict[str, dict[str, object]]:
+        """Values of torch's configuration, by the module of torch that has them."""
+        values = dict(self.options)
+        if not is_of_config(self.result):
+            values = {"fallback_random": True} if is_random(self.case) and not self.own_random else {}
+        budget: dict[str, object] = {"activation_memory_budget": MEMORY_BUDGET} if self.spec.recomputes else {}
+        found = {"torch._functorch.config": budget, "torch._inductor.config": values}
+        return {module: given for module, given in found.items() if given and self.who == "compiled"}
+
     def list_setup(self) -> list[str]:
         """Lines before the first call: imports and values of torch's configuration."""
-        values: dict[str, object] = {f"_inductor.config.{name}": value for name, value in self.options.items()}
-        if not is_of_config(self.result):
-            values = {"_inductor.config.fallback_random": True} if is_random(self.case) and not self.own_random else {}
-        values |= {"_functorch.config.activation_memory_budget": MEMORY_BUDGET} if self.spec.recomputes else {}
-        if self.who != "compiled" or not values:
-            return []
-        return [
-            "import torch._functorch.config, torch._inductor.config",
-            *(f"torch.{name} = {value!r}" for name, value in values.items()),
-        ]
+        config = self.list_config()
+        lines = [f"{module}.{name} = {value!r}" for module, given in config.items() for name, value in given.items()]
+        return [*[f"import {', '.join(config)}"] * bool(config), *lines]
 
     def list_preparation(self) -> list[str]:
         """The body of `prepare(module)`."""
-        if self.who != "compiled":
-            return ["return module"]
         dynamic = self.dynamic or self.case.dynamic
-        if self.spec.is_exported:
-            sizes = ", dynamic_shapes=[[torch.export.Dim.AUTO] * x.dim() for x in inputs()]" if dynamic else ""
-            program = f"program = torch.export.export(module, tuple(move(x) for x in inputs()){sizes})"
-            if self.spec.backend == "export":
-                return [program, "return program.module()"]
-            package = "package = torch._inductor.aoti_load_package(torch._inductor.aoti_compile_and_package(program))"
-            # A package copies its constants, and writes to the copies would not show.
-            load = "package.load_constants(dict(module.named_buffers()), check_full_update=False, user_managed=True)"
-            has_buffers = any(item.is_buffer for item in self.case.inputs)
-            return [program, package, *[load] * has_buffers, "return package"]
+        if self.who != "compiled" or self.spec.is_exported:
+            *lines, result = self.list_compiling(str(dynamic), AUTOMATIC if dynamic else "None", "map(move, inputs())")
+            return [*lines, f"return {result}"]
         settings = self.spell_settings()
         forget = ["torch._dynamo.reset()"] * self.spec.warm
         switched = f", **({settings} if BACKEND == 'inductor' else {{}})" if settings else ""
         return [*forget, f"return torch.compile(module, backend=BACKEND, dynamic={dynamic}{switched})"]
+
+    def list_compiling(self, dynamic: str, shapes: str, given: str) -> list[str]:
+        """Statements, and last the expression of what runs in place of `module`.
+
+        The arguments are expressions: of `dynamic`, of the dynamic shapes of torch.export, and of the inputs.
+        """
+        if self.who != "compiled":
+            return ["module"]
+        if not self.spec.is_exported:
+            words = [f"{name}={value!r}" for name, value in self.spell_settings().items()]
+            return [f"torch.compile({', '.join(['module', f'dynamic={dynamic}', *words])})"]
+        program = f"program = torch.export.export(module, tuple({given}), dynamic_shapes={shapes})"
+        if self.spec.backend == "export":
+            return [program, "program.module()"]
+        package = "torch._inductor.aoti_load_package(torch._inductor.aoti_compile_and_package(program))"
+        if not any(item.is_buffer for item in self.case.inputs):
+            return [program, package]
+        # A package copies its constants, and writes to the copies would not show.
+        load = "package.load_constants(dict(module.named_buffers()), check_full_update=False, user_managed=True)"
+        return [program, f"package = {package}", load, "package"]
 
     def spell_settings(self) -> dict[str, object]:
         """The keywords of torch.compile that only the backend Inductor accepts."""
@@ -185,19 +201,17 @@ def write_script(bug: ScriptedFailure) -> str:
         program=spell_program(bug),
         setup=setup,
         preparation=bug.list_preparation(),
-        runtime=_read_runtime(
-            ("move", "run", *["run_earlier"] * len(case.before[:1]), *checks, "main"), _list_constants(bug)
+        runtime=read_runtime(
+            ("move", "run", *["run_earlier"] * len(case.before[:1]), *checks, "main"), list_constants(bug)
         ),
         check=f"lambda: {' or '.join([*first, f'{checks[-1]}()'])}" if first else checks[-1],
     )
 
 
-def _list_constants(bug: ScriptedFailure) -> dict[str, str]:
+def list_constants(bug: ScriptedFailure) -> dict[str, str]:
     """Expressions for the constants of the runtime."""
     case, result, failure = bug.case, bug.result, bug.result.failure
-    found = {value.dtype for value in types_of(case).values()}
-    coarsest = next((dtype for dtype in (*LOW_PRECISION, "float32") if dtype in found), "float64")
-    factor, far = (FACTOR_LOW_PRECISION, FAR_LOW_PRECISION) if coarsest in LOW_PRECISION else (FACTOR, FAR)
+    factor, share, coarsest = find_tolerance(bug)
     of_eager = bug.who == "eager"
     states = [change.state for change in failure.changes] if isinstance(failure, StateChanged) else []
     masks = failure if isinstance(failure, RepeatedMask) else RepeatedMask(Value("output", 0))
@@ -210,8 +224,8 @@ def _list_constants(bug: ScriptedFailure) -> dict[str, str]:
         "ACCUSED": "BACKEND" if bug.who == "compiled" and not bug.spec.is_exported else f'"{bug.who}"',
         "BASELINE": '"float64"' if of_eager else '"eager"',
         "DTYPE": f"torch.{coarsest}",
-        "FACTOR": "0" if of_eager else str(factor),
-        "SHARE": str(far) if of_eager else f"{UNITS} * torch.finfo(DTYPE).eps",
+        "FACTOR": str(factor),
+        "SHARE": str(share) if of_eager else f"{UNITS} * torch.finfo(DTYPE).eps",
         "EMPTY_ROWS": "0.0" if isinstance(failure, EmptyRowsNotZero) else "None",
         # A subject that recomputes draws the same random numbers as eager.
         "IS_RANDOM": str(is_random(case) and not bug.spec.recomputes),
@@ -226,7 +240,16 @@ def _list_constants(bug: ScriptedFailure) -> dict[str, str]:
     }
 
 
-def _read_runtime(names: tuple[str, ...], constants: dict[str, str]) -> str:
+def find_tolerance(bug: ScriptedFailure) -> tuple[int, float, str]:
+    """The multiple of eager's error, and the share of the largest magnitude, that a result may be off from float64; and
+    the least precise dtype of the program, which decides both."""
+    found = {value.dtype for value in types_of(bug.case).values()}
+    coarsest = next((dtype for dtype in (*LOW_PRECISION, "float32") if dtype in found), "float64")
+    factor, far = (FACTOR_LOW_PRECISION, FAR_LOW_PRECISION) if coarsest in LOW_PRECISION else (FACTOR, FAR)
+    return (0, far, coarsest) if bug.who == "eager" else (factor, UNITS * EPS[coarsest], coarsest)
+
+
+def read_runtime(names: tuple[str, ...], constants: dict[str, str]) -> str:
     """The source of these functions, after the constants that they read and the comments on these."""
     text = _RUNTIME.read_text(encoding="utf-8")
     blocks = {found[1]: block.strip() for block in text.split("\n\n\n") if (found := _DEFINED.match(block))}
@@ -257,7 +280,7 @@ def spell_program(bug: ScriptedFailure, imports: str = "") -> str:
     for number, earlier in enumerate(bug.case.before, 1):
         other = replace(bug, case=earlier.case)
         calls = "" if earlier.case.calls else "\ncalls = lambda module: [inputs()]"
-        accused, constants = "WithKernel" if spell_kernel(other) else "Module", _list_constants(other)
+        accused, constants = "WithKernel" if spell_kernel(other) else "Module", list_constants(other)
         names = f'"NAMES": {constants["NAMES"]}, "TRAINING": {constants["TRAINING"]}'
         ending = f'return {{"Accused": {accused}, "calls": calls, {names}}}'
         body = "\n".join(filter(None, [spell_program(other), calls, ending])).replace("\n\n\n", "\n\n")

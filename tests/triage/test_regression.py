@@ -1,0 +1,107 @@
+"""test_regression.py: tests of PyTorch that fail where the bug shows, pass where it does not, and name their file."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from corpus import casefile, entry
+from corpus import ledger as ledgers
+from corpus.causes import CauseKey, MechanismKind, Part, Stage
+from fuzz.protocol import SubjectResult, Verdict
+from fuzz.protocol.failures import WrongValue
+from fuzz.replay_result import read_recorded_result
+from fuzz.worker_config import ROOT
+from tests.check.test_sequences import CALLS, products
+from tests.triage.conftest import OFF
+from triage.report.regression import FILE, find_owner, write_test
+from triage.report.repro import ScriptedFailure
+
+LEDGER = ledgers.load(ROOT / "corpus" / "ledger.yaml")
+
+
+def scripted(bug: ledgers.Bug, fixed: tuple[str, str] | None = None) -> str:
+    """The test for the first example of a bug, after a change of its text."""
+    path = LEDGER.examples(bug)[0]
+    found, text = entry.load(path), path.read_text()
+    case = entry.loads(re.sub(*fixed, text)).case if fixed else found.case
+    return write_test(ScriptedFailure(case, read_recorded_result(found), bug.title), bug.cause, bug.id)
+
+
+@pytest.mark.torch("==2.13.*", "has these bugs")
+@pytest.mark.compiles
+@pytest.mark.parametrize(
+    ("bug", "fixed"),
+    [
+        ("integer-mask", ("dtype: float32, (values: {kind: )normal(, seed: 2)", r"dtype: float32, \1zero_one\2")),
+        ("whole-number-divisor", ("other: 8}", "other: 8.0}")),
+    ],
+)
+def test_it_fails_under_a_torch_with_the_bug_and_passes_with_a_program_that_avoids_it(
+    bug: str, fixed: tuple[str, str], tmp_path: Path
+) -> None:
+    (listed,) = (one for one in LEDGER.bugs if one.id == bug)
+    for text, failing in ((scripted(listed), 1), (scripted(listed, fixed), 0)):
+        (tmp_path / FILE).write_text(text)
+        done = subprocess.run(
+            [sys.executable, FILE, "-k", "dynamic_False"],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=600,
+            check=False,
+        )
+        assert "Ran 1 test" in done.stderr, done.stderr
+        assert sum(map(int, re.findall(r"(?:failures|errors)=(\d+)", done.stderr))) == failing, done.stderr
+
+
+CASE = casefile.loads(
+    """
+case_format: 1
+dims: {B: 2}
+inputs: {x: {shape: [B], dtype: float32, values: {seed: 0}}}
+ops:
+  - {name: out, op: exp, args: [x]}
+returns: [out]
+"""
+)
+WRONG = SubjectResult("inductor", Verdict.WRONG_RESULT, {"eager_error": 1e-6, "scale": 2.0}, failure=OFF)
+
+
+def cause(who: str = "inductor", stage: Stage = Stage.CODEGEN, part: str = "") -> CauseKey:
+    return CauseKey(who, stage, part, MechanismKind.WRONG_RESULT)
+
+
+@pytest.mark.parametrize(
+    ("given", "file"),
+    [
+        (cause(stage=Stage.JOINT_PASSES, part="_sfdp_pattern_5_inference"), "test/inductor/test_fused_attention.py"),
+        (cause(stage=Stage.JOINT_PASSES, part=Part.ATTENTION_PATTERNS), "test/inductor/test_fused_attention.py"),
+        (cause(stage=Stage.GRAPH_PASSES, part="constant_fold"), "test/inductor/test_torchinductor.py"),
+        (cause("aot", Stage.DYNAMO), "test/functorch/test_aotdispatch.py"),
+        (cause("aot", Stage.DYNAMO, Part.TORCH_EXPORT), "test/export/test_export.py"),
+        (cause("aot", Stage.DECOMPOSITION, "aten.lerp"), "test/test_decomp.py"),
+        (cause("dynamo", Stage.DYNAMO), "test/dynamo/test_misc.py"),
+        (cause("eager", Stage.OPERATION, "aten.scaled_dot_product_attention"), "test/test_transformers.py"),
+    ],
+)
+def test_the_part_at_fault_decides_whose_test_it_is(given: CauseKey, file: str) -> None:
+    assert find_owner(CASE, given).file == file
+
+
+def test_the_tolerance_is_that_of_repro() -> None:
+    text = write_test(ScriptedFailure(CASE, WRONG), cause())
+    assert float(re.findall(r"atol=([\d.e+-]+)", text)[0]) == pytest.approx(10 * 1e-6 + 8 * 2.0**-23 * 2.0, rel=0.1)
+
+
+def test_calls_after_the_failure_are_left_out() -> None:
+    assert isinstance(OFF, WrongValue)
+    case = products(calls=CALLS)
+    assert write_test(ScriptedFailure(case, WRONG), cause()).count("yield") == 0
+
+
+@pytest.mark.parametrize("verdict", [Verdict.OUT_OF_BOUNDS, Verdict.NONDETERMINISTIC])
+def test_a_failure_that_no_plain_run_shows_has_no_test(verdict: Verdict) -> None:
+    assert not write_test(ScriptedFailure(CASE, SubjectResult("inductor", verdict)), cause())

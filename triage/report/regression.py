@@ -1,0 +1,320 @@
+"""test_regression.py: a failure as a test in the style of PyTorch, for the file that owns the code at fault."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from corpus.causes import CauseKey, Part, Stage
+from fuzz.error_location import find_name
+from fuzz.protocol.failures import (
+    DifferentElements,
+    EmptyRowsNotZero,
+    FaultyOperation,
+    FormDiffers,
+    MissingGradient,
+    NotFinite,
+    StateChanged,
+    Value,
+    WrongValue,
+)
+from generators.program.case import Case
+from generators.program.edits import map_inputs
+from generators.program.emit import is_random, source
+from generators.program.type_check import is_valid, types_of
+from generators.program.values import FLOATS
+from triage.rendering import render
+from triage.report.repro import (
+    AUTOMATIC,
+    UNITS,
+    WITHOUT_NUMBERS,
+    ScriptedFailure,
+    find_function,
+    find_tolerance,
+    list_constants,
+    needs_worker,
+    read_runtime,
+    spell_kernel,
+    spell_plain,
+)
+
+FILE = "test_regression.py"
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """A test file of PyTorch, with the class for new tests and the label of those who own it."""
+
+    file: str
+    group: str
+    label: str
+
+
+_DISPATCHER, _INDUCTOR = "module: pt2-dispatcher", "module: inductor"
+_FUSED = Owner("test/inductor/test_fused_attention.py", "TestSDPAPatternRewriterTemplate", _INDUCTOR)
+_FLEX = Owner("test/inductor/test_flex_attention.py", "TestFlexAttention", "module: flex attention")
+_CONTROL = Owner("test/functorch/test_control_flow.py", "TestControlFlow", "module: higher order operators")
+_OTHER = Owner("test/inductor/test_torchinductor.py", "CommonTemplate", _INDUCTOR)
+_BY_PART = {
+    Part.ATTENTION_PATTERNS: _FUSED,
+    Part.TORCH_EXPORT: Owner("test/export/test_export.py", "TestExport", "oncall: export"),
+    Part.AOT_INDUCTOR_PACKAGE: Owner("test/inductor/test_aot_inductor.py", "AOTInductorTestsTemplate", _INDUCTOR),
+    Part.RECOMPUTATION: Owner("test/functorch/test_ac.py", "MemoryBudgetTest", _DISPATCHER),
+}
+_BY_STAGE = {
+    Stage.DECOMPOSITION: Owner("test/test_decomp.py", "DecompOneOffTests", _DISPATCHER),
+    Stage.OPERATION: Owner("test/test_transformers.py", "TestSDPA", "module: sdpa"),
+    Stage.KERNEL: Owner("test/test_transformers.py", "TestSDPA", "module: sdpa"),
+}
+_BY_COMPILER = {
+    "aot": Owner("test/functorch/test_aotdispatch.py", "TestAOTAutograd", _DISPATCHER),
+    "dynamo": Owner("test/dynamo/test_misc.py", "MiscTests", "module: dynamo"),
+}
+_CONTROL_FLOW = {"cond", "while_loop", "map", "scan"}
+
+
+def find_owner(case: Case, cause: CauseKey) -> Owner:
+    """The file of PyTorch's tests for the part at fault, or else for its stage or compiler."""
+    if cause.part.startswith("_sfdp_pattern_"):
+        return _FUSED
+    if cause.part in _BY_PART:
+        return _BY_PART[Part(cause.part)]
+    if any(region.kind in _CONTROL_FLOW for region in case.regions):
+        return _CONTROL
+    if any(op.kind == "flex_attention" for op in case.ops):
+        return _FLEX
+    return _BY_STAGE.get(cause.stage) or _BY_COMPILER.get(cause.who) or _OTHER
+
+
+def write_test(bug: ScriptedFailure, cause: CauseKey, name: str = "", seen: str = "") -> str:
+    """The text of test_regression.py; "" if no test of PyTorch shows the bug by itself.
+
+    `name`: of the test; `seen`: the versions of torch that fail.
+    """
+    made = _Test(_simplify(bug))
+    if not made.is_possible:
+        return ""
+    bug = made.bug
+    return render(
+        "test_regression.py.j2",
+        title=bug.title.replace("\\", "/").replace('"', "'"),
+        owner=find_owner(bug.case, cause),
+        seen=seen,
+        imports=[f"import {', '.join(config)}"] if (config := bug.list_config()) else [],
+        has_backends=bug.who == "kernel" or "sdpa_kernel(SDPBackend.MATH)" in made.contexts,
+        program="\n\n\n".join(filter(None, (source(bug.case).strip(), spell_kernel(bug), made.plain))),
+        runtime=made.runtime,
+        is_compiled=bug.who == "compiled",
+        decorators=[
+            *(f"@{module}.patch({{{_spell_items(given)}}})" for module, given in config.items()),
+            *["@torch.no_grad()"] * (bug.case.mode == "inference"),
+        ],
+        name=name.replace("-", "_").replace(".", "_") or "regression",
+        body=made.list_body(),
+    )
+
+
+def _spell_items(given: Mapping[str, object]) -> str:
+    return ", ".join(f'"{name}": {value!r}' for name, value in given.items())
+
+
+def _simplify(bug: ScriptedFailure) -> ScriptedFailure:
+    """The bug with sizes read off the arguments, so that all of them can be symbolic, and no call after the failure."""
+    value = getattr(bug.result.failure, "value", None)
+    for change in ({"calls": bug.case.calls[: value.call - 1]} if value else {}, {"dynamic": bug.who == "compiled"}):
+        other = replace(bug.case, **change)
+        bug = replace(bug, case=other) if is_valid(other) else bug
+    return bug
+
+
+_COMPARED = (WrongValue, NotFinite, FormDiffers, DifferentElements, FaultyOperation, MissingGradient, EmptyRowsNotZero)
+"""The failures that show in a value."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Test:
+    """The parts of the test's text."""
+
+    bug: ScriptedFailure
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether a test of PyTorch shows the bug by itself: it needs no worker, earlier case, cache or own kernel."""
+        bug, failure = self.bug, self.bug.result.failure
+        is_plain = not (bug.case.before or bug.spec.warm or needs_worker(bug) or find_function(bug))
+        is_measured = not self.is_exact or "scale" in bug.result.numbers
+        is_compared = isinstance(failure, _COMPARED) and bool(self.value) and is_measured
+        return is_plain and (self.has_no_value or is_compared)
+
+    @property
+    def has_no_value(self) -> bool:
+        """Whether the failure shows without looking at a result."""
+        return self.bug.result.verdict in WITHOUT_NUMBERS or isinstance(self.bug.result.failure, StateChanged)
+
+    @property
+    def plain(self) -> str:
+        """The module that float64 runs; "" for the module itself."""
+        return spell_plain(self.bug.case) if self.is_exact else ""
+
+    @property
+    def is_sequence(self) -> bool:
+        case = self.bug.case
+        return bool(case.calls or case.setup or case.mode == "inference_mode")
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the result is compared with float64."""
+        failure = self.bug.result.failure
+        is_other = isinstance(failure, NotFinite | DifferentElements | FormDiffers)
+        return not self.has_no_value and (not is_other or getattr(failure, "aspect", "") == "mutation")
+
+    @property
+    def has_casts(self) -> bool:
+        """Whether some values of the program stay in low precision if all of its inputs are in float64."""
+        double = map_inputs(
+            self.bug.case, lambda item: replace(item, dtype="float64") if item.dtype in FLOATS else item
+        )
+        double = replace(double, contracts=())
+        return not is_valid(double) or bool({kind.dtype for kind in types_of(double).values()} & {*FLOATS[:3]})
+
+    @property
+    def contexts(self) -> list[str]:
+        """In which the program runs in float64."""
+        if not self.is_exact:
+            return []
+        has_sdpa = any(op.kind == "sdpa" for op in self.bug.case.ops)
+        return ["sdpa_kernel(SDPBackend.MATH)"] * has_sdpa + ["Float64()"] * self.has_casts
+
+    @property
+    def is_moved(self) -> bool:
+        """Whether the inputs go to a device."""
+        return self.bug.device != "cpu"
+
+    @property
+    def runtime(self) -> str:
+        """What the test needs of the end of repro.py."""
+        names = ["move"] * self.is_moved + ["Float64"] * ("Float64()" in self.contexts)
+        return read_runtime(tuple(names), list_constants(self.bug)).strip() if names else ""
+
+    @property
+    def _is_moved(self) -> bool:
+        return self.bug.device != "cpu"
+
+    def list_body(self) -> list[str]:
+        """The statements of the test method."""
+        bug, failure = self.bug, self.bug.result.failure
+        mode = f"{'' if bug.case.training else '.eval()'}{'.cuda()' if self.is_moved else ''}"
+        is_compiled = bug.who == "compiled"
+        lines = self._list_run() + ["torch._dynamo.reset()"] * is_compiled
+        shapes = f"{AUTOMATIC} if dynamic else None"
+        *before, compiled = bug.list_compiling("dynamic", shapes, self._spell_inputs())
+        lines += [f"module = {'WithKernel' if bug.who == 'kernel' else 'Module'}(){mode}", *before]
+        lines += [f"compiled = {compiled}"] * is_compiled
+        actual = self._spell_call("compiled" if is_compiled else "module", "module")
+        if isinstance(failure, StateChanged):
+            states = ", ".join(change.state for change in failure.changes)
+            return [*lines, f"before = [{states}]", actual, f"self.assertEqual([{states}], before)"]
+        if self.has_no_value:
+            return [*lines, actual]
+        if isinstance(failure, NotFinite):
+            return [*lines, f"self.assertTrue({actual}.isfinite().all())"]
+        lines += [f"actual = {actual}"]
+        if not self.is_exact:
+            eager = [f"module = Module(){mode}", f"expected = {self._spell_call('module', 'module')}"]
+            return [*lines, *eager, "self.assertEqual(actual, expected)"]
+        expected = f"expected = {self._spell_call('exact', 'exact', is_double=True)}"
+        lines += [f"exact = {'Plain' if self.plain else 'Module'}(){mode}.double()"]
+        lines += [f"with {', '.join(self.contexts)}:", f"    {expected}"] if self.contexts else [expected]
+        rows = ".nan_to_num(0.0)" if isinstance(failure, EmptyRowsNotZero) else ""
+        tolerance, reasons = self._find_tolerance()
+        words = f"actual{rows}.double(), expected{rows}, atol={tolerance:.1e}, rtol=0"
+        return [*lines, *(f"# {reason}" for reason in reasons), f"self.assertEqual({words})"]
+
+    def _spell_call(self, call: str, module: str, *, is_double: bool = False) -> str:
+        """A run of `call` in place of `module`, without `run` where a call is all."""
+        if self.is_single:
+            return f"{call}(*{self._spell_inputs(is_double or None)}){self.value.removeprefix('out')}"
+        return f"run({', '.join([*[module] * self.reads_module, call, *['double=True'] * is_double])})"
+
+    @property
+    def is_single(self) -> bool:
+        """Whether the failure shows in the result of a single call."""
+        case = self.bug.case
+        is_plain = not (self.is_sequence or case.training or is_random(case))
+        return is_plain and self.value[:3] in ("", "out") and "given" not in self.value
+
+    @property
+    def reads_module(self) -> bool:
+        return self.is_sequence or "module." in self.value
+
+    def _list_run(self) -> list[str]:
+        """The function `run`; nothing where a single call is all."""
+        case, is_exact = self.bug.case, self.is_exact
+        if self.is_single:
+            return []
+        words = [*["module"] * self.reads_module, "call", *["double=False"] * is_exact]
+        given = self._spell_inputs("double" if is_exact else None, "given" if self.is_sequence else "inputs()")
+        lines = [f"given = {given}"] * (given != "given")
+        trains = case.training or any(call.under == "training" for call in case.calls)
+        if trains:
+            trained = [n for n, item in enumerate(case.arguments) if item.requires_grad and item.dtype in FLOATS]
+            wanted = "torch.is_grad_enabled()" * bool(case.calls)
+            lines += [f"given[{place}].requires_grad_({wanted})" for place in trained]
+        lines += ["out = call(*given)", *(self._list_backward() if trains else ())]
+        if self.is_sequence:
+            lines = ["for given in calls(module):", *(f"    {line}" for line in lines)]
+        lines = ["torch.manual_seed(0)"] * is_random(case) + lines + [f"return {self.value}"] * bool(self.value)
+        return [f"def run({', '.join(words)}):", *(f"    {line}" for line in lines), ""]
+
+    def _list_backward(self) -> list[str]:
+        case, is_sum = self.bug.case, self.bug.case.mode == "training_on_sum"
+        seed = ["torch.manual_seed(1)"] * (not is_sum)
+        if len(case.returns) == 1 and not case.calls:
+            return [*seed, "out.sum().backward()" if is_sum else "out.backward(torch.randn(out.shape).to(out))"]
+        outs = f"outs = [o for o in {'out' if len(case.returns) > 1 else '[out]'} if o.requires_grad]"
+        loss = f"sum({'o' if is_sum else '(o * torch.randn(o.shape).to(o))'}.sum() for o in outs)"
+        return [*seed, outs, "if outs:", f"    {loss}.backward()"]
+
+    def _spell_inputs(self, double: bool | str | None = None, given: str = "inputs()") -> str:
+        """The inputs, on the device, and in float64 if `double`, which may be the name of a flag."""
+        if self.is_moved:
+            return f"[move({', '.join(['x', *[str(double)] * bool(double)])}) for x in {given}]"
+        is_float = all(item.dtype in FLOATS for item in self.bug.case.arguments)
+        made = f"[{'x.double()' if is_float else 'x.double() if x.is_floating_point() else x'} for x in {given}]"
+        return given if not double else made if double is True else f"{made} if {double} else {given}"
+
+    @property
+    def value(self) -> str:
+        """The expression that is compared; "" if there is none."""
+        failure = self.bug.result.failure
+        value = getattr(failure, "value", None)
+        text = self._spell_tensor(value) if value and not self.has_no_value else ""
+        if not text or not isinstance(failure, FormDiffers) or failure.aspect == "mutation":
+            return text
+        if failure.aspect == "memory" and failure.owner and self._spell_tensor(failure.owner):
+            owner, memory = self._spell_tensor(failure.owner), "untyped_storage().data_ptr()"
+            return f"{text}.{memory} == {owner}.{memory}"
+        forms = {"dtype": ".dtype", "shape": ".shape", "device": ".device", "strides": ".stride()"}
+        return f"{text}{forms[failure.aspect]}" if failure.aspect in forms else ""
+
+    def _spell_tensor(self, value: Value) -> str:
+        case = self.bug.case
+        if value.kind == "output" or (value.kind, value.name) == ("result", "out"):
+            place = value.name if value.kind == "output" else 0
+            text = "out" if len(case.returns) == 1 else f"out[{place}]"
+        elif value.kind == "input":
+            names = [item.name for item in case.arguments]
+            text = f"given[{names.index(find_name(case, value))}]"
+        else:
+            text = "" if value.kind == "result" else f"module.{value.name}"
+        return f"{text}.grad" if text and value.is_gradient else text
+
+    def _find_tolerance(self) -> tuple[float, list[str]]:
+        """How far the value may be off from float64, and why."""
+        factor, share, dtype = find_tolerance(self.bug)
+        error, scale = (self.bug.result.numbers.get(name, 0.0) for name in ("eager_error", "scale"))
+        if not factor:
+            return share * scale, [f"atol: {share:.2%} of the largest value, {scale:.2g}"]
+        units = f"and {UNITS} units in the last place of the largest value, {scale:.2g} in {dtype}"
+        return factor * error + share * scale, [
+            f"atol: {factor} times eager's error against float64, {error:.1e},",
+            units,
+        ]

@@ -1,0 +1,175 @@
+"""Rules that the values of a property may follow, and the conditions that name them."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+from generators.program.case import Values
+
+WORDS = {"active": "training", "sdpa": "scaled_dot_product_attention", "div": "division"}
+WORDS |= {"fast_path": "the fast-path switch", "mode": "self.training", "other": "the second operand"}
+WORDS |= {"always": "True", "never": "False"}
+"""Words for attributes, operations and values whose names in cases differ from PyTorch's."""
+_SHOWN = 4
+"""The most examples that are told of each side."""
+_DIVISORS = (2, 4, 8, 16, 32, 64)
+
+
+@dataclass(frozen=True, slots=True)
+class SizeRule:
+    """A size between two bounds, which it does not reach, that is a multiple of the divisor or is none.
+
+    With `other`, a dimension, the bounds are distances from its size.
+    """
+
+    above: int | None = None
+    below: int | None = None
+    divisor: int = 1
+    divides: bool = True
+    other: str = ""
+
+    def holds(self, size: int) -> bool:
+        is_within = (self.above is None or size > self.above) and (self.below is None or size < self.below)
+        return is_within and (size % self.divisor == 0) is self.divides
+
+    def spell(self, name: str) -> str:
+        """In words: "S > 32 and S % 16 != 0"."""
+        words = []
+        if self.above is not None and self.below == self.above + 2:
+            words.append(f"{name} = {self._spell_bound(self.above + 1)}")
+        else:
+            words += [f"{name} > {self._spell_bound(self.above)}"] if self.above is not None else []
+            words += [f"{name} < {self._spell_bound(self.below)}"] if self.below is not None else []
+        if self.divisor > 1:
+            words.append(f"{name} % {self.divisor} {'=' if self.divides else '!='} 0")
+        return " and ".join(words)
+
+    def _spell_bound(self, bound: int) -> str:
+        return (
+            f"{self.other} {'-' if bound < 0 else '+'} {abs(bound)}"
+            if self.other and bound
+            else self.other or str(bound)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TraitRule:
+    """A trait of `_TRAITS`."""
+
+    trait: str
+
+    def holds(self, value: Any) -> bool:
+        return _TRAITS[self.trait](value)
+
+    def spell(self, name: str) -> str:
+        return f"{name} {self.trait}"
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceRule:
+    """One of some values, or none of them."""
+
+    values: tuple[Any, ...]
+    excluded: bool = False
+
+    def holds(self, value: Any) -> bool:
+        return (value in self.values) is not self.excluded
+
+    def spell(self, name: str) -> str:
+        equals = "!=" if self.excluded else "="
+        return f"{name} {equals} {' or '.join(map(show, self.values))}"
+
+
+Rule = SizeRule | TraitRule | ChoiceRule
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A need of the failure, with the values that were tried."""
+
+    subject: str
+    rule: Rule
+    fails: tuple[Any, ...]  # its own value first
+    passes: tuple[Any, ...]
+
+    def __str__(self) -> str:
+        """In words, with the sizes next to the boundary: "S > 32 (fails with 40, 33; passes with 32, 31)"."""
+        fails, passes = self.fails, self.passes
+        if isinstance(self.rule, SizeRule):
+            fails, passes = (*fails[:1], *_sort_by_distance(fails[1:], passes)), _sort_by_distance(passes, fails)
+        shown = (", ".join(map(show, values[:_SHOWN])) for values in (fails, passes))
+        return f"{self.rule.spell(self.subject)} (fails with {next(shown)}; passes with {next(shown)})"
+
+
+def _sort_by_distance(sizes: Iterable[int], others: Iterable[int]) -> tuple[int, ...]:
+    """The sizes, those next to some of the others first."""
+    return tuple(sorted(sizes, key=lambda size: min(abs(size - other) for other in others)))
+
+
+@lru_cache
+def list_size_rules(last: int) -> list[list[list[SizeRule]]]:
+    """Rules by complexity, and by family. In a family the rule that holds for the fewest sizes comes first."""
+    above = [SizeRule(above=size) for size in reversed(range(1, last))]
+    below = [SizeRule(below=size) for size in range(2, last + 1)]
+    multiples = [SizeRule(divisor=divisor, divides=divides) for divisor in _DIVISORS for divides in (True, False)]
+    few = range(1, min(last, 200))
+    spans = [SizeRule(low, high) for low in reversed(few) for high in few[low + 2 :]]
+    both = [
+        [replace(multiple, above=bound.above, below=bound.below) for bound in bounds]
+        for multiple in multiples
+        for bounds in (above, below)
+    ]
+    single = [[SizeRule(above=size - 1, below=size + 1)] for size in range(1, last + 1)]
+    return [single, [above, below, *([one] for one in multiples)], [*both, spans]]
+
+
+HELD: dict[str, tuple[float, str]] = {
+    "zero_one": (1.0, "zero nonzero"),
+    "small_counts": (1.0, "zero nonzero other"),
+    "signed": (1.0, "zero nonzero other negative"),
+    "normal": (1.0, "nonzero other negative"),
+    "random": (0.5, "zero nonzero"),
+    "ones": (1.0, "nonzero"),
+    "zeros": (1.0, "zero empty"),
+    "causal": (1.0, "zero nonzero"),
+    "padding": (1.0, "zero nonzero"),
+    "empty_row": (0.5, "zero nonzero empty"),
+    "causal_mask": (-1e4, "zero nonzero other negative"),
+    "padding_mask": (-1e4, "zero nonzero other negative"),
+    "empty_row_mask": (-1e4, "zero nonzero other negative hidden"),
+}
+"""By distribution: a scale, and the values that it draws."""
+
+
+def _draws(what: str) -> Callable[[Values], bool]:
+    return lambda values: what in HELD.get(values.kind, (0.0, ""))[1].split()
+
+
+_TRAITS: dict[str, Callable[[Any], bool]] = {
+    "is an int": lambda number: isinstance(number, int),
+    "> 0": lambda number: number > 0,
+    "< 0": lambda number: number < 0,
+    ">= 0": lambda number: number >= 0,
+    "<= 0": lambda number: number <= 0,
+    "is between 0 and 1": lambda number: 0 < number < 1,
+    "has a value other than 0 and 1": _draws("other"),
+    "has a row without a key": lambda values: _draws("empty")(values) or _draws("hidden")(values),
+    "has a negative value": _draws("negative"),
+    "has a 0 or False": _draws("zero"),
+    "has a value other than 0": _draws("nonzero"),
+}
+"""Traits of numbers, then of the values of inputs; the simplest first."""
+
+
+def list_traits(value: Any) -> list[str]:
+    names, is_number = list(_TRAITS), isinstance(value, (int, float)) and not isinstance(value, bool)
+    return names[:6] if is_number else names[6:] if isinstance(value, Values) else []
+
+
+def show(value: Any) -> str:
+    if isinstance(value, Values):
+        return value.kind.replace("_", " ")
+    if isinstance(value, tuple):
+        return str([int(v) if isinstance(v, int) else str(v) for v in value])
+    return WORDS.get(str(value), str(value))

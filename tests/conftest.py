@@ -4,12 +4,16 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from fuzz.evaluator import Evaluator, open_evaluator
 from fuzz.worker_config import WorkerConfig
 from tests.check import planted, planted_attention
 
 NAMED = (*planted.SUBJECTS, *planted_attention.SUBJECTS, "benchmarks.defects:statistics_without_mask")
+# A busy machine is no fault of an example.
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("untimed")
 OPENERS = ("fuzz.evaluator", "triage.report.build", "triage.cluster.findings")
 
 

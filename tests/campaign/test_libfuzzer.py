@@ -36,7 +36,7 @@ def fuzzed(tmp_path: Path, budget: str = "20x", **rules: Any) -> Options:
     return options(tmp_path, budget, engine="atheris", worker_config=WorkerConfig(timeout=timeout, command=command))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.binary(max_size=700))
 def test_any_bytes_are_a_valid_case(data: bytes) -> None:
     made = inputs.decode(data)
@@ -45,7 +45,7 @@ def test_any_bytes_are_a_valid_case(data: bytes) -> None:
     assert inputs.decode(inputs.encode(made)) == made
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.binary(max_size=300), st.integers(0, 2**32 - 1))
 def test_mutation_makes_a_valid_case(data: bytes, seed: int) -> None:
     for start in (data, inputs.encode(inputs.decode(data))):

@@ -144,7 +144,6 @@ def chains(draw: st.DrawFn) -> Case:
 
 
 @pytest.mark.samples
-@settings(deadline=None)
 @given(chains())
 def test_every_number_survives_bit_for_bit(case: Case) -> None:
     # NaN differs from itself, so what is compared is the canonical form, which holds every bit.
@@ -427,7 +426,7 @@ def test_a_truncated_file_is_refused(cut: int) -> None:
 
 
 @pytest.mark.samples
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(st.integers(0, len(PLAIN) - 1), st.integers(0, 6), st.text("{}[]:,-!&*'\"# \n\t01.eqBw\\", max_size=4))
 def test_a_damaged_file_is_read_or_refused_in_one_line(start: int, length: int, inserted: str) -> None:
     damaged = PLAIN[:start] + inserted + PLAIN[start + length :]

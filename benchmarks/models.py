@@ -140,7 +140,7 @@ def main() -> None:
     parser.add_argument("--deep", type=int, default=0, help="further neighbours of blocks that apply a pattern")
     parser.add_argument("--seed", type=int, default=0, help="of neighbours")
     parser.add_argument("--shuffle", action="store_true", help="in random order")
-    parser.add_argument("--skip", type=int, default=0, help="the first architectures, which another run has judged")
+    parser.add_argument("--part", default="1/1", help="such as 3/16: of the architectures, for one of 16 processes")
     parser.add_argument("--limit", type=int, default=0, help="seconds until no further architecture begins")
     parser.add_argument("--json", type=Path, required=True)
     parser.add_argument("--markdown", type=Path, help="write the page docs/models.md")
@@ -149,7 +149,8 @@ def main() -> None:
     names = [one for name in options.names for one in ([name] if "/" in name else list_names(name, options.python))]
     if options.shuffle:
         random.Random(0).shuffle(names)
-    began, waiting = time.monotonic(), iter(names[options.skip :])
+    part, parts = map(int, options.part.split("/"))
+    began, waiting = time.monotonic(), iter(names[part - 1 :: parts])
     rows: list[dict[str, Any]] = []
 
     def work(_worker: int) -> None:

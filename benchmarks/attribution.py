@@ -2,7 +2,8 @@
 
     python -m benchmarks.attribution [--only PREFIX] [--python PYTHON] [--device cpu]
 
-Prints a line for each finding: what was planted, the cause that triage names, whether that is right, and the seconds.
+Prints a line for each finding: what was planted, the cause that triage names, whether that is right, and the seconds;
+and the line of torch that it names, if the mistake is in torch.
 Mistakes are planted in replacements of attention and in Inductor's relu (benchmarks/planted_torch), and in copies of
 the bundled kernels (benchmarks/defects.py); "unlisted" ones in passes, decompositions, lowerings, generated code. Exits
 with 1 where a cause is wrong.
@@ -25,8 +26,11 @@ from corpus import casefile, entry
 from corpus.causes import MechanismKind
 from corpus.entry import Entry, Expectation
 from corpus.passes.contracts import Plain, spell
+from fuzz.attribution.ablation import run_ablation
 from fuzz.attribution.attribute import attribute
+from fuzz.attribution.locate import locate
 from fuzz.attribution.root_cause import RootCause
+from fuzz.attribution.study import Study
 from fuzz.evaluator import open_evaluator
 from fuzz.worker_config import WorkerConfig
 from generators.errors import UserError
@@ -34,6 +38,7 @@ from generators.program.attention_options import Contract
 from generators.program.case import Case, Input, Values
 from generators.program.sizes import Size
 from generators.program.type_check import make_op
+from triage.report.conditions import perturb
 
 HERE = Path(__file__).resolve().parent
 SEEDS = HERE.parent / "corpus" / "seeds"
@@ -99,14 +104,14 @@ returns: [out]
 """
 
 UNLISTED = {
-    "products_dropped": (GATED, "graph_passes", "reorder_for_locality"),
-    "permutations_dropped": (PERMUTED, "graph_passes", "pointless_permute_pair"),
-    "silu_decomposed_wrongly": (GATED, "decomposition", "aten.silu"),
-    "sigmoid_lowered_wrongly": (GATED, "lowering", "sigmoid"),
-    "loop_cut": (GATED, "codegen", "vectorisation"),
-    "buffer_stale": (TWOFOLD, "codegen", "fusion"),
+    "products_dropped": (GATED, "graph_passes", "reorder_for_locality", "drop_products"),
+    "permutations_dropped": (PERMUTED, "graph_passes", "pointless_permute_pair", "pointless_permute_pair"),
+    "silu_decomposed_wrongly": (GATED, "decomposition", "aten.silu", "change_silu"),
+    "sigmoid_lowered_wrongly": (GATED, "lowering", "sigmoid", "change_sigmoid"),
+    "loop_cut": (GATED, "codegen", "vectorisation", r"LoopLevel\.lines"),
+    "buffer_stale": (TWOFOLD, "codegen", "fusion", r"CppKernelProxy\.codegen_nodes"),
 }
-"""By plant of a kind that no list in triage knows: a program, the stage and the part."""
+"""By plant of a kind that no list in triage knows: a program, the stage, the part, and the function at fault."""
 
 REPLACEMENTS = {
     "scale_dropped": "sfdp-01-inference",
@@ -148,7 +153,9 @@ KERNELS: dict[str, tuple[str, dict[str, Any]]] = {
 or gradient that the cause names. On a GPU the write
 beside the statistics is seen, on a CPU the gradient that it spoils."""
 
-_SFDP = "_sfdp_pattern_"
+_SFDP, _FLASH = "_sfdp_pattern_", "_scaled_dot_product_flash_attention_for_cpu"
+_SECONDS = 60.0
+"""The time in which the line is looked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +166,8 @@ class Known:
     entry: Entry
     is_right: Callable[[RootCause], bool]
     plant: str = ""
+    function: str = ""
+    """The function at fault, a regular expression; "" where the line is not asked for."""
 
 
 def main() -> int:
@@ -174,8 +183,12 @@ def main() -> int:
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     options = parser.parse_args()
     chosen = [known for known in known_findings(options.device) if known.name.startswith(options.only)]
-    wrong = sum(not is_attributed(known, options.device, options.python) for known in chosen)
-    return 1 if wrong else 0
+    right = [is_attributed(known, options.device, options.python) for known in chosen]
+    lines = [is_line_right for known, (_, is_line_right) in zip(chosen, right, strict=True) if known.function]
+    print(
+        f"causes: {sum(cause for cause, _ in right)} of {len(right)} right; lines: {sum(lines)} of {len(lines)} right"
+    )
+    return 0 if all(cause for cause, _ in right) else 1
 
 
 def known_findings(device: str) -> Iterator[Known]:
@@ -185,15 +198,21 @@ def known_findings(device: str) -> Iterator[Known]:
         # Without TF32, fuse_attention leaves float32 on a GPU alone.
         case = _in_bfloat16(found.case) if device == "cuda" else found.case
         found = Entry(case, expect=_subject(found.subject))
-        yield Known(f"replacement {plant}", found, _in_pattern(seed), plant)
+        yield Known(f"replacement {plant}", found, _in_pattern(seed), plant, _spell_replacement(seed))
     for plants, seed in CALLED.items() if device == "cpu" else ():
-        is_right = _in_pattern(seed) if "mask_dropped" in plants else _in_flash
-        yield Known(f"called {plants}", entry.load(SEEDS / "patterns" / f"{seed}.case.yaml"), is_right, plants)
+        is_first = "mask_dropped" in plants
+        is_right, function = (
+            (_in_pattern(seed), _spell_replacement(seed)) if is_first else (_in_flash, f"aten.{_FLASH}")
+        )
+        yield Known(
+            f"called {plants}", entry.load(SEEDS / "patterns" / f"{seed}.case.yaml"), is_right, plants, function
+        )
     for plant in ("relu_accuracy", "relu_compile_error", "relu_runtime_error"):
-        yield Known(f"relu {plant}", Entry(casefile.loads(RELU), expect=_subject("inductor")), _in_relu, plant)
-    for plant, (text, stage, part) in UNLISTED.items():
+        relu = Entry(casefile.loads(RELU), expect=_subject("inductor"))
+        yield Known(f"relu {plant}", relu, _in_relu, plant, r"\w+Overrides\.relu")
+    for plant, (text, stage, part, function) in UNLISTED.items():
         found = Entry(casefile.loads(text), expect=_subject("inductor"))
-        yield Known(f"unlisted {plant}", found, partial(_is_in, stage=stage, part=part), plant)
+        yield Known(f"unlisted {plant}", found, partial(_is_in, stage=stage, part=part), plant, function)
     for name, (part, how) in KERNELS.items():
         call = _call(f"benchmarks.defects:{name}", **{key: how[key] for key in how if key != "needs"})
         yield Known(f"kernel {name}", call, _in_kernel(name, part, how.get("needs", "")))
@@ -222,6 +241,10 @@ def _subject(name: str) -> Expectation:
 def _in_pattern(seed: str) -> Callable[[RootCause], bool]:
     part = f"{_SFDP}{int(seed.split('-')[1])}"
     return lambda cause: (cause.who, cause.stage, cause.part) == ("inductor", "joint_graph_passes", part)
+
+
+def _spell_replacement(seed: str) -> str:
+    return f"_sfdp_replacement_{int(seed.split('-')[1])}$"
 
 
 def _is_in(cause: RootCause, *, stage: str, part: str) -> bool:
@@ -272,8 +295,8 @@ def _call(
     return Entry(case, expect=_subject(subject))
 
 
-def is_attributed(known: Known, device: str, python: str | None = None) -> bool:
-    """Print one line, and whether the cause is right."""
+def is_attributed(known: Known, device: str, python: str | None = None) -> tuple[bool, bool]:
+    """Print one line, and whether the cause and the line are right."""
     subject = known.entry.subject
     config = WorkerConfig(
         python=python or sys.executable,
@@ -285,15 +308,24 @@ def is_attributed(known: Known, device: str, python: str | None = None) -> bool:
     began = time.monotonic()
     try:
         with planted(known.plant), open_evaluator(config, repeat=1, remember=True) as evaluator:
-            cause = attribute(known.entry, evaluator)
+            ablation = run_ablation(known.entry, evaluator, full=False)
+            cause = attribute(known.entry, evaluator, ablation)
+            if known.function:
+                study = Study(evaluator, known.entry, ablation.accused, ablation.result)
+                cause = locate(study, cause, (made.case for made in perturb(known.entry.case)), _SECONDS)
     except UserError as error:
         print(f"{known.name}: NO FINDING: {error}", flush=True)
-        return False
+        return False, False
     word = "right" if known.is_right(cause) else "WRONG"
     seconds = time.monotonic() - began
     where = ", ".join(filter(None, (cause.who, cause.stage, cause.part)))
     print(f"{known.name}: {word}: {where}: {cause.mechanism} ({seconds:.0f} s)", flush=True)
-    return word == "right"
+    is_line_right = bool(cause.places) and re.search(known.function, cause.places[0].function) is not None
+    for place in cause.places[:1] if known.function else ():
+        print(
+            f"  line {'right' if is_line_right else 'WRONG'}: {place.file}:{place.line} in {place.function}", flush=True
+        )
+    return word == "right", is_line_right
 
 
 def planted(name: str) -> AbstractContextManager[Any]:

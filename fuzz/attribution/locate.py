@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from corpus.causes import Stage
+from corpus.causes import Part, Stage
 from fuzz.attribution.decide import STEPS, edit, list_conditions
 from fuzz.attribution.root_cause import RootCause
 from fuzz.attribution.study import Study, subject_of
@@ -22,10 +22,15 @@ from fuzz.protocol import Executed, StepsTaken, Verdict
 from fuzz.protocol.places import Found, Place
 from fuzz.subjects import find_variant
 from generators.program.case import Case
-from generators.program.edits import prune_if_valid, replace_inputs
+from generators.program.edits import prune_if_valid, replace_inputs, replace_op
 
-_MOST = {Outcome.PASSES: 8, Outcome.FAILS_ALIKE: 3}
-"""Programs whose branches are compared."""
+_MOST = 8
+"""Programs that pass whose branches are compared."""
+_SWAPPED = {"sigmoid", "relu", "silu"}
+_REWRITTEN = (Part.FUSION, Part.VECTORISATION)
+"""Parts without which Inductor generates other code throughout."""
+_LAYERS = "nn/functional.py nn/modules/activation.py nn/modules/transformer.py nn/attention/"
+"""Layers of torch that choose another way under Dynamo."""
 _AOT = "_functorch/ _decomp/ _refs/ _prims _subclasses/ _higher_order_ops/"
 _FILES = {
     Stage.JOINT_PASSES: "_inductor/fx_passes/ _inductor/pattern_matcher.py _inductor/constant_folding.py",
@@ -59,7 +64,7 @@ def locate(study: Study, cause: RootCause, neighbours: Iterable[Case] = (), seco
     subjects = {one.flips: subject_of(one.experiment, study.entry) for one in stages}
     subject = subjects.get(True, study.subject)
     result = study.evaluator.judge(study.case, subject)
-    if compare_outcome(result, study.result) is Outcome.FAILS_ALIKE:
+    if compare_outcome(result, study.result).fails:
         study = replace(study, subject=subject, result=result)
     raised = [study.result.raised_at] if study.result.raised_at else []
     kind = "pass" if cause.is_attention_pattern else STEPS.get(cause.stage, "")
@@ -68,13 +73,22 @@ def locate(study: Study, cause: RootCause, neighbours: Iterable[Case] = (), seco
         return replace(cause, places=(*raised, *steps))
     if steps and steps[0].found is not Found.LEFT_OUT:
         return replace(cause, places=steps)
-    files = _FILES.get(cause.stage, "_dynamo/" if cause.who == "dynamo" else _AOT)
-    # Of a step alone its own file is at fault.
-    scope = f"{steps[0].file}:{steps[0].line} {steps[0].file}" if steps else files
-    changed = itertools.chain(_change_literals(study.case), neighbours)
-    runs = itertools.chain(_list_runs(study, cause), (_Run(case, study.subject) for case in changed))
-    parting = _Parting(study, scope, steps[0].function if steps else "", subjects.get(False, ""))
-    return replace(cause, places=(*(parting.find(runs, seconds) or raised), *steps))
+    if steps and "/" not in steps[0].file:
+        return replace(cause, places=steps)
+    layers: tuple[Place, ...] = ()
+    if cause.who == "dynamo":
+        layers = _Parting(study, _LAYERS).find([_Run(study.case, "eager")], seconds)
+    scope = _FILES.get(cause.stage, "_dynamo/" if cause.who == "dynamo" else _AOT)
+    if steps and cause.stage is not Stage.LOWERING:
+        # Lowerings hand over to what generates code. Of other steps alone the own file is at fault.
+        scope = f"{steps[0].file}:{steps[0].line} {steps[0].file}"
+    changed = (_change_literals(study.case), _swap_operations(study.case), neighbours)
+    ways = (_list_runs(study, cause), *((_Run(case, study.subject) for case in cases) for cases in changed))
+    runs = (run for together in itertools.zip_longest(*ways) for run in together if run is not None)
+    is_own = bool(steps) and cause.stage is not Stage.LOWERING
+    parting = _Parting(study, scope, steps[0].function if is_own else "", subjects.get(False, ""))
+    parted = layers or parting.find(runs, seconds) or raised
+    return replace(cause, places=(*(one for one in parted if one.line not in [step.line for step in steps]), *steps))
 
 
 def _leave_out(study: Study, trial: Trial) -> tuple[Place, ...]:
@@ -88,7 +102,7 @@ def _list_runs(study: Study, cause: RootCause) -> Iterator[_Run]:
     shown = [Trial(one.experiment, one.argument) for one in cause.evidence]
     for trial in dict.fromkeys((*named, *shown, *list_conditions(study))):
         match EXPERIMENTS[trial.experiment].change:
-            case WithSetting():
+            case WithSetting() if cause.part not in _REWRITTEN:
                 yield _Run(study.case, study.subject, (trial,))
             case WithoutAxis(axis):
                 if other := find_variant(study.subject, **{axis: False}):
@@ -108,40 +122,47 @@ def _change_literals(case: Case) -> Iterator[Case]:
                     yield made
 
 
+def _swap_operations(case: Case) -> Iterator[Case]:
+    """The case with one operation of one tensor in the place of another."""
+    for op in case.ops:
+        if op.kind in _SWAPPED:
+            for kind in sorted(_SWAPPED - {op.kind}):
+                yield replace_op(case, op, replace(op, kind=kind))
+
+
 class _Parting(NamedTuple):
     """The search for the branch that failing programs take and passing programs don't."""
 
     study: Study
     scope: str
-    home: str
+    home: str = ""
     """The function whose branches are preferred."""
-    earlier: str
+    earlier: str = ""
     """A subject that passes, whose branches are not at fault; "" for none."""
 
     def find(self, runs: Iterable[_Run], seconds: float) -> tuple[Place, ...]:
         """The first branch that all failing and fewest passing programs take."""
         began, study = time.monotonic(), self.study
-        takes: dict[Outcome, list[dict[Branch, int]]] = {outcome: [] for outcome in _MOST}
-        for run in itertools.islice(runs, sum(_MOST.values())):
+        takes: dict[Outcome, list[dict[Branch, int]]] = {Outcome.PASSES: [], Outcome.FAILS_ALIKE: []}
+        for run in runs:
             outcome, taken = self._trace(run)
-            if len(takes.get(outcome, ())) < _MOST.get(outcome, 0) and taken:
+            if outcome in takes:
                 takes[outcome].append(taken)
-            if time.monotonic() - began > seconds:
+            if len(takes[Outcome.PASSES]) == _MOST or time.monotonic() - began > seconds:
                 break
         passing = takes[Outcome.PASSES]
         before = self._trace(_Run(study.case, self.earlier))[1] if self.earlier else {}
         # The failing program runs last, when all caches are filled.
         _, own = self._trace(_Run(study.case, study.subject))
         shared = (*takes[Outcome.FAILS_ALIKE], own)
-        rank = {
-            branch: (branch[1] != self.home, sum(branch in one for one in passing), order)
-            for branch, order in own.items()
-            if branch not in before and all(branch in one for one in shared)
-        }
-        found = min(rank, key=rank.__getitem__, default=None)
-        if found is None or rank[found][1] >= len(passing):
+        rank: dict[Branch, tuple[bool, int, int]] = {}
+        for branch, order in own.items():
+            count = sum(branch in one for one in passing)
+            if branch not in before and all(branch in one for one in shared) and count < len(passing):
+                rank[branch] = branch[1] != self.home, count, order
+        if not rank:
             return ()
-        file, function, first, then = found
+        file, function, first, then = min(rank, key=rank.__getitem__)
         return (Place(file, first or then, function, Found.PARTED, len(passing)),)
 
     def _trace(self, run: _Run) -> tuple[Outcome, dict[Branch, int]]:

@@ -120,8 +120,15 @@ def enter(trial: Trial, record: Record = lambda _: None) -> AbstractContextManag
         case StepLimit():
             return limit_steps(trial.experiment, trial.argument, record)
         case Traced():
-            return record_branches(trial.argument, lambda found: record(Executed(found)))
+            return _trace(trial.argument, record)
     raise SubjectError(f"{trial.experiment} changes nothing about a subject")
+
+
+@contextmanager
+def _trace(scope: str, record: Record) -> Iterator[None]:
+    # Which operations its cache answers depends on earlier cases.
+    with settings.without_cached_operations(), record_branches(scope, lambda found: record(Executed(found))):
+        yield
 
 
 def apply_experiments(subject: Subject, trials: Iterable[Trial], record: Record = lambda _: None) -> Subject:

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from fuzz.check.torch_internals import find
+from fuzz.check.torch_internals import find, wrap
 from fuzz.protocol.places import Branches, Found, Place
 
 HOME = str(Path(torch.__file__).parent)
@@ -21,6 +21,8 @@ _ROOT = f"{HOME}/"
 _COMPILER = "_inductor/ _dynamo/ _functorch/ _subclasses/ _higher_order_ops/ _decomp/ _refs/ _prims"
 _COMPILER += " _meta_registrations.py _export/ export/ fx/"
 _TRACING = "torch.fx.experimental.proxy_tensor"
+_RUNNERS = ("_inductor/cpp_builder.py", "_inductor/codecache.py", "_inductor/runtime/", "_inductor/output_code.py")
+"""They compile and run generated code, whose faults are elsewhere."""
 _PASSES_ON = ("__torch_function__", "__torch_dispatch__")
 """Methods of modes, which call what they are asked for."""
 
@@ -40,11 +42,11 @@ def name_file(file: str) -> str:
 
 
 def find_raising(error: BaseException) -> Place | None:
-    """The innermost line of the compiler in the traceback of an exception."""
+    """The innermost line of the compiler in the traceback of an exception; None for a fault of generated code."""
     for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
-        is_compiler = name_file(frame.f_code.co_filename).startswith(tuple(_COMPILER.split()))
-        if is_compiler and frame.f_code.co_name not in _PASSES_ON:
-            return make_place(frame.f_code, line, Found.RAISED)
+        file = name_file(frame.f_code.co_filename)
+        if file.startswith(tuple(_COMPILER.split())) and frame.f_code.co_name not in _PASSES_ON:
+            return None if file.startswith(_RUNNERS) else make_place(frame.f_code, line, Found.RAISED)
     return None
 
 
@@ -127,10 +129,21 @@ def record_branches(scope: str, record: Callable[[tuple[Branches, ...]], None]) 
 
         return follow
 
+    def make_following(starts_line: Any) -> Any:
+        def follow_line(self: Any, line: int) -> Any:
+            last, code = self.lineno, self.f_code
+            if depth and last != line and code.co_filename.startswith(files):
+                seen[code, last if last and last > 0 else 0, line] = None
+            return starts_line(self, line)
+
+        return follow_line
+
     before = sys.gettrace()
     sys.settrace(enter)
     try:
-        yield
+        # Dynamo reads a program of the user, and the layers of torch in it, line by line.
+        with wrap("torch._dynamo.symbolic_convert", "InstructionTranslatorBase.starts_line", make_following):
+            yield
     finally:
         sys.settrace(before)
         found: dict[tuple[str, str], list[tuple[int, int, int]]] = {}

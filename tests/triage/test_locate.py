@@ -20,14 +20,14 @@ from triage.report.wording import describe_place, quote_source
 WRONG = SubjectResult("passes", Verdict.WRONG_RESULT)
 CAUSE = RootCause("inductor", Stage.GRAPH_PASSES, "fold", Mechanism(MechanismKind.MEMORY))
 FOLD = Place("fx_passes/a.py", 10, "fold", Found.LEFT_OUT)
-COMMON, HELPER, AFTER = (0, 10), (0, 40), (12, 13)
+COMMON, HELPER, AFTER = (0, 10), (40, 41), (12, 13)
 
 
 class FakeTraces:
-    """A program of `larger` sizes passes, and takes no branch to line 13."""
+    """Programs of other sizes pass, and don't take the branches `own` of the pass and HELPER of what it calls."""
 
-    def __init__(self, case: Case, result: SubjectResult) -> None:
-        self.case, self.result, self.last = case, result, case
+    def __init__(self, case: Case, result: SubjectResult, *own: tuple[int, int]) -> None:
+        self.case, self.result, self.last, self.own = case, result, case, own
 
     def judge(self, case: Case, subject: str, *trials: Trial) -> SubjectResult:
         fails = case.canonical() == self.case.canonical()
@@ -37,24 +37,31 @@ class FakeTraces:
         if trials[0].experiment == "pass":
             return replace(result, observations=(StepsTaken(3, "other", (FOLD,)),))
         self.last = case
-        own = [COMMON, *([AFTER] if fails else [])]
+        own = [COMMON, *(self.own if fails else ())]
         helper = Branches("fx_passes/a.py", "helper", ((1, *HELPER),) if fails else ())
         branches = Branches("fx_passes/a.py", "fold", tuple((2 * at, *pair) for at, pair in enumerate(own)))
         return replace(result, observations=(Executed((branches, helper)),))
 
 
-def find(case: Case, cause: RootCause = CAUSE, result: SubjectResult = WRONG) -> tuple[tuple[Place, ...], Case]:
-    traces = FakeTraces(case, result)
+def find(
+    case: Case, *own: tuple[int, int], cause: RootCause = CAUSE, result: SubjectResult = WRONG
+) -> tuple[tuple[Place, ...], Case]:
+    traces = FakeTraces(case, result, *own)
     study = Study(cast("Evaluator", traces), Entry(case), "passes", result)
     larger = replace(case, dims=tuple((name, size + 1) for name, size in case.dims))
     return locate(study, cause, [larger]).places, traces.last
 
 
 def test_within_a_pass_it_is_where_the_failing_program_parts_from_passing_ones(case: Case) -> None:
-    (parted, function), last = find(case)
+    (parted, function), last = find(case, AFTER)
     assert (parted.file, parted.line, parted.function, parted.found) == ("fx_passes/a.py", 12, "fold", Found.PARTED)
     assert function == FOLD and parted.among > 0
     assert last.canonical() == case.canonical()  # with all caches full
+
+
+def test_a_pass_that_goes_one_way_parts_in_what_it_calls(case: Case) -> None:
+    (parted, function), _ = find(case)
+    assert (parted.line, parted.function, function) == (40, "helper", FOLD)
 
 
 def test_a_compile_error_is_where_the_compiler_raises(case: Case) -> None:
@@ -65,7 +72,7 @@ def test_a_compile_error_is_where_the_compiler_raises(case: Case) -> None:
 
 def test_an_operation_of_aten_has_no_line(case: Case) -> None:
     cause = replace(CAUSE, stage=Stage.OPERATION, part="aten.mm", evidence=(Tried("eager", "", Outcome.FAILS_ALIKE),))
-    ((place,), _) = find(case, cause)
+    ((place,), _) = find(case, cause=cause)
     assert (place.function, place.found, place.line) == ("aten.mm", Found.KERNEL, 0)
 
 

@@ -38,7 +38,7 @@ from generators.program.attention_options import Contract
 from generators.program.case import Case, Input, Values
 from generators.program.sizes import Size
 from generators.program.type_check import make_op
-from triage.report.conditions import perturb
+from triage.report.conditions import list_neighbours
 
 HERE = Path(__file__).resolve().parent
 SEEDS = HERE.parent / "corpus" / "seeds"
@@ -312,7 +312,7 @@ def is_attributed(known: Known, device: str, python: str | None = None) -> tuple
             cause = attribute(known.entry, evaluator, ablation)
             if known.function:
                 study = Study(evaluator, known.entry, ablation.accused, ablation.result)
-                cause = locate(study, cause, (made.case for made in perturb(known.entry.case)), _SECONDS)
+                cause = locate(study, cause, list_neighbours(known.entry.case), _SECONDS)
     except UserError as error:
         print(f"{known.name}: NO FINDING: {error}", flush=True)
         return False, False

@@ -170,7 +170,8 @@ def spell_in_one_line(case: Case) -> str:
     For example "out = (q @ k.transpose(-2, -1)).softmax(dim=-1) @ v". A write to memory keeps its place.
     """
     tree = ast.walk(ast.parse(source(case)))
-    forward = next(node for node in tree if isinstance(node, ast.FunctionDef) and node.name == "forward")
+    functions = {node.name: node for node in tree if isinstance(node, ast.FunctionDef)}
+    forward = functions.get("compute", functions["forward"])  # forward calls compute under a checkpoint
     reads = Counter(
         node.id for node in ast.walk(forward) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
     )
@@ -192,7 +193,8 @@ def spell_in_one_line(case: Case) -> str:
                 lines += [f"{name} = {ast.unparse(value)}" for name, value in held.items()]
                 held.clear()
                 lines.append(text.replace(":\n   ", ":").replace("\n    ", "; "))
-    return "; ".join(filter(None, lines))
+    program = "; ".join(filter(None, lines))
+    return f"checkpointed: {program}" if forward.name == "compute" else program
 
 
 def format_time(seconds: float) -> str:

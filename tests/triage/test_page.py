@@ -162,6 +162,16 @@ def test_what_the_ledger_lists_stands_under_its_title_and_status(run: Path, case
     assert "Root cause: inductor, joint_graph_passes, patterns of attention, constants of the program ignored." in text
 
 
+def test_what_others_reported_is_called_known_upstream_and_linked(run: Path, case: Case, tmp_path: Path) -> None:
+    issue = "{ref: 'a/b#1', relation: same, state: open}"
+    ledger = listing(case, f"new\n    upstream: {{searched: 2026-09, issues: [{issue}]}}", tmp_path)
+    text, bugs = make_page(RunSummary.load(run), ledger)
+    assert [(bug["status"], bug["news"]) for bug in bugs] == [("known upstream", False)]
+    assert (
+        '<a href="https://github.com/a/b/issues/1" rel="noreferrer">' in text and "known upstream: a/b#1 (open)" in text
+    )
+
+
 def test_silent_ones_come_before_loud_ones_and_lead_to_their_reports(run: Path, case: Case, tmp_path: Path) -> None:
     loud = replace(found(case), verdict=Verdict.COMPILE_ERROR)
     other = replace(case, mode="inference" if case.training else "training", contracts=())

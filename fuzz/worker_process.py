@@ -311,17 +311,28 @@ def explain_exit(code: int, log_lines: list[str]) -> ProcessLost:
 
 
 def find_last_words(lines: list[str]) -> str:
-    """The last line that is not empty."""
-    return next((line.strip()[:200] for line in reversed(lines) if line.strip()), "")
+    """The last line that is not empty and no part of faulthandler's dump."""
+    said = lines[: _find_dump(lines) + 1] or lines
+    return next((line.strip()[:200] for line in reversed(said) if line.strip()), "")
 
 
 def find_place(lines: list[str]) -> str:
-    """`FUNCTION (FILE)` of the innermost frame in faulthandler's last dump; "" without a dump."""
-    dumps = [i for i, line in enumerate(lines) if line.startswith("Current thread")]
-    frame = _FRAME.match(lines[dumps[-1] + 1]) if dumps and dumps[-1] + 1 < len(lines) else None
+    """`FUNCTION (FILE)` of the innermost frame in faulthandler's last dump; "" without a dump.
+
+    A thread that torch started has no frames of Python. The frame is then the main thread's, which a dump lists last.
+    """
+    dump = lines[_find_dump(lines) + 1 :]
+    threads = [i for i, line in enumerate(dump) if line.startswith(("Current thread", "Thread 0x"))]
+    threads.sort(key=lambda i: (dump[i].startswith("Current"), i), reverse=True)
+    frame = next(filter(None, (_FRAME.match(line) for i in threads for line in dump[i + 1 : i + 2])), None)
     if frame is None:
         return ""
     parts = Path(frame["file"]).parts
     # Inductor names its modules after their hash.
     generated = re.fullmatch(r"c[a-z2-7]{51}\.py", parts[-1])
     return f"{frame['function']} ({'generated code' if generated else '/'.join(parts[-2:])})"
+
+
+def _find_dump(lines: list[str]) -> int:
+    """Where faulthandler's last dump of a signal begins; -1 without one."""
+    return max((i for i, line in enumerate(lines) if line.startswith("Fatal Python error")), default=-1)

@@ -8,6 +8,7 @@ a file that counts starts, of which those in `bad_starts` fail.
 It writes JSON itself: tests start hundreds, and `fuzz.protocol` takes longer to import than all else.
 """
 
+import ctypes
 import faulthandler
 import json
 import os
@@ -122,6 +123,10 @@ def act(rule: dict[str, Any], rules: dict[str, Any]) -> None:
     action = rule.get("do")
     if action == "die":
         os.kill(os.getpid(), 11)
+    elif action == "die_in_a_thread":  # that has no frames of Python
+        libc, thread = ctypes.CDLL(None), ctypes.c_ulong()
+        libc.pthread_create(ctypes.byref(thread), None, ctypes.c_void_p(1), None)
+        libc.pthread_join(thread, None)
     elif action == "shout":
         sys.stderr.write("".join(f"line {number}\n" for number in range(100_000)))
         sys.stderr.flush()

@@ -86,6 +86,7 @@ PLACE = "act (campaign/fake_worker.py)"
     ("given", "limits", "verdict", "failure", "has_place"),
     [
         ({"do": "die"}, {}, Verdict.WORKER_DIED, ProcessLost(Process.SIGNAL, "SIGSEGV"), True),
+        ({"do": "die_in_a_thread"}, {}, Verdict.WORKER_DIED, ProcessLost(Process.SIGNAL, "SIGSEGV"), True),
         ({"do": "exit"}, {}, Verdict.WORKER_DIED, ProcessLost(Process.EXIT, "7", last_words="cannot go on"), False),
         ({"do": "hang"}, {"timeout": 0.5}, Verdict.TIMEOUT, ProcessLost(Process.TIMEOUT, "0.5"), True),
         ({"do": "eat"}, {"memory_mib": 100}, Verdict.OUT_OF_MEMORY, ProcessLost(Process.OUT_OF_MEMORY, "100"), True),

@@ -204,8 +204,8 @@ class _Test:
         mode = f"{'' if bug.case.training else '.eval()'}{'.cuda()' if self.is_moved else ''}"
         is_compiled = bug.who == "compiled"
         lines = self._list_run() + ["torch._dynamo.reset()"] * is_compiled
-        shapes = f"{AUTOMATIC} if dynamic else None"
-        *before, compiled = bug.list_compiling("dynamic", shapes, self._spell_inputs())
+        *before, compiled = bug.list_compiling("dynamic", "shapes", self._spell_inputs())
+        lines += [f"shapes = {AUTOMATIC} if dynamic else None"] * bool(before)
         lines += [f"module = {'WithKernel' if bug.who == 'kernel' else 'Module'}(){mode}", *before]
         lines += [f"compiled = {compiled}"] * is_compiled
         actual = self._spell_call("compiled" if is_compiled else "module", "module")

@@ -17,9 +17,11 @@ DETAIL_LABELS = {
     **CHANGES,
     **TARGETS,
     **{kind: row.effect for kind, row in REGIONS.items()},
+    "associative_scan": "an associative scan",
     "causal_bottom_right": "causal from the bottom right",
     "group": "grouped queries",
     "negative_scale": "negative scale",
+    "pointwise_scan": "a pointwise associative scan",
 }
 """Labels for ids in details. An id that is not listed is its own label."""
 

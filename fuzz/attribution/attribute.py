@@ -43,6 +43,7 @@ from generators.program.attention_options import COMPARABLE
 from generators.program.case import Case, LaterCall
 from generators.program.changes import without_changes
 from generators.program.ops import OPS
+from generators.program.regions import call_directly, list_indirect
 from generators.program.state import at_call, is_written, list_differences, list_targets
 
 _SYMBOLIC = "passes_dynamic"
@@ -212,9 +213,8 @@ def _find_state(study: Study, cause: RootCause) -> RootCause:
     cause.
     """
     case, mechanism, write = study.case, cause.mechanism, {}
-    for kind in dict.fromkeys(region.kind for region in case.regions):
-        direct = replace(case, regions=tuple(region for region in case.regions if region.kind != kind))
-        directly = study.try_out(CALLED_DIRECTLY, kind, case=direct)
+    for kind in list_indirect(case):
+        directly = study.try_out(CALLED_DIRECTLY, kind, case=call_directly(case, kind))
         if directly.flips:
             evidence = (*cause.evidence, directly)
             return replace(cause, mechanism=Mechanism(MechanismKind.REGION, details(region=kind)), evidence=evidence)

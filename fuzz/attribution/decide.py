@@ -24,6 +24,7 @@ from generators.program.changes import list_changes, without_changes
 from generators.program.edits import make_name, map_attributes, prune_if_valid, substitute
 from generators.program.emit import is_random
 from generators.program.ops import OPS, VIEWS
+from generators.program.regions import call_directly, list_indirect
 from generators.program.state import at_call, is_in_place, is_written
 from generators.program.type_check import make_op, types_of
 
@@ -185,7 +186,7 @@ def list_conditions(study: Study) -> Iterator[Trial]:
     kinds = list(dict.fromkeys(op.kind for op in case.ops))
     if _LAYERS & {*kinds}:
         yield Trial("fast_path_off")
-    yield from (Trial(CALLED_DIRECTLY, kind) for kind in dict.fromkeys(one.kind for one in case.regions))
+    yield from (Trial(CALLED_DIRECTLY, kind) for kind in list_indirect(case))
     yield from (Trial(UNCHANGED, kind) for kind in dict.fromkeys(one.kind for one in list_changes(case)))
     if is_written(case):
         yield Trial(_WRITTEN_APART)
@@ -204,7 +205,7 @@ def edit(trial: Trial, case: Case) -> Case | None:
     if name == _DEFAULT:
         edited = replace(case, settings=tuple(one for one in case.settings if one[0] != argument))
     elif name == CALLED_DIRECTLY:
-        edited = replace(case, regions=tuple(one for one in case.regions if one.kind != argument))
+        edited = call_directly(case, argument)
     elif name == UNCHANGED:
         edited = without_changes(case, argument)
     elif name == _WRITTEN_APART:

@@ -8,8 +8,9 @@ from generators.program.case import Case, Input, LaterCall, Op, TensorType, free
 from generators.program.changes import KINDS, ChangeText
 from generators.program.emit_regions import emit_region
 from generators.program.ops import OPS
+from generators.program.ops.recurrence import FUNCTIONS
 from generators.program.ops.spec import Line
-from generators.program.regions import REGIONS, list_arguments
+from generators.program.regions import REGIONS, list_arguments, list_indirect
 from generators.program.state import at_call, find_owners, find_target, seed_at
 from generators.program.type_check import attributes, names_in, types_of
 from generators.program.values import DISTRIBUTIONS, LAYOUTS
@@ -22,9 +23,10 @@ _IMPORTS = {
     "checkpoint(": "from torch.utils.checkpoint import checkpoint",
     "map_rows(": "from torch._higher_order_ops.map import map as map_rows",
     "scan(": "from torch._higher_order_ops.scan import scan",
+    "associative_scan(": "from torch._higher_order_ops.associative_scan import associative_scan",
     "flex_attention(": "from torch.nn.attention.flex_attention import flex_attention",
 }
-"""Imports, by a substring of the text that needs them."""
+"""Imports, by the words of the text that need them."""
 _OPTIMIZERS = {"sgd": "torch.optim.SGD(module.parameters(), lr=0.1)", "adamw": "torch.optim.AdamW(module.parameters())"}
 _CONTEXTS = {
     "training": "torch.enable_grad()",
@@ -78,12 +80,14 @@ def emit_rewritten(case: Case, ops: Sequence[Op], instead: Mapping[str, str], *,
     functions = _SET_WEIGHTS if "set_weights(" in module else ""
     functions += _OTHER_WEIGHTS if "with_other_weights(" in inputs else ""
     functions = (_RNG if "rng(" in functions + module + inputs else "") + functions + outside
-    head = [line for key, line in _IMPORTS.items() if key in functions + module + inputs]
+    functions += "".join(f"\n{text}" for name, text in FUNCTIONS.items() if f"{name}(" in outside + module)
+    whole = functions + module + inputs
+    head = [line for key, line in _IMPORTS.items() if re.search(rf"\b{re.escape(key)}", whole)]
     lines = ["import torch", *head]
     if any(op.attr("fast_path") is False for op in case.ops):
         # A switch for all of torch's layers at once.
         lines.append("\ntorch.backends.mha.set_fastpath_enabled(False)")
-    if not plain and any(REGIONS[region.kind].captures for region in case.regions):
+    if not plain and any(kind in REGIONS and REGIONS[kind].captures for kind in list_indirect(case)):
         lines.append("\ntorch._dynamo.config.capture_scalar_outputs = True")
     if any(KINDS[change.kind].is_guarded for call in case.calls for change in call.changes):
         lines.append("\ntorch._dynamo.config.skip_nnmodule_hook_guards = False")
@@ -94,9 +98,10 @@ def emit_rewritten(case: Case, ops: Sequence[Op], instead: Mapping[str, str], *,
 
 
 def list_unplain(case: Case) -> tuple[str, ...]:
-    """The kinds of regions and operations that the plain text spells in another way."""
-    kinds = (*(region.kind for region in case.regions), *(op.kind for op in case.ops if OPS[op.kind].plain))
-    return tuple(dict.fromkeys(kinds))
+    """The kinds of regions and operations, and the forms of operations, that the plain text spells in another way."""
+    specs = {op.kind: OPS[op.kind] for op in case.ops}
+    always = (kind for kind, spec in specs.items() if spec.plain and "form" not in spec.attributes)
+    return (*list_indirect(case), *always)
 
 
 def is_random(case: Case) -> bool:

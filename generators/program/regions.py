@@ -174,6 +174,21 @@ def _check_loop(case: Case, region: Region, types: Mapping[str, TensorType], inf
         require(fits, f"{name} can't join rows of {result!r} along {over}")
 
 
+def list_indirect(case: Case) -> list[str]:
+    """The kinds of regions and the forms of operations that a Python call or loop can replace."""
+    forms = (form for op in case.ops if OPS[op.kind].plain and isinstance(form := op.attr("form"), str))
+    return [*dict.fromkeys((*(region.kind for region in case.regions), *forms))]
+
+
+def call_directly(case: Case, kind: str) -> Case:
+    """The case with Python calls and loops in place of regions of a kind, and of operations of a form."""
+    ops = (
+        replace(op, attrs=tuple(pair for pair in op.attrs if pair != ("form", kind))) if OPS[op.kind].plain else op
+        for op in case.ops
+    )
+    return replace(case, ops=tuple(ops), regions=tuple(region for region in case.regions if region.kind != kind))
+
+
 def keep_regions(case: Case) -> Case:
     """The case whose regions name only operations that it has."""
     names = {op.name for op in case.ops}

@@ -14,6 +14,7 @@ from generators.program.indices import check_indices
 from generators.program.ops import OPS
 from generators.program.ops.attention import FLEX_NAMES
 from generators.program.ops.network import EQUATION
+from generators.program.ops.recurrence import FUNCTIONS
 from generators.program.ops.spec import Attribute, Kind, Operands
 from generators.program.regions import check_regions, keep_regions
 from generators.program.settings import check_settings
@@ -26,7 +27,7 @@ DIM_NAME = re.compile(r"[A-Z][A-Za-z0-9]{0,7}")
 _OWN_NAMES = ("torch", "nn", "rng", "inputs", "self", "F", "Module", "attend", "set_weights", "causal_mask")
 _OF_CALLS = ("calls", "first", "given", "module", "optimizer", "checkpoint", "compute")
 _OF_CLASS = ("loss", "without_gradient")
-RESERVED = frozenset({*_OWN_NAMES, *_OF_CLASS, *FLEX_NAMES, *keyword.kwlist})
+RESERVED = frozenset({*_OWN_NAMES, *_OF_CLASS, *FLEX_NAMES, *FUNCTIONS, *keyword.kwlist})
 
 MAX_DIM = 1 << 20
 MAX_ELEMENTS = 1 << 26

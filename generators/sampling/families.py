@@ -83,6 +83,8 @@ FAMILIES: Mapping[str, Family] = {
     "gpt2_masked": Family(6.0, {**_GPT2, "order": "bhsd", "mask.kind": "where_and_add"}),
     "gptj": Family(1.5, {**_DIVIDED_SCORES, **_DECODER, "projection": "separate", **_GPTJ, **_LOWEST}),
     "kv_cache": Family(3.0, _CACHE, writers.write_kv_cache),
+    # RetNet, gated linear attention and their like. `sample` draws it apart, so that other cases stay as they are.
+    "linear_attention": Family(0.0, write=writers.write_linear_attention),
     "llama": Family(6.0, _LLAMA),
     # mBART: heads folded into the batch, products by bmm.
     "mbart": Family(6.0, {**_BMM, **_FOLDED, "order": "bhsd", "mask.kind": "add", "dropout": "none"}),

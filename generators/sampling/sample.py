@@ -107,6 +107,7 @@ def draw_tiled_dims(c: Choices) -> dict[str, int]:
 _MODULES = {"bare": 80.0, "block": 20.0}  # a bare attention, judged twice as fast, or a whole module
 TRAINING_SHARE = 0.25
 DYNAMIC_SHARE = 0.02  # the share of cases with dynamic shapes, which take ten times as long to compile
+LINEAR_SHARE = 0.015  # the share of cases with linear attention
 EMPTY_SHARE = 0.006  # the share of cases in which a dimension is 0
 CALLED_SHARE = 0.08  # the share of cases with several calls of the module, which take several times as long
 WRITTEN_CALLED_SHARE = 0.3  # the share of cases with writes that get several calls: a buffer keeps written values
@@ -165,6 +166,8 @@ def sample(
         changed = add_states(case, Choices(f"{seed}:{index}:states"), 2 * STATES_SHARE)
         is_taken = emit_attention_stub(changed) is not None and all(map(limits.accepts, list_calls(changed)))
         return changed if is_taken else case
+    if not family and Choices(f"{seed}:{index}:linear").chance(LINEAR_SHARE):
+        family = "linear_attention"
     case = _sample_module(seed, index, family=family, dtype=dtype, mode=mode, device=device)
     changes = Choices(f"{seed}:{index}:changes")
     if changes.chance(CHANGED_SHARE if case.calls else CHANGED_BEFORE_SHARE):

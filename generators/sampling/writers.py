@@ -1,4 +1,4 @@
-"""Writers of whole programs: decoding with caches, and torch's own attention."""
+"""Writers of whole programs: decoding with caches, linear attention, and torch's own attention."""
 
 from generators.program.case import Attr, Values
 from generators.program.ops import OPS
@@ -108,6 +108,44 @@ def _attend_over(b: Builder, c: Choices, now: Qkv, caches: list[str], keep: str 
     else:
         output, _ = attend(b, c, seen, extras, bias)
     return [merge_heads(b, c, output), *(caches if c.chance(0.7) else [])]
+
+
+_LONGEST, _LARGEST = 33, 16
+_FEATURES = {"elu": 3.0, "relu": 2.0, "softmax": 2.0, "none": 2.0}
+_DECAYS = {"head": ("H", 1, 1), "step": ("B", "H", "S", 1), "key": ("B", "H", "S", "D")}
+
+
+def write_linear_attention(b: Builder, c: Choices) -> list[str]:
+    """Linear attention: queries times a running sum of keys times values, [B, H, S, D, V], which decays.
+
+    The decay is of a head, of a step, or of an element of the key.
+    """
+    b.dims |= {name: min(b.dims[name], most) for name, most in (("S", _LONGEST), ("D", _LARGEST), ("V", _LARGEST))}
+    values, shape, features = draw_values(c), ("B", "H", "S", "D"), c.draw(_FEATURES)
+    q, k, v = (
+        b.input(name, (*shape[:3], size), values, layout=draw_layout(c, 4))
+        for name, size in zip("qkv", "DDV", strict=True)
+    )
+    if features != "none":
+        q, k = (b.op(features, value) for value in (q, k))
+    if features == "elu":
+        q, k = (b.op("add", value, other=1) for value in (q, k))
+    how = c.pick([*_DECAYS])
+    gate = b.input("gate", _DECAYS[how], Values(scale=2.0), parameter=how == "head")
+    decay = b.op("sigmoid", gate, to="decay")
+    decay = b.op("unsqueeze", decay, dim=0) if how == "head" else decay
+    forms = {"loop": 2.0, "scan": 3.0, "associative_scan": 3.0, "pointwise_scan": 0.2 if b.device == "cpu" else 3.0}
+    options: dict[str, Attr] = {"dim": c.pick((2, -3)), "reverse": c.chance(0.2), "form": c.draw(forms)}
+    wide = b.op("unsqueeze", decay, to="decay", dim=-1)
+    state = b.op("mul", b.op("unsqueeze", k, dim=-1), b.op("unsqueeze", v, dim=-2), to="products")
+    for _ in range(c.draw({1: 5.0, 2: 1.0})):
+        state = b.op("decayed_sum", state, wide, to="state", **options)
+    out = b.op("squeeze", b.op("matmul", b.op("unsqueeze", q, dim=-2), state, to="out"), dim=-2)
+    if features in ("elu", "softmax") and c.chance(0.5):
+        total = b.op("decayed_sum", k, decay, to="total", **{**options, "dim": 2})
+        norm = b.op("sum", b.op("mul", q, total, to="norm"), dim=-1, keepdim=True)
+        out = b.op("div", out, b.op("add", norm, other=1e-6))
+    return [merge_heads(b, c, out), *([state] if c.chance(0.3) else [])]
 
 
 _LEAST_HEAD_DIM = 16  # compiled flex_attention takes no smaller head_dim on CUDA

@@ -313,6 +313,8 @@ PRODUCTS = [
     op("einsum", "x", equation="bsd->db"),
     op("einsum", "row", "bias", equation="i,i->"),
     op("grouped_mm", "rows", "experts", "ends"),
+    op("decayed_sum", "x", "fixed", dim=1, reverse=True),
+    op("decayed_sum", "matrix", "column"),
     op("_weight_norm", "grouped", "amounts", dim=0),
     op("_weight_norm", "weight", "column"),
     op("solve_triangular", "square", "matrix"),

@@ -8,8 +8,8 @@ from corpus.casefile import dumps, loads
 from corpus.passes.program import drop_regions
 from generators.errors import CaseError
 from generators.program.case import Case, Input, LaterCall, Region, Values
-from generators.program.emit import source
-from generators.program.regions import REGIONS
+from generators.program.emit import list_unplain, source
+from generators.program.regions import REGIONS, call_directly
 from generators.program.sizes import Size
 from generators.program.type_check import check, make_op, prune
 from tests.generators.plain import close, in_float64
@@ -121,3 +121,20 @@ def test_files_shrinking_and_pruning_keep_regions_whole() -> None:
     shorter = prune(replace(case, returns=("mixed",)))
     assert shorter.regions == (Region("custom_op", ("probs", "mixed")),)
     run_eager(shorter)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("form", ["scan", "associative_scan"])
+@pytest.mark.parametrize(("axis", "decay"), [(1, (1, "S", "D")), (-1, ("B", 1, 1)), (0, ("B", "S", "D"))])
+def test_recurrences_are_their_loops(form: str, axis: int, decay: tuple[int | str, ...], reverse: bool) -> None:
+    op = make_op("out", "decayed_sum", ["q", "decay"], {"dim": axis, "reverse": reverse, "form": form})
+    inputs = CASE.inputs[0], Input("decay", shape(*decay), "float32", Values("uniform", seed=4))
+    case = replace(CASE, inputs=inputs, ops=(op,), returns=("q", "decay", "out"))
+    check(case)
+    assert list_unplain(case) == (form,) and not list_unplain(call_directly(case, form))
+    ours, plain = (in_float64(source(case, plain=plain), training=True) for plain in (False, True))
+    pairs = zip((*ours.outputs, *ours.gradients), (*plain.outputs, *plain.gradients), strict=True)
+    assert all(one is not None and other is not None and close(one, other) for one, other in pairs)
+    whole = ours.outputs[-1]
+    x, factor, out = (value.expand_as(whole).movedim(axis, 0).flip([0] * reverse) for value in ours.outputs)
+    assert close(out[0], x[0]) and close(out[1:], factor[1:] * out[:-1] + x[1:])

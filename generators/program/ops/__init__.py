@@ -3,13 +3,23 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from generators.program.ops import attention, constants, network, pointwise, reductions, shaping, vision, writing
+from generators.program.ops import (
+    attention,
+    constants,
+    network,
+    pointwise,
+    recurrence,
+    reductions,
+    shaping,
+    vision,
+    writing,
+)
 from generators.program.ops.spec import Memory, OpSpec
 
 OPS: Mapping[str, OpSpec] = MappingProxyType(
     {
         spec.kind: spec
-        for module in (shaping, pointwise, constants, reductions, network, vision, attention, writing)
+        for module in (shaping, pointwise, constants, reductions, recurrence, network, vision, attention, writing)
         for spec in module.OPS
     }
 )

@@ -196,7 +196,9 @@ class OpSpec:
     before: Callable[[Line], Sequence[str]] = lambda _line: ()  # lines of source before the text
     optional: Callable[[Mapping[str, Any]], Sequence[str]] | None = None
     """The names, in order, of the arguments that these attributes require beyond the fewest."""
-    plain: str = ""  # the template that the reference and runs with noise take, where torch has no float64 of `text`
+    plain: str | Callable[[Line], str] = ""
+    """The text that the reference and runs with noise take, where `text` has no float64 or noise. If the operation has
+    the attribute `form`, it is the text of the first form."""
     random: bool = False
     cost: int = 1  # of two operations that compute the same, the shrinker prefers the lower cost
 
@@ -213,11 +215,10 @@ class OpSpec:
         return call.args[0]
 
     def emit(self, line: Line, *, plain: bool = False) -> str:
-        if plain and self.plain:
-            return line.fill(self.plain)
-        if callable(self.text):
-            return self.text(line)
-        return line.fill(self.text or f"{{0}}.{self.kind}({', '.join(f'{{{name}}}' for name in self.attributes)})")
+        text = self.plain if plain and self.plain else self.text
+        if callable(text):
+            return text(line)
+        return line.fill(text or f"{{0}}.{self.kind}({', '.join(f'{{{name}}}' for name in self.attributes)})")
 
     @property
     def owns_memory(self) -> bool:

@@ -102,6 +102,7 @@ def check_regions(case: Case, types: Mapping[str, TensorType], infer: Infer) -> 
     with add_place("regions"):
         plain = not (case.contracts or case.autocast or case.checkpoint)
         require(not named or plain, "regions are not allowed beside contracts, autocast and checkpoint")
+        require(not (case.checkpoint and list_indirect(case)), "a scan is not allowed beside checkpoint")
         require(len(set(named)) == len(named), "an operation is in two regions")
         for region in case.regions:
             require(region.kind in REGIONS, f"kind is {region.kind!r}, expected one of {', '.join(REGIONS)}")
@@ -127,6 +128,8 @@ def _check_region(case: Case, region: Region, types: Mapping[str, TensorType]) -
         require(not is_in_place(op) or inside.issuperset(op.args[:1]), f"{name} overwrites an operand in {op.name!r}")
         reads_module = OPS[op.kind].random or "seed" in OPS[op.kind].attributes or op.attr("form") == "module"
         require(not (reads_module and row.is_custom), f"a custom operation takes no {op.kind}")
+        scans = op.attr("form") == "scan" and (row.is_custom or row.is_transform)
+        require(not scans, f"{name} takes no scan")
     written = list_written(case, region)
     require(not written or (row.is_custom and not may_train(case)), f"{name} does not write into {written[:1]}")
     require(bool(results or written), f"{name} has no result")

@@ -134,7 +134,7 @@ def write_linear_attention(b: Builder, c: Choices) -> list[str]:
     gate = b.input("gate", _DECAYS[how], Values(scale=2.0), parameter=how == "head")
     decay = b.op("sigmoid", gate, to="decay")
     decay = b.op("unsqueeze", decay, dim=0) if how == "head" else decay
-    forms = {"loop": 2.0, "scan": 3.0, "associative_scan": 3.0, "pointwise_scan": 0.2 if b.device == "cpu" else 3.0}
+    forms = {"loop": 2.0, "scan": 3.0, "associative_scan": 3.0, "pointwise_scan": 0.1 if b.device == "cpu" else 3.0}
     options: dict[str, Attr] = {"dim": c.pick((2, -3)), "reverse": c.chance(0.2), "form": c.draw(forms)}
     wide = b.op("unsqueeze", decay, to="decay", dim=-1)
     state = b.op("mul", b.op("unsqueeze", k, dim=-1), b.op("unsqueeze", v, dim=-2), to="products")

@@ -11,7 +11,7 @@ from generators.program.case import Case, Input, LaterCall, Region, Values
 from generators.program.emit import list_unplain, source
 from generators.program.regions import REGIONS, call_directly
 from generators.program.sizes import Size
-from generators.program.type_check import check, make_op, prune
+from generators.program.type_check import check, is_valid, make_op, prune
 from tests.generators.plain import close, in_float64
 from tests.generators.test_sample import run_eager
 
@@ -93,6 +93,14 @@ def test_both_texts_differentiate(kind: str) -> None:
 def test_other_regions_are_refused(case: Case, message: str) -> None:
     with pytest.raises(CaseError, match=message.replace("(", r"\(")):
         check(case)
+
+
+def test_torch_takes_no_scan_within_a_gradient_or_a_recomputation() -> None:
+    op = make_op("out", "decayed_sum", ["q", "k"], {"form": "scan"})
+    for changes in ({"regions": (Region("grad", ("out",)),)}, {"checkpoint": "full"}, {"autocast": "bfloat16"}):
+        case = replace(CASE, inputs=CASE.inputs[:2], ops=(op,), **changes)
+        assert is_valid(case) == ("autocast" in changes)
+        assert is_valid(call_directly(case, "scan"))
 
 
 def writing(kind: str, mode: str) -> Case:

@@ -59,6 +59,8 @@ def _sum(call: Operands) -> tuple[Size, ...]:
     require(min(call.numbers(x.shape)) > 0, "needs an element")
     if decay.shape[axis] != ONE:
         call.must_equal(decay.shape[axis], x.shape[axis], "steps")
+    fits = call.autocast in (None, x.dtype) or x.dtype == "float32"
+    require(fits, f"autocast to {call.autocast} stacks no {x.dtype}")
     call.must_broadcast(decay.shape, x.shape, "decay")
     return x.shape
 

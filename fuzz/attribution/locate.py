@@ -29,6 +29,7 @@ _MOST = 8
 _SWAPPED = {"sigmoid", "relu", "silu"}
 _REWRITTEN = (Part.FUSION, Part.VECTORISATION)
 """Parts without which Inductor generates other code throughout."""
+_MATCHER = "_inductor/pattern_matcher.py"
 _LAYERS = "nn/functional.py nn/modules/activation.py nn/modules/transformer.py nn/attention/"
 """Layers of torch that choose another way under Dynamo."""
 _AOT = "_functorch/ _decomp/ _refs/ _prims _subclasses/ _higher_order_ops/"
@@ -70,7 +71,9 @@ def locate(study: Study, cause: RootCause, neighbours: Iterable[Case] = (), seco
     kind = "pass" if cause.is_attention_pattern else STEPS.get(cause.stage, "")
     steps = _leave_out(study, Trial(kind, cause.part)) if kind and cause.part else ()
     if raised and study.result.verdict is Verdict.COMPILE_ERROR:
-        return replace(cause, places=(*raised, *steps))
+        # A step that raises itself, and no later one, is at fault in that line.
+        is_later = bool(steps) and raised[0].file not in (_MATCHER, *(step.file for step in steps))
+        return replace(cause, places=(*steps, *raised) if is_later else (*raised, *steps))
     if steps and steps[0].found is not Found.LEFT_OUT:
         return replace(cause, places=steps)
     if steps and "/" not in steps[0].file:

@@ -64,10 +64,12 @@ def test_a_pass_that_goes_one_way_parts_in_what_it_calls(case: Case) -> None:
     assert (parted.line, parted.function, function) == (40, "helper", FOLD)
 
 
-def test_a_compile_error_is_where_the_compiler_raises(case: Case) -> None:
-    raised = Place("_refs/__init__.py", 7, "view", Found.RAISED)
+@pytest.mark.parametrize("file", ["_refs/__init__.py", "fx_passes/a.py"])
+def test_a_compile_error_is_where_the_step_raises_or_else_the_step(case: Case, file: str) -> None:
+    raised = Place(file, 7, "view", Found.RAISED)
     result = SubjectResult("passes", Verdict.COMPILE_ERROR, raised_at=raised)
-    assert find(case, result=result)[0] == (raised, FOLD)
+    assert find(case, result=result)[0] == ((raised, FOLD) if file == FOLD.file else (FOLD, raised))
+    assert find(case, cause=replace(CAUSE, part=""), result=result)[0] == (raised,)
 
 
 def test_an_operation_of_aten_has_no_line(case: Case) -> None:

@@ -13,10 +13,10 @@ from typing import Any
 from corpus import ledger as ledgers
 from corpus.entry import Entry, load, load_directory, save
 from corpus.files import require_writable
-from fuzz.cli import DEFAULT_WORKER, WorkerOptions, enter, ignore_lost_output
+from fuzz.cli import DEFAULT_WORKER, INTERRUPTED, WorkerOptions, enter, ignore_lost_output
 from fuzz.commands import REPORTS, STDOUT, write_json
 from fuzz.durations import format_count
-from fuzz.evaluator import Evaluator, compare_outcome, open_evaluator, public_version
+from fuzz.evaluator import PASSING, Evaluator, compare_outcome, open_evaluator, public_version
 from fuzz.experiments import Outcome
 from fuzz.protocol import CoverageKind
 from fuzz.subjects import SUBJECTS, find_variant
@@ -30,6 +30,8 @@ from triage.patched_torch import make_patched_torch
 
 PATCH = "fix.patch"
 BEFORE, AFTER = "as it is", "patched"
+_CHEAPER = ("eager", "aot_eager", "passes")
+"""Backends that run a part of the compiler, the cheapest first."""
 _DRAWN = 20
 """Draws for each case that is wanted, before the search for cases ends."""
 
@@ -43,6 +45,11 @@ class Verification:
     subject: str
     examples: list[Row]
     reached: list[Row] = field(default_factory=list)  # further cases that run changed lines, and that both judged
+
+    @property
+    def n_passing(self) -> int:
+        """How many of the further cases pass with the patch."""
+        return sum(row.results[AFTER].verdict in PASSING for row in self.reached)
 
     @property
     def changed(self) -> list[Row]:
@@ -104,6 +111,7 @@ def verify_fix(
     python -m triage.verify_fix clone-plus-zero --python .venv-2.15.0/bin/python
     0: the patch holds
     1: it does not: an example still fails, a case changed for the worse, or too few cases run the changed lines
+    130: interrupted; the cases judged so far are reported
     """
     known = ledgers.load(ledger or ROOT / "corpus" / "ledger.yaml")
     entry = next((one for one in known.bugs if one.id == bug), None)
@@ -114,7 +122,7 @@ def verify_fix(
         raise UserError(f"{patch}: no such file")
     if json is not None and json != STDOUT:
         require_writable(json, "--json", is_file=True)
-    config = worker.configure(python, None)
+    config, code = worker.configure(python, None), 0
     with tempfile.TemporaryDirectory(prefix="attnfuzz-fix-") as scratch, ExitStack() as stack:
         torch = Path(scratch) / "patched"
         files, is_marked = make_patched_torch(patch, config.python, torch)
@@ -131,37 +139,44 @@ def verify_fix(
         found = Verification(files, is_marked, *_compare_examples(examples, versions))
         search = Search(found, seed, device, versions, [one.case for one in examples.values()])
         if any(row.change is VersionChange.FIXED for row in found.examples):
-            for row in search.find(load_directory(known.path.parent), cases):
-                if not quiet:
-                    with ignore_lost_output():
-                        told = f"{len(found.reached)} of {cases}: {row.path}: {row.change}"
-                        print(told, file=sys.stderr, flush=True)  # noqa: T201 - progress
+            try:
+                for row in search.find(load_directory(known.path.parent), cases):
+                    if not quiet:
+                        with ignore_lost_output():
+                            told = f"{len(found.reached)} of {cases}: {row.path}: {row.results[AFTER].verdict}"
+                            print(told, file=sys.stderr, flush=True)  # noqa: T201 - progress
+            except KeyboardInterrupt:
+                code = INTERRUPTED
         for row in found.changed:
             if row.path in search.cases:
                 save(Entry(search.cases[row.path]), out or Path("runs") / f"fix-{bug}")
     misses = found.find_misses(cases)
     if json is None or not write_json(as_data(found, bug, version, seed, misses), json):
-        rows = [*found.examples, *found.reached]
+        rows = [*found.examples, *(row for row in found.reached if BEFORE in row.results)]
         text = f"{render_table(rows, versions, len(rows))}\n{_summarize(found, version, misses)}"
         print(text)  # noqa: T201 - the answer of a command
-    return int(bool(misses))
+    return code or int(bool(misses))
 
 
 def _compare_examples(examples: Mapping[Path, Entry], versions: Mapping[str, Evaluator]) -> tuple[str, list[Row]]:
-    """The rows of the examples, and the cheapest subject that shows that an example is mended."""
+    """The cheapest subject that shows that an example is mended, and the rows of the examples."""
     subject, rows = "", list[Row]()
     for path, one in examples.items():
         rows.append(compare_versions(path, one, one.subject, one.device, versions))
-        cheaper = _surrogate(one.subject)
         if not subject and rows[-1].change is VersionChange.FIXED:
-            is_shown = compare_versions(path, one, cheaper, one.device, versions).change is VersionChange.FIXED
-            subject = cheaper if is_shown else one.subject
+            cheaper = filter(None, (_run_by(one.subject, backend) for backend in _CHEAPER))
+            shows = (
+                name
+                for name in cheaper
+                if compare_versions(path, one, name, one.device, versions).change is VersionChange.FIXED
+            )
+            subject = next(shows, one.subject)
     return subject, rows
 
 
-def _surrogate(subject: str) -> str:
-    """The subject that runs Inductor's graph passes alone in the place of `subject`, or `subject`."""
-    return (find_variant(subject, backend="passes", public=False) if subject in SUBJECTS else None) or subject
+def _run_by(subject: str, backend: str) -> str | None:
+    """The subject that is `subject` but for its backend, if there is one."""
+    return find_variant(subject, backend=backend, public=False) if subject in SUBJECTS else None
 
 
 Draw = Callable[..., Case]
@@ -187,7 +202,9 @@ class Search:
         for path, entry in corpus.items():
             if entry.case.id not in seen and len(self.found.reached) < wanted:
                 seen.add(entry.case.id)
-                if (row := self._compare(path, entry.case, _surrogate(entry.subject))) is not None:
+                if (
+                    row := self._compare(path, entry.case, _run_by(entry.subject, "passes") or entry.subject)
+                ) is not None:
                     reached[entry.case.id] = entry.case
                     yield row
         near = Neighbourhood({case.id: case for case in self.examples})
@@ -210,25 +227,30 @@ class Search:
         result = self.versions[AFTER].on(self.device).judge(case, subject)
         if self.found.is_marked and not any(item.kind is CoverageKind.CHANGED for item in result.coverage):
             return None
-        row = compare_versions(path, Entry(case), subject, self.device, self.versions)
-        if not _is_worse(row) and row.change in (VersionChange.UNJUDGED, VersionChange.UNSTEADY):
-            return None
+        if result.verdict in PASSING:  # the patch made it no worse, whatever it was before
+            row = Row(path, subject, {AFTER: result})
+        else:
+            row = compare_versions(path, Entry(case), subject, self.device, self.versions)
+            if not _is_worse(row) and row.change in (VersionChange.UNJUDGED, VersionChange.UNSTEADY):
+                return None
         self.cases[path] = case
         self.found.reached.append(row)
         return row
 
 
 def _is_worse(row: Row) -> bool:
-    before, after = row.results.values()
-    if compare_outcome(before, before) is Outcome.DOES_NOT_APPLY or row.change is VersionChange.UNSTEADY:
+    *earlier, after = row.results.values()
+    if not earlier or row.change is VersionChange.UNSTEADY:
         return False
+    (before,) = earlier
     outcome = compare_outcome(after, before)
-    return outcome not in ((Outcome.PASSES, Outcome.FAILS_ALIKE) if before.verdict.is_finding else (Outcome.PASSES,))
+    if before.verdict.is_finding:
+        return outcome not in (Outcome.PASSES, Outcome.FAILS_ALIKE)
+    return before.verdict in PASSING and outcome is not Outcome.PASSES
 
 
 def as_data(found: Verification, bug: str, version: str, seed: int, misses: list[str]) -> dict[str, Any]:
     """The answer for JSON, and for the report."""
-    changes = Counter(row.change.value for row in found.reached)
     return {
         "bug": bug,
         "torch": version,
@@ -237,7 +259,7 @@ def as_data(found: Verification, bug: str, version: str, seed: int, misses: list
         "subject": found.subject,
         "seed": seed,
         "cases": len(found.reached),
-        "changes": dict(changes),
+        "passing": found.n_passing,
         "worse": {str(row.path): [one.verdict.value for one in row.results.values()] for row in found.changed},
         "holds": not misses,
         "misses": misses,
@@ -245,10 +267,9 @@ def as_data(found: Verification, bug: str, version: str, seed: int, misses: list
 
 
 def _summarize(found: Verification, version: str, misses: list[str]) -> str:
-    mended = sum(row.change is VersionChange.FIXED for row in found.reached)
     ran = "run the changed lines" if found.is_marked else "ran (the change is outside of all functions)"
     cases = format_count(len(found.reached), "further case")
-    head = f"torch {version}, {', '.join(found.files)}: {cases} {ran}, {mended} mended, under {found.subject or 'none'}"
+    head = f"torch {version}, {', '.join(found.files)}: {cases} {ran}, {found.n_passing} pass, under {found.subject}"
     return "\n".join([head, *misses] if misses else [head, "the patch holds"])
 
 

@@ -150,7 +150,7 @@ def verify_fix(
         for row in found.changed:
             if row.path in search.cases:
                 save(Entry(search.cases[row.path]), out or Path("runs") / f"fix-{bug}")
-    misses = found.find_misses(cases)
+    misses = found.find_misses(0 if code else cases)
     if json is None or not write_json(as_data(found, bug, version, seed, misses), json):
         rows = [*found.examples, *(row for row in found.reached if BEFORE in row.results)]
         text = f"{render_table(rows, versions, len(rows))}\n{_summarize(found, version, misses)}"

@@ -76,10 +76,16 @@ def test_a_known_bug_fails_like_any_other_with_runxfail(pytester: pytest.Pyteste
     run(pytester, fake_python("wrong_result"), "--runxfail").assert_outcomes(failed=1)
 
 
-def test_a_case_that_eager_refuses_fails(pytester: pytest.Pytester, fake_python: FakePython) -> None:
-    save(Entry(CASE), pytester.path)
-    result = run(pytester, fake_python("ok", rejected="RuntimeError: no such thing"))
-    result.assert_outcomes(failed=1)
+@pytest.mark.parametrize(
+    ("expectation", "torch", "outcome"),
+    [(None, "2.13.0", "failed"), (KNOWN, "2.13.0", "failed"), (KNOWN, "2.15.0", "skipped")],
+)
+def test_a_case_that_eager_refuses_fails_unless_its_bug_is_of_other_versions(
+    pytester: pytest.Pytester, fake_python: FakePython, expectation: Expectation | None, torch: str, outcome: str
+) -> None:
+    save(Entry(CASE, expect=expectation), pytester.path)
+    result = run(pytester, fake_python("ok", torch=torch, rejected="RuntimeError: no such thing"))
+    result.assert_outcomes(**{outcome: 1})
     result.stdout.fnmatch_lines(["*eager refuses the case: RuntimeError: no such thing*"])
 
 

@@ -109,8 +109,18 @@ def _spell(region: Region, function: _Function) -> list[str]:
             return _spell_while_loop(function)
         case "vmap":
             return [function.assign(f"torch.vmap({name})({function.arguments})")]
-        case "grad":
-            return [function.assign(f"torch.func.grad(lambda *given: {name}(*given).sum())({function.arguments})")]
+        case "grad" | "jacrev":
+            made = f"torch.func.{region.kind}(lambda *given: {name}(*given).sum())"
+            return [function.assign(f"{made}({function.arguments})")]
+        case "grad_of_grad":
+            slope = function.free("slope")
+            first = f"{slope} = torch.func.grad(lambda *given: {name}(*given).square().sum())"
+            made = f"torch.func.grad(lambda *given: {slope}(*given).square().sum())"
+            return [first, function.assign(f"{made}({function.arguments})")]
+        case "vjp":
+            made, pull = function.free("made"), function.free("pull")
+            first = f"{made}, {pull} = torch.func.vjp({name}, {function.arguments})"
+            return [first, f"{results[0]} = {pull}({made})[0]"]
         case "jvp":
             return [f"_, {results[0]} = torch.func.jvp({name}, {packed}, {packed})"]
         case "compile_region":

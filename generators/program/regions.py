@@ -28,6 +28,7 @@ class RegionKind:
     floats_only: bool = False  # only floating values are arguments; the function reads all others as they are
     nonempty: bool = False  # its arguments have elements
     single: bool = False  # the function has one result
+    like_first: bool = False  # its result is a gradient, and takes the place of a value of that type
     in_training: float = 1.0  # how often it is drawn in training, relative to inference
     apart: bool = False  # torch refuses arguments that share memory, and says so
     captures: bool = False  # Dynamo captures scalars, without which torch can't compile the loop
@@ -42,7 +43,15 @@ REGIONS: dict[str, RegionKind] = {
         "the body of a while_loop over rows", loops=True, single=True, apart=True, in_training=0.1
     ),
     "vmap": RegionKind("a function under vmap", 2.0, loops=True),
-    "grad": RegionKind("a function under torch.func.grad", is_transform=True, floats_only=True, single=True),
+    **{
+        kind: RegionKind(effect, weight, is_transform=True, floats_only=True, single=True, like_first=True)
+        for kind, effect, weight in (
+            ("grad", "a function under torch.func.grad", 1.0),
+            ("vjp", "a function under torch.func.vjp", 0.5),
+            ("jacrev", "a function under torch.func.jacrev", 0.5),
+            ("grad_of_grad", "a function under torch.func.grad, twice", 0.5),
+        )
+    },
     "jvp": RegionKind(
         "a function under torch.func.jvp", is_transform=True, floats_only=True, nonempty=True, single=True
     ),
@@ -52,6 +61,8 @@ REGIONS: dict[str, RegionKind] = {
 }
 """By name."""
 _NOT_INSIDE = frozenset({"flex_attention", "graph_break"})
+_ONCE = frozenset({"sdpa", "multihead_attention", "transformer_encoder_layer"})
+"""Operations that torch differentiates once."""
 
 
 def ops_of(case: Case, region: Region) -> list[Op]:
@@ -123,8 +134,9 @@ def _check_region(case: Case, region: Region, types: Mapping[str, TensorType]) -
     row, name, inside, owners = REGIONS[region.kind], region.kind, set(region.ops), find_owners(case)
     results, arguments = list_results(case, region), list_arguments(case, region, types)
     floats = all(category(types[result].dtype) == 2 for result in results)
+    refused = _NOT_INSIDE | (_ONCE if name == "grad_of_grad" or (row.like_first and may_train(case)) else frozenset())
     for op in ops_of(case, region):
-        require(op.kind not in _NOT_INSIDE and not _may_drop(op), f"{name} takes no {op.kind}")
+        require(op.kind not in refused and not _may_drop(op), f"{name} takes no {op.kind}")
         require(not is_in_place(op) or inside.issuperset(op.args[:1]), f"{name} overwrites an operand in {op.name!r}")
         reads_module = OPS[op.kind].random or "seed" in OPS[op.kind].attributes or op.attr("form") == "module"
         require(not (reads_module and row.is_custom), f"a custom operation takes no {op.kind}")
@@ -142,10 +154,10 @@ def _check_region(case: Case, region: Region, types: Mapping[str, TensorType]) -
     require(floats or not row.floats_only, f"{name} has floating results")
     sizes = {value: types[value].sizes(case.sizes) for value in (*arguments, *results)}
     require(not row.nonempty or all(min(sizes[value], default=1) for value in arguments), f"{name} of an empty value")
-    if name == "grad":
+    if row.like_first:
         first, result = arguments[0], results[0]
         same = sizes[first] == sizes[result] and types[first].dtype == types[result].dtype
-        require(same, f"grad: {first!r} and {result!r} have different types")
+        require(same, f"{name}: {first!r} and {result!r} have different types")
     varies = case.dynamic or any(call.sizes for call in case.calls)
     attrs = [value for op in ops_of(case, region) for _, value in op.attrs]
     flat = [one for value in attrs for one in (value if isinstance(value, tuple) else (value,))]

@@ -36,7 +36,7 @@ def scripted(bug: ledgers.Bug, fixed: tuple[str, str] | None = None) -> str:
     ("bug", "fixed"),
     [
         ("integer-mask", ("dtype: float32, (values: {kind: )normal(, seed: 2)", r"dtype: float32, \1zero_one\2")),
-        ("whole-number-divisor", ("other: 8}", "other: 8.0}")),
+        ("masked-fill-of-a-view", ("masked_fill_,", "masked_fill,")),
     ],
 )
 def test_it_fails_under_a_torch_with_the_bug_and_passes_with_a_program_that_avoids_it(

@@ -66,7 +66,7 @@ class _Property:
 
     def explains(self, rule: Rule) -> bool:
         """Whether a rule agrees with all outcomes."""
-        return all(rule.holds(value) is fails for value, fails in self.outcomes)
+        return all(rule.holds(value) in (fails, None) for value, fails in self.outcomes)
 
     def state(self, rule: Rule) -> Condition:
         return Condition(
@@ -267,7 +267,9 @@ def _list_forms(case: Case) -> Iterator[_Property]:
     compared = {arg for op in case.ops if op.kind in _COMPARISONS for arg in op.args}
     masks = {name for contract in case.contracts for name in (contract.mask, contract.bias)}
     for item in case.inputs:
-        layouts = [name for name, row in LAYOUTS.items() if row.min_rank <= len(item.shape) and name != item.layout]
+        # Few depend on a layout other than their own; these two tell whether rows must be contiguous, or all.
+        tried = ("transposed", "padded") if item.layout == "contiguous" else LAYOUTS
+        layouts = [name for name in tried if LAYOUTS[name].min_rank <= len(item.shape) and name != item.layout]
         yield _Property(f"the layout of {item.name}", item.layout, layouts, partial(change, item, "layout"))
         is_mask = item.name in compared | masks or item.values.kind.endswith("_mask")
         if item.values.kind not in INDICES and (is_mask or item.dtype not in FLOATS):

@@ -6,6 +6,7 @@ from functools import lru_cache
 from typing import Any
 
 from generators.program.case import Values
+from generators.program.values import LAYOUTS
 
 WORDS = {"active": "training", "sdpa": "scaled_dot_product_attention", "div": "division"}
 WORDS |= {"fast_path": "the fast-path switch", "mode": "self.training", "other": "the second operand"}
@@ -59,7 +60,8 @@ class TraitRule:
 
     trait: str
 
-    def holds(self, value: Any) -> bool:
+    def holds(self, value: Any) -> bool | None:
+        """None: not known."""
         return _TRAITS[self.trait](value)
 
     def spell(self, name: str) -> str:
@@ -129,7 +131,7 @@ HELD: dict[str, tuple[float, str]] = {
     "small_counts": (1.0, "zero nonzero other"),
     "signed": (1.0, "zero nonzero other negative"),
     "normal": (1.0, "nonzero other negative"),
-    "random": (0.5, "zero nonzero"),
+    "random": (0.5, "zero nonzero empty?"),
     "ones": (1.0, "nonzero"),
     "zeros": (1.0, "zero empty"),
     "causal": (1.0, "zero nonzero"),
@@ -139,32 +141,37 @@ HELD: dict[str, tuple[float, str]] = {
     "padding_mask": (-1e4, "zero nonzero other negative"),
     "empty_row_mask": (-1e4, "zero nonzero other negative hidden"),
 }
-"""By distribution: a scale, and the values that it draws."""
+"""By distribution: a scale, and the values that it draws; with a question mark those that depend on the seed."""
 
 
-def _draws(what: str) -> Callable[[Values], bool]:
-    return lambda values: what in HELD.get(values.kind, (0.0, ""))[1].split()
+def _draws(*what: str) -> Callable[[Values], bool | None]:
+    def draws(values: Values) -> bool | None:
+        drawn = HELD.get(values.kind, (0.0, ""))[1].split()
+        return any(one in drawn for one in what) or (None if any(f"{one}?" in drawn for one in what) else False)
+
+    return draws
 
 
-_TRAITS: dict[str, Callable[[Any], bool]] = {
+_TRAITS: dict[str, Callable[[Any], bool | None]] = {
     "is an int": lambda number: isinstance(number, int),
     "> 0": lambda number: number > 0,
     "< 0": lambda number: number < 0,
     ">= 0": lambda number: number >= 0,
     "<= 0": lambda number: number <= 0,
     "is between 0 and 1": lambda number: 0 < number < 1,
+    "has contiguous rows": lambda layout: layout not in ("transposed", "every_second"),
     "has a value other than 0 and 1": _draws("other"),
-    "has a row without a key": lambda values: _draws("empty")(values) or _draws("hidden")(values),
+    "has a row without a key": _draws("empty", "hidden"),
     "has a negative value": _draws("negative"),
     "has a 0 or False": _draws("zero"),
     "has a value other than 0": _draws("nonzero"),
 }
-"""Traits of numbers, then of the values of inputs; the simplest first."""
+"""Traits of numbers, of layouts, and of the values of inputs; the simplest first."""
 
 
 def list_traits(value: Any) -> list[str]:
     names, is_number = list(_TRAITS), isinstance(value, (int, float)) and not isinstance(value, bool)
-    return names[:6] if is_number else names[6:] if isinstance(value, Values) else []
+    return names[:6] if is_number else names[7:] if isinstance(value, Values) else names[6:7] * (value in LAYOUTS)
 
 
 def show(value: Any) -> str:

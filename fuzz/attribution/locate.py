@@ -90,7 +90,10 @@ def locate(study: Study, cause: RootCause, neighbours: Iterable[Case] = (), seco
     runs = (run for together in itertools.zip_longest(*ways) for run in together if run is not None)
     is_own = bool(steps) and cause.stage is not Stage.LOWERING
     parting = _Parting(study, scope, steps[0].function if is_own else "", subjects.get(False, ""))
-    parted = layers or parting.find(runs, seconds) or raised
+    # The whole stage is too large a place to look for a branch, unless a switch of that stage flips.
+    switched = any(one.flips and isinstance(one.row.change, (WithSetting, WithoutAxis)) for one in cause.evidence)
+    is_narrow = bool(steps) or switched or cause.stage is Stage.OPERATION
+    parted = layers or (parting.find(runs, seconds) if is_narrow else ()) or raised
     return replace(cause, places=(*(one for one in parted if one.line not in [step.line for step in steps]), *steps))
 
 

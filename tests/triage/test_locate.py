@@ -64,6 +64,10 @@ def test_a_pass_that_goes_one_way_parts_in_what_it_calls(case: Case) -> None:
     assert (parted.line, parted.function, function) == (40, "helper", FOLD)
 
 
+def test_no_line_is_named_where_only_the_stage_is_known(case: Case) -> None:
+    assert find(case, AFTER, cause=replace(CAUSE, part=""))[0] == ()
+
+
 @pytest.mark.parametrize("file", ["_refs/__init__.py", "fx_passes/a.py"])
 def test_a_compile_error_is_where_the_step_raises_or_else_the_step(case: Case, file: str) -> None:
     raised = Place(file, 7, "view", Found.RAISED)

@@ -131,7 +131,8 @@ def judge_case(
 def main() -> None:
     """Survey the packages or architectures of the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="+")
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--read", action="append", type=Path, default=[], help="a survey of other processes to add")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--subject", action="append", default=[])
@@ -167,12 +168,21 @@ def main() -> None:
 
     with ThreadPoolExecutor(options.workers) as pool:
         list(pool.map(work, range(options.workers)))
+    rows = merge([row for file in options.read for row in json.loads(file.read_text(encoding="utf-8"))] + rows)
+    options.json.write_text(json.dumps(rows, indent=1), encoding="utf-8")
     print(total(rows))
     if options.markdown is not None:
-        version = subprocess.run(
-            [options.python, "-c", "import torch; print(torch.__version__)"], capture_output=True, text=True, check=True
-        )
-        options.markdown.write_text(format_table(rows, version.stdout.strip()), encoding="utf-8")
+        options.markdown.write_text(format_table(rows), encoding="utf-8")
+
+
+def merge(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A row for each architecture: its last import that succeeded, with the verdicts of all."""
+    merged: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        before = merged.get(row["name"], {"verdicts": [], "error": "none"})
+        last = before if row["error"] and not before["error"] else row
+        merged[row["name"]] = last | {"verdicts": [*before.get("verdicts", ()), *row.get("verdicts", ())]}
+    return list(merged.values())
 
 
 def summarize(row: dict[str, Any]) -> str:
@@ -187,17 +197,21 @@ def summarize(row: dict[str, Any]) -> str:
     return f"{row['name']}: {'; '.join(parts)}" + "".join(f"\n    {one['subject']} {one['message']}" for one in found)
 
 
-def format_table(rows: list[dict[str, Any]], torch: str) -> str:
+def format_table(rows: list[dict[str, Any]]) -> str:
     """The page docs/models.md."""
+    results = [one for row in rows for case in row.get("verdicts", ()) for one in case.get("results", ())]
+    judged = Counter(one["torch"] for one in results)
+    told = ", ".join(f"{count} under torch {torch}" for torch, count in sorted(judged.items()))
     lines = [
         "# Released models as cases",
         "",
-        f"<!-- Made by `python -m benchmarks.models PACKAGE... --markdown docs/models.md`, torch {torch}. -->",
+        "<!-- Made by `python -m benchmarks.models PACKAGE... --markdown docs/models.md`. -->",
         "",
         "Each architecture is built small from its configuration, with random weights, in inference in float32.",
         "*Whole*: cases say every call. Else the results of the calls named are inputs of the case. Every imported",
-        "block repeats its module bit for bit, unless a line says otherwise. `--shuffle --limit 525` on 16 cores: a",
-        "sample of the names. Findings are those of the subject `passes`.",
+        "block repeats its module bit for bit, unless a line says otherwise. A sample of the names, in random order.",
+        "",
+        f"Verdicts on blocks and neighbours by the subject `passes`: {told}.",
         "",
         *(f"- {line.strip()}" for line in total(rows).splitlines() if not line.startswith("  1 ")),
         "",
@@ -207,8 +221,8 @@ def format_table(rows: list[dict[str, Any]], torch: str) -> str:
     for row in sorted((row for row in rows if not row["error"]), key=lambda row: row["name"]):
         root, *_ = row["blocks"]
         results = [one for case in row.get("verdicts", ()) for one in case.get("results", ())]
-        reached = sorted({name.removeprefix("_sfdp_") for one in results for name in one["rewrites"] if "sfdp" in name})
-        found = sorted({one["message"] for one in results if "message" in one})
+        reached = sorted({name.removeprefix("sfdp_") for one in results for name in one["rewrites"] if "sfdp" in name})
+        found = sorted({f"{one['torch']}: {one['message']}" for one in results if "message" in one})
         left = ", ".join(f"{count}x {call.partition(':')[0]}" for call, count in root["missing"].items())
         different = [f"{block['name']}: {block['different']}" for block in row["blocks"] if block["different"]]
         cells = (row["name"], root["calls"], left, len(row["blocks"]), ", ".join(reached), "; ".join(found + different))

@@ -131,7 +131,7 @@ class ModuleImport:
                 call = translation.calls.get(error.place[1] or "")
                 if call is None or call in refused:
                     return replace(block, missing=translation.missing + Counter([str(error)]))
-                refused[call] = str(error).partition(": ")[2]
+                refused[call] = str(error).partition(": ")[2] or str(error)
                 continue
             case = prune(case)
             if not case.ops:

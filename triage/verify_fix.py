@@ -212,9 +212,11 @@ class Search:
         sources |= {"variant": Neighbourhood(reached).sample} if reached else {}
         tried, hits = Counter(dict.fromkeys(sources, 1)), Counter(dict.fromkeys(sources, 1))
         for index, (name, draw) in product(range(wanted * _DRAWN), sources.items()):
+            if len(self.found.reached) >= wanted:
+                return
             case = draw(self.seed, index, device=self.device)
             best = max(hits[source] / tried[source] for source in sources)
-            if case.id in seen or hits[name] / tried[name] < best / 2 or len(self.found.reached) >= wanted:
+            if case.id in seen or hits[name] / tried[name] < best / 2:
                 continue
             seen.add(case.id)
             tried[name] += 1

@@ -116,10 +116,11 @@ def attribute(entry: Entry, evaluator: Evaluator, ablation: Ablation | None = No
 def _find_lost_cause(study: Study, ablation: Ablation) -> RootCause:
     result = study.result
     key = (result.failure and result.failure.key()) or FailureKey()
-    row = EXPERIMENTS[EAGER if ablation.accused == EAGER else _find_stage(ablation)[1].experiment]
-    who, stage, part, value = row.who, Stage(row.stage), "", ""
     if is_attention(study.entry.subject):
         who, stage, (part, value) = ablation.accused, Stage.KERNEL, _find_faulty_pass(study.case, result)
+    else:
+        row = EXPERIMENTS[EAGER if ablation.accused == EAGER else _find_stage(ablation)[1].experiment]
+        who, stage, part, value = row.who, Stage(row.stage), "", ""
     told = details(error=key.text, lost=key.lost, value=value)
     return RootCause(who, stage, part, Mechanism(MechanismKind(result.verdict), told))
 

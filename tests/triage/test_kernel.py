@@ -16,6 +16,7 @@ from corpus.entry import Entry, Expectation
 from fuzz.attribution.attribute import attribute
 from fuzz.evaluator import Evaluator
 from fuzz.protocol import FINDINGS, SubjectResult, Verdict
+from fuzz.protocol.capabilities import Capabilities
 from fuzz.protocol.failures import EmptyRowsNotZero, FormDiffers, Process, ProcessLost, Value
 from fuzz.worker_config import WorkerConfig
 from generators.program.case import Case, LaterCall
@@ -406,7 +407,7 @@ def test_repro_shows_that_an_output_is_memory_of_an_input(tmp_path: Path, run_al
 def test_an_attention_function_that_ends_the_process_has_a_cause(attention: Case) -> None:
     failure = ProcessLost(Process.SIGNAL, "SIGSEGV", "attention (attention/function.py)")
     evaluator = FakeEvaluator(SubjectResult("sdpa_cudnn", Verdict.WORKER_DIED, failure=failure), "eager")
-    evaluator.hello = replace(evaluator.hello, attention=("sdpa_cudnn",))
+    evaluator.hello = replace(evaluator.hello, attention={"sdpa_cudnn": Capabilities()})
     met = Entry(attention, expect=Expectation("known", subject="sdpa_cudnn"))
     found = attribute(met, cast("Evaluator", evaluator))
     assert (found.who, found.stage, found.part) == ("sdpa_cudnn", "kernel", "attention_forward")

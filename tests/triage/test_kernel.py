@@ -258,7 +258,7 @@ def test_a_wrong_gradient_becomes_a_report_with_its_place_and_its_boundary(
     assert "dq: head 1 of 2, query row 0-4 of 7 (40 elements)." in text
     assert f"from {PLANTED} import first_rows as attend\n" in text
     assert "out = attend(x, w, z, scale=0.25)\n" in text
-    assert "H: fails with 2; passes with 1" in text
+    assert "H = 2 (fails with 2; passes with 1)" in text
     assert re.search(r"\| F.scaled_dot_product_attention under sdpa_kernel\(MATH\) \| (ok|rounding) \|", text)
     assert "torch.compile" not in text
     assert len(text.splitlines()) < 120

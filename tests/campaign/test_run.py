@@ -84,7 +84,7 @@ def test_settings_come_from_the_project_and_options_win(tmp_path: Path) -> None:
         ("fuzz.run", ["--bugdet", "1m"], "--budget"),
         ("fuzz.run", ["--workers=2"], "--budget"),
         ("triage.page", [], "--run"),
-        ("triage.report", ["--out", "x"], "--what"),
+        ("triage.report", ["CASE"], "--out"),
     ],
 )
 def test_what_is_missing_is_named(command: str, arguments: list[str], named: str) -> None:

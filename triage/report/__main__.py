@@ -60,9 +60,7 @@ def report(
     Examples
     --------
     python -m triage.report CASE --out reports/NAME
-    python -m triage.report runs/NAME --out reports
     python -m triage.report --module my_model:block --out reports/NAME
-    python -m triage.report ID --out docs/reports/ID --test
     0: written, or the case is no bug to report
     2: wrong option or file, or a case of the run has no report; a line for each says why
     """

@@ -193,3 +193,22 @@ def imported(text: str) -> set[str]:
         )
     ]
     return {name.partition(".")[0] for name in names}
+
+
+RUNNING_SUM = """
+case_format: 1
+dims: {S: 3}
+inputs:
+  x: {shape: [S], dtype: float32, values: {seed: 0}}
+  decay: {shape: [S], dtype: float32, values: {seed: 1}}
+ops:
+  - {name: out, op: decayed_sum, args: [x, decay], form: scan}
+returns: [out]
+"""
+
+
+def test_a_scan_has_a_loop_of_its_own_in_the_script() -> None:
+    case, names = casefile.loads(RUNNING_SUM), dict[str, Any]()
+    exec(f"{source(case)}\n\n{repro.spell_plain(case)}", names)
+    given = names["inputs"]()
+    torch.testing.assert_close(names["Module"]()(*given), names["Plain"]()(*given))

@@ -13,6 +13,7 @@ from fuzz.subjects import MEMORY_BUDGET, SubjectSpec, get_spec, is_user_function
 from generators.program.attention_stub import drop_fills, emit_attention_stub
 from generators.program.case import Case
 from generators.program.emit import is_random, list_shown_dropouts, list_unplain, source
+from generators.program.ops.recurrence import FUNCTIONS
 from generators.program.settings import SWITCHES
 from generators.program.state import is_written
 from generators.program.type_check import types_of
@@ -294,9 +295,11 @@ def spell_plain(case: Case) -> str:
     """`Plain`, the module whose regions are Python calls and loops; "" if it is the module. Float64 runs it."""
     if not list_unplain(case):
         return ""
-    text = source(case, plain=True)
+    text, shown = source(case, plain=True), source(case)
     start = text.index("    def forward(")
-    return "class Plain(Module):\n" + text[start : text.index("\n\n\ndef inputs(", start)].rstrip()
+    module = "class Plain(Module):\n" + text[start : text.index("\n\n\ndef inputs(", start)].rstrip()
+    called = (body for name, body in FUNCTIONS.items() if f"{name}(" in module and f"def {name}(" not in shown)
+    return "\n\n\n".join([*(body.strip() for body in called), module])
 
 
 def spell_kernel(bug: ScriptedFailure) -> str:

@@ -23,6 +23,7 @@ from generators.program.values import LOW_PRECISION
 from triage.report.repro import is_kernel, is_of_config
 
 _CONTEXT, _WIDEST = 2, 120
+_COMPILERS = {"inductor": "Inductor", "dynamo": "Dynamo", "aot": "AOTAutograd"}
 
 
 def refuse(ablation: Ablation) -> str | None:
@@ -65,7 +66,7 @@ def summarize(case: Case, ablation: Ablation) -> str:
     name = describe_stage(accused, result.subject, case, as_config=is_of_config(result))
     where = f"torch {hello.torch}, {hello.device_name or hello.device}"
     ways = ", ".join(filter(None, [spell(case.mode), describe_before(case)]))
-    return f"With {name} in {ways}: {spell(result.verdict)} ({where}): {describe_symptom(case, result)}."
+    return f"With {name} in {ways} ({where}), {spell(result.verdict)}: {describe_symptom(case, result)}."
 
 
 def describe_before(case: Case) -> str:
@@ -76,10 +77,10 @@ def describe_before(case: Case) -> str:
 
 def describe_cause(cause: RootCause) -> str:
     """The fault's place and mechanism, in the words of the ledger."""
-    names = [cause.who, cause.stage.label, f"`{name_part(cause.part, cause.stage)}`" if cause.part else ""]
-    place = ", ".join(dict.fromkeys(filter(None, names)))
-    verb = "The fault is in" if cause.part else "The part at fault is not known; the first stage that fails is"
-    return f"{verb} {place}: {cause.mechanism}."
+    who, stage = _COMPILERS.get(cause.who, cause.who), cause.stage.label
+    if not cause.part:
+        return f"The part at fault is not known. The first stage that fails is {stage} ({who}): {cause.mechanism}."
+    return f"The fault is in `{name_part(cause.part, cause.stage)}` ({who}, {stage}): {cause.mechanism}."
 
 
 def describe_place(place: Place, torch: str) -> str:

@@ -23,7 +23,7 @@ class Found(Word):
     REPLACEMENT = "replacement", "the replacement; the case passes without it"
     PATTERN = "pattern", "the pattern that it replaces"
     CHECK = "check", "the check that accepts the match"
-    PARTED = "parted", "here the failing program goes another way than {} without the failure; the fault is here or later"
+    PARTED = "parted", "here the failing program parts from {} without the failure; the fault is here or later"
     KERNEL = "kernel", "an operation of ATen, whose kernel is no Python code"
 
 

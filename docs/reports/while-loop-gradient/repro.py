@@ -1,7 +1,7 @@
 """torch.while_loop gives wrong gradients where a carried value needs none at the start, in eager and compiled
 
 Exits with 1 if the bug shows, 0 if it does not, 125 if the script can't tell, for `git bisect run`.
-For the full verdict, in a checkout of attnfuzz: python -m fuzz.replay finding.case.yaml --subject eager
+For the full verdict, in a checkout of attnfuzz: python -m fuzz.replay corpus/known/while-loop-gradient.case.yaml --subject eager
 """
 import operator, os, sys, traceback
 from contextlib import nullcontext

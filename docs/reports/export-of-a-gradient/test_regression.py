@@ -1,0 +1,53 @@
+# Owner(s): ["oncall: export"]
+"""[AOTAutograd] torch.export of torch.func.grad returns a FakeTensor, or raises
+
+The method below is for test/export/test_export.py, class TestExport.
+2.11.0, 2.13.0: compile error; 2.15.0: compile error RuntimeError
+"""
+import importlib.util, sys, unittest
+
+if not importlib.util.find_spec("expecttest"):
+    sys.modules["expecttest"] = unittest  # PyTorch's TestCase derives from expecttest's, which the wheel does not bring
+from torch.testing._internal.common_utils import TestCase, instantiate_parametrized_tests, parametrize, run_tests
+import torch
+from torch import nn
+
+T = 2
+
+
+def rng(seed):
+    return torch.Generator().manual_seed(seed)
+
+
+class Module(nn.Module):
+    def forward(self, x):
+        def block(x):
+            out = x * 1.0
+            return out
+
+        out = torch.func.grad(lambda *given: block(*given).sum())(x)
+        return out
+
+
+def inputs():
+    return [
+        torch.randn((T,), generator=rng(0)),
+    ]
+
+
+class RegressionTest(TestCase):
+    @parametrize("dynamic", [False, True])
+    @torch.no_grad()
+    def test_export_of_a_gradient(self, dynamic):
+        torch._dynamo.reset()
+        shapes = [[torch.export.Dim.AUTO] * x.dim() for x in inputs()] if dynamic else None
+        module = Module().eval()
+        program = torch.export.export(module, tuple(inputs()), dynamic_shapes=shapes)
+        compiled = program.module()
+        compiled(*inputs())
+
+
+instantiate_parametrized_tests(RegressionTest)
+
+if __name__ == "__main__":
+    run_tests()

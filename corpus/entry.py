@@ -76,6 +76,14 @@ class Expectation:
         except InvalidVersion:
             return True
 
+    def begins_after(self, torch: str) -> bool:
+        """Whether all of `versions` are newer than this torch version."""
+        try:
+            bounds = [Version(one.version) for one in SpecifierSet(self.versions) if one.operator in (">=", ">")]
+            return any(Version(Version(torch).public) < bound for bound in bounds)
+        except InvalidVersion:
+            return False
+
 
 @dataclass(frozen=True, slots=True)
 class Found:

@@ -115,7 +115,7 @@ class Bug:
 
 
 def spell_standing(status: Status, upstream: Upstream | None) -> str:
-    """What people decided about a bug, here and upstream, in words."""
+    """The decision of people about a bug, here and upstream, in words."""
     if upstream and upstream.same and status.kind == "new":
         return str(upstream)
     return f"{status.words}, {upstream or 'not searched for upstream'}"

@@ -1,4 +1,4 @@
-"""What the trackers of other projects say about a bug: the issues and pull requests that a person found there."""
+"""The issues and pull requests about a bug that a person found in the trackers of other projects."""
 
 import re
 from dataclasses import dataclass

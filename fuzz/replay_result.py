@@ -71,7 +71,7 @@ def compare(expectation: Expectation, result: Result, torch: str) -> tuple[State
         known, in other versions   no finding                MET
         known, in this version     a finding, this verdict   STILL
                                    no finding                GONE
-        known, in other versions   eager refuses it          SKIPPED
+        known, in later versions   eager refuses it          SKIPPED
         any                        anything else             FAILED
         coverage that is missing   MET or STILL otherwise    FAILED
         any                        no subject takes it       SKIPPED
@@ -79,7 +79,7 @@ def compare(expectation: Expectation, result: Result, torch: str) -> tuple[State
     Raises UserError when the expectation names a verdict that is no finding.
     """
     if result.rejected is not None:
-        is_later = expectation.status == "known" and not expectation.holds_for(torch)
+        is_later = expectation.status == "known" and expectation.begins_after(torch)
         return State.SKIPPED if is_later else State.FAILED, f"eager refuses the case: {result.rejected}"
     judged = [r for r in result.results if r.verdict is not Verdict.SKIPPED]
     if not judged:

@@ -2,6 +2,7 @@
 
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -78,9 +79,15 @@ def test_a_known_bug_fails_like_any_other_with_runxfail(pytester: pytest.Pyteste
 
 @pytest.mark.parametrize(
     ("expectation", "torch", "outcome"),
-    [(None, "2.13.0", "failed"), (KNOWN, "2.13.0", "failed"), (KNOWN, "2.15.0", "skipped")],
+    [
+        (None, "2.13.0", "failed"),
+        (KNOWN, "2.13.0", "failed"),
+        (KNOWN, "2.15.0", "failed"),
+        (replace(KNOWN, versions=">=2.15"), "2.13.0+cpu", "skipped"),
+        (replace(KNOWN, versions=">=2.15"), "2.15.0", "failed"),
+    ],
 )
-def test_a_case_that_eager_refuses_fails_unless_its_bug_is_of_other_versions(
+def test_a_case_that_eager_refuses_fails_unless_its_bug_is_of_later_versions(
     pytester: pytest.Pytester, fake_python: FakePython, expectation: Expectation | None, torch: str, outcome: str
 ) -> None:
     save(Entry(CASE, expect=expectation), pytester.path)

@@ -15,11 +15,13 @@ from fuzz.attribution.root_cause import RootCause
 from fuzz.evaluator import Evaluator
 from fuzz.experiments import Trial
 from fuzz.protocol import SubjectResult, Verdict
+from fuzz.protocol.capabilities import Capabilities
 from fuzz.protocol.failures import FailureKey, FormDiffers, Process, ProcessLost, Raised, Value
 from fuzz.worker_config import WorkerConfig
 from generators.errors import UserError
 from generators.program.case import Case
 from tests.triage.fake_evaluator import FakeEvaluator, limit_steps
+from tests.triage.test_kernel import ATTENTION
 from triage.cluster.findings import attributor
 
 WRONG = SubjectResult("inductor", Verdict.WRONG_RESULT)
@@ -170,3 +172,12 @@ def test_a_write_is_blamed_only_if_another_write_does_not_fail_alike(
     steps = limit_steps(wrong, "decomposition", 3, first=2, name="aten.lerp")
     found = attribute(entry, cast("Evaluator", OtherWrites(wrong, *by, **steps)))
     assert (found.who, found.part) == ("aot", part)
+
+
+def test_an_attention_function_that_ends_the_process_has_a_cause() -> None:
+    failure = ProcessLost(Process.SIGNAL, "SIGSEGV", "attention (attention/function.py)")
+    evaluator = FakeEvaluator(SubjectResult("sdpa_cudnn", Verdict.WORKER_DIED, failure=failure), "eager")
+    evaluator.hello = replace(evaluator.hello, attention={"sdpa_cudnn": Capabilities()})
+    met = Entry(casefile.loads(ATTENTION), expect=Expectation("known", subject="sdpa_cudnn"))
+    found = attribute(met, cast("Evaluator", evaluator))
+    assert (found.who, found.stage, found.part) == ("sdpa_cudnn", "kernel", "attention_forward")

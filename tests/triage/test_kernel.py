@@ -7,23 +7,18 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
 
 import pytest
 
 from corpus import casefile, entry
 from corpus.entry import Entry, Expectation
-from fuzz.attribution.attribute import attribute
-from fuzz.evaluator import Evaluator
 from fuzz.protocol import FINDINGS, SubjectResult, Verdict
-from fuzz.protocol.capabilities import Capabilities
-from fuzz.protocol.failures import EmptyRowsNotZero, FormDiffers, Process, ProcessLost, Value
+from fuzz.protocol.failures import EmptyRowsNotZero, FormDiffers, Value
 from fuzz.worker_config import WorkerConfig
 from generators.program.case import Case, LaterCall
 from generators.program.emit import source
 from tests.command import ROOT
 from tests.triage.conftest import SOFTMAX_OVER_QUERIES
-from tests.triage.fake_evaluator import FakeEvaluator
 from tests.triage.test_report import report
 from tests.triage.test_repro import WRITES, imported
 from triage.rendering import render
@@ -402,12 +397,3 @@ def test_repro_shows_that_an_output_is_memory_of_an_input(tmp_path: Path, run_al
     (done,) = run_all([written(case, "inductor", SubjectResult("", Verdict.METADATA, failure=failure))], tmp_path)
     assert done.returncode == 1
     assert re.search(r"output 0: eager .* memory: its own, inductor .* memory: x\n", done.stdout)
-
-
-def test_an_attention_function_that_ends_the_process_has_a_cause(attention: Case) -> None:
-    failure = ProcessLost(Process.SIGNAL, "SIGSEGV", "attention (attention/function.py)")
-    evaluator = FakeEvaluator(SubjectResult("sdpa_cudnn", Verdict.WORKER_DIED, failure=failure), "eager")
-    evaluator.hello = replace(evaluator.hello, attention={"sdpa_cudnn": Capabilities()})
-    met = Entry(attention, expect=Expectation("known", subject="sdpa_cudnn"))
-    found = attribute(met, cast("Evaluator", evaluator))
-    assert (found.who, found.stage, found.part) == ("sdpa_cudnn", "kernel", "attention_forward")

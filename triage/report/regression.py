@@ -190,7 +190,7 @@ class _Test:
 
     @property
     def runtime(self) -> str:
-        """What the test needs of the end of repro.py."""
+        """The parts of the end of repro.py that the test needs."""
         names = ["move"] * self.is_moved + ["Float64"] * ("Float64()" in self.contexts)
         return read_runtime(tuple(names), list_constants(self.bug)).strip() if names else ""
 

@@ -22,7 +22,7 @@ def read_unwritten(make_line: Any) -> Any:
 
 
 def lose_last_part(make_buffers: Any) -> Any:
-    """What the last thread summed is not added to the rest."""
+    """The sum of the last thread is not added to the rest."""
 
     def planted(self: Any, *args: Any, **options: Any) -> None:
         make_buffers(self, *args, **options)
@@ -33,7 +33,7 @@ def lose_last_part(make_buffers: Any) -> Any:
 
 
 def transpose_part(make_part: Any) -> Any:
-    """What lies in a pool has its last two strides swapped."""
+    """Buffers of a pool have their last two strides swapped."""
 
     def planted(self: Any, name: str, offset: Any, dtype: Any, shape: Any, stride: Any) -> Any:
         if len(shape) > 1 and stride[-1] == 1 and stride[-2] == shape[-1]:

@@ -183,6 +183,10 @@ _PART_LABELS = {part.label for part in Part} - {*Part}
 _PARTS = {part.value: part.label for part in Part}
 
 
+COMPILERS = {"inductor": "Inductor", "dynamo": "Dynamo", "aot": "AOTAutograd"}
+"""The names of compilers for people, by `CauseKey.who`."""
+
+
 def name_part(part: str, stage: Stage) -> str:
     """A part for people: the label of a `Part`, other names unchanged."""
     return f"decomposition of {part}" if stage is Stage.DECOMPOSITION else _PARTS.get(part, part)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from corpus import entry as corpus_entry
-from corpus.causes import CauseKey, Part, name_part
+from corpus.causes import COMPILERS, CauseKey, Part, name_part
 from corpus.entry import SUFFIX
 from corpus.ledger import Bug, Ledger, check_writable, save
 from fuzz.bug_identity import measured_rewrite
@@ -20,7 +20,6 @@ from triage.cluster.findings import Attributed, Finding, gather, load_attributed
 
 EXAMPLES = "known"
 """The directory of examples, beside the ledger."""
-_COMPONENTS = {"inductor": "[Inductor]", "dynamo": "[Dynamo]", "aot": "[AOTAutograd]"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +143,7 @@ def record(ledger: Ledger, clusters: Sequence[Cluster]) -> Ledger:
 
 
 def _title(key: CauseKey) -> str:
-    names = (_COMPONENTS.get(key.who, key.who), name_part(key.part, key.stage))
+    names = (f"[{COMPILERS[key.who]}]" if key.who in COMPILERS else key.who, name_part(key.part, key.stage))
     return f"{' '.join(filter(None, names))}: {key.words}"
 
 

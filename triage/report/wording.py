@@ -4,7 +4,7 @@ import math
 import textwrap
 from pathlib import Path
 
-from corpus.causes import name_part
+from corpus.causes import COMPILERS, name_part
 from fuzz.attribution.ablation import EAGER, Ablation, describe_stage, is_attention
 from fuzz.attribution.root_cause import RootCause
 from fuzz.bug_identity import operation_of
@@ -23,7 +23,6 @@ from generators.program.values import LOW_PRECISION
 from triage.report.repro import is_kernel, is_of_config
 
 _CONTEXT, _WIDEST = 2, 120
-_COMPILERS = {"inductor": "Inductor", "dynamo": "Dynamo", "aot": "AOTAutograd"}
 
 
 def refuse(ablation: Ablation) -> str | None:
@@ -77,7 +76,7 @@ def describe_before(case: Case) -> str:
 
 def describe_cause(cause: RootCause) -> str:
     """The fault's place and mechanism, in the words of the ledger."""
-    who, stage = _COMPILERS.get(cause.who, cause.who), cause.stage.label
+    who, stage = COMPILERS.get(cause.who, cause.who), cause.stage.label
     if not cause.part:
         return f"The part at fault is not known. The first stage that fails is {stage} ({who}): {cause.mechanism}."
     return f"The fault is in `{name_part(cause.part, cause.stage)}` ({who}, {stage}): {cause.mechanism}."

@@ -13,6 +13,9 @@ _PATH = re.compile(r"(?<![\w./:])/(?:[\w.+@~-]+/)*?(?:(?:site|dist)-packages/|(?
 """The directories before a package or a file."""
 _PASS = re.compile(r'File ".*(fx_passes|pattern_matcher|_aot_autograd|_dynamo/(variables|symbolic_convert))')
 """Frames in files that make or rewrite graphs."""
+SETTINGS = {"TORCH_COMPILE_BACKEND": "inductor", "TORCHINDUCTOR_COMPILE_THREADS": "1", "CI": ""}
+"""Environment variables of a run. Where CI is set, PyTorch's test runner needs a package that its wheel does not
+bring (torch/testing/_internal/common_utils.py, IS_CI)."""
 TIMEOUT_EXIT = 124
 """The exit code of a run that was stopped: timeout(1)'s."""
 
@@ -29,7 +32,7 @@ def shorten_log(log: str) -> str:
 def run(text: str, python: str, *, seconds: float, importable: tuple[str, ...] = ()) -> CompletedProcess[str]:
     """Run the text of a script under `python` with a compile cache of its own. `importable`: directories to import
     from."""
-    variables = {**os.environ, "TORCH_COMPILE_BACKEND": "inductor", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
+    variables = os.environ | SETTINGS
     if importable:
         variables["PYTHONPATH"] = os.pathsep.join(filter(None, (*importable, os.environ.get("PYTHONPATH", ""))))
     with tempfile.TemporaryDirectory(prefix="attnfuzz-repro-") as home:

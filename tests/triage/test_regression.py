@@ -1,5 +1,6 @@
 """test_regression.py: tests of PyTorch that fail where the bug shows, pass where it does not, and name their file."""
 
+import os
 import re
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from tests.check.test_sequences import CALLS, products
 from tests.triage.conftest import OFF
 from triage.report.regression import FILE, find_owner, write_test
 from triage.report.repro import ScriptedFailure
+from triage.script_runs import SETTINGS
 
 LEDGER = ledgers.load(ROOT / "corpus" / "ledger.yaml")
 
@@ -48,6 +50,7 @@ def test_it_fails_under_a_torch_with_the_bug_and_passes_with_a_program_that_avoi
         done = subprocess.run(
             [sys.executable, FILE, "-k", "dynamic_False"],
             cwd=tmp_path,
+            env=os.environ | SETTINGS,
             capture_output=True,
             text=True,
             timeout=600,

@@ -79,6 +79,25 @@ def test_a_condition_keeps_examples_of_both_sides_of_its_boundary() -> None:
     assert str(found) == "S > 20 (fails with 33, 21, 24, 32; passes with 20, 19, 17, 3)"
 
 
+def test_numbers_that_pass_by_chance_are_no_condition() -> None:
+    def fails(other: Case) -> bool:
+        return dropped(other) == 0.5 or other.inputs[0].values.seed > 0
+
+    assert rules(casefile.loads(MASKED), fails) == []
+
+
+def test_a_bound_says_if_sizes_next_to_it_could_not_be_tried() -> None:
+    refused = SubjectResult("passes", Verdict.REJECTED)
+
+    def judge(other: Case) -> SubjectResult:
+        size = other.sizes["S"]
+        return refused if 40 < size < 60 else FAILS if size <= 40 else RIGHT
+
+    (found,) = find_conditions(casefile.loads(MASKED), FAILS, judge, sizes_only=True)
+    assert not found.is_exact
+    assert not found.rule.holds(60)
+
+
 def test_the_property_that_matters_is_named(case: Case) -> None:
     def fails(other: Case) -> bool:
         return any(op.kind == "softmax" and attributes(op)["dim"] == -2 for op in other.ops)

@@ -11,7 +11,7 @@ from typing import Any
 from fuzz.bug_identity import attention_patterns
 from fuzz.evaluator import compare_outcome
 from fuzz.experiments import Outcome
-from fuzz.protocol import SubjectResult
+from fuzz.protocol import SubjectResult, Verdict
 from generators.program import edits
 from generators.program.case import Attr, Case, Input, Op, Values
 from generators.program.edits import prune_if_valid
@@ -38,6 +38,9 @@ _STEP = 32
 _SIZES = (1, 64, 3, 128)
 """Sizes that are tried first, beside the neighbours: degenerate, odd, and a multiple of every divisor."""
 _NUMBERS = (1.0, 2.0, -1.0, 0.0, 0.5, 0.25, -1e4, float("-inf"))
+_SEEDS = range(1, 4)
+"""Added to the seeds of a program that passes, if the failure is one of values: it must pass with other numbers too."""
+_OF_VALUES = {Verdict.WRONG_RESULT, Verdict.WRONG_GRADIENT, Verdict.NONFINITE, Verdict.EAGER_SUSPECT}
 _COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 
 Probe = Callable[[Case], SubjectResult]
@@ -68,12 +71,13 @@ class _Property:
         """Whether a rule agrees with all outcomes."""
         return all(rule.holds(value) in (fails, None) for value, fails in self.outcomes)
 
-    def state(self, rule: Rule) -> Condition:
+    def state(self, rule: Rule, *, is_exact: bool) -> Condition:
         return Condition(
             self.subject,
             rule,
             tuple(value for value, fails in self.outcomes if fails),
             tuple(value for value, fails in self.outcomes if not fails),
+            is_exact,
         )
 
 
@@ -103,7 +107,10 @@ def find_conditions(
         return {Outcome.FAILS_ALIKE: True, Outcome.PASSES: False}.get(outcome)
 
     def attempt(one: _Property, value: Any) -> bool:
-        outcome = fails(one.make(value))
+        other = one.make(value)
+        outcome = fails(other)
+        if outcome is False and result.verdict in _OF_VALUES and other is not None:
+            outcome = any(fails(_reseed(other, seed)) for seed in _SEEDS)
         one.outcomes += [] if outcome is None else [(value, outcome)]
         return outcome is not None
 
@@ -113,10 +120,10 @@ def find_conditions(
     found: dict[str, Condition] = {}
     for one in properties:
         if one.flips:
-            rule = _narrow_size(one, attempt) if one.is_size else _find_rule(one)
+            rule, is_exact = _narrow_size(one, attempt) if one.is_size else (_find_rule(one), True)
             # Size 1 makes most programs right.
             if rule is not None and (sizes_only or rule != SizeRule(above=1)):
-                found[one.subject] = one.state(rule)
+                found[one.subject] = one.state(rule, is_exact=is_exact)
     return _relate(case, found, fails)
 
 
@@ -132,6 +139,11 @@ def _take_turns(properties: Sequence[_Property]) -> Iterator[tuple[_Property, An
     return (pair for turn in itertools.zip_longest(*values) for pair in turn if pair is not None)
 
 
+def _reseed(case: Case, added: int) -> Case:
+    """The case with other random numbers."""
+    return edits.map_inputs(case, lambda i: replace(i, values=replace(i.values, seed=i.values.seed + added)))
+
+
 def _find_rule(one: _Property) -> Rule | None:
     failing = [value for value, fails in one.outcomes if fails]
     passing = [value for value, fails in one.outcomes if not fails]
@@ -140,8 +152,11 @@ def _find_rule(one: _Property) -> Rule | None:
     return next((rule for rule in choices if one.explains(rule)), None)
 
 
-def _narrow_size(one: _Property, attempt: Callable[[_Property, Any], bool]) -> SizeRule | None:
-    """The simplest rule that explains the outcomes. Sizes that tell the rules of one complexity apart are tried."""
+def _narrow_size(one: _Property, attempt: Callable[[_Property, Any], bool]) -> tuple[SizeRule | None, bool]:
+    """The simplest rule that explains the outcomes, and whether no other as simple does.
+
+    Sizes that tell the rules of one complexity apart are tried.
+    """
     last, untold = max(*_SIZES, one.now + _STEP), set[int]()
     for families in list_size_rules(last):
         while True:
@@ -153,8 +168,8 @@ def _narrow_size(one: _Property, attempt: Callable[[_Property, Any], bool]) -> S
             if not attempt(one, size):
                 untold.add(size)
         if left:
-            return left[0][0]
-    return None
+            return left[0][0], size is None and not untold
+    return None, True
 
 
 def _find_telling(families: Sequence[Sequence[SizeRule]], sizes: Iterable[int]) -> int | None:

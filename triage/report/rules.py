@@ -94,6 +94,7 @@ class Condition:
     rule: Rule
     fails: tuple[Any, ...]  # its own value first
     passes: tuple[Any, ...]
+    is_exact: bool = True  # whether no other rule as simple explains these values
 
     def __str__(self) -> str:
         """In words, with the sizes next to the boundary: "S > 32 (fails with 40, 33; passes with 32, 31)"."""
@@ -101,7 +102,8 @@ class Condition:
         if isinstance(self.rule, SizeRule):
             fails, passes = (*fails[:1], *_sort_by_distance(fails[1:], passes)), _sort_by_distance(passes, fails)
         shown = (", ".join(map(show, values[:_SHOWN])) for values in (fails, passes))
-        return f"{self.rule.spell(self.subject)} (fails with {next(shown)}; passes with {next(shown)})"
+        untold = "" if self.is_exact else "; too few were tried for an exact bound"
+        return f"{self.rule.spell(self.subject)} (fails with {next(shown)}; passes with {next(shown)}{untold})"
 
 
 def _sort_by_distance(sizes: Iterable[int], others: Iterable[int]) -> tuple[int, ...]:

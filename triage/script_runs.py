@@ -13,6 +13,11 @@ _PATH = re.compile(r"(?<![\w./:])/(?:[\w.+@~-]+/)*?(?:(?:site|dist)-packages/|(?
 """The directories before a package or a file."""
 _PASS = re.compile(r'File ".*(fx_passes|pattern_matcher|_aot_autograd|_dynamo/(variables|symbolic_convert))')
 """Frames in files that make or rewrite graphs."""
+_FACTS = re.compile(
+    r"PyTorch version|Is debug build|(?:CUDA|ROCM|HIP) used|OS:|GCC|Clang|Libc|Python|Is CUDA|CUDA runtime|GPU models"
+    r"|Nvidia|cuDNN|\s*Architecture|\s*Model name|GPU \d|\[(?:pip3|conda)\] (?:numpy|torch|triton|pytorch\S*)[= ]"
+)
+"""The lines of collect_env that a reader needs; not the processor's flags, caches and vulnerabilities."""
 SETTINGS = {"TORCH_COMPILE_BACKEND": "inductor", "TORCHINDUCTOR_COMPILE_THREADS": "1", "CI": ""}
 """Environment variables of a run. Where CI is set, PyTorch's test runner needs a package that its wheel does not
 bring (torch/testing/_internal/common_utils.py, IS_CI)."""
@@ -45,9 +50,10 @@ def run(text: str, python: str, *, seconds: float, importable: tuple[str, ...] =
 
 
 def collect(python: str, torch: str) -> str:
-    """The output of collect_env. If that fails, a line with the version `torch`."""
-    told = _read(python, "-m", "torch.utils.collect_env", seconds=180)
-    return told or f"PyTorch version: {torch}\n(python -m torch.utils.collect_env failed)"
+    """The output of collect_env, without what is not there. If that fails, a line with the version `torch`."""
+    lines = _read(python, "-m", "torch.utils.collect_env", seconds=180).splitlines()
+    told = [line for line in lines if _FACTS.match(line) and not line.endswith(("N/A", "Could not collect"))]
+    return "\n".join(told) or f"PyTorch version: {torch}\n(python -m torch.utils.collect_env failed)"
 
 
 def version(distribution: str, python: str) -> str:

@@ -58,7 +58,9 @@ def is_attention(subject: str) -> bool:
 
 
 def describe_stage(stage: str, subject: str = "", case: Case | None = None, *, as_config: bool = False) -> str:
-    """The stage in words that a user of torch.compile knows. `subject`: the subject that ran this case at the stage.
+    """The stage in words that a user of torch.compile knows, in Markdown.
+
+    `subject`: the subject that ran this case at the stage.
 
     `as_config`: print settings as values of torch._inductor.config, for bugs that options of torch.compile don't show.
     """
@@ -66,10 +68,11 @@ def describe_stage(stage: str, subject: str = "", case: Case | None = None, *, a
     settings: dict[str, SettingValue] = {"pattern_matcher": False} if stage == NO_PATTERNS else {}
     settings |= dict(case.settings) if case and spec.options else {}
     backend = get_spec(stage).sdpa
-    name = f"F.scaled_dot_product_attention under sdpa_kernel({backend})" if backend else stage
+    name = f"`F.scaled_dot_product_attention` under `sdpa_kernel({backend})`" if backend else f"`{stage}`"
     words = [row.label if row else name, f'mode="{spec.mode}"' if spec.mode else ""]
     words += [f"torch._functorch.config.activation_memory_budget={MEMORY_BUDGET}" if spec.recomputes else ""]
-    return ", ".join(filter(None, [*words, describe_settings(settings, as_config=as_config)]))
+    told = ", ".join(filter(None, [*words, describe_settings(settings, as_config=as_config)]))
+    return f"`{told}`" if told.startswith("backend=") else told
 
 
 def run_ablation(entry: Entry, evaluator: Evaluator, *, full: bool = True) -> Ablation:

@@ -12,6 +12,7 @@ from corpus.entry import Entry, Expectation, load, sort_by_version, write
 from corpus.files import replace_file, require_writable
 from corpus.ledger import Bug, Ledger
 from fuzz.attribution.ablation import (
+    DECOMPOSED,
     DYNAMIC,
     EAGER,
     PASSES,
@@ -221,6 +222,7 @@ def write_report(
         "program": program,
         "is_sequence": bool(case.calls),
         "replay": bug.replay,
+        "commands": list_commands(bug, ablation),
         "exit_code": "" if run is None else "timed out" if run.returncode == TIMEOUT_EXIT else str(run.returncode),
         "output": shorten_log(run.stderr) if run and result.verdict in WITHOUT_NUMBERS else run and run.stdout.strip(),
         "run": repro.spell_run(bug),
@@ -241,6 +243,18 @@ def describe_refusal(case: Case, ablation: Ablation, why: str) -> str:
     lines = [why, describe_with_names(case, result), *describe_details(result, describe_where(case, result.where))]
     lines += [f"{way}: {verdict}" for way, verdict in list_stages(case, ablation)]
     return "\n  ".join([f"not a bug to report: {result.verdict}", *filter(None, lines)])
+
+
+def list_commands(bug: ScriptedFailure, ablation: Ablation) -> list[str]:
+    """Commands that run repro.py: as it is, with the last compiler that passes, and under torch's bisector."""
+    commands = ["python repro.py"]
+    if bug.who != "compiled" or bug.spec.is_exported:
+        return commands
+    passing = [get_spec(one.subject).backend for one in ablation.stages.values() if one.verdict in PASSING]
+    known = [name for name in passing if name in ("eager", "aot_eager", DECOMPOSED)]
+    commands += [f"TORCH_COMPILE_BACKEND={name} python repro.py    # passes" for name in known[-1:]]
+    bisect = "python -m torch._inductor.compiler_bisector run python repro.py"
+    return commands + [bisect] * (bug.spec.backend == "inductor")
 
 
 def list_stages(case: Case, ablation: Ablation) -> list[tuple[str, str]]:

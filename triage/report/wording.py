@@ -4,7 +4,7 @@ import math
 import textwrap
 from pathlib import Path
 
-from corpus.causes import COMPILERS, name_part
+from corpus.causes import COMPILERS, Stage, name_part
 from fuzz.attribution.ablation import EAGER, Ablation, describe_stage, is_attention
 from fuzz.attribution.root_cause import RootCause
 from fuzz.bug_identity import operation_of
@@ -23,6 +23,33 @@ from generators.program.values import LOW_PRECISION
 from triage.report.repro import is_kernel, is_of_config
 
 _CONTEXT, _WIDEST = 2, 120
+_SHOWS = {
+    Verdict.WRONG_RESULT: "returns a wrong result",
+    Verdict.WRONG_GRADIENT: "computes a wrong gradient",
+    Verdict.NONFINITE: "returns NaN or infinity where eager and float64 are finite",
+    Verdict.METADATA: "returns a tensor in another form than eager's",
+    Verdict.NONDETERMINISTIC: "returns other results for equal inputs",
+    Verdict.OUT_OF_BOUNDS: "writes to memory that is not its own",
+    Verdict.EAGER_SUSPECT: "computes a wrong result",
+    Verdict.STATE_CHANGED: "changes the state of the process",
+    Verdict.COMPILE_ERROR: "fails to compile",
+    Verdict.RUNTIME_ERROR: "raises",
+    Verdict.DEVICE_ERROR: "breaks the GPU",
+    Verdict.TIMEOUT: "does not finish",
+    Verdict.WORKER_DIED: "ends the process",
+    Verdict.OUT_OF_MEMORY: "asks for more memory than eager",
+}
+_VERDICTS = {"eager_suspect": "wrong in eager", "metadata": "another form", "nonfinite": "NaN or infinity"}
+"""Words for verdicts whose ids are no words for people."""
+_STAGES = {
+    Stage.DECOMPOSITION: "decompositions",
+    Stage.JOINT_PASSES: "joint graph passes",
+    Stage.GRAPH_PASSES: "graph passes",
+    Stage.LOWERING: "lowerings",
+    Stage.CODEGEN: "code generation",
+}
+_SAID = {"wrong", "fails", "other_values", "compiling_raises", "running_raises", *Verdict}
+"""Mechanisms that say no more than the verdict and the exception."""
 
 
 def refuse(ablation: Ablation) -> str | None:
@@ -56,16 +83,17 @@ def title(case: Case, result: SubjectResult, device: str) -> str:
 
 def spell(verdict: str) -> str:
     """A verdict, status or mode in words: "wrong result"."""
-    return str(verdict).replace("_", " ")
+    return _VERDICTS.get(verdict, str(verdict).replace("_", " "))
 
 
 def summarize(case: Case, ablation: Ablation) -> str:
-    """The subject, the verdict and the failure, with torch and device."""
+    """What the module does and where, with torch, device and the failure."""
     result, accused, hello = ablation.result, ablation.accused, ablation.hello
     name = describe_stage(accused, result.subject, case, as_config=is_of_config(result))
+    way = "in eager mode" if result.verdict is Verdict.EAGER_SUSPECT else f"with {name}"
+    ways = " ".join(filter(None, [_SHOWS[result.verdict], way, "in training" * case.training, describe_before(case)]))
     where = f"torch {hello.torch}, {hello.device_name or hello.device}"
-    ways = ", ".join(filter(None, [spell(case.mode), describe_before(case)]))
-    return f"With {name} in {ways} ({where}), {spell(result.verdict)}: {describe_symptom(case, result)}."
+    return f"The module below {ways} ({where}): {describe_symptom(case, result)}."
 
 
 def describe_before(case: Case) -> str:
@@ -75,11 +103,15 @@ def describe_before(case: Case) -> str:
 
 
 def describe_cause(cause: RootCause) -> str:
-    """The fault's place and mechanism, in the words of the ledger."""
-    who, stage = COMPILERS.get(cause.who, cause.who), cause.stage.label
-    if not cause.part:
-        return f"The part at fault is not known. The first stage that fails is {stage} ({who}): {cause.mechanism}."
-    return f"The fault is in `{name_part(cause.part, cause.stage)}` ({who}, {stage}): {cause.mechanism}."
+    """The fault's place and mechanism, in sentences."""
+    who, part = COMPILERS.get(cause.who, cause.who), name_part(cause.part, Stage.OPEN)
+    place = f"{who}'s {_STAGES[cause.stage]}" if cause.stage in _STAGES else who
+    place = "the operation" if cause.stage is Stage.OPERATION and part else f"{place}," if part else place
+    how = "" if cause.mechanism.kind.value in _SAID else f": {cause.mechanism}"
+    if not part:
+        return f"The first stage that fails is {place}{how}. Which part of it is at fault is not known."
+    named = part if part != cause.part else f"`{part}`"
+    return f"The fault is in {place} {named}{how}."
 
 
 def describe_place(place: Place, torch: str) -> str:

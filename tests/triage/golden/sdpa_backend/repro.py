@@ -1,4 +1,4 @@
-"""scaled_dot_product_attention, FLASH_ATTENTION backend: nonfinite
+"""scaled_dot_product_attention, FLASH_ATTENTION backend: NaN or infinity
 
 Exits with 1 if the bug shows, 0 if it does not, 125 if the script can't tell, for `git bisect run`.
 For the full verdict, in a checkout of attnfuzz: python -m fuzz.replay finding.case.yaml --subject sdpa_flash

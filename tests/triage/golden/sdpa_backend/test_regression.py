@@ -1,5 +1,5 @@
 # Owner(s): ["module: sdpa"]
-"""scaled_dot_product_attention, FLASH_ATTENTION backend: nonfinite
+"""scaled_dot_product_attention, FLASH_ATTENTION backend: NaN or infinity
 
 The method below is for test/test_transformers.py, class TestSDPA.
 2.13.0: fails

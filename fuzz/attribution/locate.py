@@ -169,7 +169,8 @@ class _Parting(NamedTuple):
         if not rank:
             return ()
         file, function, first, then = min(rank, key=rank.__getitem__)
-        return (Place(file, first or then, function, Found.PARTED, len(passing)),)
+        found = Found.PARTED if first else Found.ENTERED
+        return (Place(file, first or then, function, found, len(passing)),)
 
     def _trace(self, run: _Run) -> tuple[Outcome, dict[Branch, int]]:
         """The outcome of a run, and the branches that it takes, with their order."""

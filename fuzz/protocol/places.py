@@ -24,6 +24,10 @@ class Found(Word):
     PATTERN = "pattern", "the pattern that it replaces"
     CHECK = "check", "the check that accepts the match"
     PARTED = "parted", "here the failing program parts from {} without the failure; the fault is here or later"
+    ENTERED = (
+        "entered",
+        "the failing program calls this function, {} without the failure do not; the fault is here or later",
+    )
     KERNEL = "kernel", "an operation of ATen, whose kernel is no Python code"
 
 
@@ -37,7 +41,7 @@ class Place:
     function: str
     found: Found
     among: int = 0
-    """The number of passing programs, for `PARTED`."""
+    """The number of passing programs, for `PARTED` and `ENTERED`."""
 
     def permalink(self, torch: str) -> str:
         """The address of the line in the tag of a release. "" for other versions, and for files outside of torch."""

@@ -247,7 +247,7 @@ def _is_worse(row: Row) -> bool:
     (before,) = earlier
     outcome = compare_outcome(after, before)
     if before.verdict.is_finding:
-        return outcome not in (Outcome.PASSES, Outcome.FAILS_ALIKE)
+        return after.verdict.is_finding and outcome not in (Outcome.PASSES, Outcome.FAILS_ALIKE)
     return before.verdict in PASSING and outcome is not Outcome.PASSES
 
 

@@ -16,11 +16,13 @@ from corpus.entry import Entry, save
 from corpus.ledger import Bug, Ledger
 from corpus.ledger import save as save_ledger
 from fuzz.evaluator import open_evaluator
-from fuzz.protocol import CoverageItem, CoverageKind, Verdict
+from fuzz.protocol import CoverageItem, CoverageKind, SubjectResult, Verdict
+from fuzz.versions import Row
 from fuzz.worker_config import WorkerConfig
 from tests.campaign.fakes import FAKE, case, raised
 from tests.command import run_command
 from triage.patched_torch import make_patched_torch, mark
+from triage.verify_fix import AFTER, BEFORE, Verification
 
 pytestmark = pytest.mark.worker
 
@@ -103,6 +105,20 @@ def test_a_case_that_fails_from_the_patch_on_is_saved_and_is_exit_code_1(run: Ru
     assert done.returncode == 1, done.stderr
     assert "changed for the worse" in done.stdout
     assert list((tmp_path / "out").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "is_worse"),
+    [
+        (Verdict.WRONG_RESULT, Verdict.ILL_CONDITIONED, False),
+        (Verdict.WRONG_RESULT, Verdict.COMPILE_ERROR, True),
+        (Verdict.OK, Verdict.ILL_CONDITIONED, True),
+    ],
+)
+def test_a_finding_that_is_gone_is_no_change_for_the_worse(before: Verdict, after: Verdict, is_worse: bool) -> None:
+    judged = {BEFORE: SubjectResult("passes", before), AFTER: SubjectResult("passes", after)}
+    found = Verification(["torch/ops.py"], True, "passes", [], [Row(Path("case"), "passes", judged)])
+    assert bool(found.changed) is is_worse
 
 
 @pytest.mark.parametrize(

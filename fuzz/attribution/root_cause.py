@@ -7,7 +7,17 @@ from typing import Annotated
 
 from corpus.causes import DETAIL_LABELS, CauseKey, Details, Mechanism, MechanismKind, Part, Stage, details
 from fuzz.bug_identity import LOST_PROCESS, SILENT
-from fuzz.experiments import EXPERIMENTS, OperandValue, OtherSubject, Outcome, ReplacementAlone, StepLimit, Tried
+from fuzz.experiments import (
+    EXPERIMENTS,
+    OperandValue,
+    OtherSubject,
+    Outcome,
+    ReplacementAlone,
+    StepLimit,
+    Tried,
+    WithoutAxis,
+    WithSetting,
+)
 from fuzz.protocol import EAGER
 from fuzz.protocol.places import Place
 from fuzz.protocol.render import describe_failure
@@ -79,6 +89,7 @@ def describe_evidence(cause: RootCause, shown: Collection[str] = ()) -> list[str
         tried
         for tried in cause.evidence
         if not (isinstance(tried.row.change, OtherSubject) and tried.experiment in shown)
+        if not (isinstance(tried.row.change, WithSetting | WithoutAxis) and tried.outcome.fails)  # most change nothing
     ]
     return [_describe(list(alike), cause) for _, alike in itertools.groupby(evidence, group)]
 

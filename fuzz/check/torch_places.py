@@ -45,7 +45,8 @@ def find_raising(error: BaseException) -> Place | None:
     """The innermost line of the compiler in the traceback of an exception; None for a fault of generated code."""
     for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
         file = name_file(frame.f_code.co_filename)
-        if file.startswith(tuple(_COMPILER.split())) and frame.f_code.co_name not in _PASSES_ON:
+        is_code = file.endswith(".py")  # torch names generated code "FILE.py:codegen(...)"
+        if is_code and file.startswith(tuple(_COMPILER.split())) and frame.f_code.co_name not in _PASSES_ON:
             return None if file.startswith(_RUNNERS) else make_place(frame.f_code, line, Found.RAISED)
     return None
 

@@ -25,7 +25,7 @@ from tests.triage.test_kernel import ATTENTION
 from tests.triage.test_report import NEGATIVE_SCALE
 from triage.rendering import render
 from triage.report.build import Evidence, write_report
-from triage.report.regression import write_test
+from triage.report.regression import spell_script, write_test
 from triage.report.repro import ScriptedFailure, write_script
 from triage.report.rules import ChoiceRule, Condition, SizeRule
 from triage.report.wording import title
@@ -69,7 +69,8 @@ class Kind:
         bug = ScriptedFailure(case=entry.case, result=self.result, title=title(entry.case, self.result, "cpu"))
         test = write_test(bug, self.cause.key, seen="2.13.0: fails")
         evidence = Evidence(self.run, self.cause, self.conditions, has_test=bool(test))
-        report = write_report(entry, ablation, evidence, environment="PyTorch version: 2.13.0")
+        shown = spell_script(bug)
+        report = write_report(entry, ablation, evidence, environment="PyTorch version: 2.13.0", shown=shown)
         files = {"report.md": render("report.md.j2", report=report), "repro.py": write_script(bug)}
         return files | {"test_regression.py": test} if test else files
 

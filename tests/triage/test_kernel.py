@@ -15,19 +15,20 @@ from corpus.entry import Entry, Expectation
 from fuzz.protocol import FINDINGS, SubjectResult, Verdict
 from fuzz.protocol.failures import EmptyRowsNotZero, FormDiffers, Value
 from fuzz.worker_config import WorkerConfig
-from generators.program.case import Case, LaterCall
-from generators.program.emit import source
+from generators.program.case import Case
 from tests.command import ROOT
-from tests.triage.conftest import SOFTMAX_OVER_QUERIES
+from tests.triage.conftest import NUMBERS, OFF, SOFTMAX_OVER_QUERIES
 from tests.triage.test_report import report
-from tests.triage.test_repro import WRITES, imported
+from tests.triage.test_repro import imported
 from triage.rendering import render
 from triage.report import conditions as explaining
 from triage.report.build import build
 from triage.report.conditions import find_conditions
-from triage.report.repro import ScriptedFailure, spell_import, spell_kernel, spell_run, write_script
+from triage.report.regression import spell_script
+from triage.report.repro import ScriptedFailure, spell_kernel, write_script
 
 OF_MEMORY = {Verdict.OUT_OF_MEMORY, Verdict.OUT_OF_BOUNDS}
+WRONG = SubjectResult("inductor", Verdict.WRONG_RESULT, numbers=NUMBERS, failure=OFF)
 PLANTED = "tests.check.planted_attention"
 ATTENTION = """
 case_format: 1
@@ -355,12 +356,9 @@ def test_the_code_in_a_report_runs_and_passes_where_nothing_is_wrong(
     tmp_path: Path, attention: Case, run_all: RunAll
 ) -> None:
     case = replace(attention, mode="inference")
-    bugs = [
-        ScriptedFailure(case, SubjectResult("sdpa_math", verdict))
-        for verdict in (Verdict.WRONG_RESULT, Verdict.RUNTIME_ERROR)
-    ]
-    texts = ["\n\n".join([source(case), spell_import(bug), spell_kernel(bug), spell_run(bug)]) for bug in bugs]
-    assert all("result = WithKernel()" in text for text in texts)
+    results = (replace(WRONG, subject="sdpa_math"), SubjectResult("sdpa_math", Verdict.RUNTIME_ERROR))
+    texts = ["\n\n".join(spell_script(ScriptedFailure(case, result))) for result in results]
+    assert all("module = WithKernel()" in text for text in texts)
     done = run_all(texts, tmp_path)
     assert [one.returncode for one in done] == [0, 0], [one.stdout for one in done]
 
@@ -370,23 +368,15 @@ def test_the_code_in_a_report_runs_and_passes_where_nothing_is_wrong(
 def test_the_code_in_a_report_fails_where_compiled_code_differs_from_eager(
     tmp_path: Path, attention: Case, run_all: RunAll
 ) -> None:
-    right = replace(attention, mode="inference")
-    wrong = casefile.loads(SOFTMAX_OVER_QUERIES)
-    result = SubjectResult("inductor", Verdict.WRONG_RESULT)
-    done = run_all([f"{source(case)}\n{spell_run(ScriptedFailure(case, result))}" for case in (right, wrong)], tmp_path)
+    cases = (replace(attention, mode="inference"), casefile.loads(SOFTMAX_OVER_QUERIES))
+    done = run_all(["\n".join(spell_script(ScriptedFailure(case, WRONG))) for case in cases], tmp_path)
     assert [one.returncode for one in done] == [0, 1]
     assert "Tensor-likes are not close" in done[1].stdout
 
 
-def test_the_code_in_a_report_is_a_single_call_in_inference(attention: Case) -> None:
-    result = SubjectResult("inductor", Verdict.WRONG_RESULT)
-    called_again = replace(attention, mode="inference", calls=(LaterCall(),))
-    assert not any(
-        spell_run(ScriptedFailure(case, result)) for case in (attention, called_again, casefile.loads(WRITES))
-    )
-    assert not spell_run(
-        ScriptedFailure(replace(attention, mode="inference"), replace(result, subject=f"{PLANTED}:right"))
-    )
+def test_no_code_in_a_report_claims_what_only_a_worker_shows(attention: Case) -> None:
+    by_a_kernel = replace(WRONG, subject=f"{PLANTED}:right")
+    assert spell_script(ScriptedFailure(attention, by_a_kernel)) == ("", "")
 
 
 @pytest.mark.compiles

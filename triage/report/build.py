@@ -28,7 +28,8 @@ from fuzz.attribution.root_cause import RootCause, describe_evidence
 from fuzz.attribution.study import Study
 from fuzz.commands import REPORTS, require_allowed
 from fuzz.error_location import describe_where, describe_with_names
-from fuzz.evaluator import PASSING, Evaluator, open_evaluator, public_version
+from fuzz.evaluator import PASSING, Evaluator, compare_outcome, open_evaluator, public_version
+from fuzz.experiments import Outcome
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.replay_result import describe_details, read_recorded_result
 from fuzz.run_store import RESULTS_FILE
@@ -45,10 +46,20 @@ from triage.listed import list_bugs
 from triage.rendering import render
 from triage.report import regression, repro
 from triage.report.conditions import find_conditions, list_neighbours
-from triage.report.filing import render_facts
+from triage.report.filing import advise, render_facts
 from triage.report.repro import CASE_FILE, WITHOUT_NUMBERS, ScriptedFailure
 from triage.report.rules import Condition
-from triage.report.wording import describe_cause, describe_place, quote_source, refuse, spell, summarize, title
+from triage.report.wording import (
+    describe_cause,
+    describe_place,
+    find_issues,
+    link_source,
+    quote_source,
+    refuse,
+    spell,
+    summarize,
+    title,
+)
 from triage.script_runs import TIMEOUT_EXIT, shorten_log
 
 
@@ -177,11 +188,17 @@ def build(
         raise NothingToReport(describe_refusal(entry.case, ablation, why))
     sys.stderr.write("writing the report\n")
     environment = script_runs.collect(config.python, ablation.hello.torch)
-    made = write_report(entry, ablation, evidence, name=name, environment=environment, known=known)
-    block = f"{made['program']}\n\n\n{made['run']}"
-    if made["run"] and script_runs.run(block, config.python, seconds=3 * config.timeout).returncode == 0:
-        made["run"] = ""
-    return made
+    shown = regression.spell_script(_script(entry.case, ablation))
+    if all(shown):
+        done = script_runs.run("\n\n\n".join(shown), config.python, seconds=3 * config.timeout)
+        has_error = ablation.result.verdict in WITHOUT_NUMBERS or "AssertionError" in done.stderr
+        shown = shown if done.returncode and has_error else ("", "")
+    return write_report(entry, ablation, evidence, name=name, environment=environment, known=known, shown=shown)
+
+
+def _script(case: Case, ablation: Ablation) -> ScriptedFailure:
+    result, device = ablation.result, ablation.hello.device
+    return ScriptedFailure(case=case, result=result, device=device, dynamic=ablation.accused == DYNAMIC)
 
 
 def _read_fix(bug: Bug) -> dict[str, Any] | None:
@@ -199,39 +216,46 @@ def write_report(
     name: str = "",
     environment: str = "",
     known: Bug | None = None,
+    shown: tuple[str, str] = ("", ""),
 ) -> dict[str, Any]:
-    """The values of report.md.j2 for the accused stage of the ablation. `known`: its entry in the ledger."""
+    """The values of report.md.j2 for the accused stage of the ablation.
+
+    `known`: its entry in the ledger. `shown`: a program and statements that show the failure, or "" for both.
+    """
     case, result, cause, run = entry.case, ablation.result, evidence.cause, evidence.run
+    torch = public_version(ablation.hello.torch)
     name = name or title(case, result, ablation.hello.device)
     judged = _record(entry, ablation)
-    bug = ScriptedFailure(case=case, result=result, device=ablation.hello.device, dynamic=ablation.accused == DYNAMIC)
-    places = cause.places if cause else ()
+    bug = _script(case, ablation)
+    places, table = cause.places if cause else (), list_stages(case, ablation)
     # The program has the dense call, from which the worker makes packed and paged calls.
     is_packed = bool(getattr(result.failure, "sequences", None))
-    program = source(case).strip() if is_packed else repro.spell_program(bug, repro.spell_import(bug))
+    plain = source(case).strip() if is_packed else repro.spell_program(bug, repro.spell_import(bug))
     return {
         "title": name,
         "facts": render_facts(name, judged, cause.key if cause else None, known),
         "upstream": bug.who != "kernel" or bool(bug.spec.sdpa),
         "summary": summarize(case, ablation),
         "cause": describe_cause(cause) if cause else "",
-        "note": known.note if known else "",
+        "advice": advise(known),
+        "note": link_source(known.note, torch) if known else "",
         "evidence": describe_evidence(cause, ablation.stages) if cause else [],
-        "places": [describe_place(one, public_version(ablation.hello.torch)) for one in places],
+        "places": [describe_place(one, torch) for one in places],
+        "issues": find_issues(places[0], ablation.hello.home) if places else [],
         "source": quote_source(places[0], ablation.hello.home) if places else "",
-        "program": program,
+        "program": shown[0] or plain,
         "is_sequence": bool(case.calls),
         "replay": bug.replay,
         "commands": list_commands(bug, ablation),
         "exit_code": "" if run is None else "timed out" if run.returncode == TIMEOUT_EXIT else str(run.returncode),
         "output": shorten_log(run.stderr) if run and result.verdict in WITHOUT_NUMBERS else run and run.stdout.strip(),
-        "run": repro.spell_run(bug),
+        "run": shown[1],
         "owner": regression.find_owner(case, cause.key) if cause and evidence.has_test else None,
         "place": repro.find_function(bug).partition(":")[0],
-        "table": list_stages(case, ablation),
+        "table": table if len({verdict for _, verdict in table}) > 1 else [],
         "conditions": evidence.conditions,
         "where": describe_where(case, result.where),
-        "seen": _list_versions(judged),
+        "seen": "" if known else _list_versions(judged),
         "environment": environment,
         "fix": _read_fix(known) if known else None,
     }
@@ -258,13 +282,18 @@ def list_commands(bug: ScriptedFailure, ablation: Ablation) -> list[str]:
 
 
 def list_stages(case: Case, ablation: Ablation) -> list[tuple[str, str]]:
-    """The rows of the report's table: the words for a stage, and its verdict."""
+    """The rows of the report's table: the words for a stage that torch has, and its verdict."""
     as_config, is_kernel = repro.is_of_config(ablation.result), repro.is_kernel(ablation.result)
     names = {
         name: describe_stage(name, one.subject, case, as_config=as_config) for name, one in ablation.stages.items()
     }
     names |= {EAGER: "eager, the attention as products and softmax"} if is_kernel else {}
-    return [(names[name], spell(spell_verdict(one))) for name, one in ablation.stages.items()]
+    rows = []
+    for name, one in ablation.stages.items():
+        is_other = compare_outcome(one, ablation.result) is Outcome.FAILS_OTHERWISE
+        words = spell(spell_verdict(one)) + (", another failure" if is_other else "")
+        rows += [(names[name], words)] * (name == ablation.accused or not get_spec(one.subject).is_surrogate)
+    return rows
 
 
 def _investigate(

@@ -148,7 +148,8 @@ def _find_rule(one: _Property) -> Rule | None:
     failing = [value for value, fails in one.outcomes if fails]
     passing = [value for value, fails in one.outcomes if not fails]
     choices: list[Rule] = [ChoiceRule((one.now,)), *map(TraitRule, list_traits(one.now))]
-    choices += [ChoiceRule(tuple(passing), excluded=True)] if len(passing) == 1 else [ChoiceRule(tuple(failing))]
+    is_short = len(failing) <= len(passing)
+    choices += [ChoiceRule(tuple(failing))] if is_short else [ChoiceRule(tuple(passing), excluded=True)]
     return next((rule for rule in choices if one.explains(rule)), None)
 
 
@@ -260,7 +261,8 @@ def _list_values(op: Op, name: str, value: Attr, rank: int) -> Iterator[Attr]:
     elif kind is Kind.FLAG and isinstance(value, bool):
         yield not value
     elif kind is Kind.WORD:
-        yield from (word for word in OPS[op.kind].attributes[name].words if word != value)
+        words = FLOATS if value in FLOATS else OPS[op.kind].attributes[name].words  # integers have no gradient
+        yield from (word for word in words if word != value)
     elif kind is Kind.INT and isinstance(value, int):
         yield from (value - 1, value + 1)
 

@@ -17,6 +17,7 @@ _OF_COMPILER = {"dynamo": "module: dynamo", "aot": "module: pt2-dispatcher", "in
 _OF_PART = {Part.TORCH_EXPORT: "oncall: export", Part.AOT_INDUCTOR_PACKAGE: "module: aotinductor"}
 _HIGHER_ORDER = {"cond", "map", "scan", "while_loop", "compile_region"}
 _REGRESSION = "module: regression"
+_OF_OPERATION = (Stage.OPERATION, Stage.DECOMPOSITION)
 _NAMED = 3
 """Models that are named; more are counted."""
 
@@ -92,11 +93,13 @@ def describe_upstream(bug: Bug | None, *, notes: bool = True) -> str:
 def describe_models(bug: Bug) -> str:
     """The released models that show a bug, and those that are right although they run its code. "" if there are none.
 
-    "shown by transformers/bert@eager, encoder with bfloat16; reached by timm/vit_tiny and 12 more".
+    "shown by transformers/bert@eager, encoder with bfloat16; reached by timm/vit_tiny and 12 more". Where the code is a
+    whole operation, to reach it says little.
     """
+    reached = "its operation is called by" if bug.cause.stage in _OF_OPERATION else "reached by"
     shown = {name.partition("@")[0].partition(",")[0] for name in bug.seen_in}
     right = [name for name in bug.reached_in if name not in shown]
-    told = {"shown by": ("; ", bug.seen_in), "reached by": (", ", right)}
+    told = {"shown by": ("; ", bug.seen_in), reached: (", ", right)}
     return "; ".join(f"{verb} {_shorten(names, mark)}" for verb, (mark, names) in told.items() if names)
 
 
@@ -107,9 +110,17 @@ def _shorten(names: Sequence[str], mark: str) -> str:
 
 def weigh(entry: Entry, bug: Bug) -> str:
     """Who meets a bug: released models, if these were tried in the mode and on the device of the case."""
-    if bug.seen_in or bug.reached_in:
+    if bug.seen_in or (bug.reached_in and bug.cause.stage not in _OF_OPERATION):
         return f"released models: {describe_models(bug)}"
     if entry.device != "cpu" or entry.case.training:
         way = "in training" if entry.case.training else "on a GPU"
         return f"not known: no released model was tried {way}"
-    return "none of the released models that were tried, in inference on a CPU, shows it"
+    told = "none of the released models that were tried, in inference on a CPU, shows it"
+    return told + (f"; {len(bug.reached_in)} call the operation" if bug.reached_in else "")
+
+
+def advise(bug: Bug | None) -> str:
+    """The first step of whoever files the report: a search, or a comment where the bug is known."""
+    if bug and (known := bug.known_upstream):
+        return f"Add what is new here to {known[0].ref}, and open no other issue."
+    return "Before opening it, search for the same symptom among the issues, and run repro.py on the latest nightly."

@@ -1,4 +1,4 @@
-"""test_regression.py: a failure as a test in the style of PyTorch, for the file that owns the code at fault."""
+"""A failure as a test in the style of PyTorch, for the file that owns the code at fault; and the same as a script."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -32,6 +32,7 @@ from triage.report.repro import (
     list_constants,
     needs_worker,
     read_runtime,
+    spell_import,
     spell_kernel,
     spell_plain,
 )
@@ -112,6 +113,18 @@ def write_test(bug: ScriptedFailure, cause: CauseKey, name: str = "", seen: str 
     )
 
 
+def spell_script(bug: ScriptedFailure) -> tuple[str, str]:
+    """The program, and the statements that show the failure: they raise. "" for both if no plain script shows it."""
+    made = _Test(bug, is_script=True)
+    if not made.is_possible:
+        return "", ""
+    has_backends = bug.who != "kernel" and "sdpa_kernel(SDPBackend.MATH)" in made.contexts
+    imports = "from torch.nn.attention import SDPBackend, sdpa_kernel" if has_backends else spell_import(bug)
+    parts = (source(bug.case).strip(), imports, spell_kernel(bug), made.plain, made.runtime)
+    setup = [*bug.list_setup(), *["torch.set_grad_enabled(False)"] * (bug.case.mode == "inference")]
+    return "\n\n\n".join(filter(None, parts)), "\n".join([*setup, *made.list_body()])
+
+
 def _spell_items(given: Mapping[str, object]) -> str:
     return ", ".join(f'"{name}": {value!r}' for name, value in given.items())
 
@@ -134,6 +147,7 @@ class _Test:
     """The parts of the test's text."""
 
     bug: ScriptedFailure
+    is_script: bool = False
 
     @property
     def is_possible(self) -> bool:
@@ -203,30 +217,43 @@ class _Test:
         bug, failure = self.bug, self.bug.result.failure
         mode = f"{'' if bug.case.training else '.eval()'}{'.cuda()' if self.is_moved else ''}"
         is_compiled = bug.who == "compiled"
-        lines = self._list_run() + ["torch._dynamo.reset()"] * is_compiled
-        *before, compiled = bug.list_compiling("dynamic", "shapes", self._spell_inputs())
-        lines += [f"shapes = {AUTOMATIC} if dynamic else None"] * bool(before)
+        lines = self._list_run() + ["torch._dynamo.reset()"] * (is_compiled and not self.is_script)
+        dynamic, shapes = "dynamic", "shapes"
+        if self.is_script:
+            is_dynamic = bug.dynamic or bug.case.dynamic
+            dynamic, shapes = str(is_dynamic), AUTOMATIC if is_dynamic else "None"
+        *before, compiled = bug.list_compiling(dynamic, shapes, self._spell_inputs())
+        lines += [f"shapes = {AUTOMATIC} if dynamic else None"] * (bool(before) and not self.is_script)
         lines += [f"module = {'WithKernel' if bug.who == 'kernel' else 'Module'}(){mode}", *before]
         lines += [f"compiled = {compiled}"] * is_compiled
         actual = self._spell_call("compiled" if is_compiled else "module", "module")
         if isinstance(failure, StateChanged):
             states = ", ".join(change.state for change in failure.changes)
-            return [*lines, f"before = [{states}]", actual, f"self.assertEqual([{states}], before)"]
+            return [*lines, f"before = [{states}]", actual, self._spell_equal(f"[{states}]", "before")]
         if self.has_no_value:
             return [*lines, actual]
         if isinstance(failure, NotFinite):
-            return [*lines, f"self.assertTrue({actual}.isfinite().all())"]
+            check = f"{actual}.isfinite().all()"
+            return [*lines, f"assert {check}" if self.is_script else f"self.assertTrue({check})"]
         lines += [f"actual = {actual}"]
         if not self.is_exact:
             eager = [f"module = Module(){mode}", f"expected = {self._spell_call('module', 'module')}"]
-            return [*lines, *eager, "self.assertEqual(actual, expected)"]
+            return [*lines, *eager, self._spell_equal("actual", "expected")]
         expected = f"expected = {self._spell_call('exact', 'exact', is_double=True)}"
         lines += [f"exact = {'Plain' if self.plain else 'Module'}(){mode}.double()"]
         lines += [f"with {', '.join(self.contexts)}:", f"    {expected}"] if self.contexts else [expected]
         rows = ".nan_to_num(0.0)" if isinstance(failure, EmptyRowsNotZero) else ""
         tolerance, reasons = self._find_tolerance()
-        words = f"actual{rows}.double(), expected{rows}, atol={tolerance:.1e}, rtol=0"
-        return [*lines, *(f"# {reason}" for reason in reasons), f"self.assertEqual({words})"]
+        equal = self._spell_equal(f"actual{rows}.double()", f"expected{rows}", f", atol={tolerance:.1e}, rtol=0")
+        return [*lines, *(f"# {reason}" for reason in reasons), equal]
+
+    def _spell_equal(self, actual: str, expected: str, tolerance: str = "") -> str:
+        if not self.is_script:
+            return f"self.assertEqual({actual}, {expected}{tolerance})"
+        is_form = isinstance(self.bug.result.failure, FormDiffers | StateChanged)
+        if is_form and not tolerance:
+            return f"assert {actual} == {expected}, ({actual}, {expected})"
+        return f"torch.testing.assert_close({actual}, {expected}{tolerance})"
 
     def _spell_call(self, call: str, module: str, *, is_double: bool = False) -> str:
         """A run of `call` in place of `module`, without `run` where a call is all."""

@@ -15,7 +15,6 @@ from generators.program.case import Case
 from generators.program.emit import is_random, list_shown_dropouts, list_unplain, source
 from generators.program.ops.recurrence import FUNCTIONS
 from generators.program.settings import SWITCHES
-from generators.program.state import is_written
 from generators.program.type_check import types_of
 from generators.program.values import EPS, LOW_PRECISION
 from triage.rendering import render
@@ -311,28 +310,3 @@ def spell_kernel(bug: ScriptedFailure) -> str:
     forward = drop_fills(text[start : text.index("\n\n\ndef inputs()", start)]).rstrip()
     context = [f"    @sdpa_kernel(SDPBackend.{backend})"] * bool(backend)
     return "\n".join(["class WithKernel(Module):", *context, forward])
-
-
-def spell_run(bug: ScriptedFailure) -> str:
-    """The call that a report shows below the program: it raises, or compares by assert_close.
-
-    "" unless a single call in inference shows the bug, of a compiled module or an SDPA backend. A line must be able to
-    move the inputs to the device.
-    """
-    case, result = bug.case, bug.result
-    is_placed = bug.device == "cpu" or all(item.layout == "contiguous" for item in case.inputs)
-    is_single = case.mode == "inference" and not (case.calls or case.before or is_written(case))
-    is_called = bool(bug.spec.sdpa) or (bug.who == "compiled" and not bug.spec.is_exported)
-    if not (is_placed and is_single and is_called) or bug.who == "eager" or is_of_config(result) or needs_worker(bug):
-        return ""
-    on_device, moved = ("", "*inputs()") if bug.device == "cpu" else (".cuda()", "*(x.cuda() for x in inputs())")
-    words = ["dynamic=True"] * (bug.dynamic or case.dynamic)
-    words += [f"{name}={value!r}" for name, value in bug.spell_settings().items()]
-    compiled = f"torch.compile({', '.join([f'Module(){on_device}.eval()', *words])})"
-    accused = f"WithKernel(){on_device}.eval()" if bug.who == "kernel" else compiled
-    lines = [*bug.list_setup(), *["torch.manual_seed(0)"] * is_random(case), "torch.set_grad_enabled(False)"]
-    lines.append(f"result = {accused}({moved})")
-    if result.verdict not in WITHOUT_NUMBERS:
-        strides = ", check_stride=True" if getattr(result.failure, "aspect", "") == "strides" else ""
-        lines.append(f"torch.testing.assert_close(result, Module(){on_device}.eval()({moved}){strides})")
-    return "\n".join(lines)

@@ -10,7 +10,14 @@ from generators.program.values import LAYOUTS
 
 WORDS = {"active": "training", "sdpa": "scaled_dot_product_attention", "div": "division"}
 WORDS |= {"fast_path": "the fast-path switch", "mode": "self.training", "other": "the second operand"}
-WORDS |= {"always": "True", "never": "False"}
+WORDS |= {"always": "True", "never": "False", "transposed": "the last two dimensions swapped in memory"}
+WORDS |= {"heads_inner": "dimensions -2 and -3 swapped in memory", "padded": "a gap after each row"}
+WORDS |= {"every_second": "every second element of a row", "offset": "an offset in its storage"}
+WORDS |= {"zero_one": "zeros and ones", "small_counts": "0 to 2", "signed": "-2 to 2", "normal": "random numbers"}
+WORDS |= {"random": "random True and False", "causal": "True up to the diagonal", "ones": "True everywhere"}
+WORDS |= {"zeros": "False everywhere", "empty_row": "a row of False", "causal_mask": "-1e4 above the diagonal"}
+WORDS |= {"padding": "False at the end of rows", "padding_mask": "-1e4 at the end of rows"}
+WORDS |= {"empty_row_mask": "a row of -1e4"}
 """Words for attributes, operations and values whose names in cases differ from PyTorch's."""
 _SHOWN = 4
 """The most examples that are told of each side."""
@@ -178,7 +185,7 @@ def list_traits(value: Any) -> list[str]:
 
 def show(value: Any) -> str:
     if isinstance(value, Values):
-        return value.kind.replace("_", " ")
+        return WORDS.get(value.kind, value.kind.replace("_", " "))
     if isinstance(value, tuple):
         return str([int(v) if isinstance(v, int) else str(v) for v in value])
     return WORDS.get(str(value), str(value))

@@ -1,6 +1,7 @@
 """Text of reports and pages: title, summary and cause of a finding, or the reason why it gets no report."""
 
 import math
+import re
 import textwrap
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from fuzz.durations import format_count
 from fuzz.error_location import describe_with_names, find_name, name_gradient, name_value
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import WrongValue
-from fuzz.protocol.places import Place
+from fuzz.protocol.places import Found, Place
 from fuzz.subjects import get_spec
 from generators.program.case import Case
 from generators.program.ops import VIEWS
@@ -22,7 +23,9 @@ from generators.program.state import describe_differences
 from generators.program.values import LOW_PRECISION
 from triage.report.repro import is_kernel, is_of_config
 
-_CONTEXT, _WIDEST = 2, 120
+_CONTEXT, _WIDEST, _NEAR = 2, 120, 15
+_ISSUE = re.compile(r"(?:pytorch/pytorch/(?:issues|pull)/|(?<![\w&])#)(\d{4,6})\b")
+_SOURCE = re.compile(r"`?\btorch/([\w/]+\.py)(?::(\d+))?`?")
 _SHOWS = {
     Verdict.WRONG_RESULT: "returns a wrong result",
     Verdict.WRONG_GRADIENT: "computes a wrong gradient",
@@ -135,6 +138,26 @@ def quote_source(place: Place, home: str) -> str:
     shown = lines[first - 1 : place.line + _CONTEXT]
     numbered = [f"{'>' if n == place.line else ' '} {n} {line}".rstrip() for n, line in enumerate(shown, first)]
     return "" if max(map(len, numbered), default=0) > _WIDEST else "\n".join(numbered)
+
+
+def find_issues(place: Place, home: str) -> list[str]:
+    """Links to the issues of PyTorch that the source names near the line, in Markdown."""
+    file = Path(home) / place.file
+    if not place.line or not home or not file.is_file():
+        return []
+    lines = file.read_text(encoding="utf-8").splitlines()[max(0, place.line - _NEAR) : place.line + _NEAR]
+    numbers = dict.fromkeys(_ISSUE.findall("\n".join(lines)))
+    return [f"[pytorch#{number}](https://github.com/pytorch/pytorch/issues/{number})" for number in numbers]
+
+
+def link_source(text: str, torch: str) -> str:
+    """The text, in which places such as `torch/_inductor/ir.py:12` are links to the tag of a release, in Markdown."""
+
+    def link(found: re.Match[str]) -> str:
+        address = Place(found[1], int(found[2] or 1), "", Found.RAISED).permalink(torch)
+        return f"[{found[0].strip('`')}]({address})" if address else found[0]
+
+    return _SOURCE.sub(link, text)
 
 
 def describe_symptom(case: Case, result: SubjectResult) -> str:

@@ -94,6 +94,8 @@ def locate(study: Study, cause: RootCause, neighbours: Iterable[Case] = (), seco
     switched = any(one.flips and isinstance(one.row.change, (WithSetting, WithoutAxis)) for one in cause.evidence)
     is_narrow = bool(steps) or switched or cause.stage is Stage.OPERATION
     parted = layers or (parting.find(runs, seconds) if is_narrow else ()) or raised
+    # That a program calls the operation at fault says nothing.
+    parted = tuple(one for one in parted if one.found is not Found.ENTERED or one.function != cause.part)
     return replace(cause, places=(*(one for one in parted if one.line not in [step.line for step in steps]), *steps))
 
 

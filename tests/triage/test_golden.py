@@ -68,7 +68,7 @@ class Kind:
         ablation = Ablation(Hello("2.13.0", "3.11", "cpu", "g++", 1), stages, accused)
         bug = ScriptedFailure(case=entry.case, result=self.result, title=title(entry.case, self.result, "cpu"))
         test = write_test(bug, self.cause.key, seen="2.13.0: fails")
-        evidence = Evidence(self.run, self.cause, self.conditions, has_test=bool(test))
+        evidence = Evidence(self.run, self.cause, self.conditions, failing=("test_regression",) if test else ())
         shown = spell_script(bug)
         report = write_report(entry, ablation, evidence, environment="PyTorch version: 2.13.0", shown=shown)
         files = {"report.md": render("report.md.j2", report=report), "repro.py": write_script(bug)}

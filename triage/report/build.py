@@ -1,6 +1,7 @@
 """From a case to its report: run it again, reproduce it, find its cause and conditions, write report.md."""
 
 import json
+import re
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -74,7 +75,7 @@ class Evidence:
     run: CompletedProcess[str] | None  # of repro.py; None if only a worker shows the finding
     cause: RootCause | None = None
     conditions: tuple[Condition, ...] = ()
-    has_test: bool = False  # test_regression.py shows it
+    failing: tuple[str, ...] = ()  # tests of test_regression.py
 
 
 def find_cases(what: Path, ledger: Ledger) -> list[tuple[str, Path]]:
@@ -148,13 +149,17 @@ def write_known_test(path: Path, out: Path, config: WorkerConfig, bugs: Ledger) 
     return [known.title, f"  {out / regression.FILE}"]
 
 
-def _write_test(bug: ScriptedFailure, cause: CauseKey, out: Path, config: WorkerConfig, name: str, seen: str) -> bool:
-    """Write the test if it fails, as it has to. Otherwise delete that of an earlier report."""
+def _write_test(
+    bug: ScriptedFailure, cause: CauseKey, out: Path, config: WorkerConfig, name: str, seen: str
+) -> tuple[str, ...]:
+    """Write the test if it fails, as it has to, and give the names that fail. Else delete that of an earlier report."""
     file, text = out / regression.FILE, regression.write_test(bug, cause, name, seen)
     file.unlink(missing_ok=True)
-    if text and script_runs.run(text, config.python, seconds=3 * config.timeout).returncode:
-        replace_file(file, text.encode())
-    return file.exists()
+    run = script_runs.run(text, config.python, seconds=3 * config.timeout) if text else None
+    if run is None or not run.returncode:
+        return ()
+    replace_file(file, text.encode())
+    return tuple(re.findall(r"^(?:FAIL|ERROR): (\w+)", run.stderr, re.MULTILINE)) or ("the process",)
 
 
 def build(
@@ -250,7 +255,8 @@ def write_report(
         "exit_code": "" if run is None else "timed out" if run.returncode == TIMEOUT_EXIT else str(run.returncode),
         "output": shorten_log(run.stderr) if run and result.verdict in WITHOUT_NUMBERS else run and run.stdout.strip(),
         "run": shown[1],
-        "owner": regression.find_owner(case, cause.key) if cause and evidence.has_test else None,
+        "owner": regression.find_owner(case, cause.key) if cause and evidence.failing else None,
+        "failing": evidence.failing,
         "place": repro.find_function(bug).partition(":")[0],
         "table": table if len({verdict for _, verdict in table}) > 1 else [],
         "conditions": evidence.conditions,
@@ -324,10 +330,10 @@ def _investigate(
     sys.stderr.write("looking for the cause: experiments, one change in each; a minute or two\n")
     cause = attribute(entry, evaluator, ablation)
     sys.stderr.write(f"running {regression.FILE}\n")
-    has_test = _write_test(bug, cause.key, out, config, known, _list_versions(_record(entry, ablation)))
+    failing = _write_test(bug, cause.key, out, config, known, _list_versions(_record(entry, ablation)))
     is_lost = result.verdict in repro.ENDS_PROCESS | {Verdict.TIMEOUT}  # each experiment costs a worker
     if not seconds or (is_lost and not is_kernel):
-        return Evidence(run, cause, has_test=has_test)
+        return Evidence(run, cause, failing=failing)
     if not is_kernel:
         sys.stderr.write(f"looking for the line: programs that pass are traced, at most {seconds:.0f} s\n")
         neighbours = list_neighbours(entry.case)
@@ -342,7 +348,7 @@ def _investigate(
     shown = ablation.stages[PASSES] if ablation.fails(PASSES) else result
     is_pattern = cause.is_attention_pattern
     conditions = find_conditions(entry.case, shown, judge, seconds, rewrite=is_pattern, sizes_only=is_kernel)
-    return Evidence(run, cause, tuple(conditions), has_test)
+    return Evidence(run, cause, tuple(conditions), failing)
 
 
 def _record(entry: Entry, ablation: Ablation) -> Entry:

@@ -11,6 +11,7 @@ from fuzz.protocol import Verdict
 from fuzz.versions import fails_alike_in, read_verdicts
 from triage.listed import find_regression
 from triage.rendering import render
+from triage.report.regression import is_higher_order
 from triage.report.repro import WITHOUT_NUMBERS
 
 _OF_COMPILER = {"dynamo": "module: dynamo", "aot": "module: pt2-dispatcher", "inductor": "module: inductor"}
@@ -51,7 +52,8 @@ def propose_labels(entry: Entry, cause: CauseKey | None) -> list[str]:
         labels = ["oncall: pt2", part or _OF_COMPILER[cause.who], *labels]
     if cause and cause.stage is Stage.OPERATION and "scaled_dot_product" in cause.part:
         labels.append("module: sdpa")
-    if any(region.kind in _HIGHER_ORDER for region in entry.case.regions):
+    of_operator = bool(cause and is_higher_order(cause))
+    if of_operator or any(region.kind in _HIGHER_ORDER for region in entry.case.regions):
         labels.append("module: higher order operators")
     if any(op.kind == "flex_attention" for op in entry.case.ops):
         labels.append("module: flex attention")

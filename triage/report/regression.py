@@ -72,13 +72,18 @@ _BY_COMPILER = {
 _CONTROL_FLOW = {"cond", "while_loop", "map", "scan"}
 
 
+def is_higher_order(cause: CauseKey) -> bool:
+    """Whether an operation of torch that calls functions, such as a scan, is at fault."""
+    return cause.stage is Stage.OPERATION and not cause.part.startswith("aten.")
+
+
 def find_owner(case: Case, cause: CauseKey) -> Owner:
     """The file of PyTorch's tests for the part at fault, or else for its stage or compiler."""
     if cause.part.startswith("_sfdp_pattern_"):
         return _FUSED
     if cause.part in _BY_PART:
         return _BY_PART[Part(cause.part)]
-    if any(region.kind in _CONTROL_FLOW for region in case.regions):
+    if any(region.kind in _CONTROL_FLOW for region in case.regions) or is_higher_order(cause):
         return _CONTROL
     if any(op.kind == "flex_attention" for op in case.ops):
         return _FLEX

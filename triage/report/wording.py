@@ -154,7 +154,7 @@ def link_source(text: str, torch: str) -> str:
     """The text, in which places such as `torch/_inductor/ir.py:12` are links to the tag of a release, in Markdown."""
 
     def link(found: re.Match[str]) -> str:
-        address = Place(found[1], int(found[2] or 1), "", Found.RAISED).permalink(torch)
+        address = Place(found[1], int(found[2] or 0), "", Found.RAISED).permalink(torch).removesuffix("#L0")
         return f"[{found[0].strip('`')}]({address})" if address else found[0]
 
     return _SOURCE.sub(link, text)

@@ -52,7 +52,7 @@ def describe_values(values: Tensor) -> tuple[str, float]:
     if values.dtype is torch.bool:
         return _describe_kept(values)
     if values.is_complex():
-        return "", 1.0
+        return describe_values(torch.view_as_real(values.resolve_conj()))
     if not values.numel():
         return ("normal" if values.is_floating_point() else "zero_one"), 1.0
     return _describe_floats(values.float()) if values.is_floating_point() else _describe_integers(values.long())

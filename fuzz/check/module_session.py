@@ -154,7 +154,8 @@ class ModuleSession:
         return torch.autocast(self._device, dtype=getattr(torch, dtype)) if dtype else nullcontext()
 
     def _repeat(self, message: Repeat) -> Repeated:
-        copies, results = self._recorder.copies, self._recorder.results
+        kept = (self._recorder.copies, self._recorder.results)
+        copies, results = ({number: _as_real(value) for number, value in values.items()} for values in kept)
         program = Program(message.source, self._device)
         try:
             module = program.module(self._module.training)
@@ -246,6 +247,10 @@ def _differentiate(outputs: Sequence[Tensor], leaves: dict[int, Tensor]) -> dict
         used, [leaves[name] for name in names], drawn, allow_unused=True
     )
     return {name: value for name, value in zip(names, gradients, strict=True) if value is not None}
+
+
+def _as_real(value: Tensor) -> Tensor:
+    return torch.view_as_real(value.resolve_conj()) if value.is_complex() else value
 
 
 def _set_value(module: nn.Module, name: str, value: Tensor) -> None:

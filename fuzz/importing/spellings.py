@@ -132,6 +132,10 @@ SPELLINGS: dict[str, Spelling] = {
     **dict.fromkeys(("grouped_mm", "_grouped_mm"), _read("grouped_mm", "input! mat2! offs!")),
     "solve_triangular": _read("solve_triangular", "input! B! upper left unitriangular"),
     "_weight_norm": _read("_weight_norm", "v! g! dim"),
+    "view_as_complex": _read("view_as_complex", "input!"),
+    "view_as_real": _read("view_as_real", "input!"),
+    "polar": _read("polar", "abs! angle!"),
+    "as_strided": _read("as_strided", "input! size:sizes stride:strides storage_offset:offset"),
     "roll": _read("roll", "input! shifts dims"),
 }
 """By the last part of the function's name."""

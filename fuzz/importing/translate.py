@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fuzz.importing import arithmetic, network, shapes
@@ -15,7 +15,7 @@ from generators.program.case import Attr, Case, Input, Op, TensorType, Values, f
 from generators.program.ops import OPS
 from generators.program.sizes import Size
 from generators.program.type_check import MAX_LINES, RESERVED, attributes, infer, make_op
-from generators.program.values import DTYPES, category
+from generators.program.values import COMPLEX, DTYPES, category
 
 READERS: dict[str, Reader] = {**arithmetic.READERS, **shapes.READERS, **network.READERS}
 KNOWN = frozenset({*SPELLINGS, *READERS})
@@ -34,18 +34,19 @@ class Translation:
     types: dict[str, TensorType] = field(default_factory=dict)
     missing: Counter[str] = field(default_factory=Counter)
     autocast: str = ""
+    views: list[Op] = field(default_factory=list)  # complex tensors from outside, which are inputs in their real form
     ends: list[int] = field(default_factory=list)  # tensors that left-out calls read
     unwritten: set[int] = field(default_factory=set)  # tensors of `empty`, whose bits say nothing
     calls: dict[str, int] = field(default_factory=dict)  # by operation: the index of the call that it is made of
 
     def case(self, returns: Sequence[int]) -> Case:
         """The case that returns these tensors. Raises `Untranslatable`."""
-        named = tuple(dict.fromkeys(self.name(number) for number in (*returns, *self.ends)))
+        named = tuple(dict.fromkeys(self._return(number) for number in (*returns, *self.ends)))
         inputs = sorted(self.inputs.values(), key=lambda item: item.parameter)
         mode = "training" if self.recorded.training else "inference"
         if len(inputs) + len(self.ops) > MAX_LINES:
             raise Untranslatable(f"{len(inputs) + len(self.ops)} inputs and operations; at most {MAX_LINES}")
-        return Case((), tuple(inputs), tuple(self.ops), named, mode, autocast=self.autocast or None)
+        return Case((), tuple(inputs), (*self.views, *self.ops), named, mode, autocast=self.autocast or None)
 
     def name(self, number: int) -> str:
         """The name of a tensor. A tensor that no call has made becomes an input. Raises `Untranslatable`."""
@@ -53,7 +54,18 @@ class Translation:
             tensor = self.recorded.tensors[number]
             self.inputs[number] = item = self._make_input(tensor, number)
             self.names[number], self.types[item.name] = item.name, item.type
+            if tensor.dtype == COMPLEX:
+                self.views.append(make_op(self.free(f"{item.name}_complex"), "view_as_complex", [item.name], {}))
+                self.names[number] = self.views[-1].name
+                self.types[self.views[-1].name] = infer(self.views[-1], self.types, {})
         return self.names[number]
+
+    def _return(self, number: int) -> str:
+        """The name of a tensor that is returned: of a complex tensor its real form."""
+        name = self.name(number)
+        if self.types[name].dtype == COMPLEX:
+            self.names[number] = name = self.emit(name, "view_as_real", [name], {})
+        return name
 
     def leave_out(self, call: RecordedCall, why: str) -> None:
         """Count a call that can't be said. Tensors that it reads are returned, and its results become inputs."""
@@ -65,6 +77,8 @@ class Translation:
     def _make_input(self, tensor: RecordedTensor, number: int) -> Input:
         if tensor.origin == "unseen":
             self.missing["a call that is no torch function, such as an autograd.Function"] += 1
+        if tensor.dtype == COMPLEX:
+            tensor = replace(tensor, shape=(*tensor.shape, 2), dtype="float32", layout="contiguous")
         if tensor.dtype not in DTYPES:
             raise Untranslatable(f"dtype {tensor.dtype}")
         is_parameter = tensor.origin in ("parameter", "buffer")

@@ -11,7 +11,7 @@ from generators.program.case import Case, Op, Region, TensorType
 from generators.program.ops import OPS
 from generators.program.sizes import Size
 from generators.program.state import find_owners, find_target, is_in_place
-from generators.program.values import category
+from generators.program.values import COMPLEX, category
 
 Infer = Callable[[Op, Mapping[str, TensorType], Mapping[str, int]], TensorType]
 
@@ -148,6 +148,8 @@ def _check_region(case: Case, region: Region, types: Mapping[str, TensorType]) -
     require(bool(arguments), f"{name} has no argument")
     require(not row.single or len(results) == 1, f"{name} has a single result")
     own = [owners[result] for result in results]
+    numbers = all(types[value].dtype != COMPLEX for value in (*list_operands(case, region), *results))
+    require(numbers, f"{name} takes and gives no complex numbers")
     require(inside.issuperset(own) and len({*own}) == len(own), f"{name} returns memory of another value")
     given = [owners[value] for value in arguments]
     require(not row.apart or len({*given}) == len(given), f"{name}: arguments share memory")

@@ -1,15 +1,17 @@
 """State that outlives a step or a call: memory that values share, writes into it, and later calls of the module."""
 
+import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any
 
 from generators.errors import add_place, require
-from generators.program.case import Case, Input, LaterCall, Op
+from generators.program.case import Case, Input, LaterCall, Op, TensorType
 from generators.program.changes import KINDS, at_state, check_changes, keep_changes, list_changes, rename_changes
-from generators.program.ops import OPS
+from generators.program.ops import KERNELS, OPS
 from generators.program.ops.spec import Memory
+from generators.program.sizes import Size
 from generators.program.values import FLOATS
 
 _VIEWS = (Memory.VIEW, Memory.CROWDED_VIEW)
@@ -84,9 +86,27 @@ def _find_needed(case: Case, owners: dict[str, str]) -> set[str]:
     return needed
 
 
-def check_memory(case: Case) -> None:
+def _check_strided(case: Case, types: Mapping[str, TensorType]) -> None:
+    """Raises CaseError if `as_strided` may read outside of its operand's memory, or strides that a kernel chooses."""
+    owners, expanded = find_owners(case), {item.name for item in case.inputs if item.layout == "expanded"}
+    for op in [op for op in case.ops if op.kind == "as_strided"]:
+        with add_place("ops", op.name):
+            require(not (case.contracts or case.regions), "contracts and regions do not keep strides, as_strided does")
+            needed, memory = case.dependencies([op.name]), (op.args[0], owners[op.args[0]])
+            chosen = [one.kind for one in case.ops if one.name in needed and one.kind in KERNELS]
+            require(not chosen, f"op {op.name!r} depends on strides that the kernel of {chosen[:1]} chooses")
+            attrs: dict[str, Any] = {"offset": 0, **dict(op.attrs)}
+            steps = ((size - 1) * step for size, step in zip(attrs["sizes"], attrs["strides"], strict=True))
+            last = sum(steps, Size.of(attrs["offset"])).value(case.sizes)
+            room = min(math.prod(types[name].sizes(case.sizes)) for name in memory)
+            fits = last < room and not expanded.intersection(memory)
+            require(fits, f"op {op.name!r} reads place {last} of at most {room}")
+
+
+def check_memory(case: Case, types: Mapping[str, TensorType]) -> None:
     """Raises CaseError if eager refuses a write, or if results would depend on strides or on order."""
     _check_in_place(case)
+    _check_strided(case, types)
     if not is_written(case):
         return
     with add_place("contracts"):

@@ -20,7 +20,7 @@ from generators.program.regions import check_regions, keep_regions
 from generators.program.settings import check_settings
 from generators.program.sizes import Size, show
 from generators.program.state import at_call, check_calls, check_memory, drop_unknown, find_owners
-from generators.program.values import DISTRIBUTIONS, DTYPES, LAYOUTS
+from generators.program.values import COMPLEX, DISTRIBUTIONS, DTYPES, LAYOUTS
 
 VALUE_NAME = re.compile(r"[a-z][a-z0-9_]{0,30}")
 DIM_NAME = re.compile(r"[A-Z][A-Za-z0-9]{0,7}")
@@ -189,8 +189,9 @@ def check(case: Case) -> dict[str, TensorType]:
         require(bool(case.returns), "nothing is returned")
         for name in case.returns:
             require(name in types, f"returns: {name!r} is not defined")
+            require(types[name].dtype != COMPLEX, f"returns: {name!r} is complex")
         require(len(set(case.returns)) == len(case.returns), "returns: a value is returned twice")
-    check_memory(case)
+    check_memory(case, types)
     check_regions(case, types, infer)
     check_calls(case)
     check_settings(case)

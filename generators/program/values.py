@@ -18,19 +18,20 @@ FLOATS = ("float32", "bfloat16", "float16", "float64")
 LOW_PRECISION = ("bfloat16", "float16")
 INTEGERS = ("uint8", "int32", "int64")
 DTYPES = (*FLOATS, *INTEGERS, "bool")
+COMPLEX = "complex64"  # a dtype of results only
 
 LOWEST = {"float32": -3.4028234663852886e38, "bfloat16": -3.3895313892515355e38, "float16": -65504.0}
 LOWEST |= {"float64": -1.7976931348623157e308}
 """The lowest finite number of each floating dtype."""
 EPS = {"float32": 2.0**-23, "bfloat16": 2.0**-7, "float16": 2.0**-10, "float64": 2.0**-52}
 """The distance from 1 to the next number of each floating dtype."""
-_BY_WIDTH = ("bool", *INTEGERS, *LOW_PRECISION, "float32", "float64")
+_BY_WIDTH = ("bool", *INTEGERS, *LOW_PRECISION, "float32", "float64", COMPLEX)
 
 
 def category(dtype: str) -> int:
-    """0 for bool, 1 for integers, 2 for floats."""
-    if dtype == "bool":
-        return 0
+    """0 for bool, 1 for integers, 2 for floats, 3 for complex numbers."""
+    if dtype in ("bool", COMPLEX):
+        return 0 if dtype == "bool" else 3
     return 2 if dtype in FLOATS else 1
 
 

@@ -124,9 +124,16 @@ Norm = Callable[[Builder, Choices, str], str]
 NORMS: Mapping[str, Norm] = {"layer": layer_norm, "rms": rms_norm, "running": running_norm, "none": lambda _b, _c, x: x}
 
 
+_COMPLEX_SHARE = 0.25  # the share of rotary positions with complex numbers, as Llama 4 and Flux write them
+
+
 def rotary_angles(b: Builder, c: Choices, length: Size, half: Size, start: Size | int = 0) -> tuple[str, ...]:
-    """Cosines and sines of rotary positions, [length, 2 * half], given or computed."""
-    if c.chance(0.65):
+    """Cosines and sines of rotary positions, [length, 2 * half], or complex numbers, [length, half]; given or made."""
+    is_complex = c.chance(_COMPLEX_SHARE)
+    if is_complex and c.chance(0.5):
+        pairs = b.input("freqs", (length, half, 2), Values("uniform", scale=2.0), "float32", buffer=c.chance(0.5))
+        return (b.op("view_as_complex", pairs, to="freqs_cis"),)
+    if not is_complex and c.chance(0.65):
         return tuple(b.input(name, (length, half * 2), Values("uniform", scale=2.0)) for name in ("cos", "sin"))
     first = Size.of(start)
     places = b.op("arange", to="positions", start=first, stop=first + length, dtype="float32")
@@ -134,15 +141,25 @@ def rotary_angles(b: Builder, c: Choices, length: Size, half: Size, start: Size 
     rate = -math.log(c.pick((1e4, 1e4, 5e5))) / max(1, b.size(half))
     rates = b.op("exp", b.op("mul", steps, other=rate), to="rates")
     angles = b.op("mul", b.op("unsqueeze", places, dim=-1), rates, to="angles")
+    if is_complex:
+        return (b.op("polar", b.op("ones_like", angles, to="ones"), angles, to="freqs_cis"),)
     angles = b.op("cat", angles, angles, dim=-1)
     found = (b.op(kind, angles, to=kind) for kind in ("cos", "sin"))
     return tuple(b.op("cast", value, dtype=b.dtype) if b.dtype != "float32" else value for value in found)
 
 
 def rotate(b: Builder, x: str, angles: tuple[str, ...]) -> str:
-    """Rotary positions, as `rotary_angles` gives them, applied to [..., S, D]: the halves of the last axis rotated."""
-    size, (cos, sin) = b.shape(x)[-1], angles
+    """Rotary positions, as `rotary_angles` gives them, applied to [..., S, D]: the halves of the last axis rotated, or
+    with complex numbers its pairs."""
+    size = b.shape(x)[-1]
     middle = quotient(size, Size.of(2), b.size(size) // 2)
+    if len(angles) == 1:
+        wide = b.op("cast", x, to="wide", dtype="float32", form="method")
+        pairs = b.op("reshape", wide, to="pairs", sizes=(*b.shape(x)[:-1], middle, 2))
+        turned = b.op("mul", b.op("view_as_complex", pairs, to="numbers"), *angles, to="turned")
+        flat = b.op("flatten", b.op("view_as_real", turned, to="parts"), to="rotated", start_dim=-2)
+        return b.op("type_as", flat, x, to="rotated")
+    cos, sin = angles
     low, high = b.op("narrow", x, to="low", stop=middle), b.op("narrow", x, to="high", start=middle, stop=size)
     rotated_half = b.op("cat", b.op("neg", high), low, to="rotated_half", dim=-1)
     return b.op("add", b.op("mul", x, cos), b.op("mul", rotated_half, sin), to="rotated")

@@ -10,6 +10,7 @@ from generators.program.case import Case, LaterCall, Region, Values
 from generators.program.edits import map_inputs, redirect_read
 from generators.program.emit import find_rate, is_random
 from generators.program.regions import REGIONS
+from generators.program.sizes import ONE, Size, product
 from generators.program.state import list_variable
 from generators.program.type_check import check, is_valid, prune, types_of
 from generators.program.values import FLOATS, LAYOUTS
@@ -224,6 +225,52 @@ def _compute(b: Builder, c: Choices, value: str) -> str:
     if kind == "cast":
         return b.op(kind, value, dtype=c.pick([*_NUMBERS]))
     return b.op(kind, value, other=c.pick(_NUMBERS[dtype]))
+
+
+_BEFORE_STRIDES = {"": 2.0, "clone": 2.0, "contiguous": 1.0, "linear": 1.0, "expand": 1.0, "neg": 1.0, "write": 1.0}
+
+
+def read_strided(case: Case, c: Choices, share: float) -> Case:
+    """For this share of cases, the case that also returns a value read by strides, `as_strided`."""
+    if not c.chance(share) or case.regions:
+        return case
+    for _ in range(_TRIES):
+        with suppress(CaseError):
+            changed = prune(replace(_draw_strided(case, c), contracts=()))
+            check(changed)
+            return changed
+    return case
+
+
+def _draw_strided(case: Case, c: Choices) -> Case:
+    """The case with a strided read of a value, of a transposed value, or of the result of a further step."""
+    place = c.below(len(case.ops) + 1)
+    b = _reopen(case)
+    b.ops = b.ops[:place]
+    floats = _list_floats(case, b)
+    require(bool(floats), "there is nothing to read")
+    value, step = c.pick(floats), c.draw(_BEFORE_STRIDES)
+    if b.rank(value) > 1 and c.chance(0.6):
+        value = b.op("transpose", value, to="turned", dim0=c.below(b.rank(value)), dim1=-1)
+    if step == "linear":
+        weight = b.input("weight", (b.shape(value)[-1],) * 2, dtype=b.dtype_of(value), parameter=True)
+        value = b.op(step, value, weight, to="wide")
+    elif step == "expand":
+        value = b.op(step, b.op("unsqueeze", value, to="wide"), to="wide", sizes=(2, *b.shape(value)))
+    elif step == "write":
+        value = _write(b, c, b.op("clone", value, to="new"), [])
+    elif step:
+        value = b.op(step, value, to="new")
+    if c.chance(0.3):
+        value = _view(b, c, value)
+    shape = b.shape(value)[step == "expand" :]
+    strides, whole = [product(shape[axis + 1 :]) for axis in range(len(shape))], product(shape)
+    reads = [(shape, strides), (shape[::-1], strides[::-1]), ((whole,), [ONE]), ((whole - 2, Size.of(3)), [ONE, ONE])]
+    sizes, steps = c.pick(reads)
+    offset = c.draw({None: 6.0, 0: 2.0})
+    made = b.op("as_strided", value, to="read", sizes=tuple(sizes), strides=tuple(steps), offset=offset)
+    made = b.op("neg", made, to="read") if c.chance(0.7) else made
+    return replace(case, inputs=tuple(b.inputs), ops=(*b.ops, *case.ops[place:]), returns=(*case.returns, made))
 
 
 _COUNTS = {1: 5.0, 2: 4.0, 3: 1.0}

@@ -27,6 +27,7 @@ from generators.sampling.insertions import (
     add_regions,
     add_states,
     insert_writes,
+    read_strided,
     show_dropouts,
 )
 from generators.sampling.steps import AttentionExtras, draw_extras, draw_many_extras, insert_noop
@@ -116,6 +117,7 @@ HEADS_INNER_SHARE = 0.25  # for kernels: the share of cases with q, k, v in [B, 
 AUTOCAST_SHARE = 0.03  # the share of cases under autocast, of those that stay well typed
 STATES_SHARE = 0.15  # the share of cases whose call is in another state, doubled for kernels
 INTEGERS_SHARE = 0.03  # the share of cases with integers beyond 2^31, or that wrap around
+STRIDED_SHARE = 0.02  # the share of cases with a read by strides, which depends on how a value lies in memory
 MASKS_SHARE = 0.3  # the share of random cases that get more dropout, and show its masks
 REGIONS_SHARE = 0.08  # the share of cases with runs of operations in functions that torch calls in ways of its own
 CHANGED_SHARE = 0.5  # the share of cases with several calls whose module changes between them
@@ -177,6 +179,7 @@ def sample(
         case = add_regions(case, regions)
     case = show_dropouts(case, Choices(f"{seed}:{index}:masks"), MASKS_SHARE)
     case = add_integers(case, Choices(f"{seed}:{index}:integers"), INTEGERS_SHARE)
+    case = read_strided(case, Choices(f"{seed}:{index}:strided"), STRIDED_SHARE)
     return add_states(case, Choices(f"{seed}:{index}:states"), STATES_SHARE)
 
 

@@ -69,6 +69,13 @@ MADE = (
     make_op("few_rows", "narrow", ["rows"], {"dim": 0, "stop": Size.of(4)}),
     make_op("range", "linspace", [], {"start": -1, "steps": Size.of(5)}),
     make_op("zero_dim", "scalar", [], {"value": 0.25}),
+    make_op("given_pairs", "view_as_complex", ["points"], {}),
+    make_op("waves", "polar", ["positive", "row"], {}),
+    make_op("shifted", "select", ["waves"], {"dim": 1, "index": 2}),
+    make_op("shifted_waves", "unsqueeze", ["shifted"], {"dim": 1}),
+    make_op("beats", "mul", ["shifted_waves", "waves"], {}),
+    make_op("louder", "mul", ["waves"], {"other": 1.5}),
+    make_op("all_waves", "cat", ["beats", "louder"], {}),
 )
 
 
@@ -107,6 +114,9 @@ SHAPING = [
     op("pad", "low", sizes=[1, 2, 0, 3], mode="replicate"),
     op("pad", "low", sizes=[1, 2], mode="reflect"),
     op("pad", "signal", sizes=[8, 1], mode="circular"),
+    *(op("view_as_real", name) for name in ("given_pairs", "all_waves")),
+    op("as_strided", "x", sizes=["S"], strides=["D"]),
+    op("as_strided", "turned", sizes=["D", 2], strides=["S", 3], offset=Size.of(1)),
     op("meshgrid", "row", "six"),
     op("meshgrid", "row", "six", "bias", index=2),
     op("meshgrid", "six", "row", index=1, indexing="xy"),
@@ -305,6 +315,7 @@ VISION = [
     op("interpolate", "image", sizes=[9, 14], mode="bicubic", align_corners=True),
 ]
 PRODUCTS = [
+    op("linear", "row", "weight"),
     op("mm", "matrix", "turned"),
     op("addmm", "bias", "square", "weight", beta=0.5, alpha=2),
     op("baddbmm", "x", "x", "squares", beta=0.5, alpha=0.25),

@@ -20,7 +20,7 @@ from generators.program.state import is_written
 from generators.program.type_check import check
 from generators.program.values import FLOATS, LAYOUTS
 from generators.sampling.choices import Choices
-from generators.sampling.insertions import WRITES, add_integers, insert_writes
+from generators.sampling.insertions import WRITES, add_integers, insert_writes, read_strided
 from generators.sampling.sample import Limits, draw_settings, sample
 
 pytestmark = pytest.mark.samples
@@ -267,3 +267,15 @@ def test_integers_of_positions_are_such_that_eager_takes() -> None:
         if added and not (case.calls or case.regions):
             run_eager(case)
     assert kinds["arange"] > 10 and kinds["scatter_reduce"] > 2 and kinds["mul"] > 5
+
+
+@pytest.mark.samples
+def test_strided_reads_stay_within_the_memory_that_eager_gives() -> None:
+    steps: Counter[str] = Counter()
+    for index in range(40):
+        case = read_strided(sample(6, index, mode="inference"), Choices(str(index)), 1.0)
+        for read in (op for op in case.ops if op.kind == "as_strided"):
+            steps[next((op.kind for op in case.ops if op.name == read.args[0]), "input")] += 1
+            if not case.calls:
+                run_eager(case)
+    assert steps.total() > 30 and len(steps) > 4

@@ -62,6 +62,22 @@ class Attention(nn.Module):
         return out
 
 
+class ComplexRotary(nn.Module):
+    """Pairs turned by complex numbers, as in Llama 4: a buffer's and a caller's."""
+
+    freqs_cis: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        angles = torch.arange(8.0)[:, None] * torch.tensor([1.0, 0.1])
+        self.register_buffer("freqs_cis", torch.polar(torch.ones_like(angles), angles))
+
+    def forward(self, x: Tensor, by: Tensor) -> tuple[Tensor, Tensor]:
+        numbers = torch.view_as_complex(x.float().reshape(*x.shape[:-1], -1, 2))
+        turned = torch.view_as_real(numbers * self.freqs_cis[: x.shape[1], :]).flatten(2)
+        return turned.type_as(x).softmax(-1) @ x.mT, by * self.freqs_cis[1]
+
+
 class Block(nn.Module):
     """A transformer block with SwiGLU."""
 
@@ -96,6 +112,13 @@ def _given() -> tuple[Tensor, Tensor]:
     keep = torch.ones(2, 11, dtype=torch.bool)
     keep[0, :5] = False
     return torch.randn(2, 11, 32, requires_grad=True), keep
+
+
+def rotary() -> Made:
+    return ComplexRotary().eval(), (
+        torch.randn(2, 3, 4, dtype=torch.bfloat16),
+        torch.randn(3, 2, dtype=torch.complex64),
+    )
 
 
 def block() -> Made:

@@ -33,7 +33,7 @@ def require_case(block: Block) -> Case:
 
 
 @pytest.mark.parametrize(
-    "factory", ["block", "training", "plain", "cast", "counting", "operations", "rarer", "experts"]
+    "factory", ["block", "training", "plain", "cast", "counting", "operations", "rarer", "experts", "rotary"]
 )
 def test_every_block_repeats_the_module_bit_for_bit(factory: str) -> None:
     """In training with gradients and dropout; with a buffer that is written."""

@@ -132,7 +132,9 @@ class Noise(OperationMode):
                 self.dtypes[-1].add(after)
         if not (is_exact(func, args, kwargs) or func.is_view or name in RANDOM):
             for item in result if isinstance(result, (tuple, list)) else (result,):
-                if type(item) is Tensor and item.dtype in UNIT_ROUNDOFF:
+                if type(item) is Tensor and item.is_complex():
+                    self._move_complex(item)
+                elif type(item) is Tensor and item.dtype in UNIT_ROUNDOFF:
                     self._move(name, item, before if item is target else None)
         return result
 
@@ -150,6 +152,12 @@ class Noise(OperationMode):
         value.view(_BITS[dtype.itemsize]).add_(signs.mul(live))
         if name in _LOG_OF_SUM:
             value.add_(signs * (2 * min(UNIT_ROUNDOFF[dtype], UNIT_ROUNDOFF[torch.float32])))
+
+    def _move_complex(self, value: Tensor) -> None:
+        # A part of a product is a sum of two products, which may cancel: it rounds relative to the whole number.
+        parts = torch.view_as_real(value)
+        self.dtypes[-1].add(parts.dtype)
+        parts.add_(self._draw(parts.numel(), parts) * value.abs().unsqueeze(-1) * (2 * UNIT_ROUNDOFF[parts.dtype]))
 
     def _draw(self, count: int, like: Tensor) -> Tensor:
         if count > _POOL:
@@ -213,7 +221,7 @@ class SkippedCasts(OperationMode):
             for value in [key for key in self._unrounded if key.untyped_storage()._cdata in memory]:
                 del self._unrounded[value]
             return result
-        if name in RANDOM or name in _PRODUCTS or "attention" in name:
+        if name in RANDOM or name in _PRODUCTS or "attention" in name or name == "as_strided":
             return result
         wide_args, wide_kwargs = tree_map(self._read, (args, kwargs))
         wide = func(*wide_args, **wide_kwargs)

@@ -28,7 +28,7 @@ _EXACT = _names("""
     unfold unsqueeze view where zero_ zeros zeros_like _unsafe_view _reshape_alias _local_scalar_dense set_ resize_
     trunc hardtanh max_pool2d_with_indices upsample_nearest1d upsample_nearest2d abs_ sign_ floor_ ceil_ round_ clamp_
     clamp_min_ clamp_max_ hardtanh_ nan_to_num nan_to_num_ reflection_pad1d reflection_pad2d reflection_pad3d
-    replication_pad1d replication_pad2d replication_pad3d histc
+    replication_pad1d replication_pad2d replication_pad3d histc squeeze_ unsqueeze_ transpose_ t_ as_strided_
 """)
 
 
@@ -141,8 +141,8 @@ def to_float64(value: Any) -> Any:
     """A copy of an argument of an operation or graph, in float64 if it is floating."""
     if isinstance(value, torch.dtype):
         return torch.float64 if value.is_floating_point else value
-    if is_floating(value):
-        return value.to(torch.float64, copy=True)
+    if is_floating(value) or (isinstance(value, Tensor) and value.is_complex()):
+        return value.to(torch.complex128 if value.is_complex() else torch.float64, copy=True)
     return value.clone() if isinstance(value, Tensor) else value
 
 

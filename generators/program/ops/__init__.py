@@ -14,7 +14,7 @@ from generators.program.ops import (
     vision,
     writing,
 )
-from generators.program.ops.spec import Memory, OpSpec
+from generators.program.ops.spec import OpSpec
 
 OPS: Mapping[str, OpSpec] = MappingProxyType(
     {
@@ -23,9 +23,7 @@ OPS: Mapping[str, OpSpec] = MappingProxyType(
         for spec in module.OPS
     }
 )
-VIEWS = frozenset(
-    kind
-    for kind, spec in OPS.items()
-    if spec.memory in (Memory.COPY, Memory.VIEW, Memory.CROWDED_VIEW, Memory.VIEW_OR_COPY)
-)
+VIEWS = frozenset(kind for kind, spec in OPS.items() if spec.memory.keeps_numbers) - {"as_strided"}
 """The operations that change no number: views and copies."""
+KERNELS = frozenset(spec.kind for module in (attention, vision, recurrence) for spec in module.OPS)
+"""The operations whose kernels, which differ by dtype, choose the strides of the result."""

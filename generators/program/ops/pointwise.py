@@ -17,7 +17,7 @@ from generators.program.ops.rules import (
 )
 from generators.program.ops.spec import Attribute, Kind, Line, Memory, Operands, OpSpec, choose_text, flag, spell, word
 from generators.program.sizes import Size, quotient
-from generators.program.values import DTYPES, category, promote
+from generators.program.values import COMPLEX, DTYPES, category, promote
 
 _SIGNS = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
 _COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
@@ -26,10 +26,17 @@ _COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="
 def _arithmetic(call: Operands) -> str:
     dtype, alpha, reverse = promote_all(call), call.attrs.get("alpha", 1), call.attrs["reverse"]
     require(dtype != "bool", "arithmetic on two booleans")
+    plain = {arg.dtype for arg in call.args} <= {COMPLEX, "float32"} and call.attrs["form"] != "in_place"
+    require(dtype != COMPLEX or plain, "complex numbers are multiplied with float32, and not in place")
     require(alpha == 1 or not reverse, "takes alpha or reverse, not both")
     require(isinstance(alpha, int) or category(dtype) == 2, "alpha of integers must be an integer")
     require(not (reverse and call.attrs["form"] == "in_place"), "an in-place form can't be reversed")
     return dtype
+
+
+def _complex(call: Operands) -> str:
+    require({arg.dtype for arg in call.args} == {"float32"}, "needs float32")
+    return COMPLEX
 
 
 def _quotient(call: Operands) -> str:
@@ -193,7 +200,7 @@ ACTIVATIONS: dict[str, tuple[str, ...]] = {
 OPS = [
     OpSpec("add", broadcast, _arithmetic, text=_arithmetic_text, attributes=_SUM, arity=(1, 2), saves=False),
     OpSpec("sub", broadcast, _arithmetic, "number", _arithmetic_text, _SUM, arity=(1, 2), saves=False, cost=2),
-    OpSpec("mul", broadcast, _arithmetic, text=_arithmetic_text, attributes=_ARITHMETIC, arity=(1, 2)),
+    OpSpec("mul", broadcast, _arithmetic, "all", _arithmetic_text, _ARITHMETIC, arity=(1, 2)),
     OpSpec("div", broadcast, _quotient, text=_arithmetic_text, attributes=_ARITHMETIC, arity=(1, 2), cost=2),
     *(
         OpSpec(kind, broadcast, is_bool, text=f"{{0}} {sign} {{right}}", attributes={"other": _OTHER}, arity=(1, 2))
@@ -223,6 +230,7 @@ OPS = [
         "bucketize", dtype=lambda _: "int64", takes="number", text=call_text("torch"), attributes=_RIGHT, arity=(2, 2)
     ),
     OpSpec("atan2", broadcast, promote_all, "float", "torch.atan2({args})", arity=(2, 2)),
+    OpSpec("polar", broadcast, _complex, "float", "torch.polar({args})", arity=(2, 2), cost=2),
     OpSpec("clamp", _clamp, promote_all, "number", _clamp_text, _CLAMP, arity=(1, 3)),
     OpSpec("lerp", broadcast, _lerp_dtype, "float", call_text("torch"), {"weight": _OTHER}, arity=(2, 3)),
     *(

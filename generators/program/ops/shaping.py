@@ -22,7 +22,7 @@ from generators.program.ops.rules import (
 )
 from generators.program.ops.spec import Attribute, Kind, Line, Memory, Operands, OpSpec, choose_text, flag, word
 from generators.program.sizes import ONE, Size, product, quotient, show
-from generators.program.values import LOW_PRECISION, category
+from generators.program.values import COMPLEX, LOW_PRECISION, category
 
 T = TypeVar("T")
 
@@ -225,6 +225,30 @@ def _unfold(call: Operands) -> tuple[Size, ...]:
     return (*along(lambda call, whole: (count_windows(call, whole, size, step),))(call), size)
 
 
+def _as_complex(call: Operands) -> tuple[Size, ...]:
+    require(call.args[0].dtype == "float32" and len(call.shape) > 0, "needs float32, and a last axis")
+    call.must_equal(call.shape[-1], Size.of(2), "real and imaginary parts")
+    return call.shape[:-1]
+
+
+def _as_real(call: Operands) -> tuple[Size, ...]:
+    return (*call.shape, Size.of(2))
+
+
+def _strided(call: Operands) -> tuple[Size, ...]:
+    """The sizes. `check_memory` checks that the places exist."""
+    sizes, strides = call.attrs["sizes"], call.attrs["strides"]
+    offset = call.attrs["offset"] or Size.of(0)
+    fits = len(sizes) == len(strides) > 0 and min(call.numbers((offset, *strides))) >= 0
+    require(fits, "takes a stride for each size, and none below 0")
+    return tuple(sizes)
+
+
+def _strided_text(line: Line) -> str:
+    offset = "" if line.attrs["offset"] is None else ", {offset}"
+    return line.fill(f"{{0}}.as_strided(({{sizes}},), ({{strides}},){offset})")
+
+
 def _check_places(call: Operands) -> tuple[Size, ...]:
     """The shape of an index that has the axes of the first argument."""
     x, index, *_ = call.args
@@ -276,6 +300,7 @@ _SCATTER = {"dim": _LAST, "value": Attribute(Kind.NUMBER, 1)}
 _REDUCE = {"dim": _LAST, "reduce": word("sum", "prod", "mean", "amax", "amin"), "include_self": flag(True)}
 _REDUCE_TEXT = '{0}.scatter_reduce({dim}, {1}, {2}, reduce="{reduce}", include_self={include_self})'
 _GRID = {"index": _INDEX, "indexing": word("ij", "xy")}
+_STRIDED = {**_SIZES, "strides": _SIZES["sizes"], "offset": Attribute(Kind.SIZE)}
 _UNFOLD = {"dim": _FIRST, "size": _SIZE, "step": _STEP}
 _CAT, _PART_OF_CHUNKS = "torch.cat([{args}], dim={dim})", "{0}.chunk({chunks}, dim={dim})[{index}]"
 _STACK, _INDEX_SELECT = "torch.stack([{args}], dim={dim})", "{0}.index_select({dim}, {1})"
@@ -316,6 +341,9 @@ OPS = [
     OpSpec("narrow", along(slice_size), text=slice_text, attributes=SLICE, memory=_VIEW),
     OpSpec("meshgrid", _grid, text=_grid_text, attributes=_GRID, memory=_CROWDED_VIEW, arity=(1, 6), cost=2),
     OpSpec("unfold", _unfold, attributes=_UNFOLD, memory=_CROWDED_VIEW, cost=2),
+    OpSpec("as_strided", _strided, takes="float", text=_strided_text, attributes=_STRIDED, memory=_CROWDED_VIEW),
+    OpSpec("view_as_complex", _as_complex, lambda _: COMPLEX, "float", "torch.view_as_complex({0})", memory=_VIEW),
+    OpSpec("view_as_real", _as_real, lambda _: "float32", "complex", "torch.view_as_real({0})", memory=_VIEW),
     OpSpec("scatter", _scatter, text=_scatter_text, attributes=_SCATTER, arity=(2, 3), cost=2),
     OpSpec("scatter_add", _scatter, text=_scatter_text, attributes={"dim": _LAST}, arity=(3, 3), cost=2),
     OpSpec("scatter_reduce", _scatter, text=_REDUCE_TEXT, attributes=_REDUCE, arity=(3, 3), cost=3),
@@ -328,8 +356,8 @@ OPS = [
         attributes={"dim": _FIRST},
         arity=(2, 5),
     ),
-    OpSpec("cat", concatenate, promote_all, text=_CAT, attributes={"dim": _LAST}, arity=(1, _MOST), saves=False),
-    OpSpec("stack", _stack, promote_all, text=_STACK, attributes={"dim": _FIRST}, arity=(1, _MOST), saves=False),
+    OpSpec("cat", concatenate, promote_all, "all", _CAT, {"dim": _LAST}, arity=(1, _MOST), saves=False),
+    OpSpec("stack", _stack, promote_all, "all", _STACK, {"dim": _FIRST}, arity=(1, _MOST), saves=False),
     OpSpec("pad", _pad, _pad_dtype, text=_pad_text, attributes=_PAD, saves=False),
     OpSpec("flip", _move_along, text="{0}.flip({dims})", attributes={"dims": _AXES}, saves=False),
     OpSpec("roll", _move_along, text="torch.roll({0}, ({shifts},), ({dims},))", attributes=_ROLL, saves=False),

@@ -57,6 +57,10 @@ class Memory(Enum):
     UNKNOWN = "a new tensor's or the first argument's"
     TARGET = "the first argument's, which is written into; the source text is a statement"
 
+    @property
+    def keeps_numbers(self) -> bool:
+        return self in (Memory.COPY, Memory.VIEW, Memory.CROWDED_VIEW, Memory.VIEW_OR_COPY)
+
 
 @dataclass(frozen=True, slots=True)
 class Operands:
@@ -118,10 +122,12 @@ ShapeRule = Callable[[Operands], tuple[Size, ...]]
 DtypeRule = Callable[[Operands], str]  # A rule raises CaseError for operands that the operation does not accept
 
 _TAKES: Mapping[str, tuple[tuple[int, ...], str]] = {
-    "any": ((0, 1, 2), ""),
+    "any": ((0, 1, 2), "takes no complex numbers"),
+    "all": ((0, 1, 2, 3), ""),
     "float": ((2,), "needs a floating-point argument"),
     "number": ((1, 2), "takes no booleans"),
     "bool": ((0,), "needs boolean arguments"),
+    "complex": ((3,), "needs a complex argument"),
 }
 """By kind of dtype: the accepted categories of dtypes, and the message for any other category."""
 
@@ -184,7 +190,7 @@ class OpSpec:
     kind: str
     shape: ShapeRule = first_shape
     dtype: DtypeRule = first_dtype
-    takes: str = "any"  # the kind of dtype, of `_TAKES`, that all arguments have
+    takes: str = "any"  # the kind of dtype, of `_TAKES`, that all arguments have; views and copies take "all" for "any"
     text: str | Callable[[Line], str] = ""
     """The source text: a function, or a template in which `{0}` is the first argument, `{args}` are all of them,
     `{right}` is `Line.right`, `{device}` is a device, and `{dim}`, say, is an attribute. "" calls a method."""
@@ -204,7 +210,8 @@ class OpSpec:
 
     def infer(self, call: Operands) -> TensorType:
         """The type of the result; an in-place form keeps the type of its first argument. Raises CaseError."""
-        categories, message = _TAKES[self.takes]
+        moves_any = self.takes == "any" and self.memory.keeps_numbers
+        categories, message = _TAKES["all" if moves_any else self.takes]
         fits = all(category(arg.dtype) in categories for arg in call.args)
         require(fits, f"{message}, got {', '.join(arg.dtype for arg in call.args)}")
         result = TensorType(self.shape(call), self.dtype(call))

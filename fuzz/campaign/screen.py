@@ -37,7 +37,7 @@ _LINE_SECONDS, _REDRAW_SECONDS = 30.0, 0.5
 _STAGES = {"start": "", REFERENCE: "float64", NOISE: "measuring rounding"}
 
 
-def describe_finding(event: events.FindingSaved) -> str:
+def describe_finding(event: events.FindingSaved, worker: str = sys.executable) -> str:
     """A saved finding: the failure, its numbers, the program, its file, and the commands that reproduce it."""
     if event.of_eager:
         mistake = f"{operation_of(event.result)} of torch's eager mode is wrong, not your function; saved: {event.path}"
@@ -47,18 +47,18 @@ def describe_finding(event: events.FindingSaved) -> str:
     head += f", after {format_count(event.n_earlier, 'earlier case')} of its file" if event.n_earlier else ""
     lines = [event.verdict.explanation, describe(result), event.ledger, *describe_details(result, event.where)]
     lines += [f"a regression: torch {version} says {verdict}" for version, verdict in event.seen.items()]
-    commands = reproduce_lines(event.path, event.case, result.subject)
+    commands = reproduce_lines(event.path, event.case, result.subject, worker=worker)
     return _lay_out(head, lines, event.source, [f"saved: {event.path}"], commands)
 
 
-def describe_known_bug(event: events.KnownBugMet) -> str:
+def describe_known_bug(event: events.KnownBugMet, worker: str = sys.executable) -> str:
     """A bug of the ledger that is met, in the form of a finding: the failure, its smallest example, and its report."""
     result, path = event.result, shorten(event.path)
     head = f"known bug: {result.verdict} under {result.subject}, {format_count(event.ops, 'operation')}"
     known = f"not new: the ledger lists it as {event.bug} ({spell_standing(event.status, event.upstream)})"
     lines = [event.title, describe(result), f"torch versions with it: {', '.join(event.versions)}", known]
     places = [f"report: {shorten(event.report)}" if event.report else "", f"example: {path}"]
-    commands = reproduce_lines(path, event.example, result.subject, has_report=bool(event.report))
+    commands = reproduce_lines(path, event.example, result.subject, worker=worker, has_report=bool(event.report))
     return _lay_out(head, lines, event.source, places, commands)
 
 
@@ -85,14 +85,14 @@ def summarize(run: RunSummary, earlier: RunSummary, options: Options, *, new: in
     def add(title: str, texts: Sequence[str], whole: Sequence[str] = ()) -> None:
         lines.extend([*wrap(f"{title}:", *texts), *whole] if texts or whole else [])
 
-    add(head, (), _list_rows(found))
+    add(head, (), _list_rows(found, options.worker_config.python))
     met = [f"  {count}x {bug}" for bug, count in known.most_common()]
     add(f"{format_count(len(known), 'known bug')} met again (count, then entry of the ledger or case file)", met)
     failed = [
         f"  {fault.text.splitlines()[-1]}: {fault.path}, and the worker's output beside it" for fault in counts.faults
     ]
     add(f"{format_count(len(failed), 'case')} could not be judged because attnfuzz failed; please report it", failed)
-    shown = _list_rows(internal)
+    shown = _list_rows(internal, options.worker_config.python)
     why = "no public subject ran that shows them (inductor)"
     add(f"{format_count(len(internal), 'internal finding')}: {why}", (), shown)
     mistakes = [f"  {operation_of(row.result)}: {row.file}" for row in of_eager]
@@ -118,13 +118,13 @@ _SET_ASIDE = (
 )
 
 
-def _list_rows(rows: Iterable[FindingRow]) -> list[str]:
+def _list_rows(rows: Iterable[FindingRow], worker: str) -> list[str]:
     lines = []
     for row in rows:
         result, operations = row.result, format_count(len(row.entry.case.ops), "operation")
         lines += wrap(f"  {result.verdict} under {result.subject}, {operations}, met {row.count}x")
         lines += wrap(f"    {describe(result) or result.verdict.explanation}")
-        lines += reproduce_lines(row.file, row.case_id, result.subject, "    ")
+        lines += reproduce_lines(row.file, row.case_id, result.subject, "    ", worker=worker)
     return lines
 
 
@@ -230,9 +230,9 @@ class Screen(events.Listener):
 
     def on_event(self, event: events.Event, when: float) -> None:  # noqa: ARG002 - a listener's signature
         if isinstance(event, events.FindingSaved):
-            self._print(describe_finding(event), sys.stdout)
+            self._print(describe_finding(event, self._options.worker_config.python), sys.stdout)
         elif isinstance(event, events.KnownBugMet) and not self._options.quiet:
-            self._print(describe_known_bug(event), sys.stdout)
+            self._print(describe_known_bug(event, self._options.worker_config.python), sys.stdout)
         elif isinstance(event, events.CampaignStarted) and not self._options.quiet:
             self._print(describe_start(event, self._options), sys.stderr)
         elif isinstance(event, events.Notice) and not self._options.quiet:

@@ -1,6 +1,7 @@
 """The text of a finding and of the closing summary, for a person who reads it the first time."""
 
 import shlex
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,7 +26,11 @@ NUMBERS = {"compiled_error": 2.5e-07, "peer_error": 2e-07, "scale": 1.5, "rows_w
 
 
 def saved(
-    subject: str = "inductor", failure: Failure = NOT_FINITE, verdict: Verdict = Verdict.WRONG_RESULT, ops: int = 1
+    subject: str = "inductor",
+    failure: Failure = NOT_FINITE,
+    verdict: Verdict = Verdict.WRONG_RESULT,
+    ops: int = 1,
+    worker: str = sys.executable,
 ) -> str:
     return describe_finding(
         FindingSaved(
@@ -36,8 +41,14 @@ def saved(
             path="found/x.case.yaml",
             internal=False,
             source="pass",
-        )
+        ),
+        worker,
     )
+
+
+def test_the_commands_name_the_interpreter_of_the_workers_if_it_is_another() -> None:
+    assert "--python" not in saved()
+    assert saved(worker="/opt/nightly/bin/python").count("--python /opt/nightly/bin/python") == 2
 
 
 @pytest.mark.parametrize("columns", [40, 80, 200])

@@ -62,7 +62,7 @@ def cluster(
         made = clusters.cluster(attributed, known)
         added = format_count(len(known.bugs) - before, "bug")
         print(f"{file}: added {added}, updated the others\n")  # noqa: T201 - a command line prints its result
-    print(clusters.format_table(made, known))  # noqa: T201 - see above
+    print(clusters.format_table(made, known, config.python))  # noqa: T201 - see above
     return int(any(one.is_news for one in made))
 
 

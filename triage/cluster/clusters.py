@@ -177,8 +177,8 @@ def _name_bug(bug: Bug, taken: Iterable[str]) -> Bug:
     return replace(bug, id=name, cases=(f"{EXAMPLES}/{name}{SUFFIX}",))
 
 
-def format_table(clusters: Sequence[Cluster], ledger: Ledger) -> str:
-    """A line for the whole, then each cluster in a few lines."""
+def format_table(clusters: Sequence[Cluster], ledger: Ledger, worker: str) -> str:
+    """A line for the whole, then each cluster in a few lines. `worker`: the interpreter for its commands."""
     findings = sum(len(one.findings) for one in clusters)
     if not findings:
         return "no findings"
@@ -187,7 +187,7 @@ def format_table(clusters: Sequence[Cluster], ledger: Ledger) -> str:
     head = f"{format_count(findings, 'finding')} of {format_count(len(clusters), 'root cause')}, "
     head += f"{missing} of them not in {ledger.path}" if missing else f"all of them in {ledger.path}"
     head += f"; {format_count(back, 'fixed bug')} {'is' if back == 1 else 'are'} back" if back else ""
-    return "\n\n".join([head, *("\n".join(_lines(number, one)) for number, one in enumerate(clusters, 1))])
+    return "\n\n".join([head, *("\n".join(_lines(number, one, worker)) for number, one in enumerate(clusters, 1))])
 
 
 def describe_status(one: Cluster) -> str:
@@ -199,7 +199,7 @@ def describe_status(one: Cluster) -> str:
     return one.bug.standing
 
 
-def _lines(number: int, one: Cluster) -> list[str]:
+def _lines(number: int, one: Cluster, worker: str) -> list[str]:
     indent = " " * (len(str(number)) + 2)
     why = next((m.why_open for m in one.members if m.why_open), "")
     bug = one.updated
@@ -218,5 +218,5 @@ def _lines(number: int, one: Cluster) -> list[str]:
     return [
         f"{number}. {bug.title}",
         *(indent + line for line in lines),
-        *reproduce_lines(str(example.path), example.id, example.entry.subject, indent),
+        *reproduce_lines(str(example.path), example.id, example.entry.subject, indent, worker=worker),
     ]

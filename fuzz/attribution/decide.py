@@ -144,7 +144,11 @@ def find_deciding(study: Study, cause: RootCause) -> Details:
     condition = next((one for one in conditions if _shows(one, study)), None)
     if condition is None:
         return () if cause.part in _NO_NAMES else rows
-    return _list_by_name({**dict(rows), condition.experiment: (condition.argument,) if condition.argument else ()})
+    # Of a minimal case every setting is needed: without it the row would explain other failures of the same kind.
+    settings = tuple(name for name, _ in study.case.settings if _shows(Trial(_DEFAULT, name), study))
+    needed = {_DEFAULT: settings} if settings else {}
+    own = {condition.experiment: (condition.argument,) if condition.argument else ()}
+    return _list_by_name({**dict(rows), **own, **needed})
 
 
 def _list_measured(study: Study) -> list[Tried]:

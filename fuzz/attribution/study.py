@@ -31,7 +31,7 @@ _ALL = 1_000_000
 """More steps than compiling any program takes."""
 _OTHER_DTYPE = "expected scalar type"
 """Part of the error that torch raises for tensors of two dtypes, when it compiles or when it runs."""
-OVERLAPPING = ("unfold", "expand", "expand_as")
+OVERLAPPING = ("unfold", "expand", "expand_as", "as_strided")
 """Operations whose results may overlap in memory."""
 
 

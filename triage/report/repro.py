@@ -113,7 +113,13 @@ class ScriptedFailure:
         settings = self.spell_settings()
         forget = ["torch._dynamo.reset()"] * self.spec.warm
         switched = f", **({settings} if BACKEND == 'inductor' else {{}})" if settings else ""
-        return [*forget, f"return torch.compile(module, backend=BACKEND, dynamic={dynamic}{switched})"]
+        compiled = f"torch.compile(module, backend=BACKEND, dynamic={dynamic}{switched})"
+        return [*forget, f"return {self._compile_again(compiled)}"]
+
+    def _compile_again(self, compiled: str) -> str:
+        """The expression of a compiled module, which is compiled once more if the case says so."""
+        is_twice = dict(self.case.settings).get("compiled_as") == "twice" and self.spec.options
+        return compiled.replace("(module,", f"({compiled},") if is_twice else compiled
 
     def list_compiling(self, dynamic: str, shapes: str, given: str) -> list[str]:
         """Statements, and last the expression of what runs in place of `module`.
@@ -124,7 +130,7 @@ class ScriptedFailure:
             return ["module"]
         if not self.spec.is_exported:
             words = [f"{name}={value!r}" for name, value in self.spell_settings().items()]
-            return [f"torch.compile({', '.join(['module', f'dynamic={dynamic}', *words])})"]
+            return [self._compile_again(f"torch.compile({', '.join(['module', f'dynamic={dynamic}', *words])})")]
         program = f"program = torch.export.export(module, tuple({given}), dynamic_shapes={shapes})"
         if self.spec.backend == "export":
             return [program, "program.module()"]
@@ -162,7 +168,8 @@ def needs_worker(bug: ScriptedFailure) -> bool:
     states = [change.state for change in failure.changes] if isinstance(failure, StateChanged) else []
     is_packed = failure is not None and bool(failure.sequences)
     is_of_memory = result.verdict in (Verdict.OUT_OF_MEMORY, Verdict.OUT_OF_BOUNDS)
-    is_switched = bug.who == "compiled" and bug.spec.options and any(name in SWITCHES for name, _ in bug.case.settings)
+    switches = {name: value for name, value in bug.case.settings if name in SWITCHES} if bug.spec.options else {}
+    is_switched = bug.who == "compiled" and switches and switches != {"compiled_as": "twice"}
     return is_packed or is_of_memory or is_switched or not all(map(_STATE.fullmatch, states))
 
 

@@ -2,7 +2,7 @@
 """[Inductor] amax or amin of a half-precision result in training: the gradient is NaN
 
 The method below is for test/inductor/test_torchinductor.py, class CommonTemplate.
-2.11.0, 2.12.1, 2.13.0, 2.14.1, 2.15.0: nonfinite
+2.11.0, 2.12.1, 2.13.0, 2.14.1, 2.15.0: NaN or infinity
 """
 import importlib.util, sys, unittest
 

@@ -1,4 +1,4 @@
-"""torch.associative_scan gives wrong gradients where a leaf of the result reads several leaves, such as 0 for the decay of a running sum (combine_mode pointwise; in eager on the CPU since 2.15)
+"""torch.associative_scan, combine_mode pointwise: wrong gradients where combine_fn mixes leaves, as in a sum with decay
 
 Exits with 1 if the bug shows, 0 if it does not, 125 if the script can't tell, for `git bisect run`.
 For the full verdict, in a checkout of attnfuzz: python -m fuzz.replay corpus/known/associative-scan-gradient.case.yaml --subject eager

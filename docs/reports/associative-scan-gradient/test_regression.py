@@ -1,7 +1,7 @@
-# Owner(s): ["module: sdpa"]
-"""torch.associative_scan gives wrong gradients where a leaf of the result reads several leaves, such as 0 for the decay of a running sum (combine_mode pointwise; in eager on the CPU since 2.15)
+# Owner(s): ["module: higher order operators"]
+"""torch.associative_scan, combine_mode pointwise: wrong gradients where combine_fn mixes leaves, as in a sum with decay
 
-The method below is for test/test_transformers.py, class TestSDPA.
+The method below is for test/functorch/test_control_flow.py, class TestControlFlow.
 """
 import importlib.util, sys, unittest
 

@@ -1,5 +1,5 @@
 # Owner(s): ["module: inductor"]
-"""[Inductor] a boolean mask added to attention scores hides keys instead: wrong result
+"""[Inductor] a boolean mask added to attention scores in half precision hides keys instead: wrong result
 
 The method below is for test/inductor/test_fused_attention.py, class TestSDPAPatternRewriterTemplate.
 2.11.0, 2.12.1, 2.13.0, 2.14.1, 2.15.0: wrong result

@@ -2,7 +2,7 @@
 """[Inductor] a clone of an input that the program has written to is returned as that input itself: a later write changes both
 
 The method below is for test/inductor/test_torchinductor.py, class CommonTemplate.
-2.11.0, 2.12.1, 2.13.0, 2.14.1, 2.15.0: metadata
+2.11.0, 2.12.1, 2.13.0, 2.14.1, 2.15.0: another form
 """
 import importlib.util, sys, unittest
 

@@ -1,4 +1,4 @@
-"""[AOTAutograd] torch.cond in training whose branch concatenates tensors of size 1: compiling raises RuntimeError, output stride is not a simple accumulative multiplication of sizes
+"""[AOTAutograd] torch.cond in training with torch.cat in a branch: RuntimeError (output stride) or KeyError
 
 Exits with 1 if the bug shows, 0 if it does not, 125 if the script can't tell, for `git bisect run`.
 TORCH_COMPILE_BACKEND names the backend, by default inductor.

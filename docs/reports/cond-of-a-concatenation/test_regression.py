@@ -1,5 +1,5 @@
 # Owner(s): ["module: higher order operators"]
-"""[AOTAutograd] torch.cond in training whose branch concatenates tensors of size 1: compiling raises RuntimeError, output stride is not a simple accumulative multiplication of sizes
+"""[AOTAutograd] torch.cond in training with torch.cat in a branch: RuntimeError (output stride) or KeyError
 
 The method below is for test/functorch/test_control_flow.py, class TestControlFlow.
 2.11.0, 2.13.0: compile error; 2.15.0: compile error RuntimeError

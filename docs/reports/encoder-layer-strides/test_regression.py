@@ -2,7 +2,7 @@
 """[Inductor] nn.TransformerEncoderLayer on a transposed input, fast path: AssertionError, expected stride, since 2.13
 
 The method below is for test/inductor/test_torchinductor.py, class CommonTemplate.
-2.11.0, 2.12.1: passes; 2.13.0, 2.14.1, 2.15.0: runtime error
+2.11.0, 2.12.1: passes; 2.13.0, 2.14.1: runtime error; 2.15.0: runtime error AssertionError
 """
 import importlib.util, sys, unittest
 

@@ -1,4 +1,4 @@
-"""[AOTAutograd] torch.export of torch.func.grad returns a FakeTensor, or raises
+"""[export] torch.export of torch.func.grad leaves its input unused and returns a FakeTensor, or raises
 
 Exits with 1 if the bug shows, 0 if it does not, 125 if the script can't tell, for `git bisect run`.
 For the full verdict, in a checkout of attnfuzz: python -m fuzz.replay corpus/known/export-of-a-gradient-raises.case.yaml --subject export

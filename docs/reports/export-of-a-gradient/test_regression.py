@@ -1,5 +1,5 @@
 # Owner(s): ["oncall: export"]
-"""[AOTAutograd] torch.export of torch.func.grad returns a FakeTensor, or raises
+"""[export] torch.export of torch.func.grad leaves its input unused and returns a FakeTensor, or raises
 
 The method below is for test/export/test_export.py, class TestExport.
 2.11.0, 2.13.0: compile error; 2.15.0: compile error RuntimeError

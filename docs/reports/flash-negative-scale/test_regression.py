@@ -2,7 +2,7 @@
 """scaled_dot_product_attention on CPU gives NaN, or 0 in half precision, for a negative scale or 0 with is_causal (flash backend)
 
 The method below is for test/test_transformers.py, class TestSDPA.
-2.11.0, 2.12.1, 2.13.0, 2.14.1, 2.15.0: eager suspect
+2.11.0, 2.12.1, 2.13.0, 2.14.1, 2.15.0: wrong in eager
 """
 import importlib.util, sys, unittest
 

@@ -2,7 +2,7 @@
 """[AOTAutograd] index_copy_, index_add_, masked_fill_ or masked_scatter_ into a tensor that is not contiguous makes it contiguous: other strides than eager's
 
 The method below is for test/functorch/test_aotdispatch.py, class TestAOTAutograd.
-2.11.0, 2.12.1, 2.13.0, 2.14.1, 2.15.0: metadata
+2.11.0, 2.12.1, 2.13.0, 2.14.1, 2.15.0: another form
 """
 import importlib.util, sys, unittest
 

@@ -1,8 +1,8 @@
 # Owner(s): ["module: pt2-dispatcher"]
-"""[Inductor] lerp_ into a tensor changes its strides to those of the end, where that is broadcast; eager keeps them
+"""[Inductor] lerp and lerp_ return their result in the strides of the end; eager keeps those of the tensor itself
 
 The method below is for test/test_decomp.py, class DecompOneOffTests.
-2.11.0: passes; 2.12.1, 2.13.0, 2.14.1, 2.15.0: metadata
+2.11.0: passes; 2.12.1, 2.13.0, 2.14.1, 2.15.0: another form
 """
 import importlib.util, sys, unittest
 

@@ -1,4 +1,4 @@
-"""[Inductor] map and scan of torch._higher_order_ops: compiling raises DataDependentOutputException, aten._local_scalar_dense, unless capture_scalar_outputs is set
+"""[Inductor] map or scan without fullgraph=True: DataDependentOutputException, unless capture_scalar_outputs is set
 
 Exits with 1 if the bug shows, 0 if it does not, 125 if the script can't tell, for `git bisect run`.
 TORCH_COMPILE_BACKEND names the backend, by default inductor.

@@ -1,5 +1,5 @@
 # Owner(s): ["module: inductor"]
-"""[Inductor] map and scan of torch._higher_order_ops: compiling raises DataDependentOutputException, aten._local_scalar_dense, unless capture_scalar_outputs is set
+"""[Inductor] map or scan without fullgraph=True: DataDependentOutputException, unless capture_scalar_outputs is set
 
 The method below is for test/inductor/test_torchinductor.py, class CommonTemplate.
 2.11.0, 2.13.0: compile error; 2.15.0: compile error DataDependentOutputException

@@ -2,7 +2,7 @@
 
 Exits with 1 if the bug shows, 0 if it does not, 125 if the script can't tell, for `git bisect run`.
 TORCH_COMPILE_BACKEND names the backend, by default inductor.
-For the full verdict, in a checkout of attnfuzz: python -m fuzz.replay corpus/known/mask-of-rank-1-added.case.yaml --subject inductor
+For the full verdict, in a checkout of attnfuzz: python -m fuzz.replay corpus/known/mask-of-rank-1.case.yaml --subject inductor
 """
 import operator, os, sys, traceback
 from contextlib import nullcontext

@@ -2,7 +2,7 @@
 """[AOTAutograd] masked_fill_ or lerp_ on a transposed view of a viewed input: compiling raises ValueError, cannot view a tensor
 
 The method below is for test/functorch/test_aotdispatch.py, class TestAOTAutograd.
-2.11.0, 2.12.1, 2.13.0, 2.14.1, 2.15.0: compile error
+2.11.0, 2.12.1, 2.13.0, 2.14.1: compile error; 2.15.0: compile error ValueError
 """
 import importlib.util, sys, unittest
 

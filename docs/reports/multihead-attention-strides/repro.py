@@ -81,15 +81,18 @@ def run(make, prepare=None, look=lambda value: value.detach().clone(), exact=Non
     for number, arguments in enumerate(calls(module), 1):
         named = {name: move(value, exact) for name, value in zip(NAMES, arguments)}
         leaves = {**named, **dict(module.named_parameters())}
-        for value in named.values():
-            value.requires_grad_(value.is_floating_point() and torch.is_grad_enabled())
+        constants = getattr(module, "without_gradient", [])
+        for name, value in named.items() if torch.is_grad_enabled() else ():
+            value.requires_grad_(value.is_floating_point() and name not in constants)
         with exact or nullcontext():
             out = call(*named.values())
             values = {f"output {i}": o for i, o in enumerate(out if isinstance(out, tuple) else (out,))}
             outs = [o for o in values.values() if o.requires_grad]
             if outs and torch.is_grad_enabled():
                 torch.manual_seed(1)
-                torch.autograd.backward(outs, [torch.randn(o.shape).to(o) for o in outs])
+                is_sum = getattr(module, "loss", "") == "sum"
+                drawn = (o.new_ones(()).expand(o.shape) if is_sum else torch.randn(o.shape).to(o) for o in outs)
+                torch.autograd.backward(outs, [*drawn])
                 grad = lambda leaf: torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
                 values |= {f"grad of {name}": grad(leaf) for name, leaf in leaves.items() if leaf.requires_grad}
         values |= {f"{name} afterwards": value for name, value in [*named.items(), *module.named_buffers()]}

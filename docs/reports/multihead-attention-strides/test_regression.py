@@ -2,7 +2,7 @@
 """[Dynamo] nn.MultiheadAttention with batch_first=True and bias=False, in inference: contiguous strides, where eager's result is transposed
 
 The method below is for test/dynamo/test_misc.py, class MiscTests.
-2.11.0: passes; 2.12.1, 2.13.0, 2.14.1, 2.15.0: metadata
+2.11.0: passes; 2.12.1, 2.13.0, 2.14.1, 2.15.0: another form
 """
 import importlib.util, sys, unittest
 

@@ -2,7 +2,7 @@
 """[AOTInductor] a package of a module that writes to a parameter: its first call raises ValueError, leaves has length 3 but the spec holds 2 items
 
 The method below is for test/inductor/test_aot_inductor.py, class AOTInductorTestsTemplate.
-2.11.0, 2.12.1, 2.13.0, 2.14.1, 2.15.0: runtime error
+2.11.0, 2.12.1, 2.13.0, 2.14.1: runtime error; 2.15.0: runtime error ValueError
 """
 import importlib.util, sys, unittest
 

@@ -1,4 +1,4 @@
-"""[Inductor] torch.associative_scan with combine_mode pointwise on the CPU: compiling raises LoweringException, where its documentation promises the generic fallback, since 2.15
+"""[Inductor] associative_scan, combine_mode pointwise, on the CPU: LoweringException, no fallback as documented
 
 Exits with 1 if the bug shows, 0 if it does not, 125 if the script can't tell, for `git bisect run`.
 TORCH_COMPILE_BACKEND names the backend, by default inductor.

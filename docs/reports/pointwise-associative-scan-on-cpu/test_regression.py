@@ -1,5 +1,5 @@
 # Owner(s): ["module: inductor"]
-"""[Inductor] torch.associative_scan with combine_mode pointwise on the CPU: compiling raises LoweringException, where its documentation promises the generic fallback, since 2.15
+"""[Inductor] associative_scan, combine_mode pointwise, on the CPU: LoweringException, no fallback as documented
 
 The method below is for test/inductor/test_torchinductor.py, class CommonTemplate.
 """

@@ -1,5 +1,5 @@
 # Owner(s): ["module: inductor"]
-"""[Inductor] attention by where and a boolean mask: a row that keeps no key is NaN or 0 instead of the mean: wrong result
+"""[Inductor] attention by where and a boolean mask: a row that keeps no key is 0 instead of the mean: wrong result
 
 The method below is for test/inductor/test_fused_attention.py, class TestSDPAPatternRewriterTemplate.
 2.11.0, 2.12.1, 2.13.0, 2.14.1, 2.15.0: wrong result

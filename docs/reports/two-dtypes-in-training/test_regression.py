@@ -2,7 +2,7 @@
 """[Inductor] attention whose second product is in float16 and the first in float32, in training: RuntimeError, expected scalar type Float but found Half
 
 The method below is for test/inductor/test_fused_attention.py, class TestSDPAPatternRewriterTemplate.
-2.11.0: passes; 2.12.1, 2.13.0, 2.14.1, 2.15.0: runtime error
+2.11.0: passes; 2.12.1, 2.13.0, 2.14.1: runtime error; 2.15.0: runtime error RuntimeError
 """
 import importlib.util, sys, unittest
 

@@ -1,15 +1,18 @@
 """[Inductor] attention by torch.bmm whose value is a reshaped 1-d input: compiling raises RuntimeError, expected 2 dimensions or more
 
+Exits with 1 if the bug shows, 0 if it does not, 125 if the script can't tell, for `git bisect run`.
 TORCH_COMPILE_BACKEND names the backend, by default inductor.
-Exits with 0 without the bug, 125 if it can't run, 1 with the bug.
+For the full verdict, in a checkout of attnfuzz: python -m fuzz.replay corpus/known/value-of-other-shape.case.yaml --subject inductor
 """
-import os, sys, traceback
+import operator, os, sys, traceback
+from contextlib import nullcontext
 
 try:
     import torch
+    from torch.nn.attention import SDPBackend, sdpa_kernel
 except Exception as error:
     sys.exit(print(f"can't run here: {error!r}", file=sys.stderr) or 125)
-torch.set_num_threads(1)  # as where it was found: kernels are chosen, and sums split, by the number of threads
+torch.set_num_threads(1)  # the number of threads selects kernels and splits sums
 
 import torch
 from torch import nn
@@ -46,47 +49,76 @@ def inputs():
     ]
 
 
-# The program ends here; what follows runs it and compares with float64.
-from torch._dynamo.utils import same
-from torch._inductor import config
-
+# The program ends here. The rest runs it.
 BACKEND = os.environ.get("TORCH_COMPILE_BACKEND", "inductor")
-config.fallback_random = True
-double = lambda v: v.double() if torch.is_tensor(v) and v.is_floating_point() else v
+Accused = Module
+calls = lambda module: [inputs()]
 
 
-def run(module, exact=False, backend=None):
-    module = module.train(False)
+def prepare(module):
+    return torch.compile(module, backend=BACKEND, dynamic=False)
+
+
+NAMES = ["q", "k", "v", "mask"]  # of the arguments
+TRAINING = False
+DEVICE = "cpu"
+
+
+def move(value, exact=None):  # in place and with its strides: a tensor that two calls get stays one tensor
+    if exact or DEVICE != "cpu":
+        flat = value.data.as_strided([value.untyped_storage().nbytes() // value.element_size()], [1], 0).to(DEVICE)
+        flat = flat.double() if exact and flat.is_floating_point() else flat
+        value.data = flat.as_strided(value.shape, value.stride(), value.storage_offset())
+    return value
+
+
+def run(make, prepare=None, look=lambda value: value.detach().clone(), exact=None):
+    module = make().to(DEVICE).train(TRAINING)
     module = module.double() if exact else module
-    call = torch.compile(module, backend=backend, dynamic=False) if backend else module
     torch.manual_seed(0)
-    torch.set_grad_enabled(False)
-    args = [double(a) if exact else a for a in inputs()]
-    out = call(*args)
-    values = {f"output {i}": o for i, o in enumerate(out if isinstance(out, tuple) else (out,))}
-    return {name: value.detach() for name, value in values.items()}
+    torch.set_grad_enabled(TRAINING)
+    call, seen = prepare(module) if prepare else module, {}
+    for number, arguments in enumerate(calls(module), 1):
+        named = {name: move(value, exact) for name, value in zip(NAMES, arguments)}
+        leaves = {**named, **dict(module.named_parameters())}
+        constants = getattr(module, "without_gradient", [])
+        for name, value in named.items() if torch.is_grad_enabled() else ():
+            value.requires_grad_(value.is_floating_point() and name not in constants)
+        with exact or nullcontext():
+            out = call(*named.values())
+            values = {f"output {i}": o for i, o in enumerate(out if isinstance(out, tuple) else (out,))}
+            outs = [o for o in values.values() if o.requires_grad]
+            if outs and torch.is_grad_enabled():
+                torch.manual_seed(1)
+                is_sum = getattr(module, "loss", "") == "sum"
+                drawn = (o.new_ones(()).expand(o.shape) if is_sum else torch.randn(o.shape).to(o) for o in outs)
+                torch.autograd.backward(outs, [*drawn])
+                grad = lambda leaf: torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
+                values |= {f"grad of {name}": grad(leaf) for name, leaf in leaves.items() if leaf.requires_grad}
+        values |= {f"{name} afterwards": value for name, value in [*named.items(), *module.named_buffers()]}
+        seen |= {f"call {number}: {name}" if number > 1 else name: look(value) for name, value in values.items()}
+    return seen
 
 
-def test_fn() -> bool:
-    torch._dynamo.reset()
-    eager, exact, good = run(Module()), run(Module(), exact=True), True
+def raises():
+    run(Module)
     try:
-        compiled = run(Module(), backend=BACKEND)
+        run(Accused, prepare)
+        if DEVICE != "cpu":
+            torch.cuda.synchronize()  # raises the GPU's errors
     except Exception:
         traceback.print_exc()
-        return False
-    for name, e in eager.items():
-        x, c = exact[name].double(), compiled[name].double()
-        ok = e.isfinite() & x.isfinite()
-        sizes = [v[ok].abs().nan_to_num(torch.inf).tolist() for v in (x, e.double() - x, c - x)]
-        scale, off_eager, off = (max(v, default=0.0) for v in sizes)
-        agrees = same(e, compiled[name], fp64_ref=exact[name], equal_nan=True)
-        precision = torch.finfo(e.dtype).eps ** 0.5 if e.is_floating_point() else 0.0
-        # `same` averages over the tensor; a single wrong row can escape it.
-        good &= agrees and off <= max(32 * off_eager, precision * scale)
-        print(f"{name}: values up to {scale:.2g}; error: eager {off_eager:.2g}, {BACKEND} {off:.2g}; same: {agrees}")
-    return good
+        return True
+    return False
+
+
+def main(shows_bug):
+    try:
+        sys.exit(1 if shows_bug() else 0)
+    except Exception:  # not the bug: the script can't tell
+        traceback.print_exc()
+        sys.exit(125)
 
 
 if __name__ == "__main__":
-    sys.exit(0 if test_fn() else 1)
+    main(raises)

@@ -2,7 +2,7 @@
 """[AOTAutograd] under no_grad a view of a parameter that is written to and returned: compiling raises RuntimeError, a view was created in no_grad mode
 
 The method below is for test/functorch/test_aotdispatch.py, class TestAOTAutograd.
-2.11.0, 2.12.1, 2.13.0, 2.14.1, 2.15.0: compile error
+2.11.0, 2.12.1, 2.13.0, 2.14.1: compile error; 2.15.0: compile error RuntimeError
 """
 import importlib.util, sys, unittest
 

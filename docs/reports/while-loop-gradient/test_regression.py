@@ -2,7 +2,7 @@
 """torch.while_loop gives wrong gradients where a carried value needs none at the start, in eager and compiled
 
 The method below is for test/functorch/test_control_flow.py, class TestControlFlow.
-2.11.0, 2.13.0, 2.15.0: eager suspect
+2.11.0, 2.13.0, 2.15.0: wrong in eager
 """
 import importlib.util, sys, unittest
 

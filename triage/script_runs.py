@@ -15,7 +15,8 @@ _PASS = re.compile(r'File ".*(fx_passes|pattern_matcher|_aot_autograd|_dynamo/(v
 """Frames in files that make or rewrite graphs."""
 _FACTS = re.compile(
     r"PyTorch version|Is debug build|(?:CUDA|ROCM|HIP) used|OS:|GCC|Clang|Libc|Python|Is CUDA|CUDA runtime|GPU models"
-    r"|Nvidia|cuDNN|.*libcudnn\.so|\s*Architecture|\s*Model name|GPU \d|\[(?:pip3|conda)\] (?:numpy|torch|triton|nvidia-cudnn\S*)[= ]"
+    r"|Nvidia|cuDNN|.*libcudnn\.so|\s*Architecture|\s*Model name|GPU \d"
+    r"|\[(?:pip3|conda)\] (?:numpy|torch|triton|nvidia-cudnn\S*)[= ]"
 )
 """The lines of collect_env that a reader needs; not the processor's flags, caches and vulnerabilities."""
 SETTINGS = {"TORCH_COMPILE_BACKEND": "inductor", "TORCHINDUCTOR_COMPILE_THREADS": "1", "CI": ""}

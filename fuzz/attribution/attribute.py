@@ -174,7 +174,12 @@ def find_rewrite_cause(study: Study, *evidence: Tried) -> RootCause:
     if not _NUMBER.search(step.argument):
         return RootCause(INDUCTOR, Stage.GRAPH_PASSES, step.argument, mechanism_of(result), evidence)
     part, right = _part_of(step.argument), {*map(_part_of, (*result.right_rewrites, *of_strides))}
-    if is_value and {f"_{name}" for name in attention_patterns(result.applied_rewrites)} <= right:
+    is_right = is_value and {f"_{name}" for name in attention_patterns(result.applied_rewrites)} <= right
+    if is_right and any(op.kind == "as_strided" for op in study.case.ops):
+        # The values of the replacement are right, so the program reads them in another order.
+        evidence = (*evidence, Tried("exact", part, Outcome.PASSES))
+        return RootCause(INDUCTOR, Stage.JOINT_PASSES, part, Mechanism(MechanismKind.STRIDES), evidence)
+    if is_right:
         # Results without this rewrite have no fused call, so they show nothing.
         here = replace(study, rewrite=part.removeprefix("_"))
         return _blame_operation(here, "", *evidence, Tried("exact", part, Outcome.PASSES))

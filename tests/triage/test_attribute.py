@@ -81,6 +81,12 @@ def test_a_pattern_that_ignores_the_programs_constants_is_named_with_the_constan
     assert measured.constants == (OtherConstant("amax", "-2", "-1"), OtherConstant("sum", "-2", "-1"))
 
 
+def test_right_values_that_are_read_by_strides_are_no_mistake_of_the_fused_call(evaluator: Evaluator) -> None:
+    cause = attribute(entry.load(SEEDS.parent / "known" / "attention-read-by-strides.case.yaml"), evaluator)
+    assert named(cause) == ("inductor", "joint_graph_passes", "_sfdp_pattern_23")
+    assert cause.mechanism.kind is MechanismKind.STRIDES
+
+
 def test_a_training_pattern_in_two_dtypes_is_named_with_that(evaluator: Evaluator) -> None:
     found = attribute(entry.load(SEEDS / "patterns" / "sfdp-07-training.case.yaml"), evaluator)
     assert named(found) == ("inductor", "joint_graph_passes", "_sfdp_pattern_7")

@@ -45,8 +45,13 @@ class Place:
 
     def permalink(self, torch: str) -> str:
         """The address of the line in the tag of a release. "" for other versions, and for files outside of torch."""
-        release = torch.partition("+")[0]
-        is_release = all(part.isdecimal() for part in release.split("."))
-        if not is_release or "/" not in self.file:
-            return ""
-        return f"https://github.com/pytorch/pytorch/blob/v{release}/torch/{self.file}#L{self.line}"
+        return make_permalink(self.file, self.line, torch) if "/" in self.file else ""
+
+
+def make_permalink(file: str, line: int, torch: str) -> str:
+    """The address of a file of the torch package in the tag of a release, and of a line if it is not 0; "" for other
+    versions."""
+    release = torch.partition("+")[0]
+    if not all(part.isdecimal() for part in release.split(".")):
+        return ""
+    return f"https://github.com/pytorch/pytorch/blob/v{release}/torch/{file}{f'#L{line}' if line else ''}"

@@ -55,6 +55,7 @@ from triage.report.wording import (
     describe_place,
     find_issues,
     link_source,
+    names_source,
     quote_source,
     refuse,
     spell,
@@ -232,6 +233,7 @@ def write_report(
     name = name or title(case, result, ablation.hello.device)
     judged = _record(entry, ablation)
     bug = _script(case, ablation)
+    fix = _read_fix(known) if known else None
     places, table = cause.places if cause else (), list_stages(case, ablation)
     # The program has the dense call, from which the worker makes packed and paged calls.
     is_packed = bool(getattr(result.failure, "sequences", None))
@@ -241,7 +243,7 @@ def write_report(
         "facts": render_facts(name, judged, cause.key if cause else None, known),
         "upstream": bug.who != "kernel" or bool(bug.spec.sdpa),
         "summary": summarize(case, ablation),
-        "cause": describe_cause(cause) if cause else "",
+        "cause": describe_cause(cause, is_read=bool(known and names_source(known.note))) if cause else "",
         "advice": advise(known),
         "note": link_source(known.note, torch) if known else "",
         "evidence": describe_evidence(cause, ablation.stages) if cause else [],
@@ -263,7 +265,8 @@ def write_report(
         "where": describe_where(case, result.where),
         "seen": "" if known else _list_versions(judged),
         "environment": environment,
-        "fix": _read_fix(known) if known else None,
+        "fix": fix,
+        "n_fixed": len([change for change in fix["examples"].values() if change == "fixed"]) if fix else 0,
     }
 
 

@@ -13,7 +13,7 @@ from fuzz.durations import format_count
 from fuzz.error_location import describe_with_names, find_name, name_gradient, name_value
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import WrongValue
-from fuzz.protocol.places import Found, Place
+from fuzz.protocol.places import Place, make_permalink
 from fuzz.subjects import get_spec
 from generators.program.case import Case
 from generators.program.ops import VIEWS
@@ -105,14 +105,20 @@ def describe_before(case: Case) -> str:
     return f"after {format_count(runs, 'earlier case')} in the same process" if runs else ""
 
 
-def describe_cause(cause: RootCause) -> str:
-    """The fault's place and mechanism, in sentences."""
+def names_source(text: str) -> bool:
+    """Whether a text names a line of torch."""
+    return bool(_SOURCE.search(text))
+
+
+def describe_cause(cause: RootCause, *, is_read: bool = False) -> str:
+    """The fault's place and mechanism, in sentences. `is_read`: a person found the line in the source."""
     who, part = COMPILERS.get(cause.who, cause.who), name_part(cause.part, Stage.OPEN)
     place = f"{who}'s {_STAGES[cause.stage]}" if cause.stage in _STAGES else who
     place = "the operation" if cause.stage is Stage.OPERATION and part else f"{place}," if part else place
     how = "" if cause.mechanism.kind.value in _SAID else f": {cause.mechanism}"
     if not part:
-        return f"The first stage that fails is {place}{how}. Which part of it is at fault is not known."
+        unknown = "" if is_read else " Which part of it is at fault is not known."
+        return f"The first stage that fails is {place}{how}.{unknown}"
     named = part if part != cause.part else f"`{part}`"
     return f"The fault is in {place} {named}{how}."
 
@@ -154,7 +160,7 @@ def link_source(text: str, torch: str) -> str:
     """The text, in which places such as `torch/_inductor/ir.py:12` are links to the tag of a release, in Markdown."""
 
     def link(found: re.Match[str]) -> str:
-        address = Place(found[1], int(found[2] or 0), "", Found.RAISED).permalink(torch).removesuffix("#L0")
+        address = make_permalink(found[1], int(found[2] or 0), torch)
         return f"[{found[0].strip('`')}]({address})" if address else found[0]
 
     return _SOURCE.sub(link, text)

@@ -1,4 +1,4 @@
-"""[Inductor] checkpointed (x + 0) @ y: compiling raises AssertionError, Node was invalid, but is output, since 2.15
+"""[Inductor] checkpointed (x + 0) @ y: compiling raises AssertionError, Node was invalid, but is output
 
 Exits with 1 if the bug shows, 0 if it does not, 125 if the script can't tell, for `git bisect run`.
 TORCH_COMPILE_BACKEND names the backend, by default inductor.

@@ -1,5 +1,5 @@
 # Owner(s): ["module: inductor"]
-"""[Inductor] checkpointed (x + 0) @ y: compiling raises AssertionError, Node was invalid, but is output, since 2.15
+"""[Inductor] checkpointed (x + 0) @ y: compiling raises AssertionError, Node was invalid, but is output
 
 The method below is for test/inductor/test_torchinductor.py, class CommonTemplate.
 2.11.0, 2.13.0: passes; 2.15.0: compile error AssertionError

@@ -1,5 +1,5 @@
 # Owner(s): ["module: dynamo"]
-"""[Dynamo] nested_compile_region with a captured float (p of nn.Dropout), dynamic=True: AssertionError, since 2.15
+"""[Dynamo] nested_compile_region with a captured float (p of nn.Dropout), dynamic=True: AssertionError
 
 The method below is for test/dynamo/test_misc.py, class MiscTests.
 2.11.0, 2.13.0: passes; 2.15.0: compile error AssertionError

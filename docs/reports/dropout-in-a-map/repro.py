@@ -1,4 +1,4 @@
-"""[Inductor] map with a captured float (p of nn.Dropout), dynamic=True: AssertionError, since 2.15
+"""[Inductor] map with a captured float (p of nn.Dropout), dynamic=True: AssertionError
 
 Exits with 1 if the bug shows, 0 if it does not, 125 if the script can't tell, for `git bisect run`.
 TORCH_COMPILE_BACKEND names the backend, by default inductor.

@@ -1,5 +1,5 @@
 # Owner(s): ["module: inductor"]
-"""[Inductor] map with a captured float (p of nn.Dropout), dynamic=True: AssertionError, since 2.15
+"""[Inductor] map with a captured float (p of nn.Dropout), dynamic=True: AssertionError
 
 The method below is for test/inductor/test_torchinductor.py, class CommonTemplate.
 2.11.0, 2.13.0: compile error; 2.15.0: compile error AssertionError

@@ -1,4 +1,4 @@
-"""[AOTAutograd] nn.TransformerEncoderLayer under CPU autocast, fast path: compiled gives float32, eager bfloat16
+"""nn.TransformerEncoderLayer under CPU autocast, fast path: compiled gives float32, eager bfloat16
 
 Exits with 1 if the bug shows, 0 if it does not, 125 if the script can't tell, for `git bisect run`.
 TORCH_COMPILE_BACKEND names the backend, by default inductor.

@@ -1,5 +1,5 @@
 # Owner(s): ["module: pt2-dispatcher"]
-"""[AOTAutograd] nn.TransformerEncoderLayer under CPU autocast, fast path: compiled gives float32, eager bfloat16
+"""nn.TransformerEncoderLayer under CPU autocast, fast path: compiled gives float32, eager bfloat16
 
 The method below is for test/functorch/test_aotdispatch.py, class TestAOTAutograd.
 2.11.0, 2.12.1, 2.13.0, 2.14.1, 2.15.0: another form

@@ -1,5 +1,6 @@
 """The place of a root cause, found from branches that are known."""
 
+import re
 from dataclasses import replace
 from typing import cast
 
@@ -15,7 +16,7 @@ from fuzz.experiments import Outcome, Trial, Tried
 from fuzz.protocol import Executed, StepsTaken, SubjectResult, Verdict
 from fuzz.protocol.places import Branches, Found, Place
 from generators.program.case import Case
-from triage.report.wording import describe_place, quote_source
+from triage.report.wording import describe_place, link_source, quote_source
 
 WRONG = SubjectResult("passes", Verdict.WRONG_RESULT)
 CAUSE = RootCause("inductor", Stage.GRAPH_PASSES, "fold", Mechanism(MechanismKind.MEMORY))
@@ -96,6 +97,15 @@ def test_only_lines_of_a_release_have_an_address(torch: str, file: str, link: st
     place = Place(file, 3, "make", Found.LEFT_OUT)
     assert place.permalink(torch) == link
     assert (f"]({link})" in describe_place(place, torch)) is bool(link)
+
+
+def test_places_that_a_person_named_become_links_to_the_release() -> None:
+    linked = link_source("Read in `torch/__init__.py:3` and torch/fx/node.py.", "2.15.0")
+    assert [*re.findall(r"\((https\S+)\)", linked)] == [
+        "https://github.com/pytorch/pytorch/blob/v2.15.0/torch/__init__.py#L3",
+        "https://github.com/pytorch/pytorch/blob/v2.15.0/torch/fx/node.py",
+    ]
+    assert "https" not in link_source("Read in `torch/__init__.py:3`.", "2.16.0a0")
 
 
 def test_a_report_quotes_the_line_where_the_source_is_readable(tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -34,16 +34,17 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Wrong results of known bugs are replayed under Inductor's graph passes, where all of them arise: C++ takes
+    """Wrong results of attention are replayed under Inductor's graph passes, where those of known bugs arise: C++ takes
     seconds. The first of them is compiled all the same."""
     from fuzz.pytest_plugin import CaseItem  # a plugin of this run: pytest imports it first
+    from generators.program.roles import find_attentions
 
     is_compiled = False
     for number, item in enumerate(items):
         if not isinstance(item, CaseItem) or item.subjects != ("inductor",) or item.parent is None:
             continue
         expected = item.entry.expectation
-        if (expected.status, expected.verdict) == ("known", "wrong_result"):
+        if (expected.status, expected.verdict) == ("known", "wrong_result") and find_attentions(item.entry.case):
             if is_compiled:
                 items[number] = CaseItem.from_parent(item.parent, name="passes", entry=item.entry, subjects=("passes",))
             is_compiled = True

@@ -68,10 +68,10 @@ def test_a_real_bug_becomes_a_report_and_a_script_that_shows_it(tmp_path: Path) 
     assert done.returncode == 0, done.stderr
     assert "[Inductor][CPU] attention (matmul, div, softmax, ...): output 0 is off by up to" in done.stdout
     text = (out / "report.md").read_text()
-    assert '| backend="eager" | ok |' in text
-    assert '| backend="aot_eager" | ok |' in text
-    assert "\ntorch.testing.assert_close(result, Module().eval()(*inputs()))\n```" in text
-    assert '| backend="inductor" | wrong result |' in text
+    assert '| `backend="eager"` | ok |' in text
+    assert '| `backend="aot_eager"` | ok |' in text
+    assert "\ntorch.testing.assert_close(actual.double(), expected, atol=" in text
+    assert '| `backend="inductor"` | wrong result |' in text
     assert "_sfdp_pattern_1_inference" in text
     assert "exits with 1 if the bug shows (here: 1)" in text
     assert "a test for `test/inductor/test_fused_attention.py`" in text and (out / FILE).exists()

@@ -86,7 +86,7 @@ def _find_needed(case: Case, owners: dict[str, str]) -> set[str]:
     return needed
 
 
-def _check_strided(case: Case, types: Mapping[str, TensorType]) -> None:
+def _check_reads_by_strides(case: Case, types: Mapping[str, TensorType]) -> None:
     """Raises CaseError if `as_strided` may read outside of its operand's memory, or strides that a kernel chooses."""
     owners, expanded = find_owners(case), {item.name for item in case.inputs if item.layout == "expanded"}
     for op in [op for op in case.ops if op.kind == "as_strided"]:
@@ -106,7 +106,7 @@ def _check_strided(case: Case, types: Mapping[str, TensorType]) -> None:
 def check_memory(case: Case, types: Mapping[str, TensorType]) -> None:
     """Raises CaseError if eager refuses a write, or if results would depend on strides or on order."""
     _check_in_place(case)
-    _check_strided(case, types)
+    _check_reads_by_strides(case, types)
     if not is_written(case):
         return
     with add_place("contracts"):

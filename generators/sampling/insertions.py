@@ -230,19 +230,19 @@ def _compute(b: Builder, c: Choices, value: str) -> str:
 _BEFORE_STRIDES = {"": 2.0, "clone": 2.0, "contiguous": 1.0, "linear": 1.0, "expand": 1.0, "neg": 1.0, "write": 1.0}
 
 
-def read_strided(case: Case, c: Choices, share: float) -> Case:
+def add_read_by_strides(case: Case, c: Choices, share: float) -> Case:
     """For this share of cases, the case that also returns a value read by strides, `as_strided`."""
     if not c.chance(share) or case.regions:
         return case
     for _ in range(_TRIES):
         with suppress(CaseError):
-            changed = prune(replace(_draw_strided(case, c), contracts=()))
+            changed = prune(replace(_draw_read_by_strides(case, c), contracts=()))
             check(changed)
             return changed
     return case
 
 
-def _draw_strided(case: Case, c: Choices) -> Case:
+def _draw_read_by_strides(case: Case, c: Choices) -> Case:
     """The case with a strided read of a value, of a transposed value, or of the result of a further step."""
     place = c.below(len(case.ops) + 1)
     b = _reopen(case)

@@ -24,10 +24,10 @@ from generators.sampling.heads import draw_qkv, merge_heads, restore_axes
 from generators.sampling.insertions import (
     add_calls,
     add_integers,
+    add_read_by_strides,
     add_regions,
     add_states,
     insert_writes,
-    read_strided,
     show_dropouts,
 )
 from generators.sampling.steps import AttentionExtras, draw_extras, draw_many_extras, insert_noop
@@ -179,7 +179,7 @@ def sample(
         case = add_regions(case, regions)
     case = show_dropouts(case, Choices(f"{seed}:{index}:masks"), MASKS_SHARE)
     case = add_integers(case, Choices(f"{seed}:{index}:integers"), INTEGERS_SHARE)
-    case = read_strided(case, Choices(f"{seed}:{index}:strided"), STRIDED_SHARE)
+    case = add_read_by_strides(case, Choices(f"{seed}:{index}:strided"), STRIDED_SHARE)
     return add_states(case, Choices(f"{seed}:{index}:states"), STATES_SHARE)
 
 

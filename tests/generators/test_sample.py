@@ -20,7 +20,7 @@ from generators.program.state import is_written
 from generators.program.type_check import check
 from generators.program.values import FLOATS, LAYOUTS
 from generators.sampling.choices import Choices
-from generators.sampling.insertions import WRITES, add_integers, insert_writes, read_strided
+from generators.sampling.insertions import WRITES, add_integers, add_read_by_strides, insert_writes
 from generators.sampling.sample import Limits, draw_settings, sample
 
 pytestmark = pytest.mark.samples
@@ -273,7 +273,7 @@ def test_integers_of_positions_are_such_that_eager_takes() -> None:
 def test_strided_reads_stay_within_the_memory_that_eager_gives() -> None:
     steps: Counter[str] = Counter()
     for index in range(40):
-        case = read_strided(sample(6, index, mode="inference"), Choices(str(index)), 1.0)
+        case = add_read_by_strides(sample(6, index, mode="inference"), Choices(str(index)), 1.0)
         for read in (op for op in case.ops if op.kind == "as_strided"):
             steps[next((op.kind for op in case.ops if op.name == read.args[0]), "input")] += 1
             if not case.calls:

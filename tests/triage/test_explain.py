@@ -86,7 +86,7 @@ def test_numbers_that_pass_by_chance_are_no_condition() -> None:
     assert rules(casefile.loads(MASKED), fails) == []
 
 
-def test_a_bound_says_if_sizes_next_to_it_could_not_be_tried() -> None:
+def test_a_bound_tells_that_nothing_could_try_the_sizes_beside_it() -> None:
     refused = SubjectResult("passes", Verdict.REJECTED)
 
     def judge(other: Case) -> SubjectResult:

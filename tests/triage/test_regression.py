@@ -12,11 +12,12 @@ from corpus import casefile, entry
 from corpus import ledger as ledgers
 from corpus.causes import CauseKey, MechanismKind, Part, Stage
 from fuzz.protocol import SubjectResult, Verdict
-from fuzz.protocol.failures import WrongValue
+from fuzz.protocol.failures import Failure, Raised, WrongValue
 from fuzz.replay_result import read_recorded_result
 from fuzz.worker_config import ROOT
 from tests.check.test_sequences import CALLS, products
 from tests.triage.conftest import OFF
+from triage.report.build import shows
 from triage.report.regression import FILE, find_owner, write_test
 from triage.report.repro import ScriptedFailure
 from triage.script_runs import SETTINGS
@@ -108,3 +109,19 @@ def test_calls_after_the_failure_are_left_out() -> None:
 @pytest.mark.parametrize("verdict", [Verdict.OUT_OF_BOUNDS, Verdict.NONDETERMINISTIC])
 def test_a_failure_that_no_plain_run_shows_has_no_test(verdict: Verdict) -> None:
     assert not write_test(ScriptedFailure(CASE, SubjectResult("inductor", verdict)), cause())
+
+
+@pytest.mark.parametrize(
+    ("verdict", "failure", "log", "counts"),
+    [
+        (Verdict.WRONG_RESULT, OFF, "AssertionError: Tensor-likes are not close!", True),
+        (Verdict.WRONG_RESULT, OFF, "NameError: name 'Float64' is not defined", False),
+        (Verdict.COMPILE_ERROR, Raised("KeyError", "buf7"), "BackendCompilerFailed: KeyError: buf7", True),
+        (Verdict.COMPILE_ERROR, Raised("KeyError", "buf7"), "NameError: name 'Module' is not defined", False),
+    ],
+)
+def test_a_script_that_fails_by_a_fault_of_its_own_shows_nothing(
+    verdict: Verdict, failure: Failure, log: str, counts: bool
+) -> None:
+    run = subprocess.CompletedProcess((), 1, "", log)
+    assert shows(run, SubjectResult("inductor", verdict, failure=failure)) is counts

@@ -157,7 +157,7 @@ def _write_test(
     file, text = out / regression.FILE, regression.write_test(bug, cause, name, seen)
     file.unlink(missing_ok=True)
     run = script_runs.run(text, config.python, seconds=3 * config.timeout) if text else None
-    if run is None or not run.returncode:
+    if run is None or not shows(run, bug.result):
         return ()
     replace_file(file, text.encode())
     return tuple(re.findall(r"^(?:FAIL|ERROR): (\w+)", run.stderr, re.MULTILINE)) or ("the process",)
@@ -197,9 +197,15 @@ def build(
     shown = regression.spell_script(_script(entry.case, ablation))
     if all(shown):
         done = script_runs.run("\n\n\n".join(shown), config.python, seconds=3 * config.timeout)
-        has_error = ablation.result.verdict in WITHOUT_NUMBERS or "AssertionError" in done.stderr
-        shown = shown if done.returncode and has_error else ("", "")
+        shown = shown if shows(done, ablation.result) else ("", "")
     return write_report(entry, ablation, evidence, name=name, environment=environment, known=known, shown=shown)
+
+
+def shows(run: CompletedProcess[str], result: SubjectResult) -> bool:
+    """Whether a script that raises where a result is wrong ends by this failure, and not by a fault of its own."""
+    failure = result.failure
+    wanted = "AssertionError" if result.verdict not in WITHOUT_NUMBERS else getattr(failure, "error", "")
+    return bool(run.returncode) and wanted in run.stderr
 
 
 def _script(case: Case, ablation: Ablation) -> ScriptedFailure:

@@ -110,7 +110,7 @@ def find_conditions(
         other = one.make(value)
         outcome = fails(other)
         if outcome is False and result.verdict in _OF_VALUES and other is not None:
-            outcome = any(fails(_reseed(other, seed)) for seed in _SEEDS)
+            outcome = any(fails(_change_seeds(other, seed)) for seed in _SEEDS)
         one.outcomes += [] if outcome is None else [(value, outcome)]
         return outcome is not None
 
@@ -139,7 +139,7 @@ def _take_turns(properties: Sequence[_Property]) -> Iterator[tuple[_Property, An
     return (pair for turn in itertools.zip_longest(*values) for pair in turn if pair is not None)
 
 
-def _reseed(case: Case, added: int) -> Case:
+def _change_seeds(case: Case, added: int) -> Case:
     """The case with other random numbers."""
     return edits.map_inputs(case, lambda i: replace(i, values=replace(i.values, seed=i.values.seed + added)))
 

@@ -213,10 +213,6 @@ class _Test:
         names = ["move"] * self.is_moved + ["Float64"] * ("Float64()" in self.contexts)
         return read_runtime(tuple(names), list_constants(self.bug)).strip() if names else ""
 
-    @property
-    def _is_moved(self) -> bool:
-        return self.bug.device != "cpu"
-
     def list_body(self) -> list[str]:
         """The statements of the test method."""
         bug, failure = self.bug, self.bug.result.failure

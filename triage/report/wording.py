@@ -90,7 +90,7 @@ def spell(verdict: str) -> str:
 
 
 def summarize(case: Case, ablation: Ablation) -> str:
-    """What the module does and where, with torch, device and the failure."""
+    """The failure in a sentence: how it shows and under which compiler, with torch and device."""
     result, accused, hello = ablation.result, ablation.accused, ablation.hello
     name = describe_stage(accused, result.subject, case, as_config=is_of_config(result))
     way = "in eager mode" if result.verdict is Verdict.EAGER_SUSPECT else f"with {name}"
@@ -134,12 +134,15 @@ def describe_place(place: Place, torch: str) -> str:
     return f"{name} in `{place.function}`: {how}"
 
 
+def _read_source(place: Place, home: str) -> list[str]:
+    """The lines of the place's file; none if it is not readable here."""
+    file = Path(home) / place.file
+    return file.read_text(encoding="utf-8").splitlines() if place.line and home and file.is_file() else []
+
+
 def quote_source(place: Place, home: str) -> str:
     """The line with two lines before and after it, numbered; "" if they are long or not readable here."""
-    file = Path(home) / place.file
-    if not place.line or not home or not file.is_file():
-        return ""
-    lines = file.read_text(encoding="utf-8").splitlines()
+    lines = _read_source(place, home)
     first = max(1, place.line - _CONTEXT)
     shown = lines[first - 1 : place.line + _CONTEXT]
     numbered = [f"{'>' if n == place.line else ' '} {n} {line}".rstrip() for n, line in enumerate(shown, first)]
@@ -148,10 +151,7 @@ def quote_source(place: Place, home: str) -> str:
 
 def find_issues(place: Place, home: str) -> list[str]:
     """Links to the issues of PyTorch that the source names near the line, in Markdown."""
-    file = Path(home) / place.file
-    if not place.line or not home or not file.is_file():
-        return []
-    lines = file.read_text(encoding="utf-8").splitlines()[max(0, place.line - _NEAR) : place.line + _NEAR]
+    lines = _read_source(place, home)[max(0, place.line - _NEAR) : place.line + _NEAR]
     numbers = dict.fromkeys(_ISSUE.findall("\n".join(lines)))
     return [f"[pytorch#{number}](https://github.com/pytorch/pytorch/issues/{number})" for number in numbers]
 

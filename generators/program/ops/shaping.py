@@ -235,7 +235,7 @@ def _as_real(call: Operands) -> tuple[Size, ...]:
     return (*call.shape, Size.of(2))
 
 
-def _strided(call: Operands) -> tuple[Size, ...]:
+def _read_by_strides(call: Operands) -> tuple[Size, ...]:
     """The sizes. `check_memory` checks that the places exist."""
     sizes, strides = call.attrs["sizes"], call.attrs["strides"]
     offset = call.attrs["offset"] or Size.of(0)
@@ -244,7 +244,7 @@ def _strided(call: Operands) -> tuple[Size, ...]:
     return tuple(sizes)
 
 
-def _strided_text(line: Line) -> str:
+def _spell_read_by_strides(line: Line) -> str:
     offset = "" if line.attrs["offset"] is None else ", {offset}"
     return line.fill(f"{{0}}.as_strided(({{sizes}},), ({{strides}},){offset})")
 
@@ -341,7 +341,14 @@ OPS = [
     OpSpec("narrow", along(slice_size), text=slice_text, attributes=SLICE, memory=_VIEW),
     OpSpec("meshgrid", _grid, text=_grid_text, attributes=_GRID, memory=_CROWDED_VIEW, arity=(1, 6), cost=2),
     OpSpec("unfold", _unfold, attributes=_UNFOLD, memory=_CROWDED_VIEW, cost=2),
-    OpSpec("as_strided", _strided, takes="float", text=_strided_text, attributes=_STRIDED, memory=_CROWDED_VIEW),
+    OpSpec(
+        "as_strided",
+        _read_by_strides,
+        takes="float",
+        text=_spell_read_by_strides,
+        attributes=_STRIDED,
+        memory=_CROWDED_VIEW,
+    ),
     OpSpec("view_as_complex", _as_complex, lambda _: COMPLEX, "float", "torch.view_as_complex({0})", memory=_VIEW),
     OpSpec("view_as_real", _as_real, lambda _: "float32", "complex", "torch.view_as_real({0})", memory=_VIEW),
     OpSpec("scatter", _scatter, text=_scatter_text, attributes=_SCATTER, arity=(2, 3), cost=2),

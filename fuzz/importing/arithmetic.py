@@ -181,7 +181,7 @@ def _to_dtype(call: Call) -> list[str]:
 def _create(call: Call) -> list[str]:
     """A constant: `zeros`, `new_zeros`, `zeros_like` and so on. Zeros stand for `empty`: a later call writes them."""
     kind = call.function.replace("empty", "zeros")
-    result = call.program.recorded.tensors[call.record.results[0]]
+    result = call.result
     attrs: dict[str, Attr] = {"dtype": result.dtype}
     args = [call.tensor(call.args[0])] if kind.startswith("new_") or kind.endswith("_like") else []
     if args and call.program.types[args[0]].dtype == result.dtype and "dtype" not in call.kwargs:
@@ -193,7 +193,7 @@ def _create(call: Call) -> list[str]:
 
 
 def _scalar(call: Call) -> list[str]:
-    result, value = call.program.recorded.tensors[call.record.results[0]], call.args[0] if call.args else None
+    result, value = call.result, call.args[0] if call.args else None
     if not result.shape:
         value = int(value) if isinstance(value, bool) else freeze(value)
         return [call.emit("scalar", [], value=value, dtype=result.dtype)]
@@ -210,23 +210,19 @@ def _as_tensor(call: Call) -> list[str]:
 def _range(call: Call) -> list[str]:
     given = [*call.args, *(call.kwargs[name] for name in ("start", "end", "step") if name in call.kwargs)]
     start, stop, step = map(freeze, [0, given[0], 1] if len(given) == 1 else [*given, 1][:3])
-    dtype = call.program.recorded.tensors[call.record.results[0]].dtype
     # Whole numbers may be sizes.
     start, stop, step = (int(number) if number == int(number) else number for number in (start, stop, step))
-    return [call.emit("arange", [], start=start, stop=stop, step=step, dtype=dtype)]
+    return [call.emit("arange", [], start=start, stop=stop, step=step, dtype=call.result.dtype)]
 
 
 def _grid(call: Call) -> list[str]:
-    given, result = call.bind("start", "end", "steps"), call.program.recorded.tensors[call.record.results[0]]
-    return [
-        call.emit("linspace", [], start=given["start"], stop=given["end"], steps=result.shape[0], dtype=result.dtype)
-    ]
+    given, (steps,) = call.bind("start", "end", "steps"), call.result.shape
+    return [call.emit("linspace", [], start=given["start"], stop=given["end"], steps=steps, dtype=call.result.dtype)]
 
 
 def _identity(call: Call) -> list[str]:
-    result = call.program.recorded.tensors[call.record.results[0]]
-    rows, columns = result.shape
-    return [call.emit("eye", [], rows=rows, columns=None if columns == rows else columns, dtype=result.dtype)]
+    rows, columns = call.result.shape
+    return [call.emit("eye", [], rows=rows, columns=None if columns == rows else columns, dtype=call.result.dtype)]
 
 
 READERS: dict[str, Reader] = {

@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fuzz.importing.spellings import ABSENT, HARMLESS, Spelling
-from fuzz.protocol.recording import RecordedCall
+from fuzz.importing.spellings import ABSENT, HARMLESS
+from fuzz.protocol.recording import RecordedCall, RecordedTensor
 from generators.program.case import Attr, TensorType
 from generators.program.ops import OPS
 from generators.program.values import LOWEST
@@ -37,6 +37,10 @@ class Call:
         self.kwargs: dict[str, Any] = {name: decode(value) for name, value in record.kwargs.items()}
         path, _, self.function = record.function.rpartition(".")
         self.family = path.rpartition(".")[2]  # Tensor, functional or torch
+
+    @property
+    def result(self) -> RecordedTensor:
+        return self.program.recorded.tensors[self.record.results[0]]
 
     def tensor(self, value: Any) -> str:
         if not isinstance(value, Ref):
@@ -80,25 +84,23 @@ class Call:
         value = int(value) if isinstance(value, bool) else value
         return "min" if isinstance(value, float) and value == LOWEST.get(like.dtype) else value
 
-    def read(self, spelling: Spelling) -> str:
-        names = [parameter.name for parameter in spelling.parameters]
-        given, args, attrs = self.bind(*names), list[str](), dict(spelling.fixed)
-        known = OPS[spelling.kind].attributes if spelling.kind in OPS else {}
-        for parameter in spelling.parameters:
-            value = given[parameter.name]
-            if not parameter.attribute:
-                args += [self.tensor(value)] if value is not None or not parameter.is_optional else []
+    def read(self, kind: str, parameters: str) -> str:
+        """Add the operation of a row of `spellings.SPELLINGS`, and return the name of its result."""
+        words = parameters.split()
+        names = [word.rstrip("!?").partition(":")[::2] for word in words]
+        given, args, attrs = self.bind(*(name for name, _ in names)), list[str](), dict[str, Attr]()
+        for word, (name, renamed) in zip(words, names, strict=True):
+            value, attribute = given[name], renamed or name
+            if word[-1] in "!?":
+                args += [self.tensor(value)] if value is not None or word[-1] == "!" else []
             elif isinstance(value, dict) and "dtype" in value:
-                attrs[parameter.attribute] = value["dtype"]
+                attrs[attribute] = value["dtype"]
             elif value is not None:
-                attribute = known.get(parameter.attribute)
-                is_fill = attribute is not None and "min" in attribute.words
-                attrs[parameter.attribute] = (
-                    self.number(value, self.program.types[args[0]]) if is_fill else freeze(value)
-                )
-        if spelling.kind == "dropout":
+                is_fill = attribute in OPS[kind].attributes and "min" in OPS[kind].attributes[attribute].words
+                attrs[attribute] = self.number(value, self.program.types[args[0]]) if is_fill else freeze(value)
+        if kind == "dropout":
             attrs["active"] = self.activity(attrs.get("active"))
-        return self.emit(spelling.kind, args, **attrs)
+        return self.emit(kind, args, **attrs)
 
     def activity(self, training: Any) -> str:
         if training is None:

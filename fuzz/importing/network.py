@@ -8,8 +8,7 @@ from generators.program.case import Attr
 
 def _norm(call: Call) -> list[str]:
     kind = call.function
-    weights = "weight? bias? eps" if kind == "layer_norm" else "weight? eps"
-    given = call.bind("input", "normalized_shape", *weights.replace("?", "").split())
+    given = call.bind("input", "normalized_shape", "weight", *(["bias"] if kind == "layer_norm" else []), "eps")
     shape = given["normalized_shape"]
     last = len(shape) if isinstance(shape, list) else 1
     affine = [call.tensor(given[name]) for name in ("weight", "bias") if given.get(name) is not None]
@@ -129,12 +128,6 @@ def _batch_norm(call: Call) -> list[str]:
     return [call.emit("batch_norm", args, statistics=statistics, affine=given["weight"] is not None, eps=given["eps"])]
 
 
-def _group_norm(call: Call) -> list[str]:
-    given = call.bind("input", "num_groups", "weight", "bias", "eps")
-    args = [call.tensor(given[name]) for name in ("input", "weight", "bias") if given[name] is not None]
-    return [call.emit("group_norm", args, groups=given["num_groups"], eps=given["eps"])]
-
-
 def _interpolate(call: Call) -> list[str]:
     given = call.bind("input", "size", "scale_factor", "mode", "align_corners", "recompute_scale_factor", "antialias")
     scale = given["scale_factor"]
@@ -169,8 +162,7 @@ def _normalize(call: Call) -> list[str]:
 
 def _one_hot(call: Call) -> list[str]:
     given = call.bind("input", "num_classes")
-    classes = call.program.recorded.tensors[call.record.results[0]].shape[-1]
-    return [call.emit("one_hot", [call.tensor(given["input"])], classes=classes)]
+    return [call.emit("one_hot", [call.tensor(given["input"])], classes=call.result.shape[-1])]
 
 
 def _for_each_rank(*kinds: str) -> list[str]:
@@ -187,7 +179,6 @@ READERS: dict[str, Reader] = {
     **dict.fromkeys(_for_each_rank("max_pool{}d", "avg_pool{}d"), _pool),
     **dict.fromkeys(_for_each_rank("adaptive_avg_pool{}d"), _pool_to),
     "batch_norm": _batch_norm,
-    "group_norm": _group_norm,
     "interpolate": _interpolate,
     **dict.fromkeys(("grid_sample", "grid_sampler"), _sample_grid),
     "normalize": _normalize,

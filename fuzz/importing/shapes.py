@@ -7,29 +7,21 @@ from fuzz.importing.spellings import HARMLESS
 from generators.program.case import Attr
 
 
-def _sizes(call: Call, name: str = "sizes") -> tuple[str, tuple[Any, ...]]:
-    """The tensor, and the sizes, axes or numbers that follow it as a list or one by one."""
+def _list_numbers(call: Call) -> list[str]:
+    """Reads sizes or axes that follow the tensor as a list or one by one."""
     first, *rest = [*call.args, *(v for k, v in call.kwargs.items() if k not in HARMLESS)]
     rest = rest[0] if len(rest) == 1 and isinstance(rest[0], list) else rest
+    name = "dims" if call.function in ("permute", "flip") else "sizes"
     if not all(isinstance(item, int) for item in rest):
         raise Untranslatable(f"{name} {rest}")
-    return call.tensor(first), tuple(rest)
-
-
-def _resize(call: Call) -> list[str]:
-    tensor, sizes = _sizes(call)
-    return [call.emit({"broadcast_to": "expand"}.get(call.function, call.function), [tensor], sizes=sizes)]
+    kind = "expand" if call.function == "broadcast_to" else call.function
+    return [call.emit(kind, [call.tensor(first)], **{name: tuple(rest)})]
 
 
 def _view_as(call: Call) -> list[str]:
     given = call.bind("input", "other")
     kind = call.function.removesuffix("_as")
     return [call.emit(kind, [call.tensor(given["input"])], sizes=call.type(given["other"]).shape)]
-
-
-def _permute(call: Call) -> list[str]:
-    tensor, dims = _sizes(call, "dims")
-    return [call.emit("permute", [tensor], dims=dims)]
 
 
 def _move(call: Call) -> list[str]:
@@ -50,11 +42,6 @@ def _turn(call: Call) -> list[str]:
     if call.program.types[tensor].rank == 2:
         return [call.emit("transpose", [tensor], form=call.function)]
     return [call.emit("permute", [tensor], dims=tuple(reversed(range(call.program.types[tensor].rank))))]
-
-
-def _unflatten(call: Call) -> list[str]:
-    given = call.bind("input", "dim", "sizes")
-    return [call.emit("unflatten", [call.tensor(given["input"])], dim=given["dim"], sizes=freeze(given["sizes"]))]
 
 
 def _squeeze(call: Call) -> list[str]:
@@ -112,23 +99,12 @@ def _repeat_interleave(call: Call) -> list[str]:
     return [call.emit("repeat_interleave", [tensor], repeats=given["repeats"], dim=dim or 0)]
 
 
-def _flip(call: Call) -> list[str]:
-    tensor, dims = _sizes(call, "dims")
-    return [call.emit("flip", [tensor], dims=dims)]
-
-
 def _grid(call: Call) -> list[str]:
     """The axes of a grid, each an operation."""
     tensors = call.args[0] if isinstance(call.args[0], list) else call.args
     names, indexing = [call.tensor(item) for item in tensors], call.kwargs.get("indexing", "ij")
     axes = enumerate(names)
     return [call.emit("meshgrid", [x, *names[:i], *names[i + 1 :]], index=i, indexing=indexing) for i, x in axes]
-
-
-def _pad(call: Call) -> list[str]:
-    given = call.bind("input", "pad", "mode", "value")
-    mode, value = given["mode"] or "constant", given["value"] or 0
-    return [call.emit("pad", [call.tensor(given["input"])], sizes=freeze(given["pad"]), value=value, mode=mode)]
 
 
 def _scatter(call: Call) -> list[str]:
@@ -238,20 +214,16 @@ def _is_ellipsis(part: Any) -> bool:
 
 
 READERS: dict[str, Reader] = {
-    **dict.fromkeys(("view", "reshape", "expand", "broadcast_to", "repeat", "tile"), _resize),
+    **dict.fromkeys(("view", "reshape", "expand", "broadcast_to", "repeat", "tile", "permute", "flip"), _list_numbers),
     **dict.fromkeys(("view_as", "reshape_as"), _view_as),
     **dict.fromkeys(("movedim", "moveaxis"), _move),
     **dict.fromkeys(("t", "T"), _turn),
     **dict.fromkeys(("chunk", "split", "split_with_sizes", "tensor_split", "unbind"), _split),
     **dict.fromkeys(("cat", "concat", "stack"), _join),
-    "permute": _permute,
-    "flip": _flip,
     "meshgrid": _grid,
-    "unflatten": _unflatten,
     "squeeze": _squeeze,
     "narrow": _narrow,
     "repeat_interleave": _repeat_interleave,
-    "pad": _pad,
     **dict.fromkeys(("scatter", "scatter_"), _scatter),
     "__getitem__": _get_item,
     "__setitem__": _set_item,

@@ -147,10 +147,9 @@ class Translation:
 
 def _read_plainly(call: Call) -> list[str]:
     """Read a call with fixed parameters."""
-    spelling = SPELLINGS.get(call.function)
-    if spelling is None:
+    if call.function not in SPELLINGS:
         raise Untranslatable("")
-    return [call.read(spelling)]
+    return [call.read(*SPELLINGS[call.function])]
 
 
 def _list_numbers(data: Any) -> list[int]:

@@ -14,6 +14,7 @@ from packaging.version import InvalidVersion, Version
 
 from corpus.causes import CauseKey, Details
 from corpus.entry import SUFFIX
+from corpus.fault import Fault
 from corpus.files import read_file, replace_file, require_writable
 from corpus.strict_yaml import MAX_BYTES, Data, Document, decode_text, dump_flow, parse
 from corpus.upstream import Issue, Upstream
@@ -82,6 +83,7 @@ class Bug:
     status: Annotated[Status, ALWAYS] = Status()
     note: str = ""
     upstream: Upstream | None = field(default=None, kw_only=True)  # None: nobody has searched for it
+    fault: Fault | None = field(default=None, kw_only=True)
     cause: CauseKey = field(kw_only=True)
     decided_by: Annotated[Details, KEYED, SORTED] = field(kw_only=True)  # experiments (fuzz/attribution/decide.py)
     also: tuple[CauseKey, ...] = ()  # other causes that are the same bug

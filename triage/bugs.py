@@ -15,6 +15,7 @@ from fuzz.worker_config import ROOT
 from triage.listed import ListedBug, list_bugs
 from triage.page import spell_in_one_line
 from triage.report.filing import describe_models, describe_upstream, render_facts, replace_facts
+from triage.report.wording import link_line
 
 PAGE, LEDGER = ROOT / "docs" / "bugs.md", ROOT / "corpus" / "ledger.yaml"
 _HEAD = """\
@@ -89,8 +90,9 @@ def _row(one: ListedBug, versions: dict[str, list[str]]) -> str:
     bug, entry, report = one.bug, one.entry, find_report(one.bug.id)
     links = f"[report]({report.relative_to(PAGE.parent)}), " if report else ""
     met = f"<br>released models: {models}" if (models := describe_models(bug)) else ""
+    fault = f"<br>{link_line(bug.fault)}" if bug.fault else ""
     cells = (
-        f"{bug.title}<br>{links}[example]({os.path.relpath(one.example, PAGE.parent)}){met}",
+        f"{bug.title}<br>{links}[example]({os.path.relpath(one.example, PAGE.parent)}){fault}{met}",
         "silent" if one.is_silent else "loud",
         "all" if one.failing == versions[entry.device] else ", ".join(one.failing),
         entry.device.upper(),

@@ -71,8 +71,10 @@ def describe_stage(stage: str, subject: str = "", case: Case | None = None, *, a
     name = f"`F.scaled_dot_product_attention` under `sdpa_kernel({backend})`" if backend else f"`{stage}`"
     words = [row.label if row else name, f'mode="{spec.mode}"' if spec.mode else ""]
     words += [f"torch._functorch.config.activation_memory_budget={MEMORY_BUDGET}" if spec.recomputes else ""]
+    is_backend = words[0].startswith("backend=")
+    words += ["dynamic=True"] * (is_backend and bool(case and case.dynamic) and "dynamic" not in words[0])
     told = ", ".join(filter(None, [*words, describe_settings(settings, as_config=as_config)]))
-    return f"`{told}`" if told.startswith("backend=") else told
+    return f"`{told}`" if is_backend else told
 
 
 def run_ablation(entry: Entry, evaluator: Evaluator, *, full: bool = True) -> Ablation:

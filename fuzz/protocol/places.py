@@ -43,10 +43,6 @@ class Place:
     among: int = 0
     """The number of passing programs, for `PARTED` and `ENTERED`."""
 
-    def permalink(self, torch: str) -> str:
-        """The address of the line in the tag of a release. "" for other versions, and for files outside of torch."""
-        return make_permalink(self.file, self.line, torch) if "/" in self.file else ""
-
 
 def make_permalink(file: str, line: int, torch: str) -> str:
     """The address of a file of the torch package in the tag of a release, and of a line if it is not 0; "" for other
@@ -54,4 +50,6 @@ def make_permalink(file: str, line: int, torch: str) -> str:
     release = torch.partition("+")[0]
     if not all(part.isdecimal() for part in release.split(".")):
         return ""
-    return f"https://github.com/pytorch/pytorch/blob/v{release}/torch/{file}{f'#L{line}' if line else ''}"
+    # Headers of ATen are copied into the package.
+    path = f"aten/src/{file.removeprefix('include/')}" if file.startswith("include/ATen/") else f"torch/{file}"
+    return f"https://github.com/pytorch/pytorch/blob/v{release}/{path}{f'#L{line}' if line else ''}"

@@ -19,6 +19,7 @@ bugs:
     status: "reported https://github.com/pytorch/pytorch/issues/1"
     note: Met first by hand.
     upstream: {searched: 2026-09, issues: [{ref: "pytorch#1", relation: same, state: open, note: its twin}]}
+    fault: {file: _inductor/ir.py, line: 3, function: make, torch: 2.13.0, shown_by: repair}
     cause: {who: inductor, stage: joint_graph_passes, part: attention_patterns, mechanism: constants_ignored}
     decided_by: {exact: []}
     also:
@@ -137,6 +138,13 @@ def test_a_ledger_is_made_where_there_is_none(tmp_path: Path) -> None:
         (("pytorch#1", "issue 1"), "bugs[0].upstream.issues[0].ref: 'issue 1' is neither a number such as"),
         (("state: open", "state: stale"), "bugs[0].upstream.issues[0].state: 'stale' is not one of open, closed,"),
         (("searched: 2026-09", "searched: lately"), "bugs[0].upstream.searched: 'lately' is not a date such as"),
+        (
+            ("file: _inductor/ir.py", "file: /home/me/ir.py"),
+            "bugs[0].fault.file: '/home/me/ir.py' is no file below the",
+        ),
+        (("line: 3", "line: 0"), "bugs[0].fault.line: 0 is no number of a line"),
+        (("torch: 2.13.0", "torch: main"), "bugs[0].fault.torch: 'main' is not a release of torch such as"),
+        (("shown_by: repair", "shown_by: hope"), "bugs[0].fault.shown_by: 'hope' is not one of repair, patch, reading"),
         (("findings: [3a0969d8f021]", "findings: [3a09]"), "bugs[0].findings[0]: '3a09' is not the id of a case"),
         (
             ("mechanism: wrong", "mechanism: constants_ignored, part: attention_patterns"),

@@ -1,8 +1,10 @@
 """The page of known bugs: the committed page is what the command makes."""
 
+import json
 import re
 
 from corpus import ledger
+from fuzz.commands import REPORTS
 from fuzz.worker_config import ROOT
 from triage.bugs import LEDGER, PAGE, make_page, renew_reports
 from triage.listed import list_bugs
@@ -17,6 +19,13 @@ def test_the_committed_page_is_what_the_command_makes() -> None:
 def test_the_committed_reports_have_the_rows_that_the_ledger_gives() -> None:
     for path, text in renew_reports(LISTED):
         assert path.read_text() == text
+
+
+def test_a_line_that_a_patch_shows_has_a_patch_of_its_file_that_holds() -> None:
+    for one in LISTED:
+        if one.bug.fault and one.bug.fault.shown_by == "patch":
+            answer = json.loads((REPORTS / one.bug.id / "fix.json").read_text())
+            assert answer["holds"] and f"torch/{one.bug.fault.file}" in answer["files"], one.bug.id
 
 
 def test_the_first_example_is_silent_live_and_found_by_nobody_else() -> None:

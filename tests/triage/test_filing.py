@@ -8,6 +8,7 @@ import pytest
 
 from corpus.causes import CauseKey, MechanismKind, Stage
 from corpus.entry import Entry, Expectation
+from corpus.fault import Fault
 from corpus.ledger import Bug
 from corpus.upstream import Issue, Upstream
 from generators.program.case import Case
@@ -35,6 +36,18 @@ def failing(case: Case, verdict: str, seen: Mapping[str, str] = MappingProxyType
 def test_the_first_stage_that_fails_names_the_owner(case: Case, who: str, stage: Stage, part: str, label: str) -> None:
     labels = propose_labels(failing(case, "compile_error"), CauseKey(who, stage, part, MechanismKind.COMPILING_RAISES))
     assert labels == ["oncall: pt2", label, "topic: fuzzer"]
+
+
+def test_the_line_at_fault_names_its_owner_before_the_stage_that_fails(case: Case) -> None:
+    cause, entry = CauseKey("aot", Stage.DYNAMO, "", WRONG), failing(case, "compile_error")
+    layer = Fault("nn/modules/transformer.py", 7, "forward", "2.15.0", "repair")
+    assert propose_labels(entry, cause, layer) == ["module: nn", "topic: fuzzer"]
+    assert propose_labels(entry, cause, replace(layer, file="_inductor/ir.py"))[:2] == [
+        "oncall: pt2",
+        "module: inductor",
+    ]
+    facts = render_facts("a bug", entry, cause, Bug("b", "a bug", cause=cause, decided_by=(), fault=layer))
+    assert "(https://github.com/pytorch/pytorch/blob/v2.15.0/torch/nn/modules/transformer.py#L7)" in facts
 
 
 def test_silence_an_operation_of_eager_and_a_regression_have_labels_too(case: Case) -> None:

@@ -90,13 +90,14 @@ def test_an_operation_of_aten_has_no_line(case: Case) -> None:
         ("2.15.0+cu132", "_inductor/ir.py", "https://github.com/pytorch/pytorch/blob/v2.15.0/torch/_inductor/ir.py#L3"),
         ("2.16.0.dev20261101", "_inductor/ir.py", ""),
         ("2.16.0a0+git1234", "_inductor/ir.py", ""),
+        ("2.15.0", "include/ATen/a.h", "https://github.com/pytorch/pytorch/blob/v2.15.0/aten/src/ATen/a.h#L3"),
         ("2.15.0", "sitecustomize.py", ""),
     ],
 )
 def test_only_lines_of_a_release_have_an_address(torch: str, file: str, link: str) -> None:
     place = Place(file, 3, "make", Found.LEFT_OUT)
-    assert place.permalink(torch) == link
-    assert (f"]({link})" in describe_place(place, torch)) is bool(link)
+    described = describe_place(place, torch)
+    assert f"]({link})" in described if link else "](" not in described
 
 
 def test_places_that_a_person_named_become_links_to_the_release() -> None:

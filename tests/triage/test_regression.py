@@ -11,6 +11,7 @@ import pytest
 from corpus import casefile, entry
 from corpus import ledger as ledgers
 from corpus.causes import CauseKey, MechanismKind, Part, Stage
+from corpus.fault import Fault
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import Failure, Raised, WrongValue
 from fuzz.replay_result import read_recorded_result
@@ -18,7 +19,8 @@ from fuzz.worker_config import ROOT
 from tests.check.test_sequences import CALLS, products
 from tests.triage.conftest import OFF
 from triage.report.build import shows
-from triage.report.regression import FILE, find_owner, write_test
+from triage.report.owners import find_owner
+from triage.report.regression import FILE, write_test
 from triage.report.repro import ScriptedFailure
 from triage.script_runs import SETTINGS
 
@@ -93,6 +95,27 @@ def cause(who: str = "inductor", stage: Stage = Stage.CODEGEN, part: str = "") -
 )
 def test_the_part_at_fault_decides_whose_test_it_is(given: CauseKey, file: str) -> None:
     assert find_owner(CASE, given).file == file
+
+
+@pytest.mark.parametrize(
+    ("fault", "given", "file"),
+    [
+        ("_inductor/decomposition.py", cause("aot", Stage.DECOMPOSITION, "aten.cat"), "inductor/test_torchinductor.py"),
+        ("nn/modules/transformer.py", cause("aot", Stage.DYNAMO), "test_transformers.py"),
+        ("_functorch/_aot_autograd/schemas.py", cause("inductor", Stage.CODEGEN), "functorch/test_aotdispatch.py"),
+        ("_functorch/eager_transforms.py", cause("aot", Stage.DYNAMO, Part.TORCH_EXPORT), "export/test_export.py"),
+        ("fx/node.py", cause("dynamo", Stage.DYNAMO), "dynamo/test_misc.py"),  # nobody's
+    ],
+)
+def test_the_line_at_fault_decides_before_the_stage_that_shows_it(fault: str, given: CauseKey, file: str) -> None:
+    assert find_owner(CASE, given, Fault(fault, 1, "f", "2.15.0", "reading")).file == f"test/{file}"
+
+
+def test_a_person_s_script_of_eager_becomes_the_test() -> None:
+    eager = "import torch\nx = torch.ones(2)\nassert x.sum() == 3"
+    text = write_test(ScriptedFailure(CASE, WRONG), cause(), "b", eager=eager)
+    assert "        assert x.sum() == 3\n" in text and "torch.compile" not in text
+    compile(text, FILE, "exec")
 
 
 def test_the_tolerance_is_that_of_repro() -> None:

@@ -66,7 +66,7 @@ def test_a_real_bug_becomes_a_report_and_a_script_that_shows_it(tmp_path: Path) 
     file.write_text(SOFTMAX_OVER_QUERIES)
     done = report(file, "--out", out, "--explain", "1s")
     assert done.returncode == 0, done.stderr
-    assert "[Inductor][CPU] attention (matmul, div, softmax, ...): output 0 is off by up to" in done.stdout
+    assert "[Inductor][CPU] attention (matmul, div, softmax, ...): output 0 is off from float64" in done.stdout
     text = (out / "report.md").read_text()
     assert '| `backend="eager"` | ok |' in text
     assert '| `backend="aot_eager"` | ok |' in text
@@ -91,7 +91,7 @@ def test_eager_that_is_wrong_becomes_a_report_and_a_script_that_compiles_nothing
     file.write_text(NEGATIVE_SCALE)
     done = report(file, "--out", out, "--explain", "1s")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("[CPU] attention (sdpa): eager is off by up to inf from float64 (aten._scaled")
+    assert done.stdout.startswith("[CPU] attention (sdpa): eager is not finite where float64 is (aten._scaled")
     text = (out / "report.md").read_text()
     assert "eager inf; wrong" in text
     assert "exits with 1 if the bug shows (here: 1)" in text
@@ -197,7 +197,7 @@ def test_eager_that_is_wrong_is_reported_and_no_compiler_blamed(entry: Entry) ->
     report = write_report(entry, found, replace(ran(), cause=cause))
     assert report["upstream"]
     assert "aten.bmm" in report["title"] and "aten.bmm" in report["cause"]
-    assert "0.5" in title(entry.case, suspected(0.5).result, "cpu")
+    assert title(entry.case, suspected(0.5).result, "cpu") != report["title"]
     for words in ("torch.compile", "this subject", "bisector", "TORCH_COMPILE_BACKEND", "[Inductor]"):
         assert words not in render("report.md.j2", report=report)
 

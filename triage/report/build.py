@@ -48,14 +48,15 @@ from triage.rendering import render
 from triage.report import regression, repro
 from triage.report.conditions import find_conditions, list_neighbours
 from triage.report.filing import advise, render_facts
+from triage.report.owners import find_owner
 from triage.report.repro import CASE_FILE, WITHOUT_NUMBERS, ScriptedFailure
 from triage.report.rules import Condition
 from triage.report.wording import (
     describe_cause,
+    describe_fault,
     describe_place,
     find_issues,
     link_source,
-    names_source,
     quote_source,
     refuse,
     spell,
@@ -139,22 +140,23 @@ def write_known_test(path: Path, out: Path, config: WorkerConfig, bugs: Ledger) 
     config = replace(config, device=config.device or entry.device, named=())
     result = read_recorded_result(entry)
     bug = ScriptedFailure(entry.case, result, known.title, config.device)
-    if not regression.write_test(bug, known.cause):
+    if not regression.write_test(bug, known.cause, eager=_read_eager(known)):
         with open_evaluator(config) as evaluator:
             result = evaluator.evaluate_or_raise(entry.case, entry.subject)
     spec = get_spec(result.subject)
     bug = replace(bug, result=result, dynamic=spec.dynamic, own_random=spec.random)
     is_found = result.verdict.is_finding
-    if not is_found or not _write_test(bug, known.cause, out, config, known.id, _list_versions(entry)):
+    if not is_found or not _write_test(bug, known.cause, out, config, known, _list_versions(entry)):
         raise UserError(f"{path}: {result.verdict} under {entry.subject}, and no test of PyTorch fails")
     return [known.title, f"  {out / regression.FILE}"]
 
 
 def _write_test(
-    bug: ScriptedFailure, cause: CauseKey, out: Path, config: WorkerConfig, name: str, seen: str
+    bug: ScriptedFailure, cause: CauseKey, out: Path, config: WorkerConfig, known: Bug | None, seen: str
 ) -> tuple[str, ...]:
     """Write the test if it fails, as it has to, and give the names that fail. Else delete that of an earlier report."""
-    file, text = out / regression.FILE, regression.write_test(bug, cause, name, seen)
+    file, named = out / regression.FILE, (known.id, seen, known.fault, _read_eager(known)) if known else ("", seen)
+    text = regression.write_test(bug, cause, *named)
     file.unlink(missing_ok=True)
     run = script_runs.run(text, config.python, seconds=3 * config.timeout) if text else None
     if run is None or not shows(run, bug.result):
@@ -188,7 +190,7 @@ def build(
             raise NothingToReport(describe_refusal(entry.case, ablation, why))
         sys.stderr.write(f"{ablation.result.verdict} with {ablation.accused}\n")
         name = known.title if known else title(entry.case, ablation.result, config.device)
-        evidence = _investigate(entry, ablation, evaluator, out, explain_seconds, name, known.id if known else "")
+        evidence = _investigate(entry, ablation, evaluator, out, explain_seconds, name, known)
     if evidence is None:
         why = f"A worker saw {ablation.result.verdict}, but repro.py, run in a process of its own, does not show it."
         raise NothingToReport(describe_refusal(entry.case, ablation, why))
@@ -198,7 +200,13 @@ def build(
     if all(shown):
         done = script_runs.run("\n\n\n".join(shown), config.python, seconds=3 * config.timeout)
         shown = shown if shows(done, ablation.result) else ("", "")
-    return write_report(entry, ablation, evidence, name=name, environment=environment, known=known, shown=shown)
+    eager = _read_eager(known)
+    done = script_runs.run(eager, config.python, seconds=config.timeout)
+    raised = done.stderr.strip().rpartition("\n")[2] if shows(done, ablation.result) else ""
+    of_eager = (eager.strip(), raised) if raised else ("", "")
+    return write_report(
+        entry, ablation, evidence, name=name, environment=environment, known=known, shown=shown, eager=of_eager
+    )
 
 
 def shows(run: CompletedProcess[str], result: SubjectResult) -> bool:
@@ -211,6 +219,12 @@ def shows(run: CompletedProcess[str], result: SubjectResult) -> bool:
 def _script(case: Case, ablation: Ablation) -> ScriptedFailure:
     result, device = ablation.result, ablation.hello.device
     return ScriptedFailure(case=case, result=result, device=device, dynamic=ablation.accused == DYNAMIC)
+
+
+def _read_eager(bug: Bug | None) -> str:
+    """The script of a person's that shows a bug of the ledger without compiling; "" without one."""
+    script = REPORTS / bug.id / "eager.py" if bug else None
+    return script.read_text(encoding="utf-8") if script and script.is_file() else ""
 
 
 def _read_fix(bug: Bug) -> dict[str, Any] | None:
@@ -229,17 +243,20 @@ def write_report(
     environment: str = "",
     known: Bug | None = None,
     shown: tuple[str, str] = ("", ""),
+    eager: tuple[str, str] = ("", ""),
 ) -> dict[str, Any]:
     """The values of report.md.j2 for the accused stage of the ablation.
 
-    `known`: its entry in the ledger. `shown`: a program and statements that show the failure, or "" for both.
+    `known`: its entry in the ledger. `shown`: a program and statements that show the failure, or "" for both. `eager`:
+    a person's script without a compiler, and the line by which it ends.
     """
     case, result, cause, run = entry.case, ablation.result, evidence.cause, evidence.run
     torch = public_version(ablation.hello.torch)
     name = name or title(case, result, ablation.hello.device)
     judged = _record(entry, ablation)
     bug = _script(case, ablation)
-    fix = _read_fix(known) if known else None
+    fix, fault = (_read_fix(known), known.fault) if known else (None, None)
+    quoted = fault if fault and fault.torch == torch else next(iter(cause.places if cause else ()), None)
     places, table = cause.places if cause else (), list_stages(case, ablation)
     # The program has the dense call, from which the worker makes packed and paged calls.
     is_packed = bool(getattr(result.failure, "sequences", None))
@@ -248,14 +265,17 @@ def write_report(
         "title": name,
         "facts": render_facts(name, judged, cause.key if cause else None, known),
         "upstream": bug.who != "kernel" or bool(bug.spec.sdpa),
-        "summary": summarize(case, ablation),
-        "cause": describe_cause(cause, is_read=bool(known and names_source(known.note))) if cause else "",
+        "summary": summarize(case, ablation, has_numbers=run is None),
+        "cause": describe_cause(cause, fault) if cause else "",
         "advice": advise(known),
         "note": link_source(known.note, torch) if known else "",
         "evidence": describe_evidence(cause, ablation.stages) if cause else [],
         "places": [describe_place(one, torch) for one in places],
-        "issues": find_issues(places[0], ablation.hello.home) if places else [],
-        "source": quote_source(places[0], ablation.hello.home) if places else "",
+        "fault": describe_fault(fault) if fault else "",
+        "issues": find_issues(quoted, ablation.hello.home) if quoted else [],
+        "source": quote_source(quoted, ablation.hello.home) if quoted else "",
+        "eager": eager[0],
+        "eager_error": eager[1],
         "program": shown[0] or plain,
         "is_sequence": bool(case.calls),
         "replay": bug.replay,
@@ -263,7 +283,7 @@ def write_report(
         "exit_code": "" if run is None else "timed out" if run.returncode == TIMEOUT_EXIT else str(run.returncode),
         "output": shorten_log(run.stderr) if run and result.verdict in WITHOUT_NUMBERS else run and run.stdout.strip(),
         "run": shown[1],
-        "owner": regression.find_owner(case, cause.key) if cause and evidence.failing else None,
+        "owner": find_owner(case, cause.key, fault) if cause and evidence.failing else None,
         "failing": evidence.failing,
         "place": repro.find_function(bug).partition(":")[0],
         "table": table if len({verdict for _, verdict in table}) > 1 else [],
@@ -312,11 +332,11 @@ def list_stages(case: Case, ablation: Ablation) -> list[tuple[str, str]]:
 
 
 def _investigate(
-    entry: Entry, ablation: Ablation, evaluator: Evaluator, out: Path, seconds: float, name: str, known: str
+    entry: Entry, ablation: Ablation, evaluator: Evaluator, out: Path, seconds: float, name: str, known: Bug | None
 ) -> Evidence | None:
     """Write repro.py, run it, and look for the cause. None if it is a bug of torch that the script does not show.
 
-    Also writes the case file, which the report names, and the test. `known`: the id of the bug in the ledger, or "".
+    Also writes the case file, which the report names, and the test.
     """
     result, config, is_kernel = ablation.result, evaluator.config, is_attention(ablation.accused)
     is_dynamic, is_random = ablation.accused == DYNAMIC, get_spec(entry.subject).random

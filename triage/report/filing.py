@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 
-from corpus.causes import CauseKey, Part, Stage
+from corpus.causes import CauseKey, Stage
 from corpus.entry import Entry, sort_by_version
+from corpus.fault import Fault
 from corpus.ledger import Bug
 from corpus.upstream import Issue
 from fuzz.evaluator import PASSING
@@ -11,12 +12,10 @@ from fuzz.protocol import Verdict
 from fuzz.versions import fails_alike_in, read_verdicts
 from triage.listed import find_regression
 from triage.rendering import render
-from triage.report.regression import is_higher_order
+from triage.report.owners import list_labels
 from triage.report.repro import WITHOUT_NUMBERS
+from triage.report.wording import describe_fault
 
-_OF_COMPILER = {"dynamo": "module: dynamo", "aot": "module: pt2-dispatcher", "inductor": "module: inductor"}
-_OF_PART = {Part.TORCH_EXPORT: "oncall: export", Part.AOT_INDUCTOR_PACKAGE: "module: aotinductor"}
-_HIGHER_ORDER = {"cond", "map", "scan", "while_loop", "compile_region"}
 _REGRESSION = "module: regression"
 _OF_OPERATION = (Stage.OPERATION, Stage.DECOMPOSITION)
 _NAMED = 3
@@ -25,11 +24,13 @@ _NAMED = 3
 
 def render_facts(title: str, entry: Entry, cause: CauseKey | None, bug: Bug | None) -> str:
     """The table at the head of a report about torch, in Markdown. `bug`: its entry in the ledger."""
+    fault = bug.fault if bug else None
     facts = [
+        ("the fault", describe_fault(fault) if fault else ""),
         ("proposed title", title),
         ("status", bug.status.words if bug and bug.status.kind != "new" else ""),
         ("upstream", describe_upstream(bug)),
-        ("proposed labels", ", ".join(f"`{label}`" for label in propose_labels(entry, cause))),
+        ("proposed labels", ", ".join(f"`{label}`" for label in propose_labels(entry, cause, fault))),
         ("releases", describe_releases(entry)),
         ("who meets it", weigh(entry, bug) if bug else ""),
     ]
@@ -44,19 +45,9 @@ def replace_facts(report: str, facts: str) -> str:
     return f"{before}{facts.rstrip()}{after}" if found and closed else report
 
 
-def propose_labels(entry: Entry, cause: CauseKey | None) -> list[str]:
-    """Labels of PyTorch's tracker. The first stage of the ablation that fails, which `cause` names, decides most."""
-    labels = ["topic: fuzzer"]
-    if cause and cause.who in _OF_COMPILER:
-        part = next((label for part, label in _OF_PART.items() if part == cause.part), "")
-        labels = ["oncall: pt2", part or _OF_COMPILER[cause.who], *labels]
-    if cause and cause.stage is Stage.OPERATION and "scaled_dot_product" in cause.part:
-        labels.append("module: sdpa")
-    of_operator = bool(cause and is_higher_order(cause))
-    if of_operator or any(region.kind in _HIGHER_ORDER for region in entry.case.regions):
-        labels.append("module: higher order operators")
-    if any(op.kind == "flex_attention" for op in entry.case.ops):
-        labels.append("module: flex attention")
+def propose_labels(entry: Entry, cause: CauseKey | None, fault: Fault | None = None) -> list[str]:
+    """Labels of PyTorch's tracker. The file at fault decides, else the first stage that fails, which `cause` names."""
+    labels = list_labels(entry.case, cause, fault) if cause else ["topic: fuzzer"]
     if (entry.verdict or Verdict.OK) not in WITHOUT_NUMBERS:
         labels.append("module: correctness (silent)")
     return [*labels, *([_REGRESSION] if find_regression(entry) else [])]

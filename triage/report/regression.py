@@ -1,9 +1,11 @@
 """A failure as a test in the style of PyTorch, for the file that owns the code at fault; and the same as a script."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from corpus.causes import CauseKey, Part, Stage
+from corpus.causes import CauseKey
+from corpus.fault import Fault
 from fuzz.error_location import find_name
 from fuzz.protocol.failures import (
     DifferentElements,
@@ -16,12 +18,12 @@ from fuzz.protocol.failures import (
     Value,
     WrongValue,
 )
-from generators.program.case import Case
 from generators.program.edits import map_inputs
 from generators.program.emit import is_random, source
 from generators.program.type_check import is_valid, types_of
 from generators.program.values import FLOATS
 from triage.rendering import render
+from triage.report.owners import find_owner
 from triage.report.repro import (
     AUTOMATIC,
     UNITS,
@@ -38,72 +40,40 @@ from triage.report.repro import (
 )
 
 FILE = "test_regression.py"
+_IMPORT = re.compile(r"(?:from \S+ )?import ")
 
 
-@dataclass(frozen=True, slots=True)
-class Owner:
-    """A test file of PyTorch, with the class for new tests and the label of those who own it."""
-
-    file: str
-    group: str
-    label: str
-
-
-_DISPATCHER, _INDUCTOR = "module: pt2-dispatcher", "module: inductor"
-_FUSED = Owner("test/inductor/test_fused_attention.py", "TestSDPAPatternRewriterTemplate", _INDUCTOR)
-_FLEX = Owner("test/inductor/test_flex_attention.py", "TestFlexAttention", "module: flex attention")
-_CONTROL = Owner("test/functorch/test_control_flow.py", "TestControlFlow", "module: higher order operators")
-_OTHER = Owner("test/inductor/test_torchinductor.py", "CommonTemplate", _INDUCTOR)
-_BY_PART = {
-    Part.ATTENTION_PATTERNS: _FUSED,
-    Part.TORCH_EXPORT: Owner("test/export/test_export.py", "TestExport", "oncall: export"),
-    Part.AOT_INDUCTOR_PACKAGE: Owner("test/inductor/test_aot_inductor.py", "AOTInductorTestsTemplate", _INDUCTOR),
-    Part.RECOMPUTATION: Owner("test/functorch/test_ac.py", "MemoryBudgetTest", _DISPATCHER),
-}
-_BY_STAGE = {
-    Stage.DECOMPOSITION: Owner("test/test_decomp.py", "DecompOneOffTests", _DISPATCHER),
-    Stage.OPERATION: Owner("test/test_transformers.py", "TestSDPA", "module: sdpa"),
-    Stage.KERNEL: Owner("test/test_transformers.py", "TestSDPA", "module: sdpa"),
-}
-_BY_COMPILER = {
-    "aot": Owner("test/functorch/test_aotdispatch.py", "TestAOTAutograd", _DISPATCHER),
-    "dynamo": Owner("test/dynamo/test_misc.py", "MiscTests", "module: dynamo"),
-}
-_CONTROL_FLOW = {"cond", "while_loop", "map", "scan"}
-
-
-def is_higher_order(cause: CauseKey) -> bool:
-    """Whether an operation of torch that calls functions, such as a scan, is at fault."""
-    return cause.stage is Stage.OPERATION and not cause.part.startswith("aten.")
-
-
-def find_owner(case: Case, cause: CauseKey) -> Owner:
-    """The file of PyTorch's tests for the part at fault, or else for its stage or compiler."""
-    if cause.part.startswith("_sfdp_pattern_"):
-        return _FUSED
-    if cause.part in _BY_PART:
-        return _BY_PART[Part(cause.part)]
-    if any(region.kind in _CONTROL_FLOW for region in case.regions) or is_higher_order(cause):
-        return _CONTROL
-    if any(op.kind == "flex_attention" for op in case.ops):
-        return _FLEX
-    return _BY_STAGE.get(cause.stage) or _BY_COMPILER.get(cause.who) or _OTHER
-
-
-def write_test(bug: ScriptedFailure, cause: CauseKey, name: str = "", seen: str = "") -> str:
+def write_test(
+    bug: ScriptedFailure, cause: CauseKey, name: str = "", seen: str = "", fault: Fault | None = None, eager: str = ""
+) -> str:
     """The text of test_regression.py; "" if no test of PyTorch shows the bug by itself.
 
-    `name`: of the test; `seen`: the versions of torch that fail.
+    `name`: of the test; `seen`: the versions of torch that fail; `eager`: a script of a person's that fails alike.
     """
+    about = {
+        "title": bug.title.replace("\\", "/").replace('"', "'"),
+        "owner": find_owner(bug.case, cause, fault),
+        "seen": "" if eager else seen,
+        "name": name.replace("-", "_").replace(".", "_") or "regression",
+    }
+    if eager:
+        lines = eager.strip().splitlines()
+        program, body = ([one for one in lines if bool(_IMPORT.match(one)) is wanted] for wanted in (True, False))
+        given = {"imports": [], "has_backends": False, "runtime": "", "is_compiled": False, "decorators": []}
+        return render(
+            "test_regression.py.j2",
+            **about,
+            **given,
+            program="\n".join(program),
+            body="\n".join(body).strip().splitlines(),
+        )
     made = _Test(_simplify(bug))
     if not made.is_possible:
         return ""
     bug = made.bug
     return render(
         "test_regression.py.j2",
-        title=bug.title.replace("\\", "/").replace('"', "'"),
-        owner=find_owner(bug.case, cause),
-        seen=seen,
+        **about,
         imports=[f"import {', '.join(config)}"] if (config := bug.list_config()) else [],
         has_backends=bug.who == "kernel" or "sdpa_kernel(SDPBackend.MATH)" in made.contexts,
         program="\n\n\n".join(filter(None, (source(bug.case).strip(), spell_kernel(bug), made.plain))),
@@ -113,7 +83,6 @@ def write_test(bug: ScriptedFailure, cause: CauseKey, name: str = "", seen: str 
             *(f"@{module}.patch({{{_spell_items(given)}}})" for module, given in config.items()),
             *["@torch.no_grad()"] * (bug.case.mode == "inference"),
         ],
-        name=name.replace("-", "_").replace(".", "_") or "regression",
         body=made.list_body(),
     )
 
@@ -253,7 +222,8 @@ class _Test:
             return f"self.assertEqual({actual}, {expected}{tolerance})"
         is_form = isinstance(self.bug.result.failure, FormDiffers | StateChanged)
         if is_form and not tolerance:
-            return f"assert {actual} == {expected}, ({actual}, {expected})"
+            others = ("before", "afterwards") if expected == "before" else ("eager", "compiled")
+            return f'assert {actual} == {expected}, f"{others[0]} {{{expected}}}, {others[1]} {{{actual}}}"'
         return f"torch.testing.assert_close({actual}, {expected}{tolerance})"
 
     def _spell_call(self, call: str, module: str, *, is_double: bool = False) -> str:

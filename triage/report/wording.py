@@ -6,6 +6,7 @@ import textwrap
 from pathlib import Path
 
 from corpus.causes import COMPILERS, Stage, name_part
+from corpus.fault import Fault
 from fuzz.attribution.ablation import EAGER, Ablation, describe_stage, is_attention
 from fuzz.attribution.root_cause import RootCause
 from fuzz.bug_identity import operation_of
@@ -25,7 +26,7 @@ from triage.report.repro import is_kernel, is_of_config
 
 _CONTEXT, _WIDEST, _NEAR = 2, 120, 15
 _ISSUE = re.compile(r"(?:pytorch/pytorch/(?:issues|pull)/|(?<![\w&])#)(\d{4,6})\b")
-_SOURCE = re.compile(r"`?\btorch/([\w/]+\.py)(?::(\d+))?`?")
+_SOURCE = re.compile(r"`?\btorch/([\w/]+\.(?:py|h))(?::(\d+))?`?")
 _SHOWS = {
     Verdict.WRONG_RESULT: "returns a wrong result",
     Verdict.WRONG_GRADIENT: "computes a wrong gradient",
@@ -89,14 +90,18 @@ def spell(verdict: str) -> str:
     return _VERDICTS.get(verdict, str(verdict).replace("_", " "))
 
 
-def summarize(case: Case, ablation: Ablation) -> str:
-    """The failure in a sentence: how it shows and under which compiler, with torch and device."""
+def summarize(case: Case, ablation: Ablation, *, has_numbers: bool = False) -> str:
+    """The failure in a sentence: how it shows and under which compiler, with torch and device.
+
+    `has_numbers`: with the numbers of the worker's run. Those of repro.py are of another run.
+    """
     result, accused, hello = ablation.result, ablation.accused, ablation.hello
     name = describe_stage(accused, result.subject, case, as_config=is_of_config(result))
     way = "in eager mode" if result.verdict is Verdict.EAGER_SUSPECT else f"with {name}"
+    symptom = describe_with_names(case, result) if has_numbers and result.failure else describe_symptom(case, result)
     ways = " ".join(filter(None, [_SHOWS[result.verdict], way, "in training" * case.training, describe_before(case)]))
     where = f"torch {hello.torch}, {hello.device_name or hello.device}"
-    return f"The module below {ways} ({where}): {describe_symptom(case, result)}."
+    return f"The module below {ways} ({where}): {symptom}."
 
 
 def describe_before(case: Case) -> str:
@@ -105,42 +110,55 @@ def describe_before(case: Case) -> str:
     return f"after {format_count(runs, 'earlier case')} in the same process" if runs else ""
 
 
-def names_source(text: str) -> bool:
-    """Whether a text names a line of torch."""
-    return bool(_SOURCE.search(text))
-
-
-def describe_cause(cause: RootCause, *, is_read: bool = False) -> str:
-    """The fault's place and mechanism, in sentences. `is_read`: a person found the line in the source."""
-    who, part = COMPILERS.get(cause.who, cause.who), name_part(cause.part, Stage.OPEN)
-    place = f"{who}'s {_STAGES[cause.stage]}" if cause.stage in _STAGES else who
+def describe_cause(cause: RootCause, fault: Fault | None = None) -> str:
+    """The stage and part that experiments found, and the mechanism. `fault`: the line, as a person found it."""
+    is_inductor_s = cause.stage is Stage.DECOMPOSITION and bool(fault and fault.file.startswith("_inductor/"))
+    who = COMPILERS["inductor"] if is_inductor_s else COMPILERS.get(cause.who, cause.who)
+    place, part = (
+        f"{who}'s {_STAGES[cause.stage]}" if cause.stage in _STAGES else who,
+        name_part(cause.part, Stage.OPEN),
+    )
     place = "the operation" if cause.stage is Stage.OPERATION and part else f"{place}," if part else place
     how = "" if cause.mechanism.kind.value in _SAID else f": {cause.mechanism}"
     if not part:
-        unknown = "" if is_read else " Which part of it is at fault is not known."
+        unknown = "" if fault else " Which part of it is at fault is not known."
         return f"The first stage that fails is {place}{how}.{unknown}"
     named = part if part != cause.part else f"`{part}`"
-    return f"The fault is in {place} {named}{how}."
+    shown = "By experiments, the first part that fails is" if fault else "The fault is in"
+    return f"{shown} {place} {named}{how}."
+
+
+def describe_fault(fault: Fault) -> str:
+    """The line at fault with its address and how it is known, in Markdown."""
+    return f"{link_line(fault)} in `{fault.function}`, {fault.evidence} (torch {fault.torch})"
+
+
+def link_line(fault: Fault) -> str:
+    """The line at fault as a link, in Markdown."""
+    return _link(fault.file, fault.line, fault.torch)
 
 
 def describe_place(place: Place, torch: str) -> str:
     """A place with its address and how it was found, in Markdown."""
     how = place.found.explanation.format(format_count(place.among, "program"))
-    if not place.file:
-        return f"`{place.function}`: {how}"
-    inside = place.file if "/" not in place.file else f"torch/{place.file}"
-    link = place.permalink(torch)
-    name = f"[{inside}:{place.line}]({link})" if link else f"{inside}:{place.line}"
-    return f"{name} in `{place.function}`: {how}"
+    name = _link(place.file, place.line, torch) if place.file else ""
+    return f"{name} in `{place.function}`: {how}" if name else f"`{place.function}`: {how}"
 
 
-def _read_source(place: Place, home: str) -> list[str]:
+def _link(file: str, line: int, torch: str) -> str:
+    """A line of a release, in Markdown. A bare name is a file outside of torch."""
+    address = make_permalink(file, line, torch) if "/" in file else ""
+    name = f"torch/{file}:{line}" if "/" in file else f"{file}:{line}"
+    return f"[{name}]({address})" if address else name
+
+
+def _read_source(place: Place | Fault, home: str) -> list[str]:
     """The lines of the place's file; none if it is not readable here."""
     file = Path(home) / place.file
     return file.read_text(encoding="utf-8").splitlines() if place.line and home and file.is_file() else []
 
 
-def quote_source(place: Place, home: str) -> str:
+def quote_source(place: Place | Fault, home: str) -> str:
     """The line with two lines before and after it, numbered; "" if they are long or not readable here."""
     lines = _read_source(place, home)
     first = max(1, place.line - _CONTEXT)
@@ -149,7 +167,7 @@ def quote_source(place: Place, home: str) -> str:
     return "" if max(map(len, numbered), default=0) > _WIDEST else "\n".join(numbered)
 
 
-def find_issues(place: Place, home: str) -> list[str]:
+def find_issues(place: Place | Fault, home: str) -> list[str]:
     """Links to the issues of PyTorch that the source names near the line, in Markdown."""
     lines = _read_source(place, home)[max(0, place.line - _NEAR) : place.line + _NEAR]
     numbers = dict.fromkeys(_ISSUE.findall("\n".join(lines)))
@@ -167,14 +185,24 @@ def link_source(text: str, torch: str) -> str:
 
 
 def describe_symptom(case: Case, result: SubjectResult) -> str:
-    """The failure, with the program's names of values; for wrong values the largest error, as repro.py prints it."""
-    failure, off, eager = result.failure, *map(result.numbers.get, ("compiled_error", "eager_error"))
+    """The failure without the sizes of errors, which differ from run to run, and with the program's names of values. Of
+    a text that was cut, the whole sentences."""
+    failure = result.failure
     if result.verdict is Verdict.EAGER_SUSPECT:
+        is_finite = math.isfinite(result.numbers.get("eager_error", math.inf))
+        words = "is off from float64" if is_finite else "is not finite where float64 is"
         operation = f" ({operation_of(result)})" if operation_of(result) else ""
-        return f"eager is off by up to {math.inf if eager is None else eager:.2g} from float64{operation}"
-    if isinstance(failure, WrongValue) and result.value and off is not None and eager is not None:
-        return f"{name_value(case, result.value)} is off by up to {off:.2g} from float64, eager by {eager:.2g}"
-    return describe_with_names(case, result).rstrip(".!… ") or result.verdict.explanation
+        return f"eager {words}{operation}"
+    if isinstance(failure, WrongValue) and result.value:
+        name = name_value(case, result.value)
+        return (
+            f"{name} is missing"
+            if failure.gradient_missing
+            else f"{name} is off from float64 by more than rounding, eager's is not"
+        )
+    text = describe_with_names(case, result)
+    text = text.rpartition(". ")[0] or text if text.endswith("…") else text
+    return text.rstrip(".!… ") or result.verdict.explanation
 
 
 def describe_program(case: Case, result: SubjectResult) -> str:

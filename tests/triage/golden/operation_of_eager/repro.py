@@ -1,4 +1,4 @@
-"""[CPU] attention (sdpa): eager is off by up to inf from float64 (aten._scaled_dot_product_flash_attention_for_cpu)
+"""[CPU] attention (sdpa): eager is not finite where float64 is (aten._scaled_dot_product_flash_attention_for_cpu)
 
 Exits with 1 if the bug shows, 0 if it does not, 125 if the script can't tell, for `git bisect run`.
 For the full verdict, in a checkout of attnfuzz: python -m fuzz.replay finding.case.yaml --subject eager

@@ -1,5 +1,5 @@
 # Owner(s): ["module: sdpa"]
-"""[CPU] attention (sdpa): eager is off by up to inf from float64 (aten._scaled_dot_product_flash_attention_for_cpu)
+"""[CPU] attention (sdpa): eager is not finite where float64 is (aten._scaled_dot_product_flash_attention_for_cpu)
 
 The method below is for test/test_transformers.py, class TestSDPA.
 2.13.0: fails

@@ -1,4 +1,4 @@
-"""[Inductor][CPU] attention (matmul, div, softmax, ...): output 0 is off by up to 0.97 from float64, eager by 2.2e-07
+"""[Inductor][CPU] attention (matmul, div, softmax, ...): output 0 is off from float64 by more than rounding, eager's is not
 
 Exits with 1 if the bug shows, 0 if it does not, 125 if the script can't tell, for `git bisect run`.
 TORCH_COMPILE_BACKEND names the backend, by default inductor.

@@ -1,5 +1,5 @@
 # Owner(s): ["module: inductor"]
-"""[Inductor][CPU] attention (matmul, div, softmax, ...): output 0 is off by up to 0.97 from float64, eager by 2.2e-07
+"""[Inductor][CPU] attention (matmul, div, softmax, ...): output 0 is off from float64 by more than rounding, eager's is not
 
 The method below is for test/inductor/test_fused_attention.py, class TestSDPAPatternRewriterTemplate.
 2.13.0: fails

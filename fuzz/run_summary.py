@@ -3,6 +3,7 @@
 import copy
 import json
 import math
+import sys
 import time
 from collections import Counter
 from collections.abc import Mapping
@@ -86,6 +87,7 @@ class RunSummary:
     counts: Counts
     cases: int  # Judged cases. The store has them all; a kill costs `counts` the last two seconds.
     torch: str
+    python: str  # the interpreter of the workers
     findings: tuple[FindingRow, ...]  # Oldest first. Known bugs are among them if the campaign met them.
     coverage: Mapping[CoverageItem, int]  # how many cases reached each rewrite, operator and so on
     outcomes: Mapping[str, int]  # how many suspicions ended in each way, or wait
@@ -107,6 +109,7 @@ class RunSummary:
             counts=copy.deepcopy(counts),
             cases=cursor + len(beyond),
             torch=results.meta("torch") or "",
+            python=results.meta("interpreter") or sys.executable,
             findings=tuple(row for row in results.findings() if row.kind != "known" or row.count),
             coverage=results.count_coverage(),
             outcomes=results.outcomes(),

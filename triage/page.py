@@ -104,11 +104,13 @@ def list_bugs(run: RunSummary, ledger: ledgers.Ledger, reports: Path, beside: Pa
     internal = [finding for finding in found if rows[finding.id].kind == "internal"]
     listed, rest = split_listed([finding for finding in found if finding not in internal], ledger)
     clusters = [*cluster([*listed, *load_attributed(rest)], ledger), *cluster(load_attributed(internal), ledger)]
-    described = [_describe(bug, rows, reports, beside) for bug in clusters]
+    described = [_describe(bug, rows, reports, beside, run.python) for bug in clusters]
     return sorted(described, key=lambda bug: (not bug["news"], not bug["silent"], -bug["count"]))
 
 
-def _describe(found: Cluster, rows_by_id: Mapping[str, FindingRow], reports: Path, beside: Path) -> dict[str, Any]:
+def _describe(
+    found: Cluster, rows_by_id: Mapping[str, FindingRow], reports: Path, beside: Path, python: str
+) -> dict[str, Any]:
     bug, entry = found.bug, found.example.entry
     rows = [rows_by_id[finding.id] for finding in found.findings]
     result, case = rows[0].result, entry.case
@@ -140,7 +142,7 @@ def _describe(found: Cluster, rows_by_id: Mapping[str, FindingRow], reports: Pat
             *describe_details(result, describe_where(case, result.where)),
         ],
         "program": source(case).strip(),
-        "commands": list_commands(rows[0].file, rows[0].case_id, result.subject),
+        "commands": list_commands(rows[0].file, rows[0].case_id, result.subject, python),
         "case_name": Path(rows[0].file).name,
     }
 

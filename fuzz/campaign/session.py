@@ -199,6 +199,7 @@ class _Session:
                     f"--out {options.out} holds a run with {given}: continue with that, or give another --out"
                 )
         results.set_meta({"torch": hello.torch, "--python": public_version(hello.torch), "--against": against})
+        results.set_meta({"interpreter": options.worker_config.python})  # another path to it continues the run
         self._investigations.load_findings(hello.torch)
         self._read_share()
         for suspicion in results.waiting():

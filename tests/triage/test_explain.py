@@ -117,6 +117,14 @@ def test_sizes_that_must_be_equal_are_told_so(case: Case) -> None:
     assert rules(square, lambda other: other.sizes["H"] == other.sizes["S"]) == ["H = S"]
 
 
+def test_sizes_between_which_one_relation_holds_have_no_two_bounds(case: Case) -> None:
+    sizes = dict.fromkeys(case.sizes, 7) | {"S": 2, "D": 3}
+    narrow = replace(case, dims=tuple(sizes.items()))
+    assert rules(narrow, lambda other: other.sizes["S"] < other.sizes["D"]) == ["S < D"]
+    assert rules(narrow, lambda other: other.sizes["S"] < 3 and other.sizes["D"] > 2) == ["S < 3", "D > 2"]
+    assert rules(narrow, lambda other: 1 < other.sizes["S"] < other.sizes["D"]) == ["S < D", "S > 1"]
+
+
 def test_what_no_rewrite_takes_is_no_condition_of_the_mistake(case: Case) -> None:
     found = explained(
         case, lambda other: other.sizes == case.sizes, rewrite=True, passing=replace(RIGHT, applied_rewrites=())

@@ -204,6 +204,15 @@ def test_a_fixed_bug_that_is_back_is_for_somebody_to_look_at(
     assert (f"regression: fixed in {version} and back in 2.13.0" in text) is back
 
 
+def test_commands_name_the_interpreter_of_the_workers(tmp_path: Path, case: Case) -> None:
+    results = Results(tmp_path)
+    results.add_finding(None, finding(case, "new"))
+    results.set_meta({"torch": "2.15.0", "interpreter": "/opt/torch-2.15/bin/python"})
+    results.close()
+    ((bug,),) = [make_page(RunSummary.load(tmp_path))[1]]
+    assert all(command.count("--python /opt/torch-2.15/bin/python") == 1 for command in bug["commands"])
+
+
 def test_what_is_no_run_directory_is_an_error(tmp_path: Path) -> None:
     done = page(tmp_path)
     assert (done.returncode, done.stderr) == (2, f"error: {tmp_path}: no {RESULTS_FILE}, so not a run directory\n")

@@ -185,22 +185,29 @@ def _find_telling(families: Sequence[Sequence[SizeRule]], sizes: Iterable[int]) 
 
 
 def _relate(case: Case, found: Mapping[str, Condition], fails: Callable[[Case | None], bool | None]) -> list[Condition]:
-    """The conditions, those of two sizes as a relation between them if both sizes may grow together."""
+    """The conditions, in which a relation between two sizes takes the place of bounds that it explains: each size is
+    bounded next to the other, and both may grow together. Bounds that it does not explain stay."""
     told, sizes = dict(found), case.sizes
     for one, two in itertools.combinations([name for name in case.sizes if name in found], 2):
-        if one not in told or two not in told:
+        rule, other = (told[name].rule if name in told else None for name in (one, two))
+        if not isinstance(rule, SizeRule) or not isinstance(other, SizeRule) or rule.divisor > 1 or rule.other:
             continue
-        condition, rule = found[one], found[one].rule
-        assert isinstance(rule, SizeRule)
-        bounds = [bound - sizes[two] for bound in (rule.above, rule.below) if bound is not None]
-        if rule.divisor > 1 or any(abs(bound) > 1 for bound in bounds):
-            continue
+        above = rule.above if _meet(rule.above, sizes[two]) and _meet(other.below, sizes[one]) else None
+        below = rule.below if _meet(rule.below, sizes[two]) and _meet(other.above, sizes[one]) else None
         grown = {**sizes, one: sizes[one] + _STEP, two: sizes[two] + _STEP}
-        if fails(_resize(case, grown)):
-            above, below = (None if bound is None else bound - sizes[two] for bound in (rule.above, rule.below))
-            told[one] = replace(condition, rule=SizeRule(above, below, other=two))
-            del told[two]
+        if above is below is None or not fails(_resize(case, grown)):
+            continue
+        rest = SizeRule(None if above else rule.above, None if below else rule.below)
+        condition, (low, high) = told[one], (None if bound is None else bound - sizes[two] for bound in (above, below))
+        told[one] = condition.restate(SizeRule(low, high, other=two), SizeRule(above, below))
+        del told[two]
+        if rest != SizeRule():
+            told[two] = condition.restate(rest, rest)
     return list(told.values())
+
+
+def _meet(bound: int | None, size: int) -> bool:
+    return bound is not None and abs(bound - size) <= 1
 
 
 def _resize(case: Case, sizes: Mapping[str, int]) -> Case | None:

@@ -103,6 +103,10 @@ class Condition:
     passes: tuple[Any, ...]
     is_exact: bool = True  # whether no other rule as simple explains these values
 
+    def restate(self, rule: Rule, part: SizeRule) -> "Condition":
+        """With another rule, and of the sizes that pass those that `part` explains."""
+        return replace(self, rule=rule, passes=tuple(size for size in self.passes if not part.holds(size)))
+
     def __str__(self) -> str:
         """In words, with the sizes next to the boundary: "S > 32 (fails with 40, 33; passes with 32, 31)"."""
         fails, passes = self.fails, self.passes

@@ -13,17 +13,23 @@ from typing import Any
 from corpus import ledger as ledgers
 from corpus.entry import Entry, load, load_directory, save
 from corpus.files import require_writable
+from corpus.ledger import Ledger
+from fuzz.attribution.decide import decides
+from fuzz.attribution.study import Study
+from fuzz.bug_identity import Symptom, measured_rewrite
 from fuzz.cli import DEFAULT_WORKER, INTERRUPTED, WorkerOptions, enter, ignore_lost_output
 from fuzz.commands import REPORTS, STDOUT, write_json
 from fuzz.durations import format_count
 from fuzz.evaluator import PASSING, Evaluator, compare_outcome, open_evaluator, public_version
 from fuzz.experiments import Outcome
 from fuzz.protocol import CoverageKind
+from fuzz.replay_result import read_recorded_result
 from fuzz.subjects import SUBJECTS, find_variant
 from fuzz.versions import Row, VersionChange, compare_versions, render_table
 from fuzz.worker_config import ROOT
 from generators.errors import UserError
 from generators.program.case import Case
+from generators.program.features import features
 from generators.sampling.neighbours import Neighbourhood
 from generators.sampling.sample import sample
 from triage.patched_torch import make_patched_torch
@@ -45,6 +51,7 @@ class Verification:
     subject: str
     examples: list[Row]
     reached: list[Row] = field(default_factory=list)  # further cases that run changed lines, and that both judged
+    reasons: Counter[str] = field(default_factory=Counter)  # why some of these fail as before: a bug, or a verdict
 
     @property
     def n_passing(self) -> int:
@@ -150,6 +157,9 @@ def verify_fix(
         for row in found.changed:
             if row.path in search.cases:
                 save(Entry(search.cases[row.path]), out or Path("runs") / f"fix-{bug}")
+        for row in () if code else found.reached:
+            if row.results[AFTER].verdict not in PASSING:
+                found.reasons[_find_reason(row, search.cases[row.path], versions[AFTER].on(device), known)] += 1
     misses = found.find_misses(0 if code else cases)
     if json is None or not write_json(as_data(found, bug, version, seed, misses), json):
         rows = [*found.examples, *(row for row in found.reached if BEFORE in row.results)]
@@ -240,6 +250,22 @@ class Search:
         return row
 
 
+def _find_reason(row: Row, case: Case, evaluator: Evaluator, ledger: Ledger) -> str:
+    """The id of the bug of the ledger that a failure is, by the experiments of that bug; else its verdict."""
+    result, listed = row.results[AFTER], ledger.find_case(case.id)
+    if listed or not result.verdict.is_finding:
+        return listed.id if listed else str(result.verdict)
+    symptom, study = Symptom.of(result, features(case)), Study(evaluator, Entry(case), row.subject, result)
+    for bug in ledger.bugs:
+        measured = tuple(filter(None, map(measured_rewrite, bug.causes)))
+        for one in map(load, ledger.examples(bug)):
+            known = Symptom.of(read_recorded_result(one), features(one.case))
+            known = replace(known, wrong_rewrites=(*known.wrong_rewrites, *measured))
+            if known.is_like(symptom) and decides(bug.decided_by, study, known.wrong_rewrites):
+                return bug.id
+    return str(result.verdict)
+
+
 def _is_worse(row: Row) -> bool:
     *earlier, after = row.results.values()
     if not earlier or row.change is VersionChange.UNSTEADY:
@@ -262,6 +288,7 @@ def as_data(found: Verification, bug: str, version: str, seed: int, misses: list
         "seed": seed,
         "cases": len(found.reached),
         "passing": found.n_passing,
+        "failing": dict(found.reasons.most_common()),
         "worse": {str(row.path): [one.verdict.value for one in row.results.values()] for row in found.changed},
         "holds": not misses,
         "misses": misses,

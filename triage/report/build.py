@@ -55,6 +55,7 @@ from triage.report.wording import (
     describe_cause,
     describe_fault,
     describe_place,
+    describe_unmended,
     find_issues,
     link_source,
     quote_source,
@@ -292,6 +293,7 @@ def write_report(
         "seen": "" if known else _list_versions(judged),
         "environment": environment,
         "fix": fix,
+        "unmended": describe_unmended(fix["cases"] - fix["passing"], fix.get("failing", {})) if fix else "",
         "n_fixed": len([change for change in fix["examples"].values() if change == "fixed"]) if fix else 0,
     }
 

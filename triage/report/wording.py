@@ -3,6 +3,7 @@
 import math
 import re
 import textwrap
+from collections.abc import Mapping
 from pathlib import Path
 
 from corpus.causes import COMPILERS, Stage, name_part
@@ -131,6 +132,16 @@ def describe_cause(cause: RootCause, fault: Fault | None = None) -> str:
 def describe_fault(fault: Fault) -> str:
     """The line at fault with its address and how it is known, in Markdown."""
     return f"{link_line(fault)} in `{fault.function}`, {fault.evidence} (torch {fault.torch})"
+
+
+def describe_unmended(total: int, reasons: Mapping[str, int]) -> str:
+    """The number of cases that fail with a patch as without it, and why: bugs of the ledger, or verdicts."""
+    named = {*Verdict}
+    told = [
+        f"{n} {'with the verdict' if why in named else 'by'} {spell(why) if why in named else why}"
+        for why, n in reasons.items()
+    ]
+    return f"{total} fail as without it{': ' * bool(told)}{', '.join(told)}. " if total else ""
 
 
 def link_line(fault: Fault) -> str:

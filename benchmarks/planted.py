@@ -7,8 +7,8 @@ without the defect, and prints the seconds to the first suspicion of that verdic
 operations and sizes, and where the error is. Exits with 1 when one is missed.
 
 With `--torch` the defects are those of `benchmarks/planted_torch` that take writes, several calls or settings to show.
-They are in torch's own functions, so that campaigns have their usual subjects; `mask_forgotten` needs `--device cuda`.
-Subjects that get little time of a campaign run alone (`RARE`).
+They are in torch's own functions, so that campaigns have their usual subjects; `mask_forgotten` and
+`graph_input_stale` need `--device cuda`. Subjects that get little time of a campaign run alone (`RARE`).
 
 With `--memory` the defects are those that take earlier calls in the same process to show, most of them in
 benchmarks/stateful_functions.py. The line also has the earlier cases that the finding needs.
@@ -36,6 +36,7 @@ from generators.program.ops import OPS
 
 RARE = dict.fromkeys(("seeds_shared", "mask_rows_repeated"), "inductor_random")
 RARE |= dict.fromkeys(("key_without_numbers", "key_without_strides"), "inductor_warm")
+RARE |= {"graph_input_stale": "inductor_reduce_overhead", "first_head_masked": "inductor"}
 """The subjects that alone show a defect, and first run after minutes, by the name of the defect."""
 
 

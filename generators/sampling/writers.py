@@ -2,6 +2,7 @@
 
 from generators.program.case import Attr, Values
 from generators.program.ops import OPS
+from generators.program.ops.attention import FLEX_MASKS
 from generators.program.sizes import Size
 from generators.sampling.attention import attend
 from generators.sampling.blocks import draw_groups, limit_dims, project, rotary_angles, rotate
@@ -153,27 +154,36 @@ _LEAST_HEAD_DIM = 16  # compiled flex_attention takes no smaller head_dim on CUD
 
 def write_flex(b: Builder, c: Choices) -> list[str]:
     """flex_attention with modifications of scores and masks."""
-    b.mode = "inference"
-    if b.device != "cpu":
+    if b.device == "cpu":
+        b.mode = "inference"  # it has no gradients there
+    else:
         b.dims.update({name: max(b.dims[name], _LEAST_HEAD_DIM) for name in "DV"})
     grouped = c.chance(0.25)
     score = c.draw({"none": 3.0, "causal": 2.0, "alibi": 2.0, "relative": 2.0, "softcap": 2.0})
-    mask = c.draw({"none": 4.0, "causal": 3.0, "window": 2.0})
+    masks = c.draw({0: 4.0, 1: 4.0, 2: 2.0})
+    weights = {"causal": 3.0, "window": 2.0, "documents": 1.0, "odd_heads": 1.0}
+    drawn = {c.draw(weights) for _ in range(masks)}
+    mask = "+".join(name for name in FLEX_MASKS if name in drawn) or "none"
     values = draw_values(c)
     heads, kv_heads = ("G*R", "G") if grouped else ("H", "H")
+    length = "S" if "documents" in drawn else "T"
     q = b.input("q", ("B", heads, "S", "D"), values)
-    k = b.input("k", ("B", kv_heads, "T", "D"), values)
-    v = b.input("v", ("B", kv_heads, "T", "V"), values)
+    k = b.input("k", ("B", kv_heads, length, "D"), values)
+    v = b.input("v", ("B", kv_heads, length, "V"), values)
     given = []
     if score == "alibi":
         given.append(b.input("slopes", (heads,), Values("uniform"), "float32", parameter=c.chance(0.5)))
     if score == "relative":
-        given.append(b.input("table", (heads, "S + T - 1"), parameter=c.chance(0.5)))
+        given.append(b.input("table", (heads, f"S + {length} - 1"), parameter=c.chance(0.5)))
+    if "documents" in drawn:
+        given.append(b.input("documents", ("B", "S"), Values("small_counts"), "int64"))
     numbers = {"cap": c.pick((1.0, 5.0, 20.0)), "window": c.pick((0, 1, 3, 16))}
     scale = c.draw({None: 4.0, 1.0: 1.0, 0.3: 1.0})
     if b.device != "cpu" and mask != "none":
         numbers["block"] = c.draw({128: 3.0, 256: 1.0, 512: 1.0})
     options: dict[str, Attr] = {"score": score, "mask": mask, "enable_gqa": grouped, "scale": scale}
+    if drawn:
+        options |= {"per_head": c.chance(0.3), "per_row": c.chance(0.3)}
     return [b.op("flex_attention", q, k, v, *given, to="out", **options, **numbers)]
 
 

@@ -28,6 +28,7 @@ FUNCTIONS: dict[str, tuple[str, str, Change]] = {
     "custom_arguments_swapped": (*_POST_GRAD, functools.partial(graphs.edit_graph, edit=graphs.swap_arguments)),
     "custom_argument_reversed": (*_POST_GRAD, functools.partial(graphs.edit_graph, edit=graphs.reverse_axes)),
     "members_mismatched": (*_PRE_GRAD, functools.partial(graphs.edit_graph, edit=graphs.mismatch_members)),
+    "first_head_masked": (*_POST_GRAD, functools.partial(graphs.edit_graph, edit=graphs.mask_first_head)),
     "tangents_are_primals": (*_PRE_GRAD, functools.partial(graphs.edit_graph, edit=graphs.take_primals)),
     "recomputed_at_random": (
         "torch._functorch.partitioners",
@@ -64,6 +65,11 @@ FUNCTIONS: dict[str, tuple[str, str, Change]] = {
         codegen.transpose_part,
     ),
     "choice_wrong": ("torch._inductor.codegen.cpp_micro_gemm", "CppMicroGemm.codegen_call", codegen.shorten_product),
+    "graph_input_stale": (
+        "torch._inductor.cudagraph_trees",
+        "CUDAGraphNode._copy_inputs_and_remove_from_src",
+        calls.keep_last_input,
+    ),
     "mask_forgotten": ("torch._inductor.codegen.triton", "TritonKernel.filter_masks", codegen.forget_mask),
     "sum_unstable": (*_POST_GRAD, functools.partial(graphs.edit_graph, edit=graphs.destabilise_sums)),
     "products_dropped": ("torch._inductor.fx_passes.post_grad", "reorder_for_locality", graphs.drop_products),

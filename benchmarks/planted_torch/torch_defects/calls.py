@@ -159,3 +159,16 @@ def forget_numbers(dump: Any) -> Any:
 def forget_strides(describe: Any) -> Any:
     """Keys of caches leave out the strides of arguments."""
     return lambda tensor: dataclasses.replace(describe(tensor), stride=(), memory_format=None)
+
+
+def keep_last_input(copy: Any) -> Any:
+    """A replay of a CUDA graph reads its last input where the graph was recorded, not the one of this call."""
+
+    def planted(self: Any, targets: list[Any], sources: list[Any]) -> None:
+        moving = self.non_static_input_idx
+        if moving and getattr(self, "recorded", False):
+            sources[moving[-1]] = targets[moving[-1]]
+        self.recorded = True
+        copy(self, targets, sources)
+
+    return planted

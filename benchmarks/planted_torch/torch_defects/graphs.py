@@ -254,3 +254,18 @@ def share_seeds(fuse_seeds: Any) -> Any:
         return count
 
     return planted
+
+
+def mask_first_head(graph: Any) -> None:
+    """flex_attention masks every head as the first; after masks that were taken to be the same in all heads."""
+    import torch
+
+    for node in graph.find_nodes(op="call_function", target=torch.ops.higher_order.flex_attention):
+        mask = getattr(graph.owning_module, node.args[4][-1].target)
+        row, head = list(mask.graph.nodes)[:2]
+        with mask.graph.inserting_after(row):
+            first = mask.graph.call_function(torch.ops.aten.mul.Tensor, (row, 0))
+            first.meta.update(row.meta)
+        for user in list(head.users):
+            user.replace_input_with(head, first)
+        mask.recompile()

@@ -9,6 +9,7 @@ itself and passes the hint that the mask is causal.
 import math
 from collections.abc import Mapping, Sequence
 from functools import partial
+from itertools import combinations
 from typing import Any
 
 from generators.errors import require
@@ -24,6 +25,7 @@ FLEX_NAMES = ("flex_attention", "create_block_mask", "score_mod", "mask_mod")
 _TENSORS = {"alibi": "slopes", "relative": "table"}
 """The modifications of scores that read a tensor: slopes [heads], or a table by distance [heads, seq_len + kv_len - 1].
 """
+_DOCUMENTS = "documents"  # the mask that reads a tensor, the number of each position's document: [batch, seq_len]
 _SCORES = {
     "causal": 'torch.where(q_idx >= kv_idx, score, -float("inf"))',
     "alibi": "score + {given}[h] * (kv_idx - q_idx)",
@@ -32,7 +34,13 @@ _SCORES = {
 }
 _BLOCKS = (128, 256, 512)
 """Queries and keys in a block of a block mask, the default first; on CUDA float32 takes no smaller blocks."""
-_MASKS = {"causal": "q_idx >= kv_idx", "window": "(q_idx - kv_idx).abs() <= {window}"}
+FLEX_MASKS = {
+    "causal": "(q_idx >= kv_idx)",
+    "window": "((q_idx - kv_idx).abs() <= {window})",
+    "odd_heads": "((h % 2 == 0) | (q_idx <= kv_idx))",  # every second head sees no earlier keys
+    _DOCUMENTS: "({documents}[b, q_idx] == {documents}[b, kv_idx])",
+}
+"""A mask is one of them, or several joined by "+", of which a key has to fulfil all."""
 
 
 def _check_groups(call: Operands, heads: Size, kv_heads: Size, *, enable_gqa: bool) -> None:
@@ -78,7 +86,8 @@ def _sdpa_text(line: Line) -> str:
 
 
 def _list_tensors(attrs: Mapping[str, Any]) -> Sequence[str]:
-    return [_TENSORS[attrs["score"]]] if attrs["score"] in _TENSORS else []
+    masks = [_DOCUMENTS] if _DOCUMENTS in attrs["mask"] else []
+    return [*([_TENSORS[attrs["score"]]] if attrs["score"] in _TENSORS else []), *masks]
 
 
 def _flex(call: Operands) -> tuple[Size, ...]:
@@ -95,8 +104,12 @@ def _flex(call: Operands) -> tuple[Size, ...]:
     require(window is not None and window >= 0, "window is negative")
     require(block in _BLOCKS, f"block is {block}, expected one of {_BLOCKS}")
     shapes = {"slopes": (q.shape[1],), "table": (q.shape[1], q.shape[2] + k.shape[2] - 1)}
+    if _DOCUMENTS in call.attrs["mask"]:
+        call.must_equal(q.shape[2], k.shape[2], "lengths under a mask of documents")
+        shapes[_DOCUMENTS] = (k.shape[0], k.shape[2])
     for name, kind in zip(_list_tensors(call.attrs), tensors, strict=True):
-        fits = kind.sizes(call.dims) == call.numbers(shapes[name]) and category(kind.dtype) == 2
+        wanted = 1 if name == _DOCUMENTS else 2
+        fits = kind.sizes(call.dims) == call.numbers(shapes[name]) and category(kind.dtype) == wanted
         require(fits, f"{name} is {kind.dtype} {show(kind.shape)}, expected {show(shapes[name])}")
     return (*q.shape[:3], v.shape[3])
 
@@ -106,11 +119,13 @@ def _define_modifications(line: Line) -> list[str]:
     score, mask = line.attrs["score"], line.attrs["mask"]
     lines = []
     if score != "none":
-        given = "".join(line.args[3:])
+        given = "".join(line.args[3:4])
         text = _SCORES[score].format(given=given, keys=f"{line.args[1]}.size(2)", cap=line.text("cap"))
         lines += ["", "def score_mod(score, b, h, q_idx, kv_idx):", f"    return {text}", ""]
     if mask != "none":
-        text = _MASKS[mask].format(window=line.attrs["window"])
+        words = {"window": line.attrs["window"], _DOCUMENTS: line.args[-1]}
+        parts = [FLEX_MASKS[name].format(**words) for name in mask.split("+")]
+        text = " & ".join(parts) if len(parts) > 1 else parts[0][1:-1]
         lines += [*([] if lines else [""]), "def mask_mod(b, h, q_idx, kv_idx):", f"    return {text}", ""]
     return lines
 
@@ -121,9 +136,13 @@ def _flex_text(line: Line) -> str:
     if line.attrs["score"] != "none":
         words.append("score_mod")
     if line.attrs["mask"] != "none":
-        lengths = f"{q}.size(2), {k}.size(2)"
+        # Blocks are made from one head or row of the batch alone where the mask is the same in all.
+        per_head = line.attrs["per_head"] or "odd_heads" in line.attrs["mask"]
+        per_row = line.attrs["per_row"] or _DOCUMENTS in line.attrs["mask"]
+        over = f"{f'{q}.size(0)' if per_row else None}, {f'{q}.size(1)' if per_head else None}"
+        lengths = f"{over}, {q}.size(2), {k}.size(2)"
         block = "" if line.attrs["block"] == _BLOCKS[0] else f", BLOCK_SIZE={line.attrs['block']}"
-        words.append(f"block_mask=create_block_mask(mask_mod, None, None, {lengths}, device={line.device}{block})")
+        words.append(f"block_mask=create_block_mask(mask_mod, {lengths}, device={line.device}{block})")
     return f"flex_attention({', '.join(words + line.options('scale', 'enable_gqa'))})"
 
 
@@ -213,7 +232,9 @@ _NO_DROPOUT, _ZERO = Attribute(Kind.NUMBER, 0.0), Attribute(Kind.INT, 0)
 _SDPA = {"is_causal": _OFF, "scale": _NUMBER, "dropout_p": _NO_DROPOUT, "enable_gqa": _OFF}
 _FLEX = {
     "score": word("none", "causal", "softcap", "alibi", "relative"),
-    "mask": word("none", "causal", "window"),
+    "mask": word("none", *FLEX_MASKS, *map("+".join, combinations(FLEX_MASKS, 2))),
+    "per_head": _OFF,
+    "per_row": _OFF,
     "cap": Attribute(Kind.NUMBER, 1.0),
     "window": _ZERO,
     "block": Attribute(Kind.INT, _BLOCKS[0]),
@@ -267,7 +288,7 @@ OPS = [
         _heads_dtype,
         text=_flex_text,
         attributes=_FLEX,
-        arity=(3, 4),
+        arity=(3, 5),
         before=_define_modifications,
         optional=_list_tensors,
         cost=4,

@@ -136,7 +136,9 @@ def describe_settings(settings: Mapping[str, SettingValue], *, as_config: bool =
     words = [f"{options=}"] if options else []
     if as_config:
         words = [f"torch._inductor.config.{name}={value!r}" for name, value in options.items()]
-    return ", ".join(words + [f"{name}={value!r}" for name, value in settings.items() if name in SWITCHES])
+    switches = {name: value for name, value in settings.items() if name in SWITCHES}
+    told = ("compiled twice" if value == "twice" else f"{name}={value!r}" for name, value in switches.items())
+    return ", ".join([*words, *told])
 
 
 def check_settings(case: Case) -> None:

@@ -315,7 +315,7 @@ def list_commands(bug: ScriptedFailure, ablation: Ablation) -> list[str]:
     known = [name for name in passing if name in ("eager", "aot_eager", DECOMPOSED)]
     commands += [f"TORCH_COMPILE_BACKEND={name} python repro.py    # passes" for name in known[-1:]]
     bisect = "python -m torch._inductor.compiler_bisector run python repro.py"
-    return commands + [bisect] * (bug.spec.backend == "inductor")
+    return commands + [bisect] * (bug.spec.backend == "inductor" and bool(known))
 
 
 def list_stages(case: Case, ablation: Ablation) -> list[tuple[str, str]]:

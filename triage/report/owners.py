@@ -30,6 +30,7 @@ _APART = {
     Part.AOT_INDUCTOR_PACKAGE: Owner(
         "test/inductor/test_aot_inductor.py", "AOTInductorTestsTemplate", "module: aotinductor"
     ),
+    Part.RECOMPUTATION: Owner("test/functorch/test_ac.py", "MemoryBudgetTest", _DISPATCHER),
 }
 """Whatever file is at fault."""
 _BY_FILE = {
@@ -82,8 +83,6 @@ def find_owner(case: Case, cause: CauseKey, fault: Fault | None = None) -> Owner
         return owner
     if cause.part == Part.ATTENTION_PATTERNS or cause.part.startswith("_sfdp_pattern_"):
         return _FUSED
-    if cause.part == Part.RECOMPUTATION:
-        return Owner("test/functorch/test_ac.py", "MemoryBudgetTest", _DISPATCHER)
     if group or is_higher_order(cause):
         return _CONTROL
     if any(op.kind == "flex_attention" for op in case.ops):

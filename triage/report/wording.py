@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 
-from corpus.causes import COMPILERS, Stage, name_part
+from corpus.causes import COMPILERS, Part, Stage, name_part
 from corpus.fault import Fault
 from fuzz.attribution.ablation import EAGER, Ablation, describe_stage, is_attention
 from fuzz.attribution.root_cause import RootCause
@@ -124,7 +124,7 @@ def describe_cause(cause: RootCause, fault: Fault | None = None) -> str:
     if not part:
         unknown = "" if fault else " Which part of it is at fault is not known."
         return f"The first stage that fails is {place}{how}.{unknown}"
-    named = part if part != cause.part else f"`{part}`"
+    named = part if cause.part in {*Part} else f"`{part}`"
     shown = "By experiments, the first part that fails is" if fault else "The fault is in"
     return f"{shown} {place} {named}{how}."
 
@@ -141,25 +141,25 @@ def describe_unmended(total: int, reasons: Mapping[str, int]) -> str:
         f"{n} {'with the verdict' if why in named else 'by'} {spell(why) if why in named else why}"
         for why, n in reasons.items()
     ]
-    return f"{total} fail as without it{': ' * bool(told)}{', '.join(told)}. " if total else ""
+    return f"{total} fail{'s' * (total == 1)} as without it{': ' * bool(told)}{', '.join(told)}. " if total else ""
 
 
 def link_line(fault: Fault) -> str:
     """The line at fault as a link, in Markdown."""
-    return _link(fault.file, fault.line, fault.torch)
+    return _link(fault.file, fault.line, fault.torch, is_torch_s=True)
 
 
 def describe_place(place: Place, torch: str) -> str:
     """A place with its address and how it was found, in Markdown."""
     how = place.found.explanation.format(format_count(place.among, "program"))
-    name = _link(place.file, place.line, torch) if place.file else ""
+    # A bare name is a file outside of torch.
+    name = _link(place.file, place.line, torch, is_torch_s="/" in place.file) if place.file else ""
     return f"{name} in `{place.function}`: {how}" if name else f"`{place.function}`: {how}"
 
 
-def _link(file: str, line: int, torch: str) -> str:
-    """A line of a release, in Markdown. A bare name is a file outside of torch."""
-    address = make_permalink(file, line, torch) if "/" in file else ""
-    name = f"torch/{file}:{line}" if "/" in file else f"{file}:{line}"
+def _link(file: str, line: int, torch: str, *, is_torch_s: bool) -> str:
+    """A line of a release, in Markdown."""
+    address, name = make_permalink(file, line, torch) if is_torch_s else "", f"{'torch/' * is_torch_s}{file}:{line}"
     return f"[{name}]({address})" if address else name
 
 
@@ -213,7 +213,7 @@ def describe_symptom(case: Case, result: SubjectResult) -> str:
         )
     text = describe_with_names(case, result)
     text = text.rpartition(". ")[0] or text if text.endswith("…") else text
-    return text.rstrip(".!… ") or result.verdict.explanation
+    return text.rstrip(".! ") or result.verdict.explanation
 
 
 def describe_program(case: Case, result: SubjectResult) -> str:

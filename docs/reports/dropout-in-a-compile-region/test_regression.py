@@ -1,7 +1,7 @@
-# Owner(s): ["module: dynamo"]
+# Owner(s): ["module: higher order operators"]
 """[Dynamo] nested_compile_region with a captured float (p of nn.Dropout), dynamic=True: AssertionError
 
-The method below is for test/dynamo/test_misc.py, class MiscTests.
+The method below is for test/higher_order_ops/test_invoke_subgraph.py, class TestInvokeSubgraphCompile.
 2.11.0, 2.13.0: passes; 2.15.0: compile error AssertionError
 """
 import importlib.util, sys, unittest

@@ -1,7 +1,7 @@
 # Owner(s): ["module: inductor"]
 """[Inductor] map with a captured float (p of nn.Dropout), dynamic=True: AssertionError
 
-The method below is for test/inductor/test_torchinductor.py, class CommonTemplate.
+The method below is for test/inductor/test_control_flow.py, class MapTests.
 2.11.0, 2.13.0: compile error; 2.15.0: compile error AssertionError
 """
 import importlib.util, sys, unittest

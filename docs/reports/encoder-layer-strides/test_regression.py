@@ -1,7 +1,7 @@
-# Owner(s): ["module: inductor"]
+# Owner(s): ["module: meta tensors"]
 """[Inductor] nn.TransformerEncoderLayer on a transposed input, fast path: AssertionError, expected stride, since 2.13
 
-The method below is for test/inductor/test_torchinductor.py, class CommonTemplate.
+The method below is for test/test_meta.py, class TestMeta.
 2.11.0, 2.12.1: passes; 2.13.0, 2.14.1: runtime error; 2.15.0: runtime error AssertionError
 """
 import importlib.util, sys, unittest

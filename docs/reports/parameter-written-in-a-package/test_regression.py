@@ -1,4 +1,4 @@
-# Owner(s): ["module: inductor"]
+# Owner(s): ["module: aotinductor"]
 """[AOTInductor] a package of a module that writes to a parameter: its first call raises ValueError, leaves has length 3 but the spec holds 2 items
 
 The method below is for test/inductor/test_aot_inductor.py, class AOTInductorTestsTemplate.

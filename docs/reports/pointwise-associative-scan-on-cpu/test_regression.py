@@ -1,7 +1,7 @@
 # Owner(s): ["module: inductor"]
 """[Inductor] associative_scan, combine_mode pointwise, on the CPU: LoweringException, no fallback as documented
 
-The method below is for test/inductor/test_torchinductor.py, class CommonTemplate.
+The method below is for test/inductor/test_control_flow.py, class AssociativeScanTests.
 """
 import importlib.util, sys, unittest
 

@@ -1,7 +1,7 @@
-# Owner(s): ["module: pt2-dispatcher"]
+# Owner(s): ["module: inductor"]
 """[Inductor] lerp and lerp_ return their result in the strides of the end; eager keeps those of the tensor itself
 
-The method below is for test/test_decomp.py, class DecompOneOffTests.
+The method below is for test/inductor/test_torchinductor.py, class CommonTemplate.
 2.11.0: passes; 2.12.1, 2.13.0, 2.14.1, 2.15.0: another form
 """
 import importlib.util, sys, unittest

@@ -93,7 +93,7 @@ def run(make, prepare=None, look=lambda value: value.detach().clone(), exact=Non
 def describe_forms(make, prepare=None):
     values, forms = run(make, prepare, look=lambda value: value), {}
     memory = {name: value.untyped_storage().data_ptr() for name, value in values.items()}
-    owners = {memory[name]: name.removesuffix(" afterwards") for name in values if "afterwards" in name}
+    owners = {memory[n]: f"that of {n.removesuffix(' afterwards')}" for n in values if "afterwards" in n}
     for name, value in values.items():
         # The dimensions from the outermost in memory to the innermost decide, and the strides are shown.
         order = sorted((d for d in range(value.dim()) if value.size(d) > 1), key=lambda d: (-value.stride(d), d))

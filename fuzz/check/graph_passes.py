@@ -27,7 +27,7 @@ from torch.utils import _python_dispatch
 
 from fuzz.check import settings
 from fuzz.check.program import MemoryMap
-from fuzz.check.torch_internals import find, require, wrap
+from fuzz.check.torch_internals import require, wrap
 
 _PIPELINE, _MATCHER = "torch._inductor.compile_fx", "torch._inductor.pattern_matcher"
 _LEFT_TO_DYNAMO = frozenset({"checkpoint", "flex_attention", "graph_break"})
@@ -252,9 +252,7 @@ def _interpret(
 def _read_output_strides(graph: fx.GraphModule) -> dict[int, tuple[int, ...]]:
     """The strides of outputs that users see, which lowering restores after passes change them. torch 2.15 takes the
     strides before the joint passes, earlier versions after them."""
-    record = find(_PIPELINE, "record_original_output_strides")
-    if record is not None:
-        record(graph)
+    require(_PIPELINE, "record_original_output_strides")(graph)
     output = graph.graph.output_node()
     strides = output.meta.get("original_output_strides", ())
     seen = {index: tuple(strides[index] or ()) for index in output.meta.get("user_visible_output_idxs", ()) if strides}

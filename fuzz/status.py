@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable
-from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +30,7 @@ COLUMNS: dict[str, tuple[str, Callable[[float], str]]] = {
 
 
 def measure(run: "RunSummary") -> dict[str, float | None]:
-    """The numbers of a campaign. In OpenMetrics each is a gauge with the prefix attnfuzz_."""
+    """The numbers of a campaign."""
     new, started = run.list_findings("new"), run.counts.started
     return {
         "running": run.is_running,
@@ -50,15 +49,13 @@ def measure(run: "RunSummary") -> dict[str, float | None]:
     }
 
 
-def status(*runs: Path, metrics: Path | None = None, json: Path | None = None) -> None:
+def status(*runs: Path, json: Path | None = None) -> None:
     """Print a table of campaigns, which may be running: nothing is locked or written in their directories.
 
     Parameters
     ----------
     runs
         Run directories, as given to `fuzz.run --out`.
-    metrics
-        Write the numbers to this file in the text format of OpenMetrics, for Prometheus and others to scrape.
     json
         Write the numbers and the findings to this file as JSON (docs/guide-upgrade.md); without a file, print them in
         place of the table.
@@ -66,17 +63,14 @@ def status(*runs: Path, metrics: Path | None = None, json: Path | None = None) -
     Examples
     --------
     python -m fuzz.status runs/*
-    python -m fuzz.status runs/* --metrics /var/lib/node_exporter/attnfuzz.prom
+    python -m fuzz.status runs/* --json numbers.json
     """
-    from corpus.files import replace_file
     from fuzz.commands import write_json
     from generators.errors import UserError
 
     if not runs:
         raise UserError("name at least one run directory")
     data = [describe_run(run) for run in runs]
-    if metrics is not None:
-        replace_file(metrics, format_metrics(data).encode())
     if json is not None and write_json(data, json):
         return
     labels = ["run", "state", "torch", "device"]
@@ -116,21 +110,6 @@ def describe_run(directory: Path) -> dict[str, Any]:
     ]
     listed = {"findings": findings, "known_bugs": encode(run.counts.known_bugs), "unconfirmed": unconfirmed}
     return {**labels, "state": run.state, **measure(run), **listed}
-
-
-def format_metrics(runs: list[dict[str, Any]]) -> str:
-    """The numbers of campaigns, each with its labels, in the text format of OpenMetrics."""
-    lines = []
-    for name in ("running", *COLUMNS):
-        lines.append(f"# TYPE attnfuzz_{name} gauge")
-        for run in runs:
-            # JSON escapes quotes and ends of lines as OpenMetrics does.
-            labels = ",".join(
-                f"{label}={dumps(run[label], ensure_ascii=False)}" for label in ("run", "torch", "device")
-            )
-            if run[name] is not None:
-                lines.append(f"attnfuzz_{name}{{{labels}}} {float(run[name])!r}")
-    return "\n".join([*lines, "# EOF", ""])
 
 
 if __name__ == "__main__":

@@ -26,17 +26,6 @@ WRONG = {
 }
 
 
-def read_metrics(file: Path) -> dict[tuple[str, str], float]:
-    samples = [line for line in file.read_text().splitlines() if not line.startswith("#")]
-    assert file.read_text().endswith("# EOF\n")
-    found = {}
-    for line in samples:
-        name, _, rest = line.partition('{run="')
-        run, _, value = rest.partition('"')
-        found[Path(run).parent.name, name.removeprefix("attnfuzz_")] = float(value.rpartition(" ")[2])
-    return found
-
-
 @pytest.mark.worker
 def test_the_numbers_of_a_campaign_add_up_over_its_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     corpus_entry.write(Entry(case("exp")), tmp_path / "seeds" / "a.case.yaml")
@@ -46,15 +35,15 @@ def test_the_numbers_of_a_campaign_add_up_over_its_runs(tmp_path: Path, capsys: 
     capsys.readouterr()
     with (other.out / LOCK_FILE).open("ab") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        status(one.out, other.out, metrics=tmp_path / "numbers.prom")
+        status(one.out, other.out, json=tmp_path / "numbers.json")
     titles, *rows = capsys.readouterr().out.splitlines()
     assert [row.split()[0] for row in rows] == [str(one.out), str(other.out)]
     assert "budget spent" in rows[0] and " runs " in rows[1] and len({len(titles), *map(len, rows)}) <= 3
-    numbers = read_metrics(tmp_path / "numbers.prom")
-    assert [numbers[name, "running"] for name in ("one", "other")] == [0, 1]
-    assert [numbers[name, "cases"] for name in ("one", "other")] == [40, 20]
-    assert [numbers[name, "new_findings"] for name in ("one", "other")] == [1, 1]
-    assert numbers["one", "waiting_suspicions"] == 0 and numbers["one", "size_bytes"] > 10_000
+    numbers = json.loads((tmp_path / "numbers.json").read_text())
+    assert [run["running"] for run in numbers] == [False, True]
+    assert [run["cases"] for run in numbers] == [40, 20]
+    assert [run["new_findings"] for run in numbers] == [1, 1]
+    assert numbers[0]["waiting_suspicions"] == 0 and numbers[0]["size_bytes"] > 10_000
     run = RunSummary.load(one.out)
     assert (run.counts.runs, run.cases, run.counts.verdicts["passes"].total()) == (2, 40, 40)
 
@@ -63,7 +52,7 @@ def test_the_numbers_of_a_campaign_add_up_over_its_runs(tmp_path: Path, capsys: 
 def test_json_without_a_file_is_all_that_is_printed(tmp_path: Path) -> None:
     given = options(tmp_path, "2x")
     run_campaign(given, sampler())
-    for arguments in ((given.out, "--json"), ("--json", "--metrics", tmp_path / "numbers.prom", given.out)):
+    for arguments in ((given.out, "--json"), ("--json", "--", given.out)):
         (data,) = json.loads(run_command("fuzz.status", *arguments).stdout)
         assert (data["run"], data["cases"]) == (str(given.out), 2)
 

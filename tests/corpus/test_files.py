@@ -63,7 +63,6 @@ def test_a_pipe_is_refused_at_once(command: str, places: Mapping[str, Path], tmp
         "fuzz.shrink case --out case",
         "fuzz.compare case --record --json found",
         "fuzz.compare case --record --json case/new",
-        "fuzz.status run --metrics found",
         "fuzz.status run --json case/new",
         "fuzz.run --budget 1x --out case --corpus found",
         "fuzz.run --budget 1x --out new --corpus case",

@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from fuzz.cli import DEFAULT_WORKER, WorkerOptions, enter
@@ -58,12 +59,12 @@ def shrink(
 
     with open_evaluator(config) as evaluator:
 
-        def judge(case: Case, subject: str, *, fresh: bool = False) -> SubjectResult | None:
-            result = evaluator.evaluate(case, (subject,), fresh=fresh)
-            return result.results[0] if result.results else None
+        def judge(probes: Sequence[tuple[Case, str]], *, fresh: bool = False) -> list[SubjectResult | None]:
+            results = [evaluator.evaluate(case, (subject,), fresh=fresh).results for case, subject in probes]
+            return [next(iter(some), None) for some in results]
 
         evaluator.require(subject)
-        wanted = judge(entry.case, subject if entry.case.settings else without_options(subject))
+        (wanted,) = judge([(entry.case, subject if entry.case.settings else without_options(subject))])
         if wanted is None or not wanted.verdict.is_finding:
             why = "eager rejects it" if wanted is None else f"{subject} says {wanted.verdict}"
             print(f"{case}: {why}; nothing to shrink")

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol
 
 from corpus.entry import Entry
 from fuzz.attribution.attribute import find_cause
@@ -16,28 +15,26 @@ from fuzz.campaign.known_bugs import KnownBugs, KnownFinding, Recognition, Why
 from fuzz.evaluator import Evaluator
 from fuzz.experiments import Trial
 from fuzz.protocol import Result
+from fuzz.worker_process import WorkerProcess
 from generators.errors import UserError
 from generators.program.case import Case
-
-
-class ExperimentingWorker(Protocol):
-    """The part of a worker's thread that experiments need."""
-
-    evaluator: Evaluator
-
-    def receive(self, case: Case, ask: Callable[[], Result]) -> Result:
-        """The result of `ask`. Raises `Stopped`, `DiskFull` and `WorkerLost`."""
 
 
 class Experimenter(Evaluator):
     """Runs experiments in the process of a campaign's worker.
 
-    `begin` is called with the number of each experiment. It raises `NoTimeLeft` when the time for experiments is over.
+    begin: called with the number of each experiment. Raises `NoTimeLeft` when the time for experiments is over.
+    receive: gets a case and the function that asks for its result, which it returns
     """
 
-    def __init__(self, worker: ExperimentingWorker, begin: Callable[[int], None]) -> None:
-        super().__init__(worker.evaluator.process, remember=True)
-        self._worker, self._begin = worker, begin
+    def __init__(
+        self,
+        process: WorkerProcess,
+        receive: Callable[[Case, Callable[[], Result]], Result],
+        begin: Callable[[int], None],
+    ) -> None:
+        super().__init__(process, remember=True)
+        self._receive, self._begin = receive, begin
         self.checks = 0
 
     def evaluate(
@@ -47,7 +44,7 @@ class Experimenter(Evaluator):
         self._begin(self.checks + 1)
         self.checks += 1
         ask = super().evaluate
-        return self._worker.receive(case, lambda: ask(case, subjects, experiments=experiments, fresh=fresh))
+        return self._receive(case, lambda: ask(case, subjects, experiments=experiments, fresh=fresh))
 
 
 class NoTimeLeft(UserError):

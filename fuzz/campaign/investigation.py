@@ -19,11 +19,9 @@ CONFIRMATIONS = 3
 """A finding is shown this often, each time by a fresh worker."""
 _PROCESS_PROBES = 40
 
-Judge = Callable[..., SubjectResult | None]
-"""Judges a case under a subject. `fresh=True`: in a new worker. `baseline=True`: in the interpreter of `--against`.
-None when eager rejects the case. Raises `Stopped` when the campaign ends at once."""
-JudgeAll = Callable[..., Sequence[SubjectResult | None]]
-"""Judges pairs of case and subject at once, in a process each. `fresh` as for `Judge`."""
+Judge = Callable[..., Sequence[SubjectResult | None]]
+"""Judges pairs of case and subject at once, in a process each. `fresh=True`: in new workers. `baseline=True`: in the
+interpreter of `--against`. None when eager rejects a case. Raises `Stopped` when the campaign ends at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +60,7 @@ class Investigation:
     """Shrinking a case that kills its process ends after this many probes. Each costs a worker or a full timeout."""
     probes: int = 0
     history: Callable[[], Sequence[Judged]] = tuple  # the cases that the process of the suspicion judged before
-    judge_all: JudgeAll | None = None
-    at_once: int = 1  # as many cases are judged at once where possible; `judge_all` judges them
+    at_once: int = 1  # as many cases are judged at once where possible
     needs_history: bool = False  # fresh workers do not show the failure without earlier cases
     _there: dict[tuple[str, str], SubjectResult | None] = field(default_factory=dict)
     """The results of the baseline by case id and subject, in the order of the probes."""
@@ -113,16 +110,16 @@ class Investigation:
         rejects the case, or when its failure is no regression."""
         self.probes += 1
         subject = _fit(subject, case)
-        result = self.judge(case, subject, fresh=fresh)
+        (result,) = self.judge([(case, subject)], fresh=fresh)
         if self.baseline_torch and result is not None and result.verdict.is_finding:
             return result if _is_worse(result, self._ask_baseline(case, subject, fresh=fresh)) else None
         return result
 
     def _probe_all(self, cases: Sequence[Case], subject: str, *, fresh: bool = False) -> Sequence[SubjectResult | None]:
-        if self.judge_all is None or len(cases) < 2:
+        if len(cases) < 2:
             return [self.probe(case, subject, fresh=fresh) for case in cases]
         self.probes += len(cases)
-        return self.judge_all([(case, _fit(subject, case)) for case in cases], fresh=fresh)
+        return self.judge([(case, _fit(subject, case)) for case in cases], fresh=fresh)
 
     def shrink(
         self, suspect: SubjectResult, accept: Callable[[Case, SubjectResult], None] = lambda case, result: None
@@ -214,7 +211,7 @@ class Investigation:
         return self._give_up(SuspicionOutcome.UNCONFIRMED, suspect, message)
 
     def _ask_baseline(self, case: Case, subject: str, *, fresh: bool = False) -> SubjectResult | None:
-        there = self.judge(case, subject, fresh=fresh, baseline=True)
+        (there,) = self.judge([(case, subject)], fresh=fresh, baseline=True)
         self._there[case.id, subject] = there
         return there
 

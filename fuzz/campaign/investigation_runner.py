@@ -3,7 +3,7 @@
 import os
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,15 +17,16 @@ from fuzz.attribution.stored import cause_path, read_cause
 from fuzz.attribution.study import Study
 from fuzz.bug_identity import Signature, Symptom
 from fuzz.campaign.campaign_state import CampaignState
-from fuzz.campaign.examination import Experimenter, ExperimentingWorker, NoTimeLeft, examine_minimum, find_decided
+from fuzz.campaign.examination import Experimenter, NoTimeLeft, examine_minimum, find_decided
 from fuzz.campaign.investigation import CONFIRMATIONS, Conclusion, Investigation
 from fuzz.campaign.known_bugs import KnownFinding, Recognition, Why
 from fuzz.campaign.options import StopReason
 from fuzz.campaign.share import FINDINGS
 from fuzz.durations import format_count
 from fuzz.error_location import describe_where
+from fuzz.evaluator import Evaluator
 from fuzz.events import FindingSaved, Notice, SuspicionClosed, SuspicionExamined
-from fuzz.protocol import Hello, SubjectResult, Verdict
+from fuzz.protocol import Hello, Result, SubjectResult, Verdict
 from fuzz.protocol.render import describe
 from fuzz.replay_result import read_recorded_result
 from fuzz.run_store import FindingRow, Suspicion, SuspicionOutcome
@@ -49,22 +50,22 @@ _CONFIRM_SHARE = 0.67
 """Shrinking ends when this share of that time is left, so that fresh workers can confirm the case."""
 
 
-class ProbingWorker(ExperimentingWorker, Protocol):
+class ProbingWorker(Protocol):
     """The part of a worker's thread that an investigation needs."""
 
     task: str
+    evaluator: Evaluator
 
-    def start_worker(self) -> Hello:
-        """Start the worker, and return its `Hello`."""
+    def receive(self, case: Case, ask: Callable[[], Result]) -> Result:
+        """The result of `ask`. Raises `Stopped`, `DiskFull` and `WorkerLost`."""
 
-    def probe(self, case: Case, subject: str, *, fresh: bool = False, baseline: bool = False) -> SubjectResult | None:
-        """Judge a case under one subject; `baseline`: in the interpreter of `--against`."""
-
-    def probe_all(self, probes: Sequence[tuple[Case, str]], *, fresh: bool) -> Sequence[SubjectResult | None]:
-        """Judge cases, each under its subject, at once."""
+    def probe(
+        self, probes: Sequence[tuple[Case, str]], *, fresh: bool, baseline: bool
+    ) -> Sequence[SubjectResult | None]:
+        """Judge cases, each under its subject, at once; `baseline`: in the interpreter of `--against`."""
 
     def end_helpers(self) -> None:
-        """End the processes that `probe_all` started."""
+        """End the processes that `probe` started."""
 
 
 class InvestigationRunner:
@@ -180,7 +181,7 @@ class InvestigationRunner:
                 raise NoTimeLeft("the time for experiments is over")
             worker.task = f"suspicion {suspicion.id}, experiment {number}"
 
-        return Experimenter(worker, begin)
+        return Experimenter(worker.evaluator.process, worker.receive, begin)
 
     def _examine(self, suspicion: Suspicion, alike: list[KnownFinding], worker: ProbingWorker) -> None:
         """Close a suspicion if experiments show that it is one of these findings; else put it back."""
@@ -210,20 +211,15 @@ class InvestigationRunner:
     def _investigate(self, suspicion: Suspicion, signature: Signature, worker: ProbingWorker) -> None:
         state, began, fruitful = self.state, time.monotonic(), None
 
-        def judge(case: Case, subject: str, *, fresh: bool, baseline: bool = False) -> SubjectResult | None:
+        def judge(
+            probes: Sequence[tuple[Case, str]], *, fresh: bool, baseline: bool = False
+        ) -> Sequence[SubjectResult | None]:
             if state.stop.is_stopped:
                 raise Stopped  # It stays in the store, for the next run.
-            step, ops = "confirming" if fresh else "shrinking", format_count(len(case.ops), "op")
-            worker.task = f"suspicion {suspicion.id}, {step} {ops} in check {investigation.probes}"
-            return worker.probe(case, subject, fresh=fresh, baseline=baseline)
-
-        def judge_all(probes: Sequence[tuple[Case, str]], *, fresh: bool) -> Sequence[SubjectResult | None]:
-            if state.stop.is_stopped:
-                raise Stopped
-            ops = format_count(len(probes[0][0].ops), "op")
-            step = f"confirming {ops} by" if fresh else f"shrinking {ops} in"
-            worker.task = f"suspicion {suspicion.id}, {step} {len(probes)} checks up to {investigation.probes}"
-            return worker.probe_all(probes, fresh=fresh)
+            step, ops = "confirming" if fresh else "shrinking", format_count(len(probes[0][0].ops), "op")
+            checks = format_count(len(probes), "check")
+            worker.task = f"suspicion {suspicion.id}, {step} {ops} in {checks} up to {investigation.probes}"
+            return worker.probe(probes, fresh=fresh, baseline=baseline)
 
         def is_time_up() -> bool:
             late = state.stop.seconds_left < _CONFIRM_SHARE * self._last
@@ -237,7 +233,6 @@ class InvestigationRunner:
             is_time_up,
             attention_only=suspicion.result.subject in state.known_bugs.attention,
             baseline_torch=self.baseline_torch,
-            judge_all=judge_all,
             at_once=self._at_once,
             history=lambda: state.results.history(suspicion.id),
         )
@@ -254,7 +249,7 @@ class InvestigationRunner:
         outcome, message = conclusion.outcome, conclusion.message
         is_shown, is_alike, stopped = outcome in (SuspicionOutcome.FINDING, SuspicionOutcome.INTERNAL), False, False
         if is_shown:
-            hello, result = worker.start_worker(), conclusion.cheapest_result
+            hello, result = worker.evaluator.hello, conclusion.cheapest_result
             entry = _entry(
                 conclusion, hello, investigation.seen_in_baseline(conclusion), self._find_origin(suspicion.case)
             )

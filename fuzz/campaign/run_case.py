@@ -1,8 +1,7 @@
-"""A case of a campaign from end to end: chosen, judged, compared with known bugs, stored."""
+"""The cases of a campaign: how they are chosen, and what becomes of their verdicts."""
 
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Protocol
 
 from corpus.entry import Entry
 from fuzz.campaign.campaign_state import CampaignState
@@ -20,20 +19,6 @@ from generators.sampling.sample import MASKS_SHARE, SETTINGS_SHARE, STATES_SHARE
 
 NEAR_CASES = 3
 """A case under a subject that shares caches is followed by so many cases that differ in one thing."""
-
-
-class JudgingWorker(Protocol):
-    """The part of a worker's thread that a case needs."""
-
-    state: CampaignState
-    number: int
-    earlier: Sequence[Judged]  # judged before the last case by the same process
-
-    def take_job(self) -> Job | None:
-        """The case to judge next, from `choose_case` or elsewhere; None when the budget of cases is spent."""
-
-    def judge(self, job: Job) -> Result:
-        """The verdicts of the worker on a case."""
 
 
 def choose_case(state: CampaignState) -> Job | None:
@@ -62,15 +47,13 @@ def follow(state: CampaignState, job: Job) -> list[Job]:
     return [Job(index, case, build_check(case, warm)) for index, case in numbered if index is not None]
 
 
-def run_one_case(worker: JudgingWorker) -> bool:
-    """Judge a case and store its verdicts. Failures that no known bug explains become suspicions.
+def record_case(state: CampaignState, job: Job, result: Result, *, worker: int, earlier: Sequence[Judged]) -> None:
+    """Store the verdicts on a case. Failures that no known bug explains become suspicions.
 
-    False when no case is left. Raises `Stopped` and `WorkerLost`.
+    worker: the number of the worker that judged it
+    earlier: judged before the case by the same process
     """
-    state, job = worker.state, worker.take_job()
-    if job is None:
-        return False
-    case, result = job.case, worker.judge(job)
+    case = job.case
     by_subject = {one.subject: one.seconds for one in result.results}
     state.schedule.add_time(job.check.subjects, result.seconds, by_subject)
 
@@ -86,7 +69,7 @@ def run_one_case(worker: JudgingWorker) -> bool:
         coverage=coverage,
         queued=is_new_coverage,
         chosen=job.chosen,
-        earlier=worker.earlier,
+        earlier=earlier,
     )
     if is_new_coverage and state.share is not None:
         state.share.publish(QUEUE, Entry(case))
@@ -94,7 +77,7 @@ def run_one_case(worker: JudgingWorker) -> bool:
         CaseJudged(
             index=job.index,
             case=case.id,
-            worker=worker.number,
+            worker=worker,
             verdicts={one.subject: one.verdict for one in result.results},
             rejected=result.rejected,
             skipped={one.subject: describe(one) for one in result.results if one.verdict is Verdict.SKIPPED},
@@ -108,4 +91,3 @@ def run_one_case(worker: JudgingWorker) -> bool:
         failed = suspicion.result
         state.bus.emit(SuspicionRaised(suspicion.id, suspicion.case.id, failed.subject, failed.verdict))
         state.suspicions.put(suspicion)
-    return True

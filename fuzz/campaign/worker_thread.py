@@ -10,7 +10,7 @@ from fuzz import events
 from fuzz.campaign.investigation import CONFIRMATIONS
 from fuzz.campaign.investigation_runner import InvestigationRunner, write_fault
 from fuzz.campaign.options import require_space
-from fuzz.campaign.run_case import choose_case, follow, run_one_case
+from fuzz.campaign.run_case import choose_case, follow, record_case
 from fuzz.campaign.schedule import Job
 from fuzz.evaluator import Evaluator, Judged, public_version
 from fuzz.protocol import Hello, Result, SubjectResult
@@ -43,7 +43,7 @@ class WorkerThread(threading.Thread):
         self._helpers: list[Evaluator] = []  # further processes, for cases that are judged at once
         # A worker that is no fork ends with the thread that started it, so these threads stay.
         self._pool = ThreadPoolExecutor(CONFIRMATIONS, thread_name_prefix=f"probes of worker {number}")
-        self.earlier: Sequence[Judged] = ()
+        self.earlier: Sequence[Judged] = ()  # judged before the last case by the same process
         self._jobs: list[Job] = []  # the current case and the next cases
         self.task = ""  # the work of the worker in words: a case, or a step of an investigation
 
@@ -98,7 +98,8 @@ class WorkerThread(threading.Thread):
             if taken is not None:
                 investigations.work_on(*taken, worker=self)
                 return True
-            if is_placed and run_one_case(self):
+            if is_placed and (job := self.take_job()) is not None:
+                record_case(self.state, job, self.judge(job), worker=self.number, earlier=self.earlier)
                 return True
         except WorkerLost:
             return True  # its case or suspicion is judged again
@@ -121,17 +122,17 @@ class WorkerThread(threading.Thread):
         for evaluator in self.evaluators:
             evaluator.close()
 
-    def probe(self, case: Case, subject: str, *, fresh: bool = False, baseline: bool = False) -> SubjectResult | None:
-        """Judge a case under one subject, for an investigation; `baseline`: in the interpreter of `--against`."""
-        evaluator = self._baseline if baseline else self.evaluator
-        assert evaluator is not None
-        return self._probe(evaluator, case, subject, fresh=fresh)
+    def probe(
+        self, probes: Sequence[tuple[Case, str]], *, fresh: bool, baseline: bool
+    ) -> Sequence[SubjectResult | None]:
+        """Judge cases, each under its subject, at once: in this worker and in helpers with its configuration.
 
-    def probe_all(self, probes: Sequence[tuple[Case, str]], *, fresh: bool) -> Sequence[SubjectResult | None]:
-        """Judge cases, each under its subject, at once: in this worker and in helpers with its configuration."""
+        baseline: in the interpreter of `--against`, which judges one case at a time
+        """
         for number in range(len(self._helpers) + 1, len(probes)):
             self._helpers.append(Evaluator(self._open_worker(f"helper-{number}", self.state.options.worker_config)))
-        asked = zip((self.evaluator, *self._helpers), probes, strict=False)
+        first = self._baseline if baseline and self._baseline is not None else self.evaluator
+        asked = zip((first, *self._helpers), probes, strict=False)
         futures = [
             self._pool.submit(self._probe, evaluator, case, subject, fresh=fresh)
             for evaluator, (case, subject) in asked
@@ -144,7 +145,7 @@ class WorkerThread(threading.Thread):
         return result.results[0] if result.rejected is None and result.results else None
 
     def end_helpers(self) -> None:
-        """End the processes that `probe_all` started."""
+        """End the processes that `probe` started."""
         for helper in self._helpers:
             helper.close()
         self._helpers.clear()

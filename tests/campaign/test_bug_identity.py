@@ -218,11 +218,12 @@ def test_what_differs_between_calls_tells_bugs_apart_and_the_number_of_the_call_
 
 @pytest.mark.parametrize(("needed", "subject"), [({"cpp.threads"}, "inductor_options"), (set[str](), "inductor")])
 def test_a_finding_keeps_the_settings_that_it_needs(needed: set[str], subject: str) -> None:
-    def probe(case: Case, subject: str, *, fresh: bool = False) -> SubjectResult:
+    def probe(probes: Sequence[tuple[Case, str]], *, fresh: bool = False) -> list[SubjectResult]:
+        ((case, subject),) = probes
         fails = needed <= {*dict(case.settings)} and (get_spec(subject).options or not needed)
-        return (
+        return [
             SubjectResult(subject, Verdict.WRONG_RESULT, failure=VALUE) if fails else SubjectResult(subject, Verdict.OK)
-        )
+        ]
 
     case = replace(products(), settings=(("cpp.simdlen", 1), ("cpp.threads", 4)))
     public = ("inductor", "inductor_options")

@@ -1,7 +1,7 @@
 """A rewrite is proven wrong on the operands it took, and what makes it right tells bugs apart."""
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -152,8 +152,8 @@ def test_a_rewrite_that_is_wrong_in_rows_without_a_key_says_so(number: int, shap
 
 @integer_mask
 def test_shrinking_one_of_them_does_not_end_in_the_other(pair: list[tuple[Case, SubjectResult]]) -> None:
-    def probe(case: Case, subject: str, *, fresh: bool = False) -> SubjectResult | None:
-        return judge(case)
+    def probe(probes: Sequence[tuple[Case, str]], *, fresh: bool = False) -> list[SubjectResult]:
+        return [judge(case) for case, _ in probes]
 
     case, suspect = pair[1]
     concluded = Investigation(case, suspect, (), probe, is_time_up=lambda: False).run()

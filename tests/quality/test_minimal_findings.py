@@ -1,6 +1,8 @@
 """What a campaign's own path, workers and all, makes of a bug that Inductor plants: the smallest program that has
 it."""
 
+from collections.abc import Sequence
+
 import pytest
 
 from fuzz.campaign.investigation import Investigation
@@ -39,13 +41,12 @@ def test_a_planted_relu_comes_down_to_one_relu(shared: Evaluator) -> None:
     if shared.hello.cxx is None:
         pytest.skip("no C++ compiler")
 
-    def probe(case: Case, subject: str, *, fresh: bool = False) -> SubjectResult | None:
-        result = shared.evaluate(case, (subject,))
-        return result.results[0] if result.rejected is None else None
+    def probe(probes: Sequence[tuple[Case, str]], *, fresh: bool = False) -> list[SubjectResult]:
+        return [shared.judge(case, subject) for case, subject in probes]
 
     case = attention_with_relu()
-    suspect = probe(case, PLANTED)
-    assert suspect is not None and suspect.verdict is Verdict.WRONG_RESULT
+    suspect = shared.judge(case, PLANTED)
+    assert suspect.verdict is Verdict.WRONG_RESULT
     found = Investigation(case, suspect, (PLANTED,), probe, lambda: False).run()
     assert found.outcome is SuspicionOutcome.FINDING
     assert [op.kind for op in found.case.ops] == ["relu"]

@@ -12,6 +12,7 @@ _COUNTS = {0: 1.0, 1: 5.0, 2: 2.0}
 _SETUP_COUNTS = {0: 3.0, 1: 3.0, 2: 1.0}
 _TRIES = 8
 _LAYERS_SHARE = 0.5
+_ENSEMBLE_SHARE = 0.1  # of layers; the ensemble has the layer as a member, whose result it gives
 _LAYERS = {"linear": "Linear", "layer_norm": "LayerNorm", "rms_norm": "RMSNorm"}
 
 
@@ -67,7 +68,8 @@ def add_layers(case: Case, c: Choices) -> Case:
         out = types[op.name].shape[-1] if op.kind == "linear" else None
         bias = len(op.args) == 3
         attrs = {"of": _LAYERS[op.kind], "out": out, "bias": bias, "dtype": dtype, "seed": c.below(100)}
-        return make_op(op.name, "layer", op.args[:1], attrs)
+        form = "ensemble" if c.chance(_ENSEMBLE_SHARE) else "called"
+        return make_op(op.name, "layer", op.args[:1], {**attrs, "form": form})
 
     changed = prune(replace(case, ops=tuple(map(convert, case.ops)), contracts=()))
     return changed if is_valid(changed) else case

@@ -95,6 +95,17 @@ def test_a_change_shows_from_its_call_on_and_is_put_back(kind: str) -> None:
         assert len(one) != len(other) or not all(map(torch.equal, one, other))
 
 
+def test_a_layer_in_an_ensemble_gives_what_it_gives_alone() -> None:
+    members = make_op("proj", "layer", ["moved"], {"of": "Linear", "out": D, "seed": 4, "form": "ensemble"})
+    case = changed(CHANGES["layer_replaced"], case=replace(CASE, ops=(*CASE.ops[:-2], members, CASE.ops[-1])))
+    assert "torch.func.functional_call" in source(case) and "functional_call" not in source(case, plain=True)
+    assert loads(dumps(case)) == case
+    alone, together = run_twice(changed(CHANGES["layer_replaced"])), run_twice(case)
+    assert alone.values.keys() == together.values.keys()
+    for one, other in zip(alone.values.values(), together.values.values(), strict=True):
+        torch.testing.assert_close(one, other)
+
+
 @pytest.mark.parametrize("kind", [kind for kind in CHANGES if KINDS[kind].is_hook])
 def test_a_removed_hook_no_longer_runs(kind: str) -> None:
     case = changed(Change("unhooked"), setup=(CHANGES[kind],))

@@ -200,7 +200,9 @@ _DROPOUT = {
     "active": word("mode", "always", "never"),
     "form": word("functional", "torch", "module"),
 }
+_CALLS = {"called": "self.{name}({0})", "ensemble": "call_in_ensemble(self.{name}, {0})"}
 _LAYER = {
+    "form": word(*_CALLS),
     "of": word("Linear", "LayerNorm", "RMSNorm"),
     "out": Attribute(Kind.SIZE),
     "bias": flag(default=True),
@@ -242,7 +244,8 @@ OPS = [
         "layer",
         _layer,
         takes="float",
-        text=lambda line: f"self.{line.name}({line.args[0]})",
+        text=choose_text("form", _CALLS),
+        plain=_CALLS["called"],
         attributes=_LAYER,
         init=_construct,
         cost=3,

@@ -49,6 +49,11 @@ def associative_sum(x, decay, dim, reverse=False, combine_mode="generic"):
     leaves = x, decay.expand_as(x)
     return associative_scan(combine, leaves, dim, reverse=reverse, combine_mode=combine_mode)[0]
 """,
+    "call_in_ensemble": """
+def call_in_ensemble(layer, *given):
+    weights = {name: torch.stack([value, -0.5 * value]) for name, value in layer.named_parameters()}
+    return torch.vmap(lambda own: torch.func.functional_call(layer, own, given))(weights)[0]
+""",
 }
 """The functions that texts of cases call, by name."""
 

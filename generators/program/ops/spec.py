@@ -179,7 +179,7 @@ class Line:
     def fill(self, template: str) -> str:
         """A template of `OpSpec.text`, filled in."""
         words = {name: self.text(name) for name in self.attrs}
-        words |= {"args": ", ".join(self.args), "device": self.device}
+        words |= {"args": ", ".join(self.args), "device": self.device, "name": self.name}
         return template.format(*self.args, right=self.right if "{right}" in template else "", **words)
 
 
@@ -193,7 +193,8 @@ class OpSpec:
     takes: str = "any"  # the kind of dtype, of `_TAKES`, that all arguments have; views and copies take "all" for "any"
     text: str | Callable[[Line], str] = ""
     """The source text: a function, or a template in which `{0}` is the first argument, `{args}` are all of them,
-    `{right}` is `Line.right`, `{device}` is a device, and `{dim}`, say, is an attribute. "" calls a method."""
+    `{right}` is `Line.right`, `{device}` is a device, `{name}` the name of the value, and `{dim}`, say, an attribute.
+    "" calls a method."""
     attributes: Mapping[str, Attribute] = field(default_factory=dict)
     memory: Memory = Memory.NEW
     arity: tuple[int, int] = (1, 1)  # the fewest and the most arguments

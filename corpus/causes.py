@@ -50,6 +50,8 @@ class Stage(Id):
     CODEGEN = "codegen"
     OPERATION = "operation"
     """In an operation of ATen."""
+    SHARDING = "sharding"
+    """In the rules by which DTensor splits an operation over ranks."""
     KERNEL = "kernel"
     """In an attention function that is not part of torch."""
     OPEN = "open"
@@ -183,7 +185,7 @@ _PART_LABELS = {part.label for part in Part} - {*Part}
 _PARTS = {part.value: part.label for part in Part}
 
 
-COMPILERS = {"inductor": "Inductor", "dynamo": "Dynamo", "aot": "AOTAutograd"}
+COMPILERS = {"inductor": "Inductor", "dynamo": "Dynamo", "aot": "AOTAutograd", "sharded": "DTensor"}
 """The names of compilers for people, by `CauseKey.who`."""
 
 

@@ -191,6 +191,8 @@ def _operand_rows() -> Iterator[Experiment]:
         yield Experiment(f"all equal along {axis}", EqualAlong(axis), f"equal along axis {axis}")
 
 
+SHARDING = "sharding"
+"""The experiment that names the operation that DTensor shards wrongly."""
 _AOT, _DECOMPOSED = "aot", "aot_eager_decomp_partition"
 _PASSES_ALONE = "Inductor's graph passes alone{} (a way to run of attnfuzz)"
 _STEPS_OFF = "the {} `{{}}` and all later ones off"
@@ -220,6 +222,8 @@ _ROWS = (
     *_operand_rows(),
     Experiment("pass", StepLimit(), _STEPS_OFF.format("pass"), "inductor", "graph_passes"),
     # Subjects that generate code, and ways to generate plainer code.
+    _subject("sharded", "DTensors on two ranks", "sharded", "sharding"),
+    Experiment(SHARDING, StepLimit(), "the operation `{}` and all later ones on whole tensors", "sharded", "sharding"),
     _subject("inductor", 'backend="inductor"', "inductor", "codegen"),
     _subject("inductor_dynamic", 'backend="inductor", dynamic=True', "inductor", "codegen"),
     _subject("aot_inductor", "torch.export, compiled by AOTInductor", "inductor", "codegen", "aot_inductor_package"),

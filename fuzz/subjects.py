@@ -25,6 +25,7 @@ class SubjectSpec:
     random: bool = False  # in cases with active dropout it draws its own random numbers, not eager's
     recomputes: bool = False  # in training, most of what the backward pass reads is computed again
     warm: bool = False  # it runs what torch's caches of compiled programs have for the case
+    sharded: bool = False  # on two ranks, which have a part of each input
     options: bool = False  # it takes only cases with settings, and compiles and runs under them
     public: bool = True  # users can run it, so a failure under it is a finding by itself
     devices: tuple[str, ...] = _ANY  # where it runs
@@ -75,6 +76,7 @@ _BASES: dict[str, tuple[SubjectSpec, str]] = {
     "sdpa_flash": (SubjectSpec(sdpa="FLASH_ATTENTION"), ""),
     "sdpa_efficient": (SubjectSpec(sdpa="EFFICIENT_ATTENTION", devices=_CUDA), ""),
     "sdpa_cudnn": (SubjectSpec(sdpa="CUDNN_ATTENTION", devices=_CUDA), ""),
+    "sharded": (SubjectSpec(sharded=True, devices=_CPU), "DTensors on two ranks of this machine"),
     "eager": (SubjectSpec(), ""),
 }
 """Subjects without axes, each with a description. `eager` tests the oracle: it must agree with itself."""
@@ -121,6 +123,7 @@ _ON_REQUEST: tuple[tuple[str, ...], ...] = (
     *(("dynamo", *axes) for axes in ((), ("options",))),
     *(("aot_eager", axis) for axis in ("options", "recomputing")),
     *(("aot_eager_decomp_partition", *axes) for axes in ((), ("options",), ("recomputing",))),
+    ("sharded",),
     ("eager",),
 )
 

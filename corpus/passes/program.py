@@ -122,9 +122,12 @@ def cut_to_inputs(case: Case) -> Iterator[Case]:
         rest = tuple(o for o in case.ops if o is not op)
         item = edits.input_like(op.name, types[op.name], len(case.inputs))
         contracts = edits.list_unaffected(case, [op.name])
-        smaller = edits.prune_if_valid(replace(case, ops=rest, inputs=(*case.inputs, item), contracts=contracts))
-        if smaller is not None and len(smaller.ops) < len(case.ops):
-            cuts.append(smaller)
+        is_sharded = any(other.shard is not None for other in case.inputs)
+        for shard in (None, *range(len(item.shape) if is_sharded else 0)):
+            inputs = (*case.inputs, replace(item, shard=shard))
+            smaller = edits.prune_if_valid(replace(case, ops=rest, inputs=inputs, contracts=contracts))
+            if smaller is not None and len(smaller.ops) < len(case.ops):
+                cuts.append(smaller)
     yield from sorted(cuts, key=lambda c: len(c.ops))
 
 
@@ -281,8 +284,8 @@ def merge_dims(case: Case) -> Iterator[Case]:
 
 
 def simplify_inputs(case: Case) -> Iterator[Case]:
-    """Make inputs simpler: arguments instead of parameters; contiguous; with gradients; seeds 0, 1, 2...; simpler
-    distributions."""
+    """Make inputs simpler: arguments instead of parameters; contiguous; with gradients; whole; seeds 0, 1, 2...;
+    simpler distributions."""
     own = edits.map_inputs(case, lambda item: replace(item, parameter=False, buffer=False, requires_grad=True))
     yield edits.make_contiguous(own)
     numbered = tuple(replace(i, values=replace(i.values, seed=n)) for n, i in enumerate(case.inputs))
@@ -290,6 +293,7 @@ def simplify_inputs(case: Case) -> Iterator[Case]:
     for item, argument in zip(case.inputs, own.inputs, strict=True):
         yield edits.replace_inputs(case, {item: replace(item, layout="contiguous")})
         yield edits.replace_inputs(case, {item: replace(item, requires_grad=True)})
+        yield edits.replace_inputs(case, {item: replace(item, shard=None)})
         yield edits.replace_inputs(case, {item: replace(argument, requires_grad=item.requires_grad)})
         rank = DISTRIBUTIONS[item.values.kind].rank
         simpler = sorted(
@@ -310,7 +314,7 @@ def drop_axes(case: Case) -> Iterator[Case]:
     for items in together:
         rank = max((len(item.shape) for item in items), default=0)
         long = (item for item in items if len(item.shape) == rank > 1)
-        yield edits.replace_inputs(case, {item: replace(item, shape=item.shape[1:]) for item in long})
+        yield edits.replace_inputs(case, {item: edits.drop_first_axis(item) for item in long})
     for item in case.inputs:
         for at, size in enumerate(item.shape):
             if size.value(case.sizes) != 1:

@@ -19,6 +19,7 @@ DYNAMIC = "inductor_dynamic"
 DECOMPOSED = "aot_eager_decomp_partition"
 EXPORTED = ("export", "aot_inductor")
 MATH = "sdpa_math"
+SHARDED = "sharded"
 NO_PATTERNS = "pattern_matcher_off"
 _CHEAP = (EAGER, DYNAMO, AOT_EAGER, DECOMPOSED, PASSES)
 """Subjects without code generation, which takes twenty times as long."""
@@ -89,6 +90,9 @@ def run_ablation(entry: Entry, evaluator: Evaluator, *, full: bool = True) -> Ab
             raise UserError(f"{entry.subject} is neither an attention function (see docs/kernels.md) nor torch.compile")
         names = dict.fromkeys((EAGER, MATH, entry.subject))
         return Ablation(hello, {name: evaluator.evaluate_or_raise(case, name) for name in names}, entry.subject)
+    if get_spec(entry.subject).sharded:
+        stages = {name: evaluator.evaluate_or_raise(case, name) for name in (EAGER, entry.subject)}
+        return Ablation(hello, stages, entry.subject if _is_faulty(stages[entry.subject]) else EAGER)
     saved = {} if full else recall(entry, hello)
 
     def evaluate(*stages: str) -> dict[str, SubjectResult]:

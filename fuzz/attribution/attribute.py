@@ -23,6 +23,7 @@ from fuzz.attribution.ablation import (
     MATH,
     NO_PATTERNS,
     PASSES,
+    SHARDED,
     Ablation,
     find_cheapest,
     is_attention,
@@ -34,7 +35,7 @@ from fuzz.attribution.study import EDITS, OVERLAPPING, Study, list_low_precision
 from fuzz.bug_identity import LOST_PROCESS, SILENT, WRONG_NUMBERS, attention_patterns, contract_features, operation_of
 from fuzz.error_location import name_gradient
 from fuzz.evaluator import Evaluator
-from fuzz.experiments import EXPERIMENTS, OtherSubject, Outcome, Tried
+from fuzz.experiments import EXPERIMENTS, SHARDING, OtherSubject, Outcome, Tried
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import DropoutMask, EmptyRowsNotZero, FailureKey, FaultyOperation
 from fuzz.protocol.rewrites import EXPANDED, SDPA, WrongRewrite
@@ -53,6 +54,7 @@ _PLAINER_CODE = [
 ]
 _OF_INDUCTOR = (NO_PATTERNS, *_PLAINER_CODE, "lowering")
 _NARROWER: dict[str, tuple[str, ...]] = {
+    SHARDED: (SHARDING,),
     AOT_EAGER: ("memory_kept",),
     DECOMPOSED: ("decomposition",),
     INDUCTOR: _OF_INDUCTOR,

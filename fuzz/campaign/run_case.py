@@ -16,6 +16,7 @@ from generators.sampling.choices import Choices
 from generators.sampling.insertions import add_states, show_dropouts
 from generators.sampling.neighbours import list_near
 from generators.sampling.sample import MASKS_SHARE, SETTINGS_SHARE, STATES_SHARE, draw_settings
+from generators.sampling.shards import add_shards
 
 NEAR_CASES = 3
 """A case under a subject that shares caches is followed by so many cases that differ in one thing."""
@@ -35,6 +36,8 @@ def choose_case(state: CampaignState) -> Job | None:
         c = Choices(f"{state.options.seed}:{index}:states of {chosen.source}")
         case = add_states(show_dropouts(case, c, MASKS_SHARE), c, STATES_SHARE)
     case = draw_settings(case, Choices(f"{state.options.seed}:{index}:settings"), state.settings, share)
+    if state.schedule.needs_shards:
+        case = add_shards(case, Choices(f"{state.options.seed}:{index}:shards"))
     subjects = state.schedule.subjects_for(case, targeted=chosen.is_targeted)
     return Job(index, case, build_check(case, subjects), chosen.case.id if chosen.is_targeted else "")
 

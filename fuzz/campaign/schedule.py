@@ -49,6 +49,7 @@ class Schedule:
         attention = all(get_spec(s).is_attention or is_user_function(s) for s in subjects)
         self.always = subjects if attention else always or subjects[:1]  # every case runs under these subjects
         self.needs_settings = all(get_spec(s).options for s in self.always)
+        self.needs_shards = any(get_spec(s).sharded for s in subjects)
         self.public = tuple(s for s in subjects if get_spec(s).public)
         expensive = [s for s in subjects if s not in self.always]
         self._spent = dict.fromkeys(expensive, 0.0)  # seconds by expensive subject

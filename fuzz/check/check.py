@@ -1,5 +1,6 @@
 """One check: the source of a case in, a verdict on each subject out."""
 
+import functools
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,13 +14,21 @@ from fuzz.check.case_run import Announce, CaseRun, Rejected
 from fuzz.check.coverage import Coverage
 from fuzz.check.exceptions import SubjectError, SuppressOutOfMemory, Unsupported
 from fuzz.check.oracle.attention.call import Call
-from fuzz.check.oracle.verdict import RECHECKED_VERDICTS, Judge, Judgement, find_stride_difference, is_same_for_dynamo
+from fuzz.check.oracle.modes import HalvedSums
+from fuzz.check.oracle.verdict import (
+    RECHECKED_VERDICTS,
+    Judge,
+    Judgement,
+    find_form_difference,
+    find_stride_difference,
+    is_same_for_dynamo,
+)
 from fuzz.check.program import Execution, hash_values
 from fuzz.check.recheck import Compiled, explain_by_fused_rounding, recheck
 from fuzz.check.rewrite_match import MatchRecorder
 from fuzz.check.rewrite_proof import find_faulty_operation, find_refused_call, find_wrong_rewrite, try_rewrite
 from fuzz.check.subject_builder import Subject
-from fuzz.check.subject_changes import apply_experiments, compare_constants, enter
+from fuzz.check.subject_changes import Record, apply_experiments, compare_constants, enter
 from fuzz.check.torch_places import find_raising
 from fuzz.experiments import Outcome, Trial
 from fuzz.protocol import EAGER, Check, CoverageItem, CoverageKind, Observation, Result, SubjectResult, Verdict
@@ -93,6 +102,8 @@ def _run_subject(case: CaseRun, name: str, subject: Subject | None) -> tuple[Sub
             options = case.request.settings if subject.spec.options else {}
             subject = apply_experiments(replace(subject, options=options), case.request.experiments, observed.append)
             check_subject = _check_attention if subject.attention is not None else _check_compiled
+            if subject.spec.sharded:
+                check_subject = functools.partial(_check_sharded, observed.append)
             judgement, run = check_subject(case, subject, coverage)
             dynamo_same = None if run is None else is_same_for_dynamo(case.eager, run, case.exact)
             hashes = hash_values(run) if run is not None and case.request.hashes else ()
@@ -185,6 +196,38 @@ def _check_compiled(case: CaseRun, subject: Subject, coverage: Coverage) -> tupl
     if judgement.right_rewrites and not judgement.wrong_rewrites:
         judgement = explain_by_fused_rounding(judgement, case, runs[0])
     return judgement, runs[0]
+
+
+def _check_sharded(record: Record, case: CaseRun, subject: Subject, _: Coverage) -> tuple[Judgement, Execution | None]:
+    """The verdict on a case whose inputs are split over ranks, and its run, if that can be compared.
+
+    Memory that results share, and their strides, are not compared: gathering a tensor copies it.
+    """
+    module, request = case.program.module(case.request.training), case.request
+    reasons = {
+        "no input is split over ranks": not getattr(module, "shards", {}),
+        "DTensor draws other random numbers": request.random,
+        "it has regions, for which DTensor has no rules": bool(request.plain),
+    }
+    if reason := next((reason for reason, applies in reasons.items() if applies), ""):
+        return _skip(Refusal.UNSUPPORTED, reason), None
+    from fuzz.check.ranks import run_on_ranks
+    from fuzz.check.sharded import Part
+
+    cotangents, options = case.eager.cotangents, dict(subject.options)
+    part = Part(request.source, subject.name, request.training, case.dynamic, cotangents, request.experiments, options)
+    judgements = list[tuple[Judgement, Execution | None]]()
+    for answer, taken in run_on_ranks(part):
+        for steps in taken if not judgements else ():
+            record(steps)
+        if isinstance(answer, Judgement):
+            return answer, None
+        run = replace(answer, shared={})
+        form = find_form_difference(case.eager, run)
+        judgement = form and Judgement(Verdict.METADATA, form)
+        judgement = judgement or case.judge.judge_numbers(run, lambda: [case.execute(mode=HalvedSums())])
+        judgements.append((case.blame_eager_if_harmless(judgement), run))
+    return next((judged for judged in judgements if judged[0].verdict.is_finding), judgements[0])
 
 
 def judge_compiled(case: CaseRun, subject: Subject, compiled: Compiled, runs: list[Execution]) -> Judgement:

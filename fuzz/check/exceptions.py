@@ -50,9 +50,15 @@ _LIMITS = (
     "Q and KV block size must be divisible by BLOCK_M and BLOCK_N",
     "Number of shared query heads sharing the same KV head must be power of 2",
     "aot_autograd() does not yet handle",
+    "does not have a sharding strategy registered",
+    "There was no rule registered for HOP",
+    "as_strided not supported with DTensor",
+    "unevenly sharded tensor",
+    "would remove or reshape sharded dimension",
+    "in-place operations that require placement changes are not supported",
 )
-"""Documented limits in the words of compiled flex_attention (torch/_inductor/kernel/flex) and AOTAutograd
-(runtime_wrappers.py)."""
+"""Documented limits in the words of compiled flex_attention (torch/_inductor/kernel/flex), AOTAutograd
+(runtime_wrappers.py) and DTensor (torch/distributed/tensor: _dispatch.py, _sharding_prop.py, _ops/_view_ops.py)."""
 
 
 def find_limit(error: BaseException) -> str:

@@ -18,7 +18,7 @@ from fuzz.check.rewrite_match import Unlike, find_differences
 from fuzz.check.subject_builder import Subject
 from fuzz.check.torch_internals import wrap
 from fuzz.check.torch_places import find_places, find_step, record_branches
-from fuzz.experiments import EXPERIMENTS, StepLimit, Traced, Trial, WithSetting
+from fuzz.experiments import EXPERIMENTS, SHARDING, StepLimit, Traced, Trial, WithSetting
 from fuzz.protocol import Executed, Observation, StepsTaken
 from fuzz.protocol.rewrites import WrongRewrite
 
@@ -117,6 +117,10 @@ def enter(trial: Trial, record: Record = lambda _: None) -> AbstractContextManag
     match EXPERIMENTS[trial.experiment].change:
         case WithSetting(name, value):
             return settings.apply({name: value})
+        case StepLimit() if trial.experiment == SHARDING:
+            from fuzz.check.whole_operations import limit_sharding
+
+            return limit_sharding(trial.argument, record)
         case StepLimit():
             return limit_steps(trial.experiment, trial.argument, record)
         case Traced():

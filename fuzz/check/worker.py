@@ -6,14 +6,12 @@ Standard output carries only the protocol. Exit codes: 0 finished, 2 can't work 
 """
 
 import argparse
-import ctypes
 import faulthandler
 import functools
 import gc
 import os
 import platform
 import resource
-import signal
 import subprocess
 import sys
 import traceback
@@ -23,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from fuzz import protocol
+from fuzz.check.lifetime import end_with
 from fuzz.protocol import Check, Exit, Fault, Hello, Message, ProtocolError, StageStarted, Unusable, from_json
 from fuzz.protocol.capabilities import Capabilities
 from fuzz.protocol.recording import LoadModule, Record, Repeat
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
 
 OLDEST_TORCH = (2, 11)
 FAULT_CODE = 3
-_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 #: Libraries read these when torch is imported. By default oneDNN keeps code for 1024 shapes, a tenth of a MiB each.
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "64", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
@@ -64,7 +62,7 @@ def main(arguments: list[str] | None = None, before: Callable[[], None] = lambda
     """
     options = _options(arguments)
     if options.parent:
-        _end_with(options.parent)
+        end_with(options.parent)
     wire = os.fdopen(os.dup(1), "wb", buffering=0)
     requests = os.fdopen(os.dup(0), "rb")
     os.dup2(2, 1)
@@ -124,19 +122,6 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--memory-limit", type=int, default=0, help="limit of memory in MiB; 0 for none (default)")
     parser.add_argument("--parent", type=int, default=0, help="the process that starts this; end when it ends")
     return parser.parse_args(arguments)
-
-
-def _end_with(parent: int) -> None:
-    """End this process, and any process that it forks, when the parent ends, even by SIGKILL.
-
-    In the middle of a long compile, a worker would not see the end of its input.
-    """
-    # The signal comes when the thread that started this process ends; such threads outlive their workers.
-    tie = functools.partial(ctypes.CDLL(None).prctl, _PR_SET_PDEATHSIG, signal.SIGKILL)
-    tie()
-    if os.getppid() != parent:
-        sys.exit(1)
-    os.register_at_fork(after_in_child=tie)
 
 
 def _start(options: argparse.Namespace, announce: Callable[[str], None]) -> "dict[str, Subject]":

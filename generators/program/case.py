@@ -63,6 +63,7 @@ class Input:
     parameter: bool = False
     buffer: bool = False
     requires_grad: bool = True  # False: training takes no gradient of it
+    shard: int | None = None  # the axis that is split over ranks, by subjects that have several
 
     @property
     def is_differentiated(self) -> bool:
@@ -190,6 +191,7 @@ class Case:
                 + [i.layout, i.parameter]
                 + ["buffer:True"] * i.buffer
                 + ["requires_grad:False"] * (not i.requires_grad)
+                + [f"shard:{i.shard}"] * (i.shard is not None)
                 for i in self.inputs
             ),
             [[o.name, o.kind, list(o.args), sorted([k, _exact(v)] for k, v in o.attrs)] for o in self.ops],

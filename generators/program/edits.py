@@ -83,6 +83,11 @@ def map_attributes(case: Case, change: Callable[[str, Attr], Attr]) -> Case:
     return replace(case, ops=tuple(map(change_op, case.ops)))
 
 
+def drop_first_axis(item: Input) -> Input:
+    """The input without its first axis. If that axis is split over ranks, no axis is."""
+    return replace(item, shape=item.shape[1:], shard=item.shard - 1 if item.shard else None)
+
+
 def make_contiguous(case: Case) -> Case:
     """The case with every input contiguous, and with memory of its own."""
     return map_inputs(case, lambda item: replace(item, layout="contiguous"))

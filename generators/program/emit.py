@@ -1,5 +1,6 @@
 """A case as the nn.Module a person would have written. This text is run, shrunk and reported."""
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -128,10 +129,14 @@ def list_shown_dropouts(case: Case) -> list[tuple[int, int, float]]:
 
 
 def _emit_attributes(case: Case) -> str:
-    """Attributes of the class, which tell a caller how to train the module."""
+    """Attributes of the class, which tell a caller how to train and to shard the module."""
     constants = [item.name for item in case.arguments if not item.requires_grad]
     lines = [f"    without_gradient = {constants}"] if constants and case.training else []
-    return "\n".join(lines + ['    loss = "sum"'] * (case.mode == "training_on_sum"))
+    lines += ['    loss = "sum"'] * (case.mode == "training_on_sum")
+    shards = {item.name: item.shard for item in case.inputs if item.shard is not None}
+    return "\n".join(
+        lines + [f"    shards = {json.dumps(shards)}  # the axes that are split over ranks"] * bool(shards)
+    )
 
 
 def _init(case: Case, ops: Sequence[Op]) -> str:

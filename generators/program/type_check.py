@@ -26,7 +26,7 @@ VALUE_NAME = re.compile(r"[a-z][a-z0-9_]{0,30}")
 DIM_NAME = re.compile(r"[A-Z][A-Za-z0-9]{0,7}")
 _OWN_NAMES = ("torch", "nn", "rng", "inputs", "self", "F", "Module", "attend", "set_weights", "causal_mask")
 _OF_CALLS = ("calls", "first", "given", "module", "optimizer", "checkpoint", "compute")
-_OF_CLASS = ("loss", "without_gradient")
+_OF_CLASS = ("loss", "without_gradient", "shards")
 RESERVED = frozenset({*_OWN_NAMES, *_OF_CLASS, *FLEX_NAMES, *FUNCTIONS, *keyword.kwlist})
 
 MAX_DIM = 1 << 20
@@ -229,6 +229,7 @@ def _check_input(item: Input, dims: Mapping[str, int]) -> None:
     require(not infinite, f"scale {values.scale} is not finite; only masks may have -inf")
     require(0 <= values.seed < 1 << 31, f"seed {values.seed} is outside 0 to 2^31")
     require(layout in LAYOUTS, f"layout {layout!r}, expected one of {', '.join(LAYOUTS)}")
+    require(item.shard is None or 0 <= item.shard < len(sizes), f"shard {item.shard} is no axis of it")
     for field, name, row in (("values", values.kind, DISTRIBUTIONS[values.kind]), ("layout", layout, LAYOUTS[layout])):
         require(len(sizes) >= row.min_rank, f"{field} {name!r} needs at least {row.min_rank} axes")
     empty = math.prod(sizes) == 0 and values.kind in _OF_PLACES

@@ -4,24 +4,29 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import replace
 from functools import cache
 from math import prod
 
 import pytest
 import torch
 
+from corpus import casefile
 from fuzz.check.program import Program, execute
 from generators.program.attention_stub import emit_attention_stub, list_calls
 from generators.program.case import MODES, Case
+from generators.program.edits import map_inputs
 from generators.program.emit import source
 from generators.program.features import CALL_STATES, features
 from generators.program.settings import list_available
+from generators.program.simplicity import sort_key
 from generators.program.state import is_written
 from generators.program.type_check import check
 from generators.program.values import FLOATS, LAYOUTS
 from generators.sampling.choices import Choices
 from generators.sampling.insertions import WRITES, add_integers, add_read_by_strides, insert_writes
 from generators.sampling.sample import Limits, draw_settings, sample
+from generators.sampling.shards import add_shards
 
 pytestmark = pytest.mark.samples
 
@@ -254,6 +259,18 @@ def test_settings_that_split_sums_meet_cases_of_one_row() -> None:
     assert len(single) > 30
     for case in single:
         check(case)
+
+
+def test_shards_are_axes_of_inputs_that_a_case_file_keeps() -> None:
+    drawn = [add_shards(case, Choices(case.id)) for case in plain_cases()[:100]]
+    sharded = [case for case in drawn if any(item.shard is not None for item in case.inputs)]
+    assert len(sharded) > 80
+    for case in sharded:
+        check(case)
+        assert casefile.loads(casefile.dumps(case)) == case
+        whole = map_inputs(case, lambda item: replace(item, shard=None))
+        assert whole.id != case.id
+        assert sort_key(whole) < sort_key(case)
 
 
 @pytest.mark.samples

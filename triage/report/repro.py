@@ -161,6 +161,7 @@ def needs_worker(bug: ScriptedFailure) -> bool:
     """Whether no plain script shows the bug.
 
     - The worker makes packed or paged calls from the case's dense call.
+    - Two ranks run the case.
     - Memory is limited, guarded or filled.
     - The state that changed is not an attribute of torch.
     """
@@ -170,7 +171,7 @@ def needs_worker(bug: ScriptedFailure) -> bool:
     is_of_memory = result.verdict in (Verdict.OUT_OF_MEMORY, Verdict.OUT_OF_BOUNDS)
     switches = {name: value for name, value in bug.case.settings if name in SWITCHES} if bug.spec.options else {}
     is_switched = bug.who == "compiled" and switches and switches != {"compiled_as": "twice"}
-    return is_packed or is_of_memory or is_switched or not all(map(_STATE.fullmatch, states))
+    return bug.spec.sharded or is_packed or is_of_memory or is_switched or not all(map(_STATE.fullmatch, states))
 
 
 def write_script(bug: ScriptedFailure) -> str:

@@ -74,7 +74,8 @@ def title(case: Case, result: SubjectResult, device: str) -> str:
     """One line such as "[Inductor][CPU] attention (matmul, div, softmax, ...): output 0 is off by up to 2.3 from
     float64, eager by 3e-08", or "attention kernel pkg:attention: wrong gradient dq"."""
     if not is_kernel(result):
-        name = result.subject if get_spec(result.subject).is_exported else "Inductor"
+        is_exported = get_spec(result.subject).is_exported
+        name = result.subject if is_exported else COMPILERS.get(result.subject, "Inductor")
         compiler = "" if result.verdict is Verdict.EAGER_SUSPECT else f"[{name}]"
         symptom = textwrap.shorten(describe_symptom(case, result), 120, placeholder=" …")
         return f"{compiler}[{device.upper()}] {describe_program(case, result)}: {symptom}"

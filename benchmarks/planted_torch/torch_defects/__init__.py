@@ -2,7 +2,7 @@
 
 import functools
 
-from . import calls, codegen, graphs
+from . import calls, codegen, graphs, sharding
 from .attention import OPERATIONS, RELUS, REPLACEMENTS, Change
 
 __all__ = ("FUNCTIONS", "OF_MEMORY", "OPERATIONS", "RELUS", "REPLACEMENTS", "Change")
@@ -83,6 +83,13 @@ FUNCTIONS: dict[str, tuple[str, str, Change]] = {
     "key_without_numbers": ("torch._inductor.codecache", "FxGraphCachePickler.dumps", calls.forget_numbers),
     "key_without_strides": ("torch._inductor.codecache", "extract_tensor_metadata_for_cache_key", calls.forget_strides),
     "loop_cut": ("torch._inductor.codegen.cpp", "LoopLevel.lines", codegen.shorten_loop),
+    "shard_kept": ("torch.distributed.tensor._ops._math_ops", "replicate_reduction_dims", sharding.keep_shards),
+    "offset_forgotten": (
+        "torch.distributed.tensor.placement_types",
+        "_MaskPartial._mask_tensor",
+        sharding.forget_offset,
+    ),
+    "partial_kept": ("torch.distributed.tensor.placement_types", "Partial._reduce_value", sharding.keep_partial),
     "buffer_stale": ("torch._inductor.codegen.cpp", "CppKernelProxy.codegen_nodes", codegen.read_stale),
 }
 

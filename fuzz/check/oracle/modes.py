@@ -241,3 +241,31 @@ class SkippedCasts(OperationMode):
         unrounded = self._unrounded.get(value)
         is_skipped = unrounded is not None and bool(torch.randint(2, (), generator=self._generator))
         return unrounded if is_skipped else value.float()
+
+
+_FACTORS = {"mm": 0, "bmm": 0, "addmm": 1, "baddbmm": 1}
+"""Products of matrices, by the number of their first factor among the arguments."""
+
+
+class HalvedSums(OperationMode):
+    """Adds up each half of a sum, rounds it to the dtype of the result, and then adds both.
+
+    So do two ranks that have half of the terms each: DTensor computes `Partial` results, and an all-reduce adds them in
+    their dtype (torch/distributed/tensor/_ops/_matrix_ops.py and _math_ops.py). Halves that are far larger than their
+    sum round more than an operation of eager that moves by one ulp.
+    """
+
+    def _run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        name, at = func.overloadpacket.__name__, _FACTORS.get(func.overloadpacket.__name__)
+        if at is not None:
+            left, right = args[at : at + 2]
+            half = left.size(-1) // 2
+            first = func(*args[:at], left[..., :half], right[..., :half, :], *args[at + 2 :], **kwargs)
+            return first + left[..., half:] @ right[..., half:, :]
+        if name in ("sum", "mean") and len(args) > 1 and args[1]:
+            values, axis = args[0], args[1][0]
+            count = values.size(axis)
+            shares = [part.size(axis) / count if name == "mean" else 1 for part in values.tensor_split(2, axis)]
+            parts = [func(part, *args[1:], **kwargs) for part in values.tensor_split(2, axis) if part.numel()]
+            return sum(part * share for part, share in zip(parts, shares, strict=False)) if parts else func(*args)
+        return func(*args, **kwargs)

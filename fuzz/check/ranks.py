@@ -1,0 +1,193 @@
+"""Two ranks on this machine, which talk by gloo, and the process that forks and watches them for a worker.
+
+    python -m fuzz.check.ranks FD PARENT
+
+FD is a connection. The worker sends a `Part`, and gets the answer of each rank that gave one: its `Execution`, or the
+`Judgement` on its exception or its end. Ranks live on, unless one of them raises, ends or hangs alone. All processes
+end with the worker.
+"""
+
+import faulthandler
+import multiprocessing
+import os
+import pickle
+import socket
+import subprocess
+import sys
+from contextlib import suppress
+from dataclasses import replace
+from datetime import timedelta
+from functools import cache
+from multiprocessing.connection import Connection, wait
+from signal import SIGKILL, Signals
+from typing import Any
+
+import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+
+from fuzz.check import exceptions, settings
+from fuzz.check.lifetime import end_with
+from fuzz.check.oracle.verdict import Judgement
+from fuzz.check.program import Execution, Program
+from fuzz.check.sharded import Part, run_part
+from fuzz.check.torch_places import find_raising
+from fuzz.protocol import StepsTaken, Verdict
+from fuzz.protocol.failures import NotTaken, Process, ProcessLost, Raised, Refusal
+
+COUNT = 2
+_PATIENCE_SECONDS = 2.0
+"""How long ranks may run on when another rank has raised: they may wait for its data."""
+_LOST_PEER = "by peer"
+"""Part of gloo's error when another rank has ended."""
+
+_TRIES = 2
+"""How often a part is run if somebody kills its ranks."""
+_KILLED = Judgement(Verdict.WORKER_DIED, ProcessLost(Process.SIGNAL, SIGKILL.name))
+
+Answer = tuple[Execution | Judgement, list[StepsTaken]]
+
+
+@cache
+def get_supervisor() -> Connection:
+    """The connection to the process that watches the ranks of this worker; it is started first."""
+    mine, theirs = multiprocessing.Pipe()
+    command = [sys.executable, "-m", "fuzz.check.ranks", str(theirs.fileno()), str(os.getpid())]
+    subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
+    theirs.close()
+    return mine
+
+
+def run_on_ranks(part: Part) -> list[Answer]:
+    """The answers of the ranks, first the answer that counts. There is more than one only if no rank failed."""
+    supervisor = get_supervisor()
+    supervisor.send_bytes(pickle.dumps(part))
+    answers: list[Answer] = pickle.loads(supervisor.recv_bytes())  # noqa: S301 - from a process of this worker
+    return answers
+
+
+class _Ranks:
+    """The processes of the ranks."""
+
+    def __init__(self) -> None:
+        listener = socket.create_server(("127.0.0.1", 0))
+        self._pids, self._connections = list[int](), list[Connection]()
+        for rank in range(COUNT):
+            mine, theirs = multiprocessing.Pipe()
+            pid = os.fork()
+            if not pid:
+                _be_rank(rank, theirs, listener)
+            theirs.close()
+            self._pids.append(pid)
+            self._connections.append(mine)
+        listener.close()
+
+    def ask(self, part: bytes) -> list[Answer | None]:
+        """The answers of the ranks to a `Part`; None of a rank that was not waited for."""
+        for connection in self._connections:
+            with suppress(OSError):
+                connection.send_bytes(part)
+        answers: dict[Connection, Answer] = {}
+        while left := [one for one in self._connections if one not in answers]:
+            is_failing = any(isinstance(answer, Judgement) for answer, _ in answers.values())
+            ready = wait(left, _PATIENCE_SECONDS if is_failing else None)
+            if not ready:
+                break
+            for connection in left:
+                if connection in ready:
+                    answers[connection] = self._receive(connection)
+        return [answers.get(connection) for connection in self._connections]
+
+    def _receive(self, connection: Connection) -> Answer:
+        try:
+            answer: Answer = pickle.loads(connection.recv_bytes())  # noqa: S301
+        except (EOFError, OSError):
+            pid = self._pids[self._connections.index(connection)]
+            code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+            how = (Process.SIGNAL, Signals(-code).name) if code < 0 else (Process.EXIT, str(code))
+            return Judgement(Verdict.WORKER_DIED, ProcessLost(*how)), []
+        return answer
+
+    def end(self) -> None:
+        """End the processes."""
+        for pid, connection in zip(self._pids, self._connections, strict=True):
+            with suppress(ProcessLookupError, ChildProcessError):
+                os.kill(pid, SIGKILL)
+                os.waitpid(pid, 0)
+            connection.close()
+
+
+def _be_rank(rank: int, connection: Connection, listener: socket.socket) -> None:
+    """Answer until the connection ends, and end the process."""
+    try:
+        faulthandler.enable()
+        os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+        port, first = listener.getsockname()[1], dict[str, Any]() if rank else {"master_listen_fd": listener.detach()}
+        store = dist.TCPStore("127.0.0.1", port, COUNT, is_master=not rank, **first)  # type: ignore[attr-defined]
+        # The worker's time limit is the limit of a rank that waits.
+        dist.init_process_group("gloo", store=store, rank=rank, world_size=COUNT, timeout=timedelta(days=1))
+        mesh = init_device_mesh("cpu", (COUNT,))
+        while True:
+            connection.send_bytes(pickle.dumps(_answer(pickle.loads(connection.recv_bytes()), mesh)))  # noqa: S301
+    finally:
+        os._exit(1)
+
+
+def _answer(part: Part, mesh: DeviceMesh) -> Answer:
+    program, taken = Program(part.source), list[Any]()
+    try:
+        return run_part(part, program, mesh, taken.append), taken
+    except Exception as error:
+        limit = str(error) if isinstance(error, exceptions.SubjectError) else exceptions.find_limit(error)
+        if limit:
+            return Judgement(Verdict.SKIPPED, NotTaken(Refusal.UNSUPPORTED, limit)), taken
+        place = find_raising(exceptions.find_root(error))
+        return replace(Judgement(*exceptions.blame(error)), raised_at=place), taken
+    finally:
+        settings.reset_caches()
+        program.close()
+
+
+def _choose(answers: list[Answer | None]) -> list[Answer]:
+    """The answer of a rank that failed by itself, else all answers."""
+    given = [answer for answer in answers if answer is not None]
+    failed = [answer for answer in given if isinstance(answer[0], Judgement)]
+    return sorted(failed, key=lambda answer: _is_of_peer(answer[0]))[:1] or given
+
+
+def _is_of_peer(answer: Execution | Judgement) -> bool:
+    failure = answer.failure if isinstance(answer, Judgement) else None
+    return isinstance(failure, Raised) and _LOST_PEER in failure.text
+
+
+def main() -> int:
+    """Answer until the worker ends. Returns the exit code."""
+    descriptor, parent = map(int, sys.argv[1:])
+    end_with(parent)
+    settings.configure_torch()
+    worker, ranks = Connection(descriptor), None
+    with suppress(EOFError, OSError):
+        while True:
+            part = worker.recv_bytes()
+            for _ in range(_TRIES):
+                ranks = ranks or _Ranks()
+                answers = ranks.ask(part)
+                if _are_in_step(answers):
+                    break
+                ranks.end()
+                ranks = None
+                if not any(answer and answer[0] == _KILLED for answer in answers):
+                    break
+            worker.send_bytes(pickle.dumps(_choose(answers)))
+    return 0
+
+
+def _are_in_step(answers: list[Answer | None]) -> bool:
+    """Whether all ranks have run the program to its end, or to the same exception."""
+    results = [answer and answer[0] for answer in answers]
+    raised = [result for result in results if isinstance(result, Judgement)]
+    is_alike = len(raised) == len(results) and all(result == raised[0] for result in raised)
+    return is_alike or all(isinstance(result, Execution) for result in results)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

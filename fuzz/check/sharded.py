@@ -1,0 +1,103 @@
+"""A case on two ranks: its inputs are DTensors, split as the module's `shards` say, and every rank runs the program."""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.distributed.tensor.experimental import implicit_replication
+from torch.func import functional_call
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._pytree import tree_map
+
+from fuzz.check.exceptions import SubjectError
+from fuzz.check.program import Execution, Program, Tensors, execute, same_bits
+from fuzz.check.subject_builder import find
+from fuzz.check.subject_changes import Record, apply_experiments
+from fuzz.check.torch_internals import wrap
+from fuzz.experiments import Trial
+
+
+@dataclass(frozen=True)
+class Part:
+    """What every rank does."""
+
+    source: str
+    subject: str
+    training: bool
+    dynamic: bool | None
+    cotangents: Tensors
+    experiments: tuple[Trial, ...] = ()
+    options: dict[str, Any] = field(default_factory=dict)  # settings
+
+
+def run_part(part: Part, program: Program, mesh: DeviceMesh, record: Record = lambda _: None) -> Execution:
+    """The results of `part`, equal on all ranks. Raises exceptions of the program, and `SubjectError`.
+
+    The MATH backend computes attention: DTensor has no rule for the fused operation of the CPU.
+    """
+    subject = apply_experiments(replace(find(part.subject), options=part.options), part.experiments, record)
+    limited = wrap("torch.distributed.tensor._decompositions", _WAYS, _limit_ways)
+    with subject.apply_settings(), implicit_replication(), sdpa_kernel([SDPBackend.MATH]), limited:
+        module = program.module(part.training)
+        call = distribute(subject.compile(module, part.dynamic), module, mesh)
+        calls = program.calls(module)
+        run = execute(call, module, calls, training=part.training, cotangents=part.cotangents, watched=True)
+    if not torch.equal(torch.get_rng_state(), torch.Generator().manual_seed(0).get_state()):
+        raise SubjectError("DTensor draws other random numbers")
+    return run
+
+
+_WAYS = "DecompShardingStrategy._get_candidate_placements"
+_MOST_WAYS = 200
+
+
+def _limit_ways(list_ways: Callable[[Any], list[Any]]) -> Any:
+    """Refuses an operation without a rule if DTensor would run its definition for minutes, once for each combination of
+    placements of its arguments."""
+
+    def limited(schema: Any) -> list[Any]:
+        ways = list_ways(schema)
+        if len(ways) > _MOST_WAYS:
+            raise SubjectError(f"DTensor would try more than {_MOST_WAYS} ways to shard {schema.op}")
+        return ways
+
+    return staticmethod(limited)
+
+
+def distribute(call: Any, module: nn.Module, mesh: DeviceMesh) -> Callable[..., Any]:
+    """A function of whole tensors that calls `call`, which is `module` or compiled from it, with DTensors.
+
+    Results and gradients are whole. Inputs, parameters and buffers that the call writes to are updated.
+    """
+    names, shards = [*inspect.signature(module.forward).parameters], getattr(module, "shards", {})
+    prefix = "" if call is module else "_orig_mod."
+
+    def split(name: str, value: Any) -> Any:
+        if not isinstance(value, Tensor):
+            return value
+        whole = DTensor.from_local(value.clone(), mesh, [Replicate()], run_check=False)
+        return whole.redistribute(mesh, [Shard(shards[name])]) if name in shards else whole
+
+    def run(*inputs: Any) -> Any:
+        state = dict((*module.named_parameters(), *module.named_buffers()))
+        whole = [*zip(names, inputs, strict=True), *state.items()]
+        parts = [split(name, value) for name, value in whole]
+        given = {prefix + name: part for name, part in zip(state, parts[len(inputs) :], strict=True)}
+        result = functional_call(call, given, tuple(parts[: len(inputs)]))
+        with torch.no_grad():
+            for (_, value), part in zip(whole, parts, strict=True):
+                if isinstance(part, DTensor) and not same_bits(value, now := gather(part)):
+                    value.copy_(now)
+        return tree_map(gather, result)
+
+    return run
+
+
+def gather(value: Any) -> Any:
+    """A whole tensor for a DTensor; any other value unchanged."""
+    return value.full_tensor() if isinstance(value, DTensor) else value

@@ -1,0 +1,55 @@
+"""Operations on DTensors that run on whole tensors, which shows whether their sharding is at fault."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.distributed.tensor import DTensor, Replicate
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map
+
+from fuzz.protocol import StepsTaken
+
+
+class WholeOperations(TorchDispatchMode):
+    """Runs operations on whole tensors: their arguments are gathered first, except arguments that they write to.
+
+    limit: the number of the first operations, which alone are sharded; or the name of the operation that is not
+    """
+
+    def __init__(self, limit: str) -> None:
+        super().__init__()
+        self._limit = limit
+        self.taken: list[str] = []
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if any(isinstance(leaf, DTensor) for leaf in tree_leaves((args, kwargs))):
+            name = f"{func.namespace}.{func.overloadpacket.__name__}"
+            if len(self.taken) >= int(self._limit) if self._limit.isdecimal() else name == self._limit:
+                written = args[0] if func._schema.is_mutable else None
+                with torch.no_grad():
+                    args, kwargs = tree_map(
+                        lambda value: value if value is written else self._replicate(value), (args, kwargs)
+                    )
+            else:
+                self.taken.append(name)
+        return func(*args, **kwargs)
+
+    @staticmethod
+    def _replicate(value: Any) -> Any:
+        return value.redistribute(value.device_mesh, [Replicate()]) if isinstance(value, DTensor) else value
+
+
+@contextmanager
+def limit_sharding(limit: str, record: Callable[[StepsTaken], None]) -> Iterator[None]:
+    """While entered, `WholeOperations`. On exit `record` is called with the operations that were sharded."""
+    mode = WholeOperations(limit)
+    try:
+        with mode:
+            yield
+    finally:
+        record(StepsTaken(len(mode.taken), mode.taken[-1] if mode.taken else ""))

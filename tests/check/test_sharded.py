@@ -1,0 +1,124 @@
+"""Cases on two ranks: right ones pass; faults are found, named and shrunk; a lost rank costs no more than its case."""
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from benchmarks.attribution import planted
+from corpus import casefile
+from corpus.entry import Entry, Expectation
+from corpus.shrink import shrink
+from fuzz.attribution.attribute import attribute
+from fuzz.bug_identity import is_same_failure
+from fuzz.evaluator import Evaluator, open_evaluator
+from fuzz.protocol import SubjectResult, Verdict
+from fuzz.worker_config import WorkerConfig
+from generators.program.case import Case
+from tests.evaluator.test_worker_process import is_gone
+
+pytestmark = pytest.mark.worker
+
+ATTENTION = casefile.loads("""
+case_format: 1
+dims: {B: 2, H: 2, S: 4, D: 8, E: 6}
+inputs:
+  q: {shape: [B, H, S, D], dtype: float32, values: {seed: 0}, shard: 1}
+  k: {shape: [B, H, S, D], dtype: float32, values: {seed: 1}, shard: 2}
+  v: {shape: [B, H, S, D], dtype: float32, values: {seed: 2}, shard: 1}
+  w: {shape: [D, E], dtype: float32, values: {seed: 3}, shard: 0, parameter: true}
+mode: training
+ops:
+  - {name: kt, op: transpose, args: [k]}
+  - {name: scores, op: matmul, args: [q, kt]}
+  - {name: probs, op: softmax, args: [scores], dim: 3}
+  - {name: heads, op: matmul, args: [probs, v]}
+  - {name: out, op: matmul, args: [heads, w]}
+returns: [out, probs]
+""")
+EMBEDDING = casefile.loads("""
+case_format: 1
+dims: {T: 4, D: 2}
+inputs:
+  places: {shape: [T], dtype: int64, values: {kind: permutation, seed: 0}}
+  table: {shape: [T, D], dtype: float32, values: {seed: 1}, parameter: true, shard: 0}
+ops:
+  - {name: rows, op: embedding, args: [places, table]}
+  - {name: out, op: exp, args: [rows]}
+returns: [out]
+""")
+WINDOWS = casefile.loads("""
+case_format: 1
+dims: {S: 4}
+inputs:
+  x: {shape: [S], dtype: float32, values: {seed: 0}, shard: 0}
+ops:
+  - {name: out, op: as_strided, args: [x], sizes: [2, 2], strides: [1, 1]}
+returns: [out]
+""")
+
+
+@pytest.fixture(scope="module")
+def evaluator() -> Iterator[Evaluator]:
+    with open_evaluator(WorkerConfig(timeout=120), repeat=1) as made:
+        yield made
+
+
+def judge(evaluator: Evaluator, case: Case) -> SubjectResult:
+    return evaluator.judge(case, "sharded")
+
+
+@pytest.mark.parametrize("case", [ATTENTION, EMBEDDING])
+def test_a_right_program_passes(evaluator: Evaluator, case: Case) -> None:
+    assert judge(evaluator, case).verdict in (Verdict.OK, Verdict.ROUNDING)
+
+
+def test_an_operation_without_a_rule_is_not_supported(evaluator: Evaluator) -> None:
+    assert judge(evaluator, WINDOWS).verdict is Verdict.SKIPPED
+
+
+@pytest.mark.parametrize(
+    ("plant", "case", "operation"),
+    [
+        ("shard_kept", ATTENTION, "aten._softmax"),
+        ("partial_kept", ATTENTION, None),
+        ("offset_forgotten", EMBEDDING, "aten.embedding"),
+    ],
+)
+def test_a_planted_fault_is_found_named_and_shrunk(plant: str, case: Case, operation: str | None) -> None:
+    with planted(plant), open_evaluator(WorkerConfig(timeout=120), repeat=1, remember=True) as evaluator:
+        found = judge(evaluator, case)
+        assert found.verdict in (Verdict.WRONG_RESULT, Verdict.WRONG_GRADIENT)
+        smallest = shrink(case, lambda one: is_same_failure(judge(evaluator, one), found, exact=False))[-1]
+        assert len(smallest.ops) <= 3
+        assert sum(item.shard is not None for item in smallest.inputs) <= 2
+        cause = attribute(Entry(smallest, expect=Expectation("known", subject="sharded")), evaluator)
+        assert (cause.who, cause.stage) == ("sharded", "sharding")
+        assert operation in (None, cause.part)
+
+
+def list_ranks(evaluator: Evaluator) -> list[int]:
+    """The processes of the ranks of its worker."""
+    return [rank for supervisor in _children(evaluator.hello.pid) for rank in _children(supervisor)]
+
+
+def _children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def test_a_rank_that_was_killed_between_two_cases_is_replaced(evaluator: Evaluator) -> None:
+    judge(evaluator, EMBEDDING)
+    os.kill(list_ranks(evaluator)[1], signal.SIGKILL)
+    assert judge(evaluator, EMBEDDING).verdict is Verdict.OK
+
+
+def test_a_rank_that_hangs_costs_its_case_and_leaves_nothing() -> None:
+    with open_evaluator(WorkerConfig(timeout=15), repeat=1) as evaluator:
+        judge(evaluator, EMBEDDING)
+        ranks = list_ranks(evaluator)
+        os.kill(ranks[1], signal.SIGSTOP)
+        assert judge(evaluator, EMBEDDING).verdict is Verdict.TIMEOUT
+        assert all(map(is_gone, ranks))
+        assert judge(evaluator, EMBEDDING).verdict is Verdict.OK

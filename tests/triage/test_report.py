@@ -32,7 +32,7 @@ from triage.rendering import render
 from triage.report import __main__ as report_command
 from triage.report.build import describe_refusal, find_cases, write_report
 from triage.report.regression import FILE
-from triage.report.wording import refuse, title
+from triage.report.wording import describe_symptom, refuse, title
 
 EMPTY = Ledger(Path("ledger.yaml"))
 NEGATIVE_SCALE = """
@@ -200,6 +200,12 @@ def test_eager_that_is_wrong_is_reported_and_no_compiler_blamed(entry: Entry) ->
     assert title(entry.case, suspected(0.5).result, "cpu") != report["title"]
     for words in ("torch.compile", "this subject", "bisector", "TORCH_COMPILE_BACKEND", "[Inductor]"):
         assert words not in render("report.md.j2", report=report)
+
+
+def test_of_a_text_that_was_cut_whole_sentences_are_told(case: Case) -> None:
+    failure = Raised("RuntimeError", "It seems so. This could be because cond returns …")
+    told = describe_symptom(case, SubjectResult("inductor", Verdict.COMPILE_ERROR, failure=failure))
+    assert told.endswith("It seems so")
 
 
 def test_settings_that_only_the_config_shows_are_told_as_config(case: Case) -> None:

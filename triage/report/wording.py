@@ -4,6 +4,7 @@ import math
 import re
 import textwrap
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from corpus.causes import COMPILERS, Part, Stage, name_part
@@ -14,7 +15,7 @@ from fuzz.bug_identity import operation_of
 from fuzz.durations import format_count
 from fuzz.error_location import describe_with_names, find_name, name_gradient, name_value
 from fuzz.protocol import SubjectResult, Verdict
-from fuzz.protocol.failures import WrongValue
+from fuzz.protocol.failures import Raised, WrongValue
 from fuzz.protocol.places import Place, make_permalink
 from fuzz.subjects import get_spec
 from generators.program.case import Case
@@ -212,9 +213,10 @@ def describe_symptom(case: Case, result: SubjectResult) -> str:
             if failure.gradient_missing
             else f"{name} is off from float64 by more than rounding, eager's is not"
         )
-    text = describe_with_names(case, result)
-    text = text.rpartition(". ")[0] or text if text.endswith("…") else text
-    return text.rstrip(".! ") or result.verdict.explanation
+    if isinstance(failure, Raised) and failure.text.endswith("…"):
+        whole = failure.text.rpartition(". ")[0] or failure.text
+        result = replace(result, failure=replace(failure, text=whole))
+    return describe_with_names(case, result).rstrip(".! ") or result.verdict.explanation
 
 
 def describe_program(case: Case, result: SubjectResult) -> str:

@@ -1,7 +1,7 @@
-# Owner(s): ["module: dynamo"]
+# Owner(s): ["module: nn"]
 """[Dynamo] nn.MultiheadAttention with batch_first=True and bias=False, in inference: contiguous strides, where eager's result is transposed
 
-The method below is for test/dynamo/test_misc.py, class MiscTests.
+The method below is for test/test_transformers.py, class TestTransformers.
 2.11.0: passes; 2.12.1, 2.13.0, 2.14.1, 2.15.0: another form
 """
 import importlib.util, sys, unittest

@@ -1,7 +1,7 @@
 # Owner(s): ["module: inductor"]
 """[Inductor] attention made a fused call returns its output in the strides of that call, not in eager's (from torch 2.14.1 on with freezing)
 
-The method below is for test/inductor/test_fused_attention.py, class TestSDPAPatternRewriterTemplate.
+The method below is for test/inductor/test_torchinductor.py, class CommonTemplate.
 2.11.0, 2.12.1, 2.13.0, 2.14.1, 2.15.0: another form
 """
 import importlib.util, sys, unittest

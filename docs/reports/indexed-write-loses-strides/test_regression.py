@@ -1,5 +1,5 @@
 # Owner(s): ["module: pt2-dispatcher"]
-"""[AOTAutograd] index_copy_, index_add_, masked_fill_ or masked_scatter_ into a tensor that is not contiguous makes it contiguous: other strides than eager's
+"""[AOTAutograd] index_copy_, masked_fill_ and the like make a tensor contiguous: other strides, and as_strided reads other values
 
 The method below is for test/functorch/test_aotdispatch.py, class TestAOTAutograd.
 2.11.0, 2.12.1, 2.13.0, 2.14.1, 2.15.0: another form

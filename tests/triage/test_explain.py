@@ -98,6 +98,21 @@ def test_a_bound_tells_that_nothing_could_try_the_sizes_beside_it() -> None:
     assert not found.rule.holds(60)
 
 
+@pytest.mark.parametrize("is_late", [True, False])
+def test_a_rule_of_few_values_says_that_time_ran_out(monkeypatch: pytest.MonkeyPatch, is_late: bool) -> None:
+    now = [0.0]
+    monkeypatch.setattr("triage.report.conditions.time.monotonic", lambda: now[0])
+
+    def judge(other: Case) -> SubjectResult:
+        if dropped(other) > 0:
+            return FAILS
+        now[0] = 1e9 if is_late else 0.0
+        return RIGHT
+
+    (found,) = find_conditions(casefile.loads(MASKED), FAILS, judge)
+    assert found.is_exact is not is_late
+
+
 def test_the_property_that_matters_is_named(case: Case) -> None:
     def fails(other: Case) -> bool:
         return any(op.kind == "softmax" and attributes(op)["dim"] == -2 for op in other.ops)

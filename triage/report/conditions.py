@@ -58,6 +58,7 @@ class _Property:
     make: Callable[[Any], Case | None]
     """The case with another value; None if it would be invalid."""
     is_size: bool = False
+    is_cut: bool = False  # time ran out before all values were tried
     outcomes: list[tuple[Any, bool]] = field(default_factory=list)  # whether a value fails
 
     def __post_init__(self) -> None:
@@ -107,6 +108,7 @@ def find_conditions(
         return {Outcome.FAILS_ALIKE: True, Outcome.PASSES: False}.get(outcome)
 
     def attempt(one: _Property, value: Any) -> bool:
+        one.is_cut |= time.monotonic() > deadline
         other = one.make(value)
         outcome = fails(other)
         if outcome is False and result.verdict in _OF_VALUES and other is not None:
@@ -120,7 +122,7 @@ def find_conditions(
     found: dict[str, Condition] = {}
     for one in properties:
         if one.flips:
-            rule, is_exact = _narrow_size(one, attempt) if one.is_size else (_find_rule(one), True)
+            rule, is_exact = _narrow_size(one, attempt) if one.is_size else (_find_rule(one), not one.is_cut)
             # Size 1 makes most programs right.
             if rule is not None and (sizes_only or rule != SizeRule(above=1)):
                 found[one.subject] = one.state(rule, is_exact=is_exact)

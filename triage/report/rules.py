@@ -113,7 +113,7 @@ class Condition:
         if isinstance(self.rule, SizeRule):
             fails, passes = (*fails[:1], *_sort_by_distance(fails[1:], passes)), _sort_by_distance(passes, fails)
         shown = (", ".join(map(show, values[:_SHOWN])) for values in (fails, passes))
-        untold = "" if self.is_exact else "; too few were tried for an exact bound"
+        untold = "" if self.is_exact else "; too few were tried to be exact"
         return f"{self.rule.spell(self.subject)} (fails with {next(shown)}; passes with {next(shown)}{untold})"
 
 

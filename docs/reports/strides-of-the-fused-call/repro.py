@@ -98,21 +98,26 @@ def run(make, prepare=None, look=lambda value: value.detach().clone(), exact=Non
 def describe_forms(make, prepare=None):
     values, forms = run(make, prepare, look=lambda value: value), {}
     memory = {name: value.untyped_storage().data_ptr() for name, value in values.items()}
-    owners = {memory[name]: name.removesuffix(" afterwards") for name in values if "afterwards" in name}
+    owners = {memory[n]: f"that of {n.removesuffix(' afterwards')}" for n in values if "afterwards" in n}
     for name, value in values.items():
-        # The dimensions from the outermost in memory to the innermost.
+        # The dimensions from the outermost in memory to the innermost decide, and the strides are shown.
         order = sorted((d for d in range(value.dim()) if value.size(d) > 1), key=lambda d: (-value.stride(d), d))
         owner = owners.get(memory[name] or None, "its own")
-        forms[name] = f"{value.dtype}, {value.device}, {[*value.shape]}, {order}, memory: {owner}"
-    return forms | {name: operator.attrgetter(name.removeprefix("torch."))(torch) for name in STATE}
+        seen = {"dtype": value.dtype, "device": value.device, "shape": [*value.shape], "memory": owner}
+        forms |= {f"{name}: {aspect}": (form, form) for aspect, form in seen.items()}
+        forms[f"{name}: strides"] = (order, [*value.stride()])
+    for name in STATE:
+        forms[name] = (operator.attrgetter(name.removeprefix("torch."))(torch),) * 2
+    return forms
 
 
 def has_other_forms():
     eager, accused = describe_forms(Module), describe_forms(Accused, prepare)
-    for name in eager:
-        if eager[name] != accused.get(name):
-            print(f"{name}: eager {eager[name]}, {ACCUSED} {accused.get(name)}")
-    return eager != accused
+    absent = (None, "absent")
+    differing = [n for n in eager | accused if eager.get(n, absent)[0] != accused.get(n, absent)[0]]
+    for name in differing:
+        print(f"{name}: eager {eager.get(name, absent)[1]}, {ACCUSED} {accused.get(name, absent)[1]}")
+    return bool(differing)
 
 
 def main(shows_bug):

@@ -22,6 +22,7 @@ from fuzz.worker_config import WorkerConfig
 from tests.campaign.fakes import FAKE, case, raised
 from tests.command import run_command
 from triage.patched_torch import make_patched_torch, mark
+from triage.report.wording import describe_unmended
 from triage.verify_fix import AFTER, BEFORE, Verification
 
 pytestmark = pytest.mark.worker
@@ -91,7 +92,14 @@ def test_a_patch_that_mends_the_example_and_changes_nothing_else_holds(run: Run)
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     assert (told["files"], list(told["examples"].values())) == (["torch/ops.py"], ["fixed"])
-    assert (told["cases"], told["worse"], told["holds"]) == (5, {}, True)
+    assert (told["cases"], told["worse"], told["failing"], told["holds"]) == (5, {}, {}, True)
+
+
+def test_cases_that_fail_as_before_are_told_apart_by_their_bugs() -> None:
+    told = describe_unmended(4, {"other-bug": 3, "compile_error": 1})
+    assert told.startswith("4 fail as without it: 3 by 1 other known bug, such as 3 of other-bug")
+    assert "1 with the verdict compile error" in told
+    assert describe_unmended(0, {}) == ""
 
 
 def test_a_patch_that_does_not_mend_is_exit_code_1(run: Run) -> None:

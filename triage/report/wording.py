@@ -26,7 +26,7 @@ from generators.program.state import describe_differences
 from generators.program.values import LOW_PRECISION
 from triage.report.repro import is_kernel, is_of_config
 
-_CONTEXT, _WIDEST, _NEAR = 2, 120, 15
+_CONTEXT, _WIDEST, _NEAR, _NAMED = 2, 120, 15, 3
 _ISSUE = re.compile(r"(?:pytorch/pytorch/(?:issues|pull)/|(?<![\w&])#)(\d{4,6})\b")
 _SOURCE = re.compile(r"`?\btorch/([\w/]+\.(?:py|h))(?::(\d+))?`?")
 _SHOWS = {
@@ -138,12 +138,12 @@ def describe_fault(fault: Fault) -> str:
 
 def describe_unmended(total: int, reasons: Mapping[str, int]) -> str:
     """The number of cases that fail with a patch as without it, and why: bugs of the ledger, or verdicts."""
-    named = {*Verdict}
-    told = [
-        f"{n} {'with the verdict' if why in named else 'by'} {spell(why) if why in named else why}"
-        for why, n in reasons.items()
-    ]
-    return f"{total} fail{'s' * (total == 1)} as without it{': ' * bool(told)}{', '.join(told)}. " if total else ""
+    bugs = {why: n for why, n in reasons.items() if why not in {*Verdict}}
+    told = [f"{n} with the verdict {spell(why)}" for why, n in reasons.items() if why not in bugs]
+    if bugs:
+        most = ", ".join(f"{n} of {why}" for why, n in [*bugs.items()][:_NAMED])
+        told.insert(0, f"{sum(bugs.values())} by {format_count(len(bugs), 'other known bug')}, such as {most}")
+    return f"{total} fail{'s' * (total == 1)} as without it{': ' * bool(told)}{'; '.join(told)}. " if total else ""
 
 
 def link_line(fault: Fault) -> str:

@@ -26,8 +26,7 @@ from generators.program.state import describe_differences
 from generators.program.values import LOW_PRECISION
 from triage.report.repro import is_kernel, is_of_config
 
-_CONTEXT, _WIDEST, _NEAR, _NAMED = 2, 120, 15, 3
-_ISSUE = re.compile(r"(?:pytorch/pytorch/(?:issues|pull)/|(?<![\w&])#)(\d{4,6})\b")
+_CONTEXT, _WIDEST, _NAMED = 2, 120, 3
 _SOURCE = re.compile(r"`?\btorch/([\w/]+\.(?:py|h))(?::(\d+))?`?")
 _SHOWS = {
     Verdict.WRONG_RESULT: "returns a wrong result",
@@ -165,26 +164,14 @@ def _link(file: str, line: int, torch: str, *, is_torch_s: bool) -> str:
     return f"[{name}]({address})" if address else name
 
 
-def _read_source(place: Place | Fault, home: str) -> list[str]:
-    """The lines of the place's file; none if it is not readable here."""
-    file = Path(home) / place.file
-    return file.read_text(encoding="utf-8").splitlines() if place.line and home and file.is_file() else []
-
-
 def quote_source(place: Place | Fault, home: str) -> str:
     """The line with two lines before and after it, numbered; "" if they are long or not readable here."""
-    lines = _read_source(place, home)
+    file = Path(home) / place.file
+    lines = file.read_text(encoding="utf-8").splitlines() if place.line and home and file.is_file() else []
     first = max(1, place.line - _CONTEXT)
     shown = lines[first - 1 : place.line + _CONTEXT]
     numbered = [f"{'>' if n == place.line else ' '} {n} {line}".rstrip() for n, line in enumerate(shown, first)]
     return "" if max(map(len, numbered), default=0) > _WIDEST else "\n".join(numbered)
-
-
-def find_issues(place: Place | Fault, home: str) -> list[str]:
-    """Links to the issues of PyTorch that the source names near the line, in Markdown."""
-    lines = _read_source(place, home)[max(0, place.line - _NEAR) : place.line + _NEAR]
-    numbers = dict.fromkeys(_ISSUE.findall("\n".join(lines)))
-    return [f"[pytorch#{number}](https://github.com/pytorch/pytorch/issues/{number})" for number in numbers]
 
 
 def link_source(text: str, torch: str) -> str:

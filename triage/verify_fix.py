@@ -22,7 +22,7 @@ from fuzz.commands import REPORTS, STDOUT, write_json
 from fuzz.durations import format_count
 from fuzz.evaluator import PASSING, Evaluator, compare_outcome, open_evaluator, public_version
 from fuzz.experiments import Outcome
-from fuzz.protocol import CoverageKind
+from fuzz.protocol import CoverageKind, Verdict
 from fuzz.replay_result import read_recorded_result
 from fuzz.subjects import SUBJECTS, find_variant
 from fuzz.versions import Row, VersionChange, compare_versions, render_table
@@ -107,7 +107,8 @@ def verify_fix(
     patch
         A unified diff with names such as a/torch/_inductor/config.py; by default docs/reports/BUG/fix.patch.
     out
-        Directory for the case files of cases that changed for the worse, by default runs/fix-BUG.
+        Directory for the case files of cases that changed for the worse, or that fail by no known bug, by default
+        runs/fix-BUG.
     json
         File for the answer as JSON; without a name, standard output.
     quiet
@@ -154,12 +155,15 @@ def verify_fix(
                             print(told, file=sys.stderr, flush=True)  # noqa: T201 - progress
             except KeyboardInterrupt:
                 code = INTERRUPTED
-        for row in found.changed:
-            if row.path in search.cases:
-                save(Entry(search.cases[row.path]), out or Path("runs") / f"fix-{bug}")
+        unknown = found.changed
         for row in () if code else found.reached:
             if row.results[AFTER].verdict not in PASSING:
-                found.reasons[_find_reason(row, search.cases[row.path], versions[AFTER].on(device), known)] += 1
+                reason = _find_reason(row, search.cases[row.path], versions[AFTER].on(device), known)
+                found.reasons[reason] += 1
+                unknown += [row] * (reason in {*Verdict})
+        for row in unknown:
+            if row.path in search.cases:
+                save(Entry(search.cases[row.path]), out or Path("runs") / f"fix-{bug}")
     misses = found.find_misses(0 if code else cases)
     if json is None or not write_json(as_data(found, bug, version, seed, misses), json):
         rows = [*found.examples, *(row for row in found.reached if BEFORE in row.results)]

@@ -16,7 +16,7 @@ from fuzz.attribution.root_cause import RootCause
 from fuzz.attribution.study import EDITS, Study, subject_of
 from fuzz.bug_identity import LOST_PROCESS, SILENT
 from fuzz.evaluator import compare_outcome
-from fuzz.experiments import EXPERIMENTS, Edit, OtherSubject, Outcome, Trial, Tried
+from fuzz.experiments import EXPERIMENTS, SHARDING, Edit, OtherSubject, Outcome, Trial, Tried
 from fuzz.protocol.rewrites import CALL, CONTIGUOUS, DROPPED, EXPANDED, WrongRewrite, are_all_known
 from generators.errors import UserError
 from generators.program.case import Attr, Case, Op
@@ -44,6 +44,7 @@ _LAYERS = {"multihead_attention", "transformer_encoder_layer"}
 _MOST_LOST = 3
 """Conditions that are tried on a failure that lost its process."""
 STEPS = {Stage.DECOMPOSITION: "decomposition", Stage.GRAPH_PASSES: "pass", Stage.LOWERING: "lowering"}
+STEPS |= {Stage.SHARDING: SHARDING}
 _NO_NAMES = {"", Part.DECOMPOSITIONS, Part.TORCH_EXPORT, Part.AOT_INDUCTOR_PACKAGE}
 """Parts whose experiments show the stage of a fault alone."""
 _SAME_ROW = {

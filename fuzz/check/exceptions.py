@@ -55,6 +55,7 @@ _LIMITS = (
     "as_strided not supported with DTensor",
     "unevenly sharded tensor",
     "would remove or reshape sharded dimension",
+    "It cannot be performed without redistribution",
     "in-place operations that require placement changes are not supported",
 )
 """Documented limits in the words of compiled flex_attention (torch/_inductor/kernel/flex), AOTAutograd

@@ -91,7 +91,8 @@ def distribute(call: Any, module: nn.Module, mesh: DeviceMesh) -> Callable[..., 
         result = functional_call(call, given, tuple(parts[: len(inputs)]))
         with torch.no_grad():
             for (_, value), part in zip(whole, parts, strict=True):
-                if isinstance(part, DTensor) and not same_bits(value, now := gather(part)):
+                now = gather(part)
+                if isinstance(part, DTensor) and now.shape == value.shape and not same_bits(value, now):
                     value.copy_(now)
         return tree_map(gather, result)
 

@@ -13,9 +13,9 @@ from fuzz.protocol import StepsTaken
 
 
 class WholeOperations(TorchDispatchMode):
-    """Runs operations on whole tensors: their arguments are gathered first, except arguments that they write to.
+    """Runs operations on whole tensors: arguments are gathered first, and written arguments are split again.
 
-    limit: the number of the first operations, which alone are sharded; or the name of the operation that is not
+    limit: the number of the first operations, which alone are sharded; or the name of an operation that is not
     """
 
     def __init__(self, limit: str) -> None:
@@ -30,18 +30,24 @@ class WholeOperations(TorchDispatchMode):
         if any(isinstance(leaf, DTensor) for leaf in tree_leaves((args, kwargs))):
             name = f"{func.namespace}.{func.overloadpacket.__name__}"
             if len(self.taken) >= int(self._limit) if self._limit.isdecimal() else name == self._limit:
-                written = args[0] if func._schema.is_mutable else None
-                with torch.no_grad():
-                    args, kwargs = tree_map(
-                        lambda value: value if value is written else self._replicate(value), (args, kwargs)
-                    )
-            else:
-                self.taken.append(name)
+                return _run_whole(func, args, kwargs)
+            self.taken.append(name)
         return func(*args, **kwargs)
 
-    @staticmethod
-    def _replicate(value: Any) -> Any:
-        return value.redistribute(value.device_mesh, [Replicate()]) if isinstance(value, DTensor) else value
+
+def _run_whole(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    with torch.no_grad():
+        whole, named = tree_map(_replicate, (args, kwargs))
+        result = func(*whole, **named)
+        if not (func._schema.is_mutable and isinstance(args[0], DTensor)):
+            return result
+        part = whole[0].redistribute(args[0].device_mesh, args[0].placements)
+        args[0].to_local().copy_(part.to_local())
+    return args[0]
+
+
+def _replicate(value: Any) -> Any:
+    return value.redistribute(value.device_mesh, [Replicate()]) if isinstance(value, DTensor) else value
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from generators.program.case import Attr, Case, Op
 from generators.program.changes import list_changes, without_changes
 from generators.program.edits import make_name, map_attributes, prune_if_valid, substitute
 from generators.program.emit import is_random
-from generators.program.ops import OPS, VIEWS
+from generators.program.ops import OPS, PROBABILITIES, VIEWS
 from generators.program.regions import call_directly, list_indirect
 from generators.program.state import at_call, is_in_place, is_written
 from generators.program.type_check import make_op, types_of
@@ -36,8 +36,6 @@ _WRITE = "masked_fill_"
 _DROPOUT = "dropout"
 _OF_OPTIONS = (DROPPED, EXPANDED, CONTIGUOUS, "alone")
 """Experiments on a call of an attention function that say which option is at fault."""
-_PROBABILITIES = ("dropout", "dropout_p", "p")
-"""Attributes that are a probability of dropout."""
 _USUAL = VIEWS | {"clone", "cast", "matmul", "bmm", "einsum", "softmax", "add", "sub", "mul", "div"}
 """Operations of nearly every case: without them, many other failures pass too."""
 _LAYERS = {"multihead_attention", "transformer_encoder_layer"}
@@ -225,7 +223,7 @@ def edit(trial: Trial, case: Case) -> Case | None:
 
 def _drop_dropout(case: Case) -> Case:
     def change(name: str, value: Attr) -> Attr:
-        return 0.0 if name in _PROBABILITIES and isinstance(value, float) else value
+        return 0.0 if name in PROBABILITIES and isinstance(value, float) else value
 
     return map_attributes(case, change)
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from generators.errors import accepts, require
 from generators.program.case import Case, Change, Op
-from generators.program.ops import OPS
+from generators.program.ops import OPS, find_probability
 from generators.program.sizes import Size
 from generators.program.values import FLOATS, category
 
@@ -116,7 +116,10 @@ class _Changed:
             "accumulated_hook": (change.of in self.frozen, "the parameter is frozen"),
             "backward_hook": (not self._is_plain(change.of), "it takes floating tensors, and no writes"),
             "cast": (change.of in self.written, "the case writes into the buffer"),
-            "layer_train": (any(op.name == change.of and _drops(op) for op in case.ops), "it would draw dropout"),
+            "layer_train": (
+                any(op.name == change.of and find_probability(op) for op in case.ops),
+                "it would draw dropout",
+            ),
             "unhooked": (not self.hooks, "there is no hook"),
         }
         if change.kind == "pre_hook" and not change.of:
@@ -154,10 +157,6 @@ def _type_of(case: Case, name: str) -> tuple[object, ...]:
 
 def is_layer(op: Op) -> bool:
     return "seed" in OPS[op.kind].attributes or op.attr("form") == "module"
-
-
-def _drops(op: Op) -> bool:
-    return any(op.attr(name) for name in ("p", "dropout"))
 
 
 def list_changes(case: Case) -> Iterator[Change]:

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 from generators.program.case import Case, Input, LaterCall, Op, TensorType, free_name
 from generators.program.changes import KINDS, ChangeText
-from generators.program.emit_regions import emit_region
-from generators.program.ops import OPS
+from generators.program.emit_regions import emit_region, indent
+from generators.program.ops import OPS, find_probability
 from generators.program.ops.recurrence import FUNCTIONS
 from generators.program.ops.spec import Line
 from generators.program.regions import REGIONS, list_arguments, list_indirect
-from generators.program.state import at_call, find_owners, find_target, seed_at
+from generators.program.state import at_call, find_owners, find_target, list_written, seed_at
 from generators.program.type_check import attributes, names_in, types_of
 from generators.program.values import DISTRIBUTIONS, LAYOUTS
 
@@ -112,16 +112,13 @@ def is_random(case: Case) -> bool:
 
 def find_rate(case: Case, op: Op) -> float:
     """The share of elements that the operation drops; 0 if it has no dropout, or the dropout is off."""
-    attrs = attributes(op) if OPS[op.kind].random else {}
-    p: float = next((attrs[name] for name in ("p", "dropout_p", "dropout") if name in attrs), 0.0)
-    active = "mode" if attrs.get("form") == "module" else attrs.get("active", "mode")
-    return p if active == "always" or (active == "mode" and case.training) else 0.0
+    active = "mode" if op.attr("form") == "module" else op.attr("active") or "mode"
+    return find_probability(op) if active == "always" or (active == "mode" and case.training) else 0.0
 
 
 def list_shown_dropouts(case: Case) -> list[tuple[int, int, float]]:
     """The active dropouts whose argument and result the case returns as they were: the place of both, and the rate."""
-    owners = find_owners(case)
-    written = {owners[op.name] for op in case.ops if OPS[op.kind].writes}
+    owners, written = find_owners(case), list_written(case)
     places = {name: place for place, name in enumerate(case.returns) if owners[name] not in written}
     dropped = [op for op in case.ops if op.kind == "dropout" and 0 < find_rate(case, op) < 1]
     shown = [op for op in dropped if op.name in places and op.args[0] in places]
@@ -198,7 +195,7 @@ def _forward(
     lines = lines[lines[:1] == [""] :]
     if case.autocast and lines:
         head = f"with torch.autocast({arguments[0].name}.device.type, dtype=torch.{case.autocast}):"
-        lines = [head, *_indent(lines)]
+        lines = [head, *indent(lines)]
     lines.append(f"return {', '.join(read(case, r) for r in case.returns)}")
     names = ", ".join(i.name for i in arguments)
 
@@ -234,16 +231,12 @@ def _emit_ops(
 
 
 def _define(method: str, names: str, lines: Sequence[str]) -> str:
-    return "\n".join([f"    def {method}(self, {names}):", *_indent(lines, 2)])
+    return "\n".join([f"    def {method}(self, {names}):", *indent(lines, 2)])
 
 
 def _line(case: Case, op: Op, types: Mapping[str, TensorType]) -> Line:
     texts, kinds = [read(case, a) for a in op.args], [types[a] for a in op.args]
     return Line(op.name, op.kind, texts, kinds, attributes(op), f"{case.arguments[0].name}.device")
-
-
-def _indent(lines: Sequence[str], levels: int = 1) -> list[str]:
-    return [f"{'    ' * levels}{line}" if line else "" for line in lines]
 
 
 _CALL = re.compile(r"[\w.]+\([^()]*(\([^()]*\)[^()]*)*\)")
@@ -292,7 +285,7 @@ def _emit_calls(case: Case) -> str:
         if call.reseeds:
             lines.append("torch.manual_seed(0)")
         lines += _yield(case, call, changes, is_first=number == 0)
-    return "\n\ndef calls(module):\n" + "\n".join(_indent(lines)) + "\n"
+    return "\n\ndef calls(module):\n" + "\n".join(indent(lines)) + "\n"
 
 
 def _yield(case: Case, call: LaterCall, changes: ChangeText, *, is_first: bool) -> Iterator[str]:
@@ -321,7 +314,7 @@ def _yield(case: Case, call: LaterCall, changes: ChangeText, *, is_first: bool) 
     # The first call's inputs are made within its contexts.
     start = 0 if is_first else len(head)
     if contexts:
-        body = [*body[:start], f"with {', '.join(contexts)}:", *_indent(body[start:])]
+        body = [*body[:start], f"with {', '.join(contexts)}:", *indent(body[start:])]
     yield from body
 
 

@@ -64,7 +64,7 @@ def emit_region(
     if row.is_custom:
         call = f"{name}_function({function.arguments})" if plain else function.call
         return _emit_custom(case, region, types, function, body, plain=plain), [function.assign(call)]
-    head = ["", f"def {name}({', '.join(parameters)}):", *_indent(body), ""]
+    head = ["", f"def {name}({', '.join(parameters)}):", *indent(body), ""]
     return "", [
         *head,
         *(_spell_plain(function, row.loops) if plain and not row.is_transform else _spell(region, function)),
@@ -78,8 +78,8 @@ def _open_rows(function: _Function, lines: Sequence[str]) -> Iterator[str]:
         yield f"{function.over} = 1"
 
 
-def _indent(lines: Sequence[str]) -> list[str]:
-    return [f"    {line}" if line else "" for line in lines]
+def indent(lines: Sequence[str], levels: int = 1) -> list[str]:
+    return [f"{'    ' * levels}{line}" if line else "" for line in lines]
 
 
 def _spell_plain(function: _Function, loops: bool) -> list[str]:
@@ -183,7 +183,7 @@ def _emit_custom(
     name, count = function.name, len(function.results)
     kind = {0: "None", 1: "torch.Tensor"}.get(count, f"tuple[{', '.join(['torch.Tensor'] * count)}]")
     tensors = ", ".join(f"{value}: torch.Tensor" for value in function.parameters)
-    text = "\n".join([f"def {name}_function({tensors}) -> {kind}:", *_indent(body)])
+    text = "\n".join([f"def {name}_function({tensors}) -> {kind}:", *indent(body)])
     if plain:
         return f"\n\n{text}\n"
     written = tuple(list_written(case, region))

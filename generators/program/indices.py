@@ -2,11 +2,10 @@
 
 import math
 from collections.abc import Mapping
-from typing import Any
 
 from generators.errors import add_place, require
 from generators.program.case import Case, Op, TensorType
-from generators.program.ops import OPS, VIEWS
+from generators.program.ops import VIEWS, complete_attributes
 from generators.program.sizes import Size
 from generators.program.values import INDICES
 
@@ -24,7 +23,7 @@ def check_indices(case: Case, types: Mapping[str, TensorType]) -> None:
     """Raises CaseError for what the types do not tell."""
     stops, rising = _find_stops(case, types), set[str]()
     for op in case.ops:
-        attrs = _attributes(op)
+        attrs = complete_attributes(op)
         if (op.kind == "arange" and attrs["step"] > 0) or (op.kind == "linspace" and attrs["start"] <= attrs["stop"]):
             rising.add(op.name)
         with add_place("ops", op.name):
@@ -47,7 +46,7 @@ def _find_stops(case: Case, types: Mapping[str, TensorType]) -> dict[str, int]:
     """The indices that inputs and ranges stay below, by name."""
     stops: dict[str, int] = {}
     for op in case.ops:
-        attrs = _attributes(op)
+        attrs = complete_attributes(op)
         if op.kind == "arange" and isinstance(attrs["start"], Size):
             first, (length,) = attrs["start"].value(case.sizes), types[op.name].sizes(case.sizes)
             stops[op.name] = 1 + int(max(first, first + (length - 1) * attrs["step"]))
@@ -70,7 +69,7 @@ def _counts_all(case: Case, types: Mapping[str, TensorType], stops: Mapping[str,
         maker = makers.get(name)
         if maker is None or name in stops:
             return stops.get(name, math.inf)
-        attrs = _attributes(maker)
+        attrs = complete_attributes(maker)
         part = attrs.get("part", "")
         if maker.kind in _PLACES and part == _PLACES[maker.kind] and attrs.get("axes") is None:
             return types[maker.args[0]].sizes(case.sizes)[int(attrs["dim"])]
@@ -78,11 +77,6 @@ def _counts_all(case: Case, types: Mapping[str, TensorType], stops: Mapping[str,
         moved = maker.args[:1] if is_moved else maker.args if maker.kind in ("cat", "stack") else ()
         return max(map(find_stop, moved), default=math.inf)
 
-    bins, counted = _attributes(counts), types[counts.args[0]].sizes(case.sizes)
+    bins, counted = complete_attributes(counts), types[counts.args[0]].sizes(case.sizes)
     fits = (bins["min"], bins["max"]) == (0, bins["bins"] - 1) and find_stop(counts.args[0]) <= bins["bins"]
     return fits and counted == types[op.args[0]].sizes(case.sizes)[:1]
-
-
-def _attributes(op: Op) -> dict[str, Any]:
-    """The attributes of a checked operation, defaults filled in."""
-    return {name: attribute.default for name, attribute in OPS[op.kind].attributes.items()} | dict(op.attrs)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from generators.errors import add_place, require
 from generators.program.case import Case, Op, Region, TensorType
-from generators.program.ops import OPS
+from generators.program.ops import OPS, find_probability
 from generators.program.sizes import Size
 from generators.program.state import find_owners, find_target, is_in_place
 from generators.program.values import COMPLEX, category
@@ -136,7 +136,7 @@ def _check_region(case: Case, region: Region, types: Mapping[str, TensorType]) -
     floats = all(category(types[result].dtype) == 2 for result in results)
     refused = _NOT_INSIDE | (_ONCE if name == "grad_of_grad" or (row.like_first and may_train(case)) else frozenset())
     for op in ops_of(case, region):
-        require(op.kind not in refused and not _may_drop(op), f"{name} takes no {op.kind}")
+        require(op.kind not in refused and not find_probability(op), f"{name} takes no {op.kind}")
         require(not is_in_place(op) or inside.issuperset(op.args[:1]), f"{name} overwrites an operand in {op.name!r}")
         reads_module = OPS[op.kind].random or "seed" in OPS[op.kind].attributes or op.attr("form") == "module"
         require(not (reads_module and row.is_custom), f"a custom operation takes no {op.kind}")
@@ -165,14 +165,6 @@ def _check_region(case: Case, region: Region, types: Mapping[str, TensorType]) -
     flat = [one for value in attrs for one in (value if isinstance(value, tuple) else (value,))]
     named = any(isinstance(value, Size) and value.names() for value in flat)
     require(not (row.is_custom and varies and named), "a custom operation has constant sizes")
-
-
-def _may_drop(op: Op) -> bool:
-    """Whether the operation draws random numbers in training."""
-    known = OPS[op.kind].attributes
-    names = [name for name in ("p", "dropout_p", "dropout") if name in known]
-    given = {name: known[name].default for name in names} | dict(op.attrs)
-    return OPS[op.kind].random and any(given[name] for name in names)
 
 
 def _check_loop(case: Case, region: Region, types: Mapping[str, TensorType], infer: Infer) -> None:
@@ -221,8 +213,3 @@ def rename_in_regions(case: Case, names: Mapping[str, str]) -> tuple[Region, ...
         )
         for region in case.regions
     )
-
-
-def describe_regions(case: Case) -> str:
-    """The kinds of regions in words: "a custom operation and a branch of torch.cond"."""
-    return " and ".join(dict.fromkeys(REGIONS[region.kind].effect for region in case.regions))

@@ -11,7 +11,7 @@ from generators.errors import CaseError, accepts, add_place, require
 from generators.program.case import AUTOCAST, MODES, Attr, Case, Input, Op, TensorType
 from generators.program.contracts import check_contract
 from generators.program.indices import check_indices
-from generators.program.ops import OPS
+from generators.program.ops import OPS, complete_attributes
 from generators.program.ops.attention import FLEX_NAMES
 from generators.program.ops.network import EQUATION
 from generators.program.ops.recurrence import FUNCTIONS
@@ -49,7 +49,7 @@ def attributes(op: Op) -> dict[str, Any]:
     for name, a in spec.attributes.items():
         wanted = f"op {op.name!r}: {op.kind} needs the attribute {name!r}, {a.kind.value}"
         require(name in given or not a.required, wanted)
-    return {name: given.get(name, a.default) for name, a in spec.attributes.items()}
+    return complete_attributes(op)
 
 
 def make_op(name: str, kind: str, args: Iterable[str], attrs: Mapping[str, Attr]) -> Op:

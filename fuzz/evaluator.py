@@ -42,7 +42,7 @@ class Evaluator:
     """Evaluates cases in one worker, which it starts and replaces. Verdicts that are lost with a process are judged
     again.
 
-    Only one thread may ask. Any thread may call `kill`; the thread that waits for a result then raises `Stopped`.
+    Only one thread may ask. Any thread may kill `process`; the thread that waits for a result then raises `Stopped`.
     """
 
     def __init__(
@@ -198,10 +198,6 @@ class Evaluator:
                 remember=self.remember,
             )
         return self._others[device]
-
-    def kill(self) -> None:
-        """End the process at once and for good."""
-        self.process.kill()
 
     def close(self) -> None:
         """End the process, and those of other devices."""

@@ -13,7 +13,7 @@ from corpus.causes import Details, MechanismKind, Part, Stage
 from corpus.ledger import Ledger
 from corpus.ledger import load as read_ledger
 from fuzz.attribution.root_cause import RootCause
-from fuzz.attribution.study import EDITS, Study, subject_of
+from fuzz.attribution.study import EDITS, Study, keep_if_changed, subject_of
 from fuzz.bug_identity import LOST_PROCESS, SILENT
 from fuzz.evaluator import compare_outcome
 from fuzz.experiments import EXPERIMENTS, SHARDING, Edit, OtherSubject, Outcome, Trial, Tried
@@ -198,7 +198,7 @@ def list_conditions(study: Study) -> Iterator[Trial]:
     if is_random(case):
         yield Trial(DROPPED, _DROPOUT)
     yield from (Trial(_DEFAULT, name) for name, _ in case.settings)
-    yield from (Trial(name) for name in EDITS if EDITS[name](case) is not None)
+    yield from (Trial(name) for name in EDITS if edit(Trial(name), case) is not None)
     yield from (Trial(DROPPED, kind) for kind in reversed(kinds) if kind not in usual)
 
 
@@ -215,10 +215,11 @@ def edit(trial: Trial, case: Case) -> Case | None:
         edited = _write_apart(case)
     elif name == DROPPED:
         edited = _drop_dropout(case) if argument == _DROPOUT else _drop(case, argument)
+    elif name in EDITS:
+        edited = EDITS[name](case)
     else:
-        return EDITS[name](case) if name in EDITS else None
-    made = prune_if_valid(edited)
-    return None if made is None or made.canonical() == case.canonical() else made
+        return None
+    return keep_if_changed(case, edited)
 
 
 def _drop_dropout(case: Case) -> Case:

@@ -70,7 +70,7 @@ class Study:
                 has_axis = getattr(get_spec(self.subject), axis)
                 subject = find_variant(self.subject, **{axis: False}) if has_axis else None
             case Edit() | OtherWrite():
-                here = case or EDITS[experiment](self.case)
+                here = case or keep_if_changed(self.case, EDITS[experiment](self.case))
             case _:
                 trials.append(Trial(experiment, argument))
         if here is None or subject is None:
@@ -141,17 +141,17 @@ def list_low_precision(case: Case) -> list[str]:
     return sorted({value.dtype for value in types_of(case).values()} & set(LOW_PRECISION))
 
 
-def _with_positive_scale(case: Case) -> Case | None:
+def _with_positive_scale(case: Case) -> Case:
     def change(name: str, value: Attr) -> Attr:
         is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
         positive = abs(value) or (1.0 if name == "scale" else value) if is_number else value  # type: ignore[arg-type]
         return positive if name in ("scale", "other") else value
 
     contracts = tuple(replace(contract, scale=abs(contract.scale) or 1.0) for contract in case.contracts)
-    return _if_changed(case, replace(map_attributes(case, change), contracts=contracts))
+    return replace(map_attributes(case, change), contracts=contracts)
 
 
-def _with_contiguous_operands(case: Case) -> Case | None:
+def _with_contiguous_operands(case: Case) -> Case:
     """Inserts contiguous copies of query, key and value, and of values that overlap in memory."""
     wanted = {name for contract in case.contracts for name in (contract.q, contract.k, contract.v)}
     # Copies elsewhere would keep attention patterns from matching.
@@ -163,28 +163,24 @@ def _with_contiguous_operands(case: Case) -> Case | None:
         ops.append(replace(op, name=name))
         if op.name in wanted:
             ops.append(make_op(op.name, "clone", (name,), {"memory_format": "contiguous"}))
-    return _if_changed(case, make_contiguous(replace(case, ops=tuple(ops))))
+    return make_contiguous(replace(case, ops=tuple(ops)))
 
 
-def _in_one_dtype(case: Case) -> Case | None:
+def _in_one_dtype(case: Case) -> Case:
     low = list_low_precision(case)
-    changed = map_inputs(case, lambda item: replace(item, dtype=low[0]) if low and item.dtype in FLOATS else item)
-    return _if_changed(case, changed)
+    return map_inputs(case, lambda item: replace(item, dtype=low[0]) if low and item.dtype in FLOATS else item)
 
 
-def _in_float32(case: Case) -> Case | None:
-    return _if_changed(case, change_dtype(case, LOW_PRECISION, "float32"))
-
-
-def _if_changed(case: Case, other: Case) -> Case | None:
-    made = prune_if_valid(other)
+def keep_if_changed(case: Case, edited: Case) -> Case | None:
+    """The edited case; None if nothing changed or the case became invalid."""
+    made = prune_if_valid(edited)
     return None if made is None or made.canonical() == case.canonical() else made
 
 
-EDITS: dict[str, Callable[[Case], Case | None]] = {
+EDITS: dict[str, Callable[[Case], Case]] = {
     "positive_scale": _with_positive_scale,
     "contiguous": _with_contiguous_operands,
     "one_dtype": _in_one_dtype,
-    "float32": _in_float32,
+    "float32": lambda case: change_dtype(case, LOW_PRECISION, "float32"),
 }
-"""Edits of a case, by the id of their experiment; None if nothing changes or the case becomes invalid."""
+"""Edits of a case, by the id of their experiment."""

@@ -114,7 +114,7 @@ class WorkerThread(threading.Thread):
     def kill(self) -> None:
         """End the processes at once. Called from other threads."""
         for evaluator in (*self.evaluators, *self._helpers):
-            evaluator.kill()
+            evaluator.process.kill()
 
     def close(self) -> None:
         self.end_helpers()

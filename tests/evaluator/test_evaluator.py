@@ -56,7 +56,7 @@ def test_a_killed_evaluator_asks_nothing_again() -> None:
     with open_evaluator(setup(**rules(do="hang"))) as evaluator:
         assert evaluator.hello.pid
         evaluator.submit(build_check(SOFTMAX, BOTH))
-        evaluator.kill()
+        evaluator.process.kill()
         with pytest.raises(Stopped):
             evaluator.collect()
         with pytest.raises(Stopped):

@@ -1,6 +1,7 @@
 """Compares a module between torch versions, or eager with compiled, and judges both sides by float64."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -139,7 +140,8 @@ class ModuleComparison:
         return save(Entry(case, note, found=found), self.out)
 
     def _find_first(self, row: Row, case: Case) -> str:
-        """In eager, the first value that differs between versions. Under a subject, the first wrong value."""
+        """In eager, the first value that differs between versions. Under a subject, the first value that is
+        wrong if it is all that is returned."""
         evaluators = list(self.versions.values())
         types = check(case)
         floats = [op.name for op in case.ops if category(types[op.name].dtype) == 2]
@@ -153,15 +155,17 @@ class ModuleComparison:
             pairs = zip(every.returns, old, new, strict=False)
             return next((name for name, a, b in pairs if a != b), "")
         wrong = row.new if row.new.is_wrong else row.old
-        if not wrong.is_wrong:
+        if not wrong.is_wrong or wrong.output is None:
             return ""
-        if wrong.output is None:
-            return ""
-        returned = case.returns[wrong.output]
-        before = case.dependencies([returned])
+        before = case.dependencies([case.returns[wrong.output]])
         floats = [name for name in floats if name in before]
         evaluator = self.versions.get(wrong.label, evaluators[-1])
-        return _find_first_wrong(case, floats, lambda one: evaluator.judge(one, row.way).verdict.is_finding)
+
+        def is_wrong(name: str) -> bool:
+            alone = prune_if_valid(replace(case, returns=(name,), contracts=()))
+            return alone is not None and evaluator.judge(alone, row.way).verdict.is_finding
+
+        return next(iter(floats[bisect_left(floats, True, key=is_wrong) :]), "")
 
 
 def save_wrong_block(module: ModuleImport, evaluator: Evaluator, chosen: str | None, out: Path) -> Path | None:
@@ -188,20 +192,6 @@ def save_wrong_block(module: ModuleImport, evaluator: Evaluator, chosen: str | N
     if not judged:
         raise UserError(f"{module.factory}: no block is judged: {'; '.join(filter(None, map(describe_gaps, named)))}")
     return None
-
-
-def _find_first_wrong(case: Case, names: Sequence[str], is_wrong: Callable[[Case], bool]) -> str:
-    """The earliest value that is wrong if it is all that is returned, by bisection."""
-    low, high = 0, len(names) - 1
-    first = ""
-    while low <= high:
-        middle = (low + high) // 2
-        part = prune_if_valid(replace(case, returns=(names[middle],), contracts=()))
-        if part is not None and is_wrong(part):
-            first, high = names[middle], middle - 1
-        else:
-            low = middle + 1
-    return first
 
 
 def _eager_side(label: str, result: Result) -> Side:

@@ -147,6 +147,16 @@ def test_what_no_rewrite_takes_is_no_condition_of_the_mistake(case: Case) -> Non
     assert found == []
 
 
+def test_a_rewrite_that_raises_before_it_is_applied_has_conditions() -> None:
+    raises = SubjectResult("passes", Verdict.COMPILE_ERROR)
+
+    def judge(other: Case) -> SubjectResult:
+        return raises if dropped(other) > 0 else RIGHT
+
+    (found,) = find_conditions(casefile.loads(MASKED), raises, judge, rewrite=True)
+    assert found.rule.spell(found.subject) == "p of dropout > 0"
+
+
 def test_a_failure_of_another_kind_is_neither(case: Case) -> None:
     other = SubjectResult("passes", Verdict.COMPILE_ERROR)
     found = explained(case, lambda varied: varied.canonical() == case.canonical(), passing=other)

@@ -97,6 +97,8 @@ def find_conditions(
     at fault, so a result counts only if such a rewrite was applied.
     """
     deadline = time.monotonic() + seconds
+    # A replacement that raises while it is traced is not applied.
+    rewrite = rewrite and bool(attention_patterns(result.applied_rewrites))
 
     def fails(other: Case | None) -> bool | None:
         """Whether the case fails alike; None if it fails otherwise, can't be judged, or time has run out."""

@@ -62,6 +62,8 @@ MEMORY_BUDGET = 0.1
 """The share of activations that recomputing subjects keep."""
 INDUCTOR = "inductor"
 """torch.compile as users call it."""
+SHARDED = "sharded"
+"""DTensors on two ranks, not compiled."""
 
 _BASES: dict[str, tuple[SubjectSpec, str]] = {
     "passes": (SubjectSpec("passes", public=False), "Inductor's graph passes, then the graph is interpreted"),
@@ -76,7 +78,7 @@ _BASES: dict[str, tuple[SubjectSpec, str]] = {
     "sdpa_flash": (SubjectSpec(sdpa="FLASH_ATTENTION"), ""),
     "sdpa_efficient": (SubjectSpec(sdpa="EFFICIENT_ATTENTION", devices=_CUDA), ""),
     "sdpa_cudnn": (SubjectSpec(sdpa="CUDNN_ATTENTION", devices=_CUDA), ""),
-    "sharded": (SubjectSpec(sharded=True, devices=_CPU), "DTensors on two ranks of this machine"),
+    SHARDED: (SubjectSpec(sharded=True, devices=_CPU), "DTensors on two ranks of this machine"),
     "eager": (SubjectSpec(), ""),
 }
 """Subjects without axes, each with a description. `eager` tests the oracle: it must agree with itself."""
@@ -89,6 +91,7 @@ _AXES: dict[str, tuple[dict[str, Any], str]] = {
     "warm": ({"warm": True}, "runs what the caches on disk have, as a second process does"),
     "reduce_overhead": ({"mode": "reduce-overhead"}, "a mode of torch.compile"),
     "max_autotune": ({"mode": "max-autotune"}, "a mode of torch.compile"),
+    SHARDED: ({"sharded": True, "devices": _CPU}, "DTensors on two ranks of this machine"),
 }
 """Variations of a subject: the fields that change, and a description."""
 
@@ -123,7 +126,8 @@ _ON_REQUEST: tuple[tuple[str, ...], ...] = (
     *(("dynamo", *axes) for axes in ((), ("options",))),
     *(("aot_eager", axis) for axis in ("options", "recomputing")),
     *(("aot_eager_decomp_partition", *axes) for axes in ((), ("options",), ("recomputing",))),
-    ("sharded",),
+    (SHARDED,),
+    *((backend, SHARDED) for backend in (INDUCTOR, "aot_eager")),
     ("eager",),
 )
 
@@ -164,11 +168,12 @@ def get_spec(subject: str) -> SubjectSpec:
 
 
 def compiler_of(subject: str) -> str:
-    """The subject that is blamed for a failure: "inductor" for all that use Inductor, else the subject itself."""
+    """The subject that is blamed for a failure: "sharded" for all with several ranks, "inductor" for others that use
+    Inductor, else the subject itself."""
     spec = get_spec(subject)
     if is_user_function(subject) or spec.sdpa:
         return subject
-    return INDUCTOR if spec.uses_inductor else subject
+    return SHARDED if spec.sharded else INDUCTOR if spec.uses_inductor else subject
 
 
 def without_options(subject: str) -> str:

@@ -9,7 +9,7 @@ from fuzz.evaluator import Evaluator, compare_outcome
 from fuzz.experiments import EXPERIMENTS, Outcome, Trial, Tried
 from fuzz.protocol import Hello, SubjectResult, Verdict
 from fuzz.replay_result import read_recorded_result
-from fuzz.subjects import MEMORY_BUDGET, get_spec, is_user_function
+from fuzz.subjects import MEMORY_BUDGET, SHARDED, get_spec, is_user_function
 from generators.errors import UserError
 from generators.program.case import Case, SettingValue
 from generators.program.settings import describe_settings
@@ -19,7 +19,6 @@ DYNAMIC = "inductor_dynamic"
 DECOMPOSED = "aot_eager_decomp_partition"
 EXPORTED = ("export", "aot_inductor")
 MATH = "sdpa_math"
-SHARDED = "sharded"
 NO_PATTERNS = "pattern_matcher_off"
 _CHEAP = (EAGER, DYNAMO, AOT_EAGER, DECOMPOSED, PASSES)
 """Subjects without code generation, which takes twenty times as long."""
@@ -91,8 +90,10 @@ def run_ablation(entry: Entry, evaluator: Evaluator, *, full: bool = True) -> Ab
         names = dict.fromkeys((EAGER, MATH, entry.subject))
         return Ablation(hello, {name: evaluator.evaluate_or_raise(case, name) for name in names}, entry.subject)
     if get_spec(entry.subject).sharded:
-        stages = {name: evaluator.evaluate_or_raise(case, name) for name in (EAGER, entry.subject)}
-        return Ablation(hello, stages, entry.subject if _is_faulty(stages[entry.subject]) else EAGER)
+        names = dict.fromkeys((EAGER, SHARDED, entry.subject))
+        stages = {name: evaluator.evaluate_or_raise(case, name) for name in names}
+        faulty = (name for name in (SHARDED, entry.subject) if _is_faulty(stages[name]))
+        return Ablation(hello, stages, next(faulty, EAGER))
     saved = {} if full else recall(entry, hello)
 
     def evaluate(*stages: str) -> dict[str, SubjectResult]:

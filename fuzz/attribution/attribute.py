@@ -23,7 +23,6 @@ from fuzz.attribution.ablation import (
     MATH,
     NO_PATTERNS,
     PASSES,
-    SHARDED,
     Ablation,
     find_cheapest,
     is_attention,
@@ -39,6 +38,7 @@ from fuzz.experiments import EXPERIMENTS, SHARDING, OtherSubject, Outcome, Tried
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import DropoutMask, EmptyRowsNotZero, FailureKey, FaultyOperation
 from fuzz.protocol.rewrites import EXPANDED, SDPA, WrongRewrite
+from fuzz.subjects import SHARDED
 from generators.errors import UserError
 from generators.program.attention_options import COMPARABLE
 from generators.program.case import Case, LaterCall

@@ -29,7 +29,7 @@ from fuzz.check import exceptions, settings
 from fuzz.check.lifetime import end_with
 from fuzz.check.oracle.verdict import Judgement
 from fuzz.check.program import Execution, Program
-from fuzz.check.sharded import Part, run_part
+from fuzz.check.sharded import Part, find_refusal, run_part
 from fuzz.check.torch_places import find_raising
 from fuzz.protocol import StepsTaken, Verdict
 from fuzz.protocol.failures import NotTaken, Process, ProcessLost, Raised, Refusal
@@ -137,7 +137,7 @@ def _answer(part: Part, mesh: DeviceMesh) -> Answer:
     try:
         return run_part(part, program, mesh, taken.append), taken
     except Exception as error:
-        limit = str(error) if isinstance(error, exceptions.SubjectError) else exceptions.find_limit(error)
+        limit = find_refusal(error)
         if limit:
             return Judgement(Verdict.SKIPPED, NotTaken(Refusal.UNSUPPORTED, limit)), taken
         place = find_raising(exceptions.find_root(error))

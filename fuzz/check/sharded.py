@@ -1,6 +1,7 @@
 """A case on two ranks: its inputs are DTensors, split as the module's `shards` say, and every rank runs the program."""
 
 import inspect
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -14,6 +15,7 @@ from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._pytree import tree_map
 
+from fuzz.check import exceptions
 from fuzz.check.exceptions import SubjectError
 from fuzz.check.program import Execution, Program, Tensors, execute, same_bits
 from fuzz.check.subject_builder import find
@@ -50,6 +52,19 @@ def run_part(part: Part, program: Program, mesh: DeviceMesh, record: Record = la
     if not torch.equal(torch.get_rng_state(), torch.Generator().manual_seed(0).get_state()):
         raise SubjectError("DTensor draws other random numbers")
     return run
+
+
+def find_refusal(error: Exception) -> str:
+    """Why DTensor does not take a program, if `error` says so; "" for a failure."""
+    if isinstance(error, SubjectError):
+        return str(error)
+    root = exceptions.find_root(error)
+    frames = [frame.f_locals for frame, _ in traceback.walk_tb(root.__traceback__)]
+    # DTensor only asserts that it writes into a DTensor. Without implicit replication, mixed tensors are refused.
+    is_write = isinstance(root, AssertionError) and bool(frames) and frames[-1].get("is_inplace_op", False)
+    if is_write and not isinstance(frames[-1]["args"][0], DTensor):
+        return "DTensor writes into no other tensor"
+    return exceptions.find_limit(error)
 
 
 _WAYS = "DecompShardingStrategy._get_candidate_placements"

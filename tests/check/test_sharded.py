@@ -70,9 +70,11 @@ def judge(evaluator: Evaluator, case: Case) -> SubjectResult:
     return evaluator.judge(case, "sharded")
 
 
-@pytest.mark.parametrize("case", [ATTENTION, EMBEDDING])
-def test_a_right_program_passes(evaluator: Evaluator, case: Case) -> None:
-    assert judge(evaluator, case).verdict in (Verdict.OK, Verdict.ROUNDING)
+@pytest.mark.parametrize(
+    ("case", "subject"), [(ATTENTION, "sharded"), (EMBEDDING, "sharded"), (ATTENTION, "aot_eager_sharded")]
+)
+def test_a_right_program_passes(evaluator: Evaluator, case: Case, subject: str) -> None:
+    assert evaluator.judge(case, subject).verdict in (Verdict.OK, Verdict.ROUNDING)
 
 
 def test_an_operation_without_a_rule_is_not_supported(evaluator: Evaluator) -> None:

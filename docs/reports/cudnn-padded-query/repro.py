@@ -1,7 +1,7 @@
-"""scaled_dot_product_attention on CUDA: a half-precision query whose rows are padded to a stride of 11 is read as if they were not: wrong result (cuDNN backend, the default choice on an H100)
+"""scaled_dot_product_attention on CUDA: wrong result for a half-precision query of row stride 11 (cuDNN backend)
 
 Exits with 1 if the bug shows, 0 if it does not, 125 if the script can't tell, for `git bisect run`.
-For the full verdict, in a checkout of attnfuzz: python -m fuzz.replay corpus/known/cudnn-padded-query-of-rank-3.case.yaml
+For the full verdict, in a checkout of attnfuzz: python -m fuzz.replay corpus/known/cudnn-padded-query-of-rank-3.case.yaml --subject eager
 """
 import operator, os, sys, traceback
 from contextlib import nullcontext

@@ -1,5 +1,5 @@
 # Owner(s): ["module: sdpa"]
-"""scaled_dot_product_attention on CUDA: a half-precision query whose rows are padded to a stride of 11 is read as if they were not: wrong result (cuDNN backend, the default choice on an H100)
+"""scaled_dot_product_attention on CUDA: wrong result for a half-precision query of row stride 11 (cuDNN backend)
 
 The method below is for test/test_transformers.py, class TestSDPA.
 """

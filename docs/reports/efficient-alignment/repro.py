@@ -1,4 +1,4 @@
-"""scaled_dot_product_attention on CUDA raises RuntimeError, query is not correctly aligned or no kernel found, where rows are padded (memory-efficient backend)
+"""scaled_dot_product_attention on CUDA: RuntimeError, query is not correctly aligned, for padded rows (efficient backend)
 
 Exits with 1 if the bug shows, 0 if it does not, 125 if the script can't tell, for `git bisect run`.
 For the full verdict, in a checkout of attnfuzz: python -m fuzz.replay corpus/known/efficient-alignment.case.yaml --subject sdpa_efficient

@@ -1,5 +1,5 @@
 # Owner(s): ["module: sdpa"]
-"""scaled_dot_product_attention on CUDA raises RuntimeError, query is not correctly aligned or no kernel found, where rows are padded (memory-efficient backend)
+"""scaled_dot_product_attention on CUDA: RuntimeError, query is not correctly aligned, for padded rows (efficient backend)
 
 The method below is for test/test_transformers.py, class TestSDPA.
 2.11.0: runtime error; 2.15.0: runtime error RuntimeError

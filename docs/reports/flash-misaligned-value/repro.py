@@ -1,17 +1,18 @@
 """scaled_dot_product_attention on CUDA reads a misaligned address where the rows of the value are padded (flash backend)
 
-Runs the module in float64, in eager, and with sdpa_flash.
-Exits with 0 without the bug, 125 if it can't run, 1 with the bug.
+Exits with 1 if the bug shows, 0 if it does not, 125 if the script can't tell, for `git bisect run`.
+For the full verdict, in a checkout of attnfuzz: python -m fuzz.replay corpus/known/flash-misaligned-value.case.yaml --subject sdpa_flash
 """
-import os, sys, traceback
+import operator, os, sys, traceback
 from contextlib import nullcontext
 
-os.environ["CUDA_LAUNCH_BLOCKING"] = "1"  # so that the traceback leads to the launch
+os.environ.setdefault("CUDA_LAUNCH_BLOCKING", "1")
 try:
     import torch
+    from torch.nn.attention import SDPBackend, sdpa_kernel
 except Exception as error:
     sys.exit(print(f"can't run here: {error!r}", file=sys.stderr) or 125)
-torch.set_num_threads(1)  # as where it was found: kernels are chosen, and sums split, by the number of threads
+torch.set_num_threads(1)  # the number of threads selects kernels and splits sums
 
 import torch
 import torch.nn.functional as F
@@ -49,6 +50,7 @@ def inputs():
 
 
 class WithKernel(Module):
+    @sdpa_kernel(SDPBackend.FLASH_ATTENTION)
     def forward(self, v, k4, q3):
         v2 = v.permute(1, 0, 2)
         v3 = v2.unsqueeze(1)
@@ -56,63 +58,75 @@ class WithKernel(Module):
         return out
 
 
-# The program ends here; what follows runs it and compares with float64.
-from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_map
-double = lambda v: v.double() if torch.is_tensor(v) and v.is_floating_point() else v
+# The program ends here. The rest runs it.
+Accused = WithKernel
+calls = lambda module: [inputs()]
 
 
-class Float64(TorchDispatchMode):  # for the reference: casts to lower precision become casts to float64
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        kwargs = kwargs or {}
-        if getattr(kwargs.get("dtype"), "is_floating_point", False) and any(torch.is_tensor(a) for a in args):
-            kwargs = {**kwargs, "dtype": torch.float64}
-        return tree_map(double, func(*args, **kwargs))
+def prepare(module):
+    return module
 
 
-def convert(value, made, exact):  # what is one tensor, or shares memory, still does
-    memory = value.untyped_storage()
-    flat = value.as_strided([memory.nbytes() // value.element_size()], [1], 0)
-    _, flat = made.setdefault((memory._cdata, value.dtype), (value, (double(flat) if exact else flat).to("cuda")))
-    new = flat.new_empty(0).set_(flat.untyped_storage(), value.storage_offset(), value.shape, value.stride())
-    new.__dict__.update(value.__dict__)  # marks of dynamic sizes
-    return made.setdefault(id(value), (value, new))[1]
+NAMES = ["v", "k4", "q3"]  # of the arguments
+TRAINING = False
+DEVICE = "cuda"
 
 
-def run(module, exact=False):
-    module = module.to("cuda").train(False)
+def move(value, exact=None):  # in place and with its strides: a tensor that two calls get stays one tensor
+    if exact or DEVICE != "cpu":
+        flat = value.data.as_strided([value.untyped_storage().nbytes() // value.element_size()], [1], 0).to(DEVICE)
+        flat = flat.double() if exact and flat.is_floating_point() else flat
+        value.data = flat.as_strided(value.shape, value.stride(), value.storage_offset())
+    return value
+
+
+def run(make, prepare=None, look=lambda value: value.detach().clone(), exact=None):
+    module = make().to(DEVICE).train(TRAINING)
     module = module.double() if exact else module
     torch.manual_seed(0)
-    torch.set_grad_enabled(False)
-    made = {}
-    args = [convert(a, made, exact) for a in inputs()]
-    casts = Float64() if exact else nullcontext()
-    backend = sdpa_kernel([SDPBackend.FLASH_ATTENTION]) if isinstance(module, WithKernel) else nullcontext()
-    with casts, backend:
-        out = module(*args)
-        values = {f"output {i}": o for i, o in enumerate(out if isinstance(out, tuple) else (out,))}
-    return {name: value.detach() for name, value in values.items()}
+    torch.set_grad_enabled(TRAINING)
+    call, seen = prepare(module) if prepare else module, {}
+    for number, arguments in enumerate(calls(module), 1):
+        named = {name: move(value, exact) for name, value in zip(NAMES, arguments)}
+        leaves = {**named, **dict(module.named_parameters())}
+        constants = getattr(module, "without_gradient", [])
+        for name, value in named.items() if torch.is_grad_enabled() else ():
+            value.requires_grad_(value.is_floating_point() and name not in constants)
+        with exact or nullcontext():
+            out = call(*named.values())
+            values = {f"output {i}": o for i, o in enumerate(out if isinstance(out, tuple) else (out,))}
+            outs = [o for o in values.values() if o.requires_grad]
+            if outs and torch.is_grad_enabled():
+                torch.manual_seed(1)
+                is_sum = getattr(module, "loss", "") == "sum"
+                drawn = (o.new_ones(()).expand(o.shape) if is_sum else torch.randn(o.shape).to(o) for o in outs)
+                torch.autograd.backward(outs, [*drawn])
+                grad = lambda leaf: torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
+                values |= {f"grad of {name}": grad(leaf) for name, leaf in leaves.items() if leaf.requires_grad}
+        values |= {f"{name} afterwards": value for name, value in [*named.items(), *module.named_buffers()]}
+        seen |= {f"call {number}: {name}" if number > 1 else name: look(value) for name, value in values.items()}
+    return seen
 
 
-def test_fn() -> bool:
-    eager, exact, good = run(Module()), run(Module(), exact=True), True
+def raises():
+    run(Module)
     try:
-        kernel = run(WithKernel())
+        run(Accused, prepare)
+        if DEVICE != "cpu":
+            torch.cuda.synchronize()  # raises the GPU's errors
     except Exception:
         traceback.print_exc()
-        torch.cuda.synchronize()  # raises what the GPU says
-        return False
-    for name, e in eager.items():
-        x, c = exact[name].double(), kernel[name].double()
-        ok = e.isfinite() & x.isfinite()
-        sizes = [v[ok].abs().nan_to_num(torch.inf).tolist() for v in (x, e.double() - x, c - x)]
-        scale, off_eager, off = (max(v, default=0.0) for v in sizes)
-        # Eager may be exact by luck: 8 eps of the largest magnitude are no error.
-        good &= bool(off <= 4 * off_eager + 8 * torch.finfo(torch.bfloat16).eps * scale)
-        print(f"{name}: values up to {scale:.2g}; error: eager {off_eager:.2g}, kernel {off:.2g}")
-    return good
+        return True
+    return False
+
+
+def main(shows_bug):
+    try:
+        sys.exit(1 if shows_bug() else 0)
+    except Exception:  # not the bug: the script can't tell
+        traceback.print_exc()
+        sys.exit(125)
 
 
 if __name__ == "__main__":
-    sys.exit(0 if test_fn() else 1)
+    main(raises)

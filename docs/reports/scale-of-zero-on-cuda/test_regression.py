@@ -2,7 +2,7 @@
 """scaled_dot_product_attention on CUDA gives NaN for a scale of 0 or less (cuDNN and flash backends)
 
 The method below is for test/test_transformers.py, class TestSDPA.
-2.11.0, 2.15.0: eager suspect
+2.11.0, 2.15.0: wrong in eager
 """
 import importlib.util, sys, unittest
 

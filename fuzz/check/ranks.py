@@ -3,8 +3,8 @@
     python -m fuzz.check.ranks FD PARENT
 
 FD is a connection. The worker sends a `Part`, and gets the answer of each rank that gave one: its `Execution`, or the
-`Judgement` on its exception or its end. Ranks live on, unless one of them raises, ends or hangs alone. All processes
-end with the worker.
+`Judgement` on its exception or its end. Ranks live on, unless one of them raises, ends or hangs alone. If attnfuzz
+itself raises in one of these processes, the worker gets the traceback. All processes end with the worker.
 """
 
 import faulthandler
@@ -14,6 +14,7 @@ import pickle
 import socket
 import subprocess
 import sys
+import traceback
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
@@ -61,7 +62,9 @@ def run_on_ranks(part: Part) -> list[Answer]:
     """The answers of the ranks, first the answer that counts. There is more than one only if no rank failed."""
     supervisor = get_supervisor()
     supervisor.send_bytes(pickle.dumps(part))
-    answers: list[Answer] = pickle.loads(supervisor.recv_bytes())  # noqa: S301 - from a process of this worker
+    answers: list[Answer] | str = pickle.loads(supervisor.recv_bytes())  # noqa: S301 - from a process of this worker
+    if isinstance(answers, str):
+        raise RuntimeError(answers)  # noqa: TRY004 - a traceback
     return answers
 
 
@@ -70,14 +73,16 @@ class _Ranks:
 
     def __init__(self) -> None:
         listener = socket.create_server(("127.0.0.1", 0))
-        self._pids, self._connections = list[int](), list[Connection]()
+        self._pids = dict[Connection, int]()  # of the processes that were not waited for
+        self._connections = list[Connection]()
+        self.fault = ""  # the traceback of an exception of attnfuzz in a rank
         for rank in range(COUNT):
             mine, theirs = multiprocessing.Pipe()
             pid = os.fork()
             if not pid:
                 _be_rank(rank, theirs, listener)
             theirs.close()
-            self._pids.append(pid)
+            self._pids[mine] = pid
             self._connections.append(mine)
         listener.close()
 
@@ -87,7 +92,7 @@ class _Ranks:
             with suppress(OSError):
                 connection.send_bytes(part)
         answers: dict[Connection, Answer] = {}
-        while left := [one for one in self._connections if one not in answers]:
+        while left := [connection for connection in self._connections if connection not in answers]:
             is_failing = any(isinstance(answer, Judgement) for answer, _ in answers.values())
             ready = wait(left, _PATIENCE_SECONDS if is_failing else None)
             if not ready:
@@ -99,20 +104,24 @@ class _Ranks:
 
     def _receive(self, connection: Connection) -> Answer:
         try:
-            answer: Answer = pickle.loads(connection.recv_bytes())  # noqa: S301
+            answer: Answer | str = pickle.loads(connection.recv_bytes())  # noqa: S301
         except (EOFError, OSError):
-            pid = self._pids[self._connections.index(connection)]
+            pid = self._pids[connection]
             code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+            del self._pids[connection]
             how = (Process.SIGNAL, Signals(-code).name) if code < 0 else (Process.EXIT, str(code))
             return Judgement(Verdict.WORKER_DIED, ProcessLost(*how)), []
+        if isinstance(answer, str):
+            self.fault = answer
+            return Judgement(Verdict.WORKER_DIED), []
         return answer
 
     def end(self) -> None:
         """End the processes."""
-        for pid, connection in zip(self._pids, self._connections, strict=True):
-            with suppress(ProcessLookupError, ChildProcessError):
-                os.kill(pid, SIGKILL)
-                os.waitpid(pid, 0)
+        for pid in self._pids.values():
+            os.kill(pid, SIGKILL)
+            os.waitpid(pid, 0)
+        for connection in self._connections:
             connection.close()
 
 
@@ -128,6 +137,8 @@ def _be_rank(rank: int, connection: Connection, listener: socket.socket) -> None
         mesh = init_device_mesh("cpu", (COUNT,))
         while True:
             connection.send_bytes(pickle.dumps(_answer(pickle.loads(connection.recv_bytes()), mesh)))  # noqa: S301
+    except Exception:
+        connection.send_bytes(pickle.dumps(traceback.format_exc()))
     finally:
         os._exit(1)
 
@@ -165,26 +176,40 @@ def main() -> int:
     end_with(parent)
     settings.configure_torch()
     worker, ranks = Connection(descriptor), None
-    with suppress(EOFError, OSError):
+    with suppress(EOFError):
         while True:
             part = worker.recv_bytes()
-            for _ in range(_TRIES):
-                ranks = ranks or _Ranks()
-                answers = ranks.ask(part)
-                if _are_in_step(answers):
-                    break
-                ranks.end()
-                ranks = None
-                if not any(answer and answer[0] == _KILLED for answer in answers):
-                    break
+            try:
+                answers, ranks = _run(part, ranks)
+            except Exception:
+                worker.send_bytes(pickle.dumps(traceback.format_exc()))
+                return 1
             worker.send_bytes(pickle.dumps(_choose(answers)))
     return 0
+
+
+def _run(part: bytes, ranks: _Ranks | None) -> tuple[list[Answer | None], _Ranks | None]:
+    """The answers to a `Part`, and the ranks if they can go on."""
+    for _ in range(_TRIES):
+        ranks = ranks or _Ranks()
+        answers = ranks.ask(part)
+        if _are_in_step(answers):
+            break
+        ranks.end()
+        fault, ranks = ranks.fault, None
+        if not any(answer and answer[0] == _KILLED for answer in answers):
+            if fault:
+                raise RuntimeError(fault)
+            break
+    return answers, ranks
 
 
 def _are_in_step(answers: list[Answer | None]) -> bool:
     """Whether all ranks have run the program to its end, or to the same exception."""
     results = [answer and answer[0] for answer in answers]
     raised = [result for result in results if isinstance(result, Judgement)]
+    if any(result.verdict is Verdict.WORKER_DIED for result in raised):
+        return False
     is_alike = len(raised) == len(results) and all(result == raised[0] for result in raised)
     return is_alike or all(isinstance(result, Execution) for result in results)
 

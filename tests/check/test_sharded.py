@@ -116,6 +116,14 @@ def test_a_rank_that_was_killed_between_two_cases_is_replaced(evaluator: Evaluat
     assert judge(evaluator, EMBEDDING).verdict is Verdict.OK
 
 
+def test_ranks_that_end_alike_are_replaced(evaluator: Evaluator) -> None:
+    judge(evaluator, EMBEDDING)
+    for rank in list_ranks(evaluator):
+        os.kill(rank, signal.SIGABRT)
+    assert judge(evaluator, EMBEDDING).verdict is Verdict.WORKER_DIED
+    assert judge(evaluator, EMBEDDING).verdict is Verdict.OK
+
+
 def test_a_rank_that_hangs_costs_its_case_and_leaves_nothing() -> None:
     with open_evaluator(WorkerConfig(timeout=15), repeat=1) as evaluator:
         judge(evaluator, EMBEDDING)

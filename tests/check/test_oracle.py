@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from fuzz.check.exceptions import SuppressOutOfMemory
 from fuzz.check.oracle import constants
-from fuzz.check.oracle.modes import Noise, SkippedCasts, reference
+from fuzz.check.oracle.modes import HalvedSums, Noise, SkippedCasts, reference
 from fuzz.check.oracle.row_error_bound import Envelope
 from fuzz.check.oracle.verdict import Judge
 from fuzz.check.program import Execution, Program, execute
@@ -136,6 +136,23 @@ def test_noise_moves_the_logarithm_of_a_sum_by_the_rounding_of_the_sum(dtype: to
     with Noise(3):
         moved = scores.to(dtype).log_softmax(-1)
     assert 0.1 * unit < float((moved - exact)[0, 0].abs()) < 5 * unit
+
+
+@pytest.mark.parametrize(
+    "add_up",
+    [
+        lambda x: torch.addmm(x, x, x, alpha=3.0, beta=0.5),
+        lambda x: torch.baddbmm(x[None], x[None], x[None], alpha=-0.125),
+        lambda x: x.mean(0),
+        lambda x: x[:0].mean(0),
+        lambda x: x[:, :0].sum(1, dtype=torch.float64),
+    ],
+)
+def test_sums_in_halves_are_the_sums(add_up: Callable[[Tensor], Tensor]) -> None:
+    x = torch.arange(25.0).reshape(5, 5) / 7
+    with HalvedSums():  # type: ignore[no-untyped-call]
+        halved = add_up(x)
+    torch.testing.assert_close(halved, add_up(x), equal_nan=True)
 
 
 def test_noise_reaches_the_backward_pass() -> None:

@@ -261,11 +261,13 @@ class HalvedSums(OperationMode):
             left, right = args[at : at + 2]
             half = left.size(-1) // 2
             first = func(*args[:at], left[..., :half], right[..., :half, :], *args[at + 2 :], **kwargs)
-            return first + left[..., half:] @ right[..., half:, :]
+            return first + kwargs.get("alpha", 1) * (left[..., half:] @ right[..., half:, :])
         if name in ("sum", "mean") and len(args) > 1 and args[1]:
             values, axis = args[0], args[1][0]
             count = values.size(axis)
+            if not values.numel():
+                return func(*args, **kwargs)
             shares = [part.size(axis) / count if name == "mean" else 1 for part in values.tensor_split(2, axis)]
             parts = [func(part, *args[1:], **kwargs) for part in values.tensor_split(2, axis) if part.numel()]
-            return sum(part * share for part, share in zip(parts, shares, strict=False)) if parts else func(*args)
+            return sum(part * share for part, share in zip(parts, shares, strict=False))
         return func(*args, **kwargs)

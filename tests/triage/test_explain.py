@@ -138,6 +138,12 @@ def test_sizes_between_which_one_relation_holds_have_no_two_bounds(case: Case) -
     assert rules(narrow, lambda other: other.sizes["S"] < other.sizes["D"]) == ["S < D"]
     assert rules(narrow, lambda other: other.sizes["S"] < 3 and other.sizes["D"] > 2) == ["S < 3", "D > 2"]
     assert rules(narrow, lambda other: 1 < other.sizes["S"] < other.sizes["D"]) == ["S < D", "S > 1"]
+    assert rules(narrow, lambda other: other.sizes["S"] < other.sizes["D"] and other.sizes["D"] < 60) == [
+        "S < D",
+        "D < 60",
+    ]
+    wide = replace(case, dims=tuple((sizes | {"S": 5, "D": 4}).items()))
+    assert rules(wide, lambda other: 2 < other.sizes["D"] < other.sizes["S"]) == ["S > D", "D > 2"]
 
 
 def test_what_no_rewrite_takes_is_no_condition_of_the_mistake(case: Case) -> None:

@@ -191,23 +191,25 @@ def _find_telling(families: Sequence[Sequence[SizeRule]], sizes: Iterable[int]) 
 def _relate(case: Case, found: Mapping[str, Condition], fails: Callable[[Case | None], bool | None]) -> list[Condition]:
     """The conditions, in which a relation between two sizes takes the place of bounds that it explains: each size is
     bounded next to the other, and both may grow together. Bounds that it does not explain stay."""
-    told, sizes = dict(found), case.sizes
+    told, rest, sizes = dict(found), list[Condition](), case.sizes
     for one, two in itertools.combinations([name for name in case.sizes if name in found], 2):
         rule, other = (told[name].rule if name in told else None for name in (one, two))
-        if not isinstance(rule, SizeRule) or not isinstance(other, SizeRule) or rule.divisor > 1 or rule.other:
+        if not isinstance(rule, SizeRule) or not isinstance(other, SizeRule):
+            continue
+        if any(known.divisor > 1 or known.other for known in (rule, other)):
             continue
         above = rule.above if _meet(rule.above, sizes[two]) and _meet(other.below, sizes[one]) else None
         below = rule.below if _meet(rule.below, sizes[two]) and _meet(other.above, sizes[one]) else None
         grown = {**sizes, one: sizes[one] + _STEP, two: sizes[two] + _STEP}
         if above is below is None or not fails(_resize(case, grown)):
             continue
-        rest = SizeRule(None if above else rule.above, None if below else rule.below)
+        left = {one: SizeRule(None if above else rule.above, None if below else rule.below)}
+        left[two] = SizeRule(None if below else other.above, None if above else other.below)
+        rest += [told[name].restate(part, part) for name, part in left.items() if part != SizeRule()]
         condition, (low, high) = told[one], (None if bound is None else bound - sizes[two] for bound in (above, below))
         told[one] = condition.restate(SizeRule(low, high, other=two), SizeRule(above, below))
         del told[two]
-        if rest != SizeRule():
-            told[two] = condition.restate(rest, rest)
-    return list(told.values())
+    return [*told.values(), *rest]
 
 
 def _meet(bound: int | None, size: int) -> bool:

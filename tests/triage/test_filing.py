@@ -50,6 +50,15 @@ def test_the_line_at_fault_names_its_owner_before_the_stage_that_fails(case: Cas
     assert "(https://github.com/pytorch/pytorch/blob/v2.15.0/torch/nn/modules/transformer.py#L7)" in facts
 
 
+def test_rules_of_sharding_are_for_those_of_dtensor(case: Case) -> None:
+    cause = CauseKey("sharded", Stage.SHARDING, "aten.embedding", WRONG)
+    assert propose_labels(failing(case, "compile_error"), cause) == [
+        "oncall: distributed",
+        "module: dtensor",
+        "topic: fuzzer",
+    ]
+
+
 def test_silence_an_operation_of_eager_and_a_regression_have_labels_too(case: Case) -> None:
     assert propose_labels(failing(case, "wrong_result"), SDPA) == [
         "topic: fuzzer",

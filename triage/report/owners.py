@@ -24,6 +24,7 @@ _REGION = Owner("test/higher_order_ops/test_invoke_subgraph.py", "TestInvokeSubg
 _SDPA = Owner("test/test_transformers.py", "TestSDPA", "module: sdpa")
 _AOT = Owner("test/functorch/test_aotdispatch.py", "TestAOTAutograd", _DISPATCHER)
 _DYNAMO = Owner("test/dynamo/test_misc.py", "MiscTests", "module: dynamo")
+_DTENSOR = Owner("test/distributed/tensor/test_dtensor.py", "DTensorTest", "module: dtensor")
 _OTHER = Owner("test/inductor/test_torchinductor.py", "CommonTemplate", _INDUCTOR)
 _APART = {
     Part.TORCH_EXPORT: Owner("test/export/test_export.py", "TestExport", "oncall: export"),
@@ -43,6 +44,7 @@ _BY_FILE = {
     "_dynamo/variables/invoke_subgraph.py": _REGION,
     "_dynamo/": _DYNAMO,
     "_higher_order_ops/": _CONTROL,
+    "distributed/tensor/": _DTENSOR,
     "_meta_registrations.py": Owner("test/test_meta.py", "TestMeta", "module: meta tensors"),
     "nn/": Owner("test/test_transformers.py", "TestTransformers", "module: nn"),
     "include/ATen/native/transformers/": _SDPA,
@@ -54,7 +56,7 @@ _BY_STAGE = {
     Stage.OPERATION: _SDPA,
     Stage.KERNEL: _SDPA,
 }
-_BY_COMPILER = {"aot": _AOT, "dynamo": _DYNAMO, "inductor": _OTHER}
+_BY_COMPILER = {"aot": _AOT, "dynamo": _DYNAMO, "inductor": _OTHER, "sharded": _DTENSOR}
 _CONTROL_FLOW = {"cond": "CondTests", "while_loop": "WhileLoopTests", "map": "MapTests", "scan": "ScanTests"}
 _CONTROL_FLOW |= {"map_uncaptured": "MapTests", "pointwise_scan": "AssociativeScanTests"}
 """Regions of control flow, with the classes for their tests in Inductor."""
@@ -95,8 +97,15 @@ def list_labels(case: Case, cause: CauseKey, fault: Fault | None = None) -> list
     owner = (
         _BY_COMPILER.get(cause.who) if fault is None and cause.part not in _APART else find_owner(case, cause, fault)
     )
-    is_compiled = fault.file.startswith(_COMPILED) if fault else cause.who in COMPILERS
-    labels = [*["oncall: pt2"] * is_compiled, *([owner.label] if owner else []), "topic: fuzzer"]
+    is_compiled = (
+        fault.file.startswith(_COMPILED) if fault else cause.who in COMPILERS and cause.stage is not Stage.SHARDING
+    )
+    labels = [
+        *["oncall: pt2"] * is_compiled,
+        *["oncall: distributed"] * (owner is _DTENSOR),
+        *([owner.label] if owner else []),
+        "topic: fuzzer",
+    ]
     if cause.stage is Stage.OPERATION and "scaled_dot_product" in cause.part:
         labels.append("module: sdpa")
     if is_higher_order(cause) or {*_list_regions(case)} & {*_CONTROL_FLOW, "compile_region"}:

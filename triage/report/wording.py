@@ -17,7 +17,7 @@ from fuzz.error_location import describe_with_names, find_name, name_gradient, n
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import Raised, WrongValue
 from fuzz.protocol.places import Place, make_permalink
-from fuzz.subjects import get_spec
+from fuzz.subjects import compiler_of, get_spec
 from generators.program.case import Case
 from generators.program.ops import VIEWS
 from generators.program.roles import find_attentions
@@ -75,7 +75,7 @@ def title(case: Case, result: SubjectResult, device: str) -> str:
     float64, eager by 3e-08", or "attention kernel pkg:attention: wrong gradient dq"."""
     if not is_kernel(result):
         is_exported = get_spec(result.subject).is_exported
-        name = result.subject if is_exported else COMPILERS.get(result.subject, "Inductor")
+        name = result.subject if is_exported else COMPILERS.get(compiler_of(result.subject), "Inductor")
         compiler = "" if result.verdict is Verdict.EAGER_SUSPECT else f"[{name}]"
         symptom = textwrap.shorten(describe_symptom(case, result), 120, placeholder=" …")
         return f"{compiler}[{device.upper()}] {describe_program(case, result)}: {symptom}"

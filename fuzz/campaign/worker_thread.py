@@ -131,7 +131,8 @@ class WorkerThread(threading.Thread):
         """
         for number in range(len(self._helpers) + 1, len(probes)):
             self._helpers.append(Evaluator(self._open_worker(f"helper-{number}", self.state.options.worker_config)))
-        first = self._baseline if baseline and self._baseline is not None else self.evaluator
+        first = self._baseline if baseline else self.evaluator
+        assert first is not None
         asked = zip((first, *self._helpers), probes, strict=False)
         futures = [
             self._pool.submit(self._probe, evaluator, case, subject, fresh=fresh)

@@ -201,8 +201,8 @@ def build(
         done = script_runs.run("\n\n\n".join(shown), config.python, seconds=3 * config.timeout)
         shown = shown if shows(done, ablation.result) else ("", "")
     eager = _read_eager(known)
-    done = script_runs.run(eager, config.python, seconds=config.timeout)
-    raised = done.stderr.strip().rpartition("\n")[2] if shows(done, ablation.result) else ""
+    alone = script_runs.run(eager, config.python, seconds=config.timeout) if eager else None
+    raised = alone.stderr.strip().rpartition("\n")[2] if alone is not None and shows(alone, ablation.result) else ""
     of_eager = (eager.strip(), raised) if raised else ("", "")
     return write_report(
         entry, ablation, evidence, name=name, environment=environment, known=known, shown=shown, eager=of_eager
@@ -222,7 +222,7 @@ def _script(case: Case, ablation: Ablation) -> ScriptedFailure:
 
 
 def _read_eager(bug: Bug | None) -> str:
-    """The script of a person's that shows a bug of the ledger without compiling; "" without one."""
+    """A person's script that shows a bug of the ledger without compiling; "" without such a script."""
     script = REPORTS / bug.id / "eager.py" if bug else None
     return script.read_text(encoding="utf-8") if script and script.is_file() else ""
 

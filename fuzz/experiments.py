@@ -223,8 +223,8 @@ _ROWS = (
     Experiment("pass", StepLimit(), _STEPS_OFF.format("pass"), "inductor", "graph_passes"),
     # Subjects that generate code, and ways to generate plainer code.
     _subject("sharded", "DTensors on two ranks", "sharded", "sharding"),
-    _subject("aot_eager_sharded", 'these and backend="aot_eager"', "sharded", "dynamo_aot"),
-    _subject("inductor_sharded", 'these and backend="inductor"', "sharded", "codegen"),
+    _subject("aot_eager_sharded", 'DTensors on two ranks, backend="aot_eager"', "sharded", "dynamo_aot"),
+    _subject("inductor_sharded", 'DTensors on two ranks, backend="inductor"', "sharded", "codegen"),
     Experiment(SHARDING, StepLimit(), "the operation `{}` and all later ones on whole tensors", "sharded", "sharding"),
     _subject("inductor", 'backend="inductor"', "inductor", "codegen"),
     _subject("inductor_dynamic", 'backend="inductor", dynamic=True', "inductor", "codegen"),

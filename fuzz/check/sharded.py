@@ -26,7 +26,7 @@ from fuzz.experiments import Trial
 
 @dataclass(frozen=True)
 class Part:
-    """What every rank does."""
+    """A program that every rank runs, and how."""
 
     source: str
     subject: str

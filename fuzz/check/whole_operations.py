@@ -15,7 +15,7 @@ from fuzz.protocol import StepsTaken
 class WholeOperations(TorchDispatchMode):
     """Runs operations on whole tensors: arguments are gathered first, and written arguments are split again.
 
-    limit: the number of the first operations, which alone are sharded; or the name of an operation that is not
+    limit: how many operations are sharded before the others run whole, or the name of the operation that runs whole
     """
 
     def __init__(self, limit: str) -> None:

@@ -48,7 +48,7 @@ def write_test(
 ) -> str:
     """The text of test_regression.py; "" if no test of PyTorch shows the bug by itself.
 
-    `name`: of the test; `seen`: the versions of torch that fail; `eager`: a script of a person's that fails alike.
+    `name`: of the test; `seen`: the versions of torch that fail; `eager`: a person's script that fails alike.
     """
     about = {
         "title": bug.title.replace("\\", "/").replace('"', "'"),

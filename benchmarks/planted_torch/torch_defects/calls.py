@@ -162,7 +162,7 @@ def forget_strides(describe: Any) -> Any:
 
 
 def keep_last_input(copy: Any) -> Any:
-    """A replay of a CUDA graph reads its last input where the graph was recorded, not the one of this call."""
+    """A replay of a CUDA graph reads its last input where the graph was recorded, not that of this call."""
 
     def planted(self: Any, targets: list[Any], sources: list[Any]) -> None:
         moving = self.non_static_input_idx

@@ -257,7 +257,7 @@ def share_seeds(fuse_seeds: Any) -> Any:
 
 
 def mask_first_head(graph: Any) -> None:
-    """flex_attention masks every head as the first; after masks that were taken to be the same in all heads."""
+    """flex_attention masks every head as it masks the first."""
     import torch
 
     for node in graph.find_nodes(op="call_function", target=torch.ops.higher_order.flex_attention):

@@ -40,7 +40,7 @@ FLEX_MASKS = {
     "odd_heads": "((h % 2 == 0) | (q_idx <= kv_idx))",  # every second head sees no earlier keys
     _DOCUMENTS: "({documents}[b, q_idx] == {documents}[b, kv_idx])",
 }
-"""A mask is one of them, or several joined by "+", of which a key has to fulfil all."""
+"""Two names joined by "+" are a mask too, under which a key has to fulfil both."""
 
 
 def _check_groups(call: Operands, heads: Size, kv_heads: Size, *, enable_gqa: bool) -> None:

@@ -18,10 +18,8 @@ from typing import Any
 
 import torch
 from torch import backends
-from torch._dynamo import eval_frame
-from torch.utils import _config_module
 
-from fuzz.check.torch_internals import require
+from fuzz.check.torch_internals import find, require
 from fuzz.protocol.failures import StateChange
 
 _SHOWN = 60
@@ -74,8 +72,8 @@ def _read_streams() -> list[str]:
 STATES: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {
     "torch's default dtype": (torch.get_default_dtype, torch.set_default_dtype),
     "torch's default device": (torch.get_default_device, lambda _: torch.set_default_device(None)),
-    "torch's function modes": (torch._C._len_torch_function_stack, int),
-    "torch's dispatch modes": (torch._C._len_torch_dispatch_stack, int),
+    "torch's function modes": (find("torch._C", "_len_torch_function_stack") or int, int),
+    "torch's dispatch modes": (find("torch._C", "_len_torch_dispatch_stack") or int, int),
     "torch's number of threads": (torch.get_num_threads, torch.set_num_threads),
     "torch's inference mode": (torch.is_inference_mode_enabled, bool),
     "torch's grad mode": (torch.is_grad_enabled, torch.set_grad_enabled),
@@ -88,7 +86,10 @@ STATES: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {
     "the current directory": (os.getcwd, os.chdir),
     "the interval timer": (lambda: signal.getitimer(signal.ITIMER_REAL)[0] > 0, lambda _: signal.setitimer(0, 0)),
     "sys.path": (lambda: list(sys.path), partial(sys.path.__setitem__, slice(None))),
-    "the stance of torch.compile": (lambda: eval_frame._stance, eval_frame._set_stance),
+    "the stance of torch.compile": (
+        partial(find, "torch._dynamo.eval_frame", "_stance"),
+        find("torch._dynamo.eval_frame", "_set_stance") or bool,
+    ),
     "the recursion limit": (sys.getrecursionlimit, sys.setrecursionlimit),
     "garbage collection": (gc.isenabled, lambda value: gc.enable() if value else gc.disable()),
     **{f"torch.backends.{path}": (partial(attrgetter(path), backends), partial(_put_flag, path)) for path in _FLAGS},
@@ -102,7 +103,7 @@ for _name in ("cpu", "cuda"):
     _functions = (partial(torch.is_autocast_enabled, _name), partial(torch.set_autocast_enabled, _name))
     STATES[f"torch's autocast on {_name}"] = _functions
 
-_UNSET: Any = _config_module._UNSET_SENTINEL
+_UNSET: Any = find("torch.utils._config_module", "_UNSET_SENTINEL") or object()
 """The value of a compiler's option that has its default."""
 _PLAIN = (bool, int, float, str, tuple, list, dict, set)
 

@@ -2,13 +2,14 @@
 
 import functools
 import gc
+import importlib
 import itertools
 import logging
 import sys
 import types
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any
 from unittest import mock
 
@@ -17,7 +18,6 @@ import torch._dynamo.config as dynamo
 import torch._functorch.config as functorch
 import torch._inductor.config as inductor
 from torch._dynamo import guards
-from torch.nn.attention import flex_attention
 
 from fuzz.check.exceptions import SubjectError
 from fuzz.check.process_state import hold_state
@@ -42,20 +42,26 @@ def configure_torch() -> None:
     install_poison()
     remember_vector_instructions()
     inductor.fallback_random = True
-    inductor.fx_graph_cache = inductor.fx_graph_remote_cache = inductor.bundled_autotune_remote_cache = False
-    functorch.enable_autograd_cache = functorch.enable_remote_autograd_cache = False
-    dynamo.verbose = dynamo.suppress_errors = dynamo.run_gc_after_compile = False
-    # For its log, Dynamo times guards once per compile and flushes the processor's caches first: 30 ms.
-    guards.profile_guard_manager = lambda *_: 0.0  # type: ignore[attr-defined]
-    # Outside of torch.compile it compiles itself: a second for each case, and no gain in speed.
-    flex_attention._FLEX_ATTENTION_DISABLE_COMPILE_DEBUG = True
+    _switch_off(inductor, "fx_graph_cache", "fx_graph_remote_cache", "bundled_autotune_remote_cache")
+    _switch_off(functorch, "enable_autograd_cache", "enable_remote_autograd_cache")
+    _switch_off(dynamo, "verbose", "suppress_errors", "run_gc_after_compile")
+    if hasattr(guards, "profile_guard_manager"):
+        # For its log, Dynamo times guards once per compile and flushes the processor's caches first: 30 ms.
+        guards.profile_guard_manager = lambda *_: 0.0
+    if find(_FLEX, _RUNS_FLEX_EAGERLY) is not None:
+        # Outside of torch.compile it compiles itself: a second for each case, and no gain in speed.
+        setattr(importlib.import_module(_FLEX), _RUNS_FLEX_EAGERLY, True)
     logging.getLogger("torch").setLevel(logging.CRITICAL)
     warnings.filterwarnings("ignore")
 
 
+_FLEX, _RUNS_FLEX_EAGERLY = "torch.nn.attention.flex_attention", "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG"
+
+
 def trace_flex_attention() -> AbstractContextManager[Any]:
     """flex_attention traces itself, as for users. Otherwise exported programs with it return tensors without values."""
-    return mock.patch.object(flex_attention, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", False)
+    known = find(_FLEX, _RUNS_FLEX_EAGERLY) is not None
+    return mock.patch(f"{_FLEX}.{_RUNS_FLEX_EAGERLY}", False) if known else nullcontext()
 
 
 @contextmanager
@@ -261,8 +267,9 @@ def reset_caches() -> None:
     torch._dynamo.reset()
     if next(_resets) % CALLS_PER_COLLECTION:
         return
-    for module, path in _CACHES:
-        require(module, path)()
+    for clear in (find(module, path) for module, path in _CACHES):
+        if clear is not None:
+            clear()
     _let_go_of_symbols()
     gc.collect()
 
@@ -287,3 +294,9 @@ def _let_go_of_symbols() -> None:
                 holder = getattr(item, name, None)
                 if holder:
                     holder.clear()
+
+
+def _switch_off(config: object, *names: str) -> None:
+    for name in names:
+        if hasattr(config, name):
+            setattr(config, name, False)

@@ -11,28 +11,32 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch._inductor import cpp_builder
-from torch._inductor.cpu_vec_isa import VecISA
-from torch._inductor.runtime import cache_dir_utils
+
+from fuzz.check.torch_internals import find
+
+_ISA = "torch._inductor.cpu_vec_isa", "VecISA.check_build"
+_CACHE = "torch._inductor.runtime.cache_dir_utils", "default_cache_dir"
+_COMPILER = "torch._inductor.cpp_builder", "get_cpp_compiler"
+_VERSION = "torch._inductor.cpp_builder", "get_compiler_version_info"
 
 
 def remember_vector_instructions() -> None:
-    """Keep successful probes beside Inductor's precompiled headers, by torch, compiler, flags and code of the probe."""
-    check = VecISA.check_build
+    """Keep successful probes beside Inductor's precompiled headers, by torch, compiler, flags and code of the probe.
+
+    Without effect on a torch that lacks a name that this needs.
+    """
+    check, cache, compiler, version = (find(*name) for name in (_ISA, _CACHE, _COMPILER, _VERSION))
+    if check is None or cache is None or compiler is None or version is None or hasattr(check, "__wrapped__"):
+        return
 
     @functools.wraps(check)
     def check_once(isa: Any, code: str) -> bool:
-        command = cpp_builder.get_cpp_compiler()
-        compiler = (command, cpp_builder.get_compiler_version_info(command))
-        parts = (torch.__version__, torch.__file__, *compiler, isa.build_arch_flags(), code)
-        note = Path(
-            cache_dir_utils.default_cache_dir(),
-            "attnfuzz",
-            hashlib.sha256("\0".join(map(str, parts)).encode()).hexdigest(),
-        )
+        command = compiler()
+        parts = (torch.__version__, torch.__file__, command, version(command), isa.build_arch_flags(), code)
+        note = Path(cache(), "attnfuzz", hashlib.sha256("\0".join(map(str, parts)).encode()).hexdigest())
         return note.exists() or _note(note, check(isa, code))
 
-    VecISA.check_build = check_once  # type: ignore[assignment, method-assign]
+    find(_ISA[0], "VecISA").check_build = check_once  # type: ignore[union-attr] # it has the method
 
 
 def _note(note: Path, works: bool) -> bool:

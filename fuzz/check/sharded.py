@@ -75,13 +75,13 @@ def _limit_ways(list_ways: Callable[[Any], list[Any]]) -> Any:
     """Refuses an operation without a rule if DTensor would run its definition for minutes, once for each combination of
     placements of its arguments."""
 
-    def limited(schema: Any) -> list[Any]:
+    def list_few_ways(schema: Any) -> list[Any]:
         ways = list_ways(schema)
         if len(ways) > _MOST_WAYS:
             raise SubjectError(f"DTensor would try more than {_MOST_WAYS} ways to shard {schema.op}")
         return ways
 
-    return staticmethod(limited)
+    return staticmethod(list_few_ways)
 
 
 def distribute(call: Any, module: nn.Module, mesh: DeviceMesh) -> Callable[..., Any]:

@@ -33,7 +33,7 @@ _APART = {
     ),
     Part.RECOMPUTATION: Owner("test/functorch/test_ac.py", "MemoryBudgetTest", _DISPATCHER),
 }
-"""Whatever file is at fault."""
+"""By the part at fault, for parts with tests of their own."""
 _BY_FILE = {
     "_inductor/fx_passes/fuse_attention.py": _FUSED,
     "_inductor/codegen/cpp_flex": _FLEX,

@@ -7,10 +7,11 @@ from types import MappingProxyType
 import pytest
 
 from corpus.causes import CauseKey, MechanismKind, Stage
-from corpus.entry import Entry, Expectation
+from corpus.entry import Entry, Expectation, load
 from corpus.fault import Fault
 from corpus.ledger import Bug
 from corpus.upstream import Issue, Upstream
+from fuzz.worker_config import ROOT
 from generators.program.case import Case
 from triage.report.filing import describe_releases, describe_upstream, propose_labels, render_facts, replace_facts
 
@@ -57,6 +58,11 @@ def test_rules_of_sharding_are_for_those_of_dtensor(case: Case) -> None:
         "module: dtensor",
         "topic: fuzzer",
     ]
+
+
+def test_operations_have_labels_without_a_cause() -> None:
+    entry = load(ROOT / "corpus" / "known" / "flex-mask-by-head.case.yaml")
+    assert propose_labels(entry, None) == ["topic: fuzzer", "module: flex attention"]
 
 
 def test_silence_an_operation_of_eager_and_a_regression_have_labels_too(case: Case) -> None:

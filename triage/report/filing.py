@@ -47,7 +47,7 @@ def replace_facts(report: str, facts: str) -> str:
 
 def propose_labels(entry: Entry, cause: CauseKey | None, fault: Fault | None = None) -> list[str]:
     """Labels of PyTorch's tracker. The file at fault decides, else the first stage that fails, which `cause` names."""
-    labels = list_labels(entry.case, cause, fault) if cause else ["topic: fuzzer"]
+    labels = list_labels(entry.case, cause, fault)
     if (entry.verdict or Verdict.OK) not in WITHOUT_NUMBERS:
         labels.append("module: correctness (silent)")
     return [*labels, *([_REGRESSION] if find_regression(entry) else [])]

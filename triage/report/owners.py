@@ -92,24 +92,24 @@ def find_owner(case: Case, cause: CauseKey, fault: Fault | None = None) -> Owner
     return _BY_STAGE.get(cause.stage) or _BY_COMPILER.get(cause.who, _OTHER)
 
 
-def list_labels(case: Case, cause: CauseKey, fault: Fault | None = None) -> list[str]:
-    """The labels of PyTorch's tracker for those who own the code at fault."""
-    owner = (
-        _BY_COMPILER.get(cause.who) if fault is None and cause.part not in _APART else find_owner(case, cause, fault)
-    )
-    is_compiled = (
-        fault.file.startswith(_COMPILED) if fault else cause.who in COMPILERS and cause.stage is not Stage.SHARDING
-    )
-    labels = [
-        *["oncall: pt2"] * is_compiled,
-        *["oncall: distributed"] * (owner is _DTENSOR),
-        *([owner.label] if owner else []),
-        "topic: fuzzer",
-    ]
-    if cause.stage is Stage.OPERATION and "scaled_dot_product" in cause.part:
+def list_labels(case: Case, cause: CauseKey | None, fault: Fault | None = None) -> list[str]:
+    """The labels of PyTorch's tracker: of those who own the code at fault, if that is known, and of operations."""
+    labels = [*(_list_owners(case, cause, fault) if cause else []), "topic: fuzzer"]
+    if cause and cause.stage is Stage.OPERATION and "scaled_dot_product" in cause.part:
         labels.append("module: sdpa")
-    if is_higher_order(cause) or {*_list_regions(case)} & {*_CONTROL_FLOW, "compile_region"}:
+    if (cause and is_higher_order(cause)) or {*_list_regions(case)} & {*_CONTROL_FLOW, "compile_region"}:
         labels.append(_HIGHER_ORDER)
     if any(op.kind == "flex_attention" for op in case.ops):
         labels.append(_FLEX.label)
     return [*dict.fromkeys(labels)]
+
+
+def _list_owners(case: Case, cause: CauseKey, fault: Fault | None) -> list[str]:
+    is_compiled = (
+        fault.file.startswith(_COMPILED) if fault else cause.who in COMPILERS and cause.stage is not Stage.SHARDING
+    )
+    owner = (
+        _BY_COMPILER.get(cause.who) if fault is None and cause.part not in _APART else find_owner(case, cause, fault)
+    )
+    distributed = ["oncall: distributed"] * (owner is _DTENSOR)
+    return [*["oncall: pt2"] * is_compiled, *distributed, *([owner.label] if owner else [])]

@@ -114,8 +114,8 @@ def describe_before(case: Case) -> str:
 
 def describe_cause(cause: RootCause, fault: Fault | None = None) -> str:
     """The stage and part that experiments found, and the mechanism. `fault`: the line, as a person found it."""
-    is_inductor_s = cause.stage is Stage.DECOMPOSITION and bool(fault and fault.file.startswith("_inductor/"))
-    who = COMPILERS["inductor"] if is_inductor_s else COMPILERS.get(cause.who, cause.who)
+    of_inductor = cause.stage is Stage.DECOMPOSITION and bool(fault and fault.file.startswith("_inductor/"))
+    who = COMPILERS["inductor"] if of_inductor else COMPILERS.get(cause.who, cause.who)
     place, part = (
         f"{who}'s {_STAGES[cause.stage]}" if cause.stage in _STAGES else who,
         name_part(cause.part, Stage.OPEN),
@@ -147,20 +147,20 @@ def describe_unmended(total: int, reasons: Mapping[str, int]) -> str:
 
 def link_line(fault: Fault) -> str:
     """The line at fault as a link, in Markdown."""
-    return _link(fault.file, fault.line, fault.torch, is_torch_s=True)
+    return _link(fault.file, fault.line, fault.torch, of_torch=True)
 
 
 def describe_place(place: Place, torch: str) -> str:
     """A place with its address and how it was found, in Markdown."""
     how = place.found.explanation.format(format_count(place.among, "program"))
     # A bare name is a file outside of torch.
-    name = _link(place.file, place.line, torch, is_torch_s="/" in place.file) if place.file else ""
+    name = _link(place.file, place.line, torch, of_torch="/" in place.file) if place.file else ""
     return f"{name} in `{place.function}`: {how}" if name else f"`{place.function}`: {how}"
 
 
-def _link(file: str, line: int, torch: str, *, is_torch_s: bool) -> str:
+def _link(file: str, line: int, torch: str, *, of_torch: bool) -> str:
     """A line of a release, in Markdown."""
-    address, name = make_permalink(file, line, torch) if is_torch_s else "", f"{'torch/' * is_torch_s}{file}:{line}"
+    address, name = make_permalink(file, line, torch) if of_torch else "", f"{'torch/' * of_torch}{file}:{line}"
     return f"[{name}]({address})" if address else name
 
 

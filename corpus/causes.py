@@ -126,7 +126,7 @@ class MechanismKind(Id):
     RUNTIME_ERROR = "runtime_error"
     DEVICE_ERROR = "device_error"
     TIMEOUT = "timeout"
-    WORKER_DIED = "worker_died"
+    WORKER_DIED = "worker_died", "the process dies"
     OUT_OF_MEMORY = "out_of_memory"
 
 

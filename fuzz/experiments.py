@@ -67,6 +67,11 @@ class Traced:
 
 
 @dataclass(frozen=True)
+class Noted:
+    """Nothing changes, and the outcome names the operation that was running when the process or the device was lost."""
+
+
+@dataclass(frozen=True)
 class Edit:
     """The label describes a change of the case or of an attention call. The argument is an option or a size."""
 
@@ -103,7 +108,7 @@ class ReplacementAlone:
     in_eager: bool
 
 
-_OfCase = OtherSubject | OtherTorch | WithoutAxis | WithSetting | StepLimit | Traced | Edit | OtherWrite
+_OfCase = OtherSubject | OtherTorch | WithoutAxis | WithSetting | StepLimit | Traced | Noted | Edit | OtherWrite
 Change = _OfCase | OperandValue | EqualAlong | ReplacementAlone
 
 
@@ -252,6 +257,7 @@ _ROWS = (
     Experiment("unchanged", Edit(), "the module left as it is, without {}", mechanism="changed"),
     Experiment("written_apart", Edit(), "each write made into a contiguous copy"),
     Experiment("traced", Traced(), "its lines recorded"),
+    Experiment("noted", Noted(), "`{}` as the last operation that began"),
     # Changes that are tried before a subject is blamed.
     Experiment("deterministic", WithSetting("deterministic_or_warn", True), "deterministic algorithms"),
     Experiment("fast_path_off", WithSetting("fast_path", False), "the fast path of attention layers off"),

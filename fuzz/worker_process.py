@@ -16,7 +16,18 @@ from typing import NoReturn
 
 from fuzz import protocol
 from fuzz.cli import wrap
-from fuzz.protocol import Check, Drawn, Hello, Message, Result, StageStarted, SubjectResult, Unusable, Verdict
+from fuzz.protocol import (
+    Check,
+    Drawn,
+    Hello,
+    Message,
+    Observation,
+    Result,
+    StageStarted,
+    SubjectResult,
+    Unusable,
+    Verdict,
+)
 from fuzz.protocol.failures import Process, ProcessLost
 from fuzz.protocol.render import describe_failure
 from fuzz.transport import MachineLost, Transport, WorkerUnavailable
@@ -84,6 +95,7 @@ class WorkerProcess:
         self._killed = threading.Event()
         self._on_start, self._on_death = on_start, on_death
         self._id = 0
+        self._observed: tuple[Observation, ...] = ()  # in this stage
 
     def is_placed(self) -> bool:
         """Whether there is a machine; if not, requests a machine. Raises `Stopped` and `WorkerUnavailable`."""
@@ -151,6 +163,7 @@ class WorkerProcess:
             self._failures = 0
             if isinstance(message, StageStarted) and message.id == self._id:
                 self._enter(message.stage)
+                self._observed = message.observed
             elif isinstance(message, Result) and message.id == self._id:
                 self.checks += 1
                 self._enter("")
@@ -268,7 +281,7 @@ class WorkerProcess:
         if stage in _OWN_STAGES:
             # Nothing is compiled yet: eager or attnfuzz is at fault, so the case can't be judged.
             return Result(id=self._id, rejected=f"{verdict} in {stage}: {text}", results=(), seconds=seconds)
-        lost = SubjectResult(subject=stage, verdict=verdict, failure=failure, seconds=seconds)
+        lost = SubjectResult(stage, verdict, failure=failure, seconds=seconds, observations=self._observed)
         return Result(id=self._id, rejected=None, results=(lost,), seconds=seconds)
 
     def _read_hello(self, python: str) -> Hello:

@@ -1,6 +1,7 @@
 """From a case to its root cause. The kind of failure decides which experiments find it.
 
-- Lost process: the first stage of the ablation that fails. No experiment follows, because each costs a process.
+- Lost process: the first stage of the ablation that fails, and the operation that was running there. No other
+  experiment follows, because each costs a process.
 - Eager: the operation that eager computes wrongly, and the edit of the case that makes it right.
 - Attention function: the options whose removal makes a call right.
 - Compiler: the first stage that fails, and within it the first experiment of `_NARROWER` that flips. Within the graph
@@ -33,12 +34,12 @@ from fuzz.attribution.root_cause import RootCause
 from fuzz.attribution.study import EDITS, OVERLAPPING, Study, list_low_precision, mechanism_of, subject_of
 from fuzz.bug_identity import LOST_PROCESS, SILENT, WRONG_NUMBERS, attention_patterns, contract_features, operation_of
 from fuzz.error_location import name_gradient
-from fuzz.evaluator import Evaluator
-from fuzz.experiments import EXPERIMENTS, SHARDING, OtherSubject, Outcome, Tried
-from fuzz.protocol import SubjectResult, Verdict
+from fuzz.evaluator import Evaluator, compare_outcome
+from fuzz.experiments import EXPERIMENTS, SHARDING, OtherSubject, Outcome, Trial, Tried
+from fuzz.protocol import Running, SubjectResult, Verdict
 from fuzz.protocol.failures import DropoutMask, EmptyRowsNotZero, FailureKey, FaultyOperation
 from fuzz.protocol.rewrites import EXPANDED, SDPA, WrongRewrite
-from fuzz.subjects import SHARDED
+from fuzz.subjects import SHARDED, get_spec
 from generators.errors import UserError
 from generators.program.attention_options import COMPARABLE
 from generators.program.case import Case, LaterCall
@@ -116,15 +117,35 @@ def attribute(entry: Entry, evaluator: Evaluator, ablation: Ablation | None = No
 
 
 def _find_lost_cause(study: Study, ablation: Ablation) -> RootCause:
-    result = study.result
-    key = (result.failure and result.failure.key()) or FailureKey()
-    if is_attention(study.entry.subject):
-        who, stage, (part, value) = ablation.accused, Stage.KERNEL, _find_faulty_pass(study.case, result)
+    """The operation is at fault only in stages that call nothing else. Generated code may damage memory that an
+    operation reads later.
+    """
+    result, is_kernel = study.result, is_attention(study.subject)
+    failure, kind, value = result.failure, MechanismKind(result.verdict), ""
+    key = (failure and failure.key()) or FailureKey()
+    stage = ablation.accused if is_kernel or ablation.accused == EAGER else _find_stage(ablation)[1].experiment
+    running = _find_running(replace(study, subject=stage if is_kernel else subject_of(stage, study.entry)))
+    told = details(error=getattr(failure, "fault", ""), lost=key.lost)
+    evidence = (Tried("noted", running, Outcome.FAILS_ALIKE),) if running else ()
+    if running and (is_kernel or EXPERIMENTS[stage].stage != Stage.CODEGEN):
+        who = _BACKENDS.get(running.removeprefix("aten."), EAGER)
+        return RootCause(who, Stage.OPERATION, running, Mechanism(kind, told), evidence)
+    if is_kernel:
+        who, at, (part, value) = ablation.accused, Stage.KERNEL, _find_faulty_pass(study.case, result)
     else:
-        row = EXPERIMENTS[EAGER if ablation.accused == EAGER else _find_stage(ablation)[1].experiment]
-        who, stage, part, value = row.who, Stage(row.stage), "", ""
-    told = details(error=key.text, lost=key.lost, value=value)
-    return RootCause(who, stage, part, Mechanism(MechanismKind(result.verdict), told))
+        who, at, part = EXPERIMENTS[stage].who, Stage(EXPERIMENTS[stage].stage), running
+    told = told if running else details(error=key.text, lost=key.lost, value=value)
+    return RootCause(who, at, part, Mechanism(kind, told), evidence)
+
+
+def _find_running(study: Study) -> str:
+    """The operation that was running when the process or the device was lost; "" if none was, or it is not known."""
+    is_of_user = is_attention(study.subject) and not get_spec(study.subject).sdpa
+    if is_of_user or study.result.verdict not in (Verdict.WORKER_DIED, Verdict.DEVICE_ERROR):
+        return ""
+    again = study.evaluator.judge(study.case, study.subject, Trial("noted"))
+    named = (one.operation for one in again.observations if isinstance(one, Running))
+    return next(named, "") if compare_outcome(again, study.result) is Outcome.FAILS_ALIKE else ""
 
 
 def _find_stage(ablation: Ablation) -> tuple[list[Tried], Tried]:

@@ -21,8 +21,8 @@ from fuzz.experiments import Trial
 from fuzz.protocol import EAGER, NOISE, REFERENCE, Check, Verdict
 from fuzz.protocol.failures import FaultyOperation, Nondeterministic, NotTaken, Refusal, Value
 
-Announce = Callable[[str], None]
-"""Called with the name of each stage before it starts."""
+Announce = Callable[..., None]
+"""Called with the name of each stage before it starts, and again with observations that the process may not survive."""
 
 
 class Rejected(Exception):

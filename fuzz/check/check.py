@@ -31,7 +31,7 @@ from fuzz.check.subject_builder import Subject
 from fuzz.check.subject_changes import Record, apply_experiments, compare_constants, enter
 from fuzz.check.torch_places import find_raising
 from fuzz.experiments import Outcome, Trial
-from fuzz.protocol import EAGER, Check, CoverageItem, CoverageKind, Observation, Result, SubjectResult, Verdict
+from fuzz.protocol import EAGER, Check, CoverageItem, CoverageKind, Observation, Result, Running, SubjectResult, Verdict
 from fuzz.protocol.failures import (
     DeviceError,
     FormDiffers,
@@ -95,15 +95,22 @@ def _run_subject(case: CaseRun, name: str, subject: Subject | None) -> tuple[Sub
     dynamo_same, hashes = None, tuple[str, ...]()
     coverage = Coverage()
     observed: list[Observation] = []
+
+    def record(observation: Observation) -> None:
+        if isinstance(observation, Running):
+            case.announce(name, observation)
+            observed[:] = (one for one in observed if not isinstance(one, Running))
+        observed.append(observation)
+
     try:
         if subject is None:
             judgement = _skip(Refusal.UNKNOWN_SUBJECT)
         else:
             options = case.request.settings if subject.spec.options else {}
-            subject = apply_experiments(replace(subject, options=options), case.request.experiments, observed.append)
+            subject = apply_experiments(replace(subject, options=options), case.request.experiments, record)
             check_subject = _check_attention if subject.attention is not None else _check_compiled
             if subject.spec.sharded:
-                check_subject = functools.partial(_check_sharded, observed.append)
+                check_subject = functools.partial(_check_sharded, record)
             judgement, run = check_subject(case, subject, coverage)
             dynamo_same = None if run is None else is_same_for_dynamo(case.eager, run, case.exact)
             hashes = hash_values(run) if run is not None and case.request.hashes else ()
@@ -346,7 +353,7 @@ def _run_and_judge(
     recorded: list[Call] = []
     module = harness.program.module(harness.training)
     try:
-        with coverage:
+        with coverage, subject.apply_settings():
             for _ in range(case.repeat):
                 runs.append(case.execute(module, module, harness.fresh()))
                 recorded = recorded or harness.calls

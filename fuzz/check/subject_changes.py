@@ -11,15 +11,17 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any
 
+from torch.utils._python_dispatch import TorchDispatchMode
+
 from fuzz.check import settings
 from fuzz.check.coverage import rewrite_name
-from fuzz.check.exceptions import SubjectError
+from fuzz.check.exceptions import SubjectError, find_device_fault
 from fuzz.check.rewrite_match import Unlike, find_differences
 from fuzz.check.subject_builder import Subject
 from fuzz.check.torch_internals import wrap
 from fuzz.check.torch_places import find_places, find_step, record_branches
-from fuzz.experiments import EXPERIMENTS, SHARDING, StepLimit, Traced, Trial, WithSetting
-from fuzz.protocol import Executed, Observation, StepsTaken
+from fuzz.experiments import EXPERIMENTS, SHARDING, Noted, StepLimit, Traced, Trial, WithSetting
+from fuzz.protocol import Executed, Observation, Running, StepsTaken
 from fuzz.protocol.rewrites import WrongRewrite
 
 Record = Callable[[Observation], None]
@@ -125,6 +127,8 @@ def enter(trial: Trial, record: Record = lambda _: None) -> AbstractContextManag
             return limit_steps(trial.experiment, trial.argument, record)
         case Traced():
             return _trace(trial.argument, record)
+        case Noted():
+            return _Noting(record)
     raise SubjectError(f"{trial.experiment} changes nothing about a subject")
 
 
@@ -135,10 +139,38 @@ def _trace(scope: str, record: Record) -> Iterator[None]:
         yield
 
 
+class _Noting(TorchDispatchMode):
+    """Records each operation before it runs. Which kernel an operation chooses does not depend on a mode."""
+
+    supports_higher_order_operators = True
+
+    def __init__(self, record: Record) -> None:
+        super().__init__()
+        self._record = record
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """Programs compile as without the mode, which sees the operations that compiled code calls."""
+        return True
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        self._record(Running(str(getattr(func, "overloadpacket", func))))
+        try:
+            result = func(*args, **(kwargs or {}))
+        except Exception:
+            if not find_device_fault():
+                self._record(Running())
+            raise
+        self._record(Running())
+        return result
+
+
 def apply_experiments(subject: Subject, trials: Iterable[Trial], record: Record = lambda _: None) -> Subject:
     """`subject` under these experiments; `record` is called with the steps taken. Raises `SubjectError`."""
     for trial in trials:
-        if subject.attention is not None:
+        if subject.attention is not None and not isinstance(EXPERIMENTS[trial.experiment].change, Noted):
             raise SubjectError(f"{subject.name} is an attention function: {trial.experiment} is for compilers")
         caches = f"{subject.caches} {trial.experiment} {trial.argument}"
         subject = replace(subject, under=(*subject.under, functools.partial(enter, trial, record)), caches=caches)

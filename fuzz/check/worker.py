@@ -97,7 +97,11 @@ def main(arguments: list[str] | None = None, before: Callable[[], None] = lambda
             sessions[:] = sessions or [ModuleSession(options.device)]
             return sessions[0].answer(message)
         return check(
-            message, usable, options.device, lambda stage: send(wire, StageStarted(message.id, stage)), _rss_mib
+            message,
+            usable,
+            options.device,
+            lambda stage, *observed: send(wire, StageStarted(message.id, stage, observed)),
+            _rss_mib,
         )
 
     try:

@@ -1,7 +1,8 @@
 """The protocol of a campaign and its workers: JSON objects, one a line, over the worker's stdin and stdout.
 
 - The worker sends `StageStarted` before each step of its start, then one `Hello` or `Unusable`.
-- For every `Check`, it sends `StageStarted` before each stage, then one `Result`. A `Fault` may replace any message.
+- For every `Check`, it sends `StageStarted` before each stage, again with observations that the process may not
+  survive, then one `Result`. A `Fault` may replace any message.
 - The parent sends `Check` and `Exit`. The end of the stream means `Exit`.
 - A libFuzzer process is a worker that first sends `Drawn`, and waits for the `Check` of that case.
 
@@ -62,6 +63,13 @@ class Executed(Observation):
     """The lines of torch that compiling executed."""
 
     branches: tuple[Branches, ...]
+
+
+@dataclass(frozen=True)
+class Running(Observation):
+    """The operation that runs, such as aten.bmm; "" between operations."""
+
+    operation: str = ""
 
 
 class Verdict(Word):
@@ -189,6 +197,7 @@ class StageStarted(Message):
 
     id: int  # of the check, or 0
     stage: str  # "eager", "reference", "noise" or a subject's name; a step
+    observed: tuple[Observation, ...] = ()  # so far, of experiments that a process may not survive
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import signal
 from collections.abc import Callable
 from typing import Any
 
@@ -35,6 +36,16 @@ def closes_descriptors(module: nn.Module) -> Call:
     return run
 
 
+@torch.library.custom_op("planted::die", mutates_args=())
+def _die(value: Tensor, *, later: bool = False) -> Tensor:
+    if not later:
+        os.kill(os.getpid(), signal.SIGSEGV)
+    return value.clone()
+
+
+_die.register_fake(lambda value, **_: torch.empty_like(value))
+_die.register_autograd(lambda _, gradient: _die(gradient))
+dies = _changing(lambda _: os.kill(os.getpid(), signal.SIGSEGV))  # type: ignore[arg-type,return-value]
 zeroed_row = _changing(_zeroed_row)
 nan_column = _changing(_with_nan)
 one_ulp_up = _changing(lambda out: torch.nextafter(out, torch.full_like(out, float("inf"))))

@@ -18,13 +18,14 @@ from fuzz.check.subject_builder import Subject, find
 from fuzz.check.subject_changes import apply_experiments, compare_constants
 from fuzz.check.torch_places import find_raising, record_branches
 from fuzz.experiments import EXPERIMENTS, StepLimit, Trial, WithSetting
-from fuzz.protocol import Observation, StepsTaken, Verdict
+from fuzz.protocol import Observation, Running, StepsTaken, Verdict
 from fuzz.protocol.failures import NotTaken, Refusal
 from fuzz.protocol.places import Branches, Found
 from tests.check.client import Asker
 from tests.check.in_process import run_subject
 from tests.check.sources import plain, source
 
+PLANTED = "tests.check.planted"
 _MATCHER = "torch._inductor.pattern_matcher"
 ON_SUBJECTS = [
     Trial(row.id, "3" if isinstance(row.change, StepLimit) else "")
@@ -106,6 +107,34 @@ def test_a_worker_says_what_controls_observe_and_forgets_it(worker: Asker) -> No
         plainly.applied_rewrites,
         plainly.numbers,
     )
+
+
+@pytest.mark.worker
+@pytest.mark.compiles
+@pytest.mark.parametrize(
+    ("subject", "operation"),
+    [("dynamo", "planted.die"), ("aot_eager", "planted.die"), ("inductor", "planted.die"), (f"{PLANTED}:dies", "")],
+)
+@pytest.mark.parametrize("training", [False, True])
+def test_the_operation_that_ends_the_process_is_named(
+    worker: Asker, subject: str, operation: str, *, training: bool
+) -> None:
+    program = source(
+        "out = (q @ k.mT).softmax(-1)",
+        "if torch.compiler.is_compiling():",
+        "    out = torch.ops.planted.die(out, later=self.training)",
+        "return out * 2",
+    )
+    lost = worker.one(program, subject, training=training, experiments=(Trial("noted"),))
+    assert (lost.verdict, lost.observations) == (Verdict.WORKER_DIED, (Running(operation),))
+
+
+@pytest.mark.worker
+def test_noting_operations_changes_neither_the_compiled_program_nor_the_kernel_of_attention(worker: Asker) -> None:
+    program = source("return F.scaled_dot_product_attention(q, k, v)")
+    plainly, noted = (worker.one(program, "passes", experiments=trials) for trials in ((), (Trial("noted"),)))
+    assert (noted.verdict, noted.coverage) == (plainly.verdict, plainly.coverage)
+    assert noted.observations == (Running(),)
 
 
 @pytest.mark.worker

@@ -8,15 +8,15 @@ from typing import cast
 import pytest
 
 from corpus import casefile
-from corpus.causes import Mechanism, MechanismKind, details
+from corpus.causes import Details, Mechanism, MechanismKind, details
 from corpus.entry import Entry, Expectation, Found
 from fuzz.attribution.attribute import attribute
 from fuzz.attribution.root_cause import RootCause
 from fuzz.evaluator import Evaluator
 from fuzz.experiments import Trial
-from fuzz.protocol import SubjectResult, Verdict
+from fuzz.protocol import Running, SubjectResult, Verdict
 from fuzz.protocol.capabilities import Capabilities
-from fuzz.protocol.failures import FailureKey, FormDiffers, Process, ProcessLost, Raised, Value
+from fuzz.protocol.failures import DeviceError, Failure, FailureKey, FormDiffers, Process, ProcessLost, Raised, Value
 from fuzz.worker_config import WorkerConfig
 from generators.errors import UserError
 from generators.program.case import Case
@@ -95,7 +95,7 @@ def test_a_package_is_at_fault_where_compiled_code_and_the_exported_program_are_
     ],
 )
 @pytest.mark.parametrize(("subject", "stage"), [("passes", "graph_passes"), ("inductor", "codegen")])
-def test_where_the_process_is_lost_no_control_is_tried(
+def test_where_the_process_is_lost_no_control_is_tried_but_the_name_of_the_operation(
     case: Case, verdict: Verdict, how: Process, subject: str, stage: str
 ) -> None:
     failure = ProcessLost(how, "SIGSEGV", "relu (kernel.cpp)")
@@ -106,7 +106,29 @@ def test_where_the_process_is_lost_no_control_is_tried(
     assert (found.who, found.stage, found.part) == ("inductor", stage, "")
     key = failure.key() or FailureKey()
     assert found.mechanism == Mechanism(MechanismKind(verdict), details(error=key.text, lost=key.lost))
-    assert {*BEFORE, "inductor", "inductor_dynamic", "pattern_matcher_off"} >= set(evaluator.asked)
+    assert {*BEFORE, "inductor", "inductor_dynamic", "pattern_matcher_off", "noted"} >= set(evaluator.asked)
+
+
+@pytest.mark.parametrize(
+    ("subject", "expected"),
+    [("passes", ("eager", "operation", "aten.bmm")), ("inductor", ("inductor", "codegen", "aten.bmm"))],
+)
+@pytest.mark.parametrize(
+    ("verdict", "failure", "told"),
+    [
+        (Verdict.WORKER_DIED, ProcessLost(Process.SIGNAL, "SIGSEGV", "a (b.py)"), details(lost=["signal", "SIGSEGV"])),
+        (Verdict.DEVICE_ERROR, DeviceError("misaligned address", "", "a line"), details(error="misaligned address")),
+    ],
+)
+def test_the_operation_that_loses_the_process_is_at_fault_where_nothing_but_operations_run(
+    case: Case, subject: str, expected: tuple[str, str, str], verdict: Verdict, failure: Failure, told: Details
+) -> None:
+    lost = SubjectResult("", verdict, failure=failure)
+    right = BEFORE[:-1] if subject == "passes" else BEFORE
+    evaluator = FakeEvaluator(lost, *right, noted=replace(lost, observations=(Running("aten.bmm"),)))
+    found = attribute(Entry(case, expect=Expectation("known", subject=subject)), cast("Evaluator", evaluator))
+    assert (found.key.who, found.stage, found.part) == expected
+    assert found.mechanism == Mechanism(MechanismKind(verdict), told)
 
 
 def test_what_differs_from_run_to_run_is_judged_by_two_runs(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,8 +198,13 @@ def test_a_write_is_blamed_only_if_another_write_does_not_fail_alike(
 
 def test_an_attention_function_that_ends_the_process_has_a_cause() -> None:
     failure = ProcessLost(Process.SIGNAL, "SIGSEGV", "attention (attention/function.py)")
-    evaluator = FakeEvaluator(SubjectResult("sdpa_cudnn", Verdict.WORKER_DIED, failure=failure), "eager")
-    evaluator.hello = replace(evaluator.hello, attention={"sdpa_cudnn": Capabilities()})
+    lost = SubjectResult("sdpa_cudnn", Verdict.WORKER_DIED, failure=failure)
+    evaluator = FakeEvaluator(lost, "eager")
+    hello = evaluator.hello = replace(evaluator.hello, attention={"sdpa_cudnn": Capabilities()})
     met = Entry(casefile.loads(ATTENTION), expect=Expectation("known", subject="sdpa_cudnn"))
     found = attribute(met, cast("Evaluator", evaluator))
     assert (found.who, found.stage, found.part) == ("sdpa_cudnn", "kernel", "attention_forward")
+    fused = "aten._scaled_dot_product_cudnn_attention"
+    evaluator = FakeEvaluator(lost, "eager", noted=replace(lost, observations=(Running(fused),)))
+    evaluator.hello = hello
+    assert attribute(met, cast("Evaluator", evaluator)).key.part == fused

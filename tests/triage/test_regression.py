@@ -20,9 +20,10 @@ from tests.check.test_sequences import CALLS, products
 from tests.triage.conftest import OFF
 from triage.report.build import shows
 from triage.report.owners import find_owner
-from triage.report.regression import FILE, write_test
+from triage.report.regression import FILE, spell_script, write_test
 from triage.report.repro import ScriptedFailure
-from triage.script_runs import SETTINGS
+from triage.report.shards import write_ranks
+from triage.script_runs import SETTINGS, run
 
 LEDGER = ledgers.load(ROOT / "corpus" / "ledger.yaml")
 
@@ -109,6 +110,18 @@ def test_the_part_at_fault_decides_whose_test_it_is(given: CauseKey, file: str) 
 )
 def test_the_line_at_fault_decides_before_the_stage_that_shows_it(fault: str, given: CauseKey, file: str) -> None:
     assert find_owner(CASE, given, Fault(fault, 1, "f", "2.15.0", "reading")).file == f"test/{file}"
+
+
+@pytest.mark.parametrize(("shard", "code"), [(", shard: 0", 1), ("", 0)])
+def test_two_ranks_show_what_they_alone_get_wrong(shard: str, code: int, tmp_path: Path) -> None:
+    text = (ROOT / "corpus" / "known" / "rows-of-a-sharded-table-read-twice.case.yaml").read_text()
+    case = entry.loads(text.replace(", shard: 0", shard)).case
+    bug = ScriptedFailure(case, SubjectResult("sharded", Verdict.RUNTIME_ERROR, failure=Raised("AssertionError", "")))
+    cause = CauseKey("sharded", Stage.SHARDING, "aten.embedding", MechanismKind.RUNNING_RAISES)
+    for script in (write_ranks(bug, *spell_script(bug)), write_test(bug, cause)):
+        done = run(script, sys.executable, seconds=300)
+        assert done.returncode == code, done.stderr
+        assert ("AssertionError" in done.stderr) is bool(code)
 
 
 def test_a_person_s_script_of_eager_becomes_the_test() -> None:

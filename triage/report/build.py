@@ -45,11 +45,11 @@ from triage import script_runs
 from triage.cluster.clusters import load_clusters
 from triage.listed import list_bugs
 from triage.rendering import render
-from triage.report import regression, repro
+from triage.report import regression, repro, shards
 from triage.report.conditions import find_conditions, list_neighbours
 from triage.report.filing import advise, render_facts
 from triage.report.owners import find_owner
-from triage.report.repro import CASE_FILE, WITHOUT_NUMBERS, ScriptedFailure
+from triage.report.repro import CASE_FILE, WITHOUT_NUMBERS, ScriptedFailure, find_error
 from triage.report.rules import Condition
 from triage.report.wording import (
     describe_cause,
@@ -197,7 +197,7 @@ def build(
     sys.stderr.write("writing the report\n")
     environment = script_runs.collect(config.python, ablation.hello.torch)
     shown = regression.spell_script(_script(entry.case, ablation))
-    if all(shown):
+    if all(shown) and not get_spec(ablation.result.subject).sharded:  # ranks run it as repro.py
         done = script_runs.run("\n\n\n".join(shown), config.python, seconds=3 * config.timeout)
         shown = shown if shows(done, ablation.result) else ("", "")
     eager = _read_eager(known)
@@ -211,9 +211,7 @@ def build(
 
 def shows(run: CompletedProcess[str], result: SubjectResult) -> bool:
     """Whether a script that raises where a result is wrong ends by this failure, and not by a fault of its own."""
-    failure = result.failure
-    wanted = "AssertionError" if result.verdict not in WITHOUT_NUMBERS else getattr(failure, "error", "")
-    return bool(run.returncode) and wanted in run.stderr
+    return bool(run.returncode) and find_error(result) in run.stderr
 
 
 def _script(case: Case, ablation: Ablation) -> ScriptedFailure:
@@ -258,6 +256,7 @@ def write_report(
     fix, fault = (_read_fix(known), known.fault) if known else (None, None)
     quoted = fault if fault and fault.torch == torch else next(iter(cause.places if cause else ()), None)
     places, table = cause.places if cause else (), list_stages(case, ablation)
+    is_logged = result.verdict in WITHOUT_NUMBERS or bug.spec.sharded
     # The program has the dense call, from which the worker makes packed and paged calls.
     is_packed = bool(getattr(result.failure, "sequences", None))
     plain = source(case).strip() if is_packed else repro.spell_program(bug, repro.spell_import(bug))
@@ -280,7 +279,7 @@ def write_report(
         "replay": bug.replay,
         "commands": list_commands(bug, ablation),
         "exit_code": "" if run is None else "timed out" if run.returncode == TIMEOUT_EXIT else str(run.returncode),
-        "output": shorten_log(run.stderr) if run and result.verdict in WITHOUT_NUMBERS else run and run.stdout.strip(),
+        "output": run and (shorten_log(run.stderr) if is_logged else run.stdout.strip()),
         "run": shown[1],
         "owner": find_owner(case, cause.key, fault) if cause and evidence.failing else None,
         "failing": evidence.failing,
@@ -307,7 +306,7 @@ def describe_refusal(case: Case, ablation: Ablation, why: str) -> str:
 def list_commands(bug: ScriptedFailure, ablation: Ablation) -> list[str]:
     """Commands that run repro.py: as it is, with the last compiler that passes, and under torch's bisector."""
     commands = ["python repro.py"]
-    if bug.who != "compiled" or bug.spec.is_exported:
+    if bug.who != "compiled" or bug.spec.is_exported or bug.spec.sharded:
         return commands
     passing = [get_spec(one.subject).backend for one in ablation.stages.values() if one.verdict in PASSING]
     known = [name for name in passing if name in ("eager", "aot_eager", DECOMPOSED)]
@@ -341,7 +340,10 @@ def _investigate(
     result, config, is_kernel = ablation.result, evaluator.config, is_attention(ablation.accused)
     is_dynamic, is_random = ablation.accused == DYNAMIC, get_spec(entry.subject).random
     bug = ScriptedFailure(entry.case, result, name, config.device, is_dynamic, is_random)
-    script, run = repro.write_script(bug), None
+    script, run = (
+        shards.write_ranks(bug, *regression.spell_script(bug)) if bug.spec.sharded else repro.write_script(bug),
+        None,
+    )
     (out / "repro.py").unlink(missing_ok=True)
     if script:
         sys.stderr.write("running repro.py\n")

@@ -24,7 +24,10 @@ _REGION = Owner("test/higher_order_ops/test_invoke_subgraph.py", "TestInvokeSubg
 _SDPA = Owner("test/test_transformers.py", "TestSDPA", "module: sdpa")
 _AOT = Owner("test/functorch/test_aotdispatch.py", "TestAOTAutograd", _DISPATCHER)
 _DYNAMO = Owner("test/dynamo/test_misc.py", "MiscTests", "module: dynamo")
-_DTENSOR = Owner("test/distributed/tensor/test_dtensor.py", "DTensorTest", "module: dtensor")
+_DISTRIBUTED = "oncall: distributed"
+_DTENSOR = Owner("test/distributed/tensor/test_dtensor.py", "DTensorTest", _DISTRIBUTED)
+_DTENSOR_OPS = Owner("test/distributed/tensor/test_tensor_ops.py", "DistTensorOpsTest", _DISTRIBUTED)
+_DTENSOR_COMPILE = Owner("test/distributed/tensor/test_dtensor_compile.py", "TestDTensorCompileE2E", _DISTRIBUTED)
 _OTHER = Owner("test/inductor/test_torchinductor.py", "CommonTemplate", _INDUCTOR)
 _APART = {
     Part.TORCH_EXPORT: Owner("test/export/test_export.py", "TestExport", "oncall: export"),
@@ -44,6 +47,7 @@ _BY_FILE = {
     "_dynamo/variables/invoke_subgraph.py": _REGION,
     "_dynamo/": _DYNAMO,
     "_higher_order_ops/": _CONTROL,
+    "distributed/tensor/_ops/": _DTENSOR_OPS,
     "distributed/tensor/": _DTENSOR,
     "_meta_registrations.py": Owner("test/test_meta.py", "TestMeta", "module: meta tensors"),
     "nn/": Owner("test/test_transformers.py", "TestTransformers", "module: nn"),
@@ -77,6 +81,8 @@ def find_owner(case: Case, cause: CauseKey, fault: Fault | None = None) -> Owner
     """The file of PyTorch's tests for the file at fault; if that is not known, for the part, stage or compiler."""
     if cause.part in _APART:
         return _APART[Part(cause.part)]
+    if cause.who == "sharded" and cause.stage is not Stage.SHARDING:
+        return _DTENSOR_COMPILE
     group = next((_CONTROL_FLOW[kind] for kind in _list_regions(case) if kind in _CONTROL_FLOW), "")
     owner = next((one for start, one in _BY_FILE.items() if fault and fault.file.startswith(start)), None)
     if owner is _OTHER and group:
@@ -105,11 +111,11 @@ def list_labels(case: Case, cause: CauseKey | None, fault: Fault | None = None) 
 
 
 def _list_owners(case: Case, cause: CauseKey, fault: Fault | None) -> list[str]:
-    is_compiled = (
-        fault.file.startswith(_COMPILED) if fault else cause.who in COMPILERS and cause.stage is not Stage.SHARDING
-    )
+    is_compiled = cause.who in COMPILERS and cause.stage is not Stage.SHARDING
+    if fault and cause.who != "sharded":
+        is_compiled = fault.file.startswith(_COMPILED)
     owner = (
         _BY_COMPILER.get(cause.who) if fault is None and cause.part not in _APART else find_owner(case, cause, fault)
     )
-    distributed = ["oncall: distributed"] * (owner is _DTENSOR)
-    return [*["oncall: pt2"] * is_compiled, *distributed, *([owner.label] if owner else [])]
+    dtensor = ["module: dtensor"] * (owner is not None and owner.label == _DISTRIBUTED)
+    return [*["oncall: pt2"] * is_compiled, *([owner.label] if owner else []), *dtensor]

@@ -23,6 +23,7 @@ from generators.program.emit import is_random, source
 from generators.program.type_check import is_valid, types_of
 from generators.program.values import FLOATS
 from triage.rendering import render
+from triage.report import shards
 from triage.report.owners import find_owner
 from triage.report.repro import (
     AUTOMATIC,
@@ -60,6 +61,7 @@ def write_test(
         lines = eager.strip().splitlines()
         program, body = ([one for one in lines if bool(_IMPORT.match(one)) is wanted] for wanted in (True, False))
         given = {"imports": [], "has_backends": False, "runtime": "", "is_compiled": False, "decorators": []}
+        given |= {"is_sharded": False}
         return render(
             "test_regression.py.j2",
             **about,
@@ -70,20 +72,24 @@ def write_test(
     made = _Test(_simplify(bug))
     if not made.is_possible:
         return ""
-    bug = made.bug
+    bug, statements = made.bug, made.list_body()
+    parts = (made.program, spell_kernel(bug), made.plain)
+    imports = [f"import {', '.join(config)}"] if (config := bug.list_config()) else []
     return render(
         "test_regression.py.j2",
         **about,
-        imports=[f"import {', '.join(config)}"] if (config := bug.list_config()) else [],
+        imports=[*imports, *(shards.list_imports("\n".join([*statements, made.runtime])) if bug.spec.sharded else [])],
         has_backends=bug.who == "kernel" or "sdpa_kernel(SDPBackend.MATH)" in made.contexts,
-        program="\n\n\n".join(filter(None, (source(bug.case).strip(), spell_kernel(bug), made.plain))),
+        program="\n\n\n".join(filter(None, parts)),
         runtime=made.runtime,
-        is_compiled=bug.who == "compiled",
+        is_compiled=bug.is_compiled,
+        is_sharded=bug.spec.sharded,
         decorators=[
+            *["@with_comms"] * bug.spec.sharded,
             *(f"@{module}.patch({{{_spell_items(given)}}})" for module, given in config.items()),
             *["@torch.no_grad()"] * (bug.case.mode == "inference"),
         ],
-        body=made.list_body(),
+        body=statements,
     )
 
 
@@ -94,9 +100,13 @@ def spell_script(bug: ScriptedFailure) -> tuple[str, str]:
         return "", ""
     has_backends = bug.who != "kernel" and "sdpa_kernel(SDPBackend.MATH)" in made.contexts
     imports = "from torch.nn.attention import SDPBackend, sdpa_kernel" if has_backends else spell_import(bug)
-    parts = (source(bug.case).strip(), imports, spell_kernel(bug), made.plain, made.runtime)
     setup = [*bug.list_setup(), *["torch.set_grad_enabled(False)"] * (bug.case.mode == "inference")]
-    return "\n\n\n".join(filter(None, parts)), "\n".join([*setup, *made.list_body()])
+    body = "\n".join([*setup, *made.list_body()])
+    program = "\n\n\n".join(filter(None, (made.program, imports, spell_kernel(bug), made.plain, made.runtime)))
+    if bug.spec.sharded:
+        first, rest = program.split("\n\n", 1)
+        program = "\n".join([first, *shards.list_imports(f"{body}\n{made.runtime}"), "", rest])
+    return program, body
 
 
 def _spell_items(given: Mapping[str, object]) -> str:
@@ -106,7 +116,7 @@ def _spell_items(given: Mapping[str, object]) -> str:
 def _simplify(bug: ScriptedFailure) -> ScriptedFailure:
     """The bug with sizes read off the arguments, so that all of them can be symbolic, and no call after the failure."""
     value = getattr(bug.result.failure, "value", None)
-    for change in ({"calls": bug.case.calls[: value.call - 1]} if value else {}, {"dynamic": bug.who == "compiled"}):
+    for change in ({"calls": bug.case.calls[: value.call - 1]} if value else {}, {"dynamic": bug.is_compiled}):
         other = replace(bug.case, **change)
         bug = replace(bug, case=other) if is_valid(other) else bug
     return bug
@@ -128,6 +138,8 @@ class _Test:
         """Whether a test of PyTorch shows the bug by itself: it needs no worker, earlier case, cache or own kernel."""
         bug, failure = self.bug, self.bug.result.failure
         is_plain = not (bug.case.before or bug.spec.warm or needs_worker(bug) or find_function(bug))
+        # DTensor needs a context of its own for such calls.
+        is_plain &= not (bug.spec.sharded and any(op.kind == "sdpa" for op in bug.case.ops))
         is_measured = not self.is_exact or "scale" in bug.result.numbers
         is_compared = isinstance(failure, _COMPARED) and bool(self.value) and is_measured
         return is_plain and (self.has_no_value or is_compared)
@@ -136,6 +148,10 @@ class _Test:
     def has_no_value(self) -> bool:
         """Whether the failure shows without looking at a result."""
         return self.bug.result.verdict in WITHOUT_NUMBERS or isinstance(self.bug.result.failure, StateChanged)
+
+    @property
+    def program(self) -> str:
+        return shards.spell_program(self.bug.case) if self.bug.spec.sharded else source(self.bug.case).strip()
 
     @property
     def plain(self) -> str:
@@ -179,22 +195,34 @@ class _Test:
     @property
     def runtime(self) -> str:
         """The parts of the end of repro.py that the test needs."""
-        names = ["move"] * self.is_moved + ["Float64"] * ("Float64()" in self.contexts)
+        names = ["move"] * self.is_moved + ["Float64"] * ("Float64()" in self.contexts) + ["gather"] * self.has_gather
         return read_runtime(tuple(names), list_constants(self.bug)).strip() if names else ""
+
+    @property
+    def has_gather(self) -> bool:
+        """Whether the results of DTensors are several, or of a function that takes whole tensors too."""
+        return self.bug.spec.sharded and (not self.is_single or len(self.bug.case.returns) > 1)
 
     def list_body(self) -> list[str]:
         """The statements of the test method."""
         bug, failure = self.bug, self.bug.result.failure
         mode = f"{'' if bug.case.training else '.eval()'}{'.cuda()' if self.is_moved else ''}"
-        is_compiled = bug.who == "compiled"
-        lines = self._list_run() + ["torch._dynamo.reset()"] * (is_compiled and not self.is_script)
+        is_compiled, is_sharded = bug.is_compiled, bug.spec.sharded
+        mesh = shards.MESH if self.is_script else "mesh = self.build_device_mesh()"
+        lines = shards.list_setup(bug.case, mesh) if is_sharded else []
+        lines += self._list_run() + ["torch._dynamo.reset()"] * (is_compiled and not self.is_script)
         dynamic, shapes = "dynamic", "shapes"
         if self.is_script:
             is_dynamic = bug.dynamic or bug.case.dynamic
             dynamic, shapes = str(is_dynamic), AUTOMATIC if is_dynamic else "None"
         *before, compiled = bug.list_compiling(dynamic, shapes, self._spell_inputs())
         lines += [f"shapes = {AUTOMATIC} if dynamic else None"] * (bool(before) and not self.is_script)
+        if is_sharded and self.has_no_value:
+            lines += [f"whole = Module(){mode}", self._spell_call("whole", "whole", is_reference=True)]
         lines += [f"module = {'WithKernel' if bug.who == 'kernel' else 'Module'}(){mode}", *before]
+        lines += shards.list_preparation(bug.case) if is_sharded else []
+        if is_sharded and self.is_single:
+            lines += [f"given = {self._spell_inputs()}"]
         lines += [f"compiled = {compiled}"] * is_compiled
         actual = self._spell_call("compiled" if is_compiled else "module", "module")
         if isinstance(failure, StateChanged):
@@ -207,12 +235,16 @@ class _Test:
             return [*lines, f"assert {check}" if self.is_script else f"self.assertTrue({check})"]
         lines += [f"actual = {actual}"]
         if not self.is_exact:
-            eager = [f"module = Module(){mode}", f"expected = {self._spell_call('module', 'module')}"]
+            eager = [
+                f"module = Module(){mode}",
+                f"expected = {self._spell_call('module', 'module', is_reference=True)}",
+            ]
             return [*lines, *eager, self._spell_equal("actual", "expected")]
-        expected = f"expected = {self._spell_call('exact', 'exact', is_double=True)}"
+        expected = f"expected = {self._spell_call('exact', 'exact', is_reference=True)}"
         lines += [f"exact = {'Plain' if self.plain else 'Module'}(){mode}.double()"]
         lines += [f"with {', '.join(self.contexts)}:", f"    {expected}"] if self.contexts else [expected]
         rows = ".nan_to_num(0.0)" if isinstance(failure, EmptyRowsNotZero) else ""
+        lines += ['print(f"whole tensors: {expected}\\nDTensors: {actual}")'] * (is_sharded and self.is_script)
         tolerance, reasons = self._find_tolerance()
         equal = self._spell_equal(f"actual{rows}.double()", f"expected{rows}", f", atol={tolerance:.1e}, rtol=0")
         return [*lines, *(f"# {reason}" for reason in reasons), equal]
@@ -222,15 +254,28 @@ class _Test:
             return f"self.assertEqual({actual}, {expected}{tolerance})"
         is_form = isinstance(self.bug.result.failure, FormDiffers | StateChanged)
         if is_form and not tolerance:
-            others = ("before", "afterwards") if expected == "before" else ("eager", "compiled")
+            others = ("whole tensors", "DTensors") if self.bug.spec.sharded else ("eager", "compiled")
+            others = ("before", "afterwards") if expected == "before" else others
             return f'assert {actual} == {expected}, f"{others[0]} {{{expected}}}, {others[1]} {{{actual}}}"'
         return f"torch.testing.assert_close({actual}, {expected}{tolerance})"
 
-    def _spell_call(self, call: str, module: str, *, is_double: bool = False) -> str:
+    def _spell_call(self, call: str, module: str, *, is_reference: bool = False) -> str:
         """A run of `call` in place of `module`, without `run` where a call is all."""
         if self.is_single:
-            return f"{call}(*{self._spell_inputs(is_double or None)}){self.value.removeprefix('out')}"
-        return f"run({', '.join([*[module] * self.reads_module, call, *['double=True'] * is_double])})"
+            value = self.value.removeprefix("out")
+            if not self.bug.spec.sharded or is_reference:
+                return f"{call}(*{self._spell_inputs(is_reference)}){value}"
+            return f"gather({call}(*given)){value}" if self.has_gather else f"{call}(*given).full_tensor(){value}"
+        flags = [f"{self.flag}=True"] * bool(is_reference and self.flag)
+        return f"run({', '.join([*[module] * self.reads_module, call, *flags])})"
+
+    def _split(self, given: str) -> str:
+        return shards.spell_split(self.bug.case, given) if self.bug.spec.sharded else given
+
+    @property
+    def flag(self) -> str:
+        """The argument by which `run` gets the inputs of the reference; "" if it gets those of the accused."""
+        return "double" if self.is_exact else "whole" if self.bug.spec.sharded else ""
 
     @property
     def is_single(self) -> bool:
@@ -245,18 +290,21 @@ class _Test:
 
     def _list_run(self) -> list[str]:
         """The function `run`; nothing where a single call is all."""
-        case, is_exact = self.bug.case, self.is_exact
+        case, flag = self.bug.case, self.flag
         if self.is_single:
             return []
-        words = [*["module"] * self.reads_module, "call", *["double=False"] * is_exact]
-        given = self._spell_inputs("double" if is_exact else None, "given" if self.is_sequence else "inputs()")
+        words = [*["module"] * self.reads_module, "call", *[f"{flag}=False"] * bool(flag)]
+        given = self._spell_inputs(flag, "given" if self.is_sequence else "inputs()")
         lines = [f"given = {given}"] * (given != "given")
         trains = case.training or any(call.under == "training" for call in case.calls)
         if trains:
             trained = [n for n, item in enumerate(case.arguments) if item.requires_grad and item.dtype in FLOATS]
             wanted = "torch.is_grad_enabled()" * bool(case.calls)
             lines += [f"given[{place}].requires_grad_({wanted})" for place in trained]
-        lines += ["out = call(*given)", *(self._list_backward() if trains else ())]
+        lines += [
+            f"out = {'gather(call(*given))' if self.bug.spec.sharded else 'call(*given)'}",
+            *(self._list_backward() if trains else ()),
+        ]
         if self.is_sequence:
             lines = ["for given in calls(module):", *(f"    {line}" for line in lines)]
         lines = ["torch.manual_seed(0)"] * is_random(case) + lines + [f"return {self.value}"] * bool(self.value)
@@ -271,13 +319,14 @@ class _Test:
         loss = f"sum({'o' if is_sum else '(o * torch.randn(o.shape).to(o))'}.sum() for o in outs)"
         return [*seed, outs, "if outs:", f"    {loss}.backward()"]
 
-    def _spell_inputs(self, double: bool | str | None = None, given: str = "inputs()") -> str:
-        """The inputs, on the device, and in float64 if `double`, which may be the name of a flag."""
+    def _spell_inputs(self, flag: bool | str = False, given: str = "inputs()") -> str:
+        """The inputs of the accused, on the device; of the reference if `flag`, which may be the name of a flag."""
         if self.is_moved:
-            return f"[move({', '.join(['x', *[str(double)] * bool(double)])}) for x in {given}]"
+            return f"[move({', '.join(['x', *[str(flag)] * bool(flag and self.is_exact)])}) for x in {given}]"
         is_float = all(item.dtype in FLOATS for item in self.bug.case.arguments)
-        made = f"[{'x.double()' if is_float else 'x.double() if x.is_floating_point() else x'} for x in {given}]"
-        return given if not double else made if double is True else f"{made} if {double} else {given}"
+        double = f"[{'x.double()' if is_float else 'x.double() if x.is_floating_point() else x'} for x in {given}]"
+        reference, accused = double if self.is_exact else given, self._split(given)
+        return accused if not flag else reference if flag is True else f"{reference} if {flag} else {accused}"
 
     @property
     def value(self) -> str:
@@ -287,6 +336,8 @@ class _Test:
         text = self._spell_tensor(value) if value and not self.has_no_value else ""
         if not text or not isinstance(failure, FormDiffers) or failure.aspect == "mutation":
             return text
+        if failure.aspect == "memory" and self.bug.spec.sharded:
+            return ""
         if failure.aspect == "memory" and failure.owner and self._spell_tensor(failure.owner):
             owner, memory = self._spell_tensor(failure.owner), "untyped_storage().data_ptr()"
             return f"{text}.{memory} == {owner}.{memory}"
@@ -303,7 +354,8 @@ class _Test:
             text = f"given[{names.index(find_name(case, value))}]"
         else:
             text = "" if value.kind == "result" else f"module.{value.name}"
-        return f"{text}.grad" if text and value.is_gradient else text
+        text = f"{text}.grad" if text and value.is_gradient else text
+        return f"gather({text})" if self.bug.spec.sharded and text[:3] not in ("", "out") else text
 
     def _find_tolerance(self) -> tuple[float, list[str]]:
         """How far the value may be off from float64, and why."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from fuzz.attribution.ablation import is_attention
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import EmptyRowsNotZero, RepeatedMask, StateChanged, Value
-from fuzz.subjects import MEMORY_BUDGET, SubjectSpec, get_spec, is_user_function
+from fuzz.subjects import INDUCTOR, MEMORY_BUDGET, SubjectSpec, get_spec, is_user_function
 from generators.program.attention_stub import drop_fills, emit_attention_stub
 from generators.program.case import Case
 from generators.program.emit import is_random, list_shown_dropouts, list_unplain, source
@@ -79,6 +79,11 @@ class ScriptedFailure:
         return "eager" if is_of_eager else "kernel" if is_kernel(self.result) else "compiled"
 
     @property
+    def is_compiled(self) -> bool:
+        """Whether the result is of a compiled module."""
+        return self.who == "compiled" and bool(self.spec.backend)
+
+    @property
     def options(self) -> dict[str, object]:
         """The options of torch.compile."""
         is_set = self.who == "compiled" and self.spec.options
@@ -126,10 +131,12 @@ class ScriptedFailure:
 
         The arguments are expressions: of `dynamic`, of the dynamic shapes of torch.export, and of the inputs.
         """
-        if self.who != "compiled":
+        if not self.is_compiled:
             return ["module"]
         if not self.spec.is_exported:
-            words = [f"{name}={value!r}" for name, value in self.spell_settings().items()]
+            is_cheap = self.spec.sharded and self.spec.backend != INDUCTOR
+            settings = {"backend": self.spec.backend} if is_cheap else self.spell_settings()
+            words = [f"{name}={value!r}" for name, value in settings.items()]
             return [self._compile_again(f"torch.compile({', '.join(['module', f'dynamic={dynamic}', *words])})")]
         program = f"program = torch.export.export(module, tuple({given}), dynamic_shapes={shapes})"
         if self.spec.backend == "export":
@@ -152,6 +159,11 @@ def is_kernel(result: SubjectResult) -> bool:
     return is_attention(result.subject) and result.verdict is not Verdict.EAGER_SUSPECT
 
 
+def find_error(result: SubjectResult) -> str:
+    """The name of the exception by which a script shows a failure: it raises where a result is wrong."""
+    return getattr(result.failure, "error", "") if result.verdict in WITHOUT_NUMBERS else "AssertionError"
+
+
 def is_of_config(result: SubjectResult) -> bool:
     """Whether settings are set in torch._inductor.config, as in workers: torch.compile undoes its options."""
     return result.verdict is Verdict.STATE_CHANGED
@@ -161,7 +173,6 @@ def needs_worker(bug: ScriptedFailure) -> bool:
     """Whether no plain script shows the bug.
 
     - The worker makes packed or paged calls from the case's dense call.
-    - Two ranks run the case.
     - Memory is limited, guarded or filled.
     - The state that changed is not an attribute of torch.
     """
@@ -171,7 +182,7 @@ def needs_worker(bug: ScriptedFailure) -> bool:
     is_of_memory = result.verdict in (Verdict.OUT_OF_MEMORY, Verdict.OUT_OF_BOUNDS)
     switches = {name: value for name, value in bug.case.settings if name in SWITCHES} if bug.spec.options else {}
     is_switched = bug.who == "compiled" and switches and switches != {"compiled_as": "twice"}
-    return bug.spec.sharded or is_packed or is_of_memory or is_switched or not all(map(_STATE.fullmatch, states))
+    return is_packed or is_of_memory or is_switched or not all(map(_STATE.fullmatch, states))
 
 
 def write_script(bug: ScriptedFailure) -> str:

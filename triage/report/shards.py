@@ -1,0 +1,70 @@
+"""Parts of scripts and tests in which two ranks run a program with DTensors."""
+
+import re
+from dataclasses import replace
+
+from generators.program.case import Case, Input
+from generators.program.edits import map_inputs
+from generators.program.emit import source
+from triage.rendering import render
+from triage.report.repro import ScriptedFailure, find_error
+
+MESH = 'mesh = init_device_mesh("cpu", (2,))  # under torchrun --nproc-per-node 2'
+_NAMES = ("DTensor", "Replicate", "Shard", "distribute_tensor")
+_MAKES_TENSORS = re.compile(r"torch\.(?:arange|empty|eye|full|linspace|ones|tensor|zeros)\(")
+_MIXED = "DTensor._op_dispatcher._allow_implicit_replication = True  # forward makes tensors of its own"
+
+
+def spell_program(case: Case) -> str:
+    """The module and its inputs, without the axes that are split: placements say them."""
+    return source(map_inputs(case, lambda item: replace(item, shard=None))).strip()
+
+
+def spell_split(case: Case, given: str) -> str:
+    """The expression of DTensors for whole inputs."""
+    placements = {*map(_spell_placement, case.arguments)}
+    if len(placements) > 1:
+        return f"[distribute_tensor(x, mesh, [p]) for x, p in zip({given}, placements)]"
+    return f"[distribute_tensor(x, mesh, [{placements.pop()}]) for x in {given}]"
+
+
+def list_setup(case: Case, mesh: str) -> list[str]:
+    """Statements before all others."""
+    placements = [*map(_spell_placement, case.arguments)]
+    lines = [mesh, *[f"placements = [{', '.join(placements)}]"] * (len({*placements}) > 1)]
+    forward = source(case).partition("def forward(")[2].partition("\n\n\n")[0]
+    return lines + [_MIXED] * bool(_MAKES_TENSORS.search(forward))
+
+
+def list_preparation(case: Case) -> list[str]:
+    """Statements that make DTensors of the parameters and buffers of `module`."""
+    lines = []
+    for item in case.inputs:
+        if item.parameter:
+            made = f"distribute_tensor(module.{item.name}, mesh, [{_spell_placement(item)}])"
+            constant = "" if item.requires_grad else ", requires_grad=False"
+            lines += [f"module.{item.name} = {made if item.is_buffer else f'nn.Parameter({made}{constant})'}"]
+    return lines
+
+
+def list_imports(text: str) -> list[str]:
+    """The imports that `text` needs."""
+    used = ", ".join(name for name in _NAMES if re.search(rf"\b{name}\b", text))
+    mesh = "from torch.distributed.device_mesh import init_device_mesh"
+    return [*[mesh] * (MESH in text), f"from torch.distributed.tensor import {used}"]
+
+
+def write_ranks(bug: ScriptedFailure, program: str, body: str) -> str:
+    """The text of repro.py: two ranks run the statements `body`, which raise; "" without a program."""
+    return program and render(
+        "repro_ranks.py.j2",
+        title=bug.title.replace("\\", "/").replace('"', "'"),
+        replay=bug.replay,
+        program=program,
+        body=[line for line in body.splitlines() if line != MESH],
+        error=find_error(bug.result),
+    )
+
+
+def _spell_placement(item: Input) -> str:
+    return "Replicate()" if item.shard is None else f"Shard({item.shard})"

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from corpus.entry import Entry
 from fuzz.attribution.study import subject_of
+from fuzz.bug_identity import kind_of
 from fuzz.evaluator import Evaluator, compare_outcome
 from fuzz.experiments import EXPERIMENTS, Outcome, Trial, Tried
 from fuzz.protocol import Hello, SubjectResult, Verdict
@@ -46,6 +47,13 @@ class Ablation:
         """The outcome of a stage, compared with the result of the accused subject."""
         found = self.stages.get(stage)
         return Tried(stage, "", Outcome.NOT_TRIED if found is None else compare_outcome(found, self.result))
+
+    @property
+    def cheapest(self) -> str:
+        """The stage that shows the failure in the least time."""
+        alike = Outcome.FAILS_ALIKE
+        stages = () if self.accused == EAGER else (PASSES, INDUCTOR)
+        return next((stage for stage in stages if self.compare(stage).outcome is alike), self.accused)
 
     def fails(self, stage: str) -> bool:
         """Whether the stage ran and shows a bug too."""
@@ -139,17 +147,14 @@ def recall(entry: Entry, hello: Hello) -> dict[str, SubjectResult]:
 
 def find_cheapest(ablation: Ablation, entry: Entry) -> str:
     """The subject that shows the failure in the least time."""
-    if ablation.accused == EAGER:
-        return EAGER
-    stage = next((stage for stage in (PASSES, INDUCTOR) if ablation.fails(stage)), ablation.accused)
-    return subject_of(stage, entry)
+    return subject_of(ablation.cheapest, entry)
 
 
 def _is_decided(entry: Entry, stages: Mapping[str, SubjectResult]) -> bool:
     is_eager = stages[EAGER].verdict is Verdict.EAGER_SUSPECT and entry.subject == EAGER
-    wanted = SubjectResult("", Verdict(entry.verdict) if entry.verdict in {*Verdict} else Verdict.OK)
-    faulty = (stages[name] for name in (AOT_EAGER, DECOMPOSED, PASSES) if _is_faulty(stages[name]))
-    return is_eager or any(compare_outcome(result, wanted).fails for result in faulty)
+    wanted = kind_of(Verdict(entry.verdict)) if entry.verdict in {*Verdict} else ""
+    faulty = (stages[name].verdict for name in (AOT_EAGER, DECOMPOSED, PASSES) if _is_faulty(stages[name]))
+    return is_eager or any(wanted in ("", kind_of(verdict)) for verdict in faulty)
 
 
 def _is_faulty(result: SubjectResult) -> bool:

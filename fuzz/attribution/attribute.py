@@ -45,7 +45,7 @@ from generators.program.attention_options import COMPARABLE
 from generators.program.case import Case, LaterCall
 from generators.program.changes import without_changes
 from generators.program.ops import OPS
-from generators.program.regions import call_directly, list_indirect
+from generators.program.regions import GRADIENT, REGIONS, call_directly, list_indirect, only_region
 from generators.program.state import at_call, is_written, list_differences, list_targets
 
 _SYMBOLIC = "passes_dynamic"
@@ -86,8 +86,7 @@ def find_cause(entry: Entry, evaluator: Evaluator) -> RootCause:
     """As `attribute`, with the experiments that decide whether another failure has this cause."""
     ablation = run_ablation(entry, evaluator, full=False)
     cause = attribute(entry, evaluator, ablation)
-    stages = (EAGER,) if ablation.accused == EAGER else (PASSES, INDUCTOR)
-    stage = next(filter(ablation.fails, stages), ablation.accused)
+    stage = ablation.cheapest
     subject = stage if is_attention(entry.subject) else subject_of(stage, entry)
     decided_by = cause.decided_by or find_deciding(Study(evaluator, entry, subject, ablation.stages[stage]), cause)
     return replace(cause, decided_by=decided_by)
@@ -110,10 +109,10 @@ def attribute(entry: Entry, evaluator: Evaluator, ablation: Ablation | None = No
     cause = (_find_kernel_cause if is_attention(entry.subject) else _find_compiler_cause)(study, ablation)
     if entry.case.before:
         return replace(cause, mechanism=Mechanism(MechanismKind.EARLIER_CASES))
-    is_known = is_attention(entry.subject) or cause.is_attention_pattern or cause.stage is Stage.OPERATION
-    if is_known or result.verdict not in SILENT:
+    if is_attention(entry.subject) or cause.is_attention_pattern or cause.stage is Stage.OPERATION:
         return cause
-    return _find_state(replace(study, subject=find_cheapest(ablation, entry)), cause)
+    study = replace(study, subject=find_cheapest(ablation, entry))
+    return _find_region(study, cause) or (_find_state(study, cause) if result.verdict in SILENT else cause)
 
 
 def _find_lost_cause(study: Study, ablation: Ablation) -> RootCause:
@@ -237,16 +236,35 @@ def _part_of(pattern: str) -> str:
     return f"_sfdp_pattern_{found[1]}" if found else pattern
 
 
-def _find_state(study: Study, cause: RootCause) -> RootCause:
-    """`cause` with the region, change, later call or write that the failure needs. If a call fails alone, that call's
-    cause.
+def _find_region(study: Study, cause: RootCause) -> RootCause | None:
+    """`cause` with the region that the failure needs; None if it needs no region.
+
+    A region that gives wrong results for the simplest function may raise any error for another. A region that raises
+    there would raise the same error in each program, so another error has another cause.
     """
-    case, mechanism, write = study.case, cause.mechanism, {}
+    case, is_silent = study.case, study.result.verdict in SILENT
     for kind in list_indirect(case):
         directly = study.try_out(CALLED_DIRECTLY, kind, case=call_directly(case, kind))
-        if directly.flips:
-            evidence = (*cause.evidence, directly)
-            return replace(cause, mechanism=Mechanism(MechanismKind.REGION, details(region=kind)), evidence=evidence)
+        if not directly.flips:
+            continue
+        # If gradients fail in their simplest form, the other forms have no part in it.
+        kinds = [GRADIENT, kind] if kind in REGIONS and REGIONS[kind].like_first else [kind] if kind in REGIONS else []
+        results = ((one, study.evaluator.judge(only_region(case, one), study.subject)) for one in kinds)
+        alone = (
+            Tried("only_region", one, compare_outcome(found, study.result))
+            for one, found in results
+            if found.verdict in SILENT
+        )
+        wrong = next((one for one in alone if not is_silent or one.outcome is Outcome.FAILS_ALIKE), None)
+        if wrong or is_silent:
+            mechanism = Mechanism(MechanismKind.REGION, details(region=wrong.argument if wrong else kind))
+            return replace(cause, mechanism=mechanism, evidence=(*cause.evidence, directly, *filter(None, [wrong])))
+    return None
+
+
+def _find_state(study: Study, cause: RootCause) -> RootCause:
+    """`cause` with the change, later call or write that the failure needs. If a call fails alone, that call's cause."""
+    case, mechanism, write = study.case, cause.mechanism, {}
     for kind in dict.fromkeys(change.kind for change in case.setup):
         unchanged = study.try_out(UNCHANGED, kind, case=without_changes(case, kind))
         if unchanged.flips:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from generators.errors import add_place, require
-from generators.program.case import Case, Op, Region, TensorType
+from generators.program.case import Case, Input, Op, Region, TensorType
 from generators.program.ops import OPS, find_probability
 from generators.program.sizes import Size
 from generators.program.state import find_owners, find_target, is_in_place
@@ -60,6 +60,8 @@ REGIONS: dict[str, RegionKind] = {
     "map_uncaptured": RegionKind("the body of a map, where Dynamo captures no scalars", 0.05, loops=True, apart=True),
 }
 """By name."""
+GRADIENT = "grad"
+"""The simplest kind whose result is a gradient."""
 _NOT_INSIDE = frozenset({"flex_attention", "graph_break"})
 _ONCE = frozenset({"sdpa", "multihead_attention", "transformer_encoder_layer"})
 """Operations that torch differentiates once."""
@@ -196,6 +198,14 @@ def call_directly(case: Case, kind: str) -> Case:
         for op in case.ops
     )
     return replace(case, ops=tuple(ops), regions=tuple(region for region in case.regions if region.kind != kind))
+
+
+def only_region(case: Case, kind: str) -> Case:
+    """The simplest program with a region of a kind, in the mode of the case: a sine of two elements."""
+    region = Region(kind, ("out",), "N" if REGIONS[kind].loops else "")
+    given, op = Input("x", (Size.of("N"),), "float32"), Op("out", "sin", ("x",))
+    dims, settings = (("N", 2),), case.settings
+    return Case(dims, (given,), (op,), ("out",), case.mode, case.dynamic, settings=settings, regions=(region,))
 
 
 def keep_regions(case: Case) -> Case:

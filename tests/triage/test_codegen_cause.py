@@ -196,6 +196,71 @@ def test_a_write_is_blamed_only_if_another_write_does_not_fail_alike(
     assert (found.who, found.part) == ("aot", part)
 
 
+OF_A_REGION = """
+case_format: 1
+dims: {T: 3}
+inputs: {x: {shape: [T], dtype: float32, values: {seed: 0}}}
+ops: [{name: out, op: mul, args: [x], other: 1.0}]
+returns: [out]
+regions: [{kind: vjp, ops: [out]}]
+"""
+
+
+class Regions(FakeEvaluator):
+    """torch.export fails if there is a region; `simplest`: what it does with a sine in a region."""
+
+    def __init__(self, wrong: SubjectResult, **simplest: SubjectResult) -> None:
+        super().__init__(wrong, *BEFORE, "inductor", "inductor_dynamic", "pattern_matcher_off")
+        self.simplest = simplest
+
+    def judge(self, _case: Case, subject: str, *trials: Trial) -> SubjectResult:
+        if subject == "export" and not _case.regions:
+            return SubjectResult(subject, Verdict.OK)
+        if subject == "export" and _case.ops[0].kind == "sin":
+            return self.simplest.get(_case.regions[0].kind, SubjectResult(subject, Verdict.OK))
+        return super().judge(_case, subject, *trials)
+
+    evaluate_or_raise = judge
+
+
+FORM = SubjectResult("export", Verdict.METADATA, failure=FormDiffers("structure", "FakeTensor", "tensor"))
+REGION_RAISES = SubjectResult("export", Verdict.COMPILE_ERROR, failure=Raised("RuntimeError", "no storage"))
+NUMBERS = SubjectResult("export", Verdict.WRONG_RESULT)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "simplest", "region"),
+    [
+        (FORM, {"grad": FORM, "vjp": FORM}, "grad"),
+        (REGION_RAISES, {"grad": FORM, "vjp": FORM}, "grad"),
+        (REGION_RAISES, {"vjp": FORM}, "vjp"),
+        (FORM, {}, "vjp"),
+        (FORM, {"grad": NUMBERS}, "vjp"),
+        (REGION_RAISES, {}, None),
+        (REGION_RAISES, {"grad": REGION_RAISES, "vjp": REGION_RAISES}, None),  # each such program raises this error
+        (REGION_RAISES, {"grad": replace(FORM, verdict=Verdict.EAGER_SUSPECT)}, None),
+    ],
+)
+def test_how_a_region_fails_does_not_matter_if_it_is_wrong_with_the_simplest_function(
+    wrong: SubjectResult, simplest: dict[str, SubjectResult], region: str | None
+) -> None:
+    known = Expectation("known", subject="export", verdict=wrong.verdict)
+    evaluator = Regions(wrong, **simplest)
+    found = attribute(Entry(casefile.loads(OF_A_REGION), expect=known), cast("Evaluator", evaluator))
+    raises = Mechanism(MechanismKind.COMPILING_RAISES, details(error="RuntimeError: no storage"))
+    assert found.part == "torch_export"
+    assert found.mechanism == (Mechanism(MechanismKind.REGION, details(region=region)) if region else raises)
+
+
+@pytest.mark.parametrize("elsewhere", [FORM, NUMBERS])
+def test_another_failure_of_an_earlier_stage_does_not_decide_about_an_error_of_torch_export(
+    case: Case, elsewhere: SubjectResult
+) -> None:
+    evaluator = FakeEvaluator(REGION_RAISES, *BEFORE[:-1], "pattern_matcher_off", passes=elsewhere, inductor=elsewhere)
+    known = Expectation("known", subject="export", verdict="compile_error")
+    assert attribute(Entry(case, expect=known), cast("Evaluator", evaluator)).part == "torch_export"
+
+
 def test_an_attention_function_that_ends_the_process_has_a_cause() -> None:
     failure = ProcessLost(Process.SIGNAL, "SIGSEGV", "attention (attention/function.py)")
     lost = SubjectResult("sdpa_cudnn", Verdict.WORKER_DIED, failure=failure)

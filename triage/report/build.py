@@ -16,7 +16,6 @@ from fuzz.attribution.ablation import (
     DECOMPOSED,
     DYNAMIC,
     EAGER,
-    PASSES,
     Ablation,
     describe_stage,
     find_cheapest,
@@ -376,8 +375,8 @@ def _investigate(
         is_other = is_kernel and emit_attention_stub(case) is None
         return SubjectResult(base, Verdict.SKIPPED) if is_other else evaluator.judge(case, base)
 
-    shown = ablation.stages[PASSES] if ablation.fails(PASSES) else result
     is_pattern = cause.is_attention_pattern
+    shown = ablation.stages[ablation.cheapest]
     conditions = find_conditions(entry.case, shown, judge, seconds, rewrite=is_pattern, sizes_only=is_kernel)
     return Evidence(run, cause, tuple(conditions), failing)
 

@@ -36,7 +36,7 @@ from generators.program.ops import OPS
 
 RARE = dict.fromkeys(("seeds_shared", "mask_rows_repeated"), "inductor_random")
 RARE |= dict.fromkeys(("key_without_numbers", "key_without_strides"), "inductor_warm")
-RARE |= {"graph_input_stale": "inductor_reduce_overhead", "first_head_masked": "inductor"}
+RARE |= {"graph_input_stale": "inductor_reduce_overhead"}
 RARE |= dict.fromkeys(("shard_kept", "offset_forgotten", "partial_kept"), "sharded")
 """The subjects that alone show a defect, and first run after minutes, by the name of the defect."""
 

@@ -72,7 +72,7 @@ FAMILIES: Mapping[str, Family] = {
     "distilbert": Family(12.0, _DISTILBERT),
     # The first DistilBERT: scores divided instead of the query.
     "distilbert_scores": Family(3.0, {**_DISTILBERT, "scale.place": "scores"}),
-    "flex": Family(2.0, write=writers.write_flex),
+    "flex": Family(7.0, write=writers.write_flex),
     # Softmax in float32, the product with the values in half precision.
     "float_softmax": Family(5.0, {**_FLOAT, "order": "bshd", "scale.divide": "div", "mask.kind": "none"}),
     # F.scaled_dot_product_attention.

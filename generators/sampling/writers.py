@@ -149,6 +149,7 @@ def write_linear_attention(b: Builder, c: Choices) -> list[str]:
     return [merge_heads(b, c, out), *([state] if c.chance(0.3) else [])]
 
 
+_BLOCK = 128  # a mask of whole blocks; before torch 2.15, Inductor compiles no padding of a mask over heads
 _LEAST_HEAD_DIM = 16  # compiled flex_attention takes no smaller head_dim on CUDA
 
 
@@ -160,10 +161,12 @@ def write_flex(b: Builder, c: Choices) -> list[str]:
         b.dims.update({name: max(b.dims[name], _LEAST_HEAD_DIM) for name in "DV"})
     grouped = c.chance(0.25)
     score = c.draw({"none": 3.0, "causal": 2.0, "alibi": 2.0, "relative": 2.0, "softcap": 2.0})
-    masks = c.draw({0: 4.0, 1: 4.0, 2: 2.0})
-    weights = {"causal": 3.0, "window": 2.0, "documents": 1.0, "odd_heads": 1.0}
+    masks = c.draw({0: 2.0, 1: 4.0, 2: 4.0})
+    weights = {"causal": 3.0, "window": 2.0, "documents": 1.0, "odd_heads": 4.0}
     drawn = {c.draw(weights) for _ in range(masks)}
     mask = "+".join(name for name in FLEX_MASKS if name in drawn) or "none"
+    if "odd_heads" in drawn and c.chance(0.7):
+        b.dims.update(S=_BLOCK, T=_BLOCK)
     values = draw_values(c)
     heads, kv_heads = ("G*R", "G") if grouped else ("H", "H")
     length = "S" if "documents" in drawn else "T"

@@ -3,7 +3,6 @@
 The protocol of messages, its limits of time, and the reasons of losses are here; a `Transport` carries the lines.
 """
 
-import re
 import signal
 import sys
 import threading
@@ -11,7 +10,6 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import NoReturn
 
 from fuzz import protocol
@@ -28,6 +26,7 @@ from fuzz.protocol import (
     Unusable,
     Verdict,
 )
+from fuzz.protocol.exits import explain_exit, find_last_words, find_place
 from fuzz.protocol.failures import Process, ProcessLost
 from fuzz.protocol.render import describe_failure
 from fuzz.transport import MachineLost, Transport, WorkerUnavailable
@@ -52,7 +51,6 @@ _WAIT_SECONDS = 10.0
 _WAITING = "waiting for a node"
 _OWN_STAGES = ("start", protocol.EAGER, protocol.REFERENCE, protocol.NOISE)
 _VERDICTS = {Process.TIMEOUT: Verdict.TIMEOUT, Process.OUT_OF_MEMORY: Verdict.OUT_OF_MEMORY}
-_FRAME = re.compile(r'  File "(?P<file>[^"]+)", line \d+ in (?P<function>.+)')
 
 
 class WorkerFault(RuntimeError):
@@ -308,44 +306,3 @@ class WorkerProcess:
             reason = f"it says {message.kind!r} first"
         self._end()
         raise WorkerUnavailable(f"the worker under {python} can't be used: {reason}")
-
-
-def explain_exit(code: int, log_lines: list[str]) -> ProcessLost:
-    """The failure for an exit code of `subprocess` and the last lines of the log."""
-    place = find_place(log_lines)
-    last_words = "" if place else find_last_words(log_lines)
-    if code >= 0:
-        return ProcessLost(Process.EXIT, str(code), place, last_words)
-    try:
-        name = signal.Signals(-code).name
-    except ValueError:
-        name = f"signal {-code}"
-    return ProcessLost(Process.SIGNAL, name, place, last_words)
-
-
-def find_last_words(lines: list[str]) -> str:
-    """The last line that is not empty and no part of faulthandler's dump."""
-    said = lines[: _find_dump(lines) + 1] or lines
-    return next((line.strip()[:200] for line in reversed(said) if line.strip()), "")
-
-
-def find_place(lines: list[str]) -> str:
-    """`FUNCTION (FILE)` of the innermost frame in faulthandler's last dump; "" without a dump.
-
-    A thread that torch started has no frames of Python. The frame is then the main thread's, which a dump lists last.
-    """
-    dump = lines[_find_dump(lines) + 1 :]
-    threads = [i for i, line in enumerate(dump) if line.startswith(("Current thread", "Thread 0x"))]
-    threads.sort(key=lambda i: (dump[i].startswith("Current"), i), reverse=True)
-    frame = next(filter(None, (_FRAME.match(line) for i in threads for line in dump[i + 1 : i + 2])), None)
-    if frame is None:
-        return ""
-    parts = Path(frame["file"]).parts
-    # Inductor names its modules after their hash.
-    generated = re.fullmatch(r"c[a-z2-7]{51}\.py", parts[-1])
-    return f"{frame['function']} ({'generated code' if generated else '/'.join(parts[-2:])})"
-
-
-def _find_dump(lines: list[str]) -> int:
-    """Where faulthandler's last dump of a signal begins; -1 without one."""
-    return max((i for i, line in enumerate(lines) if line.startswith("Fatal Python error")), default=-1)

@@ -24,10 +24,11 @@ from ray.exceptions import RayError, RayTaskError
 
 from fuzz.campaign.options import require_space
 from fuzz.protocol import Hello, StageStarted
+from fuzz.protocol.exits import find_last_words
 from fuzz.protocol.failures import ProcessLost
 from fuzz.transport import MachineLost, PipeTransport, Transport, WorkerUnavailable
 from fuzz.worker_config import ROOT, WorkerConfig
-from fuzz.worker_process import WorkerProcess, find_last_words
+from fuzz.worker_process import WorkerProcess
 from generators.errors import UserError
 
 WORKERS_PER_GPU = 8

@@ -232,7 +232,9 @@ def _check_sharded(record: Record, case: CaseRun, subject: Subject, _: Coverage)
         run = replace(answer, shared={})
         form = find_form_difference(case.eager, run)
         judgement = form and Judgement(Verdict.METADATA, form)
-        judgement = judgement or case.judge.judge_numbers(run, lambda: [case.execute(mode=HalvedSums())])
+        judgement = judgement or case.judge.judge_numbers(
+            run, lambda: [case.execute(mode=HalvedSums(number)) for number in range(3)]
+        )
         judgements.append((case.blame_eager_if_harmless(judgement), run))
     return next((judged for judged in judgements if judged[0].verdict.is_finding), judgements[0])
 

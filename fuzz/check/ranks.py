@@ -20,8 +20,9 @@ from dataclasses import replace
 from datetime import timedelta
 from functools import cache
 from multiprocessing.connection import Connection, wait
-from signal import SIGKILL, Signals
-from typing import Any
+from signal import SIGKILL
+from tempfile import TemporaryFile
+from typing import IO, Any
 
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
@@ -33,6 +34,7 @@ from fuzz.check.program import Execution, Program
 from fuzz.check.sharded import Part, find_refusal, run_part
 from fuzz.check.torch_places import find_raising
 from fuzz.protocol import StepsTaken, Verdict
+from fuzz.protocol.exits import explain_exit
 from fuzz.protocol.failures import NotTaken, Process, ProcessLost, Raised, Refusal
 
 COUNT = 2
@@ -75,11 +77,14 @@ class _Ranks:
         listener = socket.create_server(("127.0.0.1", 0))
         self._pids = dict[Connection, int]()  # of the processes that were not waited for
         self._connections = list[Connection]()
+        self._dumps = dict[Connection, IO[str]]()  # files to which faulthandler writes where a rank crashes
         self.fault = ""  # the traceback of an exception of attnfuzz in a rank
         for rank in range(COUNT):
             mine, theirs = multiprocessing.Pipe()
+            dump = self._dumps[mine] = TemporaryFile("w+")  # noqa: SIM115 - `end` closes it
             pid = os.fork()
             if not pid:
+                faulthandler.enable(dump)
                 _be_rank(rank, theirs, listener)
             theirs.close()
             self._pids[mine] = pid
@@ -109,8 +114,8 @@ class _Ranks:
             pid = self._pids[connection]
             code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
             del self._pids[connection]
-            how = (Process.SIGNAL, Signals(-code).name) if code < 0 else (Process.EXIT, str(code))
-            return Judgement(Verdict.WORKER_DIED, ProcessLost(*how)), []
+            self._dumps[connection].seek(0)
+            return Judgement(Verdict.WORKER_DIED, explain_exit(code, self._dumps[connection].readlines())), []
         if isinstance(answer, str):
             self.fault = answer
             return Judgement(Verdict.WORKER_DIED), []
@@ -121,14 +126,14 @@ class _Ranks:
         for pid in self._pids.values():
             os.kill(pid, SIGKILL)
             os.waitpid(pid, 0)
-        for connection in self._connections:
+        for connection, dump in self._dumps.items():
             connection.close()
+            dump.close()
 
 
 def _be_rank(rank: int, connection: Connection, listener: socket.socket) -> None:
     """Answer until the connection ends, and end the process."""
     try:
-        faulthandler.enable()
         os.environ["GLOO_SOCKET_IFNAME"] = "lo"
         port, first = listener.getsockname()[1], dict[str, Any]() if rank else {"master_listen_fd": listener.detach()}
         store = dist.TCPStore("127.0.0.1", port, COUNT, is_master=not rank, **first)  # type: ignore[attr-defined]
@@ -151,8 +156,10 @@ def _answer(part: Part, mesh: DeviceMesh) -> Answer:
         limit = find_refusal(error)
         if limit:
             return Judgement(Verdict.SKIPPED, NotTaken(Refusal.UNSUPPORTED, limit)), taken
-        place = find_raising(exceptions.find_root(error))
-        return replace(Judgement(*exceptions.blame(error)), raised_at=place), taken
+        place, (verdict, failure) = find_raising(exceptions.find_root(error)), exceptions.blame(error)
+        if place and isinstance(failure, Raised) and not failure.text:
+            failure = replace(failure, place=f"{place.function} ({place.file.rpartition('/')[2]})")
+        return Judgement(verdict, failure, raised_at=place), taken
     finally:
         settings.reset_caches()
         program.close()

@@ -19,7 +19,7 @@ HOME = str(Path(torch.__file__).parent)
 """The torch package."""
 _ROOT = f"{HOME}/"
 _COMPILER = "_inductor/ _dynamo/ _functorch/ _subclasses/ _higher_order_ops/ _decomp/ _refs/ _prims"
-_COMPILER += " _meta_registrations.py _export/ export/ fx/"
+_COMPILER += " _meta_registrations.py _export/ export/ fx/ distributed/"
 _TRACING = "torch.fx.experimental.proxy_tensor"
 _RUNNERS = ("_inductor/cpp_builder.py", "_inductor/codecache.py", "_inductor/runtime/", "_inductor/output_code.py")
 """They compile and run generated code, whose faults are elsewhere."""
@@ -42,7 +42,8 @@ def name_file(file: str) -> str:
 
 
 def find_raising(error: BaseException) -> Place | None:
-    """The innermost line of the compiler in the traceback of an exception; None for a fault of generated code."""
+    """The innermost line of the compiler or of DTensor in the traceback of an exception; None for a fault of generated
+    code."""
     for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
         file = name_file(frame.f_code.co_filename)
         is_code = file.endswith(".py")  # torch names generated code "FILE.py:codegen(...)"

@@ -39,11 +39,18 @@ def _run_whole(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     with torch.no_grad():
         whole, named = tree_map(_replicate, (args, kwargs))
         result = func(*whole, **named)
-        if not (func._schema.is_mutable and isinstance(args[0], DTensor)):
-            return result
-        part = whole[0].redistribute(args[0].device_mesh, args[0].placements)
-        args[0].to_local().copy_(part.to_local())
-    return args[0]
+        written = dict[int, Any]()  # by the id of the whole tensor
+        for at, argument in enumerate(func._schema.arguments):
+            if argument.alias_info is not None and argument.alias_info.is_write:
+                parts, values = (
+                    tree_leaves(given[at] if at < len(args) else others.get(argument.name))
+                    for given, others in ((args, kwargs), (whole, named))
+                )
+                for part, value in zip(parts, values, strict=True):
+                    if isinstance(part, DTensor):
+                        part.to_local().copy_(value.redistribute(part.device_mesh, part.placements).to_local())
+                    written[id(value)] = part
+    return tree_map(lambda value: written.get(id(value), value), result)
 
 
 def _replicate(value: Any) -> Any:

@@ -294,7 +294,7 @@ class Raised(Failure):
 
     error: str  # the name of its type
     text: str = ""  # the first informative line
-    place: str = ""  # `FILE:LINE: SOURCE` of the attention function that raised it
+    place: str = ""  # `FILE:LINE: SOURCE` of the attention function that raised it; `FUNCTION (FILE)` of a rank
 
     def key(self) -> FailureKey:
         """The exception, or its place if the exception has no text."""

@@ -6,15 +6,21 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Shard, distribute_tensor
 
 from benchmarks.attribution import planted
 from corpus import casefile
-from corpus.entry import Entry, Expectation
+from corpus.entry import Entry, Expectation, load
 from corpus.shrink import shrink
 from fuzz.attribution.attribute import attribute
 from fuzz.bug_identity import is_same_failure
+from fuzz.check.whole_operations import WholeOperations
 from fuzz.evaluator import Evaluator, open_evaluator
 from fuzz.protocol import SubjectResult, Verdict
+from fuzz.protocol.failures import ProcessLost, Raised
 from fuzz.worker_config import WorkerConfig
 from generators.program.case import Case
 from tests.evaluator.test_worker_process import is_gone
@@ -120,8 +126,35 @@ def test_ranks_that_end_alike_are_replaced(evaluator: Evaluator) -> None:
     judge(evaluator, EMBEDDING)
     for rank in list_ranks(evaluator):
         os.kill(rank, signal.SIGABRT)
-    assert judge(evaluator, EMBEDDING).verdict is Verdict.WORKER_DIED
+    lost = judge(evaluator, EMBEDDING)
+    assert lost.verdict is Verdict.WORKER_DIED
+    assert isinstance(lost.failure, ProcessLost) and "connection.py" in lost.failure.place
     assert judge(evaluator, EMBEDDING).verdict is Verdict.OK
+
+
+def test_an_exception_without_text_is_told_by_the_line_of_torch_that_raises(evaluator: Evaluator) -> None:
+    twice = load(Path("corpus/known/rows-of-a-sharded-table-read-twice.case.yaml")).case
+    failure = judge(evaluator, twice).failure
+    assert isinstance(failure, Raised) and not failure.text
+    assert failure.place == "_MaskPartial._reduce_value (placement_types.py)"
+
+
+def test_a_write_on_whole_tensors_goes_to_every_argument_that_the_operation_writes() -> None:
+    dist.init_process_group(
+        "gloo",
+        store=dist.HashStore(),  # type: ignore[attr-defined]
+        rank=0,
+        world_size=1,
+    )
+    try:
+        mesh = init_device_mesh("cpu", (1,))
+        x, mean, var = (distribute_tensor(torch.arange(1.0, 1 + n), mesh, [Shard(0)]) for n in (8, 4, 4))
+        with WholeOperations("0"):
+            torch.ops.aten._native_batch_norm_legit(x.view(2, 4), None, None, mean, var, True, 0.5, 1e-5)
+        torch.testing.assert_close(mean.full_tensor(), torch.tensor([2.0, 3.0, 4.0, 5.0]))
+        torch.testing.assert_close(var.full_tensor(), torch.tensor([4.5, 5.0, 5.5, 6.0]))
+    finally:
+        dist.destroy_process_group()
 
 
 def test_a_rank_that_hangs_costs_its_case_and_leaves_nothing() -> None:

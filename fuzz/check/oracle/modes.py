@@ -253,7 +253,13 @@ class HalvedSums(OperationMode):
     So do two ranks that have half of the terms each: DTensor computes `Partial` results, and an all-reduce adds them in
     their dtype (torch/distributed/tensor/_ops/_matrix_ops.py and _math_ops.py). Halves that are far larger than their
     sum round more than an operation of eager that moves by one ulp.
+
+    number: of the axis that is halved, among the axes longer than 1 of a sum over several
     """
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self._number = number
 
     def _run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         name, at = func.overloadpacket.__name__, _FACTORS.get(func.overloadpacket.__name__)
@@ -262,12 +268,14 @@ class HalvedSums(OperationMode):
             half = left.size(-1) // 2
             first = func(*args[:at], left[..., :half], right[..., :half, :], *args[at + 2 :], **kwargs)
             return first + kwargs.get("alpha", 1) * (left[..., half:] @ right[..., half:, :])
-        if name in ("sum", "mean") and len(args) > 1 and args[1]:
-            values, axis = args[0], args[1][0]
-            count = values.size(axis)
-            if not values.numel():
+        if name in ("sum", "mean") and args[0].numel() > 1:
+            values, axes = args[0], (args[1] if len(args) > 1 else ()) or range(args[0].dim())
+            long = [axis for axis in axes if values.size(axis) > 1]
+            if not long:
                 return func(*args, **kwargs)
+            axis = long[self._number % len(long)]
+            count = values.size(axis)
             shares = [part.size(axis) / count if name == "mean" else 1 for part in values.tensor_split(2, axis)]
-            parts = [func(part, *args[1:], **kwargs) for part in values.tensor_split(2, axis) if part.numel()]
+            parts = [func(part, *args[1:], **kwargs) for part in values.tensor_split(2, axis)]
             return sum(part * share for part, share in zip(parts, shares, strict=False))
         return func(*args, **kwargs)

@@ -44,6 +44,7 @@ from generators.errors import UserError
 from generators.program.attention_options import COMPARABLE
 from generators.program.case import Case, LaterCall
 from generators.program.changes import without_changes
+from generators.program.edits import prune_if_valid
 from generators.program.ops import OPS
 from generators.program.regions import GRADIENT, REGIONS, call_directly, list_indirect, only_region
 from generators.program.state import at_call, is_written, list_differences, list_targets
@@ -194,7 +195,9 @@ def find_rewrite_cause(study: Study, *evidence: Tried) -> RootCause:
     step = study.try_out("pass")
     evidence = (*evidence, *([step] if step.flips else []))
     if not _NUMBER.search(step.argument):
-        return RootCause(INDUCTOR, Stage.GRAPH_PASSES, step.argument, mechanism_of(result), evidence)
+        silent, cut = _find_silent_start(study, step.argument) if step.flips else (None, ())
+        mechanism = mechanism_of(silent or result)
+        return RootCause(INDUCTOR, Stage.GRAPH_PASSES, step.argument, mechanism, (*evidence, *cut))
     part, right = _part_of(step.argument), {*map(_part_of, (*result.right_rewrites, *of_strides))}
     is_right = is_value and {f"_{name}" for name in attention_patterns(result.applied_rewrites)} <= right
     if is_right and any(op.kind == "as_strided" for op in study.case.ops):
@@ -207,6 +210,25 @@ def find_rewrite_cause(study: Study, *evidence: Tried) -> RootCause:
         return _blame_operation(here, "", *evidence, Tried("exact", part, Outcome.PASSES))
     mechanism = mechanism_of(result, MechanismKind.OTHER_RESULT if is_value else None)
     return RootCause(INDUCTOR, Stage.JOINT_PASSES, part, mechanism, evidence)
+
+
+def _find_silent_start(study: Study, step: str) -> tuple[SubjectResult | None, tuple[Tried, ...]]:
+    """The failure of the program cut after an operation, if the pass makes it wrong without an error, and the evidence.
+    An operation that reads a wrong value may raise any error.
+    """
+    if study.result.verdict in SILENT:
+        return None, ()
+    for op in study.case.ops:
+        shorter = prune_if_valid(replace(study.case, returns=(op.name,)))
+        result = None if shorter is None else study.evaluator.judge(shorter, study.subject)
+        if shorter is None or result is None or result.verdict not in SILENT:
+            continue
+        # Results have the memory and strides of eager's. What operations read within a program need not.
+        if mechanism_of(result).kind not in (MechanismKind.MEMORY, MechanismKind.STRIDES):
+            here = replace(study, entry=replace(study.entry, case=shorter), result=result)
+            if here.try_out("pass", step).flips:
+                return result, (Tried("shorter", op.name, Outcome.FAILS_OTHERWISE),)
+    return None, ()
 
 
 def _blame_rewrite(study: Study, wrong: tuple[WrongRewrite, ...], evidence: tuple[Tried, ...]) -> RootCause:

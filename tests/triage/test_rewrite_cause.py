@@ -5,23 +5,26 @@ from typing import cast
 
 import pytest
 
+from corpus import casefile
 from corpus.causes import Mechanism, MechanismKind, details
 from corpus.entry import Entry, Found
 from fuzz.attribution.attribute import attribute, find_rewrite_cause
 from fuzz.attribution.root_cause import RootCause
 from fuzz.attribution.study import Study, mechanism_of
 from fuzz.evaluator import Evaluator
-from fuzz.experiments import Outcome, Tried
+from fuzz.experiments import Outcome, Trial, Tried
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import Failure, FaultyOperation, FormDiffers, Raised, Value, WrongValue
 from fuzz.protocol.rewrites import OtherConstant, WrongRewrite
 from generators.program.case import Case
 from generators.records import decode, encode
 from tests.triage.fake_evaluator import FakeEvaluator, limit_steps
+from tests.triage.test_golden import SEEN_AS
 
 K, M = MechanismKind, Mechanism
 WRONG = SubjectResult("passes", Verdict.WRONG_RESULT, applied_rewrites=("_sfdp_pattern_1_inference",))
 PROVEN = replace(WRONG, right_rewrites=WRONG.applied_rewrites)
+WHOLE = casefile.loads(SEEN_AS)
 PASSES_RIGHT = SubjectResult("passes", Verdict.OK, applied_rewrites=WRONG.applied_rewrites)
 
 
@@ -45,6 +48,40 @@ def test_the_first_step_with_which_it_fails_is_at_fault(case: Case, step: str, s
     found = caused(case, WRONG, step)
     assert (found.stage, found.part, found.evidence) == (stage, part, (Tried("pass", step, Outcome.PASSES),))
     assert decode(RootCause, encode(found)) == found
+
+
+class Shorter(FakeEvaluator):
+    """The program cut after `at` gives another form; with the pass left out it is right if `by_pass`."""
+
+    def __init__(self, wrong: SubjectResult, at: str, aspect: str, *, by_pass: bool, **given: SubjectResult) -> None:
+        super().__init__(wrong, **given)
+        self.at, self.by_pass = at, by_pass
+        self.form = SubjectResult("", Verdict.METADATA, failure=FormDiffers(aspect, "a", "b", Value("output", 0)))
+
+    def judge(self, _case: Case, subject: str, *trials: Trial) -> SubjectResult:
+        if _case.returns == (WHOLE.returns[0],):
+            return super().judge(_case, subject, *trials)
+        is_wrong = _case.returns == (self.at,) and not (trials and self.by_pass)
+        return self.form if is_wrong else SubjectResult(subject, Verdict.OK)
+
+
+@pytest.mark.parametrize(
+    ("at", "aspect", "by_pass", "kind"),
+    [
+        ("sums", "dtype", True, K.FORM),
+        ("sums", "memory", True, K.COMPILING_RAISES),  # only results must not share memory
+        ("sums", "dtype", False, K.COMPILING_RAISES),
+        ("", "dtype", True, K.COMPILING_RAISES),
+    ],
+)
+def test_an_error_of_what_reads_a_wrong_form_has_the_cause_of_the_form(
+    at: str, aspect: str, kind: MechanismKind, *, by_pass: bool
+) -> None:
+    raised = SubjectResult("passes", Verdict.COMPILE_ERROR, failure=Raised("RuntimeError", "expected bool"))
+    steps = limit_steps(raised, "pass", 9, 5, "scatter_upon_const_tensor")
+    found = attribute_rewrite(Shorter(raised, at, aspect, by_pass=by_pass, **steps), WHOLE, raised)
+    assert (found.part, found.mechanism.kind) == ("scatter_upon_const_tensor", kind)
+    assert (Tried("shorter", "sums", Outcome.FAILS_OTHERWISE) in found.evidence) is (kind is K.FORM)
 
 
 def test_a_rewrite_that_changes_strides_alone_is_no_cause_of_wrong_values(case: Case) -> None:

@@ -9,7 +9,6 @@ from corpus.entry import Entry, load, sort_by_version
 from corpus.ledger import Bug, Ledger
 from fuzz.evaluator import PASSING
 from fuzz.versions import fails_alike_in, read_verdicts
-from generators.program.simplicity import sort_key
 from triage.report.repro import WITHOUT_NUMBERS
 
 
@@ -40,13 +39,10 @@ class ListedBug:
 
     @property
     def example(self) -> Path:
-        """The simplest example that fails in the last of `failing`."""
-
-        def unfitness(path: Path) -> tuple[bool, object]:
-            entry = self.examples[path]
-            return not any(fails_alike_in(entry, version) for version in self.failing[-1:]), sort_key(entry.case)
-
-        return min(self.examples, key=unfitness)
+        """The first example, in the ledger's order, that fails in the last of `failing`."""
+        last = self.failing[-1:]
+        failing = (path for path, entry in self.examples.items() if any(fails_alike_in(entry, one) for one in last))
+        return next(failing, next(iter(self.examples)))
 
     @property
     def entry(self) -> Entry:

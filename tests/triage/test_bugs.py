@@ -21,6 +21,13 @@ def test_the_committed_reports_have_the_rows_that_the_ledger_gives() -> None:
         assert path.read_text() == text
 
 
+def test_a_report_is_about_the_example_that_its_command_takes() -> None:
+    scripts = {one: REPORTS / one.bug.id / "repro.py" for one in LISTED}
+    for one, script in scripts.items():
+        named = re.search(r"corpus/known/[\w-]+\.case\.yaml", script.read_text()) if script.is_file() else None
+        assert named is None or ROOT / named[0] == one.example, one.bug.id
+
+
 def test_a_line_that_a_patch_shows_has_a_patch_of_its_file_that_holds() -> None:
     for one in LISTED:
         if one.bug.fault and one.bug.fault.shown_by == "patch":

@@ -22,8 +22,8 @@ def test_the_committed_reports_have_the_rows_that_the_ledger_gives() -> None:
 
 
 def test_a_report_is_about_the_example_that_its_command_takes() -> None:
-    scripts = {one: REPORTS / one.bug.id / "repro.py" for one in LISTED}
-    for one, script in scripts.items():
+    for one in LISTED:
+        script = REPORTS / one.bug.id / "repro.py"
         named = re.search(r"corpus/known/[\w-]+\.case\.yaml", script.read_text()) if script.is_file() else None
         assert named is None or ROOT / named[0] == one.example, one.bug.id
 

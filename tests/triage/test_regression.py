@@ -20,7 +20,7 @@ from tests.check.test_sequences import CALLS, products
 from tests.triage.conftest import OFF
 from triage.report.build import shows
 from triage.report.owners import find_owner
-from triage.report.regression import FILE, spell_script, write_test
+from triage.report.regression import FILE, read_failures, spell_script, write_test
 from triage.report.repro import ScriptedFailure
 from triage.report.shards import write_ranks
 from triage.script_runs import SETTINGS, run
@@ -129,6 +129,24 @@ def test_a_person_s_script_of_eager_becomes_the_test() -> None:
     text = write_test(ScriptedFailure(CASE, WRONG), cause(), "b", eager=eager)
     assert "        assert x.sum() == 3\n" in text and "torch.compile" not in text
     compile(text, FILE, "exec")
+
+
+@pytest.mark.parametrize(
+    ("errors", "failing", "ways"),
+    [
+        ({False: "KeyError: 1", True: "KeyError: 1"}, {False, True}, (False, True)),
+        ({False: "IndexError: 2", True: "KeyError: 1"}, {True}, (True,)),
+        ({True: "KeyError: 1"}, {True}, (False, True)),
+        ({True: "its process ended"}, {True}, (False, True)),  # nothing is known of its error
+    ],
+)
+def test_a_way_to_compile_that_fails_by_another_error_is_left_out(
+    errors: dict[bool, str], failing: set[bool], ways: tuple[bool, ...]
+) -> None:
+    log = "".join(f"{'=' * 70}\nERROR: test_b_dynamic_{way} (__main__.T)\n{said}\n" for way, said in errors.items())
+    assert read_failures(log, "KeyError") == (tuple(f"test_b_dynamic_{way}" for way in sorted(failing)), ways)
+    text = write_test(ScriptedFailure(CASE, WRONG), cause(), "b", dynamic=ways)
+    assert f'@parametrize("dynamic", {[*ways]})' in text
 
 
 def test_the_tolerance_is_that_of_repro() -> None:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -17,9 +18,11 @@ from fuzz.attribution.ablation import DYNAMIC, EAGER, INDUCTOR, PASSES, Ablation
 from fuzz.attribution.root_cause import RootCause
 from fuzz.attribution.study import subject_of
 from fuzz.campaign.session import run_campaign
+from fuzz.evaluator import Evaluator
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import FaultyOperation, Raised, Value
 from fuzz.subjects import get_spec
+from fuzz.worker_config import ROOT
 from generators.errors import UserError
 from generators.program.case import Case
 from tests.campaign.fakes import options, sampler
@@ -28,10 +31,12 @@ from tests.campaign.test_ledger import ledger_of
 from tests.check.sources import is_nan_with_a_negative_scale
 from tests.command import run_command
 from tests.triage.conftest import SOFTMAX_OVER_QUERIES, FakePython, ablation, ran
+from tests.triage.fake_evaluator import FakeEvaluator
 from triage.rendering import render
 from triage.report import __main__ as report_command
 from triage.report.build import describe_refusal, find_cases, write_report
 from triage.report.regression import FILE
+from triage.report.stages import run_symbolic
 from triage.report.wording import describe_symptom, refuse, title
 
 EMPTY = Ledger(Path("ledger.yaml"))
@@ -259,3 +264,18 @@ def test_what_is_nothing_of_these_is_refused(tmp_path: Path) -> None:
     run_campaign(given, sampler())
     with pytest.raises(UserError, match="found nothing to report"):
         list(find_cases(given.out, EMPTY))
+
+
+@pytest.mark.parametrize(
+    ("dynamic", "accused", "is_symbolic"), [(False, INDUCTOR, True), (True, INDUCTOR, False), (False, DYNAMIC, False)]
+)
+def test_the_row_of_symbolic_sizes_is_about_the_program_of_the_test(
+    accused: str, *, dynamic: bool, is_symbolic: bool
+) -> None:
+    fixed = replace(entry.load(ROOT / "corpus/known/number-added-to-scores.case.yaml").case, dynamic=dynamic)
+    wrong = SubjectResult("inductor", Verdict.WRONG_RESULT)
+    stages = {INDUCTOR: wrong, DYNAMIC: SubjectResult("inductor_dynamic", Verdict.OK)}
+    evaluator = FakeEvaluator(wrong)
+    made = Ablation(evaluator.hello, stages, accused)
+    assert run_symbolic(fixed, made, cast("Evaluator", evaluator)) is is_symbolic
+    assert (made.stages[DYNAMIC] is wrong) is is_symbolic

@@ -1,7 +1,6 @@
 """From a case to its report: run it again, reproduce it, find its cause and conditions, write report.md."""
 
 import json
-import re
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,24 +11,14 @@ from corpus.causes import CauseKey
 from corpus.entry import Entry, Expectation, load, sort_by_version, write
 from corpus.files import replace_file, require_writable
 from corpus.ledger import Bug, Ledger
-from fuzz.attribution.ablation import (
-    DECOMPOSED,
-    DYNAMIC,
-    EAGER,
-    Ablation,
-    describe_stage,
-    find_cheapest,
-    is_attention,
-    run_ablation,
-)
+from fuzz.attribution.ablation import DECOMPOSED, DYNAMIC, Ablation, find_cheapest, is_attention, run_ablation
 from fuzz.attribution.attribute import attribute
 from fuzz.attribution.locate import locate
 from fuzz.attribution.root_cause import RootCause, describe_evidence
 from fuzz.attribution.study import Study
 from fuzz.commands import REPORTS, require_allowed
 from fuzz.error_location import describe_where, describe_with_names
-from fuzz.evaluator import PASSING, Evaluator, compare_outcome, open_evaluator, public_version
-from fuzz.experiments import Outcome
+from fuzz.evaluator import PASSING, Evaluator, open_evaluator, public_version
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.replay_result import describe_details, read_recorded_result
 from fuzz.run_store import RESULTS_FILE
@@ -50,6 +39,7 @@ from triage.report.filing import advise, render_facts
 from triage.report.owners import find_owner
 from triage.report.repro import CASE_FILE, WITHOUT_NUMBERS, ScriptedFailure, find_error
 from triage.report.rules import Condition
+from triage.report.stages import list_stages, run_symbolic
 from triage.report.wording import (
     describe_cause,
     describe_fault,
@@ -153,15 +143,19 @@ def write_known_test(path: Path, out: Path, config: WorkerConfig, bugs: Ledger) 
 def _write_test(
     bug: ScriptedFailure, cause: CauseKey, out: Path, config: WorkerConfig, known: Bug | None, seen: str
 ) -> tuple[str, ...]:
-    """Write the test if it fails, as it has to, and give the names that fail. Else delete that of an earlier report."""
+    """Write the test if it fails, as it has to, and give the names that fail. Else delete that of an earlier report.
+
+    A way to compile that fails by another error is left out.
+    """
     file, named = out / regression.FILE, (known.id, seen, known.fault, _read_eager(known)) if known else ("", seen)
     text = regression.write_test(bug, cause, *named)
     file.unlink(missing_ok=True)
     run = script_runs.run(text, config.python, seconds=3 * config.timeout) if text else None
     if run is None or not shows(run, bug.result):
         return ()
-    replace_file(file, text.encode())
-    return tuple(re.findall(r"^(?:FAIL|ERROR): (\w+)", run.stderr, re.MULTILINE)) or ("the process",)
+    failing, ways = regression.read_failures(run.stderr, find_error(bug.result))
+    replace_file(file, regression.write_test(bug, cause, *named, dynamic=ways).encode())
+    return failing or ("the process",)
 
 
 def build(
@@ -190,6 +184,7 @@ def build(
         sys.stderr.write(f"{ablation.result.verdict} with {ablation.accused}\n")
         name = known.title if known else title(entry.case, ablation.result, config.device)
         evidence = _investigate(entry, ablation, evaluator, out, explain_seconds, name, known)
+        is_symbolic = run_symbolic(entry.case, ablation, evaluator)
     if evidence is None:
         why = f"A worker saw {ablation.result.verdict}, but repro.py, run in a process of its own, does not show it."
         raise NothingToReport(describe_refusal(entry.case, ablation, why))
@@ -204,7 +199,15 @@ def build(
     raised = alone.stderr.strip().rpartition("\n")[2] if alone is not None and shows(alone, ablation.result) else ""
     of_eager = (eager.strip(), raised) if raised else ("", "")
     return write_report(
-        entry, ablation, evidence, name=name, environment=environment, known=known, shown=shown, eager=of_eager
+        entry,
+        ablation,
+        evidence,
+        name=name,
+        environment=environment,
+        known=known,
+        shown=shown,
+        eager=of_eager,
+        is_symbolic=is_symbolic,
     )
 
 
@@ -241,11 +244,12 @@ def write_report(
     known: Bug | None = None,
     shown: tuple[str, str] = ("", ""),
     eager: tuple[str, str] = ("", ""),
+    is_symbolic: bool = False,
 ) -> dict[str, Any]:
     """The values of report.md.j2 for the accused stage of the ablation.
 
     `known`: its entry in the ledger. `shown`: a program and statements that show the failure, or "" for both. `eager`:
-    a person's script without a compiler, and the line by which it ends.
+    a person's script without a compiler, and the line by which it ends. `is_symbolic`: as `run_symbolic` says.
     """
     case, result, cause, run = entry.case, ablation.result, evidence.cause, evidence.run
     torch = public_version(ablation.hello.torch)
@@ -254,7 +258,8 @@ def write_report(
     bug = _script(case, ablation)
     fix, fault = (_read_fix(known), known.fault) if known else (None, None)
     quoted = fault if fault and fault.torch == torch else next(iter(cause.places if cause else ()), None)
-    places, table = cause.places if cause else (), list_stages(case, ablation)
+    places = cause.places if cause else ()
+    table = list_stages(case, ablation, is_symbolic=is_symbolic)
     is_logged = result.verdict in WITHOUT_NUMBERS or bug.spec.sharded
     # The program has the dense call, from which the worker makes packed and paged calls.
     is_packed = bool(getattr(result.failure, "sequences", None))
@@ -312,21 +317,6 @@ def list_commands(bug: ScriptedFailure, ablation: Ablation) -> list[str]:
     commands += [f"TORCH_COMPILE_BACKEND={name} python repro.py    # passes" for name in known[-1:]]
     bisect = "python -m torch._inductor.compiler_bisector run python repro.py"
     return commands + [bisect] * (bug.spec.backend == "inductor" and bool(known))
-
-
-def list_stages(case: Case, ablation: Ablation) -> list[tuple[str, str]]:
-    """The rows of the report's table: the words for a stage that torch has, and its verdict."""
-    as_config, is_kernel = repro.is_of_config(ablation.result), repro.is_kernel(ablation.result)
-    names = {
-        name: describe_stage(name, one.subject, case, as_config=as_config) for name, one in ablation.stages.items()
-    }
-    names |= {EAGER: "eager, the attention as products and softmax"} if is_kernel else {}
-    rows = []
-    for name, one in ablation.stages.items():
-        is_other = compare_outcome(one, ablation.result) is Outcome.FAILS_OTHERWISE
-        words = spell(spell_verdict(one)) + (", another failure" if is_other else "")
-        rows += [(names[name], words)] * (name == ablation.accused or not get_spec(one.subject).is_surrogate)
-    return rows
 
 
 def _investigate(

@@ -1,7 +1,7 @@
 """A failure as a test in the style of PyTorch, for the file that owns the code at fault; and the same as a script."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from corpus.causes import CauseKey
@@ -41,15 +41,24 @@ from triage.report.repro import (
 )
 
 FILE = "test_regression.py"
+_FAILED = re.compile(r"^(?:FAIL|ERROR): (\w+)(.*?)(?=^={70}$|\Z)", re.MULTILINE | re.DOTALL)
 _IMPORT = re.compile(r"(?:from \S+ )?import ")
 
 
 def write_test(
-    bug: ScriptedFailure, cause: CauseKey, name: str = "", seen: str = "", fault: Fault | None = None, eager: str = ""
+    bug: ScriptedFailure,
+    cause: CauseKey,
+    name: str = "",
+    seen: str = "",
+    fault: Fault | None = None,
+    eager: str = "",
+    *,
+    dynamic: Sequence[bool] = (False, True),
 ) -> str:
     """The text of test_regression.py; "" if no test of PyTorch shows the bug by itself.
 
     `name`: of the test; `seen`: the versions of torch that fail; `eager`: a person's script that fails alike.
+    `dynamic`: whether sizes are symbolic, in each way that the test compiles.
     """
     about = {
         "title": bug.title.replace("\\", "/").replace('"', "'"),
@@ -83,6 +92,7 @@ def write_test(
         program="\n\n\n".join(filter(None, parts)),
         runtime=made.runtime,
         is_compiled=bug.is_compiled,
+        dynamic=[*dynamic],
         is_sharded=bug.spec.sharded,
         decorators=[
             *["@with_comms"] * bug.spec.sharded,
@@ -91,6 +101,14 @@ def write_test(
         ],
         body=statements,
     )
+
+
+def read_failures(log: str, error: str) -> tuple[tuple[str, ...], tuple[bool, ...]]:
+    """The tests that fail by this error, from the output of unittest, and the ways to compile that fail by no other."""
+    failed: list[tuple[str, str]] = re.findall(_FAILED, log)
+    own = tuple(name for name, said in failed if error in said) or tuple(name for name, _ in failed)
+    others = {name.rpartition("_dynamic_")[2] for name, _ in failed if name not in own}
+    return own, tuple(way for way in (False, True) if str(way) not in others)
 
 
 def spell_script(bug: ScriptedFailure) -> tuple[str, str]:

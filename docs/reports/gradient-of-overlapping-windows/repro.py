@@ -1,4 +1,4 @@
-"""[AOTAutograd] an output whose windows overlap (unfold, as_strided), in training: its gradient is wrong, since 2.13
+"""[AOTAutograd] an output whose windows overlap (unfold, as_strided), in training: its gradient is wrong, right in 2.11
 
 Exits with 1 if the bug shows, 0 if it does not, 125 if the script can't tell, for `git bisect run`.
 TORCH_COMPILE_BACKEND names the backend, by default inductor.

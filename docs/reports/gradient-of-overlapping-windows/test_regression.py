@@ -1,5 +1,5 @@
 # Owner(s): ["module: pt2-dispatcher"]
-"""[AOTAutograd] an output whose windows overlap (unfold, as_strided), in training: its gradient is wrong, since 2.13
+"""[AOTAutograd] an output whose windows overlap (unfold, as_strided), in training: its gradient is wrong, right in 2.11
 
 The method below is for test/functorch/test_aotdispatch.py, class TestAOTAutograd.
 2.11.0: passes; 2.13.0, 2.15.0: wrong gradient

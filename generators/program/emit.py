@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from generators.program.case import Case, Input, LaterCall, Op, TensorType, free_name
+from generators.program.case import Case, Input, LaterCall, Op, Region, TensorType, free_name
 from generators.program.changes import KINDS, ChangeText
 from generators.program.emit_regions import emit_region, indent
 from generators.program.ops import OPS, find_probability
@@ -177,21 +177,23 @@ def _forward(
         used = dict.fromkeys(name for op in spelled for _, value in op.attrs for name in sorted(names_in(value)))
         used |= dict.fromkeys(region.over for region in case.regions)
         lines = [f"{name} = {places[name]}" for name in used if name in places]
-    outside, names_of_blocks = "", list[str]()
-    regions = {region.ops[0]: region for region in case.regions if not instead}
-    inside = {name for region in regions.values() for name in region.ops}
-    for op in ops:
-        if op.name in regions:
-            region = regions[op.name]
-            names_of_blocks.append(free_name("block", {*types, *names_of_blocks}))
-            within = [other for other in ops if other.name in region.ops]
-            local = list_arguments(case, region, types)
-            own = _emit_ops(case, within, types, instead, local, plain=plain)
-            text, calls = emit_region(case, region, types, names_of_blocks[-1], own, plain=plain)
-            outside += text
-            lines += calls
-        elif op.name not in inside:
-            lines += _emit_ops(case, [op], types, instead, plain=plain)
+    outside, blocks = list[str](), list[str]()
+
+    def emit(run: Sequence[Op], regions: Sequence[Region], local: Sequence[str]) -> Iterator[str]:
+        for op in run:
+            region = next((one for one in regions if op.name in one.ops), None)
+            if region is None:
+                yield from _emit_ops(case, [op], types, instead, local, plain=plain)
+            elif op.name == region.ops[0]:
+                blocks.append(free_name("block", {*types, *blocks}))
+                name, within = blocks[-1], [other for other in run if other.name in region.ops]
+                inner = regions[regions.index(region) + 1 :]
+                own = [*emit(within, inner, [*list_arguments(case, region, types), *local])]
+                text, calls = emit_region(case, region, types, name, own, local, plain=plain)
+                outside.append(text)
+                yield from calls
+
+    lines += emit(ops, () if instead else case.regions, ())
     lines = lines[lines[:1] == [""] :]
     if case.autocast and lines:
         head = f"with torch.autocast({arguments[0].name}.device.type, dtype=torch.{case.autocast}):"
@@ -201,8 +203,8 @@ def _forward(
 
     if case.checkpoint:
         again = f"return checkpoint(self.compute, {names}, use_reentrant=False)"
-        return outside, _define("forward", names, [again]) + "\n\n" + _define("compute", names, lines)
-    return outside, _define("forward", names, lines)
+        return "".join(outside), _define("forward", names, [again]) + "\n\n" + _define("compute", names, lines)
+    return "".join(outside), _define("forward", names, lines)
 
 
 def _emit_ops(

@@ -42,16 +42,24 @@ class _Function:
 
 
 def emit_region(
-    case: Case, region: Region, types: Mapping[str, TensorType], name: str, lines: Sequence[str], *, plain: bool
+    case: Case,
+    region: Region,
+    types: Mapping[str, TensorType],
+    name: str,
+    lines: Sequence[str],
+    local: Sequence[str],
+    *,
+    plain: bool,
 ) -> tuple[str, list[str]]:
-    """The text of a function outside of the module, or "", and the lines in `forward`.
+    """The text of a function outside of the module, or "", and the lines that call it.
 
     name: of the region's function
     lines: of its operations
+    local: values that have their own names where it is called: arguments of a region around it
     """
     row, taken = REGIONS[region.kind], {name, *types, *case.sizes}
     parameters, results = list_arguments(case, region, types), list_results(case, region)
-    own = {item.name for item in case.inputs if item.parameter}
+    own = {item.name for item in case.inputs if item.parameter and item.name not in local}
     passed = tuple(f"self.{value}" if value in own else value for value in parameters)
     shapes = [", ".join(map(str, types[value].shape)) + "," * (types[value].rank == 1) for value in results]
     like = [f"dtype=torch.{types[value].dtype}, device={passed[0]}.device" for value in results]

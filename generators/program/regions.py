@@ -3,7 +3,7 @@
 Examples are a custom operation, a branch of `torch.cond`, and the body of a scan.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from generators.errors import add_place, require
@@ -32,19 +32,28 @@ class RegionKind:
     in_training: float = 1.0  # how often it is drawn in training, relative to inference
     apart: bool = False  # torch refuses arguments that share memory, and says so
     captures: bool = False  # Dynamo captures scalars, without which torch can't compile the loop
+    refuses: frozenset[str] = frozenset()  # the kinds of regions that torch does not take in such a region
 
+
+_CALLED = frozenset({"compile_region"})
+"""torch.compile alone calls these."""
+_NOT_TRANSFORMED = frozenset({"custom_op", "cond", "map", "map_uncaptured", "scan", "while_loop", "checkpoint"})
 
 REGIONS: dict[str, RegionKind] = {
     "custom_op": RegionKind("a custom operation", 4.0, is_custom=True),
-    "cond": RegionKind("a branch of torch.cond", 2.0, floats_only=True, nonempty=True, apart=True),
-    "map": RegionKind("the body of a map over rows", loops=True, apart=True, captures=True),
-    "scan": RegionKind("the body of a scan over rows", loops=True, apart=True, captures=True),
+    "cond": RegionKind("a branch of torch.cond", 2.0, floats_only=True, nonempty=True, apart=True, refuses=_CALLED),
+    "map": RegionKind("the body of a map over rows", loops=True, apart=True, captures=True, refuses=_CALLED),
+    "scan": RegionKind("the body of a scan over rows", loops=True, apart=True, captures=True, refuses=_CALLED),
     "while_loop": RegionKind(
-        "the body of a while_loop over rows", loops=True, single=True, apart=True, in_training=0.1
+        "the body of a while_loop over rows", loops=True, single=True, apart=True, in_training=0.1, refuses=_CALLED
     ),
-    "vmap": RegionKind("a function under vmap", 2.0, loops=True),
+    "vmap": RegionKind(
+        "a function under vmap", 2.0, loops=True, refuses=frozenset({"map", "map_uncaptured", "while_loop"})
+    ),
     **{
-        kind: RegionKind(effect, weight, is_transform=True, floats_only=True, single=True, like_first=True)
+        kind: RegionKind(
+            effect, weight, is_transform=True, floats_only=True, single=True, like_first=True, refuses=_NOT_TRANSFORMED
+        )
         for kind, effect, weight in (
             ("grad", "a function under torch.func.grad", 1.0),
             ("vjp", "a function under torch.func.vjp", 0.5),
@@ -53,11 +62,18 @@ REGIONS: dict[str, RegionKind] = {
         )
     },
     "jvp": RegionKind(
-        "a function under torch.func.jvp", is_transform=True, floats_only=True, nonempty=True, single=True
+        "a function under torch.func.jvp",
+        is_transform=True,
+        floats_only=True,
+        nonempty=True,
+        single=True,
+        refuses=_NOT_TRANSFORMED - {"custom_op"},
     ),
-    "compile_region": RegionKind("a nested_compile_region", apart=True),
+    "compile_region": RegionKind("a nested_compile_region", apart=True, refuses=_CALLED),
     "checkpoint": RegionKind("a checkpointed function", 0.5),
-    "map_uncaptured": RegionKind("the body of a map, where Dynamo captures no scalars", 0.05, loops=True, apart=True),
+    "map_uncaptured": RegionKind(
+        "the body of a map, where Dynamo captures no scalars", 0.05, loops=True, apart=True, refuses=_CALLED
+    ),
 }
 """By name."""
 GRADIENT = "grad"
@@ -116,12 +132,12 @@ def check_regions(case: Case, types: Mapping[str, TensorType], infer: Infer) -> 
         plain = not (case.contracts or case.autocast or case.checkpoint)
         require(not named or plain, "regions are not allowed beside contracts, autocast and checkpoint")
         require(not (case.checkpoint and list_indirect(case)), "a scan is not allowed beside checkpoint")
-        require(len(set(named)) == len(named), "an operation is in two regions")
-        for region in case.regions:
+        for at, region in enumerate(case.regions):
             require(region.kind in REGIONS, f"kind is {region.kind!r}, expected one of {', '.join(REGIONS)}")
             missing = next((name for name in region.ops if name not in places), None)
             require(missing is None, f"{missing!r} is no operation")
             found = [places[name] for name in region.ops]
+            _check_around(case.regions[:at], region)
             row = REGIONS[region.kind]
             known = case.sizes.get(region.over, 0) > 0 if row.loops else not region.over
             require(known, f"{region.kind}: over is {region.over!r}, expected a dimension of size 1 or more")
@@ -130,6 +146,15 @@ def check_regions(case: Case, types: Mapping[str, TensorType], infer: Infer) -> 
             _check_region(case, region, types)
             if row.loops:
                 _check_loop(case, region, types, infer)
+
+
+def _check_around(others: Sequence[Region], region: Region) -> None:
+    """Raises CaseError unless a region is apart from all others, or within a region that takes it."""
+    around = [other for other in others if not set(other.ops).isdisjoint(region.ops)]
+    require(all(set(other.ops).issuperset(region.ops) for other in around), "two regions overlap")
+    require(len(around) < 2, "a region within a region has no regions")
+    for row in (REGIONS[other.kind] for other in around):
+        require(not row.is_custom and region.kind not in row.refuses, f"{row.effect} takes no {region.kind}")
 
 
 def _check_region(case: Case, region: Region, types: Mapping[str, TensorType]) -> None:

@@ -1,6 +1,6 @@
 """Adds to a drawn program: in-place writes into its values, regions, later calls of its module, states of its call."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -138,6 +138,7 @@ def _write_indexed(b: Builder, c: Choices, kind: str, target: str, values: str) 
 _REGION_COUNTS = {1: 5.0, 2: 2.0, 3: 1.0}
 _REGION_LENGTHS = {1: 3.0, 2: 3.0, 3: 2.0, 5: 2.0, 8: 2.0, 13: 1.0}
 _REGION_TRIES = 12
+_NESTED_SHARE = 0.5  # the share of further regions that are drawn inside of a region
 
 
 def add_regions(case: Case, c: Choices) -> Case:
@@ -147,18 +148,20 @@ def add_regions(case: Case, c: Choices) -> Case:
         weights = {name: row.weight * (row.in_training if case.training else 1.0) for name, row in REGIONS.items()}
         kind = c.draw(weights)
         for _ in range(_REGION_TRIES if base.ops else 0):
-            changed = replace(base, regions=(*base.regions, _draw_region(base, c, kind)))
+            around = c.pick(base.regions).ops if base.regions and c.chance(_NESTED_SHARE) else ()
+            changed = replace(base, regions=(*base.regions, _draw_region(base, c, kind, around)))
             if is_valid(changed):
                 base = changed
                 break
     return base if base.regions else case
 
 
-def _draw_region(case: Case, c: Choices, kind: str) -> Region:
-    start, length = c.below(len(case.ops)), c.draw(_REGION_LENGTHS)
+def _draw_region(case: Case, c: Choices, kind: str, around: Sequence[str]) -> Region:
+    within = around or [op.name for op in case.ops]
+    start, length = c.below(len(within)), c.draw(_REGION_LENGTHS)
     names = [str(item.shape[0]) for item in case.inputs if item.shape and item.shape[0].is_name]
     over = c.pick(names) if names and REGIONS[kind].loops else ""
-    return Region(kind, tuple(op.name for op in case.ops[start : start + length]), over)
+    return Region(kind, tuple(within[start : start + length]), over)
 
 
 _RATES = (0.1, 0.5, 0.9)

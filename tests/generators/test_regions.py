@@ -64,6 +64,23 @@ def test_both_texts_compute_the_operations(kind: str) -> None:
         assert all(one is not None and other is not None and close(one, other) for one, other in pairs)
 
 
+NESTED = [("scan", "cond"), ("map", "while_loop"), ("cond", "cond"), ("while_loop", "map"), ("checkpoint", "custom_op")]
+
+
+def nest(outer: str, inner: str, ops: tuple[str, ...] = RUN[1:]) -> Case:
+    case = with_region(outer)
+    return replace(case, mode="inference", regions=(*case.regions, *with_region(inner, ops).regions))
+
+
+@pytest.mark.parametrize(("outer", "inner"), NESTED)
+def test_both_texts_of_a_region_within_a_region_compute_its_operations(outer: str, inner: str) -> None:
+    case = nest(outer, inner)
+    check(case)
+    expected = in_float64(source(CASE), training=False)
+    for plain in (False, True):
+        assert close(expected.outputs[0], in_float64(source(case, plain=plain), training=False).outputs[0])
+
+
 @pytest.mark.parametrize("kind", [kind for kind in REGIONS if REGIONS[kind].is_transform])
 def test_both_texts_differentiate(kind: str) -> None:
     case = with_region(kind, ("scores", "probs", "mixed"))
@@ -78,9 +95,13 @@ def test_both_texts_differentiate(kind: str) -> None:
     [
         (with_region("fork"), "kind is 'fork', expected one of custom_op"),
         (with_region("cond", ("probs", "out")), "a run of operations, in their order"),
+        (nest("cond", "scan", ("scores", "probs")), "two regions overlap"),
+        (nest("cond", "compile_region"), "a branch of torch.cond takes no compile_region"),
+        (nest("custom_op", "cond"), "a custom operation takes no cond"),
+        (replace(CASE, regions=(Region("cond", RUN),) * 3), "a region within a region has no regions"),
         (with_region("cond", ("nothing",)), "'nothing' is no operation"),
         (with_region("cond", ()), "a run of operations"),
-        (replace(CASE, regions=(Region("cond", RUN), Region("map", ("out",), "B"))), "an operation is in two regions"),
+        (replace(CASE, regions=(Region("map", ("out",), "B"), Region("cond", RUN))), "two regions overlap"),
         (with_region("cond", over="B"), "over is 'B', expected"),
         (with_region("map", ("scores", "probs"), over="S"), "map has no argument"),
         (with_region("vmap", ("kt", "scores"), over="X"), "over is 'X', expected a dimension"),

@@ -1,0 +1,69 @@
+# Owner(s): ["module: higher order operators"]
+"""[CPU] exp: eager is off from float64 (jvp and custom_op)
+
+The method below is for test/functorch/test_control_flow.py, class TestControlFlow.
+2.11.0, 2.13.0, 2.15.0: wrong in eager
+"""
+import importlib.util, sys, unittest
+
+if not importlib.util.find_spec("expecttest"):
+    sys.modules["expecttest"] = unittest  # PyTorch's TestCase derives from expecttest's, which the wheel does not bring
+from torch.testing._internal.common_utils import TestCase, instantiate_parametrized_tests, parametrize, run_tests
+import torch
+from torch import nn
+
+S = 2
+
+
+def rng(seed):
+    return torch.Generator().manual_seed(seed)
+
+
+def block2_function(x: torch.Tensor) -> torch.Tensor:
+    out = x.exp()
+    return out
+
+
+block2 = torch.library.custom_op("case_c1958b::block2", block2_function, mutates_args=())
+block2.register_fake(block2_function)
+
+
+class Module(nn.Module):
+    def forward(self, x):
+        def block(x):
+            out = block2(x)
+            return out
+
+        _, out = torch.func.jvp(block, (x,), (x,))
+        return out
+
+
+def inputs():
+    return [
+        torch.randn((S,), generator=rng(0)),
+    ]
+
+
+class Plain(Module):
+    def forward(self, x):
+        def block(x):
+            out = block2_function(x)
+            return out
+
+        _, out = torch.func.jvp(block, (x,), (x,))
+        return out
+
+
+class RegressionTest(TestCase):
+    @torch.no_grad()
+    def test_regression(self):
+        module = Module().eval()
+        actual = module(*inputs())
+        exact = Plain().eval().double()
+        expected = exact(*[x.double() for x in inputs()])
+        # atol: 0.05% of the largest value, 7.2
+        self.assertEqual(actual.double(), expected, atol=3.6e-03, rtol=0)
+
+
+if __name__ == "__main__":
+    run_tests()

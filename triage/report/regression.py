@@ -27,6 +27,7 @@ from triage.report import shards
 from triage.report.owners import find_owner
 from triage.report.repro import (
     AUTOMATIC,
+    ENABLE,
     UNITS,
     WITHOUT_NUMBERS,
     ScriptedFailure,
@@ -247,11 +248,11 @@ class _Test:
             states = ", ".join(change.state for change in failure.changes)
             return [*lines, f"before = [{states}]", actual, self._spell_equal(f"[{states}]", "before")]
         if self.has_no_value:
-            return [*lines, actual]
+            return [*lines, *self._enter(actual)]
         if isinstance(failure, NotFinite):
             check = f"{actual}.isfinite().all()"
-            return [*lines, f"assert {check}" if self.is_script else f"self.assertTrue({check})"]
-        lines += [f"actual = {actual}"]
+            return [*lines, *self._enter(f"assert {check}" if self.is_script else f"self.assertTrue({check})")]
+        lines += self._enter(f"actual = {actual}")
         if not self.is_exact:
             eager = [
                 f"module = Module(){mode}",
@@ -266,6 +267,10 @@ class _Test:
         tolerance, reasons = self._find_tolerance()
         equal = self._spell_equal(f"actual{rows}.double()", f"expected{rows}", f", atol={tolerance:.1e}, rtol=0")
         return [*lines, *(f"# {reason}" for reason in reasons), equal]
+
+    def _enter(self, line: str) -> list[str]:
+        """A statement that runs the accused, in the context that it needs."""
+        return [f"with {ENABLE}(torch.compile):", f"    {line}"] if self.bug.compiles_backward else [line]
 
     def _spell_equal(self, actual: str, expected: str, tolerance: str = "") -> str:
         if not self.is_script:

@@ -43,6 +43,12 @@ WITHOUT_NUMBERS = ENDS_PROCESS | {Verdict.COMPILE_ERROR, Verdict.RUNTIME_ERROR, 
 AUTOMATIC = "[[torch.export.Dim.AUTO] * x.dim() for x in inputs()]"
 """The dynamic shapes of torch.export, by which it finds out which sizes are symbolic."""
 
+ENABLE = "torch._dynamo.compiled_autograd._enable"
+"""Compiled autograd, with a compiler, as PyTorch's own tests enter it."""
+
+_PLAIN_SWITCHES = {"compiled_as": "twice", "compiled_autograd": True}
+"""Switches that a script has statements for."""
+
 _RUNTIME = Path(__file__).with_name("repro_runtime.py")
 _CHECKS = dict.fromkeys(WITHOUT_NUMBERS, ("raises",)) | {
     Verdict.METADATA: ("describe_forms", "has_other_forms"),
@@ -90,6 +96,11 @@ class ScriptedFailure:
         return {name: value for name, value in self.case.settings if name not in SWITCHES and is_set}
 
     @property
+    def compiles_backward(self) -> bool:
+        """Whether compiled autograd compiles the backward pass."""
+        return self.who == "compiled" and self.spec.options and "compiled_autograd" in dict(self.case.settings)
+
+    @property
     def replay(self) -> str:
         """The command that gives the full verdict."""
         return f"python -m fuzz.replay {CASE_FILE} --subject {self.result.subject}"
@@ -119,7 +130,9 @@ class ScriptedFailure:
         forget = ["torch._dynamo.reset()"] * self.spec.warm
         switched = f", **({settings} if BACKEND == 'inductor' else {{}})" if settings else ""
         compiled = f"torch.compile(module, backend=BACKEND, dynamic={dynamic}{switched})"
-        return [*forget, f"return {self._compile_again(compiled)}"]
+        enable = f"{ENABLE}(lambda graph: torch.compile(graph, backend=BACKEND))"
+        enter = [f"module.context = {enable}  # it lasts as long as the module", "module.context.__enter__()"]
+        return [*forget, *enter * self.compiles_backward, f"return {self._compile_again(compiled)}"]
 
     def _compile_again(self, compiled: str) -> str:
         """The expression of a compiled module, which is compiled once more if the case says so."""
@@ -181,7 +194,7 @@ def needs_worker(bug: ScriptedFailure) -> bool:
     is_packed = failure is not None and bool(failure.sequences)
     is_of_memory = result.verdict in (Verdict.OUT_OF_MEMORY, Verdict.OUT_OF_BOUNDS)
     switches = {name: value for name, value in bug.case.settings if name in SWITCHES} if bug.spec.options else {}
-    is_switched = bug.who == "compiled" and switches and switches != {"compiled_as": "twice"}
+    is_switched = bug.who == "compiled" and not switches.items() <= _PLAIN_SWITCHES.items()
     return is_packed or is_of_memory or is_switched or not all(map(_STATE.fullmatch, states))
 
 

@@ -9,6 +9,7 @@ from corpus.ledger import Bug
 from corpus.upstream import Issue
 from fuzz.evaluator import PASSING
 from fuzz.protocol import Verdict
+from fuzz.subjects import get_spec
 from fuzz.versions import fails_alike_in, read_verdicts
 from triage.listed import find_regression
 from triage.rendering import render
@@ -105,8 +106,9 @@ def weigh(entry: Entry, bug: Bug) -> str:
     """Who meets a bug: released models, if these were tried in the mode and on the device of the case."""
     if bug.seen_in or (bug.reached_in and bug.cause.stage not in _OF_OPERATION):
         return f"released models: {describe_models(bug)}"
-    if entry.device != "cpu" or entry.case.training:
-        way = "in training" if entry.case.training else "on a GPU"
+    is_sharded = get_spec(entry.subject).sharded
+    if entry.device != "cpu" or entry.case.training or is_sharded:
+        way = "with DTensors" if is_sharded else "in training" if entry.case.training else "on a GPU"
         return f"not known: no released model was tried {way}"
     told = "none of the released models that were tried, in inference on a CPU, shows it"
     return told + (f"; {len(bug.reached_in)} call the operation" if bug.reached_in else "")

@@ -1,0 +1,79 @@
+"""[DTensor] expand_as of a whole tensor to a split tensor, under inference_mode: a rank's size in place of the whole
+
+Exits with 1 if the bug shows, 0 if it does not, 125 if the script can't tell, for `git bisect run`.
+For the full verdict, in a checkout of attnfuzz: python -m fuzz.replay corpus/known/expand-as-in-inference-mode.case.yaml --subject sharded
+"""
+import sys, tempfile, traceback
+
+try:
+    import torch.distributed.tensor
+except Exception as error:
+    sys.exit(print(f"can't run here: {error!r}", file=sys.stderr) or 125)
+import torch
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+
+T = 4
+
+
+def rng(seed):
+    return torch.Generator().manual_seed(seed)
+
+
+class Module(nn.Module):
+    def forward(self, x, z):
+        out = x.expand_as(z)
+        return out
+
+
+def inputs():
+    return [
+        torch.randn((1,), generator=rng(0)),
+        torch.randn((T,), generator=rng(1)),
+    ]
+
+
+def calls(module):
+    with torch.inference_mode():
+        yield inputs()
+
+
+def gather(value):  # whole tensors in place of DTensors
+    return torch.utils._pytree.tree_map_only(DTensor, DTensor.full_tensor, value)
+
+
+def show(mesh):
+    placements = [Replicate(), Shard(0)]
+    def run(module, call, whole=False):
+        for given in calls(module):
+            given = given if whole else [distribute_tensor(x, mesh, [p]) for x, p in zip(given, placements)]
+            out = gather(call(*given))
+        return out.shape
+
+    module = Module().eval()
+    actual = run(module, module)
+    module = Module().eval()
+    expected = run(module, module, whole=True)
+    assert actual == expected, f"whole tensors {expected}, DTensors {actual}"
+
+
+# The program ends here. The rest runs it on two ranks, processes that talk by gloo.
+def be_rank(rank, folder):
+    sys.stdout, mesh = open(f"{folder}/{rank}", "w", buffering=1), None
+    try:
+        torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
+        mesh = init_device_mesh("cpu", (2,))
+        show(mesh)
+    except Exception:
+        traceback.print_exc(file=sys.stdout)
+        sys.exit(1 if mesh is not None and "AssertionError" in traceback.format_exc() else 125)
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            torch.multiprocessing.spawn(be_rank, (folder,), nprocs=2)
+        except torch.multiprocessing.ProcessExitedException as first:
+            print(open(f"{folder}/{first.error_index}").read(), file=sys.stderr)
+            sys.exit(first.exit_code)

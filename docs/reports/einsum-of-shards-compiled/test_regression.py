@@ -41,8 +41,9 @@ def gather(value):  # whole tensors in place of DTensors
 class RegressionTest(DTensorTestBase):
     device_type, world_size = "cpu", 2
 
+    @parametrize("dynamic", [False, True])
     @with_comms
-    def test_einsum_of_shards_compiled(self):
+    def test_einsum_of_shards_compiled(self, dynamic):
         mesh = self.build_device_mesh()
         placements = [Replicate(), Shard(0)]
         def run(call, whole=False):
@@ -57,9 +58,11 @@ class RegressionTest(DTensorTestBase):
         whole = Module()
         run(whole, whole=True)
         module = Module()
-        compiled = torch.compile(module, dynamic=True, backend='aot_eager')
+        compiled = torch.compile(module, dynamic=dynamic, backend='aot_eager')
         run(compiled)
 
+
+instantiate_parametrized_tests(RegressionTest)
 
 if __name__ == "__main__":
     run_tests()

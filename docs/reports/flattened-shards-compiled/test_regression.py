@@ -23,6 +23,8 @@ def rng(seed):
 
 class Module(nn.Module):
     def forward(self, x):
+        H = x.size(0)
+        V = x.size(1)
         out = x.view(H * V)
         return out
 
@@ -36,18 +38,21 @@ def inputs():
 class RegressionTest(DTensorTestBase):
     device_type, world_size = "cpu", 2
 
+    @parametrize("dynamic", [False])
     @with_comms
     @torch.no_grad()
-    def test_flattened_shards_compiled(self):
+    def test_flattened_shards_compiled(self, dynamic):
         mesh = self.build_device_mesh()
         torch._dynamo.reset()
         whole = Module().eval()
         whole(*inputs())
         module = Module().eval()
         given = [distribute_tensor(x, mesh, [Shard(1)]) for x in inputs()]
-        compiled = torch.compile(module, dynamic=False, backend='aot_eager')
+        compiled = torch.compile(module, dynamic=dynamic, backend='aot_eager')
         compiled(*given).full_tensor()
 
+
+instantiate_parametrized_tests(RegressionTest)
 
 if __name__ == "__main__":
     run_tests()

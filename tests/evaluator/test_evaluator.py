@@ -4,11 +4,13 @@ from typing import Any
 
 import pytest
 
+from corpus import casefile
 from fuzz.evaluator import Evaluator, build_check, compare_outcome, open_evaluator
 from fuzz.experiments import Outcome
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import DeviceError, Failure, FormDiffers, NotTaken, ProcessLost, Raised
 from fuzz.transport import PipeTransport
+from fuzz.worker_config import WorkerConfig
 from fuzz.worker_process import Stopped, WorkerFault, WorkerProcess
 from generators.errors import UserError
 from tests.campaign.fakes import case, setup
@@ -157,3 +159,35 @@ def test_an_outcome_compares_a_result_with_the_failure(
 
 def test_an_outcome_needs_a_result_that_applies() -> None:
     assert compare_outcome(None, WRONG) is compare_outcome(WRONG, WRONG, applies=False) is Outcome.DOES_NOT_APPLY
+
+
+LAYER_NORM = casefile.loads("""
+case_format: 1
+dims: {D: 2}
+inputs:
+  x: {shape: [D], dtype: float32, values: {seed: 0}}
+  z: {shape: [D], dtype: float32, values: {seed: 1}}
+  weight: {shape: [D], dtype: float32, values: {seed: 2}, parameter: true}
+ops:
+  - {name: out, op: layer_norm, args: [x, z, weight]}
+returns: [out]
+regions: [{kind: jvp, ops: [out]}]
+""")
+EXP_OF_ROWS = casefile.loads("""
+case_format: 1
+dims: {S: 2}
+inputs:
+  x: {shape: [S, 3], dtype: float32, values: {seed: 0}}
+ops:
+  - {name: out, op: exp, args: [x]}
+returns: [out]
+regions: [{kind: vmap, ops: [out], over: S}]
+""")
+
+
+@pytest.mark.worker
+def test_a_transform_that_torch_does_not_compile_spoils_no_later_case() -> None:
+    """torch 2.13 then refuses all transforms in the process."""
+    with open_evaluator(WorkerConfig(timeout=120), repeat=1) as evaluator:
+        evaluator.judge(LAYER_NORM, "passes")
+        assert evaluator.judge(EXP_OF_ROWS, "passes").verdict is Verdict.OK

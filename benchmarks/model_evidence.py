@@ -91,7 +91,7 @@ def list_shown(
         text = messages[path] if entry.found and entry.found.verdict.endswith("error") else str(path)
         alike.setdefault(text, path)
         messages = {**messages, path: text}
-    made = cluster(attribute_findings(gather([*alike.values()]), config), ledger)
+    made = cluster(attribute_findings(gather([*alike.values()]), config, ledger=ledger), ledger)
     bugs = {finding.path: one.bug for one in made for finding in one.findings}
     for line, path in lines:
         yield bugs.get(alike[messages[path]]), line

@@ -14,22 +14,19 @@ from corpus import ledger as ledgers
 from corpus.entry import Entry, load, load_directory, save
 from corpus.files import require_writable
 from corpus.ledger import Ledger
-from fuzz.attribution.decide import decides
+from fuzz.attribution.decide import find_decided_bug
 from fuzz.attribution.study import Study
-from fuzz.bug_identity import Symptom, measured_rewrite
 from fuzz.cli import DEFAULT_WORKER, INTERRUPTED, WorkerOptions, enter, ignore_lost_output
 from fuzz.commands import REPORTS, STDOUT, write_json
 from fuzz.durations import format_count
 from fuzz.evaluator import PASSING, Evaluator, compare_outcome, open_evaluator, public_version
 from fuzz.experiments import Outcome
 from fuzz.protocol import CoverageKind, Verdict
-from fuzz.replay_result import read_recorded_result
 from fuzz.subjects import SUBJECTS, find_variant
 from fuzz.versions import Row, VersionChange, compare_versions, render_table
 from fuzz.worker_config import ROOT
 from generators.errors import UserError
 from generators.program.case import Case
-from generators.program.features import features
 from generators.sampling.neighbours import Neighbourhood
 from generators.sampling.sample import sample
 from triage.patched_torch import make_patched_torch
@@ -256,18 +253,10 @@ class Search:
 
 def _find_reason(row: Row, case: Case, evaluator: Evaluator, ledger: Ledger) -> str:
     """The id of the bug of the ledger that a failure is, by the experiments of that bug; else its verdict."""
-    result, listed = row.results[AFTER], ledger.find_case(case.id)
-    if listed or not result.verdict.is_finding:
-        return listed.id if listed else str(result.verdict)
-    symptom, study = Symptom.of(result, features(case)), Study(evaluator, Entry(case), row.subject, result)
-    for bug in ledger.bugs:
-        measured = tuple(filter(None, map(measured_rewrite, bug.causes)))
-        for one in map(load, ledger.examples(bug)):
-            known = Symptom.of(read_recorded_result(one), features(one.case))
-            known = replace(known, wrong_rewrites=(*known.wrong_rewrites, *measured))
-            if known.is_like(symptom) and decides(bug.decided_by, study, known.wrong_rewrites):
-                return bug.id
-    return str(result.verdict)
+    result, bug = row.results[AFTER], ledger.find_case(case.id)
+    if bug is None and result.verdict.is_finding:
+        bug = find_decided_bug(Study(evaluator, Entry(case), row.subject, result), ledger)
+    return str(result.verdict) if bug is None else bug.id
 
 
 def _is_worse(row: Row) -> bool:

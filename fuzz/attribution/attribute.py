@@ -29,7 +29,7 @@ from fuzz.attribution.ablation import (
     is_attention,
     run_ablation,
 )
-from fuzz.attribution.decide import CALLED_DIRECTLY, UNCHANGED, find_deciding, try_other_write
+from fuzz.attribution.decide import CALLED_DIRECTLY, UNCHANGED, find_deciding, needs_write, try_other_write
 from fuzz.attribution.root_cause import RootCause
 from fuzz.attribution.study import EDITS, OVERLAPPING, Study, list_low_precision, mechanism_of, subject_of
 from fuzz.bug_identity import LOST_PROCESS, SILENT, WRONG_NUMBERS, attention_patterns, contract_features, operation_of
@@ -87,10 +87,20 @@ def find_cause(entry: Entry, evaluator: Evaluator) -> RootCause:
     """As `attribute`, with the experiments that decide whether another failure has this cause."""
     ablation = run_ablation(entry, evaluator, full=False)
     cause = attribute(entry, evaluator, ablation)
+    return replace(
+        cause, decided_by=cause.decided_by or find_deciding(_study_cheapest(ablation, entry, evaluator), cause)
+    )
+
+
+def study_cheapest(entry: Entry, evaluator: Evaluator) -> Study:
+    """The failure of a finding under the subject that shows it in the least time."""
+    return _study_cheapest(run_ablation(entry, evaluator, full=False), entry, evaluator)
+
+
+def _study_cheapest(ablation: Ablation, entry: Entry, evaluator: Evaluator) -> Study:
     stage = ablation.cheapest
     subject = stage if is_attention(entry.subject) else subject_of(stage, entry)
-    decided_by = cause.decided_by or find_deciding(Study(evaluator, entry, subject, ablation.stages[stage]), cause)
-    return replace(cause, decided_by=decided_by)
+    return Study(evaluator, entry, subject, ablation.stages[stage])
 
 
 def attribute(entry: Entry, evaluator: Evaluator, ablation: Ablation | None = None) -> RootCause:
@@ -278,6 +288,8 @@ def _find_region(study: Study, cause: RootCause) -> RootCause | None:
             if found.verdict in SILENT
         )
         wrong = next((one for one in alone if not is_silent or one.outcome is Outcome.FAILS_ALIKE), None)
+        if wrong is None and is_written(case) and needs_write(study):
+            continue  # a fault of writes, which the region only brings out
         if wrong or is_silent:
             mechanism = Mechanism(MechanismKind.REGION, details(region=wrong.argument if wrong else kind))
             return replace(cause, mechanism=mechanism, evidence=(*cause.evidence, directly, *filter(None, [wrong])))

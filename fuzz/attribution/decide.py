@@ -10,19 +10,22 @@ from dataclasses import replace
 from pathlib import Path
 
 from corpus.causes import Details, MechanismKind, Part, Stage
-from corpus.ledger import Ledger
+from corpus.entry import load
+from corpus.ledger import Bug, Ledger
 from corpus.ledger import load as read_ledger
 from fuzz.attribution.root_cause import RootCause
 from fuzz.attribution.study import EDITS, Study, keep_if_changed, subject_of
-from fuzz.bug_identity import LOST_PROCESS, SILENT
+from fuzz.bug_identity import LOST_PROCESS, SILENT, Symptom, measured_rewrite
 from fuzz.evaluator import compare_outcome
 from fuzz.experiments import EXPERIMENTS, SHARDING, Edit, OtherSubject, Outcome, Trial, Tried
 from fuzz.protocol.rewrites import CALL, CONTIGUOUS, DROPPED, EXPANDED, WrongRewrite, are_all_known
+from fuzz.replay_result import read_recorded_result
 from generators.errors import UserError
 from generators.program.case import Attr, Case, Op
 from generators.program.changes import list_changes, without_changes
 from generators.program.edits import make_name, map_attributes, prune_if_valid, substitute
 from generators.program.emit import is_random
+from generators.program.features import features
 from generators.program.ops import OPS, PROBABILITIES, VIEWS
 from generators.program.regions import call_directly, list_indirect
 from generators.program.state import at_call, is_in_place, is_written
@@ -75,6 +78,22 @@ def decides(decided_by: Details, study: Study, known: tuple[WrongRewrite, ...] =
     return compare_outcome(again, study.result) is Outcome.FAILS_ALIKE
 
 
+def find_decided_bug(study: Study, ledger: Ledger) -> Bug | None:
+    """The first bug of the ledger that the failure of `study` is, by the experiments of that bug.
+
+    Only bugs with an example that looks like the failure are tried. Raises as `Evaluator.judge`.
+    """
+    symptom = Symptom.of(study.result, features(study.case))
+    for bug in ledger.bugs:
+        measured = tuple(filter(None, map(measured_rewrite, bug.causes)))
+        for example in map(load, ledger.examples(bug)):
+            known = Symptom.of(read_recorded_result(example), features(example.case))
+            known = replace(known, wrong_rewrites=(*known.wrong_rewrites, *measured))
+            if known.is_like(symptom) and decides(bug.decided_by, study, known.wrong_rewrites):
+                return bug
+    return None
+
+
 def _flips(name: str, arguments: tuple[str, ...], study: Study, known: tuple[WrongRewrite, ...]) -> bool:
     if name == EXACT:
         wrong = study.result.wrong_rewrites
@@ -124,6 +143,11 @@ def try_other_write(study: Study) -> Tried:
     edited = _write_otherwise(study.case) if is_written(study.case) else None
     study = replace(study, subject=subject_of(_AOT_EAGER, study.entry))
     return Tried(OTHER_WRITE) if edited is None else study.try_out(OTHER_WRITE, case=edited)
+
+
+def needs_write(study: Study) -> bool:
+    """Whether the failure goes when each write is made into a copy."""
+    return _try(Trial(_WRITTEN_APART), study).flips
 
 
 def find_deciding(study: Study, cause: RootCause) -> Details:

@@ -251,12 +251,16 @@ class Asked:
     def __init__(self, *refused: str) -> None:
         self.cases: list[str] = []
         self.refused = refused
+        self.bugs: dict[str, Bug] = {}
 
-    def __call__(self, one: Entry) -> RootCause:
+    def find_cause(self, one: Entry) -> RootCause:
         self.cases.append(one.case.id)
         if one.case.id in self.refused:
             raise UserError("shows no bug under torch 2.14.0")
         return sfdp(1) if one.found and one.found.verdict == "wrong_result" else sfdp(2, M.COMPILING_RAISES, RANK_ERROR)
+
+    def find_bug(self, one: Entry, _ledger: Ledger) -> Bug | None:
+        return self.bugs.get(one.case.id)
 
 
 def test_a_cause_is_asked_for_once_and_an_end_half_way_loses_none(
@@ -347,6 +351,18 @@ def test_the_command_groups_runs_and_files_and_keeps_the_ledger(
     text = capsys.readouterr().out
     assert "cause    not known: shows no bug under torch 2.14.0" in text
     assert ledger.load(made.path).bugs == made.bugs
+
+
+def test_a_finding_with_a_cause_of_its_own_is_the_bug_that_experiments_name(tmp_path: Path, fake: Asked) -> None:
+    known = Bug("x", "constants", cause=sfdp(2, M.COMPILING_RAISES, RANK_ERROR).key, decided_by=())
+    listed = Ledger(tmp_path / "ledger.yaml", (known,))
+    findings = [Finding(entry(rows), Path("x"), tmp_path) for rows in (2, 3)]
+    fake.bugs = {findings[0].id: known}
+    made = cluster(attribute_findings(findings, WorkerConfig(), ledger=listed), listed)
+    assert {one.bug and one.bug.id: [finding.id for finding in one.findings] for one in made} == {
+        "x": [findings[0].id],
+        None: [findings[1].id],
+    }
 
 
 def test_a_fixed_bug_that_is_back_is_news(tmp_path: Path, fake: Asked, capsys: pytest.CaptureFixture[str]) -> None:

@@ -138,11 +138,11 @@ def test_what_differs_from_run_to_run_is_judged_by_two_runs(case: Case, monkeypa
         yield FakeEvaluator(differs, *BEFORE)
 
     monkeypatch.setattr("triage.cluster.findings.open_evaluator", open_evaluator)
-    with attributor(WorkerConfig()) as find_cause:
+    with attributor(WorkerConfig()) as worker:
         found = Found("nondeterministic", "inductor", (), "2.13.0+cpu", "cpu", "")
-        assert find_cause(Entry(case, found=found)).mechanism.kind is MechanismKind.NONDETERMINISTIC
+        assert worker.find_cause(Entry(case, found=found)).mechanism.kind is MechanismKind.NONDETERMINISTIC
         with pytest.raises(UserError, match="shows no bug"):
-            find_cause(Entry(case, found=Found("wrong_result", "inductor", (), "2.13.0+cpu", "cpu", "")))
+            worker.find_cause(Entry(case, found=Found("wrong_result", "inductor", (), "2.13.0+cpu", "cpu", "")))
 
 
 OF_A_VIEW = """

@@ -17,7 +17,8 @@ def cluster(
 
     Each finding is attributed once, which takes seconds to a minute. Its cause is stored in its run directory, or in
     runs/attributions for a case file. A repeated command reuses stored causes. Findings that the ledger lists are not
-    attributed. docs/triage.md says when two findings have one root cause.
+    attributed; the experiments of its bugs are run on those whose cause it lacks. docs/triage.md says when two findings
+    have one root cause.
 
     Parameters
     ----------
@@ -54,7 +55,7 @@ def cluster(
         ledgers.check_writable(file)
     config = worker.configure(python, ())
     listed, rest = clusters.split_listed(found, known)
-    attributed = [*listed, *attribute_findings(rest, config, subject or (), worker.device or "")]
+    attributed = [*listed, *attribute_findings(rest, config, subject or (), worker.device or "", known)]
     made = clusters.cluster(attributed, known)
     if update:
         before = len(known.bugs)

@@ -4,7 +4,7 @@ Each cause is stored in the run directory as soon as it is found.
 """
 
 import sys
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -13,7 +13,9 @@ from pathlib import Path
 from corpus import entry as corpus_entry
 from corpus.causes import CauseKey, MechanismKind, Stage, details
 from corpus.entry import SUFFIX, Entry
-from fuzz.attribution.attribute import find_cause
+from corpus.ledger import Bug, Ledger
+from fuzz.attribution.attribute import find_cause, study_cheapest
+from fuzz.attribution.decide import find_decided_bug
 from fuzz.attribution.root_cause import RootCause
 from fuzz.attribution.stored import cause_path, read_cause, write_cause
 from fuzz.commands import require_allowed
@@ -110,10 +112,6 @@ def _day(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d")
 
 
-Attributor = Callable[[Entry], RootCause]
-"""Finds the cause of a finding. Raises UserError with the reason if it can't."""
-
-
 @dataclass(frozen=True, slots=True)
 class Attributed:
     """A finding with the key of its cause."""
@@ -131,19 +129,24 @@ class Attributed:
 
 
 def attribute_findings(
-    findings: Sequence[Finding], config: WorkerConfig, allowed: Collection[str] = (), device: str = ""
+    findings: Sequence[Finding],
+    config: WorkerConfig,
+    allowed: Collection[str] = (),
+    device: str = "",
+    ledger: Ledger | None = None,
 ) -> Generator[Attributed]:
     """Each finding with its cause under the torch of `config`. Finds and stores causes that are not stored yet.
 
     Writes progress to stderr. `allowed`: functions of the user's that may be imported. `device`: the device to run on;
-    "": the device of each finding.
+    "": the device of each finding. `ledger`: a cause that it lacks is that of the bug whose experiments show that the
+    finding is this bug.
     """
     if not findings:
         return
     torch = script_runs.version("torch", config.python)
     paths = [cause_path(one.run or LOOSE, one.entry, torch, device or one.entry.device) for one in findings]
     missing = [path for path in paths if read_cause(path) is None]
-    with attributor(config, device) as find:
+    with attributor(config, device) as worker:
         for finding, path in zip(findings, paths, strict=True):
             cause = read_cause(path)
             if cause is None:
@@ -151,33 +154,49 @@ def attribute_findings(
                 sys.stderr.write(f"attributing {missing.index(path) + 1} of {len(missing)}: {told}\n")
                 try:
                     require_allowed(finding.entry.subject, allowed, "it")
-                    cause = find(finding.entry)
+                    cause = worker.find_cause(finding.entry)
                 except (UserError, WorkerFault) as error:
                     yield _leave_open(finding, " ".join(str(error).split()))
                     continue
                 write_cause(path, cause)
-            yield Attributed(finding, cause.key, cause)
+            bug = None
+            if ledger is not None and ledger.find_cause(cause.key) is None:
+                bug = worker.find_bug(finding.entry, ledger)
+            yield Attributed(finding, cause.key if bug is None else bug.cause, cause)
+
+
+class Attributor:
+    """Runs experiments on findings with a worker for each device and function of the user's."""
+
+    def __init__(self, config: WorkerConfig, device: str, workers: ExitStack) -> None:
+        self._config, self._device, self._workers = config, device, workers
+        self._evaluators: dict[tuple[WorkerConfig, int], Evaluator] = {}
+
+    def find_cause(self, entry: Entry) -> RootCause:
+        """Raises UserError with the reason if there is none."""
+        return find_cause(entry, self._choose_evaluator(entry))
+
+    def find_bug(self, entry: Entry, ledger: Ledger) -> Bug | None:
+        """The bug of the ledger whose experiments show that the finding is this bug."""
+        study = study_cheapest(entry, self._choose_evaluator(entry))
+        return find_decided_bug(study, ledger) if study.result.verdict.is_finding else None
+
+    def _choose_evaluator(self, entry: Entry) -> Evaluator:
+        named = (entry.subject,) if is_user_function(entry.subject) else ()
+        own = replace(self._config, device=self._device or entry.device, named=named)
+        verdict = entry.found.verdict if entry.found else entry.expectation.verdict
+        key = own, 2 if verdict == Verdict.NONDETERMINISTIC else 1
+        if key not in self._evaluators:
+            evaluator = open_evaluator(own, repeat=key[1], remember=True)
+            self._evaluators[key] = self._workers.enter_context(evaluator)
+        return self._evaluators[key]
 
 
 @contextmanager
 def attributor(config: WorkerConfig, device: str = "") -> Iterator[Attributor]:
-    """Attributes with a worker for each device and function of the user's.
-
-    `device`: the device to run on; "": the device of each finding.
-    """
-    with ExitStack() as stack:
-        evaluators: dict[tuple[WorkerConfig, int], Evaluator] = {}
-
-        def find(entry: Entry) -> RootCause:
-            named = (entry.subject,) if is_user_function(entry.subject) else ()
-            own = replace(config, device=device or entry.device, named=named)
-            verdict = entry.found.verdict if entry.found else entry.expectation.verdict
-            repeat = 2 if verdict == Verdict.NONDETERMINISTIC else 1
-            if (own, repeat) not in evaluators:
-                evaluators[own, repeat] = stack.enter_context(open_evaluator(own, repeat=repeat, remember=True))
-            return find_cause(entry, evaluators[own, repeat])
-
-        yield find
+    """`device`: the device to run on; "": the device of each finding."""
+    with ExitStack() as workers:
+        yield Attributor(config, device, workers)
 
 
 def load_attributed(findings: Iterable[Finding]) -> Iterator[Attributed]:

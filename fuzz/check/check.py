@@ -131,9 +131,9 @@ def _run_subject(case: CaseRun, name: str, subject: Subject | None) -> tuple[Sub
         keeps = judgement.verdict in (*RECHECKED_VERDICTS, Verdict.DEVICE_ERROR)
         if not keeps and (fault := exceptions.find_device_fault()):
             judgement = Judgement(Verdict.DEVICE_ERROR, DeviceError(fault))
-    changes = process_state.take_changes()
+    changes, earlier = process_state.take_changes()
     # A change of state that can't be undone may have made a later call raise.
-    is_cause = judgement.verdict is Verdict.RUNTIME_ERROR and not all(change.is_restored for change in changes)
+    is_cause = judgement.verdict is Verdict.RUNTIME_ERROR and not all(change.is_restored for change in earlier)
     is_kept = judgement.verdict.is_finding or judgement.verdict is Verdict.SKIPPED
     if changes and (is_cause or not is_kept):
         judgement = Judgement(Verdict.STATE_CHANGED, StateChanged(changes), judgement.numbers)

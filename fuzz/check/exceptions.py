@@ -155,7 +155,7 @@ def find_user_line(error: BaseException) -> str:
     line."""
     for frame, number in _walk_outwards(error):
         file = frame.f_code.co_filename
-        source = linecache.getline(file, number).strip()
+        source = "" if file.startswith("<") else linecache.getline(file, number).strip()  # "<eval_with_key>": a graph
         if source and frame.f_globals.get("__name__", "").partition(".")[0] not in _NOT_OF_USERS:
             return f"{Path(file).name}:{number}: {source}"[:_LONGEST]
     return ""

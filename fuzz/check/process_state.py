@@ -108,6 +108,7 @@ _UNSET: Any = find("torch.utils._config_module", "_UNSET_SENTINEL") or object()
 _PLAIN = (bool, int, float, str, tuple, list, dict, set)
 
 _found: dict[str, StateChange] = {}
+_found_by_error = set[str]()
 
 
 class Ended(Exception):
@@ -133,22 +134,28 @@ def restore_state() -> Iterator[None]:
     are then reported: of compiler options that had been set, and changes that can't be undone. Warning filters are
     restored and never reported.
     """
-    before, modules = read_state(), len(sys.modules)
+    before, modules, has_raised = read_state(), len(sys.modules), True
     try:
         with warnings.catch_warnings():
             yield
+        has_raised = False
     except (KeyboardInterrupt, SystemExit) as error:
         raise Ended from error
     finally:
         is_import = not all(map(_is_generated, list(sys.modules.values())[modules:]))
         for change in _put_back(*before, is_import=is_import):
+            if has_raised and change.state not in _found:
+                _found_by_error.add(change.state)
             _found.setdefault(change.state, change)
 
 
-def take_changes() -> tuple[StateChange, ...]:
+def take_changes() -> tuple[tuple[StateChange, ...], tuple[StateChange, ...]]:
+    """The changes, and those that calls made before another call raised: they may be why."""
     changes = tuple(_found.values())
+    earlier = tuple(change for change in changes if change.state not in _found_by_error)
     _found.clear()
-    return changes
+    _found_by_error.clear()
+    return changes, earlier
 
 
 def read_state() -> tuple[list[Any], list[dict[str, Any]]]:

@@ -173,7 +173,8 @@ def _import(name: str) -> Subject:
         told = " at ".join(filter(None, [text, find_user_line(error)]))
         why = advise_on_import(error, name.partition(":")[0]) or told
         raise SubjectError(f"subject {name!r} can't be imported: {why}") from error
-    lost = [change.state for change in take_changes() if not change.is_restored]
+    changes, _ = take_changes()
+    lost = [change.state for change in changes if not change.is_restored]
     if lost:
         raise SubjectError(f"subject {name!r} changes {lost[0]} when it is imported, which can't be put back")
     attention = Attention(lambda: function)

@@ -341,6 +341,21 @@ CHANGES: dict[str, Callable[[], object]] = {
 }
 
 
+def test_a_call_that_raises_is_not_excused_by_the_state_that_it_leaves() -> None:
+    mode = torch.inference_mode()
+
+    def leave_inference_mode(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> Tensor:
+        mode.__enter__()
+        raise TypeError("incompatible function arguments")
+
+    try:
+        result = run_subject(leave_inference_mode)
+    finally:
+        mode.__exit__(None, None, None)
+    assert result.verdict is Verdict.RUNTIME_ERROR
+    assert isinstance(result.failure, Raised)
+
+
 def test_state_that_a_call_changes_is_told_and_put_back() -> None:
     def changing(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> Tensor:
         out = right(q, k, v, scale=scale)

@@ -3,11 +3,12 @@
 import re
 from dataclasses import replace
 
+from fuzz.protocol import SubjectResult
 from generators.program.case import Case, Input
 from generators.program.edits import map_inputs
 from generators.program.emit import source
 from triage.rendering import render
-from triage.report.repro import ScriptedFailure, find_error
+from triage.report.repro import WITHOUT_NUMBERS, ScriptedFailure, find_error
 
 MESH = 'mesh = init_device_mesh("cpu", (2,))  # under torchrun --nproc-per-node 2'
 _NAMES = ("DTensor", "Replicate", "Shard", "distribute_tensor")
@@ -62,8 +63,16 @@ def write_ranks(bug: ScriptedFailure, program: str, body: str) -> str:
         replay=bug.replay,
         program=program,
         body=[line for line in body.splitlines() if line != MESH],
-        error=find_error(bug.result),
+        error=_spell_error(bug.result),
     )
+
+
+def _spell_error(result: SubjectResult) -> str:
+    """The beginning of the line by which a traceback ends, without numbers: DTensor refuses by the same exceptions."""
+    text = getattr(result.failure, "text", "") if result.verdict in WITHOUT_NUMBERS else ""
+    first = re.split(r"[^\w ']", text, maxsplit=1)[0]
+    words = " ".join(word for word in first.split()[:5] if not any(map(str.isdigit, word)))
+    return f"{find_error(result)}: {words}" if words else find_error(result)
 
 
 def _spell_placement(item: Input) -> str:

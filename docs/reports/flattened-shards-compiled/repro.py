@@ -51,7 +51,7 @@ def be_rank(rank, folder):
         show(init_device_mesh("cpu", (2,)))
     except Exception:
         traceback.print_exc(file=sys.stdout)
-        sys.exit(1 if "ValueError" in traceback.format_exc() else 125)
+        sys.exit(1 if "ValueError: DTensorSpec doesn't allow specify shard_order" in traceback.format_exc() else 125)
 
 
 if __name__ == "__main__":

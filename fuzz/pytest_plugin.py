@@ -27,6 +27,8 @@ from fuzz.worker_config import WorkerConfig
 from generators.errors import UserError
 
 _EVALUATOR = pytest.StashKey[Evaluator]()
+_REFUSALS = pytest.StashKey[dict[str, str]]()
+"""By device, why there is no worker for it: a start takes seconds."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -72,11 +74,14 @@ class CaseItem(pytest.Item):
         evaluator = _open_evaluator(self.config)
         for subject in self.subjects:
             require_allowed(subject, evaluator.config.named, "the case", option="--case-subject")
-        if self.entry.device != "cpu":
+        device, refusals = self.entry.device, self.config.stash.setdefault(_REFUSALS, {})
+        if device not in ("cpu", *refusals):
             try:
-                evaluator.on(self.entry.device).process.start()
+                evaluator.on(device).process.start()
             except UserError as error:
-                pytest.skip(escape_controls(str(error)))
+                refusals[device] = escape_controls(str(error))
+        if device in refusals:
+            pytest.skip(refusals[device])
         replayed = replay_entry(evaluator, self.entry, self.subjects)
         self._record(replayed.result)
         reason = escape_controls(replayed.reason)

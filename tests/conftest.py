@@ -1,9 +1,10 @@
-"""One worker for all tests that take a real one as it is, since its start takes seconds."""
+"""One thread for all tests, and one worker for those that take a real one as it is: its start takes seconds."""
 
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import HealthCheck, settings
 
 from fuzz.evaluator import Evaluator, open_evaluator
@@ -22,6 +23,12 @@ class Borrowed(Evaluator):
 
     def close(self) -> None:
         """Leave it."""
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _one_thread() -> None:
+    """As workers have it: a check's processor time decides how many dropout seeds it tries."""
+    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")

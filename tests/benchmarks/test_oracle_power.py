@@ -1,6 +1,7 @@
 """Lines of the table of mistakes, and counts over right implementations."""
 
 import operator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ pytestmark = pytest.mark.samples
 
 def test_a_mistake_makes_a_line_and_none_a_line_without_findings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table, "CONFIGURATIONS", {"short": CONFIGURATIONS["short"]})
+    monkeypatch.setattr(table, "shared_problem", partial(table.shared_problem, configuration="short"))
     assert tasks(["first_row_zeroed"], ["float32"]) == [("causal", "float32", (RIGHT, "first_row_zeroed"))]
     right, zeroed = looked_for("features", "bfloat16", (RIGHT, "first_row_zeroed"), "cpu")
     assert not right.seen and not any(right.criteria.values())
@@ -78,6 +80,7 @@ def refuse_to_run(*_args: Any, **_options: Any) -> Any:
 def test_what_six_published_criteria_pass_in_bfloat16_is_seen(
     name: str, statistic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(table, "shared_problem", lambda *_: None)
     monkeypatch.setattr(table, "_published", lambda _problem, _name: {})
     (line,) = looked_for(MISTAKES[name].variant, "bfloat16", (name,), "cpu")
     assert line.seen

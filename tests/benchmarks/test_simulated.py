@@ -1,7 +1,6 @@
 """The simulated flash attention is right to within its budget, and every mistake changes what it gives."""
 
 import math
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -21,14 +20,6 @@ from fuzz.check.oracle.attention.judge import judge
 pytestmark = pytest.mark.samples
 
 DTYPES = ("float32", "bfloat16", "float16")
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def accused(problem: Problem, outcome: dict[str, Tensor], *rounds: str) -> str:

@@ -1,7 +1,6 @@
 from collections.abc import Sequence
 
 import pytest
-import torch
 
 from fuzz.evaluator import Evaluator
 from tests.check.client import Asker, Borrower
@@ -13,12 +12,6 @@ def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
     for item in items:
         if "worker" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.worker)
-
-
-@pytest.fixture(autouse=True, scope="session")
-def _one_thread() -> None:
-    """As workers have it: what a check takes of the processor decides how many dropout seeds it tries."""
-    torch.set_num_threads(1)
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional
 
 from fuzz.check import settings
-from generators.program.settings import SETTINGS, list_available
+from generators.program.settings import SETTINGS, SWITCHES, list_available
 
 Tensor = torch.Tensor
 SHARED = ((64, 64), (64, 64))
@@ -169,10 +169,10 @@ def prefer_templates(*_: object, **__: object) -> Callable[..., Any]:
 
 
 @cache
-def generate(name: str, device: str, chosen: tuple[tuple[str, Any], ...]) -> str:
-    """The code of a setting's program under settings."""
+def generate(shown: Program, device: str, chosen: tuple[tuple[str, Any], ...]) -> str:
+    """The code of a program under settings."""
     torch._dynamo.reset()
-    function, shapes, dtype = SHOWN.get(name, SOFTMAX)
+    function, shapes, dtype = shown
     is_fake = device == "cuda" and not torch.cuda.is_available()
     with FakeTensorMode(allow_non_fake_inputs=True) if is_fake else nullcontext(), torch.no_grad():
         if isinstance(function, nn.Module):
@@ -192,12 +192,18 @@ def generate(name: str, device: str, chosen: tuple[tuple[str, Any], ...]) -> str
     raise RuntimeError("no code was generated")
 
 
+def list_shown(device: str) -> list[str]:
+    """The settings of Inductor that this torch has for the device, and that can be shown here."""
+    left_out = SWITCHES if device == "cpu" or torch.cuda.is_available() else {*SWITCHES, *NEEDS_GPU}
+    return [name for name in list_available(torch.__version__, device) if name not in left_out]
+
+
 def show(name: str, device: str) -> str:
     """ "" where a value of the setting changes the code of its program, else what happened."""
-    base = {**dict(SETTINGS[name].needs), **BESIDE.get(name, {})}
+    shown, base = SHOWN.get(name, SOFTMAX), {**dict(SETTINGS[name].needs), **BESIDE.get(name, {})}
     try:
-        plain = generate(name, device, tuple(base.items()))
-        codes = (generate(name, device, (*base.items(), (name, value))) for value in SETTINGS[name].values)
+        plain = generate(shown, device, tuple(base.items()))
+        codes = (generate(shown, device, (*base.items(), (name, value))) for value in SETTINGS[name].values)
         return "" if any(code != plain for code in codes) else "the code is the same"
     except Exception as error:  # noqa: BLE001 - what torch raises is the answer
         return f"{type(error).__name__}: {error}".partition("\n")[0]
@@ -241,12 +247,9 @@ def main(device: str, *names: str) -> None:
     mock.patch.object(AlgorithmSelectorCache, "make_benchmark_fn", staticmethod(prefer_templates)).start()
     if device == "cuda" and not torch.cuda.is_available():
         pretend_cuda()
-    known = list_available(torch.__version__, device)
-    left_out = set[str]() if device == "cpu" or torch.cuda.is_available() else NEEDS_GPU
-    for name in names or known:
-        if hasattr(config, name) and name not in left_out:
-            sys.stdout.write(f"{json.dumps([name, show(name, device)])}\n")
-            sys.stdout.flush()
+    for name in names or list_shown(device):
+        sys.stdout.write(f"{json.dumps([name, show(name, device)])}\n")
+        sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -15,6 +15,9 @@ if not torch.cuda.is_available():
     # Read whenever a module that has kernels is imported, Triton's own among them: earlier than by any test.
     os.environ["TRITON_INTERPRET"] = "1"
 
+# As in workers: Inductor's pool of compiling processes imports torch once more.
+os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
+
 if "TORCHINDUCTOR_CACHE_DIR" not in os.environ:
     # One for all processes of the run: Inductor's first compile into a new directory takes 20 s.
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = tempfile.mkdtemp(prefix="attnfuzz-tests-")

@@ -1,5 +1,6 @@
 """One thread for all tests, and one worker for those that take a real one as it is: its start takes seconds."""
 
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -40,9 +41,11 @@ def shared() -> Iterator[Evaluator]:
 
 @pytest.fixture
 def one_worker(shared: Evaluator, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Command lines that run in this process ask the worker of all tests."""
+    """Command lines that run in this process ask the worker of all tests, or one of another interpreter."""
 
-    def borrow(_config: WorkerConfig, *, own_cache: bool = True, **options: Any) -> Borrowed:
+    def borrow(config: WorkerConfig, *, own_cache: bool = True, **options: Any) -> Evaluator:
+        if config.python != sys.executable:
+            return open_evaluator(config, own_cache=own_cache, **options)
         return Borrowed(shared.process, **options)
 
     for module in OPENERS:

@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 from dataclasses import replace
+from functools import cache, partial
 
 import pytest
 
@@ -15,13 +16,15 @@ from generators.program.type_check import check, make_op
 from generators.sampling.sample import sample
 from tests.generators.plain import agrees
 
+attention = cache(partial(sample, 3, attention_only=True))
+
 
 @pytest.mark.samples
 @pytest.mark.parametrize("attention_only", [False, True])
 def test_a_stand_in_gives_what_the_case_gives(attention_only: bool) -> None:
     compared: Counter[str] = Counter()
     for index in range(150):
-        case = sample(3, index, attention_only=attention_only)
+        case = attention(index) if attention_only else sample(3, index)
         if emit_attention_stub(case) is None or is_random(case):
             continue
         assert agrees(case), f"{source(case)}\n{emit_attention_stub(case)}"
@@ -34,7 +37,7 @@ def test_a_stand_in_gives_what_the_case_gives(attention_only: bool) -> None:
 def test_calls_of_sdpa_give_what_the_case_gives() -> None:
     compared: Counter[str] = Counter()
     for index in range(400):
-        case = sample(3, index, attention_only=True)
+        case = attention(index)
         stub = emit_attention_stub(case, as_sdpa=True)
         if stub is None or is_random(case) or not all(map(is_of_sdpa, case.contracts)):
             continue
@@ -55,7 +58,7 @@ def is_of_sdpa(contract: Contract) -> bool:
 
 def test_a_wrong_stand_in_is_noticed() -> None:
     for index in range(50):
-        case = sample(3, index, attention_only=True)
+        case = attention(index)
         if not is_random(case):
             wrong = replace(case, contracts=tuple(replace(c, scale=2 * c.scale + 1) for c in case.contracts))
             if not agrees(wrong):
@@ -87,7 +90,7 @@ def test_arguments_and_parameters_stay() -> None:
         return [line for line in text.splitlines() if "def forward" in line or "nn.Parameter" in line]
 
     for index in range(150):
-        case = sample(5, index, attention_only=True)
+        case = attention(index)
         text = emit_attention_stub(case)
         assert text is not None
         assert interface(text) == interface(source(case))
@@ -124,7 +127,7 @@ def test_steps_in_place_on_what_is_read_or_given_have_no_stand_in() -> None:
 def test_slopes_and_sinks_that_need_a_gradient_are_nobodys_to_give() -> None:
     seen = set()
     for index in range(400):
-        case = sample(3, index, attention_only=True)
+        case = attention(index)
         contract = case.contracts[0]
         cut_off = [op for op in case.ops if op.kind == "detach" and op.name in (contract.alibi, contract.sinks)]
         is_differentiated = all(item.requires_grad for item in case.inputs)

@@ -43,6 +43,7 @@ def compare(tmp_path: Path, factory: str, *options: str | Path) -> tuple[int, di
     return done.returncode, {(row["block"] or row["type"], row["way"]): row for row in rows}
 
 
+@pytest.mark.usefixtures("one_worker")
 @pytest.mark.parametrize(
     ("defect", "factory", "block", "first"),
     [
@@ -104,6 +105,7 @@ def test_a_block_without_a_case_is_told_too(tmp_path: Path) -> None:
     assert (failure.get("message"), str(failure.text).splitlines()[0]) == ("new wrong", "off by 3")
 
 
+@pytest.mark.usefixtures("one_worker")
 def test_one_torch_compares_eager_with_compiled(tmp_path: Path) -> None:
     code, rows = compare(tmp_path, f"{MODULES}block", "--subject", "passes")
     assert code == 0

@@ -100,7 +100,7 @@ RunAll = Callable[[list[str], Path], list[subprocess.CompletedProcess[str]]]
 @pytest.fixture(scope="module")
 def run_all() -> Iterator[RunAll]:
     """What each script exits with and prints on either stream, run in a fork of one process that has torch."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TORCHINDUCTOR_COMPILE_THREADS": "1"}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command, pipe = [sys.executable, "-c", RUN_EACH], subprocess.PIPE
     with subprocess.Popen(command, cwd=ROOT, env=environment, stdin=pipe, stdout=pipe, text=True) as process:
 

@@ -45,11 +45,15 @@ _BY_FILE = {
     "_functorch/partitioners.py": Owner(_AOT.file, "TestPartitioning", _DISPATCHER),
     "_functorch/": _AOT,
     "_dynamo/variables/invoke_subgraph.py": _REGION,
+    "_dynamo/compiled_autograd.py": Owner(
+        "test/inductor/test_compiled_autograd.py", "TestCompiledAutograd", "module: compiled autograd"
+    ),
     "_dynamo/": _DYNAMO,
     "_higher_order_ops/": _CONTROL,
     "distributed/tensor/_ops/": _DTENSOR_OPS,
     "distributed/tensor/": _DTENSOR,
     "_meta_registrations.py": Owner("test/test_meta.py", "TestMeta", "module: meta tensors"),
+    "_library/": Owner("test/test_custom_ops.py", "TestCustomOpAPI", "module: custom-operators"),
     "nn/": Owner("test/test_transformers.py", "TestTransformers", "module: nn"),
     "include/ATen/native/transformers/": _SDPA,
 }
@@ -87,10 +91,11 @@ def find_owner(case: Case, cause: CauseKey, fault: Fault | None = None) -> Owner
     owner = next((one for start, one in _BY_FILE.items() if fault and fault.file.startswith(start)), None)
     if owner is _OTHER and group:
         return Owner("test/inductor/test_control_flow.py", group, _INDUCTOR)
+    # AOTAutograd traces the patterns of Inductor.
+    if owner in (None, _AOT) and (cause.part == Part.ATTENTION_PATTERNS or cause.part.startswith("_sfdp_pattern_")):
+        return _FUSED
     if owner is not None:
         return owner
-    if cause.part == Part.ATTENTION_PATTERNS or cause.part.startswith("_sfdp_pattern_"):
-        return _FUSED
     if group or is_higher_order(cause):
         return _CONTROL
     if any(op.kind == "flex_attention" for op in case.ops):
@@ -103,7 +108,7 @@ def list_labels(case: Case, cause: CauseKey | None, fault: Fault | None = None) 
     labels = [*(_list_owners(case, cause, fault) if cause else []), "topic: fuzzer"]
     if cause and cause.stage is Stage.OPERATION and "scaled_dot_product" in cause.part:
         labels.append("module: sdpa")
-    if (cause and is_higher_order(cause)) or {*_list_regions(case)} & {*_CONTROL_FLOW, "compile_region"}:
+    if (cause and not fault and is_higher_order(cause)) or {*_list_regions(case)} & {*_CONTROL_FLOW, "compile_region"}:
         labels.append(_HIGHER_ORDER)
     if any(op.kind == "flex_attention" for op in case.ops):
         labels.append(_FLEX.label)

@@ -1,4 +1,4 @@
-"""scaled_dot_product_attention on CUDA: wrong result for a half-precision query of row stride 11 (cuDNN backend)
+"""scaled_dot_product_attention on CUDA: wrong result where the row stride of a half-precision query, key or value is no multiple of 8 (cuDNN backend, the default choice on an H100)
 
 Exits with 1 if the bug shows, 0 if it does not, 125 if the script can't tell, for `git bisect run`.
 For the full verdict, in a checkout of attnfuzz: python -m fuzz.replay corpus/known/cudnn-padded-query-of-rank-3.case.yaml --subject eager

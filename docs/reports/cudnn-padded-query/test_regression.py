@@ -1,5 +1,5 @@
 # Owner(s): ["module: sdpa"]
-"""scaled_dot_product_attention on CUDA: wrong result for a half-precision query of row stride 11 (cuDNN backend)
+"""scaled_dot_product_attention on CUDA: wrong result where the row stride of a half-precision query, key or value is no multiple of 8 (cuDNN backend, the default choice on an H100)
 
 The method below is for test/test_transformers.py, class TestSDPA.
 """

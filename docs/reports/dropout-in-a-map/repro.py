@@ -18,6 +18,8 @@ import torch
 from torch import nn
 from torch._higher_order_ops.map import map as map_rows
 
+torch._dynamo.config.capture_scalar_outputs = True
+
 B, H, S, T, V = 4, 2, 2, 2, 32
 
 

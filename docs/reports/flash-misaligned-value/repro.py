@@ -1,4 +1,4 @@
-"""scaled_dot_product_attention on CUDA reads a misaligned address where the rows of the value are padded (flash backend)
+"""scaled_dot_product_attention on CUDA reads a misaligned address where the rows of the query, key or value are padded (flash backend)
 
 Exits with 1 if the bug shows, 0 if it does not, 125 if the script can't tell, for `git bisect run`.
 For the full verdict, in a checkout of attnfuzz: python -m fuzz.replay corpus/known/flash-misaligned-value.case.yaml --subject sdpa_flash

@@ -1,5 +1,5 @@
 # Owner(s): ["module: sdpa"]
-"""scaled_dot_product_attention on CUDA reads a misaligned address where the rows of the value are padded (flash backend)
+"""scaled_dot_product_attention on CUDA reads a misaligned address where the rows of the query, key or value are padded (flash backend)
 
 The method below is for test/test_transformers.py, class TestSDPA.
 2.11.0, 2.15.0: device error

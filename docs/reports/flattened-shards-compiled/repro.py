@@ -23,7 +23,8 @@ def rng(seed):
 
 class Module(nn.Module):
     def forward(self, x):
-        out = x.view(H * V)
+        flat = x.view(H * V)
+        out = flat * 2.0
         return out
 
 
@@ -45,13 +46,14 @@ def show(mesh):
 
 # The program ends here. The rest runs it on two ranks, processes that talk by gloo.
 def be_rank(rank, folder):
-    sys.stdout = open(f"{folder}/{rank}", "w", buffering=1)
+    sys.stdout, mesh = open(f"{folder}/{rank}", "w", buffering=1), None
     try:
         torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
-        show(init_device_mesh("cpu", (2,)))
+        mesh = init_device_mesh("cpu", (2,))
+        show(mesh)
     except Exception:
         traceback.print_exc(file=sys.stdout)
-        sys.exit(1 if "ValueError: DTensorSpec doesn't allow specify shard_order" in traceback.format_exc() else 125)
+        sys.exit(1 if mesh is not None and "ValueError: DTensorSpec doesn't allow specify shard_order" in traceback.format_exc() else 125)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""[CPU] exp in training: eager is off from float64 (cond and grad)
+"""torch.func.grad in a branch of torch.cond, or in the body of map, gives zeros where an operand needs a gradient
 
 Exits with 1 if the bug shows, 0 if it does not, 125 if the script can't tell, for `git bisect run`.
 For the full verdict, in a checkout of attnfuzz: python -m fuzz.replay corpus/known/gradient-in-a-branch.case.yaml --subject eager

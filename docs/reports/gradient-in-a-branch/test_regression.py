@@ -1,5 +1,5 @@
 # Owner(s): ["module: higher order operators"]
-"""[CPU] exp in training: eager is off from float64 (cond and grad)
+"""torch.func.grad in a branch of torch.cond, or in the body of map, gives zeros where an operand needs a gradient
 
 The method below is for test/functorch/test_control_flow.py, class TestControlFlow.
 2.11.0, 2.13.0, 2.15.0: wrong in eager
@@ -59,7 +59,7 @@ class Plain(Module):
 
 
 class RegressionTest(TestCase):
-    def test_regression(self):
+    def test_gradient_in_a_branch(self):
         def run(call, double=False):
             given = [x.double() for x in inputs()] if double else inputs()
             given[0].requires_grad_()

@@ -1,4 +1,4 @@
-"""[CPU] exp: eager is off from float64 (jvp and custom_op)
+"""torch.func.jvp of a custom operation gives a tangent of 0, without an error
 
 Exits with 1 if the bug shows, 0 if it does not, 125 if the script can't tell, for `git bisect run`.
 For the full verdict, in a checkout of attnfuzz: python -m fuzz.replay corpus/known/jvp-of-a-custom-operation.case.yaml --subject eager

@@ -1,4 +1,4 @@
-"""[compiled autograd] the backward pass of scan: compiling raises UncapturedHigherOrderOpError, in eager and compiled forward passes
+"""[compiled autograd] the backward pass of scan, where AOTAutograd compiles the forward pass: UncapturedHigherOrderOpError
 
 Exits with 1 if the bug shows, 0 if it does not, 125 if the script can't tell, for `git bisect run`.
 TORCH_COMPILE_BACKEND names the backend, by default inductor.

@@ -1,7 +1,7 @@
-# Owner(s): ["module: dynamo"]
-"""[compiled autograd] the backward pass of scan: compiling raises UncapturedHigherOrderOpError, in eager and compiled forward passes
+# Owner(s): ["module: compiled autograd"]
+"""[compiled autograd] the backward pass of scan, where AOTAutograd compiles the forward pass: UncapturedHigherOrderOpError
 
-The method below is for test/dynamo/test_misc.py, class MiscTests.
+The method below is for test/inductor/test_compiled_autograd.py, class TestCompiledAutograd.
 2.13.0, 2.15.0: compile error UncapturedHigherOrderOpError
 """
 import importlib.util, sys, unittest

@@ -1,4 +1,4 @@
-"""[Inductor] attention scores divided by a whole number, in training: compiling raises IndexError, from torch 2.15 on a failed guard
+"""[Inductor] attention scores divided by a whole number, in training: AssertionError, Guard failed on the same frame; IndexError before torch 2.15
 
 Exits with 1 if the bug shows, 0 if it does not, 125 if the script can't tell, for `git bisect run`.
 TORCH_COMPILE_BACKEND names the backend, by default inductor.

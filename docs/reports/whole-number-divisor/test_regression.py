@@ -1,7 +1,7 @@
-# Owner(s): ["module: pt2-dispatcher"]
-"""[Inductor] attention scores divided by a whole number, in training: compiling raises IndexError, from torch 2.15 on a failed guard
+# Owner(s): ["module: inductor"]
+"""[Inductor] attention scores divided by a whole number, in training: AssertionError, Guard failed on the same frame; IndexError before torch 2.15
 
-The method below is for test/functorch/test_aotdispatch.py, class TestAOTAutograd.
+The method below is for test/inductor/test_fused_attention.py, class TestSDPAPatternRewriterTemplate.
 2.11.0, 2.12.1, 2.13.0, 2.14.1: compile error; 2.15.0: compile error AssertionError
 """
 import importlib.util, sys, unittest

@@ -355,6 +355,8 @@ class _Test:
     def value(self) -> str:
         """The expression that is compared; "" if there is none."""
         failure = self.bug.result.failure
+        if isinstance(failure, FormDiffers) and (failure.aspect, failure.actual) == ("structure", "FakeTensor"):
+            return "out.__class__"
         value = getattr(failure, "value", None)
         text = self._spell_tensor(value) if value and not self.has_no_value else ""
         if not text or not isinstance(failure, FormDiffers) or failure.aspect == "mutation":

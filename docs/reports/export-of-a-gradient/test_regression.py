@@ -2,7 +2,7 @@
 """[export] torch.export of torch.func.grad leaves its input unused and returns a FakeTensor, or raises
 
 The method below is for test/export/test_export.py, class TestExport.
-2.11.0, 2.13.0: compile error; 2.15.0: compile error RuntimeError
+2.11.0: compile error; 2.13.0, 2.15.0: another form
 """
 import importlib.util, sys, unittest
 
@@ -12,7 +12,7 @@ from torch.testing._internal.common_utils import TestCase, instantiate_parametri
 import torch
 from torch import nn
 
-T = 2
+B, H, S, D = 2, 3, 1, 1
 
 
 def rng(seed):
@@ -20,18 +20,22 @@ def rng(seed):
 
 
 class Module(nn.Module):
-    def forward(self, x):
-        def block(x):
-            out = x * 1.0
+    def forward(self, x, y):
+        transposed = x.permute(2, 0, 3, 1, 4)
+        unbind = transposed.unbind(0)[0]
+
+        def block(y, unbind):
+            out = y @ unbind
             return out
 
-        out = torch.func.grad(lambda *given: block(*given).sum())(x)
+        out = torch.func.grad(lambda *given: block(*given).sum())(y, unbind)
         return out
 
 
 def inputs():
     return [
-        torch.randn((T,), generator=rng(0)),
+        torch.randn((B, S, 3, H, D), generator=rng(0)),
+        torch.randn((B, H, S, S), generator=rng(1)),
     ]
 
 
@@ -44,7 +48,10 @@ class RegressionTest(TestCase):
         module = Module().eval()
         program = torch.export.export(module, tuple(inputs()), dynamic_shapes=shapes)
         compiled = program.module()
-        compiled(*inputs())
+        actual = compiled(*inputs()).__class__
+        module = Module().eval()
+        expected = module(*inputs()).__class__
+        self.assertEqual(actual, expected)
 
 
 instantiate_parametrized_tests(RegressionTest)

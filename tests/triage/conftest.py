@@ -1,6 +1,11 @@
 """Cases to report: a real bug of torch 2.13.0, and ladders as a worker would give them."""
 
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
@@ -11,6 +16,7 @@ from fuzz.attribution.ablation import AOT_EAGER, DYNAMIC, DYNAMO, EAGER, INDUCTO
 from fuzz.protocol import Hello, SubjectResult, Verdict
 from fuzz.protocol.failures import Value, WrongValue
 from generators.program.case import Case
+from tests.command import ROOT
 from tests.replay.conftest import FakePython, fake_python
 from triage import script_runs
 from triage.report.build import Evidence
@@ -36,6 +42,52 @@ returns: [out]
 """
 NUMBERS = {"compiled_error": 0.97, "eager_error": 2.2e-07, "scale": 2.3, "rows_wrong": 64.0, "rows_total": 64.0}
 OFF = WrongValue(Value("output", 0), (1, 0), error=0.9, ratio=9e4, limit=32.0, eager_error=2e-7)
+
+
+RUN_EACH = """
+import os, runpy, signal, sys, traceback
+import torch
+for line in sys.stdin:
+    path, *arguments = line.split()
+    if child := os.fork():
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+        continue
+    signal.alarm(300)
+    code, out = 0, os.open(path + ".out", os.O_WRONLY | os.O_CREAT)
+    os.dup2(out, 1), os.dup2(out, 2)
+    sys.argv = [path, *arguments]
+    try:
+        runpy.run_path(path, run_name="__main__")
+    except SystemExit as end:
+        code = end.code or 0
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    sys.stdout.flush()
+    os._exit(code)
+"""
+RunAll = Callable[..., list[CompletedProcess[str]]]
+
+
+@pytest.fixture(scope="session")
+def run_all() -> Iterator[RunAll]:
+    """What each script exits with and prints on either stream, run in a fork of one process that has torch."""
+    environment = {**os.environ, **script_runs.SETTINGS, "PYTHONPATH": str(ROOT)}
+    command, pipe = [sys.executable, "-c", RUN_EACH], subprocess.PIPE
+    with subprocess.Popen(command, cwd=ROOT, env=environment, stdin=pipe, stdout=pipe, text=True) as process:
+
+        def run(texts: list[str], directory: Path, *arguments: str) -> list[CompletedProcess[str]]:
+            assert process.stdin and process.stdout
+            paths = [directory / f"{number}.py" for number in range(len(texts))]
+            for path, text in zip(paths, texts, strict=True):
+                path.write_text(text)
+                process.stdin.write(f"{' '.join([str(path), *arguments])}\n")
+            process.stdin.flush()
+            codes = [int(process.stdout.readline()) for _ in paths]
+            outs = [Path(f"{path}.out").read_text() for path in paths]
+            return [CompletedProcess([], code, out, "") for code, out in zip(codes, outs, strict=True)]
+
+        yield run
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from fuzz.protocol.failures import EmptyRowsNotZero, FormDiffers, Value
 from fuzz.worker_config import WorkerConfig
 from generators.program.case import Case
 from tests.command import ROOT
-from tests.triage.conftest import NUMBERS, OFF, SOFTMAX_OVER_QUERIES
+from tests.triage.conftest import NUMBERS, OFF, SOFTMAX_OVER_QUERIES, RunAll
 from tests.triage.test_report import report
 from tests.triage.test_repro import imported
 from triage.rendering import render
@@ -71,51 +70,6 @@ def found(verdict: Verdict) -> SubjectResult:
 
 def written(case: Case, subject: str, result: SubjectResult) -> str:
     return write_script(ScriptedFailure(case=case, result=replace(result, subject=subject), title="a title"))
-
-
-RUN_EACH = """
-import os, runpy, signal, sys, traceback
-import torch
-for path in map(str.rstrip, sys.stdin):
-    if child := os.fork():
-        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
-        continue
-    signal.alarm(300)
-    code, out = 0, os.open(path + ".out", os.O_WRONLY | os.O_CREAT)
-    os.dup2(out, 1), os.dup2(out, 2)
-    sys.argv = [path]
-    try:
-        runpy.run_path(path, run_name="__main__")
-    except SystemExit as end:
-        code = end.code or 0
-    except BaseException:
-        traceback.print_exc()
-        code = 1
-    sys.stdout.flush()
-    os._exit(code)
-"""
-RunAll = Callable[[list[str], Path], list[subprocess.CompletedProcess[str]]]
-
-
-@pytest.fixture(scope="module")
-def run_all() -> Iterator[RunAll]:
-    """What each script exits with and prints on either stream, run in a fork of one process that has torch."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command, pipe = [sys.executable, "-c", RUN_EACH], subprocess.PIPE
-    with subprocess.Popen(command, cwd=ROOT, env=environment, stdin=pipe, stdout=pipe, text=True) as process:
-
-        def run(texts: list[str], directory: Path) -> list[subprocess.CompletedProcess[str]]:
-            assert process.stdin and process.stdout
-            paths = [directory / f"{number}.py" for number in range(len(texts))]
-            for path, text in zip(paths, texts, strict=True):
-                path.write_text(text)
-                process.stdin.write(f"{path}\n")
-            process.stdin.flush()
-            codes = [int(process.stdout.readline()) for _ in paths]
-            outs = [Path(f"{path}.out").read_text() for path in paths]
-            return [subprocess.CompletedProcess([], code, out, "") for code, out in zip(codes, outs, strict=True)]
-
-        yield run
 
 
 @pytest.mark.parametrize("mode", ["inference", "training"])

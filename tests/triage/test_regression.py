@@ -1,6 +1,5 @@
 """test_regression.py: tests of PyTorch that fail where the bug shows, pass where it does not, and name their file."""
 
-import os
 import re
 import subprocess
 import sys
@@ -17,13 +16,14 @@ from fuzz.protocol.failures import Failure, Raised, WrongValue
 from fuzz.replay_result import read_recorded_result
 from fuzz.worker_config import ROOT
 from tests.check.test_sequences import CALLS, products
-from tests.triage.conftest import OFF
+from tests.triage.conftest import OFF, RunAll
+from tests.triage.test_repro import imported
 from triage.report.build import shows
 from triage.report.owners import find_owner
 from triage.report.regression import FILE, read_failures, spell_script, write_test
 from triage.report.repro import ScriptedFailure
 from triage.report.shards import write_ranks
-from triage.script_runs import SETTINGS, run
+from triage.script_runs import run
 
 LEDGER = ledgers.load(ROOT / "corpus" / "ledger.yaml")
 
@@ -47,22 +47,15 @@ def scripted(bug: ledgers.Bug, fixed: tuple[str, str] | None = None) -> str:
     ],
 )
 def test_it_fails_under_a_torch_with_the_bug_and_passes_with_a_program_that_avoids_it(
-    bug: str, fixed: tuple[str, str], tmp_path: Path
+    bug: str, fixed: tuple[str, str], tmp_path: Path, run_all: RunAll
 ) -> None:
     (listed,) = (one for one in LEDGER.bugs if one.id == bug)
-    for text, failing in ((scripted(listed), 1), (scripted(listed, fixed), 0)):
-        (tmp_path / FILE).write_text(text)
-        done = subprocess.run(
-            [sys.executable, FILE, "-k", "dynamic_False"],
-            cwd=tmp_path,
-            env=os.environ | SETTINGS,
-            capture_output=True,
-            text=True,
-            timeout=600,
-            check=False,
-        )
-        assert "Ran 1 test" in done.stderr, done.stderr
-        assert sum(map(int, re.findall(r"(?:failures|errors)=(\d+)", done.stderr))) == failing, done.stderr
+    texts = [scripted(listed), scripted(listed, fixed)]
+    assert all(imported(text) - sys.stdlib_module_names == {"torch"} for text in texts)
+    for done, failing in zip(run_all(texts, tmp_path, "-k", "dynamic_False"), (1, 0), strict=True):
+        assert "Ran 1 test" in done.stdout, done.stdout
+        assert sum(map(int, re.findall(r"(?:failures|errors)=(\d+)", done.stdout))) == failing, done.stdout
+        assert done.returncode == failing
 
 
 CASE = casefile.loads(

@@ -41,6 +41,12 @@ class _Function:
         return f"{', '.join(self.results)} = {value}" if self.results else value
 
 
+def _has_transform(case: Case, region: Region) -> bool:
+    """Whether a transform lies within a region."""
+    inner = case.regions[case.regions.index(region) + 1 :]
+    return any(REGIONS[one.kind].is_transform and {*one.ops} <= {*region.ops} for one in inner)
+
+
 def emit_region(
     case: Case,
     region: Region,
@@ -68,7 +74,9 @@ def emit_region(
         name, tuple(parameters), passed, tuple(results), zeros, region.over, lambda hint: free_name(hint, taken)
     )
     body = [*_open_rows(function, lines)] if row.loops else []
-    body += [*lines, *([f"return {', '.join(value + '[0]' * row.loops for value in results)}"] if results else [])]
+    # torch.cond wants branches of equal strides, and a gradient may be an expanded tensor.
+    returned = ".contiguous()" if region.kind == "cond" and _has_transform(case, region) else "[0]" * row.loops
+    body += [*lines, *([f"return {', '.join(value + returned for value in results)}"] if results else [])]
     if row.is_custom:
         call = f"{name}_function({function.arguments})" if plain else function.call
         return _emit_custom(case, region, types, function, body, plain=plain), [function.assign(call)]

@@ -32,7 +32,7 @@ class Module(nn.Module):
                 return out
 
             out = torch.func.grad(lambda *given: block2(*given).sum())(x)
-            return out
+            return out.contiguous()
 
         def otherwise(*given):
             return -block(*given)

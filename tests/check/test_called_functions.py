@@ -348,12 +348,14 @@ def test_a_call_that_raises_is_not_excused_by_the_state_that_it_leaves() -> None
         mode.__enter__()
         raise TypeError("incompatible function arguments")
 
-    try:
-        result = run_subject(leave_inference_mode)
-    finally:
-        mode.__exit__(None, None, None)
+    with torch.enable_grad():  # leaving inference mode brings back the grad mode of its start
+        try:
+            result = run_subject(leave_inference_mode)
+        finally:
+            mode.__exit__(None, None, None)
     assert result.verdict is Verdict.RUNTIME_ERROR
     assert isinstance(result.failure, Raised)
+    assert torch.is_grad_enabled()
 
 
 def test_state_that_a_call_changes_is_told_and_put_back() -> None:

@@ -92,13 +92,15 @@ def run(make, prepare=None, look=lambda value: value.detach().clone(), exact=Non
 
 def describe_forms(make, prepare=None):
     values, forms = run(make, prepare, look=lambda value: value), {}
-    memory = {name: value.untyped_storage().data_ptr() for name, value in values.items()}
+    is_fake = lambda value: isinstance(value, torch._subclasses.FakeTensor)  # its storage has no address
+    memory = {name: 0 if is_fake(value) else value.untyped_storage().data_ptr() for name, value in values.items()}
     owners = {memory[n]: f"that of {n.removesuffix(' afterwards')}" for n in values if "afterwards" in n}
     for name, value in values.items():
         # The dimensions from the outermost in memory to the innermost decide, and the strides are shown.
         order = sorted((d for d in range(value.dim()) if value.size(d) > 1), key=lambda d: (-value.stride(d), d))
         owner = owners.get(memory[name] or None, "its own")
         seen = {"dtype": value.dtype, "device": value.device, "shape": [*value.shape], "memory": owner}
+        seen["structure"] = "FakeTensor" if is_fake(value) else "tensor"
         forms |= {f"{name}: {aspect}": (form, form) for aspect, form in seen.items()}
         forms[f"{name}: strides"] = (order, [*value.stride()])
     for name in STATE:

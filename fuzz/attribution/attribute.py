@@ -233,7 +233,7 @@ def _find_silent_start(study: Study, step: str) -> tuple[SubjectResult | None, t
         result = None if shorter is None else study.evaluator.judge(shorter, study.subject)
         if shorter is None or result is None or result.verdict not in SILENT:
             continue
-        # Results have the memory and strides of eager's. What operations read within a program need not.
+        # Results have the memory and strides of eager's. Values within a program need not.
         if mechanism_of(result).kind not in (MechanismKind.MEMORY, MechanismKind.STRIDES):
             here = replace(study, entry=replace(study.entry, case=shorter), result=result)
             if here.try_out("pass", step).flips:

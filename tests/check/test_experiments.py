@@ -116,7 +116,7 @@ def test_a_worker_says_what_controls_observe_and_forgets_it(worker: Asker) -> No
     [("dynamo", "planted.die"), ("aot_eager", "planted.die"), ("inductor", "planted.die"), (f"{PLANTED}:dies", "")],
 )
 @pytest.mark.parametrize("training", [False, True])
-def test_the_operation_that_ends_the_process_is_named(
+def test_attribution_names_the_operation_that_ends_the_process(
     worker: Asker, subject: str, operation: str, *, training: bool
 ) -> None:
     program = source(

@@ -44,6 +44,8 @@ _NAMESPACES: dict[str, Any] = {
     **{name: importlib.import_module(name) for name in ("torch._inductor.config", "torch._dynamo.config")},
 }
 """Namespaces whose names must keep their values. Names may be added: torch does so when a part is first used."""
+# The first compilation in a process wraps nn.Module's __init__ and __setstate__ for good, and never does it again.
+require("torch._dynamo.mutation_guard", "install_generation_tagging_init")()
 
 
 def _put_precisions(values: list[str]) -> None:

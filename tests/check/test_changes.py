@@ -17,8 +17,10 @@ from fuzz.check import settings
 from fuzz.check.program import Execution, Program, execute, same_bits
 from fuzz.check.subject_builder import find
 from fuzz.check.torch_internals import wrap
+from fuzz.evaluator import open_evaluator
 from fuzz.experiments import EXPERIMENTS
 from fuzz.protocol import Verdict
+from fuzz.worker_config import WorkerConfig
 from generators.errors import CaseError
 from generators.program.case import Case, Change, Input, LaterCall, Values
 from generators.program.changes import KINDS, list_changes, without_changes
@@ -129,6 +131,13 @@ def test_marks_and_stances_last_for_one_call() -> None:
     assert [sorted(vars(given[0])) == [] for given in inputs] == [True, False, True]
     assert at_call(case, case.calls[1]).setup == ()
     run_twice(case)
+
+
+@pytest.mark.worker
+def test_a_stance_in_the_first_compilation_of_a_process_is_no_finding() -> None:
+    with open_evaluator(WorkerConfig(timeout=120)) as fresh:
+        result = fresh.judge(changed(setup=(Change("force_eager"),)), "passes")
+    assert not result.verdict.is_finding
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ def run(
     ledger: Path | None = None,
     share: Path | None = None,
     subject: list[str] | None = None,
+    draw: list[str] | None = None,
     module: list[str] | None = None,
     engine: Literal["guided", "random", "atheris"] = "guided",
     seeds: Path | None = None,
@@ -70,6 +71,9 @@ def run(
         root causes. Findings of other campaigns are known. docs/scale.md says more.
     subject
         A subject to compare with eager; may be repeated. {subjects}
+    draw
+        Draw only programs with this operation, region or change of docs/cases.md, such as scan or index_put_; or with
+        any of the regions, changes or operations. May be repeated: programs have one of them at least.
     module
         package.module:factory, as for fuzz.compare; may be repeated. The cases are the blocks of these modules and
         their neighbours: other dtypes, sizes, masks, modes, memory layouts, later calls.
@@ -93,6 +97,7 @@ def run(
     Examples
     --------
     python -m fuzz.run --budget 1h --workers 4
+    python -m fuzz.run --budget 10m --draw scan --draw while_loop
     python -m fuzz.run --budget 10m --subject my_package.my_kernel:attention
     0: no new finding
     1: new findings, fixed bugs that are back, or failures that fresh workers did not confirm
@@ -114,6 +119,8 @@ def run(
         raise UserError(f"--seed must be >= 0, got {seed}")
     if module and (seeds is not None or engine == "atheris"):
         raise UserError("--module can't be combined with --seeds or --engine atheris")
+    if draw and (module or seeds is not None or engine == "atheris"):
+        raise UserError("--draw can't be combined with --module, --seeds or --engine atheris")
     if ray is not None and engine == "atheris":
         raise UserError("--ray does not support --engine atheris")
     if against is not None and Path(against).absolute() == Path(python or sys.executable).absolute():
@@ -124,7 +131,10 @@ def run(
     from fuzz.campaign.search import load_seeds
     from fuzz.campaign.session import run_campaign
     from fuzz.worker_config import ROOT, WorkerConfig
+    from generators.sampling.parts import WithParts
+    from generators.sampling.sample import sample
 
+    sampler = WithParts(draw).sample if draw else sample
     n_workers, limit = 2 if workers is None else workers, WORKERS_PER_CPU * len(os.sched_getaffinity(0))
     if n_workers not in range(1, 1 + limit) and not (ray and n_workers > 0):
         raise UserError(f"--workers must be from 1 to {limit} on this machine, got {n_workers}")
@@ -149,7 +159,7 @@ def run(
         fail_fast=fail_fast,
         engine=engine,
         ledger=load_ledger(ledger or ROOT / "corpus" / "ledger.yaml"),
-        seeds=load_seeds(seeds or ROOT / "corpus" / "seeds") if engine != "random" and not module else (),
+        seeds=load_seeds(seeds or ROOT / "corpus" / "seeds") if engine != "random" and not (module or draw) else (),
         models=models,
         against=replace(config, python=against) if against is not None else None,
         quiet=quiet,
@@ -166,7 +176,7 @@ def run(
                 raise UserError(f"--ray needs {error.name}: {sys.executable} -m pip install '.[cluster]'") from None
             cluster = stack.enter_context(closing(RayCluster(ray, config, workers, each=2 if against else 1)))
             options = replace(options, workers=cluster.workers, open_remote=cluster.open_worker)
-        result = run_campaign(options)
+        result = run_campaign(options, sampler)
     if result.error is not None:
         raise result.error
     if result.faults and not result.interrupted:

@@ -1,5 +1,6 @@
 """Adds changes of the module to a case: between its calls, or before the first."""
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from generators.program.case import Case, Change, LaterCall, Op
@@ -16,21 +17,24 @@ _ENSEMBLE_SHARE = 0.1  # of layers; the ensemble has the layer as a member, whos
 _LAYERS = {"linear": "Linear", "layer_norm": "LayerNorm", "rms_norm": "RMSNorm"}
 
 
-def add_changes(case: Case, c: Choices) -> Case:
-    """The case with changes, each if a few tries find a valid change. Its module has layers in half of the cases."""
+def add_changes(case: Case, c: Choices, kinds: Collection[str] = KINDS) -> Case:
+    """The case with changes of these kinds, each if a few tries find a valid change. Its module has layers in half of
+    the cases."""
     changed = replace(case, contracts=(), dynamic=False)
     changed = add_layers(changed, c) if c.chance(_LAYERS_SHARE) else changed
-    changed = _add(changed, c, -1, c.draw(_SETUP_COUNTS if case.calls else _COUNTS))
+    changed = _add(changed, c, -1, c.draw(_SETUP_COUNTS if case.calls else _COUNTS), kinds)
     for at in range(len(case.calls)):
-        changed = _add(changed, c, at, c.draw(_COUNTS))
+        changed = _add(changed, c, at, c.draw(_COUNTS), kinds)
     return changed if [*list_changes(changed)] else case
 
 
-def _add(case: Case, c: Choices, at: int, count: int) -> Case:
+def _add(case: Case, c: Choices, at: int, count: int, kinds: Collection[str]) -> Case:
     """The case with changes before the first call (-1), or before a later call."""
     for _ in range(count):
         for _ in range(_TRIES):
-            change = _draw(case, c)
+            change = _draw(case, c, kinds)
+            if change is None:
+                return case
             if at < 0:
                 changed = replace(case, setup=(*case.setup, change))
             else:
@@ -43,14 +47,16 @@ def _add(case: Case, c: Choices, at: int, count: int) -> Case:
     return case
 
 
-def _draw(case: Case, c: Choices) -> Change:
+def _draw(case: Case, c: Choices, kinds: Collection[str]) -> Change | None:
     targets = {name: found for name, found in list_targets(case).items() if found}
-    kinds = {
+    weights = {
         name: row.weight
         for name, row in KINDS.items()
-        if (row.target in targets or row.target == "call") and (may_train(case) or not row.training)
+        if name in kinds and (row.target in targets or row.target == "call") and (may_train(case) or not row.training)
     }
-    row = KINDS[kind := c.draw(kinds)]
+    if not weights:
+        return None
+    row = KINDS[kind := c.draw(weights)]
     of = c.pick(targets[row.target]) if row.target in targets else ""
     rank = next((len(item.shape) for item in case.arguments if item.name == of), 1)
     to = c.pick(targets.get(row.to, [""]))

@@ -1,6 +1,6 @@
 """Adds to a drawn program: in-place writes into its values, regions, later calls of its module, states of its call."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -38,7 +38,7 @@ def insert_writes(case: Case, c: Choices) -> Case:
 def _insert(case: Case, c: Choices) -> Case:
     """The case with a write into a value that is read before or after it. Raises CaseError."""
     place = c.below(len(case.ops) + 1)
-    b = _reopen(case)
+    b = reopen(case)
     b.ops = b.ops[:place]
     names = [*(item.name for item in case.inputs), *(op.name for op in b.ops)]
     floats = [name for name in names if b.is_float(name) and b.rank(name)]
@@ -66,13 +66,13 @@ def _insert(case: Case, c: Choices) -> Case:
     return changed
 
 
-def _reopen(case: Case) -> Builder:
+def reopen(case: Case) -> Builder:
     b = Builder(dict(case.dims), "", case.mode)
     b.inputs, b.types, b.ops = list(case.inputs), types_of(case), list(case.ops)
     return b
 
 
-def _list_floats(case: Case, b: Builder) -> list[str]:
+def list_floats(case: Case, b: Builder) -> list[str]:
     """The floating arguments and results that have an axis."""
     named = [*(item.name for item in case.arguments), *(op.name for op in b.ops)]
     return [name for name in named if b.is_float(name) and b.rank(name)]
@@ -141,11 +141,13 @@ _REGION_TRIES = 12
 _NESTED_SHARE = 0.5  # the share of further regions that are drawn inside of a region
 
 
-def add_regions(case: Case, c: Choices) -> Case:
-    """The case with one to three regions, each if a few tries find operations that its kind takes."""
+def add_regions(case: Case, c: Choices, kinds: Collection[str] = REGIONS) -> Case:
+    """The case with one to three regions of these kinds, each if a few tries find operations that its kind takes."""
+    if case.autocast or case.checkpoint:
+        return case
     base = replace(case, contracts=())
+    weights = {name: REGIONS[name].weight * (REGIONS[name].in_training if case.training else 1.0) for name in kinds}
     for _ in range(c.draw(_REGION_COUNTS)):
-        weights = {name: row.weight * (row.in_training if case.training else 1.0) for name, row in REGIONS.items()}
         kind = c.draw(weights)
         for _ in range(_REGION_TRIES if base.ops else 0):
             around = c.pick(base.regions).ops if base.regions and c.chance(_NESTED_SHARE) else ()
@@ -172,8 +174,8 @@ def show_dropouts(case: Case, c: Choices, share: float) -> Case:
     of every dropout: its masks."""
     if not (c.chance(share) and is_random(case)) or case.calls:
         return case
-    b = _reopen(case)
-    floats = _list_floats(case, b)
+    b = reopen(case)
+    floats = list_floats(case, b)
     for name in [c.pick(floats) for _ in range(c.draw({1: 2.0, 2: 1.0}))] if floats else []:
         b.op("dropout", name, to="dropped", p=c.pick(_RATES), form=c.pick(("module", "functional")))
     drawn = [
@@ -192,8 +194,8 @@ _REDUCTIONS = ("sum", "prod", "mean", "amax", "amin")
 
 def add_integers(case: Case, c: Choices, share: float) -> Case:
     """For this share of cases, the case that also returns an integer of its positions, or a value that it decides."""
-    b = _reopen(case)
-    lengths = {name: b.size(b.shape(name)[-1]) for name in _list_floats(case, b)}
+    b = reopen(case)
+    lengths = {name: b.size(b.shape(name)[-1]) for name in list_floats(case, b)}
     floats = [name for name, length in lengths.items() if 0 < length < 256]  # so that uint8 holds them
     if not (c.chance(share) and floats) or case.autocast or case.dynamic:
         return case
@@ -248,9 +250,9 @@ def add_read_by_strides(case: Case, c: Choices, share: float) -> Case:
 def _draw_read_by_strides(case: Case, c: Choices) -> Case:
     """The case with a strided read of a value, of a transposed value, or of the result of a further step."""
     place = c.below(len(case.ops) + 1)
-    b = _reopen(case)
+    b = reopen(case)
     b.ops = b.ops[:place]
-    floats = _list_floats(case, b)
+    floats = list_floats(case, b)
     require(bool(floats), "there is nothing to read")
     value, step = c.pick(floats), c.draw(_BEFORE_STRIDES)
     if b.rank(value) > 1 and c.chance(0.6):

@@ -30,6 +30,7 @@ from generators.sampling.insertions import (
     insert_writes,
     show_dropouts,
 )
+from generators.sampling.operations import add_operations
 from generators.sampling.steps import AttentionExtras, draw_extras, draw_many_extras, insert_noop
 
 
@@ -119,6 +120,7 @@ STATES_SHARE = 0.15  # the share of cases whose call is in another state, double
 INTEGERS_SHARE = 0.03  # the share of cases with integers beyond 2^31, or that wrap around
 STRIDED_SHARE = 0.02  # the share of cases with a read by strides, which depends on how a value lies in memory
 MASKS_SHARE = 0.3  # the share of random cases that get more dropout, and show its masks
+OPERATIONS_SHARE = 0.08  # the share of cases with operations of the whole table
 REGIONS_SHARE = 0.08  # the share of cases with runs of operations in functions that torch calls in ways of its own
 CHANGED_SHARE = 0.5  # the share of cases with several calls whose module changes between them
 CHANGED_BEFORE_SHARE = 0.01  # the share of cases with a single call whose module changes before it
@@ -171,11 +173,14 @@ def sample(
     if not family and Choices(f"{seed}:{index}:linear").chance(LINEAR_SHARE):
         family = "linear_attention"
     case = _sample_module(seed, index, family=family, dtype=dtype, mode=mode, device=device)
+    operations = Choices(f"{seed}:{index}:operations")
+    if operations.chance(OPERATIONS_SHARE):
+        case = add_operations(case, operations)
     changes = Choices(f"{seed}:{index}:changes")
     if changes.chance(CHANGED_SHARE if case.calls else CHANGED_BEFORE_SHARE):
         case = add_changes(case, changes)
     regions = Choices(f"{seed}:{index}:regions")
-    if regions.chance(REGIONS_SHARE) and not (case.autocast or case.checkpoint):
+    if regions.chance(REGIONS_SHARE):
         case = add_regions(case, regions)
     case = show_dropouts(case, Choices(f"{seed}:{index}:masks"), MASKS_SHARE)
     case = add_integers(case, Choices(f"{seed}:{index}:integers"), INTEGERS_SHARE)

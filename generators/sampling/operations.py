@@ -1,0 +1,147 @@
+"""Adds to a drawn program operations of the whole table, with random arguments and attributes."""
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from generators.errors import CaseError, require
+from generators.program.case import Attr, Case, Values
+from generators.program.edits import redirect_read
+from generators.program.ops import OPS
+from generators.program.ops.spec import Attribute, Kind, OpSpec
+from generators.program.sizes import ONE, Size, product
+from generators.program.type_check import check, prune
+from generators.program.values import category
+from generators.sampling.builder import Builder
+from generators.sampling.choices import Choices
+from generators.sampling.insertions import list_floats, reopen
+
+OWN_WRITERS = (
+    *("sdpa", "flex_attention", "multihead_attention", "transformer_encoder_layer", "layer", "decayed_sum", "dropout"),
+    *("einsum", "embedding", "as_strided", "polar", "view_as_complex", "view_as_real", "arange"),
+)
+"""Operations that other parts of the generator write."""
+_UNLIKELY = ("one_hot", "bucketize", "grouped_mm")  # take arguments that random ones hardly ever are
+DRAWN = tuple(kind for kind, spec in OPS.items() if kind not in OWN_WRITERS + _UNLIKELY and spec.arity[1] > 0)
+"""The operations that are added: all others but constants."""
+_POSITIVE = ("log", "log2", "log1p", "sqrt", "rsqrt", "reciprocal", "acos", "pow")
+"""Operations that get an argument between 0 and 1, where they have a number."""
+_COUNTS = {1: 5.0, 2: 3.0, 3: 2.0}
+_RANKS = {"": 6.0, "flatten": 1.0, "unsqueeze": 2.0, "select": 1.0}
+"""How the argument gets another rank."""
+_TRIES = 60  # draws of arguments and attributes for an operation, 20 us each
+_MOST_ELEMENTS = 1 << 16
+_NUMBERS = (0.5, 1.0, 2.0, -1.0, 0.0, 3.0, 1, 2, 0)
+_DEFAULT_SHARE = 0.5  # the share of optional attributes that keep their default
+_READ_SHARE = 0.6  # the share of results that later operations read in the argument's place, where they fit
+_FEW = {1: 4.0, 2: 3.0, 3: 2.0, 0: 2.0}
+
+
+def add_operations(case: Case, c: Choices, kinds: Sequence[str] = DRAWN) -> Case:
+    """The case with one to three operations of these kinds in a row, each applied to the result of the one before."""
+    if case.autocast:
+        return case
+    for _ in range(c.draw(_COUNTS)):
+        with suppress(CaseError):
+            changed = _insert(case, c, c.pick(kinds))
+            check(changed)
+            case = changed
+    return case
+
+
+def _insert(case: Case, c: Choices, kind: str) -> Case:
+    """The case with the operation on a random value. Raises CaseError."""
+    place = c.below(len(case.ops) + 1)
+    b = reopen(case)
+    b.ops = b.ops[:place]
+    floats = list_floats(case, b)
+    require(bool(floats), "there is nothing to compute with")
+    value = c.pick(floats)
+    made = _apply(b, c, OPS[kind], value, floats)
+    later, returns = case.ops[place:], [*case.returns]
+    is_alike = b.types[made].sizes(b.dims) == b.types[value].sizes(b.dims) and b.dtype_of(made) == b.dtype_of(value)
+    if is_alike and c.chance(_READ_SHARE):
+        later = tuple(redirect_read(op, value, made) for op in later)
+    if later == case.ops[place:] or c.chance(0.3):
+        returns.append(made)
+    changed = replace(case, inputs=tuple(b.inputs), ops=(*b.ops, *later), returns=tuple(dict.fromkeys(returns)))
+    changed = prune(replace(changed, contracts=()))
+    require(any(op.name == made for op in changed.ops), "nothing reads the result")
+    return changed
+
+
+def _apply(b: Builder, c: Choices, spec: OpSpec, value: str, others: Sequence[str]) -> str:
+    """Adds the operation with the first arguments and attributes that it takes. Raises CaseError."""
+    n_inputs, n_ops = len(b.inputs), len(b.ops)
+    for _ in range(_TRIES):
+        with suppress(CaseError):
+            change = c.draw(_RANKS)
+            options = {"start_dim": 0, "end_dim": -1} if change == "flatten" else {"dim": 0}
+            first = b.op(change, value, **options) if change else value
+            if spec.kind.rstrip("_") in _POSITIVE:
+                first = b.op("sigmoid", first, to="share")
+            elif spec.writes:
+                first = b.op("clone", first, to="target")
+            attrs = {name: _draw_attribute(b, c, one, first) for name, one in spec.attributes.items()}
+            least, most = spec.arity
+            count = least + c.below(min(most, least + 2) - least + 1)
+            args = [first, *(_draw_argument(b, c, first, others) for _ in range(count - 1))]
+            if spec.takes == "bool" or spec.kind == "where":
+                args[0] = b.op("gt", first, to="keep", other=0.0)
+            made = b.op(spec.kind, *args, to="made", **attrs)
+            require(b.size(product(b.shape(made))) <= _MOST_ELEMENTS, "the result is too large")
+            return made
+        for dropped in (*b.inputs[n_inputs:], *b.ops[n_ops:]):
+            del b.types[dropped.name]
+        del b.inputs[n_inputs:], b.ops[n_ops:]
+    raise CaseError(f"no arguments found for {spec.kind}")
+
+
+def _draw_argument(b: Builder, c: Choices, first: str, others: Sequence[str]) -> str:
+    """A value of the program, or a new input whose shape is made from the first argument's."""
+    if c.chance(0.3):
+        return c.pick(others)
+    shape, lengths = b.shape(first), [b.size(size) for size in b.shape(first)]
+    ends, few = shape[-2:], Size.of(c.draw({2: 2.0, 3: 1.0, 1: 1.0}))
+    shapes = [shape, shape[-1:], shape[1:2], tuple(c.pick((size, ONE)) for size in shape)]
+    shapes += [(*shape[:-2], *ends[::-1]), (few, *shape[1:2], *(few,) * (len(shape) - 2)), (few,), (few, *ends[1:]), (few, few, *ends)]
+    drawn = c.pick(shapes)
+    own = b.dtype_of(first)
+    dtype = c.draw({own: 6.0, "int64": 3.0, "bool": 1.0} if category(own) == 2 else {own: 1.0})
+    if dtype == "int64":
+        return b.input("places", drawn, Values(c.pick(("tokens", "zero_one")), scale=float(max(1, min(lengths, default=1)))), dtype)
+    if dtype == "bool":
+        return b.input("keep", drawn, Values("random", scale=0.5), dtype)
+    return b.input("factor", drawn, dtype=dtype, parameter=c.chance(0.5))
+
+
+def _draw_attribute(b: Builder, c: Choices, attribute: Attribute, first: str) -> Attr:
+    if not attribute.required and c.chance(_DEFAULT_SHARE):
+        return attribute.default
+    shape, rank = b.shape(first), b.rank(first)
+    sizes = [*shape, *(size - 1 for size in shape), *(Size.of(number) for number in (0, 1, 1, 2, 3))]
+    match attribute.kind:
+        case Kind.AXIS:
+            return c.below(rank)
+        case Kind.AXES:
+            order = _shuffle(c, range(rank))
+            return tuple(order if c.chance(0.5) else order[: 1 + c.below(rank)])
+        case Kind.INT:
+            return c.draw(_FEW)
+        case Kind.NUMBER:
+            return c.pick((*_NUMBERS, *attribute.words))
+        case Kind.SIZE | Kind.BOUND:
+            return c.pick(sizes)
+        case Kind.FLAG:
+            return c.chance(0.5)
+        case Kind.WORD:
+            return c.pick(attribute.words)
+    scaled = tuple(size * c.pick((1, 1, 2)) for size in shape)
+    numbers = tuple(Size.of(c.draw(_FEW)) for _ in range(c.pick((1, 1, 1, 2, 3, 4, rank, rank))))
+    return c.pick((numbers, numbers, scaled, (*shape[:-2], *shape[-1:], *shape[-2:-1])))
+
+
+def _shuffle(c: Choices, items: Iterable[Any]) -> list[Any]:
+    rest = [*items]
+    return [rest.pop(c.below(len(rest))) for _ in range(len(rest))]

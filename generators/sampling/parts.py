@@ -1,0 +1,60 @@
+"""Draws programs that have a given part: an operation, a region, or a change."""
+
+from collections.abc import Sequence
+from difflib import get_close_matches
+
+from generators.errors import UserError
+from generators.program.case import Case
+from generators.program.changes import KINDS, list_changes
+from generators.program.regions import REGIONS
+from generators.sampling.changes import add_changes
+from generators.sampling.choices import Choices
+from generators.sampling.insertions import add_calls, add_regions
+from generators.sampling.operations import DRAWN, OWN_WRITERS, add_operations
+from generators.sampling.sample import sample
+
+_GROUPS = {"operations": DRAWN, "regions": tuple(REGIONS), "changes": tuple(KINDS)}
+_PARTS = frozenset({*_GROUPS, *DRAWN, *OWN_WRITERS, *REGIONS, *KINDS})
+_NEXT = 1_000_000_000  # added to an index for another draw
+_TRIES = 500  # draws of a program, 7 ms each
+
+
+class WithParts:
+    """Draws programs that have one of these parts at least. Raises `UserError` for a part that no program has."""
+
+    def __init__(self, parts: Sequence[str]) -> None:
+        for part in parts:
+            if part not in _PARTS:
+                near = get_close_matches(part, sorted(_PARTS), 3)
+                hint = f"did you mean {' or '.join(near)}?" if near else "docs/cases.md lists regions and changes"
+                raise UserError(f"--draw {part}: no drawn program has such an operation, region or change; {hint}")
+        self._parts = tuple(name for part in parts for name in _GROUPS.get(part, (part,)))
+
+    def sample(self, seed: int, index: int, **form: object) -> Case:
+        """Case number `index` of the seed. `form` are options of `generators.sampling.sample.sample`."""
+        if form.get("attention_only"):
+            raise UserError("--draw needs a --subject that compiles modules, such as inductor")
+        c = Choices(f"{seed}:{index}:parts")
+        part = c.pick(self._parts)
+        for attempt in range(_TRIES):
+            case = _add(part, sample(seed, index + attempt * _NEXT, **form), c)  # type: ignore[arg-type] # as `sample`
+            if part in list_parts(case):
+                break
+        return case
+
+
+def list_parts(case: Case) -> frozenset[str]:
+    """The operations, regions and changes of a case."""
+    regions, changes = (region.kind for region in case.regions), (change.kind for change in list_changes(case))
+    return frozenset({*(op.kind for op in case.ops), *regions, *changes})
+
+
+def _add(part: str, case: Case, c: Choices) -> Case:
+    """The case with the part, if a few tries find a place for it."""
+    if part in list_parts(case):
+        return case
+    if part in REGIONS:
+        return add_regions(case, c, (part,))
+    if part in KINDS:
+        return add_changes(case if case.calls else add_calls(case, c), c, (part,))
+    return add_operations(case, c, (part,)) if part in DRAWN else case

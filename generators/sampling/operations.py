@@ -84,6 +84,7 @@ def _apply(b: Builder, c: Choices, spec: OpSpec, value: str, others: Sequence[st
             elif spec.writes:
                 first = b.op("clone", first, to="target")
             attrs = {name: _draw_attribute(b, c, one, first) for name, one in spec.attributes.items()}
+            attrs |= {"eps": c.pick((None, 1e-5, 1e-3))} if "eps" in attrs else {}
             least, most = spec.arity
             count = least + c.below(min(most, least + 2) - least + 1)
             args = [first, *(_draw_argument(b, c, first, others) for _ in range(count - 1))]
@@ -91,6 +92,9 @@ def _apply(b: Builder, c: Choices, spec: OpSpec, value: str, others: Sequence[st
                 args[0] = b.op("gt", first, to="keep", other=0.0)
             made = b.op(spec.kind, *args, to="made", **attrs)
             require(b.size(product(b.shape(made))) <= _MOST_ELEMENTS, "the result is too large")
+            if b.mode == "training" and spec.kind.startswith("scatter") and count == 3:
+                index, source = (b.types[name].sizes(b.dims) for name in args[1:])
+                require(index == source, "its gradient needs a source of the index's shape")
             return made
         for dropped in (*b.inputs[n_inputs:], *b.ops[n_ops:]):
             del b.types[dropped.name]
@@ -110,7 +114,7 @@ def _draw_argument(b: Builder, c: Choices, first: str, others: Sequence[str]) ->
     own = b.dtype_of(first)
     dtype = c.draw({own: 6.0, "int64": 3.0, "bool": 1.0} if category(own) == 2 else {own: 1.0})
     if dtype == "int64":
-        return b.input("places", drawn, Values(c.pick(("tokens", "zero_one")), scale=float(max(1, min(lengths, default=1)))), dtype)
+        return b.input("places", drawn, Values("tokens", scale=float(max(1, min(lengths, default=1)))), dtype)
     if dtype == "bool":
         return b.input("keep", drawn, Values("random", scale=0.5), dtype)
     return b.input("factor", drawn, dtype=dtype, parameter=c.chance(0.5))

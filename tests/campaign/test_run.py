@@ -45,6 +45,8 @@ def run(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
         (("--budget", "5s", "--against", sys.executable), "--against"),
         (("--budget", "5s", "--engine", "random", "--seeds", "x"), "--seeds"),
         (("--budget", "5s", "--seed", "-3"), "--seed"),
+        (("--budget", "5s", "--draw", "scam"), "scan"),
+        (("--budget", "5s", "--draw", "scan", "--engine", "atheris"), "--draw"),
         (("--budget", "5s", "--memory", "10"), "--memory"),
         (("--budget", "5s", "--memory", "9" * 20), "--memory"),
         (("--budget", "5s", "--ledger", "/proc/self/mem"), "/proc/self/mem"),

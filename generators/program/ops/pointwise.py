@@ -143,6 +143,12 @@ def _halve(call: Operands, whole: Size) -> tuple[Size]:
     return (quotient(whole, Size.of(2), length // 2),)
 
 
+def _activate(call: Operands) -> tuple[Size, ...]:
+    least, most = call.attrs.get("min_val"), call.attrs.get("max_val")
+    require((-1 if least is None else least) <= (1 if most is None else most), "min_val is above max_val")
+    return call.shape
+
+
 def call_text(form: str, *more: str) -> Callable[[Line], str]:
     """A call of a method, or of a function of torch or F, whose attributes are options; `more` are further options."""
 
@@ -243,7 +249,7 @@ OPS = [
     *(OpSpec(kind, takes="number") for kind in ("abs", "sign", "floor", "ceil", "round")),
     *(OpSpec(kind, dtype=is_bool, takes="float", saves=False) for kind in ("isnan", "isinf", "isfinite")),
     *(
-        OpSpec(kind, takes="float", text=call_text("functional"), attributes=dict.fromkeys(names, _OTHER))
+        OpSpec(kind, _activate, takes="float", text=call_text("functional"), attributes=dict.fromkeys(names, _OTHER))
         for kind, names in ACTIVATIONS.items()
     ),
     OpSpec("nan_to_num", takes="float", text=call_text("method"), attributes=_REPLACED),

@@ -25,6 +25,8 @@ def _reduce(call: Operands, kind: str) -> tuple[Size, ...]:
         require(call.attrs["dim"] == -1, "takes dim or axes, not both")
         require(kind in _EACH or not axes, f"{kind} takes one axis, or all: axes []")
         require(bool(axes) or not (keepdim or kind == "logsumexp"), "needs axes")
+        is_of_matrix = kind == "norm" and call.attrs["form"] == "method" and call.attrs["order"] == 2
+        require(not is_of_matrix or len(axes) < 3, "the method norm takes at most two axes without another order")
         reduced = reduced or set(range(len(call.shape)))
     kept = (ONE,) if keepdim else ()
     parts = (kept if axis in reduced else (size,) for axis, size in enumerate(call.shape))

@@ -319,7 +319,7 @@ OPS = [
     OpSpec(
         "unflatten",
         along(_unflatten),
-        text="{0}.unflatten({dim}, ({sizes}))",
+        text="{0}.unflatten({dim}, ({sizes},))",
         attributes=_UNFLATTEN,
         memory=_VIEW,
         cost=2,

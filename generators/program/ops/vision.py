@@ -32,7 +32,7 @@ def _convolve(call: Operands, axes: int, *, transposed: bool = False) -> tuple[S
     _, weight, *bias = call.args
     (batch, channels), lengths = _split_axes(call, axes)
     require(weight.rank == axes + 2, f"needs a weight of {axes + 2} axes, got {show(weight.shape)}")
-    groups = call.attrs["groups"] or 1
+    groups = 1 if call.attrs["groups"] is None else call.attrs["groups"]
     (outer,) = call.numbers(weight.shape[:1])
     require(groups >= 1 and outer % groups == 0, f"{outer} channels do not split into {groups} groups")
     given, made = weight.shape[1] * groups, weight.shape[0]

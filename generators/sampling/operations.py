@@ -32,7 +32,7 @@ _RANKS = {"": 6.0, "flatten": 1.0, "unsqueeze": 2.0, "select": 1.0}
 """How the argument gets another rank."""
 _TRIES = 60  # draws of arguments and attributes for an operation, 20 us each
 _MOST_ELEMENTS = 1 << 16
-_NUMBERS = (0.5, 1.0, 2.0, -1.0, 0.0, 3.0, 1, 2, 0)
+_NUMBERS: tuple[Attr, ...] = (0.5, 1.0, 2.0, -1.0, 0.0, 3.0, 1, 2, 0)
 _DEFAULT_SHARE = 0.5  # the share of optional attributes that keep their default
 _READ_SHARE = 0.6  # the share of results that later operations read in the argument's place, where they fit
 _FEW = {1: 4.0, 2: 3.0, 3: 2.0, 0: 2.0}
@@ -77,7 +77,7 @@ def _apply(b: Builder, c: Choices, spec: OpSpec, value: str, others: Sequence[st
     for _ in range(_TRIES):
         with suppress(CaseError):
             change = c.draw(_RANKS)
-            options = {"start_dim": 0, "end_dim": -1} if change == "flatten" else {"dim": 0}
+            options: dict[str, Any] = {"start_dim": 0, "end_dim": -1} if change == "flatten" else {"dim": 0}
             first = b.op(change, value, **options) if change else value
             if spec.kind.rstrip("_") in _POSITIVE:
                 first = b.op("sigmoid", first, to="share")
@@ -96,8 +96,8 @@ def _apply(b: Builder, c: Choices, spec: OpSpec, value: str, others: Sequence[st
                 index, source = (b.types[name].sizes(b.dims) for name in args[1:])
                 require(index == source, "its gradient needs a source of the index's shape")
             return made
-        for dropped in (*b.inputs[n_inputs:], *b.ops[n_ops:]):
-            del b.types[dropped.name]
+        for name in [*(item.name for item in b.inputs[n_inputs:]), *(op.name for op in b.ops[n_ops:])]:
+            del b.types[name]
         del b.inputs[n_inputs:], b.ops[n_ops:]
     raise CaseError(f"no arguments found for {spec.kind}")
 
@@ -109,7 +109,13 @@ def _draw_argument(b: Builder, c: Choices, first: str, others: Sequence[str]) ->
     shape, lengths = b.shape(first), [b.size(size) for size in b.shape(first)]
     ends, few = shape[-2:], Size.of(c.draw({2: 2.0, 3: 1.0, 1: 1.0}))
     shapes = [shape, shape[-1:], shape[1:2], tuple(c.pick((size, ONE)) for size in shape)]
-    shapes += [(*shape[:-2], *ends[::-1]), (few, *shape[1:2], *(few,) * (len(shape) - 2)), (few,), (few, *ends[1:]), (few, few, *ends)]
+    shapes += [
+        (*shape[:-2], *ends[::-1]),
+        (few, *shape[1:2], *(few,) * (len(shape) - 2)),
+        (few,),
+        (few, *ends[1:]),
+        (few, few, *ends),
+    ]
     drawn = c.pick(shapes)
     own = b.dtype_of(first)
     dtype = c.draw({own: 6.0, "int64": 3.0, "bool": 1.0} if category(own) == 2 else {own: 1.0})
@@ -134,7 +140,7 @@ def _draw_attribute(b: Builder, c: Choices, attribute: Attribute, first: str) ->
         case Kind.INT:
             return c.draw(_FEW)
         case Kind.NUMBER:
-            return c.pick((*_NUMBERS, *attribute.words))
+            return c.pick([*_NUMBERS, *attribute.words])
         case Kind.SIZE | Kind.BOUND:
             return c.pick(sizes)
         case Kind.FLAG:

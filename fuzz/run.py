@@ -97,7 +97,6 @@ def run(
     Examples
     --------
     python -m fuzz.run --budget 1h --workers 4
-    python -m fuzz.run --budget 10m --draw scan --draw while_loop
     python -m fuzz.run --budget 10m --subject my_package.my_kernel:attention
     0: no new finding
     1: new findings, fixed bugs that are back, or failures that fresh workers did not confirm

@@ -8,7 +8,8 @@ operations and sizes, and where the error is. Exits with 1 when one is missed.
 
 With `--torch` the defects are those of `benchmarks/planted_torch` that take writes, several calls or settings to show.
 They are in torch's own functions, so that campaigns have their usual subjects; `mask_forgotten` and
-`graph_input_stale` need `--device cuda`. Subjects that get little time of a campaign run alone (`RARE`).
+`graph_input_stale` need `--device cuda`. Subjects that get little time of a campaign run alone (`RARE`),
+and programs with the part that a defect is about (`PARTS`).
 
 With `--memory` the defects are those that take earlier calls in the same process to show, most of them in
 benchmarks/stateful_functions.py. The line also has the earlier cases that the finding needs.
@@ -39,6 +40,16 @@ RARE |= dict.fromkeys(("key_without_numbers", "key_without_strides"), "inductor_
 RARE |= {"graph_input_stale": "inductor_reduce_overhead"}
 RARE |= dict.fromkeys(("shard_kept", "offset_forgotten", "partial_kept"), "sharded")
 """The subjects that alone show a defect, and first run after minutes, by the name of the defect."""
+PARTS = dict.fromkeys(("custom_arguments_swapped", "custom_argument_reversed"), "custom_op")
+PARTS |= {
+    "branch_swapped": "cond",
+    "first_step_skipped": "while_loop",
+    "loop_cut": "scan",
+    "members_mismatched": "vmap",
+}
+PARTS |= {"tangents_are_primals": "jvp", "parameter_stale": "replaced", "hook_unguarded": "forward_hook"}
+PARTS |= {"self_included": "scatter_reduce", "products_narrowed": "integers"}
+"""The part of programs that shows a defect of the compiler of that part, which campaigns of its engineers draw alone."""
 
 
 def main() -> int:
@@ -62,6 +73,7 @@ def main() -> int:
             module = "stateful_functions" if options.memory else "defects"
             command += [] if in_torch else [f"--subject=benchmarks.{module}:{name}"]
             command += [f"--subject={RARE[name]}"] if name in RARE else []
+            command += [f"--draw={PARTS[name]}"] if name in PARTS else []
             command += [f"--out={out}", f"--corpus={scratch}/found"]
             command += [f"--{key}={getattr(options, key)}" for key in ("workers", "budget", "seed", "device")]
             with planted(name if in_torch else ""):

@@ -1,4 +1,4 @@
-"""Draws programs that have a given part: an operation, a region, or a change."""
+"""Draws programs that have a given part: an operation, a region, a change, or arithmetic on integers."""
 
 from collections.abc import Sequence
 from difflib import get_close_matches
@@ -9,12 +9,13 @@ from generators.program.changes import KINDS, list_changes
 from generators.program.regions import REGIONS
 from generators.sampling.changes import add_changes
 from generators.sampling.choices import Choices
-from generators.sampling.insertions import add_calls, add_regions
+from generators.sampling.insertions import add_calls, add_integers, add_regions
 from generators.sampling.operations import DRAWN, OWN_WRITERS, add_operations
 from generators.sampling.sample import sample
 
 _GROUPS = {"operations": DRAWN, "regions": tuple(REGIONS), "changes": tuple(KINDS)}
-_PARTS = frozenset({*_GROUPS, *DRAWN, *OWN_WRITERS, *REGIONS, *KINDS})
+_INTEGERS = "integers"
+_PARTS = frozenset({*_GROUPS, *DRAWN, *OWN_WRITERS, *REGIONS, *KINDS, _INTEGERS})
 _NEXT = 1_000_000_000  # added to an index for another draw
 _TRIES = 500  # draws of a program, 7 ms each
 
@@ -37,9 +38,9 @@ class WithParts:
         c = Choices(f"{seed}:{index}:parts")
         part = c.pick(self._parts)
         for attempt in range(_TRIES):
-            case = _add(part, sample(seed, index + attempt * _NEXT, **form), c)  # type: ignore[arg-type] # as `sample`
-            if part in list_parts(case):
-                break
+            case = sample(seed, index + attempt * _NEXT, **form)  # type: ignore[arg-type] # as `sample`
+            if (changed := _add(part, case, c)) is not None:
+                return changed
         return case
 
 
@@ -49,12 +50,17 @@ def list_parts(case: Case) -> frozenset[str]:
     return frozenset({*(op.kind for op in case.ops), *regions, *changes})
 
 
-def _add(part: str, case: Case, c: Choices) -> Case:
-    """The case with the part, if a few tries find a place for it."""
+def _add(part: str, case: Case, c: Choices) -> Case | None:
+    """The case with the part; None if a few tries find no place for it."""
     if part in list_parts(case):
         return case
+    if part == _INTEGERS:
+        changed = add_integers(case, c, 1.0)
+        return None if changed is case else changed
     if part in REGIONS:
-        return add_regions(case, c, (part,))
-    if part in KINDS:
-        return add_changes(case if case.calls else add_calls(case, c), c, (part,))
-    return add_operations(case, c, (part,)) if part in DRAWN else case
+        changed = add_regions(case, c, (part,))
+    elif part in KINDS:
+        changed = add_changes(case if case.calls else add_calls(case, c), c, (part,))
+    else:
+        changed = add_operations(case, c, (part,)) if part in DRAWN else case
+    return changed if part in list_parts(changed) else None

@@ -41,15 +41,10 @@ RARE |= {"graph_input_stale": "inductor_reduce_overhead"}
 RARE |= dict.fromkeys(("shard_kept", "offset_forgotten", "partial_kept"), "sharded")
 """The subjects that alone show a defect, and first run after minutes, by the name of the defect."""
 PARTS = dict.fromkeys(("custom_arguments_swapped", "custom_argument_reversed"), "custom_op")
-PARTS |= {
-    "branch_swapped": "cond",
-    "first_step_skipped": "while_loop",
-    "loop_cut": "scan",
-    "members_mismatched": "vmap",
-}
+PARTS |= {"branch_swapped": "cond", "first_step_skipped": "while_loop", "members_mismatched": "vmap"}
 PARTS |= {"tangents_are_primals": "jvp", "parameter_stale": "replaced", "hook_unguarded": "forward_hook"}
 PARTS |= {"self_included": "scatter_reduce", "products_narrowed": "integers"}
-"""The part of programs that shows a defect of the compiler of that part, which campaigns of its engineers draw alone."""
+"""The part of programs that a defect is about: campaigns of the engineers of that part draw it alone."""
 
 
 def main() -> int:

@@ -73,7 +73,8 @@ def run(
         A subject to compare with eager; may be repeated. {subjects}
     draw
         Draw only programs with this operation, region or change of docs/cases.md, such as scan or index_put_; or with
-        any of the regions, changes or operations, or with integers beyond 2^31. May be repeated: programs have one of them at least.
+        any of the regions, changes or operations, or with integers beyond 2^31. May be repeated: programs have at
+        least one of them.
     module
         package.module:factory, as for fuzz.compare; may be repeated. The cases are the blocks of these modules and
         their neighbours: other dtypes, sizes, masks, modes, memory layouts, later calls.

@@ -19,7 +19,6 @@ import select
 import signal
 import socket
 import struct
-import sys
 from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
@@ -132,4 +131,4 @@ def _become_worker(request: Request) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    worker.end(main())

@@ -6,6 +6,7 @@ Standard output carries only the protocol. Exit codes: 0 finished, 2 can't work 
 """
 
 import argparse
+import atexit
 import faulthandler
 import functools
 import gc
@@ -18,7 +19,7 @@ import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, NoReturn
 
 from fuzz import protocol
 from fuzz.check.lifetime import end_with
@@ -219,5 +220,13 @@ def send(wire: BinaryIO, message: Message) -> None:
         os._exit(protocol.OUTPUT_CLOSED_CODE)
 
 
+def end(code: int) -> NoReturn:
+    """End the process without Python's teardown: it takes 0.3 s, in which it copies the memory shared with a server."""
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    end(main())

@@ -134,13 +134,12 @@ def test_an_old_case_with_the_same_rare_shape_is_found_in_few_probes() -> None:
     assert probes <= 8
 
 
-@pytest.mark.parametrize("defect", ["scale_cached", "every_seventh"])
 def test_a_kernel_with_memory_is_found_replayed_and_reproduced(
-    defect: str, tmp_path: Path, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(investigation, "CONFIRMATIONS", 1)
     monkeypatch.chdir(ROOT)
-    subject = f"benchmarks.stateful_functions:{defect}"
+    subject = "benchmarks.stateful_functions:scale_cached"
     config = WorkerConfig(named=(subject,))
     given = options(tmp_path, "8x", subjects=(subject,), worker_config=config, shrink_seconds=10.0, fail_fast=True)
     ending = run_campaign(given, lambda seed, index, **_: (QUARTERED, HALVED)[index % 2])

@@ -67,8 +67,8 @@ def check(
             result, changes = _run_subject(case, name, subjects.get(name))
             results.append(result)
             unfit = _find_unfit(name, changes)
-            if result.verdict is Verdict.COMPILE_ERROR and any(word in request.source for word in _TRANSFORMS):
-                unfit = unfit or f"{name} raised within a transform, after which torch may refuse others"
+            if result.verdict is Verdict.COMPILE_ERROR:
+                process_state.collect_garbage()
             if unfit:
                 break
         case.close()
@@ -81,10 +81,6 @@ def check(
         unfit=unfit,
         hashes=hash_values(case.eager) if request.hashes and rejected is None else (),
     )
-
-
-_TRANSFORMS = ("torch.func.", "torch.vmap(")
-"""Parts of the text of a program with transforms."""
 
 
 def _find_unfit(subject: str, changes: tuple[StateChange, ...]) -> str:

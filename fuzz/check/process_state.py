@@ -4,6 +4,7 @@ import builtins
 import gc
 import importlib
 import os
+import re
 import signal
 import sys
 import warnings
@@ -66,6 +67,20 @@ def _put_determinism(level: int) -> None:
     torch.use_deterministic_algorithms(level > 0, warn_only=level == 1)
 
 
+def _read_dispatch_keys() -> tuple[frozenset[str], frozenset[str]]:
+    """The dispatch keys that this thread includes, and those that it excludes."""
+    sets = (torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_local_exclude_set())
+    included, excluded = (frozenset(re.findall(r"\w+", str(one))) - {"DispatchKeySet"} for one in sets)
+    return included, excluded
+
+
+def _put_dispatch_keys(keys: tuple[frozenset[str], frozenset[str]]) -> None:
+    functions = (torch._C._dispatch_tls_set_dispatch_key_included, torch._C._dispatch_tls_set_dispatch_key_excluded)
+    for put, wanted, now in zip(functions, keys, _read_dispatch_keys(), strict=True):
+        for name in wanted ^ now:
+            put(torch._C._dispatch_key_parse(name), name in wanted)
+
+
 def _read_streams() -> list[str]:
     links = [Path(f"/proc/self/fd/{number}") for number in range(3)]
     return [str(link.readlink()) if link.is_symlink() else "closed" for link in links]
@@ -104,6 +119,8 @@ for _name in ("flash", "mem_efficient", "math", "cudnn"):
 for _name in ("cpu", "cuda"):
     _functions = (partial(torch.is_autocast_enabled, _name), partial(torch.set_autocast_enabled, _name))
     STATES[f"torch's autocast on {_name}"] = _functions
+# Last, since other states are dispatch keys too: what they do not tell is told here.
+STATES["torch's dispatch keys"] = (_read_dispatch_keys, _put_dispatch_keys)
 
 _UNSET: Any = find("torch.utils._config_module", "_UNSET_SENTINEL") or object()
 """The value of a compiler's option that has its default."""
@@ -149,6 +166,17 @@ def restore_state() -> Iterator[None]:
             if has_raised and change.state not in _found:
                 _found_by_error.add(change.state)
             _found.setdefault(change.state, change)
+
+
+def collect_garbage() -> None:
+    """Destroy what a compilation that raised has left.
+
+    In torch 2.13, guards of transforms set the thread's dispatch keys when they are destroyed, so that torch refuses
+    later transforms.
+    """
+    with restore_state():
+        gc.collect()
+    take_changes()
 
 
 def take_changes() -> tuple[tuple[StateChange, ...], tuple[StateChange, ...]]:

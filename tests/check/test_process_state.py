@@ -250,3 +250,20 @@ def test_state_that_cannot_be_put_back_costs_the_process(verdict: Verdict) -> No
         assert [one.verdict for one in result.results] == [verdict] and result.unfit
     finally:
         modes.close()
+
+
+class LeftGuard:
+    """Excludes a dispatch key when it is destroyed, as guards of a jvp that torch 2.13 does not compile."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+    def __del__(self) -> None:
+        torch._C._dispatch_tls_set_dispatch_key_excluded(torch._C.DispatchKey.Conjugate, True)
+
+
+def test_what_a_failed_compilation_has_left_is_destroyed_without_a_trace() -> None:
+    LeftGuard()
+    process_state.collect_garbage()
+    assert not torch._C._dispatch_tls_is_dispatch_key_excluded(torch._C.DispatchKey.Conjugate)
+    assert process_state.take_changes() == ((), ())

@@ -43,12 +43,13 @@ def attributes(op: Op) -> dict[str, Any]:
     spec, given = OPS.get(op.kind), dict(op.attrs)
     if spec is None:
         raise CaseError(f"op {op.name!r}: unknown operation {op.kind!r}")
-    known = ", ".join(spec.attributes) or "none"
     for name in given:
-        require(name in spec.attributes, f"op {op.name!r}: {op.kind} has no attribute {name!r}; it has: {known}")
+        if name not in spec.attributes:
+            known = ", ".join(spec.attributes) or "none"
+            raise CaseError(f"op {op.name!r}: {op.kind} has no attribute {name!r}; it has: {known}")
     for name, a in spec.attributes.items():
-        wanted = f"op {op.name!r}: {op.kind} needs the attribute {name!r}, {a.kind.value}"
-        require(name in given or not a.required, wanted)
+        if a.required and name not in given:
+            raise CaseError(f"op {op.name!r}: {op.kind} needs the attribute {name!r}, {a.kind.value}")
     return complete_attributes(op)
 
 
@@ -99,19 +100,23 @@ def infer(
         least, most = spec.arity
         if spec.optional is not None:
             least = most = least + len(spec.optional(attrs))
-        wanted = str(least) if least == most else f"{least} to {most}"
+        wanted = least if least == most else f"{least} to {most}"
         require(least <= len(op.args) <= most, f"takes {wanted} arguments, got {len(op.args)}")
         missing = next((name for name in op.args if name not in types), None)
         require(missing is None, f"{missing!r} is not defined before it")
         args = tuple(types[name] for name in op.args)
         result = spec.infer(Operands(args, attrs, dims, autocast, [] if equations is None else equations))
-        sizes = result.sizes(dims)
-        require(min(sizes, default=0) >= 0, f"{show(result.shape)} has a negative size")
-        few = result.rank <= MAX_RANK and math.prod(sizes) <= MAX_ELEMENTS
-        require(few, f"{math.prod(sizes)} elements in {result.rank} axes; at most {MAX_ELEMENTS} in {MAX_RANK}")
+        _check_shape(result, result.sizes(dims))
     except CaseError as error:
         raise CaseError(f"op {op.name!r} ({op.kind}): {error}") from None
     return result
+
+
+def _check_shape(result: TensorType, sizes: tuple[int, ...]) -> None:
+    if min(sizes, default=0) < 0:
+        raise CaseError(f"{show(result.shape)} has a negative size")
+    few = result.rank <= MAX_RANK and math.prod(sizes) <= MAX_ELEMENTS
+    require(few, f"{math.prod(sizes)} elements in {result.rank} axes; at most {MAX_ELEMENTS} in {MAX_RANK}")
 
 
 _FITS: dict[Kind, Callable[[Attr, Attribute], bool]] = {
@@ -130,16 +135,17 @@ _FITS: dict[Kind, Callable[[Attr, Attribute], bool]] = {
 
 def _check_attribute(name: str, attribute: Attribute, value: Attr) -> None:
     left_out = value is None and attribute.default is None and not attribute.required
-    wanted = f"one of {', '.join(attribute.words)}" if attribute.kind is Kind.WORD else attribute.kind.value
-    require(left_out or _FITS[attribute.kind](value, attribute), f"{name} is {value!r}, expected {wanted}")
+    if not (left_out or _FITS[attribute.kind](value, attribute)):
+        wanted = f"one of {', '.join(attribute.words)}" if attribute.kind is Kind.WORD else attribute.kind.value
+        raise CaseError(f"{name} is {value!r}, expected {wanted}")
 
 
 def types_of(case: Case) -> dict[str, TensorType]:
     """The type of every input and value. Raises CaseError if the program is not well typed."""
-    types = {i.name: i.type for i in case.inputs}
+    types, sizes = {i.name: i.type for i in case.inputs}, case.sizes
     for op in case.ops:
         with add_place("ops", op.name):
-            types[op.name] = infer(op, types, case.sizes, case.autocast)
+            types[op.name] = infer(op, types, sizes, case.autocast)
     return types
 
 

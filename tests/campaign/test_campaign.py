@@ -99,7 +99,7 @@ def test_the_end_of_a_worker_is_one_finding_and_the_campaign_goes_on(tmp_path: P
         budget="12x",
         subjects=("inductor",),
         worker_config=setup(rules=rules, timeout=0.3 if action == "hang" else 10.0, memory_mib=200),
-        shrink_seconds=10.0,
+        shrink_seconds=3.0,
     )
     ending = run_campaign(given, sampler("softmax"))
     assert ending.new == 1

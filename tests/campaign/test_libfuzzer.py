@@ -1,4 +1,3 @@
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -98,7 +97,7 @@ def test_the_end_of_libfuzzers_process_is_a_suspicion_and_costs_one_case(
     tmp_path: Path, act: str, verdict: str
 ) -> None:
     rules = [{"match": "softmax", "subjects": ["passes", "inductor"], "do": act}]
-    options = replace(fuzzed(tmp_path, "6x", rules=rules, timeout=0.5), shrink_seconds=20.0)
+    options = replace(fuzzed(tmp_path, "6x", rules=rules, timeout=0.5), shrink_seconds=3.0)
     run_campaign(options)
     raised = [event["verdict"] for event in events(options, "SuspicionRaised")]
     assert raised[0] == verdict
@@ -153,20 +152,14 @@ def test_libfuzzer_keeps_inputs_that_reach_new_lines_of_inductor(tmp_path: Path)
     pytest.importorskip("atheris")
     (tmp_path / "none").mkdir()
 
-    def fuzz(budget: str) -> subprocess.CompletedProcess[str]:
-        given = ("--budget", budget, "--subject", "passes", "--seeds", "none", "--workers", "1", "--out", "run")
-        return run("--engine", "atheris", *given, cwd=tmp_path)
-
-    first = fuzz("5x")
-    assert first.returncode == 0, first.stderr
-    assert "libFuzzer" not in first.stdout + first.stderr
+    given = ("--budget", "5x", "--subject", "passes", "--seeds", "none", "--workers", "1", "--out", "run")
+    done = run("--engine", "atheris", *given, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "libFuzzer" not in done.stdout + done.stderr
     log = (tmp_path / "run" / "workers" / "atheris-0.log").read_text()
     assert "NEW" in log
     kept = list((tmp_path / "run" / "atheris-0" / "corpus").iterdir())
     assert len(kept) > 1
-    second = fuzz("1x")
-    assert second.returncode == 0, second.stderr
-    assert "budget spent: 1 case " in second.stdout
 
 
 def test_an_empty_corpus_of_libfuzzer_begins_with_the_seeds(tmp_path: Path) -> None:

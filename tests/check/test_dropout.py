@@ -54,8 +54,7 @@ def dropping(p: float = P, scale: float | None = None) -> Callable[..., Tensor]:
     return run
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
-@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize(("dtype", "training"), [("float32", True), ("bfloat16", False), ("float16", True)])
 def test_another_stream_of_the_same_dropout_is_right(dtype: str, training: bool) -> None:
     body = BODY.replace("self.training", "True")
     result = run_subject(dropping(), body, dtype=dtype, training=training)

@@ -112,10 +112,15 @@ def test_a_worker_says_what_controls_observe_and_forgets_it(worker: Asker) -> No
 @pytest.mark.worker
 @pytest.mark.compiles
 @pytest.mark.parametrize(
-    ("subject", "operation"),
-    [("dynamo", "planted.die"), ("aot_eager", "planted.die"), ("inductor", "planted.die"), (f"{PLANTED}:dies", "")],
+    ("subject", "operation", "training"),
+    [
+        ("dynamo", "planted.die", False),
+        ("aot_eager", "planted.die", True),
+        ("inductor", "planted.die", False),
+        ("inductor", "planted.die", True),
+        (f"{PLANTED}:dies", "", False),
+    ],
 )
-@pytest.mark.parametrize("training", [False, True])
 def test_attribution_names_the_operation_that_ends_the_process(
     worker: Asker, subject: str, operation: str, *, training: bool
 ) -> None:
@@ -181,7 +186,7 @@ def take(subject: str, argument: str) -> tuple[StepsTaken, Any]:
 def test_each_step_can_be_the_last_and_has_a_name(subject: str, kind: str, name: str) -> None:
     whole, _ = take(subject, f"{kind} 1000")
     assert (taken := take(subject, f"{kind} 0")[0]).count == 0 and taken.last == ""
-    assert name in {take(subject, f"{kind} {most}")[0].last for most in range(1, whole.count + 1)}
+    assert any(take(subject, f"{kind} {most}")[0].last == name for most in range(whole.count, 0, -1))
 
 
 @pytest.mark.compiles

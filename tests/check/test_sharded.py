@@ -89,13 +89,9 @@ def test_an_operation_without_a_rule_is_not_supported(evaluator: Evaluator) -> N
 
 @pytest.mark.parametrize(
     ("plant", "case", "operation"),
-    [
-        ("shard_kept", ATTENTION, "aten._softmax"),
-        ("partial_kept", ATTENTION, None),
-        ("offset_forgotten", EMBEDDING, "aten.embedding"),
-    ],
+    [("shard_kept", ATTENTION, "aten._softmax"), ("offset_forgotten", EMBEDDING, "aten.embedding")],
 )
-def test_a_planted_fault_is_found_named_and_shrunk(plant: str, case: Case, operation: str | None) -> None:
+def test_a_planted_fault_is_found_named_and_shrunk(plant: str, case: Case, operation: str) -> None:
     with planted(plant), open_evaluator(WorkerConfig(timeout=120), repeat=1, remember=True) as evaluator:
         found = judge(evaluator, case)
         assert found.verdict in (Verdict.WRONG_RESULT, Verdict.WRONG_GRADIENT)
@@ -103,8 +99,7 @@ def test_a_planted_fault_is_found_named_and_shrunk(plant: str, case: Case, opera
         assert len(smallest.ops) <= 3
         assert sum(item.shard is not None for item in smallest.inputs) <= 2
         cause = attribute(Entry(smallest, expect=Expectation("known", subject="sharded")), evaluator)
-        assert (cause.who, cause.stage) == ("sharded", "sharding")
-        assert operation in (None, cause.part)
+        assert (cause.who, cause.stage, cause.part) == ("sharded", "sharding", operation)
 
 
 def list_ranks(evaluator: Evaluator) -> list[int]:
@@ -158,7 +153,7 @@ def test_a_write_on_whole_tensors_goes_to_every_argument_that_the_operation_writ
 
 
 def test_a_rank_that_hangs_costs_its_case_and_leaves_nothing() -> None:
-    with open_evaluator(WorkerConfig(timeout=15), repeat=1) as evaluator:
+    with open_evaluator(WorkerConfig(timeout=8), repeat=1) as evaluator:
         judge(evaluator, EMBEDDING)
         ranks = list_ranks(evaluator)
         os.kill(ranks[1], signal.SIGSTOP)

@@ -23,20 +23,20 @@ attention = cache(partial(sample, 3, attention_only=True))
 @pytest.mark.parametrize("attention_only", [False, True])
 def test_a_stand_in_gives_what_the_case_gives(attention_only: bool) -> None:
     compared: Counter[str] = Counter()
-    for index in range(150):
+    for index in range(90):
         case = attention(index) if attention_only else sample(3, index)
         if emit_attention_stub(case) is None or is_random(case):
             continue
         assert agrees(case), f"{source(case)}\n{emit_attention_stub(case)}"
         compared[case.mode] += 1
-    assert compared["inference"] > 30
-    assert compared["training"] > (30 if attention_only else 5)
+    assert compared["inference"] > 20
+    assert compared["training"] > (20 if attention_only else 3)
 
 
 @pytest.mark.samples
 def test_calls_of_sdpa_give_what_the_case_gives() -> None:
     compared: Counter[str] = Counter()
-    for index in range(400):
+    for index in range(250):
         case = attention(index)
         stub = emit_attention_stub(case, as_sdpa=True)
         if stub is None or is_random(case) or not all(map(is_of_sdpa, case.contracts)):
@@ -89,7 +89,7 @@ def test_arguments_and_parameters_stay() -> None:
     def interface(text: str) -> list[str]:
         return [line for line in text.splitlines() if "def forward" in line or "nn.Parameter" in line]
 
-    for index in range(150):
+    for index in range(60):
         case = attention(index)
         text = emit_attention_stub(case)
         assert text is not None
@@ -141,4 +141,6 @@ def test_slopes_and_sinks_that_need_a_gradient_are_nobodys_to_give() -> None:
         assert emit_attention_stub(case) is not None and emit_attention_stub(live) is None
         assert emit_attention_stub(replace(live, mode="inference")) is not None
         seen.add(contract.alibi is not None)
-    assert seen == {True, False}
+        if len(seen) == 2:
+            return
+    pytest.fail(f"only {seen} were drawn")

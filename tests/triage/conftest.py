@@ -46,7 +46,9 @@ OFF = WrongValue(Value("output", 0), (1, 0), error=0.9, ratio=9e4, limit=32.0, e
 
 RUN_EACH = """
 import os, runpy, signal, sys, traceback
-import torch
+import torch._dynamo.backends.inductor, torch._inductor.compile_fx
+torch._inductor.codecache.torch_key()  # reads all of torch
+torch._inductor.cpu_vec_isa.pick_vec_isa()  # starts Python for each kind
 for line in sys.stdin:
     path, *arguments = line.split()
     if child := os.fork():

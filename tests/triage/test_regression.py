@@ -23,7 +23,6 @@ from triage.report.owners import find_owner
 from triage.report.regression import FILE, read_failures, spell_script, write_test
 from triage.report.repro import ScriptedFailure
 from triage.report.shards import write_ranks
-from triage.script_runs import run
 
 LEDGER = ledgers.load(ROOT / "corpus" / "ledger.yaml")
 
@@ -107,15 +106,14 @@ def test_the_line_at_fault_decides_before_the_stage_that_shows_it(fault: str, gi
 
 
 @pytest.mark.parametrize(("shard", "code"), [(", shard: 0", 1), ("", 0)])
-def test_two_ranks_show_what_they_alone_get_wrong(shard: str, code: int, tmp_path: Path) -> None:
+def test_two_ranks_show_what_they_alone_get_wrong(shard: str, code: int, tmp_path: Path, run_all: RunAll) -> None:
     text = (ROOT / "corpus" / "known" / "rows-of-a-sharded-table-read-twice.case.yaml").read_text()
     case = entry.loads(text.replace(", shard: 0", shard)).case
     bug = ScriptedFailure(case, SubjectResult("sharded", Verdict.RUNTIME_ERROR, failure=Raised("AssertionError", "")))
     cause = CauseKey("sharded", Stage.SHARDING, "aten.embedding", MechanismKind.RUNNING_RAISES)
-    for script in (write_ranks(bug, *spell_script(bug)), write_test(bug, cause)):
-        done = run(script, sys.executable, seconds=300)
-        assert done.returncode == code, done.stderr
-        assert ("AssertionError" in done.stderr) is bool(code)
+    for done in run_all([write_ranks(bug, *spell_script(bug)), write_test(bug, cause)], tmp_path):
+        assert done.returncode == code, done.stdout
+        assert ("AssertionError" in done.stdout) is bool(code)
 
 
 def test_a_person_s_script_of_eager_becomes_the_test() -> None:

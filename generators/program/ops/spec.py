@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from generators.errors import require
+from generators.errors import CaseError, require
 from generators.program.case import Attr, TensorType
 from generators.program.sizes import Size, show
 from generators.program.values import category, number
@@ -94,7 +94,8 @@ class Operands:
 
     def must_equal(self, a: Size, b: Size, what: str) -> None:
         x, y = self.numbers((a, b))
-        require(x == y, f"{what}: {a} = {x} against {b} = {y}")
+        if x != y:
+            raise CaseError(f"{what}: {a} = {x} against {b} = {y}")
         self.equations.append((a, b))
 
     def broadcast(self, *shapes: Sequence[Size]) -> tuple[Size, ...]:
@@ -108,14 +109,15 @@ class Operands:
 
     def _join(self, a: Size, b: Size) -> Size:
         x, y = self.numbers((a, b))
-        require(x == y or 1 in (x, y), f"{a} = {x} and {b} = {y} do not broadcast")
+        if x != y and 1 not in (x, y):
+            raise CaseError(f"{a} = {x} and {b} = {y} do not broadcast")
         if x == y:
             self.equations.append((a, b))
         return b if x == 1 and a != b else a
 
     def must_broadcast(self, shape: Sequence[Size], to: Sequence[Size], what: str) -> None:
-        fits = self.numbers(self.broadcast(shape, to)) == self.numbers(to)
-        require(fits, f"{what} {show(shape)} does not broadcast to {show(to)}")
+        if self.numbers(self.broadcast(shape, to)) != self.numbers(to):
+            raise CaseError(f"{what} {show(shape)} does not broadcast to {show(to)}")
 
 
 ShapeRule = Callable[[Operands], tuple[Size, ...]]

@@ -9,7 +9,7 @@ from generators.program.ops import VIEWS, complete_attributes
 from generators.program.sizes import Size
 from generators.program.values import INDICES
 
-_ALONG = "scatter scatter_ scatter_add scatter_add_ gather index_select index_copy_ index_add_ index_add"
+_ALONG = "scatter scatter_ scatter_add scatter_add_ scatter_reduce gather index_select index_copy_ index_add_ index_add"
 _INDEXED: dict[str, tuple[int | None, slice]] = dict.fromkeys(_ALONG.split(), (0, slice(1, 2)))
 _INDEXED |= {"one_hot": (None, slice(0, 1))}
 _INDEXED |= {"embedding": (1, slice(0, 1)), "index": (0, slice(1, None)), "index_put_": (0, slice(1, -1))}

@@ -92,7 +92,7 @@ def _apply(b: Builder, c: Choices, spec: OpSpec, value: str, others: Sequence[st
                 args[0] = b.op("gt", first, to="keep", other=0.0)
             made = b.op(spec.kind, *args, to="made", **attrs)
             require(b.size(product(b.shape(made))) <= _MOST_ELEMENTS, "the result is too large")
-            if b.mode == "training" and spec.kind.startswith("scatter") and count == 3:
+            if spec.kind.startswith("scatter") and count == 3:
                 index, source = (b.types[name].sizes(b.dims) for name in args[1:])
                 require(index == source, "its gradient needs a source of the index's shape")
             return made

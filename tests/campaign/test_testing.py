@@ -10,9 +10,17 @@ from fuzz.run_store import Results
 from fuzz.testing import check_attention
 from tests.campaign.fakes import case
 from tests.check.planted_attention import only_float64, right, without_last_key
+from tests.command import run_command
+
+
+@pytest.fixture
+def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Campaigns share the server of this process, which has imported torch."""
+    monkeypatch.setattr(subprocess, "run", lambda command, **_: run_command(command[2], *command[3:]))
 
 
 @pytest.mark.worker
+@pytest.mark.usefixtures("in_process")
 def test_a_right_function_leaves_nothing(tmp_path: Path) -> None:
     check_attention(right, cases=3, directory=tmp_path, workers=1)
     assert not list(tmp_path.iterdir())
@@ -27,6 +35,7 @@ def test_a_wrong_function_fails_with_its_case(tmp_path: Path) -> None:
 
 
 @pytest.mark.worker
+@pytest.mark.usefixtures("in_process")
 def test_a_function_that_takes_no_case_fails(tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match="took 0 of 2 cases"):
         check_attention(only_float64, cases=2, directory=tmp_path, workers=1)

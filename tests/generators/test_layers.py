@@ -57,7 +57,7 @@ def typed_as_torch_says(case: Case) -> bool:
 @pytest.mark.samples
 @pytest.mark.parametrize("name", WRITTEN)
 def test_a_family_writes_what_eager_takes_and_a_file_keeps(name: str) -> None:
-    cases = [of_family(name, index) for index in range(40)]
+    cases = [of_family(name, index) for index in range(25)]
     assert all(loads(dumps(case)) == case for case in cases)
     run = cases[: 8 if name == "flex" else None]
     assert sum(typed_as_torch_says(case) for case in run) >= 0.95 * len(run)
@@ -67,7 +67,7 @@ def test_a_family_writes_what_eager_takes_and_a_file_keeps(name: str) -> None:
 @pytest.mark.filterwarnings("ignore:Mismatch dtype between input and weight:UserWarning")
 def test_autocast_gives_the_types_that_torch_gives() -> None:
     agreed = tried = 0
-    for index in range(150):
+    for index in range(100):
         under = replace(sample(8, index), autocast=("bfloat16", "float16")[index % 2], contracts=())
         try:
             check(under)
@@ -75,14 +75,14 @@ def test_autocast_gives_the_types_that_torch_gives() -> None:
             continue
         tried += 1
         agreed += typed_as_torch_says(under)
-    assert tried > 70
+    assert tried > 47
     assert agreed >= 0.95 * tried
 
 
 @pytest.mark.samples
 def test_autocast_is_seldom_and_kept_by_files_and_ids() -> None:
-    cases = [case for i in range(1000) if (case := sample(5, i)).autocast]
-    assert 10 <= len(cases) <= 45
+    cases = [case for i in range(500) if (case := sample(5, i)).autocast]
+    assert 5 <= len(cases) <= 22
     for case in cases:
         assert loads(dumps(case)) == case
         assert f"dtype=torch.{case.autocast}):" in source(case)

@@ -260,6 +260,8 @@ def _read_output_strides(graph: fx.GraphModule) -> dict[int, tuple[int, ...]]:
 
 
 def _restride(value: Any, strides: tuple[int, ...]) -> Any:
-    if not isinstance(value, Tensor) or len(strides) != value.dim() or value.stride() == strides:
+    if not isinstance(value, Tensor) or len(strides) != value.dim():
         return value
+    if all(size < 2 or own == wanted for size, own, wanted in zip(value.shape, value.stride(), strides, strict=True)):
+        return value  # as Inductor, which ignores the stride of an axis of size 1
     return value.new_empty_strided(value.shape, strides).copy_(value)

@@ -12,7 +12,7 @@ from fuzz.check import torch_internals
 from fuzz.check.coverage import Coverage, missing_hooks
 from fuzz.check.graph_passes import NotRecorded, Recording, backend
 from fuzz.check.subject_builder import find
-from fuzz.protocol import CoverageItem, CoverageKind
+from fuzz.protocol import CoverageItem, CoverageKind, Verdict
 from fuzz.protocol.failures import NotTaken, Raised, Refusal
 from tests.check.client import Asker
 from tests.check.sources import source
@@ -141,6 +141,12 @@ def test_dropout_is_fused_only_where_inductor_draws_its_own_numbers(worker: Aske
     assert "_sfdp_pattern_3_training" in result.applied_rewrites
     assert not result.verdict.is_finding
     assert worker.one(ATTENTION, "passes_random").failure == NotTaken(Refusal.NOT_RANDOM)
+
+
+def test_a_view_of_an_input_stays_one_whatever_the_stride_of_an_axis_of_size_1(worker: Asker) -> None:
+    part = "part = q.reshape(B, S, H * D).chunk(2, dim=-1)[0].reshape(B, S, 2, H * D // 4)"
+    text = source(part, "return part.transpose(1, 2), part.exp()", dims="2, 4, 1, 16")
+    assert worker.one(text, "passes", training=True).verdict is Verdict.OK
 
 
 def test_a_graph_without_attention_reaches_none() -> None:

@@ -1,4 +1,4 @@
-"""[Inductor] x + 0.0 or x.clone().add_(0.0) as an output returns x itself, since torch 2.14: a later write changes both
+"""[Inductor] x + 0.0, x.clone().div_(1.0) and the like as an output return x itself, since torch 2.14: a later write changes both
 
 Exits with 1 if the bug shows, 0 if it does not, 125 if the script can't tell, for `git bisect run`.
 TORCH_COMPILE_BACKEND names the backend, by default inductor.

@@ -1,5 +1,5 @@
 # Owner(s): ["module: inductor"]
-"""[Inductor] x + 0.0 or x.clone().add_(0.0) as an output returns x itself, since torch 2.14: a later write changes both
+"""[Inductor] x + 0.0, x.clone().div_(1.0) and the like as an output return x itself, since torch 2.14: a later write changes both
 
 The method below is for test/inductor/test_torchinductor.py, class CommonTemplate.
 2.11.0, 2.12.1, 2.13.0: passes; 2.14.1, 2.15.0: another form

@@ -119,6 +119,7 @@ def test_a_terminal_that_goes_away_costs_nothing(tmp_path: Path) -> None:
     pid, terminal = pty.fork()
     if pid == 0:
         os.chdir(ROOT)
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup, under which tests may run, has it ignored
         os.execv(sys.executable, arguments)
     until(lambda: found(tmp_path))
     os.close(terminal)

@@ -57,6 +57,7 @@ def check(
     started = time.perf_counter()
     results: list[SubjectResult] = []
     rejected, unfit = None, ""
+    process_state.begin_case()
     try:
         case = CaseRun(request, device, announce)
     except Rejected as refusal:
@@ -67,8 +68,6 @@ def check(
             result, changes = _run_subject(case, name, subjects.get(name))
             results.append(result)
             unfit = _find_unfit(name, changes)
-            if result.verdict is Verdict.COMPILE_ERROR:
-                process_state.collect_garbage()
             if unfit:
                 break
         case.close()

@@ -126,6 +126,8 @@ _UNSET: Any = find("torch.utils._config_module", "_UNSET_SENTINEL") or object()
 """The value of a compiler's option that has its default."""
 _PLAIN = (bool, int, float, str, tuple, list, dict, set)
 
+_FIRST_KEYS = _read_dispatch_keys()
+_has_raised: list[bool] = []  # not empty if a call has raised since garbage was collected
 _found: dict[str, StateChange] = {}
 _found_by_error = set[str]()
 
@@ -153,6 +155,7 @@ def restore_state() -> Iterator[None]:
     are then reported: of compiler options that had been set, and changes that can't be undone. Warning filters are
     restored and never reported.
     """
+    collect_garbage()
     before, modules, has_raised = read_state(), len(sys.modules), True
     try:
         with warnings.catch_warnings():
@@ -161,6 +164,8 @@ def restore_state() -> Iterator[None]:
     except (KeyboardInterrupt, SystemExit) as error:
         raise Ended from error
     finally:
+        if has_raised:
+            _has_raised.append(True)
         is_import = not all(map(_is_generated, list(sys.modules.values())[modules:]))
         for change in _put_back(*before, is_import=is_import):
             if has_raised and change.state not in _found:
@@ -169,14 +174,22 @@ def restore_state() -> Iterator[None]:
 
 
 def collect_garbage() -> None:
-    """Destroy what a compilation that raised has left.
+    """Destroy what calls that raised have left, before another call.
 
     In torch 2.13, guards of transforms set the thread's dispatch keys when they are destroyed, so that torch refuses
     later transforms.
     """
-    with restore_state():
+    if _has_raised:
+        _has_raised.clear()
+        keys = _read_dispatch_keys()
         gc.collect()
-    take_changes()
+        _put_dispatch_keys(keys)
+
+
+def begin_case() -> None:
+    """Give this thread the dispatch keys that it began with."""
+    collect_garbage()
+    _put_dispatch_keys(_FIRST_KEYS)
 
 
 def take_changes() -> tuple[tuple[StateChange, ...], tuple[StateChange, ...]]:

@@ -262,8 +262,11 @@ class LeftGuard:
         torch._C._dispatch_tls_set_dispatch_key_excluded(torch._C.DispatchKey.Conjugate, True)
 
 
-def test_what_a_failed_compilation_has_left_is_destroyed_without_a_trace() -> None:
-    LeftGuard()
-    process_state.collect_garbage()
+def test_what_a_call_that_raised_has_left_is_destroyed_before_the_next_call() -> None:
+    def leave_guard(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> Tensor:
+        LeftGuard()
+        raise TypeError("incompatible function arguments")
+
+    run_subject(leave_guard)
+    assert run_subject(right).verdict in RIGHT
     assert not torch._C._dispatch_tls_is_dispatch_key_excluded(torch._C.DispatchKey.Conjugate)
-    assert process_state.take_changes() == ((), ())

@@ -96,7 +96,7 @@ def test_the_end_of_a_worker_is_one_finding_and_the_campaign_goes_on(tmp_path: P
     rules = [{"match": "softmax", "subjects": ["inductor", "spent"], **({"do": action} if action else broken)}]
     given = options(
         tmp_path,
-        budget="12x",
+        budget="6x",
         subjects=("inductor",),
         worker_config=setup(rules=rules, timeout=0.3 if action == "hang" else 10.0, memory_mib=200),
         shrink_seconds=3.0,
@@ -110,7 +110,7 @@ def test_the_end_of_a_worker_is_one_finding_and_the_campaign_goes_on(tmp_path: P
     assert entry.found is not None
     assert entry.found.verdict == verdict
     assert "softmax" in {op.kind for op in entry.case.ops}
-    assert len(events(given, "CaseJudged")) == 12
+    assert len(events(given, "CaseJudged")) == 6
 
 
 def test_a_function_that_is_called_anew_for_each_case_is_lost_once_for_each(tmp_path: Path) -> None:

@@ -159,7 +159,7 @@ def test_a_fixed_bug_that_is_back_turns_it_red_and_is_called_so(
 def test_a_new_bug_that_looks_like_a_known_one_is_saved(tmp_path: Path) -> None:
     """The experiment of the known bug makes no difference to the new one."""
     new = {name: value for name, value in WRONG.items() if name != "unless"}
-    given = options(tmp_path, ledger=ledger_of(tmp_path, f"reported {URL}"), rules=[new])
+    given = options(tmp_path, "12x", ledger=ledger_of(tmp_path, f"reported {URL}"), rules=[new])
     ending = run_campaign(given, sampler("softmax"))
     assert ending.new == len(found(given)) == 1
     examined = events(given, "SuspicionExamined")
@@ -214,12 +214,12 @@ def test_what_is_new_is_told_from_what_is_known(tmp_path: Path) -> None:
 
 def test_a_failure_that_shrinks_to_a_case_listed_under_a_bug_is_no_news(tmp_path: Path) -> None:
     """Though what is seen of it is not what is seen of the example."""
-    first = options(tmp_path / "first", rules=[OTHER])
+    first = options(tmp_path / "first", "8x", rules=[OTHER])
     assert run_campaign(first, sampler("relu")).new == 1
     ((entry,), known) = (found(first), ledger_of(tmp_path, f"reported {URL}"))
     bug = known.bugs[0]
     listed = Ledger(known.path, (replace(bug, findings=(entry.case.id,)),))
-    given = options(tmp_path, ledger=listed, rules=[OTHER])
+    given = options(tmp_path, "8x", ledger=listed, rules=[OTHER])
     ending = run_campaign(given, sampler("relu"))
     assert ending.new == 0 and found(given) == []
     assert f"attention is wrong (reported {URL}, not found" in " ".join(ending.summary.split())
@@ -227,7 +227,7 @@ def test_a_failure_that_shrinks_to_a_case_listed_under_a_bug_is_no_news(tmp_path
 
 def minimum(directory: Path) -> Entry:
     """What the failure of `OTHER` shrinks to."""
-    first = options(directory, rules=[OTHER])
+    first = options(directory, "8x", rules=[OTHER])
     assert run_campaign(first, sampler("relu")).new == 1
     (entry,) = found(first)
     return entry

@@ -252,7 +252,7 @@ def test_sampled_changes_run_in_eager() -> None:
     made = [add_changes(case, Choices(f"{i}:changes")) for i, case in enumerate(cases)]
     kinds = {change.kind for case in made for change in list_changes(case)}
     assert len(kinds) > 15
-    for case in (case for case in made if [*list_changes(case)]):
+    for case in [case for case in made if [*list_changes(case)]][:16]:
         assert run(case, as_it_is).verdict in (Verdict.OK, Verdict.ROUNDING, Verdict.EAGER_SUSPECT)
 
 

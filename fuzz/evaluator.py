@@ -19,6 +19,7 @@ from generators.errors import UserError
 from generators.program.attention_stub import emit_attention_stub
 from generators.program.case import Case
 from generators.program.emit import is_random, list_shown_dropouts, list_unplain, source
+from generators.program.regions import REGIONS
 
 RECYCLE_CHECKS = 512
 """A process is replaced after this many checks, whatever its memory, so that all its cases are known as `earlier`."""
@@ -245,6 +246,7 @@ def build_check(
         training=case.training,
         dynamic=case.dynamic,
         random=is_random(case),
+        derives=any(REGIONS[region.kind].is_transform for region in case.regions),
         dropouts=tuple(Dropout(*shown) for shown in list_shown_dropouts(case)),
         repeat=repeat,
         attention_stub=emit_attention_stub(case) if case.contracts else None,

@@ -52,11 +52,21 @@ class CaseRun:
             exact = self.plain.module(request.training)
             self.exact = reference(exact, self.plain.calls, training=request.training, cotangents=self._cotangents)
             announce(NOISE)
-            self.judge = Judge(
-                self.eager, self.exact, self.replica, self.coarsest, self.coarsest_of_calls, random=request.random
-            )
+            self.judge = self.make_judge(self.eager, random=request.random)
         except Exception as error:
             raise Rejected(f"no reference: {exceptions.line(error)}") from error
+
+    def make_judge(self, eager: Execution, *, random: bool) -> Judge:
+        """Judges subjects against this run of eager. random: they may draw other random numbers."""
+        return Judge(
+            eager,
+            self.exact,
+            self.replica,
+            self.coarsest,
+            self.coarsest_of_calls,
+            random=random,
+            derives=self.request.derives,
+        )
 
     def close(self) -> None:
         """End the programs, as `Program.close`."""
@@ -97,7 +107,7 @@ class CaseRun:
         if self.plain is self.program:
             return None
         right = self.execute(mode=nullcontext())
-        judge = Judge(right, self.exact, self.replica, self.coarsest, self.coarsest_of_calls, random=False)
+        judge = self.make_judge(right, random=False)
         judgement = judge.judge_numbers(self.eager)
         name = judgement.value
         if judgement.verdict not in RECHECKED_VERDICTS or name is None:

@@ -17,7 +17,6 @@ from fuzz.check.oracle.attention.call import Call
 from fuzz.check.oracle.modes import HalvedSums
 from fuzz.check.oracle.verdict import (
     RECHECKED_VERDICTS,
-    Judge,
     Judgement,
     find_form_difference,
     find_stride_difference,
@@ -261,8 +260,7 @@ def judge_compiled(case: CaseRun, subject: Subject, compiled: Compiled, runs: li
         if (draws_alike and judgement.value is not None and judgement.value.is_gradient) or (
             is_sequence and case.device == "cpu"
         ):
-            judge = Judge(case.eager, case.exact, case.replica, case.coarsest, case.coarsest_of_calls, random=False)
-            return judge.judge(runs[0])
+            return case.make_judge(case.eager, random=False).judge(runs[0])
         if is_sequence:
             return judgement
     judgement = recheck(judgement, case, subject, compiled, runs[0])

@@ -171,6 +171,7 @@ class Check(Message):
     training: bool = False
     dynamic: bool = False
     random: bool = False  # it has active dropout
+    derives: bool = False  # it computes derivatives in its forward pass
     dropouts: tuple[Dropout, ...] = ()  # that show their masks
     repeat: int = 2  # compiled runs that are compared bit by bit
     attention_stub: str | None = None  # calls a global `attend`; None for a case without a contract

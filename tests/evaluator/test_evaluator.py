@@ -185,6 +185,24 @@ regions: [{kind: vmap, ops: [out], over: S}]
 """)
 
 
+SOFTMAX_DERIVED = casefile.loads("""
+case_format: 1
+dims: {S: 63, T: 32}
+inputs:
+  scores: {shape: [S, T], dtype: float32, values: {seed: 0}}
+ops:
+  - {name: out, op: softmax, args: [scores]}
+returns: [out]
+regions: [{kind: jacrev, ops: [out]}]
+""")
+
+
+@pytest.mark.worker
+def test_a_derivative_of_0_may_be_the_rounding_of_its_terms() -> None:
+    with open_evaluator(WorkerConfig(timeout=120), repeat=1) as evaluator:
+        assert evaluator.judge(SOFTMAX_DERIVED, "passes").verdict is Verdict.ROUNDING
+
+
 @pytest.mark.worker
 def test_a_transform_that_torch_does_not_compile_spoils_no_later_case() -> None:
     """torch 2.13 then refuses all transforms in the process."""

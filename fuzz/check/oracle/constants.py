@@ -21,6 +21,10 @@ TENSOR_SHARE = 0.125
 #: A gradient smaller than this share of the largest gradient counts as 0 in truth.
 CANCELLED = 2.0**-24
 
+#: The size of the terms behind an output that is 0 in truth, if the program computes derivatives: each begins with a
+#: gradient of 1. The derivative of the sum of a softmax is 0, and holds the rounding of terms of that size.
+TERMS_OF_DERIVATIVES = 1.0
+
 #: A value is ill-conditioned if eager moves by more than this share of it under noise of one ulp.
 ILL_CONDITIONED = 0.05
 

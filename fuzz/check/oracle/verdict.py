@@ -50,6 +50,7 @@ class Judge:
         is called wrong
     coarsest: the least precise float dtype of the case, known after the first replicas
     of_calls: `coarsest` of each call, by number; empty if not known
+    derives: outputs are computed from derivatives
     """
 
     def __init__(
@@ -61,11 +62,13 @@ class Judge:
         of_calls: Callable[[], dict[int, torch.dtype]] = dict,
         *,
         random: bool,
+        derives: bool = False,
     ) -> None:
         self._eager, self._exact, self._replica, self._random = eager, exact, replica, random
         self._known = _Replicas([replica(number) for number in range(constants.REPLICAS)])
         self._coarsest, self._of_calls = coarsest(), of_calls()
         self._terms = largest_gradient(exact)
+        self._terms_of_outputs = constants.TERMS_OF_DERIVATIVES if derives else 0.0
 
     def judge(self, compiled: Execution, others: Callable[[], list[Execution]] = list) -> Judgement:
         """The verdict on a run of a subject.
@@ -140,7 +143,7 @@ class Judge:
                 self._exact.values.get(name, zeros),
                 [run.values.get(name, zeros) for run in known.runs],
                 self._of_calls.get(name.call, self._coarsest),
-                self._terms if name.is_gradient else 0.0,
+                self._terms if name.is_gradient else self._terms_of_outputs,
             )
         return known.envelopes[name]
 

@@ -39,7 +39,7 @@ _FEW = {1: 4.0, 2: 3.0, 3: 2.0, 0: 2.0}
 
 
 def add_operations(case: Case, c: Choices, kinds: Sequence[str] = DRAWN) -> Case:
-    """The case with one to three operations of these kinds in a row, each applied to the result of the one before."""
+    """The case with one to three operations of these kinds, each on a random value, where its types fit."""
     if case.autocast:
         return case
     for _ in range(c.draw(_COUNTS)):

@@ -4,7 +4,6 @@ import builtins
 import gc
 import importlib
 import os
-import re
 import signal
 import sys
 import warnings
@@ -19,6 +18,7 @@ from typing import Any
 
 import torch
 from torch import backends
+from torch.autograd import forward_ad
 
 from fuzz.check.torch_internals import find, require
 from fuzz.protocol.failures import StateChange
@@ -67,18 +67,40 @@ def _put_determinism(level: int) -> None:
     torch.use_deterministic_algorithms(level > 0, warn_only=level == 1)
 
 
-def _read_dispatch_keys() -> tuple[frozenset[str], frozenset[str]]:
-    """The dispatch keys that this thread includes, and those that it excludes."""
+def _enter(guard: Any) -> None:
+    """Enter a context of torch's and never leave it: a guard that is destroyed puts back what it found."""
+    guard.__enter__()
+    _entered.append(guard)
+
+
+def _is_dual() -> bool:
+    """Whether the level of forward derivatives is open. torch allows one, and tells of it by refusing another."""
+    try:
+        level = torch._C._enter_dual_level()
+    except RuntimeError:
+        return True
+    torch._C._exit_dual_level(level=level)
+    return False
+
+
+def _put_dual(value: bool) -> None:
+    if not value:
+        torch._C._exit_dual_level(level=0)
+        forward_ad._current_level = -1
+
+
+def _read_dispatch_keys() -> list[tuple[int, str]]:
+    """The dispatch keys that this thread includes, and those that it excludes, as bits and as text.
+
+    The text leaves out AutogradFunctionality, without which no result has a gradient.
+    """
     sets = (torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_local_exclude_set())
-    included, excluded = (frozenset(re.findall(r"\w+", str(one))) - {"DispatchKeySet"} for one in sets)
-    return included, excluded
+    return [(one.raw_repr(), str(one)) for one in sets]
 
 
-def _put_dispatch_keys(keys: tuple[frozenset[str], frozenset[str]]) -> None:
-    functions = (torch._C._dispatch_tls_set_dispatch_key_included, torch._C._dispatch_tls_set_dispatch_key_excluded)
-    for put, wanted, now in zip(functions, keys, _read_dispatch_keys(), strict=True):
-        for name in wanted ^ now:
-            put(torch._C._dispatch_key_parse(name), name in wanted)
+def _put_dispatch_keys(keys: list[tuple[int, str]]) -> None:
+    if keys != _read_dispatch_keys():
+        _enter(torch._C._ForceDispatchKeyGuard(*(torch._C.DispatchKeySet.from_raw_repr(bits) for bits, _ in keys)))
 
 
 def _read_streams() -> list[str]:
@@ -92,7 +114,7 @@ STATES: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {
     "torch's function modes": (find("torch._C", "_len_torch_function_stack") or int, int),
     "torch's dispatch modes": (find("torch._C", "_len_torch_dispatch_stack") or int, int),
     "torch's number of threads": (torch.get_num_threads, torch.set_num_threads),
-    "torch's inference mode": (torch.is_inference_mode_enabled, bool),
+    "torch's inference mode": (torch.is_inference_mode_enabled, lambda value: _enter(torch._C._InferenceMode(value))),
     "torch's grad mode": (torch.is_grad_enabled, torch.set_grad_enabled),
     "torch's deterministic mode": (torch.get_deterministic_debug_mode, _put_determinism),
     "torch's anomaly detection": (torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly),
@@ -119,6 +141,11 @@ for _name in ("flash", "mem_efficient", "math", "cudnn"):
 for _name in ("cpu", "cuda"):
     _functions = (partial(torch.is_autocast_enabled, _name), partial(torch.set_autocast_enabled, _name))
     STATES[f"torch's autocast on {_name}"] = _functions
+STATES["torch.func's open transforms"] = (
+    find("torch._C._functorch", "get_dynamic_layer_stack_depth") or int,
+    find("torch._C._functorch", "pop_dynamic_layer_stack_and_undo_to_depth") or int,
+)
+STATES["the level of forward derivatives"] = (_is_dual, _put_dual)
 # Last, since other states are dispatch keys too: what they do not tell is told here.
 STATES["torch's dispatch keys"] = (_read_dispatch_keys, _put_dispatch_keys)
 
@@ -126,6 +153,7 @@ _UNSET: Any = find("torch.utils._config_module", "_UNSET_SENTINEL") or object()
 """The value of a compiler's option that has its default."""
 _PLAIN = (bool, int, float, str, tuple, list, dict, set)
 
+_entered: list[Any] = []
 _FIRST_KEYS = _read_dispatch_keys()
 _has_raised: list[bool] = []  # not empty if a call has raised since garbage was collected
 _found: dict[str, StateChange] = {}
@@ -176,14 +204,15 @@ def restore_state() -> Iterator[None]:
 def collect_garbage() -> None:
     """Destroy what calls that raised have left, before another call.
 
-    In torch 2.13, guards of transforms set the thread's dispatch keys when they are destroyed, so that torch refuses
-    later transforms.
+    Guards of torch's that are destroyed then put back what they found: in torch 2.13, those of transforms set the
+    thread's dispatch keys, so that torch refuses later transforms, or computes without gradients.
     """
     if _has_raised:
         _has_raised.clear()
-        keys = _read_dispatch_keys()
+        before = read_state()
         gc.collect()
-        _put_dispatch_keys(keys)
+        for _ in _put_back(*before, is_import=False):
+            pass
 
 
 def begin_case() -> None:

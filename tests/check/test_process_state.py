@@ -215,9 +215,11 @@ def test_what_compilers_change_themselves_is_no_finding() -> None:
 def test_an_import_that_changes_what_cannot_be_put_back_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lines = ["from torch import inference_mode, set_default_dtype", "def attend(q, k, v, *, scale): ..."]
+    lines = ["from torch import overrides, set_default_dtype", "def attend(q, k, v, *, scale): ..."]
     (tmp_path / "dtype_at_import.py").write_text("\n".join([*lines, "set_default_dtype(__import__('torch').half)"]))
-    (tmp_path / "mode_at_import.py").write_text("\n".join([*lines, "mode = inference_mode()", "mode.__enter__()"]))
+    (tmp_path / "mode_at_import.py").write_text(
+        "\n".join([*lines, "mode = overrides.BaseTorchFunctionMode()", "mode.__enter__()"])
+    )
     monkeypatch.syspath_prepend(tmp_path)
     find("dtype_at_import:attend")
     try:
@@ -252,14 +254,43 @@ def test_state_that_cannot_be_put_back_costs_the_process(verdict: Verdict) -> No
         modes.close()
 
 
+def enter(context: Any) -> Any:
+    context.__enter__()
+    return context
+
+
+OPENED: dict[str, Callable[[], object]] = {
+    "inference mode": lambda: enter(torch._C._InferenceMode(True)),
+    "no autograd": lambda: enter(torch._C._AutoDispatchBelowAutograd()),
+    "a transform": torch._C._functorch._grad_increment_nesting,
+    "a level of forward derivatives": torch.autograd.forward_ad.enter_dual_level,
+}
+
+
+@pytest.mark.parametrize("name", OPENED)
+def test_a_context_that_a_raising_call_leaves_open_is_closed(name: str) -> None:
+    left: list[object] = []
+
+    def leave_open(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> Tensor:
+        left.append(OPENED[name]())
+        raise TypeError("incompatible function arguments")
+
+    assert run_subject(leave_open).verdict is Verdict.RUNTIME_ERROR
+    value = torch.ones(2, requires_grad=True)
+    torch.autograd.backward((value * 2).sum())
+    assert value.grad is not None and value.grad.tolist() == [2.0, 2.0]
+    assert torch.func.jvp(torch.sin, (value.detach(),), (value.detach(),))[1].isfinite().all()
+
+
 class LeftGuard:
-    """Excludes a dispatch key when it is destroyed, as guards of a jvp that torch 2.13 does not compile."""
+    """Turns autograd off when it is destroyed, as guards of a jvp that torch 2.13 does not compile."""
 
     def __init__(self) -> None:
         self.itself = self
 
     def __del__(self) -> None:
-        torch._C._dispatch_tls_set_dispatch_key_excluded(torch._C.DispatchKey.Conjugate, True)
+        key = torch._C._dispatch_key_parse("AutogradFunctionality")
+        torch._C._dispatch_tls_set_dispatch_key_excluded(key, True)
 
 
 def test_what_a_call_that_raised_has_left_is_destroyed_before_the_next_call() -> None:
@@ -269,4 +300,4 @@ def test_what_a_call_that_raised_has_left_is_destroyed_before_the_next_call() ->
 
     run_subject(leave_guard)
     assert run_subject(right).verdict in RIGHT
-    assert not torch._C._dispatch_tls_is_dispatch_key_excluded(torch._C.DispatchKey.Conjugate)
+    assert (torch.ones((), requires_grad=True) * 1).requires_grad

@@ -180,10 +180,19 @@ def _forward(
     outside, blocks = list[str](), list[str]()
 
     def emit(run: Sequence[Op], regions: Sequence[Region], local: Sequence[str]) -> Iterator[str]:
+        """The lines of operations. `local`: the values that have their own names, as arguments of a function."""
         for op in run:
             region = next((one for one in regions if op.name in one.ops), None)
-            if region is None:
-                yield from _emit_ops(case, [op], types, instead, local, plain=plain)
+            if region is None and op.name in instead:
+                yield f"{op.name} = {instead[op.name]}"
+            elif region is None:
+                spec, line = OPS[op.kind], _line(case, op, types)
+                if local:
+                    targets = [find_target(case, arg) for arg in op.args]
+                    texts = [name if name in local else read(case, name) for name in targets]
+                    line = replace(line, args=texts, device=f"{local[0]}.device")
+                value = spec.emit(line, plain=plain)
+                yield from (*spec.before(line), value if spec.writes else f"{op.name} = {value}")
             elif op.name == region.ops[0]:
                 blocks.append(free_name("block", {*types, *blocks}))
                 name, within = blocks[-1], [other for other in run if other.name in region.ops]
@@ -205,31 +214,6 @@ def _forward(
         again = f"return checkpoint(self.compute, {names}, use_reentrant=False)"
         return "".join(outside), _define("forward", names, [again]) + "\n\n" + _define("compute", names, lines)
     return "".join(outside), _define("forward", names, lines)
-
-
-def _emit_ops(
-    case: Case,
-    ops: Sequence[Op],
-    types: Mapping[str, TensorType],
-    instead: Mapping[str, str],
-    local: Sequence[str] = (),
-    *,
-    plain: bool,
-) -> list[str]:
-    """The lines of operations. `local`: the values that have their own names, as arguments of a function."""
-    lines = []
-    for op in ops:
-        if op.name in instead:
-            lines.append(f"{op.name} = {instead[op.name]}")
-            continue
-        spec, line = OPS[op.kind], _line(case, op, types)
-        if local:
-            targets = [find_target(case, arg) for arg in op.args]
-            texts = [name if name in local else read(case, name) for name in targets]
-            line = replace(line, args=texts, device=f"{local[0]}.device")
-        value = spec.emit(line, plain=plain)
-        lines += [*spec.before(line), value if spec.writes else f"{op.name} = {value}"]
-    return lines
 
 
 def _define(method: str, names: str, lines: Sequence[str]) -> str:

@@ -3,11 +3,13 @@
 from collections.abc import Collection
 from dataclasses import replace
 
+from generators.errors import require
 from generators.program.case import Case, Change, LaterCall, Op
 from generators.program.changes import KINDS, list_changes, list_targets
 from generators.program.regions import may_train
-from generators.program.type_check import is_valid, make_op, prune, types_of
+from generators.program.type_check import make_op, prune, types_of
 from generators.sampling.choices import Choices
+from generators.sampling.insertions import draw_valid
 
 _COUNTS = {0: 1.0, 1: 5.0, 2: 2.0}
 _SETUP_COUNTS = {0: 3.0, 1: 3.0, 2: 1.0}
@@ -30,32 +32,29 @@ def add_changes(case: Case, c: Choices, kinds: Collection[str] = KINDS) -> Case:
 
 def _add(case: Case, c: Choices, at: int, count: int, kinds: Collection[str]) -> Case:
     """The case with changes before the first call (-1), or before a later call."""
+
+    def add_change(changed: Case) -> Case:
+        change = _draw(changed, c, kinds)
+        if at < 0:
+            return replace(changed, setup=(*changed.setup, change))
+        call: LaterCall = changed.calls[at]
+        call = replace(call, changes=(*call.changes, change))
+        return replace(changed, calls=(*changed.calls[:at], call, *changed.calls[at + 1 :]))
+
     for _ in range(count):
-        for _ in range(_TRIES):
-            change = _draw(case, c, kinds)
-            if change is None:
-                return case
-            if at < 0:
-                changed = replace(case, setup=(*case.setup, change))
-            else:
-                call: LaterCall = case.calls[at]
-                call = replace(call, changes=(*call.changes, change))
-                changed = replace(case, calls=(*case.calls[:at], call, *case.calls[at + 1 :]))
-            if is_valid(changed):
-                case = changed
-                break
+        case = draw_valid(case, add_change, _TRIES)
     return case
 
 
-def _draw(case: Case, c: Choices, kinds: Collection[str]) -> Change | None:
+def _draw(case: Case, c: Choices, kinds: Collection[str]) -> Change:
+    """Raises CaseError if no change fits."""
     targets = {name: found for name, found in list_targets(case).items() if found}
     weights = {
         name: row.weight
         for name, row in KINDS.items()
         if name in kinds and (row.target in targets or row.target == "call") and (may_train(case) or not row.training)
     }
-    if not weights:
-        return None
+    require(bool(weights), "no change fits")
     row = KINDS[kind := c.draw(weights)]
     of = c.pick(targets[row.target]) if row.target in targets else ""
     rank = next((len(item.shape) for item in case.arguments if item.name == of), 1)
@@ -77,5 +76,4 @@ def add_layers(case: Case, c: Choices) -> Case:
         form = "ensemble" if c.chance(_ENSEMBLE_SHARE) else "called"
         return make_op(op.name, "layer", op.args[:1], {**attrs, "form": form})
 
-    changed = prune(replace(case, ops=tuple(map(convert, case.ops)), contracts=()))
-    return changed if is_valid(changed) else case
+    return draw_valid(case, lambda _: prune(replace(case, ops=tuple(map(convert, case.ops)), contracts=())))

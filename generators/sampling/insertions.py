@@ -1,12 +1,13 @@
 """Adds to a drawn program: in-place writes into its values, regions, later calls of its module, states of its call."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from generators.errors import CaseError, require
-from generators.program.case import Case, LaterCall, Region, Values
+from generators.program.case import Case, LaterCall, Op, Region, Values
 from generators.program.edits import map_inputs, redirect_read
 from generators.program.emit import find_rate, is_random
 from generators.program.regions import REGIONS
@@ -28,18 +29,24 @@ WRITES = {**_ELEMENTWISE, "set_slice": 3.0, "set_select": 2.0, "index_put_": 3.0
 def insert_writes(case: Case, c: Choices) -> Case:
     """The case with one to three writes, each if a few tries find a valid place."""
     for _ in range(c.draw({1: 5.0, 2: 3.0, 3: 1.0})):
-        for _ in range(_TRIES):
-            with suppress(CaseError):
-                case = _insert(case, c)
-                break
+        case = draw_valid(case, partial(_insert, c=c), _TRIES)
+    return case
+
+
+def draw_valid(case: Case, draw: Callable[[Case], Case], tries: int = 1) -> Case:
+    """The first valid case that `draw` gives in so many tries, else the case as it is. `draw` may raise CaseError."""
+    for _ in range(tries):
+        with suppress(CaseError):
+            changed = draw(case)
+            check(changed)
+            return changed
     return case
 
 
 def _insert(case: Case, c: Choices) -> Case:
     """The case with a write into a value that is read before or after it. Raises CaseError."""
     place = c.below(len(case.ops) + 1)
-    b = reopen(case)
-    b.ops = b.ops[:place]
+    b = reopen(case, place)
     names = [*(item.name for item in case.inputs), *(op.name for op in b.ops)]
     floats = [name for name in names if b.is_float(name) and b.rank(name)]
     require(bool(floats), "there is nothing to write into")
@@ -59,17 +66,22 @@ def _insert(case: Case, c: Choices) -> Case:
         returns.append(c.pick((new, target, written)))
     if c.chance(0.6):
         later = tuple(redirect_read(op, old, new) for op in later)
-    changed = replace(case, inputs=tuple(b.inputs), ops=(*b.ops, *later), returns=tuple(dict.fromkeys(returns)))
-    changed = prune(replace(changed, contracts=()))
-    check(changed)
+    changed = close(replace(case, contracts=()), b, returns, later)
     require(any(op.name == written for op in changed.ops), "no later read or result sees the write")
     return changed
 
 
-def reopen(case: Case) -> Builder:
+def reopen(case: Case, place: int | None = None) -> Builder:
+    """A builder with the inputs of the case, and its operations before `place`."""
     b = Builder(dict(case.dims), "", case.mode)
-    b.inputs, b.types, b.ops = list(case.inputs), types_of(case), list(case.ops)
+    b.inputs, b.types, b.ops = list(case.inputs), types_of(case), list(case.ops[:place])
     return b
+
+
+def close(case: Case, b: Builder, returns: Iterable[str], later: Sequence[Op] = ()) -> Case:
+    """The case with the inputs and operations of the builder, then `later`, as far as these results need them."""
+    results = tuple(dict.fromkeys(returns))
+    return prune(replace(case, inputs=tuple(b.inputs), ops=(*b.ops, *later), returns=results))
 
 
 def list_floats(case: Case, b: Builder) -> list[str]:
@@ -148,22 +160,17 @@ def add_regions(case: Case, c: Choices, kinds: Collection[str] = REGIONS) -> Cas
     base = replace(case, contracts=())
     weights = {name: REGIONS[name].weight * (REGIONS[name].in_training if case.training else 1.0) for name in kinds}
     for _ in range(c.draw(_REGION_COUNTS)):
-        kind = c.draw(weights)
-        for _ in range(_REGION_TRIES if base.ops else 0):
-            around = c.pick(base.regions).ops if base.regions and c.chance(_NESTED_SHARE) else ()
-            changed = replace(base, regions=(*base.regions, _draw_region(base, c, kind, around)))
-            if is_valid(changed):
-                base = changed
-                break
+        base = draw_valid(base, partial(_add_region, c=c, kind=c.draw(weights)), _REGION_TRIES if base.ops else 0)
     return base if base.regions else case
 
 
-def _draw_region(case: Case, c: Choices, kind: str, around: Sequence[str]) -> Region:
+def _add_region(case: Case, c: Choices, kind: str) -> Case:
+    around = c.pick(case.regions).ops if case.regions and c.chance(_NESTED_SHARE) else ()
     within = around or [op.name for op in case.ops]
     start, length = c.below(len(within)), c.draw(_REGION_LENGTHS)
     names = [str(item.shape[0]) for item in case.inputs if item.shape and item.shape[0].is_name]
     over = c.pick(names) if names and REGIONS[kind].loops else ""
-    return Region(kind, tuple(within[start : start + length]), over)
+    return replace(case, regions=(*case.regions, Region(kind, tuple(within[start : start + length]), over)))
 
 
 _RATES = (0.1, 0.5, 0.9)
@@ -181,7 +188,7 @@ def show_dropouts(case: Case, c: Choices, share: float) -> Case:
     drawn = [
         name for op in b.ops if op.kind == "dropout" and 0 < find_rate(case, op) < 1 for name in (op.args[0], op.name)
     ]
-    shown = prune(replace(case, ops=tuple(b.ops), returns=tuple(dict.fromkeys((*case.returns, *drawn)))))
+    shown = close(case, b, (*case.returns, *drawn))
     return shown if is_valid(shown) else case
 
 
@@ -218,7 +225,7 @@ def add_integers(case: Case, c: Choices, share: float) -> Case:
             elif how:
                 keep = b.op(how, made, to="keep", other=c.pick((0, 5, 100)))
                 made = b.op("masked_fill", target, keep, to="kept", value=0.0)
-        found = prune(replace(case, inputs=tuple(b.inputs), ops=tuple(b.ops), returns=(*case.returns, made)))
+        found = close(case, b, (*case.returns, made))
         return found if is_valid(found) else case
     return case
 
@@ -239,19 +246,13 @@ def add_read_by_strides(case: Case, c: Choices, share: float) -> Case:
     """For this share of cases, the case that also returns a value read by strides, `as_strided`."""
     if not c.chance(share) or case.regions:
         return case
-    for _ in range(_TRIES):
-        with suppress(CaseError):
-            changed = prune(replace(_draw_read_by_strides(case, c), contracts=()))
-            check(changed)
-            return changed
-    return case
+    return draw_valid(case, partial(_draw_read_by_strides, c=c), _TRIES)
 
 
 def _draw_read_by_strides(case: Case, c: Choices) -> Case:
     """The case with a strided read of a value, of a transposed value, or of the result of a further step."""
     place = c.below(len(case.ops) + 1)
-    b = reopen(case)
-    b.ops = b.ops[:place]
+    b = reopen(case, place)
     floats = list_floats(case, b)
     require(bool(floats), "there is nothing to read")
     value, step = c.pick(floats), c.draw(_BEFORE_STRIDES)
@@ -275,7 +276,7 @@ def _draw_read_by_strides(case: Case, c: Choices) -> Case:
     offset = c.draw({None: 6.0, 0: 2.0})
     made = b.op("as_strided", value, to="read", sizes=tuple(sizes), strides=tuple(steps), offset=offset)
     made = b.op("neg", made, to="read") if c.chance(0.7) else made
-    return replace(case, inputs=tuple(b.inputs), ops=(*b.ops, *case.ops[place:]), returns=(*case.returns, made))
+    return close(replace(case, contracts=()), b, (*case.returns, made), case.ops[place:])
 
 
 _COUNTS = {1: 5.0, 2: 4.0, 3: 1.0}
@@ -297,13 +298,13 @@ def add_calls(case: Case, c: Choices) -> Case:
         again = replace(dropped, checkpoint="full")
         base = again if is_valid(again) else base
     step = c.pick(("sgd", "adamw"))
+
+    def add_call(called: Case) -> Case:
+        return replace(called, calls=(*called.calls, _draw_call(base, c, step)))
+
     called = base
     for _ in range(c.draw(_COUNTS)):
-        for _ in range(_CALL_TRIES):
-            further = replace(called, calls=(*called.calls, _draw_call(base, c, step)))
-            if is_valid(further):
-                called = further
-                break
+        called = draw_valid(called, add_call, _CALL_TRIES)
     return called if called.calls and is_valid(called) else case
 
 
@@ -356,8 +357,7 @@ def add_states(case: Case, c: Choices, share: float) -> Case:
     fitting = {name: weight for name, weight in _STATES.items() if case.training or name != "constants"}
     count = c.draw({1: 3.0, 2: 1.0}) if c.chance(share) else 0
     for state in dict.fromkeys(c.draw(fitting) for _ in range(count)):
-        changed = _change_state(case, c, state)
-        case = changed if is_valid(changed) else case
+        case = draw_valid(case, partial(_change_state, c=c, state=state))
     return case
 
 

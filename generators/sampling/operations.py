@@ -1,8 +1,9 @@
 """Adds to a drawn program operations of the whole table, with random arguments and attributes."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from generators.errors import CaseError, require
@@ -11,11 +12,10 @@ from generators.program.edits import redirect_read
 from generators.program.ops import OPS
 from generators.program.ops.spec import Attribute, Kind, OpSpec
 from generators.program.sizes import ONE, Size, product
-from generators.program.type_check import check, prune
 from generators.program.values import category
 from generators.sampling.builder import Builder
 from generators.sampling.choices import Choices
-from generators.sampling.insertions import list_floats, reopen
+from generators.sampling.insertions import close, draw_valid, list_floats, reopen
 
 OWN_WRITERS = (
     *("sdpa", "flex_attention", "multihead_attention", "transformer_encoder_layer", "layer", "decayed_sum", "dropout"),
@@ -43,18 +43,14 @@ def add_operations(case: Case, c: Choices, kinds: Sequence[str] = DRAWN) -> Case
     if case.autocast:
         return case
     for _ in range(c.draw(_COUNTS)):
-        with suppress(CaseError):
-            changed = _insert(case, c, c.pick(kinds))
-            check(changed)
-            case = changed
+        case = draw_valid(case, partial(_insert, c=c, kind=c.pick(kinds)))
     return case
 
 
 def _insert(case: Case, c: Choices, kind: str) -> Case:
     """The case with the operation on a random value. Raises CaseError."""
     place = c.below(len(case.ops) + 1)
-    b = reopen(case)
-    b.ops = b.ops[:place]
+    b = reopen(case, place)
     floats = list_floats(case, b)
     require(bool(floats), "there is nothing to compute with")
     value = c.pick(floats)
@@ -65,8 +61,7 @@ def _insert(case: Case, c: Choices, kind: str) -> Case:
         later = tuple(redirect_read(op, value, made) for op in later)
     if later == case.ops[place:] or c.chance(0.3):
         returns.append(made)
-    changed = replace(case, inputs=tuple(b.inputs), ops=(*b.ops, *later), returns=tuple(dict.fromkeys(returns)))
-    changed = prune(replace(changed, contracts=()))
+    changed = close(replace(case, contracts=()), b, returns, later)
     require(any(op.name == made for op in changed.ops), "nothing reads the result")
     return changed
 
@@ -135,7 +130,8 @@ def _draw_attribute(b: Builder, c: Choices, attribute: Attribute, first: str) ->
         case Kind.AXIS:
             return c.below(rank)
         case Kind.AXES:
-            order = _shuffle(c, range(rank))
+            rest = [*range(rank)]
+            order = [rest.pop(c.below(len(rest))) for _ in range(rank)]
             return tuple(order if c.chance(0.5) else order[: 1 + c.below(rank)])
         case Kind.INT:
             return c.draw(_FEW)
@@ -150,8 +146,3 @@ def _draw_attribute(b: Builder, c: Choices, attribute: Attribute, first: str) ->
     scaled = tuple(size * c.pick((1, 1, 2)) for size in shape)
     numbers = tuple(Size.of(c.draw(_FEW)) for _ in range(c.pick((1, 1, 1, 2, 3, 4, rank, rank))))
     return c.pick((numbers, numbers, scaled, (*shape[:-2], *shape[-1:], *shape[-2:-1])))
-
-
-def _shuffle(c: Choices, items: Iterable[Any]) -> list[Any]:
-    rest = [*items]
-    return [rest.pop(c.below(len(rest))) for _ in range(len(rest))]

@@ -181,7 +181,7 @@ def _make_like(case: Case, name: str, kind: TensorType) -> Input:
 
 
 def _find_origin(case: Case, name: str) -> Input | None:
-    made = {op.name: op for op in case.ops}
+    made = case.makers
     while name in made and len(made[name].args) == 1 and not OPS[made[name].kind].owns_memory:
         name = made[name].args[0]
     return next((i for i in case.inputs if i.name == name), None)
@@ -189,7 +189,7 @@ def _find_origin(case: Case, name: str) -> Input | None:
 
 def _read_mask(case: Case, name: str, types: Mapping[str, TensorType], means: str) -> tuple[Input, str]:
     """The original mask, without negations and expansions, and the meaning of True in it: keep or drop."""
-    made = {op.name: op for op in case.ops}
+    made = case.makers
     while name in made and made[name].kind in ("logical_not", "expand", "expand_as"):
         if made[name].kind == "logical_not":
             means = "drop" if means == "keep" else "keep"

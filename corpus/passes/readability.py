@@ -14,9 +14,9 @@ from corpus.passes.program import rename_values
 from generators.errors import accepts
 from generators.program.case import Attr, Case, Input, Op, TensorType
 from generators.program.edits import make_name, map_sizes, prune_if_valid, rename_dims, replace_inputs, resize
-from generators.program.ops import OPS
 from generators.program.roles import HEADS, find_attentions, plain_dims, trace
 from generators.program.sizes import ONE, Size
+from generators.program.state import is_written
 from generators.program.type_check import infer
 
 _MOST_NAMES = 9
@@ -58,7 +58,7 @@ def _grow(case: Case, names: Iterable[str]) -> Case:
 
 def _give_own_inputs(case: Case) -> Case:
     """The case with separate inputs for q, k and v, with the same number of axes, if the program allows it."""
-    if len(case.contracts) > 1 or any(OPS[op.kind].writes for op in case.ops):
+    if len(case.contracts) > 1 or is_written(case):
         return case
     given = case
     for found in find_attentions(case):
@@ -88,7 +88,7 @@ def _copy_path(case: Case, names: list[str], place: tuple[str, int], role: str) 
 
     names: the values on this way, from `place` back to the input.
     """
-    made, items = {op.name: op for op in case.ops}, {item.name: item for item in case.inputs}
+    made, items = case.makers, {item.name: item for item in case.inputs}
     if names[-1] not in items:
         return case
     new: dict[str, str] = {}

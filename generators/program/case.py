@@ -172,6 +172,11 @@ class Case:
         """The inputs that are no parameters, in the order of forward."""
         return tuple(item for item in self.inputs if not item.parameter)
 
+    @cached_property
+    def makers(self) -> Mapping[str, Op]:
+        """The operations, by the names of their results."""
+        return MappingProxyType({op.name: op for op in self.ops})
+
     @property
     def training(self) -> bool:
         """Whether gradients are taken and dropout is on."""

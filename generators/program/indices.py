@@ -58,15 +58,14 @@ def _find_stops(case: Case, types: Mapping[str, TensorType]) -> dict[str, int]:
 
 def _counts_all(case: Case, types: Mapping[str, TensorType], stops: Mapping[str, int], op: Op) -> bool:
     """Whether the ends of groups are counts of as many numbers as there are rows, none of them outside of the bins."""
-    makers = {one.name: one for one in case.ops}
-    total = makers.get(op.args[2])
-    counts = makers.get(total.args[0]) if total is not None and total.kind == "cumsum" else None
+    total = case.makers.get(op.args[2])
+    counts = case.makers.get(total.args[0]) if total is not None and total.kind == "cumsum" else None
     if counts is None or counts.kind != "histc":
         return False
 
     def find_stop(name: str) -> float:
         """The number that all numbers of a value are below, from 0 on."""
-        maker = makers.get(name)
+        maker = case.makers.get(name)
         if maker is None or name in stops:
             return stops.get(name, math.inf)
         attrs = complete_attributes(maker)

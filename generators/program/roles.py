@@ -47,7 +47,6 @@ class AttentionReads:
 
 def find_attentions(case: Case) -> list[AttentionReads]:
     """All attentions: fused calls, and each softmax of a product, also if it is spelled by exponentials."""
-    made = {op.name: op for op in case.ops}
     found = []
     for op in case.ops:
         if op.kind in _FUSED:
@@ -58,7 +57,7 @@ def find_attentions(case: Case) -> list[AttentionReads]:
         elif op.kind in _SOFTMAX:
             reads: dict[str, Place] = {}
             scores: dict[str, bool] = {}
-            if _read_scores(op.args[0], made, reads, scores):
+            if _read_scores(op.args[0], case.makers, reads, scores):
                 reads |= _find_value(case, op.name)
                 found.append(AttentionReads(reads, frozenset(name for name, leads in scores.items() if leads)))
     return found
@@ -96,7 +95,7 @@ def _find_value(case: Case, softmax: str) -> dict[str, Place]:
 
 def trace(case: Case, place: Place) -> list[str]:
     """The chain of first operands, from the value read at `place` back to an input."""
-    made = {op.name: op for op in case.ops}
+    made = case.makers
     names = [made[place[0]].args[place[1]]]
     while names[-1] in made and made[names[-1]].args:
         names.append(made[names[-1]].args[0])
@@ -139,8 +138,7 @@ def plain_names(case: Case) -> dict[str, str]:
 
 def _name_roles(case: Case) -> dict[str, str]:
     """Names for values that lead to a single role (or to k and v: `kv`), for scores, and for `kt`."""
-    made = {op.name: op for op in case.ops}
-    floats = {item.name: category(item.dtype) == 2 for item in case.inputs}
+    made, floats = case.makers, {item.name: category(item.dtype) == 2 for item in case.inputs}
     parts: dict[str, set[str]] = {}
     names: dict[str, str] = {}
     for found in find_attentions(case):
@@ -163,10 +161,10 @@ def _name_roles(case: Case) -> dict[str, str]:
 def plain_dims(case: Case) -> dict[str, str]:
     """The plain name of every dimension, conventional names first: B batch, H heads, G key heads, S queries, T keys, D
     head_dim, V value_dim."""
-    types, made = types_of(case), {op.name: op for op in case.ops}
+    types = types_of(case)
     names: dict[str, str] = {}
     for found in find_attentions(case):
-        if made[next(iter(found.reads.values()))[0]].kind != "einsum":
+        if case.makers[next(iter(found.reads.values()))[0]].kind != "einsum":
             for letter, dim in _list_axes(case, found, types):
                 if dim not in names and letter not in names.values():
                     names[dim] = letter

@@ -142,10 +142,9 @@ def check_memory(case: Case, types: Mapping[str, TensorType]) -> None:
 
 def _are_apart(case: Case, left: str, right: str) -> bool:
     """Whether two views of one memory are different parts of an axis, by their steps from the memory's owner."""
-    makers = {op.name: op for op in case.ops}
 
     def trace(name: str) -> list[Op]:
-        op = makers.get(name)
+        op = case.makers.get(name)
         if op is None or OPS[op.kind].owns_memory:
             return []
         return trace(op.args[0]) + ([] if OPS[op.kind].writes else [op])
@@ -162,10 +161,9 @@ _PARTS = ("select", "unbind", "chunk", "split")
 
 
 def _check_in_place(case: Case) -> None:
-    makers = {o.name: o for o in case.ops}
     uses = Counter([*(arg for op in case.ops for arg in op.args), *case.returns])
     for op in filter(is_in_place, case.ops):
-        target = makers.get(op.args[0])
+        target = case.makers.get(op.args[0])
         with add_place("ops", op.name):
             owned = target is not None and OPS[target.kind].owns_memory and uses[target.name] == 1
             require(owned, f"op {op.name!r}: only a new tensor with no other use can be overwritten in place")

@@ -251,7 +251,7 @@ class Asked:
     def __init__(self, *refused: str) -> None:
         self.cases: list[str] = []
         self.refused = refused
-        self.bugs: dict[str, Bug] = {}
+        self.keys: dict[str, CauseKey] = {}
 
     def find_cause(self, one: Entry) -> RootCause:
         self.cases.append(one.case.id)
@@ -259,8 +259,8 @@ class Asked:
             raise UserError("shows no bug under torch 2.14.0")
         return sfdp(1) if one.found and one.found.verdict == "wrong_result" else sfdp(2, M.COMPILING_RAISES, RANK_ERROR)
 
-    def find_bug(self, one: Entry, _ledger: Ledger) -> Bug | None:
-        return self.bugs.get(one.case.id)
+    def find_key(self, one: Entry, cause: RootCause, _ledger: Ledger) -> CauseKey:
+        return self.keys.get(one.case.id, cause.key)
 
 
 def test_a_cause_is_asked_for_once_and_an_end_half_way_loses_none(
@@ -357,7 +357,7 @@ def test_a_finding_with_a_cause_of_its_own_is_the_bug_that_experiments_name(tmp_
     known = Bug("x", "constants", cause=sfdp(2, M.COMPILING_RAISES, RANK_ERROR).key, decided_by=())
     listed = Ledger(tmp_path / "ledger.yaml", (known,))
     findings = [Finding(entry(rows), Path("x"), tmp_path) for rows in (2, 3)]
-    fake.bugs = {findings[0].id: known}
+    fake.keys = {findings[0].id: known.cause}
     made = cluster(attribute_findings(findings, WorkerConfig(), ledger=listed), listed)
     assert {one.bug and one.bug.id: [finding.id for finding in one.findings] for one in made} == {
         "x": [findings[0].id],

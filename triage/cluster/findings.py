@@ -13,11 +13,12 @@ from pathlib import Path
 from corpus import entry as corpus_entry
 from corpus.causes import CauseKey, MechanismKind, Stage, details
 from corpus.entry import SUFFIX, Entry
-from corpus.ledger import Bug, Ledger
+from corpus.ledger import Ledger
 from fuzz.attribution.attribute import find_cause, study_cheapest
-from fuzz.attribution.decide import find_decided_bug
+from fuzz.attribution.decide import decides, find_decided_bug
 from fuzz.attribution.root_cause import RootCause
 from fuzz.attribution.stored import cause_path, read_cause, write_cause
+from fuzz.bug_identity import measured_rewrite
 from fuzz.commands import require_allowed
 from fuzz.evaluator import Evaluator, open_evaluator, public_version
 from fuzz.protocol import EAGER, Verdict
@@ -138,8 +139,7 @@ def attribute_findings(
     """Each finding with its cause under the torch of `config`. Finds and stores causes that are not stored yet.
 
     Writes progress to stderr. `allowed`: functions of the user's that may be imported. `device`: the device to run on;
-    "": the device of each finding. `ledger`: a cause that it lacks is that of the bug whose experiments show that the
-    finding is this bug.
+    "": the device of each finding. `ledger`: the experiments of its bugs decide which of them a finding is.
     """
     if not findings:
         return
@@ -159,10 +159,8 @@ def attribute_findings(
                     yield _leave_open(finding, " ".join(str(error).split()))
                     continue
                 write_cause(path, cause)
-            bug = None
-            if ledger is not None and ledger.find_cause(cause.key) is None:
-                bug = worker.find_bug(finding.entry, ledger)
-            yield Attributed(finding, cause.key if bug is None else bug.cause, cause)
+            key = cause.key if ledger is None else worker.find_key(finding.entry, cause, ledger)
+            yield Attributed(finding, key, cause)
 
 
 class Attributor:
@@ -176,10 +174,28 @@ class Attributor:
         """Raises UserError with the reason if there is none."""
         return find_cause(entry, self._choose_evaluator(entry))
 
-    def find_bug(self, entry: Entry, ledger: Ledger) -> Bug | None:
-        """The bug of the ledger whose experiments show that the finding is this bug."""
+    def find_key(self, entry: Entry, cause: RootCause, ledger: Ledger) -> CauseKey:
+        """The key of the bug that the finding is by experiments, else of its cause.
+
+        If the ledger has this cause for another bug, the key tells the experiments too: two bugs can have equal causes
+        if the part at fault has no name.
+        """
+        listed = ledger.find_cause(cause.key)
+        if listed is not None and listed.decided_by in ((), cause.decided_by):
+            return cause.key
         study = study_cheapest(entry, self._choose_evaluator(entry))
-        return find_decided_bug(study, ledger) if study.result.verdict.is_finding else None
+        if not study.result.verdict.is_finding:
+            return cause.key
+        measured = () if listed is None else tuple(filter(None, map(measured_rewrite, listed.causes)))
+        if listed is not None and decides(listed.decided_by, study, measured):
+            return cause.key
+        bug = find_decided_bug(study, ledger)
+        if bug is not None:
+            return bug.cause
+        if listed is None or cause.key.right:
+            return cause.key
+        told = tuple(" ".join((name, *arguments)) for name, arguments in cause.decided_by)
+        return replace(cause.key, details=(*cause.key.details, *details(experiments=told or entry.case.id)))
 
     def _choose_evaluator(self, entry: Entry) -> Evaluator:
         named = (entry.subject,) if is_user_function(entry.subject) else ()

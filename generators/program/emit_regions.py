@@ -138,7 +138,8 @@ def _spell(region: Region, function: _Function) -> list[str]:
             first = f"{made}, {pull} = torch.func.vjp({name}, {function.arguments})"
             return [first, f"{results[0]} = {pull}({made})[0]"]
         case "jvp":
-            return [f"_, {results[0]} = torch.func.jvp({name}, {packed}, {packed})"]
+            tangents = _pack([f"{value}.cos()" for value in function.passed])
+            return [f"_, {results[0]} = torch.func.jvp({name}, {packed}, ({tangents}))"]
         case "compile_region":
             return [function.assign(f"torch.compiler.nested_compile_region({name})({function.arguments})")]
     return [function.assign(f"checkpoint({name}, {function.arguments}, use_reentrant=False)")]

@@ -1,7 +1,7 @@
 """[export] an exported torch.func.jvp raises TypeError under inference_mode; every later jvp of the process raises too
 
 Exits with 1 if the bug shows, 0 if it does not, 125 if the script can't tell, for `git bisect run`.
-For the full verdict, in a checkout of attnfuzz: python -m fuzz.replay corpus/known/export-of-jvp-in-inference-mode.case.yaml --subject export
+For the full verdict, in a checkout of attnfuzz: python -m fuzz.replay finding.case.yaml --subject export
 """
 import operator, os, sys, traceback
 from contextlib import nullcontext
@@ -29,7 +29,7 @@ class Module(nn.Module):
             out = torch.cat([x, y], dim=-1)
             return out
 
-        _, out = torch.func.jvp(block, (x, y), (x, y))
+        _, out = torch.func.jvp(block, (x, y), (x.cos(), y.cos()))
         return out
 
 
@@ -51,7 +51,7 @@ class Plain(Module):
             out = torch.cat([x, y], dim=-1)
             return out
 
-        _, out = torch.func.jvp(block, (x, y), (x, y))
+        _, out = torch.func.jvp(block, (x, y), (x.cos(), y.cos()))
         return out
 
 

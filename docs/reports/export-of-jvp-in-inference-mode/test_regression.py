@@ -2,6 +2,7 @@
 """[export] an exported torch.func.jvp raises TypeError under inference_mode; every later jvp of the process raises too
 
 The method below is for test/export/test_export.py, class TestExport.
+2.11.0: compile error; 2.13.0: runtime error; 2.15.0: runtime error TypeError
 """
 import importlib.util, sys, unittest
 
@@ -24,7 +25,7 @@ class Module(nn.Module):
             out = torch.cat([x, y], dim=-1)
             return out
 
-        _, out = torch.func.jvp(block, (x, y), (x, y))
+        _, out = torch.func.jvp(block, (x, y), (x.cos(), y.cos()))
         return out
 
 

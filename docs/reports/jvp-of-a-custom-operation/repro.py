@@ -1,7 +1,7 @@
 """torch.func.jvp of a custom operation gives a tangent of 0, without an error
 
 Exits with 1 if the bug shows, 0 if it does not, 125 if the script can't tell, for `git bisect run`.
-For the full verdict, in a checkout of attnfuzz: python -m fuzz.replay corpus/known/jvp-of-a-custom-operation.case.yaml --subject eager
+For the full verdict, in a checkout of attnfuzz: python -m fuzz.replay finding.case.yaml --subject eager
 """
 import operator, os, sys, traceback
 from contextlib import nullcontext
@@ -38,7 +38,7 @@ class Module(nn.Module):
             out = block2(x)
             return out
 
-        _, out = torch.func.jvp(block, (x,), (x,))
+        _, out = torch.func.jvp(block, (x,), (x.cos(),))
         return out
 
 
@@ -54,7 +54,7 @@ class Plain(Module):
             out = block2_function(x)
             return out
 
-        _, out = torch.func.jvp(block, (x,), (x,))
+        _, out = torch.func.jvp(block, (x,), (x.cos(),))
         return out
 
 

@@ -162,6 +162,11 @@ def is_user_function(subject: str) -> bool:
     return ":" in subject
 
 
+def is_attention(subject: str) -> bool:
+    """Whether the subject is an attention function."""
+    return is_user_function(subject) or get_spec(subject).is_attention
+
+
 def get_spec(subject: str) -> SubjectSpec:
     """The row of a subject. A user's function may use Inductor, for all we know."""
     return SubjectSpec("unknown") if is_user_function(subject) else SUBJECTS.get(subject, SubjectSpec(public=False))
@@ -183,5 +188,5 @@ def without_options(subject: str) -> str:
 
 def find_variant(subject: str, **changes: Any) -> str | None:
     """The subject whose row differs from the row of `subject` in exactly these fields, or None."""
-    wanted = replace(SUBJECTS[subject], **changes)
+    wanted = replace(get_spec(subject), **changes)
     return next((name for name, spec in SUBJECTS.items() if spec == wanted), None)

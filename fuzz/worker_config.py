@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fuzz.durations import parse_duration
-from fuzz.subjects import get_spec, is_user_function
+from fuzz.subjects import is_attention, is_user_function
 from generators.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -50,7 +50,7 @@ class WorkerConfig:
         if 0 <= limit < MIN_FILE_MIB * 2**20:
             raise UserError(f"files may have {limit / 2**20:.2g} MiB (ulimit -f), and {MIN_FILE_MIB} MiB are needed")
         given = tuple(subjects)
-        attention_only = all(is_user_function(one) or get_spec(one).is_attention for one in given)
+        attention_only = all(map(is_attention, given))
         return cls(
             python=str(Path(python).absolute()) if python and os.sep in python else python or sys.executable,
             device=device,

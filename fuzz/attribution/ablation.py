@@ -10,7 +10,7 @@ from fuzz.evaluator import Evaluator, compare_outcome
 from fuzz.experiments import EXPERIMENTS, Outcome, Trial, Tried
 from fuzz.protocol import Hello, SubjectResult, Verdict
 from fuzz.replay_result import read_recorded_result
-from fuzz.subjects import MEMORY_BUDGET, SHARDED, get_spec, is_user_function
+from fuzz.subjects import MEMORY_BUDGET, SHARDED, get_spec, is_attention, is_user_function
 from generators.errors import UserError
 from generators.program.case import Case, SettingValue
 from generators.program.settings import describe_settings
@@ -58,11 +58,6 @@ class Ablation:
     def fails(self, stage: str) -> bool:
         """Whether the stage ran and shows a bug too."""
         return self.compare(stage).outcome.fails
-
-
-def is_attention(subject: str) -> bool:
-    """Whether the subject is an attention function."""
-    return is_user_function(subject) or get_spec(subject).is_attention
 
 
 def describe_stage(stage: str, subject: str = "", case: Case | None = None, *, as_config: bool = False) -> str:
@@ -143,11 +138,6 @@ def recall(entry: Entry, hello: Hello) -> dict[str, SubjectResult]:
     except UserError:
         return {}  # another version wrote it
     return {result.subject: result} | ({subject_of(PASSES, entry): result} if result.wrong_rewrites else {})
-
-
-def find_cheapest(ablation: Ablation, entry: Entry) -> str:
-    """The subject that shows the failure in the least time."""
-    return subject_of(ablation.cheapest, entry)
 
 
 def _is_decided(entry: Entry, stages: Mapping[str, SubjectResult]) -> bool:

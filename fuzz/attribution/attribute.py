@@ -25,8 +25,6 @@ from fuzz.attribution.ablation import (
     NO_PATTERNS,
     PASSES,
     Ablation,
-    find_cheapest,
-    is_attention,
     run_ablation,
 )
 from fuzz.attribution.decide import CALLED_DIRECTLY, UNCHANGED, find_deciding, needs_write, try_other_write
@@ -39,7 +37,7 @@ from fuzz.experiments import EXPERIMENTS, SHARDING, OtherSubject, Outcome, Trial
 from fuzz.protocol import Running, SubjectResult, Verdict
 from fuzz.protocol.failures import DropoutMask, EmptyRowsNotZero, FailureKey, FaultyOperation
 from fuzz.protocol.rewrites import EXPANDED, SDPA, WrongRewrite
-from fuzz.subjects import SHARDED, get_spec
+from fuzz.subjects import SHARDED, get_spec, is_attention
 from generators.errors import UserError
 from generators.program.attention_options import COMPARABLE
 from generators.program.case import Case, LaterCall
@@ -87,20 +85,15 @@ def find_cause(entry: Entry, evaluator: Evaluator) -> RootCause:
     """As `attribute`, with the experiments that decide whether another failure has this cause."""
     ablation = run_ablation(entry, evaluator, full=False)
     cause = attribute(entry, evaluator, ablation)
-    return replace(
-        cause, decided_by=cause.decided_by or find_deciding(_study_cheapest(ablation, entry, evaluator), cause)
-    )
+    study = study_cheapest(entry, evaluator, ablation)
+    return replace(cause, decided_by=cause.decided_by or find_deciding(study, cause))
 
 
-def study_cheapest(entry: Entry, evaluator: Evaluator) -> Study:
-    """The failure of a finding under the subject that shows it in the least time."""
-    return _study_cheapest(run_ablation(entry, evaluator, full=False), entry, evaluator)
-
-
-def _study_cheapest(ablation: Ablation, entry: Entry, evaluator: Evaluator) -> Study:
+def study_cheapest(entry: Entry, evaluator: Evaluator, ablation: Ablation | None = None) -> Study:
+    """The failure of a finding under the subject that shows it in the least time; `ablation`: as of `attribute`."""
+    ablation = ablation or run_ablation(entry, evaluator, full=False)
     stage = ablation.cheapest
-    subject = stage if is_attention(entry.subject) else subject_of(stage, entry)
-    return Study(evaluator, entry, subject, ablation.stages[stage])
+    return Study(evaluator, entry, subject_of(stage, entry), ablation.stages[stage])
 
 
 def attribute(entry: Entry, evaluator: Evaluator, ablation: Ablation | None = None) -> RootCause:
@@ -122,7 +115,7 @@ def attribute(entry: Entry, evaluator: Evaluator, ablation: Ablation | None = No
         return replace(cause, mechanism=Mechanism(MechanismKind.EARLIER_CASES))
     if is_attention(entry.subject) or cause.is_attention_pattern or cause.stage is Stage.OPERATION:
         return cause
-    study = replace(study, subject=find_cheapest(ablation, entry))
+    study = replace(study, subject=subject_of(ablation.cheapest, entry))
     return _find_region(study, cause) or (_find_state(study, cause) if result.verdict in SILENT else cause)
 
 
@@ -134,7 +127,7 @@ def _find_lost_cause(study: Study, ablation: Ablation) -> RootCause:
     failure, kind, value = result.failure, MechanismKind(result.verdict), ""
     key = (failure and failure.key()) or FailureKey()
     stage = ablation.accused if is_kernel or ablation.accused == EAGER else _find_stage(ablation)[1].experiment
-    running = _find_running(replace(study, subject=stage if is_kernel else subject_of(stage, study.entry)))
+    running = _find_running(replace(study, subject=subject_of(stage, study.entry)))
     told = details(error=getattr(failure, "fault", ""), lost=key.lost)
     evidence = (Tried("noted", running, Outcome.FAILS_ALIKE),) if running else ()
     if running and (is_kernel or EXPERIMENTS[stage].stage != Stage.CODEGEN):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from fuzz.campaign.options import Budget
 from fuzz.protocol import EAGER, Check
-from fuzz.subjects import SUBJECTS, SubjectSpec, get_spec, is_user_function
+from fuzz.subjects import SUBJECTS, SubjectSpec, get_spec, is_attention, is_user_function
 from generators.errors import UserError
 from generators.program.case import Case
 from generators.program.emit import is_random
@@ -46,7 +46,7 @@ class Schedule:
 
     def __init__(self, subjects: tuple[str, ...]) -> None:
         always = tuple(s for s in subjects if not get_spec(s).share) + tuple(s for s in subjects if is_user_function(s))
-        attention = all(get_spec(s).is_attention or is_user_function(s) for s in subjects)
+        attention = all(map(is_attention, subjects))
         self.always = subjects if attention else always or subjects[:1]  # every case runs under these subjects
         self.needs_settings = all(get_spec(s).options for s in self.always)
         self.needs_shards = any(get_spec(s).sharded for s in subjects)

@@ -11,18 +11,18 @@ from corpus.causes import CauseKey
 from corpus.entry import Entry, Expectation, load, sort_by_version, write
 from corpus.files import replace_file, require_writable
 from corpus.ledger import Bug, Ledger
-from fuzz.attribution.ablation import DECOMPOSED, DYNAMIC, Ablation, find_cheapest, is_attention, run_ablation
+from fuzz.attribution.ablation import DECOMPOSED, DYNAMIC, Ablation, run_ablation
 from fuzz.attribution.attribute import attribute
 from fuzz.attribution.locate import locate
 from fuzz.attribution.root_cause import RootCause, describe_evidence
-from fuzz.attribution.study import Study
+from fuzz.attribution.study import Study, subject_of
 from fuzz.commands import REPORTS, require_allowed
 from fuzz.error_location import describe_where, describe_with_names
 from fuzz.evaluator import PASSING, Evaluator, open_evaluator, public_version
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.replay_result import describe_details, read_recorded_result
 from fuzz.run_store import RESULTS_FILE
-from fuzz.subjects import get_spec, is_user_function
+from fuzz.subjects import get_spec, is_attention, is_user_function
 from fuzz.versions import spell_verdict
 from fuzz.worker_config import ROOT, WorkerConfig
 from generators.errors import UserError
@@ -359,7 +359,7 @@ def _investigate(
         neighbours = list_neighbours(entry.case)
         cause = locate(Study(evaluator, entry, ablation.accused, result), cause, neighbours, seconds)
     sys.stderr.write(f"looking for the conditions: one property varied at a time, at most {seconds:.0f} s\n")
-    base = ablation.accused if is_kernel else find_cheapest(ablation, entry)
+    base = subject_of(ablation.cheapest, entry)
 
     def judge(case: Case) -> SubjectResult:
         is_other = is_kernel and emit_attention_stub(case) is None

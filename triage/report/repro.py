@@ -6,10 +6,9 @@ import textwrap
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fuzz.attribution.ablation import is_attention
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import EmptyRowsNotZero, RepeatedMask, StateChanged, Value
-from fuzz.subjects import INDUCTOR, MEMORY_BUDGET, SubjectSpec, get_spec, is_user_function
+from fuzz.subjects import INDUCTOR, MEMORY_BUDGET, SubjectSpec, get_spec, is_attention, is_user_function
 from generators.program.attention_stub import drop_fills, emit_attention_stub
 from generators.program.case import Case
 from generators.program.emit import is_random, list_shown_dropouts, list_unplain, source

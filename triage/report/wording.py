@@ -9,7 +9,7 @@ from pathlib import Path
 
 from corpus.causes import COMPILERS, Part, Stage, name_part
 from corpus.fault import Fault
-from fuzz.attribution.ablation import EAGER, Ablation, describe_stage, is_attention
+from fuzz.attribution.ablation import EAGER, Ablation, describe_stage
 from fuzz.attribution.root_cause import RootCause
 from fuzz.bug_identity import operation_of
 from fuzz.durations import format_count
@@ -17,7 +17,7 @@ from fuzz.error_location import describe_with_names, find_name, name_gradient, n
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import Raised, WrongValue
 from fuzz.protocol.places import Place, make_permalink
-from fuzz.subjects import compiler_of, get_spec
+from fuzz.subjects import compiler_of, get_spec, is_attention
 from generators.program.case import Case
 from generators.program.ops import VIEWS
 from generators.program.roles import find_attentions

@@ -68,9 +68,9 @@ class Kind:
         ablation = Ablation(Hello("2.13.0", "3.11", "cpu", "g++", 1), stages, accused)
         bug = ScriptedFailure(case=entry.case, result=self.result, title=title(entry.case, self.result, "cpu"))
         test = write_test(bug, self.cause.key, seen="2.13.0: fails")
-        evidence = Evidence(self.run, self.cause, self.conditions, failing=("test_regression",) if test else ())
-        shown = spell_script(bug)
-        report = write_report(entry, ablation, evidence, environment="PyTorch version: 2.13.0", shown=shown)
+        failing = ("test_regression",) if test else ()
+        evidence = Evidence(self.run, self.cause, self.conditions, failing, shown=spell_script(bug))
+        report = write_report(entry, ablation, replace(evidence, environment="PyTorch version: 2.13.0"))
         files = {"report.md": render("report.md.j2", report=report), "repro.py": write_script(bug)}
         return files | {"test_regression.py": test} if test else files
 

@@ -67,6 +67,10 @@ class Evidence:
     cause: RootCause | None = None
     conditions: tuple[Condition, ...] = ()
     failing: tuple[str, ...] = ()  # tests of test_regression.py
+    is_symbolic: bool = False  # as `run_symbolic` says
+    shown: tuple[str, str] = ("", "")  # a program and statements that show the failure, or "" for both
+    eager: tuple[str, str] = ("", "")  # a person's script without a compiler, and the line by which it ends
+    environment: str = ""
 
 
 def find_cases(what: Path, ledger: Ledger) -> list[tuple[str, Path]]:
@@ -198,17 +202,8 @@ def build(
     alone = script_runs.run(eager, config.python, seconds=config.timeout) if eager else None
     raised = alone.stderr.strip().rpartition("\n")[2] if alone is not None and shows(alone, ablation.result) else ""
     of_eager = (eager.strip(), raised) if raised else ("", "")
-    return write_report(
-        entry,
-        ablation,
-        evidence,
-        name=name,
-        environment=environment,
-        known=known,
-        shown=shown,
-        eager=of_eager,
-        is_symbolic=is_symbolic,
-    )
+    evidence = replace(evidence, is_symbolic=is_symbolic, shown=shown, eager=of_eager, environment=environment)
+    return write_report(entry, ablation, evidence, name, known)
 
 
 def shows(run: CompletedProcess[str], result: SubjectResult) -> bool:
@@ -235,22 +230,9 @@ def _read_fix(bug: Bug) -> dict[str, Any] | None:
 
 
 def write_report(
-    entry: Entry,
-    ablation: Ablation,
-    evidence: Evidence,
-    *,
-    name: str = "",
-    environment: str = "",
-    known: Bug | None = None,
-    shown: tuple[str, str] = ("", ""),
-    eager: tuple[str, str] = ("", ""),
-    is_symbolic: bool = False,
+    entry: Entry, ablation: Ablation, evidence: Evidence, name: str = "", known: Bug | None = None
 ) -> dict[str, Any]:
-    """The values of report.md.j2 for the accused stage of the ablation.
-
-    `known`: its entry in the ledger. `shown`: a program and statements that show the failure, or "" for both. `eager`:
-    a person's script without a compiler, and the line by which it ends. `is_symbolic`: as `run_symbolic` says.
-    """
+    """The values of report.md.j2 for the accused stage of the ablation. `known`: its entry in the ledger."""
     case, result, cause, run = entry.case, ablation.result, evidence.cause, evidence.run
     torch = public_version(ablation.hello.torch)
     name = name or title(case, result, ablation.hello.device)
@@ -259,7 +241,7 @@ def write_report(
     fix, fault = (_read_fix(known), known.fault) if known else (None, None)
     quoted = fault if fault and fault.torch == torch else next(iter(cause.places if cause else ()), None)
     places = cause.places if cause else ()
-    table = list_stages(case, ablation, is_symbolic=is_symbolic)
+    table = list_stages(case, ablation, is_symbolic=evidence.is_symbolic)
     is_logged = result.verdict in WITHOUT_NUMBERS or bug.spec.sharded
     # The program has the dense call, from which the worker makes packed and paged calls.
     is_packed = bool(getattr(result.failure, "sequences", None))
@@ -276,15 +258,15 @@ def write_report(
         "places": [describe_place(one, torch) for one in places],
         "fault": describe_fault(fault) if fault else "",
         "source": quote_source(quoted, ablation.hello.home) if quoted else "",
-        "eager": eager[0],
-        "eager_error": eager[1],
-        "program": shown[0] or plain,
+        "eager": evidence.eager[0],
+        "eager_error": evidence.eager[1],
+        "program": evidence.shown[0] or plain,
         "is_sequence": bool(case.calls),
         "replay": bug.replay,
         "commands": list_commands(bug, ablation),
         "exit_code": "" if run is None else "timed out" if run.returncode == TIMEOUT_EXIT else str(run.returncode),
         "output": run and (shorten_log(run.stderr) if is_logged else run.stdout.strip()),
-        "run": shown[1],
+        "run": evidence.shown[1],
         "owner": find_owner(case, cause.key, fault) if cause and evidence.failing else None,
         "failing": evidence.failing,
         "place": repro.find_function(bug).partition(":")[0],
@@ -292,7 +274,7 @@ def write_report(
         "conditions": evidence.conditions,
         "where": describe_where(case, result.where),
         "seen": "" if known else _list_versions(judged),
-        "environment": environment,
+        "environment": evidence.environment,
         "fix": fix,
         "unmended": describe_unmended(fix["cases"] - fix["passing"], fix.get("failing", {})) if fix else "",
         "n_fixed": len([change for change in fix["examples"].values() if change == "fixed"]) if fix else 0,

@@ -120,11 +120,10 @@ def _run_subject(case: CaseRun, name: str, subject: Subject | None) -> tuple[Sub
         judgement = Judgement(*exceptions.blame(error))
         if judgement.verdict is not Verdict.DEVICE_ERROR:
             raise
-    else:
-        # A verdict of wrong numbers stays if a later call broke the device.
-        keeps = judgement.verdict in (*RECHECKED_VERDICTS, Verdict.DEVICE_ERROR)
-        if not keeps and (fault := exceptions.find_device_fault()):
-            judgement = Judgement(Verdict.DEVICE_ERROR, DeviceError(fault))
+    # A verdict of wrong numbers stays if a later call broke the device.
+    keeps = judgement.verdict in (*RECHECKED_VERDICTS, Verdict.DEVICE_ERROR)
+    if not keeps and (fault := exceptions.find_device_fault()):
+        judgement = Judgement(Verdict.DEVICE_ERROR, DeviceError(fault))
     changes, earlier = process_state.take_changes()
     # A change of state that can't be undone may have made a later call raise.
     is_cause = judgement.verdict is Verdict.RUNTIME_ERROR and not all(change.is_restored for change in earlier)
@@ -319,10 +318,7 @@ def _check_attention(case: CaseRun, subject: Subject, coverage: Coverage) -> tup
     stub, training = case.request.attention_stub, case.request.training
     if stub is None or subject.attention is None:
         return _skip(Refusal.NO_CONTRACT), None
-    try:
-        harness = AttentionHarness(stub, subject.attention, case.device, training=training)
-    except SubjectError as refusal:
-        return _skip(Refusal.UNSUPPORTED, str(refusal)), None
+    harness = AttentionHarness(stub, subject.attention, case.device, training=training)
     runs: list[Execution] = []
     try:
         judgement = _run_and_judge(case, subject, harness, runs, coverage)

@@ -80,10 +80,7 @@ class ModuleSession:
         ):
             raise ModuleError(f"it gives {_name_type(made)}, expected (module, args) or (module, args, kwargs)")
         self._root = parts[0].to(self._device)
-        self._arguments = _pytree.tree_map(self._place, (tuple(args), kwargs))
-
-    def _place(self, value: Any) -> Any:
-        return value.to(self._device) if isinstance(value, Tensor) else value
+        self._arguments = _pytree.tree_map_only(Tensor, lambda value: value.to(self._device), (tuple(args), kwargs))
 
     def _copy_root(self) -> tuple[nn.Module, tuple[Any, ...], dict[str, Any]]:
         """The module and its arguments as the factory gave them: a run may change both, also outside of buffers."""

@@ -88,12 +88,6 @@ def _use_deterministic_algorithms(_value: Any) -> Iterator[None]:
         raise
 
 
-def without_cached_operations() -> AbstractContextManager[Any]:
-    """Fake tensors compute every operation."""
-    patched: AbstractContextManager[Any] = dynamo.patch(fake_tensor_cache_enabled=False)
-    return patched
-
-
 POISON = "poison"
 """The setting that fills memory."""
 _HOME = "torch._C._dynamo.guards"

@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any
 
+import torch._dynamo.config as dynamo
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fuzz.check import settings
@@ -134,8 +135,8 @@ def enter(trial: Trial, record: Record = lambda _: None) -> AbstractContextManag
 
 @contextmanager
 def _trace(scope: str, record: Record) -> Iterator[None]:
-    # Which operations its cache answers depends on earlier cases.
-    with settings.without_cached_operations(), record_branches(scope, lambda found: record(Executed(found))):
+    # Fake tensors compute every operation: which operations their cache answers depends on earlier cases.
+    with dynamo.patch(fake_tensor_cache_enabled=False), record_branches(scope, lambda found: record(Executed(found))):
         yield
 
 

@@ -118,7 +118,9 @@ class ModuleImport:
 
     def import_block(self, part: Submodule) -> Block:
         """A submodule as a case. Raises `BlockFailed` if it can't be run by itself."""
-        recorded, refused = self._record(part), dict[int, str]()
+        request = Record(part.path, tuple(sorted(KNOWN)))
+        recorded = self._ask(request, f"recording {part.path or 'the module'}", Recorded)
+        refused = dict[int, str]()
         while True:
             translation = translate(recorded, refused)
             block = Block(part.path, part.type, len(recorded.calls), None, translation.missing, reads=recorded.reads)
@@ -138,9 +140,6 @@ class ModuleImport:
                 return replace(block, missing=translation.missing + Counter(["no call is left"]))
             case = name_sizes(case)
             return replace(block, case=case, different=self._compare(case, translation))
-
-    def _record(self, part: Submodule) -> Recorded:
-        return self._ask(Record(part.path, tuple(sorted(KNOWN))), f"recording {part.path or 'the module'}", Recorded)
 
     def _compare(self, case: Case, translation: Translation) -> str:
         numbers = {item.name: number for number, item in translation.inputs.items()}

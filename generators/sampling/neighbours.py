@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from generators.program import edits
-from generators.program.case import Case, Input
+from generators.program.case import Case
 from generators.program.emit import is_random
 from generators.program.state import describe_differences, list_variable
 from generators.program.type_check import is_valid, make_op
@@ -159,13 +159,10 @@ def _change_layout(case: Case, c: Choices) -> Case:
 
 def _change_mode(case: Case, _c: Choices) -> Case:
     if case.training:
-        return replace(case, mode="inference", contracts=(), inputs=tuple(map(_differentiate, case.inputs)))
+        plain = replace(case, mode="inference", contracts=())
+        return edits.map_inputs(plain, lambda item: replace(item, requires_grad=True))
     masks = {item: replace(item, requires_grad=False) for item in case.arguments if item.values.kind.endswith("_mask")}
     return edits.replace_inputs(replace(case, mode="training", contracts=()), masks)
-
-
-def _differentiate(item: Input) -> Input:
-    return replace(item, requires_grad=True)
 
 
 def _change_autocast(case: Case, c: Choices) -> Case:

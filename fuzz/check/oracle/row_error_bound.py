@@ -57,7 +57,7 @@ class Envelope:
             self._exact = torch.where(self._fills, clamped, self._exact)
         errors = [self._errors(value) for value in values]
         self._eager = errors[0]
-        magnitude = self._mask_unjudged(self._exact.abs()).amax(-1)
+        magnitude = self._exact.abs().masked_fill_(~self._judged, 0.0).amax(-1)
         self.scale = float(magnitude.max())
         unit = max(constants.UNIT_ROUNDOFF[coarsest], constants.UNIT_ROUNDOFF[eager.dtype])
         # A gradient that is 0 in truth holds the rounding of its terms.
@@ -128,9 +128,6 @@ class Envelope:
             return errors
         is_other = self._fills & (errors > self._finite_limit / 2)
         return errors.masked_fill(~(self._judged | is_other), 0.0)
-
-    def _mask_unjudged(self, values: Tensor) -> Tensor:
-        return values if self._all_judged else values.masked_fill(~self._judged, 0.0)
 
 
 def locate(value: Value, wrong: Tensor) -> WrongElements:

@@ -166,10 +166,6 @@ def _dropout_text(line: Line) -> str:
     return spell(line.attrs["form"], "dropout", line.args[0], line.text("p"), when)
 
 
-def _dropout_module(line: Line) -> str | None:
-    return f"nn.Dropout({line.attrs['p']})" if line.attrs["form"] == "module" else None
-
-
 def _layer(call: Operands) -> tuple[Size, ...]:
     own, (x,), out = call.attrs["dtype"], call.args, call.attrs["out"]
     require(x.rank >= 1 and x.dtype == own and not call.autocast, f"needs an argument of {own}, without autocast")
@@ -268,7 +264,7 @@ OPS = [
         text=_dropout_text,
         attributes=_DROPOUT,
         memory=Memory.UNKNOWN,
-        init=_dropout_module,
+        init=lambda line: f"nn.Dropout({line.attrs['p']})" if line.attrs["form"] == "module" else None,
         random=True,
     ),
 ]

@@ -86,10 +86,6 @@ def _flatten(call: Operands) -> tuple[Size, ...]:
     return (*call.shape[:first], product(call.shape[first : last + 1]), *call.shape[last + 1 :])
 
 
-def _unflatten(call: Operands, size: Size) -> tuple[Size, ...]:
-    return _view(replace(call, args=(TensorType((size,), call.args[0].dtype),)))
-
-
 def _chunk(call: Operands, whole: Size) -> tuple[Size]:
     chunks, index, size = call.attrs["chunks"], call.attrs["index"], whole.value(call.dims)
     require(chunks >= 1 and size % chunks == 0, f"axis of {size} does not split into {chunks} equal chunks")
@@ -278,10 +274,6 @@ def _scatter_text(line: Line) -> str:
     return f"{x}.{line.kind}({', '.join([line.text('dim'), index, *(source or [line.text('value')])])})"
 
 
-def _index_text(line: Line) -> str:
-    return item_text(line, line.args[1:])
-
-
 _SIZE, _SIZES = Attribute(Kind.SIZE, required=True), {"sizes": Attribute(Kind.SIZES, required=True)}
 _FIRST, _LAST = Attribute(Kind.AXIS, 0), Attribute(Kind.AXIS, -1)
 _INDEX, _STEP = Attribute(Kind.INT, 0), Attribute(Kind.INT, 1)
@@ -318,7 +310,7 @@ OPS = [
     OpSpec("flatten", _flatten, attributes=_FLATTEN, memory=Memory.VIEW_OR_COPY, cost=2),
     OpSpec(
         "unflatten",
-        along(_unflatten),
+        along(lambda call, size: _view(replace(call, args=(TensorType((size,), call.args[0].dtype),)))),
         text="{0}.unflatten({dim}, ({sizes},))",
         attributes=_UNFLATTEN,
         memory=_VIEW,
@@ -359,7 +351,7 @@ OPS = [
     OpSpec(
         "index",
         lambda call: put_indices(call, call.args[1:]),
-        text=_index_text,
+        text=lambda line: item_text(line, line.args[1:]),
         attributes={"dim": _FIRST},
         arity=(2, 5),
     ),

@@ -54,12 +54,9 @@ def _binary(call: Call) -> list[str]:
 
 def _power(call: Call) -> list[str]:
     given = call.bind("input", "exponent")
-    base, exponent = given["input"], given["exponent"]
-    if not isinstance(base, Ref):
-        return [call.emit("pow", [call.tensor(exponent)], base=base)]
-    if isinstance(exponent, Ref):
-        return [call.emit("pow", [call.tensor(base), call.tensor(exponent)])]
-    return [call.emit("pow", [call.tensor(base)], exponent=exponent)]
+    sides = {"base": given["input"], "exponent": given["exponent"]}
+    args = [call.tensor(side) for side in sides.values() if isinstance(side, Ref)]
+    return [call.emit("pow", args, **{name: side for name, side in sides.items() if not isinstance(side, Ref)})]
 
 
 def _clamp(call: Call) -> list[str]:
@@ -101,15 +98,13 @@ def _where(call: Call) -> list[str]:
     given = call.bind("condition", "input", "other")
     if call.family == "Tensor":
         given = dict(zip(("input", "condition", "other"), given.values(), strict=True))
-    condition, left, right = call.tensor(given["condition"]), given["input"], given["other"]
-    if isinstance(left, Ref) and isinstance(right, Ref):
-        return [call.emit("where", [condition, call.tensor(left), call.tensor(right)])]
-    if isinstance(left, Ref):
-        return [call.emit("where", [condition, call.tensor(left)], other=call.number(right, call.type(left)))]
-    if isinstance(right, Ref):
-        other = call.number(left, call.type(right))
-        return [call.emit("where", [condition, call.tensor(right)], other=other, reverse=True)]
-    return [call.emit("where", [condition], value=left, other=right)]
+    left, right = given["input"], given["other"]
+    args = [call.tensor(given["condition"]), *(call.tensor(side) for side in (left, right) if isinstance(side, Ref))]
+    if len(args) != 2:
+        return [call.emit("where", args, **({} if args[1:] else {"value": left, "other": right}))]
+    number, tensor = (right, left) if isinstance(left, Ref) else (left, right)
+    other = call.number(number, call.type(tensor))
+    return [call.emit("where", args, other=other, reverse=tensor is right)]
 
 
 def _reduction(call: Call) -> list[str]:

@@ -99,13 +99,10 @@ class Call:
                 is_fill = attribute in OPS[kind].attributes and "min" in OPS[kind].attributes[attribute].words
                 attrs[attribute] = self.number(value, self.program.types[args[0]]) if is_fill else freeze(value)
         if kind == "dropout":
-            attrs["active"] = self.activity(attrs.get("active"))
+            training = bool(attrs.get("active", True))  # the default of F.dropout
+            is_own = training == self.program.recorded.training
+            attrs["active"] = "mode" if is_own else "always" if training else "never"
         return self.emit(kind, args, **attrs)
-
-    def activity(self, training: Any) -> str:
-        if training is None:
-            training = True  # the default of F.dropout
-        return "mode" if bool(training) == self.program.recorded.training else "always" if training else "never"
 
 
 Reader = Callable[[Call], list[str]]

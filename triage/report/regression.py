@@ -292,9 +292,6 @@ class _Test:
         flags = [f"{self.flag}=True"] * bool(is_reference and self.flag)
         return f"run({', '.join([*[module] * self.reads_module, call, *flags])})"
 
-    def _split(self, given: str) -> str:
-        return shards.spell_split(self.bug.case, given) if self.bug.spec.sharded else given
-
     @property
     def flag(self) -> str:
         """The argument by which `run` gets the inputs of the reference; "" if it gets those of the accused."""
@@ -348,7 +345,8 @@ class _Test:
             return f"[move({', '.join(['x', *[str(flag)] * bool(flag and self.is_exact)])}) for x in {given}]"
         is_float = all(item.dtype in FLOATS for item in self.bug.case.arguments)
         double = f"[{'x.double()' if is_float else 'x.double() if x.is_floating_point() else x'} for x in {given}]"
-        reference, accused = double if self.is_exact else given, self._split(given)
+        reference = double if self.is_exact else given
+        accused = shards.spell_split(self.bug.case, given) if self.bug.spec.sharded else given
         return accused if not flag else reference if flag is True else f"{reference} if {flag} else {accused}"
 
     @property

@@ -179,13 +179,14 @@ def write(entry: Entry, path: Path) -> Path:
 def record_seen(path: Path, verdicts: Mapping[str, str]) -> None:
     """Add verdicts by torch version to a file's `seen`. Its comments are lost. Raises UserError."""
     entry = load(path)
-    seen = sort_by_version({**entry.seen, **verdicts})
+    told = {**entry.seen, **verdicts}
+    seen = {version: told[version] for version in sort_versions(told)}
     if seen != entry.seen:
         write(replace(entry, seen=seen), path)
 
 
-def sort_by_version(verdicts: Mapping[str, str]) -> dict[str, str]:
-    """The verdicts by torch version, oldest first. Names that are no versions come last."""
+def sort_versions(versions: Iterable[str]) -> list[str]:
+    """Versions of torch, each once, oldest first. Names that are no versions come last."""
 
     def key(version: str) -> tuple[bool, Version, str]:
         try:
@@ -193,7 +194,7 @@ def sort_by_version(verdicts: Mapping[str, str]) -> dict[str, str]:
         except InvalidVersion:
             return True, Version("0"), version
 
-    return dict(sorted(verdicts.items(), key=lambda item: key(item[0])))
+    return sorted({*versions}, key=key)
 
 
 def load_directory(directory: Path) -> dict[Path, Entry]:

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from corpus import ledger as ledgers
-from corpus.entry import sort_by_version
+from corpus.entry import sort_versions
 from corpus.files import replace_file
 from corpus.ledger import Bug
 from fuzz.cli import enter
@@ -68,22 +68,22 @@ def make_page(listed: Iterable[ListedBug]) -> str:
         is_apart = one.bug.status.kind == "set_apart"
         rows = apart if is_apart else untried if newest not in one.tried else live if one.is_live else gone
         rows.append(one)
-    versions = {device: _list_versions(shown, device) for device in ("cpu", "cuda")}
+    entries = [entry for one in shown for entry in one.examples.values()]
+    versions = {
+        device: sort_versions(version for one in entries if one.device == device for version in read_verdicts(one))
+        for device in ("cpu", "cuda")
+    }
     parts = [_HEAD.format(**{device: ", ".join(found) for device, found in versions.items()})]
     for section, rows in sections.items():
-        rows.sort(key=lambda one: (not one.is_silent, bool(one.bug.known_upstream), *rank_by_models(one.bug)))
+        rows.sort(key=_rank)
         parts.append("\n".join([f"## {section}", "", _COLUMNS, *(_row(one, versions) for one in rows), ""]))
     return "\n".join(parts)
 
 
-def rank_by_models(bug: Bug) -> tuple[bool, int]:
-    """Bugs that released models show come first, then bugs whose code many of them run."""
-    return not bug.seen_in, -len(bug.reached_in)
-
-
-def _list_versions(listed: Iterable[ListedBug], device: str) -> list[str]:
-    entries = (entry for one in listed for entry in one.examples.values() if entry.device == device)
-    return list(sort_by_version(dict.fromkeys((version for one in entries for version in read_verdicts(one)), "")))
+def _rank(one: ListedBug) -> tuple[bool, bool, bool, int]:
+    """Silent bugs come first, then bugs that are not known upstream, then bugs that released models show, then bugs
+    whose code many of these run."""
+    return not one.is_silent, bool(one.bug.known_upstream), not one.bug.seen_in, -len(one.bug.reached_in)
 
 
 def _row(one: ListedBug, versions: dict[str, list[str]]) -> str:

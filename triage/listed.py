@@ -1,11 +1,11 @@
 """The bugs of the ledger with what their examples show: in which releases, how, and which example shows it best."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from corpus.entry import Entry, load, sort_by_version
+from corpus.entry import Entry, load, sort_versions
 from corpus.ledger import Bug, Ledger
 from fuzz.evaluator import PASSING
 from fuzz.versions import fails_alike_in, read_verdicts
@@ -24,7 +24,7 @@ class ListedBug:
     @property
     def tried(self) -> list[str]:
         """The releases that an example was run with."""
-        return _sort(version for entry in self.examples.values() for version in read_verdicts(entry))
+        return sort_versions(version for entry in self.examples.values() for version in read_verdicts(entry))
 
     @property
     def failing(self) -> list[str]:
@@ -59,18 +59,14 @@ def list_bugs(ledger: Ledger) -> list[ListedBug]:
     """The bugs of a ledger that have examples. Raises `CaseError`."""
     examples = {bug: {path: load(path) for path in ledger.examples(bug)} for bug in ledger.bugs if bug.cases}
     versions = (version for found in examples.values() for entry in found.values() for version in read_verdicts(entry))
-    newest = next(reversed(_sort(versions)), "")
+    newest = next(reversed(sort_versions(versions)), "")
     return [ListedBug(bug, found, newest) for bug, found in examples.items()]
 
 
 def find_regression(entry: Entry) -> tuple[str, str] | None:
     """The last good and the first bad release that a case was run with, if it fails in the newest of these."""
     verdicts = read_verdicts(entry)
-    tried = [(version, fails_alike_in(entry, version)) for version in _sort(verdicts)]
+    tried = [(version, fails_alike_in(entry, version)) for version in sort_versions(verdicts)]
     changes = [(good, bad) for (good, failed), (bad, fails) in pairwise(tried) if fails and not failed]
     is_live = bool(tried) and tried[-1][1]
     return changes[-1] if is_live and changes and verdicts[changes[-1][0]] in PASSING else None
-
-
-def _sort(versions: Iterable[str]) -> list[str]:
-    return [*sort_by_version(dict.fromkeys(versions, ""))]

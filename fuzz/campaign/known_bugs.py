@@ -8,7 +8,7 @@ from pathlib import Path
 
 from corpus import entry as corpus_entry
 from corpus.causes import CauseKey, Details
-from corpus.entry import Entry, sort_by_version
+from corpus.entry import Entry, sort_versions
 from corpus.ledger import Bug, Ledger
 from fuzz.attribution.root_cause import RootCause
 from fuzz.bug_identity import Symptom, contract_features, is_same_cause, measured_rewrite
@@ -233,7 +233,7 @@ class KnownBugs:
             title=bug.title,
             status=bug.status,
             upstream=bug.upstream,
-            versions=tuple(sort_by_version(dict.fromkeys({*failing, *bug.versions}, ""))),
+            versions=tuple(sort_versions({*failing, *bug.versions})),
             report=str(find_report(bug.id) or ""),
             case=case_id,
             example=example.case.id,

@@ -156,14 +156,14 @@ def _cluster(group: list[Attributed], bug: Bug | None, ledger: Ledger) -> Cluste
     entry = bug or Bug("", _title(keys[0]), cause=keys[0], decided_by=decided_by)
     seen: list[Finding | Bug] = [entry, *findings]
     days = sorted(filter(None, (day for one in seen for day in (one.first_seen, one.last_seen))))
-    versions = sorted({version for finding in findings for version in finding.versions}.union(entry.versions))
+    versions = {version for finding in findings for version in finding.versions}.union(entry.versions)
     updated = replace(
         entry,
         also=(*entry.also, *(key for key in keys if key != entry.cause)),
         findings=tuple(sorted({*entry.findings, *(finding.id for finding in findings)})),
         first_seen=days[0] if days else "",
         last_seen=days[-1] if days else "",
-        versions=tuple(corpus_entry.sort_by_version(dict.fromkeys(versions, ""))),
+        versions=tuple(corpus_entry.sort_versions(versions)),
     )
     return Cluster(tuple(members), bug, updated)
 

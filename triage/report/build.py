@@ -8,7 +8,7 @@ from subprocess import CompletedProcess
 from typing import Any
 
 from corpus.causes import CauseKey
-from corpus.entry import Entry, Expectation, load, sort_by_version, write
+from corpus.entry import Entry, Expectation, load, sort_versions, write
 from corpus.files import replace_file, require_writable
 from corpus.ledger import Bug, Ledger
 from fuzz.attribution.ablation import DECOMPOSED, DYNAMIC, Ablation, run_ablation
@@ -365,6 +365,6 @@ def _record(entry: Entry, ablation: Ablation) -> Entry:
 def _list_versions(entry: Entry) -> str:
     """Versions of torch and their verdicts: "2.11.0: passes; 2.12.1, 2.13.0: compile error"; "" with one version."""
     seen, told = entry.seen, dict[str, list[str]]()
-    for version, said in sort_by_version(seen).items():
-        told.setdefault("passes" if said in PASSING else spell(said), []).append(version)
+    for version in sort_versions(seen):
+        told.setdefault("passes" if seen[version] in PASSING else spell(seen[version]), []).append(version)
     return "; ".join(f"{', '.join(versions)}: {words}" for words, versions in told.items()) if len(seen) > 1 else ""

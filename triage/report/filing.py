@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from corpus.causes import CauseKey, Stage
-from corpus.entry import Entry, sort_by_version
+from corpus.entry import Entry, sort_versions
 from corpus.fault import Fault
 from corpus.ledger import Bug
 from corpus.upstream import Issue
@@ -57,7 +57,7 @@ def propose_labels(entry: Entry, cause: CauseKey | None, fault: Fault | None = N
 def describe_releases(entry: Entry) -> str:
     """The releases of torch that a case was run with: those that fail, those that are right, and a regression."""
     verdicts, change = read_verdicts(entry), find_regression(entry)
-    tried = sort_by_version(dict.fromkeys(verdicts, ""))
+    tried = sort_versions(verdicts)
     sides = {
         "fails in": [version for version in tried if fails_alike_in(entry, version)],
         "right in": [version for version in tried if verdicts[version] in PASSING],

@@ -16,6 +16,7 @@ from fuzz.attribution.attribute import attribute
 from fuzz.attribution.locate import locate
 from fuzz.attribution.root_cause import RootCause, describe_evidence
 from fuzz.attribution.study import Study, subject_of
+from fuzz.bug_identity import LOST_PROCESS
 from fuzz.commands import REPORTS, require_allowed
 from fuzz.error_location import describe_where, describe_with_names
 from fuzz.evaluator import PASSING, Evaluator, open_evaluator, public_version
@@ -333,7 +334,7 @@ def _investigate(
     cause = attribute(entry, evaluator, ablation)
     sys.stderr.write(f"running {regression.FILE}\n")
     failing = _write_test(bug, cause.key, out, config, known, _list_versions(_record(entry, ablation)))
-    is_lost = result.verdict in repro.ENDS_PROCESS | {Verdict.TIMEOUT}  # each experiment costs a worker
+    is_lost = result.verdict in LOST_PROCESS  # each experiment costs a worker
     if not seconds or (is_lost and not is_kernel):
         return Evidence(run, cause, failing=failing)
     if not is_kernel:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from fuzz.bug_identity import attention_patterns
+from fuzz.bug_identity import WRONG_NUMBERS, attention_patterns
 from fuzz.evaluator import compare_outcome
 from fuzz.experiments import Outcome
 from fuzz.protocol import SubjectResult, Verdict
@@ -40,7 +40,6 @@ _SIZES = (1, 64, 3, 128)
 _NUMBERS = (1.0, 2.0, -1.0, 0.0, 0.5, 0.25, -1e4, float("-inf"))
 _SEEDS = range(1, 4)
 """Added to the seeds of a program that passes, if the failure is one of values: it must pass with other numbers too."""
-_OF_VALUES = {Verdict.WRONG_RESULT, Verdict.WRONG_GRADIENT, Verdict.NONFINITE, Verdict.EAGER_SUSPECT}
 _COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 
 Probe = Callable[[Case], SubjectResult]
@@ -113,7 +112,7 @@ def find_conditions(
         one.is_cut |= time.monotonic() > deadline
         other = one.make(value)
         outcome = fails(other)
-        if outcome is False and result.verdict in _OF_VALUES and other is not None:
+        if outcome is False and result.verdict in WRONG_NUMBERS | {Verdict.EAGER_SUSPECT} and other is not None:
             outcome = any(fails(_change_seeds(other, seed)) for seed in _SEEDS)
         one.outcomes += [] if outcome is None else [(value, outcome)]
         return outcome is not None

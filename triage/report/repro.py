@@ -6,6 +6,7 @@ import textwrap
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from fuzz.bug_identity import LOST_PROCESS
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import EmptyRowsNotZero, RepeatedMask, StateChanged, Value
 from fuzz.subjects import INDUCTOR, MEMORY_BUDGET, SubjectSpec, get_spec, is_attention, is_user_function
@@ -35,8 +36,7 @@ UNITS = 8
 FAR, FAR_LOW_PRECISION = 0.0005, 0.05
 """Eager is wrong from an error of this share of the largest magnitude on: `suspicious_share` of the oracle."""
 
-ENDS_PROCESS = frozenset({Verdict.WORKER_DIED, Verdict.OUT_OF_MEMORY, Verdict.DEVICE_ERROR})
-WITHOUT_NUMBERS = ENDS_PROCESS | {Verdict.COMPILE_ERROR, Verdict.RUNTIME_ERROR, Verdict.TIMEOUT}
+WITHOUT_NUMBERS = LOST_PROCESS | {Verdict.COMPILE_ERROR, Verdict.RUNTIME_ERROR}
 """Failures that show in a log, not in numbers."""
 
 AUTOMATIC = "[[torch.export.Dim.AUTO] * x.dim() for x in inputs()]"

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from fuzz.cli import DEFAULT_WORKER, WorkerOptions, enter, ignore_lost_output
+from fuzz.worker_config import WorkerConfig
 
 
 def compare(
@@ -72,12 +73,12 @@ def compare(
         require_writable(out, "--out")
     if module is None and (out or json or junit):
         raise UserError("--out, --json and --junit need --module")
+    config = worker.configure(None, subject)
+    configs = [replace(config, python=interpreter) for interpreter in python or [sys.executable]]
     if module is not None:
         if case or record:
             raise UserError("--module can't be combined with case files or --record")
-        return _compare_module(
-            module, python or [sys.executable], subject or ["inductor"], worker, out, json, junit, quiet=quiet
-        )
+        return _compare_module(module, configs, subject or ["inductor"], out, json, junit, quiet)
     if len(python or ()) < 2 and not record:
         raise UserError("two versions are needed: --python A --python B")
     if record and (subject or worker.device):
@@ -89,10 +90,8 @@ def compare(
         if record:
             require_writable(path, "--record", is_file=True)
     tasks = [(path, entry, name) for path, entry in entries.items() for name in subject or (entry.subject,)]
-    config = worker.configure(None, subject)
     rows: list[Row] = []
     with ExitStack() as stack:
-        configs = [replace(config, python=interpreter) for interpreter in python or [sys.executable]]
         evaluators = [stack.enter_context(open_evaluator(each)) for each in configs]
         versions = start_versions(evaluators, [name for *_, name in tasks])
         torches = {label: public_version(evaluator.hello.torch) for label, evaluator in versions.items()}
@@ -114,13 +113,11 @@ def compare(
 
 def _compare_module(
     factory: str,
-    pythons: list[str],
+    configs: list[WorkerConfig],
     subjects: list[str],
-    worker: WorkerOptions,
     out: Path | None,
     json: Path | None,
     junit: Path | None,
-    *,
     quiet: bool,
 ) -> int:
     """Compare the blocks of a module. The first interpreter imports it."""
@@ -132,11 +129,10 @@ def _compare_module(
     from fuzz.versions import start_versions
     from generators.errors import UserError
 
-    if len(pythons) > 2:
-        raise UserError(f"a module is compared in one or two versions, got {len(pythons)} times --python")
-    config, blocks = worker.configure(None, subjects), []
+    if len(configs) > 2:
+        raise UserError(f"a module is compared in one or two versions, got {len(configs)} times --python")
+    blocks = []
     with ExitStack() as stack:
-        configs = [replace(config, python=python) for python in pythons]
         importing = stack.enter_context(ModuleImport(configs[0], factory))
         versions = start_versions([stack.enter_context(open_evaluator(one)) for one in configs], subjects)
         comparison = ModuleComparison(versions, subjects, out or Path("runs") / time.strftime("%Y-%m-%dT%H-%M-%S"))

@@ -229,16 +229,13 @@ def _drop_one(plain: Plain) -> Iterator[Plain]:
             # Without this, the window would still hide all keys to the right.
             yield fewer.change(window=(window[0], -1)) if name == "causal" and window is not None else fewer
     sizes, one = dict(plain.dims), Size.of(1)
-    q, k, v = (plain.inputs[name] for name in HEADS)
-    heads, kv_heads = q.shape[1], k.shape[1]
-    if heads.value(sizes) != 1:
-        yield _with_heads(plain, one, one)
+    heads, kv_heads = (plain.inputs[name].shape[1] for name in ("q", "k"))
+    yield _with_heads(plain, one, one)
     if heads.value(sizes) != kv_heads.value(sizes):
         yield _with_heads(plain, kv_heads, kv_heads)
         if kv_heads.value(sizes) != 1:
             yield _with_heads(plain, heads, one)
-    if v.shape[-1] != q.shape[-1]:
-        yield _with_value_dim(plain)
+    yield _with_value_dim(plain)
 
 
 def _simplify_one(plain: Plain) -> Iterator[Plain]:
@@ -259,9 +256,7 @@ def _simplify_one(plain: Plain) -> Iterator[Plain]:
         yield any_mask.change(mask_means="drop")
     # The dtype of q needs no cast back.
     dtype, floating = plain.inputs["q"].dtype, [name for name in TENSORS if name != "mask"]
-    alike = plain.map_inputs(lambda item: replace(item, dtype=dtype), floating)
-    if alike != plain:
-        yield alike
+    yield plain.map_inputs(lambda item: replace(item, dtype=dtype), floating)
     if said.dropout not in (0.0, 0.5):
         yield plain.change(dropout=0.5)
 

@@ -204,10 +204,8 @@ def simplify_mode(case: Case) -> Iterator[Case]:
     contracts = tuple(replace(c, dropout=0.0) for c in case.contracts if not (drops and c.dropout))
     if case.training and case.dynamic:
         yield replace(case, mode="inference", dynamic=False, contracts=contracts)
-    if case.dynamic:
-        yield replace(case, dynamic=False)
-    if case.autocast:
-        yield replace(case, autocast=None)
+    yield replace(case, dynamic=False)
+    yield replace(case, autocast=None)
     if case.mode == "training_on_sum":
         yield replace(case, mode="training")
     if case.mode != "inference":
@@ -302,8 +300,7 @@ def simplify_inputs(case: Case) -> Iterator[Case]:
         for kind in simpler:
             scale = 0.5 if kind.name == "random" else 1.0
             yield edits.replace_inputs(case, {item: replace(item, values=Values(kind.name, item.values.seed, scale))})
-        if item.values.scale != 1.0:
-            yield edits.replace_inputs(case, {item: replace(item, values=replace(item.values, scale=1.0))})
+        yield edits.replace_inputs(case, {item: replace(item, values=replace(item.values, scale=1.0))})
 
 
 def drop_axes(case: Case) -> Iterator[Case]:

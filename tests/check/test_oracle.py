@@ -129,6 +129,14 @@ def test_what_was_unrounded_is_forgotten_where_it_is_written_over() -> None:
     assert read == [[1.0] * 4] * 8
 
 
+@pytest.mark.parametrize("mode", [SkippedCasts(0), HalvedSums(0), Noise(0)])
+def test_zeros_of_a_forward_derivative_stay_zeros_in_noise(mode: Any) -> None:
+    x, y = torch.ones(3, dtype=torch.bfloat16), torch.full((3,), 2.0, dtype=torch.bfloat16)
+    with mode:
+        out, tangent = torch.func.jvp(lambda a: torch.stack([a * y, y * y]), (x,), (y,))
+    assert tangent[1].eq(0).all() and tangent[0].gt(3).all() and out.isfinite().all()
+
+
 @pytest.mark.parametrize(("dtype", "unit"), [(torch.float32, 2.0**-24), (torch.float64, 2.0**-53)])
 def test_noise_moves_the_logarithm_of_a_sum_by_the_rounding_of_the_sum(dtype: torch.dtype, unit: float) -> None:
     scores = torch.tensor([[0.0, -16.0]])

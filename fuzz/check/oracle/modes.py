@@ -227,7 +227,8 @@ class SkippedCasts(OperationMode):
         wide = func(*wide_args, **wide_kwargs)
         for rounded, unrounded in zip(tree_leaves(result), tree_leaves(wide), strict=True):
             if isinstance(rounded, Tensor) and rounded.is_floating_point() and rounded.shape == unrounded.shape:
-                if not func.is_view and not any(rounded is value for value in args):
+                is_own = not any(rounded is value for value in args) and not rounded._is_zerotensor()
+                if is_own and not func.is_view:
                     rounded.copy_(unrounded)
                 if rounded.dtype in LOW_PRECISION:
                     self._unrounded[rounded] = unrounded

@@ -133,7 +133,7 @@ def test_what_was_unrounded_is_forgotten_where_it_is_written_over() -> None:
 def test_zeros_of_a_forward_derivative_stay_zeros_in_noise(mode: Any) -> None:
     x, y = torch.ones(3, dtype=torch.bfloat16), torch.full((3,), 2.0, dtype=torch.bfloat16)
     with mode:
-        out, tangent = torch.func.jvp(lambda a: torch.stack([a * y, y * y]), (x,), (y,))
+        out, tangent = torch.func.jvp(lambda a: torch.stack([a * y, y * y]), (x,), (y,))[:2]
     assert tangent[1].eq(0).all() and tangent[0].gt(3).all() and out.isfinite().all()
 
 

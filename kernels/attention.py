@@ -131,10 +131,33 @@ class _Attention(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, dout: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, out, lse, bias, sinks, mask, alibi = ctx.saved_tensors
+        batch, heads, rows, _ = q.shape
+        kv_heads, columns = k.shape[1:3]
+        dq, dk, dv = (torch.empty_like(x) for x in (q, k, v))
         with_bias = bias is not None and ctx.needs_input_grad[3]
-        dq, dk, dv, delta, dscores = attention_backward(
-            dout, q, k, v, out, lse, bias, mask, alibi, ctx.settings, with_bias
-        )
+        # The gradient of the biased scores.
+        dscores = q.new_zeros((*q.shape[:3], columns), dtype=torch.float32) if with_bias else None
+        # The sum over features, [batch, heads, seq_len]. Contiguous first, so that sums have one order whatever the
+        # layout.
+        delta = (out.float() * dout.float()).contiguous().sum(-1)
+        if out.numel() and k.numel():
+            options = _pointers(lse, bias, mask, alibi)
+            flags = [*(int(x is not None) for x in (bias, mask, alibi)), *ctx.settings.flags]
+            constants = _choose_constants(q, v, ctx.settings)
+            numbers = (heads, heads // kv_heads, rows, columns, q.size(-1), v.size(-1), *ctx.settings)
+            strides = (*q.stride(), *k.stride(), *v.stride(), *dout.stride())
+            edges = (*_strides(bias, q, k), *_strides(mask, q, k))
+            with on_device_of(q):
+                dkdv_kernel[(triton.cdiv(columns, constants["BLOCK_J"]), batch * kv_heads)](
+                    q, k, v, *options, dout, lse, delta, dk, dv, *strides, *dk.stride(), *dv.stride(),
+                    *edges, *numbers, *flags, **constants,
+                )  # fmt: skip
+                dq_kernel[(triton.cdiv(rows, constants["BLOCK_I"]), batch * heads)](
+                    q, k, v, *options, dout, lse, delta, dq, dscores, *strides, *dq.stride(),
+                    *edges, *numbers, *flags, **constants,
+                )  # fmt: skip
+        else:
+            dq, dk, dv = dq.zero_(), dk.zero_(), dv.zero_()
         dbias = None if dscores is None else dscores.sum_to_size(bias.shape).to(bias.dtype)
         dsinks = None
         if sinks is not None and ctx.needs_input_grad[4]:
@@ -172,49 +195,6 @@ def attention_forward(
                 **constants,
             )  # fmt: skip
     return out, lse
-
-
-def attention_backward(
-    dout: Tensor,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    out: Tensor,
-    lse: Tensor,
-    bias: Tensor | None,
-    mask: Tensor | None,
-    alibi: Tensor | None,
-    settings: Settings,
-    with_scores: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None]:
-    """(dq, dk, dv, delta [batch, heads, seq_len], dscores [batch, heads, seq_len, kv_len] or None).
-
-    delta: the sum of out * dout over features, float32. dscores: the gradient of the biased scores, if `with_scores`.
-    """
-    batch, heads, rows, _ = q.shape
-    kv_heads, columns = k.shape[1:3]
-    dq, dk, dv = (torch.empty_like(x) for x in (q, k, v))
-    dscores = q.new_zeros((*q.shape[:3], columns), dtype=torch.float32) if with_scores else None
-    # Contiguous first, so that sums have one order whatever the layout.
-    delta = (out.float() * dout.float()).contiguous().sum(-1)
-    if not (out.numel() and k.numel()):
-        return dq.zero_(), dk.zero_(), dv.zero_(), delta, dscores
-    options = _pointers(lse, bias, mask, alibi)
-    flags = [*(int(x is not None) for x in (bias, mask, alibi)), *settings.flags]
-    constants = _choose_constants(q, v, settings)
-    numbers = (heads, heads // kv_heads, rows, columns, q.size(-1), v.size(-1), *settings)
-    strides = (*q.stride(), *k.stride(), *v.stride(), *dout.stride())
-    edges = (*_strides(bias, q, k), *_strides(mask, q, k))
-    with on_device_of(q):
-        dkdv_kernel[(triton.cdiv(columns, constants["BLOCK_J"]), batch * kv_heads)](
-            q, k, v, *options, dout, lse, delta, dk, dv, *strides, *dk.stride(), *dv.stride(),
-            *edges, *numbers, *flags, **constants,
-        )  # fmt: skip
-        dq_kernel[(triton.cdiv(rows, constants["BLOCK_I"]), batch * heads)](
-            q, k, v, *options, dout, lse, delta, dq, dscores, *strides, *dq.stride(),
-            *edges, *numbers, *flags, **constants,
-        )  # fmt: skip
-    return dq, dk, dv, delta, dscores
 
 
 def _strides(extra: Tensor | None, q: Tensor, k: Tensor) -> tuple[int, ...]:

@@ -6,6 +6,7 @@ and runs with noise take the plain text; eager and all subjects take the other.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from generators.program.case import Case, Region, TensorType, free_name
 from generators.program.regions import REGIONS, list_arguments, list_results, list_written, may_train
@@ -18,6 +19,7 @@ class _Function:
 
     name: str
     parameters: tuple[str, ...]
+    floating: tuple[str, ...]  # the parameters that may have gradients
     passed: tuple[str, ...]  # the arguments of its call
     results: tuple[str, ...]
     zeros: tuple[str, ...]  # for each result, zeros of its type
@@ -70,16 +72,16 @@ def emit_region(
     shapes = [", ".join(map(str, types[value].shape)) + "," * (types[value].rank == 1) for value in results]
     like = [f"dtype=torch.{types[value].dtype}, device={passed[0]}.device" for value in results]
     zeros = tuple(f"torch.zeros(({shape}), {form})" for shape, form in zip(shapes, like, strict=True))
-    function = _Function(
-        name, tuple(parameters), passed, tuple(results), zeros, region.over, lambda hint: free_name(hint, taken)
-    )
+    floating = tuple(value for value in parameters if category(types[value].dtype) == 2)
+    free = partial(free_name, taken=taken)
+    function = _Function(name, tuple(parameters), floating, passed, tuple(results), zeros, region.over, free)
     body = [*_open_rows(function, lines)] if row.loops else []
     # torch.cond wants branches of equal strides, and a gradient may be an expanded tensor.
     returned = ".contiguous()" if region.kind == "cond" and _has_transform(case, region) else "[0]" * row.loops
     body += [*lines, *([f"return {', '.join(value + returned for value in results)}"] if results else [])]
     if row.is_custom:
         call = f"{name}_function({function.arguments})" if plain else function.call
-        return _emit_custom(case, region, types, function, body, plain=plain), [function.assign(call)]
+        return _emit_custom(case, region, function, body, plain=plain), [function.assign(call)]
     head = ["", f"def {name}({', '.join(parameters)}):", *indent(body), ""]
     return "", [
         *head,
@@ -188,15 +190,7 @@ def _pack(names: Sequence[str]) -> str:
     return ", ".join(names) + "," * (len(names) == 1)
 
 
-def _emit_custom(
-    case: Case,
-    region: Region,
-    types: Mapping[str, TensorType],
-    function: _Function,
-    body: Sequence[str],
-    *,
-    plain: bool,
-) -> str:
+def _emit_custom(case: Case, region: Region, function: _Function, body: Sequence[str], *, plain: bool) -> str:
     name, count = function.name, len(function.results)
     kind = {0: "None", 1: "torch.Tensor"}.get(count, f"tuple[{', '.join(['torch.Tensor'] * count)}]")
     tensors = ", ".join(f"{value}: torch.Tensor" for value in function.parameters)
@@ -211,16 +205,15 @@ def _emit_custom(
         f"{name}.register_fake({fake})",
     ]
     text = "\n\n" + "\n".join(lines) + "\n"
-    floating = [at for at, value in enumerate(function.parameters) if category(types[value].dtype) == 2]
+    names, floating = function.parameters, function.floating
     if not (may_train(case) and floating):
         return text
-    found = {at: f"found[{number}]" for number, at in enumerate(floating)}
-    names = function.parameters
+    found = {value: f"found[{number}]" for number, value in enumerate(floating)}
     return text + _GRADIENT.format(
         name=name,
         parameters=_pack(names),
         results=f"{name}_function({', '.join(names)})" if count > 1 else f"({name}_function({', '.join(names)}),)",
         gradients=", ".join(f"gradient{number}" for number in range(count)),
-        wanted=_pack([names[at] for at in floating]),
-        slots=_pack([str(found.get(at)) for at in range(len(names))]),
+        wanted=_pack(floating),
+        slots=_pack([str(found.get(value)) for value in names]),
     )

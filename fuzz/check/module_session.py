@@ -5,7 +5,7 @@ import importlib
 import inspect
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import nullcontext, suppress
 from typing import Any
 
 import torch
@@ -131,7 +131,8 @@ class ModuleSession:
         self._recorder = recorder = Recorder(module, message.known, given, keeps_values=True)
         torch.manual_seed(0)
         with recorder.watch_modules(), torch.set_grad_enabled(training):
-            with recorder, self._autocast(autocast):
+            cast = torch.autocast(self._device, dtype=getattr(torch, autocast)) if autocast else nullcontext()
+            with recorder, cast:
                 result = module(*args, **kwargs)
             if not list_leaves(result):
                 raise ModuleError(f"{message.path or 'the module'} returns {_name_type(result)}, which holds no tensor")
@@ -146,9 +147,6 @@ class ModuleSession:
                 returned = [recorder.objects[number] for number in dict.fromkeys(recorded.returns)]
                 self._gradients = _differentiate(returned, leaves)
         return recorded
-
-    def _autocast(self, dtype: str) -> AbstractContextManager[Any]:
-        return torch.autocast(self._device, dtype=getattr(torch, dtype)) if dtype else nullcontext()
 
     def _repeat(self, message: Repeat) -> Repeated:
         kept = (self._recorder.copies, self._recorder.results)

@@ -98,7 +98,7 @@ def attention(
     factor = 1.0 / (1.0 - p) if p < 1.0 else 0.0
     settings = Settings(float(scale), float(softcap or 0.0), left, right, offset, p, factor, seed)
     slopes = None if alibi is None else alibi.float().contiguous()
-    out: Tensor = _Attention.apply(q, k, v, bias, None if sinks is None else sinks.contiguous(), mask, slopes, settings)
+    out: Tensor = _Attention.apply(q, k, v, bias, mask, slopes, None if sinks is None else sinks.contiguous(), settings)
     return out
 
 
@@ -111,26 +111,17 @@ attention.capabilities = {  # type: ignore[attr-defined]
 
 class _Attention(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        bias: Tensor | None,
-        sinks: Tensor | None,
-        mask: Tensor | None,
-        alibi: Tensor | None,
-        settings: Settings,
-    ) -> Any:
-        out, lse = attention_forward(q, k, v, bias, mask, alibi, sinks, settings)
-        ctx.save_for_backward(q, k, v, out, lse, bias, sinks, mask, alibi)
-        ctx.settings = settings
+    def forward(ctx: Any, *given: Any) -> Any:
+        """`given`: as of `attention_forward`."""
+        out, lse = attention_forward(*given)
+        *tensors, ctx.settings = given
+        ctx.save_for_backward(*tensors, out, lse)
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, dout: Tensor) -> tuple[Tensor | None, ...]:
-        q, k, v, out, lse, bias, sinks, mask, alibi = ctx.saved_tensors
+        q, k, v, bias, mask, alibi, sinks, out, lse = ctx.saved_tensors
         batch, heads, rows, _ = q.shape
         kv_heads, columns = k.shape[1:3]
         dq, dk, dv = (torch.empty_like(x) for x in (q, k, v))
@@ -160,10 +151,10 @@ class _Attention(torch.autograd.Function):
             dq, dk, dv = dq.zero_(), dk.zero_(), dv.zero_()
         dbias = None if dscores is None else dscores.sum_to_size(bias.shape).to(bias.dtype)
         dsinks = None
-        if sinks is not None and ctx.needs_input_grad[4]:
+        if sinks is not None and ctx.needs_input_grad[6]:
             share = torch.exp(sinks.float()[:, None] - lse).nan_to_num(0.0)
             dsinks = -(share * delta).sum((0, 2)).to(sinks.dtype)
-        return (dq, dk, dv, dbias, dsinks, *[None] * 3)
+        return dq, dk, dv, dbias, None, None, dsinks, None
 
 
 def attention_forward(

@@ -400,6 +400,7 @@ def test_a_fixed_bug_that_is_back_is_news(tmp_path: Path, fake: Asked, capsys: p
         ),
         (["empty"], "empty: no run directory"),
         (["x.case.yaml"], "x.case.yaml: can't be read"),
+        (["right.case.yaml"], "right.case.yaml: no finding"),
         ([".", "--ledger", "none.yaml"], "none.yaml: can't be read: No such file"),
         (["found", "--ledger", "/dev/null", "--update"], "/dev/null: not a regular file"),
         ([".", "--device", "tpu"], "--device"),
@@ -409,6 +410,7 @@ def test_bad_usage_is_told_in_one_line(
     tmp_path: Path, fake: Asked, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
 ) -> None:
     corpus_entry.save(entry(), tmp_path / "found")
+    corpus_entry.write(Entry(entry().case), tmp_path / "right.case.yaml")
     (tmp_path / "empty").mkdir()
     assert call(command.cluster, "triage.cluster", arguments) == 2
     assert said in capsys.readouterr().err

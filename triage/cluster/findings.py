@@ -91,6 +91,8 @@ def _read_findings(path: Path) -> Iterator[Finding]:
             f"{path}: no run directory (it has no {RESULTS_FILE}), case file (*{SUFFIX}) or directory of them"
         )
     for file, entry in entries.items():
+        if file == path and entry.expectation.status != "known":
+            raise UserError(f"{path}: no finding, since its case is expected to pass; fuzz.shrink stores what it shows")
         if entry.expectation.status == "known":
             day, torch = (entry.found.date[:10], entry.found.torch) if entry.found else ("", "")
             yield Finding(entry, file, None, 1, day, day, _versions(torch))

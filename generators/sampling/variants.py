@@ -74,8 +74,6 @@ def _in_precision(case: Case, precision: str, dtype: str, half: str) -> Case:
     new = "float32" if precision == FLOAT32 else half
     masks = {mask.name: "float32" if precision == MIXED else new for mask in _masks(case)}
     case = case if new == dtype else _in_dtype(case, dtype, new)
-    if all(item.dtype == masks.get(item.name, item.dtype) for item in case.inputs):
-        return case
     return edits.map_inputs(case, lambda item: replace(item, dtype=masks.get(item.name, item.dtype)))
 
 

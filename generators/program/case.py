@@ -24,13 +24,6 @@ MODES = ("inference", "inference_mode", "training", "training_on_sum")
 AUTOCAST = ("bfloat16", "float16")
 
 
-def names_in(value: Attr) -> frozenset[str]:
-    """The names of dimensions in an attribute."""
-    if isinstance(value, tuple):
-        return frozenset().union(*(names_in(v) for v in value))
-    return value.names() if isinstance(value, Size) else frozenset()
-
-
 @dataclass(frozen=True, slots=True)
 class TensorType:
     """The type of a value: its shape over the case's dimensions and its dtype's name."""

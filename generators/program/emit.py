@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from generators.program.case import Case, Input, LaterCall, Op, Region, TensorType, free_name, names_in
+from generators.program.case import Case, Input, LaterCall, Op, Region, TensorType, free_name
 from generators.program.changes import KINDS, ChangeText
 from generators.program.emit_regions import emit_region, indent
 from generators.program.ops import OPS, find_probability
@@ -13,7 +13,7 @@ from generators.program.ops.recurrence import FUNCTIONS
 from generators.program.ops.spec import Line
 from generators.program.regions import REGIONS, list_arguments, list_indirect
 from generators.program.state import at_call, find_owners, find_target, list_written, seed_at
-from generators.program.type_check import attributes, types_of
+from generators.program.type_check import attributes, names_in, types_of
 from generators.program.values import DISTRIBUTIONS, LAYOUTS
 
 _IMPORTS = {

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from generators.errors import CaseError, accepts, add_place, require
-from generators.program.case import AUTOCAST, MODES, Attr, Case, Input, Op, TensorType, names_in
+from generators.program.case import AUTOCAST, MODES, Attr, Case, Input, Op, TensorType
 from generators.program.contracts import check_contract
 from generators.program.indices import check_indices
 from generators.program.ops import OPS, complete_attributes
@@ -248,6 +248,12 @@ def _check_input(item: Input, dims: Mapping[str, int]) -> None:
 
 _OF_PLACES = ("one_row", "padding", "padding_mask", "left_padding", "left_padding_mask")
 """Distributions that choose a place of the last axes."""
+
+
+def names_in(value: Attr) -> frozenset[str]:
+    if isinstance(value, tuple):
+        return frozenset().union(*(names_in(v) for v in value))
+    return value.names() if isinstance(value, Size) else frozenset()
 
 
 def prune(case: Case) -> Case:

@@ -33,37 +33,22 @@ class Setting:
 
 _ROWS = ("B", "H", "S")  # sums are split into parts only if there is a single row
 _FROZEN: _Needs = (("freezing", True),)
-_COMBO: _Needs = (("combo_kernels", True),)
 _CPP_PRODUCTS: _Needs = (*_FROZEN, ("max_autotune_gemm", True))
 SETTINGS: dict[str, Setting] = {
     # Kernels that are chosen by measuring.
     "max_autotune": Setting("everything below is measured", weight=0.5),
     "max_autotune_gemm": Setting("products: templates against libraries", weight=0.5),
     "max_autotune_pointwise": Setting("pointwise kernels: block sizes", devices=_CUDA),
-    "coordinate_descent_tuning": Setting("block sizes: one after the other", devices=_CUDA, weight=0.5),
     "triton.multi_kernel": Setting("persistent and looping reductions, measured", (1, 2, 3), _CUDA),
     # Products.
     "cpp.gemm_max_k_slices": Setting(
         "products summed in parts", (2, 0), _CPU, needs=(*_CPP_PRODUCTS, ("cpp.threads", 4)), inference=True
     ),
     "epilogue_fusion": Setting("nothing fused into templates", _OFF, _CPU, needs=_CPP_PRODUCTS, inference=True),
-    "cpp.enable_concat_linear": Setting(
-        "linear layers of one input concatenated", devices=_CPU, needs=_FROZEN, in_graph_passes=True, inference=True
-    ),
-    "enable_linear_binary_folding": Setting(
-        "arithmetic folded into linear layers", needs=_FROZEN, in_graph_passes=True, inference=True
-    ),
     "b2b_gemm_pass": Setting("two products in one kernel", devices=_CUDA, in_graph_passes=True),
-    "permute_fusion": Setting("permutations merged into products", devices=_CUDA, in_graph_passes=True),
     "force_shape_pad": Setting("products padded, whatever it costs", devices=_CUDA, in_graph_passes=True, weight=2.0),
-    "triton.native_matmul": Setting("products as Triton reductions", devices=_CUDA),
     # Reductions.
     "split_reductions": Setting("reductions in one part", _OFF, _CUDA),
-    "online_softmax": Setting("softmax in two passes", _OFF, _CUDA),
-    "unroll_reductions_threshold": Setting("short reductions as loops (1), long ones unrolled", (1, 64), weight=2.0),
-    "cpp.use_two_step_variance_threshold": Setting(
-        "variance in two steps from this length on", (0, 16), _CPU, ">=2.12"
-    ),
     "triton.persistent_reductions": Setting("short reductions as loops", _OFF, _CUDA, weight=2.0),
     "triton.cooperative_reductions": Setting("reductions by several blocks", devices=_CUDA),
     "triton.force_cooperative_reductions": Setting("all reductions by several blocks", devices=_CUDA, weight=4.0),
@@ -71,45 +56,23 @@ SETTINGS: dict[str, Setting] = {
         "a reduction within another", devices=_CUDA, versions=">=2.12,<2.15", weight=2.0
     ),
     "triton.mix_order_reduction": Setting("reductions along two axes apart", _OFF, _CUDA),
-    "triton.mix_order_reduction_split_size": Setting("rows of a part in reductions along two axes", (8, 64), _CUDA),
     # Loops.
     "cpp.threads": Setting("loops and sums in several threads", (2, 4), _CPU, single=_ROWS, weight=4.0),
     "cpp.min_chunk_size": Setting(
         "threads for few elements", (1, 64), _CPU, needs=(("cpp.threads", 4),), single=_ROWS, weight=4.0
     ),
     "cpp.simdlen": Setting("vectors of another width, or none (1)", (1, 256), _CPU, weight=2.0),
-    "cpp.enable_loop_tail_vec": Setting("ends of loops without vectors", _OFF, _CPU),
-    "triton.max_tiles": Setting("no tiles", (1,), _CUDA),
-    "triton.prefer_nd_tiling": Setting("tiles of several axes", devices=_CUDA),
-    "triton.use_block_ptr": Setting("block pointers", devices=_CUDA, versions="<2.15", weight=2.0),
-    "triton.dense_indexing": Setting("indices in full shape", devices=_CUDA),
-    "triton.divisible_by_16": Setting("no hint that sizes divide by 16", _OFF, _CUDA),
-    "triton.enable_pdl": Setting("kernels that start before the last one ends", devices=_CUDA),
     # Fusion.
     "combo_kernels": Setting("independent kernels in one", devices=_CUDA, weight=2.0),
-    "combo_kernel_allow_mixed_sizes": Setting("kernels of equal sizes alone", (0,), _CUDA, needs=_COMBO),
-    "combo_kernels_pointwise_only": Setting("kernels without reductions", devices=_CUDA, needs=_COMBO),
-    "combo_kernel_per_subkernel_blocks": Setting("each with its block size", devices=_CUDA, needs=_COMBO),
-    "max_fusion_size": Setting("little fused", (1, 2)),
-    "force_pointwise_cat": Setting("concatenation within pointwise kernels", weight=2.0),
-    "realize_acc_reads_threshold": Setting("values stored that read a few", (1,), _CUDA),
-    "realize_cpu_acc_reads_threshold": Setting("values stored that read a few", (1,), _CPU, ">=2.12"),
     # Memory and order.
     "memory_planning": Setting("one allocation for all intermediates", weight=2.0),
-    "memory_pool": Setting(
-        "tensors that share an allocation", ("none", "outputs", "combined"), needs=(("memory_planning", True),)
-    ),
     "disable_padding_cpu": Setting("strides padded on the CPU too", _OFF, _CPU),
     "reorder_for_locality": Setting("operations in the order of the program", _OFF, in_graph_passes=True),
     # Graph and wrapper.
     "freezing": Setting("parameters as constants", in_graph_passes=True, inference=True, weight=2.0),
     "cpp_wrapper": Setting("a wrapper in C++"),
-    "fallback_by_default": Setting("eager's operations for all but a few"),
-    "joint_graph_constant_folding": Setting("constants not folded", _OFF, in_graph_passes=True),
     # Numbers.
     "emulate_precision_casts": Setting("all casts to low precision"),
-    "eager_numerics.division_rounding": Setting("division rounded as eager's", devices=_CUDA),
-    "eager_numerics.disable_ftz": Setting("denormals kept", devices=_CUDA),
     "numerics": Setting("eager's numbers", ("strict", "strict_pointwise", "strict_reduction"), versions=">=2.15"),
     "deterministic": Setting("nothing chosen by measuring", weight=2.0),
     "batch_invariant": Setting("a row's numbers whatever the batch", devices=_CUDA, versions=">=2.12"),

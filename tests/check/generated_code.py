@@ -29,20 +29,12 @@ Tensor = torch.Tensor
 SHARED = ((64, 64), (64, 64))
 
 
-class Linears(nn.Module):
-    """Three linear layers of one input, with arithmetic that may be folded into them."""
+class Layers(nn.Module):
+    """Three linear layers of one input."""
 
     def __init__(self) -> None:
         super().__init__()
         self.layers = nn.ModuleList([nn.Linear(64, 64) for _ in range(3)])
-        self.scale = nn.Parameter(torch.randn(64))
-
-    def forward(self, x: Tensor) -> list[Tensor]:
-        return [(layer(x) * self.scale).relu() for layer in self.layers]
-
-
-class Plain(Linears):
-    """The layers alone."""
 
     def forward(self, x: Tensor) -> list[Tensor]:
         return [layer(x).relu() for layer in self.layers]
@@ -53,10 +45,6 @@ class Deep(nn.Linear):
 
     def __init__(self) -> None:
         super().__init__(4096, 16)
-
-
-def normalise(x: Tensor) -> Tensor:
-    return (x - x.mean(-1, keepdim=True)) * x.var(-1, keepdim=True).rsqrt()
 
 
 def interleave(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
@@ -89,18 +77,15 @@ HALF = torch.float16
 SOFTMAX = program(lambda x: (x * 0.5).softmax(-1), (7, 2053))
 SUM = program(lambda x: x.sum(), (1 << 20,))
 PRODUCT = program(torch.bmm, (8, 32, 64), (8, 64, 32))
-LAYERS, FOLDED = program(Plain(), (32, 64)), program(Linears(), (32, 64))
+LAYERS = program(Layers(), (32, 64))
 INDEPENDENT = program(lambda a, b, c, d: (a * 2, b + 1, c.relu(), d.sum(-1)), (1000,), (33, 7), (64, 64), (40, 50))
 TRANSPOSED = program(lambda x, y: x + y.t(), (256, 320), (320, 256))
 SHORT = program(lambda x: x.sum(-1) * 2, (1000, 6))
 CHAIN = program(lambda x, y: ((x + y) * x - y).sigmoid(), (64, 64), (64, 64), dtype=HALF)
-NORM = program(normalise, (64, 768))
 MIXED = program(mix, (32768, 768))
 STEPS, BRANCHES = program(interleave, *SHARED), program(branch, *SHARED)
 ODD = program(torch.mm, (513, 1021), (1021, 769), dtype=HALF)
 ATTENTION = program(attend, *[(2, 4, 64, 32)] * 3)
-MLP = program(lambda x, w: functional.gelu(x @ w) @ w + x, *SHARED)
-CONCATENATED = program(lambda *a: torch.cat([x + 1 for x in a]), *[(4, 16)] * 12)
 
 SHOWN: dict[str, Program] = {
     "max_autotune": PRODUCT,
@@ -108,51 +93,28 @@ SHOWN: dict[str, Program] = {
     "deterministic": PRODUCT,
     "cpp.gemm_max_k_slices": program(Deep(), (4, 4096)),
     "epilogue_fusion": LAYERS,
-    "cpp.enable_concat_linear": LAYERS,
-    "enable_linear_binary_folding": FOLDED,
     "freezing": LAYERS,
     "b2b_gemm_pass": program(lambda a, b, c: functional.gelu(a @ b) @ c, (256, 32), (32, 256), (256, 32), dtype=HALF),
-    "permute_fusion": program(
-        lambda x, w, b: functional.linear(x, w, b).permute(0, 2, 1), (4, 32, 64), (48, 64), (48,)
-    ),
     "force_shape_pad": ODD,
-    "triton.native_matmul": PRODUCT,
     "split_reductions": SUM,
-    "online_softmax": program(lambda x: x.softmax(-1), (8, 2048)),
-    "unroll_reductions_threshold": SHORT,
-    "cpp.use_two_step_variance_threshold": NORM,
     "triton.persistent_reductions": ATTENTION,
     "triton.cooperative_reductions": SUM,
     "triton.nested_reduction": program(lambda x: x.softmax(-1).sum(0), (64, 300)),
     "triton.mix_order_reduction": MIXED,
-    "triton.mix_order_reduction_split_size": MIXED,
     "cpp.threads": SUM,
     "cpp.min_chunk_size": SHORT,
-    "triton.max_tiles": TRANSPOSED,
-    "triton.prefer_nd_tiling": TRANSPOSED,
-    "triton.use_block_ptr": TRANSPOSED,
     "max_autotune_pointwise": TRANSPOSED,
-    "triton.dense_indexing": program(lambda x, w: functional.layer_norm(x, (768,), w), (64, 768), (768,)),
-    "triton.divisible_by_16": NORM,
-    "max_fusion_size": program(lambda x: normalise(normalise(x)), (64, 768)),
-    "force_pointwise_cat": CONCATENATED,
-    "realize_acc_reads_threshold": NORM,
-    "realize_cpu_acc_reads_threshold": NORM,
     "disable_padding_cpu": program(lambda x, w: (x @ w).softmax(-1) + 1, (256, 1030), (1030, 1030)),
     "reorder_for_locality": BRANCHES,
-    "fallback_by_default": MLP,
-    "joint_graph_constant_folding": program(lambda x: x * torch.full((64, 64), 2.0, device=x.device).add(1), (64, 64)),
     "emulate_precision_casts": CHAIN,
     "numerics": CHAIN,
-    "eager_numerics.division_rounding": program(lambda x, y: (x / y).exp(), *SHARED),
-    **dict.fromkeys(("memory_planning", "memory_pool"), STEPS),
-    **dict.fromkeys((name for name in SETTINGS if name.startswith("combo_")), INDEPENDENT),
+    "memory_planning": STEPS,
+    "combo_kernels": INDEPENDENT,
 }
 """By setting a program whose code it changes; `SOFTMAX` for the others."""
 BESIDE: Mapping[str, Mapping[str, Any]] = {"deterministic": {"max_autotune_gemm": True}}
 """Settings under which the program shows it, besides those that the setting needs."""
-NEEDS_GPU = {"freezing", "enable_linear_binary_folding", "joint_graph_constant_folding"}
-NEEDS_GPU |= {"force_shape_pad"}
+NEEDS_GPU = {"freezing", "force_shape_pad"}
 """Constants are computed and products measured on a GPU."""
 
 

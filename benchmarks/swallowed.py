@@ -122,10 +122,10 @@ def load_known(ledger: Ledger, evaluator: Evaluator) -> KnownBugs:
 def explain(entry: Entry, result: SubjectResult, known_bugs: KnownBugs, evaluator: Evaluator) -> tuple[str, str]:
     """The outcome for a failure, and the id of the bug that it is called."""
     symptom = known_bugs.symptom(result, entry.case)
-    found = known_bugs.find(symptom)
+    found = known_bugs.find_measured(symptom)
     alike = known_bugs.list_alike(symptom)
-    if found is not None and found.finding is not None:
-        return "swallowed", known_bugs.bugs[found.finding.case_id].id
+    if found is not None:
+        return "swallowed", known_bugs.bugs[found.case_id].id
     if not alike:
         return "unlike", ""
     study = Study(evaluator, entry, result.subject, result)

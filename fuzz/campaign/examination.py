@@ -5,13 +5,14 @@ from contextlib import suppress
 from pathlib import Path
 
 from corpus.entry import Entry
+from corpus.ledger import Bug
 from fuzz.attribution.attribute import find_cause
 from fuzz.attribution.decide import decides
 from fuzz.attribution.root_cause import RootCause
 from fuzz.attribution.stored import cause_path, write_cause
 from fuzz.attribution.study import Study
 from fuzz.bug_identity import Symptom, measured_rewrite
-from fuzz.campaign.known_bugs import KnownBugs, KnownFinding, Recognition, Why
+from fuzz.campaign.known_bugs import KnownBugs, KnownFinding
 from fuzz.evaluator import Evaluator
 from fuzz.experiments import Trial
 from fuzz.protocol import Result
@@ -69,23 +70,23 @@ def find_decided(
 
 def examine_minimum(
     study: Study, symptom: Symptom, known_bugs: KnownBugs, run: Path
-) -> tuple[Recognition | None, RootCause | None]:
+) -> tuple[KnownFinding | Bug | None, RootCause | None]:
     """Whether the failure of `study`, a minimal case, is known by experiments; and its cause, unless words lead to the
     bug that it is. The cause is None if it is not found in time."""
     with suppress(NoTimeLeft):
         if finding := find_decided(known_bugs.list_alike(symptom), study, known_bugs, run):
-            return Recognition(Why.DECIDED, finding), None
+            return finding, None
         cause = _seek_cause(study.entry, study.evaluator, run)
         if cause is None:
             return None, None
         with suppress(NoTimeLeft):
             if finding := find_decided(known_bugs.list_of_cause(cause.key), study, known_bugs, run):
-                return Recognition(Why.DECIDED, finding), cause
+                return finding, cause
             bug = known_bugs.find_bug(cause.key)
             if bug is not None and decides(
                 bug.decided_by, study, tuple(filter(None, map(measured_rewrite, bug.causes)))
             ):
-                return Recognition(Why.LISTED, bug=bug), cause
+                return bug, cause
         return None, cause
     return None, None
 

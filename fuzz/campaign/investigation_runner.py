@@ -19,7 +19,7 @@ from fuzz.bug_identity import Signature, Symptom
 from fuzz.campaign.campaign_state import CampaignState
 from fuzz.campaign.examination import Experimenter, NoTimeLeft, examine_minimum, find_decided
 from fuzz.campaign.investigation import CONFIRMATIONS, Conclusion, Investigation
-from fuzz.campaign.known_bugs import KnownFinding, Recognition, Why
+from fuzz.campaign.known_bugs import KnownFinding
 from fuzz.campaign.options import StopReason
 from fuzz.campaign.share import FINDINGS
 from fuzz.durations import format_count
@@ -263,16 +263,16 @@ class InvestigationRunner:
                     known, cause = examine_minimum(study, symptom, state.known_bugs, state.options.out)
                 except Stopped:
                     stopped = True  # the finding is saved first
-                self._note_examined(suspicion, known.finding if known else None, experimenter, began)
+                self._note_examined(suspicion, known if isinstance(known, KnownFinding) else None, experimenter, began)
             with self._saving:  # Two threads may come to the same minimum at once.
                 self.learn_shared_findings(hello.torch)
                 known = known or state.known_bugs.find(symptom, conclusion.case, cause)
-                if known is None or known.why is Why.REGRESSION:
+                if isinstance(known, KnownFinding):
+                    finding = known
+                elif known is None or known.status.is_back_in(hello.torch):
                     self._save(suspicion, conclusion, entry, symptom, known, cause)
-                elif known.bug is not None:
-                    finding = self._add_example(entry, known.bug)
                 else:
-                    finding = known.finding
+                    finding = self._add_example(entry, known)
         is_new = finding is None and is_shown
         if finding is not None:
             outcome, message = SuspicionOutcome.DUPLICATE, f"its minimum is explained by {finding.case_id}"
@@ -308,11 +308,10 @@ class InvestigationRunner:
         conclusion: Conclusion,
         entry: Entry,
         symptom: Symptom,
-        known: Recognition | None,
+        back: Bug | None,
         cause: RootCause | None,
     ) -> None:
         state, case, shown = self.state, conclusion.case, conclusion.shown
-        back = known.bug if known else None
         is_public, is_eager = conclusion.outcome is SuspicionOutcome.FINDING, shown.verdict is Verdict.EAGER_SUSPECT
         path = (state.options.corpus if is_public else state.options.out / "internal") / entry.file_name
         # The row is written first. After a kill, `load_findings` writes the file from it.

@@ -3,7 +3,6 @@
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from enum import Enum
 from pathlib import Path
 
 from corpus import entry as corpus_entry
@@ -38,26 +37,6 @@ class KnownFinding:
     path: str = ""  # of its case file, for examples of the ledger
 
 
-class Why(Enum):
-    """How a failure is recognised, in the order of the checks. `KnownBugs.find` runs no experiment, so it never gives
-    `DECIDED`."""
-
-    SAME_MINIMUM = "a finding has this minimal case, or the ledger lists the case with that finding"
-    LISTED = "the ledger lists the case, but has no example"
-    MEASURED = "its rewrites are proven wrong, and measure the same as those of a finding"
-    DECIDED = "the experiments of a finding show that it is the same bug"
-    REGRESSION = "not known but new: a bug that the ledger calls fixed in this torch version shows again"
-
-
-@dataclass(frozen=True, slots=True)
-class Recognition:
-    """A failure that matches a finding or an entry of the ledger. It is known, except for `REGRESSION`."""
-
-    why: Why
-    finding: KnownFinding | None = None  # for `SAME_MINIMUM`, `MEASURED` and `DECIDED`
-    bug: Bug | None = None  # for `LISTED` and `REGRESSION`
-
-
 class KnownBugs:
     """Findings and bugs of the ledger, which explain later failures. Threads share it.
 
@@ -85,31 +64,27 @@ class KnownBugs:
             result, contract_features(case) if attention_only else features(case), attention_only=attention_only
         )
 
-    def find(self, symptom: Symptom, minimal: Case | None = None, cause: RootCause | None = None) -> Recognition | None:
-        """The first check of `Why` that recognises a failure, or None.
+    def find(self, symptom: Symptom, minimal: Case, cause: RootCause | None = None) -> KnownFinding | Bug | None:
+        """The finding that the failure of a minimal case shows, or the bug of the ledger that has no example; without
+        experiments. The failure is new all the same if that bug is marked fixed in this torch version: it is back.
 
-        `minimal`: its case, if that is minimal; only `MEASURED` applies to others. `cause`: its cause, if it is known
-        and no finding had it before.
+        `cause`: its cause, if it is known and no finding had it before.
         """
         with self._lock:
-            if minimal is not None:
-                if minimal.id in self._minima:
-                    return Recognition(Why.SAME_MINIMUM, self._minima[minimal.id])
-                bug = self._watched_cases.get(minimal.id) or self._ledger.find_case(minimal.id)
-                if bug is not None:
-                    return Recognition(Why.REGRESSION if bug.status.is_back_in(self._torch) else Why.LISTED, bug=bug)
-            measured = next((one for one in self._findings if one.symptom.is_measured_in(symptom)), None)
-            if measured is not None:
-                return Recognition(Why.MEASURED, measured)
-            if cause is None:
-                return None
+            listed = self._watched_cases.get(minimal.id) or self._ledger.find_case(minimal.id)
+            known = self._minima.get(minimal.id) or listed or self.find_measured(symptom)
+            if known is not None or cause is None:
+                return known
             twins = (
                 one for one in self.list_of_cause(cause.key) if cause.decided_by and one.decided_by == cause.decided_by
             )
-            if twin := next(twins, None):  # another thread found it meanwhile
-                return Recognition(Why.DECIDED, twin)
-            bug = self.find_regression(symptom, cause.key)
-            return None if bug is None else Recognition(Why.REGRESSION, bug=bug)
+            # Another thread may have found it meanwhile.
+            return next(twins, None) or self.find_regression(symptom, cause.key)
+
+    def find_measured(self, symptom: Symptom) -> KnownFinding | None:
+        """The finding whose rewrites measure the same as those of a failure."""
+        with self._lock:
+            return next((one for one in self._findings if one.symptom.is_measured_in(symptom)), None)
 
     def list_alike(self, symptom: Symptom) -> list[KnownFinding]:
         """The findings that a failure looks like. Their experiments decide whether it is one of these."""

@@ -9,7 +9,7 @@ from corpus import ledger
 from corpus.causes import CauseKey, Details, MechanismKind, Stage, details
 from corpus.entry import Entry, Expectation, Found, save, write
 from corpus.ledger import Bug, Ledger
-from fuzz.campaign.known_bugs import KnownBugs, Why
+from fuzz.campaign.known_bugs import KnownBugs, KnownFinding
 from fuzz.protocol.failures import Raised
 from fuzz.protocol.rewrites import WrongRewrite
 from fuzz.replay_result import read_recorded_result
@@ -44,10 +44,11 @@ def list_alike(known_bugs: KnownBugs, one: Entry) -> list[str]:
     return [finding.case_id for finding in known_bugs.list_alike(symptom)]
 
 
-def why(known_bugs: KnownBugs, one: Entry, *, minimal: bool = True) -> Why | None:
+def explain(known_bugs: KnownBugs, one: Entry, *, minimal: bool = True) -> str:
+    """The case id of the finding, or the id of the bug of the ledger; "" if none explains the failure."""
     symptom = known_bugs.symptom(read_recorded_result(one), one.case)
-    known = known_bugs.find(symptom, one.case if minimal else None)
-    return known.why if known else None
+    known = known_bugs.find(symptom, one.case) if minimal else known_bugs.find_measured(symptom)
+    return known.case_id if isinstance(known, KnownFinding) else known.id if known else ""
 
 
 def test_what_looks_like_a_finding_is_not_known_without_an_experiment() -> None:
@@ -55,9 +56,9 @@ def test_what_looks_like_a_finding_is_not_known_without_an_experiment() -> None:
     assert known.learn(entry("relu"), from_corpus=False)
     assert not known.learn(entry("relu"), from_corpus=False)
     assert list_alike(known, entry("relu", rows=5)) == [entry("relu").case.id]
-    assert why(known, entry("relu", rows=5)) is None
-    assert why(known, entry("relu", error="IndexError")) is Why.SAME_MINIMUM
-    assert why(known, entry("relu", error="IndexError"), minimal=False) is None
+    assert explain(known, entry("relu", rows=5)) == ""
+    assert explain(known, entry("relu", error="IndexError")) == entry("relu").case.id
+    assert explain(known, entry("relu", error="IndexError"), minimal=False) == ""
     assert list_alike(known, entry("relu", error="IndexError")) == []
 
 
@@ -72,8 +73,8 @@ def masked(*right: str, rows: int = 2, verdict: str = "wrong_result") -> Entry:
 def test_measurements_decide_at_once_and_words_do_not() -> None:
     known = KnownBugs()
     assert known.learn(masked("all 1"), from_corpus=False)
-    assert why(known, masked("all 1", rows=5)) is Why.MEASURED
-    assert why(known, masked(rows=6)) is None
+    assert explain(known, masked("all 1", rows=5)) == masked("all 1").case.id
+    assert explain(known, masked(rows=6)) == ""
     assert list_alike(known, masked(rows=6))
     assert list_alike(known, masked("all -1", "one 0 in 1", rows=8)) == []
 
@@ -81,7 +82,7 @@ def test_measurements_decide_at_once_and_words_do_not() -> None:
 def test_an_error_beside_a_wrong_rewrite_needs_an_experiment() -> None:
     known = KnownBugs()
     assert known.learn(masked("all 1", verdict="runtime_error"), from_corpus=False)
-    assert why(known, masked("all 1", rows=5, verdict="runtime_error")) is None
+    assert explain(known, masked("all 1", rows=5, verdict="runtime_error")) == ""
     assert list_alike(known, masked("all 1", rows=5, verdict="runtime_error"))
 
 
@@ -103,13 +104,13 @@ def test_bugs_that_are_back_are_watched_for_and_others_explain(tmp_path: Path, s
     assert [one.case.id for _, one in known.load_ledger(TORCH)] == [example.case.id] * explains
     alike = entry("relu", rows=5)
     assert list_alike(known, alike) == [example.case.id] * explains
-    assert why(known, listed) is (Why.SAME_MINIMUM if explains else Why.REGRESSION)
+    assert explain(known, listed) == (example.case.id if explains else "bug")
     back = known.find_regression(known.symptom(read_recorded_result(alike), alike.case), None)
     assert (back is None) is explains
     assert list(known.bugs) == [example.case.id] * explains
     without_example = KnownBugs(ledger_with(tmp_path, status, None, listed.case.id))
     assert list(without_example.load_ledger(TORCH)) == []
-    assert why(without_example, listed) is (Why.LISTED if explains else Why.REGRESSION)
+    assert explain(without_example, listed) == "bug"
 
 
 @pytest.mark.parametrize("status", ["new", "fixed 2.14.0", "fixed 2.13.0"])
@@ -135,7 +136,7 @@ def test_what_is_measured_of_a_cause_explains_where_its_example_says_less(tmp_pa
     for right, explains in (((), False), ((("attn_mask", ("all 1", "one 0 in 1")),), True)):
         known = KnownBugs(ledger_with(tmp_path, "new", masked("all 1"), right=right))
         list(known.load_ledger(TORCH))
-        assert (why(known, seen, minimal=False) is Why.MEASURED) is explains
+        assert bool(explain(known, seen, minimal=False)) is explains
 
 
 def test_a_bug_is_shown_by_its_smallest_example_for_the_torch_and_device(tmp_path: Path) -> None:

@@ -3,12 +3,11 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
-from typing import Annotated, Self
+from typing import Annotated
 
 from generators.program.regions import REGIONS
 from generators.program.state import CHANGES, TARGETS
-from generators.records import KEYED, SORTED, Rule
+from generators.records import KEYED, SORTED, Rule, Word
 
 Details = tuple[tuple[str, tuple[str, ...]], ...]
 """Named lists, sorted by name. Items are ids, or texts such as an exception's."""
@@ -26,19 +25,7 @@ DETAIL_LABELS = {
 """Labels for ids in details. An id that is not listed is its own label."""
 
 
-class Id(StrEnum):
-    """An id, which is stored as its value. `label` is the text for people; `{name}` in it stands for a detail."""
-
-    label: str
-
-    def __new__(cls, value: str, label: str = "") -> Self:
-        """The id with its label; by default the id in words."""
-        made = str.__new__(cls, value)
-        made._value_, made.label = value, label or value.replace("_", " ")
-        return made
-
-
-class Stage(Id):
+class Stage(Word):
     """Where a fault is."""
 
     DYNAMO = "dynamo_aot", "dynamo/aot"
@@ -58,7 +45,7 @@ class Stage(Id):
     """Not known."""
 
 
-class Part(Id):
+class Part(Word):
     """Parts at fault for which torch and kernels have no name."""
 
     ATTENTION_PATTERNS = "attention_patterns", "patterns of attention"
@@ -75,8 +62,8 @@ class Part(Id):
     VECTORISATION = "vectorisation", "vectorised code"
 
 
-class MechanismKind(Id):
-    """How a fault works. An id that equals a verdict means that no more is known."""
+class MechanismKind(Word):
+    """How a fault works. An id that equals a verdict means that no more is known. `{name}` stands for a detail."""
 
     # Faults of a rewrite of attention.
     OPERANDS = "operands", "wrong for some values of {operands}"

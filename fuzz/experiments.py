@@ -3,16 +3,17 @@
 Requests, answers, stored causes and case files name a row by its id. The argument of a row fills the "{}" of its label.
 Changes of operands and ways to generate plainer code are tried in the order of their rows, so a new row suffices.
 fuzz/attribution/attribute.py names the other experiments that it runs, in its own order. Parent and worker share this
-module, which imports the standard library alone.
+module, which imports the standard library and the codec alone.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import Enum
 from typing import Any
 
+from generators.records import Word
 
-class Outcome(str, Enum):  # noqa: UP042 - workers run on 3.10
+
+class Outcome(Word):
     """How an experiment ends, compared with the failure under study."""
 
     PASSES = "passes"

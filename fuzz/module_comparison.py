@@ -12,13 +12,13 @@ from fuzz.durations import format_count
 from fuzz.evaluator import Evaluator
 from fuzz.importing.importer import Block, ModuleImport, describe_gaps
 from fuzz.protocol import EAGER, Result, SubjectResult, Verdict
-from fuzz.protocol.failures import Word
 from fuzz.protocol.render import describe
 from generators.errors import UserError
 from generators.program.case import Case
 from generators.program.edits import prune_if_valid
 from generators.program.type_check import check
 from generators.program.values import category
+from generators.records import Word
 
 
 class Answer(Word):
@@ -112,15 +112,11 @@ class ModuleComparison:
         for evaluator in self.versions.values():
             evaluator.submit_with_hashes(case, subjects)
         results = {label: evaluator.collect() for label, evaluator in self.versions.items()}
-        (old_label, old), *rest = results.items()
-        if rest:
-            new_label, new = rest[-1]
-            yield self._finish(Row(block, EAGER, _eager_side(old_label, old), _eager_side(new_label, new)), case)
-            for name in subjects:
-                yield self._finish(Row(block, name, _side(old_label, old, name), _side(new_label, new, name)), case)
-        else:
-            for name in subjects:
-                yield self._finish(Row(block, name, _eager_side(EAGER, old), _side(name, old, name)), case)
+        one = next(iter(results.values()))
+        for way in (EAGER, *subjects) if len(results) > 1 else subjects:
+            of_versions = [_side(label, result, way) for label, result in results.items()]
+            old, new = of_versions if len(results) > 1 else (_side(EAGER, one, EAGER), _side(way, one, way))
+            yield self._finish(Row(block, way, old, new), case)
 
     def _finish(self, row: Row, case: Case) -> Row:
         """The row with its case file, and the first value that moved."""
@@ -194,28 +190,20 @@ def save_wrong_block(module: ModuleImport, evaluator: Evaluator, chosen: str | N
     return None
 
 
-def _eager_side(label: str, result: Result) -> Side:
+def _side(label: str, result: Result, way: str) -> Side:
     if result.rejected is not None:
         return Side(label, Verdict.REJECTED, why=result.rejected)
-    suspect = next((one for one in result.results if one.verdict is Verdict.EAGER_SUSPECT), None)
-    if suspect is not None:
-        return Side(label, suspect.verdict, result.hashes, suspect.numbers.get("ratio"), describe(suspect))
-    return Side(label, Verdict.OK, result.hashes)
-
-
-def _side(label: str, result: Result, subject: str) -> Side:
-    if result.rejected is not None:
-        return Side(label, Verdict.REJECTED, why=result.rejected)
-    one = next((one for one in result.results if one.subject == subject), SubjectResult(subject, Verdict.SKIPPED))
-    is_of_eager = one.verdict is Verdict.EAGER_SUSPECT
-    verdict = Verdict.OK if is_of_eager else one.verdict  # the side of eager says so
+    is_eager, missing = way == EAGER, SubjectResult(way, Verdict.OK if way == EAGER else Verdict.SKIPPED)
+    own = (one for one in result.results if (one.verdict is Verdict.EAGER_SUSPECT if is_eager else one.subject == way))
+    one = next(own, missing)
+    # The side of eager says that eager is wrong.
+    verdict = Verdict.OK if one.verdict is Verdict.EAGER_SUSPECT and not is_eager else one.verdict
+    side = Side(label, verdict, result.hashes if is_eager else one.hashes, one.numbers.get("ratio"))
     if not verdict.is_finding:
-        return Side(label, verdict, one.hashes, one.numbers.get("ratio"))
+        return side
     value = one.value
     output = value.name if value is not None and value.kind == "output" and not value.is_gradient else None
-    return Side(
-        label, verdict, one.hashes, one.numbers.get("ratio"), describe(one), output if isinstance(output, int) else None
-    )
+    return replace(side, why=describe(one), output=output if isinstance(output, int) else None)
 
 
 def render(rows: Sequence[Row], blocks: Sequence[Block], factory: str, labels: Sequence[str]) -> str:

@@ -24,10 +24,9 @@ from corpus.entry import Entry
 from corpus.strict_yaml import Document
 from fuzz.evaluator import Judged
 from fuzz.protocol import CoverageItem, CoverageKind, SubjectResult
-from fuzz.protocol.failures import Word
 from generators.errors import UserError
 from generators.program.case import Case
-from generators.records import Rule, decode, encode
+from generators.records import Rule, Word, decode, encode
 
 RESULTS_FILE, EVENTS_FILE, OLD_EVENTS_FILE = "results.sqlite", "events.ndjson", "events.1.ndjson"
 """Files in a run directory."""

@@ -96,7 +96,7 @@ def describe_run(directory: Path) -> dict[str, Any]:
             "status": row.kind,
             "verdict": row.result.verdict.value,
             "subject": row.result.subject,
-            "title": describe(row.result) or row.result.verdict.explanation,
+            "title": describe(row.result) or row.result.verdict.label,
             "count": row.count,
             "file": row.file,
         }

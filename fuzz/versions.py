@@ -10,9 +10,10 @@ from fuzz.durations import format_count
 from fuzz.evaluator import Evaluator, compare_outcome, public_version
 from fuzz.experiments import Outcome, Tried
 from fuzz.protocol import SubjectResult, Verdict
-from fuzz.protocol.failures import NotTaken, Raised, Refusal, Word
+from fuzz.protocol.failures import NotTaken, Raised, Refusal
 from fuzz.protocol.render import describe
 from generators.errors import UserError
+from generators.records import Word
 
 _LONGEST = 300
 
@@ -123,7 +124,7 @@ def render_table(rows: Sequence[Row], labels: Iterable[str], n_wanted: int) -> s
         counts += [f"{len(found)} {change}"] if found else []
         if found and change is not VersionChange.SAME:
             listed = [line for row in found for line in _describe_row(row)]
-            lines += [f"{change} ({len(found)}): {change.explanation}", *listed, ""]
+            lines += [f"{change} ({len(found)}): {change.label}", *listed, ""]
     cut = f" of {n_wanted}, then interrupted" if len(rows) < n_wanted else ""
     head = f"{format_count(len(rows), 'comparison')}{cut}, torch {', '.join(labels)}"
     return "\n".join([*lines, f"{head}: {', '.join(counts) or 'none'}"])

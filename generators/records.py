@@ -67,6 +67,20 @@ class RecordForm:
     write: Callable[[Any], Any]
 
 
+class Word(str, Enum):
+    """A word of a closed list, which is stored as its value."""
+
+    label: str  # the text for people: by default the value in words
+
+    def __new__(cls, value: str, label: str | None = None) -> "Word":  # noqa: PYI034 - workers run on 3.10
+        word = str.__new__(cls, value)
+        word._value_, word.label = value, value.replace("_", " ") if label is None else label
+        return word
+
+    def __str__(self) -> str:
+        return str(self.value)
+
+
 class Tagged:
     """The base of a family of dataclasses derives from it. In data, `kind` names the class."""
 

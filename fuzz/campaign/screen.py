@@ -45,7 +45,7 @@ def describe_finding(event: events.FindingSaved, worker: str = sys.executable) -
     kind, result = "internal finding" if event.internal else "finding", event.result
     head = f"{kind}: {event.verdict} under {result.subject}, {format_count(event.ops, 'operation')}"
     head += f", after {format_count(event.n_earlier, 'earlier case')} of its file" if event.n_earlier else ""
-    lines = [event.verdict.explanation, describe(result), event.ledger, *describe_details(result, event.where)]
+    lines = [event.verdict.label, describe(result), event.ledger, *describe_details(result, event.where)]
     lines += [f"a regression: torch {version} says {verdict}" for version, verdict in event.seen.items()]
     commands = reproduce_lines(event.path, event.case, result.subject, worker=worker)
     return _lay_out(head, lines, event.source, [f"saved: {event.path}"], commands)
@@ -123,7 +123,7 @@ def _list_rows(rows: Iterable[FindingRow], worker: str) -> list[str]:
     for row in rows:
         result, operations = row.result, format_count(len(row.entry.case.ops), "operation")
         lines += wrap(f"  {result.verdict} under {result.subject}, {operations}, met {row.count}x")
-        lines += wrap(f"    {describe(result) or result.verdict.explanation}")
+        lines += wrap(f"    {describe(result) or result.verdict.label}")
         lines += reproduce_lines(row.file, row.case_id, result.subject, "    ", worker=worker)
     return lines
 
@@ -152,7 +152,7 @@ def _describe_work(run: RunSummary, earlier: RunSummary) -> list[str]:
         share = counts.explaining / counts.seconds / (counts.started.workers if counts.started else 1)
         examined = format_count(counts.examined, "failure")
         lines.append(f"  {examined} examined by experiments of known bugs, in {share:.1%} of worker time")
-    lines += [f"  set aside: {run.outcomes[how]} {how.explanation}" for how in _SET_ASIDE if how in run.outcomes]
+    lines += [f"  set aside: {run.outcomes[how]} {how.label}" for how in _SET_ASIDE if how in run.outcomes]
     return wrap(*lines)
 
 

@@ -15,10 +15,10 @@ from typing import Any
 
 from fuzz.experiments import Trial
 from fuzz.protocol.capabilities import Capabilities
-from fuzz.protocol.failures import Failure, Value, Word, Write
+from fuzz.protocol.failures import Failure, Value, Write
 from fuzz.protocol.places import Branches, Place
 from fuzz.protocol.rewrites import WrongRewrite
-from generators.records import Tagged, decode, encode
+from generators.records import Tagged, Word, decode, encode
 
 #: Stages of a check that come before the subjects, in this order.
 EAGER, REFERENCE, NOISE = "eager", "reference", "noise"

@@ -7,26 +7,11 @@ An index of an element has a number for each axis. Errors are absolute, against 
 import math
 import re
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import Annotated, Literal, NamedTuple
 
-from generators.records import Rule, Tagged
+from generators.records import Rule, Tagged, Word
 
 _INDEX_OR_NAME = Rule(lambda name: isinstance(name, str) or name >= 0, "is not an index")
-
-
-class Word(str, Enum):
-    """A word of a closed list. It is stored as its value."""
-
-    explanation: str  # for people, in one line
-
-    def __new__(cls, value: str, explanation: str = "") -> "Word":  # noqa: PYI034 - workers run on 3.10
-        word = str.__new__(cls, value)
-        word._value_, word.explanation = value, explanation
-        return word
-
-    def __str__(self) -> str:
-        return str(self.value)
 
 
 @dataclass(frozen=True)
@@ -64,7 +49,7 @@ class Refusal(Word):
     NO_CONTRACT = "no_contract", "the case has no contract that says what its attention computes"
     NOT_RANDOM = "not_random", "the case draws no random numbers"
     NOT_TRAINING = "not_training", "the case has no backward pass"
-    UNSUPPORTED = "unsupported"
+    UNSUPPORTED = "unsupported", ""
     TEXT_FAILS = "text_fails", "the program around the call does not run"
     NO_MEMORY = "no_memory", "not enough memory left to judge it"
     NO_VERDICT = "no_verdict", "no verdict"

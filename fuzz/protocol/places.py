@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from fuzz.protocol.failures import Word
+from generators.records import Word
 
 
 @dataclass(frozen=True)

@@ -101,10 +101,10 @@ def describe_failure(failure: Failure, words: ValueWords = describe_value) -> st
         case failures.DeviceError(fault=fault, kernel=kernel, place=place):
             text = f"{fault}{kernel and f' in {kernel}'}{place and f', launched at {place}'}"
         case failures.ProcessLost(place=place, last_words=last):
-            text = failure.how.explanation.format(failure.detail)
+            text = failure.how.label.format(failure.detail)
             text += f", in {place}" if place else f": {last}" if last else ""
         case failures.NotTaken():
-            text = ": ".join(filter(None, [failure.why.explanation, failure.detail]))
+            text = ": ".join(filter(None, [failure.why.label, failure.detail]))
         case _:
             text = _fill(failure, words)
     if failure.unwritten:

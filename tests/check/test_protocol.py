@@ -86,4 +86,4 @@ def test_anything_else_is_an_error_in_one_line(line: str | bytes) -> None:
 def test_verdicts_tell_findings_from_the_rest() -> None:
     assert {verdict for verdict in Verdict if verdict.is_finding} == FINDINGS
     assert not Verdict.ROUNDING.is_finding and Verdict.WRONG_RESULT.is_finding
-    assert all(verdict.explanation for verdict in Verdict)
+    assert all(verdict.label for verdict in Verdict)

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from corpus.causes import Id, Mechanism, MechanismKind, Part, Stage
+from corpus.causes import Mechanism, MechanismKind, Part, Stage
 from corpus.entry import load_directory
 from corpus.ledger import load
 from fuzz.attribution.root_cause import RootCause
 from fuzz.experiments import EXPERIMENTS, Outcome, Tried
 from fuzz.protocol import CoverageItem, CoverageKind, SubjectResult, Verdict, WrongElements
-from fuzz.protocol.failures import Value, Word
+from fuzz.protocol.failures import Value
 from fuzz.protocol.render import describe, describe_value
-from generators.records import encode
+from generators.records import Word, encode
 from tests.check.test_failures import FAILURES
 
 ROOT = Path(__file__).parents[2]
@@ -102,7 +102,7 @@ def find_taken_apart(code: str) -> Iterator[str]:
         "'gradient' in name_value(case, value)",
         "re.search('call (.*)', refusal.reason)",
         "kind.label == 'a row without a key'",
-        "verdict.explanation[3:]",
+        "verdict.label[3:]",
         "(head + describe(result)).partition(', ')",
     ],
 )
@@ -153,8 +153,8 @@ def list_texts(data: Any) -> Iterator[str]:
 
 def list_words() -> set[str]:
     """Text that people read in place of data: explanations, labels, failures and values."""
-    words = {word.explanation for kind in Word.__subclasses__() for word in kind}
-    words |= {one.label for kind in Id.__subclasses__() for one in kind} | {one.label for one in EXPERIMENTS.values()}
+    words = {word.label for kind in Word.__subclasses__() for word in kind}
+    words |= {one.label for one in EXPERIMENTS.values()}
     words |= {describe(result) for result in RESULTS} | {describe_value(value) for value in VALUES}
     return {text for one in words if " " in (text := one.partition("{")[0].strip())}
 

@@ -62,12 +62,12 @@ def refuse(ablation: Ablation) -> str | None:
     verdict, is_function = ablation.result.verdict, is_attention(ablation.accused)
     blamed = "the kernel" if is_function else "torch.compile"
     if verdict is Verdict.EAGER_SUSPECT:
-        why = f"Eager is wrong, not the kernel: {verdict.explanation}. Leave out --subject for a report about eager."
+        why = f"Eager is wrong, not the kernel: {verdict.label}. Leave out --subject for a report about eager."
         return why if is_function else None
     # A bug of eager does not clear the compiler: both are compared with float64.
     if ablation.fails(EAGER) and ablation.stages[EAGER].verdict is not Verdict.EAGER_SUSPECT:
         return f"Eager fails too ({ablation.stages[EAGER].verdict}), so {blamed} can't be blamed."
-    return None if verdict.is_finding else f"The verdict is {verdict}: {verdict.explanation}."
+    return None if verdict.is_finding else f"The verdict is {verdict}: {verdict.label}."
 
 
 def title(case: Case, result: SubjectResult, device: str) -> str:
@@ -152,7 +152,7 @@ def link_line(fault: Fault) -> str:
 
 def describe_place(place: Place, torch: str) -> str:
     """A place with its address and how it was found, in Markdown."""
-    how = place.found.explanation.format(format_count(place.among, "program"))
+    how = place.found.label.format(format_count(place.among, "program"))
     # A bare name is a file outside of torch.
     name = _link(place.file, place.line, torch, of_torch="/" in place.file) if place.file else ""
     return f"{name} in `{place.function}`: {how}" if name else f"`{place.function}`: {how}"
@@ -203,7 +203,7 @@ def describe_symptom(case: Case, result: SubjectResult) -> str:
     if isinstance(failure, Raised) and failure.text.endswith("…"):
         whole = failure.text.rpartition(". ")[0] or failure.text
         result = replace(result, failure=replace(failure, text=whole))
-    return describe_with_names(case, result).rstrip(".! ") or result.verdict.explanation
+    return describe_with_names(case, result).rstrip(".! ") or result.verdict.label
 
 
 def describe_program(case: Case, result: SubjectResult) -> str:

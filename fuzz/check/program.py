@@ -170,9 +170,9 @@ def execute(
                 torch.compiler.cudagraph_mark_step_begin()
             with mode or nullcontext(), restore_state() if watched else nullcontext():
                 done.append(_execute_call(call, module, inputs, cotangents, number, copies=copies))
-            differentiated = [*module.parameters(), *filter(torch.is_tensor, inputs)] if on_gpu else []
+            differentiated = [*module.parameters(), *filter(torch.is_tensor, inputs)] if copies else []
             for value in differentiated:
-                # A CUDA graph owns its gradient tensors, so a later call may add only to a copy.
+                # A CUDA graph, or the gradient of the loss, may own the memory. So a later call adds to a copy.
                 value.grad = None if value.grad is None else value.grad.clone()
     state.restore()
     module.train(training)

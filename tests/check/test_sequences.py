@@ -152,6 +152,14 @@ def test_a_right_compiler_is_right_at_every_call(mode: str, drops: bool) -> None
     assert run(products(mode, calls, drops=drops), as_it_is).verdict is Verdict.OK
 
 
+def test_a_gradient_of_the_loss_is_the_same_at_every_run() -> None:
+    """A view passes it on as it is, and the next call adds to that in place."""
+    case = Case(
+        (("B", 2), ("S", 3), ("D", 4)), (X,), (make_op("out", "unsqueeze", ["x"], {"dim": 0}),), ("out",), "training"
+    )
+    assert run(replace(case, calls=(LaterCall(values="same"),)), as_it_is).verdict is Verdict.OK
+
+
 @pytest.mark.parametrize(("compile_module", "calls", "differences"), WRONG)
 def test_what_goes_wrong_at_a_later_call_is_found_and_needs_two_calls(
     compile_module: Callable[[nn.Module, bool | None], Compiled], calls: tuple[LaterCall, ...], differences: set[str]

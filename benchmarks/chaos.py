@@ -9,17 +9,9 @@ system of its own; as root: `mount -t tmpfs -o size=300m none DIR`.
 
 After each round: the exit code, the seconds past the budget, processes left, files lost or unreadable, findings that
 are not what the functions do. Exits with 1 when anything was lost, left, doubled or made up.
-
-    python -m benchmarks.chaos --nodes 4 [--minutes 15] [--every 40]
-
-runs one campaign on a local Ray cluster of so many nodes with one worker each, and kills a worker process, an actor or
-a node every so many seconds (0: none). Workers are fakes that take a second for a case and pass it: few CPUs do. Prints
-cases a second around each kill. Afterwards the campaign is continued: every case must have been judged once, and
-none accused.
 """
 
 import argparse
-import json
 import os
 import random
 import shutil
@@ -33,19 +25,15 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 from benchmarks.faulty_functions import FUNCTIONS
 from corpus import entry
 from fuzz.run_store import EVENTS_FILE, RESULTS_FILE
-from fuzz.worker_config import ROOT
 from fuzz.worker_process import START_SECONDS
 from generators.errors import UserError
 
 MARK = "ATTNFUZZ_CHAOS"
 """In the environment of every process of a campaign, so that those left behind are found."""
-PROCESSES = "fake_worker.py", "ray::WorkerHost"
-"""Workers and their actors, in their command lines."""
 LATE_SECONDS = 12.0
 """A run may end so long after its budget: what was begun gets 5 s of it."""
 TARGETS = {
@@ -248,11 +236,7 @@ def main() -> int:
     parser.add_argument("--round", type=float, default=60.0, help="seconds of one run")
     parser.add_argument("--disk", type=Path)
     parser.add_argument("--damage", choices=DAMAGES, action="append", help="do this alone; may be repeated")
-    parser.add_argument("--nodes", type=int, help="of a local Ray cluster")
-    parser.add_argument("--every", type=float, default=40.0, help="seconds between two kills there")
     options = parser.parse_args()
-    if options.nodes:
-        return run_on_ray(options)
     directory = options.disk or Path(tempfile.mkdtemp(prefix="attnfuzz-chaos-"))
     campaigns = [Campaign(target, directory) for target in TARGETS]
     rng, ends = random.Random(options.seed), time.monotonic() + 60 * options.minutes
@@ -273,118 +257,6 @@ def main() -> int:
     if not wrong and options.disk is None:
         shutil.rmtree(directory)
     return 1 if wrong else 0
-
-
-class Nodes:
-    """A Ray cluster of local nodes, each with a place for one worker, and a head without."""
-
-    def __init__(self, count: int) -> None:
-        from ray.cluster_utils import Cluster
-
-        self._cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
-        self._nodes: list[Any] = []
-        self.address = self._cluster.address
-        for _ in range(count):
-            self.add()
-
-    def add(self) -> None:
-        """One more."""
-        self._nodes.append(self._cluster.add_node(num_cpus=1))
-
-    def kill(self, index: int) -> None:
-        """End one and all that it runs."""
-        self._cluster.remove_node(self._nodes.pop(index), allow_graceful=False)
-
-    def close(self) -> None:
-        """End all."""
-        self._cluster.shutdown()
-
-
-def run_on_ray(options: argparse.Namespace) -> int:
-    """Run a campaign on local nodes while they, actors and workers are killed. Returns the exit code."""
-    directory, rng, mark = (
-        Path(tempfile.mkdtemp(prefix="attnfuzz-chaos-")),
-        random.Random(options.seed),
-        str(os.getpid()),
-    )
-    os.environ[MARK] = mark
-    nodes, campaign, kills = Nodes(options.nodes), Campaign("torch", directory), list[tuple[float, str]]()
-    events = campaign.out / EVENTS_FILE
-    python = directory / "python"
-    python.write_text(
-        f"#!/bin/sh\nexec {sys.executable} {ROOT / 'tests/campaign/fake_worker.py'} '{{\"seconds\": 1}}'\n"
-    )
-    python.chmod(0o755)
-    command = [*campaign.command(options)[:3], "--engine=random", f"--python={python}", f"--out={campaign.out}"]
-    command += [f"--corpus={campaign.found}", "--subject=passes", "--memory=1000", f"--ray={nodes.address}"]
-
-    def begin(budget: str, seconds: float) -> Round:
-        given = [*command, f"--budget={budget}", f"--workers={options.nodes}"]
-        return Round(given, campaign.log, events, seconds=seconds, mark=mark, rng=rng, disk=None)
-
-    run = begin(f"{60 * options.minutes:.0f}s", 60 * options.minutes)
-    while not run.began and run.seconds_left() > 0 and run.wait(0.2):
-        pass
-    while run.seconds_left() > LATE_SECONDS:
-        pause = min(options.every or options.minutes * 60, run.seconds_left() - LATE_SECONDS)
-        if not run.wait(max(pause, 0.1)) or not options.every:
-            break
-        if run.seconds_left() <= LATE_SECONDS:
-            continue
-        kind = rng.choice([*PROCESSES, "node"])
-        victims = find_processes(run, kind)
-        if kind == "node":
-            nodes.kill(rng.randrange(options.nodes))
-        elif victims:
-            os.kill(rng.choice(victims), signal.SIGKILL)
-        kills.append((time.time(), kind))
-        if kind == "node":
-            run.wait(options.every / 4)
-            nodes.add()
-    run.parent.wait(2 * LATE_SECONDS)
-    faults = [f"exit code {run.parent.returncode}"] if run.parent.returncode not in {0, 1} else []
-    faults += [f"{name} is left" for name in PROCESSES if find_processes(run, name)]
-    judged = [line for line in map(json.loads, events.read_text().splitlines()) if line["event"] == "CaseJudged"]
-    print_rates([line["time"] for line in judged], kills)
-    # The next run first judges what this one left.
-    begin(f"{2 * options.nodes}x", 600.0).parent.wait(600)
-    lines = map(json.loads, events.read_text().splitlines())
-    counted = Counter(line["index"] for line in lines if line["event"] == "CaseJudged")
-    nodes.close()
-    faults += [
-        f"case {index} is lost" for index in range(1 + max(line["index"] for line in judged)) if index not in counted
-    ]
-    faults += [f"case {index} was judged {count} times" for index, count in counted.items() if count > 1]
-    accused = Counter(verdict for line in judged for verdict in line["verdicts"].values())
-    faults += [f"{verdict}: {count}" for verdict, count in accused.items() if verdict != "ok"]
-    print(f"{len(judged)} cases, {sum(bool(line['rejected']) for line in judged)} refused, verdicts {dict(accused)}")
-    print(f"{len(kills)} kills, {len(faults)} faults", *faults, sep="\n  ")
-    return 1 if faults else 0
-
-
-def find_processes(run: Round, word: str) -> list[int]:
-    """The processes of a run, and of its cluster, with this word in their command line."""
-    found = []
-    for pid in run.processes():
-        try:
-            if word.encode() in Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" "):
-                found.append(pid)
-        except OSError:
-            continue
-    return found
-
-
-def print_rates(judged: list[float], kills: list[tuple[float, str]]) -> None:
-    """Cases a second in all, and around each kill."""
-
-    def rate(begin: float, end: float) -> float:
-        return sum(begin <= when < end for when in judged) / (end - begin)
-
-    print(f"{len(judged)} cases, {rate(judged[0], judged[-1]):.2f} a second")
-    spans = ((-20, 0), (0, 10), (10, 20), (20, 30), (30, 40))
-    print("kill of             " + "".join(f"{f'{begin} to {end} s':>14}" for begin, end in spans))
-    for when, kind in kills:
-        print(f"{kind:20}" + "".join(f"{rate(when + begin, when + end):14.2f}" for begin, end in spans), flush=True)
 
 
 def run_round(campaign: Campaign, damage: str, options: argparse.Namespace, mark: str, rng: random.Random) -> list[str]:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmarks.oracle_power import simulated
+from benchmarks.oracle_power import mistakes, simulated
 from benchmarks.oracle_power.criteria import CRITERIA, Tried
 from benchmarks.oracle_power.problem import Problem
 from benchmarks.oracle_power.recording import Recorder
@@ -222,7 +222,7 @@ def _about(failure: Failure | None) -> str:
 def _met(index: int, device: str, recorders: dict[str, Recorder]) -> Iterator[tuple[str, Subject]]:
     """The subjects that meet case number `index`, those that compute attention alone with a recorder around them."""
     yield MATH, _recording(MATH, Attention(_math), recorders)
-    for how in simulated.RIGHT:
+    for how in mistakes.RIGHT:
         name = how or SIMULATED
         yield name, _recording(name, Attention(functools.partial(simulated.simulated, how)), recorders)
     for name, subject in available(device).items():

@@ -138,3 +138,15 @@ MISTAKES = {
         "the backward pass drops other weights than the forward pass", DROPOUT, "dropout"
     ),
 }
+
+WEIGHTS_ROUNDED_FIRST = "weights_rounded_first"
+"""No mistake: gradients of scores come from rounded weights, as in PyTorch's memory-efficient kernel."""
+
+WEIGHTS_NORMALISED = "weights_normalised"
+"""No mistake: weights are divided by their sum before they are rounded, as in an unfused program."""
+DELTA_UNROUNDED = "delta_unrounded"
+"""No mistake: delta comes from the output before it is rounded."""
+DELTA_OF_WEIGHTS = "delta_of_weights"
+"""No mistake: delta is the sum of weights times their gradients, as in the derivative of torch's softmax."""
+RIGHT = ("", WEIGHTS_ROUNDED_FIRST, WEIGHTS_NORMALISED, DELTA_UNROUNDED, DELTA_OF_WEIGHTS)
+"""The names of kernels without a mistake."""

@@ -14,6 +14,14 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from benchmarks.oracle_power.mistakes import (
+    DELTA_OF_WEIGHTS,
+    DELTA_UNROUNDED,
+    WEIGHTS_NORMALISED,
+    WEIGHTS_ROUNDED_FIRST,
+)
+from benchmarks.oracle_power.rounding import keep_ten_bits, truncate
+
 BLOCK = 64
 """Keys of a block, and query rows of one where rows come in blocks."""
 LOG2E = 1.4426950408889634
@@ -21,17 +29,6 @@ _POLYNOMIAL = (0.077119089663028717, 0.22756439447402954, 0.69514614343643188, 1
 """2^f for f in [0, 1), as FlashAttention-4 takes it off the special function unit for low precision: 9e-5 off."""
 
 Attention = Callable[..., Tensor]
-
-WEIGHTS_ROUNDED_FIRST = "weights_rounded_first"
-"""No mistake: gradients of scores come from rounded weights, as in PyTorch's memory-efficient kernel."""
-
-WEIGHTS_NORMALISED = "weights_normalised"
-"""No mistake: weights are divided by their sum before they are rounded, as in an unfused program."""
-DELTA_UNROUNDED = "delta_unrounded"
-"""No mistake: delta comes from the output before it is rounded."""
-DELTA_OF_WEIGHTS = "delta_of_weights"
-"""No mistake: delta is the sum of weights times their gradients, as in the derivative of torch's softmax."""
-RIGHT = ("", WEIGHTS_ROUNDED_FIRST, WEIGHTS_NORMALISED, DELTA_UNROUNDED, DELTA_OF_WEIGHTS)
 
 
 @dataclass(frozen=True)
@@ -106,7 +103,7 @@ class Kernel:
         self.q = q.float()
         self.k, self.v = (pad(self._over_heads(x.float()), (0, 0, 0, self.padded - self.columns)) for x in (k, v))
         if self.wrong == "products_in_ten_bits":
-            self.q, self.k, self.v = (_ten_bits(x) for x in (self.q, self.k, self.v))
+            self.q, self.k, self.v = (keep_ten_bits(x) for x in (self.q, self.k, self.v))
         if self.wrong == "tail_features_ignored":
             whole = torch.arange(self.q.size(-1), device=q.device) < self.q.size(-1) // 16 * 16
             self.q, self.k = self.q * whole, self.k * whole
@@ -191,7 +188,7 @@ class Kernel:
             dscores.append(ds)
             if self.call.softcap is not None and self.wrong != "softcap_without_derivative":
                 ds = ds * (1 - torch.tanh(dots * self.scale / self.call.softcap) ** 2)
-            ds = _truncated(ds, self.dtype) if self.wrong == "score_gradients_truncated" else self._low(ds)
+            ds = truncate(ds, self.dtype) if self.wrong == "score_gradients_truncated" else self._low(ds)
             dk.append(self._over_rows(ds.mT, self.q))
             if not (self.wrong == "dq_without_last_block" and at + BLOCK >= self.padded):
                 dq = dq + ds @ self.k[:, :, at : at + BLOCK]
@@ -383,10 +380,10 @@ class Kernel:
         return whole.sum_to_size(self.bias.shape).to(self.bias.dtype)
 
     def _rounded(self, weights: Tensor) -> Tensor:
-        return _truncated(weights, self.dtype) if self.wrong == "weights_truncated" else self._low(weights)
+        return truncate(weights, self.dtype) if self.wrong == "weights_truncated" else self._low(weights)
 
     def _stored(self, out: Tensor) -> Tensor:
-        rounded = _truncated(out, self.dtype) if self.wrong == "output_truncated" else out
+        rounded = truncate(out, self.dtype) if self.wrong == "output_truncated" else out
         rounded = rounded.to(self.dtype)
         if self.wrong == "first_row_zeroed":
             rounded[:, :, :1] = 0
@@ -401,15 +398,3 @@ class Kernel:
 def _finite(top: Tensor) -> Tensor:
     """A maximum that may be subtracted: 0 in a row that has no key yet."""
     return top.masked_fill(top == -math.inf, 0.0)
-
-
-def _truncated(x: Tensor, dtype: torch.dtype) -> Tensor:
-    """float32 x rounded towards zero to float16 or bfloat16, as float32."""
-    nearest = x.to(dtype)
-    over = nearest.float().abs() > x.abs()
-    return (nearest.view(torch.int16) - over.to(torch.int16)).view(dtype).float()
-
-
-def _ten_bits(x: Tensor) -> Tensor:
-    """float32 x with TF32's ten bits of fraction, rounded to nearest."""
-    return ((x.contiguous().view(torch.int32) + 0x1000) & -0x2000).view(torch.float32)

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from benchmarks.oracle_power.cases import VARIANTS
 from benchmarks.oracle_power.criteria import CRITERIA, Tried
-from benchmarks.oracle_power.mistakes import MISTAKES
+from benchmarks.oracle_power.mistakes import MISTAKES, RIGHT, WEIGHTS_ROUNDED_FIRST
 from benchmarks.oracle_power.problem import Outcome, Problem
-from benchmarks.oracle_power.simulated import RIGHT, WEIGHTS_ROUNDED_FIRST, simulated
+from benchmarks.oracle_power.simulated import simulated
 from benchmarks.oracle_power.table import shared_problem
 from fuzz.check.oracle.attention.call import Call
 from fuzz.check.oracle.attention.judge import judge

@@ -18,7 +18,6 @@ def compare(
     module: str | None = None,
     out: Path | None = None,
     json: Path | None = None,
-    junit: Path | None = None,
     record: bool = False,
     quiet: bool = False,
 ) -> int:
@@ -43,8 +42,6 @@ def compare(
         With --module: directory for the case files of blocks that change, by default runs/START_TIME.
     json
         With --module: file for the answers as JSON; without a name, standard output.
-    junit
-        With --module: file for the answers as JUnit's XML, a test case for each block and way to run it.
     record
         Write the verdicts into the case files, by torch version, under `seen`.
     quiet
@@ -66,19 +63,18 @@ def compare(
     from fuzz.versions import Row, VersionChange, compare_versions, render_table, spell_verdict, start_versions
     from generators.errors import UserError
 
-    for option, file in (("--json", json), ("--junit", junit)):
-        if file is not None and (file != STDOUT or option == "--junit"):
-            require_writable(file, option, is_file=True)
+    if json is not None and json != STDOUT:
+        require_writable(json, "--json", is_file=True)
     if out is not None:
         require_writable(out, "--out")
-    if module is None and (out or json or junit):
-        raise UserError("--out, --json and --junit need --module")
+    if module is None and (out or json):
+        raise UserError("--out and --json need --module")
     config = worker.configure(None, subject)
     configs = [replace(config, python=interpreter) for interpreter in python or [sys.executable]]
     if module is not None:
         if case or record:
             raise UserError("--module can't be combined with case files or --record")
-        return _compare_module(module, configs, subject or ["inductor"], out, json, junit, quiet)
+        return _compare_module(module, configs, subject or ["inductor"], out, json, quiet)
     if len(python or ()) < 2 and not record:
         raise UserError("two versions are needed: --python A --python B")
     if record and (subject or worker.device):
@@ -112,20 +108,13 @@ def compare(
 
 
 def _compare_module(
-    factory: str,
-    configs: list[WorkerConfig],
-    subjects: list[str],
-    out: Path | None,
-    json: Path | None,
-    junit: Path | None,
-    quiet: bool,
+    factory: str, configs: list[WorkerConfig], subjects: list[str], out: Path | None, json: Path | None, quiet: bool
 ) -> int:
     """Compare the blocks of a module. The first interpreter imports it."""
-    from corpus.files import replace_file
     from fuzz.commands import write_json
     from fuzz.evaluator import open_evaluator
     from fuzz.importing.importer import ModuleImport, describe_gaps
-    from fuzz.module_comparison import Answer, ModuleComparison, as_data, format_junit, render
+    from fuzz.module_comparison import Answer, ModuleComparison, as_data, render
     from fuzz.versions import start_versions
     from generators.errors import UserError
 
@@ -144,8 +133,6 @@ def _compare_module(
                     with ignore_lost_output():
                         print(f"{block.name}: {', '.join(told)}", file=sys.stderr, flush=True)
         finally:
-            if junit is not None:
-                replace_file(junit, format_junit(comparison.rows, factory).encode())
             if json is None or not write_json([as_data(row) for row in comparison.rows], json):
                 with ignore_lost_output():
                     print(render(comparison.rows, blocks, factory, list(versions)), flush=True)

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree as ET
 
 from corpus.entry import Entry, Expectation, Found, save
 from fuzz.durations import format_count
@@ -244,21 +243,6 @@ def as_data(row: Row) -> dict[str, Any]:
     }
     block = {"block": row.block.path, "type": row.block.type, "also": list(row.block.also), "way": row.way}
     return block | gaps | {"answer": row.answer.value, **sides, "first": row.first, "case": str(row.case or "")}
-
-
-def format_junit(rows: Sequence[Row], factory: str) -> str:
-    """The rows as test cases of JUnit's XML: the class is a block, the name is the way to run it."""
-    suite = ET.Element("testsuite", name=factory, tests=str(len(rows)))
-    counts = {"failures": 0, "skipped": 0}
-    for row in rows:
-        one = ET.SubElement(suite, "testcase", classname=row.block.name, name=row.way)
-        text = "\n".join(filter(None, (row.old.why, row.new.why, describe_gaps(row.block), str(row.case or ""))))
-        if row.answer.is_failure or row.answer is Answer.UNJUDGED:
-            counts["failures" if row.answer.is_failure else "skipped"] += 1
-            ET.SubElement(one, "failure" if row.answer.is_failure else "skipped", message=row.answer.value).text = text
-    for name, count in counts.items():
-        suite.set(name, str(count))
-    return str(ET.tostring(suite, encoding="unicode"))
 
 
 def _name(block: Block) -> str:

@@ -100,7 +100,7 @@ class ForkServer:
     def fork(self, config: WorkerConfig, log: BinaryIO) -> ForkedProcess | None:
         """Start a worker. None if the server is not usable."""
         self.workers = [worker for worker in self.workers if worker.poll() is None]
-        if not self._is_running(config) or self._socket is None:
+        if not self._is_running(log) or self._socket is None:
             return None
         request = {"arguments": config.module_arguments(), "environment": config.environment()}
         (stdin, to_worker), (from_worker, stdout), (status, report) = os.pipe(), os.pipe(), os.pipe()
@@ -114,14 +114,14 @@ class ForkServer:
         self.workers.append(process)
         return process
 
-    def _is_running(self, config: WorkerConfig) -> bool:
+    def _is_running(self, log: BinaryIO) -> bool:
         code = self._server.poll() if self._server is not None else -signal.SIGKILL
         self.is_usable &= code is None or code < 0
         if code is None or not self.is_usable:
             return self.is_usable
         self.close()
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs, config.log.open("ab") as log:
+        with theirs:
             try:
                 self._server = subprocess.Popen(
                     self._command,

@@ -10,7 +10,7 @@ import select
 import shutil
 import signal
 import subprocess
-import threading
+import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -28,8 +28,6 @@ _LIMIT_MARGIN = 1.2
 kill, but libraries and children come on top."""
 _LOG_BYTES = 4 * 2**20
 _TAIL_BYTES = 16384
-_PIPE_BYTES = 65536
-"""The capacity of a pipe on Linux."""
 _CACHE_BYTES = 2 * 2**30
 _PAGE_MIB = os.sysconf("SC_PAGE_SIZE") / 2**20
 
@@ -105,18 +103,17 @@ class PipeTransport(Transport):
     def start(self, config: WorkerConfig) -> None:
         self.end()
         self._config, self._buffer = config, b""
-        config.log.parent.mkdir(parents=True, exist_ok=True)
+        if config.log is not None:
+            config.log.parent.mkdir(parents=True, exist_ok=True)
         if config.cache is not None:
             _bound_size(config.cache)
             config.cache.mkdir(parents=True, exist_ok=True)
         self._launch(fork_servers.is_forkable(config))
 
     def _launch(self, is_forked: bool) -> None:
-        output, errors = os.pipe()
-        self._log = WorkerLog(output, self._config.log, self._on_cut)
-        with os.fdopen(errors, "wb") as log:
-            forked = fork_servers.start(self._config, log) if is_forked else None
-            self._process = forked or self._start_alone(log)
+        self._log = WorkerLog(self._config.log, self._on_cut)
+        forked = fork_servers.start(self._config, self._log.file) if is_forked else None
+        self._process = forked or self._start_alone(self._log.file)
         self.stage = "importing torch" if forked else "start"  # a server is silent
         if forked is None and fork_servers.is_forkable(self._config):
             self._on_fork_refused()
@@ -145,7 +142,8 @@ class PipeTransport(Transport):
     def read(self, deadline: float) -> bytes | None:
         while b"\n" not in self._buffer:
             process = self._process
-            assert process is not None and process.stdout is not None
+            assert process is not None and process.stdout is not None and self._log is not None
+            self._log.bound()
             wait = min(deadline - time.monotonic(), _POLL_SECONDS)
             if wait <= 0:
                 raise TimeoutError
@@ -183,7 +181,7 @@ class PipeTransport(Transport):
     def end(self) -> None:
         self.kill()
         if self._log is not None:
-            self._log.close()
+            self._log.file.close()
         process, self._process = self._process, None
         for pipe in (process.stdin, process.stdout, getattr(process, "status", None)) if process is not None else ():
             with suppress(OSError):  # Unsent bytes to a dead process.
@@ -199,54 +197,39 @@ class PipeTransport(Transport):
         process.wait()
 
 
-class WorkerLog(threading.Thread):
-    """Copies the output of a process to a file. A long file loses all but its end, and says so."""
+class WorkerLog:
+    """The file that gets the output of a process. A long file loses all but its end, and says so."""
 
-    def __init__(self, output: int, path: Path, on_cut: Callable[[], None]) -> None:
-        super().__init__(name="worker log", daemon=True)
-        self._output, self._file, self._on_cut = output, path.open("ab", buffering=0), on_cut
-        self._tail = b""
-        self._is_closed = False
-        self._lock = threading.Lock()
-        os.set_blocking(output, False)
-        self.start()
-
-    def run(self) -> None:
-        poll = select.poll()
-        poll.register(self._output, select.POLLIN)
-        # A process that the worker forked may hold the pipe open.
-        while not self._is_closed and (not poll.poll(_POLL_SECONDS * 1000) or self._copy()):
-            pass
-        with self._lock:
-            self._is_closed = True
-            os.close(self._output)
-            self._file.close()
+    def __init__(self, path: Path | None, on_cut: Callable[[], None]) -> None:
+        """path: of the file; None: it has no name."""
+        with tempfile.NamedTemporaryFile() as named:
+            self.file, self._on_cut = (path or Path(named.name)).open("a+b", buffering=0), on_cut
+        self._begin = self.file.tell()
 
     def take_tail(self) -> list[str]:
         """The last lines since the last call."""
-        self._copy()
-        tail, self._tail = self._tail, b""
+        tail = self._read_tail()
+        self.bound()
+        self._begin = self._size
         return tail.decode(errors="replace").splitlines()
 
-    def close(self) -> None:
-        self._copy()
-        self._is_closed = True
-
-    def _copy(self) -> bool:
-        """Copy the content of the pipe. Returns whether more may follow."""
-        with self._lock, suppress(BlockingIOError):
-            if self._is_closed:
-                return False
-            data = os.read(self._output, _PIPE_BYTES)
-            self._tail = (self._tail + data)[-_TAIL_BYTES:]
+    def bound(self) -> None:
+        """Cut the file if it is long."""
+        if self._size > _LOG_BYTES:
+            tail = self._read_tail()
+            self.file.truncate(0)
             with suppress(OSError):  # A campaign notices a full disk elsewhere.
-                self._file.write(data)
-                if self._file.tell() > _LOG_BYTES:
-                    self._file.truncate(0)
-                    self._file.write(b"[the beginning is left out: this log was too long]\n" + self._tail)
-                    self._on_cut()
-            return bool(data)
-        return True
+                self.file.write(b"[the beginning is left out: this log was too long]\n" + tail)
+            self._begin = 0
+            self._on_cut()
+
+    @property
+    def _size(self) -> int:
+        return os.fstat(self.file.fileno()).st_size
+
+    def _read_tail(self) -> bytes:
+        begin = max(self._begin, self._size - _TAIL_BYTES)
+        return os.pread(self.file.fileno(), _TAIL_BYTES, begin)
 
 
 @functools.lru_cache(maxsize=1)

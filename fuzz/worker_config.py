@@ -35,7 +35,7 @@ class WorkerConfig:
     gpu: str = ""  # its CUDA_VISIBLE_DEVICES; "": inherited from this process
     variables: tuple[tuple[str, str], ...] = ()  # further variables of its environment
     cache: Path | None = None  # keeps compiled code over restarts; a first compile costs 10 to 20 s
-    log: Path = Path(os.devnull)  # collects its standard error
+    log: Path | None = None  # collects its standard error
     factory: str = ""  # of a module that it imports: package.module:function
     is_forked: bool = True  # from a process that has imported torch, where that works
 

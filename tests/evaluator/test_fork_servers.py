@@ -91,6 +91,7 @@ def test_a_process_has_the_state_of_one_that_starts_alone_whatever_its_predecess
         with open_evaluator(own) as evaluator:
             evaluator.submit(check)
             evaluator.collect()
+            assert evaluator.config.log is not None
             found.append(evaluator.config.log.read_text().splitlines()[0])
     assert found[0] == found[1] == found[2]
 

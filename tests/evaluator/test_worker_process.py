@@ -180,7 +180,7 @@ def test_a_long_log_keeps_the_lines_before_a_crash(
         assert bool(lost.failure.place) == dumps
     w.close()
     assert cuts == [True]
-    log = config.log.read_bytes()
+    log = (tmp_path / "log").read_bytes()
     assert b"line 99999\n" in log
     assert len(log) < 300_000
 

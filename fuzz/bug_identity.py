@@ -9,7 +9,7 @@ from corpus.causes import CauseKey
 from fuzz.experiments import SMALL
 from fuzz.protocol import EAGER, SubjectResult, Verdict
 from fuzz.protocol.failures import EmptyRowsNotZero, Failure, FailureKey, FaultyOperation, Value
-from fuzz.protocol.rewrites import CALL, WrongRewrite, are_all_known
+from fuzz.protocol.rewrites import CALL, WrongRewrite, are_all_known, find_attention_pattern
 from fuzz.subjects import compiler_of, get_spec, without_options
 from generators.program.attention_stub import AttentionCall, list_calls
 from generators.program.case import Case
@@ -28,8 +28,6 @@ also shows without its dropout ranks with the last group."""
 _OUTPUT = Value.of_result("out")
 NOT_FINITE = "not_finite"
 """The `Symptom.aspect` of results that are NaN or infinite."""
-# Inductor gives every pattern a form per mode and dtype: _sfdp_pattern_5_inference, _sfdp_pattern_13_half_training.
-_SFDP = re.compile(r"_?(sfdp_pattern_\d+)")
 _WRITES = frozenset(f"op:{kind}" for kind, spec in OPS.items() if spec.writes)
 """Features that name the operation of a write."""
 # Nearly every case has these rewrites, so they say nothing about a bug.
@@ -56,13 +54,13 @@ def name_accused(subject: str, verdict: Verdict) -> str:
 def bug_relevant_rewrites(applied: Iterable[str]) -> frozenset[str]:
     """The applied rewrites, without the everyday rewrites that almost every case has. Attention patterns are named by
     number."""
-    names = (found[1] if (found := _SFDP.match(name)) else name for name in applied)
+    names = (find_attention_pattern(name) or name for name in applied)
     return frozenset(name for name in names if not _EVERYDAY.match(name))
 
 
 def attention_patterns(applied: Iterable[str]) -> frozenset[str]:
     """The attention patterns among the rewrites, by number."""
-    return frozenset(name for name in bug_relevant_rewrites(applied) if name.startswith("sfdp"))
+    return frozenset(filter(None, map(find_attention_pattern, applied)))
 
 
 def operation_of(result: SubjectResult) -> str:

@@ -8,7 +8,6 @@
   passes: a wrong operation that a rewrite calls, a wrong rewrite, else the pass found by bisection.
 """
 
-import re
 from dataclasses import replace
 
 from corpus.causes import Mechanism, MechanismKind, Stage, details
@@ -36,7 +35,7 @@ from fuzz.evaluator import Evaluator, compare_outcome
 from fuzz.experiments import EXPERIMENTS, SHARDING, OtherSubject, Outcome, Trial, Tried
 from fuzz.protocol import Running, SubjectResult, Verdict
 from fuzz.protocol.failures import DropoutMask, EmptyRowsNotZero, FailureKey, FaultyOperation
-from fuzz.protocol.rewrites import EXPANDED, SDPA, WrongRewrite
+from fuzz.protocol.rewrites import EXPANDED, SDPA, WrongRewrite, find_attention_pattern
 from fuzz.subjects import SHARDED, get_spec, is_attention
 from generators.errors import UserError
 from generators.program.attention_options import COMPARABLE
@@ -61,7 +60,6 @@ _NARROWER: dict[str, tuple[str, ...]] = {
     DYNAMIC: (_SYMBOLIC, *_OF_INDUCTOR),
 }
 """By stage, the experiments that narrow its fault down, cheap ones first."""
-_NUMBER = re.compile(r"sfdp_pattern_(\d+)")
 _BACKENDS = {
     "_scaled_dot_product_flash_attention_for_cpu": "sdpa_flash",
     "_scaled_dot_product_flash_attention": "sdpa_flash",
@@ -197,7 +195,7 @@ def find_rewrite_cause(study: Study, *evidence: Tried) -> RootCause:
         return _blame_rewrite(study, wrong, evidence)
     step = study.try_out("pass")
     evidence = (*evidence, *([step] if step.flips else []))
-    if not _NUMBER.search(step.argument):
+    if not find_attention_pattern(step.argument):
         silent, cut = _find_silent_start(study, step.argument) if step.flips else (None, ())
         mechanism = mechanism_of(silent or result)
         return RootCause(INDUCTOR, Stage.GRAPH_PASSES, step.argument, mechanism, (*evidence, *cut))
@@ -256,9 +254,8 @@ def _blame_rewrite(study: Study, wrong: tuple[WrongRewrite, ...], evidence: tupl
 
 
 def _part_of(pattern: str) -> str:
-    """A pattern by its number, without its forms for modes and dtypes."""
-    found = _NUMBER.search(pattern)
-    return f"_sfdp_pattern_{found[1]}" if found else pattern
+    number = find_attention_pattern(pattern)
+    return f"_{number}" if number else pattern
 
 
 def _find_region(study: Study, cause: RootCause) -> RootCause | None:

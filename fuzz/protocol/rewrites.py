@@ -106,7 +106,8 @@ class WrongRewrite:
             return True
         if self.right.keys() != other.right.keys() or self._contradicts(other):
             return False
-        return bool(self.right.keys() - {*QKV}) or _number(self.pattern) == _number(other.pattern)
+        mine, others = (find_attention_pattern(one.pattern) or one.pattern for one in (self, other))
+        return bool(self.right.keys() - {*QKV}) or mine == others
 
     def _is_same_call(self, other: "WrongRewrite") -> bool:
         """Whether all of these hold. If no change makes `other` right: whether none makes this call right.
@@ -150,9 +151,11 @@ def _are_throughout(changes: tuple[str, ...]) -> set[bool]:
     return {EXPERIMENTS[change].is_throughout for change in changes if change in EXPERIMENTS}
 
 
-def _number(pattern: str) -> str:
-    """A pattern without its forms for modes and dtypes: _sfdp_pattern_5_half_inference has 5."""
-    return "".join(re.findall(r"\d+", pattern)[:1]) or pattern
+def find_attention_pattern(rewrite: str) -> str:
+    """The attention pattern of a rewrite, without its forms for modes and dtypes: "sfdp_pattern_5" for
+    "_sfdp_pattern_5_half_inference". "" for another rewrite."""
+    found = re.match(r"_?(sfdp_pattern_\d+)", rewrite)
+    return found[1] if found else ""
 
 
 def are_all_known(rewrites: tuple[WrongRewrite, ...], known: tuple[WrongRewrite, ...]) -> bool:

@@ -78,7 +78,7 @@ REGIONS: dict[str, RegionKind] = {
 """By name."""
 GRADIENT = "grad"
 """The simplest kind whose result is a gradient."""
-_NOT_INSIDE = frozenset({"flex_attention", "graph_break"})
+_NOT_INSIDE = frozenset({"flex_attention"})
 _ONCE = frozenset({"sdpa", "multihead_attention", "transformer_encoder_layer"})
 """Operations that torch differentiates once."""
 

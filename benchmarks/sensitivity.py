@@ -25,7 +25,7 @@ from fuzz.check.case_run import CaseRun, Rejected
 from fuzz.check.check import judge_compiled
 from fuzz.check.oracle.row_error_bound import as_rows
 from fuzz.check.oracle.verdict import is_same_for_dynamo
-from fuzz.check.program import Execution, same_bits
+from fuzz.check.program import Execution, Program, same_bits
 from fuzz.check.subject_builder import find
 from fuzz.evaluator import build_check
 from fuzz.protocol.render import describe_failure
@@ -81,9 +81,10 @@ class _WrongRun(CaseRun):
         call: Callable[..., Any] | None = None,
         module: nn.Module | None = None,
         mode: AbstractContextManager[Any] | None = None,
+        program: Program | None = None,
     ) -> Execution:
         """One run; see `CaseRun`."""
-        return super().execute(call, module, mode) if call is None or self.wrong is None else self.wrong
+        return super().execute(call, module, mode, program) if call is None or self.wrong is None else self.wrong
 
 
 def judge_mistakes(seed: int, indices: range, dtypes: list[str]) -> Counts:

@@ -2,6 +2,7 @@
 
 import tempfile
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, Self
@@ -10,7 +11,7 @@ from packaging.version import InvalidVersion, Version
 
 from fuzz.bug_identity import WRONG_NUMBERS, failure_key, kind_of
 from fuzz.experiments import Outcome, Trial
-from fuzz.protocol import Check, Dropout, Hello, Result, SubjectResult, Verdict
+from fuzz.protocol import Check, DirectCalls, Dropout, Hello, Result, SubjectResult, Verdict
 from fuzz.protocol.failures import NotTaken, Refusal
 from fuzz.transport import PipeTransport
 from fuzz.worker_config import WorkerConfig
@@ -19,7 +20,7 @@ from generators.errors import UserError
 from generators.program.attention_stub import emit_attention_stub
 from generators.program.case import Case
 from generators.program.emit import is_random, list_shown_dropouts, list_unplain, source
-from generators.program.regions import REGIONS
+from generators.program.regions import REGIONS, call_directly, list_indirect
 
 RECYCLE_CHECKS = 512
 """A process is replaced after this many checks, whatever its memory, so that all its cases are known as `earlier`."""
@@ -243,6 +244,7 @@ def build_check(
         subjects=subjects,
         plain=source(case, plain=True) if list_unplain(case) else "",
         regions=list_unplain(case),
+        direct=tuple(_list_direct_calls(case)),
         training=case.training,
         dynamic=case.dynamic,
         random=is_random(case),
@@ -253,6 +255,14 @@ def build_check(
         experiments=experiments,
         settings=dict(case.settings),
     )
+
+
+def _list_direct_calls(case: Case) -> Iterator[DirectCalls]:
+    kinds = [kind for kind in list_indirect(case) if kind not in REGIONS or not REGIONS[kind].is_transform]
+    for kind in kinds if list_unplain(case)[1:] else ():
+        ops = {name for region in case.regions if region.kind == kind for name in region.ops}
+        shared = [one.kind for one in case.regions if REGIONS[one.kind].is_transform and not ops.isdisjoint(one.ops)]
+        yield DirectCalls((*shared, kind), source(call_directly(case, kind)))
 
 
 def public_version(torch: str) -> str:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from functools import cached_property
 from typing import Any
 
@@ -118,8 +118,19 @@ class CaseRun:
         error = (given - exact).abs().nan_to_num(math.inf)
         worst = int(error.argmax())
         mine, truth, off = (float(values.flatten()[worst]) for values in (given, exact, error))
-        fault = FaultyOperation(" and ".join(self.request.regions), mine, truth, name, off)
+        kinds = {kind for one in self.request.direct if self._is_right(one.text, judge) for kind in one.kinds}
+        needed = [kind for kind in self.request.regions if kind in kinds or not kinds]
+        fault = FaultyOperation(" and ".join(needed), mine, truth, name, off)
         return Judgement(Verdict.EAGER_SUSPECT, fault, {**judgement.numbers, "eager_error": off}, name)
+
+    def _is_right(self, text: str, judge: Judge) -> bool:
+        """Whether eager's numbers are right with another text of the case."""
+        with closing(Program(text, self.device)) as program:
+            try:
+                given = self.execute(program=program)
+            except Exception:
+                return False
+            return judge.judge_numbers(given).verdict not in RECHECKED_VERDICTS
 
     def judge_runs(self, runs: list[Execution]) -> Judgement:
         with SuppressOutOfMemory() as caught:
@@ -153,12 +164,13 @@ class CaseRun:
         call: Callable[..., Any] | None = None,
         module: nn.Module | None = None,
         mode: AbstractContextManager[Any] | None = None,
+        program: Program | None = None,
     ) -> Execution:
         """One run of the case's module, or of a subject's `call` with the parameters of `module`.
 
         A `mode` sees the plain text.
         """
-        program = self.program if mode is None else self.plain
+        program = program or (self.program if mode is None else self.plain)
         if module is None:
             module = program.module(self.request.training)
         return execute(

@@ -160,6 +160,14 @@ class Dropout:
 
 
 @dataclass(frozen=True)
+class DirectCalls:
+    """A text of the case that calls the operations of a kind directly, for `kinds`: it, and transforms around it."""
+
+    kinds: tuple[str, ...]
+    text: str
+
+
+@dataclass(frozen=True)
 class Check(Message):
     """Run one case."""
 
@@ -168,6 +176,7 @@ class Check(Message):
     subjects: tuple[str, ...]
     plain: str = ""  # the text that the reference and noise run; "" for `source`
     regions: tuple[str, ...] = ()  # the kinds of regions and operations that `plain` spells in another way
+    direct: tuple[DirectCalls, ...] = ()  # a text for each kind that can be called directly, if there are others
     training: bool = False
     dynamic: bool = False
     random: bool = False  # it has active dropout

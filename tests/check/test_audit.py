@@ -4,6 +4,8 @@ import math
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,12 +14,17 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from corpus.entry import load
 from fuzz.check.oracle.eager_audit import Audit, audit_eager
 from fuzz.check.oracle.modes import reference
 from fuzz.check.program import Program, execute
+from fuzz.evaluator import Evaluator
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import FaultyOperation, Value
+from generators.program.case import Region
 from generators.program.emit import source as emitted
+from generators.program.regions import REGIONS
+from generators.program.type_check import check, make_op
 from generators.sampling.sample import sample
 from tests.check.client import Asker
 from tests.check.sources import is_nan_with_a_negative_scale, plain, source
@@ -241,3 +248,24 @@ def test_inductor_says_so_too(worker: Asker) -> None:
         pytest.skip("no C++ compiler")
     result: SubjectResult = worker.one(NEGATIVE, "inductor")
     assert result.verdict == Verdict.EAGER_SUSPECT
+
+
+@pytest.mark.parametrize(
+    ("known", "beside", "named"),
+    [("while-loop-gradient", "cond", "while_loop"), ("jvp-of-a-custom-operation", "scan", "jvp and custom_op")],
+)
+def test_only_the_regions_that_eagers_fault_needs_are_named(
+    shared: Evaluator, known: str, beside: str, named: str
+) -> None:
+    case = load(Path(f"corpus/known/{known}.case.yaml")).case
+    last = case.ops[-1].name
+    apart = replace(
+        case,
+        ops=(*case.ops, make_op("negative", "neg", [last], {})),
+        returns=("negative",),
+        regions=(*case.regions, Region(beside, ("negative",), case.dims[0][0] if REGIONS[beside].loops else "")),
+    )
+    check(apart)
+    result = shared.judge(apart, "eager")
+    assert isinstance(result.failure, FaultyOperation)
+    assert result.failure.operation == named

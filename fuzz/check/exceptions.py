@@ -29,6 +29,8 @@ _COMPILERS = (
     "torch/export/_trace.py",
 )
 _NOISE = re.compile(r"^(Set TORCH|You can suppress|The above exception|Hint:|from user code|$)")
+_OF_FAKE_KERNEL = re.compile(r": got (\w+)\((['\"])(.*)\2\)")
+"""The cause that a TorchRuntimeError has in its text alone."""
 _NOT_OF_USERS = frozenset({"torch", "triton", "sympy", "fuzz", "case", "__main__", *sys.stdlib_module_names})
 _LAUNCHERS = ("triton.runtime.", "torch._inductor.runtime.", "torch._ops")
 
@@ -129,6 +131,8 @@ def as_failure(error: BaseException) -> Raised:
     name = type(cause).__name__
     if name == "InternalTorchDynamoError":  # "TYPE: TEXT" of the exception that Dynamo met
         name, _, first = first.partition(": ")
+    if name == "TorchRuntimeError" and (found := _OF_FAKE_KERNEL.search(str(cause))):
+        name, _, first = found.groups()
     cut = first if len(first) <= _LONGEST else f"{first[:_LONGEST].rpartition(' ')[0]} …"
     return Raised(name, cut, find_user_line(error))
 

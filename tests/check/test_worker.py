@@ -3,13 +3,13 @@
 import io
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import torch
 
-from fuzz.check.exceptions import SubjectError
+from fuzz.check.exceptions import SubjectError, as_failure
 from fuzz.check.subject_builder import find
 from fuzz.check.worker import ProcessUnusable, read_request
 from fuzz.check.worker import _options as parse_options
@@ -68,6 +68,17 @@ def test_real_bugs_of_inductor_show_without_a_compiler(worker: Asker, name: str)
         assert is_failure(result.failure, "wrong_value")
         assert result.numbers["compiled_error"] > 1e2 * result.numbers["eager_error"]
         assert any(fired.startswith("_sfdp_pattern") for fired in result.applied_rewrites)
+
+
+def test_exceptions_of_fake_kernels_are_told_apart() -> None:
+    def meet(function: Callable[[torch.Tensor], torch.Tensor]) -> Exception:
+        with pytest.raises(RuntimeError) as caught:
+            torch.compile(function, backend="eager", fullgraph=True)(torch.ones(2, 3))
+        return caught.value
+
+    product, sum_ = as_failure(meet(lambda x: x @ x)), as_failure(meet(lambda x: x + x.T))
+    assert product.error == sum_.error == "RuntimeError"
+    assert product.key() != sum_.key()
 
 
 def test_dynamic_shapes(worker: Asker) -> None:

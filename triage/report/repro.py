@@ -8,11 +8,11 @@ from pathlib import Path
 
 from fuzz.bug_identity import LOST_PROCESS
 from fuzz.protocol import SubjectResult, Verdict
-from fuzz.protocol.failures import EmptyRowsNotZero, RepeatedMask, StateChanged, Value
+from fuzz.protocol.failures import EmptyRowsNotZero, RepeatedMask, StateChanged
 from fuzz.subjects import INDUCTOR, MEMORY_BUDGET, SubjectSpec, get_spec, is_attention, is_user_function
 from generators.program.attention_stub import drop_fills, emit_attention_stub
 from generators.program.case import Case
-from generators.program.emit import is_random, list_shown_dropouts, list_unplain, source
+from generators.program.emit import is_random, list_unplain, source
 from generators.program.ops.recurrence import FUNCTIONS
 from generators.program.settings import SWITCHES
 from generators.program.type_check import types_of
@@ -186,15 +186,17 @@ def needs_worker(bug: ScriptedFailure) -> bool:
 
     - The worker makes packed or paged calls from the case's dense call.
     - Memory is limited, guarded or filled.
+    - The masks of several runs are counted.
     - The state that changed is not an attribute of torch.
     """
     result, failure = bug.result, bug.result.failure
     states = [change.state for change in failure.changes] if isinstance(failure, StateChanged) else []
     is_packed = failure is not None and bool(failure.sequences)
+    is_counted = isinstance(failure, RepeatedMask)
     is_of_memory = result.verdict in (Verdict.OUT_OF_MEMORY, Verdict.OUT_OF_BOUNDS)
     switches = {name: value for name, value in bug.case.settings if name in SWITCHES} if bug.spec.options else {}
     is_switched = bug.who == "compiled" and not switches.items() <= _PLAIN_SWITCHES.items()
-    return is_packed or is_of_memory or is_switched or not all(map(_STATE.fullmatch, states))
+    return is_packed or is_counted or is_of_memory or is_switched or not all(map(_STATE.fullmatch, states))
 
 
 def write_script(bug: ScriptedFailure) -> str:
@@ -204,7 +206,6 @@ def write_script(bug: ScriptedFailure) -> str:
     case, result, spec, who = bug.case, bug.result, bug.spec, bug.who
     is_of_write = getattr(result.failure, "aspect", "") == "mutation"
     checks = _COMPARE if is_of_write else _CHECKS.get(result.verdict, _COMPARE)
-    checks = ("has_repeated_masks",) if isinstance(result.failure, RepeatedMask) else checks
     function, has_backend = find_function(bug), who == "compiled" and not spec.is_exported
     # Triton reads its variable when a kernel is defined. With that of CUDA, tracebacks lead to the launch.
     variables = ["TRITON_INTERPRET"] * (bool(function) and bug.device == "cpu")
@@ -245,9 +246,6 @@ def list_constants(bug: ScriptedFailure) -> dict[str, str]:
     factor, share, coarsest = find_tolerance(bug)
     of_eager = bug.who == "eager"
     states = [change.state for change in failure.changes] if isinstance(failure, StateChanged) else []
-    masks = failure if isinstance(failure, RepeatedMask) else RepeatedMask(Value("output", 0))
-    arguments = {result: argument for argument, result, _ in list_shown_dropouts(case)}
-    compared = [value.name for value in (masks.value, masks.other) if value is not None and value.name in arguments]
     return {
         "NAMES": json.dumps([item.name for item in case.inputs if not item.parameter]),
         "TRAINING": str(case.training),
@@ -260,11 +258,6 @@ def list_constants(bug: ScriptedFailure) -> dict[str, str]:
         "EMPTY_ROWS": "0.0" if isinstance(failure, EmptyRowsNotZero) else "None",
         # A subject that recomputes draws the same random numbers as eager.
         "IS_RANDOM": str(is_random(case) and not bug.spec.recomputes),
-        "MASKS": str([(arguments[name], name) for name in compared]),
-        "RATES": str([masks.expected, masks.agree / max(1, masks.total)]),
-        "CALLS": str(masks.other.call if masks.other else 1),
-        "AXIS": str(masks.axis),
-        "LAG": str(masks.lag),
         "RUNS": "5" if result.verdict is Verdict.NONDETERMINISTIC else "0",
         "STATE": json.dumps(states),
         "EARLIER": f"[{', '.join(f'(earlier_{n}, {2 * one.times})' for n, one in enumerate(case.before, 1))}]",

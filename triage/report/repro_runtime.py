@@ -28,11 +28,6 @@ FACTOR = 10.0  # of the baseline's error, and
 SHARE = 8 * torch.finfo(DTYPE).eps  # of the largest magnitude: an error up to their sum is rounding
 EMPTY_ROWS: float | None = None  # the result for a row without a key; None: NaN in eager, so it does not count
 IS_RANDOM = False  # runs draw their own dropout, so only NaN and infinity are wrong
-RATES: list[float] = []  # the share of elements that agree in the masks of two dropouts: right, and seen
-MASKS: list[tuple[int, int]] = []  # of these dropouts: an argument and its result among the outputs
-CALLS = 1  # the first mask is compared with the second of this call
-AXIS: int | None = None  # or, if it is the same dropout of the same call, with itself along this axis
-LAG = 0  # this much further
 RUNS = 0  # further runs, which have to give equal bits
 STATE: list[str] = []  # of torch, which compiling has to keep
 EARLIER: list[Any] = []  # programs that run first, each with the number of runs
@@ -119,32 +114,6 @@ def has_wrong_values():
             words = f"error: {BASELINE} {off_base:.2g}, {ACCUSED} {off:.2g}{'; wrong' * is_wrong}"
             print(f"{name}: values up to {scale:.2g}; {words}")
     return wrong
-
-
-def has_repeated_masks():
-    module = Module().to(DEVICE).train(TRAINING)
-    torch.manual_seed(0)
-    torch.set_grad_enabled(TRAINING)
-    call, drawn, agree = prepare(module) if prepare else module, [], []
-    for _ in range(8):
-        outs = call(*map(move, *calls(module)))
-        drawn.append(
-            [(outs[given].abs() >= torch.finfo(outs[given].dtype).tiny, outs[result] != 0) for given, result in MASKS]
-        )
-    for first in range(0, 8, CALLS):
-        (shown, left), (also, right) = drawn[first][0], drawn[first + CALLS - 1][-1]
-        if LAG:
-            shown, left, also, right = (
-                m.flatten() if AXIS is None else m.movedim(AXIS, 0) for m in (shown, left, also, right)
-            )
-            firsts = torch.arange(len(left) // LAG * LAG - LAG).view(-1, LAG)[::2].flatten()
-            shown, left, also, right = shown[firsts], left[firsts], also[firsts + LAG], right[firsts + LAG]
-        count = min(left.numel(), right.numel())
-        shown, left, also, right = (m.flatten()[:count] for m in (shown, left, also, right))
-        agree.append((left == right)[shown & also])
-    share = torch.cat(agree).double().mean().item()
-    print(f"masks agree in {share:.1%} of elements; independent masks in {RATES[0]:.1%}")
-    return abs(share - RATES[0]) > abs(RATES[1] - RATES[0]) / 2
 
 
 def describe_forms(make, prepare=None):

@@ -163,29 +163,23 @@ class ModuleComparison:
         return next(iter(floats[bisect_left(floats, True, key=is_wrong) :]), "")
 
 
-def save_wrong_block(module: ModuleImport, evaluator: Evaluator, chosen: str | None, out: Path) -> Path | None:
-    """A case file of the first block that fails if it is compiled, the whole module last; of `chosen` in any case.
+def save_wrong_block(module: ModuleImport, evaluator: Evaluator, out: Path) -> Path | None:
+    """A case file of the first block that fails if it is compiled, the whole module last; None if no block fails.
 
-    None if no block fails. Raises `UserError` if no block can be judged.
+    Raises `UserError` if no block can be judged.
     """
     blocks = sorted(module.import_blocks(), key=lambda block: not block.path)
-    named = [block for block in blocks if chosen is None or chosen in (block.name, *block.also)]
-    if not named:
-        raise UserError(f"{module.factory} has no block {chosen!r}: {', '.join(block.name for block in blocks)}")
     judged = False
-    for block in named:
+    for block in blocks:
         if block.case is None:
             continue
-        note = f"{module.factory}, {block.name}"
-        if chosen is not None:
-            return save(Entry(block.case, note), out)
         result = evaluator.judge(block.case, "inductor")
         judged |= result.verdict is not Verdict.SKIPPED
         if result.verdict.is_finding:
             found = Found(result.verdict.value, "inductor", torch=evaluator.hello.torch, message=describe(result))
-            return save(Entry(block.case, note, found=found), out)
+            return save(Entry(block.case, f"{module.factory}, {block.name}", found=found), out)
     if not judged:
-        raise UserError(f"{module.factory}: no block is judged: {'; '.join(filter(None, map(describe_gaps, named)))}")
+        raise UserError(f"{module.factory}: no block is judged: {'; '.join(filter(None, map(describe_gaps, blocks)))}")
     return None
 
 

@@ -10,7 +10,6 @@ def report(
     *,
     out: Path,
     module: str | None = None,
-    block: str | None = None,
     ledger: Path | None = None,
     subject: list[str] | None = None,
     python: str | None = None,
@@ -38,8 +37,6 @@ def report(
     module
         package.module:factory, as for fuzz.compare, or a released model: report about its first block that fails when
         it is compiled.
-    block
-        With --module: report about this block, such as layers.0.self_attn.
     out
         Directory for report.md and repro.py; created if missing. For a run, each report has a subdirectory.
     ledger
@@ -78,12 +75,12 @@ def report(
     seconds = 0.0 if explain == "0s" else parse_duration(explain, "explain")
     config = worker.configure(python, subject, device="")
     bugs = ledgers.load(ledger or ROOT / "corpus" / "ledger.yaml")
-    if (what is None) == (module is None) or (block is not None and module is None):
-        raise UserError("name a case file, a bug or a run, or --module; --block needs --module")
+    if (what is None) == (module is None):
+        raise UserError("name a case file, a bug or a run, or --module")
     if module is not None:
         own = worker.configure(python, subject)
         with ModuleImport(own, module) as importing, open_evaluator(own) as evaluator:
-            what = save_wrong_block(importing, evaluator, block, out)
+            what = save_wrong_block(importing, evaluator, out)
     if what is None:
         print(f"{module}: no block fails when it is compiled")  # noqa: T201 - a command line prints its result
         return 0

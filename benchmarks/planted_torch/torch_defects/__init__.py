@@ -83,7 +83,7 @@ FUNCTIONS: dict[str, tuple[str, str, Change]] = {
     "key_without_numbers": ("torch._inductor.codecache", "FxGraphCachePickler.dumps", calls.forget_numbers),
     "key_without_strides": ("torch._inductor.codecache", "extract_tensor_metadata_for_cache_key", calls.forget_strides),
     "loop_cut": ("torch._inductor.codegen.cpp", "LoopLevel.lines", codegen.shorten_loop),
-    "shard_kept": ("torch.distributed.tensor._ops._math_ops", "replicate_reduction_dims", sharding.keep_shards),
+    "shard_kept": ("torch.distributed.tensor._ops._math_ops", "normalize_dim", sharding.keep_shards),
     "offset_forgotten": (
         "torch.distributed.tensor.placement_types",
         "_MaskPartial._mask_tensor",

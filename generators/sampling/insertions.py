@@ -194,9 +194,11 @@ def show_dropouts(case: Case, c: Choices, share: float) -> Case:
 
 _NUMBERS = {"int64": (3, 256, 2**31 - 3, 10**10), "int32": (3, 256, 10**5, 2**31 - 3), "uint8": (3, 50, 200, 255)}
 """Factors and terms that lead beyond 2^31, or around: arithmetic of `uint8` and `int32` wraps."""
-_STEPS = {"mul": 3.0, "add": 3.0, "sub": 2.0, "cast": 2.0, "neg": 1.0, "remainder": 1.0, "floor_divide": 1.0}
+_FAR_STEPS = {"mul": 3.0, "add": 2.0, "sub": 1.0}
+_STEPS = {**_FAR_STEPS, "cast": 2.0, "neg": 1.0, "remainder": 1.0, "floor_divide": 1.0}
 _ENDS = {"lt": 2.0, "ge": 2.0, "cast": 3.0, "": 2.0}
 _REDUCTIONS = ("sum", "prod", "mean", "amax", "amin")
+_ALONE_SHARE = 0.5  # the share of such cases that return nothing else: Inductor compiles these in half the time
 
 
 def add_integers(case: Case, c: Choices, share: float) -> Case:
@@ -217,26 +219,30 @@ def add_integers(case: Case, c: Choices, share: float) -> Case:
         else:
             count = b.input("count", (length,), Values("small_counts"), dtype) if c.chance(0.3) else ""
             made = count or b.op("arange", to="count", stop=length, dtype=dtype)
-            for _ in range(c.draw({1: 3.0, 2: 3.0, 3: 2.0})):
-                made = _compute(b, c, made)
+            steps = c.draw({1: 3.0, 2: 3.0, 3: 2.0})
+            leads_far = c.below(steps)
+            for step in range(steps):
+                made = _compute(b, c, made, is_far=step == leads_far)
             how = c.draw(_ENDS)
             if how == "cast":
                 made = b.op("mul", target, b.op("cast", made, to="scale", dtype="float32"), to="scaled")
             elif how:
                 keep = b.op(how, made, to="keep", other=c.pick((0, 5, 100)))
                 made = b.op("masked_fill", target, keep, to="kept", value=0.0)
-        found = close(case, b, (*case.returns, made))
+        kept = () if b.is_float(made) and c.chance(_ALONE_SHARE) else case.returns
+        found = close(case, b, (*kept, made))
         return found if is_valid(found) else case
     return case
 
 
-def _compute(b: Builder, c: Choices, value: str) -> str:
-    kind, dtype = c.draw(_STEPS), b.dtype_of(value)
+def _compute(b: Builder, c: Choices, value: str, *, is_far: bool) -> str:
+    """A step of arithmetic. is_far: it leads beyond 2^31, or around, from nearly all positions."""
+    kind, dtype = c.draw(_FAR_STEPS if is_far else _STEPS), b.dtype_of(value)
     if kind == "neg":
         return b.op(kind, value)
     if kind == "cast":
         return b.op(kind, value, dtype=c.pick([*_NUMBERS]))
-    return b.op(kind, value, other=c.pick(_NUMBERS[dtype]))
+    return b.op(kind, value, other=_NUMBERS[dtype][-1] if is_far else c.pick(_NUMBERS[dtype]))
 
 
 _BEFORE_STRIDES = {"": 2.0, "clone": 2.0, "contiguous": 1.0, "linear": 1.0, "expand": 1.0, "neg": 1.0, "write": 1.0}

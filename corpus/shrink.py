@@ -47,22 +47,35 @@ Predicate = Callable[[Case], bool]
 
 
 def _propose(one_pass: Pass, case: Case) -> Iterator[Case]:
-    """The candidates of a pass: for the case, with each earlier case that is the same program; for each earlier case.
+    """The candidates of a pass: for the case with all earlier cases of its form at once, then for each of these alone.
 
-    Passes see a case without its earlier cases, except for `simplify_before`.
+    Passes see a case without its earlier cases, except for `simplify_before`. An earlier case of the same form that is
+    another case shows a difference that a cache forgets. Then all keep one form.
     """
     if one_pass is program.simplify_before or not case.before:
         yield from one_pass(case)
         return
-    alone = replace(case, before=())
-    for candidate in one_pass(alone):
-        for chosen in dict.fromkeys((candidate, alone)):
-            same = (replace(one, case=chosen) if one.case == alone else one for one in case.before)
-            yield replace(candidate, before=tuple(same))
-    for at, earlier in enumerate(case.before):
-        for candidate in filter(None, map(prune_if_valid, one_pass(earlier.case))):
-            changed = replace(earlier, case=candidate)
-            yield replace(case, before=(*case.before[:at], changed, *case.before[at + 1 :]))
+    cases = replace(case, before=()), *(earlier.case for earlier in case.before)
+    alike = [at for at, one in enumerate(cases) if _form_of(one) == _form_of(cases[0])]
+    are_kept_alike = any(cases[at] != cases[0] for at in alike)
+    at_once = (
+        dict(zip(alike, some, strict=True)) for some in zip(*(one_pass(cases[at]) for at in alike), strict=False)
+    )
+    alone = (
+        {at: candidate}
+        for at, one in enumerate(cases)
+        for candidate in one_pass(one)
+        if not are_kept_alike or _form_of(candidate) == _form_of(cases[0])
+    )
+    for changes in chain(at_once, alone):
+        first, *others = (prune_if_valid(changes[at]) if at in changes else one for at, one in enumerate(cases))
+        if first is not None and None not in others:
+            before = zip(case.before, filter(None, others), strict=True)
+            yield replace(first, before=tuple(replace(earlier, case=one) for earlier, one in before))
+
+
+def _form_of(case: Case) -> tuple[list[str], list[str]]:
+    return [op.kind for op in case.ops], [item.name for item in case.inputs]
 
 
 def shrink(

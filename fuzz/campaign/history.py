@@ -10,8 +10,8 @@ from generators.program.type_check import types_of
 
 _MOST_REPEATS = 16
 """How often a case is repeated in one process."""
-_FIRST, _GROWTH = 8, 8
-"""So many cases are tried first, and then each time so many times as many."""
+_FIRST, _GROWTH = (1, 3, 8), 8
+"""So many cases are tried first, and then each time so many times as many as the last."""
 
 Fails = Callable[[Case], bool]
 """Whether a case fails: after its earlier cases in a new process, or without any in the running process."""
@@ -45,9 +45,9 @@ def find_earlier(case: Case, history: Sequence[Case], fails: Fails, is_time_up: 
         shared = [_list_traits(case) & _list_traits(one) for one in history]
         frequency = Counter(chain.from_iterable(shared))
         likeness = [sum(1 / frequency[trait] for trait in traits) for traits in shared]
-        similar = sorted(range(len(history)), key=likeness.__getitem__)[-_FIRST:]
-        yield [history[number] for number in sorted(similar)]
-        count = _FIRST
+        similar = sorted(range(len(history)), key=likeness.__getitem__)
+        for count in dict.fromkeys(min(count, len(history)) for count in _FIRST):
+            yield [history[number] for number in sorted(similar[-count:])]
         while count < len(history):
             yield history[-count:]
             count *= _GROWTH

@@ -201,7 +201,9 @@ class Investigation:
         # The same compiler leaves the same state under its other subjects.
         wanted = compiler_of(suspect.subject)
         history = [case for case, subjects in self.history() if wanted in map(compiler_of, subjects)]
-        found = find_repeats(self.case, fails, self.is_time_up)
+        # A subject with warm caches runs each case as a second process does.
+        repeats = not get_spec(suspect.subject).warm
+        found = find_repeats(self.case, fails, self.is_time_up) if repeats else None
         found = found or find_earlier(self.case, history, fails, self.is_time_up)
         if found is not None:
             self.case = found

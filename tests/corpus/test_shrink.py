@@ -129,3 +129,18 @@ def test_a_size_that_two_cases_share_shrinks_in_both() -> None:
 
     smallest = shrink(replace(chain(), before=(Earlier(chain()),)), has_equal_sizes)[-1]
     assert smallest.sizes["S"] == 2
+
+
+def test_cases_that_differ_in_a_number_shrink_alike() -> None:
+    def scaled(number: float) -> Case:
+        case = chain()
+        scale = make_op("out", "mul", [case.returns[0]], {"other": number})
+        return replace(case, ops=(*case.ops, scale), returns=("out",))
+
+    def takes_one_for_the_other(case: Case) -> bool:
+        now, earlier = case, case.before[0].case
+        alike = all(one == replace(other, attrs=one.attrs) for one, other in zip(now.ops, earlier.ops, strict=False))
+        return alike and len(now.ops) == len(earlier.ops) and now.ops[-1].attrs != earlier.ops[-1].attrs
+
+    smallest = shrink(replace(scaled(2.0), before=(Earlier(scaled(3.0)),)), takes_one_for_the_other)[-1]
+    assert [[op.kind for op in one.ops] for one in (smallest, smallest.before[0].case)] == [["mul"], ["mul"]]

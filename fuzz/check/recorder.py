@@ -17,6 +17,8 @@ from fuzz.protocol.recording import Recorded, RecordedCall, RecordedTensor
 ATTENTION = ("scaled_dot_product_attention", "softmax", "multi_head_attention_forward", "flex_attention")
 """Words in names of functions that compute attention, or the weights of it."""
 _READS = ("item", "tolist", "__bool__", "__int__", "__float__", "__index__", "numpy", "equal", "is_nonzero", "allclose")
+_COUNTS = ("arange", "repeat_interleave", "repeat", "tile", "pad", "interpolate")
+"""Functions whose sizes may be tensors; these are recorded as numbers."""
 _PLAIN = (bool, int, float, str, type(None))
 _SWITCHES = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
 
@@ -60,6 +62,7 @@ class Recorder(TorchFunctionMode):
         self._numbers: dict[int, int] = {}  # by id
         self.objects: list[Tensor] = []  # keeps ids taken
         self._paths = [""]
+        self._entered: list[Any] = []  # Python functions whose body runs
         self._names = {id(module): path for path, module in root.named_modules()}
         # They are kept, so that no later tensor gets their ids. Proxies must not be asked for their class.
         self._older = {id(item): item for item in gc.get_objects() if issubclass(type(item), Tensor)}
@@ -72,26 +75,42 @@ class Recorder(TorchFunctionMode):
     ) -> Any:
         kwargs = kwargs or {}
         name = name_function(func)
-        if name.rpartition(".")[2] not in self._known and isinstance(func, types.FunctionType) and _has_switch(func):
-            with _switched_off(func), self:
-                return func(*args, **kwargs)
+        short = name.rpartition(".")[2]
+        is_python = isinstance(func, types.FunctionType) and _has_switch(func)
+        # The body of Tensor.unflatten calls a function of that name.
+        if short not in self._known and is_python and func not in self._entered:
+            self._entered.append(func)
+            try:
+                with _switched_off(func), self:
+                    return func(*args, **kwargs)
+            finally:
+                self._entered.pop()
         target = next(iter(list_leaves(args)), None)
         version = None if target is None or target.is_inference() else target._version
         # Arguments are described first, since the call may write into them.
         is_index = name.endswith(("__getitem__", "__setitem__"))
-        described = self._describe(args, is_index=is_index), self._describe(kwargs)
+        tensors = 0 if short == "arange" else 1 if short in _COUNTS else len(args)
+        numbers = args[tensors:], kwargs if short in _COUNTS else {}
+        if list_leaves(numbers):
+            self._note_read(name)
+            numbers = _pytree.tree_map_only(Tensor, Tensor.tolist, numbers)
+        given = (*args[:tensors], *numbers[0]), {**kwargs, **numbers[1]}
+        described = self._describe(given[0], is_index=is_index), self._describe(given[1])
         autocast = name_autocast("cpu" if target is None else target.device.type)
         result = func(*args, **kwargs)
         writes = version is not None and target is not None and target._version != version
         made = list_leaves(result) or ([target] if writes and target is not None else [])
         if made:
-            numbers = tuple(self._add(tensor, "made") for tensor in made)
+            results = tuple(self._add(tensor, "made") for tensor in made)
             enabled = torch.is_grad_enabled()
-            call = RecordedCall(name, *described, numbers, self._paths[-1], autocast, enabled)
+            call = RecordedCall(name, *described, results, self._paths[-1], autocast, enabled)
             self.calls.append(call)
-        elif name.rpartition(".")[2] in _READS and target is not None:
-            self.reads.append(f"{name} in {self._paths[-1] or 'the module'}")
+        elif short in _READS and target is not None:
+            self._note_read(name)
         return result
+
+    def _note_read(self, name: str) -> None:
+        self.reads.append(f"{name} in {self._paths[-1] or 'the module'}")
 
     @contextmanager
     def watch_modules(self) -> Iterator[None]:

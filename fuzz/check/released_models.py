@@ -145,7 +145,8 @@ def _give(model: Any, wanted: tuple[str, ...], form: int, return_dict: bool | No
     """A tuple is asked for by the configuration (False) or as an argument (None)."""
     model.config.return_dict = return_dict is not False
     inputs = _make_inputs(model, {*wanted}, form)
-    return model, (), inputs if return_dict is not None else {**inputs, "return_dict": False}
+    takes = return_dict is None and "return_dict" in inspect.signature(model.forward).parameters
+    return model, (), {**inputs, "return_dict": False} if takes else inputs
 
 
 def _shrink(default: Any, optional: bool, ids: dict[str, int]) -> Any:
@@ -219,9 +220,10 @@ def _make_inputs(model: Any, wanted: set[str], form: int) -> dict[str, Any]:
         "past_values": torch.randn(_BATCH, find(32, "context_length"), find(1, "num_input_channels")),
         "grid_thw": grid,
         "image_grid_thw": grid,
-        **dict.fromkeys(("sample", "hidden_states", "x"), hidden),
-        "timestep": torch.tensor([3, 700]),
         "encoder_hidden_states": torch.randn(_BATCH, _LENGTH + 2, _WIDTH),
+        **dict.fromkeys(("sample", "hidden_states", "x", "latents"), hidden),
+        **dict.fromkeys(("inputs_embeds", "embeds"), torch.randn(_BATCH, _LENGTH, _WIDTH)),
+        "timestep": torch.tensor([3, 700]),
         "encoder_attention_mask": _make_mask(_LENGTH + 2).bool(),
         "pooled_projections": torch.randn(_BATCH, _WIDTH),
         "img_ids": torch.arange(_LENGTH * axes).view(_LENGTH, axes) % 5,
@@ -237,8 +239,10 @@ def _make_inputs(model: Any, wanted: set[str], form: int) -> dict[str, Any]:
         width = channels * find(1, "temporal_patch_size") * patch * patch
         rules["hidden_states"] = rules["pixel_values"] = torch.randn(int(grid.prod(1).sum()), width)
     required = {name for name, p in parameters.items() if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD}
-    if unknown := required - set(rules):
-        raise ModelError(f"no rule for the input {min(unknown)!r}")
+    for name in required - set(rules):  # such as qformer_input_ids
+        if (like := next((known for known in rules if name.endswith(f"_{known}")), None)) is None:
+            raise ModelError(f"no rule for the input {name!r}")
+        rules[name] = rules[like]
     return {name: rules[name] for name in parameters if name in rules and name in required | wanted}
 
 

@@ -18,7 +18,7 @@ _BINARY |= {"__floordiv__": "floor_divide", "floor_divide": "floor_divide", "rem
 _BINARY |= {f"{how}_{name}": f"logical_{name}" for name in ("and", "or", "xor") for how in ("logical", "bitwise")}
 _BINARY |= {f"__{r}{name}__": f"logical_{name}" for name in ("and", "or", "xor") for r in ("", "r")}
 _CASTS = {"float": "float32", "half": "float16", "bfloat16": "bfloat16", "double": "float64", "bool": "bool"}
-_CASTS |= {"int": "int32", "long": "int64"}
+_CASTS |= {"int": "int32", "long": "int64", "byte": "uint8"}
 _SUMS = ("sum", "mean", "amax", "amin", "argmax", "var", "std", "prod", "norm")
 _REDUCTIONS = (*_SUMS, "vector_norm", "argmin", "any", "all")
 
@@ -48,8 +48,15 @@ def _binary(call: Call) -> list[str]:
     if given["alpha"] not in (None, 1):
         raise Untranslatable(f"alpha={given['alpha']}")
     if isinstance(given["other"], Ref):
-        return [call.emit(kind, [call.tensor(given["input"]), call.tensor(given["other"])])]
+        read = _truth if call.function.startswith("logical") else Call.tensor
+        return [call.emit(kind, [read(call, given["input"]), read(call, given["other"])])]
     return [call.emit(kind, [call.tensor(given["input"])], other=freeze(given["other"]))]
+
+
+def _truth(call: Call, value: Any) -> str:
+    """A tensor as booleans."""
+    tensor = call.tensor(value)
+    return tensor if call.type(value).dtype == "bool" else call.emit("cast", [tensor], dtype="bool", form="method")
 
 
 def _power(call: Call) -> list[str]:
@@ -122,7 +129,7 @@ def _reduction(call: Call) -> list[str]:
     ):
         names = ("input", "dim", "unbiased", "keepdim")
     given: dict[str, Any] = dict.fromkeys(("dtype", "correction", "unbiased")) | call.bind(*names)
-    tensor, dim = call.tensor(given["input"]), given["dim"]
+    tensor, dim = (_truth if kind in ("any", "all") else Call.tensor)(call, given["input"]), given["dim"]
     attrs: dict[str, Attr] = {"form": "linalg"} if is_linalg else {}
     if is_linalg and call.function == "norm" and given[order] is not None and not isinstance(dim, int):
         raise Untranslatable("the norm of a matrix")
@@ -159,7 +166,10 @@ def _extreme(call: Call) -> list[str]:
 def _cast(call: Call) -> list[str]:
     if call.family != "Tensor":
         raise Untranslatable("")
-    return [call.emit("cast", [call.tensor(call.args[0])], dtype=_CASTS[call.function], form="method")]
+    dtype = _CASTS[call.function]
+    if call.type(call.args[0]).dtype == dtype:
+        return [call.emit("to_own_dtype", [call.tensor(call.args[0])])]
+    return [call.emit("cast", [call.tensor(call.args[0])], dtype=dtype, form="method")]
 
 
 def _to_dtype(call: Call) -> list[str]:
@@ -169,6 +179,8 @@ def _to_dtype(call: Call) -> list[str]:
     own = call.type(call.args[0]).dtype
     if not wanted or wanted[0] == own:
         return [call.emit("to_own_dtype", [call.tensor(call.args[0])])]
+    if call.function == "type_as":
+        return [call.emit("type_as", list(map(call.tensor, call.args)))]
     form = "type" if call.function == "type" else "to"
     return [call.emit("cast", [call.tensor(call.args[0])], dtype=wanted[0], form=form)]
 
@@ -227,7 +239,7 @@ READERS: dict[str, Reader] = {
     **dict.fromkeys(_CASTS, _cast),
     **dict.fromkeys(("pow", "__pow__"), _power),
     **dict.fromkeys(("max", "min"), _extreme),
-    **dict.fromkeys(("to", "type"), _to_dtype),
+    **dict.fromkeys(("to", "type", "type_as"), _to_dtype),
     **{f"{how}{kind}": _create for kind in ("zeros", "ones", "full", "empty") for how in ("", "new_")},
     **{f"{kind}_like": _create for kind in ("zeros", "ones", "full", "empty")},
     **dict.fromkeys(("clamp", "clip", "clamp_min", "clamp_max"), _clamp),
@@ -236,8 +248,8 @@ READERS: dict[str, Reader] = {
     "lerp": _lerp,
     "diff": _difference,
     "where": _where,
-    "tensor": _scalar,
-    "as_tensor": _as_tensor,
+    **dict.fromkeys(("tensor", "scalar_tensor"), _scalar),
+    **dict.fromkeys(("as_tensor", "asarray"), _as_tensor),
     "arange": _range,
     "linspace": _grid,
     "eye": _identity,

@@ -8,7 +8,7 @@ from fuzz.importing.spellings import ABSENT, HARMLESS
 from fuzz.protocol.recording import RecordedCall, RecordedTensor
 from generators.program.case import Attr, TensorType
 from generators.program.ops import OPS
-from generators.program.values import LOWEST
+from generators.program.values import LOWEST, category
 
 if TYPE_CHECKING:
     from fuzz.importing.translate import Translation
@@ -81,14 +81,17 @@ class Call:
 
     def number(self, value: Any, like: TensorType) -> Attr:
         """A number as an attribute: the lowest number of a tensor's dtype is "min"."""
-        value = int(value) if isinstance(value, bool) else value
+        whole = isinstance(value, float) and value.is_integer() and category(like.dtype) < 2
+        value = int(value) if isinstance(value, bool) or whole else value
         return "min" if isinstance(value, float) and value == LOWEST.get(like.dtype) else value
 
     def read(self, kind: str, parameters: str) -> str:
         """Add the operation of a row of `spellings.SPELLINGS`, and return the name of its result."""
         words = parameters.split()
         names = [word.rstrip("!?").partition(":")[::2] for word in words]
-        given, args, attrs = self.bind(*(name for name, _ in names)), list[str](), dict[str, Attr]()
+        in_place = ["inplace"] if f"{kind}_" in OPS else []
+        given, args, attrs = self.bind(*(name for name, _ in names), *in_place), list[str](), dict[str, Attr]()
+        kind += "_" * bool(given.get("inplace"))
         for word, (name, renamed) in zip(words, names, strict=True):
             value, attribute = given[name], renamed or name
             if word[-1] in "!?":

@@ -91,12 +91,21 @@ def _join(call: Call) -> list[str]:
 
 def _repeat_interleave(call: Call) -> list[str]:
     given = call.bind("input", "repeats", "dim", "output_size")
-    if not isinstance(given["repeats"], int):
-        raise Untranslatable("by a tensor")
     tensor, dim = call.tensor(given["input"]), given["dim"]
     if dim is None and call.type(given["input"]).rank != 1:
         tensor = call.emit("flatten", [tensor])
-    return [call.emit("repeat_interleave", [tensor], repeats=given["repeats"], dim=dim or 0)]
+    several = given["repeats"] if isinstance(given["repeats"], list) else [given["repeats"]]
+    if len({*several}) == 1:
+        return [call.emit("repeat_interleave", [tensor], repeats=several[0], dim=dim or 0)]
+    places = call.emit("numbers", [], values=tuple(i for i, times in enumerate(several) for _ in range(times)))
+    return [call.emit("index_select", [tensor, places], dim=dim or 0)]
+
+
+def _broadcast(call: Call) -> list[str]:
+    tensors = map(call.tensor, call.args[0] if isinstance(call.args[0], list) else call.args)
+    if not call.result.shape:
+        return [call.emit("to_own_dtype", [tensor]) for tensor in tensors]
+    return [call.emit("expand", [tensor], sizes=call.result.shape) for tensor in tensors]
 
 
 def _grid(call: Call) -> list[str]:
@@ -187,9 +196,14 @@ def _view(call: Call, tensor: str, views: Views) -> str:
 
 def _set_item(call: Call) -> list[str]:
     target, index, value = call.args
-    tensor, views = _read_index(call, target, index)
     number: dict[str, Attr] = {} if isinstance(value, Ref) else {"other": freeze(value)}
     written = [call.tensor(value)] if isinstance(value, Ref) else []
+    if isinstance(index, Ref) and call.type(index).dtype == "bool" and number:
+        mask, fill = call.tensor(index), call.number(number["other"], call.type(target))
+        for _ in range(call.type(target).rank - call.type(index).rank):
+            mask = call.emit("unsqueeze", [mask], dim=-1)
+        return [call.emit("masked_fill_", [call.tensor(target), mask], value=fill)]
+    tensor, views = _read_index(call, target, index)
     if not views:
         return [
             call.emit("copy_", [tensor, *written]) if written else call.emit("fill_", [tensor], value=number["other"])
@@ -221,6 +235,7 @@ READERS: dict[str, Reader] = {
     **dict.fromkeys(("chunk", "split", "split_with_sizes", "tensor_split", "unbind"), _split),
     **dict.fromkeys(("cat", "concat", "stack"), _join),
     "meshgrid": _grid,
+    "broadcast_tensors": _broadcast,
     "squeeze": _squeeze,
     "narrow": _narrow,
     "repeat_interleave": _repeat_interleave,

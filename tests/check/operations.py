@@ -152,7 +152,7 @@ POINTWISE = [
     *(op(kind, "x") for kind in ("sign", "floor", "ceil", "round", "reciprocal", "exp2", "expm1", "erf")),
     *(op(kind, "counts") for kind in ("sign", "floor", "ceil", "round")),
     *(op(kind, "positive") for kind in ("log1p", "log2")),
-    op("acos", "tame"),
+    *(op(kind, "tame") for kind in ("acos", "erfinv")),
     *(op(kind, "x") for kind in ("mish", "hardswish", "hardsigmoid", "relu6", "logsigmoid", "selu", "softplus")),
     op("softplus", "x", beta=2.0, threshold=1.0),
     op("leaky_relu", "x", negative_slope=0.2),

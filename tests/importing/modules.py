@@ -230,12 +230,16 @@ class Rarer(nn.Module):
 
     def forward(self, x: Tensor, ids: Tensor, keep: Tensor) -> list[Tensor]:
         order, filters = ids[0, 0].argsort(-1), x[:, :1, :3].abs()
-        cosines, targets = torch.stack([x, x.cos()]), [x + 1.0, x.abs(), ids.clone()]
+        cosines, targets = torch.stack([x, x.cos()]), [x + 1.0, x.abs(), ids.clone(), x.clone(), x.clone()]
         turned = cosines[0]
         turned[..., 1:6:3] = cosines[1, ..., 1:6:3]
         targets[0][..., order] = x.exp()
         targets[1][:, 1][:, order] = 2 * x[:, 1]
         targets[2][0, 0][order] = torch.arange(6)
+        targets[3][keep] = 0.5
+        targets[4][keep[:, 0, :4]] = 2
+        loose: Any = torch
+        counts = torch.tensor([2, 0, 1, 3])
         triangle = x[:, :, :4] / 8
         return [
             *torch.meshgrid(x[0, 0], x[0, :, 0], indexing="ij"),
@@ -249,6 +253,11 @@ class Rarer(nn.Module):
             functional.conv3d(x[None, None], x[None, None, :1, :2, :2], stride=(1, 2, 1)),
             functional.grid_sample(x[:, None], x[:, :3, :2][:, None], align_corners=True),
             functional.scaled_dot_product_attention(x[:, None], x[:1, None], x[:1, None]),
+            *(functional.relu(x.cos(), inplace=True), functional.hardswish(x.cos(), True), x.sin().erfinv()),
+            *(functional.leaky_relu(x.cos(), 0.2, True), loose.Tensor.unflatten(x, -1, (2, 3)), x.mul(9).abs().byte()),
+            *(x.repeat_interleave(counts, 1), x.repeat_interleave(counts[:1], dim=0), loose.arange(counts.sum())),
+            *(torch.logical_and(ids, keep), ids.all(-1), torch.logical_or(ids, ids), ids.masked_fill(keep, 2.0)),
+            *(*loose.broadcast_tensors(x, x[0, 0]), torch.asarray(x), x.type_as(x), x.type_as(ids)),
             *(*targets, cosines),
         ]
 

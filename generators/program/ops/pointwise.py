@@ -192,7 +192,7 @@ _ROUNDED = {
 _REMAINDER, _FMOD = {"operator": "{0} % {right}"}, {"function": "torch.fmod({0}, {right})"}
 _FLOATING = (
     *("exp", "sqrt", "rsqrt", "sigmoid", "tanh", "log", "sin", "cos", "square"),
-    *("reciprocal", "exp2", "expm1", "erf", "log1p", "log2", "acos"),
+    *("reciprocal", "exp2", "expm1", "erf", "log1p", "log2", "acos", "erfinv"),
 )
 ACTIVATIONS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("relu", "silu", "mish", "hardswish", "hardsigmoid", "relu6", "logsigmoid", "selu"), ()),

@@ -107,7 +107,8 @@ class CaseRun:
         if self.plain is self.program:
             return None
         right = self.execute(mode=nullcontext())
-        judge = self.make_judge(right, random=False)
+        # A result of a region may have other strides than the plain text's, and masks are drawn in the order of memory.
+        judge = self.make_judge(right, random=self.request.random)
         judgement = judge.judge_numbers(self.eager)
         name = judgement.value
         if judgement.verdict not in RECHECKED_VERDICTS or name is None:

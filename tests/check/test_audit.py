@@ -21,9 +21,10 @@ from fuzz.check.program import Program, execute
 from fuzz.evaluator import Evaluator
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import FaultyOperation, Value
-from generators.program.case import Region
+from generators.program.case import Case, Input, Region
 from generators.program.emit import source as emitted
 from generators.program.regions import REGIONS
+from generators.program.sizes import Size
 from generators.program.type_check import check, make_op
 from generators.sampling.sample import sample
 from tests.check.client import Asker
@@ -269,3 +270,16 @@ def test_only_the_regions_that_eagers_fault_needs_are_named(
     result = shared.judge(apart, "eager")
     assert isinstance(result.failure, FaultyOperation)
     assert result.failure.operation == named
+
+
+def test_other_masks_after_a_region_with_other_strides_are_no_fault_of_eager(shared: Evaluator) -> None:
+    case = Case(
+        dims=(("B", 2), ("H", 2), ("S", 2), ("T", 2)),
+        inputs=(Input("x", tuple(map(Size.of, ("B", "H", "S", "T"))), "bfloat16"),),
+        ops=(make_op("probs", "softmax", ["x"], {}), make_op("out", "dropout", ["probs"], {"p": 0.5})),
+        returns=("out",),
+        mode="training",
+        regions=(Region("vmap", ("probs",), "B"), Region("scan", ("probs",), "B")),
+    )
+    check(case)
+    assert not shared.judge(case, "eager").verdict.is_finding

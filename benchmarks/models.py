@@ -31,6 +31,7 @@ from generators.errors import UserError
 from generators.program.case import Case
 from generators.sampling.neighbours import Neighbourhood, return_first
 
+PACKAGES = ("transformers", "timm", "diffusers", "x-transformers")
 _SPELLINGS = {"transformers": ("eager", "sdpa")}
 
 
@@ -42,6 +43,13 @@ def list_names(package: str, python: str) -> list[str]:
         print(f"{package}: {done.stderr.strip().splitlines()[-1]}", file=sys.stderr)
     spelled = [f"@{how}" for how in _SPELLINGS.get(package, ())] or [""]
     return [f"{package}/{name}{how}" for name in done.stdout.split() for how in spelled]
+
+
+def list_versions(python: str) -> str:
+    """The packages that are imported, and torch, with their versions."""
+    text = f"from importlib.metadata import version\nfor one in {('torch', *PACKAGES)}: print(one, version(one))"
+    done = subprocess.run([python, "-c", text], capture_output=True, text=True, check=True)
+    return ", ".join(done.stdout.splitlines())
 
 
 def survey(name: str, config: WorkerConfig, judges: Sequence[Evaluator], options: argparse.Namespace) -> dict[str, Any]:
@@ -172,7 +180,7 @@ def main() -> None:
     options.json.write_text(json.dumps(rows, indent=1), encoding="utf-8")
     print(total(rows))
     if options.markdown is not None:
-        options.markdown.write_text(format_table(rows), encoding="utf-8")
+        options.markdown.write_text(format_table(rows, list_versions(options.python)), encoding="utf-8")
 
 
 def merge(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -197,8 +205,12 @@ def summarize(row: dict[str, Any]) -> str:
     return f"{row['name']}: {'; '.join(parts)}" + "".join(f"\n    {one['subject']} {one['message']}" for one in found)
 
 
-def format_table(rows: list[dict[str, Any]]) -> str:
-    """The page docs/models.md."""
+def format_table(rows: list[dict[str, Any]], versions: str) -> str:
+    """The page docs/models.md. `versions`: of the packages that were imported."""
+    packages = {name.replace("-", "_"): list[dict[str, Any]]() for name in PACKAGES}
+    for row in rows:
+        packages[row["name"].partition("/")[0]].append(row)
+    shares = {name: "; ".join(total(chosen).splitlines()[:2]) for name, chosen in packages.items() if chosen}
     results = [one for row in rows for case in row.get("verdicts", ()) for one in case.get("results", ())]
     judged = Counter(one["torch"] for one in results)
     told = ", ".join(f"{count} under torch {torch}" for torch, count in sorted(judged.items()))
@@ -211,9 +223,10 @@ def format_table(rows: list[dict[str, Any]]) -> str:
         "*Whole*: cases say every call. Else the results of the calls named are inputs of the case. Every imported",
         "block repeats its module bit for bit, unless a line says otherwise. A sample of the names, in random order.",
         "",
-        f"Verdicts on blocks and neighbours by the subject `passes`: {told}.",
+        f"Imported with {versions}. Verdicts on blocks and neighbours by the subject `passes`: {told}.",
         "",
-        *(f"- {line.strip()}" for line in total(rows).splitlines() if not line.startswith("  1 ")),
+        *(f"- {name}: {share}" for name, share in shares.items()),
+        *(f"- {line.strip()}" for line in total(rows).splitlines()[2:] if not line.startswith("  1 ")),
         "",
         "| architecture | calls | left out | blocks | rewrites | findings |",
         "|---|---|---|---|---|---|",

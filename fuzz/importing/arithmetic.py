@@ -59,6 +59,10 @@ def _truth(call: Call, value: Any) -> str:
     return tensor if call.type(value).dtype == "bool" else call.emit("cast", [tensor], dtype="bool", form="method")
 
 
+def _negate(call: Call) -> list[str]:
+    return [call.emit("logical_not", [_truth(call, call.args[0])])]
+
+
 def _power(call: Call) -> list[str]:
     given = call.bind("input", "exponent")
     sides = {"base": given["input"], "exponent": given["exponent"]}
@@ -237,6 +241,7 @@ READERS: dict[str, Reader] = {
     **dict.fromkeys(_BINARY, _binary),
     **dict.fromkeys(_REDUCTIONS, _reduction),
     **dict.fromkeys(_CASTS, _cast),
+    "logical_not": _negate,
     **dict.fromkeys(("pow", "__pow__"), _power),
     **dict.fromkeys(("max", "min"), _extreme),
     **dict.fromkeys(("to", "type", "type_as"), _to_dtype),

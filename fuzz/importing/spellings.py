@@ -42,6 +42,7 @@ _PARAMETERS = {
     "lerp_": "input! end! weight",
     **dict.fromkeys(("gather", "index_select"), "input! dim index!"),
     "scatter_add": "input! dim index! src!",
+    "scatter_reduce": "input! dim index! src! reduce include_self",
     "bucketize": "input! boundaries! right",
     "histc": "input! bins min max",
     "grouped_mm": "input! mat2! offs!",

@@ -253,10 +253,11 @@ class Rarer(nn.Module):
             functional.conv3d(x[None, None], x[None, None, :1, :2, :2], stride=(1, 2, 1)),
             functional.grid_sample(x[:, None], x[:, :3, :2][:, None], align_corners=True),
             functional.scaled_dot_product_attention(x[:, None], x[:1, None], x[:1, None]),
+            x.scatter_reduce(-1, ids.argsort(-1), x.exp(), "amax", include_self=False),
             *(functional.relu(x.cos(), inplace=True), functional.hardswish(x.cos(), True), x.sin().erfinv()),
             *(functional.leaky_relu(x.cos(), 0.2, True), loose.Tensor.unflatten(x, -1, (2, 3)), x.mul(9).abs().byte()),
             *(x.repeat_interleave(counts, 1), x.repeat_interleave(counts[:1], dim=0), loose.arange(counts.sum())),
-            *(torch.logical_and(ids, keep), ids.all(-1), torch.logical_or(ids, ids), ids.masked_fill(keep, 2.0)),
+            *(torch.logical_and(ids, keep), ids.all(-1), ids.logical_not(), ids.masked_fill(keep, 2.0)),
             *(*loose.broadcast_tensors(x, x[0, 0]), torch.asarray(x), x.type_as(x), x.type_as(ids)),
             *(*targets, cosines),
         ]

@@ -196,7 +196,8 @@ def _view(call: Call, tensor: str, views: Views) -> str:
 
 def _set_item(call: Call) -> list[str]:
     target, index, value = call.args
-    number: dict[str, Attr] = {} if isinstance(value, Ref) else {"other": freeze(value)}
+    value = int(value) if isinstance(value, bool) else freeze(value) if not isinstance(value, Ref) else value
+    number: dict[str, Attr] = {} if isinstance(value, Ref) else {"other": value}
     written = [call.tensor(value)] if isinstance(value, Ref) else []
     if isinstance(index, Ref) and call.type(index).dtype == "bool" and number:
         mask, fill = call.tensor(index), call.number(number["other"], call.type(target))

@@ -270,6 +270,7 @@ WRITES = [
     op("scatter_", "counts", "each", value=3),
     op("scatter_add_", "x", "each", "y"),
     op("masked_fill_", "counts", "keep", value=3),
+    op("set_select", "keep", index=1, other=1),
 ]
 VISION = [
     op("conv2d", "image", "filters"),

@@ -238,6 +238,8 @@ class Rarer(nn.Module):
         targets[2][0, 0][order] = torch.arange(6)
         targets[3][keep] = 0.5
         targets[4][keep[:, 0, :4]] = 2
+        hidden = keep.clone()
+        hidden[0], hidden[1, :, 2:4] = True, False
         loose: Any = torch
         counts = torch.tensor([2, 0, 1, 3])
         triangle = x[:, :, :4] / 8
@@ -259,7 +261,7 @@ class Rarer(nn.Module):
             *(x.repeat_interleave(counts, 1), x.repeat_interleave(counts[:1], dim=0), loose.arange(counts.sum())),
             *(torch.logical_and(ids, keep), ids.all(-1), ids.logical_not(), ids.masked_fill(keep, 2.0)),
             *(*loose.broadcast_tensors(x, x[0, 0]), torch.asarray(x), x.type_as(x), x.type_as(ids)),
-            *(*targets, cosines),
+            *(*targets, cosines, hidden),
         ]
 
 

@@ -62,6 +62,7 @@ def survey(name: str, config: WorkerConfig, judges: Sequence[Evaluator], options
             blocks = module.import_blocks()
         row["seconds"] = round(time.monotonic() - began, 1)
         row["blocks"] = [describe_block(block) for block in blocks]
+        row["error"] = "" if blocks else f"{name}: it makes no torch-level call"
         row["verdicts"] = list(judge(name, blocks, judges, options)) if options.subject else []
     except (UserError, BlockFailed) as error:
         row["error"] = str(error)
@@ -223,7 +224,8 @@ def format_table(rows: list[dict[str, Any]], versions: str) -> str:
         "*Whole*: cases say every call. Else the results of the calls named are inputs of the case. Every imported",
         "block repeats its module bit for bit, unless a line says otherwise. A sample of the names, in random order.",
         "",
-        f"Imported with {versions}. Verdicts on blocks and neighbours by the subject `passes`: {told}.",
+        f"Imported with {versions}.",
+        f"Verdicts on blocks and neighbours by the subject `passes`: {told}.",
         "",
         *(f"- {name}: {share}" for name, share in shares.items()),
         *(f"- {line.strip()}" for line in total(rows).splitlines()[2:] if not line.startswith("  1 ")),

@@ -1,0 +1,151 @@
+"""[AOTAutograd] torch.vmap of a scan over rows with axes of size 1: compiling raises, init and carry have other strides
+
+Exits with 1 if the bug shows, 0 if it does not, 125 if the script can't tell, for `git bisect run`.
+TORCH_COMPILE_BACKEND names the backend, by default inductor.
+For the full verdict, in a checkout of attnfuzz: python -m fuzz.replay finding.case.yaml --subject inductor
+"""
+import operator, os, sys, traceback
+from contextlib import nullcontext
+
+try:
+    import torch
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+except Exception as error:
+    sys.exit(print(f"can't run here: {error!r}", file=sys.stderr) or 125)
+torch.set_num_threads(1)  # the number of threads selects kernels and splits sums
+
+import torch
+from torch import nn
+from torch._higher_order_ops.scan import scan
+
+torch._dynamo.config.capture_scalar_outputs = True
+
+B, H, S, D = 2, 2, 1, 1
+
+
+def rng(seed):
+    return torch.Generator().manual_seed(seed)
+
+
+def scan_sum(x, decay, dim, reverse=False):
+    def step(state, rows):
+        state = state * rows[1] + rows[0]
+        return state, state.clone()
+
+    x, decay = x.movedim(dim, 0), decay.movedim(dim, 0)
+    start = torch.zeros_like(x[0], memory_format=torch.contiguous_format)
+    return scan(step, start, (x, decay), reverse=reverse)[1].movedim(0, dim)
+
+
+class Module(nn.Module):
+    def forward(self, x, y):
+        def block(x, y):
+            x, y = x[None], y[None]
+            out = scan_sum(x, y, dim=1)
+            return out[0]
+
+        out = torch.vmap(block)(x, y)
+        return out
+
+
+def inputs():
+    return [
+        torch.randn((B, H, S, D), generator=rng(0)),
+        torch.randn((B, H, S, D), generator=rng(1)),
+    ]
+
+
+def decayed_sum(x, decay, dim, reverse=False):
+    """state[t] = decay[t] * state[t - 1] + x[t] along `dim`, from its end if reversed."""
+    pairs = [*zip(x.unbind(dim), decay.expand_as(x).unbind(dim))]
+    state, states = torch.zeros_like(pairs[0][0]), []
+    for row, factor in reversed(pairs) if reverse else pairs:
+        state = factor * state + row
+        states.append(state)
+    return torch.stack(states[::-1] if reverse else states, dim)
+
+
+class Plain(Module):
+    def forward(self, x, y):
+        def block(x, y):
+            x, y = x[None], y[None]
+            out = decayed_sum(x, y, dim=1)
+            return out[0]
+
+        out = torch.stack([block(*rows) for rows in zip(x, y)])
+        return out
+
+
+# The program ends here. The rest runs it.
+BACKEND = os.environ.get("TORCH_COMPILE_BACKEND", "inductor")
+Accused = Module
+calls = lambda module: [inputs()]
+
+
+def prepare(module):
+    return torch.compile(module, backend=BACKEND, dynamic=False)
+
+
+NAMES = ["x", "y"]  # of the arguments
+TRAINING = False
+DEVICE = "cpu"
+
+
+def move(value, exact=None):  # in place and with its strides: a tensor that two calls get stays one tensor
+    if exact or DEVICE != "cpu":
+        flat = value.data.as_strided([value.untyped_storage().nbytes() // value.element_size()], [1], 0).to(DEVICE)
+        flat = flat.double() if exact and flat.is_floating_point() else flat
+        value.data = flat.as_strided(value.shape, value.stride(), value.storage_offset())
+    return value
+
+
+def run(make, prepare=None, look=lambda value: value.detach().clone(), exact=None):
+    module = make().to(DEVICE).train(TRAINING)
+    module = module.double() if exact else module
+    torch.manual_seed(0)
+    torch.set_grad_enabled(TRAINING)
+    call, seen = prepare(module) if prepare else module, {}
+    for number, arguments in enumerate(calls(module), 1):
+        named = {name: move(value, exact) for name, value in zip(NAMES, arguments)}
+        leaves = {**named, **dict(module.named_parameters())}
+        constants = getattr(module, "without_gradient", [])
+        for name, value in named.items() if torch.is_grad_enabled() else ():
+            value.requires_grad_(value.is_floating_point() and name not in constants)
+        with exact or nullcontext():
+            out = call(*named.values())
+            values = {f"output {i}": o for i, o in enumerate(out if isinstance(out, tuple) else (out,))}
+            outs = [o for o in values.values() if o.requires_grad]
+            if outs and torch.is_grad_enabled():
+                torch.manual_seed(1)
+                is_sum = getattr(module, "loss", "") == "sum"
+                drawn = (o.new_ones(()).expand(o.shape) if is_sum else torch.randn(o.shape).to(o) for o in outs)
+                torch.autograd.backward(outs, [*drawn])
+                grad = lambda leaf: torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
+                values |= {f"grad of {name}": grad(leaf) for name, leaf in leaves.items() if leaf.requires_grad}
+        values |= {f"{name} afterwards": value for name, value in [*named.items(), *module.named_buffers()]}
+        seen |= {f"call {number}: {name}" if number > 1 else name: look(value) for name, value in values.items()}
+    return seen
+
+
+def raises():
+    run(Module)
+    try:
+        run(Accused, prepare)
+        if DEVICE != "cpu":
+            torch.cuda.synchronize()  # raises the GPU's errors
+    except Exception:
+        traceback.print_exc()
+        return True
+    return False
+
+
+def main(shows_bug):
+    try:
+        sys.exit(1 if shows_bug() else 0)
+    except Exception:  # not the bug: the script can't tell
+        traceback.print_exc()
+        sys.exit(125)
+
+
+if __name__ == "__main__":
+    main(raises)

@@ -49,8 +49,8 @@ Predicate = Callable[[Case], bool]
 def _propose(one_pass: Pass, case: Case) -> Iterator[Case]:
     """The candidates of a pass: for the case with all earlier cases of its form at once, then for each of these alone.
 
-    Passes see a case without its earlier cases, except for `simplify_before`. An earlier case of the same form that is
-    another case shows a difference that a cache forgets. Then all keep one form.
+    Passes see a case without its earlier cases, except for `simplify_before`. If an earlier case has the same form but
+    other numbers, a cache may forget what differs. Then all cases of that form keep it, or change it at once.
     """
     if one_pass is program.simplify_before or not case.before:
         yield from one_pass(case)
@@ -65,7 +65,7 @@ def _propose(one_pass: Pass, case: Case) -> Iterator[Case]:
         {at: candidate}
         for at, one in enumerate(cases)
         for candidate in one_pass(one)
-        if not are_kept_alike or _form_of(candidate) == _form_of(cases[0])
+        if not are_kept_alike or at not in alike or _form_of(candidate) == _form_of(cases[0])
     )
     for changes in chain(at_once, alone):
         first, *others = (prune_if_valid(changes[at]) if at in changes else one for at, one in enumerate(cases))

@@ -107,8 +107,7 @@ class CaseRun:
         if self.plain is self.program:
             return None
         right = self.execute(mode=nullcontext())
-        # A result of a region may have other strides than the plain text's, and masks are drawn in the order of memory.
-        judge = self.make_judge(right, random=self.request.random)
+        judge = self.make_judge(right, random=self.request.drops_from_regions)
         judgement = judge.judge_numbers(self.eager)
         name = judgement.value
         if judgement.verdict not in RECHECKED_VERDICTS or name is None:
@@ -119,9 +118,9 @@ class CaseRun:
         error = (given - exact).abs().nan_to_num(math.inf)
         worst = int(error.argmax())
         mine, truth, off = (float(values.flatten()[worst]) for values in (given, exact, error))
-        kinds = {kind for one in self.request.direct if self._is_right(one.text, judge) for kind in one.kinds}
-        needed = [kind for kind in self.request.regions if kind in kinds or not kinds]
-        fault = FaultyOperation(" and ".join(needed), mine, truth, name, off)
+        needed = {kind for one in self.request.direct if self._is_right(one.text, judge) for kind in one.kinds}
+        named = [kind for kind in self.request.regions if kind in needed or not needed]
+        fault = FaultyOperation(" and ".join(named), mine, truth, name, off)
         return Judgement(Verdict.EAGER_SUSPECT, fault, {**judgement.numbers, "eager_error": off}, name)
 
     def _is_right(self, text: str, judge: Judge) -> bool:

@@ -89,12 +89,13 @@ class Recorder(TorchFunctionMode):
         version = None if target is None or target.is_inference() else target._version
         # Arguments are described first, since the call may write into them.
         is_index = name.endswith(("__getitem__", "__setitem__"))
-        tensors = 0 if short == "arange" else 1 if short in _COUNTS else len(args)
-        numbers = args[tensors:], kwargs if short in _COUNTS else {}
-        if list_leaves(numbers):
+        kept = 0 if short == "arange" else 1 if short in _COUNTS else len(args)
+        named = {key: value for key, value in kwargs.items() if short in _COUNTS and key not in ("input", "self")}
+        sizes = args[kept:], named
+        if list_leaves(sizes):
             self._note_read(name)
-            numbers = _pytree.tree_map_only(Tensor, Tensor.tolist, numbers)
-        given = (*args[:tensors], *numbers[0]), {**kwargs, **numbers[1]}
+            sizes = _pytree.tree_map_only(Tensor, Tensor.tolist, sizes)
+        given = (*args[:kept], *sizes[0]), {**kwargs, **sizes[1]}
         described = self._describe(given[0], is_index=is_index), self._describe(given[1])
         autocast = name_autocast("cpu" if target is None else target.device.type)
         result = func(*args, **kwargs)

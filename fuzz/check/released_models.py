@@ -239,10 +239,11 @@ def _make_inputs(model: Any, wanted: set[str], form: int) -> dict[str, Any]:
         width = channels * find(1, "temporal_patch_size") * patch * patch
         rules["hidden_states"] = rules["pixel_values"] = torch.randn(int(grid.prod(1).sum()), width)
     required = {name for name, p in parameters.items() if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD}
-    for name in required - set(rules):  # such as qformer_input_ids
-        if (like := next((known for known in rules if name.endswith(f"_{known}")), None)) is None:
+    for name in sorted(required - set(rules)):  # such as qformer_input_ids
+        like = [known for known in rules if name.endswith(f"_{known}")]
+        if not like:
             raise ModelError(f"no rule for the input {name!r}")
-        rules[name] = rules[like]
+        rules[name] = rules[max(like, key=len)]
     return {name: rules[name] for name in parameters if name in rules and name in required | wanted}
 
 

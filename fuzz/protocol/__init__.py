@@ -161,9 +161,9 @@ class Dropout:
 
 @dataclass(frozen=True)
 class DirectCalls:
-    """A text of the case that calls the operations of a kind directly, for `kinds`: it, and transforms around it."""
+    """The text of a case with the operations of one kind of region called directly."""
 
-    kinds: tuple[str, ...]
+    kinds: tuple[str, ...]  # this kind, and the transforms of the same operations
     text: str
 
 
@@ -176,10 +176,11 @@ class Check(Message):
     subjects: tuple[str, ...]
     plain: str = ""  # the text that the reference and noise run; "" for `source`
     regions: tuple[str, ...] = ()  # the kinds of regions and operations that `plain` spells in another way
-    direct: tuple[DirectCalls, ...] = ()  # a text for each kind that can be called directly, if there are others
+    direct: tuple[DirectCalls, ...] = ()  # for each of `regions` that is no transform, if there are two or more
     training: bool = False
     dynamic: bool = False
     random: bool = False  # it has active dropout
+    drops_from_regions: bool = False  # an active dropout is in a region, or computes with the result of a region
     derives: bool = False  # it computes derivatives in its forward pass
     dropouts: tuple[Dropout, ...] = ()  # that show their masks
     repeat: int = 2  # compiled runs that are compared bit by bit

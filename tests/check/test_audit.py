@@ -283,3 +283,12 @@ def test_other_masks_after_a_region_with_other_strides_are_no_fault_of_eager(sha
     )
     check(case)
     assert not shared.judge(case, "eager").verdict.is_finding
+
+
+def test_a_dropout_beside_a_region_hides_no_fault_of_eager(shared: Evaluator) -> None:
+    case = load(Path("corpus/known/while-loop-gradient.case.yaml")).case
+    beside = Input("beside", tuple(Size.of(name) for name, _ in case.dims[:1]), "float32")
+    dropped = make_op("dropped", "dropout", ["beside"], {"p": 0.5})
+    case = replace(case, inputs=(*case.inputs, beside), ops=(*case.ops, dropped), returns=(*case.returns, "dropped"))
+    check(case)
+    assert shared.judge(case, "eager").verdict is Verdict.EAGER_SUSPECT

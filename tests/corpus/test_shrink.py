@@ -138,9 +138,16 @@ def test_cases_that_differ_in_a_number_shrink_alike() -> None:
         return replace(case, ops=(*case.ops, scale), returns=("out",))
 
     def takes_one_for_the_other(case: Case) -> bool:
+        if len(case.before) != 2 or case.before[1].case.ops[-1].kind != "exp":
+            return False
         now, earlier = case, case.before[0].case
         alike = all(one == replace(other, attrs=one.attrs) for one, other in zip(now.ops, earlier.ops, strict=False))
         return alike and len(now.ops) == len(earlier.ops) and now.ops[-1].attrs != earlier.ops[-1].attrs
 
-    smallest = shrink(replace(scaled(2.0), before=(Earlier(scaled(3.0)),)), takes_one_for_the_other)[-1]
-    assert [[op.kind for op in one.ops] for one in (smallest, smallest.before[0].case)] == [["mul"], ["mul"]]
+    other = chain()
+    other = replace(other, ops=(*other.ops, make_op("out", "exp", [other.returns[0]], {})), returns=("out",))
+    before = Earlier(scaled(3.0)), Earlier(other)
+    smallest = shrink(replace(scaled(2.0), before=before), takes_one_for_the_other)[-1]
+    alike, apart = (earlier.case for earlier in smallest.before)
+    assert [[op.kind for op in one.ops] for one in (smallest, alike)] == [["mul"], ["mul"]]
+    assert len(apart.ops) == 1

@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = ("generators", "kernels", "corpus", "fuzz", "triage")
 RENDERS = re.compile(r"_?(describe|format|label|summarize|title|words|name_value|spell_out|spell_verdict)(_\w+)?")
 """Names of functions that give English."""
-ENGLISH = {"detail", "explanation", "label", "message", "reason", "rejected", "unfit"}
+ENGLISH = {"detail", "label", "message", "reason", "rejected", "unfit"}
 """Attributes that hold English."""
 TAKING_APART = {"count", "endswith", "find", "index", "partition", "removeprefix", "removesuffix", "rpartition"}
 TAKING_APART |= {"rsplit", "split", "splitlines", "startswith"}
@@ -152,7 +152,7 @@ def list_texts(data: Any) -> Iterator[str]:
 
 
 def list_words() -> set[str]:
-    """Text that people read in place of data: explanations, labels, failures and values."""
+    """Text that people read in place of data: labels, failures and values."""
     words = {word.label for kind in Word.__subclasses__() for word in kind}
     words |= {one.label for one in EXPERIMENTS.values()}
     words |= {describe(result) for result in RESULTS} | {describe_value(value) for value in VALUES}

@@ -112,9 +112,9 @@ class CaseRun:
         name = judgement.value
         if judgement.verdict not in RECHECKED_VERDICTS or name is None:
             return None
-        given, exact = (
-            run.values.get(name, torch.zeros_like(right.values[name])).double() for run in (self.eager, self.exact)
-        )
+        found = [run.values.get(name) for run in (self.eager, self.exact, right)]
+        missing = torch.zeros_like(next(value for value in found if value is not None))
+        given, exact = ((missing if value is None else value).double() for value in found[:2])
         error = (given - exact).abs().nan_to_num(math.inf)
         worst = int(error.argmax())
         mine, truth, off = (float(values.flatten()[worst]) for values in (given, exact, error))

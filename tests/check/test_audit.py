@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from corpus.entry import load
+from corpus.entry import load, loads
 from fuzz.check.oracle.eager_audit import Audit, audit_eager
 from fuzz.check.oracle.modes import reference
 from fuzz.check.program import Program, execute
@@ -292,3 +292,29 @@ def test_a_dropout_beside_a_region_hides_no_fault_of_eager(shared: Evaluator) ->
     case = replace(case, inputs=(*case.inputs, beside), ops=(*case.ops, dropped), returns=(*case.returns, "dropped"))
     check(case)
     assert shared.judge(case, "eager").verdict is Verdict.EAGER_SUSPECT
+
+
+GRADIENT_OF_THE_REGION_ALONE = """
+case_format: 1
+dims: {B: 4, H: 4, S: 4, T: 4, D: 4}
+mode: training
+inputs:
+  q: {shape: [B, H, S, D], dtype: float16, values: {kind: normal, seed: 0}}
+  k: {shape: [B, H, D, T], dtype: float16, values: {kind: normal, seed: 1}}
+  v: {shape: [B, H, T, D], dtype: float16, values: {kind: normal, seed: 2}}
+  mask: {shape: [B, 1, 1, T], dtype: float16, values: {kind: padding_mask, seed: 3, scale: -.inf}}
+ops:
+- {name: scores, op: matmul, args: [q, k]}
+- {name: scores2, op: add, args: [scores, mask]}
+- {name: probs, op: softmax, args: [scores2], dim: 2}
+- {name: out, op: matmul, args: [probs, v]}
+returns: [out]
+regions:
+- {kind: map, ops: [out], over: B}
+- {kind: grad, ops: [out]}
+"""
+
+
+def test_eager_is_judged_where_a_region_alone_gives_a_gradient(shared: Evaluator) -> None:
+    result = shared.judge(loads(GRADIENT_OF_THE_REGION_ALONE).case, "eager")
+    assert result.verdict is Verdict.EAGER_SUSPECT

@@ -122,7 +122,7 @@ def load_known(ledger: Ledger, evaluator: Evaluator) -> KnownBugs:
 def explain(entry: Entry, result: SubjectResult, known_bugs: KnownBugs, evaluator: Evaluator) -> tuple[str, str]:
     """The outcome for a failure, and the id of the bug that it is called."""
     symptom = known_bugs.symptom(result, entry.case)
-    found = known_bugs.find_measured(symptom)
+    found = known_bugs.find_by_rewrites(symptom)
     alike = known_bugs.list_alike(symptom)
     if found is not None:
         return "swallowed", known_bugs.bugs[found.case_id].id

@@ -11,7 +11,7 @@ from generators.program.type_check import types_of
 _MOST_REPEATS = 16
 """How often a case is repeated in one process."""
 _FIRST, _GROWTH = (1, 3, 8), 8
-"""So many cases are tried first, and then each time so many times as many as the last."""
+"""The numbers of cases that are tried first, and the factor by which the last of these grows."""
 
 Fails = Callable[[Case], bool]
 """Whether a case fails: after its earlier cases in a new process, or without any in the running process."""

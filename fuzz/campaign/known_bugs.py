@@ -72,7 +72,7 @@ class KnownBugs:
         """
         with self._lock:
             listed = self._watched_cases.get(minimal.id) or self._ledger.find_case(minimal.id)
-            known = self._minima.get(minimal.id) or listed or self.find_measured(symptom)
+            known = self._minima.get(minimal.id) or listed or self.find_by_rewrites(symptom)
             if known is not None or cause is None:
                 return known
             twins = (
@@ -81,7 +81,7 @@ class KnownBugs:
             # Another thread may have found it meanwhile.
             return next(twins, None) or self.find_regression(symptom, cause.key)
 
-    def find_measured(self, symptom: Symptom) -> KnownFinding | None:
+    def find_by_rewrites(self, symptom: Symptom) -> KnownFinding | None:
         """The finding whose rewrites measure the same as those of a failure."""
         with self._lock:
             return next((one for one in self._findings if one.symptom.is_measured_in(symptom)), None)

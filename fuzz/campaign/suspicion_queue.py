@@ -74,7 +74,7 @@ class SuspicionQueue:
             failing = case
             if not get_spec(result.subject).options or result.verdict is Verdict.EAGER_SUSPECT:
                 failing = replace(case, settings=())
-            finding = self._known_bugs.find_measured(self._known_bugs.symptom(result, failing))
+            finding = self._known_bugs.find_by_rewrites(self._known_bugs.symptom(result, failing))
             if finding is None:
                 unknown.append((failing, result))
             else:
@@ -98,7 +98,7 @@ class SuspicionQueue:
                     self._place(pending)
 
     def _place(self, pending: Pending) -> None:
-        finding, alike = self._known_bugs.find_measured(pending.symptom), self._list_alike(pending)
+        finding, alike = self._known_bugs.find_by_rewrites(pending.symptom), self._list_alike(pending)
         if finding is not None:
             self._results.close_suspicion(pending.id, SuspicionOutcome.DUPLICATE, explained_by=finding.case_id)
             return

@@ -124,7 +124,7 @@ class CaseRun:
         return Judgement(Verdict.EAGER_SUSPECT, fault, {**judgement.numbers, "eager_error": off}, name)
 
     def _is_right(self, text: str, judge: Judge) -> bool:
-        """Whether eager's numbers are right with another text of the case."""
+        """Whether eager's numbers are right with another text of the case; False too if that text raises."""
         with closing(Program(text, self.device)) as program:
             try:
                 given = self.execute(program=program)

@@ -30,7 +30,7 @@ _COMPILERS = (
 )
 _NOISE = re.compile(r"^(Set TORCH|You can suppress|The above exception|Hint:|from user code|$)")
 _OF_FAKE_KERNEL = re.compile(r": got (\w+)\((['\"])(.*)\2\)")
-"""The cause that a TorchRuntimeError has in its text alone."""
+"""The exception of a fake kernel: a TorchRuntimeError has it only in its text."""
 _NOT_OF_USERS = frozenset({"torch", "triton", "sympy", "fuzz", "case", "__main__", *sys.stdlib_module_names})
 _LAUNCHERS = ("triton.runtime.", "torch._inductor.runtime.", "torch._ops")
 

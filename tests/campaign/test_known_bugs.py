@@ -47,7 +47,7 @@ def list_alike(known_bugs: KnownBugs, one: Entry) -> list[str]:
 def explain(known_bugs: KnownBugs, one: Entry, *, minimal: bool = True) -> str:
     """The case id of the finding, or the id of the bug of the ledger; "" if none explains the failure."""
     symptom = known_bugs.symptom(read_recorded_result(one), one.case)
-    known = known_bugs.find(symptom, one.case) if minimal else known_bugs.find_measured(symptom)
+    known = known_bugs.find(symptom, one.case) if minimal else known_bugs.find_by_rewrites(symptom)
     return known.case_id if isinstance(known, KnownFinding) else known.id if known else ""
 
 

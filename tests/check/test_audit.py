@@ -255,9 +255,7 @@ def test_inductor_says_so_too(worker: Asker) -> None:
     ("known", "beside", "named"),
     [("while-loop-gradient", "cond", "while_loop"), ("jvp-of-a-custom-operation", "scan", "jvp and custom_op")],
 )
-def test_only_the_regions_that_eagers_fault_needs_are_named(
-    shared: Evaluator, known: str, beside: str, named: str
-) -> None:
+def test_eagers_fault_names_the_regions_that_it_needs(shared: Evaluator, known: str, beside: str, named: str) -> None:
     case = load(Path(f"corpus/known/{known}.case.yaml")).case
     last = case.ops[-1].name
     apart = replace(

@@ -132,7 +132,7 @@ def test_a_size_that_two_cases_share_shrinks_in_both() -> None:
 
 
 def test_cases_that_differ_in_a_number_shrink_alike() -> None:
-    def scaled(number: float) -> Case:
+    def scale_by(number: float) -> Case:
         case = chain()
         scale = make_op("out", "mul", [case.returns[0]], {"other": number})
         return replace(case, ops=(*case.ops, scale), returns=("out",))
@@ -146,8 +146,8 @@ def test_cases_that_differ_in_a_number_shrink_alike() -> None:
 
     other = chain()
     other = replace(other, ops=(*other.ops, make_op("out", "exp", [other.returns[0]], {})), returns=("out",))
-    before = Earlier(scaled(3.0)), Earlier(other)
-    smallest = shrink(replace(scaled(2.0), before=before), takes_one_for_the_other)[-1]
+    before = Earlier(scale_by(3.0)), Earlier(other)
+    smallest = shrink(replace(scale_by(2.0), before=before), takes_one_for_the_other)[-1]
     alike, apart = (earlier.case for earlier in smallest.before)
     assert [[op.kind for op in one.ops] for one in (smallest, alike)] == [["mul"], ["mul"]]
     assert len(apart.ops) == 1

@@ -47,7 +47,7 @@ def test_a_cause_is_asked_for_once_and_an_end_half_way_loses_none(
 ) -> None:
     findings = [Finding(entry(rows), Path("x"), tmp_path) for rows in (2, 3, 4)]
 
-    def count_asked(torch: str = "2.13.0", device: str = "") -> int:
+    def count_questions(torch: str = "2.13.0", device: str = "") -> int:
         monkeypatch.setattr("triage.script_runs.version", lambda *_: torch)
         before = len(fake.cases)
         assert len(list(attribute_findings(findings, WorkerConfig(), device=device))) == 3
@@ -56,15 +56,15 @@ def test_a_cause_is_asked_for_once_and_an_end_half_way_loses_none(
     monkeypatch.setattr("triage.script_runs.version", lambda *_: "2.13.0")
     with closing(attribute_findings(findings, WorkerConfig())) as work:
         next(work), next(work)
-    assert count_asked() == 1
+    assert count_questions() == 1
     # Another torch, another cause.
-    assert count_asked("2.14.0") == 3
+    assert count_questions("2.14.0") == 3
     # Nor is what one device tells what another would.
-    assert count_asked(device="cuda") == 3
-    assert count_asked(device="cpu") == 0
+    assert count_questions(device="cuda") == 3
+    assert count_questions(device="cpu") == 0
     # A file that was cut short is as good as none.
     next((tmp_path / "attributions").glob("*2.13.0-cpu.json")).write_text('{"who": "ind')
-    assert count_asked() == 1
+    assert count_questions() == 1
 
 
 def test_a_function_of_the_users_is_not_imported_because_a_case_names_it(tmp_path: Path, fake: Asked) -> None:
@@ -123,7 +123,7 @@ def test_the_command_groups_runs_and_files_and_keeps_the_ledger(
     again = options(tmp_path, rules=[WRONG], ledger=made, out=tmp_path / "again", corpus=tmp_path / "other")
     assert run_campaign(again, sampler("softmax")).new == 0
 
-    # What comes on top is news; what can't be attributed any more is told with the reason, and stays out of the ledger.
+    # Only a new finding is news. A finding that no longer shows is told with the reason, and stays out of the ledger.
     fake.refused = (corpus_entry.load(corpus_entry.save(entry(5), tmp_path / "more")).case.id,)
     capsys.readouterr()
     assert call(command.cluster, "triage.cluster", [*arguments, "--update"]) == 1

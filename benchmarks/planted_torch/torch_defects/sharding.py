@@ -4,7 +4,7 @@ from typing import Any
 
 
 def keep_shards(_normalize: Any) -> Any:
-    """A softmax over an axis that is split runs on each part by itself: its axis is taken for none of the tensor's."""
+    """A softmax over a split axis runs on each part by itself: DTensor takes its axis for -1, which no shard has."""
     return lambda _axis, _rank: -1
 
 

@@ -13,7 +13,7 @@ import struct
 import subprocess
 import threading
 from contextlib import suppress
-from typing import IO, BinaryIO
+from typing import IO
 
 from fuzz.worker_config import ROOT, WORKER, WorkerConfig
 
@@ -97,7 +97,7 @@ class ForkServer:
         self.workers: list[ForkedProcess] = []
         """The workers that have not ended."""
 
-    def fork(self, config: WorkerConfig, log: BinaryIO) -> ForkedProcess | None:
+    def fork(self, config: WorkerConfig, log: int) -> ForkedProcess | None:
         """Start a worker. None if the server is not usable."""
         self.workers = [worker for worker in self.workers if worker.poll() is None]
         if not self._is_running(log) or self._socket is None:
@@ -106,7 +106,7 @@ class ForkServer:
         (stdin, to_worker), (from_worker, stdout), (status, report) = os.pipe(), os.pipe(), os.pipe()
         read_end, status_end = (os.fdopen(end, "rb", buffering=0) for end in (from_worker, status))
         process = ForkedProcess(os.fdopen(to_worker, "wb"), read_end, status_end)
-        descriptors = [stdin, stdout, log.fileno(), report]
+        descriptors = [stdin, stdout, log, report]
         with suppress(OSError):  # The server has just ended, so the worker is refused.
             socket.send_fds(self._socket, [json.dumps(request).encode()], descriptors)
         for descriptor in (stdin, stdout, report):
@@ -114,7 +114,7 @@ class ForkServer:
         self.workers.append(process)
         return process
 
-    def _is_running(self, log: BinaryIO) -> bool:
+    def _is_running(self, log: int) -> bool:
         code = self._server.poll() if self._server is not None else -signal.SIGKILL
         self.is_usable &= code is None or code < 0
         if code is None or not self.is_usable:
@@ -160,7 +160,7 @@ def is_forkable(config: WorkerConfig) -> bool:
     return config.is_forked and config.command is None and config.module == WORKER
 
 
-def start(config: WorkerConfig, log: BinaryIO) -> ForkedProcess | None:
+def start(config: WorkerConfig, log: int) -> ForkedProcess | None:
     """Start a worker that is forkable. None if its server has ended by itself."""
     key = config.python, config.device, frozenset(_without_late(config.environment()).items())
     with _lock:

@@ -3,6 +3,7 @@
 `WorkerProcess` interprets the lines. To add a transport, add a class with the methods of `Transport`.
 """
 
+import ctypes
 import functools
 import os
 import secrets
@@ -10,12 +11,11 @@ import select
 import shutil
 import signal
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import Protocol
 
 from fuzz import fork_servers
 from fuzz.fork_servers import ForkedProcess
@@ -28,7 +28,10 @@ _LIMIT_MARGIN = 1.2
 kill, but libraries and children come on top."""
 _LOG_BYTES = 4 * 2**20
 _TAIL_BYTES = 16384
+_COPY_BYTES = 2**20
 _CACHE_BYTES = 2 * 2**30
+_PUNCH_HOLE = 3  # FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE
+_LIBC = ctypes.CDLL(None)
 _PAGE_MIB = os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
@@ -112,13 +115,13 @@ class PipeTransport(Transport):
 
     def _launch(self, is_forked: bool) -> None:
         self._log = WorkerLog(self._config.log, self._on_cut)
-        forked = fork_servers.start(self._config, self._log.file) if is_forked else None
-        self._process = forked or self._start_alone(self._log.file)
+        forked = fork_servers.start(self._config, self._log.memory) if is_forked else None
+        self._process = forked or self._start_alone(self._log.memory)
         self.stage = "importing torch" if forked else "start"  # a server is silent
         if forked is None and fork_servers.is_forkable(self._config):
             self._on_fork_refused()
 
-    def _start_alone(self, log: BinaryIO) -> subprocess.Popen[bytes]:
+    def _start_alone(self, log: int) -> subprocess.Popen[bytes]:
         config, argv = self._config, self._config.argv()
         try:
             return subprocess.Popen(
@@ -143,7 +146,7 @@ class PipeTransport(Transport):
         while b"\n" not in self._buffer:
             process = self._process
             assert process is not None and process.stdout is not None and self._log is not None
-            self._log.bound()
+            self._log.copy()
             wait = min(deadline - time.monotonic(), _POLL_SECONDS)
             if wait <= 0:
                 raise TimeoutError
@@ -181,8 +184,8 @@ class PipeTransport(Transport):
     def end(self) -> None:
         self.kill()
         if self._log is not None:
-            self._log.file.close()
-        process, self._process = self._process, None
+            self._log.close()
+        process, self._process, self._log = self._process, None, None
         for pipe in (process.stdin, process.stdout, getattr(process, "status", None)) if process is not None else ():
             with suppress(OSError):  # Unsent bytes to a dead process.
                 if pipe is not None:
@@ -198,38 +201,41 @@ class PipeTransport(Transport):
 
 
 class WorkerLog:
-    """The file that gets the output of a process. A long file loses all but its end, and says so."""
+    """Output of a process: in memory, so that a full disk stops no print, and from there in a file.
+
+    A long file loses all but its end, and says so.
+    """
 
     def __init__(self, path: Path | None, on_cut: Callable[[], None]) -> None:
-        """path: of the file; None: it has no name."""
-        with tempfile.NamedTemporaryFile() as named:
-            self.file, self._on_cut = (path or Path(named.name)).open("a+b", buffering=0), on_cut
-        self._begin = self.file.tell()
+        self.memory = os.memfd_create("worker log")
+        """The file descriptor that the process writes to."""
+        self._file, self._on_cut = (path or Path(os.devnull)).open("ab", buffering=0), on_cut
+        self._copied, self._tail = 0, b""
 
     def take_tail(self) -> list[str]:
         """The last lines since the last call."""
-        tail = self._read_tail()
-        self.bound()
-        self._begin = self._size
+        self.copy()
+        tail, self._tail = self._tail, b""
         return tail.decode(errors="replace").splitlines()
 
-    def bound(self) -> None:
-        """Cut the file if it is long."""
-        if self._size > _LOG_BYTES:
-            tail = self._read_tail()
-            self.file.truncate(0)
+    def copy(self) -> None:
+        """Move new output from memory to the file."""
+        while data := os.pread(self.memory, _COPY_BYTES, self._copied):
+            self._copied += len(data)
+            self._tail = (self._tail + data)[-_TAIL_BYTES:]
+            # Cutting the memory file would lose output since `pread`.
+            _LIBC.fallocate(self.memory, _PUNCH_HOLE, ctypes.c_long(0), ctypes.c_long(self._copied))
             with suppress(OSError):  # A campaign notices a full disk elsewhere.
-                self.file.write(b"[the beginning is left out: this log was too long]\n" + tail)
-            self._begin = 0
-            self._on_cut()
+                self._file.write(data)
+                if self._file.tell() > _LOG_BYTES:
+                    self._file.truncate(0)
+                    self._file.write(b"[the beginning is left out: this log was too long]\n" + self._tail)
+                    self._on_cut()
 
-    @property
-    def _size(self) -> int:
-        return os.fstat(self.file.fileno()).st_size
-
-    def _read_tail(self) -> bytes:
-        begin = max(self._begin, self._size - _TAIL_BYTES)
-        return os.pread(self.file.fileno(), _TAIL_BYTES, begin)
+    def close(self) -> None:
+        self.copy()
+        self._file.close()
+        os.close(self.memory)
 
 
 @functools.lru_cache(maxsize=1)

@@ -185,6 +185,14 @@ def test_a_long_log_keeps_the_lines_before_a_crash(
     assert len(log) < 300_000
 
 
+def test_a_full_disk_stops_no_print() -> None:
+    w = WorkerProcess(replace(setup(**rule(do="shout")), log=Path("/dev/full")), PipeTransport())
+    (lost,) = ask(w, CHECK).results
+    assert isinstance(lost.failure, ProcessLost)
+    assert (lost.failure.detail, lost.failure.last_words) == ("SIGSEGV", "line 99999")
+    w.close()
+
+
 def test_a_worker_found_dead_between_two_cases_is_replaced(tmp_path: Path) -> None:
     w = worker(tmp_path)
     first = w.start().pid

@@ -172,7 +172,8 @@ class ModuleSession:
             if training:
                 leaves = dict(zip(numbers, inputs, strict=True))
                 leaves |= {number: getattr(module, name) for name, number in message.parameters}
-                gradients = _differentiate(outputs, {n: v for n, v in leaves.items() if v.requires_grad})
+                # A buffer that a call wrote into is no leaf.
+                gradients = _differentiate(outputs, {n: v for n, v in leaves.items() if v.requires_grad and v.is_leaf})
                 for number in self._gradients.keys() | gradients.keys():
                     both = gradients.get(number), self._gradients.get(number)
                     if both[0] is None or both[1] is None or not same_bits(both[0], both[1]):

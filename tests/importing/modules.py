@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from tests.importing.decoder import decoder
+
 Made = tuple[nn.Module, tuple[Any, ...]]
 
 
@@ -127,6 +129,12 @@ def block() -> Made:
 
 def training() -> Made:
     return Block(), _given()
+
+
+def cached() -> Made:
+    """In training, with gradients through a cache."""
+    module, given = decoder()
+    return module.train(), given
 
 
 def stack() -> Made:

@@ -33,15 +33,15 @@ def require_case(block: Block) -> Case:
 
 
 @pytest.mark.parametrize(
-    "factory", ["block", "training", "plain", "cast", "counting", "operations", "rarer", "experts", "rotary"]
+    "factory", ["block", "training", "plain", "cached", "cast", "counting", "operations", "rarer", "experts", "rotary"]
 )
 def test_every_block_repeats_the_module_bit_for_bit(factory: str) -> None:
-    """In training with gradients and dropout; with a buffer that is written."""
+    """In training with gradients and dropout; with a buffer that is written, also in training."""
     blocks = import_all(factory)
     assert {name: (dict(block.missing), block.different) for name, block in blocks.items()} == dict.fromkeys(
         blocks, ({}, "")
     )
-    assert all(require_case(block).training == (factory in ("training", "experts")) for block in blocks.values())
+    assert all(require_case(block).training == (factory in ("training", "cached", "experts")) for block in blocks.values())
 
 
 def test_a_block_keeps_the_autocast_around_it() -> None:

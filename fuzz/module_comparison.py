@@ -15,6 +15,7 @@ from fuzz.protocol.render import describe
 from generators.errors import UserError
 from generators.program.case import Case
 from generators.program.edits import prune_if_valid
+from generators.program.emit import source
 from generators.program.type_check import check
 from generators.program.values import category
 from generators.records import Word
@@ -70,7 +71,7 @@ class Row:
     old: Side
     new: Side
     case: Path | None = None
-    first: str = ""  # the first value that moved, or that is wrong
+    first: str = ""  # the line of the first value that moved, or that is wrong
 
     @property
     def answer(self) -> Answer:
@@ -120,7 +121,7 @@ class ModuleComparison:
     def _finish(self, row: Row, case: Case) -> Row:
         """The row with its case file, and the first value that moved."""
         if row.answer not in (Answer.EQUAL, Answer.UNJUDGED):
-            row = replace(row, case=self._save(row, case), first=self._find_first(row, case))
+            row = replace(row, case=self._save(row, case), first=_find_line(case, self._find_first(row, case)))
         self.rows.append(row)
         return row
 
@@ -199,14 +200,20 @@ def _side(label: str, result: Result, way: str) -> Side:
     return replace(side, why=describe(one), output=output if isinstance(output, int) else None)
 
 
+def _find_line(case: Case, name: str) -> str:
+    """The line of the program that computes a value; a write has none, only its name."""
+    lines = map(str.strip, source(case).splitlines())
+    return next((line for line in lines if line.startswith(f"{name} = ")), name)
+
+
 def render(rows: Sequence[Row], blocks: Sequence[Block], factory: str, labels: Sequence[str]) -> str:
     """The answer for a terminal: three sentences, then a line for each block and way."""
     lines = [*summarize(rows, blocks, factory, labels), ""]
     width = max([len(_name(row.block)) for row in rows], default=0)
     for row in sorted(rows, key=lambda row: list(Answer).index(row.answer)):
         ratios = "".join(f", {side.label} {side.ratio:.2g} of rounding" for side in (row.old, row.new) if side.ratio)
-        first = f", first in {row.first!r}" if row.first else ""
-        lines.append(f"{_name(row.block):{width}}  {row.way:9} {row.answer}{ratios}{first}")
+        lines.append(f"{_name(row.block):{width}}  {row.way:9} {row.answer}{ratios}")
+        lines += [f"    first in: {row.first}"] if row.first else []
         lines += [f"    {side.label}: {side.why}" for side in (row.old, row.new) if side.why]
         lines += [f"    python -m triage.report {row.case}"] if row.case and row.answer.is_failure else []
     return "\n".join([*lines, *filter(None, map(describe_gaps, blocks))])

@@ -41,7 +41,9 @@ def test_every_block_repeats_the_module_bit_for_bit(factory: str) -> None:
     assert {name: (dict(block.missing), block.different) for name, block in blocks.items()} == dict.fromkeys(
         blocks, ({}, "")
     )
-    assert all(require_case(block).training == (factory in ("training", "cached", "experts")) for block in blocks.values())
+    assert all(
+        require_case(block).training == (factory in ("training", "cached", "experts")) for block in blocks.values()
+    )
 
 
 def test_a_block_keeps_the_autocast_around_it() -> None:

@@ -35,6 +35,8 @@ STATUSES = {
 
 _KEPT = ("findings", "first_seen", "last_seen", "versions", "seen_in", "reached_in")
 """Fields that `triage.cluster --update` and `benchmarks.model_evidence` write, and no person."""
+_ENTRY = re.compile(r"^  - .*(?:\n(?:    .*)?)*", re.MULTILINE)
+"""The text of an entry, as this module writes it."""
 _HEAD = """\
 # Known bugs, one entry for each root cause. docs/triage.md says what the fields mean and who writes them.
 """
@@ -171,27 +173,33 @@ def _require_unique(document: Document, what: str, things: Iterable[tuple[int, o
 
 
 def save(ledger: Ledger) -> None:
-    """Bring the ledger's file up to date. Keeps comments above the first key, and all text that a person wrote.
+    """Bring the ledger's file up to date. Keeps comments above the first key, entries that do not change byte for byte,
+    and all text that a person wrote.
 
     Missing entries are added. In existing entries `findings`, `first_seen`, `last_seen` and `versions` are replaced,
     and missing causes are added to `also`. After a kill the file has its old or its new content. Raises UserError.
     """
-    path, head, bugs = ledger.path, _HEAD, dict[str, Bug]()
+    path, head, bugs, texts = ledger.path, _HEAD, dict[str, Bug](), dict[Bug, str]()
     if path.exists():
         text = decode_text(read_file(path, MAX_BYTES), str(path))
         lines = text.splitlines(keepends=True)
         head = "".join(itertools.takewhile(lambda line: line.startswith("#") or not line.strip(), lines))
         bugs = {bug.id: bug for bug in loads(text, path).bugs}
+        found = [match.rstrip() for match in _ENTRY.findall(text)]
+        texts = dict(zip(bugs.values(), found, strict=True)) if len(found) == len(bugs) else {}
     for bug in ledger.bugs:
         before = bugs.get(bug.id, bug)
         # An empty list replaces the old findings too: a finding that moved to another entry would be listed twice.
         kept: dict[str, Any] = {key: getattr(bug, key) for key in _KEPT if key == "findings" or getattr(bug, key)}
         bugs[bug.id] = replace(before, also=tuple(dict.fromkeys((*before.causes, *bug.causes)))[1:], **kept)
-    entries = ([f"{key}: {dump_flow(value)}" for key, value in _CODEC.encode(bug).items()] for bug in bugs.values())
-    body = "\n\n".join("  - " + "\n    ".join(lines) for lines in entries)
+    body = "\n\n".join(texts.get(bug) or _dump(bug) for bug in bugs.values())
     written = f"{head}ledger_format: {FORMAT}\nbugs:" + (f"\n{body}\n" if bugs else " []\n")
     loads(written, path)  # nothing is written that can't be read again
     replace_file(path, written.encode())
+
+
+def _dump(bug: Bug) -> str:
+    return "  - " + "\n    ".join(f"{key}: {dump_flow(value)}" for key, value in _CODEC.encode(bug).items())
 
 
 def check_writable(path: Path) -> None:

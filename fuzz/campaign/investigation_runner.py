@@ -269,7 +269,7 @@ class InvestigationRunner:
                 known = known or state.known_bugs.find(symptom, conclusion.case, cause)
                 if isinstance(known, KnownFinding):
                     finding = known
-                elif known is None or known.status.is_back_in(hello.torch):
+                elif known is None or state.known_bugs.is_back(known):
                     self._save(suspicion, conclusion, entry, symptom, known, cause)
                 else:
                     finding = self._add_example(entry, known)

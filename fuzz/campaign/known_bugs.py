@@ -66,7 +66,7 @@ class KnownBugs:
 
     def find(self, symptom: Symptom, minimal: Case, cause: RootCause | None = None) -> KnownFinding | Bug | None:
         """The finding that the failure of a minimal case shows, or the bug of the ledger that has no example; without
-        experiments. The failure is new all the same if that bug is marked fixed in this torch version: it is back.
+        experiments. If that bug `is_back`, the failure is a new finding all the same.
 
         `cause`: its cause, if it is known and no finding had it before.
         """
@@ -99,20 +99,24 @@ class KnownBugs:
     def find_bug(self, cause: CauseKey) -> Bug | None:
         """The bug of the ledger that has this cause but no example. None if it is fixed in this torch version."""
         bug = self._ledger.find_cause(cause)
-        return None if bug is None or bug.cases or bug.status.is_back_in(self._torch) else bug
+        return None if bug is None or bug.cases or self.is_back(bug) else bug
 
     def find_regression(self, symptom: Symptom, cause: CauseKey | None) -> Bug | None:
-        """The bug that a failure shows although the ledger calls it fixed in this torch version."""
+        """The bug that a failure shows although it is fixed: it `is_back`."""
         caused = self._ledger.find_cause(cause) if cause else None
         bug = caused or next((bug for known, bug in self._watched if known.is_like(symptom)), None)
-        return bug if bug is not None and bug.status.is_back_in(self._torch) else None
+        return bug if bug is not None and self.is_back(bug) else None
+
+    def is_back(self, bug: Bug) -> bool:
+        """Whether the ledger calls a bug fixed in this torch version, so that meeting it is news."""
+        return bug.status.is_back_in(self._torch)
 
     def load_ledger(self, torch: str) -> Iterator[tuple[Path, Entry]]:
         """Load the ledger for this torch version. Yields the examples that explain failures. Raises `CaseError`."""
         self._torch = torch
         for bug in self._ledger.bugs:
             examples = [(path, corpus_entry.load(path)) for path in self._ledger.examples(bug)]
-            if bug.status.is_back_in(torch):
+            if self.is_back(bug):
                 cases = {*bug.findings, *(entry.case.id for _, entry in examples)}
                 self._watched_cases |= dict.fromkeys(cases, bug)
                 self._watched += [(self.symptom(read_recorded_result(entry), entry.case), bug) for _, entry in examples]

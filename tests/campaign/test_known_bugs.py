@@ -110,7 +110,9 @@ def test_bugs_that_are_back_are_watched_for_and_others_explain(tmp_path: Path, s
     assert list(known.bugs) == [example.case.id] * explains
     without_example = KnownBugs(ledger_with(tmp_path, status, None, listed.case.id))
     assert list(without_example.load_ledger(TORCH)) == []
-    assert explain(without_example, listed) == "bug"
+    found = without_example.find(without_example.symptom(read_recorded_result(listed), listed.case), listed.case)
+    assert isinstance(found, Bug)
+    assert without_example.is_back(found) is not explains
 
 
 @pytest.mark.parametrize("status", ["new", "fixed 2.14.0", "fixed 2.13.0"])

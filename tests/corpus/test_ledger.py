@@ -70,6 +70,13 @@ def test_what_a_person_wrote_stays_when_it_is_brought_up_to_date(tmp_path: Path)
     assert read.path.read_text() == text
 
 
+def test_entries_that_do_not_change_stay_byte_for_byte(tmp_path: Path) -> None:
+    read = written(tmp_path / "ledger.yaml", HAND_WRITTEN)
+    ledger.save(Ledger(read.path, (*read.bugs, Bug("bmm", "aten.bmm: NaN", cause=ROOT, decided_by=()))))
+    assert read.path.read_text().startswith(HAND_WRITTEN)
+    assert len(ledger.load(read.path).bugs) == 2
+
+
 def test_a_bug_is_open_until_somebody_decides_here_or_upstream() -> None:
     bug = Bug("bmm", "aten.bmm: NaN", cause=ROOT, decided_by=())
     related, same = Issue("pytorch#1", "related", "open"), Issue("pytorch#2", "same", "open")

@@ -2,9 +2,10 @@
 
     python -m benchmarks.chaos_ray [--nodes 4] [--minutes 15] [--every 40] [--seed 1]
 
-Each node has one worker. One of the kinds is killed every so many seconds (0: none). Workers are fakes that take a
-second for a case and pass it: few CPUs do. Prints cases a second around each kill. Afterwards the campaign is
-continued: every case must have been judged once, and none accused.
+Each node runs one worker. Every `--every` seconds (0: never) a worker process, an actor or a node is killed, drawn at
+random; another node replaces a killed node. Workers are fakes: each case takes a second and passes, so that few CPUs
+run many workers. Prints cases per second in all and around each kill. Then continues the campaign. Exits with 1 if a
+case was lost, judged twice or failed, or if a process is left.
 """
 
 import argparse

@@ -112,10 +112,12 @@ class ModuleComparison:
         for evaluator in self.versions.values():
             evaluator.submit_with_hashes(case, subjects)
         results = {label: evaluator.collect() for label, evaluator in self.versions.items()}
-        one = next(iter(results.values()))
+        first = next(iter(results.values()))
         for way in (EAGER, *subjects) if len(results) > 1 else subjects:
-            of_versions = [_side(label, result, way) for label, result in results.items()]
-            old, new = of_versions if len(results) > 1 else (_side(EAGER, one, EAGER), _side(way, one, way))
+            of_versions = [_read_side(label, result, way) for label, result in results.items()]
+            old, new = (
+                of_versions if len(results) > 1 else (_read_side(EAGER, first, EAGER), _read_side(way, first, way))
+            )
             yield self._finish(Row(block, way, old, new), case)
 
     def _finish(self, row: Row, case: Case) -> Row:
@@ -184,20 +186,25 @@ def save_wrong_block(module: ModuleImport, evaluator: Evaluator, out: Path) -> P
     return None
 
 
-def _side(label: str, result: Result, way: str) -> Side:
+def _read_side(label: str, result: Result, way: str) -> Side:
     if result.rejected is not None:
         return Side(label, Verdict.REJECTED, why=result.rejected)
-    is_eager, missing = way == EAGER, SubjectResult(way, Verdict.OK if way == EAGER else Verdict.SKIPPED)
-    own = (one for one in result.results if (one.verdict is Verdict.EAGER_SUSPECT if is_eager else one.subject == way))
-    one = next(own, missing)
-    # The side of eager says that eager is wrong.
-    verdict = Verdict.OK if one.verdict is Verdict.EAGER_SUSPECT and not is_eager else one.verdict
-    side = Side(label, verdict, result.hashes if is_eager else one.hashes, one.numbers.get("ratio"))
+    is_eager = way == EAGER
+    missing = SubjectResult(way, Verdict.OK if is_eager else Verdict.SKIPPED)
+    of_way = (
+        found
+        for found in result.results
+        if (found.verdict is Verdict.EAGER_SUSPECT if is_eager else found.subject == way)
+    )
+    judged = next(of_way, missing)
+    # A verdict that accuses eager is about the other side.
+    verdict = Verdict.OK if judged.verdict is Verdict.EAGER_SUSPECT and not is_eager else judged.verdict
+    side = Side(label, verdict, result.hashes if is_eager else judged.hashes, judged.numbers.get("ratio"))
     if not verdict.is_finding:
         return side
-    value = one.value
+    value = judged.value
     output = value.name if value is not None and value.kind == "output" and not value.is_gradient else None
-    return replace(side, why=describe(one), output=output if isinstance(output, int) else None)
+    return replace(side, why=describe(judged), output=output if isinstance(output, int) else None)
 
 
 def _find_line(case: Case, name: str) -> str:

@@ -1,5 +1,4 @@
-"""The mistakes `benchmarks.oracle_power.simulated` can make: what each is, where it does harm, and which kernel made
-it."""
+"""The table of planted mistakes: errors in attention's arithmetic that `benchmarks.oracle_power.simulated` can make."""
 
 from dataclasses import dataclass
 
@@ -11,16 +10,13 @@ FORWARD, BACKWARD, DROPOUT = "forward", "backward", "dropout"
 
 @dataclass(frozen=True, slots=True)
 class Mistake:
-    """One mistake. `where`: the pass that makes it (forward ones spoil gradients too); `variant`: the problem of
-    `benchmarks.oracle_power.cases` that it takes to make it; `story`: a real kernel that went wrong like that, where
-    one is known.
-    """
+    """A planted mistake."""
 
-    what: str
-    where: str = FORWARD
-    variant: str = "causal"
-    dtypes: tuple[str, ...] = ALL
-    story: str = ""
+    what: str  # the wrong step, in words
+    where: str = FORWARD  # the pass with the wrong step; a wrong forward pass makes gradients wrong too
+    variant: str = "causal"  # the problem of `benchmarks.oracle_power.cases` in which the step occurs
+    dtypes: tuple[str, ...] = ALL  # the dtypes in which the step is wrong
+    story: str = ""  # a real kernel with this mistake, if one is known
 
 
 MISTAKES = {

@@ -1,4 +1,4 @@
-"""Ways to round that kernels have beside round to nearest."""
+"""Rounding modes that kernels use besides round to nearest even: towards zero, and to the ten bits of TF32."""
 
 import torch
 from torch import Tensor

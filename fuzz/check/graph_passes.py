@@ -30,7 +30,7 @@ from fuzz.check.program import MemoryMap
 from fuzz.check.torch_internals import require, wrap
 
 _PIPELINE, _MATCHER = "torch._inductor.compile_fx", "torch._inductor.pattern_matcher"
-_LEFT_TO_DYNAMO = frozenset({"checkpoint", "flex_attention", "graph_break"})
+_LEFT_TO_DYNAMO = frozenset({"checkpoint", "flex_attention"})
 _LEFT_TO_DYNAMO |= {"cond", "func", "map_rows", "nested_compile_region", "scan", "vmap", "while_loop"}
 _LEFT_TO_DYNAMO |= {"associative_sum", "scan_sum", "scan_sum_constant"}
 """Functions in `forward` that a list of calls can't represent, by name."""

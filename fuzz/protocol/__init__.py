@@ -176,7 +176,7 @@ class Check(Message):
     subjects: tuple[str, ...]
     plain: str = ""  # the text that the reference and noise run; "" for `source`
     regions: tuple[str, ...] = ()  # the kinds of regions and operations that `plain` spells in another way
-    direct: tuple[DirectCalls, ...] = ()  # for each of `regions` that is no transform, if there are two or more
+    direct: tuple[DirectCalls, ...] = ()  # for each of `regions` that `plain` lacks, if there are two or more
     training: bool = False
     dynamic: bool = False
     random: bool = False  # it has active dropout

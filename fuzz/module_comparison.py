@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from corpus.entry import Entry, Expectation, Found, save
+from fuzz.commands import list_commands, shorten
 from fuzz.durations import format_count
 from fuzz.evaluator import Evaluator
 from fuzz.importing.importer import Block, ModuleImport, describe_gaps
@@ -52,6 +53,7 @@ class Side:
     ratio: float | None = None  # the worst row's error, relative to rounding
     why: str = ""
     output: int | None = None  # the index of the wrong output
+    python: str = ""
 
     @property
     def is_wrong(self) -> bool:
@@ -72,6 +74,18 @@ class Row:
     new: Side
     case: Path | None = None
     first: str = ""  # the line of the first value that moved, or that is wrong
+
+    @property
+    def failed(self) -> Side | None:
+        """The side to report about."""
+        return next((side for side in (self.new, self.old) if side.verdict.is_finding), None)
+
+    @property
+    def report(self) -> str:
+        """The command that writes the report."""
+        if self.case is None or self.failed is None:
+            return ""
+        return list_commands(shorten(self.case), self.case.stem.partition(".")[0], self.way, self.failed.python)[1]
 
     @property
     def answer(self) -> Answer:
@@ -118,6 +132,7 @@ class ModuleComparison:
             old, new = (
                 of_versions if len(results) > 1 else (_read_side(EAGER, first, EAGER), _read_side(way, first, way))
             )
+            old, new = (replace(side, python=self._run_by(side).config.python) for side in (old, new))
             yield self._finish(Row(block, way, old, new), case)
 
     def _finish(self, row: Row, case: Case) -> Row:
@@ -128,14 +143,16 @@ class ModuleComparison:
         return row
 
     def _save(self, row: Row, case: Case) -> Path:
-        wrong = next((side for side in (row.new, row.old) if side.verdict.is_finding), None)
+        wrong = row.failed
         subject = row.way if row.way != EAGER else self.subjects[0]
         note = f"{row.block.name}, {row.block.calls} calls"
         if wrong is None:
             return save(Entry(case, note, Expectation("rounding", subject=subject)), self.out)
-        evaluator = self.versions.get(wrong.label, next(iter(self.versions.values())))
-        found = Found(wrong.verdict.value, subject, torch=evaluator.hello.torch, message=wrong.why)
+        found = Found(wrong.verdict.value, subject, torch=self._run_by(wrong).hello.torch, message=wrong.why)
         return save(Entry(case, note, found=found), self.out)
+
+    def _run_by(self, side: Side) -> Evaluator:
+        return self.versions.get(side.label, next(iter(self.versions.values())))
 
     def _find_first(self, row: Row, case: Case) -> str:
         """In eager, the first value that differs between versions. Under a subject, the first value that is
@@ -157,7 +174,7 @@ class ModuleComparison:
             return ""
         before = case.dependencies([case.returns[wrong.output]])
         floats = [name for name in floats if name in before]
-        evaluator = self.versions.get(wrong.label, evaluators[-1])
+        evaluator = self._run_by(wrong)
 
         def is_wrong(name: str) -> bool:
             alone = prune_if_valid(replace(case, returns=(name,), contracts=()))
@@ -222,7 +239,7 @@ def render(rows: Sequence[Row], blocks: Sequence[Block], factory: str, labels: S
         lines.append(f"{_name(row.block):{width}}  {row.way:9} {row.answer}{ratios}")
         lines += [f"    first in: {row.first}"] if row.first else []
         lines += [f"    {side.label}: {side.why}" for side in (row.old, row.new) if side.why]
-        lines += [f"    python -m triage.report {row.case}"] if row.case and row.answer.is_failure else []
+        lines += [f"    {row.report}"] if row.report else []
     return "\n".join([*lines, *filter(None, map(describe_gaps, blocks))])
 
 
@@ -250,7 +267,11 @@ def as_data(row: Row) -> dict[str, Any]:
         for name, side in (("old", row.old), ("new", row.new))
     }
     block = {"block": row.block.path, "type": row.block.type, "also": list(row.block.also), "way": row.way}
-    return block | gaps | {"answer": row.answer.value, **sides, "first": row.first, "case": str(row.case or "")}
+    return (
+        block
+        | gaps
+        | {"answer": row.answer.value, **sides, "first": row.first, "case": str(row.case or ""), "report": row.report}
+    )
 
 
 def _name(block: Block) -> str:

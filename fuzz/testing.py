@@ -72,17 +72,20 @@ def check_module(factory: Callable[[], Any] | str, *, pythons: Sequence[str] = (
         pythons: The interpreters of the old and the new torch.
         subject: How blocks are compiled.
 
-    Raises AssertionError with the table if a block is wrong or refused, or with the error of `fuzz.compare`.
+    Raises AssertionError with the table if a block is wrong or refused, whose case files are kept, or with the error of
+    `fuzz.compare`.
     Raises ValueError for a function without a name.
     """
     name = factory if isinstance(factory, str) else _find_name(factory)
     command = [sys.executable, "-m", "fuzz.compare", "--quiet", "--module", name, "--subject", subject]
     command += [f"--python={python}" for python in pythons or (sys.executable,)]
-    with tempfile.TemporaryDirectory(prefix="attnfuzz-") as out:
-        command += ["--out", out]
-        run = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | _make_importable())
+    out = tempfile.mkdtemp(prefix="attnfuzz-")
+    run = subprocess.run(
+        [*command, "--out", out], capture_output=True, text=True, check=False, env=os.environ | _make_importable()
+    )
     if run.returncode:
         raise AssertionError(f"{run.stdout}{run.stderr}".strip())
+    shutil.rmtree(out)
 
 
 def _make_importable() -> dict[str, str]:

@@ -59,6 +59,7 @@ def test_a_new_torch_that_is_wrong_is_named(tmp_path: Path, defect: str, factory
     assert (code, row["answer"], row["missing"], row["different"]) == (1, "new wrong", {}, "")
     assert row["first"].startswith(first)
     assert Path(row["case"]).is_file()
+    assert f" -m triage.report {row['case']} --python {new} --out " in row["report"]
     assert rows[block, "eager"]["answer"] == "equal"
     assert "buffer cache after the call" in row["new"]["why"] or defect != "stale_base"
 
@@ -106,8 +107,10 @@ def test_one_torch_compares_eager_with_compiled(tmp_path: Path) -> None:
 
 
 def test_a_test_suite_sees_a_wrong_block(tmp_path: Path) -> None:
-    with pytest.raises(AssertionError, match="new wrong"):
+    with pytest.raises(AssertionError, match="new wrong") as failed:
         check_module(plain, pythons=[str(plant(tmp_path, "scale_dropped"))], subject="passes")
+    [case] = [word for word in str(failed.value).split() if word.endswith(".case.yaml")]
+    assert load(Path(case)).found is not None
 
 
 class Wrong(SimpleNamespace):

@@ -250,11 +250,16 @@ def summarize(rows: Sequence[Row], blocks: Sequence[Block], factory: str, labels
     )
     judged = [row for row in rows if row.answer is not Answer.UNJUDGED]
     failing = [row for row in judged if row.answer.is_failure]
+    old = [row for row in judged if row.answer is Answer.OLD_WRONG]
     moved = sum(row.answer is Answer.ROUNDING for row in judged)
-    named = ", ".join(dict.fromkeys(f"{_name(row.block)} ({row.way}: {row.answer})" for row in failing))
+    wrong = "No new result is wrong by float64"
+    if failing:
+        wrong = f"{len(failing)} of them must be looked at: {_list(failing)}"
+    if old:
+        wrong += f"; the old side alone is wrong {len(old)} times: {_list(old)}"
     return [
         f"{format_count(len(judged), 'result')} of {format_count(len(blocks), 'block')} of {factory}, {sides}.",
-        f"{len(failing)} of them must be looked at: {named}." if failing else "No new result is wrong by float64.",
+        f"{wrong}.",
         f"{moved} changed within rounding, {sum(row.answer is Answer.EQUAL for row in judged)} are equal bit for bit.",
     ]
 
@@ -272,6 +277,10 @@ def as_data(row: Row) -> dict[str, Any]:
         | gaps
         | {"answer": row.answer.value, **sides, "first": row.first, "case": str(row.case or ""), "report": row.report}
     )
+
+
+def _list(rows: Sequence[Row]) -> str:
+    return ", ".join(f"{_name(row.block)} ({row.way}: {row.answer})" for row in rows)
 
 
 def _name(block: Block) -> str:

@@ -12,7 +12,7 @@ import pytest
 from corpus.entry import load
 from fuzz.evaluator import Evaluator
 from fuzz.importing.importer import Block, ModuleImport
-from fuzz.module_comparison import Answer, ModuleComparison, Row, Side, as_data, save_wrong_block
+from fuzz.module_comparison import Answer, ModuleComparison, Row, Side, as_data, save_wrong_block, summarize
 from fuzz.protocol import Hello, SubjectResult, Verdict
 from fuzz.testing import check_module
 from fuzz.worker_config import WorkerConfig
@@ -84,6 +84,8 @@ def test_an_answer_follows_from_both_sides(old: Verdict, new: Verdict, answer: A
     block = Block("attn", "Attention", 3, None, Counter())
     row = Row(block, "inductor", Side("2.13.0", old, ("a",)), Side("2.15.0", new, ("b",)))
     assert (row.answer, row.answer.is_failure) == (answer, fails)
+    told = " ".join(summarize([row], [block], "my:factory", ["2.13.0", "2.15.0"]))
+    assert ("attn" in told) == (fails or WRONG in (old, new))
 
 
 def test_a_block_without_a_case_is_told_too(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from fuzz.evaluator import Evaluator
-from fuzz.importing.importer import Block, ModuleImport
+from fuzz.importing.importer import Block, ModuleImport, describe_gaps
 from fuzz.protocol import Verdict
 from fuzz.worker_config import WorkerConfig
 from generators.errors import UserError
@@ -82,6 +82,7 @@ def test_calls_that_do_not_fit_are_counted_and_their_results_are_inputs() -> Non
     block = import_all("left_out")["Running"]
     assert dict(block.missing) == {"cummax": 1}
     assert (block.different, len(block.reads)) == ("", 1)
+    assert block.reads[0] in describe_gaps(block)
     assert [op.kind for op in require_case(block).ops if op.kind == "sdpa"] == ["sdpa"]
 
 

@@ -19,7 +19,7 @@ from fuzz.worker_process import WorkerProcess
 from generators.errors import UserError
 from generators.program.attention_stub import emit_attention_stub
 from generators.program.case import Case
-from generators.program.emit import drops_from_regions, is_random, list_shown_dropouts, list_unplain, source
+from generators.program.emit import is_random, list_shown_dropouts, list_unplain, source
 from generators.program.regions import REGIONS, call_directly, list_indirect
 
 RECYCLE_CHECKS = 512
@@ -248,7 +248,6 @@ def build_check(
         training=case.training,
         dynamic=case.dynamic,
         random=is_random(case),
-        drops_from_regions=drops_from_regions(case),
         derives=any(REGIONS[region.kind].is_transform for region in case.regions),
         dropouts=tuple(Dropout(*shown) for shown in list_shown_dropouts(case)),
         repeat=repeat,

@@ -13,7 +13,7 @@ from fuzz.check import exceptions
 from fuzz.check.exceptions import SuppressOutOfMemory
 from fuzz.check.oracle import constants
 from fuzz.check.oracle.eager_audit import audit_eager
-from fuzz.check.oracle.modes import Noise, reference
+from fuzz.check.oracle.modes import Noise, drop_by_index, reference
 from fuzz.check.oracle.verdict import RECHECKED_VERDICTS, Judge, Judgement
 from fuzz.check.program import Execution, Program, Tensors, execute, same_numbers
 from fuzz.check.subject_changes import enter
@@ -49,18 +49,21 @@ class CaseRun:
         self._cotangents = self.eager.cotangents
         try:
             announce(REFERENCE)
-            exact = self.plain.module(request.training)
-            self.exact = reference(exact, self.plain.calls, training=request.training, cotangents=self._cotangents)
+            self.exact = self._compute_exactly()
             announce(NOISE)
             self.judge = self.make_judge(self.eager, random=request.random)
         except Exception as error:
             raise Rejected(f"no reference: {exceptions.line(error)}") from error
 
-    def make_judge(self, eager: Execution, *, random: bool) -> Judge:
+    def _compute_exactly(self) -> Execution:
+        module = self.plain.module(self.request.training)
+        return reference(module, self.plain.calls, training=self.request.training, cotangents=self._cotangents)
+
+    def make_judge(self, eager: Execution, *, random: bool, exact: Execution | None = None) -> Judge:
         """Judges subjects against this run of eager. random: they may draw other random numbers."""
         return Judge(
             eager,
-            self.exact,
+            exact or self.exact,
             self.replica,
             self.coarsest,
             self.coarsest_of_calls,
@@ -106,21 +109,29 @@ class CaseRun:
         """The verdict on eager's regions, if their numbers are wrong where those of the plain text are right."""
         if self.plain is self.program:
             return None
+        judgement = self._compare_with_plain(self.eager, self.exact)
+        if judgement is None or not self.request.random:
+            return judgement
+        # A result of a region may have other strides than the plain text's, so that dropout draws another mask of it.
+        with drop_by_index(self.device):
+            return self._compare_with_plain(self.execute(), self._compute_exactly())
+
+    def _compare_with_plain(self, eager: Execution, truth: Execution) -> Judgement | None:
         right = self.execute(mode=nullcontext())
-        judge = self.make_judge(right, random=self.request.drops_from_regions)
-        judgement = judge.judge_numbers(self.eager)
+        judge = self.make_judge(right, random=False, exact=truth)
+        judgement = judge.judge_numbers(eager)
         name = judgement.value
         if judgement.verdict not in RECHECKED_VERDICTS or name is None:
             return None
-        found = [run.values.get(name) for run in (self.eager, self.exact, right)]
+        found = [run.values.get(name) for run in (eager, truth, right)]
         missing = torch.zeros_like(next(value for value in found if value is not None))
         given, exact = ((missing if value is None else value).double() for value in found[:2])
         error = (given - exact).abs().nan_to_num(math.inf)
         worst = int(error.argmax())
-        mine, truth, off = (float(values.flatten()[worst]) for values in (given, exact, error))
+        mine, wanted, off = (float(values.flatten()[worst]) for values in (given, exact, error))
         needed = {kind for one in self.request.direct if self._is_right(one.text, judge) for kind in one.kinds}
         named = [kind for kind in self.request.regions if kind in needed or not needed]
-        fault = FaultyOperation(" and ".join(named), mine, truth, name, off)
+        fault = FaultyOperation(" and ".join(named), mine, wanted, name, off)
         return Judgement(Verdict.EAGER_SUSPECT, fault, {**judgement.numbers, "eager_error": off}, name)
 
     def _is_right(self, text: str, judge: Judge) -> bool:

@@ -180,7 +180,6 @@ class Check(Message):
     training: bool = False
     dynamic: bool = False
     random: bool = False  # it has active dropout
-    drops_from_regions: bool = False  # an active dropout is in a region, or computes with the result of a region
     derives: bool = False  # it computes derivatives in its forward pass
     dropouts: tuple[Dropout, ...] = ()  # that show their masks
     repeat: int = 2  # compiled runs that are compared bit by bit

@@ -110,16 +110,6 @@ def is_random(case: Case) -> bool:
     return any(0 < find_rate(case, op) < 1 for op in case.ops)
 
 
-def drops_from_regions(case: Case) -> bool:
-    """Whether an active dropout is in a region, or computes with a result that the plain text spells in another way.
-
-    Masks are drawn in the order of memory, and such a result may have other strides in the plain text.
-    """
-    dropping = [op.name for op in case.ops if 0 < find_rate(case, op) < 1]
-    unplain = {op.name for op in case.ops if OPS[op.kind].plain}.union(*(region.ops for region in case.regions))
-    return not unplain.isdisjoint(case.dependencies(dropping))
-
-
 def find_rate(case: Case, op: Op) -> float:
     """The share of elements that the operation drops; 0 if it has no dropout, or the dropout is off."""
     active = "mode" if op.attr("form") == "module" else op.attr("active") or "mode"

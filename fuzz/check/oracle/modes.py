@@ -4,8 +4,9 @@ The modes work below autograd, so backward operations are included. Other roundi
 of operations that do not round: views, copies, casts, fills, selections and random numbers.
 """
 
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, ExitStack
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -85,6 +86,31 @@ def _draw(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any
     if isinstance(result, Tensor) and args and result is narrow[0] and result is not args[0]:
         return args[0].copy_(result)
     return _widen(result)
+
+
+@contextmanager
+def drop_by_index(device: str) -> Iterator[None]:
+    """In this context dropout of any dtype and strides keeps the same elements, by their indices.
+
+    Its own kernels draw the mask of a tensor in the order of its memory.
+    """
+    kind = torch.device(device).type.upper()
+
+    def draw(like: Tensor, share: float) -> Tensor:
+        return torch.rand(like.shape, dtype=torch.float32, device=like.device) < share
+
+    def keep(mask: Tensor, share: float = 0.5) -> Tensor:
+        return mask.copy_(draw(mask, share))
+
+    def drop(value: Tensor, rate: float, _: bool | None) -> tuple[Tensor, Tensor]:
+        kept = draw(value, 1 - rate)
+        return value * kept / (1 - rate), kept
+
+    with warnings.catch_warnings(), torch.library._scoped_library("aten", "IMPL") as library:
+        warnings.simplefilter("ignore")  # of a kernel that is replaced
+        library.impl("bernoulli_.float", keep, kind)
+        library.impl("native_dropout", drop, kind)
+        yield
 
 
 def _widen(result: Any) -> Any:

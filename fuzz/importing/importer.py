@@ -159,14 +159,14 @@ def _is_inside(path: str, outer: str) -> bool:
 
 
 def describe_gaps(block: Block) -> str:
-    """In one line: the calls that a case leaves out of a block or takes the result of as it was, and where it differs;
-    "" if it is the whole block."""
+    """In one line: the calls that a case leaves out of a block, those whose numbers it keeps, and where it differs.
+    Empty if it is the whole block."""
     parts = []
     if block.missing:
         verb = "left out" if block.case is not None else "not imported"
         parts.append(f"{verb}: {', '.join(f'{count}x {call}' for call, count in block.missing.most_common())}")
     if block.reads:
-        parts.append(f"as this input has it: {', '.join(block.reads)}")
+        parts.append(f"numbers read from tensors stay constants: {', '.join(block.reads)}")
     if block.different:
         parts.append(f"not bit for bit: {block.different} differs")
     return f"{block.name}: {'; '.join(parts)}" if parts else ""

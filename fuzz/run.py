@@ -74,7 +74,7 @@ def run(
     draw
         Draw only programs with this operation, region or change of docs/cases.md, such as scan or index_put_; or with
         any of the regions, changes or operations, or with integers beyond 2^31. May be repeated: programs have at
-        least one of them.
+        least one of them. The engine is random.
     module
         package.module:factory, as for fuzz.compare; may be repeated. The cases are the blocks of these modules and
         their neighbours: other dtypes, sizes, masks, modes, memory layouts, later calls.
@@ -134,7 +134,8 @@ def run(
     from generators.sampling.parts import WithParts
     from generators.sampling.sample import sample
 
-    sampler = WithParts(draw).sample if draw else sample
+    # Half of the cases of a guided search are variants of attention.
+    sampler, engine = (WithParts(draw).sample, "random") if draw else (sample, engine)
     n_workers, limit = 2 if workers is None else workers, WORKERS_PER_CPU * len(os.sched_getaffinity(0))
     if n_workers not in range(1, 1 + limit) and not (ray and n_workers > 0):
         raise UserError(f"--workers must be from 1 to {limit} on this machine, got {n_workers}")
@@ -159,7 +160,7 @@ def run(
         fail_fast=fail_fast,
         engine=engine,
         ledger=load_ledger(ledger or ROOT / "corpus" / "ledger.yaml"),
-        seeds=load_seeds(seeds or ROOT / "corpus" / "seeds") if engine != "random" and not (module or draw) else (),
+        seeds=load_seeds(seeds or ROOT / "corpus" / "seeds") if engine != "random" and not module else (),
         models=models,
         against=replace(config, python=against) if against is not None else None,
         quiet=quiet,

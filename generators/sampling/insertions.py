@@ -198,13 +198,15 @@ _FAR_STEPS = {"mul": 3.0, "add": 2.0, "sub": 1.0}
 _STEPS = {**_FAR_STEPS, "cast": 2.0, "neg": 1.0, "remainder": 1.0, "floor_divide": 1.0}
 _ENDS = {"lt": 2.0, "ge": 2.0, "cast": 3.0, "": 2.0}
 _REDUCTIONS = ("sum", "prod", "mean", "amax", "amin")
-_ALONE_SHARE = 0.5
-"""How often a value that integers decide is the only result: Inductor compiles such a case in half the time."""
+_ALONE_SHARE = 0.75
+"""How often such a case has an argument in place of its other operations: then fewer compile and have to shrink."""
 
 
 def add_integers(case: Case, c: Choices, share: float) -> Case:
     """For this share of cases, the case that also returns an integer of its positions, or a value that it decides."""
-    b = reopen(case)
+    is_alone = c.chance(_ALONE_SHARE)
+    place = 0 if is_alone else len(case.ops)
+    b = reopen(case, place)
     lengths = {name: b.size(b.shape(name)[-1]) for name in list_floats(case, b)}
     floats = [name for name, length in lengths.items() if 0 < length < 256]  # so that uint8 holds them
     if not (c.chance(share) and floats) or case.autocast or case.dynamic:
@@ -230,8 +232,8 @@ def add_integers(case: Case, c: Choices, share: float) -> Case:
             elif how:
                 keep = b.op(how, made, to="keep", other=c.pick((0, 5, 100)))
                 made = b.op("masked_fill", target, keep, to="kept", value=0.0)
-        kept = () if b.is_float(made) and c.chance(_ALONE_SHARE) else case.returns
-        found = close(case, b, (*kept, made))
+        kept = () if is_alone and b.is_float(made) else case.returns
+        found = close(case, b, (*kept, made), case.ops[place:])
         return found if is_valid(found) else case
     return case
 

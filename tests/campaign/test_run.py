@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from fuzz.campaign.options import Options
+from fuzz.campaign.session import RunResult
 from fuzz.cli import bind, call
 from fuzz.run import run as run_campaigns
 from fuzz.subjects import SUBJECTS
@@ -27,6 +29,19 @@ def run(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
         timeout=120,
         check=False,
     )
+
+
+def test_campaigns_of_a_part_take_no_variants(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    engines = list[str]()
+
+    def run_campaign(options: Options, _sampler: object) -> RunResult:
+        engines.append(options.engine)
+        return RunResult(new=0, interrupted=False, summary="")
+
+    monkeypatch.setattr("fuzz.campaign.session.run_campaign", run_campaign)
+    for draw in (None, ["scan"]):
+        run_campaigns(budget="5s", draw=draw, out=tmp_path)
+    assert engines == ["guided", "random"]
 
 
 @pytest.mark.parametrize(

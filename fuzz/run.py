@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from fuzz.cli import FAULT, INTERRUPTED, enter
-from fuzz.subjects import describe_subjects
+from fuzz.subjects import describe_subjects, is_attention
 
 WORKERS_PER_CPU = 2
 
@@ -121,6 +121,8 @@ def run(
         raise UserError("--module can't be combined with --seeds or --engine atheris")
     if draw and (module or seeds is not None or engine == "atheris"):
         raise UserError("--draw can't be combined with --module, --seeds or --engine atheris")
+    if draw and all(map(is_attention, subjects)):
+        raise UserError("--draw needs a --subject that compiles modules, such as inductor")
     if ray is not None and engine == "atheris":
         raise UserError("--ray does not support --engine atheris")
     if against is not None and Path(against).absolute() == Path(python or sys.executable).absolute():

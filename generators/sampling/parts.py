@@ -7,14 +7,22 @@ from generators.errors import UserError
 from generators.program.case import Case
 from generators.program.changes import KINDS, list_changes
 from generators.program.regions import REGIONS
-from generators.sampling.changes import add_changes
+from generators.sampling.changes import add_changes, add_layers
 from generators.sampling.choices import Choices
-from generators.sampling.insertions import add_calls, add_integers, add_regions
+from generators.sampling.insertions import add_calls, add_integers, add_read_by_strides, add_regions
 from generators.sampling.operations import DRAWN, OWN_WRITERS, add_operations
 from generators.sampling.sample import sample
 
 _GROUPS = {"operations": DRAWN, "regions": tuple(REGIONS), "changes": tuple(KINDS)}
 _INTEGERS = "integers"
+_FAMILIES = {
+    "decayed_sum": "linear_attention",
+    "flex_attention": "flex",
+    "multihead_attention": "multihead",
+    "transformer_encoder_layer": "transformer_layers",
+    **dict.fromkeys(("polar", "view_as_complex", "view_as_real"), "llama"),
+}
+"""The families whose programs have an operation that few other programs have."""
 _PARTS = frozenset({*_GROUPS, *DRAWN, *OWN_WRITERS, *REGIONS, *KINDS, _INTEGERS})
 _NEXT = 1_000_000_000  # added to an index for another draw
 _TRIES = 500  # draws of a program, 7 ms each
@@ -33,12 +41,11 @@ class WithParts:
 
     def sample(self, seed: int, index: int, **form: object) -> Case:
         """Case number `index` of the seed. `form` are options of `generators.sampling.sample.sample`."""
-        if form.get("attention_only"):
-            raise UserError("--draw needs a --subject that compiles modules, such as inductor")
         c = Choices(f"{seed}:{index}:parts")
         part = c.pick(self._parts)
         for attempt in range(_TRIES):
-            case = sample(seed, index + attempt * _NEXT, **form)  # type: ignore[arg-type] # as `sample`
+            family = _FAMILIES.get(part, "")
+            case = sample(seed, index + attempt * _NEXT, family=family, **form)  # type: ignore[arg-type] # as `sample`
             if (changed := _add(part, case, c)) is not None:
                 return changed
         return case
@@ -61,6 +68,10 @@ def _add(part: str, case: Case, c: Choices) -> Case | None:
         changed = add_regions(case, c, (part,))
     elif part in KINDS:
         changed = add_changes(case if case.calls else add_calls(case, c), c, (part,))
+    elif part == "layer":
+        changed = add_layers(case, c)
+    elif part == "as_strided":
+        changed = add_read_by_strides(case, c, 1.0)
     else:
         changed = add_operations(case, c, (part,)) if part in DRAWN else case
     return changed if part in list_parts(changed) else None

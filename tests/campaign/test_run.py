@@ -62,6 +62,7 @@ def test_campaigns_of_a_part_take_no_variants(monkeypatch: pytest.MonkeyPatch, t
         (("--budget", "5s", "--seed", "-3"), "--seed"),
         (("--budget", "5s", "--draw", "scam"), "scan"),
         (("--budget", "5s", "--draw", "scan", "--engine", "atheris"), "--draw"),
+        (("--budget", "5s", "--draw", "scan", "--subject", "sdpa_math"), "--draw"),
         (("--budget", "5s", "--memory", "10"), "--memory"),
         (("--budget", "5s", "--memory", "9" * 20), "--memory"),
         (("--budget", "5s", "--ledger", "/proc/self/mem"), "/proc/self/mem"),

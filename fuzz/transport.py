@@ -89,16 +89,13 @@ class PipeTransport(Transport):
 
     machine = ""
 
-    def __init__(
-        self, on_cut: Callable[[], None] = lambda: None, on_fork_refused: Callable[[], None] = lambda: None
-    ) -> None:
-        """`on_cut` is called when a log first loses its beginning; `on_fork_refused` when a process is started alone,
-        because its fork server has ended by itself."""
+    def __init__(self, on_fork_refused: Callable[[], None] = lambda: None) -> None:
+        """`on_fork_refused` is called when a process is started alone because its fork server has ended by itself."""
         self._config = WorkerConfig()
         self._process: subprocess.Popen[bytes] | ForkedProcess | None = None
         self._buffer = b""
         self._log: WorkerLog | None = None
-        self._on_cut, self._on_fork_refused = functools.cache(on_cut), on_fork_refused
+        self._on_fork_refused = on_fork_refused
 
     def is_placed(self) -> bool:
         return True
@@ -114,7 +111,7 @@ class PipeTransport(Transport):
         self._launch(fork_servers.is_forkable(config))
 
     def _launch(self, is_forked: bool) -> None:
-        self._log = WorkerLog(self._config.log, self._on_cut)
+        self._log = WorkerLog(self._config.log)
         forked = fork_servers.start(self._config, self._log.memory) if is_forked else None
         self._process = forked or self._start_alone(self._log.memory)
         self.stage = "importing torch" if forked else "start"  # a server is silent
@@ -206,10 +203,10 @@ class WorkerLog:
     A long file loses all but its end, and says so.
     """
 
-    def __init__(self, path: Path | None, on_cut: Callable[[], None]) -> None:
+    def __init__(self, path: Path | None) -> None:
         self.memory = os.memfd_create("worker log")
         """The file descriptor that the process writes to."""
-        self._file, self._on_cut = (path or Path(os.devnull)).open("ab", buffering=0), on_cut
+        self._file = (path or Path(os.devnull)).open("ab", buffering=0)
         self._copied, self._tail = 0, b""
 
     def take_tail(self) -> list[str]:
@@ -230,7 +227,6 @@ class WorkerLog:
                 if self._file.tell() > _LOG_BYTES:
                     self._file.truncate(0)
                     self._file.write(b"[the beginning is left out: this log was too long]\n" + self._tail)
-                    self._on_cut()
 
     def close(self) -> None:
         self.copy()

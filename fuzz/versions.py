@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from corpus.entry import Entry
+from corpus.entry import Entry, sort_versions
 from fuzz.bug_identity import kind_of
 from fuzz.durations import format_count
 from fuzz.evaluator import Evaluator, compare_outcome, public_version
@@ -105,10 +105,11 @@ def read_verdicts(entry: Entry) -> dict[str, Verdict]:
     return {torch: verdicts[word] for torch, word in words.items() if word in verdicts}
 
 
-def fails_alike_in(entry: Entry, version: str) -> bool:
-    """Whether a version fails as the case was found to. Another failure may be another bug, and does not count."""
-    verdict = read_verdicts(entry).get(version, Verdict.OK)
-    return kind_of(verdict) == kind_of(Verdict(entry.verdict)) if entry.verdict else verdict.is_finding
+def list_failing(entry: Entry) -> list[str]:
+    """The recorded versions, oldest first, that fail as the case was found to. Another failure may be another bug."""
+    verdicts, kind = read_verdicts(entry), kind_of(Verdict(entry.verdict)) if entry.verdict else None
+    failing = (torch for torch, found in verdicts.items() if (kind_of(found) == kind if kind else found.is_finding))
+    return sort_versions(failing)
 
 
 def spell_verdict(result: SubjectResult) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from corpus.entry import Entry, load, sort_versions
 from corpus.ledger import Bug, Ledger
 from fuzz.evaluator import PASSING
-from fuzz.versions import fails_alike_in, read_verdicts
+from fuzz.versions import list_failing, read_verdicts
 from triage.report.repro import WITHOUT_NUMBERS
 
 
@@ -29,8 +29,7 @@ class ListedBug:
     @property
     def failing(self) -> list[str]:
         """The releases in which an example fails as it was found to."""
-        entries = self.examples.values()
-        return [version for version in self.tried if any(fails_alike_in(entry, version) for entry in entries)]
+        return sort_versions(version for entry in self.examples.values() for version in list_failing(entry))
 
     @property
     def is_live(self) -> bool:
@@ -41,7 +40,7 @@ class ListedBug:
     def example(self) -> Path:
         """The first example, in the ledger's order, that fails in the last of `failing`."""
         last = self.failing[-1:]
-        failing = (path for path, entry in self.examples.items() if any(fails_alike_in(entry, one) for one in last))
+        failing = (path for path, entry in self.examples.items() if {*last} & {*list_failing(entry)})
         return next(failing, next(iter(self.examples)))
 
     @property
@@ -65,8 +64,8 @@ def list_bugs(ledger: Ledger) -> list[ListedBug]:
 
 def find_regression(entry: Entry) -> tuple[str, str] | None:
     """The last good and the first bad release that a case was run with, if it fails in the newest of these."""
-    verdicts = read_verdicts(entry)
-    tried = [(version, fails_alike_in(entry, version)) for version in sort_versions(verdicts)]
-    changes = [(good, bad) for (good, failed), (bad, fails) in pairwise(tried) if fails and not failed]
-    is_live = bool(tried) and tried[-1][1]
+    verdicts, failing = read_verdicts(entry), list_failing(entry)
+    tried = sort_versions(verdicts)
+    changes = [(good, bad) for good, bad in pairwise(tried) if bad in failing and good not in failing]
+    is_live = failing[-1:] == tried[-1:]
     return changes[-1] if is_live and changes and verdicts[changes[-1][0]] in PASSING else None

@@ -16,7 +16,7 @@ from fuzz.events import KnownBugMet
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.replay_result import read_recorded_result
 from fuzz.subjects import compiler_of
-from fuzz.versions import fails_alike_in, read_verdicts
+from fuzz.versions import list_failing
 from generators.program.attention_stub import AttentionCall, emit_call
 from generators.program.case import Case
 from generators.program.emit import source
@@ -198,8 +198,7 @@ class KnownBugs:
             examples = {
                 one.path: one.entry for one in self._findings if one.entry and self.bugs.get(one.case_id) is bug
             }
-        seen = ((entry, version) for entry in examples.values() for version in read_verdicts(entry))
-        failing = {version for entry, version in seen if fails_alike_in(entry, version)}
+        failing = {version for entry in examples.values() for version in list_failing(entry)}
 
         def unfitness(path: str) -> tuple[bool, bool, int]:
             entry = examples[path]

@@ -53,9 +53,8 @@ class WorkerThread(threading.Thread):
             return options.open_remote(config, *listeners)
         cache, log = options.out / "cache" / name, options.out / "workers" / f"{name}.log"
         config = replace(options.bind(config, self.number), cache=cache, log=log)
-        told = events.Notice(f"{log}: a worker prints much; only the end of its output is kept")
-        emit, refused = self.state.bus.emit, events.ForkRefused(self.number)
-        return WorkerProcess(config, PipeTransport(lambda: emit(told), lambda: emit(refused)), *listeners)
+        refused = events.ForkRefused(self.number)
+        return WorkerProcess(config, PipeTransport(lambda: self.state.bus.emit(refused)), *listeners)
 
     @property
     def process(self) -> WorkerProcess:

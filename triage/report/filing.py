@@ -10,7 +10,7 @@ from corpus.upstream import Issue
 from fuzz.evaluator import PASSING
 from fuzz.protocol import Verdict
 from fuzz.subjects import get_spec
-from fuzz.versions import fails_alike_in, read_verdicts
+from fuzz.versions import list_failing, read_verdicts
 from triage.listed import find_regression
 from triage.rendering import render
 from triage.report.owners import list_labels
@@ -57,10 +57,9 @@ def propose_labels(entry: Entry, cause: CauseKey | None, fault: Fault | None = N
 def describe_releases(entry: Entry) -> str:
     """The releases of torch that a case was run with: those that fail, those that are right, and a regression."""
     verdicts, change = read_verdicts(entry), find_regression(entry)
-    tried = sort_versions(verdicts)
     sides = {
-        "fails in": [version for version in tried if fails_alike_in(entry, version)],
-        "right in": [version for version in tried if verdicts[version] in PASSING],
+        "fails in": list_failing(entry),
+        "right in": [version for version in sort_versions(verdicts) if verdicts[version] in PASSING],
     }
     told = [f"{side} {', '.join(versions)}" for side, versions in sides.items() if versions]
     told += ["a regression: last good {}, first bad {}".format(*change)] if change else []

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from corpus.causes import COMPILERS, CauseKey, Part, Stage
 from corpus.fault import Fault
 from generators.program.case import Case
+from generators.program.regions import list_indirect
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,19 +76,13 @@ def is_higher_order(cause: CauseKey) -> bool:
     return cause.stage is Stage.OPERATION and not cause.part.startswith("aten.")
 
 
-def _list_regions(case: Case) -> list[str]:
-    """The functions that torch calls, and the forms of scans."""
-    forms = (dict(op.attrs).get("form") for op in case.ops)
-    return [*(region.kind for region in case.regions), *(form for form in forms if isinstance(form, str))]
-
-
 def find_owner(case: Case, cause: CauseKey, fault: Fault | None = None) -> Owner:
     """The file of PyTorch's tests for the file at fault; if that is not known, for the part, stage or compiler."""
     if cause.part in _APART:
         return _APART[Part(cause.part)]
     if cause.who == "sharded" and cause.stage is not Stage.SHARDING:
         return _DTENSOR_COMPILE
-    group = next((_CONTROL_FLOW[kind] for kind in _list_regions(case) if kind in _CONTROL_FLOW), "")
+    group = next((_CONTROL_FLOW[kind] for kind in list_indirect(case) if kind in _CONTROL_FLOW), "")
     owner = next((one for start, one in _BY_FILE.items() if fault and fault.file.startswith(start)), None)
     if owner is _OTHER and group:
         return Owner("test/inductor/test_control_flow.py", group, _INDUCTOR)
@@ -108,7 +103,7 @@ def list_labels(case: Case, cause: CauseKey | None, fault: Fault | None = None) 
     labels = [*(_list_owners(case, cause, fault) if cause else []), "topic: fuzzer"]
     if cause and cause.stage is Stage.OPERATION and "scaled_dot_product" in cause.part:
         labels.append("module: sdpa")
-    if (cause and not fault and is_higher_order(cause)) or {*_list_regions(case)} & {*_CONTROL_FLOW, "compile_region"}:
+    if (cause and not fault and is_higher_order(cause)) or {*list_indirect(case)} & {*_CONTROL_FLOW, "compile_region"}:
         labels.append(_HIGHER_ORDER)
     if any(op.kind == "flex_attention" for op in case.ops):
         labels.append(_FLEX.label)

@@ -22,7 +22,7 @@ from corpus.ledger import Bug, Ledger
 from fuzz.bug_identity import attention_patterns, bug_relevant_rewrites
 from fuzz.evaluator import Evaluator, open_evaluator, public_version
 from fuzz.protocol import SubjectResult
-from fuzz.worker_config import ROOT, WorkerConfig
+from fuzz.worker_config import WorkerConfig
 from triage.cluster.clusters import cluster
 from triage.cluster.findings import attribute_findings, gather
 
@@ -116,7 +116,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("surveys", nargs="+", type=Path)
     parser.add_argument("--python", action="append", default=[], help="an interpreter for each torch of the surveys")
-    parser.add_argument("--ledger", type=Path, default=ROOT / "corpus" / "ledger.yaml")
+    parser.add_argument("--ledger", type=Path, default=ledgers.LEDGER)
     options = parser.parse_args()
     rows = [row for file in options.surveys for row in json.loads(file.read_text(encoding="utf-8"))]
     ledger = ledgers.load(options.ledger)

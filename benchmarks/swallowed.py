@@ -29,7 +29,7 @@ from typing import Any
 from benchmarks.attribution import known_findings, planted
 from corpus import entry as corpus_entry
 from corpus.entry import Entry, Expectation
-from corpus.ledger import Ledger
+from corpus.ledger import LEDGER, Ledger
 from fuzz.attribution.decide import decides, load_ledger
 from fuzz.attribution.study import Study
 from fuzz.campaign.known_bugs import KnownBugs
@@ -39,7 +39,6 @@ from fuzz.worker_config import WorkerConfig
 from generators.program.case import Case
 from generators.sampling.sample import sample
 
-LEDGER = Path(__file__).resolve().parent.parent / "corpus" / "ledger.yaml"
 SEED, CASES = 991, 1500
 CHEAPEST = ("passes", "inductor")
 

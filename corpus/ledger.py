@@ -22,6 +22,8 @@ from generators.errors import UserError
 from generators.records import ALWAYS, KEYED, SORTED, Codec, RecordError, RecordForm, matches, read_mapping
 
 FORMAT = 3
+LEDGER = Path(__file__).resolve().with_name("ledger.yaml")
+"""The ledger of this checkout."""
 NONE = Path("/dev/null")
 """The path that names no ledger."""
 STATUSES = {

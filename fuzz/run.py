@@ -128,6 +128,7 @@ def run(
     if against is not None and Path(against).absolute() == Path(python or sys.executable).absolute():
         raise UserError(f"--against {against} is the interpreter of --python; give one with an earlier torch")
 
+    from corpus.ledger import LEDGER
     from fuzz.attribution.decide import load_ledger
     from fuzz.campaign.options import Options
     from fuzz.campaign.search import load_seeds
@@ -161,7 +162,7 @@ def run(
         shrink_seconds=shrink_seconds,
         fail_fast=fail_fast,
         engine=engine,
-        ledger=load_ledger(ledger or ROOT / "corpus" / "ledger.yaml"),
+        ledger=load_ledger(ledger or LEDGER),
         seeds=load_seeds(seeds or ROOT / "corpus" / "seeds") if engine != "random" and not module else (),
         models=models,
         against=replace(config, python=against) if against is not None else None,

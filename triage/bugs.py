@@ -17,7 +17,7 @@ from triage.page import spell_in_one_line
 from triage.report.filing import describe_models, describe_upstream, render_facts, replace_facts
 from triage.report.wording import link_line
 
-PAGE, LEDGER = ROOT / "docs" / "bugs.md", ROOT / "corpus" / "ledger.yaml"
+PAGE = ROOT / "docs" / "bugs.md"
 _HEAD = """\
 # Bugs of torch that attnfuzz found
 
@@ -39,7 +39,7 @@ def bugs() -> None:
 
     `fuzz.compare --record` wrote the versions into the examples.
     """
-    listed = list_bugs(ledgers.load(LEDGER))
+    listed = list_bugs(ledgers.load(ledgers.LEDGER))
     replace_file(PAGE, make_page(listed).encode())
     for path, text in renew_reports(listed):
         replace_file(path, text.encode())

@@ -18,7 +18,6 @@ from fuzz.protocol import CoverageKind, Verdict
 from fuzz.replay_result import describe_details
 from fuzz.run_store import FindingRow
 from fuzz.run_summary import RunSummary
-from fuzz.worker_config import ROOT
 from generators.program.case import Case
 from generators.program.emit import source
 from triage.cluster.clusters import Cluster, cluster, describe_status, split_listed
@@ -65,7 +64,7 @@ def make_page(
     Links are relative to the directory `beside`, by default the run directory. Raises `UserError` for an unreadable
     ledger or finding.
     """
-    known = ledgers.load(ledger or ROOT / "corpus" / "ledger.yaml")
+    known = ledgers.load(ledger or ledgers.LEDGER)
     bugs = list_bugs(run, known, reports or REPORTS, beside or run.path)
     verdicts = {verdict for found in run.counts.verdicts.values() for verdict in found}
     kinds = run.count_coverage()

@@ -24,7 +24,6 @@ from fuzz.experiments import Outcome
 from fuzz.protocol import CoverageKind, Verdict
 from fuzz.subjects import SUBJECTS, find_variant
 from fuzz.versions import Row, VersionChange, compare_versions, render_table
-from fuzz.worker_config import ROOT
 from generators.errors import UserError
 from generators.program.case import Case
 from generators.sampling.neighbours import Neighbourhood
@@ -118,7 +117,7 @@ def verify_fix(
     1: it does not: an example still fails, a case changed for the worse, or too few cases run the changed lines
     130: interrupted; the cases judged so far are reported
     """
-    known = ledgers.load(ledger or ROOT / "corpus" / "ledger.yaml")
+    known = ledgers.load(ledger or ledgers.LEDGER)
     entry = next((one for one in known.bugs if one.id == bug), None)
     if entry is None:
         raise UserError(f"{bug!r} is not an id in {known.path}")

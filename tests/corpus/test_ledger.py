@@ -201,7 +201,7 @@ def test_a_fixed_bug_is_back_in_its_version_or_a_later_one(status: str, torch: s
 
 
 def test_every_example_of_our_own_ledger_is_listed_as_a_finding_of_its_bug() -> None:
-    ours = ledger.load(Path(__file__).parents[2] / "corpus" / "ledger.yaml")
+    ours = ledger.load(ledger.LEDGER)
     for bug in ours.bugs:
         for path in ours.examples(bug):
             assert ours.find_case(corpus_entry.load(path).case.id) == bug, path

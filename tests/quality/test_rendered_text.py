@@ -12,7 +12,7 @@ import pytest
 
 from corpus.causes import Mechanism, MechanismKind, Part, Stage
 from corpus.entry import load_directory
-from corpus.ledger import load
+from corpus.ledger import LEDGER, load
 from fuzz.attribution.root_cause import RootCause
 from fuzz.experiments import EXPERIMENTS, Outcome, Tried
 from fuzz.protocol import CoverageItem, CoverageKind, SubjectResult, Verdict, WrongElements
@@ -164,7 +164,7 @@ def test_stored_data_has_no_words_for_people() -> None:
     stored: dict[str, Any] = {
         "results": encode(RESULTS),
         "attributions": encode(CAUSES),
-        "ledger": [encode(cause) for bug in load(ROOT / "corpus" / "ledger.yaml").bugs for cause in bug.causes],
+        "ledger": [encode(cause) for bug in load(LEDGER).bugs for cause in bug.causes],
         "found": [encode(replace(found, message="")) for found in known],
     }
     words = list_words()

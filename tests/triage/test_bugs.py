@@ -6,10 +6,10 @@ import re
 from corpus import ledger
 from fuzz.commands import REPORTS
 from fuzz.worker_config import ROOT
-from triage.bugs import LEDGER, PAGE, make_page, renew_reports
+from triage.bugs import PAGE, make_page, renew_reports
 from triage.listed import list_bugs
 
-LISTED = list_bugs(ledger.load(LEDGER))
+LISTED = list_bugs(ledger.load(ledger.LEDGER))
 
 
 def test_the_committed_page_is_what_the_command_makes() -> None:

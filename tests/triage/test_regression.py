@@ -24,7 +24,7 @@ from triage.report.regression import FILE, read_failures, spell_script, write_te
 from triage.report.repro import ScriptedFailure
 from triage.report.shards import write_ranks
 
-LEDGER = ledgers.load(ROOT / "corpus" / "ledger.yaml")
+LEDGER = ledgers.load(ledgers.LEDGER)
 
 
 def scripted(bug: ledgers.Bug, fixed: tuple[str, str] | None = None) -> str:

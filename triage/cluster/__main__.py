@@ -44,11 +44,10 @@ def cluster(
     from corpus import ledger as ledgers
     from fuzz.attribution.decide import load_ledger
     from fuzz.durations import format_count
-    from fuzz.worker_config import ROOT
     from triage.cluster import clusters
     from triage.cluster.findings import attribute_findings, gather
 
-    file = ledger or ROOT / "corpus" / "ledger.yaml"
+    file = ledger or ledgers.LEDGER
     known = ledgers.Ledger(file) if not file.exists() and (update or ledger is None) else load_ledger(file)
     found = gather(paths)
     if update:

@@ -68,13 +68,12 @@ def report(
     from fuzz.evaluator import open_evaluator
     from fuzz.importing.importer import ModuleImport
     from fuzz.module_comparison import save_wrong_block
-    from fuzz.worker_config import ROOT
     from generators.errors import UserError
     from triage.report.build import find_cases, report_case, write_known_test
 
     seconds = 0.0 if explain == "0s" else parse_duration(explain, "explain")
     config = worker.configure(python, subject, device="")
-    bugs = ledgers.load(ledger or ROOT / "corpus" / "ledger.yaml")
+    bugs = ledgers.load(ledger or ledgers.LEDGER)
     if (what is None) == (module is None):
         raise UserError("name a case file, a bug or a run, or --module")
     if module is not None:

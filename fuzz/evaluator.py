@@ -214,10 +214,9 @@ class Evaluator:
 def open_evaluator(
     config: WorkerConfig, *, own_cache: bool = True, repeat: int = 2, remember: bool = False
 ) -> Evaluator:
-    """An evaluator that removes its log when it is closed, and its compiled code unless that is in torch's cache."""
+    """An evaluator that removes its compiled code when it is closed, unless that is in torch's cache."""
     scratch = tempfile.TemporaryDirectory(prefix="attnfuzz-")
-    directory = Path(scratch.name)
-    config = replace(config, cache=directory / "cache" if own_cache else None, log=directory / "worker.log")
+    config = replace(config, cache=Path(scratch.name) / "cache" if own_cache else None)
     return Evaluator(WorkerProcess(config, PipeTransport()), repeat=repeat, remember=remember, scratch=scratch)
 
 

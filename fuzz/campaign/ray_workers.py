@@ -59,8 +59,7 @@ class WorkerHost(PipeTransport):
         return f"node {os.uname().nodename}"
 
     def start(self, config: WorkerConfig) -> None:
-        python, cache, log = config.python or sys.executable, self._directory / "cache", self._directory / "worker.log"
-        super().start(replace(config, python=python, cache=cache, log=log))
+        super().start(replace(config, python=config.python or sys.executable, cache=self._directory / "cache"))
 
     def exchange(self, line: bytes | None, seconds: float) -> list[Line]:
         """Send `line`, if any. Returns lines until a line is no `StageStarted`, or `seconds` are over.

@@ -101,9 +101,7 @@ class CaseRun:
 
     @cached_property
     def _verdict_on_eager(self) -> Judgement | None:
-        return self._judge_regions() or audit_eager(
-            self.eager, self.exact, lambda audit: self.execute(mode=audit), self.coarsest()
-        )
+        return self._judge_regions() or self._audit(self.plain, self.eager, self.exact)
 
     def _judge_regions(self) -> Judgement | None:
         """The verdict on eager's regions, if their numbers are wrong where those of the plain text are right."""
@@ -123,16 +121,33 @@ class CaseRun:
         name = judgement.value
         if judgement.verdict not in RECHECKED_VERDICTS or name is None:
             return None
+        if of_operation := self._audit_regions(eager, truth):
+            return of_operation
         found = [run.values.get(name) for run in (eager, truth, right)]
         missing = torch.zeros_like(next(value for value in found if value is not None))
         given, exact = ((missing if value is None else value).double() for value in found[:2])
-        error = (given - exact).abs().nan_to_num(math.inf)
+        error = (given - exact).abs().nan_to_num(math.inf).masked_fill(given == exact, 0.0)  # inf - inf is NaN
         worst = int(error.argmax())
         mine, wanted, off = (float(values.flatten()[worst]) for values in (given, exact, error))
         needed = {kind for one in self.request.direct if self._is_right(one.text, judge) for kind in one.kinds}
         named = [kind for kind in self.request.regions if kind in needed or not needed]
         fault = FaultyOperation(" and ".join(named), mine, wanted, name, off)
         return Judgement(Verdict.EAGER_SUSPECT, fault, {**judgement.numbers, "eager_error": off}, name)
+
+    def _audit_regions(self, eager: Execution, truth: Execution) -> Judgement | None:
+        """The verdict on an operation that is wrong in a region. None if there is none, or a region takes no mode."""
+        torch._dynamo.reset()  # Eager compiles cond and the like, and a mode must neither meet nor leave such code.
+        try:
+            return self._audit(self.program, eager, truth)
+        except Exception as error:
+            if exceptions.is_out_of_memory(error):
+                raise
+            return None
+        finally:
+            torch._dynamo.reset()
+
+    def _audit(self, program: Program, eager: Execution, truth: Execution) -> Judgement | None:
+        return audit_eager(eager, truth, lambda audit: self.execute(mode=audit, program=program), self.coarsest())
 
     def _is_right(self, text: str, judge: Judge) -> bool:
         """Whether eager's numbers are right with another text of the case; False too if that text raises."""

@@ -211,9 +211,11 @@ def _check_loop(case: Case, region: Region, types: Mapping[str, TensorType], inf
 
 
 def list_indirect(case: Case) -> list[str]:
-    """The kinds of regions and the forms of operations that a Python call or loop can replace."""
+    """The kinds of regions, in the order of `REGIONS`, and the forms of operations that a Python call or loop can
+    replace."""
+    kinds = {region.kind for region in case.regions}
     forms = (form for op in case.ops if OPS[op.kind].plain and isinstance(form := op.attr("form"), str))
-    return [*dict.fromkeys((*(region.kind for region in case.regions), *forms))]
+    return [*(kind for kind in REGIONS if kind in kinds), *dict.fromkeys(forms)]
 
 
 def call_directly(case: Case, kind: str) -> Case:

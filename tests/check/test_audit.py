@@ -15,9 +15,11 @@ from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from corpus.entry import load, loads
+from fuzz.check.check import check as run_check
 from fuzz.check.oracle.eager_audit import Audit, audit_eager
 from fuzz.check.oracle.modes import reference
 from fuzz.check.program import Program, execute
+from fuzz.check.subject_builder import find
 from fuzz.evaluator import Evaluator, build_check
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import FaultyOperation, Value
@@ -159,12 +161,21 @@ def test_masks_never_make_a_suspect(mask: str, dtype: str, training: bool) -> No
         ),
         "return torch.log(q), torch.sqrt(k), q / (k - k), (q - q) / (k - k)",
         "return torch.exp(q * 20), torch.logsumexp(q * 1000, dim=-1), F.layer_norm(q * 1000, [D])",
+        (
+            "low = k.masked_fill(k > 0, torch.finfo(k.dtype).min)\n"
+            "return F.group_norm(low, 2), F.scaled_dot_product_attention(q, low[..., :1, :], v[..., :1, :])"
+        ),
+        (
+            "far = torch.tensor([30000.0] * 4 + [-30000.0] * 4).to(q.dtype)[:, None]\n"
+            "return F.embedding(torch.zeros(8, dtype=torch.int64), q[0, 0].abs()) * far"
+        ),
     ],
 )
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 def test_overflow_and_what_has_no_answer_never_make_a_suspect(body: str, dtype: str) -> None:
     scaled = "q, k = q * 1e30, k * 1e30" if dtype == "float32" else "q, k = q * 4, k * 4"
-    for text in (source(body, dtype=dtype), source(scaled, body, dtype=dtype)):
+    lines = body.split("\n")
+    for text in (source(*lines, dtype=dtype), source(scaled, *lines, dtype=dtype)):
         assert guilty(text, training=True) == ""
 
 
@@ -253,7 +264,7 @@ def test_inductor_says_so_too(worker: Asker) -> None:
 
 @pytest.mark.parametrize(
     ("known", "beside", "named"),
-    [("while-loop-gradient", "cond", "while_loop"), ("jvp-of-a-custom-operation", "scan", "jvp and custom_op")],
+    [("while-loop-gradient", "cond", "while_loop"), ("jvp-of-a-custom-operation", "scan", "custom_op and jvp")],
 )
 def test_eagers_fault_names_the_regions_that_it_needs(shared: Evaluator, known: str, beside: str, named: str) -> None:
     case = load(Path(f"corpus/known/{known}.case.yaml")).case
@@ -268,6 +279,56 @@ def test_eagers_fault_names_the_regions_that_it_needs(shared: Evaluator, known: 
     result = shared.judge(apart, "eager")
     assert isinstance(result.failure, FaultyOperation)
     assert result.failure.operation == named
+
+
+OVERFLOWS_BESIDE = """
+case_format: 1
+dims: {T: 2, D: 1}
+mode: inference
+inputs:
+  mask: {shape: [T], dtype: bool, values: {kind: random, seed: 0, scale: 0.5}}
+  x: {shape: [D], dtype: float32, values: {kind: normal, seed: 1}}
+ops:
+- {name: scaled, op: div, args: [x], other: 1.0}
+- {name: out, op: masked_fill, args: [scaled, mask]}
+returns: [out]
+regions:
+- {kind: jvp, ops: [scaled]}
+- {kind: custom_op, ops: [scaled]}
+"""
+
+
+def test_where_eager_and_float64_are_infinite_alike_a_region_is_right(shared: Evaluator) -> None:
+    failure = shared.judge(loads(OVERFLOWS_BESIDE).case, "eager").failure
+    assert isinstance(failure, FaultyOperation) and failure.given == 0.0 and math.isfinite(failure.exact)
+
+
+PRODUCT_OF_ROWS = """
+case_format: 1
+dims: {B: 3, H: 2, S: 4, T: 5, D: 2}
+mode: inference
+inputs:
+  x: {shape: [B, H, S, T], dtype: float32, values: {seed: 0}}
+  "y": {shape: [T, D], dtype: float32, values: {seed: 1}}
+ops:
+- {name: out, op: matmul, args: [x, "y"]}
+returns: [out]
+regions:
+- {kind: compile_region, ops: [out]}
+- {kind: vmap, ops: [out], over: B}
+"""
+
+
+def test_an_operation_that_is_wrong_in_a_region_alone_is_named_in_its_place() -> None:
+    def lost_last_row(a: Tensor, b: Tensor) -> Tensor:
+        out = (a[:, :, None] * b).sum(1)
+        out[23:] *= a.dtype == torch.float64  # vmap multiplies all rows at once, a loop 8 rows at a time
+        return out
+
+    request = build_check(loads(PRODUCT_OF_ROWS).case, ("eager",))
+    with planted("mm", lost_last_row):
+        [result] = run_check(request, {"eager": find("eager")}, "cpu", lambda *_: None, lambda: 0.0).results
+    assert isinstance(result.failure, FaultyOperation) and result.failure.operation == "aten.mm"
 
 
 def drop_probabilities(*kinds: str) -> Case:

@@ -59,6 +59,7 @@ class Part(Word):
     PADDING = "padding", "padding of strides"
     CASTS = "casts", "casts left out"
     FUSION = "fusion"
+    INDEX_PROPAGATION = "index_propagation", "index propagation"
     VECTORISATION = "vectorisation", "vectorised code"
 
 

@@ -238,6 +238,13 @@ _ROWS = (
     Experiment("caches_off", WithoutAxis("warm"), "its caches off", "inductor", "codegen", "caches"),
     _plainer_code("unpadded", "comprehensive_padding", False, "padding", "comprehensive_padding off", device="cuda"),
     _plainer_code("casts_emulated", "emulate_precision_casts", True, "casts", "emulate_precision_casts on"),
+    _plainer_code(
+        "index_propagation_off",
+        "constant_and_index_propagation",
+        False,
+        "index_propagation",
+        "constant_and_index_propagation off",
+    ),
     _plainer_code("unfused", "operations_apart", True, "fusion", "each operation in a kernel of its own"),
     _plainer_code("unvectorized", "cpp.simdlen", 1, "vectorisation", "vectorisation off"),
     Experiment("lowering", StepLimit(), _STEPS_OFF.format("lowering"), "inductor", "lowering"),

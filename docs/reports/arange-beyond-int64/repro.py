@@ -1,4 +1,4 @@
-"""[Inductor][CPU] arange, mul, mul, ...: OverflowError: 100000000000000000000 too big to convert to int64_t
+"""[Inductor] integers computed from torch.arange that wrap around in int64: InductorError, OverflowError, too big to convert to int64_t
 
 Exits with 1 if the bug shows, 0 if it does not, 125 if the script can't tell, for `git bisect run`.
 TORCH_COMPILE_BACKEND names the backend, by default inductor.

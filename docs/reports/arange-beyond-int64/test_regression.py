@@ -1,5 +1,5 @@
 # Owner(s): ["module: inductor"]
-"""[Inductor][CPU] arange, mul, mul, ...: OverflowError: 100000000000000000000 too big to convert to int64_t
+"""[Inductor] integers computed from torch.arange that wrap around in int64: InductorError, OverflowError, too big to convert to int64_t
 
 The method below is for test/inductor/test_torchinductor.py, class CommonTemplate.
 2.11.0, 2.13.0: compile error; 2.15.0: compile error OverflowError
@@ -39,7 +39,7 @@ def inputs():
 class RegressionTest(TestCase):
     @parametrize("dynamic", [False, True])
     @torch.no_grad()
-    def test_regression(self, dynamic):
+    def test_arange_beyond_int64(self, dynamic):
         torch._dynamo.reset()
         module = Module().eval()
         compiled = torch.compile(module, dynamic=dynamic)

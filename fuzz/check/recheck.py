@@ -14,10 +14,10 @@ from fuzz.check.case_run import CaseRun, find_difference
 from fuzz.check.coverage import Coverage
 from fuzz.check.exceptions import SuppressOutOfMemory
 from fuzz.check.oracle import constants, dropout
-from fuzz.check.oracle.modes import FusedNoise, Noise, SkippedCasts
+from fuzz.check.oracle.modes import FusedNoise, Noise, ReversedTies, SkippedCasts
 from fuzz.check.oracle.repeated_masks import find_repeated_mask
 from fuzz.check.oracle.verdict import RECHECKED_VERDICTS, Judge, Judgement
-from fuzz.check.program import Execution, execute
+from fuzz.check.program import Execution, execute, same_numbers
 from fuzz.check.subject_builder import Subject
 from fuzz.check.subject_changes import apply_experiments
 from fuzz.experiments import Trial
@@ -46,11 +46,22 @@ def recheck(judgement: Judgement, case: CaseRun, subject: Subject, compiled: Com
                 return Judgement(Verdict.ROUNDING, None, judgement.numbers)
             return judgement
         if judgement.verdict in RECHECKED_VERDICTS:
+            if _depends_on_ties(judgement, case):
+                return Judgement(Verdict.CONVENTION, None, judgement.numbers)
             return _explain_by_rounding(judgement, case, subject, run)
         if judgement.verdict is Verdict.RANDOM_STREAM:
             with subject.apply_settings():
                 return _compare_seeds(judgement, case, compiled, run)
     return judgement
+
+
+def _depends_on_ties(judgement: Judgement, case: CaseRun) -> bool:
+    """Whether eager's value is another where sort and topk order equal elements the other way."""
+    name, ties = judgement.value, ReversedTies()
+    values = case.execute(mode=ties).values
+    if name is None or name not in values or not ties.met:
+        return False
+    return not same_numbers(values[name], case.execute(mode=nullcontext()).values[name])
 
 
 @contextmanager

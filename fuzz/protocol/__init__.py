@@ -78,7 +78,10 @@ class Verdict(Word):
     OK = "ok", "equal to eager, or as close to the exact result as eager is"
     ROUNDING = "rounding", "differs from eager by no more than rounding explains"
     ILL_CONDITIONED = "ill_conditioned", "differs, but a one-ulp change moves eager just as far"
-    CONVENTION = "convention", "differs only where eager or the exact result is not finite"
+    CONVENTION = (
+        "convention",
+        "differs only where eager or the exact result is not finite, or as equal elements are ordered",
+    )
     RANDOM_STREAM = "random_stream", "active dropout drew other random numbers; values are not comparable"
     PRECISION_POLICY = "precision_policy", "off by rounding that is by design: casts that Inductor drops"
     WRONG_RESULT = "wrong_result", "an output is further from the exact result than rounding explains"

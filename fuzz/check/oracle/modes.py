@@ -113,6 +113,27 @@ def drop_by_index(device: str) -> Iterator[None]:
         yield
 
 
+class ReversedTies(OperationMode):
+    """Lets sort and topk order equal elements the other way, unless sort is stable. `met`: whether such a call ran.
+
+    The documentation of torch.sort and torch.topk leaves that order open.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.met = False
+
+    def _run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        words = [argument.name for argument in func._schema.arguments]
+        given = dict(zip(words, args, strict=False)) | kwargs
+        is_ordered = func.overloadpacket.__name__ in ("sort", "topk") and not given.get("stable")
+        if not (is_ordered and given["self"].dim()):
+            return func(*args, **kwargs)
+        self.met, dim = True, given.get("dim", -1)
+        values, places = func(given["self"].flip(dim), *args[1:], **kwargs)
+        return values, given["self"].size(dim) - 1 - places
+
+
 def _widen(result: Any) -> Any:
     if isinstance(result, (tuple, list)):
         return type(result)(_widen(item) for item in result)

@@ -1,0 +1,51 @@
+"""The order of equal elements, which torch.sort leaves open."""
+
+from typing import Any
+
+import pytest
+from torch import Tensor, nn
+
+from fuzz.check.oracle.modes import ReversedTies
+from fuzz.check.subject_builder import Subject
+from fuzz.protocol import Verdict
+from tests.check.in_process import run_subject
+from tests.check.sources import source
+
+
+def reverse_ties(module: nn.Module, _dynamic: bool | None) -> Any:
+    def run(*inputs: Tensor) -> Any:
+        with ReversedTies():
+            return module(*inputs)
+
+    return run
+
+
+def count_from_one(module: nn.Module, _dynamic: bool | None) -> Any:
+    return lambda *inputs: module(*inputs) + 1
+
+
+def turn_round(module: nn.Module, _dynamic: bool | None) -> Any:
+    return lambda *inputs: module(*inputs).flip(-1)
+
+
+@pytest.mark.parametrize(
+    "body",
+    ["(q > 0).long().sort(dim=-1).indices", "(q > 0).int().argsort(dim=-1)", "(q > 0).to(q.dtype).topk(3).indices"],
+)
+def test_another_order_of_equal_elements_is_no_finding(body: str) -> None:
+    subject = Subject("package.module:planted", reverse_ties)
+    assert run_subject(subject, text=source(f"return {body}")).verdict is Verdict.CONVENTION
+
+
+@pytest.mark.parametrize(
+    ("body", "compiled"),
+    [
+        ("q.sort(dim=-1).indices", count_from_one),
+        ("(q > 0).long().sort(dim=-1, stable=True).indices", turn_round),
+        ("(q > 0).long().sort(dim=-1).values", turn_round),
+    ],
+    ids=["no two are equal", "a stable sort", "the values"],
+)
+def test_what_does_not_depend_on_it_is_one(body: str, compiled: Any) -> None:
+    subject = Subject("package.module:planted", compiled)
+    assert run_subject(subject, text=source(f"return {body}")).verdict is Verdict.WRONG_RESULT

@@ -262,6 +262,8 @@ class InvestigationRunner:
                 try:
                     known, cause = examine_minimum(study, symptom, state.known_bugs, state.options.out)
                 except Stopped:
+                    if is_alike:
+                        raise  # a known bug, probably: the suspicion stays in the store, for the next run
                     stopped = True  # the finding is saved first
                 self._note_examined(suspicion, known if isinstance(known, KnownFinding) else None, experimenter, began)
             with self._saving:  # Two threads may come to the same minimum at once.

@@ -23,6 +23,7 @@ from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import Raised
 from fuzz.run_store import FindingRow, Results
 from fuzz.status import status
+from fuzz.worker_process import Stopped
 from generators.errors import UserError
 from generators.program.emit import source
 from tests.campaign.fakes import case, options, raised, sampler
@@ -285,3 +286,18 @@ def test_a_case_is_of_the_bug_that_lists_it_rather_than_of_one_that_looks_alike(
     run_campaign(given, sampler("relu"))
     (saved,) = events(given, "FindingSaved")
     assert saved["ledger"] == "regression: fixed in 2.13.0 and back: exact is wrong"
+
+
+def test_a_known_bug_is_not_saved_as_new_by_an_interrupt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    listed = ledger_of(tmp_path, f"reported {URL}", replace(minimum(tmp_path / "first"), case=case("relu", rows=7)))
+    given = options(tmp_path, "2x", rules=[OTHER], ledger=listed)
+    with monkeypatch.context() as interrupted:
+
+        def stop(*_: object) -> None:
+            raise Stopped
+
+        interrupted.setattr("fuzz.campaign.investigation_runner.examine_minimum", stop)
+        assert run_campaign(given, sampler("relu")).new == 0
+    assert found(given) == [] and events(given, "SuspicionClosed") == []
+    run_campaign(given, sampler("relu"))
+    assert len(events(given, "SuspicionClosed")) == 1

@@ -23,7 +23,7 @@ from fuzz.check.oracle.verdict import (
     is_same_for_dynamo,
 )
 from fuzz.check.program import Execution, hash_values
-from fuzz.check.recheck import Compiled, explain_by_fused_rounding, recheck
+from fuzz.check.recheck import Compiled, explain_by_fused_rounding, explain_by_order, recheck
 from fuzz.check.rewrite_match import MatchRecorder
 from fuzz.check.rewrite_proof import find_faulty_operation, find_refused_call, find_wrong_rewrite, try_rewrite
 from fuzz.check.subject_builder import Subject
@@ -259,7 +259,7 @@ def judge_compiled(case: CaseRun, subject: Subject, compiled: Compiled, runs: li
         if (draws_alike and judgement.value is not None and judgement.value.is_gradient) or (
             is_sequence and case.device == "cpu"
         ):
-            return case.make_judge(case.eager, random=False).judge(runs[0])
+            return explain_by_order(case.make_judge(case.eager, random=False).judge(runs[0]), case)
         if is_sequence:
             return judgement
     judgement = recheck(judgement, case, subject, compiled, runs[0])

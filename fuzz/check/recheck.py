@@ -14,7 +14,7 @@ from fuzz.check.case_run import CaseRun, find_difference
 from fuzz.check.coverage import Coverage
 from fuzz.check.exceptions import SuppressOutOfMemory
 from fuzz.check.oracle import constants, dropout
-from fuzz.check.oracle.modes import FusedNoise, Noise, ReversedTies, SkippedCasts
+from fuzz.check.oracle.modes import FusedNoise, Noise, ReversedOrder, SkippedCasts
 from fuzz.check.oracle.repeated_masks import find_repeated_mask
 from fuzz.check.oracle.verdict import RECHECKED_VERDICTS, Judge, Judgement
 from fuzz.check.program import Execution, execute, same_numbers
@@ -46,22 +46,25 @@ def recheck(judgement: Judgement, case: CaseRun, subject: Subject, compiled: Com
                 return Judgement(Verdict.ROUNDING, None, judgement.numbers)
             return judgement
         if judgement.verdict in RECHECKED_VERDICTS:
-            if _depends_on_ties(judgement, case):
-                return Judgement(Verdict.CONVENTION, None, judgement.numbers)
-            return _explain_by_rounding(judgement, case, subject, run)
+            judgement = explain_by_order(judgement, case)
+            if judgement.verdict in RECHECKED_VERDICTS:
+                return _explain_by_rounding(judgement, case, subject, run)
         if judgement.verdict is Verdict.RANDOM_STREAM:
             with subject.apply_settings():
                 return _compare_seeds(judgement, case, compiled, run)
     return judgement
 
 
-def _depends_on_ties(judgement: Judgement, case: CaseRun) -> bool:
-    """Whether eager's value is another where sort and topk order equal elements the other way."""
-    name, ties = judgement.value, ReversedTies()
-    values = case.execute(mode=ties).values
-    if name is None or name not in values or not ties.met:
-        return False
-    return not same_numbers(values[name], case.execute(mode=nullcontext()).values[name])
+def explain_by_order(judgement: Judgement, case: CaseRun) -> Judgement:
+    """`judgement`, or convention if eager gives another value in an order that the documentation leaves open."""
+    name, order = judgement.value, ReversedOrder()
+    if name is None or judgement.verdict not in RECHECKED_VERDICTS:
+        return judgement
+    values = case.execute(mode=order).values
+    if not order.met or name not in values:
+        return judgement
+    is_open = not same_numbers(values[name], case.execute(mode=nullcontext()).values[name])
+    return Judgement(Verdict.CONVENTION, None, judgement.numbers) if is_open else judgement
 
 
 @contextmanager

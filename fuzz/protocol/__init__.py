@@ -80,7 +80,7 @@ class Verdict(Word):
     ILL_CONDITIONED = "ill_conditioned", "differs, but a one-ulp change moves eager just as far"
     CONVENTION = (
         "convention",
-        "differs only where eager or the exact result is not finite, or as equal elements are ordered",
+        "differs only where eager or the exact result is not finite, or in an order that torch leaves open",
     )
     RANDOM_STREAM = "random_stream", "active dropout drew other random numbers; values are not comparable"
     PRECISION_POLICY = "precision_policy", "off by rounding that is by design: casts that Inductor drops"

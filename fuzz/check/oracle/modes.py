@@ -113,10 +113,10 @@ def drop_by_index(device: str) -> Iterator[None]:
         yield
 
 
-class ReversedTies(OperationMode):
-    """Lets sort and topk order equal elements the other way, unless sort is stable. `met`: whether such a call ran.
+class ReversedOrder(OperationMode):
+    """Lets sort and topk order equal elements the other way, and the last of several writes into a place come first.
 
-    The documentation of torch.sort and torch.topk leaves that order open.
+    Their documentation leaves that order open, unless sort is stable. `met`: whether such a call ran.
     """
 
     def __init__(self) -> None:
@@ -126,12 +126,43 @@ class ReversedTies(OperationMode):
     def _run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         words = [argument.name for argument in func._schema.arguments]
         given = dict(zip(words, args, strict=False)) | kwargs
-        is_ordered = func.overloadpacket.__name__ in ("sort", "topk") and not given.get("stable")
-        if not (is_ordered and given["self"].dim()):
+        reverse = _REVERSED.get(func.overloadpacket.__name__.strip("_"))
+        changed = reverse(given) if reverse is not None else {}
+        if not changed:
             return func(*args, **kwargs)
-        self.met, dim = True, given.get("dim", -1)
-        values, places = func(given["self"].flip(dim), *args[1:], **kwargs)
-        return values, given["self"].size(dim) - 1 - places
+        self.met = True
+        result = func(
+            *(changed.get(word, value) for word, value in zip(words, args, strict=False)),
+            **{word: changed.get(word, value) for word, value in kwargs.items()},
+        )
+        if "self" not in changed:
+            return result
+        return result[0], given["self"].size(given.get("dim", -1)) - 1 - result[1]  # values and places
+
+
+def _reverse_ties(given: dict[str, Any]) -> dict[str, Any]:
+    is_open = given["self"].dim() and not given.get("stable")
+    return {"self": given["self"].flip(given.get("dim", -1))} if is_open else {}
+
+
+def _reverse_rows(given: dict[str, Any]) -> dict[str, Any]:
+    if not given["index"].dim():
+        return {}
+    return {"index": given["index"].flip(0), "source": given["source"].flip(given["dim"])}
+
+
+def _reverse_puts(given: dict[str, Any]) -> dict[str, Any]:
+    if given.get("accumulate") or any(index is None or index.dtype is torch.bool for index in given["indices"]):
+        return {}
+    places = torch.broadcast_tensors(*given["indices"])
+    if not places[0].dim():
+        return {}
+    shape = (*places[0].shape, *given["self"].shape[len(places) :])
+    return {"indices": [index.flip(0) for index in places], "values": given["values"].expand(shape).flip(0)}
+
+
+_REVERSED = {"sort": _reverse_ties, "topk": _reverse_ties, "index_copy": _reverse_rows, "index_put": _reverse_puts}
+"""By operation, its arguments in reversed order."""
 
 
 def _widen(result: Any) -> Any:

@@ -80,6 +80,9 @@ def emit_region(
     returned = ".contiguous()" if region.kind == "cond" and _has_transform(case, region) else "[0]" * row.loops
     body += [*lines, *([f"return {', '.join(value + returned for value in results)}"] if results else [])]
     if row.is_custom:
+        around = case.regions[: case.regions.index(region)]
+        rows = {outer.over for outer in around if REGIONS[outer.kind].loops and {*region.ops} <= {*outer.ops}}
+        body = [*(f"{size} = 1" for size in sorted(rows) if any(size in line for line in lines)), *body]
         call = f"{name}_function({function.arguments})" if plain else function.call
         return _emit_custom(case, region, function, body, plain=plain), [function.assign(call)]
     head = ["", f"def {name}({', '.join(parameters)}):", *indent(body), ""]

@@ -50,6 +50,16 @@ def with_region(kind: str, ops: tuple[str, ...] = RUN, over: str | None = None) 
     return replace(CASE, regions=(Region(kind, ops, over),))
 
 
+def test_a_custom_operation_in_a_loop_sees_the_sizes_of_a_row() -> None:
+    view = make_op("out", "view", ["probs"], {"sizes": shape("B", -1)})
+    ops = (*CASE.ops[:3], view)
+    regions = (Region("map", ("probs", "out"), "B"), Region("custom_op", ("probs", "out")))
+    case = replace(CASE, ops=ops, mode="inference", regions=regions)
+    check(case)
+    ours, plain = (in_float64(source(case, plain=plain), training=False) for plain in (False, True))
+    assert close(ours.outputs[0], plain.outputs[0])
+
+
 @pytest.mark.parametrize("kind", [kind for kind in REGIONS if not REGIONS[kind].is_transform])
 def test_both_texts_compute_the_operations(kind: str) -> None:
     case = with_region(kind)

@@ -26,6 +26,7 @@ from fuzz.check.oracle.constants import REWRITE_AGREEMENT, REWRITE_AGREEMENT_ROU
 from fuzz.check.oracle.eager_audit import Audit
 from fuzz.check.oracle.modes import Float64
 from fuzz.check.oracle.operations import to_float64
+from fuzz.check.oracle.row_error_bound import largest_finite
 from fuzz.check.rewrite_match import Float64Interpreter, RewriteMatch, read_outputs
 from fuzz.experiments import EXPERIMENTS, NUMBERS, OPERAND_ROWS, EqualAlong, OperandValue, Outcome
 from fuzz.protocol.failures import Failure, FaultyOperation
@@ -184,8 +185,8 @@ def tolerance_of(operands: Iterable[Any]) -> float:
     return max(REWRITE_AGREEMENT, REWRITE_AGREEMENT_ROUNDOFFS * max(units, default=0.0))
 
 
-def measure_difference(before: Tensor, after: Tensor) -> float | None:
-    """The largest difference where `before` is finite, relative to its largest element.
+def measure_difference(before: Tensor, after: Tensor, scale: float) -> float | None:
+    """The largest difference where `before` is finite, relative to its largest element, or to `scale` if that is 0.
 
     Infinite if the shapes differ or `after` is not finite there; None if `before` is finite nowhere.
     """
@@ -195,7 +196,7 @@ def measure_difference(before: Tensor, after: Tensor) -> float | None:
     if not bool(known.any()):
         return None
     before, after = before.double()[known], after.double()[known]
-    error, size = float((before - after).abs().nan_to_num(torch.inf).max()), float(before.abs().max())
+    error, size = float((before - after).abs().nan_to_num(torch.inf).max()), float(before.abs().max()) or scale
     return error / size if size else torch.inf if error else 0.0
 
 
@@ -216,7 +217,8 @@ def compare_exactly(program: GraphRun, rewrite: GraphRun, operands: dict[str, An
         # A changed operand that torch refuses shows nothing about the rewrite.
         return Outcome.DOES_NOT_APPLY
     limit = tolerance_of(operands.values())
-    found = [measure_difference(mine, theirs) for mine, theirs in zip(before, after, strict=True)]
+    scale = max(map(largest_finite, before), default=0.0)
+    found = [measure_difference(mine, theirs, scale) for mine, theirs in zip(before, after, strict=True)]
     if any(error is not None and error > limit for error in found):
         return Outcome.FAILS_ALIKE
     return Outcome.DOES_NOT_APPLY if found.count(None) == len(found) else Outcome.PASSES

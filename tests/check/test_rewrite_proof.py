@@ -223,3 +223,13 @@ def test_bugs_are_one_where_no_operand_mends_one_and_not_the_other() -> None:
 def test_it_travels_as_data() -> None:
     sent = rewrite(("all 1",), ("all 2",))
     assert decode(WrongRewrite, encode(sent)) == sent
+
+
+def test_a_gradient_of_zero_is_not_exact_in_float64() -> None:
+    body = (
+        "mask = torch.zeros(B, 1, 1, S).masked_fill(torch.arange(S) > 0, -torch.inf)",
+        "return ((q * 256) @ (k * 256).transpose(-2, -1) / 4.0 + mask).softmax(-1) @ v",
+    )
+    result = run_subject(find("passes"), training=True, text=source(*body, dims="2, 1, 127, 6"))
+    assert "_sfdp_pattern_5_training" in result.applied_rewrites
+    assert not result.verdict.is_finding and not result.wrong_rewrites

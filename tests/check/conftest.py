@@ -1,6 +1,7 @@
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pytest
+import torch
 
 from fuzz.evaluator import Evaluator
 from tests.check.client import Asker, Borrower
@@ -17,3 +18,10 @@ def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
 @pytest.fixture
 def worker(shared: Evaluator) -> Asker:
     return Borrower(shared.process)
+
+
+@pytest.fixture(autouse=True)
+def with_gradients() -> Iterator[None]:
+    """A case that is judged in this process leaves gradients off, for whichever test is next."""
+    with torch.enable_grad():
+        yield

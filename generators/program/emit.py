@@ -11,7 +11,7 @@ from generators.program.emit_regions import emit_region, indent
 from generators.program.ops import OPS, find_probability
 from generators.program.ops.recurrence import FUNCTIONS
 from generators.program.ops.spec import Line
-from generators.program.regions import REGIONS, list_arguments, list_indirect
+from generators.program.regions import REGIONS, list_arguments, list_indirect, list_results
 from generators.program.state import at_call, find_owners, find_target, list_written, seed_at
 from generators.program.type_check import attributes, names_in, types_of
 from generators.program.values import DISTRIBUTIONS, LAYOUTS
@@ -176,6 +176,9 @@ def _forward(
         places = {str(size): f"{name}.size({axis})" for name, axis, size in reversed(shapes) if size.is_name}
         used = dict.fromkeys(name for op in spelled for _, value in op.attrs for name in sorted(names_in(value)))
         used |= dict.fromkeys(region.over for region in case.regions)
+        # A while_loop begins with zeros of its result's shape.
+        filled = (value for one in case.regions if one.kind == "while_loop" for value in list_results(case, one))
+        used |= dict.fromkeys(name for value in filled for name in sorted(names_in(types[value].shape)))
         lines = [f"{name} = {places[name]}" for name in used if name in places]
     outside, blocks = list[str](), list[str]()
 

@@ -1,6 +1,7 @@
 """Regions: two texts with one meaning, and the runs of operations that each kind takes."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -72,6 +73,17 @@ def test_both_texts_compute_the_operations(kind: str) -> None:
             continue  # torch's own gradient of a while_loop is wrong: corpus/known/while-loop-gradient.case.yaml
         pairs = zip(expected.gradients, found.gradients, strict=True)
         assert all(one is not None and other is not None and close(one, other) for one, other in pairs)
+
+
+def test_a_while_loop_takes_the_sizes_of_each_call() -> None:
+    exp = make_op("out", "exp", ["x"], {})
+    case = Case((("B", 3), ("D", 2)), (Input("x", shape("B", "D"), "float32"),), (exp,), ("out",))
+    case = replace(case, calls=(LaterCall((("D", 5),)),), regions=(Region("while_loop", ("out",), "B"),))
+    scope: dict[str, Any] = {}
+    exec(source(case), scope)
+    module = scope["Module"]()
+    for (x,), size in zip(scope["calls"](module), (2, 5), strict=True):
+        assert x.size(1) == size and module(x).equal(x.exp())
 
 
 NESTED = [("scan", "cond"), ("map", "while_loop"), ("cond", "cond"), ("while_loop", "map"), ("checkpoint", "custom_op")]

@@ -1,4 +1,4 @@
-"""Root causes as ids: where a fault is and how it works. Labels give the words, at the moment of printing."""
+"""Root causes as ids: where a fault is and how it works. Labels turn ids into words, only for printing."""
 
 import re
 from collections.abc import Sequence

@@ -87,7 +87,7 @@ class Expectation:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """How a campaign met the case."""
+    """How a campaign found the case."""
 
     verdict: _VerdictName
     subject: str

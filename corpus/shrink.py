@@ -1,6 +1,6 @@
 """From a case that fails to the simplest case that still fails.
 
-Passes yield simpler candidates. Candidates that are no well-typed programs are dropped. The others are judged.
+Passes yield simpler candidates. Ill-typed candidates are dropped, and all others are judged.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -1,1 +1,1 @@
-"""Run cases, check them, decide, schedule and show."""
+"""Runs and judges cases: commands, campaigns, workers, and the search for root causes."""

@@ -76,7 +76,7 @@ def failure_key(result: SubjectResult) -> FailureKey | None:
 
 
 class Signature(NamedTuple):
-    """A coarse key of a failure, by which suspicions wait for each other. Failures of one bug mostly share it."""
+    """A coarse key of a failure, by which suspicions wait for each other. Failures of the same bug mostly share it."""
 
     kind: str
     accused: str
@@ -136,7 +136,7 @@ class Symptom:
         return Signature(kind_of(self.verdict), self.accused, evidence, aspect, values)
 
     def is_like(self, other: "Symptom") -> bool:
-        """Whether `other` looks like a minimal failure with this symptom: it may be the same bug.
+        """Whether `other` may be the same bug as the minimal failure with this symptom.
 
         | rewrites proven wrong | alike if all of these hold                                                      |
         |-----------------------|---------------------------------------------------------------------------------|

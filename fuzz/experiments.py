@@ -1,4 +1,4 @@
-"""The table of experiments, which distinguish bugs: change one thing, and see whether the failure stays.
+"""The table of experiments, which tell bugs apart: change one thing, and see whether the failure stays.
 
 Requests, answers, stored causes and case files name a row by its id. The argument of a row fills the "{}" of its label.
 Changes of operands and ways to generate plainer code are tried in the order of their rows, so a new row suffices.
@@ -130,8 +130,8 @@ class Experiment:
     """The only device where the change has an effect; "" for all."""
 
     @property
-    def is_throughout(self) -> bool:
-        """Whether all elements of an operand change alike."""
+    def is_uniform(self) -> bool:
+        """Whether the operand becomes constant, throughout or along an axis."""
         return isinstance(self.change, EqualAlong) or (
             isinstance(self.change, OperandValue) and self.change.rest is None
         )

@@ -1,7 +1,7 @@
 """The table of built-in subjects: ways to run a case. Campaigns and workers share this module.
 
-fuzz/check/subject_builder.py turns a row into code. A subject is an attention function, or a compiler with
-some axes. Its name joins their names by "_". To add a subject of a known compiler, add a row to `_DEFAULT` or
+fuzz/check/subject_builder.py turns a row into code. A subject is an attention function, or a compiler with axes, such
+as symbolic sizes. Its name joins their names by "_". To add a subject of a known compiler, add a row to `_DEFAULT` or
 `_ON_REQUEST`.
 """
 
@@ -93,7 +93,7 @@ _AXES: dict[str, tuple[dict[str, Any], str]] = {
     "max_autotune": ({"mode": "max-autotune"}, "a mode of torch.compile"),
     SHARDED: ({"sharded": True, "devices": _CPU}, "DTensors on two ranks of this machine"),
 }
-"""Variations of a subject: the fields that change, and a description."""
+"""Variations of a subject: the fields that each changes, and a description."""
 
 _DEFAULT: dict[tuple[str, ...], tuple[float, tuple[str, ...]]] = {
     ("passes",): (0.0, _ANY),

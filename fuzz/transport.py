@@ -1,4 +1,4 @@
-"""Transports start a worker process, carry lines to it and from it, and end it. Here: the interface, and pipes.
+"""Transports start a worker process, carry messages to and from it, and end it. Here: the interface, and pipes.
 
 `WorkerProcess` interprets the lines. To add a transport, add a class with the methods of `Transport`.
 """

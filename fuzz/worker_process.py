@@ -1,6 +1,6 @@
 """A worker process as callers see it: send a check, receive its result. A lost process is a result too.
 
-The protocol of messages, its limits of time, and the reasons of losses are here; a `Transport` carries the lines.
+Here are the order of messages, the time limits, and why a process was lost; a `Transport` carries the messages.
 """
 
 import signal

@@ -2,7 +2,7 @@
 
 - q, k and v are separate inputs with the same number of axes.
 - Each size that may differ from the others has its own letter and number, larger than 1.
-- Sizes that are still equal must be equal for the failure.
+- Sizes that stay equal must be equal for the case to fail.
 - Values have plain names.
 """
 

@@ -1,7 +1,7 @@
 """From a case to its root cause. The kind of failure decides which experiments find it.
 
-- Lost process: the first stage of the ablation that fails, and the operation that was running there. No other
-  experiment follows, because each costs a process.
+- Lost process: the first stage of the ablation that fails, and the operation that ran when the process was lost. No
+  other experiment follows, because each costs a process.
 - Eager: the operation that eager computes wrongly, and the edit of the case that makes it right.
 - Attention function: the options whose removal makes a call right.
 - Compiler: the first stage that fails, and within it the first experiment of `_NARROWER` that flips. Within the graph
@@ -118,7 +118,7 @@ def attribute(entry: Entry, evaluator: Evaluator, ablation: Ablation | None = No
 
 
 def _find_lost_cause(study: Study, ablation: Ablation) -> RootCause:
-    """The operation is at fault only in stages that call nothing else. Generated code may damage memory that an
+    """Blames the running operation only in stages that generate no code. Generated code may damage memory that an
     operation reads later.
     """
     result, is_kernel = study.result, is_attention(study.subject)
@@ -261,8 +261,8 @@ def _part_of(pattern: str) -> str:
 def _find_region(study: Study, cause: RootCause) -> RootCause | None:
     """`cause` with the region that the failure needs; None if it needs no region.
 
-    A region that gives wrong results for the simplest function may raise any error for another. A region that raises
-    there would raise the same error in each program, so another error has another cause.
+    A region that computes even a sine wrongly may raise any error for other functions. A region that raises for a sine
+    would raise that error in each program, so a different error has a different cause.
     """
     case, is_silent = study.case, study.result.verdict in SILENT
     for kind in list_indirect(case):

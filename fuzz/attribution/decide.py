@@ -1,7 +1,7 @@
 """The experiments that decide whether a failure is a known bug.
 
-They are stored by the id of their row, each with arguments: `memory_kept`, or `pass` with the names of passes. They
-decide if each row flips; of a row with several arguments, one suffices.
+Each is stored as the id of its row, with arguments: `memory_kept`, or `pass` with the names of passes. The failure is
+the bug if each row flips with at least one of its arguments.
 """
 
 import itertools
@@ -43,11 +43,11 @@ _USUAL = VIEWS | {"clone", "cast", "matmul", "bmm", "einsum", "softmax", "add", 
 """Operations of nearly every case: without them, many other failures pass too."""
 _LAYERS = {"multihead_attention", "transformer_encoder_layer"}
 _MOST_LOST = 3
-"""Conditions that are tried on a failure that lost its process."""
+"""The most conditions that are tried on a failure that lost its process."""
 STEPS = {Stage.DECOMPOSITION: "decomposition", Stage.GRAPH_PASSES: "pass", Stage.LOWERING: "lowering"}
 STEPS |= {Stage.SHARDING: SHARDING}
-_NO_NAMES = {"", Part.DECOMPOSITIONS, Part.TORCH_EXPORT, Part.AOT_INDUCTOR_PACKAGE}
-"""Parts whose experiments show the stage of a fault alone."""
+_UNNAMED_PARTS = {"", Part.DECOMPOSITIONS, Part.TORCH_EXPORT, Part.AOT_INDUCTOR_PACKAGE}
+"""Parts that name no step, so their experiments show only the stage of a fault."""
 _SAME_ROW = {
     MechanismKind.OVERLAPPING_ROWS: MechanismKind.NOT_CONTIGUOUS,
     MechanismKind.NOT_FINITE_IN: MechanismKind.WRONG_IN,
@@ -166,7 +166,7 @@ def find_deciding(study: Study, cause: RootCause) -> Details:
     conditions = itertools.chain(matcher, list_conditions(study))
     condition = next((one for one in conditions if _shows(one, study)), None)
     if condition is None:
-        return () if cause.part in _NO_NAMES else rows
+        return () if cause.part in _UNNAMED_PARTS else rows
     # Of a minimal case every setting is needed: without it the row would explain other failures of the same kind.
     settings = tuple(name for name, _ in study.case.settings if _shows(Trial(_DEFAULT, name), study))
     needed = {_DEFAULT: settings} if settings else {}

@@ -1,9 +1,9 @@
 """From a root cause to its place in the source of torch, by experiments.
 
 - An exception while compiling: the innermost line of the compiler.
-- A step of compiling: its function, or the parts of its pattern. With the step left out, the case passes.
-- Else, and within the function of a step: the branch that failing programs take and passing programs don't. The passing
-  programs are edits of the case, and the case under an experiment that flips.
+- A step of compiling: its function, or the parts of its pattern. Without the step, the case passes.
+- Any other fault, and within the function of a step: a branch that failing programs take and few passing programs take.
+  Passing programs are edits of the case, and the case under an experiment that flips.
 """
 
 import itertools
@@ -80,7 +80,7 @@ def locate(study: Study, cause: RootCause, neighbours: Iterable[Case] = (), seco
         return replace(cause, places=steps)
     layers: tuple[Place, ...] = ()
     if cause.who == "dynamo":
-        layers = _Parting(study, _LAYERS).find([_Run(study.case, "eager")], seconds)
+        layers = _BranchSearch(study, _LAYERS).find([_Run(study.case, "eager")], seconds)
     scope = _FILES.get(cause.stage, "_dynamo/" if cause.who == "dynamo" else _AOT)
     if steps and cause.stage is not Stage.LOWERING:
         # Lowerings hand over to what generates code. Of other steps alone the own file is at fault.
@@ -89,11 +89,11 @@ def locate(study: Study, cause: RootCause, neighbours: Iterable[Case] = (), seco
     ways = (_list_runs(study, cause), *((_Run(case, study.subject) for case in cases) for cases in changed))
     runs = (run for together in itertools.zip_longest(*ways) for run in together if run is not None)
     is_own = bool(steps) and cause.stage is not Stage.LOWERING
-    parting = _Parting(study, scope, steps[0].function if is_own else "", subjects.get(False, ""))
+    search = _BranchSearch(study, scope, steps[0].function if is_own else "", subjects.get(False, ""))
     # The whole stage is too large a place to look for a branch, unless a switch of that stage flips.
     switched = any(one.flips and isinstance(one.row.change, (WithSetting, WithoutAxis)) for one in cause.evidence)
     is_narrow = bool(steps) or switched or cause.stage is Stage.OPERATION
-    parted = layers or (parting.find(runs, seconds) if is_narrow else ()) or raised
+    parted = layers or (search.find(runs, seconds) if is_narrow else ()) or raised
     # That a program calls the operation at fault says nothing.
     parted = tuple(one for one in parted if one.found is not Found.ENTERED or one.function != cause.part)
     return replace(cause, places=(*(one for one in parted if one.line not in [step.line for step in steps]), *steps))
@@ -105,7 +105,7 @@ def _leave_out(study: Study, trial: Trial) -> tuple[Place, ...]:
 
 
 def _list_runs(study: Study, cause: RootCause) -> Iterator[_Run]:
-    """The case under the experiments that may flip, those of the cause first."""
+    """The case under the experiments that may flip; experiments of the cause come first."""
     named = [Trial(name, argument) for name, arguments in cause.decided_by for argument in arguments or ("",)]
     shown = [Trial(one.experiment, one.argument) for one in cause.evidence]
     for trial in dict.fromkeys((*named, *shown, *list_conditions(study))):
@@ -121,7 +121,7 @@ def _list_runs(study: Study, cause: RootCause) -> Iterator[_Run]:
 
 
 def _change_literals(case: Case) -> Iterator[Case]:
-    """The case with a size of an input that is a number one larger."""
+    """Variants of the case: each adds 1 to one constant size of an input."""
     for item in case.inputs:
         for axis, size in enumerate(item.shape):
             if size.constant is not None:
@@ -131,15 +131,15 @@ def _change_literals(case: Case) -> Iterator[Case]:
 
 
 def _swap_operations(case: Case) -> Iterator[Case]:
-    """The case with one operation of one tensor in the place of another."""
+    """Variants of the case: each replaces one unary operation by another."""
     for op in case.ops:
         if op.kind in _SWAPPED:
             for kind in sorted(_SWAPPED - {op.kind}):
                 yield replace_op(case, op, replace(op, kind=kind))
 
 
-class _Parting(NamedTuple):
-    """The search for the branch that failing programs take and passing programs don't."""
+class _BranchSearch(NamedTuple):
+    """Searches for a branch that failing programs take and passing programs don't."""
 
     study: Study
     scope: str

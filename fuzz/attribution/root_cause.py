@@ -43,7 +43,7 @@ class RootCause:
     evidence: tuple[Tried, ...] = ()
     """The experiments that show it, with their outcomes."""
     rewrites: tuple[WrongRewrite, ...] = ()
-    """Mistakes that rewrites show on the operands of the case; the first is at fault."""
+    """The wrong rewrites of the case; the first is at fault."""
     decided_by: Annotated[Details, KEYED, SORTED] = ()
     """The experiments that show whether a failure has this cause, with their arguments (fuzz/attribution/decide.py)."""
     places: tuple[Place, ...] = ()
@@ -136,7 +136,7 @@ def _describe_values(changes: tuple[str, ...]) -> str:
     whole = " or ".join(
         f"{row.change.number:g}" for row in rows if isinstance(row.change, OperandValue) and row.change.rest is None
     )
-    axes = [row.label for row in rows if row.is_throughout and not isinstance(row.change, OperandValue)]
+    axes = [row.label for row in rows if row.is_uniform and not isinstance(row.change, OperandValue)]
     words = [f"{whole} throughout" if whole else "", *axes]
     words += ["0 and 1 mixed"] if {"one 0 in 1", "one 1 in 0"} <= {*changes} else []
     return ", or ".join(filter(None, words))

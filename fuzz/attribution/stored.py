@@ -1,4 +1,4 @@
-"""Causes of findings as files of a run directory, which campaigns and triage write, so that each is found once."""
+"""Root causes as files of a run directory, written by campaigns and triage, so that each is searched for once."""
 
 import json
 import re

@@ -1,1 +1,1 @@
-"""The parent process: schedules, drives workers, decides what is new, keeps and shows it. No torch here."""
+"""The parent process of a campaign: schedules cases, drives workers, stores and shows failures. Never imports torch."""

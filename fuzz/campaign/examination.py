@@ -57,7 +57,7 @@ def find_decided(
 ) -> KnownFinding | None:
     """The first of these findings whose experiments show that the failure of `study` is the same bug.
 
-    Seeks causes that were not sought before, and stores them in the run directory `run`. Raises `NoTimeLeft`.
+    Searches for causes that findings still lack, and stores them in the run directory `run`. Raises `NoTimeLeft`.
     """
     for finding in findings:
         known = finding
@@ -71,8 +71,8 @@ def find_decided(
 def examine_minimum(
     study: Study, symptom: Symptom, known_bugs: KnownBugs, run: Path
 ) -> tuple[KnownFinding | Bug | None, RootCause | None]:
-    """Whether the failure of `study`, a minimal case, is known by experiments; and its cause, unless words lead to the
-    bug that it is. The cause is None if it is not found in time."""
+    """The known bug that experiments show the failure of `study`, a minimal case, to be; and the cause of the failure.
+    The cause is None if a similar bug explains the failure, or if time runs out."""
     with suppress(NoTimeLeft):
         if finding := find_decided(known_bugs.list_alike(symptom), study, known_bugs, run):
             return finding, None

@@ -1,4 +1,4 @@
-"""Finds the earlier cases that a failure needs, for failures that a new process does not show alone."""
+"""Finds the earlier cases that a failure needs, if a fresh process does not show it with the case alone."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence

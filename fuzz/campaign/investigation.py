@@ -1,4 +1,4 @@
-"""From a suspicion to a minimal, confirmed failure: show it where users can see it, shrink, confirm."""
+"""From a suspicion to a minimal, confirmed failure: show it under a public subject, shrink it, confirm it."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
@@ -62,7 +62,7 @@ class Investigation:
     history: Callable[[], Sequence[Judged]] = tuple  # the cases that the process of the suspicion judged before
     at_once: int = 1  # as many cases are judged at once where possible
     needs_history: bool = False  # fresh workers do not show the failure without earlier cases
-    _there: dict[tuple[str, str], SubjectResult | None] = field(default_factory=dict)
+    _baseline_results: dict[tuple[str, str], SubjectResult | None] = field(default_factory=dict)
     """The results of the baseline by case id and subject, in the order of the probes."""
 
     def run(self) -> Conclusion:
@@ -157,8 +157,8 @@ class Investigation:
 
     def seen_in_baseline(self, conclusion: Conclusion) -> dict[str, str]:
         """The verdict of the baseline on the minimal case, by its torch version."""
-        there = self._there.get((conclusion.case.id, conclusion.shown.subject))
-        return {} if there is None else {self.baseline_torch: str(there.verdict)}
+        baseline = self._baseline_results.get((conclusion.case.id, conclusion.shown.subject))
+        return {} if baseline is None else {self.baseline_torch: str(baseline.verdict)}
 
     def _find_smallest_confirmed(
         self, trajectory: list[Case], wanted: SubjectResult, subject: str
@@ -213,28 +213,28 @@ class Investigation:
         return self._give_up(SuspicionOutcome.UNCONFIRMED, suspect, message)
 
     def _ask_baseline(self, case: Case, subject: str, *, fresh: bool = False) -> SubjectResult | None:
-        (there,) = self.judge([(case, subject)], fresh=fresh, baseline=True)
-        self._there[case.id, subject] = there
-        return there
+        (baseline,) = self.judge([(case, subject)], fresh=fresh, baseline=True)
+        self._baseline_results[case.id, subject] = baseline
+        return baseline
 
     def _give_up(
         self, outcome: SuspicionOutcome, shown: SubjectResult, message: str, cheapest: SubjectResult | None = None
     ) -> Conclusion:
         """The conclusion `outcome`, for a failure that is not shown; `IN_BOTH` if the baseline fails too."""
         # The last subject asked about is the public subject.
-        asked = [subject for case_id, subject in self._there if case_id == self.case.id]
-        if asked and not _is_worse(shown, self._there[self.case.id, asked[-1]]):
+        asked = [subject for case_id, subject in self._baseline_results if case_id == self.case.id]
+        if asked and not _is_worse(shown, self._baseline_results[self.case.id, asked[-1]]):
             return self._set_aside(self.case, shown, asked[-1])
         return Conclusion(outcome, self.case, shown, cheapest or shown, message)
 
     def _set_aside(self, case: Case, shown: SubjectResult, subject: str) -> Conclusion:
-        there = self._there[case.id, subject]
-        if there is not None and there.verdict.is_finding and there.verdict not in LOST_PROCESS:
-            said = ": ".join(filter(None, [f"{there.verdict} under {subject}", describe(there)]))
+        baseline = self._baseline_results[case.id, subject]
+        if baseline is not None and baseline.verdict.is_finding and baseline.verdict not in LOST_PROCESS:
+            said = ": ".join(filter(None, [f"{baseline.verdict} under {subject}", describe(baseline)]))
             return Conclusion(
                 SuspicionOutcome.IN_BOTH, case, shown, shown, f"also in torch {self.baseline_torch}: {said}"
             )
-        why = "eager refuses the case" if there is None else f"{subject}: {describe(there) or there.verdict}"
+        why = "eager refuses the case" if baseline is None else f"{subject}: {describe(baseline) or baseline.verdict}"
         message = f"torch {self.baseline_torch} can't judge it: {why}"
         return Conclusion(SuspicionOutcome.NOT_COMPARED, case, shown, shown, message)
 
@@ -244,8 +244,7 @@ def _fit(subject: str, case: Case) -> str:
     return subject if case.settings else without_options(subject)
 
 
-def _is_worse(here: SubjectResult, there: SubjectResult | None) -> bool:
-    """Whether a failure is a regression from `there`: the baseline passes, or fails in another way. False if the
-    baseline lost its process."""
-    is_lost = there is None or there.verdict in LOST_PROCESS
-    return not is_lost and compare_outcome(there, here) in (Outcome.PASSES, Outcome.FAILS_OTHERWISE)
+def _is_worse(failed: SubjectResult, baseline: SubjectResult | None) -> bool:
+    """Whether a failure is a regression: the baseline passes, or fails in another way. False if it lost its process."""
+    is_lost = baseline is None or baseline.verdict in LOST_PROCESS
+    return not is_lost and compare_outcome(baseline, failed) in (Outcome.PASSES, Outcome.FAILS_OTHERWISE)

@@ -31,8 +31,8 @@ class KnownFinding:
     symptom: Symptom
     causes: tuple[CauseKey, ...] = ()
     decided_by: Details | None = None
-    """The experiments that show whether a failure is this bug; None until its cause is sought. If there are none, only
-    measurements and exact repetitions of the minimal case are known."""
+    """The experiments that show whether a failure is this bug; None until its cause is searched for. If it is empty,
+    only failures with the same measurement, or of the same minimal case, are known."""
     entry: Entry | None = None
     path: str = ""  # of its case file, for examples of the ledger
 
@@ -40,7 +40,7 @@ class KnownFinding:
 class KnownBugs:
     """Findings and bugs of the ledger, which explain later failures. Threads share it.
 
-    Words and rewrites suggest which bug a failure may be; its experiments decide (fuzz/attribution/decide.py). A bug
+    A symptom suggests which bug a failure may be; the bug's experiments decide (fuzz/attribution/decide.py). A bug
     that is marked fixed in this torch version explains nothing: the campaign watches for it, and its failures are new
     findings.
     """
@@ -65,10 +65,9 @@ class KnownBugs:
         )
 
     def find(self, symptom: Symptom, minimal: Case, cause: RootCause | None = None) -> KnownFinding | Bug | None:
-        """The finding that the failure of a minimal case shows, or the bug of the ledger that has no example; without
-        experiments. If that bug `is_back`, the failure is a new finding all the same.
+        """The finding, or the bug of the ledger, that explains the failure of a minimal case. Runs no experiments.
 
-        `cause`: its cause, if it is known and no finding had it before.
+        If the bug `is_back`, the failure is still a new finding. `cause`: of the failure, if it is known.
         """
         with self._lock:
             listed = self._watched_cases.get(minimal.id) or self._ledger.find_case(minimal.id)
@@ -186,9 +185,8 @@ class KnownBugs:
         return made
 
     def meet(self, finding_id: str, case_id: str, device: str) -> KnownBugMet | None:
-        """This finding explains the failure of a case. The event, if the case is the first with that bug of the ledger.
-
-        Its program is the smallest example for the device and the torch version.
+        """Note that this finding explains the failure of a case. Returns the event if its bug is met for the first
+        time, with the program of the smallest example for the device and the torch version.
         """
         with self._lock:
             bug = self.bugs.get(finding_id)

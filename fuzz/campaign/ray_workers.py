@@ -1,6 +1,6 @@
 """`--ray`: workers on the nodes of a Ray cluster. The threads of the campaign stay in this process.
 
-An actor on a node hosts a worker process and passes its lines on. If the process dies, its
+An actor on a node hosts a worker process and forwards its messages. If the process dies, its
 case gets a verdict, as on one machine. A lost actor says nothing about its case, which is judged again.
 """
 

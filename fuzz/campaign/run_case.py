@@ -42,8 +42,8 @@ def choose_case(state: CampaignState) -> Job | None:
     return Job(index, case, build_check(case, subjects), chosen.case.id if chosen.is_targeted else "")
 
 
-def follow(state: CampaignState, job: Job) -> list[Job]:
-    """The cases that a job's worker judges after it: those whose programs caches could take for the job's program."""
+def choose_near_cases(state: CampaignState, job: Job) -> list[Job]:
+    """The cases that a worker judges after a job: cases so similar that a cache could confuse their programs."""
     warm = tuple(subject for subject in job.check.subjects if get_spec(subject).warm)
     near = list_near(job.case, Choices(f"{state.options.seed}:{job.index}:near"), NEAR_CASES) if warm else []
     numbered = ((state.numbers.take(), case) for case in near)

@@ -10,7 +10,7 @@ from fuzz import events
 from fuzz.campaign.investigation import CONFIRMATIONS
 from fuzz.campaign.investigation_runner import InvestigationRunner, write_fault
 from fuzz.campaign.options import require_space
-from fuzz.campaign.run_case import choose_case, follow, record_case
+from fuzz.campaign.run_case import choose_case, choose_near_cases, record_case
 from fuzz.campaign.schedule import Job
 from fuzz.evaluator import Evaluator, Judged, public_version
 from fuzz.protocol import Hello, Result, SubjectResult
@@ -178,7 +178,7 @@ class WorkerThread(threading.Thread):
 
     def _choose_jobs(self) -> None:
         if (job := choose_case(self.state)) is not None:
-            self._jobs += [job, *follow(self.state, job)]
+            self._jobs += [job, *choose_near_cases(self.state, job)]
 
     def judge(self, job: Job) -> Result:
         """The verdicts on a case. The next case is chosen while the worker is busy. Raises as `receive`."""

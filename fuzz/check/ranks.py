@@ -2,9 +2,9 @@
 
     python -m fuzz.check.ranks FD PARENT
 
-FD is a connection. The worker sends a `Part`, and gets the answer of each rank that gave one: its `Execution`, or the
-`Judgement` on its exception or its end. Ranks live on, unless one of them raises, ends or hangs alone. If attnfuzz
-itself raises in one of these processes, the worker gets the traceback. All processes end with the worker.
+FD is a connection. The worker sends a `Part`, and gets the answers of the ranks that gave any: an `Execution`, or the
+`Judgement` on an exception or on the end of a rank. Ranks live on, unless a rank raises, ends or hangs alone. If
+attnfuzz itself raises in one of these processes, the worker gets the traceback. All processes end with the worker.
 """
 
 import faulthandler

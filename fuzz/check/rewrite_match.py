@@ -1,5 +1,5 @@
-"""Replacements by Inductor's attention patterns, as graphs to run: the replaced part of a program, its replacement, and
-the pattern itself.
+"""Matches of Inductor's attention patterns, as graphs to run: the matched part of a program, its replacement, and the
+pattern itself.
 
 Serialized patterns have `Ignored()` for every number, list and dtype. To compare constants, the pattern's function is
 traced again.

@@ -1,12 +1,12 @@
 """Proofs that a rewrite is wrong on the operands it took, by experiments in float64.
 
-The matched part of the program and its replacement compute on the same operands, fused calls by their definition.
+The matched part of the program and its replacement run on the same operands, with fused calls by their definition.
 
-- They differ: the rewrite is wrong, since rounding is negligible in float64.
-- An operation of the replacement, run in eager on the same operands, is wrong: its kernel is at fault, whether or not
+- If they differ, the rewrite is wrong: rounding is negligible in float64.
+- If eager computes an operation of the replacement wrongly on the same operands, its kernel is at fault, whether or not
   the rewrite is wrong too.
 
-To find the cause, one operand at a time changes. The constants are the cause if the pattern with its own constants
+To find the cause, one operand at a time is changed. The constants are the cause if the pattern with its own constants
 differs from the program for some of these operands. Otherwise the changes under which both agree identify the cause.
 """
 
@@ -57,7 +57,7 @@ def find_faulty_operation(match: RewriteMatch) -> FaultyOperation | None:
 def find_refused_call(
     error: Failure | None, pattern: str, args: tuple[Any, ...], options: dict[str, Any]
 ) -> WrongRewrite | None:
-    """The mistake of a call of attention for which eager raises `error` too, though the MATH backend takes it.
+    """`pattern` as a wrong rewrite, if eager raises `error` for its fused call too, and the MATH backend takes it.
 
     `args` and `options`: fake tensors, which zeros replace.
     """
@@ -101,7 +101,7 @@ def find_wrong_rewrite(match: RewriteMatch) -> WrongRewrite:
 
 
 def _try_changes(match: RewriteMatch, changes: Iterator[tuple[str, str, Any]]) -> dict[str, dict[str, Outcome]]:
-    """The outcome of each change that applies, by operand. Keeps operands of which a uniform value makes both agree."""
+    """The outcome of each change that applies, by operand. Keeps only operands that a uniform value makes right."""
     tried: dict[str, dict[str, Outcome]] = {}
     for operand, change, value in changes:
         outcome = compare_exactly(match.run_program, match.run_replacement, {**match.operands, operand: value})
@@ -111,7 +111,7 @@ def _try_changes(match: RewriteMatch, changes: Iterator[tuple[str, str, Any]]) -
     return {
         name: found
         for name, found in tried.items()
-        if any(EXPERIMENTS[change].is_throughout and not outcome.fails for change, outcome in found.items())
+        if any(EXPERIMENTS[change].is_uniform and not outcome.fails for change, outcome in found.items())
     }
 
 

@@ -1,7 +1,7 @@
-"""Remembers, for all processes, for which vector instructions the C++ compiler builds code that loads.
+"""Remembers across processes for which vector instruction sets the C++ compiler builds loadable code.
 
-Inductor asks at its first compilation in each process: it compiles a probe for each instruction set, and up to torch
-2.14 starts an interpreter that imports torch to load it. That takes 4 s of CPU time for each instruction set.
+At the first compilation of a process, Inductor compiles a probe for each instruction set; up to torch 2.14 it also
+starts an interpreter that imports torch to load the probe. That takes 4 s of CPU time for each instruction set.
 """
 
 import functools

@@ -1,8 +1,8 @@
-"""torch's caches of compiled programs, in directories of this process, for cases that compile as a second process.
+"""torch's caches of compiled programs, in directories of this process, for cases that compile like a second process.
 
-Such a case is compiled and run, which fills the caches. Then torch forgets what it has in memory, the directories are
-emptied, and the artifacts of this case and of the last cases are loaded, as `torch.compiler.load_cache_artifacts` loads
-them in another process. What the case compiles to now comes from the caches.
+Such a case is compiled and run, to fill the caches. Then torch forgets its programs, the directories are cleared, and
+`torch.compiler.load_cache_artifacts` loads the artifacts of this case and of recent cases, as another process would.
+The second compilation of the case takes its code from the caches.
 """
 
 import shutil

@@ -1,4 +1,4 @@
-"""Names the sizes of a program whose sizes are numbers: finds which of them are one dimension.
+"""Replaces the sizes of a program by named dimensions: finds which numbers are the same dimension.
 
 Every size gets a name of its own. The shape rules of the operations then say which sizes must be equal, and how a size
 is made of others; the names that are left are the dimensions. A dimension that can't change by itself stays a number.

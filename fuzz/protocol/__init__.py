@@ -1,8 +1,8 @@
 """The protocol of a campaign and its workers: JSON objects, one a line, over the worker's stdin and stdout.
 
 - The worker sends `StageStarted` before each step of its start, then one `Hello` or `Unusable`.
-- For every `Check`, it sends `StageStarted` before each stage, again with observations that the process may not
-  survive, then one `Result`. A `Fault` may replace any message.
+- For every `Check`, it sends `StageStarted` before each stage, and again with observations that would be lost with the
+  process; then one `Result`. A `Fault` may replace any message.
 - The parent sends `Check` and `Exit`. The end of the stream means `Exit`.
 - A libFuzzer process is a worker that first sends `Drawn`, and waits for the `Check` of that case.
 

@@ -1,4 +1,4 @@
-"""A wrong rewrite of the compiler, or a wrong call of an attention function, and the changes that make it right."""
+"""Wrong rewrites of the compiler and wrong calls of attention functions, with the changes that make them right."""
 
 import re
 from dataclasses import dataclass, field
@@ -7,9 +7,9 @@ from fuzz.experiments import EXPERIMENTS, Outcome, Tried
 from fuzz.protocol.failures import Failure
 
 QKV = ("query", "key", "value")
-"""Operands that every attention has. If changes of these alone make rewrites right, one bug has one pattern."""
+"""Operands of every attention. If only changes of these make rewrites right, different patterns are different bugs."""
 CALL = "call"
-"""Stands for the pattern in the measurement of a call of an attention function."""
+"""Takes the place of the pattern name for a call of an attention function."""
 DROPPED, EXPANDED, CONTIGUOUS = "dropped", "expanded", "contiguous"
 """Experiments on a call."""
 SDPA = "aten.scaled_dot_product_attention"
@@ -28,8 +28,8 @@ class OtherConstant:
 
 @dataclass(frozen=True)
 class WrongRewrite:
-    """A mistake that a rewrite shows on the operands of a case, or a wrong call of an attention function. A rewrite
-    computes something else than its pattern in float64, or calls an operation that is wrong in eager.
+    """A rewrite that is wrong on the operands of a case, or a wrong call of an attention function. A wrong rewrite
+    differs from the replaced operations in float64, or calls an operation that eager computes wrongly.
 
     `right` and `wrong` hold the ids of experiments by operand. Operands of a call are its options, `layout`,
     `sequences`, `dtype`, `group`, sizes, and its state: `inference_mode`, `expanded_dout`, `constant_inputs`.
@@ -38,9 +38,9 @@ class WrongRewrite:
     pattern: str
     """Its name in torch, or `CALL`."""
     right: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """By operand, the experiments that pass. Of a rewrite: only operands that make it right with a uniform value."""
+    """By operand, the experiments that pass. For a rewrite, only operands that some uniform value makes right."""
     wrong: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """By operand, the experiments that fail. Of a rewrite: only of the operands in `right`."""
+    """By operand, the experiments that fail. For a rewrite, only operands in `right`."""
     constants: tuple[OtherConstant, ...] = ()
     strides: bool = False
     """The numbers are right, and the strides differ."""
@@ -52,7 +52,7 @@ class WrongRewrite:
 
     @property
     def operation(self) -> str:
-        """The operation that is wrong in eager, or ""."""
+        """The operation that eager computes wrongly, or ""."""
         return getattr(self.faulty, "operation", SDPA) if self.faulty else ""
 
     @property
@@ -88,9 +88,9 @@ class WrongRewrite:
         | wrong in eager                |                                                                           |
         | either ignores constants      | both ignore constants (of any operations), or neither does;               |
         | or has other strides          | both have other strides, or neither does                                  |
-        | both are wrong only in        | (always)                                                                  |
+        | both are wrong only in        | they are                                                                  |
         | rows without a key            |                                                                           |
-        | (always)                      | `right` has the same operands;                                            |
+        | no row above applies          | `right` has the same operands;                                            |
         |                               | no change makes one right and the other wrong;                            |
         |                               | each operand was tried with mixed values in both, or in neither;          |
         |                               | both have one pattern, or `right` has operands other than `QKV`           |
@@ -137,7 +137,7 @@ class WrongRewrite:
             wrong, others_wrong = self.wrong.get(operand, ()), other.wrong.get(operand, ())
             if {*right} & {*others_wrong} or {*wrong} & {*other.right[operand]}:
                 return True
-            if _are_throughout((*right, *wrong)) != _are_throughout((*other.right[operand], *others_wrong)):
+            if _list_uniform((*right, *wrong)) != _list_uniform((*other.right[operand], *others_wrong)):
                 return True
         return False
 
@@ -146,14 +146,14 @@ def _pairs(changes: dict[str, tuple[str, ...]]) -> set[tuple[str, str]]:
     return {(name, change) for name, tried in changes.items() for change in tried}
 
 
-def _are_throughout(changes: tuple[str, ...]) -> set[bool]:
-    """True for changes of all elements alike, False for mixed values; both if both were tried."""
-    return {EXPERIMENTS[change].is_throughout for change in changes if change in EXPERIMENTS}
+def _list_uniform(changes: tuple[str, ...]) -> set[bool]:
+    """Whether the changes set uniform values (True), mixed values (False), or both."""
+    return {EXPERIMENTS[change].is_uniform for change in changes if change in EXPERIMENTS}
 
 
 def find_attention_pattern(rewrite: str) -> str:
-    """The attention pattern of a rewrite, without its forms for modes and dtypes: "sfdp_pattern_5" for
-    "_sfdp_pattern_5_half_inference". "" for another rewrite."""
+    """The attention pattern of a rewrite without its suffixes for modes and dtypes: "sfdp_pattern_5" for
+    "_sfdp_pattern_5_half_inference". "" for any other rewrite."""
     found = re.match(r"_?(sfdp_pattern_\d+)", rewrite)
     return found[1] if found else ""
 

@@ -1,4 +1,4 @@
-"""Indices that reach no place, boundaries that do not rise, and rows in no group: refused before eager meets them."""
+"""Refuses indices out of range, boundaries that are not sorted and rows in no group, before eager runs the case."""
 
 import math
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Regions: runs of operations in a function of their own, which torch calls in a way of its own.
+"""Regions: consecutive operations in a function of their own, which torch traces or calls specially.
 
 Examples are a custom operation, a branch of `torch.cond`, and the body of a scan.
 """

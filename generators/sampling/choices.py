@@ -13,7 +13,7 @@ Preferences = Mapping[str, object]  # a family's preferred outcomes, by the name
 class Choices:
     """Decisions drawn from a seed: the same seed gives the same decisions on every platform and Python version.
 
-    A compiler's pattern matches only if every step is as expected. Its mistakes show in programs that differ in a step
+    A compiler's pattern matches only if every step is as expected. Compiler bugs show in programs that differ in a step
     or two. So most decisions have a conventional outcome, and `deviation` is the probability of a different outcome.
     """
 

@@ -47,7 +47,7 @@ _HEADS = {1: 3, 2: 6, 3: 3, 4: 6, 5: 1, 6: 1, 8: 2}
 _GROUP = {1: 1, 2: 4, 3: 2, 4: 2}
 
 COINCIDENCES = ("ST", "SH", "SD", "BH", "BS", "HD", "TD", "STD", "STH", "BHST", "BHSTD", "STHD")
-"""Groups of dimensions that get equal sizes. Then a rewrite that confuses axes gives wrong results, not an error."""
+"""Groups of dimensions that get equal sizes, so that a rewrite that confuses axes gives wrong results, not an error."""
 
 
 def _draw(c: Choices, **weights: Mapping[int, float]) -> dict[str, int]:

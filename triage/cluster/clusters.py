@@ -61,7 +61,7 @@ class Cluster:
 
 
 def cluster(attributed: Iterable[Attributed], ledger: Ledger) -> list[Cluster]:
-    """The clusters: news first, then by number of findings. The order of findings does not matter.
+    """The clusters: first those with `is_news`, then by number of findings. The order of findings does not matter.
 
     A finding never changes the cluster of another.
     """
@@ -81,10 +81,10 @@ def cluster(attributed: Iterable[Attributed], ledger: Ledger) -> list[Cluster]:
 
 
 def _unify(attributed: Iterable[Attributed], ledger: Ledger) -> list[Attributed]:
-    """The findings, with one key for all causes that measure the same bug.
+    """The findings, with the same key for all causes whose measurements are the same bug.
 
-    The key is a ledger's key, else the key of the fullest measurement. If several match, it is the key with most
-    experiments in common.
+    A ledger's key comes first, then the key of the fullest measurement. If several match, the key with most experiments
+    in common wins.
     """
     members = list(attributed)
     fullest = sorted({member.key for member in members}, key=lambda key: (-len(str(key)), key))

@@ -177,10 +177,10 @@ class Attributor:
         return find_cause(entry, self._choose_evaluator(entry))
 
     def find_key(self, entry: Entry, cause: RootCause, ledger: Ledger) -> CauseKey:
-        """The key of the bug that the finding is by experiments, else of its cause.
+        """The key of the ledger's bug that experiments show the finding to be; else the key of the finding's cause.
 
-        If the ledger has this cause for another bug, the key tells the experiments too: two bugs can have equal causes
-        if the part at fault has no name.
+        If the ledger has this cause for a different bug, the key also has the experiments: two bugs can have equal
+        causes if the part at fault has no name.
         """
         listed = ledger.find_cause(cause.key)
         if listed is not None and listed.decided_by in ((), cause.decided_by):

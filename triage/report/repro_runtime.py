@@ -1,4 +1,4 @@
-"""The end of every repro.py, read as text: a script takes `run`, `main` and the functions that its failure needs."""
+"""The end of every repro.py, read as text: a script copies `run`, `main` and the functions that its failure needs."""
 
 import operator
 import sys

@@ -1,4 +1,4 @@
-"""Whether dropout that draws other random numbers than eager has eager's distribution, by runs with many seeds.
+"""Whether compiled dropout, whose random numbers differ from eager's, has eager's distribution: runs with many seeds.
 
 Eager and compiled code run with different seeds. For pair i of n, d_i = statistic(compiled_i) - statistic(eager_i) are
 independent. If both sides have one distribution, d_i is as likely positive as negative. S = sum d / sqrt(sum d^2) then
@@ -11,8 +11,8 @@ an axis, a head of a batch, or a row:
     nonfinite 1 if an element of the tensor is NaN or infinite
     slope     r^2 / (r^2 + SHARE V) if it exceeds 1/2, else 0, with r = <cotangent, y(x+) - y(x-)> - <gradient, x+ - x->
 
-The slope needs no eager. With one seed, gradients predict the difference of outputs for inputs moved a little either
-way, unless backward uses another mask than forward. V is the variance of the prediction.
+The slope is not compared with eager's. With one seed, gradients predict how outputs change when inputs move a little,
+unless backward uses another mask than forward. V is the variance of the prediction.
 """
 
 import functools

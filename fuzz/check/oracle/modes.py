@@ -1,7 +1,7 @@
-"""Modes under which a program runs. Float64 gives the reference; other rounding shows how far rounding alone moves it.
+"""Modes under which a program runs. Float64 gives the reference; other modes round differently, to measure rounding.
 
-The modes work below autograd, so backward operations are included. Other rounding does not move inputs, nor the results
-of operations that do not round: views, copies, casts, fills, selections and random numbers.
+The modes work below autograd, so backward operations are included. Modes that round differently move neither inputs nor
+the results of operations that do not round: views, copies, casts, fills, selections and random numbers.
 """
 
 import warnings

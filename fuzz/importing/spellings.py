@@ -4,37 +4,27 @@ Functions that take sizes, indices or several forms have readers in `arithmetic`
 """
 
 from generators.program.ops import OPS
+from generators.program.ops.spec import OpSpec
 
-_BINARY = ("atan2", "maximum", "minimum", "matmul", "expand_as", "type_as")
+
+def _read_as_declared(spec: OpSpec) -> str:
+    """The parameters of an operation of one tensor: its attributes. Of two tensors without attributes: those two."""
+    names = [name for name in spec.attributes if name != "form"]
+    return " ".join({(1, 1): ["input!", *names], (2, 2): [] if names else ["input!", "other!"]}.get(spec.arity, []))
+
+
 _PARAMETERS = {
-    **{kind: "input!" for kind, spec in OPS.items() if spec.arity == (1, 1) and not spec.attributes},
+    **{kind: declared for kind, spec in OPS.items() if (declared := _read_as_declared(spec))},
     "clone": "input!",
-    **dict.fromkeys(_BINARY, "input! other!"),
     **dict.fromkeys(("addcmul", "addcdiv"), "input! tensor1! tensor2! value"),
-    "nan_to_num": "input! nan posinf neginf",
-    "fill_": "input! value",
-    "gelu": "input! approximate",
-    "softplus": "input! beta threshold",
-    "leaky_relu": "input! negative_slope",
-    "elu": "input! alpha",
-    "hardtanh": "input! min_val max_val",
-    "glu": "input! dim",
     "linear": "input! weight! bias?",
     **dict.fromkeys(("mm", "bmm"), "input! mat2!"),
     "addmm": "input! mat1! mat2! beta alpha",
     "baddbmm": "input! batch1! batch2! beta alpha",
     "outer": "input! vec2!",
-    **dict.fromkeys(("softmax", "log_softmax", "cumsum"), "input! dim dtype"),
     "logsumexp": "input! dim keepdim",
-    "argsort": "input! dim descending stable",
     "dropout": "input! p training:active",
-    "transpose": "input! dim0 dim1",
-    "flatten": "input! start_dim end_dim",
-    "unsqueeze": "input! dim",
-    "unflatten": "input! dim sizes",
-    "select": "input! dim index",
     "unfold": "input! dimension:dim size step",
-    **dict.fromkeys(("tril", "triu"), "input! diagonal"),
     "masked_fill": "input! mask! value",
     "masked_scatter_": "input! mask! source!",
     **dict.fromkeys(("index_copy_", "index_add"), "input! dim index! source!"),
@@ -44,7 +34,6 @@ _PARAMETERS = {
     "scatter_add": "input! dim index! src!",
     "scatter_reduce": "input! dim index! src! reduce include_self",
     "bucketize": "input! boundaries! right",
-    "histc": "input! bins min max",
     "grouped_mm": "input! mat2! offs!",
     "group_norm": "input! num_groups:groups weight? bias? eps",
     "pad": "input! pad:sizes mode value",
@@ -52,7 +41,6 @@ _PARAMETERS = {
     "_weight_norm": "v! g! dim",
     "polar": "abs! angle!",
     "as_strided": "input! size:sizes stride:strides storage_offset:offset",
-    "roll": "input! shifts dims",
 }
 """By operation, which is called as the function: `input!` is a tensor, `bias?` a tensor or None, `dim` an attribute,
 `k:dim` an attribute of another name."""

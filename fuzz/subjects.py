@@ -18,7 +18,7 @@ class SubjectSpec:
     # of torch.compile; "passes" for Inductor's graph passes alone (fuzz/check/graph_passes.py), "export" and
     # "aot_inductor" for programs of torch.export, "" for no compiler, "unknown" for a user's function
     backend: str = ""
-    mode: str = ""  # of torch.compile
+    keywords: tuple[tuple[str, Any], ...] = ()  # of torch.compile
     dynamic: bool = False  # every size is symbolic
     function: str = ""  # "package.module:function", the attention function that replaces the attention of a case
     sdpa: str = ""  # the backend of F.scaled_dot_product_attention that replaces the attention of a case
@@ -89,8 +89,8 @@ _AXES: dict[str, tuple[dict[str, Any], str]] = {
     "random": ({"random": True}, "lets the compiler draw dropout"),
     "recomputing": ({"recomputes": True}, "keeps little of what the backward pass reads"),
     "warm": ({"warm": True}, "runs what the caches on disk have, as a second process does"),
-    "reduce_overhead": ({"mode": "reduce-overhead"}, "a mode of torch.compile"),
-    "max_autotune": ({"mode": "max-autotune"}, "a mode of torch.compile"),
+    "reduce_overhead": ({"keywords": (("mode", "reduce-overhead"),)}, "a mode of torch.compile"),
+    "max_autotune": ({"keywords": (("mode", "max-autotune"),)}, "a mode of torch.compile"),
     SHARDED: ({"sharded": True, "devices": _CPU}, "DTensors on two ranks of this machine"),
 }
 """Variations of a subject: the fields that each changes, and a description."""

@@ -117,8 +117,8 @@ class Study:
 
 
 def subject_of(stage: str, entry: Entry) -> str:
-    """The variant of a subject that has the random stream, memory budget, caches, settings and mode of the entry's."""
-    axes = ("random", "recomputes", "warm", "options", "mode")
+    """The variant of a subject with the random stream, memory budget, caches, settings and keywords of the entry's."""
+    axes = ("random", "recomputes", "warm", "options", "keywords")
     kept = {name: getattr(get_spec(entry.subject), name) for name in axes}
     return find_variant(stage, **kept) or stage
 

@@ -141,9 +141,8 @@ def _compile(spec: SubjectSpec, module: nn.Module, dynamic: bool | None) -> Call
         return Exported(module, dynamic, packaged=spec.backend == "aot_inductor")
     if spec.backend == "passes":
         return graph_passes.compile_module(module, spec.dynamic or dynamic)
-    return settings.compile_module(
-        module, backend=spec.backend, dynamic=spec.dynamic or dynamic, mode=spec.mode or None
-    )
+    words = {"backend": spec.backend, "dynamic": spec.dynamic or dynamic, **dict(spec.keywords)}
+    return settings.compile_module(module, **words)
 
 
 def _load(path: str) -> Any:

@@ -162,8 +162,8 @@ class ScriptedFailure:
 
     def spell_settings(self) -> dict[str, object]:
         """The keywords of torch.compile that only the backend Inductor accepts."""
-        settings: dict[str, object] = {"mode": self.spec.mode} if self.spec.mode else {}
-        return {} if is_of_config(self.result) else {"options": self.options} if self.options else settings
+        own = dict(self.spec.keywords)
+        return {} if is_of_config(self.result) else {"options": self.options} if self.options else own
 
 
 def is_kernel(result: SubjectResult) -> bool:

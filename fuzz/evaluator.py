@@ -41,8 +41,8 @@ class Judged(NamedTuple):
 
 
 class Evaluator:
-    """Evaluates cases in one worker, which it starts and replaces. Verdicts that are lost with a process are judged
-    again.
+    """Evaluates cases in one worker, which it starts and replaces. Subjects whose verdicts
+    are lost with a process are judged again.
 
     Only one thread may ask. Any thread may kill `process`; the thread that waits for a result then raises `Stopped`.
     """

@@ -51,7 +51,7 @@ def run(text: str, python: str, *, seconds: float, importable: tuple[str, ...] =
 
 
 def collect(python: str, torch: str) -> str:
-    """The output of collect_env, without what is not there. If that fails, a line with the version `torch`."""
+    """The output of collect_env without empty entries; if it fails, a line with the version `torch`."""
     lines = _read(python, "-m", "torch.utils.collect_env", seconds=180).splitlines()
     told = [line for line in lines if _FACTS.match(line) and not line.endswith(("N/A", "Could not collect"))]
     return "\n".join(told) or f"PyTorch version: {torch}\n(python -m torch.utils.collect_env failed)"

@@ -169,7 +169,7 @@ def verify_fix(
 
 
 def _compare_examples(examples: Mapping[Path, Entry], versions: Mapping[str, Evaluator]) -> tuple[str, list[Row]]:
-    """The cheapest subject that shows that an example is mended, and the rows of the examples."""
+    """The cheapest subject that shows that an example is fixed, and the rows of the examples."""
     subject, rows = "", list[Row]()
     for path, one in examples.items():
         rows.append(compare_versions(path, one, one.subject, one.device, versions))

@@ -183,8 +183,8 @@ def _with_attributes(op: Op, attrs: Mapping[str, Attr]) -> Op:
 
 
 def respell_operations(case: Case) -> Iterator[Case]:
-    """Use a simpler operation: matmul for a product, view for a change of shape, transpose for an exchange of the last
-    two axes, a linear layer without bias."""
+    """Use a simpler operation: matmul for a product, view for a change of shape, transpose for a swap of the last two
+    axes, a linear layer without bias."""
     types = types_of(case)
     for op in case.ops:
         rank = types[op.name].rank

@@ -28,7 +28,7 @@ _RAISED = {Verdict.COMPILE_ERROR: MechanismKind.COMPILING_RAISES, Verdict.RUNTIM
 _FORMS = {"strides": MechanismKind.STRIDES, "memory": MechanismKind.MEMORY}
 _DETAIL_LENGTH = 120
 _ALL = 1_000_000
-"""More steps than compiling any program takes."""
+"""More steps than any compilation takes."""
 _OTHER_DTYPE = "expected scalar type"
 """Part of the error that torch raises for tensors of two dtypes, when it compiles or when it runs."""
 OVERLAPPING = ("unfold", "expand", "expand_as", "as_strided")
@@ -124,7 +124,7 @@ def subject_of(stage: str, entry: Entry) -> str:
 
 
 def mechanism_of(result: SubjectResult, values: MechanismKind | None = None) -> Mechanism:
-    """How a result fails; `values`: the mechanism of wrong numbers."""
+    """The mechanism of a failing result; `values`: the mechanism of wrong numbers."""
     kind, failure = _RAISED.get(result.verdict), result.failure
     if kind is not None:
         if isinstance(failure, Raised) and _OTHER_DTYPE in failure.text:

@@ -33,7 +33,7 @@ class CampaignState:
         self.suspicions = SuspicionQueue(results, self.known_bugs, eager_last=options.is_of_user)
 
     def announce_bug(self, finding: KnownFinding, case: Case) -> None:
-        """Tell of a bug of the ledger when the campaign first meets it: `finding` explains the failure of `case`."""
+        """Emit an event when the campaign first meets a bug of the ledger: `finding` explains the failure of `case`."""
         if met := self.known_bugs.meet(finding.case_id, case.id, self.options.worker_config.device):
             self.schedule.has_shown = True
             self.bus.emit(met)

@@ -16,7 +16,7 @@ from fuzz.subjects import INDUCTOR, compiler_of, get_spec, without_options
 from generators.program.case import Case
 
 CONFIRMATIONS = 3
-"""A finding is shown this often, each time by a fresh worker."""
+"""The number of fresh workers that must repeat a finding."""
 _PROCESS_PROBES = 40
 
 Judge = Callable[..., Sequence[SubjectResult | None]]

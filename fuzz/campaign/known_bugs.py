@@ -58,7 +58,7 @@ class KnownBugs:
         self._lock = threading.RLock()
 
     def symptom(self, result: SubjectResult, case: Case) -> Symptom:
-        """How the bug behind `result` on `case` shows."""
+        """The symptom of `result` on `case`."""
         attention_only = result.subject in self.attention and result.verdict is not Verdict.EAGER_SUSPECT
         return Symptom.of(
             result, contract_features(case) if attention_only else features(case), attention_only=attention_only

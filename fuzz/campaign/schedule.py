@@ -88,7 +88,7 @@ class Schedule:
         return (*self.always, *due)
 
     def _takes(self, spec: SubjectSpec, case: Case) -> bool:
-        """Whether a subject may show a failure that other subjects don't.
+        """Whether a subject can show a failure of this case that other subjects don't.
 
         | subject             | takes                                                                    |
         |---------------------|--------------------------------------------------------------------------|

@@ -31,13 +31,13 @@ TRIES = 2
 """Variants that are queued for each pattern and each form (`Variant`) in which the pattern has not matched."""
 
 EXPLORED = 0.05
-"""Share of cases for which refusals are ignored: the wrong word of a call may have been blamed for its refusal."""
+"""Share of cases for which refusals are ignored, since a refusal may have been blamed on the wrong word of a call."""
 REPEATED = 0.2
 """Share of cases for which known bugs are not avoided, since a known bug may hide another bug."""
 _BAR, _PATIENCE = 0.75, 600
 """A call is taken if its worth reaches the bar. The bar falls from _BAR to 0 while _PATIENCE calls are passed over."""
 _KNOWN = 0.1
-"""The worth of a call is multiplied by this if the call probably shows a known bug."""
+"""The factor on the worth of a call that probably shows a known bug."""
 
 Items = frozenset[CoverageItem]
 Draw = Callable[..., Case]
@@ -181,8 +181,8 @@ def _list_patterns(items: Items) -> frozenset[str]:
 
 
 class AttentionSearch(Random):
-    """Random cases that some function probably takes, and that avoid its known bugs. Learns from all calls which
-    words of a call make a refusal likely.
+    """Random cases that some function probably takes, and that avoid its known bugs. Learns from all calls which words
+    (properties) of a call make a refusal likely.
 
     capabilities: the calls that each function takes, by subject.
     """

@@ -78,12 +78,12 @@ class CaseRun:
 
     @property
     def dynamic(self) -> bool | None:
-        """Whether sizes are dynamic; None: torch decides from one call to the next."""
+        """Whether sizes are dynamic; None: torch decides at each call."""
         return None if self.program.is_sequence else self.request.dynamic
 
     @property
     def repeat(self) -> int:
-        """The number of runs of a subject. A sequence that is repeated runs once more.
+        """The number of runs of a subject. A sequence of calls that is repeated runs once more.
 
         Its later calls compile dynamic code, which the first call uses from the second run on. So the first run may
         differ from the others.
@@ -92,7 +92,7 @@ class CaseRun:
         return wanted + 1 if self.program.is_sequence and wanted > 1 else wanted
 
     def blame_eager_if_harmless(self, judgement: Judgement) -> Judgement:
-        """`judgement`. If it accuses nobody and the audit finds eager wrong, the verdict on eager instead."""
+        """`judgement`, or the verdict on eager if `judgement` accuses nobody and the audit finds eager wrong."""
         if judgement.verdict.is_finding or judgement.verdict is Verdict.SKIPPED:
             return judgement
         with SuppressOutOfMemory():

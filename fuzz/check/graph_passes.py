@@ -33,7 +33,7 @@ _PIPELINE, _MATCHER = "torch._inductor.compile_fx", "torch._inductor.pattern_mat
 _LEFT_TO_DYNAMO = frozenset({"checkpoint", "flex_attention"})
 _LEFT_TO_DYNAMO |= {"cond", "func", "map_rows", "nested_compile_region", "scan", "vmap", "while_loop"}
 _LEFT_TO_DYNAMO |= {"associative_sum", "scan_sum", "scan_sum_constant"}
-"""Functions in `forward` that a list of calls can't represent, by name."""
+"""Functions in `forward` that a recorded list of calls can't represent, by name."""
 _ATTRIBUTES = ("shape", "device", "dtype", "layout", "ndim", "requires_grad", "is_leaf")
 _FORM = {getattr(Tensor, name).__get__ for name in _ATTRIBUTES}
 _FORM |= {Tensor.size, Tensor.dim, Tensor.stride, Tensor.numel, Tensor.is_contiguous, Tensor.is_floating_point}

@@ -12,7 +12,7 @@ _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 def end_with(parent: int) -> None:
     """End this process, and any process that it forks, when the parent ends, even by SIGKILL.
 
-    In the middle of a long compile, a worker would not see the end of its input.
+    A worker in a long compilation would not notice that its input ended.
     """
     # The signal comes when the thread that started this process ends; such threads outlive their workers.
     tie = functools.partial(ctypes.CDLL(None).prctl, _PR_SET_PDEATHSIG, signal.SIGKILL)

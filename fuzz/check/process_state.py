@@ -146,7 +146,7 @@ STATES["torch.func's open transforms"] = (
     find("torch._C._functorch", "pop_dynamic_layer_stack_and_undo_to_depth") or int,
 )
 STATES["the level of forward derivatives"] = (_is_dual, _put_dual)
-# Last, since other states are dispatch keys too: what they do not tell is told here.
+# Last, since other states are dispatch keys too: this reports changes that they do not.
 STATES["torch's dispatch keys"] = (_read_dispatch_keys, _put_dispatch_keys)
 
 _UNSET: Any = find("torch.utils._config_module", "_UNSET_SENTINEL") or object()

@@ -246,7 +246,7 @@ def read_outputs(graph: fx.GraphModule) -> list[Any]:
 
 
 class Unlike(Exception):
-    """A pattern can't be traced with operands, or its graph differs from the program's in more than constants."""
+    """A pattern can't be traced with its operands, or its graph differs from the program's in more than constants."""
 
 
 def trace_pattern(entry: Any, operands: dict[str, Any]) -> fx.GraphModule:

@@ -147,7 +147,7 @@ def _wrap(allocate: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextmanager
 def _keep_operations_apart(_value: Any) -> Iterator[None]:
-    """Make every operation a kernel of its own."""
+    """Compile every operation to a separate kernel."""
 
     def make(run_node: Any) -> Any:
         def run_and_realize(self: Any, node: Any) -> Any:

@@ -55,7 +55,7 @@ def run_part(part: Part, program: Program, mesh: DeviceMesh, record: Record = la
 
 
 def find_refusal(error: Exception) -> str:
-    """Why DTensor does not take a program, if `error` says so; "" for a failure."""
+    """Why DTensor refuses a program, if `error` is such a refusal; "" for a failure."""
     if isinstance(error, SubjectError):
         return str(error)
     root = exceptions.find_root(error)

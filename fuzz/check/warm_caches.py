@@ -21,7 +21,7 @@ from fuzz.check.torch_internals import require, wrap
 from fuzz.protocol import CoverageItem, CoverageKind
 
 _KEPT = 8
-"""The artifacts of so many cases are kept."""
+"""The number of cases whose artifacts are kept."""
 _CACHES = {
     "fxgraph": ("torch._inductor.codecache", "FxGraphCache._get_tmp_dir"),
     "aotautograd": ("torch._functorch._aot_autograd.autograd_cache", "AOTAutogradCache._get_tmp_dir"),

@@ -18,7 +18,7 @@ _NAMED_BY_MODULE = ("linear", "embedding", "layer_norm", "rms_norm", "conv1d", "
 
 
 class Untranslatable(Exception):
-    """A call that cases can't say; the text says why, in a few words."""
+    """A call that no case can express; the text says why, in a few words."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,7 @@ class Block:
     """A submodule as a case.
 
     case: None if there is none; the results of missing calls are inputs of it
-    missing: calls that it can't say, counted by function and reason
+    missing: calls that no case can express, counted by function and reason
     different: where the case differs from the submodule; "" if all bits agree
     reads: calls that turn the content of tensors into Python numbers, which the case keeps as constants
     """
@@ -178,7 +178,7 @@ def _key_of(case: Case) -> str:
 
 
 def translate(recorded: Recorded, refused: Mapping[int, str]) -> Translation:
-    """The calls of a recorded run, translated; calls that can't be said are left out and counted.
+    """The calls of a recorded run, translated; calls that no case can express are left out and counted.
 
     refused: why calls are left out that make no case with the others, by index
     """
@@ -193,7 +193,7 @@ def translate(recorded: Recorded, refused: Mapping[int, str]) -> Translation:
 
 
 def import_models(config: WorkerConfig, factories: Iterable[str]) -> dict[str, Case]:
-    """The cases of the blocks of modules, by factory and name; what is left out is said on stderr.
+    """The cases of the blocks of modules, by factory and name; stderr lists omissions.
 
     Raises `UserError` for a module without a case.
     """

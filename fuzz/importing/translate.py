@@ -24,7 +24,7 @@ KNOWN = frozenset({*SPELLINGS, *READERS})
 
 @dataclass(slots=True)
 class Translation:
-    """A recorded run as a program. `missing`: calls that it can't say, counted by function and reason."""
+    """A recorded run as a program. `missing`: calls that no case can express, counted by function and reason."""
 
     recorded: Recorded
     refused: Mapping[int, str] = field(default_factory=dict)  # why calls are left out, by index
@@ -68,7 +68,7 @@ class Translation:
         return name
 
     def leave_out(self, call: RecordedCall, why: str) -> None:
-        """Count a call that can't be said. Tensors that it reads are returned, and its results become inputs."""
+        """Count a call that no case can express. Tensors that it reads are returned, and its results become inputs."""
         function = call.function.removeprefix("torch.").replace("nn.functional.", "F.")
         self.missing[f"{function}: {why}".removesuffix(": ")] += 1
         read = [number for number in _list_numbers((call.args, call.kwargs)) if number in self.names]

@@ -1,4 +1,4 @@
-"""Changes of a module between calls: other parameters and layers, hooks, marks of sizes."""
+"""Changes of a module between calls: other parameters and layers, hooks, sizes marked dynamic or static."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace

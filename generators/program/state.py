@@ -59,7 +59,7 @@ def find_target(case: Case, name: str) -> str:
 
 
 def _has_parameters(case: Case) -> bool:
-    """Whether the module has parameters, of its own or in a layer, whose row has a seed for them."""
+    """Whether the module has parameters, directly or in a layer (a row with a seed)."""
     own = any(item.parameter and not item.is_buffer for item in case.inputs)
     return own or any("seed" in OPS[op.kind].attributes for op in case.ops)
 

@@ -34,7 +34,7 @@ def insert_writes(case: Case, c: Choices) -> Case:
 
 
 def draw_valid(case: Case, draw: Callable[[Case], Case], tries: int = 1) -> Case:
-    """The first valid case that `draw` gives in so many tries, else the case as it is. `draw` may raise CaseError."""
+    """The first valid case in `tries` draws, else the unchanged case. `draw` may raise CaseError."""
     for _ in range(tries):
         with suppress(CaseError):
             changed = draw(case)

@@ -90,7 +90,7 @@ _NEAR_TRIES = 8
 
 
 def list_near(case: Case, c: Choices, count: int) -> list[Case]:
-    """Up to so many cases that differ from the case in one thing that a cache of compiled programs could forget."""
+    """Up to `count` cases, each with one difference that a cache of compiled programs could ignore."""
     drawn = (c.draw(_FORGETTABLE)(replace(case, contracts=()), c) for _ in range(_NEAR_TRIES))
     near = {other.id: other for other in drawn if is_valid(other)}
     return [other for other in near.values() if other.id not in (case.id, replace(case, contracts=()).id)][:count]

@@ -208,7 +208,7 @@ def build(
 
 
 def shows(run: CompletedProcess[str], result: SubjectResult) -> bool:
-    """Whether a script that raises where a result is wrong ends by this failure, and not by a fault of its own."""
+    """Whether a script, which raises if a result is wrong, ends with this failure and not with an unrelated error."""
     return bool(run.returncode) and find_error(result) in run.stderr
 
 

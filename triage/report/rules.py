@@ -20,7 +20,7 @@ WORDS |= {"padding": "False at the end of rows", "padding_mask": "-1e4 at the en
 WORDS |= {"empty_row_mask": "a row of -1e4"}
 """Words for attributes, operations and values whose names in cases differ from PyTorch's."""
 _SHOWN = 4
-"""The most examples that are told of each side."""
+"""The most examples that are given for each side."""
 _DIVISORS = (2, 4, 8, 16, 32, 64)
 
 

@@ -11,7 +11,7 @@ an axis, a head of a batch, or a row:
     nonfinite 1 if an element of the tensor is NaN or infinite
     slope     r^2 / (r^2 + SHARE V) if it exceeds 1/2, else 0, with r = <cotangent, y(x+) - y(x-)> - <gradient, x+ - x->
 
-The slope is not compared with eager's. With one seed, gradients predict how outputs change when inputs move a little,
+The slope measures each run by itself: with one seed, gradients predict how outputs change when inputs move a little,
 unless backward uses another mask than forward. V is the variance of the prediction.
 """
 

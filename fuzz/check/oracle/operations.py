@@ -33,7 +33,7 @@ _EXACT = _names("""
 
 
 def is_exact(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether the operation does not round its result. `index_put` with accumulate=True and a range of fractions round.
+    """Whether the operation never rounds its result. `index_put` with accumulate=True and a range of fractions round.
 
     Quotients that are rounded to integers count as exact.
     """

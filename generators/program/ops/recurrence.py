@@ -1,4 +1,4 @@
-"""Running sums with decay, the states of linear attention: as a loop, a scan and an associative scan."""
+"""Running sums with decay, the states of linear attention, written as a loop, a scan or an associative scan."""
 
 from collections.abc import Mapping
 from dataclasses import replace

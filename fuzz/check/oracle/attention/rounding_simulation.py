@@ -1,10 +1,10 @@
 """Simulated kernels: the float64 truth of a call, rounded at random as right kernels round.
 
-Kernels round weights before or after dividing by the row's sum, relative to some running maximum. A simulated kernel
-therefore multiplies all weights by one random factor, rounds, and divides by the factor. The mean over simulated
-kernels is the trend of rounding on these inputs, and their spread is its randomness. If scores take few values,
-weights round alike in all rows, and no randomness is left. Simulated kernels that round relative to a running maximum,
-or to 1, show that trend.
+Kernels round weights before or after dividing by the row's sum, relative to some running maximum. So a simulated kernel
+multiplies all weights by one random factor, rounds them, and divides them by the factor. The mean of simulated
+kernels is the systematic error of rounding on these inputs, and their spread is the random error. If scores take few
+values, weights round alike in all rows, and no random error is left. Simulated kernels that round relative to a
+running maximum, or to 1, show that systematic error.
 
 If values are equal, gradients of scores P (dP - delta) are 0 up to the error of delta. Kernels compute delta as
 

@@ -16,7 +16,6 @@ def report(
     worker: WorkerOptions = DEFAULT_WORKER,
     explain: str = "60s",
     overwrite: bool = False,
-    test: bool = False,
 ) -> int:
     """Write report.md (the draft of an issue), repro.py (one file that needs only torch) and test_regression.py (a test
     for PyTorch) for a case.
@@ -51,8 +50,6 @@ def report(
         How long to search for the conditions of the failure by changing one property at a time, such as 30s; 0s: skip.
     overwrite
         Replace an existing report.md, edits included.
-    test
-        Write test_regression.py alone, for a bug of the ledger: its cause is not searched for again.
 
     Examples
     --------
@@ -69,7 +66,7 @@ def report(
     from fuzz.importing.importer import ModuleImport
     from fuzz.module_comparison import save_wrong_block
     from generators.errors import UserError
-    from triage.report.build import find_cases, report_case, write_known_test
+    from triage.report.build import find_cases, report_case
 
     seconds = 0.0 if explain == "0s" else parse_duration(explain, "explain")
     config = worker.configure(python, subject, device="")
@@ -88,11 +85,7 @@ def report(
     for name, case in cases:
         try:
             chosen = subject[0] if subject and not name else None
-            lines = (
-                write_known_test(case, out / name, config, bugs)
-                if test
-                else report_case(case, out / name, config, chosen, seconds, bugs, overwrite)
-            )
+            lines = report_case(case, out / name, config, chosen, seconds, bugs, overwrite)
             print("\n".join(lines), flush=True)  # noqa: T201 - a command line prints its result
         except UserError as error:
             if len(cases) == 1:

@@ -8,7 +8,7 @@ from subprocess import CompletedProcess
 from typing import Any
 
 from corpus.causes import CauseKey
-from corpus.entry import Entry, Expectation, load, sort_versions, write
+from corpus.entry import Entry, Expectation, load, write
 from corpus.files import replace_file, require_writable
 from corpus.ledger import Bug, Ledger
 from fuzz.attribution.ablation import DECOMPOSED, DYNAMIC, Ablation, run_ablation
@@ -21,7 +21,7 @@ from fuzz.commands import REPORTS, require_allowed
 from fuzz.error_location import describe_where, describe_with_names
 from fuzz.evaluator import PASSING, Evaluator, open_evaluator, public_version
 from fuzz.protocol import SubjectResult, Verdict
-from fuzz.replay_result import describe_details, read_recorded_result
+from fuzz.replay_result import describe_details
 from fuzz.run_store import RESULTS_FILE
 from fuzz.subjects import get_spec, is_attention, is_user_function
 from fuzz.versions import spell_verdict
@@ -36,7 +36,7 @@ from triage.listed import list_bugs
 from triage.rendering import render
 from triage.report import regression, repro, shards
 from triage.report.conditions import find_conditions, list_neighbours
-from triage.report.filing import advise, render_facts
+from triage.report.filing import advise, describe_releases, render_facts
 from triage.report.owners import find_owner
 from triage.report.repro import CASE_FILE, WITHOUT_NUMBERS, ScriptedFailure, find_error
 from triage.report.rules import Condition
@@ -49,7 +49,6 @@ from triage.report.wording import (
     link_source,
     quote_source,
     refuse,
-    spell,
     summarize,
     title,
 )
@@ -68,7 +67,6 @@ class Evidence:
     cause: RootCause | None = None
     conditions: tuple[Condition, ...] = ()
     failing: tuple[str, ...] = ()  # tests of test_regression.py
-    is_symbolic: bool = False  # as `run_symbolic` says
     shown: tuple[str, str] = ("", "")  # a program and statements that show the failure, or "" for both
     eager: tuple[str, str] = ("", "")  # a person's script without a compiler, and the line by which it ends
     environment: str = ""
@@ -121,30 +119,6 @@ def report_case(
     return [made["title"], *(f"  {written}" for written in (file, script, test) if written.exists())]
 
 
-def write_known_test(path: Path, out: Path, config: WorkerConfig, bugs: Ledger) -> list[str]:
-    """Write the test for a case whose cause the ledger knows. Gives lines for the user.
-
-    The case runs only if its file does not record enough. Raises UserError, also if the test does not fail.
-    """
-    entry = load(path)
-    known = bugs.find_case(entry.case.id) or next((bug for bug in bugs.bugs if path in bugs.examples(bug)), None)
-    if known is None:
-        raise UserError(f"{path}: --test is for bugs of {bugs.path}, whose cause is known")
-    require_writable(out, "--out")
-    config = replace(config, device=config.device or entry.device, named=())
-    result = read_recorded_result(entry)
-    bug = ScriptedFailure(entry.case, result, known.title, config.device)
-    if not regression.write_test(bug, known.cause, eager=_read_eager(known)):
-        with open_evaluator(config) as evaluator:
-            result = evaluator.evaluate_or_raise(entry.case, entry.subject)
-    spec = get_spec(result.subject)
-    bug = replace(bug, result=result, dynamic=spec.dynamic, own_random=spec.random)
-    is_found = result.verdict.is_finding
-    if not is_found or not _write_test(bug, known.cause, out, config, known, _list_versions(entry)):
-        raise UserError(f"{path}: {result.verdict} under {entry.subject}, and no test of PyTorch fails")
-    return [known.title, f"  {out / regression.FILE}"]
-
-
 def _write_test(
     bug: ScriptedFailure, cause: CauseKey, out: Path, config: WorkerConfig, known: Bug | None, seen: str
 ) -> tuple[str, ...]:
@@ -184,18 +158,18 @@ def build(
         what = "in eager, by each part of the compiler, and with parts off" if subject is None else f"under {subject}"
         sys.stderr.write(f"torch {evaluator.hello.torch}: running the case {what}\n")
         ablation = run_ablation(entry, evaluator)
+        run_symbolic(entry.case, ablation, evaluator)
         if why := refuse(ablation):
             raise NothingToReport(describe_refusal(entry.case, ablation, why))
         sys.stderr.write(f"{ablation.result.verdict} with {ablation.accused}\n")
         name = known.title if known else title(entry.case, ablation.result, config.device)
         evidence = _investigate(entry, ablation, evaluator, out, explain_seconds, name, known)
-        is_symbolic = run_symbolic(entry.case, ablation, evaluator)
     if evidence is None:
         why = f"A worker saw {ablation.result.verdict}, but repro.py, run in a process of its own, does not show it."
         raise NothingToReport(describe_refusal(entry.case, ablation, why))
     sys.stderr.write("writing the report\n")
     environment = script_runs.collect(config.python, ablation.hello.torch)
-    shown = regression.spell_script(_script(entry.case, ablation))
+    shown = regression.spell_script(_script(entry, ablation, name))
     if all(shown) and not get_spec(ablation.result.subject).sharded:  # ranks run it as repro.py
         done = script_runs.run("\n\n\n".join(shown), config.python, seconds=3 * config.timeout)
         shown = shown if shows(done, ablation.result) else ("", "")
@@ -203,7 +177,7 @@ def build(
     alone = script_runs.run(eager, config.python, seconds=config.timeout) if eager else None
     raised = alone.stderr.strip().rpartition("\n")[2] if alone is not None and shows(alone, ablation.result) else ""
     of_eager = (eager.strip(), raised) if raised else ("", "")
-    evidence = replace(evidence, is_symbolic=is_symbolic, shown=shown, eager=of_eager, environment=environment)
+    evidence = replace(evidence, shown=shown, eager=of_eager, environment=environment)
     return write_report(entry, ablation, evidence, name, known)
 
 
@@ -212,9 +186,9 @@ def shows(run: CompletedProcess[str], result: SubjectResult) -> bool:
     return bool(run.returncode) and find_error(result) in run.stderr
 
 
-def _script(case: Case, ablation: Ablation) -> ScriptedFailure:
-    result, device = ablation.result, ablation.hello.device
-    return ScriptedFailure(case=case, result=result, device=device, dynamic=ablation.accused == DYNAMIC)
+def _script(entry: Entry, ablation: Ablation, name: str) -> ScriptedFailure:
+    is_dynamic, own_random = ablation.accused == DYNAMIC, get_spec(entry.subject).random
+    return ScriptedFailure(entry.case, ablation.result, name, ablation.hello.device, is_dynamic, own_random)
 
 
 def _read_eager(bug: Bug | None) -> str:
@@ -238,11 +212,11 @@ def write_report(
     torch = public_version(ablation.hello.torch)
     name = name or title(case, result, ablation.hello.device)
     judged = _record(entry, ablation)
-    bug = _script(case, ablation)
+    bug = _script(entry, ablation, name)
     fix, fault = (_read_fix(known), known.fault) if known else (None, None)
     quoted = fault if fault and fault.torch == torch else next(iter(cause.places if cause else ()), None)
     places = cause.places if cause else ()
-    table = list_stages(case, ablation, is_symbolic=evidence.is_symbolic)
+    table = list_stages(case, ablation)
     is_logged = result.verdict in WITHOUT_NUMBERS or bug.spec.sharded
     # The program has the dense call, from which the worker makes packed and paged calls.
     is_packed = bool(getattr(result.failure, "sequences", None))
@@ -274,7 +248,6 @@ def write_report(
         "table": table if len({verdict for _, verdict in table}) > 1 else [],
         "conditions": evidence.conditions,
         "where": describe_where(case, result.where),
-        "seen": "" if known else _list_versions(judged),
         "environment": evidence.environment,
         "fix": fix,
         "unmended": describe_unmended(fix["cases"] - fix["passing"], fix.get("failing", {})) if fix else "",
@@ -310,8 +283,7 @@ def _investigate(
     Also writes the case file, which the report names, and the test.
     """
     result, config, is_kernel = ablation.result, evaluator.config, is_attention(ablation.accused)
-    is_dynamic, is_random = ablation.accused == DYNAMIC, get_spec(entry.subject).random
-    bug = ScriptedFailure(entry.case, result, name, config.device, is_dynamic, is_random)
+    bug = _script(entry, ablation, name)
     script, run = (
         shards.write_ranks(bug, *regression.spell_script(bug)) if bug.spec.sharded else repro.write_script(bug),
         None,
@@ -333,7 +305,7 @@ def _investigate(
     sys.stderr.write("looking for the cause: experiments, one change in each; a minute or two\n")
     cause = attribute(entry, evaluator, ablation)
     sys.stderr.write(f"running {regression.FILE}\n")
-    failing = _write_test(bug, cause.key, out, config, known, _list_versions(_record(entry, ablation)))
+    failing = _write_test(bug, cause.key, out, config, known, describe_releases(_record(entry, ablation)))
     is_lost = result.verdict in LOST_PROCESS  # each experiment costs a worker
     if not seconds or (is_lost and not is_kernel):
         return Evidence(run, cause, failing=failing)
@@ -361,11 +333,3 @@ def _record(entry: Entry, ablation: Ablation) -> Entry:
     seen[public_version(ablation.hello.torch)] = spell_verdict(result)
     expect = Expectation("known", subject=result.subject, verdict=result.verdict, device=ablation.hello.device)
     return replace(entry, expect=expect, found=None, seen=seen)
-
-
-def _list_versions(entry: Entry) -> str:
-    """Versions of torch and their verdicts: "2.11.0: passes; 2.12.1, 2.13.0: compile error"; "" with one version."""
-    seen, told = entry.seen, dict[str, list[str]]()
-    for version in sort_versions(seen):
-        told.setdefault("passes" if seen[version] in PASSING else spell(seen[version]), []).append(version)
-    return "; ".join(f"{', '.join(versions)}: {words}" for words, versions in told.items()) if len(seen) > 1 else ""

@@ -14,26 +14,28 @@ from triage.report import repro
 from triage.report.wording import spell
 
 
-def run_symbolic(case: Case, ablation: Ablation, evaluator: Evaluator) -> bool:
-    """Whether the program fixes sizes that may be symbolic. Its stage with dynamic=True is then that of a program that
-    reads them off its arguments, as the test does.
-    """
-    symbolic, stage = replace(case, dynamic=True), ablation.stages.get(DYNAMIC)
-    is_fixed = stage is not None and ablation.accused != DYNAMIC and is_valid(symbolic)
-    if stage is None or not is_fixed or source(symbolic) == source(case):
-        return False
-    ablation.stages[DYNAMIC] = evaluator.evaluate_or_raise(symbolic, stage.subject)
-    return True
+def run_symbolic(case: Case, ablation: Ablation, evaluator: Evaluator) -> None:
+    """If the program fixes sizes that may be symbolic, run its stage with dynamic=True again: with the program that
+    reads them off its arguments, as the test does."""
+    if (symbolic := _find_symbolic(case, ablation)) is not None:
+        ablation.stages[DYNAMIC] = evaluator.evaluate_or_raise(symbolic, ablation.stages[DYNAMIC].subject)
 
 
-def list_stages(case: Case, ablation: Ablation, *, is_symbolic: bool = False) -> list[tuple[str, str]]:
-    """The words for each stage that torch has, and its verdict. `is_symbolic`: as `run_symbolic` says."""
+def _find_symbolic(case: Case, ablation: Ablation) -> Case | None:
+    symbolic = replace(case, dynamic=True)
+    is_fixed = DYNAMIC in ablation.stages and ablation.accused != DYNAMIC and is_valid(symbolic)
+    return symbolic if is_fixed and source(symbolic) != source(case) else None
+
+
+def list_stages(case: Case, ablation: Ablation) -> list[tuple[str, str]]:
+    """The words for each stage that torch has, and its verdict. `run_symbolic` ran before."""
     as_config, is_kernel = repro.is_of_config(ablation.result), repro.is_kernel(ablation.result)
     names = {
         name: describe_stage(name, one.subject, case, as_config=as_config) for name, one in ablation.stages.items()
     }
     names |= {EAGER: "eager, the attention as products and softmax"} if is_kernel else {}
-    names |= {DYNAMIC: f"{names[DYNAMIC]}, sizes read off the arguments"} if is_symbolic else {}
+    if _find_symbolic(case, ablation) is not None:
+        names[DYNAMIC] += ", sizes read off the arguments"
     rows = []
     for name, one in ablation.stages.items():
         is_other = compare_outcome(one, ablation.result) is Outcome.FAILS_OTHERWISE

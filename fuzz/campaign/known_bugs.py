@@ -67,7 +67,7 @@ class KnownBugs:
     def find(self, symptom: Symptom, minimal: Case, cause: RootCause | None = None) -> KnownFinding | Bug | None:
         """The finding, or the bug of the ledger, that explains the failure of a minimal case. Runs no experiments.
 
-        If the bug `is_back`, the failure is still a new finding. `cause`: of the failure, if it is known.
+        If the bug `is_back`, the failure is still a new finding. `cause`: of the failure, if no finding had it so far.
         """
         with self._lock:
             listed = self._watched_cases.get(minimal.id) or self._ledger.find_case(minimal.id)
@@ -81,7 +81,7 @@ class KnownBugs:
             return next(twins, None) or self.find_regression(symptom, cause.key)
 
     def find_by_rewrites(self, symptom: Symptom) -> KnownFinding | None:
-        """The finding whose rewrites measure the same as those of a failure."""
+        """The finding that measurements of its rewrites show to be the same bug."""
         with self._lock:
             return next((one for one in self._findings if one.symptom.is_measured_in(symptom)), None)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from corpus.passes.program import rename_values
 from generators.errors import CaseError
-from generators.program.attention_options import OPTIONS, OVER_SCORES, PER_HEAD, TENSORS, Contract
+from generators.program.attention_options import OPTIONS, OVER_SCORES, PER_HEAD, TENSORS, Contract, Form
 from generators.program.case import Case, Input, TensorType
 from generators.program.contracts import as_bhsd
 from generators.program.edits import input_like, map_inputs
@@ -19,7 +19,7 @@ from generators.program.values import DISTRIBUTIONS
 from generators.sampling.builder import Builder
 from generators.sampling.choices import ByteChoices
 from generators.sampling.masks import Visibility, spell_visibility
-from generators.sampling.steps import add_sinks, spell_alibi, spell_softcap
+from generators.sampling.steps import SCORE_STEPS
 
 _CONVENTIONAL = ByteChoices(b"")  # every decision has its likeliest outcome
 
@@ -103,12 +103,18 @@ def _spell_steps(b: Builder, plain: Plain, q: str, k: str, v: str) -> dict[str, 
     scores = b.op("matmul", q, b.op("transpose", keys, to="kt"), to="scores")
     if said.scale != 1:
         scores = b.op("mul", scores, other=said.scale)
-    if said.softcap is not None:
-        scores = spell_softcap(b, _CONVENTIONAL, scores, said.softcap)
     visibility = Visibility(said.causal, said.window)
-    if "alibi" in inputs:
-        names["alibi"] = _add_constant(b, inputs["alibi"])
-        scores = spell_alibi(b, _CONVENTIONAL, scores, names["alibi"], visibility)
+
+    def add_steps(scores: str, *, after_mask: bool) -> str:
+        for name, step in SCORE_STEPS.items():
+            value = getattr(said, name)
+            if value is not None and step.after_mask is after_mask:
+                if name in inputs:
+                    value = names[name] = _add_constant(b, inputs[name])
+                scores = step.spell(b, _CONVENTIONAL, scores, value, visibility)
+        return scores
+
+    scores = add_steps(scores, after_mask=False)
     if "mask" in inputs:
         mask = names["mask"] = _get_or_add_input(b, inputs["mask"])
         if said.mask_means == "keep":
@@ -121,10 +127,7 @@ def _spell_steps(b: Builder, plain: Plain, q: str, k: str, v: str) -> dict[str, 
     if visibility:
         keep = spell_visibility(b, _CONVENTIONAL, visibility, *b.shape(scores)[-2:])
         scores = b.op("where", keep, scores, to="scores", other=-math.inf)
-    if "sinks" in inputs:
-        names["sinks"] = _add_constant(b, inputs["sinks"])
-        scores = add_sinks(b, _CONVENTIONAL, scores, names["sinks"])
-    probs = b.op("softmax", scores, to="probs")
+    probs = b.op("softmax", add_steps(scores, after_mask=True), to="probs")
     if "sinks" in inputs:
         probs = b.op("narrow", probs, stop=b.shape(k)[-2])
     if b.dtype_of(probs) != b.dtype_of(v):
@@ -242,8 +245,8 @@ def _simplify_one(plain: Plain) -> Iterator[Plain]:
     said = plain.contract
     scales = (plain.cheapest_scale, 0.5 if abs(said.scale) < 1 else 2.0, -1.0)
     yield from (plain.change(scale=scale) for scale in scales[: 3 if said.scale < 0 else 2] if scale != said.scale)
-    if said.softcap not in (None, 1.0):
-        yield plain.change(softcap=1.0)
+    numbers = (name for name, option in OPTIONS.items() if option.form is Form.NUMBER)
+    yield from (plain.change(**{name: 1.0}) for name in numbers if getattr(said, name) not in (None, 1.0))
     if said.causal == "bottom_right":
         yield plain.change(causal="top_left")
     if said.window is not None:

@@ -48,8 +48,8 @@ OPTIONS = {
 }
 """Options by name, in the order in which the shrinker drops them and a cause lists them.
 
-To add an option, add a row, a field of `Contract`, and its arithmetic in fuzz/check/oracle/attention/call.py. The
-shrinker spells options as operations in corpus/passes/contracts.py.
+To add an option, add a row and a field of `Contract` here, its arithmetic in fuzz/check/oracle/attention/call.py, and a
+row of `SCORE_STEPS` in generators/sampling/steps.py, by which campaigns draw it and the shrinker writes it.
 """
 
 KEYWORDS = sorted(OPTIONS, key=lambda name: list(Form).index(OPTIONS[name].form))

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 
 from generators.errors import CaseError, require
-from generators.program.attention_options import OVER_SCORES, PER_HEAD, Contract
+from generators.program.attention_options import OPTIONS, OVER_SCORES, PER_HEAD, Contract, Form
 from generators.program.case import Case, TensorType
 from generators.program.sizes import Size, show
 from generators.program.values import category
@@ -51,9 +51,11 @@ def _check_values(contract: Contract) -> None:
     require(contract.causal in (None, *CORNERS), f"causal {contract.causal!r}, expected {' or '.join(CORNERS)}")
     plain = means == "keep" and contract.fill == -math.inf
     require(contract.mask is not None or plain, "mask_means and fill need a mask")
-    cap, dropout, window = contract.softcap, contract.dropout, contract.window
+    dropout, window = contract.dropout, contract.window
     require(math.isfinite(contract.scale), f"scale {contract.scale} is not finite")
-    require(cap is None or 0 < cap < math.inf, f"softcap {cap}, expected a positive number")
+    for name in (name for name, option in OPTIONS.items() if option.form is Form.NUMBER):
+        value = getattr(contract, name)
+        require(value is None or 0 < value < math.inf, f"{name} {value}, expected a positive number")
     require(not math.isnan(contract.fill), "fill is NaN")
     require(0 <= dropout <= 1, f"dropout {dropout}, expected a probability")
     if window is not None:

@@ -10,7 +10,7 @@ from generators.sampling.builder import Builder
 from generators.sampling.choices import Choices
 from generators.sampling.heads import Qkv, permute_axes
 from generators.sampling.masks import additive_input, apply_mask, boolean_input, draw_shape
-from generators.sampling.steps import CAPS, AttentionExtras, insert_noop
+from generators.sampling.steps import SCORE_STEPS, AttentionExtras, insert_noop
 
 NO_EXTRAS = AttentionExtras()
 
@@ -42,29 +42,29 @@ def attend(
         right, direct = rescale(right), False
     scores = _multiply_query_key(b, c, qkv, left, right, direct=direct)
     scores = insert_noop(b, c, rescale(scores) if place == "scores" else scores)
+    further = [SCORE_STEPS[name] for name in extras.steps]
+    before, after = ([step for step in further if step.after_mask is late] for late in (False, True))
     if bias:
         scores = b.op("add", scores, bias, to="scores")
-    if extras.softcap:
-        scores = steps.spell_softcap(b, c, scores, c.pick(CAPS))
+        b.drop_contract_unless(not before)
     visibility = steps.draw_visibility(b, c, extras, *b.shape(scores)[-2:])
-    num_heads = b.shape(scores)[1] if b.rank(scores) == 4 else Size.of(1)
-    if extras.alibi:
-        scores = steps.spell_alibi(b, c, scores, steps.draw_slopes(b, c, num_heads), visibility)
+    for step in before:
+        scores = step.spell(b, c, scores, step.draw(b, c, scores), visibility)
     masked = apply_mask(b, c, scores, visibility)
-    if extras.alibi:
+    if "alibi" in extras.steps:
         # ALiBi's distances are counted from the corner of the contract's `causal`.
         b.drop_contract_unless((visibility.causal == "bottom_right") == (b.contract_field("causal") == "bottom_right"))
     scores = insert_noop(b, c, masked)
     if b.dtype_of(scores) != b.dtype_of(q) and c.choose("scores.back", {"stay": 9.0, "type_as": 1.0}) == "type_as":
         scores = b.op("type_as", scores, q)
-    if extras.sinks:
-        scores = steps.add_sinks(b, c, scores, steps.draw_sinks(b, c, num_heads, scores))
+    for step in after:
+        scores = step.spell(b, c, scores, step.draw(b, c, scores), visibility)
     # Scores that came from a product over [B * H, S, T] may go back to that form for the softmax, as in BART.
     flat = any(op.kind == "bmm" for op in b.ops) and b.rank(scores) == 4 and how != "broadcast"
     if flat and c.choose("scores.again", {"flat": 6.0, "not": 4.0}) == "flat":
         scores = _flat(b, scores)
     probs = steps.spell_softmax(b, c, scores, v)
-    seen = b.op("narrow", probs, to="probs", stop=b.shape(v)[-2]) if extras.sinks else probs
+    seen = b.op("narrow", probs, to="probs", stop=b.shape(v)[-2]) if "sinks" in extras.steps else probs
     weights = _dropout(b, c, insert_noop(b, c, seen))
     output = _weight_values(b, c, weights, insert_noop(b, c, v))
     b.end_attention(*qkv.values, output, bias=bias)

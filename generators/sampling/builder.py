@@ -101,7 +101,7 @@ class Builder:
         mask, so filled scores must stay hidden with the bias added.
         """
         noted, self._noted = self._noted, {}
-        if noted is None or (bias and (noted.keys() & {"bias", "softcap", "alibi"} or noted.get("fill", -inf) > -inf)):
+        if noted is None or (bias and ("bias" in noted or noted.get("fill", -inf) > -inf)):
             return
         fields |= noted | ({"bias": bias} if bias else {})
         self.contracts.append(Contract(q, k, v, output, "bhsd" if self.rank(output) == 4 else "bsd", **fields))

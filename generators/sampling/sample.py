@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from generators.errors import CaseError
@@ -266,8 +266,7 @@ def _for_kernels(seed: str, limits: Limits) -> Case | None:
             dims["V"] = dims["D"] if c.chance(0.8) else c.pick(limits.head_dims)
         dtype, training = c.draw(_DTYPES), c.chance(0.5)
         shapes = tuple((dims["B"], dims["H"], dims[length], dims[dim]) for length, dim in ("SD", "TD", "TV"))
-        options = {name: value for name, value in asdict(extras).items() if value}
-        if limits.accepts(AttentionCall(dtype, shapes, options, training)):
+        if limits.accepts(AttentionCall(dtype, shapes, extras.options, training)):
             break
     else:
         return None

@@ -1,9 +1,11 @@
 """Single steps of attention: soft caps, ALiBi, sinks, the softmax, and steps that change nothing."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from generators.program.case import Values
-from generators.program.sizes import Size
+from generators.program.sizes import ONE, Size
 from generators.sampling.builder import Builder
 from generators.sampling.choices import Choices
 from generators.sampling.masks import Visibility, offset, position_indices
@@ -13,27 +15,47 @@ from generators.sampling.masks import Visibility, offset, position_indices
 class AttentionExtras:
     """Steps that few attentions have. `window` is two-sided unless `causal` names a corner."""
 
-    softcap: bool = False
-    alibi: bool = False
-    sinks: bool = False
+    steps: tuple[str, ...] = ()  # rows of `SCORE_STEPS`
     causal: str | None = None
     window: bool = False
+
+    @property
+    def options(self) -> dict[str, object]:
+        """The options of an attention call, True for an option whose value is not drawn yet."""
+        given = {**dict.fromkeys(self.steps, True), "causal": self.causal, "window": self.window}
+        return {name: value for name, value in given.items() if value}
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreStep:
+    """How the option of attention of the same name changes the scores, [B, H, S, T] or [B, S, T]."""
+
+    weight: float  # how often it is drawn alone, relative to other extras
+    draw: Callable[[Builder, Choices, str], Any]
+    """The value of the option for these scores: a number, or the name of a tensor."""
+    spell: Callable[[Builder, Choices, str, Any, Visibility], str]
+    """Writes the changed scores, and notes the value in the contract."""
+    after_mask: bool = False
 
 
 EXTRAS_SHARE = 0.07
 """The share of cases with such extras. Low, because compilers rarely see them and judging takes longer."""
-_SINGLE = {"softcap": 2.0, "window": 2.0, "bottom_right": 1.0, "alibi": 1.5, "sinks": 1.5}
+_STEP_SHARE = 0.12
+"""The share of each step in cases of campaigns of attention functions."""
+_SINGLE = {"window": 2.0, "bottom_right": 1.0}
 _CORNERS: dict[str | None, float] = {None: 3.0, "top_left": 4.0, "bottom_right": 3.0}
 
 
 def draw_extras(c: Choices) -> AttentionExtras:
     """Mostly none, else a single extra."""
-    name = c.draw(_SINGLE) if c.chance(EXTRAS_SHARE) else ""
+    if not c.chance(EXTRAS_SHARE):
+        return AttentionExtras()
+    name = c.draw({name: step.weight for name, step in SCORE_STEPS.items()} | _SINGLE)
     if name == "window":
         return AttentionExtras(window=True, causal=c.draw(_CORNERS))
     if name == "bottom_right":
         return AttentionExtras(causal=name)
-    return AttentionExtras(name == "softcap", name == "alibi", name == "sinks")
+    return AttentionExtras((name,))
 
 
 def draw_many_extras(c: Choices) -> AttentionExtras:
@@ -48,7 +70,7 @@ def draw_many_extras(c: Choices) -> AttentionExtras:
             ("bottom_right", True): 4.0,
         }
     )
-    return AttentionExtras(c.chance(0.12), c.chance(0.12), c.chance(0.13), causal, window)
+    return AttentionExtras(tuple(name for name in SCORE_STEPS if c.chance(_STEP_SHARE)), causal, window)
 
 
 def draw_visibility(b: Builder, c: Choices, extras: AttentionExtras, query: Size, key: Size) -> Visibility:
@@ -62,10 +84,10 @@ def draw_visibility(b: Builder, c: Choices, extras: AttentionExtras, query: Size
     return Visibility(extras.causal, (left, right))
 
 
-CAPS = (50.0, 30.0, 20.0, 5.0, 1.0)
+_CAPS = (50.0, 30.0, 20.0, 5.0, 1.0)
 
 
-def spell_softcap(b: Builder, c: Choices, scores: str, cap: float) -> str:
+def _spell_softcap(b: Builder, c: Choices, scores: str, cap: float, _visibility: Visibility) -> str:
     """Scores held below a cap, cap * tanh(scores / cap), as Gemma writes it."""
     b.note_contract(softcap=cap)
     if cap == 1:
@@ -74,16 +96,17 @@ def spell_softcap(b: Builder, c: Choices, scores: str, cap: float) -> str:
     return b.op("mul", scores, other=cap, reverse=c.chance(0.3))
 
 
-def draw_slopes(b: Builder, c: Choices, heads: Size) -> str:
+def _draw_slopes(b: Builder, c: Choices, scores: str) -> str:
     """Slopes of ALiBi, [H]: an input, or a geometric sequence."""
+    heads = _count_heads(b, scores)
     if c.chance(0.4):
         steps = b.op("arange", to="steps", start=1, stop=heads + 1, dtype="float32")
         return b.op("exp", b.op("mul", steps, other=c.pick((-0.5, -1.0, -0.1))), to="slopes")
     return _draw_per_head(b, c, "slopes", heads, Values("uniform", scale=c.pick((1.0, 0.2))), "float32")
 
 
-def spell_alibi(b: Builder, c: Choices, scores: str, slopes: str, visibility: Visibility) -> str:
-    """The scores, [B, H, S, T] or [B, S, T], minus slopes times distances."""
+def _spell_alibi(b: Builder, c: Choices, scores: str, slopes: str, visibility: Visibility) -> str:
+    """The scores minus slopes times distances."""
     query, key = b.shape(scores)[-2:]
     b.note_contract(alibi=slopes)
     rows, columns = position_indices(b, query, key, offset(visibility, query, key), c.pick(("int64", "float32")))
@@ -98,13 +121,13 @@ def spell_alibi(b: Builder, c: Choices, scores: str, slopes: str, visibility: Vi
     return b.op("add", scores, b.op("neg", sloped), to="scores")
 
 
-def draw_sinks(b: Builder, c: Choices, heads: Size, like: str) -> str:
-    """Sinks, [H], also in the dtype of the scores `like`."""
-    dtype = c.pick((b.dtype, b.dtype_of(like), "float32"))
-    return _draw_per_head(b, c, "sinks", heads, Values("normal", scale=c.pick((1.0, 1.0, 3.0))), dtype)
+def _draw_sinks(b: Builder, c: Choices, scores: str) -> str:
+    """Sinks, [H], also in the dtype of the scores."""
+    dtype, values = c.pick((b.dtype, b.dtype_of(scores), "float32")), Values("normal", scale=c.pick((1.0, 1.0, 3.0)))
+    return _draw_per_head(b, c, "sinks", _count_heads(b, scores), values, dtype)
 
 
-def add_sinks(b: Builder, c: Choices, scores: str, sinks: str) -> str:
+def _add_sinks(b: Builder, c: Choices, scores: str, sinks: str, _visibility: Visibility) -> str:
     """The scores with a further column, a number for each head, as gpt-oss writes it: softmax, then drop the column."""
     b.note_contract(sinks=sinks)
     column = b.op(c.pick(("view", "reshape")), sinks, to="column", sizes=(*b.shape(sinks), 1, 1))
@@ -123,6 +146,18 @@ def _draw_per_head(b: Builder, c: Choices, hint: str, heads: Size, values: Value
     fixed = b.freeze(c, value)
     b.drop_contract_unless(b.mode != "training" or fixed != value)
     return fixed
+
+
+def _count_heads(b: Builder, scores: str) -> Size:
+    return b.shape(scores)[1] if b.rank(scores) == 4 else ONE
+
+
+SCORE_STEPS: Mapping[str, ScoreStep] = {
+    "softcap": ScoreStep(2.0, lambda _b, c, _scores: c.pick(_CAPS), _spell_softcap),
+    "alibi": ScoreStep(1.5, _draw_slopes, _spell_alibi),
+    "sinks": ScoreStep(1.5, _draw_sinks, _add_sinks, after_mask=True),
+}
+"""By option, in the order in which they are written."""
 
 
 def spell_softmax(b: Builder, c: Choices, scores: str, like: str) -> str:

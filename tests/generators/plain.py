@@ -3,12 +3,13 @@
 import math
 import re
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from generators.program.attention_options import Contract
+from generators.program.attention_options import OPTIONS, TENSORS, Contract
 from generators.program.attention_stub import emit_attention_stub
 from generators.program.case import Case
 from generators.program.emit import source
@@ -87,19 +88,9 @@ def by_contract(contract: Contract, values: dict[str, Tensor]) -> Tensor:
         mask = ~mask
     # The lowest number of a dtype is float64's own in a program that runs in float64.
     fill = LOWEST if -math.inf < contract.fill < -1e30 or contract.fill == -65504.0 else contract.fill
-    out = attend(
-        q,
-        k,
-        v,
-        scale=contract.scale,
-        mask=mask,
-        fill=fill,
-        causal=contract.causal,
-        window=contract.window,
-        softcap=contract.softcap,
-        dropout=(contract.dropout, 0) if contract.dropout else None,
-        **found,
-    )
+    options: dict[str, Any] = {name: getattr(contract, name) for name in OPTIONS if name not in TENSORS} | found
+    options |= {"mask": mask, "dropout": (contract.dropout, 0) if contract.dropout else None}
+    out = attend(q, k, v, scale=contract.scale, fill=fill, **options)
     return {"bhsd": out, "bshd": out.transpose(1, 2), "bsd": out[:, 0]}[contract.layout]
 
 

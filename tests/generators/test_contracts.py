@@ -6,7 +6,7 @@ from functools import cache
 import pytest
 import torch
 
-from generators.program.attention_options import Contract
+from generators.program.attention_options import OPTIONS, Contract
 from generators.program.case import Case
 from generators.program.contracts import list_described_ops
 from generators.program.emit import is_random, source
@@ -46,6 +46,12 @@ def test_every_contract_means_what_its_spelling_computes(attention_only: bool) -
     assert len(cases) > 50
     for case in cases:
         assert contract_holds(case), source(case)
+
+
+def test_every_option_is_drawn() -> None:
+    drawn = [contract for i in range(SAMPLED) for contract in sample(11, i, attention_only=True).contracts]
+    for name, option in OPTIONS.items():
+        assert any(getattr(contract, name) != option.absent for contract in drawn), name
 
 
 WRONG: dict[str, object] = {

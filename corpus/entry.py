@@ -25,13 +25,14 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from packaging.specifiers import SpecifierSet
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from corpus import casefile
 from corpus.files import read_file, replace_file
 from corpus.strict_yaml import MAX_BYTES, dump, parse
 from generators.errors import UserError, UserErrors
 from generators.program.case import Case
+from generators.program.settings import read_version
 from generators.records import Codec, Rule, matches, one_of
 
 SUFFIX = ".case.yaml"
@@ -71,18 +72,12 @@ class Expectation:
 
     def holds_for(self, torch: str) -> bool:
         """Whether `versions` contains this torch version. Nightlies and builds such as 2.13.0+cpu count."""
-        try:
-            return not self.versions or SpecifierSet(self.versions).contains(Version(torch), prereleases=True)
-        except InvalidVersion:
-            return True
+        return not self.versions or SpecifierSet(self.versions).contains(read_version(torch), prereleases=True)
 
     def begins_after(self, torch: str) -> bool:
         """Whether all of `versions` are newer than this torch version."""
-        try:
-            bounds = [Version(one.version) for one in SpecifierSet(self.versions) if one.operator in (">=", ">")]
-            return any(Version(Version(torch).public) < bound for bound in bounds)
-        except InvalidVersion:
-            return False
+        bounds = [Version(one.version) for one in SpecifierSet(self.versions) if one.operator in (">=", ">")]
+        return any(Version(read_version(torch).public) < bound for bound in bounds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,14 +182,7 @@ def record_seen(path: Path, verdicts: Mapping[str, str]) -> None:
 
 def sort_versions(versions: Iterable[str]) -> list[str]:
     """Versions of torch, each once, oldest first. Names that are no versions come last."""
-
-    def key(version: str) -> tuple[bool, Version, str]:
-        try:
-            return False, Version(version), version
-        except InvalidVersion:
-            return True, Version("0"), version
-
-    return sorted({*versions}, key=key)
+    return sorted({*versions}, key=lambda version: (read_version(version), version))
 
 
 def load_directory(directory: Path) -> dict[Path, Entry]:

@@ -19,6 +19,7 @@ from corpus.files import read_file, replace_file, require_writable
 from corpus.strict_yaml import MAX_BYTES, Data, Document, decode_text, dump_flow, parse
 from corpus.upstream import Issue, Upstream
 from generators.errors import UserError
+from generators.program.settings import read_version
 from generators.records import ALWAYS, KEYED, SORTED, Codec, RecordError, RecordForm, matches, read_mapping
 
 FORMAT = 3
@@ -62,12 +63,7 @@ class Status:
 
     def is_back_in(self, torch: str) -> bool:
         """Whether the bug should be gone from this torch version, so that meeting it there is a regression."""
-        if self.kind != "fixed":
-            return False
-        try:
-            return Version(torch) >= Version(self.about)
-        except InvalidVersion:
-            return True  # a version that can't be parsed counts as newer than the fix
+        return self.kind == "fixed" and read_version(torch) >= Version(self.about)
 
 
 _Id = Annotated[str, matches("[a-z0-9][a-z0-9._-]{0,59}", "must be at most 60 lowercase letters, digits and dashes")]

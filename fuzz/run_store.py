@@ -32,7 +32,7 @@ RESULTS_FILE, EVENTS_FILE, OLD_EVENTS_FILE = "results.sqlite", "events.ndjson", 
 """Files in a run directory."""
 LOCK_FILE = "lock"
 """A campaign holds it while it runs."""
-_FORMAT = 7
+_FORMAT = 8
 _TABLES = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE coverage (kind TEXT, name TEXT, count INTEGER NOT NULL, PRIMARY KEY (kind, name)) WITHOUT ROWID;
@@ -50,15 +50,12 @@ CREATE TABLE findings (
     file TEXT NOT NULL, result TEXT NOT NULL, kind TEXT NOT NULL,  -- new, internal or known
     count INTEGER NOT NULL, first_seen REAL NOT NULL, last_seen REAL NOT NULL
 );
-"""
-_LATER_TABLES = """
-CREATE TABLE IF NOT EXISTS history (
+CREATE TABLE history (      -- the cases that a process judged before a waiting suspicion
     suspicion INTEGER, place INTEGER, case_id TEXT NOT NULL, subjects TEXT NOT NULL, PRIMARY KEY (suspicion, place)
 );
-CREATE INDEX IF NOT EXISTS history_cases ON history (case_id);
-CREATE TABLE IF NOT EXISTS earlier (case_id TEXT PRIMARY KEY, data TEXT NOT NULL);
+CREATE INDEX history_cases ON history (case_id);
+CREATE TABLE earlier (case_id TEXT PRIMARY KEY, data TEXT NOT NULL);
 """
-"""Earlier sessions may have left them out. `history`: the cases that a process judged before a waiting suspicion."""
 
 T = TypeVar("T")
 Time = Annotated[float, Rule(lambda seconds: 0 <= seconds < 1 << 33, "is no time of a calendar")]
@@ -138,8 +135,6 @@ class Results:
                     for statement in _TABLES.split(";\n"):
                         self._db.execute(statement)
                     self._db.execute(f"PRAGMA user_version={_FORMAT}")
-            if version in (0, _FORMAT) and not readonly:
-                self._db.executescript(_LATER_TABLES)
             elif version != _FORMAT:
                 way = "this version reads" if readonly else "use another --out: this version writes"
                 raise UserError(f"{self.path}: store of format {version}, {way} {_FORMAT}")

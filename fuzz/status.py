@@ -3,14 +3,10 @@
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fuzz.cli import enter
 from fuzz.durations import format_duration
-
-if TYPE_CHECKING:
-    from fuzz.run_summary import RunSummary
-
 
 COLUMNS: dict[str, tuple[str, Callable[[float], str]]] = {
     "workers": ("workers", "{:.0f}".format),
@@ -27,26 +23,6 @@ COLUMNS: dict[str, tuple[str, Callable[[float], str]]] = {
     "size_bytes": ("size", lambda size: f"{size / 2**20:.1f} MiB"),
 }
 """The title and the format of each number in the table."""
-
-
-def measure(run: "RunSummary") -> dict[str, float | None]:
-    """The numbers of a campaign."""
-    new, started = run.list_findings("new"), run.counts.started
-    return {
-        "running": run.is_running,
-        "workers": started.workers if started else 0,
-        "seconds": run.counts.seconds,  # of all sessions
-        "cases": run.cases,
-        "cases_per_second": run.rate(run.cases),
-        "new_findings": len(new),
-        "known_findings": len(run.list_findings("known")),
-        "waiting_suspicions": run.waiting,
-        "unconfirmed_suspicions": run.n_unconfirmed,
-        "not_examined_suspicions": run.not_examined,
-        "explaining_seconds": run.counts.explaining,  # of worker time
-        "last_find_timestamp_seconds": max((row.first_seen for row in new), default=None),
-        "size_bytes": sum(path.lstat().st_size for path in run.path.rglob("*") if path.is_file()),
-    }
 
 
 def status(*runs: Path, json: Path | None = None) -> None:
@@ -102,14 +78,29 @@ def describe_run(directory: Path) -> dict[str, Any]:
         }
         for row in run.findings
     ]
-    started = run.counts.started
+    new, started = run.list_findings("new"), run.counts.started
     labels = {"run": str(directory), "torch": run.torch, "device": started.device if started else ""}
     unconfirmed = [
         {"verdict": verdict, "subject": subject, "count": count}
         for (verdict, subject), count in run.unconfirmed.items()
     ]
+    numbers = {
+        "running": run.is_running,
+        "workers": started.workers if started else 0,
+        "seconds": run.counts.seconds,  # of all sessions
+        "cases": run.cases,
+        "cases_per_second": run.rate(run.cases),
+        "new_findings": len(new),
+        "known_findings": len(run.list_findings("known")),
+        "waiting_suspicions": run.waiting,
+        "unconfirmed_suspicions": run.n_unconfirmed,
+        "not_examined_suspicions": run.not_examined,
+        "explaining_seconds": run.counts.explaining,  # of worker time
+        "last_find_timestamp_seconds": max((row.first_seen for row in new), default=None),
+        "size_bytes": sum(path.lstat().st_size for path in run.path.rglob("*") if path.is_file()),
+    }
     listed = {"findings": findings, "known_bugs": encode(run.counts.known_bugs), "unconfirmed": unconfirmed}
-    return {**labels, "state": run.state, **measure(run), **listed}
+    return {**labels, "state": run.state, **numbers, **listed}
 
 
 if __name__ == "__main__":

@@ -115,13 +115,18 @@ def check_settings(case: Case) -> None:
 
 
 def list_available(torch: str, device: str) -> dict[str, Setting]:
-    """The settings of a torch version on a device. An unreadable version counts as the newest."""
-    try:
-        version = Version(Version(torch).base_version)
-    except InvalidVersion:
-        version = Version("9999")
+    """The settings of a torch version on a device."""
+    version = Version(read_version(torch).base_version)
     return {
         name: setting
         for name, setting in SETTINGS.items()
         if device in setting.devices and version in SpecifierSet(setting.versions)
     }
+
+
+def read_version(torch: str) -> Version:
+    """A version of torch. An unreadable version counts as the newest."""
+    try:
+        return Version(torch)
+    except InvalidVersion:
+        return Version("9999")

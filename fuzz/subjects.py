@@ -1,8 +1,8 @@
 """The table of built-in subjects: ways to run a case. Campaigns and workers share this module.
 
-fuzz/check/subject_builder.py turns a row into code. A subject is an attention function, or a compiler with axes, such
-as symbolic sizes. Its name joins their names by "_". To add a subject of a known compiler, add a row to `_DEFAULT` or
-`_ON_REQUEST`.
+fuzz/check/subject_builder.py turns a row into code. A subject is an attention function, or a compiler with or without
+axes, such as symbolic sizes. Its name joins their names by "_". To add a subject of a known compiler, add a row to
+`_DEFAULT` or `_ON_REQUEST`.
 """
 
 from dataclasses import dataclass, field, replace

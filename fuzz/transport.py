@@ -1,6 +1,6 @@
 """Transports start a worker process, carry messages to and from it, and end it. Here: the interface, and pipes.
 
-`WorkerProcess` interprets the lines. To add a transport, add a class with the methods of `Transport`.
+`WorkerProcess` interprets the messages. To add a transport, add a class with the methods of `Transport`.
 """
 
 import ctypes

@@ -20,7 +20,7 @@ from generators.program.state import is_written
 from generators.program.type_check import infer
 
 _MOST_NAMES = 9
-"""If an operation has more sizes than this, all stay equal, because the search tries every subset."""
+"""If more equal sizes meet in an operation, all stay equal, because the search tries every subset."""
 
 
 def make_readable(case: Case) -> Iterator[Case]:

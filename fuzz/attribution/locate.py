@@ -139,7 +139,7 @@ def _swap_operations(case: Case) -> Iterator[Case]:
 
 
 class _BranchSearch(NamedTuple):
-    """Searches for a branch that failing programs take and passing programs don't."""
+    """Searches for a branch that failing programs take and few passing programs take."""
 
     study: Study
     scope: str

@@ -40,7 +40,7 @@ _TIME_SHARE, _LONG_TIME_SHARE = 0.5, 0.85
 and if more than `_MANY_WAITING` suspicions wait for each worker."""
 _MANY_WAITING = 4
 _FRUITLESS_SHARE = 0.2
-"""While investigations take less than this share of worker time, suspicions of fruitless signatures run too."""
+"""While investigations take less than this share of worker time, fruitless signatures are investigated too."""
 
 _LAST_SECONDS = 60.0
 """In these last seconds no investigation begins, since it would save a half-shrunk case."""

@@ -67,7 +67,7 @@ class KnownBugs:
     def find(self, symptom: Symptom, minimal: Case, cause: RootCause | None = None) -> KnownFinding | Bug | None:
         """The finding, or the bug of the ledger, that explains the failure of a minimal case. Runs no experiments.
 
-        If the bug `is_back`, the failure is still a new finding. `cause`: of the failure, if no finding had it so far.
+        If the bug `is_back`, the failure is still a new finding. A finding with `cause` and its experiments counts too.
         """
         with self._lock:
             listed = self._watched_cases.get(minimal.id) or self._ledger.find_case(minimal.id)
@@ -185,8 +185,8 @@ class KnownBugs:
         return made
 
     def meet(self, finding_id: str, case_id: str, device: str) -> KnownBugMet | None:
-        """Note that this finding explains the failure of a case. Returns the event if its bug is met for the first
-        time, with the program of the smallest example for the device and the torch version.
+        """Note that this finding explains the failure of a case. Returns the event if its bug of the ledger is met for
+        the first time, with the program of the smallest example for the device and the torch version.
         """
         with self._lock:
             bug = self.bugs.get(finding_id)

@@ -19,7 +19,7 @@ from generators.sampling.sample import MASKS_SHARE, SETTINGS_SHARE, STATES_SHARE
 from generators.sampling.shards import add_shards
 
 NEAR_CASES = 3
-"""The number of similar cases that follow a case under a subject with warm caches."""
+"""The limit of similar cases that follow a case under a subject with warm caches."""
 
 
 def choose_case(state: CampaignState) -> Job | None:

@@ -7,7 +7,7 @@ templates) are not applied.
 If possible, the torch-level graph is recorded in one run, without Dynamo. The module of a case is straight-line code
 with constant sizes, so its calls of torch form its graph. As Dynamo does, the recording makes parameters, buffers and
 arguments inputs in the order of first use, marks parameters and buffers static, and leaves out results that are inputs.
-Dynamo traces all other programs: with several calls, symbolic sizes, layers of torch (which choose a fast path),
+Dynamo traces other programs, as with several calls, symbolic sizes, layers of torch (which choose a fast path),
 `_LEFT_TO_DYNAMO`, modes entered in the module, values read in Python, or changed attributes.
 """
 

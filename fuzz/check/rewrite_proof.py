@@ -101,7 +101,7 @@ def find_wrong_rewrite(match: RewriteMatch) -> WrongRewrite:
 
 
 def _try_changes(match: RewriteMatch, changes: Iterator[tuple[str, str, Any]]) -> dict[str, dict[str, Outcome]]:
-    """The outcome of each change that applies, by operand. Keeps only operands that a uniform value makes right."""
+    """The outcome of each change that applies, by operand. Keeps operands of which a uniform value makes both agree."""
     tried: dict[str, dict[str, Outcome]] = {}
     for operand, change, value in changes:
         outcome = compare_exactly(match.run_program, match.run_replacement, {**match.operands, operand: value})

@@ -29,7 +29,7 @@ class OtherConstant:
 @dataclass(frozen=True)
 class WrongRewrite:
     """A rewrite that is wrong on the operands of a case, or a wrong call of an attention function. A wrong rewrite
-    differs from the replaced operations in float64, or calls an operation that eager computes wrongly.
+    differs from the replaced operations in float64, or calls an operation that eager computes wrongly or refuses.
 
     `right` and `wrong` hold the ids of experiments by operand. Operands of a call are its options, `layout`,
     `sequences`, `dtype`, `group`, sizes, and its state: `inference_mode`, `expanded_dout`, `constant_inputs`.
@@ -38,7 +38,7 @@ class WrongRewrite:
     pattern: str
     """Its name in torch, or `CALL`."""
     right: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """By operand, the experiments that pass. For a rewrite, only operands that some uniform value makes right."""
+    """By operand, the experiments that pass. For a rewrite, only operands of which a uniform value makes it right."""
     wrong: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """By operand, the experiments that fail. For a rewrite, only operands in `right`."""
     constants: tuple[OtherConstant, ...] = ()
@@ -52,7 +52,7 @@ class WrongRewrite:
 
     @property
     def operation(self) -> str:
-        """The operation that eager computes wrongly, or ""."""
+        """The operation that eager computes wrongly or refuses, or ""."""
         return getattr(self.faulty, "operation", SDPA) if self.faulty else ""
 
     @property
@@ -88,7 +88,7 @@ class WrongRewrite:
         | wrong in eager                |                                                                           |
         | either ignores constants      | both ignore constants (of any operations), or neither does;               |
         | or has other strides          | both have other strides, or neither does                                  |
-        | both are wrong only in        | they are                                                                  |
+        | both are wrong only in        | (always)                                                                  |
         | rows without a key            |                                                                           |
         | no row above applies          | `right` has the same operands;                                            |
         |                               | no change makes one right and the other wrong;                            |

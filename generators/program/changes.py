@@ -1,4 +1,4 @@
-"""Changes of a module between calls: other parameters and layers, hooks, sizes marked dynamic or static."""
+"""Changes of a module between calls: other parameters and layers, hooks, sizes marked dynamic, static or unbacked."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace

@@ -102,7 +102,7 @@ def _shorten(names: Sequence[str], mark: str) -> str:
 
 
 def weigh(entry: Entry, bug: Bug) -> str:
-    """Which released models show a bug, if they were tried in the mode and on the device of the case."""
+    """Which released models show a bug or run its code, if tried in the mode and on the device of the case."""
     if bug.seen_in or (bug.reached_in and bug.cause.stage not in _OF_OPERATION):
         return f"released models: {describe_models(bug)}"
     is_sharded = get_spec(entry.subject).sharded

@@ -90,3 +90,19 @@ def test_the_exit_code_is_125_where_the_program_itself_raises(accuse: Any) -> No
     with pytest.raises(SystemExit) as ended:
         runtime.main(runtime.has_other_forms)
     assert ended.value.code == 125
+
+
+def test_a_program_is_exported_as_the_changes_before_its_first_call_leave_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def calls(module: Any) -> Any:
+        module.is_changed = True
+        yield []
+
+    monkeypatch.setattr(runtime, "calls", calls)
+    exported: list[bool] = []
+
+    def prepare(module: Any) -> Any:
+        exported.append(module.is_changed)
+        return lambda: torch.ones(2)
+
+    with torch.enable_grad():
+        assert runtime.run(Program, prepare)["output 0"].equal(torch.ones(2)) and exported == [True]

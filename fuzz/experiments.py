@@ -253,6 +253,7 @@ _ROWS = (
     Experiment("alone", Edit(), "each sequence in a call of its own"),
     Experiment("contiguous", Edit(), "contiguous copies of the operands", mechanism="not_contiguous"),
     Experiment("one_dtype", Edit(), "inputs of one dtype", mechanism="two_dtypes"),
+    Experiment("offset_given", Edit(), "an offset of 0 given to as_strided"),
     Experiment("dropped", Edit(), "no {}"),
     Experiment("expanded", Edit(), "a {} that is not broadcast", mechanism="broadcast"),
     Experiment("default", Edit(), "no {}"),

@@ -5,7 +5,7 @@ the bug if each row flips with at least one of its arguments.
 """
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from fuzz.attribution.study import EDITS, Study, keep_if_changed, subject_of
 from fuzz.bug_identity import LOST_PROCESS, SILENT, Symptom, measured_rewrite
 from fuzz.evaluator import compare_outcome
 from fuzz.experiments import EXPERIMENTS, SHARDING, Edit, OtherSubject, Outcome, Trial, Tried
+from fuzz.protocol import Verdict
 from fuzz.protocol.rewrites import CALL, CONTIGUOUS, DROPPED, EXPANDED, WrongRewrite, are_all_known
 from fuzz.replay_result import read_recorded_result
 from generators.errors import UserError
@@ -32,7 +33,7 @@ from generators.program.state import at_call, is_in_place, is_written
 from generators.program.type_check import make_op, types_of
 
 EXACT, PATTERNS_OFF, DECOMPOSED = "exact", "pattern_matcher_off", "aot_eager_decomp_partition"
-_WRITTEN_APART, _CALLS_APART, _DEFAULT = "written_apart", "calls_apart", "default"
+_WRITTEN_APART, _CALLS_APART, _DEFAULT, _OFFSET = "written_apart", "calls_apart", "default", "offset_given"
 CALLED_DIRECTLY, UNCHANGED = "called_directly", "unchanged"
 OTHER_WRITE, _AOT_EAGER = "other_write", "aot_eager"
 _WRITE = "masked_fill_"
@@ -222,8 +223,10 @@ def list_conditions(study: Study) -> Iterator[Trial]:
     if is_random(case):
         yield Trial(DROPPED, _DROPOUT)
     yield from (Trial(_DEFAULT, name) for name, _ in case.settings)
-    yield from (Trial(name) for name in EDITS if edit(Trial(name), case) is not None)
+    yield from (Trial(name) for name in (*EDITS, _OFFSET) if edit(Trial(name), case) is not None)
     yield from (Trial(DROPPED, kind) for kind in reversed(kinds) if kind not in usual)
+    if study.result.verdict is Verdict.METADATA:
+        yield from (Trial(CONTIGUOUS, kind) for kind in reversed(kinds) if kind not in usual)
 
 
 def edit(trial: Trial, case: Case) -> Case | None:
@@ -236,7 +239,11 @@ def edit(trial: Trial, case: Case) -> Case | None:
     elif name == UNCHANGED:
         edited = without_changes(case, argument)
     elif name == _WRITTEN_APART:
-        edited = _write_apart(case)
+        edited = _read_copies(case, lambda op: OPS[op.kind].writes and not is_in_place(op))
+    elif name == CONTIGUOUS and argument:
+        edited = _read_copies(case, lambda op: op.kind == argument)
+    elif name == _OFFSET:
+        edited = map_attributes(case, lambda name, value: 0 if (name, value) == ("offset", None) else value)
     elif name == DROPPED:
         edited = _drop_dropout(case) if argument == _DROPOUT else _drop(case, argument)
     elif name in EDITS:
@@ -264,10 +271,11 @@ def _drop(case: Case, kind: str) -> Case:
     return substitute(replace(case, ops=tuple(op for op in case.ops if op.name not in out)), names)
 
 
-def _write_apart(case: Case) -> Case:
+def _read_copies(case: Case, is_wanted: Callable[[Op], bool]) -> Case:
+    """The case in which the first operand of the wanted operations is a contiguous copy."""
     ops: list[Op] = []
     for op in case.ops:
-        if OPS[op.kind].writes and not is_in_place(op):
+        if op.args and is_wanted(op):
             name = make_name(case, f"{op.name[:24]}_target", (one.name for one in ops))
             ops.append(make_op(name, "clone", op.args[:1], {"memory_format": "contiguous"}))
             ops.append(replace(op, args=(name, *op.args[1:])))

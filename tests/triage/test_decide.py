@@ -1,6 +1,7 @@
 """The experiments that decide whether a failure is a known bug."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from corpus.causes import Details, Mechanism, MechanismKind, Stage
@@ -12,6 +13,7 @@ from fuzz.experiments import Trial
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.rewrites import WrongRewrite
 from generators.program.case import Case
+from generators.program.type_check import attributes, make_op
 from tests.campaign.fakes import case
 from tests.triage.fake_evaluator import FakeEvaluator
 
@@ -77,3 +79,16 @@ def test_the_experiments_of_a_cause_flip_on_its_minimal_case() -> None:
     found = find_deciding(study(lambda one, _subject, _trials: relu(one), case("exp", "relu", "exp")), stage)
     assert found == (("aot_eager", ()), ("dropped", ("relu",)))
     assert find_deciding(study(lambda *_: True, case("exp", "relu")), stage) == ()
+    copied = study(
+        lambda one, _subject, _trials: not has("clone")(one), case("relu"), replace(WRONG, verdict=Verdict.METADATA)
+    )
+    assert find_deciding(copied, stage) == (("aot_eager", ()), ("contiguous", ("relu",)))
+
+
+def test_an_offset_of_0_decides_between_bugs_of_as_strided() -> None:
+    read = make_op("out", "as_strided", ["x"], {"sizes": (1,), "strides": (1,)})
+    strided = replace(case(), ops=(read,), returns=("out",))
+    mine = study(lambda one, _subject, _trials: attributes(one.ops[0])["offset"] is None, strided)
+    others = study(lambda _case, _subject, _trials: True, strided)
+    decided_by: Details = (("offset_given", ()),)
+    assert decides(decided_by, mine) and not decides(decided_by, others)

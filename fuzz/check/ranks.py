@@ -1,10 +1,7 @@
-"""Two ranks on this machine, which talk by gloo, and the process that forks and watches them for a worker.
+"""Two ranks on this machine, which talk by gloo. Python's fork server, which has torch, forks them.
 
-    python -m fuzz.check.ranks FD PARENT
-
-FD is a connection. The worker sends a `Part`, and gets the answers of the ranks that gave any: an `Execution`, or the
-`Judgement` on an exception or on the end of a rank. Ranks live on, unless a rank raises, ends or hangs alone. If
-attnfuzz itself raises in one of these processes, the worker gets the traceback. All processes end with the worker.
+Each rank gets a `Part`, and answers with its `Execution`, or with the `Judgement` on an exception. The end of a rank is
+a `Judgement` too. Ranks live on, unless a rank raises, ends or hangs alone. They end with the worker.
 """
 
 import faulthandler
@@ -12,16 +9,15 @@ import multiprocessing
 import os
 import pickle
 import socket
-import subprocess
-import sys
 import traceback
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
-from functools import cache
 from multiprocessing.connection import Connection, wait
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
 from signal import SIGKILL
-from tempfile import TemporaryFile
+from tempfile import NamedTemporaryFile
 from typing import IO, Any
 
 import torch.distributed as dist
@@ -47,57 +43,54 @@ _TRIES = 2
 """How often a part is run if somebody kills its ranks."""
 _KILLED = Judgement(Verdict.WORKER_DIED, ProcessLost(Process.SIGNAL, SIGKILL.name))
 
+_FORKS = multiprocessing.get_context("forkserver")
+_FORKS.set_forkserver_preload([__name__])
+
 Answer = tuple[Execution | Judgement, list[StepsTaken]]
 
 
-@cache
-def get_supervisor() -> Connection:
-    """The connection to the process that watches the ranks of this worker; it is started first."""
-    mine, theirs = multiprocessing.Pipe()
-    command = [sys.executable, "-m", "fuzz.check.ranks", str(theirs.fileno()), str(os.getpid())]
-    subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
-    theirs.close()
-    return mine
-
-
 def run_on_ranks(part: Part) -> list[Answer]:
-    """The answers of the ranks, first the answer that counts. There is more than one only if no rank failed."""
-    supervisor = get_supervisor()
-    supervisor.send_bytes(pickle.dumps(part))
-    answers: list[Answer] | str = pickle.loads(supervisor.recv_bytes())  # noqa: S301 - from a process of this worker
-    if isinstance(answers, str):
-        raise RuntimeError(answers)  # noqa: TRY004 - a traceback
-    return answers
+    """The answers of the ranks, first the answer that counts. There is more than one only if no rank failed.
+
+    Raises RuntimeError, with its traceback, for an exception of attnfuzz in a rank.
+    """
+    global _ranks  # noqa: PLW0603 - ranks that can go on take the next part
+    for _ in range(_TRIES):
+        ranks, _ranks = _ranks or _Ranks(), None
+        answers = ranks.ask(pickle.dumps(part))
+        if _are_in_step(answers):
+            _ranks = ranks
+            break
+        ranks.end()
+        if not any(answer and answer[0] == _KILLED for answer in answers):
+            if ranks.fault:
+                raise RuntimeError(ranks.fault)
+            break
+    return _choose(answers)
 
 
 class _Ranks:
     """The processes of the ranks."""
 
     def __init__(self) -> None:
-        listener = socket.create_server(("127.0.0.1", 0))
-        self._pids = dict[Connection, int]()  # of the processes that were not waited for
-        self._connections = list[Connection]()
+        self._processes = dict[Connection, ForkServerProcess]()
         self._dumps = dict[Connection, IO[str]]()  # files to which faulthandler writes where a rank crashes
         self.fault = ""  # the traceback of an exception of attnfuzz in a rank
-        for rank in range(COUNT):
-            mine, theirs = multiprocessing.Pipe()
-            dump = self._dumps[mine] = TemporaryFile("w+")  # noqa: SIM115 - `end` closes it
-            pid = os.fork()
-            if not pid:
-                faulthandler.enable(dump)
-                _be_rank(rank, theirs, listener)
-            theirs.close()
-            self._pids[mine] = pid
-            self._connections.append(mine)
-        listener.close()
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            for rank in range(COUNT):
+                mine, theirs = multiprocessing.Pipe()
+                dump = self._dumps[mine] = NamedTemporaryFile("r")  # noqa: SIM115 - `end` closes it
+                self._processes[mine] = _FORKS.Process(target=_be_rank, args=(rank, theirs, listener, dump.name))
+                self._processes[mine].start()
+                theirs.close()
 
     def ask(self, part: bytes) -> list[Answer | None]:
         """The answers of the ranks to a `Part`; None of a rank that was not waited for."""
-        for connection in self._connections:
+        for connection in self._processes:
             with suppress(OSError):
                 connection.send_bytes(part)
         answers: dict[Connection, Answer] = {}
-        while left := [connection for connection in self._connections if connection not in answers]:
+        while left := [connection for connection in self._processes if connection not in answers]:
             is_failing = any(isinstance(answer, Judgement) for answer, _ in answers.values())
             ready = wait(left, _PATIENCE_SECONDS if is_failing else None)
             if not ready:
@@ -105,17 +98,17 @@ class _Ranks:
             for connection in left:
                 if connection in ready:
                     answers[connection] = self._receive(connection)
-        return [answers.get(connection) for connection in self._connections]
+        return [answers.get(connection) for connection in self._processes]
 
     def _receive(self, connection: Connection) -> Answer:
         try:
-            answer: Answer | str = pickle.loads(connection.recv_bytes())  # noqa: S301
+            answer: Answer | str = pickle.loads(connection.recv_bytes())  # noqa: S301 - from a process of this worker
         except (EOFError, OSError):
-            pid = self._pids[connection]
-            code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-            del self._pids[connection]
-            self._dumps[connection].seek(0)
-            return Judgement(Verdict.WORKER_DIED, explain_exit(code, self._dumps[connection].readlines())), []
+            process = self._processes[connection]
+            process.join()
+            return Judgement(
+                Verdict.WORKER_DIED, explain_exit(process.exitcode or 0, self._dumps[connection].readlines())
+            ), []
         if isinstance(answer, str):
             self.fault = answer
             return Judgement(Verdict.WORKER_DIED), []
@@ -123,17 +116,22 @@ class _Ranks:
 
     def end(self) -> None:
         """End the processes."""
-        for pid in self._pids.values():
-            os.kill(pid, SIGKILL)
-            os.waitpid(pid, 0)
-        for connection, dump in self._dumps.items():
+        for connection, process in self._processes.items():
+            process.kill()
+            process.join()
             connection.close()
-            dump.close()
+            self._dumps[connection].close()
 
 
-def _be_rank(rank: int, connection: Connection, listener: socket.socket) -> None:
+_ranks: _Ranks | None = None
+
+
+def _be_rank(rank: int, connection: Connection, listener: socket.socket, dump: str) -> None:
     """Answer until the connection ends, and end the process."""
+    end_with(os.getppid())
     try:
+        faulthandler.enable(Path(dump).open("w", encoding="utf-8"))  # noqa: SIM115 - it stays open
+        settings.configure_torch()
         os.environ["GLOO_SOCKET_IFNAME"] = "lo"
         port, first = listener.getsockname()[1], dict[str, Any]() if rank else {"master_listen_fd": listener.detach()}
         store = dist.TCPStore("127.0.0.1", port, COUNT, is_master=not rank, **first)  # type: ignore[attr-defined]
@@ -177,40 +175,6 @@ def _is_of_peer(answer: Execution | Judgement) -> bool:
     return isinstance(failure, Raised) and _LOST_PEER in failure.text
 
 
-def main() -> int:
-    """Answer until the worker ends. Returns the exit code."""
-    descriptor, parent = map(int, sys.argv[1:])
-    end_with(parent)
-    settings.configure_torch()
-    worker, ranks = Connection(descriptor), None
-    with suppress(EOFError):
-        while True:
-            part = worker.recv_bytes()
-            try:
-                answers, ranks = _run(part, ranks)
-            except Exception:
-                worker.send_bytes(pickle.dumps(traceback.format_exc()))
-                return 1
-            worker.send_bytes(pickle.dumps(_choose(answers)))
-    return 0
-
-
-def _run(part: bytes, ranks: _Ranks | None) -> tuple[list[Answer | None], _Ranks | None]:
-    """The answers to a `Part`, and the ranks if they can go on."""
-    for _ in range(_TRIES):
-        ranks = ranks or _Ranks()
-        answers = ranks.ask(part)
-        if _are_in_step(answers):
-            break
-        ranks.end()
-        fault, ranks = ranks.fault, None
-        if not any(answer and answer[0] == _KILLED for answer in answers):
-            if fault:
-                raise RuntimeError(fault)
-            break
-    return answers, ranks
-
-
 def _are_in_step(answers: list[Answer | None]) -> bool:
     """Whether all ranks have run the program to its end, or to the same exception."""
     results = [answer and answer[0] for answer in answers]
@@ -219,7 +183,3 @@ def _are_in_step(answers: list[Answer | None]) -> bool:
         return False
     is_alike = len(raised) == len(results) and all(result == raised[0] for result in raised)
     return is_alike or all(isinstance(result, Execution) for result in results)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

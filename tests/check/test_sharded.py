@@ -3,6 +3,7 @@
 import os
 import signal
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -153,10 +154,13 @@ def test_a_write_on_whole_tensors_goes_to_every_argument_that_the_operation_writ
 
 
 def test_a_rank_that_hangs_costs_its_case_and_leaves_nothing() -> None:
-    with open_evaluator(WorkerConfig(timeout=8), repeat=1) as evaluator:
+    config = WorkerConfig(timeout=120)
+    with open_evaluator(config, repeat=1) as evaluator:
         judge(evaluator, EMBEDDING)
         ranks = list_ranks(evaluator)
         os.kill(ranks[1], signal.SIGSTOP)
+        evaluator.process.config = replace(config, timeout=2)
         assert judge(evaluator, EMBEDDING).verdict is Verdict.TIMEOUT
+        evaluator.process.config = config
         assert all(map(is_gone, ranks))
         assert judge(evaluator, EMBEDDING).verdict is Verdict.OK

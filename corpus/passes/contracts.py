@@ -41,6 +41,10 @@ class Plain:
         head_dim = self.inputs["q"].shape[-1].value(dict(self.dims))
         return 1 / math.sqrt(max(1, head_dim)) if self.fused else 1.0
 
+    @property
+    def visibility(self) -> Visibility:
+        return Visibility(self.contract.causal, self.contract.window)
+
     def map_inputs(self, change: Callable[[Input], Input], names: Sequence[str]) -> "Plain":
         """The same attention with `change` applied to these inputs, if it has them."""
         inputs = {name: change(item) if name in names else item for name, item in self.inputs.items()}
@@ -103,18 +107,7 @@ def _spell_steps(b: Builder, plain: Plain, q: str, k: str, v: str) -> dict[str, 
     scores = b.op("matmul", q, b.op("transpose", keys, to="kt"), to="scores")
     if said.scale != 1:
         scores = b.op("mul", scores, other=said.scale)
-    visibility = Visibility(said.causal, said.window)
-
-    def add_steps(scores: str, *, after_mask: bool) -> str:
-        for name, step in SCORE_STEPS.items():
-            value = getattr(said, name)
-            if value is not None and step.after_mask is after_mask:
-                if name in inputs:
-                    value = names[name] = _add_constant(b, inputs[name])
-                scores = step.spell(b, _CONVENTIONAL, scores, value, visibility)
-        return scores
-
-    scores = add_steps(scores, after_mask=False)
+    scores = _change_scores(b, plain, scores, names, after_mask=False)
     if "mask" in inputs:
         mask = names["mask"] = _get_or_add_input(b, inputs["mask"])
         if said.mask_means == "keep":
@@ -124,10 +117,10 @@ def _spell_steps(b: Builder, plain: Plain, q: str, k: str, v: str) -> dict[str, 
     if "bias" in inputs:
         names["bias"] = _get_or_add_input(b, inputs["bias"])
         scores = b.op("add", scores, names["bias"])
-    if visibility:
+    if visibility := plain.visibility:
         keep = spell_visibility(b, _CONVENTIONAL, visibility, *b.shape(scores)[-2:])
         scores = b.op("where", keep, scores, to="scores", other=-math.inf)
-    probs = b.op("softmax", add_steps(scores, after_mask=True), to="probs")
+    probs = b.op("softmax", _change_scores(b, plain, scores, names, after_mask=True), to="probs")
     if "sinks" in inputs:
         probs = b.op("narrow", probs, stop=b.shape(k)[-2])
     if b.dtype_of(probs) != b.dtype_of(v):
@@ -136,6 +129,17 @@ def _spell_steps(b: Builder, plain: Plain, q: str, k: str, v: str) -> dict[str, 
         active = "mode" if b.mode == "training" else "always"
         probs = b.op("dropout", probs, to="weights", p=said.dropout, active=active)
     return {**names, "output": b.op("matmul", probs, values, to="out")}
+
+
+def _change_scores(b: Builder, plain: Plain, scores: str, names: dict[str, str], *, after_mask: bool) -> str:
+    """The scores after the steps of options. Adds tensors of options to `names`."""
+    for name, step in SCORE_STEPS.items():
+        value = getattr(plain.contract, name)
+        if value is not None and step.after_mask is after_mask:
+            if name in plain.inputs:
+                value = names[name] = _add_constant(b, plain.inputs[name])
+            scores = step.spell(b, _CONVENTIONAL, scores, value, plain.visibility)
+    return scores
 
 
 def _add_constant(b: Builder, item: Input) -> str:

@@ -63,13 +63,6 @@ def _negate(call: Call) -> list[str]:
     return [call.emit("logical_not", [_truth(call, call.args[0])])]
 
 
-def _power(call: Call) -> list[str]:
-    given = call.bind("input", "exponent")
-    sides = {"base": given["input"], "exponent": given["exponent"]}
-    args = [call.tensor(side) for side in sides.values() if isinstance(side, Ref)]
-    return [call.emit("pow", args, **{name: side for name, side in sides.items() if not isinstance(side, Ref)})]
-
-
 def _clamp(call: Call) -> list[str]:
     """Bounds are numbers or tensors."""
     side = {"clamp_min": ("min",), "clamp_max": ("max",)}.get(call.function.rstrip("_"), ("min", "max"))
@@ -80,12 +73,6 @@ def _clamp(call: Call) -> list[str]:
         return [call.emit(kind, [call.tensor(given["input"])], **bounds)]
     args = [call.tensor(value) for value in (given["input"], *bounds.values())]
     return [call.emit(kind, args, bound="max" if [*bounds] == ["max"] else "min")]
-
-
-def _lerp(call: Call) -> list[str]:
-    given = call.bind("input", "end", "weight")
-    args = [call.tensor(value) for value in given.values() if isinstance(value, Ref)]
-    return [call.emit("lerp", args, weight=None if isinstance(given["weight"], Ref) else given["weight"])]
 
 
 def _difference(call: Call) -> list[str]:
@@ -242,7 +229,6 @@ READERS: dict[str, Reader] = {
     **dict.fromkeys(_REDUCTIONS, _reduction),
     **dict.fromkeys(_CASTS, _cast),
     "logical_not": _negate,
-    **dict.fromkeys(("pow", "__pow__"), _power),
     **dict.fromkeys(("max", "min"), _extreme),
     **dict.fromkeys(("to", "type", "type_as"), _to_dtype),
     **{f"{how}{kind}": _create for kind in ("zeros", "ones", "full", "empty") for how in ("", "new_")},
@@ -250,7 +236,6 @@ READERS: dict[str, Reader] = {
     **dict.fromkeys(("clamp", "clip", "clamp_min", "clamp_max"), _clamp),
     **dict.fromkeys(("clamp_", "clip_", "clamp_min_", "clamp_max_"), _clamp),
     **dict.fromkeys(("topk", "sort"), _order),
-    "lerp": _lerp,
     "diff": _difference,
     "where": _where,
     **dict.fromkeys(("tensor", "scalar_tensor"), _scalar),

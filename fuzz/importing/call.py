@@ -88,13 +88,13 @@ class Call:
     def read(self, kind: str, parameters: str) -> str:
         """Add the operation of a row of `spellings.SPELLINGS`, and return the name of its result."""
         words = parameters.split()
-        names = [word.rstrip("!?").partition(":")[::2] for word in words]
+        names = [word.rstrip("!?*").partition(":")[::2] for word in words]
         in_place = ["inplace"] if f"{kind}_" in OPS else []
         given, args, attrs = self.bind(*(name for name, _ in names), *in_place), list[str](), dict[str, Attr]()
         kind += "_" * bool(given.get("inplace"))
         for word, (name, renamed) in zip(words, names, strict=True):
             value, attribute = given[name], renamed or name
-            if word[-1] in "!?":
+            if word[-1] in "!?" or (word[-1] == "*" and isinstance(value, Ref)):
                 args += [self.tensor(value)] if value is not None or word[-1] == "!" else []
             elif isinstance(value, dict) and "dtype" in value:
                 attrs[attribute] = value["dtype"]

@@ -29,7 +29,8 @@ _PARAMETERS = {
     "masked_scatter_": "input! mask! source!",
     **dict.fromkeys(("index_copy_", "index_add"), "input! dim index! source!"),
     "copy_": "input! src!",
-    "lerp_": "input! end! weight",
+    "lerp": "input! end! weight*",
+    "pow": "input:base* exponent*",
     **dict.fromkeys(("gather", "index_select"), "input! dim index!"),
     "scatter_add": "input! dim index! src!",
     "scatter_reduce": "input! dim index! src! reduce include_self",
@@ -43,13 +44,14 @@ _PARAMETERS = {
     "as_strided": "input! size:sizes stride:strides storage_offset:offset",
 }
 """By operation, which is called as the function: `input!` is a tensor, `bias?` a tensor or None, `dim` an attribute,
-`k:dim` an attribute of another name."""
+`k:dim` an attribute of another name, `weight*` a tensor or an attribute."""
 _ALIASES = {
     "negative": "neg",
     "absolute": "abs",
     **dict.fromkeys(("__invert__", "bitwise_not"), "logical_not"),
     "arctan2": "atan2",
     "__matmul__": "matmul",
+    "__pow__": "pow",
     "swapdims": "transpose",
     "data": "detach",
     "_grouped_mm": "grouped_mm",

@@ -1,6 +1,6 @@
 """A worker that libFuzzer drives: it sends a case that libFuzzer draws, waits for the check, and sends its result.
 
-    python -m fuzz.libfuzzer --corpus DIR --seed N [options of fuzz.check.worker]
+    python -m fuzz.libfuzzer --corpus DIR [options of fuzz.check.worker]
 
 The next process continues with libFuzzer's corpus in `DIR/corpus`. The parent limits time and memory and ends
 the process.
@@ -52,9 +52,8 @@ def main() -> int:
     """Run libFuzzer until the parent ends the process. Returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m fuzz.libfuzzer", description=__doc__.splitlines()[0])
     parser.add_argument("--corpus", type=Path, required=True)
-    parser.add_argument("--seed", type=int, required=True)
     options, rest = parser.parse_known_args()
-    return worker.main(rest, before=_prepare, serve=functools.partial(_fuzz, options.corpus, options.seed))
+    return worker.main(rest, before=_prepare, serve=functools.partial(_fuzz, options.corpus))
 
 
 def _prepare() -> None:
@@ -91,13 +90,12 @@ def _within(name: str, modules: tuple[str, ...]) -> bool:
     return any(name == module or name.startswith(f"{module}.") for module in modules)
 
 
-def _fuzz(directory: Path, seed: int, requests: BinaryIO, wire: BinaryIO, answer: worker.Answer) -> int:
+def _fuzz(directory: Path, requests: BinaryIO, wire: BinaryIO, answer: worker.Answer) -> int:
     import atheris
 
     from fuzz import libfuzzer_inputs as inputs
 
     corpus = directory / "corpus"
-    corpus.mkdir(parents=True, exist_ok=True)
     judged: set[str] = set()
 
     def judge(data: bytes) -> None:
@@ -113,7 +111,6 @@ def _fuzz(directory: Path, seed: int, requests: BinaryIO, wire: BinaryIO, answer
 
     flags = [
         f"-artifact_prefix={directory}/",
-        f"-seed={seed}",
         "-max_len=65536",
         "-len_control=0",
         "-reload=0",

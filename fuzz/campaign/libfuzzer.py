@@ -4,7 +4,6 @@ The thread's ordinary worker shows, shrinks and confirms failures while libFuzze
 """
 
 from dataclasses import replace
-from pathlib import Path
 
 from corpus import casefile
 from fuzz.campaign.investigation_runner import InvestigationRunner
@@ -13,41 +12,13 @@ from fuzz.campaign.worker_thread import WorkerThread
 from fuzz.evaluator import Evaluator, build_check
 from fuzz.protocol import Check, Hello, Result
 from fuzz.transport import PipeTransport
-from fuzz.worker_config import WorkerConfig
 from fuzz.worker_process import WorkerProcess
 from generators.program.case import Case
-from generators.sampling.choices import Choices
 
 MODULE = "fuzz.libfuzzer"
 
 RECYCLE_CHECKS = 20_000
 """High, since a new process first replays the corpus. The memory limit usually ends a process sooner."""
-
-_SEEDS = 2**31 - 1
-
-
-class LibFuzzerTransport(PipeTransport):
-    """Pipes to a process in which libFuzzer runs. Each process continues with the corpus of the process before."""
-
-    def __init__(self, directory: Path, seed: str, cases: tuple[Case, ...]) -> None:
-        super().__init__()
-        self._directory = directory.absolute()  # with libFuzzer's corpus in `corpus`
-        self._seed = seed  # differs between the processes of a campaign
-        self._cases = cases  # written into an empty corpus
-        self._starts = 0
-
-    def start(self, config: WorkerConfig) -> None:
-        """Start a process, with a seed of its own. Raises `WorkerUnavailable`."""
-        self._starts += 1
-        corpus = self._directory / "corpus"
-        if not corpus.exists():
-            corpus.mkdir(parents=True)
-            for case in self._cases:
-                (corpus / case.id).write_text(casefile.dumps(case), encoding="utf-8")
-        # Seed 0 would make libFuzzer choose a seed itself.
-        seed = 1 + Choices(f"{self._seed}:{self._starts}").below(_SEEDS)
-        arguments = ("--corpus", str(self._directory), "--seed", str(seed))
-        super().start(replace(config, module=MODULE, arguments=arguments))
 
 
 class LibFuzzerThread(WorkerThread):
@@ -56,11 +27,16 @@ class LibFuzzerThread(WorkerThread):
     def __init__(self, investigations: InvestigationRunner, number: int) -> None:
         super().__init__(investigations, number)
         options, name = self.state.options, f"atheris-{number}"
-        seed = f"{options.seed}:{number}:{self.state.results.position()[0]}"
-        transport = LibFuzzerTransport(options.out / name, seed, options.seeds)
-        config = replace(self.evaluator.config, log=options.out / "workers" / f"{name}.log")
+        directory = options.out.absolute() / name
+        corpus = directory / "corpus"  # of libFuzzer; each process continues with that of the process before
+        if not corpus.exists():
+            corpus.mkdir(parents=True)
+            for case in options.seeds:
+                (corpus / case.id).write_text(casefile.dumps(case), encoding="utf-8")
+        log = options.out / "workers" / f"{name}.log"
+        config = replace(self.evaluator.config, module=MODULE, arguments=("--corpus", str(directory)), log=log)
         # A new process would draw another case, so no check is repeated.
-        self.host = WorkerProcess(config, transport, self._on_start, self._on_death, repeats=0)
+        self.host = WorkerProcess(config, PipeTransport(), self._on_start, self._on_death, repeats=0)
         self.host_evaluator = Evaluator(self.host, recycle_checks=RECYCLE_CHECKS)
         self.evaluators.append(self.host_evaluator)
 

@@ -1,6 +1,6 @@
 """A stand-in for fuzz.libfuzzer: it draws cases by counting and answers by rules, as fake_worker.py does.
 
-`fake_host.py RULES [--corpus DIR --seed N]`; without the latter it is a fake worker. The count goes on in `DIR/next`.
+`fake_host.py RULES [--corpus DIR]`; without a directory it is a fake worker. The count goes on in `DIR/next`.
 `kept`: operations of a case that every process says it has from an earlier one; `end`: the exit code before any case,
 3 after a fault.
 """

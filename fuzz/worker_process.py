@@ -79,8 +79,6 @@ class WorkerProcess:
         transport: Transport,
         on_start: Callable[[Hello], None] = lambda hello: None,
         on_death: Callable[[str | ProcessLost], None] = lambda reason: None,
-        *,
-        repeats: int = 1,
     ) -> None:
         self.config, self.transport = config, transport  # a new configuration counts from the next start
         self.hello: Hello | None = None  # of the running process
@@ -88,7 +86,6 @@ class WorkerProcess:
         self.has_worked = False  # whether workers can be started, as far as is known
         self.stage = "start"  # waits for a check ("start", or "" after a check), or a stage of a check
         self.stage_began = time.monotonic()
-        self._repeats = repeats  # how often a check is sent again when somebody killed its process
         self._failures = 0  # processes in a row that were of no use
         self._killed = threading.Event()
         self._on_start, self._on_death = on_start, on_death
@@ -147,14 +144,14 @@ class WorkerProcess:
 
     def receive(self) -> Result:
         """The result of the check sent last. Raises `WorkerFault`, and as `start` does."""
-        began, repeats = time.monotonic(), self._repeats
+        began, is_repeated = time.monotonic(), False
         while True:
             message = self._read(self.config.timeout)
             if isinstance(message, ProcessLost):
                 # The system and people kill processes too. A process that had not begun the check accuses no case.
-                if not repeats or (message.detail != signal.SIGKILL.name and self.stage != "start"):
+                if is_repeated or (message.detail != signal.SIGKILL.name and self.stage != "start"):
                     return self._report_loss(message, began)
-                repeats -= 1
+                is_repeated = True
                 self._count_failure(message)
                 self.send(self._check)
                 continue

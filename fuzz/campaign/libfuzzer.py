@@ -35,8 +35,7 @@ class LibFuzzerThread(WorkerThread):
                 (corpus / case.id).write_text(casefile.dumps(case), encoding="utf-8")
         log = options.out / "workers" / f"{name}.log"
         config = replace(self.evaluator.config, module=MODULE, arguments=("--corpus", str(directory)), log=log)
-        # A new process would draw another case, so no check is repeated.
-        self.host = WorkerProcess(config, PipeTransport(), self._on_start, self._on_death, repeats=0)
+        self.host = WorkerProcess(config, PipeTransport(), self._on_start, self._on_death)
         self.host_evaluator = Evaluator(self.host, recycle_checks=RECYCLE_CHECKS)
         self.evaluators.append(self.host_evaluator)
 

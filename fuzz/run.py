@@ -47,7 +47,7 @@ def run(
         takes over 5 s beyond the end is left to the next run.
     seed
         Seed of the random cases, by default a random number. With --engine random the same seed gives the same cases.
-        The other engines also depend on timing and on the compiler's coverage.
+        A guided search also depends on timing and on the compiler's coverage. libFuzzer has seeds of its own.
     workers
         Number of workers, by default 2, at most 2 for each CPU; with --ray by default as many as the cluster can run.
     ray

@@ -67,7 +67,7 @@ class Kind:
         stages[accused] = self.result
         ablation = Ablation(Hello("2.13.0", "3.11", "cpu", "g++", 1), stages, accused)
         bug = ScriptedFailure(case=entry.case, result=self.result, title=title(entry.case, self.result, "cpu"))
-        test = write_test(bug, self.cause.key, seen="2.13.0: fails")
+        test = write_test(bug, self.cause.key, seen="fails in 2.13.0")
         failing = ("test_regression",) if test else ()
         evidence = Evidence(self.run, self.cause, self.conditions, failing, shown=spell_script(bug))
         report = write_report(entry, ablation, replace(evidence, environment="PyTorch version: 2.13.0"))

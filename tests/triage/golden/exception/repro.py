@@ -70,8 +70,10 @@ def run(make, prepare=None, look=lambda value: value.detach().clone(), exact=Non
     module = module.double() if exact else module
     torch.manual_seed(0)
     torch.set_grad_enabled(TRAINING)
-    call, seen = prepare(module) if prepare else module, {}
+    call, seen = None, {}
     for number, arguments in enumerate(calls(module), 1):
+        if call is None:  # after the changes before a first call
+            call = prepare(module) if prepare else module
         named = {name: move(value, exact) for name, value in zip(NAMES, arguments)}
         leaves = {**named, **dict(module.named_parameters())}
         constants = getattr(module, "without_gradient", [])

@@ -2,7 +2,7 @@
 """[Inductor][CPU] attention (matmul, div, softmax, ...): IndexError: list index out of range
 
 The method below is for test/inductor/test_fused_attention.py, class TestSDPAPatternRewriterTemplate.
-2.13.0: fails
+Releases: fails in 2.13.0
 """
 import importlib.util, sys, unittest
 

@@ -2,7 +2,7 @@
 """[Inductor][CPU] add, exp: output 0: strides [3, 1] are in another order than eager's [1, 2]
 
 The method below is for test/test_decomp.py, class DecompOneOffTests.
-2.13.0: fails
+Releases: fails in 2.13.0
 """
 import importlib.util, sys, unittest
 

@@ -2,7 +2,7 @@
 """[CPU] attention (sdpa): eager is not finite where float64 is (aten._scaled_dot_product_flash_attention_for_cpu)
 
 The method below is for test/test_transformers.py, class TestSDPA.
-2.13.0: fails
+Releases: fails in 2.13.0
 """
 import importlib.util, sys, unittest
 

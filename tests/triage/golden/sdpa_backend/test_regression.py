@@ -2,7 +2,7 @@
 """scaled_dot_product_attention, FLASH_ATTENTION backend: NaN or infinity
 
 The method below is for test/test_transformers.py, class TestSDPA.
-2.13.0: fails
+Releases: fails in 2.13.0
 """
 import importlib.util, sys, unittest
 

@@ -2,7 +2,7 @@
 """[Inductor][CPU] attention (matmul, div, softmax, ...): output 0 is off from float64 by more than rounding, eager's is not
 
 The method below is for test/inductor/test_fused_attention.py, class TestSDPAPatternRewriterTemplate.
-2.13.0: fails
+Releases: fails in 2.13.0
 """
 import importlib.util, sys, unittest
 

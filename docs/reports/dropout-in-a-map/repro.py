@@ -1,4 +1,4 @@
-"""[Inductor] map with a captured float (p of nn.Dropout), dynamic=True: AssertionError
+"""[Dynamo, Inductor] cond, scan, while_loop or map that captures a float (p of nn.Dropout), dynamic=True: AssertionError, can only be of Tensor, int, SymInt
 
 Exits with 1 if the bug shows, 0 if it does not, 125 if the script can't tell, for `git bisect run`.
 TORCH_COMPILE_BACKEND names the backend, by default inductor.
@@ -94,8 +94,10 @@ def run(make, prepare=None, look=lambda value: value.detach().clone(), exact=Non
     module = module.double() if exact else module
     torch.manual_seed(0)
     torch.set_grad_enabled(TRAINING)
-    call, seen = prepare(module) if prepare else module, {}
+    call, seen = None, {}
     for number, arguments in enumerate(calls(module), 1):
+        if call is None:  # after the changes before a first call
+            call = prepare(module) if prepare else module
         named = {name: move(value, exact) for name, value in zip(NAMES, arguments)}
         leaves = {**named, **dict(module.named_parameters())}
         constants = getattr(module, "without_gradient", [])

@@ -1,8 +1,8 @@
-# Owner(s): ["module: inductor"]
-"""[Inductor] map with a captured float (p of nn.Dropout), dynamic=True: AssertionError
+# Owner(s): ["module: higher order operators"]
+"""[Dynamo, Inductor] cond, scan, while_loop or map that captures a float (p of nn.Dropout), dynamic=True: AssertionError, can only be of Tensor, int, SymInt
 
-The method below is for test/inductor/test_control_flow.py, class MapTests.
-2.11.0, 2.13.0: passes; 2.15.0: compile error AssertionError
+The method below is for test/functorch/test_control_flow.py, class TestControlFlow.
+fails in 2.15.0; right in 2.11.0, 2.13.0; a regression: last good 2.13.0, first bad 2.15.0
 """
 import importlib.util, sys, unittest
 

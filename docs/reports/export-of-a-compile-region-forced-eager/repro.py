@@ -83,7 +83,8 @@ def run(make, prepare=None, look=lambda value: value.detach().clone(), exact=Non
     torch.set_grad_enabled(TRAINING)
     call, seen = None, {}
     for number, arguments in enumerate(calls(module), 1):
-        call = call or (prepare(module) if prepare else module)  # after the changes before a first call
+        if call is None:  # after the changes before a first call
+            call = prepare(module) if prepare else module
         named = {name: move(value, exact) for name, value in zip(NAMES, arguments)}
         leaves = {**named, **dict(module.named_parameters())}
         constants = getattr(module, "without_gradient", [])

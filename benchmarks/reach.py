@@ -158,7 +158,7 @@ def compile_case(index: int, case: Case, subjects: tuple[str, ...]) -> Result:
                 execute(call, module, [program.inputs()], training=case.training)
         except Exception as error:
             print(f"{case.id} under {name}: {type(error).__name__}", file=sys.stderr)
-        settings.reset_caches()
+        torch.compiler.reset()
         seconds = time.perf_counter() - began
         told.append(
             SubjectResult(

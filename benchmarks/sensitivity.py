@@ -20,7 +20,6 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.oracle_power.processes import run_parts
-from fuzz.check import settings
 from fuzz.check.case_run import CaseRun, Rejected
 from fuzz.check.check import judge_compiled
 from fuzz.check.oracle.row_error_bound import as_rows
@@ -134,7 +133,7 @@ def _judge_mistakes(seed: int, index: int, dtype: str, counts: Counts) -> None:
         counts.wrong[dtype, name] += 1
         counts.missed.update((dtype, name, criterion) for criterion, is_missed in missed.items() if is_missed)
     case.program.close()
-    settings.reset_caches()
+    torch.compiler.reset()
 
 
 def make_mistakes(run: Execution) -> Iterator[tuple[str, Execution]]:

@@ -5,6 +5,8 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
+import torch
+
 from fuzz.check import exceptions, process_state, settings, warm_caches
 from fuzz.check.attention.call_changes import measure_wrong_call
 from fuzz.check.attention.function import AttentionHarness
@@ -131,7 +133,7 @@ def _run_subject(case: CaseRun, name: str, subject: Subject | None) -> tuple[Sub
     if changes and (is_cause or not is_kept):
         judgement = Judgement(Verdict.STATE_CHANGED, StateChanged(changes), judgement.numbers)
     if not exceptions.find_device_fault():
-        settings.reset_caches()
+        torch._dynamo.reset()
     result = SubjectResult(
         subject=name,
         verdict=judgement.verdict,

@@ -20,6 +20,7 @@ from signal import SIGKILL
 from tempfile import NamedTemporaryFile
 from typing import IO, Any
 
+import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
@@ -159,7 +160,7 @@ def _answer(part: Part, mesh: DeviceMesh) -> Answer:
             failure = replace(failure, place=f"{place.function} ({place.file.rpartition('/')[2]})")
         return Judgement(verdict, failure, raised_at=place), taken
     finally:
-        settings.reset_caches()
+        torch._dynamo.reset()
         program.close()
 
 

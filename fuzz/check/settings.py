@@ -1,9 +1,7 @@
 """torch's configuration: for every check, and for subjects and settings. Only this module writes it."""
 
 import functools
-import gc
 import importlib
-import itertools
 import logging
 import sys
 import types
@@ -254,40 +252,6 @@ def apply(settings: Mapping[str, Any]) -> Iterator[None]:
         for name in settings.keys() & SWITCHES.keys():
             stack.enter_context(SWITCHES[name](settings[name]))
         yield
-
-
-def reset_caches() -> None:
-    """Drop compiled programs from torch's caches, so that a worker's memory does not grow with each case."""
-    torch._dynamo.reset()
-    if next(_resets) % CALLS_PER_COLLECTION:
-        return
-    for clear in (find(module, path) for module, path in _CACHES):
-        if clear is not None:
-            clear()
-    _let_go_of_symbols()
-    gc.collect()
-
-
-CALLS_PER_COLLECTION = 8  # a collection takes 10 ms when the objects of start-up are frozen
-_resets = itertools.count(1)
-
-_CACHES = (
-    ("torch._subclasses.fake_tensor", "FakeTensorMode.cache_clear"),
-    ("torch._dynamo.bytecode_transformation", "_cached_cleaned_instructions.cache_clear"),
-    ("torch.fx.graph_module", "_loader.eval_cache.clear"),
-)
-"""Unbounded caches, keyed on shapes or on code objects, that torch._dynamo.reset leaves alone."""
-
-
-def _let_go_of_symbols() -> None:
-    """Break cycles through symbolic sizes. They pass through C++, so the garbage collector does not see them."""
-    kind = getattr(sys.modules.get("torch.fx.experimental.symbolic_shapes"), "ShapeEnv", None)
-    for item in gc.get_objects():
-        if type(item) is kind:
-            for name in ("tracked_fakes", "fake_tensor_cache"):
-                holder = getattr(item, name, None)
-                if holder:
-                    holder.clear()
 
 
 def _switch_off(config: object, *names: str) -> None:

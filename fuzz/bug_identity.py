@@ -94,7 +94,8 @@ class Symptom:
     subject: str
     applied_rewrites: frozenset[str]
     key: FailureKey | None
-    """None if rewrites are proven wrong: they identify the bug better than an exception that they cause."""
+    """None if rewrites are proven wrong: they identify the bug better than an exception that they cause. Measurements
+    of a call leave the key, since two exceptions may have one condition."""
     features: frozenset[str]
     wrong_rewrites: tuple[WrongRewrite, ...] = ()
     """Rewrites that are proven wrong, or measured calls; empty if nothing could be measured."""
@@ -108,7 +109,7 @@ class Symptom:
         """The symptom of a result on a case with these features. `attention_only`: the subject computes attention."""
         # Eager applies no rewrites.
         applied = () if result.verdict is Verdict.EAGER_SUSPECT else result.applied_rewrites
-        key = None if result.wrong_rewrites else failure_key(result)
+        key = None if any(one.pattern != CALL for one in result.wrong_rewrites) else failure_key(result)
         # An error during one attention pattern is also raised under neighbouring patterns. Without an error, rewrites
         # that are proven right have no part in the failure.
         without = attention_patterns(applied) if key else bug_relevant_rewrites(result.right_rewrites)

@@ -2,7 +2,7 @@
 
 import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import torch
@@ -39,6 +39,7 @@ from fuzz.protocol.failures import (
     Nondeterministic,
     NotTaken,
     OutOfBounds,
+    Raised,
     Refusal,
     StateChange,
     StateChanged,
@@ -369,7 +370,11 @@ def _run_and_judge(
         if is_fit and harness.runs_with_less_guarded(lambda: case.execute(module, module)):
             runs.clear()
             return _run_and_judge(case, subject, harness, runs, coverage)
-        return Judgement(*exceptions.blame(error))
+        judgement = Judgement(*exceptions.blame(error))
+        if judgement.verdict is Verdict.RUNTIME_ERROR:
+            with SuppressOutOfMemory():
+                judgement = _measure(judgement, harness, harness.calls)
+        return judgement
     with SuppressOutOfMemory() as caught:
         judgement = judge_calls(recorded, harness.attention, training=case.request.training)
         if judgement.verdict in RECHECKED_VERDICTS and not harness.guard.damage():
@@ -379,11 +384,16 @@ def _run_and_judge(
                     f"it calls {faulty.operation}, which gives {faulty.given:.3g} where {faulty.exact:.3g} is right"
                 )
                 return _skip(Refusal.UNSUPPORTED, reason)
-            measured = (measure_wrong_call(call, harness.attention) for call in recorded)
-            judgement = replace(judgement, wrong_rewrites=tuple(one for one in measured if one is not None))
+            judgement = _measure(judgement, harness, recorded)
         repeats = case.device in harness.attention.capabilities.deterministic and not harness.attention.is_unordered
         compared = case.compare_runs(judgement, runs) if repeats else judgement
         is_of_gradient = isinstance(compared.failure, Nondeterministic) and compared.failure.value.is_gradient
         observed = is_of_gradient and observe(harness.attention, recorded)
         return judgement if observed and harness.attention.is_unordered else compared
     return _skip(Refusal.NO_MEMORY, caught.line)
+
+
+def _measure(judgement: Judgement, harness: AttentionHarness, calls: Sequence[Call]) -> Judgement:
+    raised = judgement.failure if isinstance(judgement.failure, Raised) else None
+    measured = (measure_wrong_call(call, harness.attention, raised) for call in calls)
+    return replace(judgement, wrong_rewrites=tuple(one for one in measured if one is not None))

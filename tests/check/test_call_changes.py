@@ -161,3 +161,35 @@ def test_a_bug_of_the_output_explains_none_of_gradients_alone() -> None:
 def fail_by(failure: Failure, *features: str) -> Symptom:
     result = SubjectResult("module:function", Verdict.WRONG_RESULT, failure=failure)
     return Symptom.of(result, frozenset(features), attention_only=True)
+
+
+def raising(q: Tensor, k: Tensor, v: Tensor, *, scale: float, causal: str | None = None) -> Tensor:
+    """Raises for grouped heads, and for causal calls."""
+    if q.shape[1] != k.shape[1]:
+        raise ValueError("heads differ" if q.shape[2] < 30 else "too long")
+    if causal is not None:
+        raise ValueError("heads differ")
+    return right(q, k, v, scale=scale)
+
+
+def test_an_exception_is_told_apart_by_its_text_and_by_what_ends_it() -> None:
+    grouped = "k, v = (x[:, :1].expand(x.shape[0], q.shape[1], -1, -1) for x in (k, v))"
+    calls = {
+        "grouped": ("attend(q, k[:, :1], v[:, :1], scale=0.25)", [grouped, PLAIN]),
+        "causal": (CALLS["causal"]["call"], CAUSAL.split("; ")),
+    }
+
+    def run(name: str, dims: str) -> SubjectResult:
+        call, lines = calls[name]
+        return run_subject(raising, text=source(*lines, dims=dims), attention_stub=source(f"return {call}", dims=dims))
+
+    found = {name: run(name, "2, 4, 17, 16") for name in calls}
+    assert {result.verdict for result in found.values()} == {Verdict.RUNTIME_ERROR}
+    assert {name: set(one.wrong_rewrites[0].right) for name, one in found.items()} == {
+        "grouped": {"group"},
+        "causal": {"causal"},
+    }
+    again = {name: symptom(run(name, "1, 2, 9, 8")) for name in calls}
+    for one in calls:
+        assert [name for name in calls if symptom(found[one]).is_measured_in(again[name])] == [one]
+    assert not symptom(found["grouped"]).is_like(symptom(run("grouped", "1, 2, 40, 8")))

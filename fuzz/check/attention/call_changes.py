@@ -1,4 +1,5 @@
-"""Experiments on a wrong call of an attention function: options left out, sizes cut down, another dtype or scale."""
+"""Experiments on a call of an attention function that is wrong or raises: options left out, sizes cut down, another
+dtype or scale."""
 
 import math
 import time
@@ -12,11 +13,11 @@ from torch import Tensor
 
 from fuzz.check.attention.function import Attention
 from fuzz.check.attention.judge_calls import repeat
-from fuzz.check.exceptions import DeviceLost, Unsupported
+from fuzz.check.exceptions import DeviceLost, Unsupported, as_failure
 from fuzz.check.oracle.attention.call import Call
 from fuzz.check.oracle.attention.judge import judge
 from fuzz.experiments import SMALL
-from fuzz.protocol.failures import Failure, WrongValue
+from fuzz.protocol.failures import Failure, Raised, WrongValue
 from fuzz.protocol.rewrites import CALL, CONTIGUOUS, DROPPED, EXPANDED, WrongRewrite
 from generators.program.attention_options import COMPARABLE, OVER_SCORES
 
@@ -24,25 +25,41 @@ SECONDS = 10.0
 """A measurement that takes longer stops without a result. Interpreted kernels take seconds for a call."""
 
 
-def measure_wrong_call(call: Call, attention: Attention) -> WrongRewrite | None:
+def measure_wrong_call(call: Call, attention: Attention, raised: Raised | None = None) -> WrongRewrite | None:
     """The experiments under which the function is right, and wrong. None if any of these holds:
 
-    - The call by itself is no finding.
+    - The call by itself is no finding, or does not repeat the exception.
     - The call has dropout, whose mask changes with sizes.
     - Measuring takes longer than `SECONDS`, or loses the device.
+
+    `raised`: the exception of the function. A call is then wrong if it raises the same, and right if it runs.
     """
     started = time.perf_counter()
-    judgement = judge(call, attention.rounds)
-    if call.options.get("dropout") or not judgement.verdict.is_finding:
-        return None
+
+    def fails(again: Call) -> bool:
+        try:
+            repeat(attention, again)
+        except Unsupported as refused:
+            if raised and refused.__cause__ and as_failure(refused.__cause__).key() == raised.key():
+                return True
+            raise
+        return raised is None and judge(again, attention.rounds).verdict.is_finding
 
     def is_wrong(changed: Call) -> bool:
-        # Kernels may rely on the alignment of whole tensors.
-        again = repeat(attention, _map(changed, Tensor.contiguous))
-        return judge(again, attention.rounds).verdict.is_finding
+        return fails(_map(changed, Tensor.contiguous))  # Kernels may rely on the alignment of whole tensors.
 
-    fails: dict[tuple[str, str], list[bool]] = {}
+    def repeats() -> bool:
+        with suppress(Unsupported):
+            return fails(call.replace())
+        return False
+
+    judgement = judge(call, attention.rounds)
+    if call.options.get("dropout") or not (raised or judgement.verdict.is_finding):
+        return None
+    tried: dict[tuple[str, str], list[bool]] = {}
     try:
+        if raised and not repeats():
+            return None
         with suppress(Unsupported):
             if call.sequences and not is_wrong(call):
                 return WrongRewrite(CALL, {"sequences": ("alone",)})
@@ -50,14 +67,14 @@ def measure_wrong_call(call: Call, attention: Attention) -> WrongRewrite | None:
             if time.perf_counter() - started > SECONDS:
                 return None
             with suppress(Unsupported):
-                fails.setdefault((operand, experiment), []).append(is_wrong(changed))
+                tried.setdefault((operand, experiment), []).append(is_wrong(changed))
     except DeviceLost:
         return None
     right: dict[str, tuple[str, ...]] = {}
     wrong: dict[str, tuple[str, ...]] = {}
-    for (operand, experiment), found in fails.items():
-        tried = wrong if any(found) else right
-        tried[operand] = (*tried.get(operand, ()), experiment)
+    for (operand, experiment), found in tried.items():
+        kept = wrong if any(found) else right
+        kept[operand] = (*kept.get(operand, ()), experiment)
     # Every changed call is contiguous. If that alone makes it right, other changes show nothing.
     return WrongRewrite(CALL, {"layout": right["layout"]} if "layout" in right else right, wrong)
 

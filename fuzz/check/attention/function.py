@@ -192,6 +192,9 @@ class AttentionHarness:
                 _watch_gradient(given[name], functools.partial(layout.record, f"d{name}"))
                 for call in layout.calls:
                     call.wanted += (f"d{name}",)
+        for call in layout.calls:
+            call.is_inference = torch.is_inference_mode_enabled()
+        self.calls += layout.calls
         try:
             out = call_checked(self._function, **given)
         except Exception as error:
@@ -203,11 +206,10 @@ class AttentionHarness:
         self.shared = self.shared or memory.get(out.untyped_storage()._cdata)
         layout.record("out", out.detach().clone())  # `out` may be the static output of a captured graph.
         for call in layout.calls:
-            call.differentiable, call.is_inference = out.requires_grad, torch.is_inference_mode_enabled()
+            call.differentiable = out.requires_grad
         if out.requires_grad:
             _watch_gradient(out, functools.partial(layout.record, "dout"))
             out.register_hook(functools.partial(_note_expansion, layout.calls))
-        self.calls += layout.calls
         return layout.join(guard.protect_result(out))
 
 

@@ -153,6 +153,11 @@ class Symptom:
             return (is_any or self.fails_alike(other)) and are_all_known(other.wrong_rewrites, self.wrong_rewrites)
         return self.fails_alike(other) and self.has_evidence(other)
 
+    def may_be(self, other: "Symptom") -> bool:
+        """Whether `other` may be the same bug, as `is_like`, if neither case has to be minimal: evidence is not asked
+        for."""
+        return self.is_like(other) if self.can_compare_rewrites(other) else self.fails_alike(other)
+
     def is_measured_in(self, other: "Symptom") -> bool:
         """Whether measurements show that `other` is this bug. An error may have another reason than a rewrite that is
         wrong beside it. An operation of eager may be wrong for another reason."""

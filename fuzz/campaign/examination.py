@@ -13,9 +13,11 @@ from fuzz.attribution.stored import cause_path, write_cause
 from fuzz.attribution.study import Study
 from fuzz.bug_identity import Symptom, measured_rewrite
 from fuzz.campaign.known_bugs import KnownBugs, KnownFinding
+from fuzz.campaign.options import DiskFull
 from fuzz.evaluator import Evaluator
 from fuzz.experiments import Trial
 from fuzz.protocol import Result
+from fuzz.transport import WorkerUnavailable
 from fuzz.worker_process import WorkerProcess
 from generators.errors import UserError
 from generators.program.case import Case
@@ -60,9 +62,7 @@ def find_decided(
     Searches for causes that findings still lack, and stores them in the run directory `run`. Raises `NoTimeLeft`.
     """
     for finding in findings:
-        known = finding
-        if known.decided_by is None and known.entry is not None:
-            known = known_bugs.set_cause(known, _seek_cause(known.entry, study.evaluator, run))
+        known = _with_cause(finding, study, known_bugs, run)
         if decides(known.decided_by or (), study, known.symptom.wrong_rewrites):
             return known
     return None
@@ -80,6 +80,8 @@ def examine_minimum(
         if cause is None:
             return None, None
         with suppress(NoTimeLeft):
+            for one in known_bugs.list_possible(symptom):
+                _with_cause(one, study, known_bugs, run)  # A finding that was saved in a hurry has none.
             if finding := find_decided(known_bugs.list_of_cause(cause.key), study, known_bugs, run):
                 return finding, cause
             bug = known_bugs.find_bug(cause.key)
@@ -91,11 +93,17 @@ def examine_minimum(
     return None, None
 
 
+def _with_cause(finding: KnownFinding, study: Study, known_bugs: KnownBugs, run: Path) -> KnownFinding:
+    if finding.decided_by is not None or finding.entry is None:
+        return finding
+    return known_bugs.set_cause(finding, _seek_cause(finding.entry, study.evaluator, run))
+
+
 def _seek_cause(entry: Entry, evaluator: Evaluator, run: Path) -> RootCause | None:
     try:
         cause = find_cause(entry, evaluator)
-    except NoTimeLeft:
-        raise
+    except (NoTimeLeft, DiskFull, WorkerUnavailable):
+        raise  # which say nothing of the case
     except UserError:
         return None  # it shows no bug here, or can't be judged
     write_cause(cause_path(run, entry, evaluator.hello.torch, evaluator.config.device), cause)

@@ -4,6 +4,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -175,9 +176,9 @@ class InvestigationRunner:
         began = time.monotonic()
 
         def begin(number: int) -> None:
-            if self.state.stop.is_stopped:
+            if self.state.stop.is_over:
                 raise Stopped
-            if self.state.stop.seconds_left <= 0 or time.monotonic() - began > self.state.options.shrink_seconds:
+            if time.monotonic() - began > self.state.options.shrink_seconds:
                 raise NoTimeLeft("the time for experiments is over")
             worker.task = f"suspicion {suspicion.id}, experiment {number}"
 
@@ -189,13 +190,11 @@ class InvestigationRunner:
         experimenter = self._experiment(suspicion, worker)
         expected = Expectation("known", subject=result.subject, device=experimenter.config.device)
         study = Study(experimenter, Entry(suspicion.case, expect=expected), result.subject, result)
-        finding, refuted = None, [one.case_id for one in alike]
-        try:
+        finding = None
+        with suppress(NoTimeLeft):  # a slow case is not examined again and again
             finding = find_decided(alike, study, state.known_bugs, state.options.out)
-        except NoTimeLeft:
-            refuted = [] if state.stop.is_over else refuted  # a slow case is not examined again and again
         if finding is None:
-            state.suspicions.put(suspicion, refuted)
+            state.suspicions.put(suspicion, [one.case_id for one in alike])
         else:
             state.results.close_suspicion(suspicion.id, SuspicionOutcome.DUPLICATE, finding.case_id)
             state.announce_bug(finding, suspicion.case)
@@ -262,8 +261,8 @@ class InvestigationRunner:
                 try:
                     known, cause = examine_minimum(study, symptom, state.known_bugs, state.options.out)
                 except Stopped:
-                    if is_alike:
-                        raise  # a known bug, probably: the suspicion stays in the store, for the next run
+                    if state.known_bugs.list_possible(symptom):
+                        raise  # a known bug, perhaps: the suspicion stays in the store, for the next run
                     stopped = True  # the finding is saved first
                 self._note_examined(suspicion, known if isinstance(known, KnownFinding) else None, experimenter, began)
             with self._saving:  # Two threads may come to the same minimum at once.
@@ -318,11 +317,12 @@ class InvestigationRunner:
         path = (state.options.corpus if is_public else state.options.out / "internal") / entry.file_name
         # The row is written first. After a kill, `load_findings` writes the file from it.
         state.results.add_finding(suspicion.id, _row(entry, path, "new" if is_public else "internal", 1, shown))
+        # It is known before its file: if that can't be written, other threads still finish their investigations.
+        causes, decided_by = ((cause.key,), cause.decided_by) if cause else ((), None)
+        finding = state.known_bugs.add(KnownFinding(case.id, symptom, causes, decided_by, entry))
         corpus_entry.write(entry, path)
         if is_public and state.share is not None:
             state.share.publish(FINDINGS, entry)
-        causes, decided_by = ((cause.key,), cause.decided_by) if cause else ((), None)
-        finding = state.known_bugs.add(KnownFinding(case.id, symptom, causes, decided_by, entry))
         state.suspicions.reconsider(finding)
         of_eager = is_eager and state.options.is_of_user
         counts = is_public and not of_eager

@@ -90,6 +90,11 @@ class KnownBugs:
         with self._lock:
             return [one for one in self._findings if one.symptom.is_like(symptom)]
 
+    def list_possible(self, symptom: Symptom) -> list[KnownFinding]:
+        """The findings that a failure may be, although it does not look like them: some are not minimal."""
+        with self._lock:
+            return [one for one in self._findings if one.symptom.may_be(symptom)]
+
     def list_of_cause(self, cause: CauseKey) -> list[KnownFinding]:
         """The findings with this cause."""
         with self._lock:

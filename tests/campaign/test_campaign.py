@@ -1,5 +1,4 @@
 import json
-import shutil
 import sqlite3
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +10,7 @@ from corpus import entry as corpus_entry
 from corpus.entry import Entry, Expectation, Found
 from fuzz import worker_process
 from fuzz.campaign import options as campaign_options
-from fuzz.campaign.options import DiskFull, Options, StopReason
+from fuzz.campaign.options import Options, StopReason
 from fuzz.campaign.session import run_campaign
 from fuzz.run_store import FindingRow, Results
 from fuzz.transport import WorkerUnavailable
@@ -279,23 +278,6 @@ def test_one_campaign_at_a_time_uses_a_directory(tmp_path: Path) -> None:
 
     run_campaign(given, sample)
     assert failures == [f"--out {given.out}: another campaign is running there"]
-
-
-def test_a_disk_that_fills_up_ends_the_campaign_and_costs_no_finding(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    given = options(tmp_path, budget="200x", rules=[WRONG])
-    cases, usage = sampler("softmax"), shutil.disk_usage
-
-    def sample(seed: int, index: int, **_: object) -> Case:
-        if index == 150:
-            monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(path)._replace(free=2**20))
-        return cases(seed, index)
-
-    assert isinstance(run_campaign(given, sample).error, DiskFull)
-    assert len(found(given)) == 1
-    (ended,) = events(given, "CampaignEnded")
-    assert ended["reason"] == StopReason.DISK_FULL
 
 
 def test_workers_that_start_no_more_end_the_campaign_after_its_summary(

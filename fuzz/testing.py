@@ -9,6 +9,7 @@ import sys
 import sysconfig
 import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -79,11 +80,13 @@ def check_module(factory: Callable[[], Any] | str, *, pythons: Sequence[str] = (
     name = factory if isinstance(factory, str) else _find_name(factory)
     command = [sys.executable, "-m", "fuzz.compare", "--quiet", "--module", name, "--subject", subject]
     command += [f"--python={python}" for python in pythons or (sys.executable,)]
-    out = tempfile.mkdtemp(prefix="attnfuzz-")
+    out = Path(tempfile.mkdtemp(prefix="attnfuzz-"))
     run = subprocess.run(
         [*command, "--out", out], capture_output=True, text=True, check=False, env=os.environ | _make_importable()
     )
     if run.returncode:
+        with suppress(OSError):
+            out.rmdir()  # A refused module has no case files.
         raise AssertionError(f"{run.stdout}{run.stderr}".strip())
     shutil.rmtree(out)
 

@@ -5,7 +5,7 @@ the bug if each row flips with at least one of its arguments.
 """
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -239,9 +239,9 @@ def edit(trial: Trial, case: Case) -> Case | None:
     elif name == UNCHANGED:
         edited = without_changes(case, argument)
     elif name == _WRITTEN_APART:
-        edited = _read_copies(case, lambda op: OPS[op.kind].writes and not is_in_place(op))
+        edited = _read_copies(case, lambda op: op.args[:1] if OPS[op.kind].writes and not is_in_place(op) else ())
     elif name == CONTIGUOUS and argument:
-        edited = _read_copies(case, lambda op: op.kind == argument)
+        edited = _read_copies(case, lambda op: op.args if op.kind == argument else ())
     elif name == _OFFSET:
         edited = map_attributes(case, lambda name, value: 0 if (name, value) == ("offset", None) else value)
     elif name == DROPPED:
@@ -271,16 +271,15 @@ def _drop(case: Case, kind: str) -> Case:
     return substitute(replace(case, ops=tuple(op for op in case.ops if op.name not in out)), names)
 
 
-def _read_copies(case: Case, is_wanted: Callable[[Op], bool]) -> Case:
-    """The case in which the first operand of the wanted operations is a contiguous copy."""
+def _read_copies(case: Case, choose: Callable[[Op], Sequence[str]]) -> Case:
+    """The case in which each operation reads contiguous copies of the arguments that `choose` gives for it."""
     ops: list[Op] = []
     for op in case.ops:
-        if op.args and is_wanted(op):
-            name = make_name(case, f"{op.name[:24]}_target", (one.name for one in ops))
-            ops.append(make_op(name, "clone", op.args[:1], {"memory_format": "contiguous"}))
-            ops.append(replace(op, args=(name, *op.args[1:])))
-        else:
-            ops.append(op)
+        copies = dict[str, str]()
+        for argument in choose(op):
+            copies[argument] = make_name(case, f"{op.name[:24]}_{argument[:24]}", (one.name for one in ops))
+            ops.append(make_op(copies[argument], "clone", [argument], {"memory_format": "contiguous"}))
+        ops.append(replace(op, args=tuple(copies.get(argument, argument) for argument in op.args)))
     return replace(case, ops=tuple(ops))
 
 

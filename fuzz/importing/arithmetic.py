@@ -9,14 +9,15 @@ _ARITHMETIC = {"add": "add", "sub": "sub", "mul": "mul", "multiply": "mul", "div
 _ARITHMETIC |= {"true_divide": "div", "subtract": "sub", "__truediv__": "div"}
 _REVERSED = {"__rsub__": "sub", "rsub": "sub", "__rtruediv__": "div", "__rdiv__": "div"}
 _ARITHMETIC |= _REVERSED
+_BITWISE = ("bitwise_{}", "__{}__", "__r{}__")
 _BINARY = {f"{name}_": f"{name}_" for name in ("add", "sub", "mul", "div", "pow")}
 _BINARY |= {"__iadd__": "add_", "__isub__": "sub_", "__imul__": "mul_", "__itruediv__": "div_", "__ipow__": "pow_"}
 _BINARY |= {"greater": "gt", "less": "lt", "greater_equal": "ge", "less_equal": "le", "not_equal": "ne"}
 _BINARY |= {"eq": "eq", "ne": "ne", "lt": "lt", "le": "le", "gt": "gt", "ge": "ge"}
 _BINARY |= {f"__{name}__": name for name in ("eq", "ne", "lt", "le", "gt", "ge")}
 _BINARY |= {"__floordiv__": "floor_divide", "floor_divide": "floor_divide", "remainder": "remainder", "fmod": "fmod"}
-_BINARY |= {f"{how}_{name}": f"logical_{name}" for name in ("and", "or", "xor") for how in ("logical", "bitwise")}
-_BINARY |= {f"__{r}{name}__": f"logical_{name}" for name in ("and", "or", "xor") for r in ("", "r")}
+_BINARY |= {f"logical_{name}": f"nonzero_{name}" for name in ("and", "or", "xor")}
+_BINARY |= {how.format(name): f"logical_{name}" for name in ("and", "or", "xor") for how in _BITWISE}
 _CASTS = {"float": "float32", "half": "float16", "bfloat16": "bfloat16", "double": "float64", "bool": "bool"}
 _CASTS |= {"int": "int32", "long": "int64", "byte": "uint8"}
 _SUMS = ("sum", "mean", "amax", "amin", "argmax", "var", "std", "prod", "norm")
@@ -48,8 +49,7 @@ def _binary(call: Call) -> list[str]:
     if given["alpha"] not in (None, 1):
         raise Untranslatable(f"alpha={given['alpha']}")
     if isinstance(given["other"], Ref):
-        read = _truth if call.function.startswith("logical") else Call.tensor
-        return [call.emit(kind, [read(call, given["input"]), read(call, given["other"])])]
+        return [call.emit(kind, [call.tensor(given["input"]), call.tensor(given["other"])])]
     return [call.emit(kind, [call.tensor(given["input"])], other=freeze(given["other"]))]
 
 

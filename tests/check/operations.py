@@ -149,6 +149,7 @@ POINTWISE = [
     op("minimum", "counts", "each"),
     op("logical_or", "keep", "drop"),
     op("logical_xor", "keep", "drop"),
+    *(op(f"nonzero_{name}", "counts", "row") for name in ("and", "or", "xor")),
     *(op(kind, "x") for kind in ("sign", "floor", "ceil", "round", "reciprocal", "exp2", "expm1", "erf")),
     *(op(kind, "counts") for kind in ("sign", "floor", "ceil", "round")),
     *(op(kind, "positive") for kind in ("log1p", "log2")),

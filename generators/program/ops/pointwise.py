@@ -217,6 +217,10 @@ OPS = [
         for kind, sign in (("logical_and", "&"), ("logical_or", "|"), ("logical_xor", "^"))
     ),
     *(
+        OpSpec(f"nonzero_{name}", broadcast, is_bool, text=f"torch.logical_{name}({{args}})", arity=(2, 2))
+        for name in ("and", "or", "xor")
+    ),
+    *(
         OpSpec(kind, broadcast, promote_all, text=f"torch.{kind}({{args}})", arity=(2, 2))
         for kind in ("maximum", "minimum")
     ),

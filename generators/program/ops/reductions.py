@@ -8,7 +8,7 @@ from generators.program.ops.rules import along, distinct_axes, is_bool, promote_
 from generators.program.ops.shaping import concatenate
 from generators.program.ops.spec import Attribute, Kind, Line, Operands, OpSpec, flag, word
 from generators.program.sizes import ONE, Size
-from generators.program.values import DTYPES, LOW_PRECISION, category
+from generators.program.values import DTYPES, FLOATS, INTEGERS, LOW_PRECISION, category
 
 _EACH = frozenset({"sum", "mean", "amax", "amin", "logsumexp", "norm", "var", "std", "any", "all"})
 """Reductions that take several axes."""
@@ -100,6 +100,7 @@ _SPREAD = {**_REDUCE, "unbiased": flag(default=True)}
 _NORM = {**_REDUCE, "order": Attribute(Kind.NUMBER, 2), "form": word("method", "linalg")}
 _EXTREME = {**_REDUCE, "form": word("values", "item")}
 _ALONG, _DTYPE = {"dim": _REDUCE["dim"]}, {"dtype": Attribute(Kind.WORD, None, DTYPES)}
+_NUMBERS = {"dtype": Attribute(Kind.WORD, None, (*FLOATS, *INTEGERS))}
 _BINS = {"bins": Attribute(Kind.INT, required=True), "min": Attribute(Kind.NUMBER, 0)}
 _BINS |= {"max": Attribute(Kind.NUMBER, required=True)}
 _ORDER, _PART = {**_ALONG, "descending": flag(), "stable": flag()}, {"part": word("values", "indices")}
@@ -122,7 +123,7 @@ OPS = [
     _row("logsumexp", takes="float"),
     _row("norm", _NORM, takes="float"),
     *(_row(kind, _SPREAD, takes="float") for kind in ("var", "std")),
-    OpSpec("cumsum", with_axis, _sum_dtype, text=_text, attributes=_ALONG | _DTYPE, saves=False),
+    OpSpec("cumsum", with_axis, _sum_dtype, text=_text, attributes=_ALONG | _NUMBERS, saves=False),
     OpSpec("diff", _subtract_neighbours, promote_all, "any", _difference_text, _ALONG, arity=(1, 2), saves=False),
     OpSpec(
         "histc",

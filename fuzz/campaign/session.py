@@ -5,6 +5,7 @@ import fcntl
 import secrets
 import shutil
 import sqlite3
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -32,7 +33,7 @@ from generators.program.case import Case
 from generators.program.settings import list_available
 from generators.sampling.sample import NO_LIMITS, Limits, sample
 
-_TICK_SECONDS = 0.1
+_TICK_SECONDS, _START_SECONDS = 0.1, 0.5
 
 Sampler = Callable[..., Case]
 """Makes case `index` of a seed. `attention_only=True`: the case has a contract."""
@@ -170,9 +171,9 @@ class _Session:
         """Start the first worker and load known bugs. Raises `UserError` when the campaign can't run."""
         options, state, results = self._options, self._state, self._results
         device = options.worker_config.device
-        self._bus.emit(Notice(text="starting a worker"))  # which takes seconds, and the screen shows nothing yet
-        against = self._investigations.baseline_torch = self._threads[0].start_baseline()
-        hello = self._threads[0].start_worker()
+        with self._tell_of_start():
+            against = self._investigations.baseline_torch = self._threads[0].start_baseline()
+            hello = self._threads[0].start_worker()
         state.known_bugs.attention = frozenset(hello.attention)
         state.attention_only = set(options.subjects) <= set(hello.attention)
         compilers = [name for name in options.subjects if get_spec(name).uses_inductor and name not in hello.attention]
@@ -218,6 +219,21 @@ class _Session:
                 missing_hooks={} if state.attention_only else hello.missing_hooks,
             )
         )
+
+    @contextmanager
+    def _tell_of_start(self) -> Iterator[None]:
+        """Within it workers start. Tells of a start that takes long, since the screen shows nothing yet."""
+
+        def tell() -> None:
+            self._bus.emit(Notice(text=f"starting a worker: {self._threads[0].process.stage}"))
+
+        timer = threading.Timer(_START_SECONDS, tell)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
 
     def _read_share(self) -> None:
         if self._state.share is not None and self._state.share.tick():

@@ -134,10 +134,11 @@ def _spell_steps(b: Builder, plain: Plain, q: str, k: str, v: str) -> dict[str, 
 def _change_scores(b: Builder, plain: Plain, scores: str, names: dict[str, str], *, after_mask: bool) -> str:
     """The scores after the steps of options. Adds tensors of options to `names`."""
     for name, step in SCORE_STEPS.items():
-        value = getattr(plain.contract, name)
+        given = plain.inputs.get(name)
+        value = given if name in TENSORS else getattr(plain.contract, name)
         if value is not None and step.after_mask is after_mask:
-            if name in plain.inputs:
-                value = names[name] = _add_constant(b, plain.inputs[name])
+            if given is not None:
+                value = names[name] = _add_constant(b, given)
             scores = step.spell(b, _CONVENTIONAL, scores, value, plain.visibility)
     return scores
 

@@ -22,7 +22,7 @@ from fuzz import status
 from fuzz.protocol import ProtocolError, Result, from_json
 from fuzz.protocol.render import describe
 from fuzz.replay_result import describe_result, list_numbers, read_recorded_result
-from fuzz.run_store import _TABLES, RESULTS_FILE, Results
+from fuzz.run_store import _FORMAT, _TABLES, RESULTS_FILE, Results
 from fuzz.run_summary import RunSummary
 from generators.errors import CaseError, UserError
 from generators.program.attention_stub import emit_attention_stub
@@ -124,7 +124,7 @@ def check_rows(data: bytes) -> None:
 
 def _write_store(path: Path, rows: Mapping[str, Any]) -> None:
     store = sqlite3.connect(path)
-    store.executescript(f"PRAGMA synchronous=OFF; {_TABLES}; PRAGMA user_version=7")
+    store.executescript(f"PRAGMA synchronous=OFF; {_TABLES}; PRAGMA user_version={_FORMAT}")
     for table, count in _COLUMNS.items():
         for row in _list(rows.get(table)):
             values = [*map(_column, _list(row)), *[None] * count][:count]

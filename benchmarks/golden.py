@@ -2,7 +2,7 @@
 
     python -m benchmarks.golden (--record FILE | --compare FILE) [--python PYTHON] [--device cpu]
 
-A run takes two to four minutes on a CPU. benchmarks/measured/golden-VERSION.json holds the recorded data of a torch.
+A run takes some ten minutes on a core. benchmarks/measured/golden-VERSION.json holds the recorded data of a torch.
 --compare prints a line for each difference, and exits with 1 if there is one.
 """
 

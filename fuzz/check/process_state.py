@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from copy import copy
-from functools import cache, partial
-from itertools import islice
+from functools import partial
 from operator import attrgetter, is_
 from pathlib import Path
 from typing import Any
@@ -105,11 +104,8 @@ def _put_dispatch_keys(keys: list[tuple[int, str]]) -> None:
 
 
 def _read_streams() -> list[str]:
-    streams = ["closed"] * 3
-    for number in range(3):
-        with suppress(OSError):
-            streams[number] = str(Path(f"/proc/self/fd/{number}").readlink())
-    return streams
+    links = [Path(f"/proc/self/fd/{number}") for number in range(3)]
+    return [str(link.readlink()) if link.is_symlink() else "closed" for link in links]
 
 
 STATES: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {
@@ -198,7 +194,7 @@ def restore_state() -> Iterator[None]:
     finally:
         if has_raised:
             _has_raised.append(True)
-        is_import = not all(map(_is_generated, [*islice(sys.modules.values(), modules, None)]))
+        is_import = not all(map(_is_generated, list(sys.modules.values())[modules:]))
         for change in _put_back(*before, is_import=is_import):
             if has_raised and change.state not in _found:
                 _found_by_error.add(change.state)
@@ -253,24 +249,17 @@ def _read(state: str) -> Any:
 def _list_names(home: Any) -> dict[str, Any]:
     if "_config" in vars(home):
         options: dict[str, Any] = dict.fromkeys(home._config, _UNSET)
-        for (name, entry), read in zip(home._config.items(), _list_readers(home), strict=True):
-            if (value := read()) is not _UNSET:
+        for name, entry in home._config.items():
+            value = entry.user_override
+            if value.__class__ is ContextVar:  # from torch 2.13 on
+                value = value.get()
+            if value is not _UNSET:
                 options[name] = _normalise_option(entry, value)
         return options
     names: dict[str, Any] = {}
     for one in reversed(home.__mro__) if isinstance(home, type) else (home,):
-        names.update(vars(one))
+        names.update(vars(one).copy())
     return names
-
-
-@cache
-def _list_readers(config: Any) -> list[Callable[[], Any]]:
-    """For each option, a function that reads the value that was set. From torch 2.13 on, a `ContextVar` holds it."""
-    held = [(entry, entry.user_override) for entry in config._config.values()]
-    return [
-        value.get if isinstance(value, ContextVar) else partial(getattr, entry, "user_override")
-        for entry, value in held
-    ]
 
 
 def _normalise_option(entry: Any, value: Any) -> Any:

@@ -266,20 +266,11 @@ def _count_writes(value: Tensor) -> int:
     return 0 if value.is_inference() else value._version
 
 
-_WHOLE = {2: torch.int16, 4: torch.int32, 8: torch.int64}
-"""Integers by their bytes."""
-
-
 def same_bits(left: Tensor, right: Tensor) -> bool:
     """As `same_numbers`, but 0.0 and -0.0 differ, as `1 / x` does. Verdicts are about numbers."""
-    if not left.is_floating_point():
-        return same_numbers(left, right)
-    whole, is_lazy = _WHOLE.get(left.itemsize), left.is_neg() or right.is_neg()
-    if whole and left.dtype == right.dtype and not is_lazy:
-        bits = [value.detach().view(whole) for value in (left, right)]
-        if torch.equal(*bits):
-            return True
-    return same_numbers(left, right) and not ((left.signbit() != right.signbit()) & (left == 0)).any()
+    if not same_numbers(left, right):
+        return False
+    return not left.is_floating_point() or not ((left.signbit() != right.signbit()) & (left == 0)).any()
 
 
 def same_numbers(left: Tensor, right: Tensor) -> bool:

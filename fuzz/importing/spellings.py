@@ -7,14 +7,14 @@ from generators.program.ops import OPS
 from generators.program.ops.spec import OpSpec
 
 
-def _read_as_declared(spec: OpSpec) -> str:
+def _derive_parameters(spec: OpSpec) -> str:
     """The parameters of an operation of one tensor: its attributes. Of two tensors without attributes: those two."""
     names = [name for name in spec.attributes if name != "form"]
     return " ".join({(1, 1): ["input!", *names], (2, 2): [] if names else ["input!", "other!"]}.get(spec.arity, []))
 
 
 _PARAMETERS = {
-    **{kind: declared for kind, spec in OPS.items() if (declared := _read_as_declared(spec))},
+    **{kind: declared for kind, spec in OPS.items() if (declared := _derive_parameters(spec))},
     "clone": "input!",
     **dict.fromkeys(("addcmul", "addcdiv"), "input! tensor1! tensor2! value"),
     "linear": "input! weight! bias?",

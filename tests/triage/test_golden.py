@@ -122,6 +122,7 @@ KINDS = {
         CompletedProcess((), 1, "grad of x: values up to 1.2; error: eager 1e-07, kernel 0.5; wrong\n", ""),
         passing=(EAGER, "sdpa_math"),
         conditions=(Condition("H", SizeRule(above=1), (2, 3), (1,)),),
+        seen={"2.12.1": "ok"},
     ),
     "sdpa_backend": Kind(
         ATTENTION.replace("mode: training\n", ""),

@@ -224,6 +224,7 @@ def write_report(
     return {
         "title": name,
         "facts": render_facts(name, judged, cause.key if cause else None, known),
+        "releases": describe_releases(judged) if len(judged.seen) > 1 else "",
         "upstream": bug.who != "kernel" or bool(bug.spec.sdpa),
         "summary": summarize(case, ablation, has_numbers=run is None),
         "cause": describe_cause(cause, fault) if cause else "",

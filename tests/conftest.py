@@ -1,5 +1,6 @@
 """One thread for all tests, and one worker for those that take a real one as it is: its start takes seconds."""
 
+import gc
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -26,10 +27,12 @@ class Borrowed(Evaluator):
         """Leave it."""
 
 
-@pytest.fixture(autouse=True, scope="session")
-def _one_thread() -> None:
-    """As workers have it: a check's processor time decides how many dropout seeds it tries."""
+@pytest.fixture(autouse=True, scope="module")
+def _as_in_a_worker() -> None:
+    """A check's processor time decides how many dropout seeds it tries. A check collects garbage after an exception."""
     torch.set_num_threads(1)
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

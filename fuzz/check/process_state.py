@@ -155,7 +155,7 @@ _PLAIN = (bool, int, float, str, tuple, list, dict, set)
 
 _entered: list[Any] = []
 _FIRST_KEYS = _read_dispatch_keys()
-_has_raised: list[bool] = []  # not empty if a call has raised since garbage was collected
+_raised = set[str]()  # "call", "case": a call has raised since garbage was last collected before a call, a case
 _found: dict[str, StateChange] = {}
 _found_by_error = set[str]()
 
@@ -193,7 +193,7 @@ def restore_state() -> Iterator[None]:
         raise Ended from error
     finally:
         if has_raised:
-            _has_raised.append(True)
+            _raised.update(("call", "case"))
         is_import = not all(map(_is_generated, list(sys.modules.values())[modules:]))
         for change in _put_back(*before, is_import=is_import):
             if has_raised and change.state not in _found:
@@ -201,23 +201,23 @@ def restore_state() -> Iterator[None]:
             _found.setdefault(change.state, change)
 
 
-def collect_garbage() -> None:
-    """Destroy what calls that raised have left, before another call.
+def collect_garbage(before: str = "call") -> None:
+    """Destroy what calls that raised have left, before another call. An exception may last until its case has ended.
 
     Guards of torch's that are destroyed then put back what they found: in torch 2.13, those of transforms set the
     thread's dispatch keys, so that torch refuses later transforms, or computes without gradients.
     """
-    if _has_raised:
-        _has_raised.clear()
-        before = read_state()
+    if before in _raised:
+        _raised.difference_update((before, "call"))
+        state = read_state()
         gc.collect()
-        for _ in _put_back(*before, is_import=False):
+        for _ in _put_back(*state, is_import=False):
             pass
 
 
 def begin_case() -> None:
     """Give this thread the dispatch keys that it began with."""
-    collect_garbage()
+    collect_garbage("case")
     _put_dispatch_keys(_FIRST_KEYS)
 
 

@@ -6,7 +6,7 @@ import signal
 import sys
 import warnings
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -302,3 +302,15 @@ def test_what_a_call_that_raised_has_left_is_destroyed_before_the_next_call() ->
     run_subject(leave_guard)
     assert run_subject(right).verdict in RIGHT
     assert (torch.ones((), requires_grad=True) * 1).requires_grad
+
+
+def test_what_an_exception_holds_until_its_case_has_ended_is_destroyed_before_the_next_case() -> None:
+    left = [LeftGuard()]
+    with suppress(TypeError), process_state.restore_state():
+        raise TypeError
+    with process_state.restore_state():
+        left.clear()
+    process_state.begin_case()
+    with process_state.restore_state():
+        gc.collect()
+    assert not process_state.take_changes()[0]

@@ -37,17 +37,18 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Wrong results of attention are replayed under Inductor's graph passes, where those of known bugs arise: C++ takes
-    seconds. The first of them is compiled all the same."""
+    """Known bugs of parts before Inductor's lowerings are replayed under its graph passes: C++ takes seconds. The first
+    of them is compiled all the same."""
+    from corpus import ledger
+    from corpus.causes import Stage
     from fuzz.pytest_plugin import CaseItem  # a plugin of this run: pytest imports it first
-    from generators.program.roles import find_attentions
 
+    bugs = ledger.load(ledger.LEDGER)
+    early = {Stage.DYNAMO, Stage.DECOMPOSITION, Stage.JOINT_PASSES, Stage.OPERATION}
+    paths = {path for bug in bugs.bugs if bug.cause.stage in early for path in bugs.examples(bug)}
     is_compiled = False
     for number, item in enumerate(items):
-        if not isinstance(item, CaseItem) or item.subjects != ("inductor",) or item.parent is None:
-            continue
-        expected = item.entry.expectation
-        if (expected.status, expected.verdict) == ("known", "wrong_result") and find_attentions(item.entry.case):
+        if isinstance(item, CaseItem) and item.parent and item.path in paths and item.subjects == ("inductor",):
             if is_compiled:
                 items[number] = CaseItem.from_parent(item.parent, name="passes", entry=item.entry, subjects=("passes",))
             is_compiled = True

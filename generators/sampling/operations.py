@@ -125,7 +125,6 @@ def _draw_attribute(b: Builder, c: Choices, attribute: Attribute, first: str) ->
     if not attribute.required and c.chance(_DEFAULT_SHARE):
         return attribute.default
     shape, rank = b.shape(first), b.rank(first)
-    sizes = [*shape, *(size - 1 for size in shape), *(Size.of(number) for number in (0, 1, 1, 2, 3))]
     match attribute.kind:
         case Kind.AXIS:
             return c.below(rank)
@@ -138,7 +137,7 @@ def _draw_attribute(b: Builder, c: Choices, attribute: Attribute, first: str) ->
         case Kind.NUMBER:
             return c.pick([*_NUMBERS, *attribute.words])
         case Kind.SIZE | Kind.BOUND:
-            return c.pick(sizes)
+            return c.pick([*shape, *(size - 1 for size in shape), *(Size.of(number) for number in (0, 1, 1, 2, 3))])
         case Kind.FLAG:
             return c.chance(0.5)
         case Kind.WORD:

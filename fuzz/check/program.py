@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import _disable_current_modes
 
 from fuzz.check.process_state import restore_state
 from fuzz.protocol.failures import Value
@@ -57,7 +58,8 @@ class Program:
         return self._placing()(self._names["inputs"]())
 
     def _placing(self) -> "MemoryMap":
-        return MemoryMap(lambda memory: memory.to(self.device))
+        # The driver has read the memory once the copy returns, so nothing waits for the GPU here.
+        return MemoryMap(lambda memory: memory.to(self.device, non_blocking=True))
 
     @property
     def is_sequence(self) -> bool:
@@ -90,7 +92,8 @@ Tensors = dict[Value, Tensor]
 
 @dataclass
 class Execution:
-    """The results of a run; all tensors are detached."""
+    """The results of a run. All tensors are detached, and on the CPU: comparing a few numbers on a GPU that processes
+    share takes milliseconds."""
 
     structure: str  # the type that was returned: "(tensor, {key: tensor})"
     outputs: Tensors
@@ -100,6 +103,8 @@ class Execution:
     before: Tensors = field(default_factory=dict)  # the content of `mutated` before the call
     shared: dict[Value, Value | None] = field(default_factory=dict)
     """By output, the input, parameter or buffer whose memory it has."""
+    devices: dict[Value, str] = field(default_factory=dict)
+    """By output, the type of the device where the run left it."""
 
     @property
     def values(self) -> Tensors:
@@ -187,8 +192,9 @@ class ModuleState:
     """The parts of a module: parameters, buffers, layers and hooks; the values of its tensors."""
 
     def __init__(self, module: nn.Module) -> None:
-        tensors = (*module.parameters(), *module.buffers())
-        self._tensors = [(value, value.detach().clone(), value.requires_grad) for value in tensors]
+        self._tensors = [*module.parameters(), *module.buffers()]
+        self._values = copy_to_cpu(self._tensors)
+        self._require_grad = [value.requires_grad for value in self._tensors]
         self._parts = [(part, {name: copy(value) for name, value in vars(part).items()}) for part in module.modules()]
 
     def restore(self) -> None:
@@ -199,13 +205,14 @@ class ModuleState:
                 if isinstance(now, dict) and (now.keys() != was.keys() or any(now[key] is not was[key] for key in was)):
                     now.clear()
                     now.update(was)
-        for value, first, requires_grad in self._tensors:
+        left = bring_to_cpu(self._tensors)
+        for value, now, first, requires_grad in zip(self._tensors, left, self._values, self._require_grad, strict=True):
             for hooks in (value._backward_hooks, getattr(value, "_post_accumulate_grad_hooks", None)):
                 if hooks:
                     hooks.clear()
             if value.grad_fn is None and value.requires_grad != requires_grad:
                 value.requires_grad_(requires_grad)
-            if not same_bits(value, first):
+            if not same_bits(now, first):
                 # A buffer that was written with a differentiable value is part of a graph.
                 (value.detach_() if value.grad_fn is not None else value.detach()).copy_(first)
 
@@ -225,7 +232,7 @@ def _execute_call(
     given = {Value("input", index): value for index, value in enumerate(inputs) if isinstance(value, Tensor)}
     given |= {Value("parameter", name): value for name, value in module.named_parameters()}
     given |= {Value("buffer", name): value for name, value in module.named_buffers()}
-    before = {name: value.detach().clone() for name, value in given.items()}
+    before = dict(zip(given, copy_to_cpu(given.values()), strict=True))
     versions = {name: _count_writes(value) for name, value in given.items()}
     structure, tensors = _flatten(call(*inputs))
     outputs = {Value("output", index, call=number): tensor for index, tensor in enumerate(tensors)}
@@ -237,18 +244,20 @@ def _execute_call(
         cotangents = {name: _cotangent(index, out, is_sum) for index, (name, out) in enumerate(used.items())}
     used = {name: out for name, out in used.items() if name in cotangents and cotangents[name].shape == out.shape}
     if used:
-        torch.autograd.backward(list(used.values()), [cotangents[name].to(out.dtype) for name, out in used.items()])
-    # A write can keep the bits in eager and change them under a subject, so version counters count too.
-    mutated = {
-        name: value
-        for name, value in given.items()
-        if versions[name] != _count_writes(value) or not same_bits(value, before[name])
-    }
+        weights = [_place(cotangents[name], out) for name, out in used.items()]
+        torch.autograd.backward(list(used.values()), weights)
     gradients = {name: value.grad for name, value in leaves.items() if value.grad is not None}
+    with _disable_current_modes():
+        left = dict(zip(given, bring_to_cpu(given.values()), strict=True))
+        # A write can keep the bits in eager and change them under a subject, so version counters count too.
+        mutated = {
+            name: left[name]
+            for name, value in given.items()
+            if versions[name] != _count_writes(value) or not same_bits(left[name], before[name])
+        }
 
     def keep(values: Tensors, **form: Any) -> Tensors:
-        given = [value.detach() for value in values.values()]
-        kept = MemoryMap(Tensor.clone)(given) if copies or mutated else given
+        kept = copy_to_cpu(values.values()) if copies or mutated else [value.detach() for value in values.values()]
         return {replace(name, call=number, **form): value for name, value in zip(values, kept, strict=True)}
 
     return Execution(
@@ -259,7 +268,38 @@ def _execute_call(
         cotangents,
         {replace(name, call=number, is_written=True): before[name] for name in mutated},
         shared,
+        {name: value.device.type for name, value in outputs.items()},
     )
+
+
+def _place(cotangent: Tensor, output: Tensor) -> Tensor:
+    """A gradient for `output`, with its dtype and on its device."""
+    if output.is_cuda:
+        cotangent = MemoryMap(lambda memory: memory.to(output.device, non_blocking=True))([cotangent])[0]
+    return cotangent.to(output.dtype)
+
+
+def bring_to_cpu(values: Iterable[Tensor]) -> list[Tensor]:
+    """The values on the CPU. Waits for the GPU if any of them is there."""
+    given = list(values)
+    if not any(value.is_cuda for value in given):
+        return given
+    copies = copy_to_cpu(given)
+    torch.cuda.synchronize()
+    return copies
+
+
+def copy_to_cpu(values: Iterable[Tensor]) -> list[Tensor]:
+    """Detached copies on the CPU, with the strides and the shared memory of `values`.
+
+    Copies of a GPU's memory are complete after the next `torch.cuda.synchronize`. No mode sees the copying.
+    """
+
+    def copy_memory(memory: Tensor) -> Tensor:
+        return memory.to("cpu", non_blocking=True) if memory.is_cuda else memory.clone()
+
+    with _disable_current_modes():
+        return MemoryMap(copy_memory)([value.detach() for value in values])
 
 
 def _count_writes(value: Tensor) -> int:
@@ -313,10 +353,10 @@ def _leaves(module: nn.Module, inputs: list[Any]) -> Tensors:
 
 def _cotangent(index: int, output: Tensor, is_sum: bool) -> Tensor:
     if is_sum:
-        return output.new_ones(()).expand(output.shape)
+        return torch.ones((), dtype=output.dtype).expand(output.shape)
     generator = torch.Generator().manual_seed(1000 + index)
     drawn = torch.randn(output.shape, generator=generator, dtype=torch.float32)
-    return drawn.to(device=output.device, dtype=output.dtype)
+    return drawn.to(output.dtype)
 
 
 def _flatten(result: Any) -> tuple[str, list[Tensor]]:

@@ -49,16 +49,19 @@ class _Buffer:
     span: int  # elements of memory of `value`
     before: Tensor | None  # a copy of `whole` for a buffer that must not change
 
-    def damage(self) -> Iterator[Write]:
-        """Forbidden writes to borders, between rows, and to values that must not change."""
+    def find_changed(self) -> tuple[Tensor, Tensor]:
+        """Masks of `whole`: the elements that were written and must not be, and those of `value`."""
         changed = self.whole != (_PATTERN[self.value.dtype] if self.before is None else self.before)
         own = torch.zeros_like(changed)
         if self.value.numel():
             own.as_strided(self.value.shape, self.value.stride(), self.lead).fill_(True)
+        return changed if self.before is not None else changed & ~own, own
+
+    def damage(self) -> Iterator[Write]:
+        """Forbidden writes to borders, between rows, and to values that must not change."""
+        changed, own = self.find_changed()
         end = self.lead + self.span
-        places = {"before": changed[: self.lead], "after": changed[end:]}
-        if self.before is not None:
-            places["itself"] = changed & own
+        places = {"before": changed[: self.lead], "after": changed[end:], "itself": changed & own}
         places["between"] = (changed & ~own)[self.lead : end]
         counts = {place: int(part.sum()) for place, part in places.items()}
         return (Write(self.name, place, count) for place, count in counts.items() if count)
@@ -106,6 +109,9 @@ class Guard:
         return fresh
 
     def damage(self) -> tuple[Write, ...]:
+        damaged = [buffer.find_changed()[0].any() for buffer in self._buffers]
+        if not damaged or not torch.stack(damaged).any():  # waits for a GPU once
+            return ()
         return tuple(write for buffer in self._buffers for write in buffer.damage())
 
     def _wrap_allocator(self, name: str, original: Any) -> Any:

@@ -160,7 +160,7 @@ class Inputs:
         self.fresh, self.changed = fresh, changed
         self.moved = [_move(fresh(), side) for side in (1, -1)]  # moved a little to either side
         self.distances = {  # by gradient
-            Value("input", index, is_gradient=True): (high.double() - low.double()).nan_to_num(0.0, 0.0, 0.0)
+            Value("input", index, is_gradient=True): (high.double() - low.double()).nan_to_num(0.0, 0.0, 0.0).cpu()
             for index, (high, low) in enumerate(zip(*self.moved, strict=True))
             if isinstance(high, Tensor) and high.is_floating_point()
         }

@@ -181,7 +181,7 @@ class Noise(OperationMode):
     def __init__(self, seed: int) -> None:
         super().__init__()
         self._generator = torch.Generator().manual_seed(seed)
-        self._signs = self._draw_signs(_POOL)
+        self._signs = {torch.device("cpu"): self._draw_signs(_POOL)}  # by device: copying them there waits for it
         self._next = 0
         self.dtypes: list[set[torch.dtype]] = []
         """The float dtypes that results were rounded to, for each call of the case. Data movement does not round."""
@@ -239,13 +239,15 @@ class Noise(OperationMode):
 
     def _draw(self, count: int, like: Tensor) -> Tensor:
         if count > _POOL:
-            drawn = self._draw_signs(count)
+            drawn = self._draw_signs(count).to(like.device)
         else:
+            if like.device not in self._signs:
+                self._signs[like.device] = self._signs[torch.device("cpu")].to(like.device)
             if self._next + count > _POOL:
                 self._next = self._next * 31 % 61 if count < _POOL - 61 else 0
-            drawn = self._signs[self._next : self._next + count]
+            drawn = self._signs[like.device][self._next : self._next + count]
             self._next += count
-        return drawn.view(like.shape).to(like.device)
+        return drawn.view(like.shape)
 
     def _draw_signs(self, count: int) -> Tensor:
         return torch.randint(0, 2, (count,), generator=self._generator, dtype=torch.int8).mul_(2).sub_(1)

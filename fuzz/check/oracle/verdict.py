@@ -168,8 +168,12 @@ def find_form_difference(eager: Execution, compiled: Execution) -> FormDiffers |
             return FormDiffers("mutation", "changed", "unchanged", name)
     for name in [name for name in eager.values if name in compiled.values]:
         mine, theirs = (
-            {"dtype": _dtype(value), "shape": str(list(value.shape)), "device": value.device.type}
-            for value in (compiled.values[name], eager.values[name])
+            {
+                "dtype": _dtype(run.values[name]),
+                "shape": str(list(run.values[name].shape)),
+                "device": run.devices.get(name, ""),
+            }
+            for run in (compiled, eager)
         )
         for what in (what for what in mine if mine[what] != theirs[what]):
             return FormDiffers(what, mine[what], theirs[what], name)

@@ -2,12 +2,13 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from fuzz.check.program import bring_to_cpu
 from fuzz.protocol.failures import Sequences
 
 
@@ -52,6 +53,17 @@ class Call:
         made.is_inference, made.is_dout_expanded = self.is_inference, self.is_dout_expanded
         made.wanted = self.wanted if self.out is None or self.dout is not None else ()
         return made
+
+    def bring_to_cpu(self) -> "Call":
+        """This call and its results on the CPU."""
+        named: dict[str, Any] = {"q": self.q, "k": self.k, "v": self.v, "out": self.out, "dout": self.dout}
+        groups = [named, self.options, self.gradients]
+        moved = iter(bring_to_cpu(x for group in groups for x in group.values() if isinstance(x, Tensor)))
+        named, options, gradients = (
+            {name: next(moved) if isinstance(value, Tensor) else value for name, value in group.items()}
+            for group in groups
+        )
+        return replace(self, **named, options=options, gradients=gradients)
 
     def run(self, function: Callable[..., Tensor]) -> Tensor:
         return function(self.q, self.k, self.v, **self.options)

@@ -32,6 +32,8 @@ def judge(call: Call, rounds: tuple[str, ...], dropped: Tensor | None = None) ->
     """
     if call.out is None:
         return Judgement(Verdict.OK)
+    if call.q.shape[:3].numel() * call.k.size(2) <= constants.SCORES_ON_CPU:
+        call, dropped = call.bring_to_cpu(), dropped if dropped is None else dropped.cpu()
     return _Judge(call, rounds, dropped).verdict()
 
 

@@ -4,13 +4,13 @@
 """
 
 import ctypes
-import functools
 import os
 import secrets
 import select
 import shutil
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -158,8 +158,7 @@ class PipeTransport(Transport):
             if not poll.poll(0 if is_gone else wait * 1000):
                 if is_gone:
                     return None
-                held_mib = _read_sessions(int(time.monotonic())).get(process.pid, 0.0)
-                if held_mib > self._config.memory_mib * _LIMIT_MARGIN:
+                if _SESSIONS.read_mib(process.pid) > self._config.memory_mib * _LIMIT_MARGIN:
                     raise MemoryError
                 continue
             data = os.read(process.stdout.fileno(), 1 << 20)
@@ -234,15 +233,38 @@ class WorkerLog:
         os.close(self.memory)
 
 
-@functools.lru_cache(maxsize=1)
-def _read_sessions(_second: int) -> dict[int, float]:
-    """MiB resident by session. Reading /proc takes 2 ms, and the thread of each worker asks several times a second."""
+class _Sessions:
+    """MiB resident by session of this machine, read at most once a second and for at most 5 % of the time.
+
+    The thread of each worker asks several times a second. Reading /proc takes 2 ms, and far longer in some sandboxes.
+    """
+
+    def __init__(self) -> None:
+        self._reading = threading.Lock()
+        self._held: dict[int, float] = {}
+        self._next = 0.0
+
+    def read_mib(self, session: int) -> float:
+        """What the processes of a session hold, as last read. A thread waits for no other that reads."""
+        if time.monotonic() >= self._next and self._reading.acquire(blocking=False):
+            try:
+                started = time.monotonic()
+                self._held = _read_proc()
+                self._next = started + max(1.0, 20 * (time.monotonic() - started))
+            finally:
+                self._reading.release()
+        return self._held.get(session, 0.0)
+
+
+_SESSIONS = _Sessions()
+
+
+def _read_proc() -> dict[int, float]:
     sessions: dict[int, float] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):  # It has ended.
-            text = stat.read_bytes()
             # The name is in parentheses and may hold anything, spaces and parentheses included.
-            fields = text[text.rfind(b")") + 2 :].split()
+            fields = stat.read_bytes().rpartition(b")")[2].split()
             session = int(fields[3])
             sessions[session] = sessions.get(session, 0.0) + int(fields[21]) * _PAGE_MIB
     return sessions

@@ -88,6 +88,7 @@ class Program:
 
 
 Tensors = dict[Value, Tensor]
+_MemoryKey = tuple[int, torch.dtype]
 
 
 @dataclass
@@ -163,9 +164,7 @@ def execute(
     _seed(seed)
     state = ModuleState(module)
     done: list[Execution] = []
-    on_gpu = torch.cuda.is_initialized()
-    # Results are copied: later calls may write to their memory, and each replay of a CUDA graph does.
-    copies = isinstance(calls, Generator) or on_gpu
+    on_gpu, is_sequence = torch.cuda.is_initialized(), isinstance(calls, Generator)
     with torch.set_grad_enabled(training), warnings.catch_warnings(), ExitStack() as stack:
         warnings.simplefilter("ignore")
         if isinstance(calls, Generator):
@@ -174,9 +173,9 @@ def execute(
             if on_gpu:
                 torch.compiler.cudagraph_mark_step_begin()
             with mode or nullcontext(), restore_state() if watched else nullcontext():
-                done.append(_execute_call(call, module, inputs, cotangents, number, copies=copies))
-            differentiated = [*module.parameters(), *filter(torch.is_tensor, inputs)] if copies else []
-            for value in differentiated:
+                done.append(_execute_call(call, module, inputs, cotangents, number, copies=is_sequence))
+            leaves = [*module.parameters(), *filter(torch.is_tensor, inputs)] if is_sequence or on_gpu else []
+            for value in leaves:
                 # A CUDA graph, or the gradient of the loss, may own the memory. So a later call adds to a copy.
                 value.grad = None if value.grad is None else value.grad.clone()
     state.restore()
@@ -192,9 +191,8 @@ class ModuleState:
     """The parts of a module: parameters, buffers, layers and hooks; the values of its tensors."""
 
     def __init__(self, module: nn.Module) -> None:
-        self._tensors = [*module.parameters(), *module.buffers()]
-        self._values = copy_to_cpu(self._tensors)
-        self._require_grad = [value.requires_grad for value in self._tensors]
+        tensors = (*module.parameters(), *module.buffers())
+        self._tensors = [(value, value.detach().clone(), value.requires_grad) for value in tensors]
         self._parts = [(part, {name: copy(value) for name, value in vars(part).items()}) for part in module.modules()]
 
     def restore(self) -> None:
@@ -205,14 +203,15 @@ class ModuleState:
                 if isinstance(now, dict) and (now.keys() != was.keys() or any(now[key] is not was[key] for key in was)):
                     now.clear()
                     now.update(was)
-        left = bring_to_cpu(self._tensors)
-        for value, now, first, requires_grad in zip(self._tensors, left, self._values, self._require_grad, strict=True):
+        pairs = iter(bring_to_cpu(value.detach() for values in self._tensors for value in values[:2]))
+        same = [same_bits(now, first) for now, first in zip(pairs, pairs, strict=True)]
+        for is_same, (value, first, requires_grad) in zip(same, self._tensors, strict=True):
             for hooks in (value._backward_hooks, getattr(value, "_post_accumulate_grad_hooks", None)):
                 if hooks:
                     hooks.clear()
             if value.grad_fn is None and value.requires_grad != requires_grad:
                 value.requires_grad_(requires_grad)
-            if not same_bits(now, first):
+            if not is_same:
                 # A buffer that was written with a differentiable value is part of a graph.
                 (value.detach_() if value.grad_fn is not None else value.detach()).copy_(first)
 
@@ -232,7 +231,7 @@ def _execute_call(
     given = {Value("input", index): value for index, value in enumerate(inputs) if isinstance(value, Tensor)}
     given |= {Value("parameter", name): value for name, value in module.named_parameters()}
     given |= {Value("buffer", name): value for name, value in module.named_buffers()}
-    before = dict(zip(given, copy_to_cpu(given.values()), strict=True))
+    before = {name: value.detach().clone() for name, value in given.items()}
     versions = {name: _count_writes(value) for name, value in given.items()}
     structure, tensors = _flatten(call(*inputs))
     outputs = {Value("output", index, call=number): tensor for index, tensor in enumerate(tensors)}
@@ -247,29 +246,33 @@ def _execute_call(
         weights = [_place(cotangents[name], out) for name, out in used.items()]
         torch.autograd.backward(list(used.values()), weights)
     gradients = {name: value.grad for name, value in leaves.items() if value.grad is not None}
+    devices = {name: value.device.type for name, value in outputs.items()}
     with _disable_current_modes():
-        left = dict(zip(given, bring_to_cpu(given.values()), strict=True))
+        groups = before, given, outputs, gradients
+        left = iter(bring_to_cpu(value.detach() for group in groups for value in group.values()))
+        before, now, outputs, gradients = ({name: next(left) for name in group} for group in groups)
         # A write can keep the bits in eager and change them under a subject, so version counters count too.
         mutated = {
-            name: left[name]
+            name: now[name]
             for name, value in given.items()
-            if versions[name] != _count_writes(value) or not same_bits(left[name], before[name])
+            if versions[name] != _count_writes(value) or not same_bits(now[name], before[name])
         }
 
-    def keep(values: Tensors, **form: Any) -> Tensors:
-        kept = copy_to_cpu(values.values()) if copies or mutated else [value.detach() for value in values.values()]
-        return {replace(name, call=number, **form): value for name, value in zip(values, kept, strict=True)}
+        def keep(values: Tensors, **form: Any) -> Tensors:
+            # A later call, or the restored state of the module, may change their memory.
+            kept = MemoryMap(Tensor.clone)(values.values()) if copies or mutated else values.values()
+            return {replace(name, call=number, **form): value for name, value in zip(values, kept, strict=True)}
 
-    return Execution(
-        structure,
-        keep(outputs),
-        keep(mutated, is_written=True),
-        keep(gradients, is_gradient=True),
-        cotangents,
-        {replace(name, call=number, is_written=True): before[name] for name in mutated},
-        shared,
-        {name: value.device.type for name, value in outputs.items()},
-    )
+        return Execution(
+            structure,
+            keep(outputs),
+            keep(mutated, is_written=True),
+            keep(gradients, is_gradient=True),
+            cotangents,
+            {replace(name, call=number, is_written=True): before[name] for name in mutated},
+            shared,
+            devices,
+        )
 
 
 def _place(cotangent: Tensor, output: Tensor) -> Tensor:
@@ -280,26 +283,33 @@ def _place(cotangent: Tensor, output: Tensor) -> Tensor:
 
 
 def bring_to_cpu(values: Iterable[Tensor]) -> list[Tensor]:
-    """The values on the CPU. Waits for the GPU if any of them is there."""
+    """The values, with copies on the CPU for those on a GPU. All of these come in a single transfer.
+
+    Strides and shared memory stay.
+    """
     given = list(values)
     if not any(value.is_cuda for value in given):
         return given
-    copies = copy_to_cpu(given)
-    torch.cuda.synchronize()
-    return copies
+    on_gpu: dict[_MemoryKey, Tensor] = {}
+
+    def note(memory: Tensor) -> Tensor:
+        if memory.is_cuda:
+            on_gpu[_memory_key(memory)] = memory
+        return memory
+
+    MemoryMap(note)(given)
+    parts = (
+        torch.cat([one.view(torch.uint8) for one in on_gpu.values()])
+        .cpu()
+        .split([one.nbytes for one in on_gpu.values()])
+    )
+    # A clone is aligned, a part may not be.
+    arrived = {key: part.clone().view(key[1]) for key, part in zip(on_gpu, parts, strict=True)}
+    return MemoryMap(lambda memory: arrived.get(_memory_key(memory), memory))(given)
 
 
-def copy_to_cpu(values: Iterable[Tensor]) -> list[Tensor]:
-    """Detached copies on the CPU, with the strides and the shared memory of `values`.
-
-    Copies of a GPU's memory are complete after the next `torch.cuda.synchronize`. No mode sees the copying.
-    """
-
-    def copy_memory(memory: Tensor) -> Tensor:
-        return memory.to("cpu", non_blocking=True) if memory.is_cuda else memory.clone()
-
-    with _disable_current_modes():
-        return MemoryMap(copy_memory)([value.detach() for value in values])
+def _memory_key(value: Tensor) -> _MemoryKey:
+    return value.untyped_storage()._cdata, value.dtype
 
 
 def _count_writes(value: Tensor) -> int:
@@ -382,7 +392,7 @@ class MemoryMap:
 
     def __init__(self, change: Callable[[Tensor], Tensor]) -> None:
         self._change = change
-        self._memory: dict[tuple[int, torch.dtype], Tensor] = {}
+        self._memory: dict[_MemoryKey, Tensor] = {}
         self._tensors: dict[int, tuple[Tensor, Tensor]] = {}  # by id; the original is kept, so that its id stays taken
 
     def __call__(self, values: Iterable[Any]) -> list[Any]:
@@ -390,9 +400,9 @@ class MemoryMap:
 
     def _convert(self, value: Tensor) -> Tensor:
         if id(value) not in self._tensors:
-            storage = value.untyped_storage()
-            key = storage._cdata, value.dtype
+            key = _memory_key(value)
             if key not in self._memory:
+                storage = value.untyped_storage()
                 whole = value.as_strided((storage.nbytes() // value.element_size(),), (1,), 0)
                 self._memory[key] = self._change(whole)
             made = self._memory[key].new_empty(0)

@@ -88,19 +88,21 @@ def test_an_operation_without_a_rule_is_not_supported(evaluator: Evaluator) -> N
     assert judge(evaluator, WINDOWS).verdict is Verdict.SKIPPED
 
 
-@pytest.mark.parametrize(
-    ("plant", "case", "operation"),
-    [("shard_kept", ATTENTION, "aten._softmax"), ("offset_forgotten", EMBEDDING, "aten.embedding")],
-)
-def test_a_planted_fault_is_found_named_and_shrunk(plant: str, case: Case, operation: str) -> None:
-    with planted(plant), open_evaluator(WorkerConfig(timeout=120), repeat=1, remember=True) as evaluator:
-        found = judge(evaluator, case)
-        assert found.verdict in (Verdict.WRONG_RESULT, Verdict.WRONG_GRADIENT)
-        smallest = shrink(case, lambda one: is_same_failure(judge(evaluator, one), found, exact=False))[-1]
-        assert len(smallest.ops) <= 3
-        assert sum(item.shard is not None for item in smallest.inputs) <= 2
-        cause = attribute(Entry(smallest, expect=Expectation("known", subject="sharded")), evaluator)
-        assert (cause.who, cause.stage, cause.part) == ("sharded", "sharding", operation)
+def attribute_smallest(evaluator: Evaluator, case: Case) -> tuple[str, str, str]:
+    found = judge(evaluator, case)
+    assert found.verdict in (Verdict.WRONG_RESULT, Verdict.WRONG_GRADIENT)
+    smallest = shrink(case, lambda one: is_same_failure(judge(evaluator, one), found, exact=False))[-1]
+    assert len(smallest.ops) <= 3
+    assert sum(item.shard is not None for item in smallest.inputs) <= 2
+    cause = attribute(Entry(smallest, expect=Expectation("known", subject="sharded")), evaluator)
+    return cause.who, cause.stage, cause.part
+
+
+def test_planted_faults_are_found_named_and_shrunk() -> None:
+    plants, config = "shard_kept,offset_forgotten", WorkerConfig(timeout=120)
+    with planted(plants), open_evaluator(config, repeat=1, remember=True) as evaluator:
+        assert attribute_smallest(evaluator, ATTENTION) == ("sharded", "sharding", "aten._softmax")
+        assert attribute_smallest(evaluator, EMBEDDING) == ("sharded", "sharding", "aten.embedding")
 
 
 def list_ranks(evaluator: Evaluator) -> list[int]:
@@ -153,14 +155,12 @@ def test_a_write_on_whole_tensors_goes_to_every_argument_that_the_operation_writ
         dist.destroy_process_group()
 
 
-def test_a_rank_that_hangs_costs_its_case_and_leaves_nothing() -> None:
-    config = WorkerConfig(timeout=120)
-    with open_evaluator(config, repeat=1) as evaluator:
-        judge(evaluator, EMBEDDING)
-        ranks = list_ranks(evaluator)
-        os.kill(ranks[1], signal.SIGSTOP)
-        evaluator.process.config = replace(config, timeout=2)
-        assert judge(evaluator, EMBEDDING).verdict is Verdict.TIMEOUT
-        evaluator.process.config = config
-        assert all(map(is_gone, ranks))
-        assert judge(evaluator, EMBEDDING).verdict is Verdict.OK
+def test_a_rank_that_hangs_costs_its_case_and_leaves_nothing(evaluator: Evaluator) -> None:
+    judge(evaluator, EMBEDDING)
+    ranks, config = list_ranks(evaluator), evaluator.config
+    os.kill(ranks[1], signal.SIGSTOP)
+    evaluator.process.config = replace(config, timeout=2)
+    assert judge(evaluator, EMBEDDING).verdict is Verdict.TIMEOUT
+    evaluator.process.config = config
+    assert all(map(is_gone, ranks))
+    assert judge(evaluator, EMBEDDING).verdict is Verdict.OK

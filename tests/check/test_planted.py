@@ -93,10 +93,9 @@ def test_nan_by_design_is_a_convention(worker: Asker) -> None:
 
 
 def test_values_under_another_random_stream_are_compared_by_their_distribution(worker: Asker) -> None:
-    dropped = source("return F.dropout((q @ k.transpose(-2, -1) / 4.0).softmax(dim=-1), 0.1, self.training) @ v")
-    assert run_subject(worker, "reseeded", dropped, training=True, random=True).verdict == Verdict.RANDOM_STREAM
-    assert run_subject(worker, "nan_column", dropped, training=True, random=True).verdict == Verdict.NONFINITE
-    dropped = dropped.replace("self.training", "True")
+    dropped = source("return F.dropout((q @ k.transpose(-2, -1) / 4.0).softmax(dim=-1), 0.1, True) @ v")
+    assert run_subject(worker, "reseeded", dropped, random=True).verdict == Verdict.RANDOM_STREAM
+    assert run_subject(worker, "nan_column", dropped, random=True).verdict == Verdict.NONFINITE
     assert run_subject(worker, "zeroed_row", dropped, random=True).verdict == Verdict.WRONG_RESULT
 
 

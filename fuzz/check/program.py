@@ -50,16 +50,12 @@ class Program:
         """A fresh module, always with equal parameters."""
         _seed(0)
         module: nn.Module = self._names["Module"]()
-        return module._apply(lambda value: self._placing()([value])[0]).train(training)
+        return module._apply(lambda value: _move_to(self.device)([value])[0]).train(training)
 
     def inputs(self) -> list[Any]:
         """Fresh inputs of the first call, always with equal values, shapes, dtypes and strides."""
         _seed(0)
-        return self._placing()(self._names["inputs"]())
-
-    def _placing(self) -> "MemoryMap":
-        # The driver has read the memory once the copy returns, so nothing waits for the GPU here.
-        return MemoryMap(lambda memory: memory.to(self.device, non_blocking=True))
+        return _move_to(self.device)(self._names["inputs"]())
 
     @property
     def is_sequence(self) -> bool:
@@ -76,7 +72,7 @@ class Program:
         return self._generate(module, MemoryMap(change) if change else list)
 
     def _generate(self, module: nn.Module, change: Callable[[list[Any]], list[Any]]) -> Generator[list[Any]]:
-        place, made = self._placing(), self._names["calls"](module)
+        place, made = _move_to(self.device), self._names["calls"](module)
         # Python 3.12 closes a generator expression without the generator that it reads, whose modes then stay on.
         with closing(made) if isinstance(made, Generator) else nullcontext():
             for inputs in made:
@@ -243,7 +239,7 @@ def _execute_call(
         cotangents = {name: _cotangent(index, out, is_sum) for index, (name, out) in enumerate(used.items())}
     used = {name: out for name, out in used.items() if name in cotangents and cotangents[name].shape == out.shape}
     if used:
-        weights = [_place(cotangents[name], out) for name, out in used.items()]
+        weights = [_fit_gradient(cotangents[name], out) for name, out in used.items()]
         torch.autograd.backward(list(used.values()), weights)
     gradients = {name: value.grad for name, value in leaves.items() if value.grad is not None}
     devices = {name: value.device.type for name, value in outputs.items()}
@@ -275,11 +271,16 @@ def _execute_call(
         )
 
 
-def _place(cotangent: Tensor, output: Tensor) -> Tensor:
+def _fit_gradient(cotangent: Tensor, output: Tensor) -> Tensor:
     """A gradient for `output`, with its dtype and on its device."""
     if output.is_cuda:
-        cotangent = MemoryMap(lambda memory: memory.to(output.device, non_blocking=True))([cotangent])[0]
+        cotangent = _move_to(output.device)([cotangent])[0]
     return cotangent.to(output.dtype)
+
+
+def _move_to(device: str | torch.device) -> "MemoryMap":
+    # The driver has read the memory once the copy returns, so nothing waits for the GPU here.
+    return MemoryMap(lambda memory: memory.to(device, non_blocking=True))
 
 
 def bring_to_cpu(values: Iterable[Tensor]) -> list[Tensor]:

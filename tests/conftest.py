@@ -2,7 +2,7 @@
 
 import gc
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -18,6 +18,14 @@ NAMED = (*planted.SUBJECTS, *planted_attention.SUBJECTS, "benchmarks.defects:sta
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")
 OPENERS = ("fuzz.evaluator", "triage.report.build", "triage.cluster.findings")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
+    """Who takes the worker of all tests, or the process that forks scripts, starts a process."""
+    for item in items:
+        if not {"shared", "run_all"}.isdisjoint(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.worker)
 
 
 class Borrowed(Evaluator):

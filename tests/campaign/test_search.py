@@ -145,6 +145,7 @@ REFUSES = [
 ]
 
 
+@pytest.mark.samples
 def test_what_a_function_refuses_is_learned(tmp_path: Path) -> None:
     worker = setup(rules=[{**rule, "subjects": [NAME]} for rule in REFUSES], subjects=[NAME], attention=[NAME])
     given = options(tmp_path, "100x", subjects=(NAME,), worker_config=worker)
@@ -167,6 +168,7 @@ def draw_calls(count: int, *bugs: KnownFinding) -> list[AttentionCall]:
     return [call for index in range(count) for call in list_calls(search.choose(index).case)]
 
 
+@pytest.mark.samples
 @pytest.mark.parametrize(
     ("features", "rewrites", "takes"),
     [

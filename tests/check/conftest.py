@@ -1,18 +1,10 @@
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import pytest
 import torch
 
 from fuzz.evaluator import Evaluator
 from tests.check.client import Asker, Borrower
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
-    """Who takes the fixture `worker` starts a process."""
-    for item in items:
-        if "worker" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.worker)
 
 
 @pytest.fixture

@@ -201,6 +201,7 @@ def test_rounding_never_makes_a_suspect(body: str, dtype: str) -> None:
     assert guilty(source(*body.split("\n"), dtype=dtype), training=True) == ""
 
 
+@pytest.mark.samples
 def test_generated_programs_hold_no_suspect() -> None:
     for index in range(12):
         for case in (sample(2, index), sample(2, index, attention_only=True)):

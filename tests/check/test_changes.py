@@ -207,6 +207,7 @@ def with_first_hooks(module: nn.Module, _dynamic: bool | None) -> Compiled:
     return call
 
 
+@pytest.mark.samples
 @pytest.mark.parametrize(
     ("compile_module", "kind"), [(with_first_tensors, "replaced"), (with_first_hooks, "forward_hook")]
 )

@@ -160,6 +160,7 @@ def test_a_gradient_of_the_loss_is_the_same_at_every_run() -> None:
     assert run(replace(case, calls=(LaterCall(values="same"),)), as_it_is).verdict is Verdict.OK
 
 
+@pytest.mark.samples
 @pytest.mark.parametrize(("compile_module", "calls", "differences"), WRONG)
 def test_what_goes_wrong_at_a_later_call_is_found_and_needs_two_calls(
     compile_module: Callable[[nn.Module, bool | None], Compiled], calls: tuple[LaterCall, ...], differences: set[str]

@@ -107,6 +107,7 @@ def test_one_torch_compares_eager_with_compiled(tmp_path: Path) -> None:
     assert {row["answer"] for row in rows.values()} <= {"equal", "changed within rounding"}
 
 
+@pytest.mark.worker
 def test_a_test_suite_sees_a_wrong_block(tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match="new wrong") as failed:
         check_module(plain, pythons=[str(plant(tmp_path, "scale_dropped"))], subject="passes")
@@ -124,6 +125,7 @@ class Wrong(SimpleNamespace):
         return SubjectResult(subject, Verdict.WRONG_RESULT if is_wrong else Verdict.OK)
 
 
+@pytest.mark.worker
 def test_the_smallest_block_that_is_wrong_gets_the_report(tmp_path: Path) -> None:
     evaluator = cast("Evaluator", Wrong())
     with ModuleImport(WorkerConfig(), f"{MODULES}block") as module:

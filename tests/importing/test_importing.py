@@ -13,6 +13,8 @@ from generators.program.case import Case
 from generators.program.edits import resize
 from generators.sampling.neighbours import Neighbourhood
 
+pytestmark = pytest.mark.worker
+
 CONFIG = WorkerConfig(timeout=60, memory_mib=4096)
 MODULES = "tests.importing.modules:"
 

@@ -139,6 +139,7 @@ def test_repro_exits_with_1_where_the_function_is_wrong_and_with_0_where_it_is_r
         assert says in done.stdout, function
 
 
+@pytest.mark.worker
 @pytest.mark.parametrize("subject", [f"{PLANTED}:right", "triton"])
 def test_repro_exits_with_125_where_it_cannot_run(tmp_path: Path, attention: Case, subject: str) -> None:
     (tmp_path / "repro.py").write_text(written(attention, subject, found(Verdict.NONFINITE)))
@@ -155,7 +156,6 @@ def test_repro_exits_with_125_where_it_cannot_run(tmp_path: Path, attention: Cas
     assert "ModuleNotFoundError(" in done.stderr
 
 
-@pytest.mark.worker
 def test_a_right_function_in_low_precision_is_right(tmp_path: Path, run_all: RunAll) -> None:
     case = casefile.loads(ATTENTION.replace("float32", "bfloat16"))
     (done,) = run_all([written(case, f"{PLANTED}:right", found(Verdict.WRONG_GRADIENT))], tmp_path)
@@ -190,7 +190,6 @@ contracts:
     assert other.contracts[0].scale == 0.5
 
 
-@pytest.mark.worker
 @pytest.mark.usefixtures("one_worker", "no_environment")
 def test_a_wrong_gradient_becomes_a_report_with_its_place_and_its_boundary(
     tmp_path: Path, attention: Case, monkeypatch: pytest.MonkeyPatch
@@ -215,7 +214,6 @@ def test_a_wrong_gradient_becomes_a_report_with_its_place_and_its_boundary(
     assert "exits with 1 if the bug shows (here: 1)" in text
 
 
-@pytest.mark.worker
 @pytest.mark.usefixtures("one_worker", "no_environment")
 def test_a_report_of_a_write_out_of_bounds_names_the_command_that_shows_it(
     tmp_path: Path, attention: Case, monkeypatch: pytest.MonkeyPatch
@@ -230,7 +228,6 @@ def test_a_report_of_a_write_out_of_bounds_names_the_command_that_shows_it(
     assert not (out / "repro.py").exists()
 
 
-@pytest.mark.worker
 @pytest.mark.usefixtures("one_worker", "no_environment")
 def test_what_a_plain_run_can_not_show_is_replayed_from_a_case_file(
     tmp_path: Path, attention: Case, monkeypatch: pytest.MonkeyPatch
@@ -243,7 +240,6 @@ def test_what_a_plain_run_can_not_show_is_replayed_from_a_case_file(
     assert entry.load(tmp_path / "finding.case.yaml").case == attention and not (tmp_path / "repro.py").exists()
 
 
-@pytest.mark.worker
 @pytest.mark.usefixtures("one_worker", "no_environment")
 def test_a_right_function_gets_no_report(tmp_path: Path, attention: Case) -> None:
     file = entry.save(Entry(attention), tmp_path)
@@ -253,7 +249,6 @@ def test_a_right_function_gets_no_report(tmp_path: Path, attention: Case) -> Non
     assert not (tmp_path / "out" / "repro.py").exists()
 
 
-@pytest.mark.worker
 @pytest.mark.usefixtures("one_worker", "no_environment")
 @pytest.mark.parametrize(
     ("subject", "message"),
@@ -273,7 +268,6 @@ def test_what_is_no_attention_function_is_an_error(tmp_path: Path, attention: Ca
     assert error.startswith(message)
 
 
-@pytest.mark.worker
 @pytest.mark.triton_interpreter
 @pytest.mark.usefixtures("one_worker", "no_environment")
 def test_statistics_stored_without_a_mask_are_told_with_the_sizes_that_pass(

@@ -63,7 +63,6 @@ def file(tmp_path: Path, case: Case) -> Path:
 
 
 @pytest.mark.torch("==2.13.*", "ignores the constants of a program")
-@pytest.mark.worker
 @pytest.mark.compiles
 @pytest.mark.usefixtures("one_worker")
 def test_a_real_bug_becomes_a_report_and_a_script_that_shows_it(tmp_path: Path) -> None:
@@ -87,7 +86,6 @@ def test_a_real_bug_becomes_a_report_and_a_script_that_shows_it(tmp_path: Path) 
     assert subprocess.run(command, cwd=out, env=environment, timeout=300, check=False).returncode == 0
 
 
-@pytest.mark.worker
 @pytest.mark.compiles
 @pytest.mark.usefixtures("one_worker", "no_environment")
 @pytest.mark.skipif(not is_nan_with_a_negative_scale(), reason="this torch has no such bug")

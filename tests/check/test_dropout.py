@@ -114,7 +114,7 @@ def test_one_head_without_dropout_is_seen_and_named() -> None:
     assert found.part in ("[:, 2]", "[0, 2]", "[1, 2]")
 
 
-TWO = f"return F.dropout(q, {P}, self.training), weights @ v"
+TWO = f"return F.dropout(q, {P}, True), weights @ v"
 TWO_BODY = ("weights = (q @ k.transpose(-2, -1) / 4.0).softmax(dim=-1)", TWO)
 
 
@@ -122,7 +122,7 @@ def two(attend: Callable[..., Tensor]) -> SubjectResult:
     def run(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         return q * (torch.rand(q.shape) >= P) / (1 - P), attend(q, k, v)
 
-    return of(Subject("planted", lambda module, dynamic: run), source(*TWO_BODY))
+    return of(Subject("planted", lambda module, dynamic: run), source(*TWO_BODY), training=False)
 
 
 def test_dropout_where_eager_has_none_is_wrong() -> None:

@@ -187,24 +187,20 @@ def test_what_makes_it_unusable_is_said_and_it_ends_with_2(monkeypatch: pytest.M
 
 @pytest.mark.worker
 def test_a_process_of_its_own_tells_its_stages_and_ends_with_0(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Functions take no part in what it says and is told."""
     monkeypatch.setitem(os.environ, "CXX", "/nowhere/c++")
-    with Client() as client:
+    names = ["tests.check.planted:forks", "tests.check.planted:reads_standard_input"]
+    with Client(*(word for name in names for word in ("--subject", name))) as client:
         assert (client.hello.pid, client.hello.cxx) == (client.process.pid, None)
         result = client.check(plain(), "eager", "passes", "inductor")
         assert client.stages == ["eager", "reference", "noise", "eager", "passes", "inductor"]
         # Without a C++ compiler the graph passes are left.
         assert [item.verdict in HARMLESS for item in result.results] == [True, True, False]
         assert result.results[2].verdict == Verdict.SKIPPED
-    assert client.process.returncode == 0
-
-
-@pytest.mark.worker
-def test_a_function_takes_no_part_in_what_worker_and_parent_say() -> None:
-    names = ["tests.check.planted:forks", "tests.check.planted:reads_standard_input"]
-    with Client(*(word for name in names for word in ("--subject", name))) as client:
         for _ in range(2):
             assert [item.verdict in HARMLESS for item in client.check(plain(), *names).results] == [True, True]
             assert client.stages == ["eager", "reference", "noise", *names]
+    assert client.process.returncode == 0
 
 
 @pytest.mark.worker

@@ -64,7 +64,7 @@ def be_rank(rank, folder):
         show(mesh)
     except Exception:
         traceback.print_exc(file=sys.stdout)
-        sys.exit(1 if mesh is not None and "RecursionError: maximum recursion depth exceeded while" in traceback.format_exc() else 125)
+        sys.exit(1 if mesh is not None and "RecursionError: maximum recursion depth exceeded" in traceback.format_exc() else 125)
 
 
 if __name__ == "__main__":

@@ -53,7 +53,7 @@ def be_rank(rank, folder):
         show(mesh)
     except Exception:
         traceback.print_exc(file=sys.stdout)
-        sys.exit(1 if mesh is not None and "ValueError: DTensorSpec doesn't allow specify shard_order" in traceback.format_exc() else 125)
+        sys.exit(1 if mesh is not None and "ValueError: DTensorSpec doesn't allow specify" in traceback.format_exc() else 125)
 
 
 if __name__ == "__main__":

@@ -48,6 +48,7 @@ def compare(tmp_path: Path, factory: str, *options: str | Path) -> tuple[int, di
         ("scale_dropped", f"{MODULES}plain", "Plain", "matmul"),
         ("gradient_perturbed", f"{MODULES}training", "attn", ""),
         ("softmax_turned", DECODER, "attn", "softmax"),
+        ("mask_filled_with_zero", DECODER, "attn", "masked_fill"),
         ("stale_base", DECODER, "attn", ""),
     ],
 )

@@ -279,34 +279,30 @@ def _fit_gradient(cotangent: Tensor, output: Tensor) -> Tensor:
 
 
 def _move_to(device: str | torch.device) -> "MemoryMap":
-    # The driver has read the memory once the copy returns, so nothing waits for the GPU here.
+    """Moves tensors to a device, without waiting for it.
+
+    CUDA has read memory that is not pinned when the copy returns (CUDA Runtime API, "API synchronization behavior").
+    """
     return MemoryMap(lambda memory: memory.to(device, non_blocking=True))
 
 
 def bring_to_cpu(values: Iterable[Tensor]) -> list[Tensor]:
-    """The values, with copies on the CPU for those on a GPU. All of these come in a single transfer.
+    """The values, with copies on the CPU of all tensors on the GPU, which come in a single transfer.
 
-    Strides and shared memory stay.
+    Strides and shared memory stay. A tensor of a subclass, such as a fake tensor, stays as it is.
     """
     given = list(values)
-    if not any(value.is_cuda for value in given):
+    on_gpu = [value for value in given if type(value) is Tensor and value.is_cuda]
+    if not on_gpu:
         return given
-    on_gpu: dict[_MemoryKey, Tensor] = {}
-
-    def note(memory: Tensor) -> Tensor:
-        if memory.is_cuda:
-            on_gpu[_memory_key(memory)] = memory
-        return memory
-
-    MemoryMap(note)(given)
-    parts = (
-        torch.cat([one.view(torch.uint8) for one in on_gpu.values()])
-        .cpu()
-        .split([one.nbytes for one in on_gpu.values()])
-    )
+    found: dict[_MemoryKey, Tensor] = {}
+    MemoryMap(lambda memory: found.setdefault(_memory_key(memory), memory))(on_gpu)
+    memories = found.values()
+    parts = torch.cat([memory.view(torch.uint8) for memory in memories]).cpu().split([m.nbytes for m in memories])
     # A clone is aligned, a part may not be.
-    arrived = {key: part.clone().view(key[1]) for key, part in zip(on_gpu, parts, strict=True)}
-    return MemoryMap(lambda memory: arrived.get(_memory_key(memory), memory))(given)
+    arrived = {key: part.clone().view(key[1]) for key, part in zip(found, parts, strict=True)}
+    copies = iter(MemoryMap(lambda memory: arrived[_memory_key(memory)])(on_gpu))
+    return [next(copies) if type(value) is Tensor and value.is_cuda else value for value in given]
 
 
 def _memory_key(value: Tensor) -> _MemoryKey:

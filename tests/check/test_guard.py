@@ -58,6 +58,15 @@ def test_what_lies_between_rows_is_guarded_and_poison() -> None:
     assert guard.damage() == (Write("x", "between", 1),)
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU beside the CPU")
+def test_writes_are_found_where_buffers_lie_on_two_devices() -> None:
+    guard = Guard()
+    given = [guard.protect_argument(device, torch.ones(2, device=device)) for device in ("cpu", "cuda")]
+    assert guard.damage() == ()
+    given[1].add_(1)
+    assert guard.damage() == (Write("cuda", "itself", 2),)
+
+
 def test_results_of_poison_are_told_from_it() -> None:
     guard = Guard()
     row = guard.protect_argument("x", torch.randn(4))

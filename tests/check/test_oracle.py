@@ -13,7 +13,7 @@ from fuzz.check.exceptions import SuppressOutOfMemory
 from fuzz.check.oracle import constants
 from fuzz.check.oracle.modes import HalvedSums, Noise, SkippedCasts, reference
 from fuzz.check.oracle.row_error_bound import Envelope
-from fuzz.check.oracle.verdict import Judge
+from fuzz.check.oracle.verdict import Judge, find_form_difference
 from fuzz.check.program import Execution, Program, execute
 from fuzz.protocol import Verdict
 from fuzz.protocol.failures import NotFinite, Value, WrongValue
@@ -273,6 +273,16 @@ def test_integers_are_wrong_only_where_right_runs_agree(dtype: torch.dtype) -> N
     judgement = judge.judge(run(1, 0, 1))
     assert judgement.verdict is Verdict.WRONG_RESULT
     assert judgement.where is not None and judgement.where.wrong == 1
+
+
+def test_an_output_on_another_device_is_another_form() -> None:
+    def run(device: str) -> Execution:
+        out = Value("output", 0)
+        return Execution("tensor", {out: torch.ones(2)}, devices={out: device})
+
+    different = find_form_difference(run("cuda"), run("cpu"))
+    assert different is not None and different.aspect == "device"
+    assert find_form_difference(run("cpu"), run("cpu")) is None
 
 
 def test_replicas_for_one_subject_are_gone_when_memory_runs_out(monkeypatch: pytest.MonkeyPatch) -> None:

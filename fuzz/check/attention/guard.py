@@ -15,6 +15,7 @@ from unittest import mock
 import torch
 from torch import Tensor
 
+from fuzz.check.program import bring_to_cpu
 from fuzz.protocol.failures import Write
 
 GUARDED = ("arguments", "allocations")
@@ -109,8 +110,7 @@ class Guard:
         return fresh
 
     def damage(self) -> tuple[Write, ...]:
-        damaged = [buffer.find_changed()[0].any() for buffer in self._buffers]
-        if not damaged or not torch.stack(damaged).any():  # waits for a GPU once
+        if not any(bring_to_cpu(buffer.find_changed()[0].any() for buffer in self._buffers)):
             return ()
         return tuple(write for buffer in self._buffers for write in buffer.damage())
 

@@ -102,9 +102,9 @@ RMS_RATIO = 1.3  # rms error of the whole over that of simulated kernels
 ROW_RATIO = 2.0  # the same for the worst row
 SMALLEST_TREND = 16.0  # numbers below this multiple of the smallest normal number are left out
 
-#: Calls with up to as many scores are judged on the CPU. On an H200, reading a number that the GPU computed takes
-#: 0.2 ms in the only process that uses it, and 2.1 ms in each of 12. An operation on as many float64 numbers takes a
-#: CPU 0.2 ms.
+#: A call with at most this many scores is judged on the CPU. On an H200, reading a number that the GPU computed takes
+#: 0.2 ms in the only process that uses it, and 2.1 ms in each of 12. A CPU takes 0.2 ms for an operation on 2^18
+#: float64 numbers.
 SCORES_ON_CPU = 1 << 18
 
 #: A weight is negligible if its score is lower than the largest score by this much: exp(-20) is 2e-9.

@@ -181,7 +181,7 @@ class Noise(OperationMode):
     def __init__(self, seed: int) -> None:
         super().__init__()
         self._generator = torch.Generator().manual_seed(seed)
-        self._signs = {torch.device("cpu"): self._draw_signs(_POOL)}  # by device: copying them there waits for it
+        self._signs = {torch.device("cpu"): self._draw_signs(_POOL)}  # by device: each copy to a GPU waits for the GPU
         self._next = 0
         self.dtypes: list[set[torch.dtype]] = []
         """The float dtypes that results were rounded to, for each call of the case. Data movement does not round."""

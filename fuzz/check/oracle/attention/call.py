@@ -1,8 +1,9 @@
 """A call of an attention function with its results, and the float64 truth of the call."""
 
+import dataclasses
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -54,7 +55,7 @@ class Call:
         made.wanted = self.wanted if self.out is None or self.dout is not None else ()
         return made
 
-    def bring_to_cpu(self) -> "Call":
+    def on_cpu(self) -> "Call":
         """This call and its results on the CPU."""
         named: dict[str, Any] = {"q": self.q, "k": self.k, "v": self.v, "out": self.out, "dout": self.dout}
         groups = [named, self.options, self.gradients]
@@ -63,7 +64,7 @@ class Call:
             {name: next(moved) if isinstance(value, Tensor) else value for name, value in group.items()}
             for group in groups
         )
-        return replace(self, **named, options=options, gradients=gradients)
+        return dataclasses.replace(self, **named, options=options, gradients=gradients)
 
     def run(self, function: Callable[..., Tensor]) -> Tensor:
         return function(self.q, self.k, self.v, **self.options)

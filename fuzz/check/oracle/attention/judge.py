@@ -33,7 +33,8 @@ def judge(call: Call, rounds: tuple[str, ...], dropped: Tensor | None = None) ->
     if call.out is None:
         return Judgement(Verdict.OK)
     if call.q.shape[:3].numel() * call.k.size(2) <= constants.SCORES_ON_CPU:
-        call, dropped = call.bring_to_cpu(), dropped if dropped is None else dropped.cpu()
+        call = call.on_cpu()
+        dropped = dropped.cpu() if dropped is not None else None
     return _Judge(call, rounds, dropped).verdict()
 
 

@@ -8,6 +8,7 @@ with all errors against float64:
     ratio_r = error_r / (noise_r + u * size_r)
 """
 
+import functools
 from itertools import groupby
 
 import torch
@@ -41,22 +42,22 @@ class Envelope:
         self.limit = tolerance_factor * (constants.WRONG_LOW_PRECISION if is_low else constants.WRONG)
         self._suspicious_share = constants.suspicious_share(coarsest)
         self._exact = _widen(exact)
-        values = [_widen(value) for value in (eager, *replicas)]
+        # Each is widened when it is needed: together they would take most of a worker's memory.
+        values = [as_rows(value.detach()) for value in (eager, *replicas)]
         # A value this close to overflow is not judged: right programs may overflow there.
         self._finite_limit = constants.finite_limit(eager.dtype)
         self._eager_finite = values[0].isfinite()
         within = self._exact.abs() < self._finite_limit
-        self._judged = torch.stack([within, *(value.isfinite() for value in values)]).all(0)
+        self._judged = functools.reduce(torch.logical_and, (value.isfinite() for value in values), within)
         self._all_judged = bool(self._judged.all())
         if not self._all_judged:
             # Fills of masks, say, which in float64 may be lower: right programs may overflow, but give no other number.
             most = torch.finfo(eager.dtype).max
             clamped = self._exact.clamp(-most, most)
-            steady = [(value - clamped).abs() < most / 2 for value in values]
-            self._fills = torch.stack([self._exact.isfinite() & ~within, *steady]).all(0)
+            steady = ((value.double() - clamped).abs() < most / 2 for value in values)
+            self._fills = functools.reduce(torch.logical_and, steady, self._exact.isfinite() & ~within)
             self._exact = torch.where(self._fills, clamped, self._exact)
-        errors = [self._errors(value) for value in values]
-        self._eager = errors[0]
+        self._eager = self._errors(values[0].double())
         magnitude = self._exact.abs().masked_fill_(~self._judged, 0.0).amax(-1)
         self.scale = float(magnitude.max())
         unit = max(constants.UNIT_ROUNDOFF[coarsest], constants.UNIT_ROUNDOFF[eager.dtype])
@@ -64,7 +65,8 @@ class Envelope:
         cancelled = terms if self.scale <= constants.CANCELLED * terms else 0.0
         self._size = magnitude + constants.TENSOR_SHARE * self.scale + cancelled
         self._floor = unit * self._size + torch.finfo(eager.dtype).smallest_normal
-        self._noise = torch.stack([error.amax(-1) for error in errors]).amax(0)
+        errors = (self._errors(value.double()).amax(-1) for value in values[1:])
+        self._noise = functools.reduce(torch.maximum, errors, self._eager.amax(-1))
 
     def judge(
         self, name: Value, compiled: Tensor, wrong: Verdict = Verdict.WRONG_RESULT

@@ -94,6 +94,7 @@ class PipeTransport(Transport):
         self._config = WorkerConfig()
         self._process: subprocess.Popen[bytes] | ForkedProcess | None = None
         self._buffer = b""
+        self._since = 0.0  # when the last line was sent
         self._log: WorkerLog | None = None
         self._on_fork_refused = on_fork_refused
 
@@ -136,6 +137,7 @@ class PipeTransport(Transport):
     def write(self, line: bytes) -> None:
         assert self._process is not None and self._process.stdin is not None and self._log is not None
         self._log.take_tail()
+        self._since = time.monotonic()
         self._process.stdin.write(line + b"\n")
         self._process.stdin.flush()
 
@@ -158,7 +160,7 @@ class PipeTransport(Transport):
             if not poll.poll(0 if is_gone else wait * 1000):
                 if is_gone:
                     return None
-                if _SESSIONS.read_mib(process.pid) > self._config.memory_mib * _LIMIT_MARGIN:
+                if _SESSIONS.read_mib(process.pid, self._since) > self._config.memory_mib * _LIMIT_MARGIN:
                     raise MemoryError
                 continue
             data = os.read(process.stdout.fileno(), 1 << 20)
@@ -234,26 +236,27 @@ class WorkerLog:
 
 
 class _Sessions:
-    """MiB resident by session of this machine, read at most once a second and for at most 5 % of the time.
+    """MiB resident by session of this machine, read at most once a second.
 
-    The thread of each worker asks several times a second. Reading /proc takes 2 ms, and far longer in some sandboxes.
+    The thread of each worker asks several times a second. Reading /proc takes 2 ms, and far longer in some sandboxes:
+    the pause after a reading is 20 times as long as it took, up to 10 s.
     """
 
     def __init__(self) -> None:
         self._reading = threading.Lock()
         self._held: dict[int, float] = {}
-        self._next = 0.0
+        self._began = self._next = 0.0
 
-    def read_mib(self, session: int) -> float:
-        """What the processes of a session hold, as last read. A thread waits for no other that reads."""
+    def read_mib(self, session: int, since: float) -> float:
+        """The MiB of a session as last read; 0 if that was before `since`. A thread waits for no other that reads."""
         if time.monotonic() >= self._next and self._reading.acquire(blocking=False):
             try:
-                started = time.monotonic()
-                self._held = _read_proc()
-                self._next = started + max(1.0, 20 * (time.monotonic() - started))
+                began = time.monotonic()
+                self._held, self._began = _read_proc(), began
+                self._next = began + min(10.0, max(1.0, 20 * (time.monotonic() - began)))
             finally:
                 self._reading.release()
-        return self._held.get(session, 0.0)
+        return self._held.get(session, 0.0) if self._began >= since else 0.0
 
 
 _SESSIONS = _Sessions()

@@ -81,6 +81,12 @@ def test_exceptions_of_fake_kernels_are_told_apart() -> None:
     assert product.key() != sum_.key()
 
 
+def test_a_recursion_is_one_error_wherever_it_ends() -> None:
+    ends = "maximum recursion depth exceeded"
+    first, second = (as_failure(RecursionError(text)) for text in (ends, f"{ends} in comparison"))
+    assert first.key() == second.key()
+
+
 def test_dynamic_shapes(worker: Asker) -> None:
     assert worker.one(plain(), "passes", dynamic=True).verdict in HARMLESS
 

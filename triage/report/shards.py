@@ -71,7 +71,7 @@ def _spell_error(result: SubjectResult) -> str:
     """The beginning of the line by which a traceback ends, without numbers: DTensor refuses by the same exceptions."""
     text = getattr(result.failure, "text", "") if result.verdict in WITHOUT_NUMBERS else ""
     first = re.split(r"[^\w ']", text, maxsplit=1)[0]
-    words = " ".join(word for word in first.split()[:4] if not any(map(str.isdigit, word)))
+    words = " ".join(word for word in first.split()[:5] if not any(map(str.isdigit, word)))
     return f"{find_error(result)}: {words}" if words else find_error(result)
 
 

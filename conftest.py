@@ -36,19 +36,29 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
             pytest.skip(f"only torch {marker.args[0]} {marker.args[1]}")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Known bugs of parts before Inductor's lowerings are replayed under its graph passes: C++ takes seconds. The first
-    of them is compiled all the same."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Replay known bugs of AOTAutograd, eager and joint graph passes under `passes`, since C++ takes seconds.
+
+    The first is compiled all the same, as are cases that this torch has mended, and cases of a GPU.
+    """
     from corpus import ledger
     from corpus.causes import Stage
     from fuzz.pytest_plugin import CaseItem  # a plugin of this run: pytest imports it first
 
+    if config.getoption("case_subject") or not any(isinstance(item, CaseItem) for item in items):
+        return
     bugs = ledger.load(ledger.LEDGER)
     early = {Stage.DYNAMO, Stage.DECOMPOSITION, Stage.JOINT_PASSES, Stage.OPERATION}
-    paths = {path for bug in bugs.bugs if bug.cause.stage in early for path in bugs.examples(bug)}
+    causes = ((bug, bug.cause) for bug in bugs.bugs)
+    # `passes` captures most programs without Dynamo.
+    shown = [bug for bug, cause in causes if cause.stage in early and cause.who != "dynamo"]
+    paths = {path for bug in shown for path in bugs.examples(bug)}
     is_compiled = False
     for number, item in enumerate(items):
-        if isinstance(item, CaseItem) and item.parent and item.path in paths and item.subjects == ("inductor",):
+        if not isinstance(item, CaseItem) or item.parent is None or item.subjects != ("inductor",):
+            continue
+        is_live = item.entry.device == "cpu" and item.entry.expectation.holds_for(torch.__version__)
+        if is_live and item.path in paths:
             if is_compiled:
                 items[number] = CaseItem.from_parent(item.parent, name="passes", entry=item.entry, subjects=("passes",))
             is_compiled = True

@@ -22,7 +22,7 @@ OPENERS = ("fuzz.evaluator", "triage.report.build", "triage.cluster.findings")
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
-    """Who takes the worker of all tests, or the process that forks scripts, starts a process."""
+    """Mark tests that take the worker of all tests, or the process that forks scripts: they start a process."""
     for item in items:
         if not {"shared", "run_all"}.isdisjoint(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.worker)

@@ -155,12 +155,14 @@ def test_a_write_on_whole_tensors_goes_to_every_argument_that_the_operation_writ
         dist.destroy_process_group()
 
 
-def test_a_rank_that_hangs_costs_its_case_and_leaves_nothing(evaluator: Evaluator) -> None:
+def test_a_rank_that_hangs_costs_its_case_and_leaves_nothing(
+    evaluator: Evaluator, monkeypatch: pytest.MonkeyPatch
+) -> None:
     judge(evaluator, EMBEDDING)
-    ranks, config = list_ranks(evaluator), evaluator.config
+    ranks = list_ranks(evaluator)
     os.kill(ranks[1], signal.SIGSTOP)
-    evaluator.process.config = replace(config, timeout=2)
-    assert judge(evaluator, EMBEDDING).verdict is Verdict.TIMEOUT
-    evaluator.process.config = config
+    with monkeypatch.context() as patch:
+        patch.setattr(evaluator.process, "config", replace(evaluator.config, timeout=2))
+        assert judge(evaluator, EMBEDDING).verdict is Verdict.TIMEOUT
     assert all(map(is_gone, ranks))
     assert judge(evaluator, EMBEDDING).verdict is Verdict.OK

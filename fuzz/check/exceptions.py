@@ -133,7 +133,7 @@ def as_failure(error: BaseException) -> Raised:
         name, _, first = first.partition(": ")
     if name == "TorchRuntimeError" and (found := _OF_FAKE_KERNEL.search(str(cause))):
         name, _, first = found.groups()
-    # What ran when the stack ended varies.
+    # The rest names the code that met the end of the stack, which varies.
     first = re.sub(r"(?<=^maximum recursion depth exceeded) .*", "", first)
     cut = first if len(first) <= _LONGEST else f"{first[:_LONGEST].rpartition(' ')[0]} …"
     return Raised(name, cut, find_user_line(error))

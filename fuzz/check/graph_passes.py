@@ -26,7 +26,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _python_dispatch
 
 from fuzz.check import settings
-from fuzz.check.program import MemoryMap
+from fuzz.check.tensor_memory import MemoryMap
 from fuzz.check.torch_internals import require, wrap
 
 _PIPELINE, _MATCHER = "torch._inductor.compile_fx", "torch._inductor.pattern_matcher"

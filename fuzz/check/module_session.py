@@ -13,9 +13,10 @@ from torch import Tensor, nn
 from torch.utils import _pytree
 
 from fuzz.check import exceptions
-from fuzz.check.program import MemoryMap, Program, same_bits
+from fuzz.check.program import Program, same_bits
 from fuzz.check.recorder import ATTENTION, Recorder, list_leaves, name_autocast
 from fuzz.check.released_models import PACKAGES, ModelError, build
+from fuzz.check.tensor_memory import MemoryMap
 from fuzz.protocol import Message
 from fuzz.protocol.recording import Loaded, LoadModule, NotRecorded, Record, Recorded, Repeat, Repeated, Submodule
 

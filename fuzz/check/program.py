@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import _disable_current_modes
 
 from fuzz.check.process_state import restore_state
+from fuzz.check.tensor_memory import MemoryMap, bring_to_cpu, move_to
 from fuzz.protocol.failures import Value
 
 _serial = itertools.count()
@@ -50,12 +51,12 @@ class Program:
         """A fresh module, always with equal parameters."""
         _seed(0)
         module: nn.Module = self._names["Module"]()
-        return module._apply(lambda value: _move_to(self.device)([value])[0]).train(training)
+        return module._apply(lambda value: move_to(self.device)([value])[0]).train(training)
 
     def inputs(self) -> list[Any]:
         """Fresh inputs of the first call, always with equal values, shapes, dtypes and strides."""
         _seed(0)
-        return _move_to(self.device)(self._names["inputs"]())
+        return move_to(self.device)(self._names["inputs"]())
 
     @property
     def is_sequence(self) -> bool:
@@ -72,7 +73,7 @@ class Program:
         return self._generate(module, MemoryMap(change) if change else list)
 
     def _generate(self, module: nn.Module, change: Callable[[list[Any]], list[Any]]) -> Generator[list[Any]]:
-        place, made = _move_to(self.device), self._names["calls"](module)
+        place, made = move_to(self.device), self._names["calls"](module)
         # Python 3.12 closes a generator expression without the generator that it reads, whose modes then stay on.
         with closing(made) if isinstance(made, Generator) else nullcontext():
             for inputs in made:
@@ -84,7 +85,6 @@ class Program:
 
 
 Tensors = dict[Value, Tensor]
-_MemoryKey = tuple[int, torch.dtype]
 
 
 @dataclass
@@ -274,39 +274,8 @@ def _execute_call(
 def _fit_gradient(cotangent: Tensor, output: Tensor) -> Tensor:
     """A gradient for `output`, with its dtype and on its device."""
     if output.is_cuda:
-        cotangent = _move_to(output.device)([cotangent])[0]
+        cotangent = move_to(output.device)([cotangent])[0]
     return cotangent.to(output.dtype)
-
-
-def _move_to(device: str | torch.device) -> "MemoryMap":
-    """Moves tensors to a device, without waiting for it.
-
-    CUDA has read memory that is not pinned when the copy returns (CUDA Runtime API, "API synchronization behavior").
-    """
-    return MemoryMap(lambda memory: memory.to(device, non_blocking=True))
-
-
-def bring_to_cpu(values: Iterable[Tensor]) -> list[Tensor]:
-    """The values, with copies on the CPU of all tensors on the GPU, which come in a single transfer.
-
-    Strides and shared memory stay. A tensor of a subclass, such as a fake tensor, stays as it is.
-    """
-    given = list(values)
-    on_gpu = [value for value in given if type(value) is Tensor and value.is_cuda]
-    if not on_gpu:
-        return given
-    found: dict[_MemoryKey, Tensor] = {}
-    MemoryMap(lambda memory: found.setdefault(_memory_key(memory), memory))(on_gpu)
-    memories = found.values()
-    parts = torch.cat([memory.view(torch.uint8) for memory in memories]).cpu().split([m.nbytes for m in memories])
-    # A clone is aligned, a part may not be.
-    arrived = {key: part.clone().view(key[1]) for key, part in zip(found, parts, strict=True)}
-    copies = iter(MemoryMap(lambda memory: arrived[_memory_key(memory)])(on_gpu))
-    return [next(copies) if type(value) is Tensor and value.is_cuda else value for value in given]
-
-
-def _memory_key(value: Tensor) -> _MemoryKey:
-    return value.untyped_storage()._cdata, value.dtype
 
 
 def _count_writes(value: Tensor) -> int:
@@ -378,33 +347,3 @@ def _flatten(result: Any) -> tuple[str, list[Tensor]]:
         keys = [f"{key}: {part[0]}" for key, part in zip(result, parts, strict=True)]
         return f"{{{', '.join(keys)}}}", [leaf for part in parts for leaf in part[1]]
     return repr(result), []
-
-
-class MemoryMap:
-    """Applies `change` to the memory behind tensors, which it receives as a tensor of one axis.
-
-    Identical tensors stay identical, shared memory stays shared, and strides and offsets stay. No result is a view:
-    Dynamo keeps half a megabyte for ever for each input that is a view.
-    """
-
-    def __init__(self, change: Callable[[Tensor], Tensor]) -> None:
-        self._change = change
-        self._memory: dict[_MemoryKey, Tensor] = {}
-        self._tensors: dict[int, tuple[Tensor, Tensor]] = {}  # by id; the original is kept, so that its id stays taken
-
-    def __call__(self, values: Iterable[Any]) -> list[Any]:
-        return [self._convert(value) if isinstance(value, Tensor) else value for value in values]
-
-    def _convert(self, value: Tensor) -> Tensor:
-        if id(value) not in self._tensors:
-            key = _memory_key(value)
-            if key not in self._memory:
-                storage = value.untyped_storage()
-                whole = value.as_strided((storage.nbytes() // value.element_size(),), (1,), 0)
-                self._memory[key] = self._change(whole)
-            made = self._memory[key].new_empty(0)
-            made.set_(self._memory[key].untyped_storage(), value.storage_offset(), value.shape, value.stride())
-            self._tensors[id(value)] = value, made
-        made = self._tensors[id(value)][1]
-        vars(made).update(vars(value))  # Dynamo's marks of sizes
-        return made

@@ -210,9 +210,10 @@ def test_a_process_of_its_own_tells_its_stages_and_ends_with_0(monkeypatch: pyte
 
 
 @pytest.mark.worker
-def test_a_process_whose_output_a_function_closes_ends_with_a_code_of_its_own() -> None:
+@pytest.mark.parametrize("is_forked", [True, False])
+def test_a_process_whose_output_a_function_closes_ends_with_a_code_of_its_own(is_forked: bool) -> None:
     name = "tests.check.planted:closes_descriptors"
-    config = WorkerConfig(named=(name,))
+    config = WorkerConfig(named=(name,), is_forked=is_forked)
     process = WorkerProcess(config, PipeTransport())
     process.send(build_check(case("softmax"), (name,)))
     (lost,) = process.receive().results

@@ -15,7 +15,7 @@ from unittest import mock
 import torch
 from torch import Tensor
 
-from fuzz.check.program import bring_to_cpu
+from fuzz.check.tensor_memory import bring_to_cpu
 from fuzz.protocol.failures import Write
 
 GUARDED = ("arguments", "allocations")
@@ -50,7 +50,7 @@ class _Buffer:
     span: int  # elements of memory of `value`
     before: Tensor | None  # a copy of `whole` for a buffer that must not change
 
-    def find_changed(self) -> tuple[Tensor, Tensor]:
+    def mark_forbidden(self) -> tuple[Tensor, Tensor]:
         """Masks of `whole`: the elements that were written and must not be, and those of `value`."""
         changed = self.whole != (_PATTERN[self.value.dtype] if self.before is None else self.before)
         own = torch.zeros_like(changed)
@@ -60,7 +60,7 @@ class _Buffer:
 
     def damage(self) -> Iterator[Write]:
         """Forbidden writes to borders, between rows, and to values that must not change."""
-        changed, own = self.find_changed()
+        changed, own = self.mark_forbidden()
         end = self.lead + self.span
         places = {"before": changed[: self.lead], "after": changed[end:], "itself": changed & own}
         places["between"] = (changed & ~own)[self.lead : end]
@@ -110,7 +110,7 @@ class Guard:
         return fresh
 
     def damage(self) -> tuple[Write, ...]:
-        if not any(bring_to_cpu(buffer.find_changed()[0].any() for buffer in self._buffers)):
+        if not any(bring_to_cpu(buffer.mark_forbidden()[0].any() for buffer in self._buffers)):
             return ()
         return tuple(write for buffer in self._buffers for write in buffer.damage())
 

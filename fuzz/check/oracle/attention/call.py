@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fuzz.check.program import bring_to_cpu
+from fuzz.check.tensor_memory import bring_to_cpu
 from fuzz.protocol.failures import Sequences
 
 

@@ -1,0 +1,70 @@
+"""Copies of tensors, and moves between devices, that keep strides and shared memory."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+_Key = tuple[int, torch.dtype]
+
+
+class MemoryMap:
+    """Applies `change` to the memory behind tensors, which it receives as a tensor of one axis.
+
+    Identical tensors stay identical, shared memory stays shared, and strides and offsets stay. No result is a view:
+    Dynamo keeps half a megabyte for ever for each input that is a view.
+    """
+
+    def __init__(self, change: Callable[[Tensor], Tensor]) -> None:
+        self._change = change
+        self._memory: dict[_Key, Tensor] = {}
+        self._tensors: dict[int, tuple[Tensor, Tensor]] = {}  # by id; the original is kept, so that its id stays taken
+
+    def __call__(self, values: Iterable[Any]) -> list[Any]:
+        return [self._convert(value) if isinstance(value, Tensor) else value for value in values]
+
+    def _convert(self, value: Tensor) -> Tensor:
+        if id(value) not in self._tensors:
+            key = _memory_key(value)
+            if key not in self._memory:
+                storage = value.untyped_storage()
+                whole = value.as_strided((storage.nbytes() // value.element_size(),), (1,), 0)
+                self._memory[key] = self._change(whole)
+            made = self._memory[key].new_empty(0)
+            made.set_(self._memory[key].untyped_storage(), value.storage_offset(), value.shape, value.stride())
+            self._tensors[id(value)] = value, made
+        made = self._tensors[id(value)][1]
+        vars(made).update(vars(value))  # Dynamo's marks of sizes
+        return made
+
+
+def move_to(device: str | torch.device) -> MemoryMap:
+    """Moves tensors to a device, without waiting for it.
+
+    CUDA has read memory that is not pinned when the copy returns (CUDA Runtime API, "API synchronization behavior").
+    """
+    return MemoryMap(lambda memory: memory.to(device, non_blocking=True))
+
+
+def bring_to_cpu(values: Iterable[Tensor]) -> list[Tensor]:
+    """The values, with copies on the CPU of all tensors on the GPU, which come in a single transfer.
+
+    Strides and shared memory stay. A tensor of a subclass, such as a fake tensor, stays as it is.
+    """
+    given = list(values)
+    on_gpu = [value for value in given if type(value) is Tensor and value.is_cuda]
+    if not on_gpu:
+        return given
+    found: dict[_Key, Tensor] = {}
+    MemoryMap(lambda memory: found.setdefault(_memory_key(memory), memory))(on_gpu)
+    memories = found.values()
+    parts = torch.cat([memory.view(torch.uint8) for memory in memories]).cpu().split([m.nbytes for m in memories])
+    # A clone is aligned, a part may not be.
+    arrived = {key: part.clone().view(key[1]) for key, part in zip(found, parts, strict=True)}
+    copies = iter(MemoryMap(lambda memory: arrived[_memory_key(memory)])(on_gpu))
+    return [next(copies) if type(value) is Tensor and value.is_cuda else value for value in given]
+
+
+def _memory_key(value: Tensor) -> _Key:
+    return value.untyped_storage()._cdata, value.dtype

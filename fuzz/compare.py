@@ -19,6 +19,7 @@ def compare(
     out: Path | None = None,
     json: Path | None = None,
     record: bool = False,
+    accept_partial: bool = False,
     quiet: bool = False,
 ) -> int:
     """Replay cases under several torch versions, and list regressions, fixes, and failures in all versions.
@@ -36,14 +37,17 @@ def compare(
         Run under this subject instead of the case's own; may be repeated. Also package.module:function.
     module
         package.module:factory: a function without arguments that gives a module and its arguments, (module, args) or
-        (module, args, kwargs). The whole module and each attention block is compared: in eager and compiled, under two
-        --python; with a single --python, eager with compiled.
+        (module, args, kwargs). The whole module and each attention block is compared as it is, with its own parameters
+        and arguments, in its own mode: in eager and compiled, under two --python; with a single --python, eager with
+        compiled. An interpreter that can't import it judges cases that repeat it.
     out
         With --module: directory for the case files of blocks that change, by default runs/START_TIME.
     json
         With --module: file for the answers as JSON; without a name, standard output.
     record
         Write the verdicts into the case files, by torch version, under `seen`.
+    accept_partial
+        With --module: exit with 0 although blocks are judged in part, or not at all.
     quiet
         Print no progress.
 
@@ -52,7 +56,8 @@ def compare(
     python -m fuzz.compare --python old/bin/python --python new/bin/python corpus
     python -m fuzz.compare --python old/bin/python --python new/bin/python --module my:block
     0: no regression
-    1: regressions; with --module, a block is wrong or refused on the new side, or wrong on both
+    1: regressions; with --module, a block is wrong or refused on the new side, or wrong on both, or is judged in part
+       or not at all
     130: interrupted; the cases judged so far are reported
     """
     from corpus.entry import load_all, record_seen
@@ -74,7 +79,9 @@ def compare(
     if module is not None:
         if case or record:
             raise UserError("--module can't be combined with case files or --record")
-        return _compare_module(module, configs, subject or ["inductor"], out, json, quiet)
+        return _compare_module(
+            module, configs, subject or ["inductor"], out, json, quiet=quiet, accept_partial=accept_partial
+        )
     if len(python or ()) < 2 and not record:
         raise UserError("two versions are needed: --python A --python B")
     if record and (subject or worker.device):
@@ -108,38 +115,43 @@ def compare(
 
 
 def _compare_module(
-    factory: str, configs: list[WorkerConfig], subjects: list[str], out: Path | None, json: Path | None, quiet: bool
+    factory: str,
+    configs: list[WorkerConfig],
+    subjects: list[str],
+    out: Path | None,
+    json: Path | None,
+    *,
+    quiet: bool,
+    accept_partial: bool,
 ) -> int:
-    """Compare the blocks of a module. The first interpreter imports it."""
+    """Compare the blocks of a module, the whole first."""
     from fuzz.commands import write_json
-    from fuzz.evaluator import open_evaluator
-    from fuzz.importing.importer import ModuleImport, describe_gaps
-    from fuzz.module_comparison import Answer, ModuleComparison, as_data, render
-    from fuzz.versions import start_versions
+    from fuzz.module_answer import Answer, as_data, describe_unjudged, render
+    from fuzz.module_comparison import open_comparison
     from generators.errors import UserError
 
     if len(configs) > 2:
         raise UserError(f"a module is compared in one or two versions, got {len(configs)} times --python")
-    blocks = []
-    with ExitStack() as stack:
-        importing = stack.enter_context(ModuleImport(configs[0], factory))
-        versions = start_versions([stack.enter_context(open_evaluator(one)) for one in configs], subjects)
-        comparison = ModuleComparison(versions, subjects, out or Path("runs") / time.strftime("%Y-%m-%dT%H-%M-%S"))
+    directory = out or Path("runs") / time.strftime("%Y-%m-%dT%H-%M-%S")
+    with open_comparison(configs, factory, subjects, directory) as comparison:
+        rows, parts = comparison.rows, comparison.module.choose_blocks()
+        begun = 0
         try:
-            for block in importing.import_blocks():
-                blocks.append(block)
-                told = [f"{row.way} {row.answer}" for row in comparison.compare(block)]
-                if not quiet:
-                    with ignore_lost_output():
-                        print(f"{block.name}: {', '.join(told)}", file=sys.stderr, flush=True)
+            for begun, part in enumerate(parts, 1):
+                for row in comparison.compare(part):
+                    if not quiet:
+                        with ignore_lost_output():
+                            told = f"{begun} of {len(parts)}: {row.block.name}, {row.mode}, {row.way}: {row.answer}"
+                            print(told, file=sys.stderr, flush=True)
         finally:
-            if json is None or not write_json([as_data(row) for row in comparison.rows], json):
+            left = [part.path or part.type for part in parts[begun:]]
+            if json is None or not write_json([as_data(row) for row in rows], json):
                 with ignore_lost_output():
-                    print(render(comparison.rows, blocks, factory, list(versions)), flush=True)
-    if all(row.answer is Answer.UNJUDGED for row in comparison.rows):
-        gaps = "; ".join(filter(None, map(describe_gaps, blocks))) or "it makes no torch-level call"
-        raise UserError(f"{factory}: no block is judged: {gaps}")
-    return int(any(row.answer.is_failure for row in comparison.rows))
+                    print(render(rows, factory, list(comparison.versions), left), flush=True)
+    if all(row.answer is Answer.UNJUDGED for row in rows):
+        raise UserError(f"{factory}: no block is judged: {describe_unjudged(rows)}")
+    partial = any(row.answer.is_partial for row in rows) and not accept_partial
+    return int(partial or any(row.answer.is_failure for row in rows))
 
 
 if __name__ == "__main__":

@@ -275,7 +275,9 @@ class WorkerProcess:
         verdict = _VERDICTS.get(failure.how, Verdict.WORKER_DIED)
         if stage in _OWN_STAGES:
             # Nothing is compiled yet: eager or attnfuzz is at fault, so the case can't be judged.
-            return Result(id=self._id, rejected=f"{verdict} in {stage}: {text}", results=(), seconds=seconds)
+            return Result(
+                id=self._id, rejected=f"{verdict} in {stage}: {text}", results=(), seconds=seconds, stage=stage
+            )
         lost = SubjectResult(stage, verdict, failure=failure, seconds=seconds, observations=self._observed)
         return Result(id=self._id, rejected=None, results=(lost,), seconds=seconds)
 

@@ -1,6 +1,7 @@
 """A user's module in a worker: loads it from its factory, records the runs of its submodules, repeats them as cases."""
 
 import copy
+import hashlib
 import importlib
 import inspect
 from collections import defaultdict
@@ -13,16 +14,21 @@ from torch import Tensor, nn
 from torch.utils import _pytree
 
 from fuzz.check import exceptions
-from fuzz.check.program import Program, same_bits
+from fuzz.check.live_program import LiveProgram, copy_arguments, has_dropout
+from fuzz.check.program import Program, hash_tensor, same_bits
 from fuzz.check.recorder import ATTENTION, Recorder, list_leaves, name_autocast
 from fuzz.check.released_models import PACKAGES, ModelError, build
 from fuzz.check.tensor_memory import MemoryMap
-from fuzz.protocol import Message
+from fuzz.protocol import Live, Message
 from fuzz.protocol.recording import Loaded, LoadModule, NotRecorded, Record, Recorded, Repeat, Repeated, Submodule
 
 
 class ModuleError(Exception):
     """A module that can't be loaded or recorded; the text is one line."""
+
+
+class FactoryMissingError(ModuleError):
+    """The factory can't be imported here."""
 
 
 class _Reached(BaseException):  # a module may catch any Exception
@@ -39,6 +45,7 @@ class ModuleSession:
     def __init__(self, device: str) -> None:
         self._device, self._factory = device, ""
         self._root: nn.Module = nn.Identity()
+        self._captured: dict[str, tuple[nn.Module, tuple[Any, ...], dict[str, Any], str]] = {}
         self._arguments: tuple[tuple[Any, ...], dict[str, Any]] = (), {}
         self._module: nn.Module = self._root
         self._recorder = Recorder(self._root, (), ())
@@ -53,7 +60,7 @@ class ModuleSession:
             assert isinstance(message, Repeat)
             return self._repeat(message)
         except (ModuleError, ModelError) as error:
-            return NotRecorded(str(error))
+            return NotRecorded(str(error), isinstance(error, FactoryMissingError))
         except Exception as error:
             return NotRecorded(exceptions.line(error))
 
@@ -70,9 +77,33 @@ class ModuleSession:
                     attends.add(path)
         types = {path: type(module).__name__ for path, module in self._root.named_modules()}
         reached = [path for path in types if path in counts]
-        return Loaded(tuple(Submodule(path, types[path], path in attends, counts[path]) for path in reached))
+        parts = (Submodule(path, types[path], path in attends, counts[path]) for path in reached)
+        drops = self._root.training and has_dropout(self._root)
+        return Loaded(tuple(parts), self._root.training, drops, self._hash_values())
+
+    def _hash_values(self) -> str:
+        """Equal for equal parameters, buffers and arguments."""
+        given = list_leaves(self._arguments)
+        every = (*self._root.parameters(), *self._root.buffers(), *given)
+        return hashlib.sha256(" ".join(map(hash_tensor, every)).encode()).hexdigest()[:16]
+
+    def open(self, live: Live) -> LiveProgram:
+        """A part of the module as a program. Raises `ModuleError`, and exceptions of copying."""
+        if live.path not in self._captured:
+            self._captured[live.path] = self._capture(live.path)
+        module, args, kwargs, autocast = self._captured[live.path]
+        return LiveProgram(
+            module,
+            (args, kwargs),
+            is_training=self._root.training,
+            device=self._device,
+            autocast=autocast,
+            drops=live.drops,
+            watched=live.watched,
+        )
 
     def _make(self) -> None:
+        torch.manual_seed(0)
         made = _find_factory(self._factory)()
         parts = made if isinstance(made, tuple) else ()
         args, kwargs = (*parts[1:], {})[:2] if len(parts) in (2, 3) else (None, None)
@@ -116,7 +147,7 @@ class ModuleSession:
             with torch.set_grad_enabled(root.training):
                 root(*args, **kwargs)
         except _Reached as reached:
-            return module, *_copy_arguments(reached.arguments), reached.autocast
+            return module, *copy_arguments(reached.arguments), reached.autocast
         finally:
             hook.remove()
         raise ModuleError(f"{path} is not called")
@@ -195,7 +226,7 @@ def _find_factory(name: str) -> Callable[[], Any]:
         for part in attribute.split("."):
             found = getattr(found, part)
     except (ImportError, AttributeError) as error:
-        raise ModuleError(exceptions.advise_on_import(error, path) or exceptions.line(error)) from error
+        raise FactoryMissingError(exceptions.advise_on_import(error, path) or exceptions.line(error)) from error
     if not callable(found):
         raise ModuleError(f"it is {_name_type(found)}, expected a function")
     return found
@@ -205,15 +236,6 @@ def _name_type(value: Any) -> str:
     if isinstance(value, tuple):
         return f"({', '.join(map(_name_type, value))})"
     return type(value).__name__
-
-
-def _copy_arguments(arguments: Any) -> Any:
-    """The arguments with copies of their tensors, which keep strides, shared memory and `requires_grad`."""
-    leaves, form = _pytree.tree_flatten(arguments)
-    tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
-    copies = MemoryMap(torch.clone)([tensor.detach() for tensor in tensors])
-    again = iter(copy.requires_grad_(old.requires_grad) for copy, old in zip(copies, tensors, strict=True))
-    return _pytree.tree_unflatten([next(again) if isinstance(leaf, Tensor) else leaf for leaf in leaves], form)
 
 
 def _name_arguments(module: nn.Module, args: Sequence[Any], kwargs: dict[str, Any]) -> list[tuple[str, Tensor]]:

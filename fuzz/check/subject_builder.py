@@ -19,12 +19,9 @@ from fuzz.check.attention.function import Attention, Function, load_sdpa
 from fuzz.check.attention.layouts import arrange
 from fuzz.check.exceptions import SubjectError, advise_on_import, find_user_line
 from fuzz.check.process_state import restore_state, take_changes
-from fuzz.check.program import same_bits
+from fuzz.check.program import Compile, same_bits
 from fuzz.check.torch_internals import require
 from fuzz.subjects import SUBJECTS, SubjectSpec, get_spec, is_user_function
-
-Compile = Callable[[nn.Module, bool | None], Callable[..., Any]]
-"""Takes (module, dynamic). Returns a function that is called like the module."""
 
 _QKV = (["q", "k", "v"], ["query", "key", "value"], ["q", "k_cache", "v_cache"])
 

@@ -94,8 +94,8 @@ def main(arguments: list[str] | None = None, before: Callable[[], None] = lambda
         from fuzz.check.check import check
         from fuzz.check.module_session import ModuleSession
 
+        sessions[:] = sessions or [ModuleSession(options.device)]
         if not isinstance(message, Check):
-            sessions[:] = sessions or [ModuleSession(options.device)]
             return sessions[0].answer(message)
         return check(
             message,
@@ -103,6 +103,7 @@ def main(arguments: list[str] | None = None, before: Callable[[], None] = lambda
             options.device,
             lambda stage, *observed: send(wire, StageStarted(message.id, stage, observed)),
             _rss_mib,
+            sessions[0].open,
         )
 
     try:

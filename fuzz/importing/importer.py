@@ -9,7 +9,7 @@ from typing import Self, TypeVar
 from fuzz.importing.call import Untranslatable
 from fuzz.importing.dimensions import name_sizes
 from fuzz.importing.translate import KNOWN, Translation
-from fuzz.protocol import Message
+from fuzz.protocol import Check, Hello, Live, Message, Result
 from fuzz.protocol.failures import ProcessLost
 from fuzz.protocol.recording import Loaded, LoadModule, NotRecorded, Record, Recorded, Repeat, Repeated, Submodule
 from fuzz.protocol.render import describe_failure
@@ -26,8 +26,15 @@ _FEWEST = 3
 """Torch-level calls of a block that does not attend: a linear layer is no block."""
 
 
+_LARGE_SHARE = 0.6
+"""A worker that has used this share of its memory is replaced."""
+
 _LARGE = 150
 """A campaign skips blocks with more calls than this if smaller blocks exist."""
+
+
+class FactoryMissing(UserError):
+    """The interpreter can't import the factory of a module."""
 
 
 class BlockFailed(Exception):
@@ -66,7 +73,10 @@ class ModuleImport:
 
     def __init__(self, config: WorkerConfig, factory: str) -> None:
         self.factory = factory
+        self.config = config
         self._process = WorkerProcess(replace(config, factory=factory), PipeTransport())
+        self._loaded_by: Hello | None = None
+        self._rss_mib = 0.0
         try:
             self.loaded = self._load()
         except BaseException:
@@ -79,8 +89,28 @@ class ModuleImport:
     def __exit__(self, *_: object) -> None:
         self._process.close()
 
+    @property
+    def hello(self) -> Hello:
+        return self._process.start()
+
+    def submit(self, live: Live, subjects: tuple[str, ...]) -> None:
+        """Have a part of the module judged as it is; `collect` gives the result. Raises `UserError`."""
+        if self._rss_mib > _LARGE_SHARE * self.config.memory_mib:
+            self._process.replace()
+        if self._process.hello is None or self._process.hello is not self._loaded_by:
+            self._load()
+        self._process.send(Check(0, "", subjects, hashes=True, live=live))
+
+    def collect(self) -> Result:
+        """The result of the part submitted last. Raises `WorkerFault`."""
+        result = self._process.receive()
+        self._rss_mib = result.rss_mib
+        return result
+
     def _load(self) -> Loaded:
-        return self._ask(LoadModule(self.factory), "loading the module", Loaded)
+        loaded = self._ask(LoadModule(self.factory), "loading the module", Loaded)
+        self._loaded_by, self._rss_mib = self._process.hello, 0.0
+        return loaded
 
     def _ask(self, request: Message, stage: str, wanted: type[M]) -> M:
         answer = self._process.ask(request, stage)
@@ -90,7 +120,7 @@ class ModuleImport:
             self._load()  # for the next block
             raise BlockFailed(f"{self.factory}: {describe_failure(answer)} while {stage}")
         if isinstance(answer, NotRecorded):
-            failed = UserError if wanted is Loaded else BlockFailed
+            failed = (FactoryMissing if answer.is_missing else UserError) if wanted is Loaded else BlockFailed
             raise failed(f"{self.factory}: {answer.reason} (while {stage})")
         assert isinstance(answer, wanted)
         return answer

@@ -32,6 +32,9 @@ class Loaded(Message):
     """The factory's module, by its submodules, outermost first."""
 
     submodules: tuple[Submodule, ...]
+    training: bool = False
+    drops: bool = False  # in training, with a rate of dropout above 0
+    values: str = ""  # hashes of its parameters, buffers and arguments
 
 
 @dataclass(frozen=True)
@@ -113,3 +116,4 @@ class NotRecorded(Message):
     """The module can't be run or recorded; the reason is one line."""
 
     reason: str
+    is_missing: bool = False  # the factory can't be imported

@@ -62,9 +62,7 @@ def report(
 
     from corpus import ledger as ledgers
     from fuzz.durations import parse_duration
-    from fuzz.evaluator import open_evaluator
-    from fuzz.importing.importer import ModuleImport
-    from fuzz.module_comparison import save_wrong_block
+    from fuzz.module_comparison import open_comparison, save_wrong_block
     from generators.errors import UserError
     from triage.report.build import find_cases, report_case
 
@@ -75,8 +73,8 @@ def report(
         raise UserError("name a case file, a bug or a run, or --module")
     if module is not None:
         own = worker.configure(python, subject)
-        with ModuleImport(own, module) as importing, open_evaluator(own) as evaluator:
-            what = save_wrong_block(importing, evaluator, out)
+        with open_comparison([own], module, ["inductor"], out) as comparison:
+            what = save_wrong_block(comparison)
     if what is None:
         print(f"{module}: no block fails when it is compiled")  # noqa: T201 - a command line prints its result
         return 0

@@ -23,6 +23,8 @@ from fuzz.check.program import Execution, Tensors, execute
 _LOWER = (torch.float32, torch.float16, torch.bfloat16)
 _BITS = {8: torch.int64, 4: torch.int32, 2: torch.int16}
 _POOL = 1 << 16
+_FILL = 2.0**100
+"""The distance of float32 numbers of this size is 2^77: no score is as large."""
 _LOG_OF_SUM = frozenset({"_log_softmax", "logsumexp"})
 """Operations that round a sum of at least 1 before its logarithm, so a logarithm near 0 has a large relative error."""
 _PRODUCTS = frozenset({"mm", "bmm", "addmm", "baddbmm", "convolution", "convolution_backward"})
@@ -74,7 +76,53 @@ class Float64(OperationMode):
             kwargs = {**kwargs, "dtype": torch.float64}
         if not func._schema.is_mutable and any(_is_lower(arg) for arg in args):
             args = tuple(arg.double() if _is_lower(arg) else arg for arg in args)
-        return func(*args, **kwargs)
+        exactly = _IN_FLOAT64.get(func.overloadpacket.__name__, func)
+        result = exactly(*args, **kwargs)
+        if func.overloadpacket.__name__.strip("_") in ("add", "sub") and result.dtype == torch.float64:
+            _absorb(result)
+        return result
+
+
+def _absorb(total: Tensor) -> None:
+    """Round elements of the size of a mask's fill as float32 does.
+
+    There a score that is added to the lowest number of a dtype is lost, and a row of such sums has equal weights.
+    """
+    size = total.abs()
+    filled = (size >= _FILL) & (size <= torch.finfo(torch.float32).max)
+    if filled.any():
+        total.copy_(torch.where(filled, total.float().double(), total))
+
+
+def _grouped_mm(
+    left: Tensor,
+    right: Tensor,
+    offs: Tensor | None = None,
+    bias: Tensor | None = None,
+    _dtype: torch.dtype | None = None,
+) -> Tensor:
+    """The products of groups of rows, of columns or of the axis that is summed, which end at `offs`. The operation has
+    no float64 kernel (aten/src/ATen/native/GroupedMMUtils.h)."""
+    assert bias is None
+    if offs is None:
+        return left @ right
+    ends = offs.tolist()
+    spans = [slice(start, end) for start, end in zip([0, *ends], ends, strict=False)]
+    if left.dim() == right.dim() == 2:
+        return torch.stack([left[:, span] @ right[span] for span in spans])
+    if left.dim() == 2:
+        made = left.new_zeros(left.shape[0], right.shape[-1])
+        for span, factor in zip(spans, right, strict=True):
+            made[span] = left[span] @ factor
+        return made
+    made = left.new_zeros(left.shape[1], right.shape[-1])
+    for span, factor in zip(spans, left, strict=True):
+        made[:, span] = factor @ right[:, span]
+    return made
+
+
+_IN_FLOAT64 = {"_grouped_mm": _grouped_mm}
+"""Operations without a float64 kernel, by name."""
 
 
 def _draw(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

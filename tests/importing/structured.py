@@ -86,3 +86,9 @@ def rows_equal() -> Made:
     x = torch.randn(2, 6, 16)
     x[:, 4] = x[:, 3]
     return Layer().eval(), (x,)
+
+
+def row_masked_in_training() -> Made:
+    """The same in training, where torch's fused kernel gives wrong gradients."""
+    module, (x, mask) = row_masked()
+    return module.train(), (x.requires_grad_(), mask)

@@ -15,6 +15,7 @@ from fuzz.check.module_session import ModuleSession
 from fuzz.check.settings import configure_torch
 from fuzz.check.subject_builder import available
 from fuzz.protocol import Check, Live, Parted, Result, Verdict
+from fuzz.protocol.failures import FaultyOperation
 from fuzz.protocol.recording import Loaded, LoadModule
 
 HARMLESS = {Verdict.OK, Verdict.ROUNDING}
@@ -77,3 +78,11 @@ def test_a_product_without_a_float64_kernel_has_a_reference() -> None:
 def test_dropout_can_be_off() -> None:
     on, off = (judge("modules:training", Live("", drops=drops)) for drops in (True, False))
     assert on.hashes != off.hashes
+
+
+def test_a_fused_kernel_that_eager_calls_too_is_accused() -> None:
+    """A row of the lowest number loses the logarithm of its keys, so the backward kernel takes weights of 1."""
+    (wrong,) = judge("structured:row_masked_in_training", Live("")).results
+    assert isinstance(wrong.failure, FaultyOperation)
+    assert wrong.failure.operation == "aten._scaled_dot_product_flash_attention_for_cpu_backward"
+    assert wrong.failure.given == pytest.approx(6 * wrong.failure.exact, rel=1e-3)

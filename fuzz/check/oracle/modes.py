@@ -16,15 +16,13 @@ from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.weak import WeakIdKeyDictionary
 
 from fuzz.check.oracle.constants import LOW_PRECISION, UNIT_ROUNDOFF
-from fuzz.check.oracle.operations import RANDOM, OperationMode, is_exact, is_fused
+from fuzz.check.oracle.operations import RANDOM, OperationMode, absorb, is_exact, is_fused
 from fuzz.check.process_state import hold_state
 from fuzz.check.program import Execution, Tensors, execute
 
 _LOWER = (torch.float32, torch.float16, torch.bfloat16)
 _BITS = {8: torch.int64, 4: torch.int32, 2: torch.int16}
 _POOL = 1 << 16
-_FILL = 2.0**100
-"""The distance of float32 numbers of this size is 2^77: no score is as large."""
 _LOG_OF_SUM = frozenset({"_log_softmax", "logsumexp"})
 """Operations that round a sum of at least 1 before its logarithm, so a logarithm near 0 has a large relative error."""
 _PRODUCTS = frozenset({"mm", "bmm", "addmm", "baddbmm", "convolution", "convolution_backward"})
@@ -79,19 +77,8 @@ class Float64(OperationMode):
         exactly = _IN_FLOAT64.get(func.overloadpacket.__name__, func)
         result = exactly(*args, **kwargs)
         if func.overloadpacket.__name__.strip("_") in ("add", "sub") and result.dtype == torch.float64:
-            _absorb(result)
+            result.copy_(absorb(result))
         return result
-
-
-def _absorb(total: Tensor) -> None:
-    """Round elements of the size of a mask's fill as float32 does.
-
-    There a score that is added to the lowest number of a dtype is lost, and a row of such sums has equal weights.
-    """
-    size = total.abs()
-    filled = (size >= _FILL) & (size <= torch.finfo(torch.float32).max)
-    if filled.any():
-        total.copy_(torch.where(filled, total.float().double(), total))
 
 
 def _grouped_mm(

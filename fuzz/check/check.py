@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import torch
 
-from fuzz.check import exceptions, process_state, settings, warm_caches
+from fuzz.check import exceptions, process_state, settings, value_files, warm_caches
 from fuzz.check.attention.call_changes import measure_wrong_call
 from fuzz.check.attention.function import AttentionHarness
 from fuzz.check.attention.guard import GUARDED
@@ -60,6 +60,7 @@ def check(
     results: list[SubjectResult] = []
     rejected, unfit = None, ""
     process_state.begin_case()
+    value_files.use(request.values)
     try:
         case = CaseRun(request, device, announce)
     except Rejected as refusal:

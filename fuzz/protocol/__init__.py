@@ -190,6 +190,7 @@ class Check(Message):
     experiments: tuple[Trial, ...] = ()  # to run the subjects under
     settings: dict[str, Any] = field(default_factory=dict)  # of subjects with options
     hashes: bool = False  # whether results carry the hashes of their values
+    values: dict[str, str] = field(default_factory=dict)  # files that the text reads: paths by SHA-256
 
 
 @dataclass(frozen=True)

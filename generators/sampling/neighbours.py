@@ -40,7 +40,8 @@ class Neighbourhood:
         if index < len(blocks):
             return blocks[index]
         c = Choices(f"{seed}:{index}:neighbour")
-        model = blocks[index % len(blocks)]
+        # A neighbour's other sizes and masks fit no given values.
+        model = edits.map_inputs(blocks[index % len(blocks)], edits.describe_values)
         for _try in range(_TRIES):
             case = model
             for _change in range(c.draw(_CHANGES)):

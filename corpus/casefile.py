@@ -19,9 +19,9 @@
     parameter: true                    a parameter of the module
     parameter: true, buffer: true      a buffer of the module
 
-Values of `kind: given` are exact: `numbers`, or the `sha256` of a file (`generators.program.given`), and the distribution
-that they are `like`. The order of inputs counts. Sizes are integers or text such as `3*H*D + 1`. Attributes of an operation stand beside
-`name`, `op` and `args`. Defaults are those of `generators.program.case` and of the table of operations.
+Values of `kind: given` are exact: `numbers`, or the `sha256` of a file (`generators.program.given`); they are `like` a
+distribution. The order of inputs counts. Sizes are integers or text such as `3*H*D + 1`. Attributes of an operation
+stand beside `name`, `op` and `args`. Defaults are those of `generators.program.case` and of the table of operations.
 
 - `contracts`: mappings with the fields of `Contract`
 - `calls`: mappings with the fields of `LaterCall`
@@ -113,7 +113,8 @@ def _read_values(data: Any) -> Values:
         return _FIELDS.decode(Values, data, given=None)
     given = _FIELDS.decode(Given, data, beside=("kind", "like"))
     if "like" in data:
-        return replace(at("like", _FIELDS.decode, Values, data["like"]), given=given)
+        like: Values = at("like", _FIELDS.decode, Values, data["like"])
+        return replace(like, given=given)
     return replace(input_like("", TensorType((), given.dtype), 0).values, given=given)
 
 

@@ -34,7 +34,7 @@ def fit_values(case: Case) -> Case:
 
     def fit(item: Input) -> Input:
         given, sizes = item.values.given, item.type.sizes(case.sizes)
-        if given is None or not accepts(check_given, given, sizes):
+        if given is None or not accepts(check_given, given, sizes, item.dtype):
             return describe_values(item)
         return replace(item, values=replace(item.values, given=cut(given, sizes)))
 

@@ -61,9 +61,12 @@ class Given:
         return f"{self.name}.safetensors"
 
 
-def check_given(given: Given, sizes: Sequence[int]) -> None:
-    """Raises CaseError unless these are values, and hold a tensor of these sizes: the first elements of each axis."""
+def check_given(given: Given, sizes: Sequence[int], dtype: str) -> None:
+    """Raises CaseError unless these are values that hold a tensor of these sizes, the first elements of each axis, and
+    of this kind of dtype."""
     require(given.dtype in DTYPES, f"given dtype {given.dtype!r}, expected one of {', '.join(DTYPES)}")
+    is_alike = category(given.dtype) == category(dtype)
+    require(is_alike, f"given values of {given.dtype} for an input of {dtype}")
     require(
         bool(given.numbers) != bool(given.sha256), "given values have either numbers or the sha256 of a file, not empty"
     )

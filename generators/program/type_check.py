@@ -246,10 +246,10 @@ def _check_input(item: Input, dims: Mapping[str, int]) -> None:
     few = min(sizes, default=0) >= 0 and len(sizes) <= MAX_RANK and math.prod(sizes) <= MAX_ELEMENTS
     require(few, f"shape {list(sizes)} is not one of at most {MAX_ELEMENTS} elements")
     values, layout = item.values, item.layout
+    if values.given is not None:
+        check_given(values.given, sizes, item.dtype)
     known = [kind.name for kind in DISTRIBUTIONS.values() if item.dtype in kind.dtypes]
     require(values.kind in known, f"values {values.kind!r} of {item.dtype}, expected one of {', '.join(known)}")
-    if values.given is not None:
-        check_given(values.given, sizes)
     infinite = not math.isfinite(values.scale) and not (values.kind.endswith("_mask") and values.scale < 0)
     require(not infinite, f"scale {values.scale} is not finite; only masks may have -inf")
     require(0 <= values.seed < 1 << 31, f"seed {values.seed} is outside 0 to 2^31")

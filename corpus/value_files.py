@@ -34,7 +34,7 @@ def list_files(case: Case) -> Iterator[Given]:
 
 def find(given: Given) -> Path:
     """The path of a file. Raises UserError if it is missing, altered or too large."""
-    places = [directory / given.file_name for directory in _directories]
+    places = [directory / given.file_name for directory in [*_directories]]  # threads note more
     there = [path for path in places if path.exists()]
     for path in there:
         if _hash(path) == given.sha256:
@@ -61,7 +61,7 @@ def copy_files(case: Case, directory: Path) -> None:
 def link_files(program: str, directory: Path) -> None:
     """Link the files that the text of a program reads, for a run of it in this directory."""
     for name in dict.fromkeys(re.findall(r'read_values\("([0-9a-f]+)"', program)):
-        places = (known / f"{name}.safetensors" for known in _directories)
+        places = (known / f"{name}.safetensors" for known in [*_directories])
         found = next((path for path in places if path.exists() and _hash(path).startswith(name)), None)
         if found is not None:
             (directory / DIRECTORY).mkdir(exist_ok=True)

@@ -108,12 +108,15 @@ class ModuleImport:
         assert isinstance(answer, wanted)
         return answer
 
-    def import_blocks(self) -> list[Block]:
-        """The whole module and its blocks. Blocks whose programs differ in the numbers of inputs alone are one."""
+    def import_blocks(self, *, keeps_values: bool = False) -> list[Block]:
+        """The whole module and its blocks. Blocks whose programs differ in the numbers of inputs alone are one.
+
+        keeps_values: as in `import_block`; such blocks have the values of the first
+        """
         found: dict[str, Block] = {}
         for part in self.choose_blocks():
             try:
-                block = self.import_block(part)
+                block = self.import_block(part, keeps_values=keeps_values)
             except BlockFailed as error:
                 block = Block(part.path, part.type, part.calls, None, Counter([str(error)]))
             key = _key_of(block.case) if block.case is not None else part.path

@@ -141,7 +141,9 @@ def _change_mask(case: Case, c: Choices) -> Case:
     mask = c.pick(masks)
     kind = c.pick(_MASKS["bool" if mask.dtype == "bool" else "float"])
     scale = mask.values.scale if mask.dtype != "bool" else _KEPT
-    return edits.replace_inputs(case, {mask: replace(mask, values=replace(mask.values, kind=kind, scale=scale))})
+    return edits.replace_inputs(
+        case, {mask: replace(mask, values=replace(mask.values, kind=kind, scale=scale, given=None))}
+    )
 
 
 def _change_values(case: Case, c: Choices) -> Case:
@@ -149,7 +151,9 @@ def _change_values(case: Case, c: Choices) -> Case:
     if not given:
         return case
     item, kind = c.pick(given), c.draw({"channels": 3.0, "outliers": 2.0, "one_row": 1.0})
-    return edits.replace_inputs(case, {item: replace(item, values=replace(item.values, kind=kind, scale=100.0))})
+    return edits.replace_inputs(
+        case, {item: replace(item, values=replace(item.values, kind=kind, scale=100.0, given=None))}
+    )
 
 
 def _change_layout(case: Case, c: Choices) -> Case:

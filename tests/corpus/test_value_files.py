@@ -1,7 +1,9 @@
 """Given values travel with their case, survive the edits that they fit, and shrink to a form."""
 
 import shutil
+import sys
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,13 +14,17 @@ from corpus import casefile, value_files
 from corpus.entry import Entry, load, save, write
 from corpus.shrink import shrink
 from fuzz.check import value_files as worker_side
+from fuzz.protocol import SubjectResult, Verdict
+from fuzz.run_store import Results
 from generators.errors import CaseError, UserError
 from generators.program.case import Case, Input, LaterCall, Values
 from generators.program.edits import prune_if_valid, resize
+from generators.program.emit import source
 from generators.program.given import DIRECTORY, Given
 from generators.program.simplicity import sort_key
 from generators.program.sizes import Size
 from generators.program.type_check import check, is_valid, make_op
+from triage import script_runs
 
 MASK = Given((2, 3), "int64", (0, 1, 1, 0, 0, 1))
 SIZES = (Size.of("B"), Size.of("S"))
@@ -40,17 +46,42 @@ def case(tmp_path: Path) -> Case:
     return make_case(Given((2, 3), "float32", sha256=sha256))
 
 
-def test_files_go_with_the_case(case: Case, tmp_path: Path) -> None:
+def forget(monkeypatch: pytest.MonkeyPatch, directory: Path) -> None:
+    """As in another process, when this directory is gone."""
+    monkeypatch.setattr(value_files, "_directories", {})
+    shutil.rmtree(directory)
+
+
+def test_files_go_with_the_case(case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Equal values are one file, and a directory may be moved."""
     path = save(Entry(case), tmp_path / "found")
     write(Entry(replace(case, mode="training")), tmp_path / "found" / "other.case.yaml")
     assert len([*(tmp_path / "found" / DIRECTORY).iterdir()]) == 1
-    shutil.rmtree(tmp_path / "made")
+    forget(monkeypatch, tmp_path / "made")
     moved = shutil.move(tmp_path / "found", tmp_path / "elsewhere")
     entry = load(Path(moved) / path.name)
     assert (entry.case, entry.case.id) == (case, case.id)
     again = save(entry, tmp_path / "copy")
     assert load(again) == entry
+
+
+def test_a_campaign_keeps_the_files_of_its_suspicions(
+    case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(Results(tmp_path)) as results:
+        wrong = SubjectResult("passes", Verdict.WRONG_RESULT)
+        results.record_case(case, position=(1, frozenset()), unexplained=[(case, wrong)])
+    forget(monkeypatch, tmp_path / "made")
+    with closing(Results(tmp_path)) as results:
+        [suspicion] = results.waiting()
+    assert suspicion.case == case
+    assert load(save(Entry(suspicion.case), tmp_path / "found")).case == case
+
+
+def test_a_script_of_a_report_runs_with_its_values(case: Case) -> None:
+    text = f"{source(case)}\nprint(inputs()[0].shape, inputs()[1].tolist())\n"
+    done = script_runs.run(text, sys.executable, seconds=60)
+    assert (done.stdout, done.stderr) == ("torch.Size([2, 3]) [[0, 1, 1], [0, 0, 1]]\n", "")
 
 
 @pytest.mark.parametrize(

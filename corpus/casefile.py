@@ -19,8 +19,9 @@
     parameter: true                    a parameter of the module
     parameter: true, buffer: true      a buffer of the module
 
-The order of inputs counts. Sizes are integers or text such as `3*H*D + 1`. Attributes of an operation stand beside
-`name`, `op` and `args`. Defaults are those of `generators.program.case` and of the table of operations.
+Values of `kind: given` are exact: `numbers`, or the `sha256` of a file (`generators.program.given`); they are `like` a
+distribution. The order of inputs counts. Sizes are integers or text such as `3*H*D + 1`. Attributes of an operation
+stand beside `name`, `op` and `args`. Defaults are those of `generators.program.case` and of the table of operations.
 
 - `contracts`: mappings with the fields of `Contract`
 - `calls`: mappings with the fields of `LaterCall`
@@ -30,12 +31,14 @@ The order of inputs counts. Sizes are integers or text such as `3*H*D + 1`. Attr
 - `before`: mappings with the fields of `Earlier`; a case in it has no `case_format`
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from corpus.strict_yaml import Data, Document, dump, parse
 from generators.errors import CaseError
-from generators.program.case import Case, Op
+from generators.program.case import Case, Op, TensorType, Values
+from generators.program.edits import input_like
+from generators.program.given import Given
 from generators.program.ops import OPS
 from generators.program.ops.spec import Kind
 from generators.program.sizes import Size
@@ -104,6 +107,22 @@ def _write_op(op: Op) -> dict[str, Data]:
     return {"name": op.name, "op": op.kind, **args, **{key: _CODEC.encode(value) for key, value in op.attrs}}
 
 
+def _read_values(data: Any) -> Values:
+    """A distribution, or given values with the distribution that they are `like`; by default the plainest."""
+    if read_mapping(data).get("kind") != _GIVEN:
+        return _FIELDS.decode(Values, data, given=None)
+    given = _FIELDS.decode(Given, data, beside=("kind", "like"))
+    if "like" in data:
+        like: Values = at("like", _FIELDS.decode, Values, data["like"])
+        return replace(like, given=given)
+    return replace(input_like("", TensorType((), given.dtype), 0).values, given=given)
+
+
+def _write_values(values: Values) -> dict[str, Data]:
+    like: dict[str, Data] = _FIELDS.encode(replace(values, given=None))
+    return {"kind": _GIVEN, **_FIELDS.encode(values.given), "like": like} if values.given is not None else like
+
+
 def _read_size(data: Any) -> Size:
     if type(data) not in (int, str):
         raise RecordError(f"expected a size such as 3*H*D, got {describe_data(data)}")
@@ -115,4 +134,13 @@ def _write_size(size: Size) -> Data:
 
 
 _LISTS = {Kind.SIZES: tuple[Size, ...], Kind.AXES: tuple[int, ...]}
-_CODEC = Codec(strict=True, forms={Op: RecordForm(_read_op, _write_op), Size: RecordForm(_read_size, _write_size)})
+_GIVEN = "given"
+_FIELDS = Codec(strict=True)
+_CODEC = Codec(
+    strict=True,
+    forms={
+        Op: RecordForm(_read_op, _write_op),
+        Size: RecordForm(_read_size, _write_size),
+        Values: RecordForm(_read_values, _write_values),
+    },
+)

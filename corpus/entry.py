@@ -27,7 +27,7 @@ from typing import Annotated, Any
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from corpus import casefile
+from corpus import casefile, value_files
 from corpus.files import read_file, replace_file
 from corpus.strict_yaml import MAX_BYTES, dump, parse
 from generators.errors import UserError, UserErrors
@@ -156,8 +156,14 @@ def dumps(entry: Entry) -> str:
 
 
 def load(path: Path) -> Entry:
-    """The entry in a file. Raises UserError."""
-    return loads(read_file(path, MAX_BYTES), str(path))
+    """The entry in a file, with its files of given values beside it. Raises UserError."""
+    entry = loads(read_file(path, MAX_BYTES), str(path))
+    value_files.note(path.parent)
+    try:
+        value_files.find_all(entry.case)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from error
+    return entry
 
 
 def save(entry: Entry, directory: Path) -> Path:
@@ -166,7 +172,8 @@ def save(entry: Entry, directory: Path) -> Path:
 
 
 def write(entry: Entry, path: Path) -> Path:
-    """Write the entry to `path`, and return it. Raises UserError."""
+    """Write the entry to `path` with its files of given values beside it, and return the path. Raises UserError."""
+    value_files.copy_files(entry.case, path.parent)  # first: a case file never names a missing file
     replace_file(path, dumps(entry).encode())
     return path
 

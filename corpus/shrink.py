@@ -33,6 +33,7 @@ PASSES: tuple[Pass, ...] = (
     program.respell_operations,
     program.use_float32,
     program.simplify_inputs,
+    program.simplify_numbers,
     program.drop_axes,
     program.merge_dims,
     program.round_numbers,

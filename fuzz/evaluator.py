@@ -9,6 +9,7 @@ from typing import NamedTuple, Self
 
 from packaging.version import InvalidVersion, Version
 
+from corpus.value_files import find_all
 from fuzz.bug_identity import WRONG_NUMBERS, failure_key, kind_of
 from fuzz.experiments import Outcome, Trial
 from fuzz.protocol import Check, DirectCalls, Dropout, Hello, Result, SubjectResult, Verdict
@@ -253,6 +254,7 @@ def build_check(
         attention_stub=emit_attention_stub(case) if case.contracts else None,
         experiments=experiments,
         settings=dict(case.settings),
+        values=find_all(case),
     )
 
 

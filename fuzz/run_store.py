@@ -18,7 +18,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Self, TypeVar
 
-from corpus import casefile
+from corpus import casefile, value_files
 from corpus import entry as corpus_entry
 from corpus.entry import Entry
 from corpus.strict_yaml import Document
@@ -117,6 +117,7 @@ class Results:
         """Open the store, or create it unless `readonly`. Raises `UserError` for a file of another kind."""
         self.path, self._is_readonly = directory / RESULTS_FILE, readonly
         self._lock = threading.RLock()
+        value_files.note(directory)
         uri = self.path.resolve().as_uri()
         if readonly:
             # Without a writer's log beside it the file is complete, and its directory may be read-only.
@@ -187,6 +188,8 @@ class Results:
         now, raised, unexplained = time.time(), [], tuple(unexplained)
         history = [(place, one.case.id, json.dumps(one.subjects)) for place, one in enumerate(earlier)]
         cases = {one.case.id: one.case for one in earlier} if unexplained else {}
+        for kept in (*([case] if queued else ()), *(failing for failing, _ in unexplained), *cases.values()):
+            value_files.copy_files(kept, self.path.parent)
         with self._transaction():
             self._set_meta({"cursor": str(position[0]), "beyond": json.dumps(sorted(position[1]))})
             self._db.executemany(

@@ -7,6 +7,8 @@ import tempfile
 from pathlib import Path
 from subprocess import CompletedProcess
 
+from corpus.value_files import link_files
+
 _MOST = 20
 _CHATTER = re.compile(r"Set TORCH|You can suppress|[WEI]\d{4} |[ ^~]+$")
 _PATH = re.compile(r"(?<![\w./:])/(?:[\w.+@~-]+/)*?(?:(?:site|dist)-packages/|(?=torch/)|(?=[\w.+@~-]+(?![\w./+@~-])))")
@@ -44,6 +46,7 @@ def run(text: str, python: str, *, seconds: float, importable: tuple[str, ...] =
     with tempfile.TemporaryDirectory(prefix="attnfuzz-repro-") as home:
         variables.setdefault("TORCHINDUCTOR_CACHE_DIR", home)
         Path(home, "repro.py").write_text(text, encoding="utf-8")
+        link_files(text, Path(home))
         command = ["timeout", "--foreground", "--kill-after=5", str(seconds), python, "repro.py"]
         return subprocess.run(
             command, cwd=home, env=variables, capture_output=True, encoding="utf-8", errors="replace", check=False

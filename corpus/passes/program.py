@@ -229,7 +229,7 @@ def round_numbers(case: Case) -> Iterator[Case]:
                 continue
             for plain in _plainer(value):
                 yield edits.replace_op(case, op, make_op(op.name, op.kind, op.args, {**given, name: plain}))
-    for item in case.inputs:
+    for item in (item for item in case.inputs if item.values.given is None):
         for plain in _plainer(item.values.scale):
             yield edits.replace_inputs(case, {item: replace(item, values=replace(item.values, scale=float(plain)))})
 
@@ -282,8 +282,9 @@ def merge_dims(case: Case) -> Iterator[Case]:
 
 
 def simplify_inputs(case: Case) -> Iterator[Case]:
-    """Make inputs simpler: arguments instead of parameters; contiguous; with gradients; whole; seeds 0, 1, 2...;
-    simpler distributions."""
+    """Make inputs simpler: distributions instead of given values, the likeliest first; arguments instead of parameters;
+    contiguous; with gradients; whole; seeds 0, 1, 2...; simpler distributions."""
+    yield edits.map_inputs(case, edits.describe_values)
     own = edits.map_inputs(case, lambda item: replace(item, parameter=False, buffer=False, requires_grad=True))
     yield edits.make_contiguous(own)
     numbered = tuple(replace(i, values=replace(i.values, seed=n)) for n, i in enumerate(case.inputs))
@@ -293,14 +294,33 @@ def simplify_inputs(case: Case) -> Iterator[Case]:
         yield edits.replace_inputs(case, {item: replace(item, requires_grad=True)})
         yield edits.replace_inputs(case, {item: replace(item, shard=None)})
         yield edits.replace_inputs(case, {item: replace(argument, requires_grad=item.requires_grad)})
-        rank = DISTRIBUTIONS[item.values.kind].rank
+        is_given = item.values.given is not None
+        yield edits.replace_inputs(case, {item: edits.describe_values(item)})
+        rank = math.inf if is_given else DISTRIBUTIONS[item.values.kind].rank
         simpler = sorted(
             (d for d in DISTRIBUTIONS.values() if item.dtype in d.dtypes and d.rank < rank), key=lambda d: d.rank
         )
         for kind in simpler:
             scale = 0.5 if kind.name == "random" else 1.0
             yield edits.replace_inputs(case, {item: replace(item, values=Values(kind.name, item.values.seed, scale))})
-        yield edits.replace_inputs(case, {item: replace(item, values=replace(item.values, scale=1.0))})
+        if not is_given:
+            yield edits.replace_inputs(case, {item: replace(item, values=replace(item.values, scale=1.0))})
+
+
+def simplify_numbers(case: Case) -> Iterator[Case]:
+    """Put 0 or 1 in place of given integers: of all, of each half, and so on to each by itself."""
+    for item in case.inputs:
+        given = item.values.given
+        if given is None or not given.numbers:
+            continue
+        length = len(given.numbers)
+        while length:
+            for start, plain in itertools.product(range(0, len(given.numbers), length), (0, 1)):
+                stop = min(start + length, len(given.numbers))
+                numbers = (*given.numbers[:start], *[plain] * (stop - start), *given.numbers[stop:])
+                values = replace(item.values, given=replace(given, numbers=numbers))
+                yield edits.replace_inputs(case, {item: replace(item, values=values)})
+            length //= 2
 
 
 def drop_axes(case: Case) -> Iterator[Case]:

@@ -16,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from corpus import entry as corpus_entry
+from corpus import value_files
 from corpus.entry import SUFFIX, Entry
 from fuzz.events import Bus, Notice
 from fuzz.run_store import Results
@@ -44,11 +45,12 @@ class SharedFolder:
             self._seen[kind].add(path.name)
             try:
                 if not path.exists():
+                    value_files.copy_files(entry.case, path.parent)
                     temporary = path.with_name(f".{secrets.token_hex(8)}.tmp")
                     temporary.write_text(corpus_entry.dumps(entry), encoding="utf-8")
                     temporary.replace(path)
-            except OSError as error:
-                self._warn(f"--share: {path}: not written: {error.strerror}")
+            except (OSError, UserError) as error:
+                self._warn(f"--share: {path}: not written: {getattr(error, 'strerror', error)}")
 
     def tick(self) -> bool:
         """Look for cases when it is time, and return whether it was time."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import torch
 
-from fuzz.check import exceptions, process_state, settings, warm_caches
+from fuzz.check import exceptions, process_state, settings, value_files, warm_caches
 from fuzz.check.attention.call_changes import measure_wrong_call
 from fuzz.check.attention.function import AttentionHarness
 from fuzz.check.attention.guard import GUARDED
@@ -78,6 +78,7 @@ def check(
     results: list[SubjectResult] = []
     rejected, unfit, stage = None, "", ""
     process_state.begin_case()
+    value_files.use(request.values)
     try:
         request, program = _open(request, open_live)
         case = CaseRun(request, device, announce, program)

@@ -13,14 +13,25 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree
 
-from fuzz.check import exceptions
+from fuzz.check import exceptions, value_files
 from fuzz.check.live_program import LiveProgram, copy_arguments, has_dropout
 from fuzz.check.program import Program, hash_tensor, same_bits
 from fuzz.check.recorder import ATTENTION, Recorder, list_leaves, name_autocast
 from fuzz.check.released_models import PACKAGES, ModelError, build
 from fuzz.check.tensor_memory import MemoryMap
 from fuzz.protocol import Live, Message
-from fuzz.protocol.recording import Loaded, LoadModule, NotRecorded, Record, Recorded, Repeat, Repeated, Submodule
+from fuzz.protocol.recording import (
+    KeepValues,
+    KeptValues,
+    Loaded,
+    LoadModule,
+    NotRecorded,
+    Record,
+    Recorded,
+    Repeat,
+    Repeated,
+    Submodule,
+)
 
 
 class ModuleError(Exception):
@@ -57,9 +68,11 @@ class ModuleSession:
                 return self._load(message.factory)
             if isinstance(message, Record):
                 return self._record(message)
+            if isinstance(message, KeepValues):
+                return self._keep(message)
             assert isinstance(message, Repeat)
             return self._repeat(message)
-        except (ModuleError, ModelError) as error:
+        except (ModuleError, ModelError, value_files.ValuesError) as error:
             return NotRecorded(str(error), isinstance(error, FactoryMissingError))
         except Exception as error:
             return NotRecorded(exceptions.line(error))
@@ -180,15 +193,23 @@ class ModuleSession:
                 self._gradients = _differentiate(returned, leaves)
         return recorded
 
+    def _keep(self, message: KeepValues) -> KeptValues:
+        copies = self._recorder.copies
+        return value_files.keep({number: _as_real(copies[number]) for number in message.tensors}, message)
+
     def _repeat(self, message: Repeat) -> Repeated:
         kept = (self._recorder.copies, self._recorder.results)
         copies, results = ({number: _as_real(value) for number, value in values.items()} for values in kept)
+        value_files.use(message.files)
         program = Program(message.source, self._device)
         try:
             module = program.module(self._module.training)
-            for name, number in message.parameters:
-                _set_value(module, name, copies[number])
-            inputs = MemoryMap(torch.clone)([copies[number] for _, number in message.inputs])
+            if message.own_values:
+                inputs = program.inputs()
+            else:
+                for name, number in message.parameters:
+                    _set_value(module, name, copies[number])
+                inputs = MemoryMap(torch.clone)([copies[number] for _, number in message.inputs])
             numbers = [number for _, number in message.inputs]
             training = self._module.training and message.compares_gradients
             if training:

@@ -25,7 +25,7 @@ from fuzz import protocol
 from fuzz.check.lifetime import end_with
 from fuzz.protocol import Check, Exit, Fault, Hello, Message, ProtocolError, StageStarted, Unusable, from_json
 from fuzz.protocol.capabilities import Capabilities
-from fuzz.protocol.recording import LoadModule, Record, Repeat
+from fuzz.protocol.recording import KeepValues, LoadModule, Record, Repeat
 
 if TYPE_CHECKING:
     from fuzz.check.module_session import ModuleSession
@@ -202,7 +202,7 @@ def read_request(requests: BinaryIO) -> Message | None:
     message = from_json(line) if line else Exit()
     if isinstance(message, Exit):
         return None
-    if not isinstance(message, (Check, LoadModule, Record, Repeat)):
+    if not isinstance(message, (Check, KeepValues, LoadModule, Record, Repeat)):
         raise ProtocolError(f"a parent does not send {message.kind!r}")
     return message
 

@@ -6,12 +6,24 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Self, TypeVar
 
+from corpus import value_files
 from fuzz.importing.call import Untranslatable
 from fuzz.importing.dimensions import name_sizes
 from fuzz.importing.translate import KNOWN, Translation
 from fuzz.protocol import Check, Hello, Live, Message, Result
 from fuzz.protocol.failures import ProcessLost
-from fuzz.protocol.recording import Loaded, LoadModule, NotRecorded, Record, Recorded, Repeat, Repeated, Submodule
+from fuzz.protocol.recording import (
+    KeepValues,
+    KeptValues,
+    Loaded,
+    LoadModule,
+    NotRecorded,
+    Record,
+    Recorded,
+    Repeat,
+    Repeated,
+    Submodule,
+)
 from fuzz.protocol.render import describe_failure
 from fuzz.transport import PipeTransport
 from fuzz.worker_config import WorkerConfig
@@ -20,6 +32,7 @@ from generators.errors import CaseError, UserError
 from generators.program import edits
 from generators.program.case import Case, Values
 from generators.program.emit import source
+from generators.program.given import DIRECTORY, MOST_BYTES, MOST_NUMBERS, Given
 from generators.program.type_check import check, prune
 
 _FEWEST = 3
@@ -125,12 +138,15 @@ class ModuleImport:
         assert isinstance(answer, wanted)
         return answer
 
-    def import_blocks(self) -> list[Block]:
-        """The whole module and its blocks. Blocks whose programs differ in the numbers of inputs alone are one."""
+    def import_blocks(self, *, keeps_values: bool = False) -> list[Block]:
+        """The whole module and its blocks. Blocks whose programs differ in the numbers of inputs alone are one.
+
+        keeps_values: as in `import_block`; such blocks have the values of the first
+        """
         found: dict[str, Block] = {}
         for part in self.choose_blocks():
             try:
-                block = self.import_block(part)
+                block = self.import_block(part, keeps_values=keeps_values)
             except BlockFailed as error:
                 block = Block(part.path, part.type, part.calls, None, Counter([str(error)]))
             key = _key_of(block.case) if block.case is not None else part.path
@@ -146,8 +162,11 @@ class ModuleImport:
         chosen = [one for one in parts if one.path and one.path.rpartition(".")[0] in parents]
         return [one for one in parts if not one.path] + [one for one in chosen if one.attends or one.calls >= _FEWEST]
 
-    def import_block(self, part: Submodule) -> Block:
-        """A submodule as a case. Raises `BlockFailed` if it can't be run by itself."""
+    def import_block(self, part: Submodule, *, keeps_values: bool = False) -> Block:
+        """A submodule as a case. `keeps_values`: with the exact values of all inputs, in place of distributions.
+
+        Raises `BlockFailed` if it can't be run by itself, or has too many values to keep.
+        """
         request = Record(part.path, tuple(sorted(KNOWN)))
         recorded = self._ask(request, f"recording {part.path or 'the module'}", Recorded)
         refused = dict[int, str]()
@@ -169,7 +188,22 @@ class ModuleImport:
             if not case.ops:
                 return replace(block, missing=translation.missing + Counter(["no call is left"]))
             case = name_sizes(case)
+            if keeps_values:
+                case = self._keep_values(case, translation)
             return replace(block, case=case, different=self._compare(case, translation))
+
+    def _keep_values(self, case: Case, translation: Translation) -> Case:
+        """The case with the recorded values of its inputs, and as a given value's likeness its distribution."""
+        names = {number: item.name for number, item in translation.inputs.items()}
+        inputs = {item.name for item in case.inputs}
+        scratch = value_files.make_scratch()
+        numbers = tuple(number for number, name in names.items() if name in inputs)
+        request = KeepValues(numbers, str(scratch / DIRECTORY), MOST_NUMBERS, MOST_BYTES)
+        answer = self._ask(request, "keeping its values", KeptValues)
+        kept = {names[one.number]: Given(one.shape, one.dtype, one.numbers, one.sha256) for one in answer.tensors}
+        return edits.map_inputs(
+            case, lambda item: replace(item, values=replace(item.values, given=kept.get(item.name)))
+        )
 
     def _compare(self, case: Case, translation: Translation) -> str:
         numbers = {item.name: number for number, item in translation.inputs.items()}
@@ -180,6 +214,8 @@ class ModuleImport:
             tuple((item.name, numbers[item.name]) for item in case.inputs if item.parameter),
             tuple(made[name] for name in case.returns),
             compares_gradients=not translation.missing,
+            own_values=edits.has_given(case),
+            files=value_files.find_all(case),
         )
         return self._ask(request, "repeating it as a case", Repeated).different
 

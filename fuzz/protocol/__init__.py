@@ -207,6 +207,7 @@ class Check(Message):
     settings: dict[str, Any] = field(default_factory=dict)  # of subjects with options
     hashes: bool = False  # whether results carry the hashes of their values
     live: Live | None = None  # in place of `source`; the worker finds `training` and `random` itself
+    values: dict[str, str] = field(default_factory=dict)  # files that the text reads: paths by SHA-256
 
 
 @dataclass(frozen=True)

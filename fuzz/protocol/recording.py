@@ -1,10 +1,10 @@
 """Messages about a user's module: the calls that it makes, and whether a case repeats them.
 
-A worker answers `LoadModule` with `Loaded`, `Record` with `Recorded`, and `Repeat` with `Repeated`; each of them also
-with `NotRecorded`.
+A worker answers `LoadModule` with `Loaded`, `Record` with `Recorded`, `KeepValues` with `KeptValues`, and `Repeat` with
+`Repeated`; each of them also with `NotRecorded`.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from fuzz.protocol import Message
@@ -90,11 +90,40 @@ class Recorded(Message):
 
 
 @dataclass(frozen=True)
+class KeepValues(Message):
+    """Keep the values of recorded tensors, as they were before the run: few integers in the answer, others in files."""
+
+    tensors: tuple[int, ...]  # numbers
+    directory: str  # for the files
+    most_numbers: int  # integers in the answer, of a tensor
+    most_bytes: int  # of all files
+
+
+@dataclass(frozen=True)
+class KeptTensor:
+    """The values of a tensor, as in `generators.program.given.Given`; complex numbers in their real form."""
+
+    number: int
+    shape: tuple[int, ...]
+    dtype: str
+    numbers: tuple[int, ...] = ()
+    sha256: str = ""
+
+
+@dataclass(frozen=True)
+class KeptValues(Message):
+    """The kept values, without tensors that have no elements."""
+
+    tensors: tuple[KeptTensor, ...]
+
+
+@dataclass(frozen=True)
 class Repeat(Message):
     """Run the source of a case on the recorded tensors, and compare all bits with the recorded run.
 
     `inputs` and `parameters`: numbers of tensors by the name in the case, in the order of `forward`; `values`: numbers
-    by the index of the output.
+    by the index of the output. With `own_values` it runs on the values of its text, which may read `files`: paths by
+    SHA-256.
     """
 
     source: str
@@ -102,6 +131,8 @@ class Repeat(Message):
     parameters: tuple[tuple[str, int], ...]
     values: tuple[int, ...]
     compares_gradients: bool
+    own_values: bool = False
+    files: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

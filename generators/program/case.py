@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Annotated
 
 from generators.program.attention_options import Contract
+from generators.program.given import Given
 from generators.program.sizes import Size
 from generators.program.values import category
 from generators.records import ALWAYS, KEYED, SORTED
@@ -41,11 +42,16 @@ class TensorType:
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """A distribution of `generators.program.values`, with its seed, and its scale if it has one."""
+    """A distribution of `generators.program.values`, with its seed, and its scale if it has one.
+
+    With `given` the input has exactly these values, and the distribution is what they resemble: edits that the given
+    values do not survive leave it.
+    """
 
     kind: Annotated[str, ALWAYS] = "normal"
     seed: Annotated[int, ALWAYS] = 0
     scale: float = 1.0
+    given: Given | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +203,7 @@ class Case:
                 + ["buffer:True"] * i.buffer
                 + ["requires_grad:False"] * (not i.requires_grad)
                 + [f"shard:{i.shard}"] * (i.shard is not None)
+                + ([["given", _exact(astuple(i.values.given))]] if i.values.given else [])
                 for i in self.inputs
             ),
             [[o.name, o.kind, list(o.args), sorted([k, _exact(v)] for k, v in o.attrs)] for o in self.ops],

@@ -8,6 +8,7 @@ from generators.errors import CaseError, accepts
 from generators.program.attention_options import Contract
 from generators.program.case import Attr, Case, Input, Op, TensorType, Values, free_name
 from generators.program.contracts import check_contract, list_described_ops
+from generators.program.given import check_given, cut
 from generators.program.regions import rename_in_regions
 from generators.program.sizes import Size
 from generators.program.state import rename_in_calls
@@ -21,11 +22,33 @@ def prune_if_valid(case: Case) -> Case | None:
     None if it is not a well-typed program.
     """
     try:
-        smaller = prune(case)
+        smaller = fit_values(prune(case))
         types = check(replace(smaller, contracts=()))
     except CaseError:
         return None
     return replace(smaller, contracts=tuple(c for c in smaller.contracts if accepts(check_contract, c, smaller, types)))
+
+
+def fit_values(case: Case) -> Case:
+    """The case in which given values that no longer fit their input are cut, or left for what they resemble."""
+
+    def fit(item: Input) -> Input:
+        given, sizes = item.values.given, item.type.sizes(case.sizes)
+        if given is None or not accepts(check_given, given, sizes, item.dtype):
+            return describe_values(item)
+        return replace(item, values=replace(item.values, given=cut(given, sizes)))
+
+    return map_inputs(case, fit) if has_given(case) else case
+
+
+def has_given(case: Case) -> bool:
+    """Whether an input has given values."""
+    return any(item.values.given is not None for item in case.inputs)
+
+
+def describe_values(item: Input) -> Input:
+    """The input with the distribution that its given values resemble, in place of them."""
+    return item if item.values.given is None else replace(item, values=replace(item.values, given=None))
 
 
 def substitute(case: Case, names: Mapping[str, str]) -> Case:

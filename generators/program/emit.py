@@ -8,6 +8,7 @@ from dataclasses import replace
 from generators.program.case import Case, Input, LaterCall, Op, Region, TensorType, free_name
 from generators.program.changes import KINDS, ChangeText
 from generators.program.emit_regions import emit_region, indent
+from generators.program.given import READER, spell
 from generators.program.ops import OPS, find_probability
 from generators.program.ops.recurrence import FUNCTIONS
 from generators.program.ops.spec import Line
@@ -18,6 +19,7 @@ from generators.program.values import DISTRIBUTIONS, LAYOUTS
 
 _IMPORTS = {
     "copy.deepcopy(": "import copy",
+    "pathlib.": "import pathlib",
     "F.": "import torch.nn.functional as F",
     "nn.": "from torch import nn",
     "create_block_mask(": "from torch.nn.attention.flex_attention import create_block_mask",
@@ -80,6 +82,7 @@ def emit_rewritten(case: Case, ops: Sequence[Op], instead: Mapping[str, str], *,
     inputs = _emit_inputs(case) + _emit_calls(case)
     functions = _SET_WEIGHTS if "set_weights(" in module else ""
     functions += _OTHER_WEIGHTS if "with_other_weights(" in inputs else ""
+    functions += READER if "read_values(" in module + inputs else ""
     functions = (_RNG if "rng(" in functions + module + inputs else "") + functions + outside
     functions += "".join(f"\n{text}" for name, text in FUNCTIONS.items() if f"{name}(" in outside + module)
     whole = functions + module + inputs
@@ -140,10 +143,10 @@ def _init(case: Case, ops: Sequence[Op]) -> str:
     lines = []
     for item in case.inputs:
         if item.is_buffer:
-            lines.append(f'self.register_buffer("{item.name}", {_input_text(item)})')
+            lines.append(f'self.register_buffer("{item.name}", {_input_text(case, item)})')
         elif item.parameter:
             constant = "" if item.requires_grad else ", requires_grad=False"
-            lines.append(f"self.{item.name} = nn.Parameter({_input_text(item)}{constant})")
+            lines.append(f"self.{item.name} = nn.Parameter({_input_text(case, item)}{constant})")
     types = types_of(case)
     for op in ops:
         submodule = OPS[op.kind].init(_line(case, op, types))
@@ -234,21 +237,27 @@ _CALL = re.compile(r"[\w.]+\([^()]*(\([^()]*\)[^()]*)*\)")
 def _emit_inputs(case: Case) -> str:
     """The text of `inputs()`, with parameters for sizes and seeds that differ in later calls."""
     parameters = [f"{name}={name}" for name in dict.fromkeys(name for call in case.calls for name, _ in call.sizes)]
-    text = "".join(f"        {_input_text(item)},\n" for item in case.arguments)
+    text = "".join(f"        {_input_text(case, item)},\n" for item in case.arguments)
     if any(call.values == "other" for call in case.calls):
         parameters.append("seed=0")
         text = re.sub(r"rng\((\d+)\)", r"rng(\1 + seed)", text)
     return f"\n\ndef inputs({', '.join(parameters)}):\n    return [\n{text}    ]\n"
 
 
-def _input_text(item: Input) -> str:
-    shape = "(" + ", ".join(str(s) for s in item.shape) + ("," if len(item.shape) == 1 else "") + ")"
-    kind = DISTRIBUTIONS[item.values.kind]
-    text = kind.expression(shape, item.values.seed, item.values.scale)
-    if kind.native != item.dtype or item.layout != "contiguous":
-        if not _CALL.fullmatch(text):
+def _input_text(case: Case, item: Input) -> str:
+    given, sizes = item.values.given, [str(size) for size in item.shape]
+    if given is not None:
+        varied = {name for call in case.calls for name, _ in call.sizes if not item.parameter}
+        is_cut = given.shape != item.type.sizes(case.sizes) or not varied.isdisjoint(names_in(item.shape))
+        text, native = spell(given, sizes, is_cut=is_cut), given.dtype
+    else:
+        shape = "(" + ", ".join(sizes) + ("," if len(sizes) == 1 else "") + ")"
+        kind = DISTRIBUTIONS[item.values.kind]
+        text, native = kind.expression(shape, item.values.seed, item.values.scale), kind.native
+    if native != item.dtype or item.layout != "contiguous":
+        if given is None and not _CALL.fullmatch(text):
             text = f"({text})"
-        if kind.native != item.dtype:
+        if native != item.dtype:
             text = f"{text}.to(torch.{item.dtype})"
         text = _emit_layout(text, item)
     return text

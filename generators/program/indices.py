@@ -50,7 +50,12 @@ def _find_stops(case: Case, types: Mapping[str, TensorType]) -> dict[str, int]:
         if op.kind == "arange" and isinstance(attrs["start"], Size):
             first, (length,) = attrs["start"].value(case.sizes), types[op.name].sizes(case.sizes)
             stops[op.name] = 1 + int(max(first, first + (length - 1) * attrs["step"]))
-    for item in (item for item in case.inputs if item.values.kind in INDICES):
+    for item in case.inputs:
+        if item.values.given is not None and item.values.given.numbers:
+            stops[item.name] = 1 + max(item.values.given.numbers)
+            continue
+        if item.values.kind not in INDICES:
+            continue
         first = 0 if item.values.kind == "permutation" else int(item.values.scale)
         stops[item.name] = first + (0 if item.values.kind == "tokens" else item.type.sizes(case.sizes)[-1])
     return stops

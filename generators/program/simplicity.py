@@ -3,6 +3,7 @@
 from dataclasses import fields
 
 from generators.program.case import MODES, Case, Input, LaterCall, Op
+from generators.program.given import Given
 from generators.program.ops import OPS
 from generators.program.roles import plain_names
 from generators.program.sizes import Size
@@ -83,11 +84,22 @@ def _number_cost(value: float) -> float:
     return (len(text) - 1) / 4 + (value < 0) / 4 + (0.1 if abs(value) > 1 else 0.0)
 
 
+_GIVEN = 100
+"""Given values are harder to read than any distribution."""
+
+
+def _given_cost(given: Given | None) -> float:
+    if given is None:
+        return 0.0
+    return _GIVEN + sum(_number_cost(number) + 0.01 * (number != 0) for number in given.numbers)
+
+
 def _input_cost(item: Input) -> float:
     return (
         DISTRIBUTIONS[item.values.kind].rank
         + LAYOUTS[item.layout].rank
         + _number_cost(item.values.scale) * DISTRIBUTIONS[item.values.kind].scaled
+        + _given_cost(item.values.given)
         + 0.5 * (item.parameter + item.buffer + (not item.requires_grad))
         + (0.0 if item.shard is None else 1 + item.shard / 10)
     )

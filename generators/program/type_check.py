@@ -10,6 +10,7 @@ from typing import Any
 from generators.errors import CaseError, accepts, add_place, require
 from generators.program.case import AUTOCAST, MODES, Attr, Case, Input, Op, TensorType
 from generators.program.contracts import check_contract
+from generators.program.given import check_given
 from generators.program.indices import check_indices
 from generators.program.ops import OPS, complete_attributes
 from generators.program.ops.attention import FLEX_NAMES
@@ -24,7 +25,19 @@ from generators.program.values import COMPLEX, DISTRIBUTIONS, DTYPES, LAYOUTS
 
 VALUE_NAME = re.compile(r"[a-z][a-z0-9_]{0,30}")
 DIM_NAME = re.compile(r"[A-Z][A-Za-z0-9]{0,7}")
-_OWN_NAMES = ("torch", "nn", "rng", "inputs", "self", "F", "Module", "attend", "set_weights", "causal_mask")
+_OWN_NAMES = (
+    "torch",
+    "nn",
+    "rng",
+    "inputs",
+    "self",
+    "F",
+    "Module",
+    "attend",
+    "set_weights",
+    "causal_mask",
+    "read_values",
+)
 _OF_CALLS = ("calls", "first", "given", "module", "optimizer", "checkpoint", "compute")
 _OF_CLASS = ("loss", "without_gradient", "shards")
 RESERVED = frozenset({*_OWN_NAMES, *_OF_CLASS, *FLEX_NAMES, *FUNCTIONS, *keyword.kwlist})
@@ -233,6 +246,8 @@ def _check_input(item: Input, dims: Mapping[str, int]) -> None:
     few = min(sizes, default=0) >= 0 and len(sizes) <= MAX_RANK and math.prod(sizes) <= MAX_ELEMENTS
     require(few, f"shape {list(sizes)} is not one of at most {MAX_ELEMENTS} elements")
     values, layout = item.values, item.layout
+    if values.given is not None:
+        check_given(values.given, sizes, item.dtype)
     known = [kind.name for kind in DISTRIBUTIONS.values() if item.dtype in kind.dtypes]
     require(values.kind in known, f"values {values.kind!r} of {item.dtype}, expected one of {', '.join(known)}")
     infinite = not math.isfinite(values.scale) and not (values.kind.endswith("_mask") and values.scale < 0)

@@ -51,7 +51,7 @@ class Builder:
         if 0 in item.type.sizes(self.dims):
             # Some distributions need at least one element.
             plain = {0: "ones", 1: "zero_one", 2: "normal"}[category(item.dtype)]
-            item = replace(item, values=replace(values, kind=plain, scale=1.0))
+            item = replace(item, values=replace(values, kind=plain, scale=1.0, given=None))
         self.inputs.append(item)
         self.types[name] = item.type
         return name

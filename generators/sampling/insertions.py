@@ -383,7 +383,7 @@ def _change_state(case: Case, c: Choices, state: str) -> Case:
         long = [item.name for item in floats if len(item.shape) > 1 and item.shape[0].value(case.sizes) > 1]
         expanded = dict.fromkeys(c.subset(long, 0.5) or long[-1:], "expanded")
         return reshape_views(map_inputs(case, lambda item: replace(item, layout=expanded.get(item.name, item.layout))))
-    normal = [item for item in floats if item.values.kind == "normal"]
+    normal = [item for item in floats if item.values.kind == "normal" and item.values.given is None]
     if not normal:
         return case
     large, small, factor = c.pick(normal), c.pick(normal), c.pick((256.0, 1000.0))

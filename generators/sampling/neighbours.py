@@ -40,7 +40,8 @@ class Neighbourhood:
         if index < len(blocks):
             return blocks[index]
         c = Choices(f"{seed}:{index}:neighbour")
-        model = blocks[index % len(blocks)]
+        # A neighbour's other sizes and masks fit no given values.
+        model = edits.map_inputs(blocks[index % len(blocks)], edits.describe_values)
         for _try in range(_TRIES):
             case = model
             for _change in range(c.draw(_CHANGES)):
@@ -140,7 +141,9 @@ def _change_mask(case: Case, c: Choices) -> Case:
     mask = c.pick(masks)
     kind = c.pick(_MASKS["bool" if mask.dtype == "bool" else "float"])
     scale = mask.values.scale if mask.dtype != "bool" else _KEPT
-    return edits.replace_inputs(case, {mask: replace(mask, values=replace(mask.values, kind=kind, scale=scale))})
+    return edits.replace_inputs(
+        case, {mask: replace(mask, values=replace(mask.values, kind=kind, scale=scale, given=None))}
+    )
 
 
 def _change_values(case: Case, c: Choices) -> Case:
@@ -148,7 +151,9 @@ def _change_values(case: Case, c: Choices) -> Case:
     if not given:
         return case
     item, kind = c.pick(given), c.draw({"channels": 3.0, "outliers": 2.0, "one_row": 1.0})
-    return edits.replace_inputs(case, {item: replace(item, values=replace(item.values, kind=kind, scale=100.0))})
+    return edits.replace_inputs(
+        case, {item: replace(item, values=replace(item.values, kind=kind, scale=100.0, given=None))}
+    )
 
 
 def _change_layout(case: Case, c: Choices) -> Case:

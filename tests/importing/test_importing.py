@@ -1,16 +1,19 @@
 """A user's module becomes cases: bit for bit, with named sizes; calls that do not fit are named."""
 
+import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from corpus.entry import Entry, load_directory, save
 from fuzz.evaluator import Evaluator
 from fuzz.importing.importer import Block, ModuleImport, describe_gaps
 from fuzz.protocol import Verdict
 from fuzz.worker_config import WorkerConfig
 from generators.errors import UserError
 from generators.program.case import Case
-from generators.program.edits import resize
+from generators.program.edits import describe_values, map_inputs, resize
 from generators.sampling.neighbours import Neighbourhood
 
 pytestmark = pytest.mark.worker
@@ -143,3 +146,21 @@ def test_neighbours_pass_where_nothing_is_wrong(neighbourhood: Neighbourhood, sh
     ]
     assert not wrong
     assert sum(result.rejected is not None for result in results) <= 1
+
+
+def test_a_block_keeps_its_values(shared: Evaluator, tmp_path: Path) -> None:
+    """Left padding, and rows of an additive mask that keep nothing: bit for bit, in training, from any directory."""
+    with ModuleImport(CONFIG, f"{MODULES}padded") as module:
+        [part] = [part for part in module.choose_blocks() if not part.path]
+        block, plain = module.import_block(part, keeps_values=True), module.import_block(part)
+    assert describe_gaps(block) == ""
+    case = require_case(block)
+    tokens = next(item.values for item in case.inputs if item.name == "tokens")
+    assert tokens.given is not None
+    assert tokens.given.numbers == (*[1] * 20, *[0] * 7, *[1] * 13)
+    assert all(item.values.given is not None for item in case.inputs)
+    assert map_inputs(case, describe_values) == plain.case
+    moved = shutil.move(save(Entry(case), tmp_path / "first").parent, tmp_path / "second")
+    [entry] = load_directory(Path(moved)).values()
+    result = shared.evaluate(entry.case, ("passes",))
+    assert (result.rejected, [one.verdict.is_finding for one in result.results]) == (None, [False])

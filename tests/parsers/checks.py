@@ -19,6 +19,7 @@ import yaml
 from corpus import entry as corpus_entry
 from corpus import ledger, strict_yaml
 from fuzz import status
+from fuzz.check import value_files
 from fuzz.protocol import ProtocolError, Result, from_json
 from fuzz.protocol.render import describe
 from fuzz.replay_result import describe_result, list_numbers, read_recorded_result
@@ -93,6 +94,17 @@ def check_message(data: bytes) -> None:
             list_numbers(one)
 
 
+def check_values(data: bytes) -> None:
+    """A file of given values is refused with ValuesError, or is a tensor that comes back as it was."""
+    try:
+        read = value_files.parse(data)
+    except value_files.ValuesError as error:
+        assert "\n" not in str(error), error
+        return
+    assert read.nbytes < len(data)
+    assert value_files.serialize(value_files.parse(value_files.serialize(read))) == value_files.serialize(read)
+
+
 _COLUMNS = {"meta": 2, "coverage": 3, "queue": 4, "judged": 1, "suspicions": 4, "findings": 8}
 
 
@@ -147,6 +159,7 @@ TARGETS: Mapping[str, Callable[[bytes], None]] = {
     "ledger": check_ledger,
     "message": check_message,
     "rows": check_rows,
+    "values": check_values,
 }
 _SCALARS: tuple[Any, ...] = (
     *(None, True, False, 0, 1, -1, 7, 2**31, 2**63 - 1, -(2**63), 10**30, 0.0, -0.0, 1.5, 1e-300, 1e308),

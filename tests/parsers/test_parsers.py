@@ -9,7 +9,7 @@ import pytest
 
 from tests.parsers.checks import INPUTS, TARGETS
 
-RUNS = {"case": 300, "ledger": 2000, "message": 2000, "rows": 40}
+RUNS = {"case": 300, "ledger": 2000, "message": 2000, "rows": 40, "values": 2000}
 """Inputs of each target, seeds among them: as many as take a few seconds. The seeds of `case` are the corpus."""
 
 

@@ -11,6 +11,7 @@ from corpus.causes import CauseKey
 from corpus.entry import Entry, Expectation, load, write
 from corpus.files import replace_file, require_writable
 from corpus.ledger import Bug, Ledger
+from corpus.value_files import list_files
 from fuzz.attribution.ablation import DECOMPOSED, DYNAMIC, Ablation, run_ablation
 from fuzz.attribution.attribute import attribute
 from fuzz.attribution.locate import locate
@@ -245,6 +246,7 @@ def write_report(
         "run": evidence.shown[1],
         "owner": find_owner(case, cause.key, fault) if cause and evidence.failing else None,
         "failing": evidence.failing,
+        "reads_files": bool([*list_files(case)]),
         "place": repro.find_function(bug).partition(":")[0],
         "table": table if len({verdict for _, verdict in table}) > 1 else [],
         "conditions": evidence.conditions,

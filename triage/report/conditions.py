@@ -144,7 +144,9 @@ def _take_turns(properties: Sequence[_Property]) -> Iterator[tuple[_Property, An
 
 def _change_seeds(case: Case, added: int) -> Case:
     """The case with other random numbers."""
-    return edits.map_inputs(case, lambda i: replace(i, values=replace(i.values, seed=i.values.seed + added)))
+    return edits.map_inputs(
+        case, lambda i: replace(i, values=replace(i.values, seed=i.values.seed + added, given=None))
+    )
 
 
 def _find_rule(one: _Property) -> Rule | None:
@@ -305,6 +307,7 @@ def _list_forms(case: Case) -> Iterator[_Property]:
             kinds = [
                 Values(kind, item.values.seed, scale)
                 for kind, (scale, _) in HELD.items()
-                if item.dtype in DISTRIBUTIONS[kind].dtypes and kind != item.values.kind
+                if item.dtype in DISTRIBUTIONS[kind].dtypes
+                and (kind != item.values.kind or item.values.given is not None)
             ]
             yield _Property(item.name, item.values, kinds, partial(change, item, "values"))

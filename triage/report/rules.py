@@ -159,6 +159,8 @@ HELD: dict[str, tuple[float, str]] = {
 
 def _draws(*what: str) -> Callable[[Values], bool | None]:
     def draws(values: Values) -> bool | None:
+        if values.given is not None:
+            return None
         drawn = HELD.get(values.kind, (0.0, ""))[1].split()
         return any(one in drawn for one in what) or (None if any(f"{one}?" in drawn for one in what) else False)
 
@@ -189,6 +191,8 @@ def list_traits(value: Any) -> list[str]:
 
 def show(value: Any) -> str:
     if isinstance(value, Values):
+        if value.given is not None:
+            return "the given values"
         return WORDS.get(value.kind, value.kind.replace("_", " "))
     if isinstance(value, tuple):
         return str([int(v) if isinstance(v, int) else str(v) for v in value])

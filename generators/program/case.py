@@ -41,11 +41,12 @@ class TensorType:
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """A distribution of `generators.program.values`, with its seed, and its scale if it has one."""
+    """A distribution of `generators.program.values`, with its seed, and its scale and parameter if it has them."""
 
     kind: Annotated[str, ALWAYS] = "normal"
     seed: Annotated[int, ALWAYS] = 0
     scale: float = 1.0
+    param: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +195,7 @@ class Case:
             sorted(
                 [i.name, [str(s) for s in i.shape], i.dtype, i.values.kind, i.values.seed, _exact(i.values.scale)]
                 + [i.layout, i.parameter]
+                + [f"param:{i.values.param}"] * (i.values.param != 0)
                 + ["buffer:True"] * i.buffer
                 + ["requires_grad:False"] * (not i.requires_grad)
                 + [f"shard:{i.shard}"] * (i.shard is not None)

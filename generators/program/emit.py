@@ -244,7 +244,7 @@ def _emit_inputs(case: Case) -> str:
 def _input_text(item: Input) -> str:
     shape = "(" + ", ".join(str(s) for s in item.shape) + ("," if len(item.shape) == 1 else "") + ")"
     kind = DISTRIBUTIONS[item.values.kind]
-    text = kind.expression(shape, item.values.seed, item.values.scale)
+    text = kind.expression(shape, item.values.seed, item.values.scale, item.values.param)
     if kind.native != item.dtype or item.layout != "contiguous":
         if not _CALL.fullmatch(text):
             text = f"({text})"

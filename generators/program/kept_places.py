@@ -83,8 +83,8 @@ BY_ROW = (
          "the share of kept places, of a mask to be added"),
     Part("one_hot", "torch.arange({keys}) == torch.randint(0, {keys}, {rows}, generator=rng({seed}))", 1, True),
     # A cache that is padded on the left, and whose tail is unused.
-    Part("span", "(lambda ends: (torch.arange({keys}) >= ends[..., :1]) & (torch.arange({keys}) < ends[..., 1:]))"
-         "(torch.randint(0, {keys} + 1, {pairs}, generator=rng({seed})).sort(-1).values)", 1, True),
+    Part("span", "(lambda ends: (torch.arange({keys}) >= ends[..., :1]) & (torch.arange({keys}) <= ends[..., 1:]))"
+         "(torch.randint(0, {keys}, {pairs}, generator=rng({seed})).sort(-1).values)", 1, True),
 )  # fmt: skip
 """Rules for each row of the last axis by itself."""
 
@@ -146,9 +146,17 @@ class Pattern:
         return " & ".join(texts if any(part.fills for part in self.parts) else [_ONES, *texts])
 
 
+def _are_joined(structure: Part | None, of_keys: Part | None, of_queries: Part | None) -> bool:
+    """Documents have padding of keys alone; padding of queries is on the side of that of keys."""
+    if structure is not None and "documents" in structure.name and (of_queries or of_keys is OF_KEYS[-1]):
+        return False
+    is_padded = of_keys is not None and of_queries is not None and of_queries is not OF_QUERIES[-1]
+    return not is_padded or OF_KEYS.index(of_keys) == OF_QUERIES.index(of_queries)
+
+
 def _list_patterns() -> list[Pattern]:
     joined = itertools.product((None, *STRUCTURES), (None, *OF_KEYS), (None, *OF_QUERIES))
-    patterns = [Pattern(tuple(filter(None, parts))) for parts in joined if any(parts)]
+    patterns = [Pattern(tuple(filter(None, parts))) for parts in joined if any(parts) and _are_joined(*parts)]
     padded = [part for part in BY_ROW if part.name in ("padding", "left_padding", "span")]
     rows = [Pattern((part,)) for part in BY_ROW] + [Pattern((part, OF_QUERIES[-1])) for part in padded]
     return [*rows, *patterns]
@@ -189,3 +197,8 @@ def side_of(kind: str) -> str:
     if any(name.startswith("left_") for name in names):
         return "left"
     return "right" if any(name.startswith(("padding", "key_padding", "padded")) for name in names) else ""
+
+
+def shares_lengths(kind: str) -> bool:
+    """Whether equal seeds give it the lengths that other masks, ids and positions of the batch have."""
+    return bool(side_of(kind)) or "documents" in kind or kind == "packed_positions"

@@ -218,7 +218,7 @@ DISTRIBUTIONS: dict[str, Distribution] = {
         Distribution("tokens", 13, _INDEX, "int64", _draw_integers(0, "{count}"), stop=_below_scale),
         Distribution("positions", 14, _INDEX, "int64", _POSITIONS, 1, stop=lambda first, _, length: first + length),
         Distribution(
-            "permutation", 15, ("int64", "float32"), "int64", f"{_RAND}.argsort(-1)", 1, stop=lambda *sizes: sizes[-1]
+            "permutation", 15, (*_INDEX, "float32"), "int64", f"{_RAND}.argsort(-1)", 1, stop=lambda *sizes: sizes[-1]
         ),
         Distribution("sorted_tokens", LATER, _INDEX, "int64", f"{_draw_integers(0, '{count}')}.sort(-1).values", 1,
                      stop=_below_scale),

@@ -240,7 +240,9 @@ def describe_gaps(block: Block) -> str:
 
 def _key_of(case: Case) -> str:
     """Equal for programs that differ only in the numbers of their inputs."""
-    return edits.map_inputs(case, lambda item: replace(item, values=Values(item.values.kind))).canonical()
+    return edits.map_inputs(
+        case, lambda item: replace(item, values=Values(item.values.kind, param=item.values.param))
+    ).canonical()
 
 
 def translate(recorded: Recorded, refused: Mapping[int, str]) -> Translation:

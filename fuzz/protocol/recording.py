@@ -57,6 +57,7 @@ class RecordedTensor:
     name: str = ""  # of an argument or a parameter; "" for a tensor from elsewhere
     origin: str = "made"  # "argument", "parameter", "buffer", "captured", "made" by a call, "unseen"
     requires_grad: bool = False
+    param: float = 0.0  # of the distribution
 
 
 @dataclass(frozen=True)

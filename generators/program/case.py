@@ -42,16 +42,24 @@ class TensorType:
 
 @dataclass(frozen=True, slots=True)
 class Values:
+<<<<<<< HEAD
     """A distribution of `generators.program.values`, with its seed, and its scale if it has one.
 
     With `given` the input has exactly these values, and the distribution is what they resemble: edits that the given
     values do not survive leave it.
     """
+=======
+    """A distribution of `generators.program.values`, with its seed, and its scale and parameter if it has them."""
+>>>>>>> h-draws
 
     kind: Annotated[str, ALWAYS] = "normal"
     seed: Annotated[int, ALWAYS] = 0
     scale: float = 1.0
+<<<<<<< HEAD
     given: Given | None = None
+=======
+    param: float = 0.0
+>>>>>>> h-draws
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +208,7 @@ class Case:
             sorted(
                 [i.name, [str(s) for s in i.shape], i.dtype, i.values.kind, i.values.seed, _exact(i.values.scale)]
                 + [i.layout, i.parameter]
+                + [f"param:{i.values.param}"] * (i.values.param != 0)
                 + ["buffer:True"] * i.buffer
                 + ["requires_grad:False"] * (not i.requires_grad)
                 + [f"shard:{i.shard}"] * (i.shard is not None)

@@ -93,7 +93,7 @@ def list_runs(name: str) -> tuple[str, ...]:
         build(name, str(ModelRun(step=True)))
     except ModelError:
         steps = False
-    masked = any("mask" in argument for argument in kwargs)
+    masked = any(argument == "mask" or argument.endswith("attention_mask") for argument in kwargs)
     return tuple(map(str, choose_runs(masked=masked, drops=any(find_dropouts(model)), steps=steps)))
 
 
@@ -200,6 +200,10 @@ def _shrink(default: Any, optional: bool, ids: dict[str, int]) -> Any:
             values[name] = False
         elif re.search(r"_token_(id|index)$", name) and isinstance(old, int):
             values[name] = ids.setdefault(name, len(ids) + 1)
+        elif name == "num_heads" and {"expand", "n_groups"} <= set(fields):  # of mamba2
+            values[name] = fields["expand"] * WIDTH // _HEAD_DIM
+        elif name == "attention_types":  # of gpt_neo: [kinds of layers, how often]
+            values[name] = [[old[0][0], 1]]
         elif name == "num_key_value_heads" and old == fields.get("num_attention_heads"):
             values[name] = _HEADS
         elif name == "head_dim" and "qk_rope_head_dim" in fields:

@@ -60,7 +60,7 @@ def make_inputs(model: Any, wanted: set[str], form: int, run: ModelRun) -> dict[
         "txt_ids": torch.zeros(LENGTH + 2, axes),
         "guidance": torch.tensor([2.0, 3.5, 5.0][:batch]),
     }
-    filler = find(0, "pad_token_id")
+    filler = find(0, "pad_token_id", "eos_token_id")
     for start in ("", "decoder_"):
         rules[f"{start}input_ids"].masked_fill_(rules[f"{start}attention_mask"] == 0, filler)
     rules["position_ids"] = count_positions(rules["attention_mask"])
@@ -111,7 +111,8 @@ def make_step(model: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
         takes = inspect.signature(encoder.forward).parameters
         hidden = encoder(**{name: value for name, value in kwargs.items() if name in takes})[0]
         outputs = importlib.import_module("transformers.modeling_outputs")
-        step = {name: value for name, value in kwargs.items() if "decoder" in name or name == "attention_mask"}
+        kept = {"attention_mask", *(name for name, one in parameters.items() if one.default is one.empty)}
+        step = {name: value for name, value in kwargs.items() if "decoder" in name or name in kept}
         kwargs = step = {**step, "encoder_outputs": outputs.BaseModelOutput(last_hidden_state=hidden)}
     result = model(**kwargs, use_cache=True)
     leaves = _pytree.tree_leaves(result, is_leaf=_is_cache)

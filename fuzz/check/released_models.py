@@ -32,7 +32,8 @@ _SIZES = {
     "attention_heads|num_heads|n_heads?|heads|key_heads|value_heads": _HEADS,
     "kv_shared_layers": 0,
     "layers|blocks|n_layers?|depth|num_hidden_groups|n_groups?": 2,
-    "layers_per_block|refiner_layers|topk_group": 1,
+    "layers_per_block|refiner_layers|topk_group|attn_layer_offset": 1,
+    "attn_layer_period": 2,
     "qk_rope_head_dim|rotary_dim|lora_rank": _ROTARY,
     "qk_head_dim": _HEAD_DIM + _ROTARY,
     "mamba_d_head|mamba_head_dim": 32,
@@ -48,6 +49,9 @@ _SIZES = {
     "(sliding_|attention_|local_)?window(_size)?|local_attention": 8,
 }
 """The sizes that configurations get, by the ends of their fields' names; the first match decides."""
+
+_OTHER_LAYERS = {"mamba": "attention"}
+"""The second of two layers where all layers of a configuration are of one kind, which has no attention."""
 
 _LAYERS: dict[str, dict[str, Any]] = {
     "alibi": {"alibi_pos_bias": True},
@@ -198,7 +202,11 @@ def _shrink(default: Any, optional: bool, ids: dict[str, int]) -> Any:
             values[name] = _shrink(old, optional, ids)
         elif name in {"use_cache", "apply_spec_augment"}:  # the latter draws from numpy
             values[name] = False
-        elif re.search(r"_token_(id|index)$", name) and isinstance(old, int):
+        elif name == "attn_layer_indices":  # of bamba, whose other layers have no attention
+            values[name] = [1]
+        elif re.search(r"_token_(id|index)$", name) and (
+            isinstance(old, int) or fields.get("mask_token_id", 0) is None
+        ):
             values[name] = ids.setdefault(name, len(ids) + 1)
         elif name == "num_heads" and {"expand", "n_groups"} <= set(fields):  # of mamba2
             values[name] = fields["expand"] * WIDTH // _HEAD_DIM
@@ -216,8 +224,11 @@ def _shrink(default: Any, optional: bool, ids: dict[str, int]) -> Any:
         elif isinstance(old, (list, tuple)) and old:
             if isinstance(old[0], int) and re.search("depths|num_blocks|blocks_per_stage|layer_repeats", name):
                 values[name] = type(old)([1] * len(old))
-            elif len(old) == depth:  # one of each kind of layer
-                values[name] = [old[0], next((item for item in old if item != old[0]), old[0])]
+            elif len(old) == depth or name == "block_types":  # one of each kind of layer
+                values[name] = [
+                    old[0],
+                    next((item for item in old if item != old[0]), _OTHER_LAYERS.get(old[0], old[0])),
+                ]
         elif (old is not None or optional) and (size := _find_size(name, old)) is not None:
             values[name] = size
     return kind(**values)

@@ -5,7 +5,7 @@
 Shares with attnfuzz the factory of models (`fuzz.check.released_models`) and nothing that judges: it is the second
 opinion on answers of "equal". Each block runs with the inputs that the whole model gives it in its first call. A JSON
 line a block tells the largest errors of outputs and gradients against float64, in units of float32's rounding of the
-largest magnitude of the tensor. Models with dropout are comparable in the runs that say "no dropout".
+largest magnitude of the tensor. Dropout is off.
 """
 
 import argparse
@@ -18,7 +18,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch._inductor import config as inductor
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from fuzz.check.released_models import ModelError, build, list_runs
@@ -39,6 +38,10 @@ def copy_arguments(arguments: Any, dtype: torch.dtype | None = None) -> Any:
 def capture_blocks(name: str, run: str) -> Iterator[tuple[str, nn.Module, _Arguments]]:
     """The attention blocks of a model, with the arguments of the first call of each."""
     root, args, kwargs = build(name, run)
+    for part in root.modules():
+        for field, value in list(vars(part).items()):
+            if isinstance(value, float) and ("drop" in field or (field == "p" and "Drop" in type(part).__name__)):
+                setattr(part, field, 0.0)
     words = ("attention", "attn")
     blocks = {path: part for path, part in root.named_modules() if any(w in type(part).__name__.lower() for w in words)}
     found: dict[str, _Arguments] = {}
@@ -120,7 +123,6 @@ def main() -> None:
     options = parser.parse_args()
     warnings.filterwarnings("ignore")
     began = time.monotonic()
-    inductor.fallback_random = True  # compiled code draws as eager does
     for name in options.names:
         try:
             runs = [run for run in list_runs(name) if not options.run or run in options.run]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils import _pytree
 
 from fuzz.check.model_runs import ModelError, ModelRun
@@ -156,16 +156,6 @@ def _unflatten(children: Any, context: Any) -> Any:
     made = object.__new__(kind)
     vars(made).update(zip(names, children, strict=True))
     return made
-
-
-def find_dropouts(model: nn.Module) -> Iterator[tuple[Any, str]]:
-    """Where a model keeps probabilities of dropout above 0: an object and the name of its attribute."""
-    config = getattr(model, "config", None)
-    for holder in (*model.modules(), *(_list_parts(config) if hasattr(config, "to_dict") else ())):
-        for name, value in vars(holder).items():
-            named = "drop" in name or (name == "p" and isinstance(holder, nn.modules.dropout._DropoutNd))
-            if named and type(value) is float and value > 0:
-                yield holder, name
 
 
 def find_field(config: Any, field: str) -> Any:

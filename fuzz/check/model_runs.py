@@ -11,15 +11,13 @@ class ModelError(Exception):
 class ModelRun:
     """One way to run a model. `str` and `ModelRun.parse` are inverse to each other.
 
-    training: in training mode, with gradients
-    dropout: with the probabilities of the configuration; else with none
+    training: in training mode, with the rates of dropout of the configuration
     padding: the side on which shorter rows are filled, "left" or "right"; "" if all rows are full
     batch: how many rows
     step: one new token with a cache of those before; else all tokens at once
     """
 
     training: bool = False
-    dropout: bool = True
     padding: str = ""
     batch: int = 3
     step: bool = False
@@ -27,7 +25,6 @@ class ModelRun:
     def __str__(self) -> str:
         words = (
             "training" if self.training else "inference",
-            "" if self.dropout else "no dropout",
             f"{self.padding} padding" if self.padding else "",
             "" if self.batch == ModelRun.batch else f"batch {self.batch}",
             "step with a cache" if self.step else "",
@@ -48,31 +45,24 @@ USUAL = ModelRun(padding="right", batch=2)
 
 _RUNS = (
     ModelRun(padding="left"),
-    ModelRun(training=True, dropout=False, padding="left"),
     ModelRun(training=True, padding="left"),
     ModelRun(padding="left", step=True),
     ModelRun(padding="right"),
-    ModelRun(training=True, dropout=False, padding="right"),
     ModelRun(training=True, padding="right"),
     ModelRun(),
-    ModelRun(training=True, dropout=False),
     ModelRun(training=True),
     ModelRun(step=True),
     ModelRun(batch=1),
-    ModelRun(training=True, dropout=False, batch=1),
     ModelRun(training=True, batch=1),
     ModelRun(batch=1, step=True),
     USUAL,
 )
 
 
-def choose_runs(*, masked: bool, drops: bool, steps: bool) -> list[ModelRun]:
+def choose_runs(*, masked: bool, steps: bool) -> list[ModelRun]:
     """The runs that apply to a model, the most telling first: padding and training are where most bugs were.
 
     masked: it takes a mask, so rows can be padded
-    drops: its configuration has dropout; training without it comes first, as only there all values are comparable
     steps: it can go on from a cache
     """
-    return [
-        run for run in _RUNS[:-1] if (masked or not run.padding) and (drops or run.dropout) and (steps or not run.step)
-    ]
+    return [run for run in _RUNS[:-1] if (masked or not run.padding) and (steps or not run.step)]

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from fuzz.check.model_inputs import LENGTH, VOCABULARY, WIDTH, find_dropouts, make_inputs, make_mask, make_step
+from fuzz.check.model_inputs import LENGTH, VOCABULARY, WIDTH, make_inputs, make_mask, make_step
 from fuzz.check.model_runs import USUAL, ModelError, ModelRun, choose_runs
 
 __all__ = ["PACKAGES", "ModelError", "build", "list_architectures", "list_runs"]
@@ -50,7 +50,7 @@ _SIZES = {
 }
 """The sizes that configurations get, by the ends of their fields' names; the first match decides."""
 
-_OTHER_LAYERS = {"mamba": "attention"}
+_OTHER_LAYERS = {"mamba": "attention", "linear_attention": "full_attention"}
 """The second of two layers where all layers of a configuration are of one kind, which has no attention."""
 
 _LAYERS: dict[str, dict[str, Any]] = {
@@ -91,14 +91,14 @@ def list_architectures(package: str) -> list[str]:
 def list_runs(name: str) -> tuple[str, ...]:
     """The ways people run `package/architecture`, the most telling first: names for `build`. Builds it to see which
     apply. Raises `ModelError` as `build` does."""
-    model, _, kwargs = build(name)
+    _, _, kwargs = build(name)
     steps = True
     try:
         build(name, str(ModelRun(step=True)))
     except ModelError:
         steps = False
     masked = any(argument == "mask" or argument.endswith("attention_mask") for argument in kwargs)
-    return tuple(map(str, choose_runs(masked=masked, drops=any(find_dropouts(model)), steps=steps)))
+    return tuple(map(str, choose_runs(masked=masked, steps=steps)))
 
 
 def build(name: str, run: str = "") -> tuple[nn.Module, tuple[Any, ...], dict[str, Any]]:
@@ -139,9 +139,6 @@ def _prepare(attempt: Callable[[], _Built], run: ModelRun) -> _Built:
         if run.step:
             kwargs = make_step(model, kwargs)
     model.train(run.training)
-    if not run.dropout:
-        for holder, name in list(find_dropouts(model)):
-            setattr(holder, name, 0.0)
     trial, (args_again, kwargs_again) = copy.deepcopy((model, (args, kwargs)))
     with torch.set_grad_enabled(run.training):
         trial(*args_again, **kwargs_again)
@@ -288,4 +285,5 @@ def _make_x_transformers(x_transformers: Any, architecture: str, attention: str,
 
 
 if __name__ == "__main__":
-    print("\n".join(list_architectures(sys.argv[1])))  # noqa: T201 - the answer of this program
+    found = (list_runs if "/" in sys.argv[1] else list_architectures)(sys.argv[1])
+    print("\n".join(found))  # noqa: T201 - the answer of this program

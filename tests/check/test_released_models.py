@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from fuzz.check.model_inputs import count_positions, find_dropouts, make_inputs, make_mask, make_step
+from fuzz.check.model_inputs import count_positions, make_inputs, make_mask, make_step
 from fuzz.check.model_runs import USUAL, ModelRun, choose_runs
 from fuzz.check.released_models import PACKAGES, ModelError, build, list_architectures, list_runs
 
@@ -101,18 +101,18 @@ def list_tensors(value: Any) -> list[Tensor]:
 
 
 def test_a_run_is_found_by_its_name_alone() -> None:
-    runs = choose_runs(masked=True, drops=True, steps=True)
+    runs = choose_runs(masked=True, steps=True)
     assert [ModelRun.parse(str(run)) for run in runs] == runs
     assert len(set(map(str, runs))) == len(runs)
-    assert str(ModelRun(training=True, dropout=False, padding="left")) == "training, no dropout, left padding"
+    assert str(ModelRun(training=True, padding="left", batch=1)) == "training, left padding, batch 1"
     with pytest.raises(ModelError, match="no run 'evaluation'"):
         ModelRun.parse("evaluation")
 
 
 def test_runs_that_do_not_apply_are_not_chosen() -> None:
-    plain = choose_runs(masked=False, drops=False, steps=False)
+    plain = choose_runs(masked=False, steps=False)
     assert [*map(str, plain)] == ["inference", "training", "inference, batch 1", "training, batch 1"]
-    assert all(not run.padding for run in choose_runs(masked=False, drops=True, steps=True))
+    assert all(not run.padding for run in choose_runs(masked=False, steps=True))
 
 
 @pytest.mark.parametrize(
@@ -150,9 +150,9 @@ class Summing(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.embed, self.drop = nn.Embedding(101, 4), nn.Dropout(0.25)
+        self.embed = nn.Embedding(101, 4)
         self.config = type("Config", (), {})()
-        self.config.pad_token_id, self.config.attention_dropout = 3, 0.5
+        self.config.pad_token_id = 3
 
     def forward(
         self,
@@ -169,7 +169,7 @@ class Summing(nn.Module):
         cache = cache or Sums()
         before = [layer["sums"] for layer in cache.layers]
         cache.layers = [{"sums": torch.cat([*before, parts], 1)}]
-        return self.drop(cache.layers[0]["sums"].cumsum(1)[:, -input_ids.shape[1] :]), cache if use_cache else None
+        return cache.layers[0]["sums"].cumsum(1)[:, -input_ids.shape[1] :], cache if use_cache else None
 
 
 def test_a_step_goes_on_where_the_run_before_ended() -> None:
@@ -192,10 +192,3 @@ def test_a_step_goes_on_where_the_run_before_ended() -> None:
         last, _ = model(**copy.deepcopy(step))
         assert torch.equal(last, full[:, -1:])
         assert step["cache"].get_seq_length() == 13
-
-
-def test_probabilities_of_dropout_are_found_in_modules_and_configurations() -> None:
-    model = Summing()
-    assert [(holder, name) for holder, name in find_dropouts(model)] == [(model.drop, "p")]
-    model.config.to_dict = dict
-    assert [name for _, name in find_dropouts(model)] == ["p", "attention_dropout"]

@@ -1,5 +1,6 @@
 """Inputs of released models, by the names of the parameters of their forward pass."""
 
+import copy
 import importlib
 import inspect
 from collections.abc import Iterator
@@ -96,39 +97,55 @@ def count_positions(mask: Tensor) -> Tensor:
 
 
 def make_step(model: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of the step after those: one new token a row, and the cache that a run with `kwargs` leaves.
+    """The arguments of the step after those: one new token a row, and the cache that a run with `kwargs` leaves. That
+    run is in float64 where the model's code allows it, so that every version of torch leaves the same cache.
 
     The cache is an object of the package. Its classes become nodes of torch's pytree, so that its tensors are
     found, moved and cast as those of lists are. Raises `ModelError` if the model has no cache."""
-    parameters = inspect.signature(model.forward).parameters
+    try:
+        step = _cast(_run_before(copy.deepcopy(model).double(), _cast(kwargs, torch.float64)), torch.float32)
+        exact = all(leaf.isfinite().all() for leaf in _pytree.tree_leaves(step) if isinstance(leaf, Tensor))
+    except ModelError:
+        raise
+    except Exception:
+        exact = False
+    step = step if exact else _run_before(model, kwargs)
     start = "decoder_" if "decoder_input_ids" in kwargs else ""
-    name = next((name for name in _CACHES if name in parameters), "")
-    if not name or "use_cache" not in parameters or f"{start}input_ids" not in kwargs:
-        raise ModelError("it takes no cache")
-    step = dict(kwargs)
-    if start:
-        encoder = model.get_encoder()
-        takes = inspect.signature(encoder.forward).parameters
-        hidden = encoder(**{name: value for name, value in kwargs.items() if name in takes})[0]
-        outputs = importlib.import_module("transformers.modeling_outputs")
-        kept = {"attention_mask", *(name for name, one in parameters.items() if one.default is one.empty)}
-        step = {name: value for name, value in kwargs.items() if "decoder" in name or name in kept}
-        kwargs = step = {**step, "encoder_outputs": outputs.BaseModelOutput(last_hidden_state=hidden)}
-    result = model(**kwargs, use_cache=True)
-    leaves = _pytree.tree_leaves(result, is_leaf=_is_cache)
-    cache = next((leaf for leaf in leaves if _is_cache(leaf)), None)
-    if cache is None:
-        raise ModelError("it returns no cache")
-    _register(cache)
     before = kwargs[f"{start}input_ids"]
-    step = {**step, f"{start}input_ids": torch.randint(_FIRST_WORD, VOCABULARY, (len(before), 1))}
+    step[f"{start}input_ids"] = torch.randint(_FIRST_WORD, VOCABULARY, (len(before), 1))
     mask = kwargs.get(f"{start}attention_mask", torch.ones_like(before))
     mask = torch.cat([mask, mask.new_ones(len(mask), 1)], 1)
     if f"{start}attention_mask" in kwargs:
         step[f"{start}attention_mask"] = mask
     if "position_ids" in kwargs:
         step["position_ids"] = count_positions(mask)[:, -1:]
-    return {**step, name: cache, "use_cache": True}
+    return step
+
+
+def _run_before(model: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Those of the arguments that the step has too, the output of an encoder, and the cache."""
+    parameters = inspect.signature(model.forward).parameters
+    name = next((name for name in _CACHES if name in parameters), "")
+    if not name or "use_cache" not in parameters or not {"input_ids", "decoder_input_ids"} & {*kwargs}:
+        raise ModelError("it takes no cache")
+    if "decoder_input_ids" in kwargs:
+        encoder = model.get_encoder()
+        takes = inspect.signature(encoder.forward).parameters
+        hidden = encoder(**{name: value for name, value in kwargs.items() if name in takes})[0]
+        outputs = importlib.import_module("transformers.modeling_outputs")
+        kept = {"attention_mask", *(name for name, one in parameters.items() if one.default is one.empty)}
+        kwargs = {name: value for name, value in kwargs.items() if "decoder" in name or name in kept}
+        kwargs["encoder_outputs"] = outputs.BaseModelOutput(last_hidden_state=hidden)
+    leaves = _pytree.tree_leaves(model(**kwargs, use_cache=True), is_leaf=_is_cache)
+    cache = next((leaf for leaf in leaves if _is_cache(leaf)), None)
+    if cache is None:
+        raise ModelError("it returns no cache")
+    _register(cache)
+    return {**kwargs, name: cache, "use_cache": True}
+
+
+def _cast(values: Any, dtype: torch.dtype) -> Any:
+    return _pytree.tree_map_only(Tensor, lambda one: one.to(dtype) if one.is_floating_point() else one, values)
 
 
 def _is_cache(value: Any) -> bool:

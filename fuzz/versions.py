@@ -12,6 +12,7 @@ from fuzz.experiments import Outcome, Tried
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import NotTaken, Raised, Refusal
 from fuzz.protocol.render import describe
+from fuzz.transport import CompilersOff
 from generators.errors import UserError
 from generators.records import Word
 
@@ -83,6 +84,8 @@ def compare_versions(path: Path, entry: Entry, subject: str, device: str, versio
             if subject in evaluator.hello.subjects:
                 return evaluator.evaluate_or_raise(entry.case, subject, fresh=fresh)
             why = f"torch {label} has no {subject}"
+        except CompilersOff:
+            raise
         except UserError as error:
             why = str(error)
         return SubjectResult(subject, Verdict.SKIPPED, failure=NotTaken(Refusal.NO_VERDICT, why))

@@ -141,7 +141,7 @@ class Hello(Message):
 
 @dataclass(frozen=True)
 class Unusable(Message):
-    """The worker can't work here; it exits with code 2."""
+    """The worker can't work here, or not for the subjects of a check; it exits with code 2."""
 
     reason: str  # one line
 

@@ -30,10 +30,15 @@ _is_watching = False
 
 _OFF = "switches torch.compile off"
 _REPLACED = "replaces the backend of torch.compile"
+_LITE = "has Inductor call eager's kernels"
 
 
 def _is_one(value: str) -> bool:
     return value == "1"
+
+
+def _is_lite() -> bool:
+    return bool(find("torch._inductor.config", "fallback_by_default"))
 
 
 VARIABLES: dict[str, tuple[Callable[[str], bool], str]] = {
@@ -43,10 +48,11 @@ VARIABLES: dict[str, tuple[Callable[[str], bool], str]] = {
     "TORCH_COMPILE_OVERRIDE_BACKENDS": (bool, _REPLACED),  # _dynamo/output_graph.py
     "TORCH_BISECT_BACKEND": (bool, _REPLACED),  # torch.compile: also of a backend that the caller names
     "TORCH_BISECT_SUBSYSTEM": (bool, "leaves out steps of Inductor"),  # _inductor/compiler_bisector.py
-    "TORCHINDUCTOR_LITE_MODE": (_is_one, "has Inductor call eager's kernels"),  # _inductor/config.py of torch 2.15
+    "TORCH_COMPILE_OVERRIDE_INDUCTOR_CONFIGS": (bool, "changes options of Inductor behind its caller"),  # likewise
+    "TORCHINDUCTOR_LITE_MODE": (lambda value: value == "1" and _is_lite(), _LITE),  # _inductor/config.py of torch 2.15
 }
-"""Environment variables that switch compilers off: which of their values do, and how. In brackets: where torch reads
-them. docs/oracle.md has the variables that do not."""
+"""Environment variables that switch compilers off: which of their values do, and how. Comments: where torch reads them.
+docs/compilers-off.md has the variables that do not."""
 
 
 def find_switch() -> str:
@@ -63,18 +69,14 @@ def find_switch() -> str:
 
 def _list_settings() -> list[tuple[str, object, str]]:
     """Settings of torch that switch compilers off: name, value, how. False values do not."""
-    dynamo, inductor = map(importlib.import_module, ("torch._dynamo.config", "torch._inductor.config"))
+    dynamo: Any = importlib.import_module("torch._dynamo.config")
     stance = find("torch._dynamo.eval_frame", "_stance")
     chosen = (stance.stance != "default" and stance.stance) or stance.backend if stance is not None else None
     return [
         ("torch._dynamo.config.disable", dynamo.disable, _OFF),
         ("the stance of torch.compile", chosen, "takes the place of the subject"),
         ("torch._dynamo.config.debug_backend_override", getattr(dynamo, "debug_backend_override", ""), _REPLACED),
-        (
-            "torch._inductor.config.fallback_by_default",
-            getattr(inductor, "fallback_by_default", False),
-            VARIABLES["TORCHINDUCTOR_LITE_MODE"][1],
-        ),
+        ("torch._inductor.config.fallback_by_default", _is_lite(), _LITE),
     ]
 
 

@@ -173,6 +173,7 @@ def _start(options: argparse.Namespace, announce: Callable[[str], None]) -> "dic
 def _hello(options: argparse.Namespace, subjects: "dict[str, Subject]", cxx: str | None) -> Hello:
     import torch
 
+    from fuzz.check.compilation import find_switch
     from fuzz.check.coverage import missing_hooks
     from fuzz.check.exceptions import SubjectError
     from fuzz.check.torch_places import HOME
@@ -193,6 +194,7 @@ def _hello(options: argparse.Namespace, subjects: "dict[str, Subject]", cxx: str
         attention=attention,
         home=HOME,
         missing_hooks=missing_hooks(),
+        switch=find_switch(),
     )
 
 

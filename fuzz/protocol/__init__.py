@@ -137,6 +137,7 @@ class Hello(Message):
     attention: dict[str, Capabilities] = field(default_factory=dict)  # by subject that computes just a case's attention
     missing_hooks: dict[str, str] = field(default_factory=dict)  # by kind of coverage, names that this torch lacks
     home: str = ""  # the directory of the torch package
+    switch: str = ""  # what switches compilers off, in one line
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fuzz.module_comparison import Answer
+from fuzz.module_answer import Answer
 from fuzz.worker_config import ROOT
 
 _GOOD = (Answer.ROUNDING, Answer.EQUAL)

@@ -13,6 +13,7 @@ from fuzz.experiments import Outcome, Tried
 from fuzz.protocol import Hello, SubjectResult, Verdict
 from fuzz.protocol.failures import NotTaken, Raised, Refusal
 from fuzz.protocol.render import describe
+from fuzz.transport import CompilersOff
 from fuzz.worker_config import WorkerConfig
 from generators.errors import UserError
 from generators.records import Word
@@ -98,6 +99,8 @@ def compare_versions(path: Path, entry: Entry, subject: str, device: str, versio
             if subject in evaluator.hello.subjects:
                 return evaluator.evaluate_or_raise(entry.case, subject, fresh=fresh)
             why = f"torch {label} has no {subject}"
+        except CompilersOff:
+            raise
         except UserError as error:
             why = str(error)
         return SubjectResult(subject, Verdict.SKIPPED, failure=NotTaken(Refusal.NO_VERDICT, why))

@@ -302,14 +302,14 @@ def simplify_inputs(case: Case) -> Iterator[Case]:
             (d for d in DISTRIBUTIONS.values() if item.dtype in d.dtypes and d.rank < min(rank, LATER)),
             key=lambda d: d.rank,
         )
-        for name in list_simpler(item.values.kind):
+        for name in list_simpler(item.values.kind) if not is_given else ():
             yield edits.replace_inputs(case, {item: replace(item, values=replace(item.values, kind=name))})
         for kind in simpler:
             scale = 0.5 if kind.name == "random" else 1.0
             yield edits.replace_inputs(case, {item: replace(item, values=Values(kind.name, item.values.seed, scale))})
-<<<<<<< HEAD
         if not is_given:
             yield edits.replace_inputs(case, {item: replace(item, values=replace(item.values, scale=1.0))})
+            yield edits.replace_inputs(case, {item: replace(item, values=replace(item.values, param=0.0))})
 
 
 def simplify_numbers(case: Case) -> Iterator[Case]:
@@ -326,10 +326,6 @@ def simplify_numbers(case: Case) -> Iterator[Case]:
                 values = replace(item.values, given=replace(given, numbers=numbers))
                 yield edits.replace_inputs(case, {item: replace(item, values=values)})
             length //= 2
-=======
-        yield edits.replace_inputs(case, {item: replace(item, values=replace(item.values, scale=1.0))})
-        yield edits.replace_inputs(case, {item: replace(item, values=replace(item.values, param=0.0))})
->>>>>>> h-draws
 
 
 def drop_axes(case: Case) -> Iterator[Case]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import torch
 
-from fuzz.check import exceptions, process_state, settings, value_files, warm_caches
+from fuzz.check import compilation, exceptions, process_state, settings, value_files, warm_caches
 from fuzz.check.attention.call_changes import measure_wrong_call
 from fuzz.check.attention.function import AttentionHarness
 from fuzz.check.attention.guard import GUARDED
@@ -218,8 +218,9 @@ def _check_compiled(case: CaseRun, subject: Subject, coverage: Coverage) -> tupl
             answers = warm_caches.count_answers()
             call = case.compile(subject, module)
             runs = [case.execute(call, module) for _ in range(case.repeat)]
+            compilation.require_run()
     except SubjectError as error:
-        return _skip(Refusal.UNSUPPORTED, str(error)), None
+        return _skip(error.refusal, str(error)), None
     except Exception as error:
         if limit := exceptions.find_limit(error):
             return _skip(Refusal.UNSUPPORTED, limit), None

@@ -144,11 +144,12 @@ class Hello(Message):
     attention: dict[str, Capabilities] = field(default_factory=dict)  # by subject that computes just a case's attention
     missing_hooks: dict[str, str] = field(default_factory=dict)  # by kind of coverage, names that this torch lacks
     home: str = ""  # the directory of the torch package
+    switch: str = ""  # what switches compilers off, in one line
 
 
 @dataclass(frozen=True)
 class Unusable(Message):
-    """The worker can't work here; it exits with code 2."""
+    """The worker can't work here, or not for the subjects of a check; it exits with code 2."""
 
     reason: str  # one line
 

@@ -42,24 +42,17 @@ class TensorType:
 
 @dataclass(frozen=True, slots=True)
 class Values:
-<<<<<<< HEAD
-    """A distribution of `generators.program.values`, with its seed, and its scale if it has one.
+    """A distribution of `generators.program.values`, with its seed, and its scale and parameter if it has them.
 
     With `given` the input has exactly these values, and the distribution is what they resemble: edits that the given
     values do not survive leave it.
     """
-=======
-    """A distribution of `generators.program.values`, with its seed, and its scale and parameter if it has them."""
->>>>>>> h-draws
 
     kind: Annotated[str, ALWAYS] = "normal"
     seed: Annotated[int, ALWAYS] = 0
     scale: float = 1.0
-<<<<<<< HEAD
-    given: Given | None = None
-=======
     param: float = 0.0
->>>>>>> h-draws
+    given: Given | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -244,7 +244,6 @@ def _emit_inputs(case: Case) -> str:
     return f"\n\ndef inputs({', '.join(parameters)}):\n    return [\n{text}    ]\n"
 
 
-<<<<<<< HEAD
 def _input_text(case: Case, item: Input) -> str:
     given, sizes = item.values.given, [str(size) for size in item.shape]
     if given is not None:
@@ -254,17 +253,9 @@ def _input_text(case: Case, item: Input) -> str:
     else:
         shape = "(" + ", ".join(sizes) + ("," if len(sizes) == 1 else "") + ")"
         kind = DISTRIBUTIONS[item.values.kind]
-        text, native = kind.expression(shape, item.values.seed, item.values.scale), kind.native
+        text, native = kind.expression(shape, item.values.seed, item.values.scale, item.values.param), kind.native
     if native != item.dtype or item.layout != "contiguous":
         if given is None and not _CALL.fullmatch(text):
-=======
-def _input_text(item: Input) -> str:
-    shape = "(" + ", ".join(str(s) for s in item.shape) + ("," if len(item.shape) == 1 else "") + ")"
-    kind = DISTRIBUTIONS[item.values.kind]
-    text = kind.expression(shape, item.values.seed, item.values.scale, item.values.param)
-    if kind.native != item.dtype or item.layout != "contiguous":
-        if not _CALL.fullmatch(text):
->>>>>>> h-draws
             text = f"({text})"
         if native != item.dtype:
             text = f"{text}.to(torch.{item.dtype})"

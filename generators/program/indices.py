@@ -51,21 +51,14 @@ def _find_stops(case: Case, types: Mapping[str, TensorType]) -> dict[str, int]:
             first, (length,) = attrs["start"].value(case.sizes), types[op.name].sizes(case.sizes)
             stops[op.name] = 1 + int(max(first, first + (length - 1) * attrs["step"]))
     for item in case.inputs:
-<<<<<<< HEAD
         if item.values.given is not None and item.values.given.numbers:
             stops[item.name] = 1 + max(item.values.given.numbers)
             continue
-        if item.values.kind not in INDICES:
-            continue
-        first = 0 if item.values.kind == "permutation" else int(item.values.scale)
-        stops[item.name] = first + (0 if item.values.kind == "tokens" else item.type.sizes(case.sizes)[-1])
-=======
         stop, values = DISTRIBUTIONS[item.values.kind].stop, item.values
         if stop is not None:
             stops[item.name] = stop(int(values.scale), int(values.param), (1, *item.type.sizes(case.sizes))[-1])
         elif values.kind in ("constant", "between") and category(item.dtype) == 1:
             stops[item.name] = int(values.scale) + (values.kind == "constant")
->>>>>>> h-draws
     return stops
 
 

@@ -63,6 +63,7 @@ def report(
     from corpus import ledger as ledgers
     from fuzz.durations import parse_duration
     from fuzz.module_comparison import open_comparison, save_wrong_block
+    from fuzz.transport import CompilersOff
     from generators.errors import UserError
     from triage.report.build import find_cases, report_case
 
@@ -86,7 +87,7 @@ def report(
             lines = report_case(case, out / name, config, chosen, seconds, bugs, overwrite)
             print("\n".join(lines), flush=True)  # noqa: T201 - a command line prints its result
         except UserError as error:
-            if len(cases) == 1:
+            if len(cases) == 1 or isinstance(error, CompilersOff):
                 raise
             failed += 1
             print(f"{case}: no report: {error}", file=sys.stderr)  # noqa: T201 - other cases are still reported

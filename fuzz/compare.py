@@ -1,5 +1,6 @@
 """Compare torch versions: `python -m fuzz.compare --python A --python B CASE...`."""
 
+import math
 import sys
 import time
 from contextlib import ExitStack
@@ -19,6 +20,8 @@ def compare(
     out: Path | None = None,
     json: Path | None = None,
     record: bool = False,
+    run: list[str] | None = None,
+    budget: str | None = None,
     accept_partial: bool = False,
     quiet: bool = False,
 ) -> int:
@@ -46,6 +49,11 @@ def compare(
         With --module: file for the answers as JSON; without a name, standard output.
     record
         Write the verdicts into the case files, by torch version, under `seen`.
+    run
+        With --module of a released model: a way to run it, such as "training, left padding"; may be repeated. By
+        default all that apply.
+    budget
+        With --module: time after which no block is begun, such as 10m. The answer names what is left.
     accept_partial
         With --module: exit with 0 although blocks are judged in part, or not at all.
     quiet
@@ -80,7 +88,15 @@ def compare(
         if case or record:
             raise UserError("--module can't be combined with case files or --record")
         return _compare_module(
-            module, configs, subject or ["inductor"], out, json, quiet=quiet, accept_partial=accept_partial
+            module,
+            configs,
+            subject or ["inductor"],
+            out,
+            json,
+            runs=run,
+            budget=budget,
+            quiet=quiet,
+            accept_partial=accept_partial,
         )
     if len(python or ()) < 2 and not record:
         raise UserError("two versions are needed: --python A --python B")
@@ -121,37 +137,40 @@ def _compare_module(
     out: Path | None,
     json: Path | None,
     *,
+    runs: list[str] | None,
+    budget: str | None,
     quiet: bool,
     accept_partial: bool,
 ) -> int:
     """Compare the blocks of a module, the whole first."""
     from fuzz.commands import write_json
+    from fuzz.durations import parse_duration
     from fuzz.module_answer import Answer, as_data, describe_unjudged, render
     from fuzz.module_comparison import open_comparison
     from generators.errors import UserError
 
     if len(configs) > 2:
         raise UserError(f"a module is compared in one or two versions, got {len(configs)} times --python")
+    seconds = parse_duration(budget, "budget") if budget else math.inf
     directory = out or Path("runs") / time.strftime("%Y-%m-%dT%H-%M-%S")
     with open_comparison(configs, factory, subjects, directory) as comparison:
-        rows, parts = comparison.rows, comparison.module.choose_blocks()
-        begun = 0
+        rows = comparison.rows
         try:
-            for begun, part in enumerate(parts, 1):
-                for row in comparison.compare(part):
-                    if not quiet:
-                        with ignore_lost_output():
-                            told = f"{begun} of {len(parts)}: {row.block.name}, {row.mode}, {row.way}: {row.answer}"
-                            print(told, file=sys.stderr, flush=True)
+            for row in comparison.compare_all(runs or (), seconds):
+                if not quiet:
+                    with ignore_lost_output():
+                        told = (
+                            f"{row.block.name}, {row.mode}, {row.way}: {row.answer} ({len(comparison.left) - 1} left)"
+                        )
+                        print(told, file=sys.stderr, flush=True)
         finally:
-            left = [part.path or part.type for part in parts[begun:]]
             if json is None or not write_json([as_data(row) for row in rows], json):
                 with ignore_lost_output():
-                    print(render(rows, factory, list(comparison.versions), left), flush=True)
+                    print(render(rows, factory, list(comparison.versions), comparison.left), flush=True)
     if all(row.answer is Answer.UNJUDGED for row in rows):
         raise UserError(f"{factory}: no block is judged: {describe_unjudged(rows)}")
-    partial = any(row.answer.is_partial for row in rows) and not accept_partial
-    return int(partial or any(row.answer.is_failure for row in rows))
+    is_partial = bool(comparison.left) or any(row.answer.is_partial for row in rows)
+    return int((is_partial and not accept_partial) or any(row.answer.is_failure for row in rows))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,7 @@
 """Compares a module between torch versions, or eager with compiled, and judges both sides by float64."""
 
+import math
+import time
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -38,17 +40,38 @@ class ModuleComparison:
     subjects: Sequence[str]
     out: Path
     rows: list[Row] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)  # what `compare_all` has not done
 
     @property
     def module(self) -> ModuleImport:
         """The module that names the blocks, and gives their cases."""
         return next(iter(self.modules.values()))
 
-    def compare(self, part: Submodule, run: str = "") -> Iterator[Row]:
+    def compare_all(self, runs: Sequence[str] = (), seconds: float = math.inf) -> Iterator[Row]:
+        """The rows of all blocks in these runs, by default in all runs of a released model.
+
+        After `seconds` no further block is begun.
+        """
+        began = time.monotonic()
+        self.left = [*(runs or self.module.list_runs())]
+        while self.left and time.monotonic() - began < seconds:
+            run, *later = self.left
+            for module in self.modules.values():
+                if module.run != run:
+                    module.begin(run)
+            parts = {": ".join(filter(None, (run, one.path or one.type))): one for one in self.module.choose_blocks()}
+            self.left = [*parts, *later]
+            for name, part in parts.items():
+                if time.monotonic() - began >= seconds:
+                    return
+                yield from self.compare(part)
+                self.left.remove(name)
+
+    def compare(self, part: Submodule) -> Iterator[Row]:
         """The rows of a block, for dropout off and on. Between versions, eager is a row of its own; in one version it
-        is the old side. `run`: the name of the loaded run, if a model has several."""
+        is the old side."""
         loaded = self.module.loaded
-        mode = run or ("training" if loaded.training else "inference")
+        mode = self.module.run or ("training" if loaded.training else "inference")
         for drops in (False, True) if loaded.drops else (True,):
             named = f"{mode}, dropout {'on' if drops else 'off'}" if loaded.drops else mode
             yield from self._compare_live(part, drops=drops, mode=named)
@@ -57,7 +80,8 @@ class ModuleComparison:
         block = Block(part.path, part.type, part.calls, None, Counter())
         results = self._judge(Live(part.path, drops))
         refused = [result.rejected for result in results.values() if result.rejected and result.stage != EAGER]
-        if len(results) < len(self.versions) or refused:
+        values = {module.loaded.values for module in self.modules.values()}
+        if len(results) < len(self.versions) or refused or len(values) > 1:
             yield from self._compare_case(part, mode)
             return
         for row in self._pair(block, results, mode, is_live=True):
@@ -71,7 +95,7 @@ class ModuleComparison:
 
     def _compare_case(self, part: Submodule, mode: str) -> Iterator[Row]:
         try:
-            block = self.module.import_block(part)
+            block = self.module.import_block(part, keeps_values=True)
         except BlockFailed as error:
             block = Block(part.path, part.type, part.calls, None, Counter([str(error)]))
         if block.case is None:
@@ -118,7 +142,7 @@ class ModuleComparison:
     def _add_case(self, row: Row, part: Submodule) -> Row:
         if row.is_live:
             try:
-                block = self.module.import_block(part)
+                block = self.module.import_block(part, keeps_values=True)
             except BlockFailed:
                 return row
             if block.case is None or not self._shows(row, block.case):

@@ -7,6 +7,10 @@ class ModelError(Exception):
     """A model can't be built; one line says why."""
 
 
+class PackageMissing(ModelError):
+    """Its package can't be imported here."""
+
+
 @dataclass(frozen=True)
 class ModelRun:
     """One way to run a model. `str` and `ModelRun.parse` are inverse to each other.

@@ -15,9 +15,10 @@ from torch.utils import _pytree
 
 from fuzz.check import exceptions, value_files
 from fuzz.check.live_program import LiveProgram, copy_arguments, has_dropout
+from fuzz.check.model_runs import ModelError, PackageMissing
 from fuzz.check.program import Program, hash_tensor, same_bits
 from fuzz.check.recorder import ATTENTION, Recorder, list_leaves, name_autocast
-from fuzz.check.released_models import PACKAGES, ModelError, build
+from fuzz.check.released_models import PACKAGES, build, list_runs
 from fuzz.check.tensor_memory import MemoryMap
 from fuzz.protocol import Live, Message
 from fuzz.protocol.recording import (
@@ -54,7 +55,7 @@ class ModuleSession:
     """Answers the messages of `fuzz.protocol.recording`."""
 
     def __init__(self, device: str) -> None:
-        self._device, self._factory = device, ""
+        self._device, self._factory, self._run = device, "", ""
         self._root: nn.Module = nn.Identity()
         self._captured: dict[str, tuple[nn.Module, tuple[Any, ...], dict[str, Any], str]] = {}
         self._arguments: tuple[tuple[Any, ...], dict[str, Any]] = (), {}
@@ -65,7 +66,7 @@ class ModuleSession:
     def answer(self, message: Message) -> Message:
         try:
             if isinstance(message, LoadModule):
-                return self._load(message.factory)
+                return self._load(message)
             if isinstance(message, Record):
                 return self._record(message)
             if isinstance(message, KeepValues):
@@ -73,12 +74,13 @@ class ModuleSession:
             assert isinstance(message, Repeat)
             return self._repeat(message)
         except (ModuleError, ModelError, value_files.ValuesError) as error:
-            return NotRecorded(str(error), isinstance(error, FactoryMissingError))
+            return NotRecorded(str(error), isinstance(error, (FactoryMissingError, PackageMissing)))
         except Exception as error:
             return NotRecorded(exceptions.line(error))
 
-    def _load(self, factory: str) -> Loaded:
-        self._factory = factory
+    def _load(self, message: LoadModule) -> Loaded:
+        self._factory, self._run, self._captured = message.factory, message.run, {}
+        runs = list_runs(self._factory) if message.lists_runs and _is_released(self._factory) else ()
         self._make()
         recorder = self._record_root()
         counts, attends = defaultdict[str, int](int), set[str]()
@@ -92,7 +94,7 @@ class ModuleSession:
         reached = [path for path in types if path in counts]
         parts = (Submodule(path, types[path], path in attends, counts[path]) for path in reached)
         drops = self._root.training and has_dropout(self._root)
-        return Loaded(tuple(parts), self._root.training, drops, self._hash_values())
+        return Loaded(tuple(parts), self._root.training, drops, self._hash_values(), runs)
 
     def _hash_values(self) -> str:
         """Equal for equal parameters, buffers and arguments."""
@@ -117,7 +119,7 @@ class ModuleSession:
 
     def _make(self) -> None:
         torch.manual_seed(0)
-        made = _find_factory(self._factory)()
+        made = _find_factory(self._factory, self._run)()
         parts = made if isinstance(made, tuple) else ()
         args, kwargs = (*parts[1:], {})[:2] if len(parts) in (2, 3) else (None, None)
         if not (
@@ -236,9 +238,13 @@ class ModuleSession:
         return Repeated()
 
 
-def _find_factory(name: str) -> Callable[[], Any]:
-    if name.partition("/")[0] in PACKAGES:
-        return lambda: build(name)
+def _is_released(name: str) -> bool:
+    return name.partition("/")[0] in PACKAGES
+
+
+def _find_factory(name: str, run: str) -> Callable[[], Any]:
+    if _is_released(name):
+        return lambda: build(name, run)
     path, _, attribute = name.partition(":")
     if not attribute or "/" in name:
         raise ModuleError("expected package.module:function")

@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from fuzz.check.model_inputs import LENGTH, VOCABULARY, WIDTH, make_inputs, make_mask, make_step
-from fuzz.check.model_runs import USUAL, ModelError, ModelRun, choose_runs
+from fuzz.check.model_runs import USUAL, ModelError, ModelRun, PackageMissing, choose_runs
 
 __all__ = ["PACKAGES", "ModelError", "build", "list_architectures", "list_runs"]
 
@@ -153,7 +153,7 @@ def _import(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except Exception as error:
-        raise ModelError(f"{package} can't be imported: {' '.join(str(error).split())}") from error
+        raise PackageMissing(f"{package} can't be imported: {' '.join(str(error).split())}") from error
 
 
 def _make_transformers(transformers: Any, architecture: str, attention: str, run: ModelRun) -> _Attempts:

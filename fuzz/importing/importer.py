@@ -85,7 +85,7 @@ class ModuleImport:
     """A user's module in a worker of its own. Raises `UserError` if it can't be loaded."""
 
     def __init__(self, config: WorkerConfig, factory: str) -> None:
-        self.factory = factory
+        self.factory, self.run = factory, ""
         self.config = config
         self._process = WorkerProcess(replace(config, factory=factory), PipeTransport())
         self._loaded_by: Hello | None = None
@@ -106,6 +106,15 @@ class ModuleImport:
     def hello(self) -> Hello:
         return self._process.start()
 
+    def list_runs(self) -> tuple[str, ...]:
+        """The ways people run a released model, the most telling first; "" alone for any other module."""
+        return self._load(lists_runs=True).runs or ("",)
+
+    def begin(self, run: str) -> None:
+        """Load the module for one of these runs. Raises `UserError`."""
+        self.run = run
+        self.loaded = self._load()
+
     def submit(self, live: Live, subjects: tuple[str, ...]) -> None:
         """Have a part of the module judged as it is; `collect` gives the result. Raises `UserError`."""
         if self._rss_mib > _LARGE_SHARE * self.config.memory_mib:
@@ -120,8 +129,9 @@ class ModuleImport:
         self._rss_mib = result.rss_mib
         return result
 
-    def _load(self) -> Loaded:
-        loaded = self._ask(LoadModule(self.factory), "loading the module", Loaded)
+    def _load(self, *, lists_runs: bool = False) -> Loaded:
+        request = LoadModule(self.factory, self.run, lists_runs)
+        loaded = self._ask(request, "loading the module", Loaded)
         self._loaded_by, self._rss_mib = self._process.hello, 0.0
         return loaded
 

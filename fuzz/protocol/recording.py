@@ -15,6 +15,8 @@ class LoadModule(Message):
     """Call a factory, and run its module once."""
 
     factory: str  # package.module:function, or package/architecture of a released model
+    run: str = ""  # of a released model: a name of `Loaded.runs`
+    lists_runs: bool = False  # give `Loaded.runs`, which takes time
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,8 @@ class Loaded(Message):
     submodules: tuple[Submodule, ...]
     training: bool = False
     drops: bool = False  # in training, with a rate of dropout above 0
-    values: str = ""  # hashes of its parameters, buffers and arguments
+    values: str = ""  # hash of its parameters, buffers and arguments
+    runs: tuple[str, ...] = ()  # the ways people run a released model, the most telling first
 
 
 @dataclass(frozen=True)

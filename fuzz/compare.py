@@ -1,5 +1,6 @@
 """Compare torch versions: `python -m fuzz.compare --python A --python B CASE...`."""
 
+import math
 import sys
 import time
 from contextlib import ExitStack
@@ -19,6 +20,9 @@ def compare(
     out: Path | None = None,
     json: Path | None = None,
     record: bool = False,
+    run: list[str] | None = None,
+    budget: str | None = None,
+    accept_partial: bool = False,
     quiet: bool = False,
 ) -> int:
     """Replay cases under several torch versions, and list regressions, fixes, and failures in all versions.
@@ -36,14 +40,22 @@ def compare(
         Run under this subject instead of the case's own; may be repeated. Also package.module:function.
     module
         package.module:factory: a function without arguments that gives a module and its arguments, (module, args) or
-        (module, args, kwargs). The whole module and each attention block is compared: in eager and compiled, under two
-        --python; with a single --python, eager with compiled.
+        (module, args, kwargs). The whole module and each attention block is compared as it is, with its own parameters
+        and arguments, in its own mode: in eager and compiled, under two --python; with a single --python, eager with
+        compiled. An interpreter that can't import it judges cases that repeat it.
     out
         With --module: directory for the case files of blocks that change, by default runs/START_TIME.
     json
         With --module: file for the answers as JSON; without a name, standard output.
     record
         Write the verdicts into the case files, by torch version, under `seen`.
+    run
+        With --module of a released model: a way to run it, such as "training, left padding"; may be repeated. By
+        default all that apply.
+    budget
+        With --module: time after which no block is begun, such as 10m. The answer names what is left.
+    accept_partial
+        With --module: exit with 0 although blocks are judged in part, or not at all.
     quiet
         Print no progress.
 
@@ -52,7 +64,8 @@ def compare(
     python -m fuzz.compare --python old/bin/python --python new/bin/python corpus
     python -m fuzz.compare --python old/bin/python --python new/bin/python --module my:block
     0: no regression
-    1: regressions; with --module, a block is wrong or refused on the new side, or wrong on both
+    1: regressions; with --module, a block is wrong or refused on the new side, or wrong on both, or is judged in part
+       or not at all
     130: interrupted; the cases judged so far are reported
     """
     from corpus.entry import load_all, record_seen
@@ -74,7 +87,17 @@ def compare(
     if module is not None:
         if case or record:
             raise UserError("--module can't be combined with case files or --record")
-        return _compare_module(module, configs, subject or ["inductor"], out, json, quiet)
+        return _compare_module(
+            module,
+            configs,
+            subject or ["inductor"],
+            out,
+            json,
+            runs=run,
+            budget=budget,
+            quiet=quiet,
+            accept_partial=accept_partial,
+        )
     if len(python or ()) < 2 and not record:
         raise UserError("two versions are needed: --python A --python B")
     if record and (subject or worker.device):
@@ -108,38 +131,46 @@ def compare(
 
 
 def _compare_module(
-    factory: str, configs: list[WorkerConfig], subjects: list[str], out: Path | None, json: Path | None, quiet: bool
+    factory: str,
+    configs: list[WorkerConfig],
+    subjects: list[str],
+    out: Path | None,
+    json: Path | None,
+    *,
+    runs: list[str] | None,
+    budget: str | None,
+    quiet: bool,
+    accept_partial: bool,
 ) -> int:
-    """Compare the blocks of a module. The first interpreter imports it."""
+    """Compare the blocks of a module, the whole first."""
     from fuzz.commands import write_json
-    from fuzz.evaluator import open_evaluator
-    from fuzz.importing.importer import ModuleImport, describe_gaps
-    from fuzz.module_comparison import Answer, ModuleComparison, as_data, render
-    from fuzz.versions import start_versions
+    from fuzz.durations import parse_duration
+    from fuzz.module_answer import Answer, as_data, describe_unjudged, render
+    from fuzz.module_comparison import open_comparison
     from generators.errors import UserError
 
     if len(configs) > 2:
         raise UserError(f"a module is compared in one or two versions, got {len(configs)} times --python")
-    blocks = []
-    with ExitStack() as stack:
-        importing = stack.enter_context(ModuleImport(configs[0], factory))
-        versions = start_versions([stack.enter_context(open_evaluator(one)) for one in configs], subjects)
-        comparison = ModuleComparison(versions, subjects, out or Path("runs") / time.strftime("%Y-%m-%dT%H-%M-%S"))
+    seconds = parse_duration(budget, "budget") if budget else math.inf
+    directory = out or Path("runs") / time.strftime("%Y-%m-%dT%H-%M-%S")
+    with open_comparison(configs, factory, subjects, directory) as comparison:
+        rows = comparison.rows
         try:
-            for block in importing.import_blocks():
-                blocks.append(block)
-                told = [f"{row.way} {row.answer}" for row in comparison.compare(block)]
+            for row in comparison.compare_all(runs or (), seconds):
                 if not quiet:
                     with ignore_lost_output():
-                        print(f"{block.name}: {', '.join(told)}", file=sys.stderr, flush=True)
+                        told = (
+                            f"{row.block.name}, {row.mode}, {row.way}: {row.answer} ({len(comparison.left) - 1} left)"
+                        )
+                        print(told, file=sys.stderr, flush=True)
         finally:
-            if json is None or not write_json([as_data(row) for row in comparison.rows], json):
+            if json is None or not write_json([as_data(row) for row in rows], json):
                 with ignore_lost_output():
-                    print(render(comparison.rows, blocks, factory, list(versions)), flush=True)
-    if all(row.answer is Answer.UNJUDGED for row in comparison.rows):
-        gaps = "; ".join(filter(None, map(describe_gaps, blocks))) or "it makes no torch-level call"
-        raise UserError(f"{factory}: no block is judged: {gaps}")
-    return int(any(row.answer.is_failure for row in comparison.rows))
+                    print(render(rows, factory, list(comparison.versions), comparison.left), flush=True)
+    if all(row.answer is Answer.UNJUDGED for row in rows):
+        raise UserError(f"{factory}: no block is judged: {describe_unjudged(rows)}")
+    is_partial = bool(comparison.left) or any(row.answer.is_partial for row in rows)
+    return int((is_partial and not accept_partial) or any(row.answer.is_failure for row in rows))
 
 
 if __name__ == "__main__":

@@ -1,146 +1,163 @@
 """Compares a module between torch versions, or eager with compiled, and judges both sides by float64."""
 
+import math
+import time
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from corpus.entry import Entry, Expectation, Found, save
-from fuzz.commands import list_commands, shorten
-from fuzz.durations import format_count
-from fuzz.evaluator import Evaluator
-from fuzz.importing.importer import Block, ModuleImport, describe_gaps
-from fuzz.protocol import EAGER, Result, SubjectResult, Verdict
+from fuzz.evaluator import Evaluator, open_evaluator
+from fuzz.importing.importer import Block, BlockFailed, FactoryMissing, ModuleImport
+from fuzz.module_answer import Answer, Row, Side, describe_unjudged, list_rows
+from fuzz.protocol import EAGER, Live, Parted, Result, SubjectResult, Verdict
+from fuzz.protocol.recording import Submodule
 from fuzz.protocol.render import describe
+from fuzz.versions import start_versions
+from fuzz.worker_config import WorkerConfig
 from generators.errors import UserError
 from generators.program.case import Case
 from generators.program.edits import prune_if_valid
 from generators.program.emit import source
 from generators.program.type_check import check
 from generators.program.values import category
-from generators.records import Word
-
-
-class Answer(Word):
-    """The change from the old side to the new side, the worst first."""
-
-    NEW_WRONG = "new wrong", "the new result is further from float64 than rounding explains, the old result is not"
-    REFUSED = "newly refused", "the new side gives no result (error, timeout or memory), the old side does"
-    BOTH_WRONG = "both wrong", "both results are further from float64 than rounding explains"
-    OLD_WRONG = "old wrong", "the old result is further from float64 than rounding explains, the new result is not"
-    ACCEPTED = "newly accepted", "the old side gives no result, the new side is right"
-    ROUNDING = "changed within rounding", "other bits, and both results are as right as rounding allows"
-    EQUAL = "equal", "the same bits"
-    UNJUDGED = "not judged", "one side takes no such program, or the block is not imported"
-
-    @property
-    def is_failure(self) -> bool:
-        """Whether somebody who upgrades is worse off, or nobody is right."""
-        return self in (Answer.NEW_WRONG, Answer.REFUSED, Answer.BOTH_WRONG)
-
-
-_ERRORS = (Verdict.COMPILE_ERROR, Verdict.RUNTIME_ERROR, Verdict.TIMEOUT, Verdict.WORKER_DIED, Verdict.OUT_OF_MEMORY)
-
-
-@dataclass(frozen=True, slots=True)
-class Side:
-    """A block run one way: in a torch version, in eager or under a subject."""
-
-    label: str
-    verdict: Verdict
-    hashes: tuple[str, ...] = ()
-    ratio: float | None = None  # the worst row's error, relative to rounding
-    why: str = ""
-    output: int | None = None  # the index of the wrong output
-    python: str = ""
-
-    @property
-    def is_wrong(self) -> bool:
-        return self.verdict.is_finding and not self.is_refused
-
-    @property
-    def is_refused(self) -> bool:
-        return self.verdict in _ERRORS or self.verdict is Verdict.REJECTED
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A block and a way to run it, on both sides."""
-
-    block: Block
-    way: str  # eager, or a subject
-    old: Side
-    new: Side
-    case: Path | None = None
-    first: str = ""  # the line of the first value that moved, or that is wrong
-
-    @property
-    def failed(self) -> Side | None:
-        """The side to report about."""
-        return next((side for side in (self.new, self.old) if side.verdict.is_finding), None)
-
-    @property
-    def report(self) -> str:
-        """The command that writes the report."""
-        if self.case is None or self.failed is None:
-            return ""
-        return list_commands(shorten(self.case), self.case.stem.partition(".")[0], self.way, self.failed.python)[1]
-
-    @property
-    def answer(self) -> Answer:
-        old, new = self.old, self.new
-        if Verdict.SKIPPED in (old.verdict, new.verdict) or (old.is_refused and new.is_refused):
-            return Answer.UNJUDGED
-        if new.is_refused:
-            return Answer.REFUSED
-        if old.is_refused:
-            return Answer.NEW_WRONG if new.is_wrong else Answer.ACCEPTED
-        if new.is_wrong:
-            return Answer.BOTH_WRONG if old.is_wrong else Answer.NEW_WRONG
-        if old.is_wrong:
-            return Answer.OLD_WRONG
-        if not (old.hashes and new.hashes):
-            return Answer.UNJUDGED
-        return Answer.EQUAL if old.hashes == new.hashes else Answer.ROUNDING
 
 
 @dataclass
 class ModuleComparison:
-    """Judges the blocks of a module. `versions`: evaluators by torch version, old and new, or a single one."""
+    """Judges the blocks of a module: the module itself in every version that can import it, else its cases.
 
+    modules: the module by torch version, old and new, or in a single version; a version that can't import it is missing
+    versions: evaluators of cases, by torch version
+    out: a directory for case files
+    """
+
+    modules: Mapping[str, ModuleImport]
     versions: Mapping[str, Evaluator]
     subjects: Sequence[str]
-    out: Path  # a directory for case files
+    out: Path
     rows: list[Row] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)  # what `compare_all` has not done
 
-    def compare(self, block: Block) -> Iterator[Row]:
-        """The rows of a block. Between versions, eager is a row of its own; in one version it is the old side. A block
-        that is not imported has one row."""
-        case = block.case
-        if case is None:
-            self.rows.append(Row(block, "import", *(Side("", Verdict.SKIPPED),) * 2))
+    @property
+    def module(self) -> ModuleImport:
+        """The module that names the blocks, and gives their cases."""
+        return next(iter(self.modules.values()))
+
+    def compare_all(self, runs: Sequence[str] = (), seconds: float = math.inf) -> Iterator[Row]:
+        """The rows of all blocks in these runs, by default in all runs of a released model.
+
+        After `seconds` no further block is begun.
+        """
+        began = time.monotonic()
+        self.left = [*(runs or self.module.list_runs())]
+        while self.left and time.monotonic() - began < seconds:
+            run, *later = self.left
+            for module in self.modules.values():
+                if module.run != run:
+                    module.begin(run)
+            parts = {": ".join(filter(None, (run, one.path or one.type))): one for one in self.module.choose_blocks()}
+            self.left = [*parts, *later]
+            for name, part in parts.items():
+                if time.monotonic() - began >= seconds:
+                    return
+                yield from self.compare(part)
+                self.left.remove(name)
+
+    def compare(self, part: Submodule) -> Iterator[Row]:
+        """The rows of a block, for dropout off and on. Between versions, eager is a row of its own; in one version it
+        is the old side."""
+        loaded = self.module.loaded
+        mode = self.module.run or ("training" if loaded.training else "inference")
+        for drops in (False, True) if loaded.drops else (True,):
+            named = f"{mode}, dropout {'on' if drops else 'off'}" if loaded.drops else mode
+            yield from self._compare_live(part, drops=drops, mode=named)
+
+    def _compare_live(self, part: Submodule, *, drops: bool, mode: str) -> Iterator[Row]:
+        block = Block(part.path, part.type, part.calls, None, Counter())
+        results = self._judge(Live(part.path, drops))
+        refused = [result.rejected for result in results.values() if result.rejected and result.stage != EAGER]
+        values = {module.loaded.values for module in self.modules.values()}
+        if len(results) < len(self.versions) or refused or len(values) > 1:
+            yield from self._compare_case(part, mode)
+            return
+        for row in self._pair(block, results, mode, is_live=True):
+            yield self._finish(self._find_part(row, part, drops=drops), part)
+
+    def _judge(self, live: Live) -> dict[str, Result]:
+        """The results of a part in all versions that can import the module. They are judged at the same time."""
+        for module in self.modules.values():
+            module.submit(live, tuple(self.subjects))
+        return {label: module.collect() for label, module in self.modules.items()}
+
+    def _compare_case(self, part: Submodule, mode: str) -> Iterator[Row]:
+        try:
+            block = self.module.import_block(part, keeps_values=True)
+        except BlockFailed as error:
+            block = Block(part.path, part.type, part.calls, None, Counter([str(error)]))
+        if block.case is None:
+            self.rows.append(Row(block, "import", *(Side("", Verdict.SKIPPED),) * 2, mode=mode))
             yield self.rows[-1]
             return
-        subjects = tuple(self.subjects)
         for evaluator in self.versions.values():
-            evaluator.submit_with_hashes(case, subjects)
+            evaluator.submit_with_hashes(block.case, tuple(self.subjects))
         results = {label: evaluator.collect() for label, evaluator in self.versions.items()}
+        for row in self._pair(block, results, mode, is_live=False):
+            yield self._finish(row, part)
+
+    def _pair(self, block: Block, results: Mapping[str, Result], mode: str, *, is_live: bool) -> Iterator[Row]:
         first = next(iter(results.values()))
-        for way in (EAGER, *subjects) if len(results) > 1 else subjects:
+        for way in (EAGER, *self.subjects) if len(results) > 1 else self.subjects:
             of_versions = [_read_side(label, result, way) for label, result in results.items()]
             old, new = (
                 of_versions if len(results) > 1 else (_read_side(EAGER, first, EAGER), _read_side(way, first, way))
             )
             old, new = (replace(side, python=self._run_by(side).config.python) for side in (old, new))
-            yield self._finish(Row(block, way, old, new), case)
+            yield Row(block, way, old, new, mode, is_live)
 
-    def _finish(self, row: Row, case: Case) -> Row:
-        """The row with its case file, and the first value that moved."""
-        if row.answer not in (Answer.EQUAL, Answer.UNJUDGED):
-            row = replace(row, case=self._save(row, case), first=_find_line(case, self._find_first(row, case)))
+    def _find_part(self, row: Row, part: Submodule, *, drops: bool) -> Row:
+        """The row with the first block whose result is wrong, if the whole module is."""
+        wrong = next((side for side in (row.new, row.old) if side.is_wrong), None)
+        if wrong is None or part.path or row.way == EAGER:
+            return row
+        module = self.modules.get(wrong.label, self.module)
+        watched = tuple(other.path for other in module.choose_blocks() if other.path)
+        if not watched:
+            return row
+        module.submit(Live(part.path, drops, watched), (row.way,))
+        seen = (one for result in module.collect().results for one in result.observations if isinstance(one, Parted))
+        return replace(row, first=next((one.path for one in seen), ""))
+
+    def _finish(self, row: Row, part: Submodule) -> Row:
+        """The row with a case file, and the first value that moved."""
+        is_of_interest = row.answer.is_failure or row.answer is Answer.OLD_WRONG or row.way == EAGER
+        if is_of_interest and row.answer not in (Answer.EQUAL, Answer.UNJUDGED, Answer.IN_PART):
+            row = self._add_case(row, part)
         self.rows.append(row)
         return row
+
+    def _add_case(self, row: Row, part: Submodule) -> Row:
+        if row.is_live:
+            try:
+                block = self.module.import_block(part, keeps_values=True)
+            except BlockFailed:
+                return row
+            if block.case is None or not self._shows(row, block.case):
+                return row
+            row = replace(row, block=block)
+        case = row.block.case
+        assert case is not None
+        first = _find_line(case, self._find_first(row, case)) or row.first
+        return replace(row, case=self._save(row, case), first=first)
+
+    def _shows(self, row: Row, case: Case) -> bool:
+        """Whether a case of the block fails as the module itself does."""
+        if row.failed is None or row.way == EAGER:
+            return True
+        return self._run_by(row.failed).judge(case, row.way).verdict.is_finding
 
     def _save(self, row: Row, case: Case) -> Path:
         wrong = row.failed
@@ -183,23 +200,49 @@ class ModuleComparison:
         return next(iter(floats[bisect_left(floats, True, key=is_wrong) :]), "")
 
 
-def save_wrong_block(module: ModuleImport, evaluator: Evaluator, out: Path) -> Path | None:
+@contextmanager
+def open_comparison(
+    configs: Sequence[WorkerConfig], factory: str, subjects: Sequence[str], out: Path
+) -> Iterator[ModuleComparison]:
+    """A comparison of the module of `factory` in the versions of `configs`, the old one first; ends its workers.
+
+    Raises `UserError`, also if no version can import the module.
+    """
+    with ExitStack() as stack:
+        evaluators = [stack.enter_context(open_evaluator(one)) for one in configs]
+        modules: dict[int, ModuleImport] = {}
+        missing: FactoryMissing | None = None
+        for number, one in enumerate(evaluators):
+            try:
+                # They share the evaluator's compiled code.
+                modules[number] = stack.enter_context(ModuleImport(one.config, factory))
+            except FactoryMissing as error:
+                missing = missing or error
+        if not modules:
+            assert missing is not None
+            raise missing
+        labels = list(start_versions([modules.get(number, one) for number, one in enumerate(evaluators)], subjects))
+        named = {labels[number]: module for number, module in modules.items()}
+        yield ModuleComparison(named, dict(zip(labels, evaluators, strict=True)), subjects, out)
+
+
+def save_wrong_block(comparison: ModuleComparison) -> Path | None:
     """A case file of the first block that fails if it is compiled, the whole module last; None if no block fails.
 
-    Raises `UserError` if no block can be judged.
+    Raises `UserError` if no block can be judged, or if no case shows the failure.
     """
-    blocks = sorted(module.import_blocks(), key=lambda block: not block.path)
-    judged = False
-    for block in blocks:
-        if block.case is None:
-            continue
-        result = evaluator.judge(block.case, "inductor")
-        judged |= result.verdict is not Verdict.SKIPPED
-        if result.verdict.is_finding:
-            found = Found(result.verdict.value, "inductor", torch=evaluator.hello.torch, message=describe(result))
-            return save(Entry(block.case, f"{module.factory}, {block.name}", found=found), out)
-    if not judged:
-        raise UserError(f"{module.factory}: no block is judged: {'; '.join(filter(None, map(describe_gaps, blocks)))}")
+    module = comparison.module
+    for part in sorted(module.choose_blocks(), key=lambda part: not part.path):
+        found = next((row.case for row in comparison.compare(part) if row.answer.is_failure and row.case), None)
+        if found is not None:
+            return found
+    failing = [row for row in comparison.rows if row.answer.is_failure]
+    if failing:
+        raise UserError(
+            f"{module.factory}: {list_rows(failing)}, and no case shows it: the module itself has to be run"
+        )
+    if all(row.answer is Answer.UNJUDGED for row in comparison.rows):
+        raise UserError(f"{module.factory}: no block is judged: {describe_unjudged(comparison.rows)}")
     return None
 
 
@@ -216,7 +259,10 @@ def _read_side(label: str, result: Result, way: str) -> Side:
     judged = next(of_way, missing)
     # A verdict that accuses eager is about the other side.
     verdict = Verdict.OK if judged.verdict is Verdict.EAGER_SUSPECT and not is_eager else judged.verdict
-    side = Side(label, verdict, result.hashes if is_eager else judged.hashes, judged.numbers.get("ratio"))
+    hashes = result.hashes if is_eager else judged.hashes
+    side = Side(label, verdict, hashes, judged.numbers.get("ratio"), rewrites=judged.applied_rewrites)
+    if verdict is Verdict.SKIPPED:
+        return replace(side, why=describe(judged))
     if not verdict.is_finding:
         return side
     value = judged.value
@@ -228,60 +274,3 @@ def _find_line(case: Case, name: str) -> str:
     """The line of the program that computes a value; a write has none, only its name."""
     lines = map(str.strip, source(case).splitlines())
     return next((line for line in lines if line.startswith(f"{name} = ")), name)
-
-
-def render(rows: Sequence[Row], blocks: Sequence[Block], factory: str, labels: Sequence[str]) -> str:
-    """The answer for a terminal: three sentences, then a line for each block and way."""
-    lines = [*summarize(rows, blocks, factory, labels), ""]
-    width = max([len(_name(row.block)) for row in rows], default=0)
-    for row in sorted(rows, key=lambda row: list(Answer).index(row.answer)):
-        ratios = "".join(f", {side.label} {side.ratio:.2g} of rounding" for side in (row.old, row.new) if side.ratio)
-        lines.append(f"{_name(row.block):{width}}  {row.way:9} {row.answer}{ratios}")
-        lines += [f"    first in: {row.first}"] if row.first else []
-        lines += [f"    {side.label}: {side.why}" for side in (row.old, row.new) if side.why]
-        lines += [f"    {row.report}"] if row.report else []
-    return "\n".join([*lines, *filter(None, map(describe_gaps, blocks))])
-
-
-def summarize(rows: Sequence[Row], blocks: Sequence[Block], factory: str, labels: Sequence[str]) -> list[str]:
-    """Three sentences: the question, whether somebody is wrong, and the share that changed."""
-    sides = (
-        f"torch {labels[0]} against {labels[-1]}" if len(labels) > 1 else f"eager against compiled, torch {labels[0]}"
-    )
-    judged = [row for row in rows if row.answer is not Answer.UNJUDGED]
-    failing = [row for row in judged if row.answer.is_failure]
-    old = [row for row in judged if row.answer is Answer.OLD_WRONG]
-    moved = sum(row.answer is Answer.ROUNDING for row in judged)
-    wrong = "No new result is wrong by float64"
-    if failing:
-        wrong = f"{len(failing)} of them must be looked at: {_list(failing)}"
-    if old:
-        wrong += f"; the old side alone is wrong {len(old)} times: {_list(old)}"
-    return [
-        f"{format_count(len(judged), 'result')} of {format_count(len(blocks), 'block')} of {factory}, {sides}.",
-        f"{wrong}.",
-        f"{moved} changed within rounding, {sum(row.answer is Answer.EQUAL for row in judged)} are equal bit for bit.",
-    ]
-
-
-def as_data(row: Row) -> dict[str, Any]:
-    """A row for JSON."""
-    gaps = {"missing": dict(row.block.missing), "different": row.block.different, "reads": list(row.block.reads)}
-    sides = {
-        name: {"label": side.label, "verdict": side.verdict.value, "ratio": side.ratio, "why": side.why}
-        for name, side in (("old", row.old), ("new", row.new))
-    }
-    block = {"block": row.block.path, "type": row.block.type, "also": list(row.block.also), "way": row.way}
-    return (
-        block
-        | gaps
-        | {"answer": row.answer.value, **sides, "first": row.first, "case": str(row.case or ""), "report": row.report}
-    )
-
-
-def _list(rows: Sequence[Row]) -> str:
-    return ", ".join(f"{_name(row.block)} ({row.way}: {row.answer})" for row in rows)
-
-
-def _name(block: Block) -> str:
-    return f"{block.name} ({len(block.also) + 1} alike)" if block.also else block.name

@@ -8,6 +8,7 @@ In the checkout `pytest corpus` loads the plugin; elsewhere `python -m pytest -p
     a known bug no longer shows              fails
     anything else is not as expected         fails
     no subject takes the case, no device     skip
+    the compiler is switched off             pytest ends, exit code 2
 """
 
 import sys
@@ -18,11 +19,12 @@ from typing import Any
 import pytest
 
 from corpus.entry import SUFFIX, Entry, load
-from fuzz.cli import escape_controls
+from fuzz.cli import USAGE, escape_controls
 from fuzz.commands import require_allowed
 from fuzz.evaluator import Evaluator, open_evaluator
 from fuzz.protocol import Result
 from fuzz.replay_result import State, describe_result, replay_entry
+from fuzz.transport import CompilersOff
 from fuzz.worker_config import WorkerConfig
 from generators.errors import UserError
 
@@ -82,7 +84,10 @@ class CaseItem(pytest.Item):
                 refusals[device] = escape_controls(str(error))
         if device in refusals:
             pytest.skip(refusals[device])
-        replayed = replay_entry(evaluator, self.entry, self.subjects)
+        try:
+            replayed = replay_entry(evaluator, self.entry, self.subjects)
+        except CompilersOff as error:
+            pytest.exit(escape_controls(str(error)), returncode=USAGE)
         self._record(replayed.result)
         reason = escape_controls(replayed.reason)
         if replayed.state is State.SKIPPED:

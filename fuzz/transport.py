@@ -39,6 +39,10 @@ class WorkerUnavailable(UserError):
     """No worker can be started."""
 
 
+class CompilersOff(WorkerUnavailable):
+    """A worker that runs can't judge the subjects that it is asked about: their compiler is switched off."""
+
+
 class MachineLost(Exception):
     """The machine of a worker is gone or can't be used."""
 

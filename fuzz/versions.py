@@ -3,15 +3,18 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Protocol, TypeVar
 
 from corpus.entry import Entry, sort_versions
 from fuzz.bug_identity import kind_of
 from fuzz.durations import format_count
 from fuzz.evaluator import Evaluator, compare_outcome, public_version
 from fuzz.experiments import Outcome, Tried
-from fuzz.protocol import SubjectResult, Verdict
+from fuzz.protocol import Hello, SubjectResult, Verdict
 from fuzz.protocol.failures import NotTaken, Raised, Refusal
 from fuzz.protocol.render import describe
+from fuzz.transport import CompilersOff
+from fuzz.worker_config import WorkerConfig
 from generators.errors import UserError
 from generators.records import Word
 
@@ -58,20 +61,33 @@ class Row:
         return VersionChange.FIXED if passes[-1] else VersionChange.REGRESSED
 
 
-def start_versions(evaluators: Sequence[Evaluator], subjects: Collection[str]) -> dict[str, Evaluator]:
+class Host(Protocol):
+    """Has a worker."""
+
+    @property
+    def hello(self) -> Hello: ...
+
+    @property
+    def config(self) -> WorkerConfig: ...
+
+
+H = TypeVar("H", bound=Host)
+
+
+def start_versions(hosts: Sequence[H], subjects: Collection[str]) -> dict[str, H]:
     """Start all workers before any work, and label their versions.
 
     Raises `UserError` for an interpreter that can't be used, and for a subject that no version has.
     """
-    hellos = [evaluator.hello for evaluator in evaluators]
+    hellos = [host.hello for host in hosts]
     known = {subject for hello in hellos for subject in hello.subjects}
     if known and (unknown := {*subjects} - known):
         raise UserError(f"unknown subject {min(unknown)!r}; there are {', '.join(sorted(known))}")
     labels = [public_version(hello.torch) for hello in hellos]
     if len(set(labels)) < len(labels):
-        numbered = enumerate(zip(labels, evaluators, strict=True), 1)
-        labels = [f"{number}: {torch} ({evaluator.config.python})" for number, (torch, evaluator) in numbered]
-    return dict(zip(labels, evaluators, strict=True))
+        numbered = enumerate(zip(labels, hosts, strict=True), 1)
+        labels = [f"{number}: {torch} ({host.config.python})" for number, (torch, host) in numbered]
+    return dict(zip(labels, hosts, strict=True))
 
 
 def compare_versions(path: Path, entry: Entry, subject: str, device: str, versions: Mapping[str, Evaluator]) -> Row:
@@ -83,6 +99,8 @@ def compare_versions(path: Path, entry: Entry, subject: str, device: str, versio
             if subject in evaluator.hello.subjects:
                 return evaluator.evaluate_or_raise(entry.case, subject, fresh=fresh)
             why = f"torch {label} has no {subject}"
+        except CompilersOff:
+            raise
         except UserError as error:
             why = str(error)
         return SubjectResult(subject, Verdict.SKIPPED, failure=NotTaken(Refusal.NO_VERDICT, why))

@@ -29,7 +29,7 @@ from fuzz.protocol import (
 from fuzz.protocol.exits import explain_exit, find_last_words, find_place
 from fuzz.protocol.failures import Process, ProcessLost
 from fuzz.protocol.render import describe_failure
-from fuzz.transport import MachineLost, Transport, WorkerUnavailable
+from fuzz.transport import CompilersOff, MachineLost, Transport, WorkerUnavailable
 from fuzz.worker_config import WorkerConfig
 
 START_SECONDS = 120.0
@@ -143,7 +143,7 @@ class WorkerProcess:
                 return
 
     def receive(self) -> Result:
-        """The result of the check sent last. Raises `WorkerFault`, and as `start` does."""
+        """The result of the check sent last. Raises `WorkerFault`, `CompilersOff`, and as `start` does."""
         began, is_repeated = time.monotonic(), False
         while True:
             message = self._read(self.config.timeout)
@@ -240,7 +240,10 @@ class WorkerProcess:
         raise WorkerLost(reason)
 
     def _read(self, seconds: float) -> Message | ProcessLost:
-        """The next message within `seconds`, or how the process was lost. Raises `WorkerFault`."""
+        """The next message within `seconds`, or how the process was lost.
+
+        Raises `WorkerFault`, and `WorkerUnavailable` if the worker says that it can't be used.
+        """
         try:
             message = self._read_line(seconds)
         except MachineLost as lost:
@@ -248,6 +251,10 @@ class WorkerProcess:
         if isinstance(message, protocol.Fault):
             self._discard(f"a fault of attnfuzz in {self.stage}: {find_last_words(message.text.splitlines())}")
             raise WorkerFault(f"the worker failed in {self.stage}:\n{message.text.rstrip()}")
+        if isinstance(message, Unusable):
+            kind = WorkerUnavailable if self.hello is None else CompilersOff
+            self._end()
+            raise kind(f"the worker under {self.config.argv()[0]} can't be used: {message.reason}")
         return message
 
     def _read_line(self, seconds: float) -> Message | ProcessLost:
@@ -275,7 +282,9 @@ class WorkerProcess:
         verdict = _VERDICTS.get(failure.how, Verdict.WORKER_DIED)
         if stage in _OWN_STAGES:
             # Nothing is compiled yet: eager or attnfuzz is at fault, so the case can't be judged.
-            return Result(id=self._id, rejected=f"{verdict} in {stage}: {text}", results=(), seconds=seconds)
+            return Result(
+                id=self._id, rejected=f"{verdict} in {stage}: {text}", results=(), seconds=seconds, stage=stage
+            )
         lost = SubjectResult(stage, verdict, failure=failure, seconds=seconds, observations=self._observed)
         return Result(id=self._id, rejected=None, results=(lost,), seconds=seconds)
 
@@ -295,9 +304,7 @@ class WorkerProcess:
                 told.cancel()
         if isinstance(message, Hello):
             return message
-        if isinstance(message, Unusable):
-            reason = message.reason
-        elif isinstance(message, ProcessLost):
+        if isinstance(message, ProcessLost):
             reason = f"{self.stage}: {describe_failure(message)}"
         else:
             reason = f"it says {message.kind!r} first"

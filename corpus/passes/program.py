@@ -9,6 +9,7 @@ from typing import Any
 
 from generators.program import edits
 from generators.program.case import Attr, Case, Change, LaterCall, Op, Values
+from generators.program.kept_places import list_simpler
 from generators.program.ops import OPS
 from generators.program.regions import rename_in_regions
 from generators.program.roles import HEADS, find_attentions, plain_names, trace
@@ -16,7 +17,7 @@ from generators.program.simplicity import SIMPLER_CALLS
 from generators.program.sizes import Size
 from generators.program.state import at_call, rename_in_calls
 from generators.program.type_check import attributes, make_op, types_of
-from generators.program.values import COMPLEX, DISTRIBUTIONS, FLOATS, category
+from generators.program.values import COMPLEX, DISTRIBUTIONS, FLOATS, LATER, category
 
 
 def simplify_before(case: Case) -> Iterator[Case]:
@@ -298,13 +299,17 @@ def simplify_inputs(case: Case) -> Iterator[Case]:
         yield edits.replace_inputs(case, {item: edits.describe_values(item)})
         rank = math.inf if is_given else DISTRIBUTIONS[item.values.kind].rank
         simpler = sorted(
-            (d for d in DISTRIBUTIONS.values() if item.dtype in d.dtypes and d.rank < rank), key=lambda d: d.rank
+            (d for d in DISTRIBUTIONS.values() if item.dtype in d.dtypes and d.rank < min(rank, LATER)),
+            key=lambda d: d.rank,
         )
+        for name in list_simpler(item.values.kind) if not is_given else ():
+            yield edits.replace_inputs(case, {item: replace(item, values=replace(item.values, kind=name))})
         for kind in simpler:
             scale = 0.5 if kind.name == "random" else 1.0
             yield edits.replace_inputs(case, {item: replace(item, values=Values(kind.name, item.values.seed, scale))})
         if not is_given:
             yield edits.replace_inputs(case, {item: replace(item, values=replace(item.values, scale=1.0))})
+            yield edits.replace_inputs(case, {item: replace(item, values=replace(item.values, param=0.0))})
 
 
 def simplify_numbers(case: Case) -> Iterator[Case]:

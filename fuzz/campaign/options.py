@@ -159,7 +159,7 @@ class StopCondition:
         """End because of an exception, and return the exception to raise. `place`: where the campaign writes."""
         error = translate_disk_error(error, place)
         reasons: dict[type, StopReason] = {DiskFull: StopReason.DISK_FULL, WorkerUnavailable: StopReason.NO_WORKER}
-        self.stop(reasons.get(type(error), StopReason.FAULT))
+        self.stop(next((reason for kind, reason in reasons.items() if isinstance(error, kind)), StopReason.FAULT))
         return error
 
     def kill(self) -> None:

@@ -179,6 +179,8 @@ class _Session:
         compilers = [name for name in options.subjects if get_spec(name).uses_inductor and name not in hello.attention]
         if options.engine == "atheris" and not compilers:
             raise UserError("--engine atheris follows Inductor: name a --subject that compiles the case")
+        if hello.switch and any(get_spec(name).backend and name not in hello.attention for name in options.subjects):
+            raise UserError(hello.switch)
         needy = [name for name in options.subjects if get_spec(name).needs_cxx]
         if hello.cxx is None and device == "cpu" and needy:
             raise UserError(

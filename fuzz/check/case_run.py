@@ -11,14 +11,16 @@ from torch import nn
 
 from fuzz.check import exceptions
 from fuzz.check.exceptions import SuppressOutOfMemory
+from fuzz.check.live_program import LiveProgram
 from fuzz.check.oracle import constants
 from fuzz.check.oracle.eager_audit import audit_eager
 from fuzz.check.oracle.modes import Noise, drop_by_index, reference
 from fuzz.check.oracle.verdict import RECHECKED_VERDICTS, Judge, Judgement
 from fuzz.check.program import Execution, Program, Tensors, execute, same_numbers
+from fuzz.check.subject_builder import Subject
 from fuzz.check.subject_changes import enter
 from fuzz.experiments import Trial
-from fuzz.protocol import EAGER, NOISE, REFERENCE, Check, Verdict
+from fuzz.protocol import EAGER, NOISE, REFERENCE, Check, Parted, Verdict
 from fuzz.protocol.failures import FaultyOperation, Nondeterministic, NotTaken, Refusal, Value
 
 Announce = Callable[..., None]
@@ -26,13 +28,18 @@ Announce = Callable[..., None]
 
 
 class Rejected(Exception):
-    """Eager refuses the case; the text is its error, in one line."""
+    """Eager refuses the case, or there is no reference; the text is the error, in one line."""
+
+    def __init__(self, text: str, stage: str) -> None:
+        super().__init__(text)
+        self.stage = stage
 
 
 class CaseRun:
     """A case that eager accepts, with its eager run, exact run and noise. Raises `Rejected`."""
 
-    def __init__(self, request: Check, device: str, announce: Announce) -> None:
+    def __init__(self, request: Check, device: str, announce: Announce, program: Program | None = None) -> None:
+        """`program`: in place of the text of `request`."""
         self.request, self.device = request, device
         self.announce = announce
         self._cotangents: Tensors | None = None
@@ -41,11 +48,11 @@ class CaseRun:
         try:
             # The text that subjects run comes last: its settings of torch stay.
             plain = Program(request.plain, device) if request.plain else None
-            self.program = Program(request.source, device)
+            self.program = program or Program(request.source, device)
             self.plain = plain or self.program
             self.eager = self.execute()
         except Exception as error:
-            raise Rejected(exceptions.line(error)) from error
+            raise Rejected(exceptions.line(error), EAGER) from error
         self._cotangents = self.eager.cotangents
         try:
             announce(REFERENCE)
@@ -53,7 +60,7 @@ class CaseRun:
             announce(NOISE)
             self.judge = self.make_judge(self.eager, random=request.random)
         except Exception as error:
-            raise Rejected(f"no reference: {exceptions.line(error)}") from error
+            raise Rejected(f"no reference: {exceptions.line(error)}", REFERENCE) from error
 
     def _compute_exactly(self) -> Execution:
         module = self.plain.module(self.request.training)
@@ -71,6 +78,10 @@ class CaseRun:
             derives=self.request.derives,
         )
 
+    def compile(self, subject: Subject, module: nn.Module) -> Callable[..., Any]:
+        """A function of `subject` that is called like `module`."""
+        return self.program.compile(subject.compile, module, self.dynamic)
+
     def close(self) -> None:
         """End the programs, as `Program.close`."""
         self.program.close()
@@ -79,7 +90,7 @@ class CaseRun:
     @property
     def dynamic(self) -> bool | None:
         """Whether sizes are dynamic; None: torch decides at each call."""
-        return None if self.program.is_sequence else self.request.dynamic
+        return None if self.program.is_sequence or self.request.live is not None else self.request.dynamic
 
     @property
     def repeat(self) -> int:
@@ -184,6 +195,15 @@ class CaseRun:
         if different is not None and self.program.is_sequence and not self.judge.judge(runs[-1]).verdict.is_finding:
             return find_difference(runs[1:])
         return different
+
+    def find_parting(self, run: Execution) -> list[Parted]:
+        """The first watched part of a live module whose result in `run` is wrong; empty if no part is watched."""
+        if self.request.live is None or not self.request.live.watched or not isinstance(self.program, LiveProgram):
+            return []
+        parts = self.program.name_outputs()
+        wrong = (name for name in self.judge.list_wrong(run) if name.kind == "output" and not name.is_gradient)
+        places = (name.name for name in wrong if isinstance(name.name, int) and name.name < len(parts))
+        return [Parted(next((parts[place] for place in places), ""))]
 
     def execute(
         self,

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import torch
 
-from fuzz.check import exceptions, process_state, settings, value_files, warm_caches
+from fuzz.check import compilation, exceptions, process_state, settings, value_files, warm_caches
 from fuzz.check.attention.call_changes import measure_wrong_call
 from fuzz.check.attention.function import AttentionHarness
 from fuzz.check.attention.guard import GUARDED
@@ -15,6 +15,7 @@ from fuzz.check.attention.judge_calls import find_faulty, judge_calls, observe
 from fuzz.check.case_run import Announce, CaseRun, Rejected
 from fuzz.check.coverage import Coverage
 from fuzz.check.exceptions import SubjectError, SuppressOutOfMemory, Unsupported
+from fuzz.check.live_program import LiveProgram
 from fuzz.check.oracle.attention.call import Call
 from fuzz.check.oracle.modes import HalvedSums
 from fuzz.check.oracle.verdict import (
@@ -32,7 +33,18 @@ from fuzz.check.subject_builder import Subject
 from fuzz.check.subject_changes import Record, apply_experiments, compare_constants, enter
 from fuzz.check.torch_places import find_raising
 from fuzz.experiments import Outcome, Trial
-from fuzz.protocol import EAGER, Check, CoverageItem, CoverageKind, Observation, Result, Running, SubjectResult, Verdict
+from fuzz.protocol import (
+    EAGER,
+    Check,
+    CoverageItem,
+    CoverageKind,
+    Live,
+    Observation,
+    Result,
+    Running,
+    SubjectResult,
+    Verdict,
+)
 from fuzz.protocol.failures import (
     DeviceError,
     FormDiffers,
@@ -50,21 +62,28 @@ from fuzz.subjects import is_user_function
 
 
 def check(
-    request: Check, subjects: dict[str, Subject], device: str, announce: Announce, rss_mib: Callable[[], float]
+    request: Check,
+    subjects: dict[str, Subject],
+    device: str,
+    announce: Announce,
+    rss_mib: Callable[[], float],
+    open_live: Callable[[Live], LiveProgram] | None = None,
 ) -> Result:
     """Run the case of `request` under every subject it names. An exception is a fault of attnfuzz.
 
-    `announce` is called with the name of each stage before it starts, `rss_mib` once at the end.
+    `announce` is called with the name of each stage before it starts, `rss_mib` once at the end, and `open_live` for
+    `request.live`.
     """
     started = time.perf_counter()
     results: list[SubjectResult] = []
-    rejected, unfit = None, ""
+    rejected, unfit, stage = None, "", ""
     process_state.begin_case()
     value_files.use(request.values)
     try:
-        case = CaseRun(request, device, announce)
+        request, program = _open(request, open_live)
+        case = CaseRun(request, device, announce, program)
     except Rejected as refusal:
-        rejected, unfit = str(refusal), _find_unfit(EAGER, ())
+        rejected, stage, unfit = str(refusal), refusal.stage, _find_unfit(EAGER, ())
     else:
         for name in request.subjects:
             announce(name)
@@ -82,7 +101,19 @@ def check(
         rss_mib=round(rss_mib(), 1),
         unfit=unfit,
         hashes=hash_values(case.eager) if request.hashes and rejected is None else (),
+        stage=stage,
     )
+
+
+def _open(request: Check, open_live: Callable[[Live], LiveProgram] | None) -> tuple[Check, LiveProgram | None]:
+    """The request, and for a part of a user's module the program. Raises `Rejected`."""
+    if request.live is None or open_live is None:
+        return request, None
+    try:
+        program = open_live(request.live)
+        return replace(request, training=program.is_training, random=program.is_random), program
+    except Exception as error:
+        raise Rejected(f"it can't be run as it is: {exceptions.line(error)}", "start") from error
 
 
 def _find_unfit(subject: str, changes: tuple[StateChange, ...]) -> str:
@@ -118,6 +149,7 @@ def _run_subject(case: CaseRun, name: str, subject: Subject | None) -> tuple[Sub
             judgement, run = check_subject(case, subject, coverage)
             dynamo_same = None if run is None else is_same_for_dynamo(case.eager, run, case.exact)
             hashes = hash_values(run) if run is not None and case.request.hashes else ()
+            observed += case.find_parting(run) if run is not None and judgement.verdict.is_finding else []
     except SubjectError as error:
         judgement = _skip(Refusal.UNSUPPORTED, str(error))
     except Exception as error:
@@ -181,13 +213,14 @@ def _check_compiled(case: CaseRun, subject: Subject, coverage: Coverage) -> tupl
         with coverage, recorder.watch(), subject.apply_settings():
             if subject.spec.warm:
                 warm_caches.begin_artifacts()
-                case.execute(subject.compile(module, case.dynamic), module)
+                case.execute(case.compile(subject, module), module)
                 warm_caches.reload(subject.caches)
             answers = warm_caches.count_answers()
-            call = subject.compile(module, case.dynamic)
+            call = case.compile(subject, module)
             runs = [case.execute(call, module) for _ in range(case.repeat)]
+            compilation.require_run()
     except SubjectError as error:
-        return _skip(Refusal.UNSUPPORTED, str(error)), None
+        return _skip(error.refusal, str(error)), None
     except Exception as error:
         if limit := exceptions.find_limit(error):
             return _skip(Refusal.UNSUPPORTED, limit), None
@@ -311,7 +344,7 @@ def _prove_constants(judgement: Judgement, case: CaseRun, subject: Subject) -> J
     module = case.program.module(case.request.training)
     try:
         with compare_constants(refused.append), subject.apply_settings():
-            case.execute(subject.compile(module, case.dynamic), module)
+            case.execute(case.compile(subject, module), module)
     except Exception:
         return judgement
     return replace(judgement, wrong_rewrites=tuple({rewrite.pattern: rewrite for rewrite in refused}.values()))

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from fuzz.protocol import Verdict
-from fuzz.protocol.failures import DeviceError, Failure, Raised
+from fuzz.protocol.failures import DeviceError, Failure, Raised, Refusal
 from fuzz.protocol.render import describe_failure
 
 _LONGEST = 280
@@ -85,6 +85,14 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 class SubjectError(Exception):
     """A subject does not exist, can't be imported, or needs a name that this torch lacks; the text is one line."""
+
+    refusal = Refusal.UNSUPPORTED
+
+
+class NothingCompiled(SubjectError):
+    """A subject that compiles has run no compiled code."""
+
+    refusal = Refusal.NOT_COMPILED
 
 
 class Unsupported(Exception):

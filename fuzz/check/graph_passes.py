@@ -25,7 +25,7 @@ from torch.fx.node import map_aggregate
 from torch.overrides import TorchFunctionMode
 from torch.utils import _python_dispatch
 
-from fuzz.check import settings
+from fuzz.check import compilation, settings
 from fuzz.check.tensor_memory import MemoryMap
 from fuzz.check.torch_internals import require, wrap
 
@@ -239,6 +239,7 @@ def _interpret(
     interpreter.extra_traceback = False
 
     def run(arguments: list[Any]) -> Any:
+        compilation.note_run(compilation.PASSES)
         with around():
             outputs = list(interpreter.boxed_run(arguments))
         for index, wanted in strides.items():

@@ -1,6 +1,7 @@
 """A user's module in a worker: loads it from its factory, records the runs of its submodules, repeats them as cases."""
 
 import copy
+import hashlib
 import importlib
 import inspect
 from collections import defaultdict
@@ -13,11 +14,13 @@ from torch import Tensor, nn
 from torch.utils import _pytree
 
 from fuzz.check import exceptions, value_files
-from fuzz.check.program import Program, same_bits
+from fuzz.check.live_program import LiveProgram, copy_arguments, has_dropout
+from fuzz.check.model_runs import ModelError, PackageMissing
+from fuzz.check.program import Program, hash_tensor, same_bits
 from fuzz.check.recorder import ATTENTION, Recorder, list_leaves, name_autocast
-from fuzz.check.released_models import PACKAGES, ModelError, build
+from fuzz.check.released_models import PACKAGES, build, list_runs
 from fuzz.check.tensor_memory import MemoryMap
-from fuzz.protocol import Message
+from fuzz.protocol import Live, Message
 from fuzz.protocol.recording import (
     KeepValues,
     KeptValues,
@@ -36,6 +39,10 @@ class ModuleError(Exception):
     """A module that can't be loaded or recorded; the text is one line."""
 
 
+class FactoryMissingError(ModuleError):
+    """The factory can't be imported here."""
+
+
 class _Reached(BaseException):  # a module may catch any Exception
     """Carries the arguments of a submodule out of a run."""
 
@@ -48,8 +55,9 @@ class ModuleSession:
     """Answers the messages of `fuzz.protocol.recording`."""
 
     def __init__(self, device: str) -> None:
-        self._device, self._factory = device, ""
+        self._device, self._factory, self._run = device, "", ""
         self._root: nn.Module = nn.Identity()
+        self._captured: dict[str, tuple[nn.Module, tuple[Any, ...], dict[str, Any], str]] = {}
         self._arguments: tuple[tuple[Any, ...], dict[str, Any]] = (), {}
         self._module: nn.Module = self._root
         self._recorder = Recorder(self._root, (), ())
@@ -58,7 +66,7 @@ class ModuleSession:
     def answer(self, message: Message) -> Message:
         try:
             if isinstance(message, LoadModule):
-                return self._load(message.factory)
+                return self._load(message)
             if isinstance(message, Record):
                 return self._record(message)
             if isinstance(message, KeepValues):
@@ -66,12 +74,13 @@ class ModuleSession:
             assert isinstance(message, Repeat)
             return self._repeat(message)
         except (ModuleError, ModelError, value_files.ValuesError) as error:
-            return NotRecorded(str(error))
+            return NotRecorded(str(error), isinstance(error, (FactoryMissingError, PackageMissing)))
         except Exception as error:
             return NotRecorded(exceptions.line(error))
 
-    def _load(self, factory: str) -> Loaded:
-        self._factory = factory
+    def _load(self, message: LoadModule) -> Loaded:
+        self._factory, self._run, self._captured = message.factory, message.run, {}
+        runs = list_runs(self._factory) if message.lists_runs and _is_released(self._factory) else ()
         self._make()
         recorder = self._record_root()
         counts, attends = defaultdict[str, int](int), set[str]()
@@ -83,10 +92,34 @@ class ModuleSession:
                     attends.add(path)
         types = {path: type(module).__name__ for path, module in self._root.named_modules()}
         reached = [path for path in types if path in counts]
-        return Loaded(tuple(Submodule(path, types[path], path in attends, counts[path]) for path in reached))
+        parts = (Submodule(path, types[path], path in attends, counts[path]) for path in reached)
+        drops = self._root.training and has_dropout(self._root)
+        return Loaded(tuple(parts), self._root.training, drops, self._hash_values(), runs)
+
+    def _hash_values(self) -> str:
+        """Equal for equal parameters, buffers and arguments."""
+        given = list_leaves(self._arguments)
+        every = (*self._root.parameters(), *self._root.buffers(), *given)
+        return hashlib.sha256(" ".join(map(hash_tensor, every)).encode()).hexdigest()[:16]
+
+    def open(self, live: Live) -> LiveProgram:
+        """A part of the module as a program. Raises `ModuleError`, and exceptions of copying."""
+        if live.path not in self._captured:
+            self._captured[live.path] = self._capture(live.path)
+        module, args, kwargs, autocast = self._captured[live.path]
+        return LiveProgram(
+            module,
+            (args, kwargs),
+            is_training=self._root.training,
+            device=self._device,
+            autocast=autocast,
+            drops=live.drops,
+            watched=live.watched,
+        )
 
     def _make(self) -> None:
-        made = _find_factory(self._factory)()
+        torch.manual_seed(0)
+        made = _find_factory(self._factory, self._run)()
         parts = made if isinstance(made, tuple) else ()
         args, kwargs = (*parts[1:], {})[:2] if len(parts) in (2, 3) else (None, None)
         if not (
@@ -129,7 +162,7 @@ class ModuleSession:
             with torch.set_grad_enabled(root.training):
                 root(*args, **kwargs)
         except _Reached as reached:
-            return module, *_copy_arguments(reached.arguments), reached.autocast
+            return module, *copy_arguments(reached.arguments), reached.autocast
         finally:
             hook.remove()
         raise ModuleError(f"{path} is not called")
@@ -205,9 +238,13 @@ class ModuleSession:
         return Repeated()
 
 
-def _find_factory(name: str) -> Callable[[], Any]:
-    if name.partition("/")[0] in PACKAGES:
-        return lambda: build(name)
+def _is_released(name: str) -> bool:
+    return name.partition("/")[0] in PACKAGES
+
+
+def _find_factory(name: str, run: str) -> Callable[[], Any]:
+    if _is_released(name):
+        return lambda: build(name, run)
     path, _, attribute = name.partition(":")
     if not attribute or "/" in name:
         raise ModuleError("expected package.module:function")
@@ -216,7 +253,7 @@ def _find_factory(name: str) -> Callable[[], Any]:
         for part in attribute.split("."):
             found = getattr(found, part)
     except (ImportError, AttributeError) as error:
-        raise ModuleError(exceptions.advise_on_import(error, path) or exceptions.line(error)) from error
+        raise FactoryMissingError(exceptions.advise_on_import(error, path) or exceptions.line(error)) from error
     if not callable(found):
         raise ModuleError(f"it is {_name_type(found)}, expected a function")
     return found
@@ -226,15 +263,6 @@ def _name_type(value: Any) -> str:
     if isinstance(value, tuple):
         return f"({', '.join(map(_name_type, value))})"
     return type(value).__name__
-
-
-def _copy_arguments(arguments: Any) -> Any:
-    """The arguments with copies of their tensors, which keep strides, shared memory and `requires_grad`."""
-    leaves, form = _pytree.tree_flatten(arguments)
-    tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
-    copies = MemoryMap(torch.clone)([tensor.detach() for tensor in tensors])
-    again = iter(copy.requires_grad_(old.requires_grad) for copy, old in zip(copies, tensors, strict=True))
-    return _pytree.tree_unflatten([next(again) if isinstance(leaf, Tensor) else leaf for leaf in leaves], form)
 
 
 def _name_arguments(module: nn.Module, args: Sequence[Any], kwargs: dict[str, Any]) -> list[tuple[str, Tensor]]:

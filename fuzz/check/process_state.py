@@ -20,6 +20,7 @@ import torch
 from torch import backends
 from torch.autograd import forward_ad
 
+from fuzz.check import compilation
 from fuzz.check.torch_internals import find, require
 from fuzz.protocol.failures import StateChange
 
@@ -103,6 +104,13 @@ def _put_dispatch_keys(keys: list[tuple[int, str]]) -> None:
         _enter(torch._C._ForceDispatchKeyGuard(*(torch._C.DispatchKeySet.from_raw_repr(bits) for bits, _ in keys)))
 
 
+def _put_variable(name: str, value: str | None) -> None:
+    if value is None:
+        os.environ.pop(name, None)
+    else:
+        os.environ[name] = value
+
+
 def _read_streams() -> list[str]:
     links = [Path(f"/proc/self/fd/{number}") for number in range(3)]
     return [str(link.readlink()) if link.is_symlink() else "closed" for link in links]
@@ -132,6 +140,7 @@ STATES: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {
     "the recursion limit": (sys.getrecursionlimit, sys.setrecursionlimit),
     "garbage collection": (gc.isenabled, lambda value: gc.enable() if value else gc.disable()),
     **{f"torch.backends.{path}": (partial(attrgetter(path), backends), partial(_put_flag, path)) for path in _FLAGS},
+    **{name: (partial(os.environ.get, name), partial(_put_variable, name)) for name in compilation.VARIABLES},
     **{f"the handler of {one.name}": (partial(signal.getsignal, one), partial(signal.signal, one)) for one in _SIGNALS},
 }
 """Functions that read and restore each state. The random state is not listed, since every run is seeded."""

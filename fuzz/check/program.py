@@ -25,6 +25,9 @@ from fuzz.protocol.failures import Value
 
 _serial = itertools.count()
 
+Compile = Callable[[nn.Module, bool | None], Callable[..., Any]]
+"""Takes (module, dynamic). Returns a function that is called like the module."""
+
 
 class Program:
     """The executed source of a case, with `Module`, `inputs` and, for several calls, `calls` (docs/cases.md).
@@ -81,6 +84,10 @@ class Program:
         with closing(made) if isinstance(made, Generator) else nullcontext():
             for inputs in made:
                 yield change(place(inputs))
+
+    def compile(self, compile_module: Compile, module: nn.Module, dynamic: bool | None) -> Callable[..., Any]:
+        """A compiled function that is called like `module`, which `module` of this program made."""
+        return compile_module(module, dynamic)
 
     def close(self) -> None:
         linecache.cache.pop(self.filename, None)
@@ -190,18 +197,22 @@ class ModuleState:
     """The parts of a module: parameters, buffers, layers and hooks; the values of its tensors."""
 
     def __init__(self, module: nn.Module) -> None:
-        tensors = (*module.parameters(), *module.buffers())
+        own = [value for part in module.modules() for value in vars(part).values() if type(value) is Tensor]
+        tensors = (*module.parameters(), *module.buffers(), *own)
         self._tensors = [(value, value.detach().clone(), value.requires_grad) for value in tensors]
-        self._parts = [(part, {name: copy(value) for name, value in vars(part).items()}) for part in module.modules()]
+        self._parts = [(part, dict(vars(part))) for part in module.modules()]
+        held = (value for _, names in self._parts for value in names.values() if isinstance(value, (dict, list)))
+        self._contents = [(value, copy(value)) for value in held]
 
     def restore(self) -> None:
         """Put all back. Hooks of tensors are removed."""
         for part, names in self._parts:
-            for name, was in names.items():
-                now = vars(part)[name]
-                if isinstance(now, dict) and (now.keys() != was.keys() or any(now[key] is not was[key] for key in was)):
-                    now.clear()
-                    now.update(was)
+            _put_back(vars(part), names)
+        for held, was in self._contents:
+            if isinstance(held, dict):
+                _put_back(held, was)
+            elif len(held) != len(was) or any(mine is not other for mine, other in zip(held, was, strict=True)):
+                held[:] = was
         pairs = iter(bring_to_cpu(value.detach() for values in self._tensors for value in values[:2]))
         same = [same_bits(now, first) for now, first in zip(pairs, pairs, strict=True)]
         for is_same, (value, first, requires_grad) in zip(same, self._tensors, strict=True):
@@ -213,6 +224,12 @@ class ModuleState:
             if not is_same:
                 # A buffer that was written with a differentiable value is part of a graph.
                 (value.detach_() if value.grad_fn is not None else value.detach()).copy_(first)
+
+
+def _put_back(names: dict[Any, Any], was: Any) -> None:
+    if names.keys() != was.keys() or any(names[key] is not was[key] for key in was):
+        names.clear()
+        names.update(was)
 
 
 def _execute_call(
@@ -232,7 +249,7 @@ def _execute_call(
     given |= {Value("buffer", name): value for name, value in module.named_buffers()}
     before = {name: value.detach().clone() for name, value in given.items()}
     versions = {name: _count_writes(value) for name, value in given.items()}
-    structure, tensors = _flatten(call(*inputs))
+    structure, tensors = flatten(call(*inputs))
     outputs = {Value("output", index, call=number): tensor for index, tensor in enumerate(tensors)}
     owners = {value.untyped_storage()._cdata: name for name, value in given.items()}
     shared = {name: owners.get(out.untyped_storage()._cdata) for name, out in outputs.items() if out.numel()}
@@ -305,12 +322,13 @@ def same_numbers(left: Tensor, right: Tensor) -> bool:
 
 def hash_values(run: Execution) -> tuple[str, ...]:
     """Hashes of the values of a run, in their order."""
+    return tuple(map(hash_tensor, run.values.values()))
 
-    def hash_value(value: Tensor) -> str:
-        flat = value.detach().cpu().contiguous()
-        return hashlib.sha256(ctypes.string_at(flat.data_ptr(), flat.nbytes) if flat.nbytes else b"").hexdigest()[:16]
 
-    return tuple(map(hash_value, run.values.values()))
+def hash_tensor(value: Tensor) -> str:
+    """Equal for equal bits in the order of elements."""
+    flat = value.detach().cpu().contiguous()
+    return hashlib.sha256(ctypes.string_at(flat.data_ptr(), flat.nbytes) if flat.nbytes else b"").hexdigest()[:16]
 
 
 def _seed(seed: int) -> None:
@@ -324,8 +342,8 @@ def _seed(seed: int) -> None:
 def _leaves(module: nn.Module, inputs: list[Any]) -> Tensors:
     floating = {i: x for i, x in enumerate(inputs) if isinstance(x, Tensor) and x.is_floating_point()}
     if constants := getattr(module, "without_gradient", ()):
-        names = [*inspect.signature(module.forward).parameters]
-        floating = {i: x for i, x in floating.items() if names[i] not in constants}
+        names = dict(enumerate(inspect.signature(module.forward).parameters))
+        floating = {i: x for i, x in floating.items() if {i, names.get(i)}.isdisjoint(constants)}
     leaves = {Value("input", index): value.requires_grad_() for index, value in floating.items()}
     return leaves | {Value("parameter", name): x for name, x in module.named_parameters() if x.requires_grad}
 
@@ -338,15 +356,22 @@ def _cotangent(index: int, output: Tensor, is_sum: bool) -> Tensor:
     return drawn.to(output.dtype)
 
 
-def _flatten(result: Any) -> tuple[str, list[Tensor]]:
+def flatten(result: Any) -> tuple[str, list[Tensor]]:
+    """The form of a result, and the tensors in it, in order."""
     if isinstance(result, Tensor):
         # A returned fake tensor is no valid result, so it appears by its type.
         return "tensor" if type(result) in (Tensor, nn.Parameter) else type(result).__name__, [result]
     if isinstance(result, (list, tuple)):
-        parts = [_flatten(item) for item in result]
+        parts = [flatten(item) for item in result]
         return f"({', '.join(part[0] for part in parts)})", [leaf for part in parts for leaf in part[1]]
     if isinstance(result, dict):
-        parts = [_flatten(item) for item in result.values()]
+        parts = [flatten(item) for item in result.values()]
         keys = [f"{key}: {part[0]}" for key, part in zip(result, parts, strict=True)]
         return f"{{{', '.join(keys)}}}", [leaf for part in parts for leaf in part[1]]
+    if isinstance(result, float):
+        return "number", [torch.tensor(result, dtype=torch.float64)]
+    if hasattr(result, "__dict__") and not isinstance(result, (type, nn.Module)) and not callable(result):
+        # Such as a cache of keys and values, whose text would name its address.
+        form, tensors = flatten(vars(result))
+        return f"{type(result).__name__}{form}", tensors
     return repr(result), []

@@ -25,6 +25,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from fuzz.check import exceptions, settings
+from fuzz.check.exceptions import SubjectError
 from fuzz.check.lifetime import end_with
 from fuzz.check.oracle.verdict import Judgement
 from fuzz.check.program import Execution, Program
@@ -154,7 +155,8 @@ def _answer(part: Part, mesh: DeviceMesh) -> Answer:
     except Exception as error:
         limit = find_refusal(error)
         if limit:
-            return Judgement(Verdict.SKIPPED, NotTaken(Refusal.UNSUPPORTED, limit)), taken
+            refusal = error.refusal if isinstance(error, SubjectError) else Refusal.UNSUPPORTED
+            return Judgement(Verdict.SKIPPED, NotTaken(refusal, limit)), taken
         place, (verdict, failure) = find_raising(exceptions.find_root(error)), exceptions.blame(error)
         if place and isinstance(failure, Raised) and not failure.text:
             failure = replace(failure, place=f"{place.function} ({place.file.rpartition('/')[2]})")

@@ -104,7 +104,7 @@ def _run_again(
     torch._dynamo.reset()
     try:
         with subject.apply_settings():
-            call = subject.compile(module, case.dynamic)
+            call = case.compile(subject, module)
             return [case.execute(call, module, mode()) for _ in range(times)]
     except Exception as error:
         if exceptions.is_out_of_memory(error):

@@ -17,6 +17,7 @@ import torch._functorch.config as functorch
 import torch._inductor.config as inductor
 from torch._dynamo import guards
 
+from fuzz.check import compilation
 from fuzz.check.exceptions import SubjectError
 from fuzz.check.process_state import hold_state
 from fuzz.check.torch_internals import find, require, wrap
@@ -38,6 +39,7 @@ def configure_torch() -> None:
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
     install_poison()
+    compilation.watch()
     remember_vector_instructions()
     inductor.fallback_random = True
     _switch_off(inductor, "fx_graph_cache", "fx_graph_remote_cache", "bundled_autotune_remote_cache")

@@ -15,7 +15,7 @@ from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._pytree import tree_map
 
-from fuzz.check import exceptions
+from fuzz.check import compilation, exceptions
 from fuzz.check.exceptions import SubjectError
 from fuzz.check.program import Execution, Program, Tensors, execute, same_bits
 from fuzz.check.subject_builder import find
@@ -49,6 +49,7 @@ def run_part(part: Part, program: Program, mesh: DeviceMesh, record: Record = la
         call = distribute(subject.compile(module, part.dynamic), module, mesh)
         calls = program.calls(module)
         run = execute(call, module, calls, training=part.training, cotangents=part.cotangents, watched=True)
+        compilation.require_run()
     if not torch.equal(torch.get_rng_state(), torch.Generator().manual_seed(0).get_state()):
         raise SubjectError("DTensor draws other random numbers")
     return run

@@ -14,17 +14,14 @@ from unittest import mock
 import torch
 from torch import Tensor, nn
 
-from fuzz.check import graph_passes, settings, warm_caches
+from fuzz.check import compilation, graph_passes, settings, warm_caches
 from fuzz.check.attention.function import Attention, Function, load_sdpa
 from fuzz.check.attention.layouts import arrange
-from fuzz.check.exceptions import SubjectError, advise_on_import, find_user_line
+from fuzz.check.exceptions import NothingCompiled, SubjectError, advise_on_import, find_user_line
 from fuzz.check.process_state import restore_state, take_changes
-from fuzz.check.program import same_bits
+from fuzz.check.program import Compile, same_bits
 from fuzz.check.torch_internals import require
 from fuzz.subjects import SUBJECTS, SubjectSpec, get_spec, is_user_function
-
-Compile = Callable[[nn.Module, bool | None], Callable[..., Any]]
-"""Takes (module, dynamic). Returns a function that is called like the module."""
 
 _QKV = (["q", "k", "v"], ["query", "key", "value"], ["q", "k_cache", "v_cache"])
 
@@ -48,9 +45,28 @@ class Subject:
     def spec(self) -> SubjectSpec:
         return get_spec(self.name)
 
+    @property
+    def compiles(self) -> bool:
+        """Whether it is a compiler, as far as we know: a function of the user's may be none."""
+        return self.attention is None and bool(self.spec.backend)
+
+    def can_compile(self) -> bool:
+        """Whether compiled code of one small function runs. An exception tells that the compiler tries."""
+        torch._dynamo.reset()  # Dynamo skips code for good that it has met while it was off.
+        with torch.no_grad(), self.apply_settings():
+            try:
+                self.compile(_Small().eval(), False)(torch.ones(2))
+                compilation.require_run()
+            except NothingCompiled:
+                return False
+            except Exception:
+                return True
+        return True
+
     @contextmanager
     def apply_settings(self) -> Iterator[None]:
         """Compile and run within these contexts."""
+        compilation.expect("")  # until `compile`
         allowed = settings.allow(own_random=self.spec.random, recomputes=self.spec.recomputes)
         with allowed, settings.apply(self.options), ExitStack() as stack:
             if self.spec.warm:
@@ -58,6 +74,11 @@ class Subject:
             for surroundings in self.under:
                 stack.enter_context(surroundings())
             yield
+
+
+class _Small(nn.Module):
+    def forward(self, value: Tensor) -> Tensor:
+        return (value + 1).sin()
 
 
 class Exported:
@@ -137,6 +158,7 @@ def _build(name: str, spec: SubjectSpec) -> Subject:
 
 
 def _compile(spec: SubjectSpec, module: nn.Module, dynamic: bool | None) -> Callable[..., Any]:
+    compilation.expect(compilation.form_of(spec.backend))
     if spec.is_exported:
         return Exported(module, dynamic, packaged=spec.backend == "aot_inductor")
     if spec.backend == "passes":
@@ -188,6 +210,8 @@ def _import(name: str) -> Subject:
     def compile_module(module: nn.Module, _dynamic: bool | None) -> Callable[..., Any]:
         with restore_state():
             compiled: Callable[..., Any] = function(module)
+        if compilation.is_compiled_by_dynamo(compiled):
+            compilation.expect(compilation.GRAPH)
         return compiled
 
     return Subject(name, compile_module)

@@ -25,6 +25,7 @@ from fuzz import protocol
 from fuzz.check.lifetime import end_with
 from fuzz.protocol import Check, Exit, Fault, Hello, Message, ProtocolError, StageStarted, Unusable, from_json
 from fuzz.protocol.capabilities import Capabilities
+from fuzz.protocol.failures import NotTaken, Refusal
 from fuzz.protocol.recording import KeepValues, LoadModule, Record, Repeat
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from fuzz.check.subject_builder import Subject
 
 OLDEST_TORCH = (2, 11)
-FAULT_CODE = 3
+UNUSABLE_CODE, FAULT_CODE = 2, 3
 
 #: Libraries read these when torch is imported. By default oneDNN keeps code for 1024 shapes, a tenth of a MiB each.
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "64", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
@@ -80,7 +81,7 @@ def main(arguments: list[str] | None = None, before: Callable[[], None] = lambda
         subjects = _start(options, lambda step: send(wire, StageStarted(0, step)))
     except ProcessUnusable as reason:
         send(wire, Unusable(str(reason)))
-        return 2
+        return UNUSABLE_CODE
     send(wire, StageStarted(0, "importing torch._inductor"))
     cxx = find_cxx()
     gc.collect()
@@ -91,19 +92,33 @@ def main(arguments: list[str] | None = None, before: Callable[[], None] = lambda
     sessions: list[ModuleSession] = []
 
     def answer(message: Message) -> Message:
+        from fuzz.check import compilation
         from fuzz.check.check import check
         from fuzz.check.module_session import ModuleSession
 
+        sessions[:] = sessions or [ModuleSession(options.device)]
         if not isinstance(message, Check):
-            sessions[:] = sessions or [ModuleSession(options.device)]
             return sessions[0].answer(message)
-        return check(
+        compilers = [usable[name] for name in message.subjects if name in usable and usable[name].compiles]
+        if compilers and (switch := compilation.find_switch()):
+            refuse(switch)
+        result = check(
             message,
             usable,
             options.device,
             lambda stage, *observed: send(wire, StageStarted(message.id, stage, observed)),
             _rss_mib,
+            sessions[0].open,
         )
+        for one in result.results:
+            is_idle = isinstance(one.failure, NotTaken) and one.failure.why is Refusal.NOT_COMPILED
+            if is_idle and not usable[one.subject].can_compile():
+                refuse(f"{one.subject} compiles nothing here: eager runs even one small function")
+        return result
+
+    def refuse(reason: str) -> NoReturn:
+        send(wire, Unusable(reason))
+        end(UNUSABLE_CODE)
 
     try:
         return serve(requests, wire, answer)
@@ -159,6 +174,7 @@ def _start(options: argparse.Namespace, announce: Callable[[str], None]) -> "dic
 def _hello(options: argparse.Namespace, subjects: "dict[str, Subject]", cxx: str | None) -> Hello:
     import torch
 
+    from fuzz.check.compilation import find_switch
     from fuzz.check.coverage import missing_hooks
     from fuzz.check.exceptions import SubjectError
     from fuzz.check.torch_places import HOME
@@ -179,6 +195,7 @@ def _hello(options: argparse.Namespace, subjects: "dict[str, Subject]", cxx: str
         attention=attention,
         home=HOME,
         missing_hooks=missing_hooks(),
+        switch=find_switch(),
     )
 
 

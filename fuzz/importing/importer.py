@@ -10,7 +10,7 @@ from corpus import value_files
 from fuzz.importing.call import Untranslatable
 from fuzz.importing.dimensions import name_sizes
 from fuzz.importing.translate import KNOWN, Translation
-from fuzz.protocol import Message
+from fuzz.protocol import Check, Hello, Live, Message, Result
 from fuzz.protocol.failures import ProcessLost
 from fuzz.protocol.recording import (
     KeepValues,
@@ -40,8 +40,15 @@ _FEWEST = 3
 """Torch-level calls of a block that does not attend: a linear layer is no block."""
 
 
+_LARGE_SHARE = 0.6
+"""A worker that has used this share of its memory is replaced."""
+
 _LARGE = 150
 """A campaign skips blocks with more calls than this if smaller blocks exist."""
+
+
+class FactoryMissing(UserError):
+    """The interpreter can't import the factory of a module."""
 
 
 class BlockFailed(Exception):
@@ -79,8 +86,11 @@ class ModuleImport:
     """A user's module in a worker of its own. Raises `UserError` if it can't be loaded."""
 
     def __init__(self, config: WorkerConfig, factory: str) -> None:
-        self.factory = factory
+        self.factory, self.run = factory, ""
+        self.config = config
         self._process = WorkerProcess(replace(config, factory=factory), PipeTransport())
+        self._loaded_by: Hello | None = None
+        self._rss_mib = 0.0
         try:
             self.loaded = self._load()
         except BaseException:
@@ -93,8 +103,38 @@ class ModuleImport:
     def __exit__(self, *_: object) -> None:
         self._process.close()
 
-    def _load(self) -> Loaded:
-        return self._ask(LoadModule(self.factory), "loading the module", Loaded)
+    @property
+    def hello(self) -> Hello:
+        return self._process.start()
+
+    def list_runs(self) -> tuple[str, ...]:
+        """The ways people run a released model, the most telling first; "" alone for any other module."""
+        return self._load(lists_runs=True).runs or ("",)
+
+    def begin(self, run: str) -> None:
+        """Load the module for one of these runs. Raises `UserError`."""
+        self.run = run
+        self.loaded = self._load()
+
+    def submit(self, live: Live, subjects: tuple[str, ...]) -> None:
+        """Have a part of the module judged as it is; `collect` gives the result. Raises `UserError`."""
+        if self._rss_mib > _LARGE_SHARE * self.config.memory_mib:
+            self._process.replace()
+        if self._process.hello is None or self._process.hello is not self._loaded_by:
+            self._load()
+        self._process.send(Check(0, "", subjects, hashes=True, live=live))
+
+    def collect(self) -> Result:
+        """The result of the part submitted last. Raises `WorkerFault`."""
+        result = self._process.receive()
+        self._rss_mib = result.rss_mib
+        return result
+
+    def _load(self, *, lists_runs: bool = False) -> Loaded:
+        request = LoadModule(self.factory, self.run, lists_runs)
+        loaded = self._ask(request, "loading the module", Loaded)
+        self._loaded_by, self._rss_mib = self._process.hello, 0.0
+        return loaded
 
     def _ask(self, request: Message, stage: str, wanted: type[M]) -> M:
         answer = self._process.ask(request, stage)
@@ -104,7 +144,7 @@ class ModuleImport:
             self._load()  # for the next block
             raise BlockFailed(f"{self.factory}: {describe_failure(answer)} while {stage}")
         if isinstance(answer, NotRecorded):
-            failed = UserError if wanted is Loaded else BlockFailed
+            failed = (FactoryMissing if answer.is_missing else UserError) if wanted is Loaded else BlockFailed
             raise failed(f"{self.factory}: {answer.reason} (while {stage})")
         assert isinstance(answer, wanted)
         return answer
@@ -211,7 +251,9 @@ def describe_gaps(block: Block) -> str:
 
 def _key_of(case: Case) -> str:
     """Equal for programs that differ only in the numbers of their inputs."""
-    return edits.map_inputs(case, lambda item: replace(item, values=Values(item.values.kind))).canonical()
+    return edits.map_inputs(
+        case, lambda item: replace(item, values=Values(item.values.kind, param=item.values.param))
+    ).canonical()
 
 
 def translate(recorded: Recorded, refused: Mapping[int, str]) -> Translation:

@@ -12,6 +12,7 @@ from fuzz.importing.spellings import SPELLINGS
 from fuzz.protocol.recording import Recorded, RecordedCall, RecordedTensor
 from generators.errors import CaseError
 from generators.program.case import Attr, Case, Input, Op, TensorType, Values, free_name
+from generators.program.kept_places import shares_lengths
 from generators.program.ops import OPS
 from generators.program.sizes import Size
 from generators.program.type_check import MAX_LINES, RESERVED, attributes, infer, make_op
@@ -84,7 +85,8 @@ class Translation:
         is_parameter = tensor.origin in ("parameter", "buffer")
         shape = tuple(map(Size.of, tensor.shape))
         layout = "contiguous" if is_parameter else tensor.layout
-        values = Values(tensor.kind, number, tensor.scale)
+        # Padding and documents have the same lengths in all tensors.
+        values = Values(tensor.kind, 0 if shares_lengths(tensor.kind) else number, tensor.scale, tensor.param)
         is_buffer = tensor.origin == "buffer" and category(tensor.dtype) == 2
         constant = tensor.origin != "buffer" and category(tensor.dtype) == 2 and not tensor.requires_grad
         is_constant = constant and self.recorded.training

@@ -72,6 +72,13 @@ class Running(Observation):
     operation: str = ""
 
 
+@dataclass(frozen=True)
+class Parted(Observation):
+    """The first watched submodule whose result is wrong; "" if all are right."""
+
+    path: str = ""
+
+
 class Verdict(Word):
     """Verdicts of a subject on a case."""
 
@@ -137,11 +144,12 @@ class Hello(Message):
     attention: dict[str, Capabilities] = field(default_factory=dict)  # by subject that computes just a case's attention
     missing_hooks: dict[str, str] = field(default_factory=dict)  # by kind of coverage, names that this torch lacks
     home: str = ""  # the directory of the torch package
+    switch: str = ""  # what switches compilers off, in one line
 
 
 @dataclass(frozen=True)
 class Unusable(Message):
-    """The worker can't work here; it exits with code 2."""
+    """The worker can't work here, or not for the subjects of a check; it exits with code 2."""
 
     reason: str  # one line
 
@@ -171,11 +179,20 @@ class DirectCalls:
 
 
 @dataclass(frozen=True)
+class Live:
+    """A submodule of the user's module that the worker has loaded, with the arguments of its first call."""
+
+    path: str  # "" for the whole module
+    drops: bool = True  # rates of dropout stay as they are; else all are 0
+    watched: tuple[str, ...] = ()  # paths of its submodules whose results are compared too, in this order
+
+
+@dataclass(frozen=True)
 class Check(Message):
-    """Run one case."""
+    """Run one case, or a part of a user's module as it is."""
 
     id: int
-    source: str  # the emitted Python text
+    source: str  # the emitted Python text; "" for a part of a module
     subjects: tuple[str, ...]
     plain: str = ""  # the text that the reference and noise run; "" for `source`
     regions: tuple[str, ...] = ()  # the kinds of regions and operations that `plain` spells in another way
@@ -190,6 +207,7 @@ class Check(Message):
     experiments: tuple[Trial, ...] = ()  # to run the subjects under
     settings: dict[str, Any] = field(default_factory=dict)  # of subjects with options
     hashes: bool = False  # whether results carry the hashes of their values
+    live: Live | None = None  # in place of `source`; the worker finds `training` and `random` itself
     values: dict[str, str] = field(default_factory=dict)  # files that the text reads: paths by SHA-256
 
 
@@ -267,12 +285,13 @@ class Result(Message):
     """The answer to a `Check`."""
 
     id: int
-    rejected: str | None  # why eager refuses the case, which has no results then
+    rejected: str | None  # why the case has no results: eager refuses it, or it can't be judged
     results: tuple[SubjectResult, ...]
     seconds: float = 0.0
     rss_mib: float = 0.0  # resident memory of the worker
     unfit: str = ""  # why the process can check nothing more; later subjects have no result
     hashes: tuple[str, ...] = ()  # of eager's values
+    stage: str = ""  # that rejects it: EAGER, or why it can't be judged: REFERENCE, or "start" for a module
 
 
 OUTPUT_CLOSED_CODE = 5

@@ -50,6 +50,7 @@ class Refusal(Word):
     NOT_RANDOM = "not_random", "the case draws no random numbers"
     NOT_TRAINING = "not_training", "the case has no backward pass"
     UNSUPPORTED = "unsupported", ""
+    NOT_COMPILED = "not_compiled", "no compiled code ran"
     TEXT_FAILS = "text_fails", "the program around the call does not run"
     NO_MEMORY = "no_memory", "not enough memory left to judge it"
     NO_VERDICT = "no_verdict", "no verdict"

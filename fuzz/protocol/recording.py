@@ -15,6 +15,8 @@ class LoadModule(Message):
     """Call a factory, and run its module once."""
 
     factory: str  # package.module:function, or package/architecture of a released model
+    run: str = ""  # of a released model: a name of `Loaded.runs`
+    lists_runs: bool = False  # give `Loaded.runs`, which takes time
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,10 @@ class Loaded(Message):
     """The factory's module, by its submodules, outermost first."""
 
     submodules: tuple[Submodule, ...]
+    training: bool = False
+    drops: bool = False  # in training, with a rate of dropout above 0
+    values: str = ""  # hash of its parameters, buffers and arguments
+    runs: tuple[str, ...] = ()  # the ways people run a released model, the most telling first
 
 
 @dataclass(frozen=True)
@@ -54,6 +60,7 @@ class RecordedTensor:
     name: str = ""  # of an argument or a parameter; "" for a tensor from elsewhere
     origin: str = "made"  # "argument", "parameter", "buffer", "captured", "made" by a call, "unseen"
     requires_grad: bool = False
+    param: float = 0.0  # of the distribution
 
 
 @dataclass(frozen=True)
@@ -144,3 +151,4 @@ class NotRecorded(Message):
     """The module can't be run or recorded; the reason is one line."""
 
     reason: str
+    is_missing: bool = False  # the factory can't be imported

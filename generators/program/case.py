@@ -42,7 +42,7 @@ class TensorType:
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """A distribution of `generators.program.values`, with its seed, and its scale if it has one.
+    """A distribution of `generators.program.values`, with its seed, and its scale and parameter if it has them.
 
     With `given` the input has exactly these values, and the distribution is what they resemble: edits that the given
     values do not survive leave it.
@@ -51,6 +51,7 @@ class Values:
     kind: Annotated[str, ALWAYS] = "normal"
     seed: Annotated[int, ALWAYS] = 0
     scale: float = 1.0
+    param: float = 0.0
     given: Given | None = None
 
 
@@ -200,6 +201,7 @@ class Case:
             sorted(
                 [i.name, [str(s) for s in i.shape], i.dtype, i.values.kind, i.values.seed, _exact(i.values.scale)]
                 + [i.layout, i.parameter]
+                + [f"param:{i.values.param}"] * (i.values.param != 0)
                 + ["buffer:True"] * i.buffer
                 + ["requires_grad:False"] * (not i.requires_grad)
                 + [f"shard:{i.shard}"] * (i.shard is not None)

@@ -253,7 +253,7 @@ def _input_text(case: Case, item: Input) -> str:
     else:
         shape = "(" + ", ".join(sizes) + ("," if len(sizes) == 1 else "") + ")"
         kind = DISTRIBUTIONS[item.values.kind]
-        text, native = kind.expression(shape, item.values.seed, item.values.scale), kind.native
+        text, native = kind.expression(shape, item.values.seed, item.values.scale, item.values.param), kind.native
     if native != item.dtype or item.layout != "contiguous":
         if given is None and not _CALL.fullmatch(text):
             text = f"({text})"

@@ -7,7 +7,7 @@ from generators.errors import add_place, require
 from generators.program.case import Case, Op, TensorType
 from generators.program.ops import VIEWS, complete_attributes
 from generators.program.sizes import Size
-from generators.program.values import INDICES
+from generators.program.values import DISTRIBUTIONS, category
 
 _ALONG = "scatter scatter_ scatter_add scatter_add_ scatter_reduce gather index_select index_copy_ index_add_ index_add"
 _INDEXED: dict[str, tuple[int | None, slice]] = dict.fromkeys(_ALONG.split(), (0, slice(1, 2)))
@@ -54,10 +54,11 @@ def _find_stops(case: Case, types: Mapping[str, TensorType]) -> dict[str, int]:
         if item.values.given is not None and item.values.given.numbers:
             stops[item.name] = 1 + max(item.values.given.numbers)
             continue
-        if item.values.kind not in INDICES:
-            continue
-        first = 0 if item.values.kind == "permutation" else int(item.values.scale)
-        stops[item.name] = first + (0 if item.values.kind == "tokens" else item.type.sizes(case.sizes)[-1])
+        stop, values = DISTRIBUTIONS[item.values.kind].stop, item.values
+        if stop is not None:
+            stops[item.name] = stop(int(values.scale), int(values.param), (1, *item.type.sizes(case.sizes))[-1])
+        elif values.kind in ("constant", "between") and category(item.dtype) == 1:
+            stops[item.name] = int(values.scale) + (values.kind == "constant")
     return stops
 
 

@@ -100,6 +100,7 @@ def _input_cost(item: Input) -> float:
         + LAYOUTS[item.layout].rank
         + _number_cost(item.values.scale) * DISTRIBUTIONS[item.values.kind].scaled
         + _given_cost(item.values.given)
+        + _number_cost(item.values.param)
         + 0.5 * (item.parameter + item.buffer + (not item.requires_grad))
         + (0.0 if item.shard is None else 1 + item.shard / 10)
     )

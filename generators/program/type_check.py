@@ -12,6 +12,7 @@ from generators.program.case import AUTOCAST, MODES, Attr, Case, Input, Op, Tens
 from generators.program.contracts import check_contract
 from generators.program.given import check_given
 from generators.program.indices import check_indices
+from generators.program.kept_places import is_added
 from generators.program.ops import OPS, complete_attributes
 from generators.program.ops.attention import FLEX_NAMES
 from generators.program.ops.network import EQUATION
@@ -249,20 +250,20 @@ def _check_input(item: Input, dims: Mapping[str, int]) -> None:
     if values.given is not None:
         check_given(values.given, sizes, item.dtype)
     known = [kind.name for kind in DISTRIBUTIONS.values() if item.dtype in kind.dtypes]
-    require(values.kind in known, f"values {values.kind!r} of {item.dtype}, expected one of {', '.join(known)}")
-    infinite = not math.isfinite(values.scale) and not (values.kind.endswith("_mask") and values.scale < 0)
+    simple = ", ".join(name for name in known if "+" not in name)
+    require(values.kind in known, f"values {values.kind!r} of {item.dtype}, expected one of {simple}, or masks joined")
+    infinite = not math.isfinite(values.scale) and not (is_added(values.kind) and values.scale < 0)
     require(not infinite, f"scale {values.scale} is not finite; only masks may have -inf")
     require(0 <= values.seed < 1 << 31, f"seed {values.seed} is outside 0 to 2^31")
     require(layout in LAYOUTS, f"layout {layout!r}, expected one of {', '.join(LAYOUTS)}")
     require(item.shard is None or 0 <= item.shard < len(sizes), f"shard {item.shard} is no axis of it")
     for field, name, row in (("values", values.kind, DISTRIBUTIONS[values.kind]), ("layout", layout, LAYOUTS[layout])):
         require(len(sizes) >= row.min_rank, f"{field} {name!r} needs at least {row.min_rank} axes")
-    empty = math.prod(sizes) == 0 and values.kind in _OF_PLACES
-    require(not empty, f"values {values.kind!r} need at least one element")
-
-
-_OF_PLACES = ("one_row", "padding", "padding_mask", "left_padding", "left_padding_mask")
-"""Distributions that choose a place of the last axes."""
+    kind = DISTRIBUTIONS[values.kind]
+    require(math.prod(sizes) > 0 or not kind.chooses_place, f"values {values.kind!r} need at least one element")
+    fits = values.param.is_integer() or (0 < values.param < 1 and "{kept}" in kind.template)
+    require(fits and abs(values.param) < 1 << 31, f"param {values.param} of values {values.kind!r} is no integer")
+    require(bool(kind.param) or not values.param, f"values {values.kind!r} have no param")
 
 
 def names_in(value: Attr) -> frozenset[str]:

@@ -9,10 +9,12 @@ uniform(-.05, .05) hides bugs that an outlier or a peaked row shows at once.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import reduce
 from typing import NamedTuple
+
+from generators.program.kept_places import OF_QUERIES, PATTERNS, SPELLINGS, Pattern, Spelling
 
 FLOATS = ("float32", "bfloat16", "float16", "float64")
 LOW_PRECISION = ("bfloat16", "float16")
@@ -63,20 +65,32 @@ class Distribution:
     dtypes: tuple[str, ...]
     native: str  # the dtype of the expression
     template: str
-    """The torch expression. `{shape}` is the text of a tuple, `{times}` multiplies with the scale, and `{seed1}` and
-    `{seed2}` follow `{seed}`."""
+    """The torch expression. `{shape}` is the text of a tuple, `{times}` multiplies with the scale, `{width}` is the
+    parameter, and `{seed1}` and `{seed2}` follow `{seed}`."""
     min_rank: int = 0
+    param: str = ""  # the meaning of the parameter; "" if it has none
+    default: int = 0  # the parameter where 0 is given
+    chooses_place: bool = False  # whether it needs at least one element
+    stop: Callable[[int, int, int], int] | None = None
+    """Of indices: the number that they stay below, by the scale, the parameter and the length of the last axis."""
 
     @property
     def scaled(self) -> bool:
         return any(word in self.template for word in ("{scale}", "{times}", "{count}"))
 
-    def expression(self, shape: str, seed: int, scale: float) -> str:
+    def expression(self, shape: str, seed: int, scale: float, param: float = 0.0) -> str:
         """The torch expression; `shape` is the text of a tuple."""
-        times = "" if scale == 1.0 else f" * {scale!r}"
-        words = {"seed": seed, "seed1": seed + 1, "seed2": seed + 2, "scale": number(scale), "times": times}
+        count, width = int(scale) if math.isfinite(scale) else 0, int(param) or self.default
+        words = {"seed": str(seed), "seed1": str(seed + 1), "seed2": str(seed + 2), "scale": number(scale)}
+        words |= {"times": "" if scale == 1.0 else f" * {scale!r}", "kept": repr(param if 0 < param < 1 else _KEPT)}
+        words |= {"count": str(count), "width": str(width), "past": str(max(count, width + 1))}
+        # No id is the padding id, if that is one of them.
+        ids = (width + 1, width + count) if 0 <= width < count > 1 else (0, max(count, 1))
+        words |= {
+            "ids": f"{_draw_integers(*ids, 'seed1')}{f' % {count}' if ids[0] else ''}".format(shape=shape, **words)
+        }
         template = _CONSTANT.get((self.name, scale), self.template)
-        return template.format(shape=shape, count=int(scale) if math.isfinite(scale) else "", **words)
+        return template.format(shape=shape, **words, **_name_parts(shape))
 
 
 def number(value: float) -> str:
@@ -84,6 +98,26 @@ def number(value: float) -> str:
     return f'float("{value}")' if value in (math.inf, -math.inf) else repr(value)
 
 
+def _name_parts(shape: str) -> dict[str, str]:
+    """The words that templates have for axes and parts of a shape."""
+    axes = [size for size in shape[1:-1].rstrip(",").split(", ") if size]
+    queries, keys = (f"({size})" if " " in size else size for size in ["1", "1", *axes][-2:])
+    items = [axes[0], *["1"] * (len(axes) - 3)] if len(axes) > 2 else []
+    parts = {
+        "items": [*items, "1", "1"][-len(axes) :],
+        "item_keys": [*items, "1", keys][-len(axes) :],
+        "item_queries": [*items, queries, "1"][-len(axes) :],
+        "item_longest": [*items, queries if queries == keys else f"max({queries}, {keys})"],
+        "rows": [*axes[:-1], "1"],
+        "pairs": [*axes[:-1], "2"],
+        "leading": axes[:-1],
+        "first": ["1", *axes[1:]],
+    }
+    texts = {name: f"({', '.join(sizes)}{',' * (len(sizes) == 1)})" for name, sizes in parts.items()}
+    return {**texts, "queries": queries, "keys": keys}
+
+
+_KEPT = 0.7  # the share that random masks keep where none is given
 _RANDN = "torch.randn({shape}, generator=rng({seed}))"
 _RAND = "torch.rand({shape}, generator=rng({seed}))"
 # N(0, 1) with about 2 % from N(0, 100), as in FlashAttention-3's accuracy experiment.
@@ -95,59 +129,122 @@ _OUTLIERS = (
 _ONE_ROW = f"{_RANDN} * torch.where(torch.arange({{shape}}[-2]) == {{seed}} % {{shape}}[-2], {{scale}}, 1.0)[:, None]"
 # A few channels are massive in every row, as in the activations of language models (arXiv:2402.17762).
 _CHANNELS = f"{_RANDN} * torch.where(torch.rand({{shape}}[-1:], generator=rng({{seed1}})) < 0.05, {{scale}}, 1.0)"
+# Rows of a few distinct ones.
+_REPEATED = (
+    "torch.randn(({width}, {keys}), generator=rng({seed}))"
+    "[torch.randint(0, {width}, {leading}, generator=rng({seed1}))]{times}"
+)
+_EQUAL_ITEMS = "torch.randn({first}, generator=rng({seed})).expand({shape}).contiguous(){times}"
 _ONES, _ZEROS = (f"torch.{which}({{shape}}, dtype=torch.bool)" for which in ("ones", "zeros"))
 _CONSTANT = {("random", 1.0): _ONES, ("random", 0.0): _ZEROS}
-# Every row keeps its first key, and drops a tail of keys of random length.
-_PADDING = "torch.arange({shape}[-1]) < torch.randint(1, {shape}[-1] + 1, {shape}[:-1] + (1,), generator=rng({seed}))"
-# Every row keeps its last key, and drops keys before a random place, as in batches of prompts of several lengths.
-_LEFT = "torch.arange({shape}[-1]) >= torch.randint(0, {shape}[-1], {shape}[:-1] + (1,), generator=rng({seed}))"
-# Some rows keep no key at all.
-_EMPTY_ROW = f"({_RAND} < {{scale}}) & (torch.rand({{shape}}[:-1] + (1,), generator=rng({{seed1}})) < 0.6)"
 # Consecutive numbers from the scale on.
 _POSITIONS = "torch.arange({count}, {count} + {shape}[-1]).expand({shape})"
+# From 0 to the scale, with the ends of random lengths between.
+_CUMULATIVE = (
+    "torch.where(torch.arange({keys}) == 0, 0, torch.where(torch.arange({keys}) == {keys} - 1, {count}, "
+    "torch.randint(0, {count} + 1, {shape}, generator=rng({seed})).sort(-1).values))"
+)
+# Each document has positions of its own.
+_PACKED = (
+    "(lambda d: (d[..., None] == d[..., None, :]).tril().sum(-1) - 1)"
+    "(torch.randint(0, {width}, {shape}, generator=rng({seed})).sort(-1).values)"
+)
 
 
-def _draw_integers(least: int, stop: int | str) -> str:
-    return f"torch.randint({least}, {stop}, {{shape}}, generator=rng({{seed}}))"
+def _draw_integers(least: int | str, stop: int | str, seed: str = "seed") -> str:
+    return f"torch.randint({least}, {stop}, {{shape}}, generator=rng({{{seed}}}))"
 
 
-def _mask(keep: str) -> str:
-    return f"torch.where({keep.replace('{scale}', '0.7')}, 0.0, {{scale}})"
+def _keep(pattern: str) -> str:
+    return PATTERNS[pattern].text
+
+
+def _count_kept(padding: str) -> str:
+    return f"(lambda keep: torch.where(keep, {{count}} + keep.cumsum(-1) - 1, {{width}}))({_keep(padding)})"
 
 
 _NUMBERS = (*FLOATS, *INTEGERS)
+_INDEX = ("int64", "int32")
+_RANKS = {"random": 0, "ones": 1, "zeros": 2, "causal": 3, "padding": 4, "empty_row": 5, "causal_mask": 6}
+_RANKS |= {"padding_mask": 7, "random_mask": 8, "empty_row_mask": 9, "left_padding_mask": 17, "left_padding": 18}
+LATER = 20  # the rank of kinds that are tried last
+
+
+def _spell(pattern: Pattern, spelling: Spelling) -> Distribution:
+    name = pattern.name + spelling.suffix
+    text = pattern.text.replace("{share}", "{kept}" if spelling.low else "{scale}")
+    return Distribution(
+        name,
+        _RANKS.get(name, LATER + len(pattern.parts)),
+        {"bool": ("bool",), "numbers": _NUMBERS, "floats": FLOATS}[spelling.kinds],
+        "float32" if spelling.low else "bool",
+        spelling.text.replace("{keep}", text),
+        pattern.min_rank,
+        pattern.param.param,
+        pattern.param.default,
+        pattern.chooses_place,
+    )
+
+
+def _below_scale(scale: int, _param: int, _length: int) -> int:
+    return scale
+
+
+def _below_last(scale: int, param: int, length: int) -> int:
+    return max(scale + length, param + 1)
+
+
 DISTRIBUTIONS: dict[str, Distribution] = {
     d.name: d
     for d in (
         Distribution("normal", 0, FLOATS, "float32", f"{_RANDN}{{times}}"),
-        Distribution("constant", 1, FLOATS, "float32", "torch.full({shape}, {scale})"),
+        Distribution("constant", 1, _NUMBERS, "float32", "torch.full({shape}, {scale})"),
         Distribution("uniform", 2, FLOATS, "float32", f"({_RAND} - 0.5){{times}}"),
         Distribution("integers", 3, FLOATS, "float32", f"{_draw_integers(-3, 4)}.float()"),
         Distribution("outliers", 4, FLOATS, "float32", _OUTLIERS),
-        Distribution("one_row", 5, FLOATS, "float32", _ONE_ROW, min_rank=2),
+        Distribution("one_row", 5, FLOATS, "float32", _ONE_ROW, min_rank=2, chooses_place=True),
         Distribution("channels", 16, FLOATS, "float32", _CHANNELS, min_rank=1),
-        Distribution("causal_mask", 6, FLOATS, "float32", _mask(f"{_ONES}.tril()"), min_rank=2),
-        Distribution("padding_mask", 7, FLOATS, "float32", _mask(_PADDING), min_rank=1),
-        Distribution("random_mask", 8, FLOATS, "float32", _mask(f"{_RAND} < {{scale}}")),
-        Distribution("empty_row_mask", 9, FLOATS, "float32", _mask(_EMPTY_ROW), min_rank=1),
-        Distribution("left_padding_mask", 17, FLOATS, "float32", _mask(_LEFT), min_rank=1),
-        Distribution("random", 0, ("bool",), "bool", f"{_RAND} < {{scale}}"),
-        Distribution("ones", 1, ("bool",), "bool", _ONES),
-        Distribution("zeros", 2, ("bool",), "bool", _ZEROS),
-        Distribution("causal", 3, ("bool",), "bool", f"{_ONES}.tril()", min_rank=2),
-        Distribution("padding", 4, ("bool",), "bool", _PADDING, min_rank=1),
-        Distribution("left_padding", 18, ("bool",), "bool", _LEFT, min_rank=1),
-        Distribution("empty_row", 5, ("bool",), "bool", _EMPTY_ROW, min_rank=1),
+        Distribution("repeated_rows", LATER, FLOATS, "float32", _REPEATED, 2, "the most distinct rows", 1),
+        Distribution("equal_items", LATER, FLOATS, "float32", _EQUAL_ITEMS, 2),
+        *(
+            Distribution(name, LATER, FLOATS, "float32", f"{_RANDN}{{times}} * ({text})", 2, chooses_place=True)
+            for name, text in (("zero_tail", OF_QUERIES[0].text), ("zero_head", OF_QUERIES[1].text))
+        ),
+        *(_spell(pattern, spelling) for pattern in PATTERNS.values() for spelling in SPELLINGS),
         Distribution("zero_one", 10, _NUMBERS, "int64", _draw_integers(0, 2)),
         Distribution("small_counts", 11, _NUMBERS, "int64", _draw_integers(0, 3)),
         Distribution("signed", 12, (*FLOATS, *INTEGERS[1:]), "int64", _draw_integers(-2, 3)),
-        Distribution("tokens", 13, ("int64", "int32"), "int64", _draw_integers(0, "{count}")),
-        Distribution("positions", 14, ("int64", "int32"), "int64", _POSITIONS, min_rank=1),
-        Distribution("permutation", 15, ("int64", "float32"), "int64", f"{_RAND}.argsort(-1)", min_rank=1),
+        Distribution("between", LATER, INTEGERS, "int64", _draw_integers("{width}", "{past}"), 0, "the least number"),
+        Distribution("tokens", 13, _INDEX, "int64", _draw_integers(0, "{count}"), stop=_below_scale),
+        Distribution("positions", 14, _INDEX, "int64", _POSITIONS, 1, stop=lambda first, _, length: first + length),
+        Distribution(
+            "permutation", 15, (*_INDEX, "float32"), "int64", f"{_RAND}.argsort(-1)", 1, stop=lambda *sizes: sizes[-1]
+        ),
+        Distribution("sorted_tokens", LATER, _INDEX, "int64", f"{_draw_integers(0, '{count}')}.sort(-1).values", 1,
+                     stop=_below_scale),
+        Distribution("lengths", LATER, _INDEX, "int64", "1 + " + _draw_integers(0, "max({count} - 1, 1)"),
+                     stop=_below_scale),
+        Distribution("cumulative_lengths", LATER, _INDEX, "int64", _CUMULATIVE, 1,
+                     stop=lambda total, *_: total + 1),
+        Distribution("packed_positions", LATER, _INDEX, "int64", _PACKED, 1, "the most documents", 3,
+                     stop=lambda *sizes: sizes[-1]),
+        Distribution("offset_positions", LATER, _INDEX, "int64",
+                     "torch.arange({keys}) + torch.randint(0, {count}, {rows}, generator=rng({seed}))", 1,
+                     stop=lambda starts, _, length: starts - 1 + length),
+        *(
+            Distribution(f"{side}padded_{what}", LATER, _INDEX, "int64", template, 1, "the number at padding", 0, True,
+                         _below_last if what == "positions" else lambda count, padding, _: max(count, padding + 1))
+            for side in ("", "left_")
+            for what, template in (
+                ("tokens", f"torch.where({_keep(f'{side}padding')}, {{ids}}, {{width}})"),
+                ("positions", _count_kept(f"{side}padding")),
+            )
+        ),
     )
-}
+}  # fmt: skip
 LARGE = 100.0  # a scale from which on the numbers of an input are called large
-INDICES = ("tokens", "positions", "permutation")  # distributions of indices, whose numbers have to exist as places
+INDICES = tuple(d.name for d in DISTRIBUTIONS.values() if d.stop)
+"""Distributions of indices, whose numbers have to exist as places."""
 
 
 class MemoryLayout(NamedTuple):

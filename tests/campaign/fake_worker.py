@@ -62,6 +62,7 @@ def say_hello(rules: dict[str, Any], **more: Any) -> None:
         "subjects": (*SUBJECTS, *rules.get("subjects", ())),
         "attention": {name: {} for name in rules.get("attention", ())},
         "missing_hooks": rules.get("missing_hooks", {}),
+        "switch": rules.get("switch", ""),
     }
     send("hello", **{**hello, **more})
 
@@ -144,6 +145,9 @@ def act(rule: dict[str, Any], rules: dict[str, Any]) -> None:
         if os.fork() == 0:
             time.sleep(600)
         os.kill(os.getpid(), 11)
+    elif action == "refuse":
+        send("unusable", reason=rule["reason"])
+        sys.exit(2)
     elif action == "fail":
         send("fault", text="Traceback (most recent call last):\nIndexError: amax over nothing\n")
         sys.exit(3)

@@ -56,6 +56,7 @@ CHANGES: dict[str, Callable[[], object]] = {
     "the interval timer": lambda: signal.setitimer(signal.ITIMER_REAL, 3600.0),
     "the recursion limit": lambda: sys.setrecursionlimit(sys.getrecursionlimit() + 1),
     "the stance of torch.compile": lambda: torch.compiler.set_stance("force_eager"),
+    "TORCHDYNAMO_DISABLE": lambda: os.environ.update(TORCHDYNAMO_DISABLE="1"),
     "torch._inductor.config.fallback_random": lambda: setattr(inductor_config, "fallback_random", False),
     "torch._inductor.config.post_grad_fusion_options": lambda: inductor_config.post_grad_fusion_options.update(a={}),
     "torch._dynamo.config.recompile_limit": lambda: setattr(dynamo_config, "recompile_limit", 1),

@@ -34,7 +34,7 @@ SIZES = (Size.of("B"), Size.of("S"))
 def make_case(given: Given, *, dtype: str = "float32") -> Case:
     """x + mask, with given values of x."""
     inputs = (
-        Input("x", SIZES, dtype, Values("normal", 0, 0.5, given)),
+        Input("x", SIZES, dtype, Values("normal", 0, 0.5, given=given)),
         Input("mask", SIZES, "int64", Values("zero_one", 1, given=MASK)),
     )
     return Case((("B", 2), ("S", 3)), inputs, (make_op("out", "add", ["x", "mask"], {}),), ("out",))

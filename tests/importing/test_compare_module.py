@@ -4,19 +4,17 @@ import json
 import sys
 from collections import Counter
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from corpus.entry import load
-from fuzz.evaluator import Evaluator
-from fuzz.importing.importer import Block, ModuleImport
-from fuzz.module_comparison import Answer, ModuleComparison, Row, Side, as_data, save_wrong_block, summarize
-from fuzz.protocol import Hello, SubjectResult, Verdict
+from fuzz.importing.importer import Block
+from fuzz.module_answer import Answer, Row, Side, as_data, summarize
+from fuzz.module_comparison import open_comparison, save_wrong_block
+from fuzz.protocol import Verdict
 from fuzz.testing import check_module
 from fuzz.worker_config import WorkerConfig
-from generators.program.case import Case
 from tests.command import ROOT, run_command
 from tests.importing.modules import plain
 
@@ -84,27 +82,24 @@ def test_an_answer_follows_from_both_sides(old: Verdict, new: Verdict, answer: A
     block = Block("attn", "Attention", 3, None, Counter())
     row = Row(block, "inductor", Side("2.13.0", old, ("a",)), Side("2.15.0", new, ("b",)))
     assert (row.answer, row.answer.is_failure) == (answer, fails)
-    told = " ".join(summarize([row], [block], "my:factory", ["2.13.0", "2.15.0"]))
+    told = " ".join(summarize([row], "my:factory", ["2.13.0", "2.15.0"]))
     assert ("attn" in told) == (fails or WRONG in (old, new))
 
 
-def test_a_block_without_a_case_is_told_too(tmp_path: Path) -> None:
-    block = Block("attn", "Attention", 3, None, Counter({"ragged": 2}))
-    (row,) = ModuleComparison({}, ["inductor"], tmp_path).compare(block)
-    told = as_data(row)
-    assert (told["block"], told["way"], told["answer"], told["missing"]) == (
-        "attn",
-        "import",
-        "not judged",
-        {"ragged": 2},
-    )
+@pytest.mark.parametrize(("missing", "is_live"), [(Counter(), True), (Counter({"ragged": 2}), False)])
+def test_what_a_case_leaves_out_is_never_called_equal(missing: Counter[str], *, is_live: bool) -> None:
+    block = Block("attn", "Attention", 3, None, missing)
+    row = Row(block, "inductor", Side("2.13.0", OK, ("a",)), Side("2.15.0", OK, ("a",)), is_live=is_live)
+    assert row.answer is (Answer.EQUAL if is_live else Answer.IN_PART)
+    assert row.answer.is_partial is not is_live
+    assert (as_data(row)["live"], as_data(row)["missing"]) == (is_live, dict(missing))
 
 
 @pytest.mark.usefixtures("one_worker")
 def test_one_torch_compares_eager_with_compiled(tmp_path: Path) -> None:
     code, rows = compare(tmp_path, f"{MODULES}block", "--subject", "passes")
     assert code == 0
-    assert set(rows) == {(name, "passes") for name in ("Block", "attn", "norm")}
+    assert set(rows) == {(name, "passes") for name in ("Block", "attn", "norm", "norm2")}
     assert {row["answer"] for row in rows.values()} <= {"equal", "changed within rounding"}
 
 
@@ -116,23 +111,27 @@ def test_a_test_suite_sees_a_wrong_block(tmp_path: Path) -> None:
     assert load(Path(case)).found is not None
 
 
-class Wrong(SimpleNamespace):
-    """An evaluator by which programs with a softmax are wrong."""
-
-    hello = Hello("2.15.0", sys.executable, "cpu", None, 1)
-
-    def judge(self, case: Case, subject: str) -> SubjectResult:
-        is_wrong = any(op.kind == "softmax" for op in case.ops)
-        return SubjectResult(subject, Verdict.WRONG_RESULT if is_wrong else Verdict.OK)
+@pytest.mark.worker
+def test_the_smallest_block_that_is_wrong_gets_the_report(tmp_path: Path) -> None:
+    config = WorkerConfig(python=str(plant(tmp_path, "softmax_turned")))
+    with open_comparison([config], f"{MODULES}block", ["passes"], tmp_path) as comparison:
+        wrong = save_wrong_block(comparison)
+    assert wrong is not None
+    assert load(wrong).note.startswith("attn, ")
 
 
 @pytest.mark.worker
-def test_the_smallest_block_that_is_wrong_gets_the_report(tmp_path: Path) -> None:
-    evaluator = cast("Evaluator", Wrong())
-    with ModuleImport(WorkerConfig(), f"{MODULES}block") as module:
-        wrong = save_wrong_block(module, evaluator, tmp_path)
-    assert wrong is not None
-    assert load(wrong).note == f"{MODULES}block, attn"
+def test_a_torch_without_the_factory_judges_what_repeats_the_module(tmp_path: Path) -> None:
+    """The second interpreter has a defect, and does not find the module."""
+    (tmp_path / "only_here.py").write_text("from tests.importing.modules import plain\n", encoding="utf-8")
+    python = tmp_path / "python"
+    variables = f'PYTHONPATH="{tmp_path}:$PYTHONPATH"'
+    python.write_text(f'#!/bin/sh\nexec env {variables} "{sys.executable}" "$@"\n', encoding="utf-8")
+    python.chmod(0o755)
+    options = ("--python", python, "--python", plant(tmp_path, "scale_dropped"), "--subject", "passes")
+    code, rows = compare(tmp_path, "only_here:plain", *options)
+    row = rows["Plain", "passes"]
+    assert (code, row["answer"], row["live"]) == (1, "new wrong", False)
 
 
 def test_a_bad_module_is_refused(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from fuzz.protocol import EAGER, Verdict
 from fuzz.run_store import RESULTS_FILE, FindingRow
 from fuzz.run_summary import RunSummary
 from fuzz.subjects import compiler_of, is_user_function
+from fuzz.transport import CompilersOff
 from fuzz.worker_config import WorkerConfig
 from fuzz.worker_process import WorkerFault
 from generators.errors import UserError
@@ -157,6 +158,8 @@ def attribute_findings(
                 try:
                     require_allowed(finding.entry.subject, allowed, "it")
                     cause = worker.find_cause(finding.entry)
+                except CompilersOff:
+                    raise
                 except (UserError, WorkerFault) as error:
                     yield _leave_open(finding, " ".join(str(error).split()))
                     continue

@@ -62,9 +62,8 @@ def report(
 
     from corpus import ledger as ledgers
     from fuzz.durations import parse_duration
-    from fuzz.evaluator import open_evaluator
-    from fuzz.importing.importer import ModuleImport
-    from fuzz.module_comparison import save_wrong_block
+    from fuzz.module_comparison import open_comparison, save_wrong_block
+    from fuzz.transport import CompilersOff
     from generators.errors import UserError
     from triage.report.build import find_cases, report_case
 
@@ -75,8 +74,8 @@ def report(
         raise UserError("name a case file, a bug or a run, or --module")
     if module is not None:
         own = worker.configure(python, subject)
-        with ModuleImport(own, module) as importing, open_evaluator(own) as evaluator:
-            what = save_wrong_block(importing, evaluator, out)
+        with open_comparison([own], module, ["inductor"], out) as comparison:
+            what = save_wrong_block(comparison)
     if what is None:
         print(f"{module}: no block fails when it is compiled")  # noqa: T201 - a command line prints its result
         return 0
@@ -88,7 +87,7 @@ def report(
             lines = report_case(case, out / name, config, chosen, seconds, bugs, overwrite)
             print("\n".join(lines), flush=True)  # noqa: T201 - a command line prints its result
         except UserError as error:
-            if len(cases) == 1:
+            if len(cases) == 1 or isinstance(error, CompilersOff):
                 raise
             failed += 1
             print(f"{case}: no report: {error}", file=sys.stderr)  # noqa: T201 - other cases are still reported

@@ -15,6 +15,7 @@ from fuzz.protocol import SubjectResult, Verdict
 from generators.program import edits
 from generators.program.case import Attr, Case, Input, Op, Values
 from generators.program.edits import prune_if_valid
+from generators.program.kept_places import is_added
 from generators.program.ops import OPS
 from generators.program.ops.spec import Kind
 from generators.program.type_check import attributes, make_op, types_of
@@ -302,7 +303,7 @@ def _list_forms(case: Case) -> Iterator[_Property]:
         tried = ("transposed", "padded") if item.layout == "contiguous" else LAYOUTS
         layouts = [name for name in tried if LAYOUTS[name].min_rank <= len(item.shape) and name != item.layout]
         yield _Property(f"the layout of {item.name}", item.layout, layouts, partial(change, item, "layout"))
-        is_mask = item.name in compared | masks or item.values.kind.endswith("_mask")
+        is_mask = item.name in compared | masks or is_added(item.values.kind)
         if item.values.kind not in INDICES and (is_mask or item.dtype not in FLOATS):
             kinds = [
                 Values(kind, item.values.seed, scale)

@@ -4,8 +4,9 @@ import functools
 
 from . import calls, codegen, graphs, sharding
 from .attention import OPERATIONS, RELUS, REPLACEMENTS, Change
+from .structures import STRUCTURES
 
-__all__ = ("FUNCTIONS", "OF_MEMORY", "OPERATIONS", "RELUS", "REPLACEMENTS", "Change")
+__all__ = ("FUNCTIONS", "OF_MEMORY", "OPERATIONS", "RELUS", "REPLACEMENTS", "STRUCTURES", "Change")
 
 _LOWERINGS = ("torch._inductor.lowering", "lowerings")
 _SIZES = ("torch._dynamo.guards", "convert_to_concrete_values")
@@ -91,6 +92,11 @@ FUNCTIONS: dict[str, tuple[str, str, Change]] = {
     ),
     "partial_kept": ("torch.distributed.tensor.placement_types", "Partial._reduce_value", sharding.keep_partial),
     "buffer_stale": ("torch._inductor.codegen.cpp", "CppKernelProxy.codegen_nodes", codegen.read_stale),
+}
+
+FUNCTIONS |= {
+    name: (*_WRAPPER, functools.partial(calls.spoil_structured, applies=applies))
+    for name, applies in STRUCTURES.items()
 }
 
 OF_MEMORY = ("graph_reused", "key_without_numbers", "key_without_strides")

@@ -108,6 +108,26 @@ def spoil(post_compile: Any, applies: Callable[[list[Any]], bool], of_gradients:
     return planted
 
 
+def spoil_structured(post_compile: Any, applies: Callable[[Any], bool]) -> Any:
+    """Results are a tenth too large where `applies` holds for an argument."""
+
+    def planted(self: Any, compiled: Any, *args: Any, **options: Any) -> Any:
+        import torch
+        from torch.utils._pytree import tree_leaves
+
+        def call(*args: Any) -> Any:
+            is_wrong = any(isinstance(one, torch.Tensor) and applies(one.detach()) for one in tree_leaves(args))
+            results = list(compiled(*args))
+            return [
+                v * 1.1 if is_wrong and isinstance(v, torch.Tensor) and v.is_floating_point() else v for v in results
+            ]
+
+        setattr(call, "_boxed_call", getattr(compiled, "_boxed_call", False))  # noqa: B010
+        return post_compile(self, call, *args, **options)
+
+    return planted
+
+
 def in_inference_mode(_: list[Any]) -> bool:
     import torch
 

@@ -22,6 +22,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from fuzz.check.oracle import constants
 from fuzz.check.oracle.operations import (
+    FILL,
     RANDOM,
     SCATTERING,
     UNWRITTEN,
@@ -187,7 +188,8 @@ class _PerturbationMode(OperationMode):
 def _perturb(value: Tensor, ulp: float, chance: torch.Generator) -> Tensor:
     # The amount is random: by exactly one ulp, terms that cancel would often move together. A factor keeps 0 and inf.
     moves = torch.rand(value.shape, generator=chance, dtype=torch.float64).mul_(2).sub_(1)
-    return value * (1 + moves.to(value.device) * ulp)
+    moved = value * (1 + moves.to(value.device) * ulp)
+    return torch.where(value.abs() >= FILL, value, moved)  # a row of equal fills would keep one key of its own
 
 
 def _count_terms(name: str, value: Tensor, given: list[Tensor]) -> float:

@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.weak import WeakIdKeyDictionary
 
 from fuzz.check.oracle.constants import LOW_PRECISION, UNIT_ROUNDOFF
-from fuzz.check.oracle.operations import RANDOM, OperationMode, is_exact, is_fused
+from fuzz.check.oracle.operations import RANDOM, OperationMode, absorb, is_exact, is_fused
 from fuzz.check.process_state import hold_state
 from fuzz.check.program import Execution, Tensors, execute
 
@@ -74,7 +74,42 @@ class Float64(OperationMode):
             kwargs = {**kwargs, "dtype": torch.float64}
         if not func._schema.is_mutable and any(_is_lower(arg) for arg in args):
             args = tuple(arg.double() if _is_lower(arg) else arg for arg in args)
-        return func(*args, **kwargs)
+        exactly = _IN_FLOAT64.get(func.overloadpacket.__name__, func)
+        result = exactly(*args, **kwargs)
+        if func.overloadpacket.__name__.strip("_") in ("add", "sub") and result.dtype == torch.float64:
+            result.copy_(absorb(result))
+        return result
+
+
+def _grouped_mm(
+    left: Tensor,
+    right: Tensor,
+    offs: Tensor | None = None,
+    bias: Tensor | None = None,
+    _dtype: torch.dtype | None = None,
+) -> Tensor:
+    """The products of groups of rows, of columns or of the axis that is summed, which end at `offs`. The operation has
+    no float64 kernel (aten/src/ATen/native/GroupedMMUtils.h)."""
+    assert bias is None
+    if offs is None:
+        return left @ right
+    ends = offs.tolist()
+    spans = [slice(start, end) for start, end in zip([0, *ends], ends, strict=False)]
+    if left.dim() == right.dim() == 2:
+        return torch.stack([left[:, span] @ right[span] for span in spans])
+    if left.dim() == 2:
+        made = left.new_zeros(left.shape[0], right.shape[-1])
+        for span, factor in zip(spans, right, strict=True):
+            made[span] = left[span] @ factor
+        return made
+    made = left.new_zeros(left.shape[1], right.shape[-1])
+    for span, factor in zip(spans, left, strict=True):
+        made[:, span] = factor @ right[:, span]
+    return made
+
+
+_IN_FLOAT64 = {"_grouped_mm": _grouped_mm}
+"""Operations without a float64 kernel, by name."""
 
 
 def _draw(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -100,6 +100,20 @@ def is_fused(func: OpOverload) -> bool:
     return func.overloadpacket.__name__.removesuffix("_backward") in _FUSED
 
 
+FILL = 2.0**100
+"""Numbers of this size fill masks: the distance between float32 numbers is 2^77 here, and no score is as large."""
+
+
+def absorb(total: Tensor) -> Tensor:
+    """A float64 sum whose elements of the size of a fill are rounded as in float32.
+
+    There a score that is added to the lowest number of a dtype is lost, so a row of such sums has equal weights.
+    """
+    size = total.abs()
+    filled = (size >= FILL) & (size <= torch.finfo(torch.float32).max)
+    return torch.where(filled, total.float().double(), total)
+
+
 def decompose_fused(func: OpOverload) -> Callable[..., Any]:
     """The definition of a fused attention operation. Its kernels make the same mistakes in float64.
 
@@ -119,7 +133,7 @@ def decompose_fused(func: OpOverload) -> Callable[..., Any]:
         k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
         scores = scale * (q @ k.mT)
         if mask is not None:
-            scores = scores.masked_fill(~mask, -math.inf) if mask.dtype == torch.bool else scores + mask
+            scores = scores.masked_fill(~mask, -math.inf) if mask.dtype == torch.bool else absorb(scores + mask)
         if given.get("is_causal", False):
             scores = scores.masked_fill(~torch.ones_like(scores, dtype=torch.bool).tril(), -math.inf)
         if "logsumexp" not in given:
@@ -130,6 +144,8 @@ def decompose_fused(func: OpOverload) -> Callable[..., Any]:
         # Some kernels pad the logsumexp of a head, or add a last axis to it.
         lse = given["logsumexp"].reshape(*q.shape[:2], -1)[..., : q.size(2)].unsqueeze(-1)
         weights = (scores - lse).exp().masked_fill(scores == -math.inf, 0.0)
+        # The logarithm of the number of keys is lost in a logsumexp of this size.
+        weights = torch.where(lse.abs() >= FILL, scores.softmax(-1), weights)
         dscores = weights * (do @ v.mT - (given["out"] * do).sum(-1, keepdim=True))
         by_head = (scale * (dscores.mT @ q), weights.mT @ do)
         return scale * (dscores @ k), *(value.unflatten(1, (-1, group)).sum(2) for value in by_head)

@@ -100,6 +100,12 @@ class Judge:
             judgement = replace(judgement, verdict=Verdict.RANDOM_STREAM, where=None)
         return judgement
 
+    def list_wrong(self, compiled: Execution) -> list[Value]:
+        """The values that are further from the truth than rounding explains, in order, by the replicas so far."""
+        pairs = [(name, *self._pair_values(name, compiled)) for name in self._eager.values]
+        judged = ((name, self._judge_value(name, mine, theirs, self._known)) for name, mine, theirs in pairs)
+        return [name for name, judgement in judged if judgement.verdict in RECHECKED_VERDICTS]
+
     def _measure(self, compiled: Execution, known: "_Replicas") -> Judgement:
         names = [*self._eager.values, *(name for name in compiled.gradients if name not in self._eager.gradients)]
         pairs = [(name, *self._pair_values(name, compiled)) for name in names]

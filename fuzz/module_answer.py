@@ -1,0 +1,211 @@
+"""What a comparison of a module answers, block by block, as data and in words."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fuzz.commands import list_commands, shorten
+from fuzz.durations import format_count
+from fuzz.importing.importer import Block, describe_gaps
+from fuzz.protocol import Verdict
+from generators.records import Word
+
+
+class Answer(Word):
+    """The change from the old side to the new side, the worst first."""
+
+    NEW_WRONG = "new wrong", "the new result is further from float64 than rounding explains, the old result is not"
+    REFUSED = "newly refused", "the new side gives no result (error, timeout or memory), the old side does"
+    BOTH_WRONG = "both wrong", "both results are further from float64 than rounding explains"
+    OLD_WRONG = "old wrong", "the old result is further from float64 than rounding explains, the new result is not"
+    ACCEPTED = "newly accepted", "the old side gives no result, the new side is right"
+    UNJUDGED = "not judged", "one side takes no such program, or can't run it"
+    IN_PART = "in part", "right as far as it was judged: a case stood for the module, without some of its calls"
+    ROUNDING = "changed within rounding", "other bits, and both results are as right as rounding allows"
+    EQUAL = "equal", "the same bits"
+
+    @property
+    def is_failure(self) -> bool:
+        """Whether somebody who upgrades is worse off, or nobody is right."""
+        return self in (Answer.NEW_WRONG, Answer.REFUSED, Answer.BOTH_WRONG)
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether something may be wrong that was not judged."""
+        return self in (Answer.UNJUDGED, Answer.IN_PART)
+
+
+_ERRORS = (Verdict.COMPILE_ERROR, Verdict.RUNTIME_ERROR, Verdict.TIMEOUT, Verdict.WORKER_DIED, Verdict.OUT_OF_MEMORY)
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """A block run one way: in a torch version, in eager or under a subject."""
+
+    label: str
+    verdict: Verdict
+    hashes: tuple[str, ...] = ()
+    ratio: float | None = None  # the worst row's error, relative to rounding
+    why: str = ""
+    output: int | None = None  # the index of the wrong output
+    python: str = ""
+    rewrites: tuple[str, ...] = ()  # that a compiler applied
+
+    @property
+    def is_wrong(self) -> bool:
+        return self.verdict.is_finding and not self.is_refused
+
+    @property
+    def is_refused(self) -> bool:
+        return self.verdict in _ERRORS or self.verdict is Verdict.REJECTED
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A block and a way to run it, on both sides."""
+
+    block: Block
+    way: str  # eager, or a subject
+    old: Side
+    new: Side
+    mode: str = ""  # of the module, such as "training, dropout off"
+    is_live: bool = False  # the module itself was judged; else its case
+    case: Path | None = None  # a case that shows it too
+    first: str = ""  # the line of the first value that moved, or that is wrong; or the first such submodule
+
+    @property
+    def failed(self) -> Side | None:
+        """The side to report about."""
+        return next((side for side in (self.new, self.old) if side.verdict.is_finding), None)
+
+    @property
+    def report(self) -> str:
+        """The command that writes the report."""
+        if self.case is None or self.failed is None:
+            return ""
+        return list_commands(shorten(self.case), self.case.stem.partition(".")[0], self.way, self.failed.python)[1]
+
+    @property
+    def answer(self) -> Answer:
+        old, new = self.old, self.new
+        if Verdict.SKIPPED in (old.verdict, new.verdict) or (old.is_refused and new.is_refused):
+            return Answer.UNJUDGED
+        if new.is_refused:
+            return Answer.REFUSED
+        if old.is_refused:
+            return Answer.NEW_WRONG if new.is_wrong else Answer.ACCEPTED
+        if new.is_wrong:
+            return Answer.BOTH_WRONG if old.is_wrong else Answer.NEW_WRONG
+        if old.is_wrong:
+            return Answer.OLD_WRONG
+        if not (old.hashes and new.hashes):
+            return Answer.UNJUDGED
+        if not self.is_live and describe_gaps(self.block):
+            return Answer.IN_PART
+        return Answer.EQUAL if old.hashes == new.hashes else Answer.ROUNDING
+
+
+def describe_unjudged(rows: Sequence[Row]) -> str:
+    """Why no block is judged, in one line."""
+    reasons = [text for row in rows for text in (row.old.why, row.new.why, describe_gaps(row.block)) if text]
+    return "; ".join(dict.fromkeys(reasons)) or "it makes no torch-level call"
+
+
+def render(rows: Sequence[Row], factory: str, labels: Sequence[str], left: Sequence[str] = ()) -> str:
+    """The answer for a terminal: a few sentences, then a line for each block and way. Blocks of one class with the
+    same answer share a line. `left`: what was not begun."""
+    lines = [*summarize(rows, factory, labels, left), ""]
+    groups: dict[Any, list[Row]] = {}
+    for row in sorted(rows, key=lambda row: list(Answer).index(row.answer)):
+        alone = id(row) if row.answer.is_failure or row.case or row.first else None
+        rewrites = row.old.rewrites, row.new.rewrites
+        groups.setdefault((alone, row.answer, row.block.type, row.way, row.mode, row.is_live, rewrites), []).append(row)
+    width = max([len(_name(of_kind)) for of_kind in groups.values()], default=0)
+    for of_kind in groups.values():
+        row = of_kind[0]
+        lines.append(f"{_name(of_kind):{width}}  {row.way}  {row.mode}  {row.answer}{_describe_errors(of_kind)}")
+        lines += [f"    rewrites: {applied}"] if (applied := _describe_rewrites(row)) else []
+        lines += [f"    first in: {row.first}"] if row.first else []
+        lines += [f"    {side.label}: {side.why}" for side in (row.old, row.new) if side.why]
+        lines += [f"    {row.report}"] if row.report else []
+    gaps = dict.fromkeys(describe_gaps(row.block) for row in rows if not row.is_live)
+    return "\n".join([*lines, *filter(None, gaps)])
+
+
+def summarize(rows: Sequence[Row], factory: str, labels: Sequence[str], left: Sequence[str] = ()) -> list[str]:
+    """The question, what was judged and what was not, whether somebody is wrong, and the share that changed."""
+    sides = (
+        f"torch {labels[0]} against {labels[-1]}" if len(labels) > 1 else f"eager against compiled, torch {labels[0]}"
+    )
+    judged = [row for row in rows if row.answer is not Answer.UNJUDGED]
+    failing = [row for row in judged if row.answer.is_failure]
+    old = [row for row in judged if row.answer is Answer.OLD_WRONG]
+    count = {answer: sum(row.answer is answer for row in rows) for answer in Answer}
+    blocks = len({row.block.path for row in rows})
+    wrong = "No new result is wrong by float64"
+    if failing:
+        wrong = f"{len(failing)} of them must be looked at: {list_rows(failing)}"
+    if old:
+        wrong += f"; the old side alone is wrong {len(old)} times: {list_rows(old)}"
+    return [
+        f"{format_count(len(judged), 'result')} of {format_count(blocks, 'block')} of {factory}, {sides}.",
+        *_describe_inputs(judged),
+        f"{wrong}.",
+        f"{', '.join(f'{number} {answer}' for answer, number in count.items() if number) or 'nothing'}.",
+        *([f"Not begun: {', '.join(left)}."] if left else []),
+    ]
+
+
+def _describe_inputs(rows: Sequence[Row]) -> list[str]:
+    """What was run, with which values and in which modes."""
+    told = {
+        True: "Judged as it is, with its own parameters and arguments",
+        False: "Judged by cases that repeat it, with its own parameters and arguments",
+    }
+    modes = {is_live: dict.fromkeys(row.mode for row in rows if row.is_live is is_live) for is_live in told}
+    return [f"{text}: {'; '.join(modes[is_live])}." for is_live, text in told.items() if modes[is_live]]
+
+
+def _describe_errors(rows: Sequence[Row]) -> str:
+    """The largest errors of both sides, relative to rounding."""
+    pairs = [(side.label, side.ratio) for row in rows for side in (row.old, row.new) if side.ratio]
+    largest = {label: max(ratio for other, ratio in pairs if other == label) for label, _ in pairs}
+    return "".join(f", {label} {ratio:.2g} of rounding" for label, ratio in largest.items())
+
+
+def _describe_rewrites(row: Row) -> str:
+    if row.old.rewrites == row.new.rewrites:
+        return ", ".join(row.new.rewrites)
+    sides = [f"{side.label} {', '.join(side.rewrites)}" for side in (row.old, row.new) if side.rewrites]
+    return "; ".join(sides)
+
+
+def as_data(row: Row) -> dict[str, Any]:
+    """A row for JSON."""
+    gaps = {"missing": dict(row.block.missing), "different": row.block.different, "reads": list(row.block.reads)}
+    sides = {
+        name: {
+            "label": side.label,
+            "verdict": side.verdict.value,
+            "ratio": side.ratio,
+            "why": side.why,
+            "rewrites": list(side.rewrites),
+        }
+        for name, side in (("old", row.old), ("new", row.new))
+    }
+    block = {"block": row.block.path, "type": row.block.type, "way": row.way, "mode": row.mode, "live": row.is_live}
+    return (
+        block
+        | gaps
+        | {"answer": row.answer.value, **sides, "first": row.first, "case": str(row.case or ""), "report": row.report}
+    )
+
+
+def list_rows(rows: Sequence[Row]) -> str:
+    """Rows in a sentence."""
+    return ", ".join(f"{row.block.name} ({row.way}, {row.mode}: {row.answer})" for row in rows)
+
+
+def _name(rows: Sequence[Row]) -> str:
+    return f"{rows[0].block.name} ({len(rows)} alike)" if len(rows) > 1 else rows[0].block.name

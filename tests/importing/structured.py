@@ -1,0 +1,94 @@
+"""Modules whose own arguments have the structures of `benchmarks.planted_torch`: no random numbers have these."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+Made = tuple[nn.Module, tuple[Tensor, ...]]
+
+
+class Attention(nn.Module):
+    """Heads of 8, and a mask in any of the forms that callers give."""
+
+    def __init__(self, width: int = 16) -> None:
+        super().__init__()
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        q, k, v = (part.unflatten(-1, (-1, 8)).transpose(1, 2) for part in self.qkv(x).chunk(3, -1))
+        if mask is not None and mask.dtype is torch.int64:
+            mask = mask[:, None, None, :].bool()
+        made = functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        out: Tensor = self.out(made.transpose(1, 2).flatten(2))
+        return out
+
+
+class Layer(nn.Module):
+    """Attention in a residual stream."""
+
+    def __init__(self, width: int = 16) -> None:
+        super().__init__()
+        self.norm, self.attn = nn.LayerNorm(width), Attention(width)
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        made: Tensor = x + self.attn(self.norm(x), mask)
+        return made
+
+
+class Cached(nn.Module):
+    """One step over a cache that is longer than what it holds."""
+
+    def forward(self, q: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        scores = (q @ keys.transpose(-1, -2)) * 0.25
+        kept = torch.arange(keys.shape[2]) < 3
+        made: Tensor = scores.masked_fill(~kept, -1e9).softmax(-1) @ values
+        return made
+
+
+class Packed(nn.Module):
+    """Sequences one after another: a token sees its own sequence."""
+
+    def forward(self, x: Tensor, segments: Tensor) -> Tensor:
+        own = segments[:, None] == segments[None]
+        return functional.scaled_dot_product_attention(x, x, x, attn_mask=own)
+
+
+def row_masked() -> Made:
+    """The padding row of an additive mask keeps nothing."""
+    mask = torch.zeros(2, 1, 6, 6).masked_fill(torch.ones(6, 6).triu(1).bool(), torch.finfo(torch.float32).min)
+    mask[0, :, :2] = torch.finfo(torch.float32).min
+    return Layer().eval(), (torch.randn(2, 6, 16), mask)
+
+
+def padded_left() -> Made:
+    """In training, prompts of two lengths."""
+    mask = torch.tensor([[0, 0, 1, 1, 1, 1], [1, 1, 1, 1, 1, 1]])
+    return Layer(), (torch.randn(2, 6, 16, requires_grad=True), mask)
+
+
+def tail_unused() -> Made:
+    keys, values = torch.zeros(2, 2, 8, 16), torch.zeros(2, 2, 8, 16)
+    keys[:, :, :3], values[:, :, :3] = torch.randn(2, 2, 3, 16), torch.randn(2, 2, 3, 16)
+    return Cached().eval(), (torch.randn(2, 2, 1, 16), keys, values)
+
+
+def indices_sorted() -> Made:
+    return Packed().eval(), (torch.randn(1, 2, 7, 16), torch.tensor([0, 0, 0, 1, 1, 2, 2]))
+
+
+def channel_massive() -> Made:
+    x = torch.randn(2, 6, 16)
+    x[..., 3] *= 1000
+    return Layer().eval(), (x,)
+
+
+def rows_equal() -> Made:
+    x = torch.randn(2, 6, 16)
+    x[:, 4] = x[:, 3]
+    return Layer().eval(), (x,)
+
+
+def row_masked_in_training() -> Made:
+    """The same in training, where torch's fused kernel gives wrong gradients."""
+    module, (x, mask) = row_masked()
+    return module.train(), (x.requires_grad_(), mask)

@@ -1,0 +1,88 @@
+"""A user's module is judged as it is: with its own arguments, parameters and modes."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import reduce
+from importlib import import_module
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from benchmarks.planted_torch.torch_defects import FUNCTIONS, STRUCTURES
+from fuzz.check.check import check
+from fuzz.check.module_session import ModuleSession
+from fuzz.check.settings import configure_torch
+from fuzz.check.subject_builder import available
+from fuzz.protocol import Check, Live, Parted, Result, Verdict
+from fuzz.protocol.failures import FaultyOperation
+from fuzz.protocol.recording import Loaded, LoadModule
+
+HARMLESS = {Verdict.OK, Verdict.ROUNDING}
+
+
+@contextmanager
+def planted(name: str) -> Iterator[None]:
+    """Within it torch has a defect of `benchmarks/planted_torch`."""
+    module, path, change = FUNCTIONS[name]
+    *owners, attribute = path.split(".")
+    owner: Any = reduce(getattr, owners, import_module(module))
+    with mock.patch.object(owner, attribute, change(getattr(owner, attribute))):
+        yield
+
+
+def judge(factory: str, live: Live, subject: str = "passes") -> Result:
+    configure_torch()
+    session = ModuleSession("cpu")
+    loaded = session.answer(LoadModule(f"tests.importing.{factory}"))
+    assert isinstance(loaded, Loaded), loaded
+    return check(
+        Check(0, "", (subject,), hashes=True, live=live), available(), "cpu", lambda *_: None, lambda: 0.0, session.open
+    )
+
+
+@pytest.mark.parametrize("defect", STRUCTURES)
+def test_a_defect_that_needs_structure_is_seen(defect: str) -> None:
+    with planted(defect):
+        (wrong,) = judge(f"structured:{defect}", Live("")).results
+    assert wrong.verdict in (Verdict.WRONG_RESULT, Verdict.WRONG_GRADIENT)
+    (right,) = judge(f"structured:{defect}", Live("")).results
+    assert right.verdict in HARMLESS
+
+
+def test_a_block_meets_the_arguments_of_its_own_call() -> None:
+    with planted("padded_left"):
+        (wrong,) = judge("structured:padded_left", Live("attn")).results
+        (right,) = judge("structured:padded_left", Live("norm")).results
+    assert (wrong.verdict, right.verdict in HARMLESS) == (Verdict.WRONG_RESULT, True)
+
+
+def test_the_first_block_that_is_wrong_is_named() -> None:
+    with planted("padded_left"):
+        (result,) = judge("structured:padded_left", Live("", watched=("attn", "norm"))).results
+    # All results of one compiled program are spoiled, so the block that ends first is named.
+    assert result.observations == (Parted("norm"),)
+
+
+@pytest.mark.parametrize("factory", ["block", "training", "cached", "stack", "counting", "cast", "left_out"])
+def test_right_modules_are_right(factory: str) -> None:
+    result = judge(f"modules:{factory}", Live("", drops=False))
+    assert result.rejected is None
+    assert {one.verdict for one in result.results} <= HARMLESS
+
+
+def test_a_product_without_a_float64_kernel_has_a_reference() -> None:
+    assert judge("modules:experts", Live(""), "eager").results[0].verdict in HARMLESS
+
+
+def test_dropout_can_be_off() -> None:
+    on, off = (judge("modules:training", Live("", drops=drops)) for drops in (True, False))
+    assert on.hashes != off.hashes
+
+
+def test_a_fused_kernel_that_eager_calls_too_is_accused() -> None:
+    """A row of the lowest number loses the logarithm of its keys, so the backward kernel takes weights of 1."""
+    (wrong,) = judge("structured:row_masked_in_training", Live("")).results
+    assert isinstance(wrong.failure, FaultyOperation)
+    assert wrong.failure.operation == "aten._scaled_dot_product_flash_attention_for_cpu_backward"
+    assert wrong.failure.given == pytest.approx(6 * wrong.failure.exact, rel=1e-3)

@@ -14,9 +14,9 @@ from pathlib import Path
 from corpus.files import read_file, replace_file
 from generators.errors import UserError
 from generators.program.case import Case
-from generators.program.given import DIRECTORY, MOST_BYTES, Given
+from generators.program.given import DIRECTORY, Given
+from generators.program.value_format import HEADER_BYTES, MOST_BYTES, SUFFIX, FormatError, Header, read_header
 
-_HEADER_BYTES = 1024  # as in fuzz/check/value_files.py
 _directories: dict[Path, None] = {}
 
 
@@ -33,11 +33,16 @@ def list_files(case: Case) -> Iterator[Given]:
 
 
 def find(given: Given) -> Path:
-    """The path of a file. Raises UserError if it is missing, altered or too large."""
+    """The path of a file. Raises UserError if it is missing or altered, or holds other values than the case says."""
     places = [directory / given.file_name for directory in [*_directories]]  # threads note more
     there = [path for path in places if path.exists()]
     for path in there:
-        if _hash(path) == given.sha256:
+        sha256, holds = _look_at(path)
+        if sha256 == given.sha256:
+            if not isinstance(holds, Header):
+                raise UserError(f"{path}: {holds}")
+            if (holds.dtype, holds.shape) != (given.dtype, given.shape):
+                raise UserError(f"{path}: holds {holds}, and the case says {given.dtype} {list(given.shape)}")
             return path
     if there:
         raise UserError(f"{there[0]}: altered: its SHA-256 is not {given.sha256}, which the case names")
@@ -53,7 +58,7 @@ def copy_files(case: Case, directory: Path) -> None:
     """Copy a case's files to where a case file in this directory needs them. Raises UserError."""
     for given in list_files(case):
         path = directory / DIRECTORY / given.file_name
-        if not (path.exists() and _hash(path) == given.sha256):
+        if not (path.exists() and _look_at(path)[0] == given.sha256):
             replace_file(path, _read(find(given)))
         note(directory)
 
@@ -61,8 +66,8 @@ def copy_files(case: Case, directory: Path) -> None:
 def link_files(program: str, directory: Path) -> None:
     """Link the files that the text of a program reads, for a run of it in this directory."""
     for name in dict.fromkeys(re.findall(r'read_values\("([0-9a-f]+)"', program)):
-        places = (known / f"{name}.safetensors" for known in [*_directories])
-        found = next((path for path in places if path.exists() and _hash(path).startswith(name)), None)
+        places = (known / f"{name}{SUFFIX}" for known in [*_directories])
+        found = next((path for path in places if path.exists() and _look_at(path)[0].startswith(name)), None)
         if found is not None:
             (directory / DIRECTORY).mkdir(exist_ok=True)
             (directory / DIRECTORY / found.name).symlink_to(found)
@@ -80,18 +85,23 @@ def make_scratch() -> Path:
     return scratch
 
 
-def _hash(path: Path) -> str:
+def _look_at(path: Path) -> tuple[str, Header | FormatError]:
+    """The SHA-256 of a file, and what it holds. Raises UserError."""
     try:
         status = path.stat()
     except OSError as error:
         raise UserError(f"{path}: can't be read: {error.strerror}") from error
-    return _hash_once(path, status.st_mtime_ns, status.st_size)
+    return _look_once(path, status.st_mtime_ns, status.st_size)
 
 
 @lru_cache(maxsize=4096)
-def _hash_once(path: Path, _changed: int, _size: int) -> str:
-    return hashlib.sha256(_read(path)).hexdigest()
+def _look_once(path: Path, _changed: int, _size: int) -> tuple[str, Header | FormatError]:
+    content = _read(path)
+    try:
+        return hashlib.sha256(content).hexdigest(), read_header(content)
+    except FormatError as error:
+        return hashlib.sha256(content).hexdigest(), error
 
 
 def _read(path: Path) -> bytes:
-    return read_file(path, MOST_BYTES + 8 + _HEADER_BYTES)
+    return read_file(path, MOST_BYTES + 8 + HEADER_BYTES)

@@ -32,8 +32,9 @@ from generators.errors import CaseError, UserError
 from generators.program import edits
 from generators.program.case import Case, Values
 from generators.program.emit import source
-from generators.program.given import DIRECTORY, MOST_BYTES, MOST_NUMBERS, Given
+from generators.program.given import DIRECTORY, MOST_NUMBERS, Given
 from generators.program.type_check import check, prune
+from generators.program.value_format import MOST_BYTES
 
 _FEWEST = 3
 """Torch-level calls of a block that does not attend: a linear layer is no block."""

@@ -1,8 +1,7 @@
 """The exact values of an input: a few integers in the case itself, or a file beside the case.
 
-A file is in the format of safetensors, which holds numbers and no code:
-https://github.com/huggingface/safetensors#format. It holds one tensor, `values`, and lies in the directory `values`
-beside the case file, by the start of its SHA-256. So equal values are one file.
+A file (generators/program/value_format.py) lies in the directory `values` beside the case file, by the start of its
+SHA-256. So equal values are one file.
 """
 
 import math
@@ -13,14 +12,12 @@ from itertools import product
 from typing import Any
 
 from generators.errors import require
+from generators.program.value_format import SUFFIX, name_values
 from generators.program.values import DTYPES, category
 
 DIRECTORY = "values"
 MOST_NUMBERS = 256
 """The most integers that stand in the case: a mask of 16 x 16 or two rows of 128 tokens. Nobody reads more."""
-MOST_BYTES = 256 << 20
-"""The most bytes of a file, and of all files of an imported module: as large as the largest tensor of a case in
-float32."""
 _SHA256 = re.compile("[0-9a-f]{64}")
 _RANGES = {
     "bool": (0, 1),
@@ -28,13 +25,11 @@ _RANGES = {
     "int32": (-(1 << 31), (1 << 31) - 1),
     "int64": (-(1 << 63), (1 << 63) - 1),
 }
-_NAMED = 16
-"""Hex digits in the name of a file: 64 bits, so that lines stay short. Who reads a file compares its whole hash."""
 
 READER = f"""
 
 def read_values(name, dtype, shape):
-    path = pathlib.Path(__file__).with_name("{DIRECTORY}") / f"{{name}}.safetensors"
+    path = pathlib.Path(__file__).with_name("{DIRECTORY}") / f"{{name}}{SUFFIX}"
     content = bytearray(path.read_bytes())
     start = 8 + int.from_bytes(content[:8], "little")  # after the header
     return torch.frombuffer(content, dtype=dtype, offset=start).reshape(shape).clone()
@@ -52,13 +47,8 @@ class Given:
     sha256: str = ""  # of the file
 
     @property
-    def name(self) -> str:
-        """The name of the file without its suffix."""
-        return self.sha256[:_NAMED]
-
-    @property
     def file_name(self) -> str:
-        return f"{self.name}.safetensors"
+        return f"{name_values(self.sha256)}{SUFFIX}"
 
 
 def check_given(given: Given, sizes: Sequence[int], dtype: str) -> None:
@@ -100,7 +90,7 @@ def cut(given: Given, sizes: Sequence[int]) -> Given:
 def spell(given: Given, shape: Sequence[str], *, is_cut: bool) -> str:
     """The torch expression. `shape`: the text of each size; `is_cut`: the first elements of each axis alone."""
     if given.sha256:
-        text = f'read_values("{given.name}", torch.{given.dtype}, {given.shape})'
+        text = f'read_values("{name_values(given.sha256)}", torch.{given.dtype}, {given.shape})'
     else:
         text = f"torch.tensor({_nest(given.numbers, given.shape)}, dtype=torch.{given.dtype})"
     return f"{text}[{', '.join(f':{size}' for size in shape)}].contiguous()" if is_cut and shape else text

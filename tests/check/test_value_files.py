@@ -19,6 +19,7 @@ from generators.program.emit import source
 from generators.program.given import MOST_NUMBERS, Given
 from generators.program.sizes import Size
 from generators.program.type_check import make_op
+from generators.program.value_format import FormatError
 
 NAN = torch.tensor([0x7FC00001], dtype=torch.int32).view(torch.float32)  # with a payload
 TENSORS = {
@@ -95,7 +96,7 @@ HOSTILE = [
 
 @pytest.mark.parametrize("content", HOSTILE, ids=range(len(HOSTILE)))
 def test_a_file_of_a_stranger_is_refused_in_a_line(content: bytes) -> None:
-    with pytest.raises(ValuesError) as error:
+    with pytest.raises(FormatError) as error:
         value_files.parse(content)
     assert "\n" not in str(error.value)
 

@@ -1,5 +1,6 @@
 """Given values travel with their case, survive the edits that they fit, and shrink to a form."""
 
+import hashlib
 import shutil
 import sys
 from collections.abc import Callable
@@ -99,6 +100,19 @@ def test_a_case_without_its_file_is_refused(spoil: Callable[[Path], object], why
     with pytest.raises(UserError, match=why) as error:
         load(path)
     assert str(path) in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("of_mask", [False, True])
+def test_a_file_holds_what_the_case_says(of_mask: bool, tmp_path: Path) -> None:
+    """A file with the right hash and other values, or of another format, is refused before a worker reads it."""
+    content = worker_side.serialize(torch.zeros(3, 2)) if of_mask else b"no values"
+    given = Given((2, 3), "float32", sha256=hashlib.sha256(content).hexdigest())
+    (tmp_path / DIRECTORY).mkdir()
+    (tmp_path / DIRECTORY / given.file_name).write_bytes(content)
+    value_files.note(tmp_path)
+    why = r"holds float32 \[3, 2\], and the case says float32 \[2, 3\]" if of_mask else "no header of safetensors"
+    with pytest.raises(UserError, match=why):
+        value_files.find(given)
 
 
 def test_given_values_are_read_and_written(case: Case) -> None:

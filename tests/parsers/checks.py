@@ -29,6 +29,7 @@ from generators.errors import CaseError, UserError
 from generators.program.attention_stub import emit_attention_stub
 from generators.program.emit import source
 from generators.program.simplicity import sort_key
+from generators.program.value_format import FormatError
 from triage.cluster.clusters import load_clusters
 from triage.page import make_page
 
@@ -95,10 +96,10 @@ def check_message(data: bytes) -> None:
 
 
 def check_values(data: bytes) -> None:
-    """A file of given values is refused with ValuesError, or is a tensor that comes back as it was."""
+    """A file of given values is refused with FormatError, or is a tensor that comes back as it was."""
     try:
         read = value_files.parse(data)
-    except value_files.ValuesError as error:
+    except FormatError as error:
         assert "\n" not in str(error), error
         return
     assert read.nbytes < len(data)

@@ -162,7 +162,8 @@ def _count_distinct(rows: Tensor) -> int:
 def _describe_integers(values: Tensor, *, is_index: bool) -> Described:
     least, largest = int(values.min()), int(values.max())
     if least == largest:
-        return Described("constant", float(least))
+        # Ones of several rows are a mask that could drop some.
+        return Described("ones_zero_one") if least == 1 and values.dim() > 1 else Described("constant", float(least))
     if is_index and values.dim() and (found := _describe_positions(values)) is not None:
         return found
     if (least, largest) == (0, 1):

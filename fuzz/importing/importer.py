@@ -272,14 +272,14 @@ def translate(recorded: Recorded, refused: Mapping[int, str]) -> Translation:
 
 
 def import_models(config: WorkerConfig, factories: Iterable[str]) -> dict[str, Case]:
-    """The cases of the blocks of modules, by factory and name; stderr lists omissions.
+    """The cases of the blocks of modules with their own values, by factory and name; stderr lists omissions.
 
     Raises `UserError` for a module without a case.
     """
     cases: dict[str, Case] = {}
     for factory in factories:
         with ModuleImport(config, factory) as module:
-            blocks = module.import_blocks()
+            blocks = module.import_blocks(keeps_values=True)
         for line in filter(None, map(describe_gaps, blocks)):
             sys.stderr.write(f"{factory} {line}\n")
         fitting = [block for block in blocks if block.case is not None and not block.different]

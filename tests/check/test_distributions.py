@@ -350,6 +350,7 @@ SPELLED = [
 DTYPES = {"bool": torch.bool, "numbers": torch.int64, "floats": torch.float32}
 
 
+@pytest.mark.samples
 def test_draws_of_each_pattern_are_recognised_as_it() -> None:
     """Of some draws one is, in each spelling."""
     for pattern, spelling in SPELLED:
@@ -366,6 +367,7 @@ def test_draws_of_each_pattern_are_recognised_as_it() -> None:
 KINDS = [kind for kind in DISTRIBUTIONS.values() if kind.stop or split_kind(kind.name)]
 
 
+@pytest.mark.samples
 @settings(max_examples=300, deadline=None)
 @given(st.sampled_from(KINDS), st.lists(st.integers(1, 9), min_size=2, max_size=4), st.integers(0, 99), st.data())
 def test_any_draw_of_any_size_has_a_description_that_can_be_drawn(

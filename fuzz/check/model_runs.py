@@ -7,6 +7,10 @@ class ModelError(Exception):
     """A model can't be built; one line says why."""
 
 
+class NoCacheError(ModelError):
+    """A model has run and leaves no cache: other inputs change nothing."""
+
+
 @dataclass(frozen=True)
 class ModelRun:
     """One way to run a model. `str` and `ModelRun.parse` are inverse to each other.

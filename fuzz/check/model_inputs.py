@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree
 
-from fuzz.check.model_runs import ModelError, ModelRun
+from fuzz.check.model_runs import ModelError, ModelRun, NoCacheError
 
 LENGTH, WIDTH, VOCABULARY = 13, 96, 101
 _FIRST_WORD = 40  # of a text; the numbers below are those of special tokens
@@ -124,9 +124,8 @@ def make_step(model: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
 
 def _run_before(model: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
     """Those of the arguments that the step has too, the output of an encoder, and the cache."""
-    parameters = inspect.signature(model.forward).parameters
-    name = next((name for name in _CACHES if name in parameters), "")
-    if not name or "use_cache" not in parameters or not {"input_ids", "decoder_input_ids"} & {*kwargs}:
+    parameters, name = inspect.signature(model.forward).parameters, find_cache(model)
+    if not name or not {"input_ids", "decoder_input_ids"} & {*kwargs}:
         raise ModelError("it takes no cache")
     if "decoder_input_ids" in kwargs:
         encoder = model.get_encoder()
@@ -139,9 +138,15 @@ def _run_before(model: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
     leaves = _pytree.tree_leaves(model(**kwargs, use_cache=True), is_leaf=_is_cache)
     cache = next((leaf for leaf in leaves if _is_cache(leaf)), None)
     if cache is None:
-        raise ModelError("it returns no cache")
+        raise NoCacheError("it returns no cache")
     _register(cache)
     return {**kwargs, name: cache, "use_cache": True}
+
+
+def find_cache(model: Any) -> str:
+    """The name of the argument that takes a cache; "" if there is none."""
+    parameters = inspect.signature(model.forward).parameters
+    return next((name for name in _CACHES if name in parameters and "use_cache" in parameters), "")
 
 
 def _cast(values: Any, dtype: torch.dtype) -> Any:

@@ -11,6 +11,10 @@ class PackageMissing(ModelError):
     """Its package can't be imported here."""
 
 
+class NoCacheError(ModelError):
+    """A model has run and leaves no cache: other inputs change nothing."""
+
+
 @dataclass(frozen=True)
 class ModelRun:
     """One way to run a model. `str` and `ModelRun.parse` are inverse to each other.

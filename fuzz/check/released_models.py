@@ -17,8 +17,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from fuzz.check.model_inputs import LENGTH, VOCABULARY, WIDTH, make_inputs, make_mask, make_step
-from fuzz.check.model_runs import USUAL, ModelError, ModelRun, PackageMissing, choose_runs
+from fuzz.check.model_inputs import LENGTH, VOCABULARY, WIDTH, find_cache, make_inputs, make_mask, make_step
+from fuzz.check.model_runs import USUAL, ModelError, ModelRun, NoCacheError, PackageMissing, choose_runs
 
 __all__ = ["PACKAGES", "ModelError", "build", "list_architectures", "list_runs"]
 
@@ -91,12 +91,13 @@ def list_architectures(package: str) -> list[str]:
 def list_runs(name: str) -> tuple[str, ...]:
     """The ways people run `package/architecture`, the most telling first: names for `build`. Builds it to see which
     apply. Raises `ModelError` as `build` does."""
-    _, _, kwargs = build(name)
-    steps = True
-    try:
-        build(name, str(ModelRun(step=True)))
-    except ModelError:
-        steps = False
+    model, _, kwargs = build(name)
+    steps = bool(find_cache(model))
+    if steps:
+        try:
+            build(name, str(ModelRun(step=True)))
+        except ModelError:
+            steps = False
     masked = any(argument == "mask" or argument.endswith("attention_mask") for argument in kwargs)
     return tuple(map(str, choose_runs(masked=masked, steps=steps)))
 
@@ -124,6 +125,8 @@ def build(name: str, run: str = "") -> tuple[nn.Module, tuple[Any, ...], dict[st
                 built = _prepare(next(attempts), chosen)
             except StopIteration:
                 break
+            except NoCacheError:
+                raise
             except Exception as error:
                 met = met or " ".join(f"{type(error).__name__}: {error}".split())[:200]
             else:

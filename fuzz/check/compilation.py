@@ -45,6 +45,7 @@ VARIABLES: dict[str, tuple[Callable[[str], bool], str]] = {
     "TORCHDYNAMO_DISABLE": (_is_one, _OFF),  # _dynamo/eval_frame.py: torch.compile returns its argument
     "TORCH_COMPILE_DISABLE": (_is_one, _OFF),  # _dynamo/convert_frame.py: every frame is skipped
     "TORCHDYNAMO_DEBUG_FUNCTION": (bool, "switches torch.compile off for functions of other names"),  # likewise
+    "TORCHDYNAMO_REPRO_AFTER": (bool, "has torch's minifier run the backend"),  # _dynamo/repro/after_dynamo.py
     "TORCH_COMPILE_OVERRIDE_BACKENDS": (bool, _REPLACED),  # _dynamo/output_graph.py
     "TORCH_BISECT_BACKEND": (bool, _REPLACED),  # torch.compile: also of a backend that the caller names
     "TORCH_BISECT_SUBSYSTEM": (bool, "leaves out steps of Inductor"),  # _inductor/compiler_bisector.py
@@ -52,7 +53,7 @@ VARIABLES: dict[str, tuple[Callable[[str], bool], str]] = {
     "TORCHINDUCTOR_LITE_MODE": (lambda value: value == "1" and _is_lite(), _LITE),  # _inductor/config.py of torch 2.15
 }
 """Environment variables that switch compilers off: which of their values do, and how. Comments: where torch reads them.
-docs/compilers-off.md has the variables that do not."""
+docs/oracle.md has the variables that do not."""
 
 
 def find_switch() -> str:

@@ -77,8 +77,9 @@ def run(
         any of the regions, changes or operations, or with integers beyond 2^31. May be repeated: programs have at
         least one of them. The engine is random.
     module
-        package.module:factory, as for fuzz.compare; may be repeated. The cases are the blocks of these modules and
-        their neighbours: other dtypes, sizes, masks, modes, memory layouts, later calls.
+        package.module:factory, as for fuzz.compare; may be repeated. The cases are the blocks of these modules, first
+        under torch.compile and its modes, then their neighbours: other dtypes, sizes, masks, modes, memory layouts,
+        later calls.
     engine
         guided: random cases, and variants of cases that increased coverage of the compiler. random: every case is drawn
         from the seed, the same on every machine. atheris: libFuzzer with line coverage of Inductor's rewrites and

@@ -67,7 +67,7 @@ def find_answer(block: str, rows: list[dict[str, Any]]) -> str:
     for path in (*(block[:end] for end in reversed(ends)), ""):
         answers = [row["answer"] for row in rows if row["block"] == path]
         if answers:
-            return min(answers, key=order.index)
+            return str(min(answers, key=order.index))
     return "no answer"
 
 

@@ -78,8 +78,8 @@ def run(
         least one of them. The engine is random.
     module
         package.module:factory, as for fuzz.compare; may be repeated. First each block of these modules is judged as it
-        is, compiled. The cases are the blocks with their own values, and then neighbours: other dtypes, sizes, masks,
-        modes, memory layouts, later calls.
+        is, compiled. The cases are the blocks with their own values, first under torch.compile and its modes, then
+        their neighbours: other dtypes, sizes, masks, modes, memory layouts, later calls.
     engine
         guided: random cases, and variants of cases that increased coverage of the compiler. random: every case is drawn
         from the seed, the same on every machine. atheris: libFuzzer with line coverage of Inductor's rewrites and

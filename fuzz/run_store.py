@@ -319,10 +319,10 @@ class Results:
             counts[outcome or ("not_examined" if is_alike else "waiting")] += count
         return counts
 
-    def count_unconfirmed(self) -> Counter[tuple[str, str]]:
-        """How many suspicions fresh workers did not confirm, by verdict and subject."""
-        rows = self._select("SELECT result FROM suspicions WHERE outcome = ?", SuspicionOutcome.UNCONFIRMED)
-        with self._reading("an unconfirmed suspicion"):
+    def count_suspicions(self, outcome: SuspicionOutcome | None) -> Counter[tuple[str, str]]:
+        """How many suspicions have this outcome, or none yet, by verdict and subject."""
+        rows = self._select("SELECT result FROM suspicions WHERE outcome IS ?", outcome)
+        with self._reading("a suspicion"):
             return Counter((one["verdict"], one["subject"]) for one in (json.loads(row[0]) for row in rows))
 
     def _select(self, query: str, *values: object) -> list[Any]:

@@ -15,12 +15,14 @@ from typing import Self
 from corpus.ledger import Bug
 from fuzz import events
 from fuzz.durations import format_count
-from fuzz.protocol import CoverageItem, CoverageKind, Verdict
+from fuzz.protocol import CoverageItem, CoverageKind, SubjectResult, Verdict
 from fuzz.protocol.failures import Process, normalize
-from fuzz.run_store import FindingRow, Results, Time, is_running
+from fuzz.run_store import FindingRow, Results, SuspicionOutcome, Time, is_running
+from fuzz.subjects import is_user_function
 from generators.records import encode
 
 _WRITE_SECONDS = 2.0
+_OF_EAGER = Verdict.EAGER_SUSPECT.value
 
 
 @dataclass(eq=False)
@@ -79,6 +81,20 @@ class Counts:
                 self.ended = event.reason
 
 
+@dataclass(frozen=True, slots=True)
+class FunctionSummary:
+    """What a run says of a function of the user's. Mistakes of eager are none of its failures."""
+
+    subject: str
+    cases: int  # that it took
+    failures: int  # findings about it, known ones among them
+    undecided: int  # suspicions about it that wait, or that fresh workers did not confirm
+
+    @property
+    def is_right(self) -> bool:
+        return bool(self.cases) and not self.failures and not self.undecided
+
+
 @dataclass(frozen=True)
 class RunSummary:
     """A run directory at one moment. Its numbers are of all sessions, killed sessions included."""
@@ -92,6 +108,7 @@ class RunSummary:
     coverage: Mapping[CoverageItem, int]  # how many cases reached each rewrite, operator and so on
     outcomes: Mapping[str, int]  # how many suspicions ended in each way, or wait
     unconfirmed: Mapping[tuple[str, str], int]  # suspicions that fresh workers did not confirm, by verdict and subject
+    open: Mapping[tuple[str, str], int]  # suspicions that wait, likewise
     is_running: bool
 
     @classmethod
@@ -113,7 +130,8 @@ class RunSummary:
             findings=tuple(row for row in results.findings() if row.kind != "known" or row.count),
             coverage=results.count_coverage(),
             outcomes=results.outcomes(),
-            unconfirmed=results.count_unconfirmed(),
+            unconfirmed=results.count_suspicions(SuspicionOutcome.UNCONFIRMED),
+            open=results.count_suspicions(None),
             is_running=is_running,
         )
 
@@ -121,13 +139,32 @@ class RunSummary:
         """Findings of a kind: "new", "internal" or "known"."""
         return [row for row in self.findings if row.kind == kind]
 
-    def count_known(self, bugs: Mapping[str, Bug]) -> Counter[str]:
+    @property
+    def functions(self) -> list[FunctionSummary]:
+        """The functions of the user's among the subjects of the last session."""
+        subjects = self.counts.started.subjects if self.counts.started else ()
+        return [self._summarize_function(subject) for subject in subjects if is_user_function(subject)]
+
+    def _summarize_function(self, subject: str) -> FunctionSummary:
+        verdicts = self.counts.verdicts.get(subject, Counter[Verdict]())
+        counted = Counter[tuple[str, str]](self.unconfirmed) + Counter(self.open)
+        return FunctionSummary(
+            subject,
+            cases=verdicts.total() - verdicts[Verdict.SKIPPED],
+            failures=sum(is_of_function(row.result) and row.result.subject == subject for row in self.findings),
+            undecided=sum(n for (verdict, who), n in counted.items() if who == subject and verdict != _OF_EAGER),
+        )
+
+    def count_known(self, bugs: Mapping[str, Bug], *, of_functions: bool | None = None) -> Counter[str]:
         """How often each known bug was met. Keys: id and title of its entry in the ledger, else its case file.
 
         bugs: entries of the ledger by the ids of their examples.
+        of_functions: only bugs of the user's functions, or only others
         """
         met = Counter[str]()
         for row in self.list_findings("known"):
+            if of_functions not in (None, is_of_function(row.result)):
+                continue
             bug = bugs.get(row.case_id)
             name = f"{bug.id}: {bug.title} ({bug.standing})" if bug else f"{row.result.verdict}: {row.file}"
             met[name] += row.count
@@ -170,6 +207,11 @@ class RunSummary:
         timeouts = f" ({format_count(self.counts.timeouts, 'timeout')})" if self.counts.timeouts else ""
         lost = f"{format_count(self.counts.lost, 'worker')} {'was' if self.counts.lost == 1 else 'were'} lost{timeouts}"
         return f"{lost}: their cases became suspicions, were judged again, or count as refused"
+
+
+def is_of_function(result: SubjectResult) -> bool:
+    """Whether a failure is one of a function of the user's, and not of eager."""
+    return is_user_function(result.subject) and result.verdict is not Verdict.EAGER_SUSPECT
 
 
 class Recorder(events.Listener):

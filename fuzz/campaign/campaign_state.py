@@ -26,7 +26,7 @@ class CampaignState:
         self.settings: Mapping[str, Setting] = {}  # the settings of the worker's torch and device, which cases may get
         self.attention_only = False  # whether all subjects are attention functions
         self.stop = StopCondition(options.budget)
-        self.schedule = Schedule(options.subjects)
+        self.schedule = Schedule(options.subjects, of_module=options.models is not None)
         self.numbers = CaseNumbers(*results.position(), options.budget)
         self.losses = Counter[str]()  # how often each case lost its worker
         self.known_bugs = KnownBugs(options.ledger)

@@ -18,6 +18,8 @@ from generators.sampling.neighbours import list_near
 from generators.sampling.sample import MASKS_SHARE, SETTINGS_SHARE, STATES_SHARE, draw_settings
 from generators.sampling.shards import add_shards
 
+_TURNS = 2
+"""How often each block of a user's module is judged as it is (`Schedule.subjects_for_module`)."""
 NEAR_CASES = 3
 """The limit of similar cases that follow a case under a subject with warm caches."""
 
@@ -29,6 +31,8 @@ def choose_case(state: CampaignState) -> Job | None:
     index = state.numbers.take()
     if index is None:
         return None
+    if (own := _choose_block(state, index)) is not None:
+        return own
     chosen = state.search.choose(index)
     share = 1.0 if state.schedule.needs_settings else SETTINGS_SHARE
     case = chosen.case
@@ -40,6 +44,17 @@ def choose_case(state: CampaignState) -> Job | None:
         case = add_shards(case, Choices(f"{state.options.seed}:{index}:shards"))
     subjects = state.schedule.subjects_for(case, targeted=chosen.is_targeted)
     return Job(index, case, build_check(case, subjects), chosen.case.id if chosen.is_targeted else "")
+
+
+def _choose_block(state: CampaignState, index: int) -> Job | None:
+    """A block of the user's module, as it is; each block has two turns before any neighbour."""
+    blocks = state.options.models.blocks if state.options.models is not None else ()
+    if index >= _TURNS * len(blocks):
+        return None
+    turn, number = divmod(index, len(blocks))
+    return Job(
+        index, blocks[number], build_check(blocks[number], state.schedule.subjects_for_module(blocks[number], turn))
+    )
 
 
 def choose_near_cases(state: CampaignState, job: Job) -> list[Job]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from fuzz.campaign.options import Budget
 from fuzz.protocol import EAGER, Check
-from fuzz.subjects import SUBJECTS, SubjectSpec, get_spec, is_attention, is_user_function
+from fuzz.subjects import INDUCTOR, SUBJECTS, SubjectSpec, get_spec, is_attention, is_user_function
 from generators.errors import UserError
 from generators.program.case import Case
 from generators.program.emit import is_random
@@ -19,6 +19,10 @@ time has reached this. Until then the cheap subjects run, which find most failur
 BEFORE_FIRST_BUG = 3.0
 """`FIRST_COMPILE` is multiplied by this until the campaign has shown a bug, since two cases that take long to compile
 occupy two workers for most of a minute. With two workers `inductor` then begins after 50 s."""
+
+_MODULE_FACTOR = 2.0
+"""The shares of public subjects of Inductor are multiplied by this in a campaign around a module: its user runs these,
+and the graph passes alone took 44 of 53 runs in two minutes, when torch.compile took none."""
 
 
 def choose_subjects(given: list[str], device: str = "cpu") -> tuple[str, ...]:
@@ -44,7 +48,8 @@ def choose_subjects(given: list[str], device: str = "cpu") -> tuple[str, ...]:
 class Schedule:
     """Chooses subjects so that each expensive subject takes its share of worker time and no more."""
 
-    def __init__(self, subjects: tuple[str, ...]) -> None:
+    def __init__(self, subjects: tuple[str, ...], *, of_module: bool = False) -> None:
+        """of_module: the campaign is about a user's module"""
         always = tuple(s for s in subjects if not get_spec(s).share) + tuple(s for s in subjects if is_user_function(s))
         attention = all(map(is_attention, subjects))
         self.always = subjects if attention else always or subjects[:1]  # every case runs under these subjects
@@ -55,10 +60,22 @@ class Schedule:
         self._spent = dict.fromkeys(expensive, 0.0)  # seconds by expensive subject
         self._total = 0.0
         self._specs = [get_spec(s) for s in expensive]
+        compiled = [s for s in expensive if get_spec(s).public and get_spec(s).backend == INDUCTOR]
+        self._shares = {
+            s: get_spec(s).share * (_MODULE_FACTOR if of_module and s in compiled else 1) for s in expensive
+        }
+        self._first = tuple(compiled[:1])  # as users call torch.compile: the first in the table of subjects
+        self._modes = tuple(s for s in compiled[1:] if not (get_spec(s).options or get_spec(s).warm))
         self.has_shown = False  # whether the campaign has shown a bug
         self._random_surrogate = next((s for s in expensive if get_spec(s).is_surrogate and get_spec(s).random), None)
         self._has_compiled_cxx = self._is_compiling_first = False
         self._lock = threading.Lock()
+
+    def subjects_for_module(self, case: Case, turn: int) -> tuple[str, ...]:
+        """The subjects of a block of the user's module: first the cheap subjects and torch.compile as users call it, at
+        the second turn the other modes of torch.compile that take it."""
+        modes = tuple(s for s in self._modes if get_spec(s).dynamic or self._takes(get_spec(s), case))
+        return (modes or self.always) if turn else (*self.always, *self._first)
 
     def subjects_for(self, case: Case, *, targeted: bool = False) -> tuple[str, ...]:
         """The subjects of a case: all cheap subjects, at most one expensive compiler that is due, and each
@@ -78,7 +95,7 @@ class Schedule:
             for subject, spent in self._spent.items():
                 spec = get_spec(subject)
                 first = first_compile if spec.needs_cxx and not spent else 0.0
-                is_due = spent + first < spec.share * self._total and self._takes(spec, case)
+                is_due = spent + first < self._shares[subject] * self._total and self._takes(spec, case)
                 # The first compilation precompiles headers for all, so other workers would only wait for its lock.
                 if spec.needs_cxx and not self._has_compiled_cxx and self._is_compiling_first:
                     continue

@@ -30,7 +30,7 @@ from fuzz.protocol import NOISE, REFERENCE, CoverageKind, Verdict
 from fuzz.protocol.render import describe
 from fuzz.replay_result import describe_details
 from fuzz.run_store import FindingRow, SuspicionOutcome
-from fuzz.run_summary import Counts, Recorder, RunSummary
+from fuzz.run_summary import Counts, FunctionSummary, Recorder, RunSummary
 from fuzz.subjects import is_user_function
 
 _LINE_SECONDS, _REDRAW_SECONDS = 30.0, 0.5
@@ -80,14 +80,18 @@ def summarize(run: RunSummary, earlier: RunSummary, options: Options, *, new: in
     if new != len(found):
         head = f"{format_count(len(found), 'finding')} in {run.path}, {new or 'none'} of them new in this run"
     internal, known = run.list_findings("internal"), run.count_known(bugs)
+    of_functions = run.count_known(bugs, of_functions=True) if run.functions else Counter[str]()
+    of_torch = known - of_functions
     lines = [] if found else wrap(f"no new finding in {run.path}")
 
     def add(title: str, texts: Sequence[str], whole: Sequence[str] = ()) -> None:
         lines.extend([*wrap(f"{title}:", *texts), *whole] if texts or whole else [])
 
     add(head, (), _list_rows(found, options.worker_config.python))
-    met = [f"  {count}x {bug}" for bug, count in known.most_common()]
-    add(f"{format_count(len(known), 'known bug')} met again (count, then entry of the ledger or case file)", met)
+    for counted, owner in ((of_functions, " of your function"), (of_torch, " of torch" if run.functions else "")):
+        met = [f"  {count}x {bug}" for bug, count in counted.most_common()]
+        kind = format_count(len(counted), "known bug")
+        add(f"{kind}{owner} met again (count, then entry of the ledger or case file)", met)
     failed = [
         f"  {fault.text.splitlines()[-1]}: {fault.path}, and the worker's output beside it" for fault in counts.faults
     ]
@@ -169,9 +173,22 @@ def _describe_next(run: RunSummary, new: int, *, has_known: bool) -> list[str]:
     else:
         state = "all failures are known" if has_known else "nothing new failed; a longer run covers more"
     cases = format_count(run.counts.compared, "attention module")
+    functions = [_describe_function(one) for one in run.functions]
     page = f"  {format_python()} -m triage.page {shlex.quote(str(run.path))}"
     about = wrap(f"{cases} compared with float64 under torch {run.torch}:", f"{state}. The whole run as a page:")
-    return [*about, page]
+    return [*about, page, *wrap(*functions)]
+
+
+def _describe_function(function: FunctionSummary) -> str:
+    if not function.cases:
+        told = "it took no case"
+    elif function.is_right:
+        told = f"no failure in {format_count(function.cases, 'case')}"
+    else:
+        failures = f"{format_count(function.failures, 'failure')}" if function.failures else ""
+        undecided = f"{format_count(function.undecided, 'suspicion')} not decided" if function.undecided else ""
+        told = ", ".join(filter(None, [failures, undecided])) + f" in {format_count(function.cases, 'case')}"
+    return f"your function {function.subject}: {told}"
 
 
 def _is_unused(subject: str, counts: Counts) -> bool:

@@ -55,15 +55,15 @@ class Neighbourhood:
 
     def __init__(self, models: Mapping[str, Case]) -> None:
         self._models = dict(models)
+        self.blocks = tuple(self._models.values())
 
     def sample(self, seed: int, index: int, **_options: object) -> Case:
         """Case number `index`: each block itself, then its neighbours in one to four changes."""
-        blocks = list(self._models.values())
-        if index < len(blocks):
-            return blocks[index]
+        if index < len(self.blocks):
+            return self.blocks[index]
         c = Choices(f"{seed}:{index}:neighbour")
         # A neighbour's other sizes and masks fit no given values.
-        model = edits.map_inputs(blocks[index % len(blocks)], edits.describe_values)
+        model = edits.map_inputs(self.blocks[index % len(self.blocks)], edits.describe_values)
         for _try in range(_TRIES):
             case = model
             for _change in range(c.draw(_CHANGES)):

@@ -3,12 +3,16 @@
 import json
 from pathlib import Path
 
+import pytest
+
+from fuzz.campaign.session import run_campaign
 from fuzz.events import CampaignEnded, CaseJudged, ForkRefused, SuspicionClosed, WorkerDied
 from fuzz.protocol import CoverageItem, CoverageKind, Verdict
-from fuzz.protocol.failures import Process
+from fuzz.protocol.failures import FaultyOperation, Process, Value
 from fuzz.run_store import Results
-from fuzz.run_summary import Counts, Recorder, RunSummary
-from tests.campaign.fakes import case
+from fuzz.run_summary import Counts, FunctionSummary, Recorder, RunSummary
+from generators.records import encode
+from tests.campaign.fakes import case, options, sampler, setup
 
 
 def judged(index: int, **verdicts: Verdict) -> CaseJudged:
@@ -49,3 +53,28 @@ def test_counts_of_an_earlier_version_are_read(tmp_path: Path) -> None:
     results.close()
     counts = RunSummary.load(tmp_path).counts
     assert (counts.runs, counts.lost) == (2, 0)
+
+
+MINE, OTHER = "my.kernels:attention", "my.kernels:other"
+
+
+@pytest.mark.worker
+@pytest.mark.parametrize(
+    ("verdict", "of", "failures", "is_right"),
+    [("eager_suspect", MINE, 0, True), ("wrong_result", OTHER, 0, True), ("wrong_result", MINE, 1, False)],
+)
+def test_a_function_is_right_whatever_is_wrong_beside_it(
+    tmp_path: Path, verdict: str, of: str, failures: int, *, is_right: bool
+) -> None:
+    failure = encode(FaultyOperation("aten.softmax", 3.0, 0.2, Value("output", 1), 2.8))
+    rule = {"match": "softmax", "verdict": verdict, "subjects": ["eager", of]}
+    rule |= {"failure": failure} if verdict == "eager_suspect" else {}
+    worker = setup(rules=[rule], subjects=[MINE, OTHER])
+    given = options(tmp_path, "10x", subjects=(MINE, OTHER), worker_config=worker)
+    summary = run_campaign(given, sampler("softmax")).summary
+    run = RunSummary.load(given.out)
+    assert run.functions[0] == FunctionSummary(MINE, cases=10, failures=failures, undecided=0)
+    assert run.functions[0].is_right is is_right
+    assert f"function {MINE}: {'no failure in 10' if is_right else '1 failure in 10'} cases" in " ".join(
+        summary.split()
+    )

@@ -1,11 +1,15 @@
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from fuzz.campaign.options import Budget
 from fuzz.campaign.schedule import CaseNumbers, Schedule, choose_subjects
+from fuzz.campaign.session import run_campaign
 from generators.errors import UserError
-from tests.campaign.fakes import case
+from generators.sampling.neighbours import Neighbourhood
+from tests.campaign.fakes import case, options, setup
+from tests.campaign.test_campaign import events
 
 DEFAULT = choose_subjects([])
 
@@ -50,6 +54,36 @@ def test_exported_programs_are_for_inference() -> None:
     schedule.add_time((), 100.0, {})
     assert schedule.subjects_for(case("exp")) == ("passes", "export")
     assert schedule.subjects_for(replace(case("exp"), mode="training")) == ("passes",)
+
+
+@pytest.mark.worker
+def test_a_module_is_judged_as_its_user_compiles_it_before_any_neighbour(tmp_path: Path) -> None:
+    blocks = {"first": case("exp"), "second": replace(case("sin"), mode="training")}
+    given = options(
+        tmp_path, "6x", subjects=DEFAULT, models=Neighbourhood(blocks), worker_config=setup(subjects=DEFAULT)
+    )
+    run_campaign(given)
+    judged = [(event["case"], tuple(event["verdicts"])) for event in events(given, "CaseJudged")]
+    assert [case_id for case_id, _ in judged[:4]] == [one.id for one in blocks.values()] * 2
+    assert [subjects for _, subjects in judged[:4]] == [
+        *([("passes", "inductor")] * 2),
+        ("inductor_dynamic",),
+        ("inductor_dynamic", "inductor_recomputing"),
+    ]
+    assert not {case_id for case_id, _ in judged[4:]} & {one.id for one in blocks.values()}
+
+
+def test_around_a_module_torch_compile_has_a_larger_share() -> None:
+    shares = list[float]()
+    for schedule in (Schedule(DEFAULT), Schedule(DEFAULT, of_module=True)):
+        spent, total = 0.0, 1.0
+        for _ in range(1000):
+            subjects = schedule.subjects_for(case("exp"))
+            by_subject = {subject: 0.1 if subject == "passes" else 1.0 for subject in subjects}
+            schedule.add_time(subjects, sum(by_subject.values()), by_subject)
+            spent, total = spent + by_subject.get("inductor", 0.0), total + sum(by_subject.values())
+        shares.append(spent / total)
+    assert shares[1] > 1.5 * shares[0]
 
 
 def test_modes_for_gpus_are_defaults_there_alone() -> None:

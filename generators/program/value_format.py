@@ -13,8 +13,14 @@ from dataclasses import dataclass
 from typing import Any
 
 DTYPES = {
-    "BOOL": ("bool", 1), "U8": ("uint8", 1), "I32": ("int32", 4), "I64": ("int64", 8),
-    "F16": ("float16", 2), "BF16": ("bfloat16", 2), "F32": ("float32", 4), "F64": ("float64", 8),
+    "BOOL": ("bool", 1),
+    "U8": ("uint8", 1),
+    "I32": ("int32", 4),
+    "I64": ("int64", 8),
+    "F16": ("float16", 2),
+    "BF16": ("bfloat16", 2),
+    "F32": ("float32", 4),
+    "F64": ("float64", 8),
 }
 """Names of dtypes in torch, and their bytes, by their names in a file."""
 MOST_BYTES = 256 << 20

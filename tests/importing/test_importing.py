@@ -13,7 +13,7 @@ from fuzz.protocol import Verdict
 from fuzz.worker_config import WorkerConfig
 from generators.errors import UserError
 from generators.program.case import Case
-from generators.program.edits import describe_values, map_inputs, resize
+from generators.program.edits import describe_values, has_given, map_inputs, resize
 from generators.sampling.neighbours import Neighbourhood
 
 pytestmark = pytest.mark.worker
@@ -150,7 +150,7 @@ def test_neighbours_pass_where_nothing_is_wrong(neighbourhood: Neighbourhood, sh
 
 def test_a_block_keeps_its_values(shared: Evaluator, tmp_path: Path) -> None:
     """Left padding, and rows of an additive mask that keep nothing: bit for bit, in training, from any directory."""
-    with ModuleImport(CONFIG, f"{MODULES}padded") as module:
+    with ModuleImport(CONFIG, "tests.importing.padded:padded") as module:
         [part] = [part for part in module.choose_blocks() if not part.path]
         block, plain = module.import_block(part, keeps_values=True), module.import_block(part)
     assert describe_gaps(block) == ""
@@ -160,6 +160,8 @@ def test_a_block_keeps_its_values(shared: Evaluator, tmp_path: Path) -> None:
     assert tokens.given.numbers == (*[1] * 20, *[0] * 7, *[1] * 13)
     assert all(item.values.given is not None for item in case.inputs)
     assert map_inputs(case, describe_values) == plain.case
+    near = Neighbourhood({"padded": case})
+    assert [has_given(near.sample(0, index)) for index in range(3)] == [True, False, False]  # the module itself first
     moved = shutil.move(save(Entry(case), tmp_path / "first").parent, tmp_path / "second")
     [entry] = load_directory(Path(moved)).values()
     result = shared.evaluate(entry.case, ("passes",))

@@ -21,6 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from benchmarks.model_answers import format_answers
 from corpus.entry import Entry, Found, save
 from fuzz.bug_identity import attention_patterns, bug_relevant_rewrites
 from fuzz.evaluator import Evaluator, open_evaluator, public_version
@@ -153,6 +154,7 @@ def main() -> None:
     parser.add_argument("--part", default="1/1", help="such as 3/16: of the architectures, for one of 16 processes")
     parser.add_argument("--limit", type=int, default=0, help="seconds until no further architecture begins")
     parser.add_argument("--json", type=Path, required=True)
+    parser.add_argument("--answers", type=Path, help="for the page: the JSON file of benchmarks.model_answers")
     parser.add_argument("--markdown", type=Path, help="write the page docs/models.md")
     options = parser.parse_args()
     config = WorkerConfig(python=options.python, timeout=90.0, memory_mib=6144)
@@ -181,7 +183,9 @@ def main() -> None:
     options.json.write_text(json.dumps(rows, indent=1), encoding="utf-8")
     print(total(rows))
     if options.markdown is not None:
-        options.markdown.write_text(format_table(rows, list_versions(options.python)), encoding="utf-8")
+        answered = json.loads(options.answers.read_text(encoding="utf-8")) if options.answers else []
+        page = format_table(rows, list_versions(options.python), answered)
+        options.markdown.write_text(page, encoding="utf-8")
 
 
 def merge(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -206,8 +210,12 @@ def summarize(row: dict[str, Any]) -> str:
     return f"{row['name']}: {'; '.join(parts)}" + "".join(f"\n    {one['subject']} {one['message']}" for one in found)
 
 
-def format_table(rows: list[dict[str, Any]], versions: str) -> str:
-    """The page docs/models.md. `versions`: of the packages that were imported."""
+def format_table(rows: list[dict[str, Any]], versions: str, answered: list[dict[str, Any]]) -> str:
+    """The page docs/models.md.
+
+    versions: of the packages that were imported
+    answered: what `benchmarks.model_answers` found
+    """
     packages = {name.replace("-", "_"): list[dict[str, Any]]() for name in PACKAGES}
     for row in rows:
         packages[row["name"].partition("/")[0]].append(row)
@@ -216,9 +224,13 @@ def format_table(rows: list[dict[str, Any]], versions: str) -> str:
     judged = Counter(one["torch"] for one in results)
     told = ", ".join(f"{count} under torch {torch}" for torch, count in sorted(judged.items()))
     lines = [
-        "# Released models as cases",
+        "# Released models",
         "",
-        "<!-- Made by `python -m benchmarks.models PACKAGE... --markdown docs/models.md`. -->",
+        "<!-- Made by `python -m benchmarks.models PACKAGE... --answers ANSWERS --markdown docs/models.md`.",
+        "`python -m benchmarks.model_answers` makes the file ANSWERS. -->",
+        "",
+        *(["## As people run them", "", format_answers(answered)] if answered else []),
+        "## As cases",
         "",
         "Each architecture is built small from its configuration, with random weights, in inference in float32.",
         "*Whole*: cases say every call. Else the results of the calls named are inputs of the case. Every imported",

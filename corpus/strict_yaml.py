@@ -3,6 +3,9 @@
 It is the subset of YAML 1.1 that all YAML readers understand alike: mappings with text keys, lists, text, integers,
 floats with a point, true, false and null. Scalars that YAML 1.1 and 1.2 read differently (`no`, `012`, `12:30`, `1e-3`)
 must be quoted or spelled out. Anchors, aliases, tags, merge keys and second documents are refused.
+
+`y` and `n` are text, quoted or not: tensors and dims are called so. YAML 1.1 lists them as booleans, but PyYAML never
+read them so. The writer quotes them.
 """
 
 import math
@@ -38,7 +41,8 @@ _AMBIGUOUS = re.compile(
 )
 """Plain scalars that YAML 1.1 and 1.2 may read differently."""
 _PLAIN = re.compile(r"[A-Za-z0-9_](?:[\w.,/()*+ -]*[\w.)])?", re.ASCII)
-_HOW_TO_WRITE = "write true, false, null or a number such as 0.001, or quote it"
+_LETTERS = ("y", "Y", "n", "N")
+_WORDS = re.compile(r"(?i)yes|no|on|off|true|false|null|~")
 _Loader: type = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _Dumper: type = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
@@ -171,8 +175,10 @@ class _Reader:
             return float(value)
         if not value:
             self._refuse(event, "the value is missing", path)
-        if _AMBIGUOUS.fullmatch(value):
-            self._refuse(event, f"{value[:40]!r} reads differently in YAML 1.1 and 1.2; {_HOW_TO_WRITE}", path)
+        if value not in _LETTERS and _AMBIGUOUS.fullmatch(value):
+            meant = "true, false or null" if _WORDS.fullmatch(value) else "a number such as 0.001"
+            how = f'write {meant}, or quote it as text: "{value[:40]}"'
+            self._refuse(event, f"{value[:40]!r} reads differently in YAML 1.1 and 1.2; {how}", path)
         return value
 
     def _refuse(self, event: yaml.Event, reason: str, path: tuple[Key, ...] = ()) -> NoReturn:

@@ -64,8 +64,9 @@ def run(
     corpus
         Directory for the case files of findings. Findings already there are known.
     ledger
-        The ledger of known bugs (docs/triage.md), by default corpus/ledger.yaml of this checkout; /dev/null for none.
-        Listed bugs do not make a run fail, unless they are fixed in this torch or earlier.
+        The ledger of known bugs (docs/triage.md), by default corpus/ledger.yaml of this checkout. Listed bugs do not
+        make a run fail, unless they are fixed in this torch or earlier. /dev/null: no bug is known but the findings in
+        --corpus, so corpus/known of this checkout does not count either.
     share
         Directory through which campaigns, on this machine or others, exchange cases with new coverage, findings and
         root causes. Findings of other campaigns are known. docs/scale.md says more.
@@ -128,7 +129,7 @@ def run(
     if against is not None and Path(against).absolute() == Path(python or sys.executable).absolute():
         raise UserError(f"--against {against} is the interpreter of --python; give one with an earlier torch")
 
-    from corpus.ledger import LEDGER
+    from corpus.ledger import LEDGER, NONE
     from fuzz.attribution.decide import load_ledger
     from fuzz.campaign.options import Options
     from fuzz.campaign.search import load_seeds
@@ -157,7 +158,7 @@ def run(
         subjects=subjects,
         out=directory,
         corpus=corpus,
-        ignore_dirs=(ROOT / "corpus" / "known",),
+        ignore_dirs=() if ledger == NONE else (ROOT / "corpus" / "known",),
         worker_config=config,
         shrink_seconds=shrink_seconds,
         fail_fast=fail_fast,

@@ -32,6 +32,8 @@ RESULTS_FILE, EVENTS_FILE, OLD_EVENTS_FILE = "results.sqlite", "events.ndjson", 
 """Files in a run directory."""
 LOCK_FILE = "lock"
 """A campaign holds it while it runs."""
+_LOCK_SECONDS = 5.0
+"""How long to wait for another process that has locked the results: the default of `sqlite3`."""
 _FORMAT = 8
 _TABLES = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -74,6 +76,10 @@ class SuspicionOutcome(Word):
     DUPLICATE = "duplicate", "explained by a finding"
 
 
+class StoreLocked(UserError):
+    """Another process has locked the results of a run for longer than `_LOCK_SECONDS`."""
+
+
 def is_running(directory: Path) -> bool:
     """Whether a campaign runs in a directory."""
     with suppress(OSError), (directory / LOCK_FILE).open("rb") as lock:
@@ -114,34 +120,45 @@ class Results:
     """The open store. Threads share it."""
 
     def __init__(self, directory: Path, *, readonly: bool = False) -> None:
-        """Open the store, or create it unless `readonly`. Raises `UserError` for a file of another kind."""
-        self.path, self._is_readonly = directory / RESULTS_FILE, readonly
+        """Open the store, or create it unless `readonly`. Raises `UserError` for a file of another kind, a damaged run
+        or a file that another process has locked."""
+        self.path, self._is_written = directory / RESULTS_FILE, False
         self._lock = threading.RLock()
         value_files.note(directory)
+        existed = self.path.exists()
+        if existed and not readonly and not self.path.stat().st_size:
+            _require_no_run(directory)  # before SQLite removes a log that lies beside it
         uri = self.path.resolve().as_uri()
         if readonly:
             # Without a writer's log beside it the file is complete, and its directory may be read-only.
             uri += "?mode=ro" if self.path.with_name(f"{RESULTS_FILE}-wal").exists() else "?immutable=1"
-        try:
-            self._db = sqlite3.connect(uri, uri=True, check_same_thread=False, isolation_level=None)
-        except sqlite3.OperationalError as error:
-            raise UserError(f"{self.path}: can't be opened: {error}") from error
-        try:
-            if not readonly:
-                self._db.execute("PRAGMA journal_mode=WAL")
-                self._db.execute("PRAGMA synchronous=NORMAL")
-            version = self._db.execute("PRAGMA user_version").fetchone()[0]
-            if version == 0 and not readonly:
-                with self._transaction():
-                    for statement in _TABLES.split(";\n"):
-                        self._db.execute(statement)
-                    self._db.execute(f"PRAGMA user_version={_FORMAT}")
-            elif version != _FORMAT:
+        with self._translating("opened"):
+            self._db = sqlite3.connect(uri, _LOCK_SECONDS, uri=True, check_same_thread=False, isolation_level=None)
+            try:
+                if not readonly:
+                    self._db.execute("PRAGMA journal_mode=WAL")
+                    self._db.execute("PRAGMA synchronous=NORMAL")
+                self._require_tables(readonly=readonly, existed=existed)
+            except Exception:
+                self._db.close()
+                raise
+        self._is_written = not readonly
+
+    def _require_tables(self, *, readonly: bool, existed: bool) -> None:
+        version = self._db.execute("PRAGMA user_version").fetchone()[0]
+        if version or self._db.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchall():
+            if version != _FORMAT:
                 way = "this version reads" if readonly else "use another --out: this version writes"
                 raise UserError(f"{self.path}: store of format {version}, {way} {_FORMAT}")
-        except sqlite3.DatabaseError as error:
-            self._db.close()
-            raise UserError(f"{self.path}: can't be opened: {error}") from error
+            return
+        if readonly:
+            raise UserError(f"{self.path}: empty: the run has not begun, or is damaged")
+        if existed:
+            _require_no_run(self.path.parent)
+        with self._transaction():
+            for statement in _TABLES.split(";\n"):
+                self._db.execute(statement)
+            self._db.execute(f"PRAGMA user_version={_FORMAT}")
 
     @classmethod
     def open_readonly(cls, directory: Path) -> Self:
@@ -309,13 +326,22 @@ class Results:
             return Counter((one["verdict"], one["subject"]) for one in (json.loads(row[0]) for row in rows))
 
     def _select(self, query: str, *values: object) -> list[Any]:
-        with self._lock:
-            try:
-                return self._db.execute(query, values).fetchall()
-            except sqlite3.DatabaseError as error:
-                if isinstance(error, sqlite3.OperationalError) and not self._is_readonly:
-                    raise
-                raise UserError(f"{self.path}: can't be read: {error}") from error
+        with self._lock, self._translating("read"):
+            return self._db.execute(query, values).fetchall()
+
+    @contextmanager
+    def _translating(self, way: str) -> Iterator[None]:
+        """Raises `StoreLocked` or `UserError` for an error of SQLite. An operational error of a store that is written
+        stays, since the disk may be its reason."""
+        try:
+            yield
+        except sqlite3.DatabaseError as error:
+            if getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+                locked = f"{self.path}: another process has locked it; end that process, then try again"
+                raise StoreLocked(locked) from error
+            if isinstance(error, sqlite3.OperationalError) and self._is_written:
+                raise
+            raise UserError(f"{self.path}: can't be {way}: {error}") from error
 
     @contextmanager
     def _reading(self, what: str) -> Iterator[None]:
@@ -327,7 +353,7 @@ class Results:
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        with self._lock, self._db:  # which commits, or rolls back
+        with self._lock, self._translating("written"), self._db:  # which commits, or rolls back
             self._db.execute("BEGIN IMMEDIATE")
             yield
 
@@ -345,6 +371,15 @@ class Results:
 
     def _count_again(self, case_id: str, now: float) -> None:
         self._db.execute("UPDATE findings SET count = count + 1, last_seen = ? WHERE case_id = ?", (now, case_id))
+
+
+def _require_no_run(directory: Path) -> None:
+    """Raises `UserError` if a directory whose results are empty has other files. A run that was killed before its first
+    write has none: it writes the results first."""
+    own = {LOCK_FILE, *(RESULTS_FILE + suffix for suffix in ("", "-journal", "-wal", "-shm"))}
+    if others := sorted({one.name for one in directory.iterdir()} - own):
+        path = directory / RESULTS_FILE
+        raise UserError(f"{path}: empty, but {directory} has {others[0]}: the run is damaged; give another --out")
 
 
 def _read_coverage(text: str) -> tuple[CoverageItem, ...]:

@@ -274,7 +274,7 @@ class WorkerProcess:
         code, log = self.transport.wait(_END_SECONDS)
         if code in (None, protocol.OUTPUT_CLOSED_CODE):
             return ProcessLost(Process.PROTOCOL, "closed file descriptors of the worker")
-        return explain_exit(code, log)
+        return explain_exit(code, log, is_start=self.hello is None)
 
     def _report_loss(self, failure: ProcessLost, began: float) -> Result:
         text, stage, seconds = describe_failure(failure), self.stage, time.monotonic() - began
@@ -305,7 +305,9 @@ class WorkerProcess:
         if isinstance(message, Hello):
             return message
         if isinstance(message, ProcessLost):
-            reason = f"{self.stage}: {describe_failure(message)}"
+            # A shim of a missing Python prints why it imports nothing.
+            is_told = message.how is Process.EXIT and message.last_words
+            reason = describe_failure(message) if is_told else f"{self.stage}: {describe_failure(message)}"
         else:
             reason = f"it says {message.kind!r} first"
         self._end()

@@ -7,3 +7,10 @@ Sentences are rendered from typed data, each kind in one module. Templates join 
 - conditions and sizes: triage/report/conditions.py
 - titles, summaries, places of faults, reasons for no report: triage/report/wording.py
 """
+
+from pathlib import Path
+from runpy import run_path
+
+# `import fuzz` may find another package.
+_OWN = run_path(str(Path(__file__).resolve().parents[1] / "fuzz" / "own_packages.py"))
+_OWN["require_own"]("fuzz", "generators", "corpus")

@@ -2,13 +2,19 @@
 
 import os
 import re
+import shutil
 import subprocess
 import tempfile
+import threading
+from collections.abc import Callable
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from pathlib import Path
 from subprocess import CompletedProcess
+from typing import Any, Self, TypeVar
 
 from corpus.value_files import link_files
 
+T = TypeVar("T")
 _MOST = 20
 _CHATTER = re.compile(r"Set TORCH|You can suppress|[WEI]\d{4} |[ ^~]+$")
 _PATH = re.compile(r"(?<![\w./:])/(?:[\w.+@~-]+/)*?(?:(?:site|dist)-packages/|(?=torch/)|(?=[\w.+@~-]+(?![\w./+@~-])))")
@@ -37,20 +43,68 @@ def shorten_log(log: str) -> str:
     return "\n".join([*before, *lines[-_MOST:]])
 
 
-def run(text: str, python: str, *, seconds: float, importable: tuple[str, ...] = ()) -> CompletedProcess[str]:
-    """Run the text of a script under `python` with a compile cache of its own. `importable`: directories to import
-    from."""
-    variables = os.environ | SETTINGS
-    if importable:
-        variables["PYTHONPATH"] = os.pathsep.join(filter(None, (*importable, os.environ.get("PYTHONPATH", ""))))
-    with tempfile.TemporaryDirectory(prefix="attnfuzz-repro-") as home:
-        variables.setdefault("TORCHINDUCTOR_CACHE_DIR", home)
-        Path(home, "repro.py").write_text(text, encoding="utf-8")
-        link_files(text, Path(home))
-        command = ["timeout", "--foreground", "--kill-after=5", str(seconds), python, "repro.py"]
-        return subprocess.run(
-            command, cwd=home, env=variables, capture_output=True, encoding="utf-8", errors="replace", check=False
-        )
+class ScriptRuns:
+    """Runs scripts under an interpreter, one at a time, in a thread beside the caller's work.
+
+    They share binaries of compiled code, since a first compilation takes 15 s, and no graphs: each script runs all of
+    the compiler. Leaving the context ends the script that runs, and those that wait never start.
+    """
+
+    def __init__(self, python: str, seconds: float) -> None:
+        """seconds: the time limit of a script"""
+        self.task = ""  # the script that runs
+        self._python, self._seconds = python, seconds
+        self._home = tempfile.TemporaryDirectory(prefix="attnfuzz-repro-")
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="scripts")
+        self._process: subprocess.Popen[str] | None = None
+        self._is_closed = False
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._is_closed = True
+            if self._process is not None:
+                self._process.terminate()  # timeout(1) passes it on
+        self._pool.shutdown(cancel_futures=True)
+        self._home.cleanup()
+
+    def submit(self, task: str, work: Callable[..., T], *arguments: Any) -> Future[T]:
+        """Do `work`, which may call `run`, in the thread. `task` names it on the screen."""
+
+        def begin() -> T:
+            self.task = task
+            try:
+                return work(*arguments)
+            finally:
+                self.task = ""
+
+        return self._pool.submit(begin)
+
+    def run(self, text: str, importable: tuple[str, ...] = ()) -> CompletedProcess[str]:
+        """Run the text of a script to its end. `importable`: directories to import from."""
+        variables = os.environ | SETTINGS
+        if importable:
+            variables["PYTHONPATH"] = os.pathsep.join(filter(None, (*importable, os.environ.get("PYTHONPATH", ""))))
+        home, compiled = (Path(self._home.name, name) for name in ("script", "compiled"))
+        variables.setdefault("TORCHINDUCTOR_CACHE_DIR", str(compiled))
+        for graphs in ("fxgraph", "aotautograd"):
+            shutil.rmtree(compiled / graphs, ignore_errors=True)
+        home.mkdir(exist_ok=True)
+        (home / "repro.py").write_text(text, encoding="utf-8")
+        link_files(text, home)
+        command = ["timeout", "--foreground", "--kill-after=5", str(self._seconds), self._python, "repro.py"]
+        pipe = subprocess.PIPE
+        with self._lock:
+            if self._is_closed:
+                raise CancelledError
+            self._process = subprocess.Popen(
+                command, cwd=home, env=variables, stdout=pipe, stderr=pipe, encoding="utf-8", errors="replace"
+            )
+        out, log = self._process.communicate()
+        return CompletedProcess(command, self._process.returncode, out, log)
 
 
 def collect(python: str, torch: str) -> str:

@@ -8,6 +8,7 @@
   passes: a wrong operation that a rewrite calls, a wrong rewrite, else the pass found by bisection.
 """
 
+import math
 from dataclasses import replace
 
 from corpus.causes import Mechanism, MechanismKind, Stage, details
@@ -94,8 +95,10 @@ def study_cheapest(entry: Entry, evaluator: Evaluator, ablation: Ablation | None
     return Study(evaluator, entry, subject_of(stage, entry), ablation.stages[stage])
 
 
-def attribute(entry: Entry, evaluator: Evaluator, ablation: Ablation | None = None) -> RootCause:
-    """The root cause of a finding; `ablation`: an earlier ablation of it.
+def attribute(
+    entry: Entry, evaluator: Evaluator, ablation: Ablation | None = None, *, deadline: float = math.inf
+) -> RootCause:
+    """The root cause of a finding; `ablation`: an earlier ablation of it; `deadline`: as of `Study`.
 
     Raises UserError if the case shows no bug, or can't be judged.
     """
@@ -103,7 +106,7 @@ def attribute(entry: Entry, evaluator: Evaluator, ablation: Ablation | None = No
     result = ablation.result
     if not result.verdict.is_finding:
         raise UserError(f"case {entry.case.id} shows no bug under torch {ablation.hello.torch}: {result.verdict}")
-    study = Study(evaluator, entry, ablation.accused, result)
+    study = Study(evaluator, entry, ablation.accused, result, deadline=deadline)
     if result.verdict in LOST_PROCESS:
         return _find_lost_cause(study, ablation)
     if result.verdict is Verdict.EAGER_SUSPECT:
@@ -194,7 +197,7 @@ def find_rewrite_cause(study: Study, *evidence: Tried) -> RootCause:
     if wrong := tuple(rewrite for rewrite in result.wrong_rewrites if rewrite.pattern not in of_strides):
         return _blame_rewrite(study, wrong, evidence)
     step = study.try_out("pass")
-    evidence = (*evidence, *([step] if step.flips else []))
+    evidence = (*evidence, *([step] if step.flips or step.outcome is Outcome.NOT_TRIED else []))
     if not find_attention_pattern(step.argument):
         silent, cut = _find_silent_start(study, step.argument) if step.flips else (None, ())
         mechanism = mechanism_of(silent or result)
@@ -220,6 +223,8 @@ def _find_silent_start(study: Study, step: str) -> tuple[SubjectResult | None, t
     if study.result.verdict in SILENT:
         return None, ()
     for op in study.case.ops:
+        if study.is_time_up:
+            break
         shorter = prune_if_valid(replace(study.case, returns=(op.name,)))
         result = None if shorter is None else study.evaluator.judge(shorter, study.subject)
         if shorter is None or result is None or result.verdict not in SILENT:
@@ -301,7 +306,7 @@ def _find_state(study: Study, cause: RootCause) -> RootCause:
     tried = [study.try_out("calls_apart", case=one) for one in alone]
     failing = next((one for one, apart in zip(alone, tried, strict=True) if apart.outcome.fails), None)
     if failing is not None:
-        return attribute(replace(study.entry, case=failing), study.evaluator)
+        return attribute(replace(study.entry, case=failing), study.evaluator, deadline=study.deadline)
     if not (tried and all(apart.flips for apart in tried)):
         return replace(cause, mechanism=mechanism)
     kind = MechanismKind.LATER_CALL_AND_WRITE if write else MechanismKind.LATER_CALL

@@ -96,12 +96,17 @@ def describe_evidence(cause: RootCause, shown: Collection[str] = ()) -> list[str
 
 def _describe(alike: list[Tried], cause: RootCause) -> str:
     first, name = alike[0], alike[0].argument
+    is_step = isinstance(first.row.change, StepLimit)
+    if first.outcome is Outcome.NOT_TRIED:
+        cut = f"a search for the {first.row.part or first.experiment} at fault" if is_step else ""
+        labels = (one.row.label.format(DETAIL_LABELS.get(one.argument, one.argument)) for one in alike)
+        return f"The time was too short for a run with {cut or ', '.join(labels)}."
     if isinstance(first.row.change, ReplacementAlone):
         in_eager = first.row.change.in_eager
         if first.outcome.fails:
             return " ".join(_describe_rewrite(one) for one in cause.rewrites if bool(one.faulty) is in_eager)
         return f"In float64 the replacement of {name} is right, so the kernel of its fused call is at fault."
-    if isinstance(first.row.change, StepLimit):
+    if is_step:
         label = first.row.label.format(name)
         return f"With {label} it passes; with `{name}` on again it fails."
     words = " or ".join(one.row.label.format(DETAIL_LABELS.get(one.argument, one.argument)) for one in alike)

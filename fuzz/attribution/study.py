@@ -1,5 +1,7 @@
 """A failure under experiment: runs rows of `EXPERIMENTS` and compares their results with the failure."""
 
+import math
+import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -41,6 +43,8 @@ class Study:
 
     `rewrite`: a result counts only if this rewrite ("sfdp_pattern_5") was applied. If the failure is a faulty operation
     of its replacement, a result fails only if that operation is wrong.
+
+    `deadline`: of `time.monotonic()`; after it no experiment begins, and outcomes are `NOT_TRIED`.
     """
 
     evaluator: Evaluator
@@ -48,6 +52,11 @@ class Study:
     subject: str
     result: SubjectResult
     rewrite: str = ""
+    deadline: float = math.inf
+
+    @property
+    def is_time_up(self) -> bool:
+        return time.monotonic() > self.deadline
 
     @property
     def case(self) -> Case:
@@ -60,7 +69,9 @@ class Study:
         here: Case | None = case or self.case
         subject: str | None = self.subject
         if row.device not in ("", self.evaluator.hello.device):
-            return Tried(experiment)
+            return Tried(experiment, "", Outcome.DOES_NOT_APPLY)
+        if self.is_time_up:
+            return Tried(experiment, argument)
         match row.change:
             case StepLimit() if not argument:
                 return self._bisect(experiment)
@@ -78,12 +89,12 @@ class Study:
         return Tried(experiment, argument, self._compare(self.evaluator.judge(here, subject, *trials)))
 
     def find_first_flip(self, experiments: Iterable[str]) -> tuple[Tried | None, tuple[Tried, ...]]:
-        """The first experiment that flips, and all experiments before it that fail."""
+        """The first experiment that flips, and all experiments before it that fail, or that time was too short for."""
         failing: list[Tried] = []
         for tried in map(self.try_out, experiments):
             if tried.flips:
                 return tried, tuple(failing)
-            failing += [tried] if tried.outcome.fails else []
+            failing += [tried] if tried.outcome.fails or tried.outcome is Outcome.NOT_TRIED else []
         return None, tuple(failing)
 
     def _bisect(self, kind: str) -> Tried:
@@ -93,6 +104,8 @@ class Study:
         """
 
         def judge(most: int) -> tuple[Outcome, StepsTaken | None]:
+            if self.is_time_up:
+                return Outcome.NOT_TRIED, None
             result = self.evaluator.judge(self.case, self.subject, Trial(kind, str(most)))
             taken = next((one for one in result.observations if isinstance(one, StepsTaken)), None)
             return self._compare(result), taken
@@ -100,13 +113,16 @@ class Study:
         def fails_alike(most: int) -> bool:
             return judge(most)[0] is Outcome.FAILS_ALIKE
 
-        unknown = Tried(kind, "", Outcome.DOES_NOT_APPLY)
         steps = judge(_ALL)[1]
         if not (steps and fails_alike(_ALL) and judge(0)[0] is Outcome.PASSES):
-            return unknown
+            return Tried(kind, "", Outcome.NOT_TRIED if self.is_time_up else Outcome.DOES_NOT_APPLY)
         most = bisect_left(range(steps.count), True, lo=1, key=fails_alike)
         steps, outcome = judge(most)[1], judge(most - 1)[0]
-        return Tried(kind, steps.last, outcome) if steps and outcome is Outcome.PASSES else unknown
+        if steps is None or outcome is Outcome.NOT_TRIED:
+            return Tried(kind)
+        return (
+            Tried(kind, steps.last, outcome) if outcome is Outcome.PASSES else Tried(kind, "", Outcome.DOES_NOT_APPLY)
+        )
 
     def _compare(self, other: SubjectResult) -> Outcome:
         applies = not self.rewrite or self.rewrite in bug_relevant_rewrites(other.applied_rewrites)

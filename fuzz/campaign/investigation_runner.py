@@ -1,4 +1,4 @@
-"""Decides when an investigation begins and how long it may take, and saves findings."""
+"""Decides when an investigation begins and when new cases go first, and saves findings."""
 
 import os
 import threading
@@ -23,6 +23,7 @@ from fuzz.campaign.investigation import CONFIRMATIONS, Conclusion, Investigation
 from fuzz.campaign.known_bugs import KnownFinding
 from fuzz.campaign.options import StopReason
 from fuzz.campaign.share import FINDINGS
+from fuzz.campaign.time_shares import FRUITLESS_SHARE, LONG_SHARE, MANY_WAITING, SHARE, TimeShares
 from fuzz.durations import format_count
 from fuzz.error_location import describe_where
 from fuzz.evaluator import Evaluator
@@ -35,20 +36,6 @@ from fuzz.worker_process import Stopped, WorkerLost
 from generators.errors import UserError
 from generators.program.case import Case
 from generators.records import encode
-
-_TIME_SHARE, _LONG_TIME_SHARE = 0.5, 0.85
-"""The share of worker time for investigations while cases remain. The longer share applies to functions of the user,
-and if more than `_MANY_WAITING` suspicions wait for each worker."""
-_MANY_WAITING = 4
-_FRUITLESS_SHARE = 0.2
-"""While investigations take less than this share of worker time, fruitless signatures are investigated too."""
-
-_LAST_SECONDS = 60.0
-"""In these last seconds no investigation begins, since it would save a half-shrunk case."""
-_LAST_SHARE = 0.33
-"""For a short budget, this share of it stands for `_LAST_SECONDS`."""
-_CONFIRM_SHARE = 0.67
-"""Shrinking ends when this share of that time is left, so that fresh workers can confirm the case."""
 
 
 class ProbingWorker(Protocol):
@@ -68,6 +55,9 @@ class ProbingWorker(Protocol):
     def end_helpers(self) -> None:
         """End the processes that `probe` started."""
 
+    def judge_case(self) -> bool:
+        """Judge and record the next case; False if none is left. Raises as `receive`."""
+
 
 class InvestigationRunner:
     """Takes suspicions from the queue, investigates them in the threads that call, and saves findings. Threads share
@@ -81,9 +71,7 @@ class InvestigationRunner:
         # Remote workers have cores of their own, and a baseline is asked about each failure before the next.
         is_serial = options.open_remote is not None or options.against is not None
         self._at_once = 1 if is_serial else max(1, min(CONFIRMATIONS, cores // options.workers))
-        self._last = min(_LAST_SECONDS, _LAST_SHARE * (state.options.budget.seconds or 0.0))
-        self._seconds = 0.0
-        self._open: dict[int, float] = {}  # by thread, when the investigation of its suspicion began
+        self._times = TimeShares(options, state.stop)
         self._lock = threading.Lock()
         self._saving = threading.RLock()
 
@@ -125,39 +113,47 @@ class InvestigationRunner:
     @property
     def open(self) -> int:
         """The number of suspicions that are being investigated."""
-        return len(self._open)
+        return self._times.open
 
     @property
     def is_drained(self) -> bool:
         """Whether no suspicion waits or is being investigated. Final only after all cases are judged."""
         with self._lock:
-            return not self._open and not self.state.suspicions.waiting
+            return not self.open and not self.state.suspicions.waiting
 
     def take(self, *, cases_left: bool) -> tuple[Suspicion, Signature | list[KnownFinding]] | None:
         """The next suspicion, with its signature to be investigated, or with the findings that it looks like to be
         examined. None if new cases come first, or none may start."""
-        state = self.state
+        state, times = self.state, self._times
         with self._lock:
-            now, workers = time.monotonic(), state.options.workers
-            seconds = self._seconds + sum(now - began for began in self._open.values())
-            worked = state.stop.elapsed * workers
-            is_long = state.options.is_of_user or state.suspicions.waiting > _MANY_WAITING * workers
-            is_late, queue = state.stop.seconds_left < self._last, state.suspicions
+            is_late, queue = times.is_late, state.suspicions
             # The first bug that is shown goes before all else, and a known bug takes the least time.
             taken: tuple[Suspicion, Signature | list[KnownFinding]] | None
             taken = None if is_late or state.schedule.has_shown else queue.take_alike()
-            is_busy = cases_left and seconds > (_LONG_TIME_SHARE if is_long else _TIME_SHARE) * worked
-            if taken is None and not (is_late or is_busy):
-                is_idle = not cases_left or seconds < _FRUITLESS_SHARE * worked
+            if taken is None and not (is_late or (cases_left and times.is_above(self._share))):
+                is_idle = not cases_left or not times.is_above(FRUITLESS_SHARE)
                 taken = queue.take() or queue.take_alike() or (queue.take(even_fruitless=True) if is_idle else None)
             if taken is not None:
-                self._open[threading.get_ident()] = now
+                times.begin()
             return taken
+
+    @property
+    def _share(self) -> float:
+        """The share of worker time for investigations."""
+        options, waiting = self.state.options, self.state.suspicions.waiting
+        return LONG_SHARE if options.is_of_user or waiting > MANY_WAITING * options.workers else SHARE
+
+    def _let_cases_go_first(self, worker: ProbingWorker) -> None:
+        """Judge new cases while the calling thread's investigation is above its share."""
+        state = self.state
+        while state.numbers.has_next and not state.stop.is_over and self._times.owes_cases(self._share):
+            with self._times.own.pause():
+                if not worker.judge_case():
+                    return
 
     def work_on(self, suspicion: Suspicion, reason: Signature | list[KnownFinding], worker: ProbingWorker) -> None:
         """Investigate a suspicion and save the finding; or examine whether it is a finding that it looks like. Raises
         `Stopped` and `WorkerLost`."""
-        began = time.monotonic()
         try:
             if isinstance(reason, Signature):
                 self._investigate(suspicion, reason, worker)
@@ -167,18 +163,17 @@ class InvestigationRunner:
             self.state.suspicions.put(suspicion)
             raise
         finally:
-            with self._lock:
-                # A suspicion that was put back may be taken by another thread before this one arrives here.
-                self._open.pop(threading.get_ident())
-                self._seconds += time.monotonic() - began
+            self._times.end()
 
     def _experiment(self, suspicion: Suspicion, worker: ProbingWorker) -> Experimenter:
-        began = time.monotonic()
+        watch = self._times.own
+        began = watch.seconds
 
         def begin(number: int) -> None:
+            self._let_cases_go_first(worker)
             if self.state.stop.is_over:
                 raise Stopped
-            if time.monotonic() - began > self.state.options.shrink_seconds:
+            if watch.seconds - began > self.state.options.shrink_seconds:
                 raise NoTimeLeft("the time for experiments is over")
             worker.task = f"suspicion {suspicion.id}, experiment {number}"
 
@@ -186,7 +181,7 @@ class InvestigationRunner:
 
     def _examine(self, suspicion: Suspicion, alike: list[KnownFinding], worker: ProbingWorker) -> None:
         """Close a suspicion if experiments show that it is one of these findings; else put it back."""
-        state, result, began = self.state, suspicion.result, time.monotonic()
+        state, result, began = self.state, suspicion.result, self._times.own.seconds
         experimenter = self._experiment(suspicion, worker)
         expected = Expectation("known", subject=result.subject, device=experimenter.config.device)
         study = Study(experimenter, Entry(suspicion.case, expect=expected), result.subject, result)
@@ -203,16 +198,18 @@ class InvestigationRunner:
     def _note_examined(
         self, suspicion: Suspicion, finding: KnownFinding | None, experimenter: Experimenter, began: float
     ) -> None:
-        found, seconds = finding.case_id if finding else "", time.monotonic() - began
+        found, seconds = finding.case_id if finding else "", self._times.own.seconds - began
         event = SuspicionExamined(suspicion.id, suspicion.case.id, found, experimenter.checks, seconds)
         self.state.bus.emit(event)
 
     def _investigate(self, suspicion: Suspicion, signature: Signature, worker: ProbingWorker) -> None:
-        state, began, fruitful = self.state, time.monotonic(), None
+        state, times, watch, fruitful = self.state, self._times, self._times.own, None
 
         def judge(
             probes: Sequence[tuple[Case, str]], *, fresh: bool, baseline: bool = False
         ) -> Sequence[SubjectResult | None]:
+            if not fresh:  # The process of a confirmation is used once.
+                self._let_cases_go_first(worker)
             if state.stop.is_stopped:
                 raise Stopped  # It stays in the store, for the next run.
             step, ops = "confirming" if fresh else "shrinking", format_count(len(probes[0][0].ops), "op")
@@ -221,8 +218,8 @@ class InvestigationRunner:
             return worker.probe(probes, fresh=fresh, baseline=baseline)
 
         def is_time_up() -> bool:
-            late = state.stop.seconds_left < _CONFIRM_SHARE * self._last
-            return late or time.monotonic() - began > state.options.shrink_seconds * (1 + investigation.needs_history)
+            limit = state.options.shrink_seconds * (1 + investigation.needs_history)
+            return times.is_time_to_confirm or watch.seconds > limit
 
         investigation = Investigation(
             suspicion.case,
@@ -256,7 +253,7 @@ class InvestigationRunner:
             known, cause = state.known_bugs.find(symptom, conclusion.case), None
             is_alike = bool(state.known_bugs.list_alike(symptom))
             if known is None:
-                experimenter, began = self._experiment(suspicion, worker), time.monotonic()
+                experimenter, began = self._experiment(suspicion, worker), self._times.own.seconds
                 study = Study(experimenter, entry, result.subject, result)
                 try:
                     known, cause = examine_minimum(study, symptom, state.known_bugs, state.options.out)

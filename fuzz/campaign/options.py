@@ -17,6 +17,7 @@ from typing import Self
 from corpus.ledger import Ledger
 from fuzz.cli import DISK_ERRORS
 from fuzz.durations import format_duration, parse_duration
+from fuzz.run_store import StoreLocked
 from fuzz.subjects import is_user_function
 from fuzz.transport import WorkerUnavailable
 from fuzz.worker_config import WorkerConfig
@@ -106,6 +107,7 @@ class StopReason(StrEnum):
     KILLED = "stopped"
     FAIL_FAST = "first finding (--fail-fast)"
     DISK_FULL = "disk full"
+    LOCKED = "results locked by another process"
     NO_WORKER = "no worker starts any more"
     FAULT = "fault"
 
@@ -158,7 +160,11 @@ class StopCondition:
     def fail(self, error: Exception, place: Path) -> Exception:
         """End because of an exception, and return the exception to raise. `place`: where the campaign writes."""
         error = translate_disk_error(error, place)
-        reasons: dict[type, StopReason] = {DiskFull: StopReason.DISK_FULL, WorkerUnavailable: StopReason.NO_WORKER}
+        reasons: dict[type, StopReason] = {
+            DiskFull: StopReason.DISK_FULL,
+            StoreLocked: StopReason.LOCKED,
+            WorkerUnavailable: StopReason.NO_WORKER,
+        }
         self.stop(next((reason for kind, reason in reasons.items() if isinstance(error, kind)), StopReason.FAULT))
         return error
 

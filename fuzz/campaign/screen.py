@@ -16,7 +16,7 @@ from rich.live import Live
 from rich.table import Column, Table
 from rich.text import Text
 
-from corpus.ledger import Bug, spell_standing
+from corpus.ledger import NONE, Bug, spell_standing
 from fuzz import events
 from fuzz.bug_identity import operation_of
 from fuzz.campaign.investigation_runner import InvestigationRunner
@@ -195,12 +195,14 @@ def describe_start(event: events.CampaignStarted, options: Options) -> str:
     resumed = f" from case {event.index}" if event.index else ""
     pending = f"; {format_count(event.pending, 'suspicion')} waiting" if event.pending else ""
     against = f" against torch {event.against}" if event.against else ""
+    places = ["the ledger"] if options.ledger is not None and options.ledger.path != NONE else []
+    places += [shorten(directory) for directory in (*options.ignore_dirs, options.corpus)]
     place = f"on {event.device} ({event.device_name}), {format_count(event.workers, 'worker')}"
     lines = [
         f"torch {event.torch}{against} {place}",
         f"  compares {', '.join(event.subjects)} with float64",
         f"  seed {event.seed}{resumed}, budget {options.budget}{pending}",
-        f"  knows {format_count(event.n_known, 'finding')} of the ledger, corpus/known and {options.corpus}",
+        f"  knows {format_count(event.n_known, 'finding')} of {', '.join(places)}",
         f"  output in {options.out}",
     ]
     lines += [f"no coverage of {part}: torch {event.torch} has no {name}" for part, name in event.missing_hooks.items()]

@@ -97,8 +97,7 @@ class WorkerThread(threading.Thread):
             if taken is not None:
                 investigations.work_on(*taken, worker=self)
                 return True
-            if is_placed and (job := self.take_job()) is not None:
-                record_case(self.state, job, self.judge(job), worker=self.number, earlier=self.earlier)
+            if is_placed and self.judge_case():
                 return True
         except WorkerLost:
             return True  # its case or suspicion is judged again
@@ -108,6 +107,13 @@ class WorkerThread(threading.Thread):
         if investigations.is_drained and not numbers.has_next:
             return False
         time.sleep(_IDLE_SECONDS)
+        return True
+
+    def judge_case(self) -> bool:
+        """Judge and record the next case; False if none is left. Raises as `receive`."""
+        if (job := self.take_job()) is None:
+            return False
+        record_case(self.state, job, self.judge(job), worker=self.number, earlier=self.earlier)
         return True
 
     def kill(self) -> None:

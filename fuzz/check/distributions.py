@@ -22,6 +22,10 @@ _LONG = 8
 less than one of 10^16 pairs."""
 
 
+_FEW = 0.9
+"""The share of distinct rows below which rows are repeated, as at padding; causal weights begin with equal rows too."""
+
+
 class Described(NamedTuple):
     """A distribution of `generators.program.values`, its scale and its parameter."""
 
@@ -95,19 +99,22 @@ def _spell(kept: Kept, spelling: str) -> Described:
 
 
 def _describe_floats(values: Tensor) -> Described:
-    least, largest = float(values.min()), float(values.max())
+    # NaN is neither.
+    least, largest = map(float, values.aminmax())
     if least == largest and math.isfinite(least):
         return Described("constant", least)
     if (least, largest) == (0.0, 1.0) and bool(((values == 0) | (values == 1)).all()):
         return _spell(describe_kept(values == 1), "_zero_one")
-    low = values <= _LOW
-    if least <= _LOW and bool((low | (values == 0)).all()):
-        return _describe_added(~low, least, "_mask")
-    # A mask on top of a bias: the dropped places hold one number.
-    if least <= _LOW and int(low.sum()) > 1 and bool((values[low] == least).all()):
-        return _describe_added(~low, least, "_bias")
-    finite = values[values.isfinite()]
-    return (_describe_alike(values) if bool(values.isfinite().all()) else None) or _describe_size("normal", finite)
+    if least <= _LOW:
+        low = values <= _LOW
+        if bool((low | (values == 0)).all()):
+            return _describe_added(~low, least, "_mask")
+        # A mask on top of a bias: the dropped places hold one number.
+        if int(low.sum()) > 1 and bool((values[low] == least).all()):
+            return _describe_added(~low, least, "_bias")
+    if not (math.isfinite(least) and math.isfinite(largest)):
+        return _describe_size("normal", values[values.isfinite()])
+    return _describe_alike(values) or _describe_size("normal", values)
 
 
 def _describe_added(kept: Tensor, low: float, spelling: str) -> Described:
@@ -116,7 +123,7 @@ def _describe_added(kept: Tensor, low: float, spelling: str) -> Described:
 
 
 def _describe_size(kind: str, values: Tensor, param: float = 0.0) -> Described:
-    deviation = float(values.square().mean().sqrt()) if values.numel() else 1.0
+    deviation = float(torch.linalg.vector_norm(values)) / math.sqrt(max(1, values.numel())) or 1.0
     return Described(kind, _round(deviation) or 1.0, param)
 
 
@@ -124,8 +131,7 @@ def _describe_alike(values: Tensor) -> Described | None:
     """The distribution of values whose rows are alike, or whose channels are not."""
     if values.dim() < 2:
         return None
-    used = (values != 0).any(-1, keepdim=True)
-    if not bool(used.all()):
+    if bool((values[..., 0] == 0).any()) and not bool((used := (values != 0).any(-1, keepdim=True)).all()):
         padding = describe_kept(used.transpose(-1, -2))
         side = {"padding": "tail", "key_padding": "tail", "left_padding": "head", "left_key_padding": "head"}
         if padding.pattern in side:
@@ -136,7 +142,7 @@ def _describe_alike(values: Tensor) -> Described | None:
     distinct = _count_distinct(rows)
     if values.dim() > 2 and len(values) > 1 < distinct and bool((values == values[:1]).all()):
         return _describe_size("equal_items", values)
-    if distinct < len(rows):
+    if distinct < _FEW * len(rows):
         return _describe_size("repeated_rows", values, float(distinct))
     channels = rows.abs().amax(0)
     typical = float(channels.median())
@@ -147,10 +153,11 @@ def _describe_alike(values: Tensor) -> Described | None:
 
 def _count_distinct(rows: Tensor) -> int:
     """How many rows differ. Rows of one hash are compared; other hashes are other rows."""
-    if len(rows[:, 0].unique()) == len(rows):
-        return len(rows)
     bits = rows.contiguous().view(torch.int32)
     weights = torch.arange(1, 2 * bits.shape[1], 2, device=rows.device) * 0x9E3779B97F4A7C1
+    few = slice(None, None, max(1, bits.shape[1] // 8))
+    if len((bits[:, few] * weights[few]).sum(-1).unique()) >= _FEW * len(rows):
+        return len(rows)
     _, number = (bits * weights).sum(-1).unique(return_inverse=True)
     count = int(number.max()) + 1
     example = torch.zeros(count, dtype=torch.long, device=rows.device).scatter_(
@@ -162,7 +169,8 @@ def _count_distinct(rows: Tensor) -> int:
 def _describe_integers(values: Tensor, *, is_index: bool) -> Described:
     least, largest = int(values.min()), int(values.max())
     if least == largest:
-        return Described("constant", float(least))
+        # Ones of several rows are a mask that could drop some.
+        return Described("ones_zero_one") if least == 1 and values.dim() > 1 else Described("constant", float(least))
     if is_index and values.dim() and (found := _describe_positions(values)) is not None:
         return found
     if (least, largest) == (0, 1):

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from fuzz.own_packages import OWN_PACKAGES
 from fuzz.protocol import Verdict
 from fuzz.protocol.failures import DeviceError, Failure, Raised, Refusal
 from fuzz.protocol.render import describe_failure
@@ -161,7 +162,11 @@ def advise_on_import(error: BaseException, module: str) -> str:
     """Advice for a user whose module, or a package around it, is not found; "" for other errors."""
     missing = error.name if isinstance(error, ModuleNotFoundError) else None
     is_own = missing and f"{module}.".startswith(f"{missing}.")
-    return f"no module {missing}: run in its directory, or set PYTHONPATH, and name it without .py" if is_own else ""
+    if not is_own:
+        return ""
+    if module.partition(".")[0] in OWN_PACKAGES:
+        return f"no module {missing}: {module.partition('.')[0]} is a package of attnfuzz here; give yours another name"
+    return f"no module {missing}: run in its directory, or set PYTHONPATH, and name it without .py"
 
 
 def find_user_line(error: BaseException) -> str:

@@ -9,10 +9,17 @@ from fuzz.protocol.failures import Process, ProcessLost
 _FRAME = re.compile(r'  File "(?P<file>[^"]+)", line \d+ in (?P<function>.+)')
 
 
-def explain_exit(code: int, log_lines: list[str]) -> ProcessLost:
-    """The failure for an exit code of `subprocess` and the last lines of the log."""
+_LONGEST = 400
+"""Characters of a whole log: a shim that misses its Python prints up to 300."""
+
+
+def explain_exit(code: int, log_lines: list[str], *, is_start: bool = False) -> ProcessLost:
+    """The failure for an exit code of `subprocess` and the last lines of the log.
+
+    is_start: the process never answered, so it may be no Python, and all that it printed counts
+    """
     place = find_place(log_lines)
-    last_words = "" if place else find_last_words(log_lines)
+    last_words = "" if place else _find_all_words(log_lines) if is_start else find_last_words(log_lines)
     if code >= 0:
         return ProcessLost(Process.EXIT, str(code), place, last_words)
     try:
@@ -26,6 +33,14 @@ def find_last_words(lines: list[str]) -> str:
     """The last line that is not empty and no part of faulthandler's dump."""
     said = lines[: _find_dump(lines) + 1] or lines
     return next((line.strip()[:200] for line in reversed(said) if line.strip()), "")
+
+
+def _find_all_words(lines: list[str]) -> str:
+    """All lines in one, up to `_LONGEST` characters; the last line of a traceback."""
+    if any(line.startswith("Traceback (most recent call last)") for line in lines):
+        return find_last_words(lines)
+    text = " ".join(" ".join(lines).split())
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST].rpartition(' ')[0]} ..."
 
 
 def find_place(lines: list[str]) -> str:

@@ -72,7 +72,7 @@ def _of_input(item: Input) -> Iterator[str]:
         return
     if item.dtype == "bool" or "int" in item.dtype:
         yield f"mask:{'bool' if item.dtype == 'bool' else 'integer'}"
-    if kind in _EMPTY_ROWS:
+    if kind in _EMPTY_ROWS or "empty_rows" in kind:
         yield "values:empty_row"
     elif kind in _COUNTS:
         yield "values:counts"

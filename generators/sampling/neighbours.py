@@ -4,8 +4,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from generators.program import edits
-from generators.program.case import Case
+from generators.program.case import Case, Input, Values
 from generators.program.emit import is_random
+from generators.program.kept_places import PATTERNS, STRUCTURES, Pattern, Spelling, is_added, side_of, split_kind
 from generators.program.state import describe_differences, list_variable
 from generators.program.type_check import is_valid, make_op
 from generators.program.values import FLOATS, LOW_PRECISION, category
@@ -14,14 +15,35 @@ from generators.sampling.insertions import add_calls, add_states
 from generators.sampling.variants import add_dropout
 
 _SIZES = (1, 2, 3, 5, 7, 8, 13, 16, 31, 32, 33, 64, 65, 127)
-_MASKS = {
-    "bool": ("padding", "left_padding", "causal", "ones", "random", "empty_row"),
-    "float": ("padding_mask", "left_padding_mask", "causal_mask", "random_mask", "empty_row_mask"),
+_LARGE = {"channels": 3.0, "outliers": 2.0, "one_row": 1.0}
+_PATTERNS_OF_ROWS = (
+    *("ones", "padding", "left_padding", "padding+empty_rows", "left_padding+empty_rows", "one_hot", "span", "random"),
+)
+"""Patterns of masks that have one row for each item of a batch."""
+_SIDES = ("key_padding", "left_key_padding")
+_PATTERNS_OF_QUERIES: dict[str, tuple[str, ...]] = {
+    "": (
+        "ones",
+        *_SIDES,
+        "key_padding+query_padding",
+        "left_key_padding+left_query_padding",
+        "empty_rows",
+        "random_keys",
+    ),
+    "causal": ("", *_SIDES, "query_padding", "empty_rows"),
+    **dict.fromkeys(("causal_end", "window", "band", "causal_blocks"), ("", *_SIDES)),
+    "causal_documents": ("", "key_padding"),
 }
+"""By structure of queries and keys: what it is joined with."""
+_WIDTHS = (1, 2, 3, 5, 8, 16)
 _KEPT = 0.7  # share of true elements in a random mask
+_STRUCTURE_KEPT = 0.6
+"""The share of changes of a mask that change its padding alone."""
 _STATES_SHARE = 0.3
 _CHANGES = {1: 4.0, 2: 3.0, 3: 2.0, 4: 1.0}
 _VIEWED = {"view": "reshape"}
+_SEEDS = 1000
+"""Seeds of masks, and so lengths."""
 _TRIES = 20
 """Draws until a neighbour is valid; then the model itself."""
 
@@ -73,7 +95,9 @@ def compare(model: Case, case: Case) -> list[str] | None:
     found = [f"{name} = {size}" for name, size in case.dims if model.sizes.get(name, size) != size]
     for old, new in zip(model.inputs, case.inputs, strict=True):
         found += [new.dtype] if new.dtype != old.dtype and category(old.dtype) == 2 else []
-        found += [f"{new.name} {new.values.kind}"] if new.values.kind != old.values.kind else []
+        is_other = (new.values.kind, new.values.param) != (old.values.kind, old.values.param)
+        width = f" of {new.values.param:g}" if new.values.param >= 1 else ""
+        found += [f"{new.name} {new.values.kind}{width}"] if is_other else []
         found += [f"{new.name} {new.layout}"] if new.layout != old.layout else []
         found += [f"no gradient of {new.name}"] if new.requires_grad != old.requires_grad else []
     found += [f"{case.returns[0]} alone returned"] if len(case.returns) < len(model.returns) else []
@@ -135,25 +159,67 @@ def _change_sizes(case: Case, c: Choices) -> Case:
 
 
 def _change_mask(case: Case, c: Choices) -> Case:
-    masks = [item for item in case.arguments if item.dtype == "bool" or item.values.kind.endswith("_mask")]
+    """Another pattern of a mask, spelled alike, with lengths of its own. Other masks, ids and positions of the batch
+    are padded on the same side then, with the same lengths."""
+    masks = [(item, found) for item in case.arguments if (found := _split_mask(item)) is not None]
     if not masks:
         return case
-    mask = c.pick(masks)
-    kind = c.pick(_MASKS["bool" if mask.dtype == "bool" else "float"])
-    scale = mask.values.scale if mask.dtype != "bool" else _KEPT
-    return edits.replace_inputs(
-        case, {mask: replace(mask, values=replace(mask.values, kind=kind, scale=scale, given=None))}
-    )
+    mask, (pattern, spelling) = c.pick(masks)
+    name = _draw_pattern(mask, pattern, case, c)
+    # Additive masks keep their low number; the scale of others is the share of a random mask.
+    scale = mask.values.scale if spelling.low else _KEPT
+    param = float(c.pick(_WIDTHS)) if PATTERNS[name].param.default else 0.0
+    seed = c.pick(range(_SEEDS))
+    changed = replace(mask, values=Values(name + spelling.suffix, seed, scale, param=param))
+    others = {item: _follow(item, changed) for item in case.arguments if item is not mask}
+    return edits.replace_inputs(case, {**others, mask: changed})
+
+
+def _split_mask(item: Input) -> tuple[Pattern, Spelling] | None:
+    """The pattern and the spelling of a mask; random zeros and ones are one."""
+    return split_kind("random_zero_one" if item.values.kind == "zero_one" else item.values.kind)
+
+
+def _draw_pattern(mask: Input, pattern: Pattern, case: Case, c: Choices) -> str:
+    sizes = mask.type.sizes(case.sizes)
+    has_queries = len(sizes) > 2 or (len(sizes) == 2 and mask.shape[0] == mask.shape[1])
+    if not has_queries or sizes[-2] == 1:
+        return c.pick(_PATTERNS_OF_ROWS if sizes else ("random", "ones", "zeros"))
+    structure = next((part.name for part in pattern.parts if part in STRUCTURES), "")
+    if structure not in _PATTERNS_OF_QUERIES or not c.chance(_STRUCTURE_KEPT):
+        structure = c.pick(tuple(_PATTERNS_OF_QUERIES))
+    return "+".join(filter(None, (structure, c.pick(_PATTERNS_OF_QUERIES[structure]))))
+
+
+def _follow(item: Input, mask: Input) -> Input:
+    """A mask, ids or positions, padded as a mask of their batch is; other inputs as they are."""
+    side, kind = side_of(mask.values.kind), item.values.kind
+    is_of_batch = item.shape and (item.shape[0], item.shape[-1]) == (mask.shape[0], mask.shape[-1])
+    if not side or not is_of_batch:
+        return item
+    found, prefix = _split_mask(item), "left_" if side == "left" else ""
+    if found is not None and side_of(kind):
+        kind = "+".join(_pad(part.name, prefix) for part in found[0].parts) + found[1].suffix
+    elif kind.removeprefix("left_") in ("tokens", "padded_tokens", "positions", "padded_positions"):
+        kind = f"{prefix}padded_{kind.removeprefix('left_').removeprefix('padded_')}"
+    else:
+        return item
+    values = item.values
+    return replace(item, values=Values(kind, mask.values.seed, values.scale, param=values.param))
+
+
+def _pad(part: str, prefix: str) -> str:
+    return prefix + part.removeprefix("left_") if part.endswith("padding") else part
 
 
 def _change_values(case: Case, c: Choices) -> Case:
     given = [item for item in case.arguments if item.dtype in FLOATS and item.values.kind == "normal"]
     if not given:
         return case
-    item, kind = c.pick(given), c.draw({"channels": 3.0, "outliers": 2.0, "one_row": 1.0})
-    return edits.replace_inputs(
-        case, {item: replace(item, values=replace(item.values, kind=kind, scale=100.0, given=None))}
-    )
+    item = c.pick(given)
+    kind = c.draw({**_LARGE, "repeated_rows": 1.0, "zero_tail": 0.5, "zero_head": 0.5})
+    scale = 100.0 if kind in _LARGE else item.values.scale
+    return edits.replace_inputs(case, {item: replace(item, values=Values(kind, item.values.seed, scale))})
 
 
 def _change_layout(case: Case, c: Choices) -> Case:
@@ -166,7 +232,7 @@ def _change_mode(case: Case, _c: Choices) -> Case:
     if case.training:
         plain = replace(case, mode="inference", contracts=())
         return edits.map_inputs(plain, lambda item: replace(item, requires_grad=True))
-    masks = {item: replace(item, requires_grad=False) for item in case.arguments if item.values.kind.endswith("_mask")}
+    masks = {item: replace(item, requires_grad=False) for item in case.arguments if is_added(item.values.kind)}
     return edits.replace_inputs(replace(case, mode="training", contracts=()), masks)
 
 

@@ -3,6 +3,7 @@
 from typing import Any
 
 from benchmarks.model_answers import format_answers, summarize
+from benchmarks.models import format_table
 
 
 def answer(text: str, block: str = "attn", ratio: float | None = None) -> dict[str, Any]:
@@ -43,3 +44,16 @@ def test_the_page_has_a_line_for_each_model_and_names_what_is_wrong() -> None:
     assert wrong in page
     assert "- `t/a`, inference: ValueError: no such thing" in page
     assert page[0].startswith("2 models in 3 runs, 3 answers: 1 new wrong, 2 equal.")
+
+
+def test_the_page_of_models_begins_with_the_answers() -> None:
+    answered = [judged("t/bert", "inference", answer("equal"))]
+    root = {"calls": 12, "missing": {}, "different": "", "whole": True, "imported": True}
+    rows = [{"name": "transformers/bert", "error": "", "blocks": [root], "verdicts": []}]
+    page = format_table(rows, "torch 2.15.0", answered).splitlines()
+    assert (
+        page.index("| t/bert | equal |")
+        < page.index("## As cases")
+        < page.index("| transformers/bert | 12 |  | 1 |  |  |")
+    )
+    assert "| t/bert | equal |" not in format_table(rows, "torch 2.15.0", [])

@@ -1,5 +1,4 @@
 import json
-import sqlite3
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -321,18 +320,6 @@ def test_a_compiler_is_asked_for_where_one_is_needed(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"no C\+\+ compiler for inductor: .*--subject passes"):
         run_campaign(given, sampler())
     run_campaign(options(tmp_path, budget="3x", worker_config=setup(cxx=None), subjects=("passes",)), sampler())
-
-
-def test_a_store_of_something_else_is_refused(tmp_path: Path) -> None:
-    given = options(tmp_path)
-    given.out.mkdir()
-    (given.out / "results.sqlite").write_text("not a database, but long enough to be taken for one" * 20)
-    with pytest.raises(UserError, match="can't be opened"):
-        run_campaign(given, sampler())
-    (given.out / "results.sqlite").unlink()
-    sqlite3.connect(given.out / "results.sqlite").execute("PRAGMA user_version=77")
-    with pytest.raises(UserError, match="store of format 77"):
-        run_campaign(given, sampler())
 
 
 def test_a_fault_of_ours_is_raised_where_it_can_be_seen(tmp_path: Path) -> None:

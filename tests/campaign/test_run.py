@@ -31,17 +31,32 @@ def run(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_campaigns_of_a_part_take_no_variants(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    engines = list[str]()
+@pytest.fixture
+def begun(monkeypatch: pytest.MonkeyPatch) -> list[Options]:
+    """The options of campaigns that would begin."""
+    begun = list[Options]()
 
     def run_campaign(options: Options, _sampler: object) -> RunResult:
-        engines.append(options.engine)
+        begun.append(options)
         return RunResult(new=0, interrupted=False, summary="")
 
     monkeypatch.setattr("fuzz.campaign.session.run_campaign", run_campaign)
+    return begun
+
+
+def test_campaigns_of_a_part_take_no_variants(begun: list[Options], tmp_path: Path) -> None:
     for draw in (None, ["scan"]):
         run_campaigns(budget="5s", draw=draw, out=tmp_path)
-    assert engines == ["guided", "random"]
+    assert [options.engine for options in begun] == ["guided", "random"]
+
+
+def test_without_a_ledger_no_bug_of_this_checkout_is_known(begun: list[Options], tmp_path: Path) -> None:
+    for ledger in (None, Path("/dev/null")):
+        run_campaigns(budget="5s", ledger=ledger, out=tmp_path)
+    assert [(bool(one.ledger and one.ledger.bugs), one.ignore_dirs) for one in begun] == [
+        (True, (ROOT / "corpus" / "known",)),
+        (False, ()),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ def test_what_is_written_reads_back_bit_for_bit(written: dict[str, Data]) -> Non
     [
         ("1e-3", "f:2: a: '1e-3' reads differently in YAML 1.1 and 1.2"),
         ("1E9", "'1E9' reads differently in YAML 1.1 and 1.2"),
-        ("no", "'no' reads differently in YAML 1.1 and 1.2"),
+        ("no", "'no' reads differently in YAML 1.1 and 1.2; write true, false or null, or quote it as text: \"no\""),
         ("Off", "'Off' reads differently in YAML 1.1 and 1.2"),
         ("True", "'True' reads differently in YAML 1.1 and 1.2"),
         ("12:30", "'12:30' reads differently in YAML 1.1 and 1.2"),
@@ -108,6 +108,12 @@ def test_what_is_no_yaml_text_is_refused(content: bytes, expected: str) -> None:
         parse(content, "f")
     assert expected in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_names_of_one_letter_need_no_quotes_and_are_written_with_them() -> None:
+    document = parse("{N: 2, y: [n, Y], n: y}", "f")
+    assert document.data == {"N": 2, "y": ["n", "Y"], "n": "y"}
+    assert '"N": 2' in dump(document.data)
 
 
 @given(st.binary(max_size=200) | texts.map(str.encode))

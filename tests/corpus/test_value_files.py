@@ -25,7 +25,7 @@ from generators.program.given import DIRECTORY, Given
 from generators.program.simplicity import sort_key
 from generators.program.sizes import Size
 from generators.program.type_check import check, is_valid, make_op
-from triage import script_runs
+from triage.script_runs import ScriptRuns
 
 MASK = Given((2, 3), "int64", (0, 1, 1, 0, 0, 1))
 SIZES = (Size.of("B"), Size.of("S"))
@@ -81,7 +81,8 @@ def test_a_campaign_keeps_the_files_of_its_suspicions(
 
 def test_a_script_of_a_report_runs_with_its_values(case: Case) -> None:
     text = f"{source(case)}\nprint(inputs()[0].shape, inputs()[1].tolist())\n"
-    done = script_runs.run(text, sys.executable, seconds=60)
+    with ScriptRuns(sys.executable, seconds=60) as scripts:
+        done = scripts.run(text)
     assert (done.stdout, done.stderr) == ("torch.Size([2, 3]) [[0, 1, 1], [0, 0, 1]]\n", "")
 
 

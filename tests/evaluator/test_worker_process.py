@@ -274,6 +274,11 @@ def test_a_worker_whose_device_is_lost_is_replaced_and_its_last_result_counts(tm
         (setup(raw=json.dumps({"kind": "exit"})).command, "exit"),
         (("/nonexistent/python",), "No such file or directory"),
         ((sys.executable, "-c", "import sys; sys.exit('no such module')"), "no such module"),
+        ((sys.executable, "-c", "import gone"), "code 1: ModuleNotFoundError: No module named 'gone'$"),
+        (
+            ("/bin/sh", "-c", "printf 'python: not found\n\nthere are:\n  3.12\n' >&2; exit 127"),
+            "not found there are: 3.12$",
+        ),
     ],
 )
 def test_a_worker_that_cannot_work_is_an_error_of_one_line(tmp_path: Path, command: tuple[str, ...], why: str) -> None:

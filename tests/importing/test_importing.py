@@ -3,8 +3,10 @@
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
 from corpus.entry import Entry, load_directory, save
 from fuzz.evaluator import Evaluator
@@ -14,6 +16,8 @@ from fuzz.worker_config import WorkerConfig
 from generators.errors import UserError
 from generators.program.case import Case
 from generators.program.edits import describe_values, has_given, map_inputs, resize
+from generators.program.emit import source
+from generators.program.kept_places import side_of
 from generators.sampling.neighbours import Neighbourhood
 
 pytestmark = pytest.mark.worker
@@ -83,6 +87,67 @@ def test_a_mask_keeps_its_kind(stack: dict[str, Block]) -> None:
     assert (mask.name, mask.values.kind) == ("keep", "left_padding")
 
 
+PADDED = {
+    "ids": "left_padded_tokens",
+    "attention_mask": "left_padding_zero_one",
+    "position_ids": "left_padded_positions",
+    "added": "causal+left_key_padding_mask",
+}
+
+
+@pytest.fixture(scope="module")
+def padded() -> Case:
+    return require_case(import_all("padded")["Padded"])
+
+
+def draw(case: Case) -> dict[str, torch.Tensor]:
+    """The arguments of a case, by the text that it runs."""
+    names: dict[str, Any] = {}
+    exec(source(case), names)
+    return dict(zip([item.name for item in case.arguments], names["inputs"](), strict=True))
+
+
+def test_padding_of_masks_ids_and_positions_is_kept(padded: Case) -> None:
+    """All have the same lengths, at any size; the padding id and whole rows of the minimum are kept."""
+    assert {item.name: item.values.kind for item in padded.arguments} == PADDED
+    dropped = 0
+    for sizes in ({}, {"B": 5, "S": 13}):
+        case = resize(padded, {**padded.sizes, **sizes})
+        assert case is not None
+        drawn = draw(case)
+        keep = drawn["attention_mask"] == 1
+        assert bool(keep[:, -1].all()) and bool((keep.long().diff() >= 0).all())
+        assert torch.equal(drawn["ids"] != 1, keep)
+        assert torch.equal(drawn["position_ids"], (keep.long().cumsum(-1) - 1).masked_fill(~keep, 1))
+        seen = torch.ones(keep.shape[1], keep.shape[1], dtype=torch.bool).tril() & keep[:, None, None]
+        lowest = torch.finfo(torch.float32).min
+        assert torch.equal(drawn["added"], torch.zeros(seen.shape).masked_fill(~seen, lowest))
+        dropped += int((~seen).all(-1).sum())
+    assert dropped > 0
+
+
+def test_neighbours_move_all_padding_to_a_side_together(padded: Case) -> None:
+    """And have windows, rows without a key and full lengths, as valid cases."""
+    neighbourhood = Neighbourhood({"Padded": padded})
+    cases = [neighbourhood.sample(3, index) for index in range(300)]
+    kinds = {item.values.kind for case in cases for item in case.arguments}
+    assert kinds >= {
+        "padding_zero_one",
+        "ones_zero_one",
+        "padded_tokens",
+        "padded_positions",
+        "causal+key_padding_mask",
+    }
+    added = " ".join(kind for kind in kinds if kind.endswith("_mask"))
+    assert all(word in added for word in ("empty_rows", "window", "band", "blocks", "documents", "left_key_padding"))
+    for case in (case for case in cases if not case.calls):
+        values = {item.name: item.values for item in case.arguments}
+        mask, ids = values["attention_mask"], values["ids"]
+        if side_of(mask.kind) == side_of(ids.kind) == "right" and "empty" not in mask.kind:
+            drawn = draw(case)
+            assert torch.equal(drawn["attention_mask"] == 1, drawn["ids"] != 1)
+
+
 def test_calls_that_do_not_fit_are_counted_and_their_results_are_inputs() -> None:
     block = import_all("left_out")["Running"]
     assert dict(block.missing) == {"cummax": 1}
@@ -150,7 +215,7 @@ def test_neighbours_pass_where_nothing_is_wrong(neighbourhood: Neighbourhood, sh
 
 def test_a_block_keeps_its_values(shared: Evaluator, tmp_path: Path) -> None:
     """Left padding, and rows of an additive mask that keep nothing: bit for bit, in training, from any directory."""
-    with ModuleImport(CONFIG, "tests.importing.padded:padded") as module:
+    with ModuleImport(CONFIG, "tests.importing.masked_twice:masked_twice") as module:
         [part] = [part for part in module.choose_blocks() if not part.path]
         block, plain = module.import_block(part, keeps_values=True), module.import_block(part)
     assert describe_gaps(block) == ""

@@ -1,5 +1,6 @@
 """The fault below Inductor's graph passes, found from experiments whose outcomes are known."""
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -10,16 +11,18 @@ import pytest
 from corpus import casefile
 from corpus.causes import Details, Mechanism, MechanismKind, details
 from corpus.entry import Entry, Expectation, Found
+from fuzz.attribution.ablation import NO_PATTERNS
 from fuzz.attribution.attribute import attribute
-from fuzz.attribution.root_cause import RootCause
+from fuzz.attribution.root_cause import RootCause, describe_evidence
 from fuzz.evaluator import Evaluator
-from fuzz.experiments import Trial
+from fuzz.experiments import Outcome, Trial
 from fuzz.protocol import Running, SubjectResult, Verdict
 from fuzz.protocol.capabilities import Capabilities
 from fuzz.protocol.failures import DeviceError, Failure, FailureKey, FormDiffers, Process, ProcessLost, Raised, Value
 from fuzz.worker_config import WorkerConfig
 from generators.errors import UserError
 from generators.program.case import Case
+from tests.triage.conftest import ablation
 from tests.triage.fake_evaluator import FakeEvaluator, limit_steps
 from tests.triage.test_kernel import ATTENTION
 from triage.cluster.findings import attributor
@@ -53,6 +56,17 @@ def test_below_the_passes_plainer_code_is_tried_and_then_lowerings(
 
 class OnGpu(FakeEvaluator):
     device = "cuda"
+
+
+def test_experiments_that_the_time_is_too_short_for_are_named(case: Case) -> None:
+    evaluator = FakeEvaluator(WRONG)
+    ablated = ablation(**dict.fromkeys(("passes", "no_patterns"), Verdict.OK))
+    cause = attribute(Entry(case), cast("Evaluator", evaluator), ablated, deadline=-math.inf)
+    left = {one.experiment for one in cause.evidence if one.outcome is Outcome.NOT_TRIED}
+    assert {"lowering", NO_PATTERNS} <= left
+    assert not evaluator.asked
+    told = [line for line in describe_evidence(cause) if line.startswith("The time was too short")]
+    assert any("lowering" in line for line in told)
 
 
 def test_on_a_gpu_the_padding_of_strides_is_tried_first(case: Case) -> None:

@@ -1,6 +1,11 @@
-"""A traceback in a report: frames of a graph pass are there, this machine's directories are not."""
+"""Scripts of a report, and a traceback in it: frames of a graph pass are there, this machine's directories are not."""
 
-from triage.script_runs import shorten_log
+import sys
+from concurrent.futures import CancelledError
+
+import pytest
+
+from triage.script_runs import ScriptRuns, shorten_log
 
 HOME = "/home/somebody/venv/lib/python3.11/site-packages"
 
@@ -40,3 +45,28 @@ def test_paths_begin_at_their_package() -> None:
         "OSError: torch/lib/x.so"
     )
     assert "/home" not in shorten_log(LOG) and "/tmp" not in shorten_log(LOG)
+
+
+def test_scripts_share_binaries_but_no_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
+    text = (
+        "import os, pathlib\n"
+        "home = pathlib.Path(os.environ['TORCHINDUCTOR_CACHE_DIR'])\n"
+        "print(sorted(path.name for path in home.glob('*')))\n"
+        "for name in ('fxgraph', 'ab'): (home / name).mkdir(parents=True, exist_ok=True)\n"
+    )
+    with ScriptRuns(sys.executable, 30.0) as scripts:
+        done = [scripts.run(text).stdout.strip() for _ in range(2)]
+        task = scripts.submit("a name", lambda: scripts.task).result()
+    assert done == ["[]", "['ab']"]
+    assert task == "a name"
+
+
+def test_who_leaves_early_waits_for_no_script() -> None:
+    with ScriptRuns(sys.executable, 600.0) as scripts:
+        endless = scripts.submit("endless", scripts.run, "import time\nprint(1, flush=True)\ntime.sleep(600)")
+        never = scripts.submit("never", scripts.run, "print(2)")
+        while not scripts.task:
+            pass
+    assert never.cancelled()
+    assert endless.cancelled() or isinstance(endless.exception(), CancelledError) or endless.result().returncode != 0

@@ -47,7 +47,8 @@ def report(
     python
         The interpreter, and so the torch version, to report about; by default the current one.
     explain
-        How long to search for the conditions of the failure by changing one property at a time, such as 30s; 0s: skip.
+        How long to search for the cause, the line and the conditions of the failure, such as 30s. A report names the
+        searches that this cuts short. Experiments on the cause take up to 60s. 0s: neither line nor conditions.
     overwrite
         Replace an existing report.md, edits included.
 
@@ -81,7 +82,9 @@ def report(
         return 0
     cases = find_cases(what, bugs)
     failed = 0
-    for name, case in cases:
+    for number, (name, case) in enumerate(cases, 1):
+        if len(cases) > 1:
+            sys.stderr.write(f"report {number} of {len(cases)}: {case}\n")
         try:
             chosen = subject[0] if subject and not name else None
             lines = report_case(case, out / name, config, chosen, seconds, bugs, overwrite)

@@ -2,6 +2,7 @@
 
 import json
 import sys
+import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -39,6 +40,7 @@ from triage.report import regression, repro, shards
 from triage.report.conditions import find_conditions, list_neighbours
 from triage.report.filing import advise, describe_releases, render_facts
 from triage.report.owners import find_owner
+from triage.report.progress import tell_progress
 from triage.report.repro import CASE_FILE, WITHOUT_NUMBERS, ScriptedFailure, find_error
 from triage.report.rules import Condition
 from triage.report.stages import list_stages, run_symbolic
@@ -53,7 +55,12 @@ from triage.report.wording import (
     summarize,
     title,
 )
-from triage.script_runs import TIMEOUT_EXIT, shorten_log
+from triage.script_runs import TIMEOUT_EXIT, ScriptRuns, shorten_log
+
+_CAUSE_SECONDS = 60.0
+"""After these seconds no experiment on the cause begins, and the report names those that are left."""
+_LEAST_SHARE = 0.33
+"""Experiments on the cause leave at least this share of the time of `--explain`."""
 
 
 class NothingToReport(Exception):
@@ -71,6 +78,7 @@ class Evidence:
     shown: tuple[str, str] = ("", "")  # a program and statements that show the failure, or "" for both
     eager: tuple[str, str] = ("", "")  # a person's script without a compiler, and the line by which it ends
     environment: str = ""
+    cut: tuple[str, ...] = ()  # searches that ended when their time was over
 
 
 def find_cases(what: Path, ledger: Ledger) -> list[tuple[str, Path]]:
@@ -121,7 +129,7 @@ def report_case(
 
 
 def _write_test(
-    bug: ScriptedFailure, cause: CauseKey, out: Path, config: WorkerConfig, known: Bug | None, seen: str
+    bug: ScriptedFailure, cause: CauseKey, out: Path, scripts: ScriptRuns, known: Bug | None, seen: str
 ) -> tuple[str, ...]:
     """Write the test if it fails, as it has to, and give the names that fail. Else delete that of an earlier report.
 
@@ -130,7 +138,7 @@ def _write_test(
     file, named = out / regression.FILE, (known.id, seen, known.fault, _read_eager(known)) if known else ("", seen)
     text = regression.write_test(bug, cause, *named)
     file.unlink(missing_ok=True)
-    run = script_runs.run(text, config.python, seconds=3 * config.timeout) if text else None
+    run = scripts.run(text) if text else None
     if run is None or not shows(run, bug.result):
         return ()
     failing, ways = regression.read_failures(run.stderr, find_error(bug.result))
@@ -155,7 +163,11 @@ def build(
     if subject is not None:
         entry = replace(entry, expect=Expectation("pass", subject=subject, device=config.device))
         config = replace(config, named=(subject,) if is_user_function(subject) else ())
-    with open_evaluator(config, repeat=2, remember=True) as evaluator:
+    with (
+        open_evaluator(config, repeat=2, remember=True) as evaluator,
+        ScriptRuns(config.python, 3 * config.timeout) as scripts,
+        tell_progress(evaluator, scripts),
+    ):
         what = "in eager, by each part of the compiler, and with parts off" if subject is None else f"under {subject}"
         sys.stderr.write(f"torch {evaluator.hello.torch}: running the case {what}\n")
         ablation = run_ablation(entry, evaluator)
@@ -164,22 +176,27 @@ def build(
             raise NothingToReport(describe_refusal(entry.case, ablation, why))
         sys.stderr.write(f"{ablation.result.verdict} with {ablation.accused}\n")
         name = known.title if known else title(entry.case, ablation.result, config.device)
-        evidence = _investigate(entry, ablation, evaluator, out, explain_seconds, name, known)
+        evidence = _investigate(entry, ablation, evaluator, scripts, out, explain_seconds, name, known)
     if evidence is None:
         why = f"A worker saw {ablation.result.verdict}, but repro.py, run in a process of its own, does not show it."
         raise NothingToReport(describe_refusal(entry.case, ablation, why))
-    sys.stderr.write("writing the report\n")
-    environment = script_runs.collect(config.python, ablation.hello.torch)
-    shown = regression.spell_script(_script(entry, ablation, name))
-    if all(shown) and not get_spec(ablation.result.subject).sharded:  # ranks run it as repro.py
-        done = script_runs.run("\n\n\n".join(shown), config.python, seconds=3 * config.timeout)
-        shown = shown if shows(done, ablation.result) else ("", "")
-    eager = _read_eager(known)
-    alone = script_runs.run(eager, config.python, seconds=config.timeout) if eager else None
-    raised = alone.stderr.strip().rpartition("\n")[2] if alone is not None and shows(alone, ablation.result) else ""
-    of_eager = (eager.strip(), raised) if raised else ("", "")
-    evidence = replace(evidence, shown=shown, eager=of_eager, environment=environment)
     return write_report(entry, ablation, evidence, name, known)
+
+
+def _run_shown(bug: ScriptedFailure, scripts: ScriptRuns) -> tuple[str, str]:
+    """A program and statements that show the failure; "" for both if they do not."""
+    shown = regression.spell_script(bug)
+    if not all(shown) or bug.spec.sharded:  # ranks run it as repro.py
+        return shown
+    return shown if shows(scripts.run("\n\n\n".join(shown)), bug.result) else ("", "")
+
+
+def _run_eager(known: Bug | None, result: SubjectResult, scripts: ScriptRuns) -> tuple[str, str]:
+    """A person's script that shows a bug without compiling, and the line by which it ends; "" for both without one."""
+    eager = _read_eager(known)
+    alone = scripts.run(eager) if eager else None
+    raised = alone.stderr.strip().rpartition("\n")[2] if alone is not None and shows(alone, result) else ""
+    return (eager.strip(), raised) if raised else ("", "")
 
 
 def shows(run: CompletedProcess[str], result: SubjectResult) -> bool:
@@ -250,6 +267,7 @@ def write_report(
         "place": repro.find_function(bug).partition(":")[0],
         "table": table if len({verdict for _, verdict in table}) > 1 else [],
         "conditions": evidence.conditions,
+        "cut": " and ".join(evidence.cut),
         "where": describe_where(case, result.where),
         "environment": evidence.environment,
         "fix": fix,
@@ -279,54 +297,75 @@ def list_commands(bug: ScriptedFailure, ablation: Ablation) -> list[str]:
 
 
 def _investigate(
-    entry: Entry, ablation: Ablation, evaluator: Evaluator, out: Path, seconds: float, name: str, known: Bug | None
+    entry: Entry,
+    ablation: Ablation,
+    evaluator: Evaluator,
+    scripts: ScriptRuns,
+    out: Path,
+    seconds: float,
+    name: str,
+    known: Bug | None,
 ) -> Evidence | None:
     """Write repro.py, run it, and look for the cause. None if it is a bug of torch that the script does not show.
 
-    Also writes the case file, which the report names, and the test.
+    Also writes the case file, which the report names, and the test. Scripts run beside the experiments.
     """
     result, config, is_kernel = ablation.result, evaluator.config, is_attention(ablation.accused)
-    bug = _script(entry, ablation, name)
-    script, run = (
-        shards.write_ranks(bug, *regression.spell_script(bug)) if bug.spec.sharded else repro.write_script(bug),
-        None,
-    )
+    bug, began = _script(entry, ablation, name), time.monotonic()
+    script = shards.write_ranks(bug, *regression.spell_script(bug)) if bug.spec.sharded else repro.write_script(bug)
     (out / "repro.py").unlink(missing_ok=True)
-    if script:
-        sys.stderr.write("running repro.py\n")
-        importable = (str(ROOT), str(Path.cwd())) if is_kernel else ()
-        run = script_runs.run(script, config.python, seconds=3 * config.timeout, importable=importable)
-        if run.returncode == repro.CANT_RUN and not is_kernel:
-            raise UserError(f"repro.py does not run under {config.python}: {run.stderr.strip()[-200:]}")
-        run = None if run.returncode in (0, repro.CANT_RUN) else run
+    importable = (str(ROOT), str(Path.cwd())) if is_kernel else ()
+    running = scripts.submit("repro.py", scripts.run, script, importable) if script else None
+    environment = scripts.submit("collect_env", script_runs.collect, config.python, ablation.hello.torch)
+    shown = scripts.submit("the program of the report", _run_shown, bug, scripts)
+    eager = scripts.submit("eager.py", _run_eager, known, result, scripts)
+    evaluator.repeat = 2 if is_kernel or result.verdict is Verdict.NONDETERMINISTIC else 1
+    sys.stderr.write(f"running repro.py; looking for the cause: one change at a time, at most {_CAUSE_SECONDS:.0f} s\n")
+    cause = attribute(entry, evaluator, ablation, deadline=began + _CAUSE_SECONDS)
+    seen = describe_releases(_record(entry, ablation))
+    failing = scripts.submit(regression.FILE, _write_test, bug, cause.key, out, scripts, known, seen)
+    conditions, cut = tuple[Condition, ...](), tuple[str, ...]()
+    is_lost = result.verdict in LOST_PROCESS  # each experiment costs a worker
+    if seconds and not (is_lost and not is_kernel):
+        left = max(seconds - (time.monotonic() - began), seconds * _LEAST_SHARE)
+        cause, conditions, cut = _explain(entry, ablation, evaluator, cause, left)
+    sys.stderr.write("waiting for the last scripts\n")
+    run = running.result() if running is not None else None
+    if run is not None and run.returncode == repro.CANT_RUN and not is_kernel:
+        raise UserError(f"repro.py does not run under {config.python}: {run.stderr.strip()[-200:]}")
+    run = None if run is None or run.returncode in (0, repro.CANT_RUN) else run
     if run:
         replace_file(out / "repro.py", script.encode())
     elif script and not is_kernel:
         return None
     write(Entry(entry.case, expect=Expectation("pass", subject=result.subject, device=config.device)), out / CASE_FILE)
-    evaluator.repeat = 2 if is_kernel or result.verdict is Verdict.NONDETERMINISTIC else 1
-    sys.stderr.write("looking for the cause: experiments, one change in each; a minute or two\n")
-    cause = attribute(entry, evaluator, ablation)
-    sys.stderr.write(f"running {regression.FILE}\n")
-    failing = _write_test(bug, cause.key, out, config, known, describe_releases(_record(entry, ablation)))
-    is_lost = result.verdict in LOST_PROCESS  # each experiment costs a worker
-    if not seconds or (is_lost and not is_kernel):
-        return Evidence(run, cause, failing=failing)
+    answers = failing.result(), shown.result(), eager.result(), environment.result()
+    return Evidence(run, cause, conditions, *answers, cut)
+
+
+def _explain(
+    entry: Entry, ablation: Ablation, evaluator: Evaluator, cause: RootCause, seconds: float
+) -> tuple[RootCause, tuple[Condition, ...], tuple[str, ...]]:
+    """The cause with its places, the conditions, and the searches that the time cut short."""
+    result, is_kernel, cut = ablation.result, is_attention(ablation.accused), list[str]()
+    began = time.monotonic()
     if not is_kernel:
-        sys.stderr.write(f"looking for the line: programs that pass are traced, at most {seconds:.0f} s\n")
+        sys.stderr.write(f"looking for the line: programs that pass are traced, at most {seconds / 2:.0f} s\n")
         neighbours = list_neighbours(entry.case)
-        cause = locate(Study(evaluator, entry, ablation.accused, result), cause, neighbours, seconds)
-    sys.stderr.write(f"looking for the conditions: one property varied at a time, at most {seconds:.0f} s\n")
-    base = subject_of(ablation.cheapest, entry)
+        cause = locate(Study(evaluator, entry, ablation.accused, result), cause, neighbours, seconds / 2)
+        cut += ["the line"] if time.monotonic() - began >= seconds / 2 else []
+    left = max(0.0, began + seconds - time.monotonic())
+    sys.stderr.write(f"looking for the conditions: one property varied at a time, at most {left:.0f} s\n")
+    base, shown = subject_of(ablation.cheapest, entry), ablation.stages[ablation.cheapest]
 
     def judge(case: Case) -> SubjectResult:
         is_other = is_kernel and emit_attention_stub(case) is None
         return SubjectResult(base, Verdict.SKIPPED) if is_other else evaluator.judge(case, base)
 
     is_pattern = cause.is_attention_pattern
-    shown = ablation.stages[ablation.cheapest]
-    conditions = find_conditions(entry.case, shown, judge, seconds, rewrite=is_pattern, sizes_only=is_kernel)
-    return Evidence(run, cause, tuple(conditions), failing)
+    found = find_conditions(entry.case, shown, judge, left, rewrite=is_pattern, sizes_only=is_kernel)
+    cut += ["the conditions"] if time.monotonic() - began >= seconds else []
+    return cause, tuple(found), tuple(cut)
 
 
 def _record(entry: Entry, ablation: Ablation) -> Entry:

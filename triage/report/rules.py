@@ -6,6 +6,7 @@ from functools import lru_cache
 from typing import Any
 
 from generators.program.case import Values
+from generators.program.kept_places import split_kind
 from generators.program.values import LAYOUTS
 
 WORDS = {"active": "training", "sdpa": "scaled_dot_product_attention", "div": "division"}
@@ -159,7 +160,7 @@ HELD: dict[str, tuple[float, str]] = {
 
 def _draws(*what: str) -> Callable[[Values], bool | None]:
     def draws(values: Values) -> bool | None:
-        if values.given is not None:
+        if values.given is not None or (split_kind(values.kind) and values.kind not in HELD):
             return None
         drawn = HELD.get(values.kind, (0.0, ""))[1].split()
         return any(one in drawn for one in what) or (None if any(f"{one}?" in drawn for one in what) else False)

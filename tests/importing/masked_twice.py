@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 
-class Padded(nn.Module):
+class MaskedTwice(nn.Module):
     """An int64 mask of tokens, and an additive mask whose rows of padding keep nothing."""
 
     def __init__(self) -> None:
@@ -20,9 +20,9 @@ class Padded(nn.Module):
         return functional.scaled_dot_product_attention(q, k, kept, attn_mask=mask[:, None])
 
 
-def padded() -> tuple[nn.Module, tuple[Tensor, ...]]:
+def masked_twice() -> tuple[nn.Module, tuple[Tensor, ...]]:
     """Prompts of two lengths, padded from the left."""
     torch.manual_seed(0)
     tokens = (torch.arange(20) >= torch.tensor([[0], [7]])).long()
     mask = torch.where(tokens[:, None, :] * tokens[:, :, None] == 1, 0.0, -math.inf)
-    return Padded().train(), (torch.randn(2, 20, 16), tokens, mask)
+    return MaskedTwice().train(), (torch.randn(2, 20, 16), tokens, mask)

@@ -8,7 +8,7 @@ from typing import Any
 from fuzz.commands import list_commands, shorten
 from fuzz.durations import format_count
 from fuzz.importing.importer import Block, describe_gaps
-from fuzz.protocol import Verdict
+from fuzz.protocol import EAGER, Verdict
 from generators.records import Word
 
 
@@ -175,7 +175,7 @@ def _describe_errors(rows: Sequence[Row]) -> str:
 
 
 def _describe_rewrites(row: Row) -> str:
-    if row.old.rewrites == row.new.rewrites:
+    if row.old.label == EAGER or row.old.rewrites == row.new.rewrites:
         return ", ".join(row.new.rewrites)
     sides = [f"{side.label} {', '.join(side.rewrites)}" for side in (row.old, row.new) if side.rewrites]
     return "; ".join(sides)

@@ -10,9 +10,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from corpus.entry import Entry, Expectation, Found, save
+from fuzz.cli import ignore_lost_output
+from fuzz.commands import write_json
 from fuzz.evaluator import Evaluator, open_evaluator
 from fuzz.importing.importer import Block, BlockFailed, FactoryMissing, ModuleImport
-from fuzz.module_answer import Answer, Row, Side, describe_unjudged, list_rows
+from fuzz.module_answer import Answer, Row, Side, as_data, describe_unjudged, list_rows, render
 from fuzz.protocol import EAGER, Live, Parted, Result, SubjectResult, Verdict
 from fuzz.protocol.recording import Submodule
 from fuzz.protocol.render import describe
@@ -224,6 +226,27 @@ def open_comparison(
         labels = list(start_versions([modules.get(number, one) for number, one in enumerate(evaluators)], subjects))
         named = {labels[number]: module for number, module in modules.items()}
         yield ModuleComparison(named, dict(zip(labels, evaluators, strict=True)), subjects, out)
+
+
+def judge_modules(
+    config: WorkerConfig, factories: Sequence[str], subjects: Sequence[str], out: Path, *, quiet: bool
+) -> int:
+    """Judge the blocks of modules as they are, and print the answers. Returns how many fail that no case shows.
+
+    out: a directory for case files, and for the answers as JSON
+    """
+    shown_by_none = 0
+    for number, factory in enumerate(factories):
+        with open_comparison([config], factory, subjects, out) as comparison:
+            rows = list(comparison.compare_all([""]))
+            failing = [row for row in rows if row.answer.is_failure]
+            shown_by_none += sum(row.case is None for row in failing)
+            if failing:
+                write_json([as_data(row) for row in rows], out / f"module-{number}.json")
+            if failing or not quiet:
+                with ignore_lost_output():
+                    print(render(rows, factory, list(comparison.versions)), flush=True)  # noqa: T201 - before the screen
+    return shown_by_none
 
 
 def save_wrong_block(comparison: ModuleComparison) -> Path | None:

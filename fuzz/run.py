@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from fuzz.cli import FAULT, INTERRUPTED, enter
-from fuzz.subjects import describe_subjects, is_attention
+from fuzz.subjects import INDUCTOR, describe_subjects, is_attention
 
 WORKERS_PER_CPU = 2
 
@@ -77,8 +77,9 @@ def run(
         any of the regions, changes or operations, or with integers beyond 2^31. May be repeated: programs have at
         least one of them. The engine is random.
     module
-        package.module:factory, as for fuzz.compare; may be repeated. The cases are the blocks of these modules and
-        their neighbours: other dtypes, sizes, masks, modes, memory layouts, later calls.
+        package.module:factory, as for fuzz.compare; may be repeated. First each block of these modules is judged as it
+        is, compiled. The cases are the blocks with their own values, and then neighbours: other dtypes, sizes, masks,
+        modes, memory layouts, later calls.
     engine
         guided: random cases, and variants of cases that increased coverage of the compiler. random: every case is drawn
         from the seed, the same on every machine. atheris: libFuzzer with line coverage of Inductor's rewrites and
@@ -101,7 +102,8 @@ def run(
     python -m fuzz.run --budget 1h --workers 4
     python -m fuzz.run --budget 10m --subject my_package.my_kernel:attention
     0: no new finding
-    1: new findings, fixed bugs that are back, or failures that fresh workers did not confirm
+    1: new findings, fixed bugs that are back, failures that fresh workers did not confirm, or a block of --module that
+       fails only as it is
     2: wrong option or file, a --subject that took no case, or a full disk, with an error of a single line
     3: a bug in attnfuzz, with its traceback; also if the campaign went on without the cases that it hit
     130: interrupted by Ctrl-C, SIGTERM or SIGHUP; cases have 5 s to finish, and a second signal stops at once
@@ -144,13 +146,18 @@ def run(
     if n_workers not in range(1, 1 + limit) and not (ray and n_workers > 0):
         raise UserError(f"--workers must be from 1 to {limit} on this machine, got {n_workers}")
     config = WorkerConfig.from_options(python, device, subjects, timeout, memory)
+    directory, n_wrong = out or Path("runs") / time.strftime("%Y-%m-%dT%H-%M-%S"), 0
     models = None
     if module:
         from fuzz.importing.importer import import_models
+        from fuzz.module_comparison import judge_modules
         from generators.sampling.neighbours import Neighbourhood
 
+        if not directory.exists():  # a run that goes on has begun with this
+            compilers = [name for name in subject or (INDUCTOR,) if not is_attention(name)]
+            answers = directory.with_name(f"{directory.name}-module")
+            n_wrong = judge_modules(config, module, compilers, answers, quiet=quiet) if compilers else 0
         models = Neighbourhood(import_models(config, module))
-    directory = out or Path("runs") / time.strftime("%Y-%m-%dT%H-%M-%S")
     options = Options(
         budget=parsed_budget,
         seed=-1 if seed is None else seed,
@@ -186,7 +193,7 @@ def run(
         raise result.error
     if result.faults and not result.interrupted:
         return FAULT
-    return INTERRUPTED if result.interrupted else int(bool(result.new or result.unconfirmed))
+    return INTERRUPTED if result.interrupted else int(bool(result.new or result.unconfirmed or n_wrong))
 
 
 run.__doc__ = (run.__doc__ or "").format(subjects=describe_subjects())

@@ -281,7 +281,7 @@ def translate(recorded: Recorded, refused: Mapping[int, str]) -> Translation:
 
 
 def import_models(config: WorkerConfig, factories: Iterable[str]) -> dict[str, Case]:
-    """The cases of the blocks of modules, by factory and name; stderr lists omissions.
+    """The cases of the blocks of modules with their own values, by factory and name; stderr lists omissions.
 
     Raises `UserError` for a module without a case.
     """

@@ -10,7 +10,8 @@ import torch
 
 from corpus.entry import Entry, load_directory, save
 from fuzz.evaluator import Evaluator
-from fuzz.importing.importer import Block, ModuleImport, describe_gaps
+from fuzz.importing import importer
+from fuzz.importing.importer import Block, BlockFailed, ModuleImport, describe_gaps
 from fuzz.protocol import Verdict
 from fuzz.worker_config import WorkerConfig
 from generators.errors import UserError
@@ -231,3 +232,16 @@ def test_a_block_keeps_its_values(shared: Evaluator, tmp_path: Path) -> None:
     [entry] = load_directory(Path(moved)).values()
     result = shared.evaluate(entry.case, ("passes",))
     assert (result.rejected, [one.verdict.is_finding for one in result.results]) == (None, [False])
+
+
+def test_values_that_are_too_large_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importer, "MOST_BYTES", 1 << 20)
+    monkeypatch.setattr(importer, "MOST_NUMBERS", 0)
+    with ModuleImport(CONFIG, "tests.importing.masked_twice:masked_twice") as module:
+        [kept] = [block for block in module.import_blocks(keeps_values=True) if block.name == "MaskedTwice"]
+        monkeypatch.setattr(importer, "MOST_BYTES", 4 << 10)
+        [drawn] = [block for block in module.import_blocks(keeps_values=True) if block.name == "MaskedTwice"]
+        with pytest.raises(BlockFailed, match="its values take 0 MiB; at most 0 MiB are kept"):
+            module.import_block(module.choose_blocks()[0], keeps_values=True)
+    assert [has_given(require_case(block)) for block in (kept, drawn)] == [True, False]
+    assert [item.values.given.numbers for item in require_case(kept).inputs if item.values.given] == [()] * 5

@@ -152,17 +152,26 @@ class ModuleImport:
     def import_blocks(self, *, keeps_values: bool = False) -> list[Block]:
         """The whole module and its blocks. Blocks whose programs differ in the numbers of inputs alone are one.
 
-        keeps_values: as in `import_block`; such blocks have the values of the first
+        keeps_values: with the values of the first of them; drawn if these can't be kept, or the case does not repeat
+            the block with them
         """
         found: dict[str, Block] = {}
         for part in self.choose_blocks():
             try:
-                block = self.import_block(part, keeps_values=keeps_values)
+                block = self._import_with_values(part) if keeps_values else None
+                block = block or self.import_block(part)
             except BlockFailed as error:
                 block = Block(part.path, part.type, part.calls, None, Counter([str(error)]))
             key = _key_of(block.case) if block.case is not None else part.path
             found[key] = replace(found[key], also=(*found[key].also, block.name)) if key in found else block
         return list(found.values())
+
+    def _import_with_values(self, part: Submodule) -> Block | None:
+        try:
+            block = self.import_block(part, keeps_values=True)
+        except BlockFailed:
+            return None
+        return None if block.different else block
 
     def choose_blocks(self) -> list[Submodule]:
         """The whole module, and its blocks: the smallest submodules that attend, and their siblings."""
@@ -280,7 +289,13 @@ def import_models(config: WorkerConfig, factories: Iterable[str]) -> dict[str, C
     for factory in factories:
         with ModuleImport(config, factory) as module:
             blocks = module.import_blocks(keeps_values=True)
-        for line in filter(None, map(describe_gaps, blocks)):
+        lines = [*map(describe_gaps, blocks)]
+        lines += [
+            f"{block.name}: its values can't be kept, so like ones are drawn"
+            for block in blocks
+            if block.case is not None and not edits.has_given(block.case)
+        ]
+        for line in filter(None, lines):
             sys.stderr.write(f"{factory} {line}\n")
         fitting = [block for block in blocks if block.case is not None and not block.different]
         # A case of hundreds of operations takes minutes under all subjects.

@@ -10,12 +10,13 @@ import torch
 
 from corpus.entry import Entry, load_directory, save
 from fuzz.evaluator import Evaluator
-from fuzz.importing.importer import Block, ModuleImport, describe_gaps
+from fuzz.importing import importer
+from fuzz.importing.importer import Block, BlockFailed, ModuleImport, describe_gaps
 from fuzz.protocol import Verdict
 from fuzz.worker_config import WorkerConfig
 from generators.errors import UserError
 from generators.program.case import Case
-from generators.program.edits import describe_values, map_inputs, resize
+from generators.program.edits import describe_values, has_given, map_inputs, resize
 from generators.program.emit import source
 from generators.program.kept_places import side_of
 from generators.sampling.neighbours import Neighbourhood
@@ -215,7 +216,7 @@ def test_neighbours_pass_where_nothing_is_wrong(neighbourhood: Neighbourhood, sh
 
 def test_a_block_keeps_its_values(shared: Evaluator, tmp_path: Path) -> None:
     """Left padding, and rows of an additive mask that keep nothing: bit for bit, in training, from any directory."""
-    with ModuleImport(CONFIG, f"{MODULES}masked_twice") as module:
+    with ModuleImport(CONFIG, "tests.importing.masked_twice:masked_twice") as module:
         [part] = [part for part in module.choose_blocks() if not part.path]
         block, plain = module.import_block(part, keeps_values=True), module.import_block(part)
     assert describe_gaps(block) == ""
@@ -225,7 +226,22 @@ def test_a_block_keeps_its_values(shared: Evaluator, tmp_path: Path) -> None:
     assert tokens.given.numbers == (*[1] * 20, *[0] * 7, *[1] * 13)
     assert all(item.values.given is not None for item in case.inputs)
     assert map_inputs(case, describe_values) == plain.case
+    near = Neighbourhood({"padded": case})
+    assert [has_given(near.sample(0, index)) for index in range(3)] == [True, False, False]  # the module itself first
     moved = shutil.move(save(Entry(case), tmp_path / "first").parent, tmp_path / "second")
     [entry] = load_directory(Path(moved)).values()
     result = shared.evaluate(entry.case, ("passes",))
     assert (result.rejected, [one.verdict.is_finding for one in result.results]) == (None, [False])
+
+
+def test_values_that_are_too_large_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importer, "MOST_BYTES", 1 << 20)
+    monkeypatch.setattr(importer, "MOST_NUMBERS", 0)
+    with ModuleImport(CONFIG, "tests.importing.masked_twice:masked_twice") as module:
+        [kept] = [block for block in module.import_blocks(keeps_values=True) if block.name == "MaskedTwice"]
+        monkeypatch.setattr(importer, "MOST_BYTES", 4 << 10)
+        [drawn] = [block for block in module.import_blocks(keeps_values=True) if block.name == "MaskedTwice"]
+        with pytest.raises(BlockFailed, match="its values take 0 MiB; at most 0 MiB are kept"):
+            module.import_block(module.choose_blocks()[0], keeps_values=True)
+    assert [has_given(require_case(block)) for block in (kept, drawn)] == [True, False]
+    assert [item.values.given.numbers for item in require_case(kept).inputs if item.values.given] == [()] * 5

@@ -35,12 +35,14 @@ class ModuleComparison:
     modules: the module by torch version, old and new, or in a single version; a version that can't import it is missing
     versions: evaluators of cases, by torch version
     out: a directory for case files
+    refused: why the module does not run in eager there, by torch version; such a version is missing in `modules`
     """
 
     modules: Mapping[str, ModuleImport]
     versions: Mapping[str, Evaluator]
     subjects: Sequence[str]
     out: Path
+    refused: Mapping[str, str] = field(default_factory=dict)
     rows: list[Row] = field(default_factory=list)
     left: list[str] = field(default_factory=list)  # what `compare_all` has not done
 
@@ -93,7 +95,9 @@ class ModuleComparison:
         """The results of a part in all versions that can import the module. They are judged at the same time."""
         for module in self.modules.values():
             module.submit(live, tuple(self.subjects))
-        return {label: module.collect() for label, module in self.modules.items()}
+        results = {label: module.collect() for label, module in self.modules.items()}
+        results |= {label: Result(0, reason, (), stage=EAGER) for label, reason in self.refused.items()}
+        return {label: results[label] for label in self.versions if label in results}
 
     def _compare_case(self, part: Submodule, mode: str) -> Iterator[Row]:
         try:
@@ -214,18 +218,24 @@ def open_comparison(
         evaluators = [stack.enter_context(open_evaluator(one)) for one in configs]
         modules: dict[int, ModuleImport] = {}
         missing: FactoryMissing | None = None
+        refused: dict[int, str] = {}
         for number, one in enumerate(evaluators):
             try:
                 # They share the evaluator's compiled code.
                 modules[number] = stack.enter_context(ModuleImport(one.config, factory))
             except FactoryMissing as error:
                 missing = missing or error
+            except UserError as error:
+                if not modules:
+                    raise
+                refused[number] = str(error)
         if not modules:
             assert missing is not None
             raise missing
         labels = list(start_versions([modules.get(number, one) for number, one in enumerate(evaluators)], subjects))
         named = {labels[number]: module for number, module in modules.items()}
-        yield ModuleComparison(named, dict(zip(labels, evaluators, strict=True)), subjects, out)
+        reasons = {labels[number]: reason for number, reason in refused.items()}
+        yield ModuleComparison(named, dict(zip(labels, evaluators, strict=True)), subjects, out, reasons)
 
 
 def judge_modules(

@@ -141,3 +141,21 @@ def test_a_bad_module_is_refused(tmp_path: Path) -> None:
     assert (done.returncode, "no block is judged" in done.stderr) == (2, True)
     done = run_command("fuzz.compare", "--module", f"{MODULES}block", "case.yaml")
     assert done.returncode == 2
+
+
+@pytest.mark.worker
+def test_a_torch_that_can_not_run_the_module_refuses_it(tmp_path: Path) -> None:
+    (tmp_path / "moody.py").write_text(
+        "import os\nfrom tests.importing.modules import plain as made\n\n\ndef plain():\n"
+        "    if 'ATTNFUZZ_PLANT' in os.environ:\n        raise RuntimeError('no kernel')\n    return made()\n",
+        encoding="utf-8",
+    )
+    pythons = []
+    for name, variables in (("old", ""), ("new", "ATTNFUZZ_PLANT=")):
+        pythons.append(tmp_path / name)
+        paths = f'PYTHONPATH="{tmp_path}:$PYTHONPATH"'
+        pythons[-1].write_text(f'#!/bin/sh\nexec env {variables} {paths} "{sys.executable}" "$@"\n', encoding="utf-8")
+        pythons[-1].chmod(0o755)
+    code, rows = compare(tmp_path, "moody:plain", "--python", pythons[0], "--python", pythons[1], "--subject", "passes")
+    assert (code, {row["answer"] for row in rows.values()}) == (1, {"newly refused"})
+    assert "no kernel" in rows["Plain", "eager"]["new"]["why"]

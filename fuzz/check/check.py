@@ -15,6 +15,7 @@ from fuzz.check.attention.judge_calls import find_faulty, judge_calls, observe
 from fuzz.check.case_run import Announce, CaseRun, Rejected
 from fuzz.check.coverage import Coverage
 from fuzz.check.exceptions import SubjectError, SuppressOutOfMemory, Unsupported
+from fuzz.check.fused_calls import find_refused_calls
 from fuzz.check.oracle.attention.call import Call
 from fuzz.check.oracle.modes import HalvedSums
 from fuzz.check.oracle.verdict import (
@@ -27,7 +28,7 @@ from fuzz.check.oracle.verdict import (
 from fuzz.check.program import Execution, hash_values
 from fuzz.check.recheck import Compiled, explain_by_fused_rounding, explain_by_order, recheck
 from fuzz.check.rewrite_match import MatchRecorder
-from fuzz.check.rewrite_proof import find_faulty_operation, find_refused_call, find_wrong_rewrite, try_rewrite
+from fuzz.check.rewrite_proof import find_wrong_rewrite, judge_rewrite
 from fuzz.check.subject_builder import Subject
 from fuzz.check.subject_changes import Record, apply_experiments, compare_constants, enter
 from fuzz.check.torch_places import find_raising
@@ -191,8 +192,7 @@ def _check_compiled(case: CaseRun, subject: Subject, coverage: Coverage) -> tupl
         if limit := exceptions.find_limit(error):
             return _skip(Refusal.UNSUPPORTED, limit), None
         judgement = _prove_constants(Judgement(*exceptions.blame(error)), case, subject)
-        called = tuple(filter(None, (find_refused_call(judgement.failure, *call) for call in recorder.refused)))
-        wrong = (*called, *judgement.wrong_rewrites)
+        wrong = (*find_refused_calls(judgement.failure, recorder.calls), *judgement.wrong_rewrites)
         return replace(judgement, wrong_rewrites=wrong, raised_at=find_raising(exceptions.find_root(error))), None
     coverage.items |= warm_caches.list_answers(answers) if subject.spec.warm else set()
     judgement = judge_compiled(case, subject, (call, module), runs)
@@ -290,9 +290,9 @@ def _prove_rewrites(judgement: Judgement, recorder: MatchRecorder) -> Judgement:
     wrong, called = list[WrongRewrite](), list[WrongRewrite]()
     right: list[str] = []
     with SuppressOutOfMemory():
-        for match in recorder.matches():
-            outcome, has_numbers = try_rewrite(match), judgement.verdict in RECHECKED_VERDICTS
-            if has_numbers and (faulty := find_faulty_operation(match)) is not None:
+        for found in recorder.matches():
+            match, outcome, faulty = judge_rewrite(found, audits=judgement.verdict in RECHECKED_VERDICTS)
+            if faulty is not None:
                 called.append(WrongRewrite(match.pattern, faulty=faulty))
             if outcome.fails:
                 wrong.append(find_wrong_rewrite(match))

@@ -2,13 +2,13 @@
 
 import functools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
 import torch
 
 from fuzz.check import exceptions, process_state, settings, warm_caches
-from fuzz.check.attention.call_changes import measure_wrong_call
+from fuzz.check.attention.call_changes import measure_calls
 from fuzz.check.attention.function import AttentionHarness
 from fuzz.check.attention.guard import GUARDED
 from fuzz.check.attention.judge_calls import find_faulty, judge_calls, observe
@@ -27,6 +27,7 @@ from fuzz.check.oracle.verdict import (
 )
 from fuzz.check.program import Execution, hash_values
 from fuzz.check.recheck import Compiled, explain_by_fused_rounding, explain_by_order, recheck
+from fuzz.check.replaced_attention import judge_replaced
 from fuzz.check.rewrite_match import MatchRecorder
 from fuzz.check.rewrite_proof import find_wrong_rewrite, judge_rewrite
 from fuzz.check.subject_builder import Subject
@@ -40,7 +41,6 @@ from fuzz.protocol.failures import (
     Nondeterministic,
     NotTaken,
     OutOfBounds,
-    Raised,
     Refusal,
     StateChange,
     StateChanged,
@@ -319,6 +319,8 @@ def _prove_constants(judgement: Judgement, case: CaseRun, subject: Subject) -> J
 def _check_attention(case: CaseRun, subject: Subject, coverage: Coverage) -> tuple[Judgement, Execution | None]:
     """The verdict on a subject that computes the attention of the case, and its run, if that can be compared."""
     stub, training = case.request.attention_stub, case.request.training
+    if stub is None and subject.attention is not None and subject.spec.sdpa:
+        return judge_replaced(case, subject.attention, coverage), None
     if stub is None or subject.attention is None:
         return _skip(Refusal.NO_CONTRACT), None
     harness = AttentionHarness(stub, subject.attention, case.device, training=training)
@@ -373,7 +375,7 @@ def _run_and_judge(
         judgement = Judgement(*exceptions.blame(error))
         if judgement.verdict is Verdict.RUNTIME_ERROR:
             with SuppressOutOfMemory():
-                judgement = _measure(judgement, harness, harness.calls)
+                judgement = measure_calls(judgement, harness.attention, harness.calls)
         return judgement
     with SuppressOutOfMemory() as caught:
         judgement = judge_calls(recorded, harness.attention, training=case.request.training)
@@ -384,16 +386,10 @@ def _run_and_judge(
                     f"it calls {faulty.operation}, which gives {faulty.given:.3g} where {faulty.exact:.3g} is right"
                 )
                 return _skip(Refusal.UNSUPPORTED, reason)
-            judgement = _measure(judgement, harness, recorded)
+            judgement = measure_calls(judgement, harness.attention, recorded)
         repeats = case.device in harness.attention.capabilities.deterministic and not harness.attention.is_unordered
         compared = case.compare_runs(judgement, runs) if repeats else judgement
         is_of_gradient = isinstance(compared.failure, Nondeterministic) and compared.failure.value.is_gradient
         observed = is_of_gradient and observe(harness.attention, recorded)
         return judgement if observed and harness.attention.is_unordered else compared
     return _skip(Refusal.NO_MEMORY, caught.line)
-
-
-def _measure(judgement: Judgement, harness: AttentionHarness, calls: Sequence[Call]) -> Judgement:
-    raised = judgement.failure if isinstance(judgement.failure, Raised) else None
-    measured = (measure_wrong_call(call, harness.attention, raised) for call in calls)
-    return replace(judgement, wrong_rewrites=tuple(one for one in measured if one is not None))

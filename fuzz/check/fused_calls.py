@@ -1,5 +1,7 @@
-"""The calls of scaled_dot_product_attention that replacements make, in eager and forward and backward."""
+"""The calls of scaled_dot_product_attention that replacements make: in eager, forward and backward, and as calls of an
+attention function."""
 
+import math
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any
@@ -10,7 +12,10 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 from torch.utils._pytree import tree_map_only
 
-from fuzz.check.exceptions import SubjectError, as_failure
+from fuzz.check.attention.function import Attention
+from fuzz.check.attention.judge_calls import repeat
+from fuzz.check.exceptions import SubjectError, Unsupported, as_failure
+from fuzz.check.oracle.attention.call import Call
 from fuzz.check.oracle.eager_audit import Audit
 from fuzz.check.rewrite_match import CALL, RewriteMatch
 from fuzz.check.torch_internals import wrap
@@ -19,8 +24,8 @@ from fuzz.protocol.rewrites import WrongRewrite
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 """Positional arguments and options of a call of scaled_dot_product_attention."""
-_HEADS = 3
-"""The arguments that may want a gradient: query, key and value."""
+_RANK, _HEADS = 4, 3
+"""The axes of query, key and value, and their number: they may want a gradient."""
 
 
 def list_calls(match: RewriteMatch) -> list[Arguments]:
@@ -56,6 +61,39 @@ def attend(
         out: Tensor = scaled_dot_product_attention(*heads, *args[_HEADS:], **options)
         gradients = () if gradient is None else torch.autograd.grad(out, heads, gradient)
     return (out.detach(), *gradients)
+
+
+def repeat_calls(matches: Iterable[RewriteMatch], attention: Attention, *, training: bool) -> list[Call]:
+    """The calls of the replacements on their operands, made by `attention`; [] without a call.
+
+    Raises `Unsupported` if it takes none of them.
+    """
+    made, refused = list[Call](), list[Unsupported]()
+    for args, options in (call for match in matches for call in list_calls(match)):
+        try:
+            call = _as_call(args, options, training=training)
+            attention.check(call.q, call.k, call.v, call.options, training=training)
+            made.append(repeat(attention, call))
+            call.differentiable = call.dout is not None
+        except Unsupported as refusal:
+            refused.append(refusal)
+    if refused and not made:
+        raise refused[0]
+    return made
+
+
+def _as_call(args: tuple[Any, ...], options: dict[str, Any], *, training: bool) -> Call:
+    """A call of scaled_dot_product_attention as one of an attention function. Raises `Unsupported`."""
+    q, k, v = (value.detach() for value in args[:_HEADS])
+    if not (q.dim() == k.dim() == v.dim() == _RANK and q.shape[:2] == k.shape[:2] == v.shape[:2]):
+        raise Unsupported("query, key and value have other batches or heads")
+    added, scale = options.get("attn_mask"), options.get("scale")
+    given: dict[str, Any] = {"scale": 1 / math.sqrt(max(1, q.shape[-1])) if scale is None else float(scale)}
+    if added is not None:
+        given["mask" if added.dtype == torch.bool else "bias"] = added.detach()
+    if options.get("is_causal"):
+        given["causal"] = "top_left"
+    return Call(q, k, v, given, wanted=("dq", "dk", "dv") if training else ())
 
 
 def find_faulty_call(match: RewriteMatch) -> FaultyOperation | None:

@@ -52,6 +52,13 @@ def test_exported_programs_are_for_inference() -> None:
     assert schedule.subjects_for(replace(case("exp"), mode="training")) == ("passes",)
 
 
+def test_backends_take_what_a_rewrite_may_make_attention() -> None:
+    schedule = Schedule(("passes", "triton", "sdpa_flash"))
+    schedule.add_time((), 100.0, {})
+    assert schedule.subjects_for(case("exp")) == ("passes",)
+    assert schedule.subjects_for(case("softmax")) == ("passes", "sdpa_flash")
+
+
 def test_modes_for_gpus_are_defaults_there_alone() -> None:
     modes = {"inductor_reduce_overhead", "inductor_max_autotune"}
     assert not modes & {*choose_subjects([])}

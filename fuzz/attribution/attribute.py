@@ -67,7 +67,7 @@ _BACKENDS = {
     "_scaled_dot_product_efficient_attention": "sdpa_efficient",
     "_scaled_dot_product_cudnn_attention": "sdpa_cudnn",
 }
-"""Operations of scaled_dot_product_attention, with the subject that selects their backend."""
+"""Forward operations of scaled_dot_product_attention, with the subject that selects their backend."""
 _SDPA = "sdpa_"
 
 _MECHANISMS = {
@@ -132,7 +132,7 @@ def _find_lost_cause(study: Study, ablation: Ablation) -> RootCause:
     told = details(error=getattr(failure, "fault", ""), lost=key.lost)
     evidence = (Tried("noted", running, Outcome.FAILS_ALIKE),) if running else ()
     if running and (is_kernel or EXPERIMENTS[stage].stage != Stage.CODEGEN):
-        who = _BACKENDS.get(running.removeprefix("aten."), EAGER)
+        who = _BACKENDS.get(running.removeprefix("aten.").removesuffix("_backward"), EAGER)
         return RootCause(who, Stage.OPERATION, running, Mechanism(kind, told), evidence)
     if is_kernel:
         who, at, (part, value) = ablation.accused, Stage.KERNEL, _find_faulty_pass(study.case, result)
@@ -243,7 +243,7 @@ def _blame_rewrite(study: Study, wrong: tuple[WrongRewrite, ...], evidence: tupl
     rows = (("eager_replacement" if one.faulty else "exact", one.pattern) for one in wrong)
     evidence = (*evidence, *(Tried(row, pattern, Outcome.FAILS_ALIKE) for row, pattern in rows))
     if first.faulty:
-        verdict = Verdict.RUNTIME_ERROR if first.operation == SDPA else study.result.verdict
+        verdict = study.result.verdict if isinstance(first.faulty, FaultyOperation) else Verdict.RUNTIME_ERROR
         result = replace(study.result, verdict=verdict, failure=first.faulty)
         here = replace(study, rewrite=part.removeprefix("_"), result=result)
         return replace(_blame_operation(here, first.operation, *evidence), rewrites=wrong)
@@ -319,7 +319,7 @@ def _blame_operation(study: Study, operation: str = "", *evidence: Tried) -> Roo
     device = study.evaluator.hello.device
     # On a CPU PyTorch chooses flash.
     fused = _operation_of("sdpa_flash", device) if device == "cpu" else SDPA
-    who = _BACKENDS.get((operation or fused).removeprefix("aten."), EAGER)
+    who = _BACKENDS.get((operation or fused).removeprefix("aten.").removesuffix("_backward"), EAGER)
     mechanism, tried = _find_condition(study)
     return RootCause(who, Stage.OPERATION, operation or fused, mechanism, (*evidence, *tried))
 

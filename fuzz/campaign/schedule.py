@@ -99,7 +99,7 @@ class Schedule:
                 # The first compilation precompiles headers for all, so other workers would only wait for its lock.
                 if spec.needs_cxx and not self._has_compiled_cxx and self._is_compiling_first:
                     continue
-                if is_due and (case.contracts if spec.is_attention else not due):
+                if is_due and (_has_attention(spec, case) if spec.is_attention else not due):
                     due.append(subject)
                     self._is_compiling_first = self._is_compiling_first or spec.needs_cxx
         return (*self.always, *due)
@@ -135,6 +135,11 @@ class Schedule:
             self._total += seconds
             for subject in self._spent.keys() & by_subject.keys():
                 self._spent[subject] += by_subject[subject]
+
+
+def _has_attention(spec: SubjectSpec, case: Case) -> bool:
+    """Whether an attention function may take the case. Backends of torch also take what a rewrite makes attention."""
+    return bool(case.contracts) or (bool(spec.sdpa) and any(op.kind == "softmax" for op in case.ops))
 
 
 @dataclass(frozen=True, slots=True)

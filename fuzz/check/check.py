@@ -2,19 +2,20 @@
 
 import functools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
 import torch
 
 from fuzz.check import compilation, exceptions, process_state, settings, value_files, warm_caches
-from fuzz.check.attention.call_changes import measure_wrong_call
+from fuzz.check.attention.call_changes import measure_calls
 from fuzz.check.attention.function import AttentionHarness
 from fuzz.check.attention.guard import GUARDED
 from fuzz.check.attention.judge_calls import find_faulty, judge_calls, observe
 from fuzz.check.case_run import Announce, CaseRun, Rejected
 from fuzz.check.coverage import Coverage
 from fuzz.check.exceptions import SubjectError, SuppressOutOfMemory, Unsupported
+from fuzz.check.fused_calls import find_refused_calls
 from fuzz.check.live_program import LiveProgram
 from fuzz.check.oracle.attention.call import Call
 from fuzz.check.oracle.modes import HalvedSums
@@ -27,8 +28,9 @@ from fuzz.check.oracle.verdict import (
 )
 from fuzz.check.program import Execution, hash_values
 from fuzz.check.recheck import Compiled, explain_by_fused_rounding, explain_by_order, recheck
+from fuzz.check.replaced_attention import judge_replaced
 from fuzz.check.rewrite_match import MatchRecorder
-from fuzz.check.rewrite_proof import find_faulty_operation, find_refused_call, find_wrong_rewrite, try_rewrite
+from fuzz.check.rewrite_proof import find_wrong_rewrite, judge_rewrite
 from fuzz.check.subject_builder import Subject
 from fuzz.check.subject_changes import Record, apply_experiments, compare_constants, enter
 from fuzz.check.torch_places import find_raising
@@ -51,7 +53,6 @@ from fuzz.protocol.failures import (
     Nondeterministic,
     NotTaken,
     OutOfBounds,
-    Raised,
     Refusal,
     StateChange,
     StateChanged,
@@ -225,8 +226,7 @@ def _check_compiled(case: CaseRun, subject: Subject, coverage: Coverage) -> tupl
         if limit := exceptions.find_limit(error):
             return _skip(Refusal.UNSUPPORTED, limit), None
         judgement = _prove_constants(Judgement(*exceptions.blame(error)), case, subject)
-        called = tuple(filter(None, (find_refused_call(judgement.failure, *call) for call in recorder.refused)))
-        wrong = (*called, *judgement.wrong_rewrites)
+        wrong = (*find_refused_calls(judgement.failure, recorder.calls), *judgement.wrong_rewrites)
         return replace(judgement, wrong_rewrites=wrong, raised_at=find_raising(exceptions.find_root(error))), None
     coverage.items |= warm_caches.list_answers(answers) if subject.spec.warm else set()
     judgement = judge_compiled(case, subject, (call, module), runs)
@@ -324,9 +324,9 @@ def _prove_rewrites(judgement: Judgement, recorder: MatchRecorder) -> Judgement:
     wrong, called = list[WrongRewrite](), list[WrongRewrite]()
     right: list[str] = []
     with SuppressOutOfMemory():
-        for match in recorder.matches():
-            outcome, has_numbers = try_rewrite(match), judgement.verdict in RECHECKED_VERDICTS
-            if has_numbers and (faulty := find_faulty_operation(match)) is not None:
+        for found in recorder.matches():
+            match, outcome, faulty = judge_rewrite(found, audits=judgement.verdict in RECHECKED_VERDICTS)
+            if faulty is not None:
                 called.append(WrongRewrite(match.pattern, faulty=faulty))
             if outcome.fails:
                 wrong.append(find_wrong_rewrite(match))
@@ -353,6 +353,8 @@ def _prove_constants(judgement: Judgement, case: CaseRun, subject: Subject) -> J
 def _check_attention(case: CaseRun, subject: Subject, coverage: Coverage) -> tuple[Judgement, Execution | None]:
     """The verdict on a subject that computes the attention of the case, and its run, if that can be compared."""
     stub, training = case.request.attention_stub, case.request.training
+    if stub is None and subject.attention is not None and subject.spec.sdpa:
+        return judge_replaced(case, subject.attention, coverage), None
     if stub is None or subject.attention is None:
         return _skip(Refusal.NO_CONTRACT), None
     harness = AttentionHarness(stub, subject.attention, case.device, training=training)
@@ -407,7 +409,7 @@ def _run_and_judge(
         judgement = Judgement(*exceptions.blame(error))
         if judgement.verdict is Verdict.RUNTIME_ERROR:
             with SuppressOutOfMemory():
-                judgement = _measure(judgement, harness, harness.calls)
+                judgement = measure_calls(judgement, harness.attention, harness.calls)
         return judgement
     with SuppressOutOfMemory() as caught:
         judgement = judge_calls(recorded, harness.attention, training=case.request.training)
@@ -418,16 +420,10 @@ def _run_and_judge(
                     f"it calls {faulty.operation}, which gives {faulty.given:.3g} where {faulty.exact:.3g} is right"
                 )
                 return _skip(Refusal.UNSUPPORTED, reason)
-            judgement = _measure(judgement, harness, recorded)
+            judgement = measure_calls(judgement, harness.attention, recorded)
         repeats = case.device in harness.attention.capabilities.deterministic and not harness.attention.is_unordered
         compared = case.compare_runs(judgement, runs) if repeats else judgement
         is_of_gradient = isinstance(compared.failure, Nondeterministic) and compared.failure.value.is_gradient
         observed = is_of_gradient and observe(harness.attention, recorded)
         return judgement if observed and harness.attention.is_unordered else compared
     return _skip(Refusal.NO_MEMORY, caught.line)
-
-
-def _measure(judgement: Judgement, harness: AttentionHarness, calls: Sequence[Call]) -> Judgement:
-    raised = judgement.failure if isinstance(judgement.failure, Raised) else None
-    measured = (measure_wrong_call(call, harness.attention, raised) for call in calls)
-    return replace(judgement, wrong_rewrites=tuple(one for one in measured if one is not None))

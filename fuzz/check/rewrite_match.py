@@ -12,22 +12,25 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
 from torch._ops import OpOverload
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from fuzz.check.coverage import rewrite_name
 from fuzz.check.exceptions import SubjectError
 from fuzz.check.oracle.operations import decompose_fused, is_fused
 from fuzz.check.oracle.verdict import order_dims
 from fuzz.check.torch_internals import find, require, wrap
-from fuzz.protocol.rewrites import OtherConstant
+from fuzz.protocol.rewrites import OtherConstant, find_attention_pattern
 
 _APPLY = ("torch._inductor.pattern_matcher", "ReplacementPatternEntry.apply")
-_CALL = ("torch._inductor.fx_passes.fuse_attention", "_scaled_dot_product_attention")
+_PATTERNS = "torch._inductor.fx_passes.fuse_attention"
+CALL = (_PATTERNS, "_scaled_dot_product_attention")
+"""What replacements call."""
 _PIPELINE = "torch._inductor.compile_fx"
 _KNOWN = ("torch._inductor.pattern_matcher", "_known_precompiled_patterns")
 _MODE = ("torch._subclasses.fake_tensor", "FakeTensorMode")
@@ -127,6 +130,25 @@ class RewriteMatch:
     def pattern(self) -> str:
         return rewrite_name(self.entry)
 
+    def read_replacement(self) -> tuple[Any, list[Any]]:
+        """What the replacement was traced from, and the operands that it takes. Raises `SubjectError`."""
+        number = find_attention_pattern(self.pattern).removeprefix("sfdp_pattern_")
+        function = require(_PATTERNS, f"_sfdp_replacement_{number}")
+        names = inspect.signature(function).parameters
+        # Patterns for inference have no dropout_p.
+        absent = {name: 0.0 for name in names if name not in self.operands}
+        return partial(function, **absent), [self.operands[name] for name in names if name not in absent]
+
+    def on_math(self) -> "RewriteMatch | None":
+        """The match whose replacement calls the MATH backend; None if that can't be traced."""
+        try:
+            function, given = self.read_replacement()
+            with sdpa_kernel([SDPBackend.MATH]):
+                graph = _trace((function, *_find_origin(self.entry)[1:]), given)
+        except (Unlike, SubjectError):
+            return None
+        return replace(self, replacement=graph)
+
     def run_program(self, operands: dict[str, Any]) -> list[Tensor]:
         return list(Float64Interpreter(self.program).run(*(operands[name] for name in self.taken), *self.free))
 
@@ -164,8 +186,8 @@ class MatchRecorder:
     """Keeps replacements by patterns of attention while `watch` is entered, with the inputs of their graphs."""
 
     def __init__(self) -> None:
-        self.refused: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = []
-        """Calls of attention that raised while a replacement was traced: pattern, arguments (fake tensors), options."""
+        self.calls: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = []
+        """Calls of attention while replacements were traced: pattern, arguments (fake tensors), options."""
         self._found: list[tuple[RewriteMatch, list[Any]]] = []
         self._inputs: list[Any] = []
         """The inputs of the graph that is being compiled. A program may have several graphs."""
@@ -173,7 +195,7 @@ class MatchRecorder:
     @contextmanager
     def watch(self) -> Iterator[None]:
         """While entered, replacements are kept, if this torch has the hooks."""
-        if None in (find(*_APPLY), find(_PIPELINE, "compile_fx"), find(*_CALL)):
+        if None in (find(*_APPLY), find(_PIPELINE, "compile_fx"), find(*CALL)):
             yield
             return
 
@@ -190,12 +212,9 @@ class MatchRecorder:
 
         def make_noting(call: Any) -> Any:
             def call_and_note(*args: Any, **options: Any) -> Any:
-                try:
-                    return call(*args, **options)
-                except Exception:
-                    replacement = sys._getframe(1).f_code.co_name  # the caller, such as _sfdp_replacement_5
-                    self.refused.append((replacement.replace("replacement", "pattern"), args, options))
-                    raise
+                replacement = sys._getframe(1).f_code.co_name  # the caller, such as _sfdp_replacement_5
+                self.calls.append((replacement.replace("replacement", "pattern"), args, options))
+                return call(*args, **options)
 
             return call_and_note
 
@@ -208,7 +227,7 @@ class MatchRecorder:
             return compile_and_keep_inputs
 
         keep_inputs = wrap(_PIPELINE, "compile_fx", make_keeping)
-        with wrap(*_APPLY, make_recording), wrap(*_CALL, make_noting), keep_inputs:
+        with wrap(*_APPLY, make_recording), wrap(*CALL, make_noting), keep_inputs:
             yield
 
     def matches(self) -> Iterator[RewriteMatch]:

@@ -4,24 +4,20 @@ The matched part of the program and its replacement run on the same operands, wi
 
 - If they differ, the rewrite is wrong: rounding is negligible in float64.
 - If eager computes an operation of the replacement wrongly on the same operands, its kernel is at fault, whether or not
-  the rewrite is wrong too.
+  the rewrite is wrong too. So is scaled_dot_product_attention, if the replacement is right on its MATH backend alone.
 
 To find the cause, one operand at a time is changed. The constants are the cause if the pattern with its own constants
 differs from the program for some of these operands. Otherwise the changes under which both agree identify the cause.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
 from typing import Any
 
 import torch
 from torch import Tensor, fx
-from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.nn.functional import scaled_dot_product_attention
-from torch.utils._pytree import tree_map_only
 
 from fuzz.check.coverage import name_operation
-from fuzz.check.exceptions import as_failure
+from fuzz.check.fused_calls import find_faulty_call
 from fuzz.check.oracle.constants import REWRITE_AGREEMENT, REWRITE_AGREEMENT_ROUNDOFFS, UNIT_ROUNDOFF
 from fuzz.check.oracle.eager_audit import Audit
 from fuzz.check.oracle.modes import Float64
@@ -29,7 +25,7 @@ from fuzz.check.oracle.operations import to_float64
 from fuzz.check.oracle.row_error_bound import largest_finite
 from fuzz.check.rewrite_match import Float64Interpreter, RewriteMatch, read_outputs
 from fuzz.experiments import EXPERIMENTS, NUMBERS, OPERAND_ROWS, EqualAlong, OperandValue, Outcome
-from fuzz.protocol.failures import Failure, FaultyOperation
+from fuzz.protocol.failures import FaultyOperation
 from fuzz.protocol.rewrites import EMPTY_ROWS, QKV, WrongRewrite
 
 _OF_SCALARS = tuple(OperandValue(number) for number in (1.0, 2.0, -1.0))
@@ -42,6 +38,21 @@ def try_rewrite(match: RewriteMatch) -> Outcome:
     return compare_exactly(match.run_program, match.run_replacement, match.operands)
 
 
+def judge_rewrite(match: RewriteMatch, *, audits: bool) -> tuple[RewriteMatch, Outcome, FaultyOperation | None]:
+    """The match to measure, its outcome of the experiment `exact`, and the operation at fault in eager, if `audits`.
+
+    A replacement differs if its fused call does, so it is traced for the MATH backend as well. If these two differ, the
+    call is made in eager. If eager is wrong too, the match with MATH is measured.
+    """
+    outcome, faulty = try_rewrite(match), find_faulty_operation(match) if audits else None
+    on_math = match.on_math() if outcome.fails and audits else None
+    if on_math and compare_exactly(on_math.run_replacement, match.run_replacement, match.operands).fails:
+        faulty = faulty or find_faulty_call(match)
+        if faulty:
+            return on_math, try_rewrite(on_math), faulty
+    return match, outcome, faulty
+
+
 def find_faulty_operation(match: RewriteMatch) -> FaultyOperation | None:
     """The first operation of the replacement that eager computes wrongly from the operands, in their own dtypes and
     layouts. The limits are those of `Audit`."""
@@ -52,33 +63,6 @@ def find_faulty_operation(match: RewriteMatch) -> FaultyOperation | None:
     except Exception:  # as in `compare_exactly`
         return None
     return audit.faulty
-
-
-def find_refused_call(
-    error: Failure | None, pattern: str, args: tuple[Any, ...], options: dict[str, Any]
-) -> WrongRewrite | None:
-    """`pattern` as a wrong rewrite, if eager raises `error` for its fused call too, and the MATH backend takes it.
-
-    `args` and `options`: fake tensors, which zeros replace.
-    """
-
-    def call() -> None:
-        positional, named = tree_map_only(Tensor, _make_zeros, (args, options))
-        scaled_dot_product_attention(*positional, **named)
-
-    try:
-        call()
-    except Exception as raised:
-        refusal = as_failure(raised)
-        with suppress(Exception), sdpa_kernel(SDPBackend.MATH):
-            call()
-            return WrongRewrite(pattern, faulty=refusal) if error and refusal.key() == error.key() else None
-    return None
-
-
-def _make_zeros(like: Tensor) -> Tensor:
-    size, stride = (list(map(int, numbers)) for numbers in (like.shape, like.stride()))
-    return torch.empty_strided(size, stride, dtype=like.dtype, device=like.device).zero_()
 
 
 def find_wrong_rewrite(match: RewriteMatch) -> WrongRewrite:

@@ -29,7 +29,8 @@ class OtherConstant:
 @dataclass(frozen=True)
 class WrongRewrite:
     """A rewrite that is wrong on the operands of a case, or a wrong call of an attention function. A wrong rewrite
-    differs from the replaced operations in float64, or calls an operation that eager computes wrongly or refuses.
+    differs from the replaced operations in float64, or calls an operation that eager computes wrongly or refuses, which
+    is then at fault.
 
     `right` and `wrong` hold the ids of experiments by operand. Operands of a call are its options, `layout`,
     `sequences`, `dtype`, `group`, sizes, and its state: `inference_mode`, `expanded_dout`, `constant_inputs`.
@@ -47,8 +48,8 @@ class WrongRewrite:
     rows: str = ""
     """`EMPTY_ROWS`, or "" if it is wrong in other rows too."""
     faulty: Failure | None = None
-    """The failure of the first operation of the replacement that is wrong in eager on the same operands, or the
-    exception of `SDPA`, which eager raises for them too. All else is empty then."""
+    """The failure of the first operation of the replacement that is wrong in eager on the same operands, of `SDPA` if
+    its fused call alone is wrong or raises there, forward or backward. All else is empty then."""
 
     @property
     def operation(self) -> str:

@@ -86,6 +86,13 @@ def test_around_a_module_torch_compile_has_a_larger_share() -> None:
     assert shares[1] > 1.5 * shares[0]
 
 
+def test_backends_take_what_a_rewrite_may_make_attention() -> None:
+    schedule = Schedule(("passes", "triton", "sdpa_flash"))
+    schedule.add_time((), 100.0, {})
+    assert schedule.subjects_for(case("exp")) == ("passes",)
+    assert schedule.subjects_for(case("softmax")) == ("passes", "sdpa_flash")
+
+
 def test_modes_for_gpus_are_defaults_there_alone() -> None:
     modes = {"inductor_reduce_overhead", "inductor_max_autotune"}
     assert not modes & {*choose_subjects([])}

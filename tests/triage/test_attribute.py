@@ -129,6 +129,22 @@ def test_a_wrong_operation_is_blamed_in_place_of_the_rewrite_that_calls_it() -> 
     assert found.rewrites[0].operation == FLASH
 
 
+@pytest.mark.parametrize(
+    ("plant", "seed", "key"),
+    [
+        ("query_gradient_doubled", "sfdp-05-training", ("sdpa_flash", "operation", f"{FLASH}_backward")),
+        ("scale_of_padded_size", "sfdp-05-inference", ("eager", "operation", SDPA)),
+        ("scale_squared", "sfdp-05-training", ("inductor", "joint_graph_passes", "_sfdp_pattern_5")),
+    ],
+)
+def test_kernel_and_rewrite_are_told_apart(plant: str, seed: str, key: tuple[str, str, str]) -> None:
+    config = WorkerConfig(timeout=120, memory_mib=8192)
+    with planted(plant), open_evaluator(config, repeat=1, remember=True) as evaluator:
+        found = attribute(entry.load(SEEDS / "patterns" / f"{seed}.case.yaml"), evaluator)
+    assert named(found) == key
+    assert bool(found.rewrites[0].faulty) is (key[1] == "operation")
+
+
 def test_attention_that_raises_in_eager_too_is_blamed_in_place_of_the_rewrite(evaluator: Evaluator) -> None:
     found = attribute(entry.load(SEEDS.parent / "known" / "mask-of-rank-1.case.yaml"), evaluator)
     assert named(found) == ("eager", "operation", SDPA)

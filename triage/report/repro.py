@@ -188,6 +188,7 @@ def needs_worker(bug: ScriptedFailure) -> bool:
     - Memory is limited, guarded or filled.
     - The masks of several runs are counted.
     - The state that changed is not an attribute of torch.
+    - The call that is wrong stands in no text: a rewrite makes it.
     """
     result, failure = bug.result, bug.result.failure
     states = [change.state for change in failure.changes] if isinstance(failure, StateChanged) else []
@@ -196,7 +197,8 @@ def needs_worker(bug: ScriptedFailure) -> bool:
     is_of_memory = result.verdict in (Verdict.OUT_OF_MEMORY, Verdict.OUT_OF_BOUNDS)
     switches = {name: value for name, value in bug.case.settings if name in SWITCHES} if bug.spec.options else {}
     is_switched = bug.who == "compiled" and not switches.items() <= _PLAIN_SWITCHES.items()
-    return is_packed or is_counted or is_of_memory or is_switched or not all(map(_STATE.fullmatch, states))
+    is_made = bool(bug.spec.sdpa) and not bug.case.contracts
+    return is_packed or is_counted or is_of_memory or is_switched or is_made or not all(map(_STATE.fullmatch, states))
 
 
 def write_script(bug: ScriptedFailure) -> str:

@@ -3,7 +3,7 @@ dtype or scale."""
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -16,6 +16,7 @@ from fuzz.check.attention.judge_calls import repeat
 from fuzz.check.exceptions import DeviceLost, Unsupported, as_failure
 from fuzz.check.oracle.attention.call import Call
 from fuzz.check.oracle.attention.judge import judge
+from fuzz.check.oracle.verdict import Judgement
 from fuzz.experiments import SMALL
 from fuzz.protocol.failures import Failure, Raised, WrongValue
 from fuzz.protocol.rewrites import CALL, CONTIGUOUS, DROPPED, EXPANDED, WrongRewrite
@@ -23,6 +24,13 @@ from generators.program.attention_options import COMPARABLE, OVER_SCORES
 
 SECONDS = 10.0
 """A measurement that takes longer stops without a result. Interpreted kernels take seconds for a call."""
+
+
+def measure_calls(judgement: Judgement, attention: Attention, calls: Sequence[Call]) -> Judgement:
+    """`judgement` on the calls of a function, with what makes each wrong call right."""
+    raised = judgement.failure if isinstance(judgement.failure, Raised) else None
+    measured = (measure_wrong_call(call, attention, raised) for call in calls)
+    return replace(judgement, wrong_rewrites=tuple(one for one in measured if one is not None))
 
 
 def measure_wrong_call(call: Call, attention: Attention, raised: Raised | None = None) -> WrongRewrite | None:

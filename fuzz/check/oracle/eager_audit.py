@@ -62,10 +62,11 @@ class Audit(OperationMode):
         if func._schema.is_mutable:
             taken = tree_map(lambda value: value.clone() if isinstance(value, Tensor) else value, taken)
         result = func(*args, **kwargs)
-        self._compare(func, exactly, taken, result)
+        self.compare(func, exactly, taken, result)
         return result
 
-    def _compare(self, func: OpOverload, exactly: Float64, taken: Any, result: Any) -> None:
+    def compare(self, func: OpOverload, exactly: Float64, taken: Any, result: Any) -> None:
+        """Note `func` if `result` is wrong for what it took, (args, kwargs). `exactly`: as in `Float64`."""
         values = tree_leaves(result)
         given = [leaf for leaf in tree_leaves(taken) if is_floating(leaf)]
         judged = {index: value for index, value in enumerate(values) if is_floating(value) and value.numel()}

@@ -178,7 +178,7 @@ def build(
     raised = alone.stderr.strip().rpartition("\n")[2] if alone is not None and shows(alone, ablation.result) else ""
     of_eager = (eager.strip(), raised) if raised else ("", "")
     evidence = replace(evidence, shown=shown, eager=of_eager, environment=environment)
-    return write_report(entry, ablation, evidence, name, known)
+    return write_report(entry, ablation, evidence, known)
 
 
 def shows(run: CompletedProcess[str], result: SubjectResult) -> bool:
@@ -204,13 +204,11 @@ def _read_fix(bug: Bug) -> dict[str, Any] | None:
     return found if found and found["holds"] else None
 
 
-def write_report(
-    entry: Entry, ablation: Ablation, evidence: Evidence, name: str = "", known: Bug | None = None
-) -> dict[str, Any]:
+def write_report(entry: Entry, ablation: Ablation, evidence: Evidence, known: Bug | None = None) -> dict[str, Any]:
     """The values of report.md.j2 for the accused stage of the ablation. `known`: its entry in the ledger."""
     case, result, cause, run = entry.case, ablation.result, evidence.cause, evidence.run
     torch = public_version(ablation.hello.torch)
-    name = name or title(case, result, ablation.hello.device)
+    name = known.title if known else title(case, result, ablation.hello.device, cause)
     judged = _record(entry, ablation)
     bug = _script(entry, ablation, name)
     fix, fault = (_read_fix(known), known.fault) if known else (None, None)
@@ -305,6 +303,7 @@ def _investigate(
     evaluator.repeat = 2 if is_kernel or result.verdict is Verdict.NONDETERMINISTIC else 1
     sys.stderr.write("looking for the cause: experiments, one change in each; a minute or two\n")
     cause = attribute(entry, evaluator, ablation)
+    bug = replace(bug, title=known.title if known else title(entry.case, result, config.device, cause))
     sys.stderr.write(f"running {regression.FILE}\n")
     failing = _write_test(bug, cause.key, out, config, known, describe_releases(_record(entry, ablation)))
     is_lost = result.verdict in LOST_PROCESS  # each experiment costs a worker

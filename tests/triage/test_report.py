@@ -21,6 +21,7 @@ from fuzz.campaign.session import run_campaign
 from fuzz.evaluator import Evaluator
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import FaultyOperation, Raised, Value
+from fuzz.protocol.rewrites import SDPA, WrongRewrite
 from fuzz.subjects import get_spec
 from fuzz.worker_config import ROOT
 from generators.errors import UserError
@@ -203,6 +204,14 @@ def test_eager_that_is_wrong_is_reported_and_no_compiler_blamed(entry: Entry) ->
     assert title(entry.case, suspected(0.5).result, "cpu") != report["title"]
     for words in ("torch.compile", "this subject", "bisector", "TORCH_COMPILE_BACKEND", "[Inductor]"):
         assert words not in render("report.md.j2", report=report)
+
+
+def test_a_title_names_the_operation_that_a_rewrite_calls_in_the_place_of_the_compiler(entry: Entry) -> None:
+    called = WrongRewrite("_sfdp_pattern_5_training", faulty=FaultyOperation(SDPA, 1.0, 2.0))
+    cause = RootCause("eager", Stage.OPERATION, SDPA, Mechanism(MechanismKind.WRONG), rewrites=(called,))
+    report = write_report(entry, ablation(), replace(ran(), cause=cause))
+    assert "scaled_dot_product_attention in eager" in report["title"] and "[Inductor]" not in report["title"]
+    assert report["title"] != write_report(entry, ablation(), ran())["title"]
 
 
 def test_of_a_text_that_was_cut_whole_sentences_are_told(case: Case) -> None:

@@ -180,7 +180,7 @@ def build(
     if evidence is None:
         why = f"A worker saw {ablation.result.verdict}, but repro.py, run in a process of its own, does not show it."
         raise NothingToReport(describe_refusal(entry.case, ablation, why))
-    return write_report(entry, ablation, evidence, name, known)
+    return write_report(entry, ablation, evidence, known)
 
 
 def _run_shown(bug: ScriptedFailure, scripts: ScriptRuns) -> tuple[str, str]:
@@ -222,13 +222,11 @@ def _read_fix(bug: Bug) -> dict[str, Any] | None:
     return found if found and found["holds"] else None
 
 
-def write_report(
-    entry: Entry, ablation: Ablation, evidence: Evidence, name: str = "", known: Bug | None = None
-) -> dict[str, Any]:
+def write_report(entry: Entry, ablation: Ablation, evidence: Evidence, known: Bug | None = None) -> dict[str, Any]:
     """The values of report.md.j2 for the accused stage of the ablation. `known`: its entry in the ledger."""
     case, result, cause, run = entry.case, ablation.result, evidence.cause, evidence.run
     torch = public_version(ablation.hello.torch)
-    name = name or title(case, result, ablation.hello.device)
+    name = known.title if known else title(case, result, ablation.hello.device, cause)
     judged = _record(entry, ablation)
     bug = _script(entry, ablation, name)
     fix, fault = (_read_fix(known), known.fault) if known else (None, None)
@@ -322,8 +320,9 @@ def _investigate(
     evaluator.repeat = 2 if is_kernel or result.verdict is Verdict.NONDETERMINISTIC else 1
     sys.stderr.write(f"running repro.py; looking for the cause: one change at a time, at most {_CAUSE_SECONDS:.0f} s\n")
     cause = attribute(entry, evaluator, ablation, deadline=began + _CAUSE_SECONDS)
+    named = replace(bug, title=known.title if known else title(entry.case, result, config.device, cause))
     seen = describe_releases(_record(entry, ablation))
-    failing = scripts.submit(regression.FILE, _write_test, bug, cause.key, out, scripts, known, seen)
+    failing = scripts.submit(regression.FILE, _write_test, named, cause.key, out, scripts, known, seen)
     conditions, cut = tuple[Condition, ...](), tuple[str, ...]()
     is_lost = result.verdict in LOST_PROCESS  # each experiment costs a worker
     if seconds and not (is_lost and not is_kernel):

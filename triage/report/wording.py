@@ -70,13 +70,18 @@ def refuse(ablation: Ablation) -> str | None:
     return None if verdict.is_finding else f"The verdict is {verdict}: {verdict.label}."
 
 
-def title(case: Case, result: SubjectResult, device: str) -> str:
+def title(case: Case, result: SubjectResult, device: str, cause: RootCause | None = None) -> str:
     """One line such as "[Inductor][CPU] attention (matmul, div, softmax, ...): output 0 is off by up to 2.3 from
-    float64, eager by 3e-08", or "attention kernel pkg:attention: wrong gradient dq"."""
+    float64, eager by 3e-08", or "attention kernel pkg:attention: wrong gradient dq". If a rewrite calls an operation
+    that is at fault in eager too, as `cause` says, the operation takes the compiler's place.
+    """
     if not is_kernel(result):
         is_exported = get_spec(result.subject).is_exported
         name = result.subject if is_exported else COMPILERS.get(compiler_of(result.subject), "Inductor")
         compiler = "" if result.verdict is Verdict.EAGER_SUSPECT else f"[{name}]"
+        if cause and any(rewrite.faulty for rewrite in cause.rewrites[:1]):
+            part = cause.part.removeprefix("aten.")
+            return f"[{device.upper()}] {part} in eager, and in compiled attention: {spell(result.verdict)}"
         symptom = textwrap.shorten(describe_symptom(case, result), 120, placeholder=" …")
         return f"{compiler}[{device.upper()}] {describe_program(case, result)}: {symptom}"
     backend = get_spec(result.subject).sdpa

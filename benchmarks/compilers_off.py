@@ -29,6 +29,7 @@ VARIABLES = {
 SINCE = {"TORCHINDUCTOR_LITE_MODE": (2, 15)}
 """The first torch version that reads a variable."""
 KNOWN = "corpus/known/softmax-over-queries.case.yaml"
+RIGHT = "corpus/seeds/bias-for-a-mask-of-a-folded-scale.case.yaml"
 JUDGING = {
     "run": "fuzz.run --budget 5x --subject inductor --subject passes --out {out} --python {python}",
     "replay": f"fuzz.replay {KNOWN} --python {{python}}",
@@ -38,7 +39,7 @@ JUDGING = {
     "pytest": f"pytest -q -p no:cacheprovider {KNOWN} --case-python {{python}}",
 }
 WORKING_ON = {
-    "eager": "fuzz.run --budget 3x --subject eager --out {out} --python {python}",
+    "eager": f"fuzz.replay {RIGHT} --subject eager --python {{python}}",
     "attention": "fuzz.run --budget 3x --subject sdpa_math --out {out} --python {python}",
 }
 

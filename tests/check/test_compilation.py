@@ -15,8 +15,11 @@ from torch import nn
 from fuzz.check import compilation
 from fuzz.check.process_state import hold_state
 from fuzz.check.subject_builder import Subject, available, find
-from fuzz.protocol import SubjectResult, Verdict
+from fuzz.protocol import Check, SubjectResult, Verdict
 from fuzz.protocol.failures import NotTaken, Refusal
+from fuzz.transport import CompilersOff, PipeTransport
+from fuzz.worker_config import WorkerConfig
+from fuzz.worker_process import WorkerProcess
 from tests.check.failures import is_failure
 from tests.check.in_process import EAGER, run_subject
 from tests.check.sources import WRONG, source
@@ -158,3 +161,19 @@ def test_a_call_that_switches_the_compiler_off_does_not_last() -> None:
     result = run_subject(Subject("asked", switch_off), text=TEXT)
     assert result.verdict is Verdict.STATE_CHANGED and is_failure(result.failure, "state_changed")
     assert not compilation.find_switch() and available()["dynamo"].can_compile()
+
+
+@pytest.mark.worker
+def test_a_worker_judges_what_needs_no_compiler_and_then_refuses() -> None:
+    process = WorkerProcess(WorkerConfig(variables=(("TORCH_COMPILE_DISABLE", "1"),)), PipeTransport())
+    try:
+        assert process.start().switch == "TORCH_COMPILE_DISABLE=1 switches torch.compile off: unset it"
+        process.send(
+            Check(0, TEXT, ("eager", "sdpa_math"), attention_stub=source("return attend(q, k, v, scale=0.25)"))
+        )
+        assert [one.verdict for one in process.receive().results] == [Verdict.OK, Verdict.OK]
+        process.send(Check(0, TEXT, ("eager", "passes")))
+        with pytest.raises(CompilersOff, match="TORCH_COMPILE_DISABLE=1"):
+            process.receive()
+    finally:
+        process.close()

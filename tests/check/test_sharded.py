@@ -21,7 +21,7 @@ from fuzz.bug_identity import is_same_failure
 from fuzz.check.whole_operations import WholeOperations
 from fuzz.evaluator import Evaluator, open_evaluator
 from fuzz.protocol import SubjectResult, Verdict
-from fuzz.protocol.failures import ProcessLost, Raised
+from fuzz.protocol.failures import NotTaken, ProcessLost, Raised, Refusal
 from fuzz.worker_config import WorkerConfig
 from generators.program.case import Case
 from tests.evaluator.test_worker_process import is_gone
@@ -67,6 +67,19 @@ returns: [out]
 """)
 
 
+CHAIN = casefile.loads("""
+case_format: 1
+dims: {S: 4}
+inputs:
+  x: {shape: [S, S], dtype: float32, values: {seed: 0}, shard: 0}
+  other: {shape: [S, S], dtype: float32, values: {seed: 1}}
+ops:
+  - {name: scores, op: matmul, args: [x, other]}
+  - {name: out, op: softmax, args: [scores], dim: -1}
+returns: [out]
+""")
+
+
 @pytest.fixture(scope="module")
 def evaluator() -> Iterator[Evaluator]:
     with open_evaluator(WorkerConfig(timeout=120), repeat=1) as made:
@@ -78,10 +91,18 @@ def judge(evaluator: Evaluator, case: Case) -> SubjectResult:
 
 
 @pytest.mark.parametrize(
-    ("case", "subject"), [(ATTENTION, "sharded"), (EMBEDDING, "sharded"), (ATTENTION, "aot_eager_sharded")]
+    ("case", "subject"),
+    [(ATTENTION, "sharded"), (EMBEDDING, "sharded"), (EMBEDDING, "aot_eager_sharded"), (CHAIN, "aot_eager_sharded")],
 )
 def test_a_right_program_passes(evaluator: Evaluator, case: Case, subject: str) -> None:
     assert evaluator.judge(case, subject).verdict in (Verdict.OK, Verdict.ROUNDING)
+
+
+@pytest.mark.torch("==2.13.*", "can't trace how DTensor redistributes a flattened axis")
+def test_a_program_that_dynamo_leaves_to_eager_is_not_judged(evaluator: Evaluator) -> None:
+    result = evaluator.judge(ATTENTION, "aot_eager_sharded")
+    assert result.verdict is Verdict.SKIPPED
+    assert isinstance(result.failure, NotTaken) and result.failure.why is Refusal.NOT_COMPILED
 
 
 def test_an_operation_without_a_rule_is_not_supported(evaluator: Evaluator) -> None:

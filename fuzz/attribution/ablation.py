@@ -1,7 +1,7 @@
 """The ablation: a case under every stage from eager to Inductor, and under Inductor without its pattern matcher."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from corpus.entry import Entry
 from fuzz.attribution.study import subject_of
@@ -13,7 +13,9 @@ from fuzz.replay_result import read_recorded_result
 from fuzz.subjects import MEMORY_BUDGET, SHARDED, get_spec, is_attention, is_user_function
 from generators.errors import UserError
 from generators.program.case import Case, SettingValue
+from generators.program.emit import source
 from generators.program.settings import describe_settings
+from generators.program.type_check import is_valid
 
 EAGER, DYNAMO, AOT_EAGER, PASSES, INDUCTOR = "eager", "dynamo", "aot_eager", "passes", "inductor"
 DYNAMIC = "inductor_dynamic"
@@ -99,7 +101,7 @@ def run_ablation(entry: Entry, evaluator: Evaluator, *, full: bool = True) -> Ab
         return Ablation(hello, stages, next(faulty, EAGER))
     saved = {} if full else recall(entry, hello)
 
-    def evaluate(*stages: str) -> dict[str, SubjectResult]:
+    def evaluate(*stages: str, case: Case = case) -> dict[str, SubjectResult]:
         found = {name: subject_of(name, entry) for name in stages}
         return {
             name: saved.get(subject) or evaluator.evaluate_or_raise(case, subject) for name, subject in found.items()
@@ -111,15 +113,22 @@ def run_ablation(entry: Entry, evaluator: Evaluator, *, full: bool = True) -> Ab
             raise UserError(
                 f"worker {hello.pid} has no C++ compiler, which torch.compile needs on the CPU; install g++"
             )
-        stages |= evaluate(
-            *([] if case.dynamic else [INDUCTOR]),
-            *([] if get_spec(entry.subject).random else [DYNAMIC]),
-            *(EXPORTED if entry.subject == EXPORTED[-1] else {entry.subject} & {*EXPORTED}),
-        )
+        stages |= evaluate(*([] if case.dynamic else [INDUCTOR]))
+        # A report shows the symbolic form, if another stage is accused.
+        is_shown = full and entry.subject != DYNAMIC and INDUCTOR in stages and _is_faulty(stages[INDUCTOR])
+        symbolic = find_symbolic(case) if is_shown else None
+        stages |= evaluate(*([] if get_spec(entry.subject).random else [DYNAMIC]), case=symbolic or case)
+        stages |= evaluate(*(EXPORTED if entry.subject == EXPORTED[-1] else {entry.subject} & {*EXPORTED}))
         is_dynamic = case.dynamic or _find_accused(entry, stages) == DYNAMIC
         base = subject_of(DYNAMIC if is_dynamic else INDUCTOR, entry)
         stages[NO_PATTERNS] = evaluator.evaluate_or_raise(case, base, Trial(NO_PATTERNS))
     return Ablation(hello, stages, _find_accused(entry, stages))
+
+
+def find_symbolic(case: Case) -> Case | None:
+    """The case with symbolic sizes that its program reads off its arguments; None if that is no other program."""
+    symbolic = replace(case, dynamic=True)
+    return symbolic if is_valid(symbolic) and source(symbolic) != source(case) else None
 
 
 def recall(entry: Entry, hello: Hello) -> dict[str, SubjectResult]:

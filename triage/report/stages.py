@@ -1,15 +1,11 @@
 """The table of a report: every way to run a case, and its verdict."""
 
-from dataclasses import replace
-
-from fuzz.attribution.ablation import DYNAMIC, EAGER, Ablation, describe_stage
+from fuzz.attribution.ablation import DYNAMIC, EAGER, Ablation, describe_stage, find_symbolic
 from fuzz.evaluator import Evaluator, compare_outcome
 from fuzz.experiments import Outcome
 from fuzz.subjects import get_spec
 from fuzz.versions import spell_verdict
 from generators.program.case import Case
-from generators.program.emit import source
-from generators.program.type_check import is_valid
 from triage.report import repro
 from triage.report.wording import spell
 
@@ -22,9 +18,7 @@ def run_symbolic(case: Case, ablation: Ablation, evaluator: Evaluator) -> None:
 
 
 def _find_symbolic(case: Case, ablation: Ablation) -> Case | None:
-    symbolic = replace(case, dynamic=True)
-    is_fixed = DYNAMIC in ablation.stages and ablation.accused != DYNAMIC and is_valid(symbolic)
-    return symbolic if is_fixed and source(symbolic) != source(case) else None
+    return find_symbolic(case) if DYNAMIC in ablation.stages and ablation.accused != DYNAMIC else None
 
 
 def list_stages(case: Case, ablation: Ablation) -> list[tuple[str, str]]:

@@ -12,9 +12,10 @@ from torch import nn
 from fuzz.check import exceptions
 from fuzz.check.exceptions import SuppressOutOfMemory
 from fuzz.check.oracle import constants
+from fuzz.check.oracle.choices import Choices, Nested
 from fuzz.check.oracle.eager_audit import audit_eager
 from fuzz.check.oracle.modes import Noise, drop_by_index, reference
-from fuzz.check.oracle.verdict import RECHECKED_VERDICTS, Judge, Judgement
+from fuzz.check.oracle.verdict import RECHECKED_VERDICTS, Judge, Judgement, RightRuns
 from fuzz.check.program import Execution, Program, Tensors, execute, same_numbers
 from fuzz.check.subject_changes import enter
 from fuzz.experiments import Trial
@@ -49,22 +50,24 @@ class CaseRun:
         self._cotangents = self.eager.cotangents
         try:
             announce(REFERENCE)
-            self.exact = self._compute_exactly()
+            self.right = _RightRuns(self)
+            self.exact = self.right.exact
             announce(NOISE)
             self.judge = self.make_judge(self.eager, random=request.random)
         except Exception as error:
             raise Rejected(f"no reference: {exceptions.line(error)}") from error
 
-    def _compute_exactly(self) -> Execution:
+    def compute_exactly(self, choices: Choices) -> Execution:
+        """The float64 reference, with these choices."""
         module = self.plain.module(self.request.training)
-        return reference(module, self.plain.calls, training=self.request.training, cotangents=self._cotangents)
+        training, calls = self.request.training, self.plain.calls
+        return reference(module, calls, training=training, cotangents=self._cotangents, choices=choices)
 
-    def make_judge(self, eager: Execution, *, random: bool, exact: Execution | None = None) -> Judge:
+    def make_judge(self, eager: Execution, *, random: bool, right: "_RightRuns | None" = None) -> Judge:
         """Judges subjects against this run of eager. random: they may draw other random numbers."""
         return Judge(
             eager,
-            exact or self.exact,
-            self.replica,
+            right or self.right,
             self.coarsest,
             self.coarsest_of_calls,
             random=random,
@@ -107,16 +110,16 @@ class CaseRun:
         """The verdict on eager's regions, if their numbers are wrong where those of the plain text are right."""
         if self.plain is self.program:
             return None
-        judgement = self._compare_with_plain(self.eager, self.exact)
+        judgement = self._compare_with_plain(self.eager, self.right)
         if judgement is None or not self.request.random:
             return judgement
         # A result of a region may have other strides than the plain text's, so that dropout draws another mask of it.
         with drop_by_index(self.device):
-            return self._compare_with_plain(self.execute(), self._compute_exactly())
+            return self._compare_with_plain(self.execute(), _RightRuns(self))
 
-    def _compare_with_plain(self, eager: Execution, truth: Execution) -> Judgement | None:
-        right = self.execute(mode=nullcontext())
-        judge = self.make_judge(right, random=False, exact=truth)
+    def _compare_with_plain(self, eager: Execution, runs: "_RightRuns") -> Judgement | None:
+        right, truth = self.execute(mode=nullcontext()), runs.exact
+        judge = self.make_judge(right, random=False, right=runs)
         judgement = judge.judge_numbers(eager)
         name = judgement.value
         if judgement.verdict not in RECHECKED_VERDICTS or name is None:
@@ -209,12 +212,12 @@ class CaseRun:
             watched=call is not None,
         )
 
-    def replica(self, number: int) -> Execution:
-        """Eager under noise of that number."""
+    def run_noisily(self, number: int, choices: Choices) -> Execution:
+        """Eager under noise of that number, with these choices."""
         noise = Noise(number)
         # Noise can move results inside a layer only off the fast path, which rounds as often.
         with enter(Trial("fast_path_off")):
-            execution = self.execute(mode=noise)
+            execution = self.execute(mode=Nested(noise, choices))
         for call, dtypes in enumerate(noise.dtypes, 1):
             self._dtypes.setdefault(call, set()).update(dtypes)
         return execution
@@ -228,6 +231,46 @@ class CaseRun:
         if not self.program.is_sequence or self.eager.mutated or self.eager.gradients:
             return {}
         return {call: constants.coarsest(*dtypes) for call, dtypes in self._dtypes.items() if dtypes}
+
+
+class _RightRuns:
+    """The right runs of a case, with any number of replicas. `exact`: the float64 reference, free in its choices."""
+
+    def __init__(self, case: CaseRun) -> None:
+        self._case, self._choices_of_exact = case, Choices()
+        self.exact = case.compute_exactly(self._choices_of_exact)
+        self._free: list[tuple[Execution, Choices]] = []
+        self._held: dict[int, Execution] = {}
+
+    def __call__(self, count: int) -> RightRuns:
+        """The right runs with this number of replicas at least.
+
+        Where these, or the reference, make other choices than eager, they run again with eager's.
+        """
+        for number in range(len(self._free), count):
+            choices = Choices()
+            self._free.append((self._case.run_noisily(number, choices), choices))
+        free = [run for run, _ in self._free]
+        if not any(choices.differ(self._choices_of_exact) for _, choices in self._free):
+            return RightRuns(self.exact, tuple(free), count=len(free))
+        other = {number for number, (_, choices) in enumerate(self._free) if choices.differ(self.eager_choices)}
+        for number in other - self._held.keys():
+            self._held[number] = self._case.run_noisily(number, Choices(self.eager_choices))
+        rounded = tuple(self._held.get(number, run) for number, run in enumerate(free))
+        chosen = tuple(run for number, run in enumerate(free) if number in other)
+        is_exact = not self._choices_of_exact.differ(self.eager_choices)
+        chosen += () if is_exact else (self.exact,)
+        return RightRuns(self.exact if is_exact else self._exact_held, rounded, chosen, len(free))
+
+    @cached_property
+    def eager_choices(self) -> Choices:
+        choices = Choices()
+        self._case.execute(mode=choices)
+        return choices
+
+    @cached_property
+    def _exact_held(self) -> Execution:
+        return self._case.compute_exactly(Choices(self.eager_choices))
 
 
 def find_difference(runs: list[Execution]) -> Value | None:

@@ -20,6 +20,7 @@ from fuzz.check.oracle.modes import HalvedSums
 from fuzz.check.oracle.verdict import (
     RECHECKED_VERDICTS,
     Judgement,
+    RightRuns,
     find_form_difference,
     find_stride_difference,
     is_same_for_dynamo,
@@ -235,7 +236,7 @@ def _check_sharded(record: Record, case: CaseRun, subject: Subject, _: Coverage)
         form = find_form_difference(case.eager, run)
         judgement = form and Judgement(Verdict.METADATA, form)
         judgement = judgement or case.judge.judge_numbers(
-            run, lambda: [case.execute(mode=HalvedSums(number)) for number in range(3)]
+            run, lambda: RightRuns(case.exact, tuple(case.execute(mode=HalvedSums(number)) for number in range(3)))
         )
         judgements.append((case.blame_eager_if_harmless(judgement), run))
     return next((judged for judged in judgements if judged[0].verdict.is_finding), judgements[0])
@@ -262,7 +263,7 @@ def judge_compiled(case: CaseRun, subject: Subject, compiled: Compiled, runs: li
         if (draws_alike and judgement.value is not None and judgement.value.is_gradient) or (
             is_sequence and case.device == "cpu"
         ):
-            return explain_by_order(case.make_judge(case.eager, random=False).judge(runs[0]), case)
+            return explain_by_order(case.make_judge(case.eager, random=False).judge(runs[0]), case, runs[0])
         if is_sequence:
             return judgement
     judgement = recheck(judgement, case, subject, compiled, runs[0])

@@ -6,7 +6,7 @@ the results of operations that do not round: views, copies, casts, fills, select
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -34,8 +34,11 @@ def reference(
     *,
     training: bool,
     cotangents: Tensors | None,
+    choices: AbstractContextManager[Any] | None = None,
 ) -> Execution:
     """Run a fresh `module` in float64 on its `calls` (`Program.calls`), with the gradients for `cotangents`.
+
+    `choices`: a mode that sees the operations of the program.
 
     - Casts to lower float dtypes become casts to float64.
     - scaled_dot_product_attention runs on its MATH backend, and attention layers without their fast path: a fused
@@ -44,11 +47,16 @@ def reference(
     """
     exact = module.double()
     raised = calls(exact, lambda memory: memory.double() if _is_lower(memory) else memory)
-    return execute(exact, exact, raised, training=training, cotangents=cotangents, mode=_Exactly())
+    return execute(
+        exact, exact, raised, training=training, cotangents=cotangents, mode=_Exactly(choices or nullcontext())
+    )
 
 
 class _Exactly(AbstractContextManager[None]):
     """Active during calls only. The text that makes the inputs runs outside, in its own dtypes."""
+
+    def __init__(self, choices: AbstractContextManager[Any]) -> None:
+        self._choices = choices
 
     def __enter__(self) -> None:
         with ExitStack() as stack:
@@ -56,6 +64,7 @@ class _Exactly(AbstractContextManager[None]):
             stack.enter_context(hold_state("torch's fast path", False))
             stack.enter_context(sdpa_kernel([SDPBackend.MATH]))
             stack.enter_context(Float64())
+            stack.enter_context(self._choices)
             self._exit = stack.pop_all().close
 
     def __exit__(self, *_: object) -> None:
@@ -111,58 +120,6 @@ def drop_by_index(device: str) -> Iterator[None]:
         library.impl("bernoulli_.float", keep, kind)
         library.impl("native_dropout", drop, kind)
         yield
-
-
-class ReversedOrder(OperationMode):
-    """Lets sort and topk order equal elements the other way, and the last of several writes into a place come first.
-
-    Their documentation leaves that order open, unless sort is stable. `met`: whether such a call ran.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.met = False
-
-    def _run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        words = [argument.name for argument in func._schema.arguments]
-        given = dict(zip(words, args, strict=False)) | kwargs
-        reverse = _REVERSED.get(func.overloadpacket.__name__.strip("_"))
-        changed = reverse(given) if reverse is not None else {}
-        if not changed:
-            return func(*args, **kwargs)
-        self.met = True
-        result = func(
-            *(changed.get(word, value) for word, value in zip(words, args, strict=False)),
-            **{word: changed.get(word, value) for word, value in kwargs.items()},
-        )
-        if "self" not in changed:
-            return result
-        return result[0], given["self"].size(given.get("dim", -1)) - 1 - result[1]  # values and places
-
-
-def _reverse_ties(given: dict[str, Any]) -> dict[str, Any]:
-    is_open = given["self"].dim() and not given.get("stable")
-    return {"self": given["self"].flip(given.get("dim", -1))} if is_open else {}
-
-
-def _reverse_rows(given: dict[str, Any]) -> dict[str, Any]:
-    if not given["index"].dim():
-        return {}
-    return {"index": given["index"].flip(0), "source": given["source"].flip(given["dim"])}
-
-
-def _reverse_puts(given: dict[str, Any]) -> dict[str, Any]:
-    if given.get("accumulate") or any(index is None or index.dtype is torch.bool for index in given["indices"]):
-        return {}
-    places = torch.broadcast_tensors(*given["indices"])
-    if not places[0].dim():
-        return {}
-    shape = (*places[0].shape, *given["self"].shape[len(places) :])
-    return {"indices": [index.flip(0) for index in places], "values": given["values"].expand(shape).flip(0)}
-
-
-_REVERSED = {"sort": _reverse_ties, "topk": _reverse_ties, "index_copy": _reverse_rows, "index_put": _reverse_puts}
-"""By operation, its arguments in reversed order."""
 
 
 def _widen(result: Any) -> Any:

@@ -14,7 +14,8 @@ from fuzz.check.exceptions import SuppressOutOfMemory
 from fuzz.check.oracle import constants
 from fuzz.check.oracle.choices import Choices, Nested
 from fuzz.check.oracle.eager_audit import audit_eager
-from fuzz.check.oracle.modes import Noise, drop_by_index, reference
+from fuzz.check.oracle.modes import HalvedSums, Noise, drop_by_index, reference
+from fuzz.check.oracle.open_orders import AnotherOrder
 from fuzz.check.oracle.verdict import RECHECKED_VERDICTS, Judge, Judgement, RightRuns
 from fuzz.check.program import Execution, Program, Tensors, execute, same_numbers
 from fuzz.check.subject_changes import enter
@@ -38,6 +39,7 @@ class CaseRun:
         self.announce = announce
         self._cotangents: Tensors | None = None
         self._dtypes: dict[int, set[torch.dtype]] = {}
+        self._ordered: list[Execution] = []
         announce(EAGER)
         try:
             # The text that subjects run comes last: its settings of torch stay.
@@ -221,6 +223,20 @@ class CaseRun:
         for call, dtypes in enumerate(noise.dtypes, 1):
             self._dtypes.setdefault(call, set()).update(dtypes)
         return execution
+
+    def run_in_other_orders(self, count: int) -> tuple[Execution, ...]:
+        """Eager in this number of other orders, which the documentation leaves open; empty if it leaves none open."""
+        for number in range(len(self._ordered), count):
+            order = AnotherOrder(number)
+            run = self.execute(mode=order)
+            if not order.met:
+                return ()
+            self._ordered.append(run)
+        return tuple(self._ordered[:count])
+
+    def halve_sums(self) -> RightRuns:
+        """Eager with the sums of two ranks."""
+        return RightRuns(self.exact, tuple(self.execute(mode=HalvedSums(number)) for number in range(3)))
 
     def coarsest(self) -> torch.dtype:
         """The least precise float dtype that the replicas so far rounded to."""

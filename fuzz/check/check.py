@@ -16,11 +16,9 @@ from fuzz.check.case_run import Announce, CaseRun, Rejected
 from fuzz.check.coverage import Coverage
 from fuzz.check.exceptions import SubjectError, SuppressOutOfMemory, Unsupported
 from fuzz.check.oracle.attention.call import Call
-from fuzz.check.oracle.modes import HalvedSums
 from fuzz.check.oracle.verdict import (
     RECHECKED_VERDICTS,
     Judgement,
-    RightRuns,
     find_form_difference,
     find_stride_difference,
     is_same_for_dynamo,
@@ -235,9 +233,7 @@ def _check_sharded(record: Record, case: CaseRun, subject: Subject, _: Coverage)
         run = replace(answer, shared={})
         form = find_form_difference(case.eager, run)
         judgement = form and Judgement(Verdict.METADATA, form)
-        judgement = judgement or case.judge.judge_numbers(
-            run, lambda: RightRuns(case.exact, tuple(case.execute(mode=HalvedSums(number)) for number in range(3)))
-        )
+        judgement = judgement or case.judge.judge_numbers(run, case.halve_sums)
         judgements.append((case.blame_eager_if_harmless(judgement), run))
     return next((judged for judged in judgements if judged[0].verdict.is_finding), judgements[0])
 

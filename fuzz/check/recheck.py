@@ -17,7 +17,7 @@ from fuzz.check.exceptions import SuppressOutOfMemory
 from fuzz.check.oracle import constants, dropout
 from fuzz.check.oracle.choices import Choices, Nested
 from fuzz.check.oracle.modes import FusedNoise, Noise, SkippedCasts
-from fuzz.check.oracle.open_orders import HAVE_ANOTHER_ALGORITHM, AnotherOrder
+from fuzz.check.oracle.open_orders import HAVE_ANOTHER_ALGORITHM
 from fuzz.check.oracle.repeated_masks import find_repeated_mask
 from fuzz.check.oracle.verdict import RECHECKED_VERDICTS, Judge, Judgement, RightRuns
 from fuzz.check.program import Execution, execute
@@ -61,14 +61,11 @@ def explain_by_order(judgement: Judgement, case: CaseRun, run: Execution) -> Jud
     """
     if judgement.verdict not in RECHECKED_VERDICTS:
         return judgement
-    runs: list[Execution] = []
     for count in (1, constants.ORDERS, constants.ORDERS_BEFORE_WRONG):
-        for number in range(len(runs), count):
-            order = AnotherOrder(number)
-            runs.append(case.execute(mode=order))
-            if not order.met:
-                return judgement
-        judged = case.judge.judge(run, others=partial(RightRuns, case.exact, (), tuple(runs)))
+        runs = case.run_in_other_orders(count)
+        if not runs:
+            return judgement
+        judged = case.judge.judge(run, others=partial(RightRuns, case.exact, (), runs))
         if judged.verdict not in RECHECKED_VERDICTS:
             return Judgement(Verdict.CONVENTION, None, judged.numbers)
     return replace(judged, right_rewrites=judgement.right_rewrites)

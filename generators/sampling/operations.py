@@ -39,6 +39,7 @@ _MOST_ELEMENTS = 1 << 16
 _NUMBERS: tuple[Attr, ...] = (0.5, 1.0, 2.0, -1.0, 0.0, 3.0, 1, 2, 0)
 _DEFAULT_SHARE = 0.5  # the share of optional attributes that keep their default
 _READ_SHARE = 0.6  # the share of results that later operations read in the argument's place, where they fit
+_SOURCE_SHARE = 0.7  # the share of scattered sources that get the shape of their index
 _FEW = {1: 4.0, 2: 3.0, 3: 2.0, 0: 2.0}
 
 
@@ -89,6 +90,8 @@ def _apply(b: Builder, c: Choices, spec: OpSpec, value: str, others: Sequence[st
             count = least + c.below(min(most, least + 2) - least + 1)
             places = "permutation" if spec.kind in _OVERWRITING else "tokens"
             args = [first, *(_draw_argument(b, c, first, others, places) for _ in range(count - 1))]
+            if spec.kind.startswith("scatter") and count == 3 and c.chance(_SOURCE_SHARE):
+                args[2] = b.input("source", b.shape(args[1]), dtype=b.dtype_of(first))
             if spec.takes == "bool" or spec.kind == "where":
                 args[0] = b.op("gt", first, to="keep", other=0.0)
             made = b.op(spec.kind, *args, to="made", **attrs)

@@ -10,7 +10,11 @@ or gradient after the other. Prints by program and mistake what share is seen, a
 The subject `shaken` needs no compiler: it is eager under noise of one ulp, and in another order where the documentation
 of torch leaves the order open. Other subjects are those of `fuzz/subjects.py`.
 
-With `--right N`, only judges N programs with choices. Ends after `--seconds`, and says how many programs it judged.
+With `--right N`, only judges N programs with choices. Ends after `--seconds`, and says how many programs it judged. On
+a GPU:
+
+    python -m benchmarks.excuses --right 2000 --device cuda --workers 14 --seconds 500
+    python -m benchmarks.excuses --right 2000 --device cuda --workers 14 --seconds 500 --subject inductor
 
 Exits with 1 if the oracle accuses a program before a mistake is planted, or accuses eager.
 """
@@ -28,7 +32,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.oracle_power.processes import run_parts
-from benchmarks.sensitivity import _WrongRun
+from benchmarks.sensitivity import WrongRun
 from fuzz.check.case_run import CaseRun, Rejected
 from fuzz.check.check import judge_compiled
 from fuzz.check.oracle.choices import Nested
@@ -123,7 +127,13 @@ def judge_programs(
         for with_choices in choices:
             if time.time() < deadline:
                 case = draw_case(seed, index, choices=with_choices, device=device)
-                _judge(case, f"seed {seed} index {index}", subject, device, counts, with_choices, mistakes=mistakes)
+                name, accused = f"seed {seed} index {index}", len(counts.accused)
+                _judge(case, name, subject, device, counts, with_choices, mistakes=mistakes)
+                if len(counts.accused) > accused and not mistakes:
+                    plain = Counts()
+                    case = draw_case(seed, index, choices=False, device=device)
+                    _judge(case, name, subject, device, plain, False, mistakes=False)
+                    counts.accused[-1] += f"; without choices: {[str(verdict) for _, verdict in plain.verdicts]}"
     return counts
 
 
@@ -134,7 +144,7 @@ def _judge(
     if request.random:
         return
     try:
-        case = _WrongRun(request, device, lambda _: None)
+        case = WrongRun(request, device, lambda _: None)
     except Rejected:
         return
     is_shaken = subject_name == SHAKEN
@@ -228,6 +238,8 @@ def main() -> int:
         counts.add(part)
         for accused in part.accused:
             print("ACCUSED", accused, flush=True)
+        if time.time() > deadline:
+            break
     _print(counts)
     print(*lost, sep="\n")
     return int(bool(counts.accused or lost))

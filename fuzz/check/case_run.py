@@ -255,7 +255,8 @@ class _RightRuns:
     def __init__(self, case: CaseRun) -> None:
         self._case, self._choices_of_exact = case, Choices()
         self.exact = case.compute_exactly(self._choices_of_exact)
-        self._free: list[tuple[Execution, Choices]] = []
+        self._free: list[Execution] = []
+        self._chooses_otherwise: list[bool | None] = []  # than eager, by replica; None: it chooses as the reference
         self._held: dict[int, Execution] = {}
 
     def __call__(self, count: int) -> RightRuns:
@@ -265,18 +266,21 @@ class _RightRuns:
         """
         for number in range(len(self._free), count):
             choices = Choices()
-            self._free.append((self._case.run_noisily(number, choices), choices))
-        free = [run for run, _ in self._free]
-        if not any(choices.differ(self._choices_of_exact) for _, choices in self._free):
-            return RightRuns(self.exact, tuple(free), count=len(free))
-        other = {number for number, (_, choices) in enumerate(self._free) if choices.differ(self.eager_choices)}
-        for number in other - self._held.keys():
-            self._held[number] = self._case.run_noisily(number, Choices(self.eager_choices))
-        rounded = tuple(self._held.get(number, run) for number, run in enumerate(free))
-        chosen = tuple(run for number, run in enumerate(free) if number in other)
-        is_exact = not self._choices_of_exact.differ(self.eager_choices)
-        chosen += () if is_exact else (self.exact,)
-        return RightRuns(self.exact if is_exact else self._exact_held, rounded, chosen, len(free))
+            self._free.append(self._case.run_noisily(number, choices))
+            is_other = choices.differ(self._choices_of_exact)
+            self._chooses_otherwise.append(choices.differ(self.eager_choices) if is_other else None)
+        if not any(known is not None for known in self._chooses_otherwise):
+            return RightRuns(self.exact, tuple(self._free), count=len(self._free))
+        is_other = self._choices_of_exact.differ(self.eager_choices)
+        others = [
+            number for number, known in enumerate(self._chooses_otherwise) if known or (known is None and is_other)
+        ]
+        for number in others:
+            if number not in self._held:
+                self._held[number] = self._case.run_noisily(number, Choices(self.eager_choices))
+        rounded = tuple(self._held.get(number, run) for number, run in enumerate(self._free))
+        chosen = tuple(self._free[number] for number in others) + ((self.exact,) if is_other else ())
+        return RightRuns(self._exact_held if is_other else self.exact, rounded, chosen, len(self._free))
 
     @cached_property
     def eager_choices(self) -> Choices:

@@ -214,9 +214,8 @@ class CaseRun:
             watched=call is not None,
         )
 
-    def run_noisily(self, number: int, choices: Choices) -> Execution:
-        """Eager under noise of that number, with these choices."""
-        noise = Noise(number)
+    def run_noisily(self, noise: Noise, choices: Choices) -> Execution:
+        """Eager under noise, with these choices."""
         # Noise can move results inside a layer only off the fast path, which rounds as often.
         with enter(Trial("fast_path_off")):
             execution = self.execute(mode=Nested(noise, choices))
@@ -225,10 +224,13 @@ class CaseRun:
         return execution
 
     def run_in_other_orders(self, count: int) -> tuple[Execution, ...]:
-        """Eager in this number of other orders, which the documentation leaves open; empty if it leaves none open."""
+        """Eager in this number of other orders, which the documentation leaves open; empty if it leaves none open.
+
+        Every other run is under noise: how far rounding moves a result may depend on the order.
+        """
         for number in range(len(self._ordered), count):
             order = AnotherOrder(number)
-            run = self.execute(mode=order)
+            run = self.execute(mode=Nested(Noise(number), order) if number % 2 else order)
             if not order.met:
                 return ()
             self._ordered.append(run)
@@ -258,29 +260,42 @@ class _RightRuns:
         self._free: list[Execution] = []
         self._chooses_otherwise: list[bool | None] = []  # than eager, by replica; None: it chooses as the reference
         self._held: dict[int, Execution] = {}
+        self._choosing = 0
+        self._chosen: list[Execution] = []
 
-    def __call__(self, count: int) -> RightRuns:
-        """The right runs with this number of replicas at least.
+    def __call__(self, count: int, choosing: int) -> RightRuns:
+        """The right runs with at least these numbers of replicas, and of runs with choices that larger noise makes.
 
-        Where these, or the reference, make other choices than eager, they run again with eager's.
+        Where replicas, or the reference, make other choices than eager, they run again with eager's.
         """
         for number in range(len(self._free), count):
             choices = Choices()
-            self._free.append(self._case.run_noisily(number, choices))
+            self._free.append(self._case.run_noisily(Noise(number), choices))
             is_other = choices.differ(self._choices_of_exact)
             self._chooses_otherwise.append(choices.differ(self.eager_choices) if is_other else None)
-        if not any(known is not None for known in self._chooses_otherwise):
-            return RightRuns(self.exact, tuple(self._free), count=len(self._free))
+        for number in range(self._choosing, choosing):
+            self._choose(number)
+        numbers = self._choices_of_exact.are_any, len(self._free), self._choosing
+        if not self._chosen and not any(known is not None for known in self._chooses_otherwise):
+            return RightRuns(self.exact, tuple(self._free), (), *numbers)
         is_other = self._choices_of_exact.differ(self.eager_choices)
-        others = [
-            number for number, known in enumerate(self._chooses_otherwise) if known or (known is None and is_other)
-        ]
+        chooses = (is_other if known is None else known for known in self._chooses_otherwise)
+        others = [number for number, is_otherwise in enumerate(chooses) if is_otherwise]
         for number in others:
             if number not in self._held:
-                self._held[number] = self._case.run_noisily(number, Choices(self.eager_choices))
+                self._held[number] = self._case.run_noisily(Noise(number), Choices(self.eager_choices))
         rounded = tuple(self._held.get(number, run) for number, run in enumerate(self._free))
-        chosen = tuple(self._free[number] for number in others) + ((self.exact,) if is_other else ())
-        return RightRuns(self._exact_held if is_other else self.exact, rounded, chosen, len(self._free))
+        chosen = (*(self._free[number] for number in others), *self._chosen, *((self.exact,) if is_other else ()))
+        return RightRuns(self._exact_held if is_other else self.exact, rounded, chosen, *numbers)
+
+    def _choose(self, number: int) -> None:
+        """Add a run of eager with choices that noise makes, if these are not eager's."""
+        self._choosing = number + 1
+        choices = Choices()
+        share = constants.CHOOSING_SHARES[number % 2]
+        self._case.run_noisily(Noise(number, constants.choosing_ulps, share), choices)
+        if choices.differ(self.eager_choices):
+            self._chosen.append(self._case.execute(mode=Choices(choices)))
 
     @cached_property
     def eager_choices(self) -> Choices:

@@ -269,7 +269,7 @@ def test_integers_are_wrong_only_where_right_runs_agree(dtype: torch.dtype) -> N
         return Execution("tensor", {Value("output", 0): torch.tensor(numbers, dtype=dtype)})
 
     right = RightRuns(run(0, 0, 1), (run(0, 1, 1),))
-    judge = Judge(run(0, 1, 1), lambda _: right, lambda: torch.float32, random=False)
+    judge = Judge(run(0, 1, 1), lambda *_: right, lambda: torch.float32, random=False)
     assert judge.judge(run(0, 0, 1)).verdict is Verdict.ILL_CONDITIONED
     judgement = judge.judge(run(1, 0, 1))
     assert judgement.verdict is Verdict.WRONG_RESULT
@@ -292,7 +292,7 @@ def test_replicas_for_one_subject_are_gone_when_memory_runs_out(monkeypatch: pyt
 
     exact = torch.linspace(1, 2, 12, dtype=torch.float64).reshape(3, 4)
     right = RightRuns(run(exact), (run(exact.float()),))
-    judge = Judge(run(exact.float()), lambda _: right, lambda: torch.float32, random=False)
+    judge = Judge(run(exact.float()), lambda *_: right, lambda: torch.float32, random=False)
     wrong, noisy = run(exact.float() * 1.01), RightRuns(run(exact), (run(exact.float() * 1.001),))
     assert not judge.judge(wrong, others=lambda: noisy).verdict.is_finding
 
@@ -342,7 +342,7 @@ def depend_on_choice(*rows: Sequence[float]) -> Envelope:
     [
         ((1.0, 5.0, 3.0), 0),
         ((2.0, 5.0, 3.0), 0),
-        ((1.1, 5.0, 3.0), 1),
+        ((0.9, 5.0, 3.0), 1),
         ((2.2, 5.0, 3.0), 1),
         ((2.0, 5.5, 3.0), 1),
         ((2.0, 5.0, -3.0), 1),

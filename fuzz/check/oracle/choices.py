@@ -38,6 +38,10 @@ class Choices(OperationMode):
         self._made: dict[Key, list[Tensor]] = defaultdict(list)
         self._held = held
 
+    @property
+    def are_any(self) -> bool:
+        return bool(self._made)
+
     def differ(self, others: "Choices") -> bool:
         """Whether another run made another choice."""
         both = [key for key, made in self._made.items() if len(made) == len(others._made.get(key, ()))]

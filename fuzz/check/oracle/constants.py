@@ -33,9 +33,14 @@ ILL_CONDITIONED = 0.05
 REPLICAS = 3
 REPLICAS_BEFORE_WRONG = 16
 
-#: The same if the replicas make other discrete choices than eager, such as the place of a maximum: a choice that one
-#: run in ten makes is missing from all of 48 with a probability below 1 %.
-REPLICAS_WITH_CHOICES = 48
+#: The number of runs of eager with choices that larger noise makes, before a value is called wrong that may depend on a
+#: choice. A choice that one run in ten makes is missing from all with a probability below 1 %. The noise has these
+#: numbers of ulps, since a right program may be off by more than the noise of replicas: see `WRONG`. In every other run
+#: it moves one element of eight: some choices take numbers of which one alone moves.
+CHOOSING_RUNS = 48
+CHOOSING_ULPS_LOW_PRECISION = 2
+CHOOSING_ULPS = 8
+CHOOSING_SHARES = (1.0, 1 / 8)
 
 #: The number of runs in other orders that the documentation leaves open: at first, and before a value is called wrong.
 #: Of five elements that are equally likely to be the last of several writes, each is missing from 64 runs with a
@@ -43,10 +48,9 @@ REPLICAS_WITH_CHOICES = 48
 ORDERS = 16
 ORDERS_BEFORE_WRONG = 64
 
-#: An element has few possible values if right runs give at most `FEW_VALUES`, and each at least `SEEN` times. Else a
-#: value that no run gave may be right too. If runs draw their choices alike, 2 of 49 elements are beyond the smallest
-#: and largest of 48 runs. More than `BEYOND_SHARE` is no chance.
-FEW_VALUES = 4
+#: The range of an element that depends on a choice is known if `SEEN` runs gave either end. Else a value beyond may be
+#: right too. If runs draw their choices alike, 2 of 49 elements are beyond the smallest and largest of 48 runs. A share
+#: above `BEYOND_SHARE` is no chance.
 SEEN = 3
 BEYOND_SHARE = 0.25
 
@@ -159,6 +163,11 @@ LONGEST_AXIS = 512
 
 def coarsest(*dtypes: torch.dtype) -> torch.dtype:
     return max(dtypes, key=lambda dtype: UNIT_ROUNDOFF[dtype])
+
+
+def choosing_ulps(dtype: torch.dtype) -> int:
+    """The noise that makes other choices."""
+    return CHOOSING_ULPS_LOW_PRECISION if dtype in LOW_PRECISION else CHOOSING_ULPS
 
 
 def finite_limit(dtype: torch.dtype) -> float:

@@ -47,9 +47,8 @@ def reference(
     """
     exact = module.double()
     raised = calls(exact, lambda memory: memory.double() if _is_lower(memory) else memory)
-    return execute(
-        exact, exact, raised, training=training, cotangents=cotangents, mode=_Exactly(choices or nullcontext())
-    )
+    mode = _Exactly(nullcontext() if choices is None else choices)
+    return execute(exact, exact, raised, training=training, cotangents=cotangents, mode=mode)
 
 
 class _Exactly(AbstractContextManager[None]):
@@ -133,10 +132,11 @@ def _is_lower(value: Any) -> bool:
 
 
 class Noise(OperationMode):
-    """Moves the result of every operation one ulp up or down, as `seed` decides."""
+    """Moves the result of every operation by some ulps up or down, as `seed` decides. share: of elements that move."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, ulps: Callable[[torch.dtype], int] = lambda _: 1, share: float = 1.0) -> None:
         super().__init__()
+        self._ulps, self._share = ulps, share
         self._generator = torch.Generator().manual_seed(seed)
         self._signs = {torch.device("cpu"): self._draw_signs(_POOL)}  # by device: each copy to a GPU waits for the GPU
         self._next = 0
@@ -180,10 +180,12 @@ class Noise(OperationMode):
             return
         size = value.abs()
         # 0 and the largest finite number stay. The latter fills masks and must not become infinite.
-        live = (size > 0).logical_and_(size < torch.finfo(dtype).max)
+        ulps, form = self._ulps(dtype), torch.finfo(dtype)
+        least, most = (0.0, form.max) if ulps == 1 else (form.smallest_normal, form.max / 2)
+        live = (size > least).logical_and_(size < most)
         if before is not None:
             live.logical_and_(value != before)
-        signs = self._draw(value.numel(), value)
+        signs = self._draw(value.numel(), value) * ulps
         value.view(_BITS[dtype.itemsize]).add_(signs.mul(live))
         if name in _LOG_OF_SUM:
             value.add_(signs * (2 * min(UNIT_ROUNDOFF[dtype], UNIT_ROUNDOFF[torch.float32])))
@@ -192,7 +194,8 @@ class Noise(OperationMode):
         # A part of a product is a sum of two products, which may cancel: it rounds relative to the whole number.
         parts = torch.view_as_real(value)
         self.dtypes[-1].add(parts.dtype)
-        parts.add_(self._draw(parts.numel(), parts) * value.abs().unsqueeze(-1) * (2 * UNIT_ROUNDOFF[parts.dtype]))
+        unit = 2 * UNIT_ROUNDOFF[parts.dtype] * self._ulps(parts.dtype)
+        parts.add_(self._draw(parts.numel(), parts) * value.abs().unsqueeze(-1) * unit)
 
     def _draw(self, count: int, like: Tensor) -> Tensor:
         if count > _POOL:
@@ -207,7 +210,10 @@ class Noise(OperationMode):
         return drawn.view(like.shape)
 
     def _draw_signs(self, count: int) -> Tensor:
-        return torch.randint(0, 2, (count,), generator=self._generator, dtype=torch.int8).mul_(2).sub_(1)
+        signs = torch.randint(0, 2, (count,), generator=self._generator, dtype=torch.int8).mul_(2).sub_(1)
+        if self._share < 1:
+            signs *= torch.rand(count, generator=self._generator) < self._share
+        return signs
 
 
 class FusedNoise(OperationMode):

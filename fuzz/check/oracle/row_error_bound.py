@@ -172,24 +172,21 @@ class PossibleValues:
     allowed: Tensor  # the error that rounding explains
     least: Tensor
     largest: Tensor
-    few: Tensor  # whether the runs gave few values, each several times: there are no others
-    values: Tensor  # by number of the value; NaN: there are fewer
+    known: Tensor  # whether several runs gave either end of the range, so that it is no chance
 
     def replace_errors(self, values: Tensor, errors: Tensor, limit: float) -> Tensor:
-        """`errors` with the distances of uncertain elements of `values` from what these may be.
+        """`errors` with the distances of uncertain elements of `values` from the range of what these may be.
 
-        - From the nearest value, if there are few.
-        - Else from the range of values. If most elements are within it, as far again counts as within.
+        If the range is not known, and most elements are within it, as far again counts as within.
         """
         given = values[self.uncertain]
         beyond = torch.maximum(self.least - given, given - self.largest).clamp(min=0.0)
-        many = ~self.few
-        is_beyond = many & (beyond > limit * self.allowed)
-        if int(is_beyond.sum()) <= constants.BEYOND_SHARE * int(many.sum()):
-            beyond = (beyond - (self.largest - self.least)).clamp(min=0.0)
-        nearest = (self.values - given).abs().nan_to_num(torch.inf).amin(0)
+        vague = ~self.known
+        is_beyond = vague & (beyond > limit * self.allowed)
+        if int(is_beyond.sum()) <= constants.BEYOND_SHARE * int(vague.sum()):
+            beyond -= (self.largest - self.least) * vague
         errors = errors.clone()
-        errors[self.uncertain] = torch.where(self.few, nearest, beyond)
+        errors[self.uncertain] = beyond.clamp(min=0.0)
         return errors
 
 
@@ -209,20 +206,14 @@ def find_possible_values(
     uncertain = (largest - least > 2 * allowed) & judged
     if not uncertain.any():
         return None
-    rounding, given = allowed[uncertain], [run[uncertain].double() for run in (exact, *runs)]
-    values = torch.full((constants.FEW_VALUES, len(rounding)), torch.nan, dtype=torch.float64)
-    counts, few = torch.zeros(values.shape), torch.ones(len(rounding), dtype=torch.bool)
-    for run in given:
-        left = torch.ones_like(few)
-        for number, known in enumerate(values):
-            is_new = left & known.isnan()
-            known.copy_(torch.where(is_new, run, known))
-            is_it = left & ((run - known).abs() <= 2 * rounding)
-            counts[number] += is_it
-            left &= ~is_it
-        few &= ~left
-    few &= ((counts == 0) | (counts >= constants.SEEN)).all(0)
-    return PossibleValues(uncertain, rounding, least[uncertain], largest[uncertain], few, values)
+    rounding, least, largest = allowed[uncertain], least[uncertain], largest[uncertain]
+    at_least, at_largest = torch.zeros_like(rounding), torch.zeros_like(rounding)
+    for run in (exact, *runs):
+        given = run[uncertain].double()
+        at_least += given - least <= 2 * rounding
+        at_largest += largest - given <= 2 * rounding
+    known = (at_least >= constants.SEEN) & (at_largest >= constants.SEEN)
+    return PossibleValues(uncertain, rounding, least, largest, known)
 
 
 def locate(value: Value, wrong: Tensor) -> WrongElements:

@@ -53,8 +53,12 @@ class RightRuns:
     """They round otherwise than eager, and make its choices."""
     chosen: tuple[Execution, ...] = ()
     """They make other choices."""
+    chooses: bool = False
+    """Whether the program makes choices."""
     count: int = 0
     """Of replicas."""
+    choosing: int = 0
+    """Of runs that make other choices on purpose."""
 
     def list_all(self) -> tuple[Execution, ...]:
         return (self.exact, *self.rounded, *self.chosen)
@@ -67,8 +71,8 @@ class RightRuns:
 class Judge:
     """Judges any number of subjects on one case.
 
-    right: returns right runs with the given number of replicas, `REPLICAS` at first, and more before a value is called
-        wrong
+    right: returns right runs with the given numbers of replicas, and of runs that make other choices. At first
+        `REPLICAS` and none, more before a value is called wrong
     coarsest: the least precise float dtype of the case, known after the first replicas
     of_calls: `coarsest` of each call, by number; empty if not known
     derives: outputs are computed from derivatives
@@ -77,7 +81,7 @@ class Judge:
     def __init__(
         self,
         eager: Execution,
-        right: Callable[[int], RightRuns],
+        right: Callable[[int, int], RightRuns],
         coarsest: Callable[[], torch.dtype],
         of_calls: Callable[[], dict[int, torch.dtype]] = dict,
         *,
@@ -85,7 +89,7 @@ class Judge:
         derives: bool = False,
     ) -> None:
         self._eager, self._right, self._random = eager, right, random
-        self._known = _Known(right(constants.REPLICAS))
+        self._known = _Known(right(constants.REPLICAS, 0))
         self._coarsest, self._of_calls = coarsest(), of_calls()
         self._terms = largest_gradient(self._known.runs.exact)
         self._terms_of_outputs = constants.TERMS_OF_DERIVATIVES if derives else 0.0
@@ -108,12 +112,13 @@ class Judge:
     def judge_numbers(self, compiled: Execution, others: Callable[[], "RightRuns | None"] = lambda: None) -> Judgement:
         """As `judge`, of values alone. Their forms are eager's."""
         judgement = self._measure(compiled, self._known)
-        for count in (constants.REPLICAS_BEFORE_WRONG, constants.REPLICAS_WITH_CHOICES):
+        for count in (0, constants.CHOOSING_RUNS):
             runs = self._known.runs
-            is_enough = runs.count >= count or (count == constants.REPLICAS_WITH_CHOICES and not runs.chosen)
+            is_known = runs.count >= constants.REPLICAS_BEFORE_WRONG and runs.choosing >= count
             by_choice = judgement.verdict is Verdict.ILL_CONDITIONED and runs.chosen
-            if not is_enough and (judgement.verdict in RECHECKED_VERDICTS or by_choice):
-                self._known = _Known(self._right(count))
+            needs_more = judgement.verdict in RECHECKED_VERDICTS or by_choice
+            if needs_more and not is_known and (runs.chooses or not count):
+                self._known = _Known(self._right(constants.REPLICAS_BEFORE_WRONG, count))
                 judgement = self._measure(compiled, self._known)
         right = others() if judgement.verdict in RECHECKED_VERDICTS else None
         if right is not None:

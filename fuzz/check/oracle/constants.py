@@ -48,10 +48,10 @@ CHOOSING_SHARES = (1.0, 1 / 8)
 ORDERS = 16
 ORDERS_BEFORE_WRONG = 64
 
-#: The range of an element that depends on a choice is known if `SEEN` runs gave either end. Else a value beyond may be
-#: right too. If runs draw their choices alike, 2 of 49 elements are beyond the smallest and largest of 48 runs. A share
-#: above `BEYOND_SHARE` is no chance.
-SEEN = 3
+#: The range of an element that depends on a choice is known if this share of runs gave either end: the element has few
+#: possible values. Else a value beyond may be right too. If runs draw their choices alike, 2 of 49 elements are beyond
+#: the smallest and largest of 48 runs. A share above `BEYOND_SHARE` is no chance.
+END_SHARE = 0.1
 BEYOND_SHARE = 0.25
 
 #: An operation on larger finite numbers may overflow inside although its result is finite. Products of three smaller

@@ -172,7 +172,7 @@ class PossibleValues:
     allowed: Tensor  # the error that rounding explains
     least: Tensor
     largest: Tensor
-    known: Tensor  # whether several runs gave either end of the range, so that it is no chance
+    known: Tensor  # whether so many runs gave either end of the range that it is no chance
 
     def replace_errors(self, values: Tensor, errors: Tensor, limit: float) -> Tensor:
         """`errors` with the distances of uncertain elements of `values` from the range of what these may be.
@@ -212,7 +212,7 @@ def find_possible_values(
         given = run[uncertain].double()
         at_least += given - least <= 2 * rounding
         at_largest += largest - given <= 2 * rounding
-    known = (at_least >= constants.SEEN) & (at_largest >= constants.SEEN)
+    known = torch.minimum(at_least, at_largest) >= constants.END_SHARE * (len(runs) + 1)
     return PossibleValues(uncertain, rounding, least, largest, known)
 
 

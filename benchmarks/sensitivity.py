@@ -70,7 +70,7 @@ class Counts:
     accused: list[str] = field(default_factory=list)
 
 
-class _WrongRun(CaseRun):
+class WrongRun(CaseRun):
     """A case whose subjects give the values of `wrong` in the place of theirs."""
 
     wrong: Execution | None = None
@@ -100,7 +100,7 @@ def _judge_mistakes(seed: int, index: int, dtype: str, counts: Counts) -> None:
     if request.random:
         return
     try:
-        case = _WrongRun(request, "cpu", lambda _: None)
+        case = WrongRun(request, "cpu", lambda _: None)
     except Rejected:
         return
     subject = find("passes")

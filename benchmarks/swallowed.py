@@ -13,6 +13,8 @@ looks like the listed bug, the experiments of that bug run on it.
 
 --own: each example of the ledger fails again. Its bug, as a campaign knows it, must recognise it by its experiments.
 
+Mistakes that never become a failure, since an excuse covers them, are measured by benchmarks/excuses.py.
+
 Exits with 1 if a failure of another bug is called known, or an example is not recognised.
 """
 

@@ -12,7 +12,9 @@ from corpus.passes.readability import grow_sizes, make_readable
 from generators.program.attention_stub import emit_attention_stub
 from generators.program.case import Case
 from generators.program.edits import prune_if_valid
+from generators.program.indices import find_undefined_writes
 from generators.program.simplicity import sort_key
+from generators.program.type_check import types_of
 
 Pass = Callable[[Case], Iterator[Case]]
 
@@ -95,6 +97,8 @@ def shrink(
 
     `still_fails` is called once per case id. When `deadline` returns True, the cases accepted so far are returned.
 
+    If torch defines the result of every write of `case`, it does so for every accepted case.
+
     `look_ahead` gets the next `at_once` candidates before `still_fails` gets each of them, so that they can be judged
     at once. The result does not depend on either.
 
@@ -105,6 +109,7 @@ def shrink(
     """
     trajectory = [case]
     asked = {case.id}
+    is_defined = not find_undefined_writes(case, types_of(case))
 
     def accept_next(one_pass: Pass, start: int, *, is_last_stage: bool = False) -> int | None:
         """Append the first candidate that fails, counting from candidate `start`.
@@ -122,6 +127,7 @@ def shrink(
             if candidate.id not in asked
             and (not attention_only or emit_attention_stub(candidate) is not None)
             and (sort_key(candidate) < limit or is_last_stage)
+            and not (is_defined and find_undefined_writes(candidate, types_of(candidate)))
         )
         while some := list(islice(simpler, at_once)):
             if deadline():

@@ -13,9 +13,11 @@ from fuzz.check import exceptions
 from fuzz.check.exceptions import SuppressOutOfMemory
 from fuzz.check.live_program import LiveProgram
 from fuzz.check.oracle import constants
+from fuzz.check.oracle.choices import Choices, Nested
 from fuzz.check.oracle.eager_audit import audit_eager
-from fuzz.check.oracle.modes import Noise, drop_by_index, reference
-from fuzz.check.oracle.verdict import RECHECKED_VERDICTS, Judge, Judgement
+from fuzz.check.oracle.modes import HalvedSums, Noise, drop_by_index, reference
+from fuzz.check.oracle.open_orders import AnotherOrder
+from fuzz.check.oracle.verdict import RECHECKED_VERDICTS, Judge, Judgement, RightRuns
 from fuzz.check.program import Execution, Program, Tensors, execute, same_numbers
 from fuzz.check.subject_builder import Subject
 from fuzz.check.subject_changes import enter
@@ -44,6 +46,7 @@ class CaseRun:
         self.announce = announce
         self._cotangents: Tensors | None = None
         self._dtypes: dict[int, set[torch.dtype]] = {}
+        self._ordered: list[Execution] = []
         announce(EAGER)
         try:
             # The text that subjects run comes last: its settings of torch stay.
@@ -56,22 +59,24 @@ class CaseRun:
         self._cotangents = self.eager.cotangents
         try:
             announce(REFERENCE)
-            self.exact = self._compute_exactly()
+            self.right = _RightRuns(self)
+            self.exact = self.right.exact
             announce(NOISE)
             self.judge = self.make_judge(self.eager, random=request.random)
         except Exception as error:
             raise Rejected(f"no reference: {exceptions.line(error)}", REFERENCE) from error
 
-    def _compute_exactly(self) -> Execution:
+    def compute_exactly(self, choices: Choices) -> Execution:
+        """The float64 reference, with these choices."""
         module = self.plain.module(self.request.training)
-        return reference(module, self.plain.calls, training=self.request.training, cotangents=self._cotangents)
+        training, calls = self.request.training, self.plain.calls
+        return reference(module, calls, training=training, cotangents=self._cotangents, choices=choices)
 
-    def make_judge(self, eager: Execution, *, random: bool, exact: Execution | None = None) -> Judge:
+    def make_judge(self, eager: Execution, *, random: bool, right: "_RightRuns | None" = None) -> Judge:
         """Judges subjects against this run of eager. random: they may draw other random numbers."""
         return Judge(
             eager,
-            exact or self.exact,
-            self.replica,
+            right or self.right,
             self.coarsest,
             self.coarsest_of_calls,
             random=random,
@@ -118,16 +123,16 @@ class CaseRun:
         """The verdict on eager's regions, if their numbers are wrong where those of the plain text are right."""
         if self.plain is self.program:
             return None
-        judgement = self._compare_with_plain(self.eager, self.exact)
+        judgement = self._compare_with_plain(self.eager, self.right)
         if judgement is None or not self.request.random:
             return judgement
         # A result of a region may have other strides than the plain text's, so that dropout draws another mask of it.
         with drop_by_index(self.device):
-            return self._compare_with_plain(self.execute(), self._compute_exactly())
+            return self._compare_with_plain(self.execute(), _RightRuns(self))
 
-    def _compare_with_plain(self, eager: Execution, truth: Execution) -> Judgement | None:
-        right = self.execute(mode=nullcontext())
-        judge = self.make_judge(right, random=False, exact=truth)
+    def _compare_with_plain(self, eager: Execution, runs: "_RightRuns") -> Judgement | None:
+        right, truth = self.execute(mode=nullcontext()), runs.exact
+        judge = self.make_judge(right, random=False, right=runs)
         judgement = judge.judge_numbers(eager)
         name = judgement.value
         if judgement.verdict not in RECHECKED_VERDICTS or name is None:
@@ -229,15 +234,31 @@ class CaseRun:
             watched=call is not None,
         )
 
-    def replica(self, number: int) -> Execution:
-        """Eager under noise of that number."""
-        noise = Noise(number)
+    def run_noisily(self, noise: Noise, choices: Choices) -> Execution:
+        """Eager under noise, with these choices."""
         # Noise can move results inside a layer only off the fast path, which rounds as often.
         with enter(Trial("fast_path_off")):
-            execution = self.execute(mode=noise)
+            execution = self.execute(mode=Nested(noise, choices))
         for call, dtypes in enumerate(noise.dtypes, 1):
             self._dtypes.setdefault(call, set()).update(dtypes)
         return execution
+
+    def run_in_other_orders(self, count: int) -> tuple[Execution, ...]:
+        """Eager in this number of other orders, which the documentation leaves open; empty if it leaves none open.
+
+        Every other run is under noise: how far rounding moves a result may depend on the order.
+        """
+        for number in range(len(self._ordered), count):
+            order = AnotherOrder(number)
+            run = self.execute(mode=Nested(Noise(number), order) if number % 2 else order)
+            if not order.met:
+                return ()
+            self._ordered.append(run)
+        return tuple(self._ordered[:count])
+
+    def halve_sums(self) -> RightRuns:
+        """Eager with the sums of two ranks."""
+        return RightRuns(self.exact, tuple(self.execute(mode=HalvedSums(number)) for number in range(3)))
 
     def coarsest(self) -> torch.dtype:
         """The least precise float dtype that the replicas so far rounded to."""
@@ -248,6 +269,63 @@ class CaseRun:
         if not self.program.is_sequence or self.eager.mutated or self.eager.gradients:
             return {}
         return {call: constants.coarsest(*dtypes) for call, dtypes in self._dtypes.items() if dtypes}
+
+
+class _RightRuns:
+    """The right runs of a case, with any number of replicas. `exact`: the float64 reference, free in its choices."""
+
+    def __init__(self, case: CaseRun) -> None:
+        self._case, self._choices_of_exact = case, Choices()
+        self.exact = case.compute_exactly(self._choices_of_exact)
+        self._free: list[Execution] = []
+        self._chooses_otherwise: list[bool | None] = []  # than eager, by replica; None: it chooses as the reference
+        self._held: dict[int, Execution] = {}
+        self._choosing = 0
+        self._chosen: list[Execution] = []
+
+    def __call__(self, count: int, choosing: int) -> RightRuns:
+        """The right runs with at least these numbers of replicas, and of runs with choices that larger noise makes.
+
+        Where replicas, or the reference, make other choices than eager, they run again with eager's.
+        """
+        for number in range(len(self._free), count):
+            choices = Choices()
+            self._free.append(self._case.run_noisily(Noise(number), choices))
+            is_other = choices.differ(self._choices_of_exact)
+            self._chooses_otherwise.append(choices.differ(self.eager_choices) if is_other else None)
+        for number in range(self._choosing, choosing):
+            self._choose(number)
+        numbers = self._choices_of_exact.are_any, len(self._free), self._choosing
+        if not self._chosen and not any(known is not None for known in self._chooses_otherwise):
+            return RightRuns(self.exact, tuple(self._free), (), *numbers)
+        is_other = self._choices_of_exact.differ(self.eager_choices)
+        chooses = (is_other if known is None else known for known in self._chooses_otherwise)
+        others = [number for number, is_otherwise in enumerate(chooses) if is_otherwise]
+        for number in others:
+            if number not in self._held:
+                self._held[number] = self._case.run_noisily(Noise(number), Choices(self.eager_choices))
+        rounded = tuple(self._held.get(number, run) for number, run in enumerate(self._free))
+        chosen = (*(self._free[number] for number in others), *self._chosen, *((self.exact,) if is_other else ()))
+        return RightRuns(self._exact_held if is_other else self.exact, rounded, chosen, *numbers)
+
+    def _choose(self, number: int) -> None:
+        """Add a run of eager with choices that noise makes, if these are not eager's."""
+        self._choosing = number + 1
+        choices = Choices()
+        share = constants.CHOOSING_SHARES[number % 2]
+        self._case.run_noisily(Noise(number, constants.choosing_ulps, share), choices)
+        if choices.differ(self.eager_choices):
+            self._chosen.append(self._case.execute(mode=Choices(choices)))
+
+    @cached_property
+    def eager_choices(self) -> Choices:
+        choices = Choices()
+        self._case.execute(mode=choices)
+        return choices
+
+    @cached_property
+    def _exact_held(self) -> Execution:
+        return self._case.compute_exactly(Choices(self.eager_choices))
 
 
 def find_difference(runs: list[Execution]) -> Value | None:

@@ -18,7 +18,6 @@ from fuzz.check.exceptions import SubjectError, SuppressOutOfMemory, Unsupported
 from fuzz.check.fused_calls import find_refused_calls
 from fuzz.check.live_program import LiveProgram
 from fuzz.check.oracle.attention.call import Call
-from fuzz.check.oracle.modes import HalvedSums
 from fuzz.check.oracle.verdict import (
     RECHECKED_VERDICTS,
     Judgement,
@@ -268,9 +267,7 @@ def _check_sharded(record: Record, case: CaseRun, subject: Subject, _: Coverage)
         run = replace(answer, shared={})
         form = find_form_difference(case.eager, run)
         judgement = form and Judgement(Verdict.METADATA, form)
-        judgement = judgement or case.judge.judge_numbers(
-            run, lambda: [case.execute(mode=HalvedSums(number)) for number in range(3)]
-        )
+        judgement = judgement or case.judge.judge_numbers(run, case.halve_sums)
         judgements.append((case.blame_eager_if_harmless(judgement), run))
     return next((judged for judged in judgements if judged[0].verdict.is_finding), judgements[0])
 
@@ -296,7 +293,7 @@ def judge_compiled(case: CaseRun, subject: Subject, compiled: Compiled, runs: li
         if (draws_alike and judgement.value is not None and judgement.value.is_gradient) or (
             is_sequence and case.device == "cpu"
         ):
-            return explain_by_order(case.make_judge(case.eager, random=False).judge(runs[0]), case)
+            return explain_by_order(case.make_judge(case.eager, random=False).judge(runs[0]), case, runs[0])
         if is_sequence:
             return judgement
     judgement = recheck(judgement, case, subject, compiled, runs[0])

@@ -4,6 +4,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,10 +15,12 @@ from fuzz.check.case_run import CaseRun, find_difference
 from fuzz.check.coverage import Coverage
 from fuzz.check.exceptions import SuppressOutOfMemory
 from fuzz.check.oracle import constants, dropout
-from fuzz.check.oracle.modes import FusedNoise, Noise, ReversedOrder, SkippedCasts
+from fuzz.check.oracle.choices import Choices, Nested
+from fuzz.check.oracle.modes import FusedNoise, Noise, SkippedCasts
+from fuzz.check.oracle.open_orders import HAVE_ANOTHER_ALGORITHM
 from fuzz.check.oracle.repeated_masks import find_repeated_mask
-from fuzz.check.oracle.verdict import RECHECKED_VERDICTS, Judge, Judgement
-from fuzz.check.program import Execution, execute, same_numbers
+from fuzz.check.oracle.verdict import RECHECKED_VERDICTS, Judge, Judgement, RightRuns
+from fuzz.check.program import Execution, execute
 from fuzz.check.subject_builder import Subject
 from fuzz.check.subject_changes import apply_experiments
 from fuzz.experiments import Trial
@@ -26,10 +29,6 @@ from fuzz.protocol.failures import DropoutStatistic, Nondeterministic, Value
 
 Compiled = tuple[Callable[..., Any], nn.Module]
 """A compiled callable, and the module it was made from."""
-_HAVE_ANOTHER = frozenset({"convolution", "convolution_backward", "index_add", "index_copy", "index_put", "put"})
-_HAVE_ANOTHER |= {"unsafe_index_put", "scatter", "scatter_add", "scatter_reduce"}
-"""Operations with another algorithm in deterministic mode, by their names in the documentation of
-`torch.use_deterministic_algorithms` and in Inductor's graphs."""
 
 
 def recheck(judgement: Judgement, case: CaseRun, subject: Subject, compiled: Compiled, run: Execution) -> Judgement:
@@ -46,7 +45,7 @@ def recheck(judgement: Judgement, case: CaseRun, subject: Subject, compiled: Com
                 return Judgement(Verdict.ROUNDING, None, judgement.numbers)
             return judgement
         if judgement.verdict in RECHECKED_VERDICTS:
-            judgement = explain_by_order(judgement, case)
+            judgement = explain_by_order(judgement, case, run)
             if judgement.verdict in RECHECKED_VERDICTS:
                 return _explain_by_rounding(judgement, case, subject, run)
         if judgement.verdict is Verdict.RANDOM_STREAM:
@@ -55,16 +54,21 @@ def recheck(judgement: Judgement, case: CaseRun, subject: Subject, compiled: Com
     return judgement
 
 
-def explain_by_order(judgement: Judgement, case: CaseRun) -> Judgement:
-    """`judgement`, or convention if eager gives another value in an order that the documentation leaves open."""
-    name, order = judgement.value, ReversedOrder()
-    if name is None or judgement.verdict not in RECHECKED_VERDICTS:
+def explain_by_order(judgement: Judgement, case: CaseRun, run: Execution) -> Judgement:
+    """`judgement`, or convention if every element of `run` is right in some order that the documentation leaves open.
+
+    Elements on which all orders agree must agree with these (`Envelope`).
+    """
+    if judgement.verdict not in RECHECKED_VERDICTS:
         return judgement
-    values = case.execute(mode=order).values
-    if not order.met or name not in values:
-        return judgement
-    is_open = not same_numbers(values[name], case.execute(mode=nullcontext()).values[name])
-    return Judgement(Verdict.CONVENTION, None, judgement.numbers) if is_open else judgement
+    for count in (1, constants.ORDERS, constants.ORDERS_BEFORE_WRONG):
+        runs = case.run_in_other_orders(count)
+        if not runs:
+            return judgement
+        judged = case.judge.judge(run, others=partial(RightRuns, case.exact, (), runs))
+        if judged.verdict not in RECHECKED_VERDICTS:
+            return Judgement(Verdict.CONVENTION, None, judged.numbers)
+    return replace(judged, right_rewrites=judgement.right_rewrites)
 
 
 @contextmanager
@@ -92,7 +96,7 @@ def is_documented(case: CaseRun, subject: Subject) -> bool:
         again = apply_experiments(subject, [Trial("deterministic")])
         runs = _run_again(case, again, max(2, case.repeat), lambda: _listen(heard))
     operations = (item.name for item in coverage.items if item.kind is CoverageKind.OP)
-    has_another = any(name.removeprefix("aten.").strip("_") in _HAVE_ANOTHER for name in operations)
+    has_another = any(name.removeprefix("aten.").strip("_") in HAVE_ANOTHER_ALGORITHM for name in operations)
     return bool(heard) or (has_another and bool(runs) and case.find_unrepeated(runs) is None)
 
 
@@ -144,22 +148,22 @@ def explain_by_fused_rounding(judgement: Judgement, case: CaseRun, run: Executio
     module = case.program.module(case.request.training)
     torch._dynamo.reset()
 
-    def move() -> list[Execution]:
+    def move() -> RightRuns | None:
         nonlocal noise
         moved: list[Execution] = []
         try:
             call = graph_passes.compile_module(module, case.dynamic, lambda: noise)
             plain = case.execute(call, module)
             if find_difference([plain, case.execute(call, module)]) is not None:
-                return []  # a nondeterministic kernel would explain any error
+                return None  # a nondeterministic kernel would explain any error
             for seed in range(constants.REPLICAS_BEFORE_WRONG):
                 noise = FusedNoise(seed)
                 moved.append(case.eager.shift(plain, case.execute(call, module)))
         except Exception as error:
             if exceptions.is_out_of_memory(error):
                 raise
-            return []  # this torch does not run the graph operation by operation: nothing is explained
-        return moved
+            return None  # this torch does not run the graph operation by operation: nothing is explained
+        return RightRuns(case.exact, tuple(moved))
 
     with SuppressOutOfMemory():
         explained = case.judge.judge(run, others=move)
@@ -172,9 +176,19 @@ def explain_by_fused_rounding(judgement: Judgement, case: CaseRun, run: Executio
 
 
 def _is_within_skipped_casts(case: CaseRun, run: Execution) -> bool:
-    modes = map(SkippedCasts, range(constants.REPLICAS_BEFORE_WRONG))
-    judged = case.judge.judge(run, others=lambda: [case.execute(mode=mode) for mode in modes])
-    return judged.verdict not in RECHECKED_VERDICTS
+    def skip() -> RightRuns:
+        rounded, chosen = list[Execution](), list[Execution]()
+        for number in range(constants.REPLICAS_BEFORE_WRONG):
+            free = Choices()
+            chosen.append(case.execute(mode=Nested(SkippedCasts(number), free)))
+            if not free.differ(case.right.eager_choices):
+                rounded.append(chosen.pop())
+                continue
+            held = Choices(case.right.eager_choices)
+            rounded.append(case.execute(mode=Nested(SkippedCasts(number), held)))
+        return RightRuns(case.exact, tuple(rounded), tuple(chosen))
+
+    return case.judge.judge(run, others=skip).verdict not in RECHECKED_VERDICTS
 
 
 def _is_wrong_again(case: CaseRun, subject: Subject) -> bool | None:
@@ -191,7 +205,7 @@ def _compare_seeds(judgement: Judgement, case: CaseRun, compiled: Compiled, run:
     plain = case.program.module(case.request.training)
     runs = _make_run(case, (plain, plain)), _make_run(case, compiled)
     comparison = dropout.Comparison(*runs, case.eager, run, case.program.inputs, case.coarsest())
-    judge = Judge(case.eager, case.exact, case.replica, case.coarsest, random=False)
+    judge = Judge(case.eager, case.right, case.coarsest, random=False)
 
     def judge_constant() -> Judgement | None:
         """The judgement on the elements of `run` that do not depend on the seed, if its verdict needs a recheck."""

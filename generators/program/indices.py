@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from generators.errors import add_place, require
 from generators.program.case import Case, Op, TensorType
 from generators.program.ops import VIEWS, complete_attributes
-from generators.program.sizes import Size
+from generators.program.sizes import Size, product
 from generators.program.values import DISTRIBUTIONS, category
 
 _ALONG = "scatter scatter_ scatter_add scatter_add_ scatter_reduce gather index_select index_copy_ index_add_ index_add"
@@ -17,6 +17,48 @@ _INDEXED |= {"embedding": (1, slice(0, 1)), "index": (0, slice(1, None)), "index
 indices of consecutive axes."""
 _PLACES = {"topk": "indices", "sort": "indices", "argsort": "", "argmax": "", "argmin": ""}
 """Operations whose results, or this part of them, are places along the axis `dim`."""
+
+
+_WRITTEN: dict[str, slice] = {"scatter": slice(1, 2), "scatter_": slice(1, 2), "index_copy_": slice(1, 2)}
+_WRITTEN |= {"index_put_": slice(1, -1)}
+"""Operations of which torch does not define the result if two writes go into one place, and their indices."""
+
+
+def find_undefined_writes(case: Case, types: Mapping[str, TensorType]) -> list[str]:
+    """The operations that may write different numbers into one place, whose result torch does not define."""
+    found = []
+    for op in case.ops:
+        attrs = complete_attributes(op)
+        is_defined = attrs.get("accumulate") or (op.kind.startswith("scatter") and len(op.args) == 2)
+        if op.kind not in _WRITTEN or is_defined:
+            continue
+        indices = op.args[_WRITTEN[op.kind]]
+        if not all(product(types[name].shape).value(case.sizes) <= 1 for name in indices):
+            axis = attrs.get("dim", -1) if op.kind.startswith("scatter") else 0
+            if len(indices) > 1 or not _has_distinct_places(case, types, indices[0], axis):
+                found.append(op.name)
+    return found
+
+
+def _has_distinct_places(case: Case, types: Mapping[str, TensorType], name: str, axis: int) -> bool:
+    """Whether no two indices along an axis are equal. False if it is not known."""
+    rank = types[name].rank
+    is_last = (axis - rank + 1) % rank == 0
+    if types[name].sizes(case.sizes)[axis] <= 1:
+        return True
+    given = next((item for item in case.inputs if item.name == name), None)
+    if given is not None:
+        numbers = given.values.given.numbers if given.values.given is not None else ()
+        if numbers:
+            return len(set(numbers)) == len(numbers)
+        return is_last and given.values.kind in ("permutation", "positions", "offset_positions")
+    maker = case.makers[name]
+    attrs = complete_attributes(maker)
+    if maker.kind == "arange":
+        return bool(attrs["step"])
+    if maker.kind in ("sort", "argsort", "topk") and attrs.get("part", "") == _PLACES[maker.kind]:
+        return int(attrs["dim"] - axis) % rank == 0
+    return maker.kind in ("clone", "contiguous") and _has_distinct_places(case, types, maker.args[0], axis)
 
 
 def check_indices(case: Case, types: Mapping[str, TensorType]) -> None:

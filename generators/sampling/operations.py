@@ -9,9 +9,11 @@ from typing import Any
 from generators.errors import CaseError, require
 from generators.program.case import Attr, Case, Values
 from generators.program.edits import redirect_read
+from generators.program.indices import find_undefined_writes
 from generators.program.ops import OPS
 from generators.program.ops.spec import Attribute, Kind, OpSpec
 from generators.program.sizes import ONE, Size, product
+from generators.program.type_check import types_of
 from generators.program.values import category
 from generators.sampling.builder import Builder
 from generators.sampling.choices import Choices
@@ -30,11 +32,14 @@ _POSITIVE = ("log", "log2", "log1p", "sqrt", "rsqrt", "reciprocal", "acos", "pow
 _COUNTS = {1: 5.0, 2: 3.0, 3: 2.0}
 _RANKS = {"": 6.0, "flatten": 1.0, "unsqueeze": 2.0, "select": 1.0}
 """How the argument gets another rank."""
+_OVERWRITING = ("scatter", "scatter_", "index_copy_", "index_put_")
+"""Operations that get distinct indices: torch does not define which of several writes into one place is the last."""
 _TRIES = 60  # draws of arguments and attributes for an operation, 20 us each
 _MOST_ELEMENTS = 1 << 16
 _NUMBERS: tuple[Attr, ...] = (0.5, 1.0, 2.0, -1.0, 0.0, 3.0, 1, 2, 0)
 _DEFAULT_SHARE = 0.5  # the share of optional attributes that keep their default
 _READ_SHARE = 0.6  # the share of results that later operations read in the argument's place, where they fit
+_SOURCE_SHARE = 0.7  # the share of scattered sources that get the shape of their index
 _FEW = {1: 4.0, 2: 3.0, 3: 2.0, 0: 2.0}
 
 
@@ -63,6 +68,7 @@ def _insert(case: Case, c: Choices, kind: str) -> Case:
         returns.append(made)
     changed = close(replace(case, contracts=()), b, returns, later)
     require(any(op.name == made for op in changed.ops), "nothing reads the result")
+    require(not find_undefined_writes(changed, types_of(changed)), "writes twice into one place")
     return changed
 
 
@@ -82,7 +88,10 @@ def _apply(b: Builder, c: Choices, spec: OpSpec, value: str, others: Sequence[st
             attrs |= {"eps": c.pick((None, 1e-5, 1e-3))} if "eps" in attrs else {}
             least, most = spec.arity
             count = least + c.below(min(most, least + 2) - least + 1)
-            args = [first, *(_draw_argument(b, c, first, others) for _ in range(count - 1))]
+            places = "permutation" if spec.kind in _OVERWRITING else "tokens"
+            args = [first, *(_draw_argument(b, c, first, others, places) for _ in range(count - 1))]
+            if spec.kind.startswith("scatter") and count == 3 and c.chance(_SOURCE_SHARE):
+                args[2] = b.input("source", b.shape(args[1]), dtype=b.dtype_of(first))
             if spec.takes == "bool" or spec.kind == "where":
                 args[0] = b.op("gt", first, to="keep", other=0.0)
             made = b.op(spec.kind, *args, to="made", **attrs)
@@ -97,8 +106,11 @@ def _apply(b: Builder, c: Choices, spec: OpSpec, value: str, others: Sequence[st
     raise CaseError(f"no arguments found for {spec.kind}")
 
 
-def _draw_argument(b: Builder, c: Choices, first: str, others: Sequence[str]) -> str:
-    """A value of the program, or a new input whose shape is made from the first argument's."""
+def _draw_argument(b: Builder, c: Choices, first: str, others: Sequence[str], places: str) -> str:
+    """A value of the program, or a new input whose shape is made from the first argument's.
+
+    places: the distribution of indices
+    """
     if c.chance(0.3):
         return c.pick(others)
     shape, lengths = b.shape(first), [b.size(size) for size in b.shape(first)]
@@ -115,7 +127,8 @@ def _draw_argument(b: Builder, c: Choices, first: str, others: Sequence[str]) ->
     own = b.dtype_of(first)
     dtype = c.draw({own: 6.0, "int64": 3.0, "bool": 1.0} if category(own) == 2 else {own: 1.0})
     if dtype == "int64":
-        return b.input("places", drawn, Values("tokens", scale=float(max(1, min(lengths, default=1)))), dtype)
+        scale = float(max(1, min(lengths, default=1))) if places == "tokens" else 1.0
+        return b.input("places", drawn, Values(places, scale=scale), dtype)
     if dtype == "bool":
         return b.input("keep", drawn, Values("random", scale=0.5), dtype)
     return b.input("factor", drawn, dtype=dtype, parameter=c.chance(0.5))

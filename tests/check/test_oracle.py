@@ -1,6 +1,6 @@
 """The reference, the noise and the judgement, each on its own."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +13,7 @@ from fuzz.check.exceptions import SuppressOutOfMemory
 from fuzz.check.oracle import constants
 from fuzz.check.oracle.modes import HalvedSums, Noise, SkippedCasts, reference
 from fuzz.check.oracle.row_error_bound import Envelope
-from fuzz.check.oracle.verdict import Judge, find_form_difference
+from fuzz.check.oracle.verdict import Judge, RightRuns, find_form_difference
 from fuzz.check.program import Execution, Program, execute
 from fuzz.protocol import Verdict
 from fuzz.protocol.failures import NotFinite, Value, WrongValue
@@ -268,7 +268,8 @@ def test_integers_are_wrong_only_where_right_runs_agree(dtype: torch.dtype) -> N
     def run(*numbers: int) -> Execution:
         return Execution("tensor", {Value("output", 0): torch.tensor(numbers, dtype=dtype)})
 
-    judge = Judge(run(0, 1, 1), run(0, 0, 1), lambda _: run(0, 1, 1), lambda: torch.float32, random=False)
+    right = RightRuns(run(0, 0, 1), (run(0, 1, 1),))
+    judge = Judge(run(0, 1, 1), lambda *_: right, lambda: torch.float32, random=False)
     assert judge.judge(run(0, 0, 1)).verdict is Verdict.ILL_CONDITIONED
     judgement = judge.judge(run(1, 0, 1))
     assert judgement.verdict is Verdict.WRONG_RESULT
@@ -290,8 +291,9 @@ def test_replicas_for_one_subject_are_gone_when_memory_runs_out(monkeypatch: pyt
         return Execution("tensor", {Value("output", 0): value})
 
     exact = torch.linspace(1, 2, 12, dtype=torch.float64).reshape(3, 4)
-    judge = Judge(run(exact.float()), run(exact), lambda _: run(exact.float()), lambda: torch.float32, random=False)
-    wrong, noisy = run(exact.float() * 1.01), [run(exact.float() * 1.001)]
+    right = RightRuns(run(exact), (run(exact.float()),))
+    judge = Judge(run(exact.float()), lambda *_: right, lambda: torch.float32, random=False)
+    wrong, noisy = run(exact.float() * 1.01), RightRuns(run(exact), (run(exact.float() * 1.001),))
     assert not judge.judge(wrong, others=lambda: noisy).verdict.is_finding
 
     def exhausted(*_: Any) -> Any:
@@ -327,3 +329,36 @@ def test_a_noisy_tensor_excuses_no_steady_row() -> None:
     wrong = exact.float()
     wrong[0] *= 1.01
     assert known.judge(V, wrong)[2]["rows_wrong"] == 1
+
+
+def depend_on_choice(*rows: Sequence[float]) -> Envelope:
+    """A row whose elements may have the values of any of these rows, which right runs give in turn."""
+    runs = [torch.tensor([rows[number % len(rows)]], dtype=torch.float64) for number in range(60)]
+    return Envelope(runs[0].float(), runs[0], [runs[0].float()], torch.float32, chosen=[run.float() for run in runs])
+
+
+@pytest.mark.parametrize(
+    ("given", "wrong"),
+    [
+        ((1.0, 5.0, 3.0), 0),
+        ((2.0, 5.0, 3.0), 0),
+        ((0.9, 5.0, 3.0), 1),
+        ((2.2, 5.0, 3.0), 1),
+        ((2.0, 5.5, 3.0), 1),
+        ((2.0, 5.0, -3.0), 1),
+    ],
+)
+def test_an_element_is_excused_by_values_that_choices_give_it(given: tuple[float, ...], wrong: int) -> None:
+    known = depend_on_choice((1.0, 5.0, 3.0), (2.0, 5.0, 3.0))
+    verdict, _, numbers = known.judge(V, torch.tensor([given]))
+    assert numbers["rows_wrong"] == wrong and int(known.find_wrong(torch.tensor([given])).sum()) == wrong
+    assert verdict is (Verdict.WRONG_RESULT if wrong else Verdict.OK if given[0] == 1 else Verdict.ILL_CONDITIONED)
+
+
+def test_of_many_possible_values_most_lie_within_those_seen() -> None:
+    rows = torch.rand(60, 40, generator=torch.Generator().manual_seed(0)).tolist()
+    known = depend_on_choice(*rows)
+    few, many, far = torch.full((1, 40), 0.5), torch.full((1, 40), 1.2), torch.full((1, 40), 0.5)
+    few[0, :3], far[0, 0] = 1.2, 3.0
+    wrong = [bool(known.judge(V, value)[2]["rows_wrong"]) for value in (few, many, far)]
+    assert wrong == [False, True, True]

@@ -6,9 +6,10 @@ import pytest
 
 from corpus.passes.program import bypass
 from corpus.shrink import shrink
-from generators.program.case import Case, Earlier, Input
+from generators.program.case import Case, Earlier, Input, Values
+from generators.program.indices import find_undefined_writes
 from generators.program.sizes import Size
-from generators.program.type_check import make_op
+from generators.program.type_check import make_op, types_of
 
 PAIRS = 10
 
@@ -151,3 +152,18 @@ def test_cases_that_differ_in_a_number_shrink_alike() -> None:
     alike, apart = (earlier.case for earlier in smallest.before)
     assert [[op.kind for op in one.ops] for one in (smallest, alike)] == [["mul"], ["mul"]]
     assert len(apart.ops) == 1
+
+
+@pytest.mark.parametrize(("kind", "smallest"), [("permutation", "permutation"), ("tokens", "zero_one")])
+def test_writes_that_torch_defines_stay_defined(kind: str, smallest: str) -> None:
+    size = (Size.of("S"),)
+    places = Input("places", size, "int64", values=Values(kind, scale=3.0 if kind == "tokens" else 1.0))
+    given = [Input(name, size, "float32") for name in ("x", "values")]
+    case = Case((("S", 3),), (*given, places), (make_op("out", "scatter", ["x", "places", "values"], {}),), ("out",))
+    assert bool(find_undefined_writes(case, types_of(case))) == (kind == "tokens")
+
+    def keeps_the_write(case: Case) -> bool:
+        return any(op.kind == "scatter" and len(op.args) == 3 for op in case.ops) and case.sizes["S"] == 3
+
+    found = shrink(case, keeps_the_write)[-1]
+    assert next(item for item in found.inputs if item.dtype == "int64").values.kind == smallest

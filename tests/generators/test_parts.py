@@ -2,7 +2,8 @@
 
 import pytest
 
-from generators.program.type_check import check
+from generators.program.indices import find_undefined_writes
+from generators.program.type_check import check, types_of
 from generators.sampling.operations import DRAWN
 from generators.sampling.parts import WithParts, list_parts
 from tests.generators.test_sample import run_eager
@@ -36,3 +37,13 @@ def test_eager_takes_every_operation_and_gives_the_types_that_the_program_says()
             stated = types[name].sizes(case.sizes), f"torch.{types[name].dtype}"
             assert (tuple(tensor.shape), str(tensor.dtype)) == stated, kind
     assert drawn >= set(DRAWN)
+
+
+@pytest.mark.parametrize("kind", ["scatter", "scatter_", "index_copy_", "index_put_"])
+def test_torch_defines_what_drawn_programs_write(kind: str) -> None:
+    tensors = 0
+    for index in range(12):
+        case = WithParts([kind]).sample(7, index)
+        assert not find_undefined_writes(case, types_of(case))
+        tensors += any(op.kind == kind and len(op.args) > 2 for op in case.ops)
+    assert tensors > 3

@@ -33,6 +33,27 @@ ILL_CONDITIONED = 0.05
 REPLICAS = 3
 REPLICAS_BEFORE_WRONG = 16
 
+#: The number of runs of eager with choices that larger noise makes, before a value is called wrong that may depend on a
+#: choice. A choice that one run in ten makes is missing from all with a probability below 1 %. The noise has these
+#: numbers of ulps, since a right program may be off by more than the noise of replicas: see `WRONG`. In every other run
+#: it moves one element of eight: some choices take numbers of which one alone moves.
+CHOOSING_RUNS = 48
+CHOOSING_ULPS_LOW_PRECISION = 2
+CHOOSING_ULPS = 8
+CHOOSING_SHARES = (1.0, 1 / 8)
+
+#: The number of runs in other orders that the documentation leaves open: at first, and before a value is called wrong.
+#: Of five elements that are equally likely to be the last of several writes, each is missing from 64 runs with a
+#: probability of 6e-7.
+ORDERS = 16
+ORDERS_BEFORE_WRONG = 64
+
+#: The range of an element that depends on a choice is known if this share of runs gave either end: the element has few
+#: possible values. Else a value beyond may be right too. If runs draw their choices alike, 2 of 49 elements are beyond
+#: the smallest and largest of 48 runs. A share above `BEYOND_SHARE` is no chance.
+END_SHARE = 0.1
+BEYOND_SHARE = 0.25
+
 #: An operation on larger finite numbers may overflow inside although its result is finite. Products of three smaller
 #: numbers, and sums of thousands of these, stay below the largest float32. The limits above also hold for operations:
 #: of 34,309 results of 2,000 programs, right results took at most 0.11 of their limit.
@@ -142,6 +163,11 @@ LONGEST_AXIS = 512
 
 def coarsest(*dtypes: torch.dtype) -> torch.dtype:
     return max(dtypes, key=lambda dtype: UNIT_ROUNDOFF[dtype])
+
+
+def choosing_ulps(dtype: torch.dtype) -> int:
+    """The noise that makes other choices."""
+    return CHOOSING_ULPS_LOW_PRECISION if dtype in LOW_PRECISION else CHOOSING_ULPS
 
 
 def finite_limit(dtype: torch.dtype) -> float:

@@ -21,6 +21,7 @@ from torch._ops import OpOverload
 from torch.utils._pytree import tree_leaves, tree_map
 
 from fuzz.check.oracle import constants
+from fuzz.check.oracle.open_orders import AnotherOrder
 from fuzz.check.oracle.operations import (
     FILL,
     RANDOM,
@@ -82,6 +83,8 @@ class Audit(OperationMode):
             if index < len(replay.exact) and _shape(replay.exact[index]) == value.shape:
                 known = replay.envelope(index, value, tolerance_factor=math.sqrt(_count_terms(name, value, given)))
                 wrong = known.find_wrong(value)
+                if wrong.any():
+                    wrong &= replay.differs_in_any_order(index, value, known)
                 if any(largest_finite(leaf) > constants.NO_OVERFLOW_WITHIN for leaf in given):
                     wrong &= value.isfinite()
                 if name.removeprefix("aten.") in SCATTERING:
@@ -134,6 +137,18 @@ class _Float64Replay:
             if more <= 0 or not known.find_wrong(value).any():
                 return known
             self._replicas += [self._replica() for _ in range(more)]
+
+    def differs_in_any_order(self, index: int, value: Tensor, known: Envelope) -> Tensor:
+        """Mask of the elements that are wrong in every order that the documentation leaves open."""
+        runs: list[Tensor] = []
+        for number in range(constants.ORDERS_BEFORE_WRONG):
+            order = AnotherOrder(number)
+            args, kwargs = tree_map(to_float64, self._taken)
+            with order:
+                runs.append(tree_leaves(self._exactly(*args, **kwargs))[index])
+            if not order.met:
+                return torch.ones_like(value, dtype=torch.bool)
+        return known.allow(runs).find_wrong(value)
 
     def sum_magnitudes(self, index: int) -> Tensor:
         """A sum's terms without their signs: no partial sum is larger."""

@@ -6,7 +6,7 @@ the results of operations that do not round: views, copies, casts, fills, select
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -34,8 +34,11 @@ def reference(
     *,
     training: bool,
     cotangents: Tensors | None,
+    choices: AbstractContextManager[Any] | None = None,
 ) -> Execution:
     """Run a fresh `module` in float64 on its `calls` (`Program.calls`), with the gradients for `cotangents`.
+
+    `choices`: a mode that sees the operations of the program.
 
     - Casts to lower float dtypes become casts to float64.
     - scaled_dot_product_attention runs on its MATH backend, and attention layers without their fast path: a fused
@@ -44,11 +47,15 @@ def reference(
     """
     exact = module.double()
     raised = calls(exact, lambda memory: memory.double() if _is_lower(memory) else memory)
-    return execute(exact, exact, raised, training=training, cotangents=cotangents, mode=_Exactly())
+    mode = _Exactly(nullcontext() if choices is None else choices)
+    return execute(exact, exact, raised, training=training, cotangents=cotangents, mode=mode)
 
 
 class _Exactly(AbstractContextManager[None]):
     """Active during calls only. The text that makes the inputs runs outside, in its own dtypes."""
+
+    def __init__(self, choices: AbstractContextManager[Any]) -> None:
+        self._choices = choices
 
     def __enter__(self) -> None:
         with ExitStack() as stack:
@@ -56,6 +63,7 @@ class _Exactly(AbstractContextManager[None]):
             stack.enter_context(hold_state("torch's fast path", False))
             stack.enter_context(sdpa_kernel([SDPBackend.MATH]))
             stack.enter_context(Float64())
+            stack.enter_context(self._choices)
             self._exit = stack.pop_all().close
 
     def __exit__(self, *_: object) -> None:
@@ -148,58 +156,6 @@ def drop_by_index(device: str) -> Iterator[None]:
         yield
 
 
-class ReversedOrder(OperationMode):
-    """Lets sort and topk order equal elements the other way, and the last of several writes into a place come first.
-
-    Their documentation leaves that order open, unless sort is stable. `met`: whether such a call ran.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.met = False
-
-    def _run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        words = [argument.name for argument in func._schema.arguments]
-        given = dict(zip(words, args, strict=False)) | kwargs
-        reverse = _REVERSED.get(func.overloadpacket.__name__.strip("_"))
-        changed = reverse(given) if reverse is not None else {}
-        if not changed:
-            return func(*args, **kwargs)
-        self.met = True
-        result = func(
-            *(changed.get(word, value) for word, value in zip(words, args, strict=False)),
-            **{word: changed.get(word, value) for word, value in kwargs.items()},
-        )
-        if "self" not in changed:
-            return result
-        return result[0], given["self"].size(given.get("dim", -1)) - 1 - result[1]  # values and places
-
-
-def _reverse_ties(given: dict[str, Any]) -> dict[str, Any]:
-    is_open = given["self"].dim() and not given.get("stable")
-    return {"self": given["self"].flip(given.get("dim", -1))} if is_open else {}
-
-
-def _reverse_rows(given: dict[str, Any]) -> dict[str, Any]:
-    if not given["index"].dim():
-        return {}
-    return {"index": given["index"].flip(0), "source": given["source"].flip(given["dim"])}
-
-
-def _reverse_puts(given: dict[str, Any]) -> dict[str, Any]:
-    if given.get("accumulate") or any(index is None or index.dtype is torch.bool for index in given["indices"]):
-        return {}
-    places = torch.broadcast_tensors(*given["indices"])
-    if not places[0].dim():
-        return {}
-    shape = (*places[0].shape, *given["self"].shape[len(places) :])
-    return {"indices": [index.flip(0) for index in places], "values": given["values"].expand(shape).flip(0)}
-
-
-_REVERSED = {"sort": _reverse_ties, "topk": _reverse_ties, "index_copy": _reverse_rows, "index_put": _reverse_puts}
-"""By operation, its arguments in reversed order."""
-
-
 def _widen(result: Any) -> Any:
     if isinstance(result, (tuple, list)):
         return type(result)(_widen(item) for item in result)
@@ -211,10 +167,11 @@ def _is_lower(value: Any) -> bool:
 
 
 class Noise(OperationMode):
-    """Moves the result of every operation one ulp up or down, as `seed` decides."""
+    """Moves the result of every operation by some ulps up or down, as `seed` decides. share: of elements that move."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, ulps: Callable[[torch.dtype], int] = lambda _: 1, share: float = 1.0) -> None:
         super().__init__()
+        self._ulps, self._share = ulps, share
         self._generator = torch.Generator().manual_seed(seed)
         self._signs = {torch.device("cpu"): self._draw_signs(_POOL)}  # by device: each copy to a GPU waits for the GPU
         self._next = 0
@@ -258,10 +215,12 @@ class Noise(OperationMode):
             return
         size = value.abs()
         # 0 and the largest finite number stay. The latter fills masks and must not become infinite.
-        live = (size > 0).logical_and_(size < torch.finfo(dtype).max)
+        ulps, form = self._ulps(dtype), torch.finfo(dtype)
+        least, most = (0.0, form.max) if ulps == 1 else (form.smallest_normal, form.max / 2)
+        live = (size > least).logical_and_(size < most)
         if before is not None:
             live.logical_and_(value != before)
-        signs = self._draw(value.numel(), value)
+        signs = self._draw(value.numel(), value) * ulps
         value.view(_BITS[dtype.itemsize]).add_(signs.mul(live))
         if name in _LOG_OF_SUM:
             value.add_(signs * (2 * min(UNIT_ROUNDOFF[dtype], UNIT_ROUNDOFF[torch.float32])))
@@ -270,7 +229,8 @@ class Noise(OperationMode):
         # A part of a product is a sum of two products, which may cancel: it rounds relative to the whole number.
         parts = torch.view_as_real(value)
         self.dtypes[-1].add(parts.dtype)
-        parts.add_(self._draw(parts.numel(), parts) * value.abs().unsqueeze(-1) * (2 * UNIT_ROUNDOFF[parts.dtype]))
+        unit = 2 * UNIT_ROUNDOFF[parts.dtype] * self._ulps(parts.dtype)
+        parts.add_(self._draw(parts.numel(), parts) * value.abs().unsqueeze(-1) * unit)
 
     def _draw(self, count: int, like: Tensor) -> Tensor:
         if count > _POOL:
@@ -285,7 +245,10 @@ class Noise(OperationMode):
         return drawn.view(like.shape)
 
     def _draw_signs(self, count: int) -> Tensor:
-        return torch.randint(0, 2, (count,), generator=self._generator, dtype=torch.int8).mul_(2).sub_(1)
+        signs = torch.randint(0, 2, (count,), generator=self._generator, dtype=torch.int8).mul_(2).sub_(1)
+        if self._share < 1:
+            signs *= torch.rand(count, generator=self._generator) < self._share
+        return signs
 
 
 class FusedNoise(OperationMode):

@@ -11,12 +11,13 @@ from torch._ops import HigherOrderOperator, OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
 
-def _names(text: str) -> frozenset[str]:
+def names(text: str) -> frozenset[str]:
+    """The words of the text."""
     return frozenset(text.split())
 
 
 #: Results without rounding of their own: data movement, selection, sign changes, constants.
-_EXACT = _names("""
+_EXACT = names("""
     _to_copy abs alias amax amin arange argmax argmin as_strided bernoulli broadcast_to cat ceil clamp clamp_max
     clamp_min clone constant_pad_nd contiguous copy copy_ detach detach_ embedding empty empty_like empty_strided expand
     eye fill fill_ flip floor floor_divide full full_like gather index index_copy index_copy_ index_fill index_fill_
@@ -45,18 +46,23 @@ def is_exact(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
 
 
 #: Operations that draw random numbers. The tag `nondeterministic_seeded` is wider: fused attention always has it.
-RANDOM = _names("""
+RANDOM = names("""
     bernoulli bernoulli_ cauchy_ exponential_ geometric_ log_normal_ multinomial native_dropout normal normal_ rand
     rand_like randint randint_like randn randn_like random_ randperm rrelu_with_noise uniform uniform_
 """)
 
 #: Operations that return unwritten memory.
-UNWRITTEN = _names("empty empty_like empty_strided new_empty new_empty_strided resize_ set_")
+UNWRITTEN = names("empty empty_like empty_strided new_empty new_empty_strided resize_ set_")
 
 #: Operations that add any number of elements to an element of the result, in its dtype.
-SCATTERING = _names("""
+SCATTERING = names("""
     _index_put_impl_ embedding_dense_backward index_add index_add_ index_put index_put_ scatter_add scatter_add_
 """)
+
+
+def bind(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The arguments that a call gives, by name."""
+    return dict(zip((argument.name for argument in func._schema.arguments), args, strict=False)) | kwargs
 
 
 class OperationMode(TorchDispatchMode):
@@ -119,10 +125,9 @@ def decompose_fused(func: OpOverload) -> Callable[..., Any]:
 
     It returns only the first results: (out, logsumexp), or (dq, dk, dv).
     """
-    names = [argument.name for argument in func._schema.arguments]
 
     def run(*args: Any, **kwargs: Any) -> tuple[Tensor, ...]:
-        given = dict(zip(names, args, strict=False)) | kwargs
+        given = bind(func, args, kwargs)
         if given.get("dropout_p"):
             raise NotImplementedError("dropout")
         q, k, v = given["query"], given["key"], given["value"]

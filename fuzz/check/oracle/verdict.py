@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fuzz.check.oracle import constants
-from fuzz.check.oracle.row_error_bound import Envelope, largest_finite, locate
+from fuzz.check.oracle.row_error_bound import Envelope, find_possible_values, largest_finite, locate
 from fuzz.check.program import Execution, same_numbers
 from fuzz.protocol import Verdict, WrongElements
 from fuzz.protocol.failures import DifferentElements, Failure, FormDiffers, Value, Write
@@ -43,11 +43,36 @@ class Judgement:
         return self if wrong is None or self.value is None else replace(self, where=locate(self.value, wrong))
 
 
+@dataclass(frozen=True)
+class RightRuns:
+    """Right runs of a case."""
+
+    exact: Execution
+    """In float64, with eager's discrete choices."""
+    rounded: tuple[Execution, ...]
+    """They round otherwise than eager, and make its choices."""
+    chosen: tuple[Execution, ...] = ()
+    """They make other choices."""
+    chooses: bool = False
+    """Whether the program makes choices."""
+    count: int = 0
+    """Of replicas."""
+    choosing: int = 0
+    """Of runs that make other choices on purpose."""
+
+    def list_all(self) -> tuple[Execution, ...]:
+        return (self.exact, *self.rounded, *self.chosen)
+
+    def join(self, others: "RightRuns") -> "RightRuns":
+        """These runs, and those of `others` but for its exact run."""
+        return replace(self, rounded=self.rounded + others.rounded, chosen=self.chosen + others.chosen)
+
+
 class Judge:
     """Judges any number of subjects on one case.
 
-    replica: runs eager under noise with the given seed; called `REPLICAS` times at first, and more often before a value
-        is called wrong
+    right: returns right runs with the given numbers of replicas, and of runs that make other choices. At first
+        `REPLICAS` and none, more before a value is called wrong
     coarsest: the least precise float dtype of the case, known after the first replicas
     of_calls: `coarsest` of each call, by number; empty if not known
     derives: outputs are computed from derivatives
@@ -56,24 +81,24 @@ class Judge:
     def __init__(
         self,
         eager: Execution,
-        exact: Execution,
-        replica: Callable[[int], Execution],
+        right: Callable[[int, int], RightRuns],
         coarsest: Callable[[], torch.dtype],
         of_calls: Callable[[], dict[int, torch.dtype]] = dict,
         *,
         random: bool,
         derives: bool = False,
     ) -> None:
-        self._eager, self._exact, self._replica, self._random = eager, exact, replica, random
-        self._known = _Replicas([replica(number) for number in range(constants.REPLICAS)])
+        self._eager, self._right, self._random = eager, right, random
+        self._known = _Known(right(constants.REPLICAS, 0))
         self._coarsest, self._of_calls = coarsest(), of_calls()
-        self._terms = largest_gradient(exact)
+        self._terms = largest_gradient(self._known.runs.exact)
         self._terms_of_outputs = constants.TERMS_OF_DERIVATIVES if derives else 0.0
 
-    def judge(self, compiled: Execution, others: Callable[[], list[Execution]] = list) -> Judgement:
+    def judge(self, compiled: Execution, others: Callable[[], "RightRuns | None"] = lambda: None) -> Judgement:
         """The verdict on a run of a subject.
 
-        others: returns more right runs, which round in other places than eager; called before a value is called wrong
+        others: returns more right runs, which round in other places than eager or make other choices; called before a
+            value is called wrong
         """
         form = find_form_difference(self._eager, compiled)
         if form is not None:
@@ -84,18 +109,20 @@ class Judge:
         layout = find_stride_difference(self._eager, compiled)
         return judgement if layout is None else Judgement(Verdict.METADATA, layout, judgement.numbers)
 
-    def judge_numbers(self, compiled: Execution, others: Callable[[], list[Execution]] = list) -> Judgement:
+    def judge_numbers(self, compiled: Execution, others: Callable[[], "RightRuns | None"] = lambda: None) -> Judgement:
         """As `judge`, of values alone. Their forms are eager's."""
-        known = self._known
-        judgement = self._measure(compiled, known)
-        more = range(len(known.runs), constants.REPLICAS_BEFORE_WRONG)
-        if judgement.verdict in RECHECKED_VERDICTS and more:
-            known = self._known = _Replicas(known.runs + [self._replica(number) for number in more])
-            judgement = self._measure(compiled, known)
-        right = others() if judgement.verdict in RECHECKED_VERDICTS else []
-        if right:
-            known = _Replicas(known.runs + right)
-            judgement = self._measure(compiled, known)
+        judgement = self._measure(compiled, self._known)
+        for count in (0, constants.CHOOSING_RUNS):
+            runs = self._known.runs
+            is_known = runs.count >= constants.REPLICAS_BEFORE_WRONG and runs.choosing >= count
+            by_choice = judgement.verdict is Verdict.ILL_CONDITIONED and runs.chosen
+            needs_more = judgement.verdict in RECHECKED_VERDICTS or by_choice
+            if needs_more and not is_known and (runs.chooses or not count):
+                self._known = _Known(self._right(constants.REPLICAS_BEFORE_WRONG, count))
+                judgement = self._measure(compiled, self._known)
+        right = others() if judgement.verdict in RECHECKED_VERDICTS else None
+        if right is not None:
+            judgement = self._measure(compiled, _Known(self._known.runs.join(right)))
         if judgement.verdict in (Verdict.WRONG_RESULT, Verdict.WRONG_GRADIENT) and self._random:
             judgement = replace(judgement, verdict=Verdict.RANDOM_STREAM, where=None)
         return judgement
@@ -106,7 +133,7 @@ class Judge:
         judged = ((name, self._judge_value(name, mine, theirs, self._known)) for name, mine, theirs in pairs)
         return [name for name, judgement in judged if judgement.verdict in RECHECKED_VERDICTS]
 
-    def _measure(self, compiled: Execution, known: "_Replicas") -> Judgement:
+    def _measure(self, compiled: Execution, known: "_Known") -> Judgement:
         names = [*self._eager.values, *(name for name in compiled.gradients if name not in self._eager.gradients)]
         pairs = [(name, *self._pair_values(name, compiled)) for name in names]
         return pick_worst(
@@ -122,15 +149,19 @@ class Judge:
             return torch.zeros_like(value), value
         return eager, torch.zeros_like(eager) if value is None else value
 
-    def _judge_value(self, name: Value, eager: Tensor, value: Tensor, known: "_Replicas") -> Judgement:
+    def _judge_value(self, name: Value, eager: Tensor, value: Tensor, known: "_Known") -> Judgement:
         rows = float(math.prod(eager.shape[:-1]))
         if not eager.numel() or same_numbers(eager, value):
             return Judgement(Verdict.OK, None, {"ratio": 0.0, "rows_wrong": 0.0, "rows_total": rows})
         wrong = Verdict.WRONG_GRADIENT if name.is_gradient else Verdict.WRONG_RESULT
         if not eager.is_floating_point():
-            # Rounding alone decides the elements on which right runs disagree.
-            right = (run.values.get(name, eager) for run in (self._exact, *known.runs))
-            off = (eager != value) & torch.stack([eager == values for values in right]).all(0)
+            # Rounding alone decides the elements on which right runs disagree, and only between what these give.
+            right = [run.values.get(name, eager) for run in known.runs.list_all()]
+            agreed = torch.stack([eager == values for values in right]).all(0)
+            errors = (value.double() - eager.double()).abs()
+            possible = find_possible_values(eager.double(), right, torch.zeros_like(errors), ~agreed)
+            far = errors if possible is None else possible.replace_errors(value.double(), errors, limit=1.0)
+            off = torch.where(agreed, eager != value, far > 0)
             different = DifferentElements(name, int(off.sum()), eager.numel(), _dtype(eager))
             if not different.count:
                 return Judgement(Verdict.ILL_CONDITIONED, None, {"ratio": 0.0, "rows_wrong": 0.0, "rows_total": rows})
@@ -141,24 +172,28 @@ class Judge:
         is_doubted = judgement.verdict in RECHECKED_VERDICTS
         return judgement.locate(envelope.find_wrong(value)) if is_doubted else judgement
 
-    def _envelope(self, name: Value, eager: Tensor, known: "_Replicas") -> Envelope:
+    def _envelope(self, name: Value, eager: Tensor, known: "_Known") -> Envelope:
         if name not in known.envelopes:
-            zeros = torch.zeros_like(eager)
+            exact, zeros = known.runs.exact.values, torch.zeros_like(eager)
+            rounded, chosen = (
+                [run.values.get(name, zeros) for run in runs] for runs in (known.runs.rounded, known.runs.chosen)
+            )
             known.envelopes[name] = Envelope(
                 eager,
-                self._exact.values.get(name, zeros),
-                [run.values.get(name, zeros) for run in known.runs],
+                exact.get(name, zeros),
+                rounded,
                 self._of_calls.get(name.call, self._coarsest),
                 self._terms if name.is_gradient else self._terms_of_outputs,
+                chosen=chosen,
             )
         return known.envelopes[name]
 
 
 @dataclass(frozen=True)
-class _Replicas:
-    """Right runs under noise, and their envelopes by value."""
+class _Known:
+    """Right runs, and their envelopes by value."""
 
-    runs: list[Execution]
+    runs: RightRuns
     envelopes: dict[Value, Envelope] = field(default_factory=dict)
 
 

@@ -50,11 +50,12 @@ class ScriptRuns:
     the compiler. Leaving the context ends the script that runs, and those that wait never start.
     """
 
-    def __init__(self, python: str, seconds: float) -> None:
-        """seconds: the time limit of a script"""
+    def __init__(self, python: str, seconds: float, compiled: Path | None = None) -> None:
+        """seconds: the time limit of a script; compiled: a directory with binaries, such as that of a worker"""
         self.task = ""  # the script that runs
         self._python, self._seconds = python, seconds
         self._home = tempfile.TemporaryDirectory(prefix="attnfuzz-repro-")
+        self._compiled = compiled or Path(self._home.name, "compiled")
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="scripts")
         self._process: subprocess.Popen[str] | None = None
         self._is_closed = False
@@ -88,10 +89,10 @@ class ScriptRuns:
         variables = os.environ | SETTINGS
         if importable:
             variables["PYTHONPATH"] = os.pathsep.join(filter(None, (*importable, os.environ.get("PYTHONPATH", ""))))
-        home, compiled = (Path(self._home.name, name) for name in ("script", "compiled"))
-        variables.setdefault("TORCHINDUCTOR_CACHE_DIR", str(compiled))
-        for graphs in ("fxgraph", "aotautograd"):
-            shutil.rmtree(compiled / graphs, ignore_errors=True)
+        home = Path(self._home.name, "script")
+        variables.setdefault("TORCHINDUCTOR_CACHE_DIR", str(self._compiled))
+        for graphs in ("fxgraph", "aotautograd"):  # A worker keeps no graphs there.
+            shutil.rmtree(self._compiled / graphs, ignore_errors=True)
         home.mkdir(exist_ok=True)
         (home / "repro.py").write_text(text, encoding="utf-8")
         link_files(text, home)

@@ -1,10 +1,15 @@
 """Scripts of a report, and a traceback in it: frames of a graph pass are there, this machine's directories are not."""
 
 import sys
+import time
 from concurrent.futures import CancelledError
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
+from fuzz.evaluator import Evaluator
+from triage.report.progress import describe_progress
 from triage.script_runs import ScriptRuns, shorten_log
 
 HOME = "/home/somebody/venv/lib/python3.11/site-packages"
@@ -70,3 +75,11 @@ def test_who_leaves_early_waits_for_no_script() -> None:
             pass
     assert never.cancelled()
     assert endless.cancelled() or isinstance(endless.exception(), CancelledError) or endless.result().returncode != 0
+
+
+def test_progress_names_the_stage_of_the_worker_and_the_script() -> None:
+    process = SimpleNamespace(stage="inductor", stage_began=time.monotonic() - 12, checks=3)
+    line = describe_progress(
+        cast("Evaluator", SimpleNamespace(process=process)), cast("ScriptRuns", SimpleNamespace(task="repro.py")), 40.0
+    )
+    assert line == "  after 40 s: inductor for 12 s, running repro.py, 3 checks by this worker"

@@ -165,7 +165,7 @@ def build(
         config = replace(config, named=(subject,) if is_user_function(subject) else ())
     with (
         open_evaluator(config, repeat=2, remember=True) as evaluator,
-        ScriptRuns(config.python, 3 * config.timeout) as scripts,
+        ScriptRuns(config.python, 3 * config.timeout, evaluator.config.cache) as scripts,
         tell_progress(evaluator, scripts),
     ):
         what = "in eager, by each part of the compiler, and with parts off" if subject is None else f"under {subject}"

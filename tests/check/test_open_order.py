@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
+from fuzz.check.oracle.choices import Choices
 from fuzz.check.oracle.eager_audit import Audit
 from fuzz.check.oracle.open_orders import OPEN, AnotherOrder, Open
 from fuzz.check.subject_builder import Subject
@@ -112,6 +114,49 @@ def test_eager_is_not_accused_of_an_order_that_is_left_open(factor: float, is_fa
     audit, copy = Audit(), torch.ops.aten.index_copy.default
     audit.compare(copy, copy, (taken, {}), torch.stack([written[1] * factor, torch.zeros(4)]))
     assert (audit.faulty is not None) is is_faulty
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x.sort(-1),
+        lambda x: x.topk(3, 1),
+        lambda x: x.max(1),
+        lambda x: x.min(0, keepdim=True),
+        lambda x: x.median(-1),
+        lambda x: x.kthvalue(2, 0),
+        lambda x: x.cummax(-1),
+        lambda x: functional.max_pool2d(x[None], 2, return_indices=True),
+        lambda x: (x, x.argmax(-1)),
+        lambda x: (x, x > 0.5),
+        lambda x: (x, (x * 4).round()),
+        lambda x: (x, (x * 4).long()),
+    ],
+)
+def test_a_run_makes_the_choices_of_another(function: Any) -> None:
+    first, other = (torch.rand(8, 6, generator=torch.Generator().manual_seed(seed)) for seed in (0, 1))
+    made, again, free = Choices(), Choices(), Choices()
+    with made:
+        _, expected = function(first)
+    with free:
+        function(other)
+    held = Choices(made)
+    with held:
+        values, places = function(other)
+    with again:
+        function(first)
+    assert made.differ(free) and not made.differ(again) and not made.differ(held)
+    assert torch.equal(places, expected)
+    assert bool(torch.isin(values, other).all())
+
+
+def test_a_choice_of_numbers_too_far_apart_is_none() -> None:
+    value = torch.tensor([300.0, 3.0], dtype=torch.bfloat16)
+    made = Choices()
+    with made:
+        value.floor()
+    with Choices(made):
+        assert torch.equal((value + torch.tensor([4.0, 1.0])).to(torch.bfloat16).floor(), torch.tensor([304.0, 3.0]))
 
 
 def _read(text: str) -> str:

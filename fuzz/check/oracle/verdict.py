@@ -158,10 +158,12 @@ class Judge:
             # Rounding alone decides the elements on which right runs disagree, and only between what these give.
             right = [run.values.get(name, eager) for run in known.runs.list_all()]
             agreed = torch.stack([eager == values for values in right]).all(0)
-            errors = (value.double() - eager.double()).abs()
-            possible = find_possible_values(eager.double(), right, torch.zeros_like(errors), ~agreed)
-            far = errors if possible is None else possible.replace_errors(value.double(), errors, limit=1.0)
-            off = torch.where(agreed, eager != value, far > 0)
+            off = (eager != value) & agreed
+            if not (agreed.all() or eager.is_complex()):
+                errors = (value.double() - eager.double()).abs()
+                possible = find_possible_values(eager.double(), right, torch.zeros_like(errors), ~agreed)
+                if possible is not None:
+                    off |= ~agreed & (possible.replace_errors(value.double(), errors, limit=1.0) > 0)
             different = DifferentElements(name, int(off.sum()), eager.numel(), _dtype(eager))
             if not different.count:
                 return Judgement(Verdict.ILL_CONDITIONED, None, {"ratio": 0.0, "rows_wrong": 0.0, "rows_total": rows})

@@ -73,8 +73,8 @@ def check_module(factory: Callable[[], Any] | str, *, pythons: Sequence[str] = (
         pythons: The interpreters of the old and the new torch.
         subject: How blocks are compiled.
 
-    Raises AssertionError with the table if a block is wrong or refused, whose case files are kept, or with the error of
-    `fuzz.compare`.
+    Raises AssertionError with the table if a block is wrong or refused, whose case files are kept, or judged in part or
+    not at all; or with the error of `fuzz.compare`.
     Raises ValueError for a function without a name.
     """
     name = factory if isinstance(factory, str) else _find_name(factory)

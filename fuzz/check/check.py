@@ -8,26 +8,23 @@ from dataclasses import replace
 import torch
 
 from fuzz.check import compilation, exceptions, process_state, settings, value_files, warm_caches
-from fuzz.check.attention.call_changes import measure_calls
-from fuzz.check.attention.function import AttentionHarness
 from fuzz.check.attention.guard import GUARDED
-from fuzz.check.attention.judge_calls import find_faulty, judge_calls, observe
+from fuzz.check.attention_check import check_attention
 from fuzz.check.case_run import Announce, CaseRun, Rejected
 from fuzz.check.coverage import Coverage
-from fuzz.check.exceptions import SubjectError, SuppressOutOfMemory, Unsupported
+from fuzz.check.exceptions import SubjectError, SuppressOutOfMemory
 from fuzz.check.fused_calls import find_refused_calls
 from fuzz.check.live_program import LiveProgram
-from fuzz.check.oracle.attention.call import Call
 from fuzz.check.oracle.verdict import (
     RECHECKED_VERDICTS,
     Judgement,
     find_form_difference,
     find_stride_difference,
     is_same_for_dynamo,
+    skip,
 )
 from fuzz.check.program import Execution, hash_values
 from fuzz.check.recheck import Compiled, explain_by_fused_rounding, explain_by_order, recheck
-from fuzz.check.replaced_attention import judge_replaced
 from fuzz.check.rewrite_match import MatchRecorder
 from fuzz.check.rewrite_proof import find_wrong_rewrite, judge_rewrite
 from fuzz.check.subject_builder import Subject
@@ -46,17 +43,7 @@ from fuzz.protocol import (
     SubjectResult,
     Verdict,
 )
-from fuzz.protocol.failures import (
-    DeviceError,
-    FormDiffers,
-    Nondeterministic,
-    NotTaken,
-    OutOfBounds,
-    Refusal,
-    StateChange,
-    StateChanged,
-    Value,
-)
+from fuzz.protocol.failures import DeviceError, FormDiffers, Refusal, StateChange, StateChanged
 from fuzz.protocol.rewrites import WrongRewrite
 from fuzz.subjects import is_user_function
 
@@ -139,11 +126,11 @@ def _run_subject(case: CaseRun, name: str, subject: Subject | None) -> tuple[Sub
 
     try:
         if subject is None:
-            judgement = _skip(Refusal.UNKNOWN_SUBJECT)
+            judgement = skip(Refusal.UNKNOWN_SUBJECT)
         else:
             options = case.request.settings if subject.spec.options else {}
             subject = apply_experiments(replace(subject, options=options), case.request.experiments, record)
-            check_subject = _check_attention if subject.attention is not None else _check_compiled
+            check_subject = check_attention if subject.attention is not None else _check_compiled
             if subject.spec.sharded:
                 check_subject = functools.partial(_check_sharded, record)
             judgement, run = check_subject(case, subject, coverage)
@@ -151,7 +138,7 @@ def _run_subject(case: CaseRun, name: str, subject: Subject | None) -> tuple[Sub
             hashes = hash_values(run) if run is not None and case.request.hashes else ()
             observed += case.find_parting(run) if run is not None and judgement.verdict.is_finding else []
     except SubjectError as error:
-        judgement = _skip(Refusal.UNSUPPORTED, str(error))
+        judgement = skip(Refusal.UNSUPPORTED, str(error))
     except Exception as error:
         judgement = Judgement(*exceptions.blame(error))
         if judgement.verdict is not Verdict.DEVICE_ERROR:
@@ -198,16 +185,12 @@ def _list_conditions(subject: Subject | None, verdict: Verdict) -> list[Coverage
     return [*(CoverageItem(CoverageKind.UNGUARDED, name) for name in unguarded), *settings]
 
 
-def _skip(refusal: Refusal, why: str = "") -> Judgement:
-    return Judgement(Verdict.SKIPPED, NotTaken(refusal, why))
-
-
 def _check_compiled(case: CaseRun, subject: Subject, coverage: Coverage) -> tuple[Judgement, Execution | None]:
     """The verdict on a subject that computes the case as a whole, and its run, if that can be compared."""
     if subject.spec.random and (not case.request.random or case.program.is_sequence):
-        return _skip(Refusal.NOT_RANDOM), None
+        return skip(Refusal.NOT_RANDOM), None
     if subject.spec.recomputes and not case.request.training:
-        return _skip(Refusal.NOT_TRAINING), None
+        return skip(Refusal.NOT_TRAINING), None
     module, recorder = case.program.module(case.request.training), MatchRecorder()
     try:
         with coverage, recorder.watch(), subject.apply_settings():
@@ -220,10 +203,10 @@ def _check_compiled(case: CaseRun, subject: Subject, coverage: Coverage) -> tupl
             runs = [case.execute(call, module) for _ in range(case.repeat)]
             compilation.require_run()
     except SubjectError as error:
-        return _skip(error.refusal, str(error)), None
+        return skip(error.refusal, str(error)), None
     except Exception as error:
         if limit := exceptions.find_limit(error):
-            return _skip(Refusal.UNSUPPORTED, limit), None
+            return skip(Refusal.UNSUPPORTED, limit), None
         judgement = _prove_constants(Judgement(*exceptions.blame(error)), case, subject)
         wrong = (*find_refused_calls(judgement.failure, recorder.calls), *judgement.wrong_rewrites)
         return replace(judgement, wrong_rewrites=wrong, raised_at=find_raising(exceptions.find_root(error))), None
@@ -252,7 +235,7 @@ def _check_sharded(record: Record, case: CaseRun, subject: Subject, _: Coverage)
         "it has regions, for which DTensor has no rules": bool(request.plain),
     }
     if reason := next((reason for reason, applies in reasons.items() if applies), ""):
-        return _skip(Refusal.UNSUPPORTED, reason), None
+        return skip(Refusal.UNSUPPORTED, reason), None
     from fuzz.check.ranks import run_on_ranks
     from fuzz.check.sharded import Part
 
@@ -345,82 +328,3 @@ def _prove_constants(judgement: Judgement, case: CaseRun, subject: Subject) -> J
     except Exception:
         return judgement
     return replace(judgement, wrong_rewrites=tuple({rewrite.pattern: rewrite for rewrite in refused}.values()))
-
-
-def _check_attention(case: CaseRun, subject: Subject, coverage: Coverage) -> tuple[Judgement, Execution | None]:
-    """The verdict on a subject that computes the attention of the case, and its run, if that can be compared."""
-    stub, training = case.request.attention_stub, case.request.training
-    if stub is None and subject.attention is not None and subject.spec.sdpa:
-        return judge_replaced(case, subject.attention, coverage), None
-    if stub is None or subject.attention is None:
-        return _skip(Refusal.NO_CONTRACT), None
-    harness = AttentionHarness(stub, subject.attention, case.device, training=training)
-    runs: list[Execution] = []
-    try:
-        judgement = _run_and_judge(case, subject, harness, runs, coverage)
-        damage = () if judgement.verdict is Verdict.DEVICE_ERROR else harness.guard.damage()
-    finally:
-        harness.program.close()
-    if damage and judgement.verdict.is_finding:
-        judgement = replace(judgement, writes=damage)
-    elif damage:
-        judgement = Judgement(Verdict.OUT_OF_BOUNDS, OutOfBounds(damage), judgement.numbers)
-    elif harness.shared and not judgement.verdict.is_finding and judgement.verdict is not Verdict.SKIPPED:
-        shared = FormDiffers("memory", value=Value.of_result("out"), actual_owner=Value("result", harness.shared))
-        judgement = Judgement(Verdict.METADATA, shared, judgement.numbers)
-    if harness.sequences:
-        # The program's outputs are 0 for queries of no sequence, so they are not compared with eager's.
-        failure = judgement.failure
-        if failure is not None and not failure.sequences:
-            judgement = replace(judgement, failure=replace(failure, sequences=harness.sequences))
-        return judgement, None
-    if not runs or judgement.verdict is Verdict.SKIPPED:
-        return judgement, None
-    return case.blame_eager_if_harmless(judgement), runs[0]
-
-
-def _run_and_judge(
-    case: CaseRun, subject: Subject, harness: AttentionHarness, runs: list[Execution], coverage: Coverage
-) -> Judgement:
-    """The verdict on the results of a function. Appends its executions to `runs`."""
-    recorded: list[Call] = []
-    module = harness.program.module(harness.training)
-    try:
-        with coverage, subject.apply_settings():
-            for _ in range(case.repeat):
-                runs.append(case.execute(module, module, harness.fresh()))
-                recorded = recorded or harness.calls
-                if harness.guard.damage():
-                    break
-    except Unsupported as refusal:
-        return _skip(Refusal.UNSUPPORTED, str(refusal))
-    except Exception as error:
-        if not harness.accuses(error):
-            return _skip(Refusal.TEXT_FAILS, exceptions.line(error))
-        if in_backward := exceptions.find_refusal(error, harness.attention.capabilities.refuses):
-            return _skip(Refusal.UNSUPPORTED, str(in_backward))
-        is_fit = not (exceptions.find_device_fault() or exceptions.is_out_of_memory(error) or harness.guard.damage())
-        if is_fit and harness.runs_with_less_guarded(lambda: case.execute(module, module)):
-            runs.clear()
-            return _run_and_judge(case, subject, harness, runs, coverage)
-        judgement = Judgement(*exceptions.blame(error))
-        if judgement.verdict is Verdict.RUNTIME_ERROR:
-            with SuppressOutOfMemory():
-                judgement = measure_calls(judgement, harness.attention, harness.calls)
-        return judgement
-    with SuppressOutOfMemory() as caught:
-        judgement = judge_calls(recorded, harness.attention, training=case.request.training)
-        if judgement.verdict in RECHECKED_VERDICTS and not harness.guard.damage():
-            faulty = find_faulty(harness.attention, recorded) if is_user_function(subject.name) else None
-            if faulty is not None:
-                reason = (
-                    f"it calls {faulty.operation}, which gives {faulty.given:.3g} where {faulty.exact:.3g} is right"
-                )
-                return _skip(Refusal.UNSUPPORTED, reason)
-            judgement = measure_calls(judgement, harness.attention, recorded)
-        repeats = case.device in harness.attention.capabilities.deterministic and not harness.attention.is_unordered
-        compared = case.compare_runs(judgement, runs) if repeats else judgement
-        is_of_gradient = isinstance(compared.failure, Nondeterministic) and compared.failure.value.is_gradient
-        observed = is_of_gradient and observe(harness.attention, recorded)
-        return judgement if observed and harness.attention.is_unordered else compared
-    return _skip(Refusal.NO_MEMORY, caught.line)

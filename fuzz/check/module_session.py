@@ -105,7 +105,7 @@ class ModuleSession:
     def open(self, live: Live) -> LiveProgram:
         """A part of the module as a program. Raises `ModuleError`, and exceptions of copying."""
         if live.path not in self._captured:
-            self._captured[live.path] = self._capture(live.path)
+            self._captured = {live.path: self._capture(live.path)}  # of one part alone: modules are large
         module, args, kwargs, autocast = self._captured[live.path]
         return LiveProgram(
             module,

@@ -1,5 +1,7 @@
 """Modules whose own arguments have the structures of `benchmarks.planted_torch`: no random numbers have these."""
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -92,3 +94,27 @@ def row_masked_in_training() -> Made:
     """The same in training, where torch's fused kernel gives wrong gradients."""
     module, (x, mask) = row_masked()
     return module.train(), (x.requires_grad_(), mask)
+
+
+class Rounded(torch.autograd.Function):
+    """Rounds, with the gradient of the identity: no case can say it."""
+
+    @staticmethod
+    def forward(_context: Any, x: Tensor) -> Tensor:
+        return x.round()
+
+    @staticmethod
+    def backward(_context: Any, *gradients: Tensor) -> Tensor:
+        return gradients[0]
+
+
+class StraightThrough(nn.Module):
+    """Attention over quantised values."""
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        rounded: Tensor = Rounded.apply(4 * v)
+        return functional.scaled_dot_product_attention(q, k, rounded)
+
+
+def straight_through() -> Made:
+    return StraightThrough(), tuple(torch.randn(1, 2, 4, 8, requires_grad=True) for _ in range(3))

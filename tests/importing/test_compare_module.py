@@ -11,7 +11,7 @@ import pytest
 from corpus.entry import load
 from fuzz.importing.importer import Block
 from fuzz.module_answer import Answer, Row, Side, as_data, summarize
-from fuzz.module_comparison import open_comparison, save_wrong_block
+from fuzz.module_comparison import judge_modules, open_comparison, save_wrong_block
 from fuzz.protocol import Verdict
 from fuzz.testing import check_module
 from fuzz.worker_config import WorkerConfig
@@ -118,6 +118,17 @@ def test_the_smallest_block_that_is_wrong_gets_the_report(tmp_path: Path) -> Non
         wrong = save_wrong_block(comparison)
     assert wrong is not None
     assert load(wrong).note.startswith("attn, ")
+
+
+@pytest.mark.worker
+def test_a_campaign_begins_with_the_module_itself(tmp_path: Path) -> None:
+    config = WorkerConfig(python=str(plant(tmp_path, "row_masked")))
+    factory = "tests.importing.structured:row_masked"
+    assert judge_modules(config, [factory], ["passes"], tmp_path / "answers", quiet=True) == 0
+    rows = json.loads((tmp_path / "answers" / "module-0.json").read_text(encoding="utf-8"))
+    whole = next(row for row in rows if not row["block"])
+    assert (whole["answer"], whole["live"]) == ("new wrong", True)
+    assert load(Path(whole["case"])).found is not None
 
 
 @pytest.mark.worker

@@ -71,6 +71,11 @@ def test_right_modules_are_right(factory: str) -> None:
     assert {one.verdict for one in result.results} <= HARMLESS
 
 
+def test_what_no_case_can_say_is_judged() -> None:
+    (result,) = judge("structured:straight_through", Live("")).results
+    assert result.verdict in HARMLESS
+
+
 def test_a_product_without_a_float64_kernel_has_a_reference() -> None:
     assert judge("modules:experts", Live(""), "eager").results[0].verdict in HARMLESS
 

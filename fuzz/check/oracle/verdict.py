@@ -12,7 +12,7 @@ from fuzz.check.oracle import constants
 from fuzz.check.oracle.row_error_bound import Envelope, find_possible_values, largest_finite, locate
 from fuzz.check.program import Execution, same_numbers
 from fuzz.protocol import Verdict, WrongElements
-from fuzz.protocol.failures import DifferentElements, Failure, FormDiffers, Value, Write
+from fuzz.protocol.failures import DifferentElements, Failure, FormDiffers, NotTaken, Refusal, Value, Write
 from fuzz.protocol.places import Place
 from fuzz.protocol.rewrites import WrongRewrite
 
@@ -66,6 +66,11 @@ class RightRuns:
     def join(self, others: "RightRuns") -> "RightRuns":
         """These runs, and those of `others` but for its exact run."""
         return replace(self, rounded=self.rounded + others.rounded, chosen=self.chosen + others.chosen)
+
+
+def skip(refusal: Refusal, why: str = "") -> Judgement:
+    """The judgement on a subject that does not take a case."""
+    return Judgement(Verdict.SKIPPED, NotTaken(refusal, why))
 
 
 class Judge:

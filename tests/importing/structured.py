@@ -112,7 +112,8 @@ class StraightThrough(nn.Module):
     """Attention over quantised values."""
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        rounded: Tensor = Rounded.apply(4 * v)
+        apply: Any = Rounded.apply
+        rounded: Tensor = apply(4 * v)
         return functional.scaled_dot_product_attention(q, k, rounded)
 
 

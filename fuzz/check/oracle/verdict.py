@@ -117,11 +117,13 @@ class Judge:
     def judge_numbers(self, compiled: Execution, others: Callable[[], "RightRuns | None"] = lambda: None) -> Judgement:
         """As `judge`, of values alone. Their forms are eager's."""
         judgement = self._measure(compiled, self._known)
-        for count in (0, constants.CHOOSING_RUNS):
+        for count in (0, *constants.CHOOSING_RUNS):
             runs = self._known.runs
             is_known = runs.count >= constants.REPLICAS_BEFORE_WRONG and runs.choosing >= count
             by_choice = judgement.verdict is Verdict.ILL_CONDITIONED and runs.chosen
             needs_more = judgement.verdict in RECHECKED_VERDICTS or by_choice
+            if count == constants.CHOOSING_RUNS[-1]:
+                needs_more = judgement.where is not None and judgement.where.wrong <= constants.FEW_WRONG
             if needs_more and not is_known and (runs.chooses or not count):
                 self._known = _Known(self._right(constants.REPLICAS_BEFORE_WRONG, count))
                 judgement = self._measure(compiled, self._known)

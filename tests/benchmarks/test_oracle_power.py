@@ -76,7 +76,7 @@ def test_what_six_published_criteria_pass_in_bfloat16_is_seen(monkeypatch: pytes
     }
     monkeypatch.setattr(table, "shared_problem", lambda *_: None)
     monkeypatch.setattr(table, "_published", lambda _problem, _name: {})
-    monkeypatch.setattr("fuzz.check.check._measure", lambda judgement, *_: judgement)
+    monkeypatch.setattr("fuzz.check.attention_check.measure_calls", lambda judgement, *_: judgement)
     monkeypatch.setitem(CONFIGURATIONS, "normal", Configuration(1, 384, 32))
     lines = looked_for("causal", "bfloat16", tuple(statistics), "cpu")
     assert all(line.seen for line in lines)

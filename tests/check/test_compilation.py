@@ -136,11 +136,11 @@ def test_a_variable_that_switches_compilers_off_is_named(monkeypatch: pytest.Mon
     for value in ("", "0") if compilation.VARIABLES[name][0] is compilation._is_one else ("",):
         monkeypatch.setenv(name, value)
         assert not compilation.find_switch()
-    if name == "TORCHINDUCTOR_LITE_MODE":
-        # Only torch 2.15 reads it.
-        monkeypatch.setattr("torch._inductor.config.fallback_by_default", True)
     monkeypatch.setenv(name, "1")
-    assert compilation.find_switch().startswith(f"{name}=1 ") and compilation.find_switch().endswith(": unset it")
+    # Only torch 2.15 reads TORCHINDUCTOR_LITE_MODE, and sets this. pytest's own patches of a configuration delete it.
+    with torch._inductor.config.patch(fallback_by_default=name == "TORCHINDUCTOR_LITE_MODE"):
+        switch = compilation.find_switch()
+    assert switch.startswith(f"{name}=1 ") and switch.endswith(": unset it")
 
 
 def test_what_torchs_bisector_leaves_behind_is_named(tmp_path: Path) -> None:

@@ -80,8 +80,8 @@ def compare(
         require_writable(json, "--json", is_file=True)
     if out is not None:
         require_writable(out, "--out")
-    if module is None and (out or json):
-        raise UserError("--out and --json need --module")
+    if module is None and (out or json or run or budget or accept_partial):
+        raise UserError("--out, --json, --run, --budget and --accept-partial need --module")
     config = worker.configure(None, subject)
     configs = [replace(config, python=interpreter) for interpreter in python or [sys.executable]]
     if module is not None:
@@ -167,6 +167,8 @@ def _compare_module(
             if json is None or not write_json([as_data(row) for row in rows], json):
                 with ignore_lost_output():
                     print(render(rows, factory, list(comparison.versions), comparison.left), flush=True)
+    if comparison.left and not rows:
+        raise UserError(f"--budget {budget}: over before the first block")
     if all(row.answer is Answer.UNJUDGED for row in rows):
         raise UserError(f"{factory}: no block is judged: {describe_unjudged(rows)}")
     is_partial = bool(comparison.left) or any(row.answer.is_partial for row in rows)

@@ -9,6 +9,7 @@ from fuzz.commands import list_commands, shorten
 from fuzz.durations import format_count
 from fuzz.importing.importer import Block, describe_gaps
 from fuzz.protocol import EAGER, Verdict
+from fuzz.protocol.failures import Value
 from generators.records import Word
 
 
@@ -21,7 +22,10 @@ class Answer(Word):
     OLD_WRONG = "old wrong", "the old result is further from float64 than rounding explains, the new result is not"
     ACCEPTED = "newly accepted", "the old side gives no result, the new side is right"
     UNJUDGED = "not judged", "one side takes no such program, or can't run it"
-    IN_PART = "in part", "right as far as it was judged: a case stood for the module, without some of its calls"
+    IN_PART = (
+        "in part",
+        "right as far as it was judged: a case lacks calls of the module, float64 gives no number, or dropout stays on",
+    )
     ROUNDING = "changed within rounding", "other bits, and both results are as right as rounding allows"
     EQUAL = "equal", "the same bits"
 
@@ -51,6 +55,7 @@ class Side:
     output: int | None = None  # the index of the wrong output
     python: str = ""
     rewrites: tuple[str, ...] = ()  # that a compiler applied
+    unjudged: tuple[Value, ...] = ()  # where float64 gives no number, and eager does
 
     @property
     def is_wrong(self) -> bool:
@@ -71,6 +76,8 @@ class Row:
     new: Side
     mode: str = ""  # of the module, such as "training, dropout off"
     is_live: bool = False  # the module itself was judged; else its case
+    reason: str = ""  # why its case was judged
+    is_drawn_alone: bool = False  # it draws random numbers, and was judged with them alone
     case: Path | None = None  # a case that shows it too
     first: str = ""  # the line of the first value that moved, or that is wrong; or the first such submodule
 
@@ -101,7 +108,8 @@ class Row:
             return Answer.OLD_WRONG
         if not (old.hashes and new.hashes):
             return Answer.UNJUDGED
-        if not self.is_live and describe_gaps(self.block):
+        random = Verdict.RANDOM_STREAM in (old.verdict, new.verdict) and self.is_drawn_alone
+        if old.unjudged or new.unjudged or random or (not self.is_live and describe_gaps(self.block)):
             return Answer.IN_PART
         return Answer.EQUAL if old.hashes == new.hashes else Answer.ROUNDING
 
@@ -128,6 +136,10 @@ def render(rows: Sequence[Row], factory: str, labels: Sequence[str], left: Seque
         lines += [f"    rewrites: {applied}"] if (applied := _describe_rewrites(row)) else []
         lines += [f"    first in: {row.first}"] if row.first else []
         lines += [f"    {side.label}: {side.why}" for side in (row.old, row.new) if side.why]
+        lines += [f"    not as it is: {row.reason}"] if row.reason else []
+        lines += (
+            ["    no case shows it: the module itself has to be run"] if row.answer.is_failure and not row.case else []
+        )
         lines += [f"    {row.report}"] if row.report else []
     gaps = dict.fromkeys(describe_gaps(row.block) for row in rows if not row.is_live)
     return "\n".join([*lines, *filter(None, gaps)])
@@ -198,7 +210,14 @@ def as_data(row: Row) -> dict[str, Any]:
     return (
         block
         | gaps
-        | {"answer": row.answer.value, **sides, "first": row.first, "case": str(row.case or ""), "report": row.report}
+        | {
+            "answer": row.answer.value,
+            "reason": row.reason,
+            **sides,
+            "first": row.first,
+            "case": str(row.case or ""),
+            "report": row.report,
+        }
     )
 
 

@@ -103,7 +103,7 @@ def run(
     python -m fuzz.run --budget 10m --subject my_package.my_kernel:attention
     0: no new finding
     1: new findings, fixed bugs that are back, failures that fresh workers did not confirm, or a block of --module that
-       fails only as it is
+       is wrong or refused as it is
     2: wrong option or file, a --subject that took no case, or a full disk, with an error of a single line
     3: a bug in attnfuzz, with its traceback; also if the campaign went on without the cases that it hit
     130: interrupted by Ctrl-C, SIGTERM or SIGHUP; cases have 5 s to finish, and a second signal stops at once
@@ -136,6 +136,7 @@ def run(
     from fuzz.campaign.options import Options
     from fuzz.campaign.search import load_seeds
     from fuzz.campaign.session import run_campaign
+    from fuzz.run_store import RESULTS_FILE
     from fuzz.worker_config import ROOT, WorkerConfig
     from generators.sampling.parts import WithParts
     from generators.sampling.sample import sample
@@ -153,7 +154,7 @@ def run(
         from fuzz.module_comparison import judge_modules
         from generators.sampling.neighbours import Neighbourhood
 
-        if not directory.exists():  # a run that goes on has begun with this
+        if not (directory / RESULTS_FILE).exists():  # a run that goes on has begun with this
             compilers = [name for name in subject or (INDUCTOR,) if not is_attention(name)]
             answers = directory.with_name(f"{directory.name}-module")
             n_wrong = judge_modules(config, module, compilers, answers, quiet=quiet) if compilers else 0

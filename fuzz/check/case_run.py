@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager, closing, nullcontext
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -200,6 +201,21 @@ class CaseRun:
         if different is not None and self.program.is_sequence and not self.judge.judge(runs[-1]).verdict.is_finding:
             return find_difference(runs[1:])
         return different
+
+    def measure_beside_eager(self, judgement: Judgement, run: Execution) -> Judgement:
+        """`judgement` on eager, with the largest error of `run` in the same value: it may be right, or as wrong."""
+        value = judgement.failure.value if isinstance(judgement.failure, FaultyOperation) else None
+        given, truth = (one.values.get(value) if value is not None else None for one in (run, self.exact))
+        if given is None or truth is None or given.shape != truth.shape:
+            return judgement
+        error = (given.double() - truth.double()).abs().nan_to_num(math.inf)
+        return replace(judgement, numbers={**judgement.numbers, "compiled_error": float(error.max())})
+
+    def find_unjudged(self) -> tuple[Value, ...]:
+        """Eager's values with finite elements where float64 has none, so that no result can be called wrong there."""
+        pairs = ((name, value, self.exact.values.get(name, value)) for name, value in self.eager.values.items())
+        found = ((name, value, truth) for name, value, truth in pairs if value.is_floating_point())
+        return tuple(name for name, value, truth in found if bool((value.isfinite() & ~truth.isfinite()).any()))
 
     def find_parting(self, run: Execution) -> list[Parted]:
         """The first watched part of a live module whose result in `run` is wrong; empty if no part is watched."""

@@ -89,6 +89,7 @@ def check(
         unfit=unfit,
         hashes=hash_values(case.eager) if request.hashes and rejected is None else (),
         stage=stage,
+        unjudged=case.find_unjudged() if request.live is not None and rejected is None else (),
     )
 
 
@@ -136,7 +137,10 @@ def _run_subject(case: CaseRun, name: str, subject: Subject | None) -> tuple[Sub
             judgement, run = check_subject(case, subject, coverage)
             dynamo_same = None if run is None else is_same_for_dynamo(case.eager, run, case.exact)
             hashes = hash_values(run) if run is not None and case.request.hashes else ()
-            observed += case.find_parting(run) if run is not None and judgement.verdict.is_finding else []
+            if run is not None and judgement.verdict in RECHECKED_VERDICTS:
+                observed += case.find_parting(run)
+            if run is not None and judgement.verdict is Verdict.EAGER_SUSPECT:
+                judgement = case.measure_beside_eager(judgement, run)
     except SubjectError as error:
         judgement = skip(Refusal.UNSUPPORTED, str(error))
     except Exception as error:

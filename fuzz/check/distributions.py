@@ -80,20 +80,6 @@ def describe_values(values: Tensor) -> Described:
     return _describe_integers(values.long(), is_index=values.dtype in (torch.int64, torch.int32))
 
 
-def permute_within(values: Tensor, generator: torch.Generator) -> Tensor:
-    """The same values in another order, on the CPU: what stands for values whose structure has no name.
-
-    Floats of two or more axes keep their rows, which move along axis -2 in one order, so channels keep their size.
-    Other values move along the last axis, each row in an order of its own.
-    """
-    values = values.detach().cpu()
-    if values.is_floating_point() and values.dim() >= 2:
-        return values[..., torch.randperm(values.shape[-2], generator=generator), :]
-    if not values.dim():
-        return values.clone()
-    return values.gather(-1, torch.rand(values.shape, generator=generator).argsort(-1))
-
-
 def _spell(kept: Kept, spelling: str) -> Described:
     return Described(kept.pattern + spelling, kept.share, kept.param)
 

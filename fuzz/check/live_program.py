@@ -1,8 +1,11 @@
 """A user's module in place of the text of a case, with its own parameters, buffers, arguments and modes."""
 
 import copy
+import sys
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 from unittest import mock
@@ -11,12 +14,61 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree
 
-from fuzz.check.program import Compile, Program, execute, flatten, same_numbers
+from fuzz.check.program import Compile, Program, execute, same_numbers
+from fuzz.check.structure import flatten, is_state
 from fuzz.check.tensor_memory import MemoryMap
+from fuzz.protocol.failures import Value
 
 _RATES = "drop"
 """Rates of dropout, of dropped paths and of dropped layers have this in the names of their attributes or classes."""
+_OF_MODULES = frozenset(vars(nn.Module()))
 _PLAIN = (bool, int, float, str, type(None))
+
+
+class Limits:
+    """The dtypes whose limits a module reads, such as `torch.finfo(x.dtype).min`, by the line that reads.
+
+    In float64 a mask that float64's own minimum fills twice is -inf, and its rows are NaN. So the float64 run reads the
+    limits of the dtypes that the same lines read before, in the same order.
+    """
+
+    def __init__(self) -> None:
+        self._read = defaultdict[tuple[str, int], list[torch.dtype]](list)
+
+    @contextmanager
+    def record(self) -> Iterator[None]:
+        """Within it reads are noted."""
+        self._read.clear()
+
+        def note(place: tuple[str, int], dtype: torch.dtype) -> torch.dtype:
+            self._read[place].append(dtype)
+            return dtype
+
+        with _watch_limits(note):
+            yield
+
+    @contextmanager
+    def replay(self) -> Iterator[None]:
+        """Within it the lines that have read limits get the same again."""
+        left = {place: iter(dtypes) for place, dtypes in self._read.items()}
+        with _watch_limits(lambda place, dtype: next(left.get(place, iter(())), dtype)):
+            yield
+
+
+@contextmanager
+def _watch_limits(choose: Callable[[tuple[str, int], torch.dtype], torch.dtype]) -> Iterator[None]:
+    """Within it `torch.finfo` is about the dtype that `choose` takes for a line, except for lines of torch and fuzz."""
+    finfo = torch.finfo
+
+    def read(type: torch.dtype | None = None) -> torch.finfo:  # noqa: A002 - the name that torch gives it
+        dtype = type or torch.get_default_dtype()
+        caller = sys._getframe(1)
+        if caller.f_globals.get("__name__", "").partition(".")[0] in ("torch", "fuzz"):
+            return finfo(dtype)
+        return finfo(choose((caller.f_code.co_filename, caller.f_lineno), dtype))
+
+    with mock.patch.object(torch, "finfo", read):
+        yield
 
 
 class LiveModule(nn.Module):
@@ -26,7 +78,7 @@ class LiveModule(nn.Module):
     without_gradient: numbers of the leaves that get no gradient
     autocast: the dtype of the autocast around each call; "" for none
     watched: paths of submodules whose first results in a call are returned too, in the order in which they end
-    asked: the dtypes whose limits the module reads, in order; set by runs in its own precision
+    limits: of dtypes that the module reads; shared by its copies
     """
 
     def __init__(
@@ -38,20 +90,19 @@ class LiveModule(nn.Module):
         autocast: str = "",
         device: str = "cpu",
         watched: Sequence[str] = (),
-        asked: list[torch.dtype],
+        limits: Limits,
     ) -> None:
         super().__init__()
         self.module, self.without_gradient = module, without_gradient
         self._form, self._device, self._autocast = form, device, autocast
-        self._asked, self._is_exact = asked, False
+        self._limits, self._is_exact = limits, False
         self._seen: dict[str, Any] = {}
         self._watched = watched
         for path in watched:
             module.get_submodule(path).register_forward_hook(self._watch(path))
 
     def forward(self, *leaves: Any) -> Any:
-        limits = _replay_limits(self._asked) if self._is_exact else _record_limits(self._asked)
-        with limits:
+        with self._limits.replay() if self._is_exact else self._limits.record():
             return self._run(self.module, leaves)
 
     def call_through(self, compiled: Callable[..., Any]) -> Callable[..., Any]:
@@ -66,12 +117,29 @@ class LiveModule(nn.Module):
         """By their names in the user's module."""
         return self.module.named_buffers(*args, **options)
 
+    def list_held(self, leaves: Sequence[Any]) -> dict[Value, Tensor]:
+        """The tensors in objects among the arguments, and in plain attributes of the module, such as caches."""
+        holders = {Value("input", index): leaf for index, leaf in enumerate(leaves) if not isinstance(leaf, Tensor)}
+        for path, part in self.module.named_modules():
+            own = {name: value for name, value in vars(part).items() if name not in _OF_MODULES}
+            holders |= {Value("buffer", ".".join(filter(None, (path, name)))): value for name, value in own.items()}
+        found = ((name, flatten(value)[1]) for name, value in holders.items() if is_state(value))
+        return {
+            replace(name, name=f"{name.name}.{number}"): tensor
+            for name, tensors in found
+            for number, tensor in enumerate(tensors)
+        }
+
     def train(self, _mode: bool = True) -> "LiveModule":
         return self
 
     def double(self) -> "LiveModule":
         """In float64 from now on. The limits of dtypes that the module reads stay those of its own precision."""
         self._is_exact = True
+        for part in self.module.modules():
+            own = {name: value for name, value in vars(part).items() if name not in _OF_MODULES}
+            held = {name: value for name, value in own.items() if type(value) is Tensor or is_state(value)}
+            vars(part).update(copy_arguments(held, lambda memory: memory.double() if _is_lower(memory) else memory))
         return super().double()
 
     def _run(self, call: Callable[..., Any], leaves: Sequence[Any]) -> Any:
@@ -116,7 +184,7 @@ class LiveProgram(Program):
         self.device, self.filename, self.is_training = device, "<module>", is_training
         self._origin, self._given = module, arguments
         self._autocast, self._drops, self._watched = autocast, drops, watched
-        self._asked: list[torch.dtype] = []
+        self._limits = Limits()
         leaves, self._form = _pytree.tree_flatten(arguments)
         self._without_gradient = [
             index for index, leaf in enumerate(leaves) if isinstance(leaf, Tensor) and not leaf.requires_grad
@@ -134,7 +202,7 @@ class LiveProgram(Program):
             autocast=self._autocast,
             device=self.device,
             watched=self._watched,
-            asked=self._asked,
+            limits=self._limits,
         )
 
     def inputs(self) -> list[Any]:
@@ -147,7 +215,8 @@ class LiveProgram(Program):
         return False
 
     def calls(self, module: nn.Module, change: Callable[[Tensor], Tensor] | None = None) -> Iterable[list[Any]]:  # noqa: ARG002 - as Program
-        return [MemoryMap(change)(self.inputs()) if change else self.inputs()]
+        copies = copy_arguments(self._given, lambda memory: change(memory.clone()) if change else memory.clone())
+        return [_pytree.tree_leaves(copies)]
 
     def compile(self, compile_module: Compile, module: nn.Module, dynamic: bool | None) -> Callable[..., Any]:
         assert isinstance(module, LiveModule)
@@ -172,6 +241,10 @@ class LiveProgram(Program):
         pass
 
 
+def _is_lower(memory: Tensor) -> bool:
+    return memory.is_floating_point() and memory.dtype != torch.float64
+
+
 def stop_dropout(module: nn.Module) -> None:
     """Set all rates of dropout of a module and of its configuration to 0."""
     for part in module.modules():
@@ -191,11 +264,16 @@ def has_dropout(module: nn.Module) -> bool:
 
 
 def list_rates(holder: Any) -> list[str]:
-    """The attributes that hold a rate of dropout above 0."""
+    """The attributes that hold a rate of dropout above 0: by their own names, or `p`, `rate` and `prob` of a class of
+    dropout."""
+    is_dropout = _RATES in type(holder).__name__.lower()
     return [
         name
         for name, value in vars(holder).items()
-        if isinstance(value, float) and 0 < value <= 1 and _RATES in f"{type(holder).__name__}.{name}".lower()
+        if isinstance(value, float)
+        and 0 < value <= 1
+        and "keep" not in name
+        and (_RATES in name.lower() or (is_dropout and name in ("p", "rate", "prob")))
     ]
 
 
@@ -203,47 +281,15 @@ def _is_configuration(value: Any) -> bool:
     return hasattr(value, "__dict__") and "config" in type(value).__name__.lower()
 
 
-def copy_arguments(arguments: Any) -> Any:
-    """The arguments with copies of their tensors, which keep strides, shared memory and `requires_grad`, and of the
-    objects that hold tensors. Raises exceptions of `copy.deepcopy`."""
-    leaves, form = _pytree.tree_flatten(arguments)
-    tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
-    copies = MemoryMap(torch.clone)([tensor.detach() for tensor in tensors])
-    again = iter(made.requires_grad_(old.requires_grad) for made, old in zip(copies, tensors, strict=True))
-    memo: dict[int, Any] = {}
-    return _pytree.tree_unflatten(
-        [
-            next(again) if isinstance(leaf, Tensor) else leaf if isinstance(leaf, _PLAIN) else copy.deepcopy(leaf, memo)
-            for leaf in leaves
-        ],
-        form,
-    )
+def copy_arguments(arguments: Any, change: Callable[[Tensor], Tensor] = torch.clone) -> Any:
+    """The arguments with copies of their tensors, also of those in objects. Copies keep strides, shared memory and
+    `requires_grad`. Raises exceptions of `copy.deepcopy`.
 
-
-@contextmanager
-def _record_limits(asked: list[torch.dtype]) -> Iterator[None]:
-    """Within it `asked` becomes the list of the dtypes whose limits are read, such as `torch.finfo(x.dtype).min`."""
-    asked.clear()
-
-    def read(dtype: torch.dtype | None = None) -> torch.finfo:
-        asked.append(dtype or torch.get_default_dtype())
-        return finfo(asked[-1])
-
-    finfo = torch.finfo
-    with mock.patch.object(torch, "finfo", read):
-        yield
-
-
-@contextmanager
-def _replay_limits(asked: Sequence[torch.dtype]) -> Iterator[None]:
-    """Within it limits of dtypes are those that the same reads of a recorded run gave.
-
-    A mask that float64's own minimum fills twice is -inf, and its rows are NaN.
+    change: makes the memory behind copies
     """
-    finfo, rest = torch.finfo, iter(asked)
-
-    def read(dtype: torch.dtype | None = None) -> torch.finfo:
-        return finfo(next(rest, dtype or torch.float32))
-
-    with mock.patch.object(torch, "finfo", read):
-        yield
+    tensors = {id(tensor): tensor for tensor in flatten(arguments)[1] if tensor.is_leaf or not tensor.requires_grad}
+    tensors |= {id(leaf): leaf for leaf in _pytree.tree_leaves(arguments) if isinstance(leaf, Tensor)}
+    copies = MemoryMap(change)([tensor.detach() for tensor in tensors.values()])
+    pairs = zip(tensors.values(), copies, strict=True)
+    memo: dict[int, Any] = {id(old): new.requires_grad_(old.requires_grad) for old, new in pairs}
+    return _pytree.tree_map(lambda leaf: leaf if isinstance(leaf, _PLAIN) else copy.deepcopy(leaf, memo), arguments)

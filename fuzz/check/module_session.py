@@ -104,6 +104,8 @@ class ModuleSession:
 
     def open(self, live: Live) -> LiveProgram:
         """A part of the module as a program. Raises `ModuleError`, and exceptions of copying."""
+        if not self._factory:
+            raise ModuleError("no module is loaded")
         if live.path not in self._captured:
             self._captured = {live.path: self._capture(live.path)}  # of one part alone: modules are large
         module, args, kwargs, autocast = self._captured[live.path]
@@ -245,6 +247,8 @@ def _is_released(name: str) -> bool:
 def _find_factory(name: str, run: str) -> Callable[[], Any]:
     if _is_released(name):
         return lambda: build(name, run)
+    if run:
+        raise ModuleError(f"it has no run {run!r}: only released models have runs")
     path, _, attribute = name.partition(":")
     if not attribute or "/" in name:
         raise ModuleError("expected package.module:function")

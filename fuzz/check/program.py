@@ -9,7 +9,7 @@ import sys
 import warnings
 from collections.abc import Callable, Generator, Iterable
 from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
-from copy import copy
+from copy import copy, deepcopy
 from dataclasses import dataclass, field, fields, replace
 from types import ModuleType
 from typing import Any
@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import _disable_current_modes
 
 from fuzz.check.process_state import restore_state
+from fuzz.check.structure import flatten, is_state
 from fuzz.check.tensor_memory import MemoryMap, bring_to_cpu, move_to
 from fuzz.check.value_files import read_values
 from fuzz.protocol.failures import Value
@@ -201,8 +202,10 @@ class ModuleState:
         tensors = (*module.parameters(), *module.buffers(), *own)
         self._tensors = [(value, value.detach().clone(), value.requires_grad) for value in tensors]
         self._parts = [(part, dict(vars(part))) for part in module.modules()]
-        held = (value for _, names in self._parts for value in names.values() if isinstance(value, (dict, list)))
-        self._contents = [(value, copy(value)) for value in held]
+        held = [value for _, names in self._parts for value in names.values()]
+        self._contents = [(value, copy(value)) for value in held if isinstance(value, (dict, list))]
+        objects = (value for value in held if is_state(value) and not isinstance(value, (dict, list, tuple)))
+        self._objects = [(value, deepcopy(vars(value))) for value in objects if hasattr(value, "__dict__")]
 
     def restore(self) -> None:
         """Put all back. Hooks of tensors are removed."""
@@ -213,6 +216,9 @@ class ModuleState:
                 _put_back(held, was)
             elif len(held) != len(was) or any(mine is not other for mine, other in zip(held, was, strict=True)):
                 held[:] = was
+        for value, names in self._objects:
+            vars(value).clear()
+            vars(value).update(deepcopy(names))
         pairs = iter(bring_to_cpu(value.detach() for values in self._tensors for value in values[:2]))
         same = [same_bits(now, first) for now, first in zip(pairs, pairs, strict=True)]
         for is_same, (value, first, requires_grad) in zip(same, self._tensors, strict=True):
@@ -247,6 +253,9 @@ def _execute_call(
     given = {Value("input", index): value for index, value in enumerate(inputs) if isinstance(value, Tensor)}
     given |= {Value("parameter", name): value for name, value in module.named_parameters()}
     given |= {Value("buffer", name): value for name, value in module.named_buffers()}
+    # Only a user's module has objects that hold tensors.
+    list_held: Callable[[list[Any]], Tensors] = getattr(module, "list_held", lambda _: {})
+    held = {name: value.detach().clone() for name, value in list_held(inputs).items()}
     before = {name: value.detach().clone() for name, value in given.items()}
     versions = {name: _count_writes(value) for name, value in given.items()}
     structure, tensors = flatten(call(*inputs))
@@ -274,6 +283,12 @@ def _execute_call(
             if versions[name] != _count_writes(value) or not same_bits(now[name], before[name])
         }
 
+        after = {name: value.detach().cpu() for name, value in list_held(inputs).items()}
+        before |= {name: value.cpu() for name, value in held.items()}
+        mutated |= {
+            name: value for name, value in after.items() if name not in held or not same_bits(value, before[name])
+        }
+
         def keep(values: Tensors, **form: Any) -> Tensors:
             # A later call, or the restored state of the module, may change their memory.
             kept = MemoryMap(Tensor.clone)(values.values()) if copies or mutated else values.values()
@@ -285,7 +300,7 @@ def _execute_call(
             keep(mutated, is_written=True),
             keep(gradients, is_gradient=True),
             cotangents,
-            {replace(name, call=number, is_written=True): before[name] for name in mutated},
+            {replace(name, call=number, is_written=True): before[name] for name in mutated if name in before},
             shared,
             devices,
         )
@@ -326,9 +341,12 @@ def hash_values(run: Execution) -> tuple[str, ...]:
 
 
 def hash_tensor(value: Tensor) -> str:
-    """Equal for equal bits in the order of elements."""
-    flat = value.detach().cpu().contiguous()
-    return hashlib.sha256(ctypes.string_at(flat.data_ptr(), flat.nbytes) if flat.nbytes else b"").hexdigest()[:16]
+    """Equal for the same dtype, shape and bits in the order of elements."""
+    flat = value.detach().cpu().resolve_conj().resolve_neg().contiguous()
+    form = f"{flat.dtype} {list(flat.shape)} ".encode()
+    return hashlib.sha256(form + (ctypes.string_at(flat.data_ptr(), flat.nbytes) if flat.nbytes else b"")).hexdigest()[
+        :16
+    ]
 
 
 def _seed(seed: int) -> None:
@@ -354,24 +372,3 @@ def _cotangent(index: int, output: Tensor, is_sum: bool) -> Tensor:
     generator = torch.Generator().manual_seed(1000 + index)
     drawn = torch.randn(output.shape, generator=generator, dtype=torch.float32)
     return drawn.to(output.dtype)
-
-
-def flatten(result: Any) -> tuple[str, list[Tensor]]:
-    """The form of a result, and the tensors in it, in order."""
-    if isinstance(result, Tensor):
-        # A returned fake tensor is no valid result, so it appears by its type.
-        return "tensor" if type(result) in (Tensor, nn.Parameter) else type(result).__name__, [result]
-    if isinstance(result, (list, tuple)):
-        parts = [flatten(item) for item in result]
-        return f"({', '.join(part[0] for part in parts)})", [leaf for part in parts for leaf in part[1]]
-    if isinstance(result, dict):
-        parts = [flatten(item) for item in result.values()]
-        keys = [f"{key}: {part[0]}" for key, part in zip(result, parts, strict=True)]
-        return f"{{{', '.join(keys)}}}", [leaf for part in parts for leaf in part[1]]
-    if isinstance(result, float):
-        return "number", [torch.tensor(result, dtype=torch.float64)]
-    if hasattr(result, "__dict__") and not isinstance(result, (type, nn.Module)) and not callable(result):
-        # Such as a cache of keys and values, whose text would name its address.
-        form, tensors = flatten(vars(result))
-        return f"{type(result).__name__}{form}", tensors
-    return repr(result), []

@@ -97,7 +97,9 @@ class Exported:
         self._weights: list[Tensor] = []
         self._call: Callable[..., Any] = module
 
-    def __call__(self, *inputs: Tensor) -> Any:
+    def __call__(self, *inputs: Tensor, **named: Any) -> Any:
+        if named or not all(isinstance(value, Tensor) for value in inputs):
+            raise SubjectError("exported programs take tensors here, by their places")
         if torch.is_grad_enabled() or self._module.training:
             raise SubjectError("exported programs are for inference")
         if any(part._forward_hooks or part._forward_pre_hooks for part in self._module.modules()):

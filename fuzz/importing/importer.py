@@ -90,6 +90,7 @@ class ModuleImport:
         self.config = config
         self._process = WorkerProcess(replace(config, factory=factory), PipeTransport())
         self._loaded_by: Hello | None = None
+        self._sent = Check(0, "", ())
         self._rss_mib = 0.0
         try:
             self.loaded = self._load()
@@ -120,15 +121,24 @@ class ModuleImport:
         """Have a part of the module judged as it is; `collect` gives the result. Raises `UserError`."""
         if self._rss_mib > _LARGE_SHARE * self.config.memory_mib:
             self._process.replace()
-        if self._process.hello is None or self._process.hello is not self._loaded_by:
-            self._load()
-        self._process.send(Check(0, "", subjects, hashes=True, live=live))
+        self._load_if_lost()
+        self._sent = Check(0, "", subjects, hashes=True, live=live)
+        self._process.send(self._sent)
 
     def collect(self) -> Result:
         """The result of the part submitted last. Raises `WorkerFault`."""
         result = self._process.receive()
+        if result.stage == "start" and self._process.hello is not self._loaded_by:
+            # The process was lost before it began, and the new one, which got the request, had no module.
+            self._load_if_lost()
+            self._process.send(self._sent)
+            result = self._process.receive()
         self._rss_mib = result.rss_mib
         return result
+
+    def _load_if_lost(self) -> None:
+        if self._process.hello is None or self._process.hello is not self._loaded_by:
+            self._load()
 
     def _load(self, *, lists_runs: bool = False) -> Loaded:
         request = LoadModule(self.factory, self.run, lists_runs)
@@ -137,6 +147,8 @@ class ModuleImport:
         return loaded
 
     def _ask(self, request: Message, stage: str, wanted: type[M]) -> M:
+        if wanted is not Loaded:
+            self._load_if_lost()
         answer = self._process.ask(request, stage)
         if isinstance(answer, ProcessLost):
             if wanted is Loaded:

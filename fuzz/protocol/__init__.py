@@ -291,6 +291,7 @@ class Result(Message):
     rss_mib: float = 0.0  # resident memory of the worker
     unfit: str = ""  # why the process can check nothing more; later subjects have no result
     hashes: tuple[str, ...] = ()  # of eager's values
+    unjudged: tuple[Value, ...] = ()  # of a live module: eager's values with elements that are finite there alone
     stage: str = ""  # that rejects it: EAGER, or why it can't be judged: REFERENCE, or "start" for a module
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional
 
-from fuzz.check.distributions import Described, describe_values, permute_within
+from fuzz.check.distributions import Described, describe_values
 from generators.program.kept_places import PATTERNS, SPELLINGS, is_added, split_kind
 from generators.program.values import DISTRIBUTIONS, Distribution
 
@@ -381,16 +381,3 @@ def test_any_draw_of_any_size_has_a_description_that_can_be_drawn(
     assert str(dtype).removeprefix("torch.") in DISTRIBUTIONS[found.kind].dtypes
     again = draw(found, tuple(shape), dtype)
     assert again.shape == drawn.shape
-
-
-def test_values_are_permuted_within_themselves() -> None:
-    """Rows of integers keep what they hold, and channels of floats their size."""
-    ids = torch.randint(0, 50, (B, S), generator=rng(1))
-    moved = permute_within(ids, rng(0))
-    assert not torch.equal(moved, ids)
-    assert torch.equal(moved.sort(-1).values, ids.sort(-1).values)
-    hidden = make_normal(B, S, D)
-    moved = permute_within(hidden, rng(0))
-    assert not torch.equal(moved, hidden)
-    assert torch.equal(moved.sort(1).values, hidden.sort(1).values)
-    assert {tuple(row) for row in moved[0].tolist()} == {tuple(row) for row in hidden[0].tolist()}

@@ -119,3 +119,52 @@ class StraightThrough(nn.Module):
 
 def straight_through() -> Made:
     return StraightThrough(), tuple(torch.randn(1, 2, 4, 8, requires_grad=True) for _ in range(3))
+
+
+class Limited(nn.Module):
+    """Adds what its dtype rounds away: in float64 that is another number."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + 1e6 * torch.finfo(x.dtype).eps
+
+
+def limited() -> Made:
+    return Limited().eval(), (torch.zeros(2, 3),)
+
+
+class KeyCache:
+    """Keys and values of earlier calls, and how many there are."""
+
+    def __init__(self) -> None:
+        self.keys, self.length = torch.zeros(1, 2, 8, 8), 0
+
+
+class CacheWriter(nn.Module):
+    """Attention that writes into an object among its arguments, and into one of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.own = KeyCache()
+
+    def forward(self, q: Tensor, cache: KeyCache) -> Tensor:
+        for one in (cache, self.own):
+            one.keys[:, :, one.length : one.length + q.shape[2]] = 2 * q
+            one.length += q.shape[2]
+        held = cache.keys[:, :, : cache.length]
+        return functional.scaled_dot_product_attention(q, held, held)
+
+
+def cache_written() -> tuple[nn.Module, tuple[Any, ...]]:
+    return CacheWriter().eval(), (torch.randn(1, 2, 3, 8), KeyCache())
+
+
+class Spectrum(nn.Module):
+    """Returns complex numbers."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        made: Tensor = torch.fft.rfft(x.softmax(-1))
+        return made
+
+
+def spectrum() -> Made:
+    return Spectrum().eval(), (torch.randn(2, 4, 8),)

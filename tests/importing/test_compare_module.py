@@ -124,7 +124,7 @@ def test_the_smallest_block_that_is_wrong_gets_the_report(tmp_path: Path) -> Non
 def test_a_campaign_begins_with_the_module_itself(tmp_path: Path) -> None:
     config = WorkerConfig(python=str(plant(tmp_path, "row_masked")))
     factory = "tests.importing.structured:row_masked"
-    assert judge_modules(config, [factory], ["passes"], tmp_path / "answers", quiet=True) == 0
+    assert judge_modules(config, [factory], ["passes"], tmp_path / "answers", quiet=True) == 2
     rows = json.loads((tmp_path / "answers" / "module-0.json").read_text(encoding="utf-8"))
     whole = next(row for row in rows if not row["block"])
     assert (whole["answer"], whole["live"]) == ("new wrong", True)

@@ -1,22 +1,24 @@
 """A user's module is judged as it is: with its own arguments, parameters and modes."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import reduce
 from importlib import import_module
-from typing import Any
+from typing import Any, cast
 from unittest import mock
 
 import pytest
+from torch import Tensor, nn
 
 from benchmarks.planted_torch.torch_defects import FUNCTIONS, STRUCTURES
 from fuzz.check.check import check
 from fuzz.check.module_session import ModuleSession
 from fuzz.check.settings import configure_torch
-from fuzz.check.subject_builder import available
+from fuzz.check.subject_builder import Subject, available
 from fuzz.protocol import Check, Live, Parted, Result, Verdict
 from fuzz.protocol.failures import FaultyOperation
 from fuzz.protocol.recording import Loaded, LoadModule
+from tests.importing.structured import CacheWriter, KeyCache
 
 HARMLESS = {Verdict.OK, Verdict.ROUNDING}
 
@@ -31,13 +33,18 @@ def planted(name: str) -> Iterator[None]:
         yield
 
 
-def judge(factory: str, live: Live, subject: str = "passes") -> Result:
+def judge(factory: str, live: Live, *names: str, subjects: dict[str, Subject] | None = None) -> Result:
     configure_torch()
     session = ModuleSession("cpu")
     loaded = session.answer(LoadModule(f"tests.importing.{factory}"))
     assert isinstance(loaded, Loaded), loaded
     return check(
-        Check(0, "", (subject,), hashes=True, live=live), available(), "cpu", lambda *_: None, lambda: 0.0, session.open
+        Check(0, "", names or ("passes",), hashes=True, live=live),
+        subjects or available(),
+        "cpu",
+        lambda *_: None,
+        lambda: 0.0,
+        session.open,
     )
 
 
@@ -91,3 +98,32 @@ def test_a_fused_kernel_that_eager_calls_too_is_accused() -> None:
     assert isinstance(wrong.failure, FaultyOperation)
     assert wrong.failure.operation == "aten._scaled_dot_product_flash_attention_for_cpu_backward"
     assert wrong.failure.given == pytest.approx(6 * wrong.failure.exact, rel=1e-3)
+
+
+def test_float64_reads_the_limits_of_the_dtype_of_the_module() -> None:
+    (result,) = judge("structured:limited", Live(""), "eager").results
+    assert (result.verdict, result.numbers["ratio"]) == (Verdict.OK, 0.0)
+
+
+@pytest.mark.parametrize("is_of_call", [True, False])
+def test_writes_into_objects_are_compared(*, is_of_call: bool) -> None:
+    def compile_wrongly(module: nn.Module, _dynamic: bool | None) -> Callable[..., Any]:
+        def run(q: Tensor, cache: KeyCache) -> Any:
+            out = module(q, cache)
+            (cache if is_of_call else cast("CacheWriter", module).own).keys[:, :, 2] *= 1.1
+            return out
+
+        return run
+
+    subjects = {"wrong": Subject("wrong", compile_wrongly), "eager": available()["eager"]}
+    wrong, right = judge("structured:cache_written", Live(""), *subjects, subjects=subjects).results
+    assert (wrong.verdict, right.verdict) == (Verdict.WRONG_RESULT, Verdict.OK)
+
+
+def test_complex_results_are_judged() -> None:
+    def compile_wrongly(module: nn.Module, _dynamic: bool | None) -> Callable[..., Any]:
+        return lambda x: 1.1 * module(x)
+
+    subjects = {"wrong": Subject("wrong", compile_wrongly), "eager": available()["eager"]}
+    wrong, right = judge("structured:spectrum", Live(""), *subjects, subjects=subjects).results
+    assert (wrong.verdict, right.verdict) == (Verdict.WRONG_RESULT, Verdict.OK)

@@ -157,6 +157,7 @@ class Judge:
         return eager, torch.zeros_like(eager) if value is None else value
 
     def _judge_value(self, name: Value, eager: Tensor, value: Tensor, known: "_Known") -> Judgement:
+        eager, value = as_real(eager), as_real(value)
         rows = float(math.prod(eager.shape[:-1]))
         if not eager.numel() or same_numbers(eager, value):
             return Judgement(Verdict.OK, None, {"ratio": 0.0, "rows_wrong": 0.0, "rows_total": rows})
@@ -166,7 +167,7 @@ class Judge:
             right = [run.values.get(name, eager) for run in known.runs.list_all()]
             agreed = torch.stack([eager == values for values in right]).all(0)
             off = (eager != value) & agreed
-            if not (agreed.all() or eager.is_complex()):
+            if not agreed.all():
                 errors = (value.double() - eager.double()).abs()
                 possible = find_possible_values(eager.double(), right, torch.zeros_like(errors), ~agreed)
                 if possible is not None:
@@ -185,11 +186,12 @@ class Judge:
         if name not in known.envelopes:
             exact, zeros = known.runs.exact.values, torch.zeros_like(eager)
             rounded, chosen = (
-                [run.values.get(name, zeros) for run in runs] for runs in (known.runs.rounded, known.runs.chosen)
+                [as_real(run.values.get(name, zeros)) for run in runs]
+                for runs in (known.runs.rounded, known.runs.chosen)
             )
             known.envelopes[name] = Envelope(
                 eager,
-                exact.get(name, zeros),
+                as_real(exact.get(name, zeros)),
                 rounded,
                 self._of_calls.get(name.call, self._coarsest),
                 self._terms if name.is_gradient else self._terms_of_outputs,
@@ -263,6 +265,11 @@ def is_same_for_dynamo(eager: Execution, compiled: Execution, exact: Execution) 
         return bool(same(theirs, mine, fp64_ref=truth, equal_nan=True, log_error=lambda *_: None))
     except (RuntimeError, AssertionError):  # shapes that don't broadcast
         return False
+
+
+def as_real(value: Tensor) -> Tensor:
+    """Complex numbers as a last axis of their parts; any other tensor as it is."""
+    return torch.view_as_real(value.resolve_conj()) if value.is_complex() else value
 
 
 def order_dims(value: Tensor) -> list[int]:

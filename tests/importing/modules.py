@@ -109,31 +109,6 @@ class Stack(nn.Module):
         return x
 
 
-class Padded(nn.Module):
-    """A model that is padded on the left: its mask of integers drops keys, and an added mask drops whole rows."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.tokens, self.positions = nn.Embedding(50, 16, padding_idx=1), nn.Embedding(16, 16)
-
-    def forward(self, ids: Tensor, attention_mask: Tensor, position_ids: Tensor, added: Tensor) -> Tensor:
-        x = self.tokens(ids) + self.positions(position_ids)
-        scores = (x @ x.mT)[:, None] + added
-        scores = scores.masked_fill(attention_mask[:, None, None, :] == 0, -1e4)
-        out: Tensor = scores.softmax(-1) @ x[:, None]
-        return out
-
-
-def padded() -> Made:
-    """As a tokenizer and a model of transformers make them of two prompts, 11 and 6 tokens long."""
-    keep = torch.arange(11) >= torch.tensor([[0], [5]])
-    seen = torch.ones(11, 11, dtype=torch.bool).tril() & keep[:, None, None]
-    ids = torch.where(keep, torch.randint(2, 50, (2, 11), generator=torch.Generator().manual_seed(0)), 1)
-    positions = (keep.long().cumsum(-1) - 1).masked_fill(~keep, 1)
-    added = torch.zeros(2, 1, 11, 11).masked_fill(~seen, torch.finfo(torch.float32).min)
-    return Padded().eval(), (ids, keep.long(), positions, added)
-
-
 def _given() -> tuple[Tensor, Tensor]:
     torch.manual_seed(1)
     keep = torch.ones(2, 11, dtype=torch.bool)

@@ -98,7 +98,8 @@ PADDED = {
 
 @pytest.fixture(scope="module")
 def padded() -> Case:
-    return require_case(import_all("padded")["Padded"])
+    with ModuleImport(CONFIG, "tests.importing.structured:padded") as module:
+        return require_case(next(block for block in module.import_blocks() if block.type == "Padded"))
 
 
 def draw(case: Case) -> dict[str, torch.Tensor]:

@@ -190,8 +190,8 @@ class LiveProgram(Program):
             index for index, leaf in enumerate(leaves) if isinstance(leaf, Tensor) and not leaf.requires_grad
         ]
 
-    def module(self, training: bool) -> nn.Module:  # noqa: ARG002 - its parts have their own modes
-        """A fresh copy of the user's module."""
+    def module(self, _training: bool) -> nn.Module:
+        """A fresh copy of the user's module, whose parts have their own modes."""
         module = copy.deepcopy(self._origin)
         if not self._drops:
             stop_dropout(module)
@@ -214,7 +214,7 @@ class LiveProgram(Program):
     def is_sequence(self) -> bool:
         return False
 
-    def calls(self, module: nn.Module, change: Callable[[Tensor], Tensor] | None = None) -> Iterable[list[Any]]:  # noqa: ARG002 - as Program
+    def calls(self, _module: nn.Module, change: Callable[[Tensor], Tensor] | None = None) -> Iterable[list[Any]]:
         copies = copy_arguments(self._given, lambda memory: change(memory.clone()) if change else memory.clone())
         return [_pytree.tree_leaves(copies)]
 

@@ -84,7 +84,8 @@ class Float64(OperationMode):
             args = tuple(arg.double() if _is_lower(arg) else arg for arg in args)
         exactly = _IN_FLOAT64.get(func.overloadpacket.__name__, func)
         result = exactly(*args, **kwargs)
-        if func.overloadpacket.__name__.strip("_") in ("add", "sub") and result.dtype == torch.float64:
+        is_sum = func.overloadpacket.__name__.strip("_") in ("add", "sub")
+        if is_sum and isinstance(result, Tensor) and result.dtype == torch.float64:  # sums of numbers come here too
             result.copy_(absorb(result))
         return result
 

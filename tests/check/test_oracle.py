@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from fuzz.check.exceptions import SuppressOutOfMemory
 from fuzz.check.oracle import constants
-from fuzz.check.oracle.modes import HalvedSums, Noise, SkippedCasts, reference
+from fuzz.check.oracle.modes import Float64, HalvedSums, Noise, SkippedCasts, reference
 from fuzz.check.oracle.row_error_bound import Envelope
 from fuzz.check.oracle.verdict import Judge, RightRuns, find_form_difference
 from fuzz.check.program import Execution, Program, execute
@@ -362,3 +362,9 @@ def test_of_many_possible_values_most_lie_within_those_seen() -> None:
     few[0, :3], far[0, 0] = 1.2, 3.0
     wrong = [bool(known.judge(V, value)[2]["rows_wrong"]) for value in (few, many, far)]
     assert wrong == [False, True, True]
+
+
+def test_float64_leaves_sums_of_numbers_alone() -> None:
+    """Sizes are added so within the operations that torch writes in Python."""
+    with Float64():
+        assert torch.ops.aten.add.float(1.5, 2.5) == 4.0

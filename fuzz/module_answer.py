@@ -1,4 +1,4 @@
-"""What a comparison of a module answers, block by block, as data and in words."""
+"""The answers of a comparison of a module, block by block, as data and in words."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -170,7 +170,7 @@ def summarize(rows: Sequence[Row], factory: str, labels: Sequence[str], left: Se
 
 
 def _describe_inputs(rows: Sequence[Row]) -> list[str]:
-    """What was run, with which values and in which modes."""
+    """The values and the modes with which rows were run."""
     told = {
         True: "Judged as it is, with its own parameters and arguments",
         False: "Judged by cases that repeat it, with its own parameters and arguments",

@@ -83,7 +83,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class FunctionSummary:
-    """What a run says of a function of the user's. Mistakes of eager are none of its failures."""
+    """The failures of a function of the user's in a run. Mistakes of eager are none of its failures."""
 
     subject: str
     cases: int  # that it took

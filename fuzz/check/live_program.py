@@ -227,7 +227,8 @@ class LiveProgram(Program):
         """Whether eager's results depend on the seed."""
         module = self.module(self.is_training)
         runs = [execute(module, module, self.calls(module), training=False, seed=seed).values for seed in (0, 1)]
-        return any(not same_numbers(value, runs[1][name]) for name, value in runs[0].items())
+        first, second = runs
+        return first.keys() != second.keys() or any(not same_numbers(first[name], second[name]) for name in first)
 
     def name_outputs(self) -> list[str]:
         """The watched submodule whose result an output holds, for each output in order. The module's own come after."""

@@ -135,7 +135,7 @@ def build(name: str, run: str = "") -> tuple[nn.Module, tuple[Any, ...], dict[st
 
 
 def _prepare(attempt: Callable[[], _Built], run: ModelRun) -> _Built:
-    """What an attempt gives, in the mode of `run`, after a copy of it has run."""
+    """The model of an attempt, in the mode of `run`, and its arguments; a copy of both has run."""
     with torch.no_grad():
         model, args, kwargs = attempt()
         model.eval()

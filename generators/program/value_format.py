@@ -42,7 +42,7 @@ class FormatError(ValueError):
 
 @dataclass(frozen=True)
 class Header:
-    """What a file holds. `start`: the place of its numbers."""
+    """The header of a file. `start`: the place of its numbers."""
 
     dtype: str
     shape: tuple[int, ...]

@@ -18,7 +18,7 @@ Rearrange = Callable[[Given, Draw], Given]
 
 @dataclass(frozen=True)
 class Open:
-    """What torch leaves open about operations."""
+    """A property of operations that torch leaves open."""
 
     operations: frozenset[str]
     """Their names in graphs, without underscores around."""

@@ -39,8 +39,9 @@ def bugs() -> None:
 
     `fuzz.compare --record` wrote the versions into the examples.
     """
-    listed = list_bugs(ledgers.load(ledgers.LEDGER))
-    replace_file(PAGE, make_page(listed).encode())
+    ledger = ledgers.load(ledgers.LEDGER)
+    listed = list_bugs(ledger)
+    replace_file(PAGE, make_page(listed, [bug for bug in ledger.bugs if not bug.cases]).encode())
     for path, text in renew_reports(listed):
         replace_file(path, text.encode())
 
@@ -53,8 +54,11 @@ def renew_reports(listed: Iterable[ListedBug]) -> Iterable[tuple[Path, str]]:
             yield path, replace_facts(path.read_text(encoding="utf-8"), facts)
 
 
-def make_page(listed: Iterable[ListedBug]) -> str:
-    """The page, in Markdown. Left out are entries with status not_a_bug, and bugs whose examples no torch has run."""
+def make_page(listed: Iterable[ListedBug], without_example: Iterable[Bug] = ()) -> str:
+    """The page, in Markdown. Left out are entries with status not_a_bug, and bugs whose examples no torch has run.
+
+    without_example: bugs that show on few machines, or whose programs end a process or a device
+    """
     shown = [one for one in listed if one.tried and one.bug.status.kind != "not_a_bug"]
     newest = shown[0].newest if shown else ""
     sections: dict[str, list[ListedBug]] = {
@@ -77,6 +81,8 @@ def make_page(listed: Iterable[ListedBug]) -> str:
     for section, rows in sections.items():
         rows.sort(key=_rank)
         parts.append("\n".join([f"## {section}", "", _COLUMNS, *(_row(one, versions) for one in rows), ""]))
+    told = [f"- {bug.title} ({', '.join(bug.versions)}). {bug.note}" for bug in without_example]
+    parts += ["\n".join(["## Without an example", "", *told, ""])] if told else []
     return "\n".join(parts)
 
 

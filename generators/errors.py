@@ -17,9 +17,17 @@ class UserErrors(UserError):
 
 
 class CaseError(UserError, ValueError):
-    """A case that breaks a rule. `place`: the field of the case, and the name of the input or operation in it."""
+    """A case that breaks a rule.
+
+    mistake: the text without the name of the operation; by default all of it
+    place: the field of the case, and the name of the input or operation in it
+    """
 
     place: tuple[str, str] = ("", "")
+
+    def __init__(self, text: str, mistake: str = "") -> None:
+        super().__init__(text)
+        self.mistake = mistake or text
 
 
 def require(fact: bool, text: str) -> None:

@@ -34,6 +34,7 @@ from torch import Tensor
 
 from benchmarks.oracle_power.processes import run_parts
 from benchmarks.sensitivity import WrongRun
+from fuzz.ask.evaluator import build_check
 from fuzz.check.case_run import CaseRun, Rejected
 from fuzz.check.check import judge_compiled
 from fuzz.check.oracle.choices import Nested
@@ -44,7 +45,6 @@ from fuzz.check.oracle.verdict import RECHECKED_VERDICTS
 from fuzz.check.program import Execution, same_numbers
 from fuzz.check.recheck import Compiled
 from fuzz.check.subject_builder import Subject, find
-from fuzz.evaluator import build_check
 from fuzz.protocol import Verdict
 from fuzz.protocol.failures import FormDiffers, Value
 from fuzz.protocol.render import describe_failure

@@ -27,7 +27,7 @@ from corpus.entry import load_directory
 from fuzz.ask.evaluator import open_evaluator
 from fuzz.ask.worker_config import WorkerConfig
 from fuzz.bug_identity import LOST_PROCESS
-from fuzz.check.coverage import missing_hooks
+from fuzz.check.torch_api.coverage import missing_hooks
 from fuzz.protocol import CoverageItem, Result
 from fuzz.protocol.render import describe
 from generators.program.case import Case

@@ -20,7 +20,7 @@ from fuzz.ask.evaluator import Evaluator, open_evaluator
 from fuzz.ask.worker_config import WorkerConfig
 from fuzz.attribution.attribute import attribute
 from fuzz.bug_identity import is_same_failure
-from fuzz.check.whole_operations import WholeOperations
+from fuzz.check.torch_api.whole_operations import WholeOperations
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import NotTaken, ProcessLost, Raised, Refusal
 from generators.program.case import Case

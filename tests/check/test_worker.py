@@ -13,8 +13,8 @@ from fuzz.ask.evaluator import build_check
 from fuzz.ask.transport import PipeTransport
 from fuzz.ask.worker_config import WorkerConfig
 from fuzz.ask.worker_process import WorkerProcess
-from fuzz.check.exceptions import SubjectError, as_failure
-from fuzz.check.subject_builder import find
+from fuzz.check.run.subject_builder import find
+from fuzz.check.torch_api.exceptions import SubjectError, as_failure
 from fuzz.check.worker import ProcessUnusable, read_request
 from fuzz.check.worker import _options as parse_options
 from fuzz.check.worker import _start as start

@@ -16,7 +16,7 @@ from typing import Any
 from fuzz.experiments import Trial
 from fuzz.protocol.capabilities import Capabilities
 from fuzz.protocol.failures import Failure, Value, Write
-from fuzz.protocol.places import Branches, Place
+from fuzz.protocol.places import Place
 from fuzz.protocol.rewrites import WrongRewrite
 from generators.records import Tagged, Word, decode, encode
 
@@ -56,13 +56,6 @@ class StepsTaken(Observation):
     count: int
     last: str
     left_out: tuple[Place, ...] = ()  # the places of the first step that it did not allow
-
-
-@dataclass(frozen=True)
-class Executed(Observation):
-    """The lines of torch that compiling executed."""
-
-    branches: tuple[Branches, ...]
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,6 @@ class CoverageKind(Word):
     CACHE = "cache", "a cache of compiled programs had an answer, or none"
     SETTING = "setting", "a subject ran under a setting"
     UNGUARDED = "unguarded", "a function does not run with this in guarded memory"
-    CHANGED = "changed", "lines ran that a proposed change of torch changes (triage/patched_torch.py)"
 
 
 @dataclass(frozen=True, order=True)

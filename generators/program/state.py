@@ -8,9 +8,10 @@ from typing import Any
 
 from generators.errors import add_place, require
 from generators.program.case import Case, Input, LaterCall, Op, TensorType
-from generators.program.changes import KINDS, at_state, check_changes, keep_changes, list_changes, rename_changes
+from generators.program.changes import KINDS, at_state, check_changes, list_changes
 from generators.program.ops import KERNELS, OPS
 from generators.program.ops.spec import Memory
+from generators.program.references import list_dims
 from generators.program.sizes import Size
 from generators.program.values import FLOATS
 
@@ -268,36 +269,7 @@ def describe_differences(case: Case) -> str:
     return " and ".join(CHANGES.get(name, name) for name in list_differences(case) or ["nothing"])
 
 
-def drop_unknown(case: Case) -> Case:
-    """The case whose calls name only dimensions that can vary, arguments, and changes that make sense."""
-    variable, arguments = list_variable(case), {item.name for item in case.arguments}
-    calls = tuple(
-        replace(
-            call,
-            sizes=tuple(item for item in call.sizes if item[0] in variable),
-            layouts=tuple(item for item in call.layouts if item[0] in arguments),
-        )
-        for call in case.calls
-    )
-    return keep_changes(replace(case, calls=calls), list_written(case))
-
-
 def list_variable(case: Case) -> set[str]:
     """The dimensions that may differ between calls: axes of an argument, and of no parameter."""
     variable = {str(size) for item in case.arguments for size in item.shape if size.is_name}
-    return variable - {name for item in case.inputs if item.parameter for size in item.shape for name in size.names()}
-
-
-def rename_in_calls(case: Case, names: Mapping[str, str]) -> Case:
-    """The case with dimensions and arguments renamed in its calls."""
-
-    def rename(pairs: tuple[tuple[str, Any], ...]) -> tuple[tuple[str, Any], ...]:
-        return tuple({names.get(name, name): value for name, value in pairs}.items())
-
-    calls = tuple(
-        replace(
-            call, sizes=rename(call.sizes), layouts=rename(call.layouts), changes=rename_changes(call.changes, names)
-        )
-        for call in case.calls
-    )
-    return replace(case, calls=calls, setup=rename_changes(case.setup, names))
+    return variable - list_dims(tuple(item for item in case.inputs if item.parameter))

@@ -8,7 +8,7 @@ from typing import Any
 
 from generators.errors import CaseError, require
 from generators.program.case import Case, LaterCall, Op, Region, Values
-from generators.program.edits import map_inputs, redirect_read
+from generators.program.edits import map_inputs, redirect_reads
 from generators.program.emit import find_rate, is_random
 from generators.program.regions import REGIONS
 from generators.program.sizes import ONE, Size, product
@@ -65,7 +65,7 @@ def _insert(case: Case, c: Choices) -> Case:
     if c.chance(0.4):
         returns.append(c.pick((new, target, written)))
     if c.chance(0.6):
-        later = tuple(redirect_read(op, old, new) for op in later)
+        later = tuple(redirect_reads(op, {old: new}) for op in later)
     changed = close(replace(case, contracts=()), b, returns, later)
     require(any(op.name == written for op in changed.ops), "no later read or result sees the write")
     return changed

@@ -8,7 +8,7 @@ from typing import Any
 
 from generators.errors import CaseError, require
 from generators.program.case import Attr, Case, Values
-from generators.program.edits import redirect_read
+from generators.program.edits import redirect_reads
 from generators.program.indices import find_undefined_writes
 from generators.program.ops import OPS
 from generators.program.ops.spec import Attribute, Kind, OpSpec
@@ -63,7 +63,7 @@ def _insert(case: Case, c: Choices, kind: str) -> Case:
     later, returns = case.ops[place:], [*case.returns]
     is_alike = b.types[made].sizes(b.dims) == b.types[value].sizes(b.dims) and b.dtype_of(made) == b.dtype_of(value)
     if is_alike and c.chance(_READ_SHARE):
-        later = tuple(redirect_read(op, value, made) for op in later)
+        later = tuple(redirect_reads(op, {value: made}) for op in later)
     if later == case.ops[place:] or c.chance(0.3):
         returns.append(made)
     changed = close(replace(case, contracts=()), b, returns, later)

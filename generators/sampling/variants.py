@@ -105,7 +105,7 @@ def add_dropout(case: Case) -> Case:
         if products:
             dropped = make_op(edits.make_name(case, "dropped"), "dropout", (weights,), {"p": _RATE})
             after = (
-                edits.redirect_read(op, weights, dropped.name) if op.kind in _PRODUCTS else op
+                edits.redirect_reads(op, {weights: dropped.name}) if op.kind in _PRODUCTS else op
                 for op in case.ops[products[0] :]
             )
             case = replace(case, ops=(*case.ops[: products[0]], dropped, *after), contracts=())

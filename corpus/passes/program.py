@@ -8,6 +8,7 @@ from functools import reduce
 from typing import Any
 
 from generators.program import edits
+from generators.program.calls import at_call
 from generators.program.case import Attr, Case, Change, LaterCall, Op, Values
 from generators.program.kept_places import list_simpler
 from generators.program.ops import OPS
@@ -15,7 +16,6 @@ from generators.program.references import rename
 from generators.program.roles import HEADS, find_attentions, plain_names, trace
 from generators.program.simplicity import SIMPLER_CALLS
 from generators.program.sizes import Size
-from generators.program.state import at_call
 from generators.program.type_check import attributes, make_op, types_of
 from generators.program.values import COMPLEX, DISTRIBUTIONS, FLOATS, LATER, category
 

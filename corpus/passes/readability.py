@@ -17,8 +17,8 @@ from generators.program.edits import make_name, map_sizes, prune_if_valid, repla
 from generators.program.references import list_dims, list_sizes, rename
 from generators.program.roles import HEADS, find_attentions, plain_dims, trace
 from generators.program.sizes import ONE, Size
-from generators.program.state import is_written
 from generators.program.type_check import infer
+from generators.program.writes import is_written
 
 _MOST_NAMES = 9
 """If more equal sizes meet in an operation, all stay equal, because the search tries every subset."""

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from generators.program.calls import at_call, seed_at
 from generators.program.case import Case, Input, LaterCall, Op, Region, TensorType, free_name
 from generators.program.changes import KINDS, ChangeText
 from generators.program.emit_regions import emit_region, indent
@@ -14,9 +15,9 @@ from generators.program.ops.recurrence import FUNCTIONS
 from generators.program.ops.spec import Line
 from generators.program.references import list_dims
 from generators.program.regions import REGIONS, list_arguments, list_indirect, list_results
-from generators.program.state import at_call, find_owners, find_target, list_written, seed_at
 from generators.program.type_check import attributes, types_of
 from generators.program.values import DISTRIBUTIONS, LAYOUTS
+from generators.program.writes import find_owners, find_target, list_written
 
 _IMPORTS = {
     "copy.deepcopy(": "import copy",

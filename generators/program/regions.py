@@ -11,8 +11,8 @@ from generators.program.case import Case, Input, Op, Region, TensorType
 from generators.program.ops import OPS, find_probability
 from generators.program.references import list_dims
 from generators.program.sizes import Size
-from generators.program.state import find_owners, find_target, is_in_place
 from generators.program.values import COMPLEX, category
+from generators.program.writes import find_owners, find_target, is_in_place
 
 Infer = Callable[[Op, Mapping[str, TensorType], Mapping[str, int]], TensorType]
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from generators.errors import CaseError, accepts, add_place, require
+from generators.program.calls import at_call, check_calls, list_variable
 from generators.program.case import AUTOCAST, MODES, Attr, Case, Input, Op, TensorType
 from generators.program.changes import keep_changes
 from generators.program.contracts import check_contract
@@ -23,8 +24,8 @@ from generators.program.references import list_dims, map_references
 from generators.program.regions import check_regions
 from generators.program.settings import check_settings
 from generators.program.sizes import Size, show
-from generators.program.state import at_call, check_calls, check_memory, find_owners, list_variable, list_written
 from generators.program.values import COMPLEX, DISTRIBUTIONS, DTYPES, LAYOUTS
+from generators.program.writes import check_memory, find_owners, list_written
 from generators.records import Ref
 
 VALUE_NAME = re.compile(r"[a-z][a-z0-9_]{0,30}")

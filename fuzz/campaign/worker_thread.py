@@ -8,9 +8,10 @@ from dataclasses import replace
 
 from fuzz import events
 from fuzz.campaign.investigation import CONFIRMATIONS
-from fuzz.campaign.investigation_runner import InvestigationRunner, write_fault
+from fuzz.campaign.investigation_runner import InvestigationRunner
 from fuzz.campaign.options import require_space
 from fuzz.campaign.run_case import choose_case, choose_near_cases, record_case
+from fuzz.campaign.saved_findings import write_fault
 from fuzz.campaign.schedule import Job
 from fuzz.evaluator import Evaluator, Judged, public_version
 from fuzz.protocol import Hello, Result, SubjectResult

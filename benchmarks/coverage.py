@@ -25,7 +25,7 @@ import torch
 from benchmarks.patterns import Pattern, registered_patterns
 from corpus.entry import load_directory
 from fuzz.bug_identity import LOST_PROCESS
-from fuzz.check.coverage import missing_hooks
+from fuzz.check.torch_api.coverage import missing_hooks
 from fuzz.evaluator import open_evaluator
 from fuzz.protocol import CoverageItem, Result
 from fuzz.protocol.render import describe

@@ -28,7 +28,7 @@ _TOLD = [answer.value for answer in (Answer.NEW_WRONG, Answer.REFUSED, Answer.BO
 
 def list_runs(model: str, python: str) -> list[str]:
     """The ways to run a model, the most telling first."""
-    command = [python, "-m", "fuzz.check.released_models", model]
+    command = [python, "-m", "fuzz.check.module.released_models", model]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
     if done.returncode:
         raise ValueError(done.stderr.strip().splitlines()[-1])

@@ -38,7 +38,7 @@ _SPELLINGS = {"transformers": ("eager", "sdpa")}
 
 def list_names(package: str, python: str) -> list[str]:
     """The architectures of a package, as `package/architecture@attention`."""
-    command = [python, "-m", "fuzz.check.released_models", package]
+    command = [python, "-m", "fuzz.check.module.released_models", package]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
     if done.returncode:
         print(f"{package}: {done.stderr.strip().splitlines()[-1]}", file=sys.stderr)

@@ -50,7 +50,7 @@ class WithoutAxis:
 
 @dataclass(frozen=True)
 class WithSetting:
-    """The subject compiles and runs under a setting of fuzz/check/settings.py."""
+    """The subject compiles and runs under a setting of fuzz/check/torch_api/settings.py."""
 
     name: str
     value: Any

@@ -2,18 +2,18 @@
 
 from dataclasses import replace
 
-from fuzz.check import exceptions
-from fuzz.check.attention.call_changes import measure_calls
-from fuzz.check.attention.function import AttentionHarness
-from fuzz.check.attention.judge_calls import find_faulty, judge_calls, observe
-from fuzz.check.case_run import CaseRun
-from fuzz.check.coverage import Coverage
-from fuzz.check.exceptions import SuppressOutOfMemory, Unsupported
-from fuzz.check.oracle.attention.call import Call
-from fuzz.check.oracle.verdict import RECHECKED_VERDICTS, Judgement, skip
-from fuzz.check.program import Execution
-from fuzz.check.replaced_attention import judge_replaced
-from fuzz.check.subject_builder import Subject
+from fuzz.check.experiment.call_changes import measure_calls
+from fuzz.check.experiment.replaced_attention import judge_replaced
+from fuzz.check.judge.attention.judge_calls import find_faulty, judge_calls, observe
+from fuzz.check.judge.case_run import CaseRun
+from fuzz.check.judge.verdict import RECHECKED_VERDICTS, Judgement, skip
+from fuzz.check.run.attention.call import Call
+from fuzz.check.run.attention.function import AttentionHarness
+from fuzz.check.run.program import Execution
+from fuzz.check.run.subject_builder import Subject
+from fuzz.check.torch_api import exceptions
+from fuzz.check.torch_api.coverage import Coverage
+from fuzz.check.torch_api.exceptions import SuppressOutOfMemory, Unsupported
 from fuzz.protocol import Verdict
 from fuzz.protocol.failures import FormDiffers, Nondeterministic, OutOfBounds, Refusal, Value
 from fuzz.subjects import is_user_function

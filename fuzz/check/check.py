@@ -7,15 +7,10 @@ from dataclasses import replace
 
 import torch
 
-from fuzz.check import compilation, exceptions, process_state, settings, value_files, warm_caches
-from fuzz.check.attention.guard import GUARDED
 from fuzz.check.attention_check import check_attention
-from fuzz.check.case_run import Announce, CaseRun, Rejected
-from fuzz.check.coverage import Coverage
-from fuzz.check.exceptions import SubjectError, SuppressOutOfMemory
-from fuzz.check.fused_calls import find_refused_calls
-from fuzz.check.live_program import LiveProgram
-from fuzz.check.oracle.verdict import (
+from fuzz.check.judge.case_run import Announce, CaseRun, Rejected
+from fuzz.check.judge.recheck import Compiled, explain_by_fused_rounding, explain_by_order, recheck
+from fuzz.check.judge.verdict import (
     RECHECKED_VERDICTS,
     Judgement,
     find_form_difference,
@@ -23,13 +18,20 @@ from fuzz.check.oracle.verdict import (
     is_same_for_dynamo,
     skip,
 )
-from fuzz.check.program import Execution, hash_values
-from fuzz.check.recheck import Compiled, explain_by_fused_rounding, explain_by_order, recheck
-from fuzz.check.rewrite_match import MatchRecorder
-from fuzz.check.rewrite_proof import find_wrong_rewrite, judge_rewrite
-from fuzz.check.subject_builder import Subject
-from fuzz.check.subject_changes import Record, apply_experiments, compare_constants, enter
-from fuzz.check.torch_places import find_raising
+from fuzz.check.prove.fused_calls import find_refused_calls
+from fuzz.check.prove.pattern_constants import compare_constants
+from fuzz.check.prove.rewrite_match import MatchRecorder
+from fuzz.check.prove.rewrite_proof import find_wrong_rewrite, judge_rewrite
+from fuzz.check.run import value_files
+from fuzz.check.run.attention.guard import GUARDED
+from fuzz.check.run.live_program import LiveProgram
+from fuzz.check.run.program import Execution, hash_values
+from fuzz.check.run.subject_builder import Subject
+from fuzz.check.run.subject_changes import Record, apply_experiments, enter
+from fuzz.check.torch_api import compilation, exceptions, process_state, settings, warm_caches
+from fuzz.check.torch_api.coverage import Coverage
+from fuzz.check.torch_api.exceptions import SubjectError, SuppressOutOfMemory
+from fuzz.check.torch_api.torch_places import find_raising
 from fuzz.experiments import Outcome, Trial
 from fuzz.protocol import (
     EAGER,

@@ -24,13 +24,13 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
-from fuzz.check import exceptions, settings
-from fuzz.check.exceptions import SubjectError
-from fuzz.check.lifetime import end_with
-from fuzz.check.oracle.verdict import Judgement
-from fuzz.check.program import Execution, Program
+from fuzz.check.judge.verdict import Judgement
+from fuzz.check.run.program import Execution, Program
 from fuzz.check.sharded import Part, find_refusal, run_part
-from fuzz.check.torch_places import find_raising
+from fuzz.check.torch_api import exceptions, settings
+from fuzz.check.torch_api.exceptions import SubjectError
+from fuzz.check.torch_api.lifetime import end_with
+from fuzz.check.torch_api.torch_places import find_raising
 from fuzz.protocol import StepsTaken, Verdict
 from fuzz.protocol.exits import explain_exit
 from fuzz.protocol.failures import NotTaken, Process, ProcessLost, Raised, Refusal

@@ -256,7 +256,7 @@ class SubjectResult:
 
     subject: str
     verdict: Verdict
-    numbers: dict[str, float] = field(default_factory=dict)  # see `Judgement` of fuzz/check/oracle/verdict.py
+    numbers: dict[str, float] = field(default_factory=dict)  # see `Judgement` of fuzz/check/judge/verdict.py
     applied_rewrites: tuple[str, ...] = ()  # names of graph rewrites, sorted
     dynamo_same: bool | None = None  # the answer of torch._dynamo.utils.same, if it was asked
     seconds: float = 0.0

@@ -13,10 +13,10 @@ from benchmarks.planted_torch.torch_defects import FUNCTIONS
 from corpus.casefile import dumps, loads
 from corpus.shrink import shrink
 from fuzz.attribution.decide import UNCHANGED
-from fuzz.check import settings
-from fuzz.check.program import Execution, Program, execute, same_bits
-from fuzz.check.subject_builder import find
-from fuzz.check.torch_internals import wrap
+from fuzz.check.run.program import Execution, Program, execute, same_bits
+from fuzz.check.run.subject_builder import find
+from fuzz.check.torch_api import settings
+from fuzz.check.torch_api.torch_internals import wrap
 from fuzz.evaluator import open_evaluator
 from fuzz.experiments import EXPERIMENTS
 from fuzz.protocol import Verdict

@@ -12,9 +12,9 @@ import torch
 import torch._dynamo.config as dynamo
 from torch import nn
 
-from fuzz.check import compilation
-from fuzz.check.process_state import hold_state
-from fuzz.check.subject_builder import Subject, available, find
+from fuzz.check.run.subject_builder import Subject, available, find
+from fuzz.check.torch_api import compilation
+from fuzz.check.torch_api.process_state import hold_state
 from fuzz.protocol import Check, SubjectResult, Verdict
 from fuzz.protocol.failures import NotTaken, Refusal
 from fuzz.transport import CompilersOff, PipeTransport

@@ -11,12 +11,18 @@ from torch import _refs, nn
 from torch._inductor import config, pattern_matcher
 from torch.nn.functional import relu, threshold
 
-from fuzz.check import settings
-from fuzz.check.exceptions import SubjectError
-from fuzz.check.rewrite_match import find_differences, read_known_pattern, read_outputs, trace_pattern
-from fuzz.check.subject_builder import Subject, find
-from fuzz.check.subject_changes import apply_experiments, compare_constants
-from fuzz.check.torch_places import find_raising, record_branches
+from fuzz.check.prove.pattern_constants import (
+    compare_constants,
+    find_differences,
+    read_known_pattern,
+    read_outputs,
+    trace_pattern,
+)
+from fuzz.check.run.subject_builder import Subject, find
+from fuzz.check.run.subject_changes import apply_experiments
+from fuzz.check.torch_api import settings
+from fuzz.check.torch_api.exceptions import SubjectError
+from fuzz.check.torch_api.torch_places import find_raising, record_branches
 from fuzz.experiments import EXPERIMENTS, StepLimit, Trial, WithSetting
 from fuzz.protocol import Observation, Running, StepsTaken, Verdict
 from fuzz.protocol.failures import NotTaken, Refusal

@@ -11,7 +11,7 @@ import torch
 from benchmarks.planted_torch.torch_defects import OPERATIONS
 from corpus import entry
 from fuzz.check.check import check
-from fuzz.check.subject_builder import find
+from fuzz.check.run.subject_builder import find
 from fuzz.evaluator import build_check
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import FaultyOperation, NotTaken, Raised, Refusal

@@ -18,7 +18,7 @@ from corpus.entry import Entry, Expectation, load
 from corpus.shrink import shrink
 from fuzz.attribution.attribute import attribute
 from fuzz.bug_identity import is_same_failure
-from fuzz.check.whole_operations import WholeOperations
+from fuzz.check.torch_api.whole_operations import WholeOperations
 from fuzz.evaluator import Evaluator, open_evaluator
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import NotTaken, ProcessLost, Raised, Refusal

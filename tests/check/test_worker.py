@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from fuzz.check.exceptions import SubjectError, as_failure
-from fuzz.check.subject_builder import find
+from fuzz.check.run.subject_builder import find
+from fuzz.check.torch_api.exceptions import SubjectError, as_failure
 from fuzz.check.worker import ProcessUnusable, read_request
 from fuzz.check.worker import _options as parse_options
 from fuzz.check.worker import _start as start

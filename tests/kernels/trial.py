@@ -6,10 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fuzz.check.oracle.attention.call import Call
-from fuzz.check.oracle.attention.dropout_masks import extract_mask
-from fuzz.check.oracle.attention.judge import judge
-from fuzz.check.oracle.verdict import Judgement
+from fuzz.check.judge.attention.dropout_masks import extract_mask
+from fuzz.check.judge.attention.judge import judge
+from fuzz.check.judge.verdict import Judgement
+from fuzz.check.run.attention.call import Call
 from kernels.attention import attention
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"

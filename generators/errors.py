@@ -36,6 +36,12 @@ def require(fact: bool, text: str) -> None:
         raise CaseError(text)
 
 
+def require_of(op: str, fact: bool, mistake: str) -> None:
+    """Raises CaseError about an operation unless the fact holds."""
+    if not fact:
+        raise CaseError(f"op {op!r}: {mistake}", mistake)
+
+
 def accepts(check: Callable[..., object], *arguments: Any) -> bool:
     """Whether `check(*arguments)` raises no CaseError."""
     try:

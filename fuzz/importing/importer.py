@@ -77,6 +77,10 @@ class Block:
     reads: tuple[str, ...] = ()
     also: tuple[str, ...] = ()  # paths of submodules that give an equal case
 
+    @classmethod
+    def without_case(cls, part: Submodule, *reasons: str) -> Self:
+        return cls(part.path, part.type, part.calls, None, Counter(reasons))
+
     @property
     def name(self) -> str:
         return self.path or self.type
@@ -173,7 +177,7 @@ class ModuleImport:
                 block = self._import_with_values(part) if keeps_values else None
                 block = block or self.import_block(part)
             except BlockFailed as error:
-                block = Block(part.path, part.type, part.calls, None, Counter([str(error)]))
+                block = Block.without_case(part, str(error))
             key = _key_of(block.case) if block.case is not None else part.path
             found[key] = replace(found[key], also=(*found[key].also, block.name)) if key in found else block
         return list(found.values())

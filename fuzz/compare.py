@@ -127,7 +127,8 @@ def compare(
                 if not quiet:
                     with ignore_lost_output():
                         print(f"{number} of {len(tasks)}: {path} under {name}", file=sys.stderr, flush=True)
-                row = compare_versions(path, entry, name, worker.device or entry.device, versions)
+                here = {label: one.on(worker.device or entry.device) for label, one in versions.items()}
+                row = compare_versions(path, entry, name, here)
                 rows.append(row)
                 if record and row.is_reproduced:
                     judged = {key: one for key, one in row.results.items() if one.verdict is not Verdict.SKIPPED}

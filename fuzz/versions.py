@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 from packaging.version import InvalidVersion, Version
 
 from corpus.entry import Entry, sort_versions
-from fuzz.ask.evaluator import Evaluator
+from fuzz.ask.question import Asker, Process, Question, ask_accepted
 from fuzz.ask.transport import CompilersOff
 from fuzz.ask.worker_config import WorkerConfig
 from fuzz.bug_identity import compare_outcome, kind_of
@@ -92,14 +92,13 @@ def start_versions(hosts: Sequence[H], subjects: Collection[str]) -> dict[str, H
     return dict(zip(labels, hosts, strict=True))
 
 
-def compare_versions(path: Path, entry: Entry, subject: str, device: str, versions: Mapping[str, Evaluator]) -> Row:
+def compare_versions(path: Path, entry: Entry, subject: str, versions: Mapping[str, Asker]) -> Row:
     """Replay a case under every version. A regression or a fix is replayed by fresh workers."""
 
-    def replay(label: str, *, fresh: bool = False) -> SubjectResult:
+    def replay(label: str, process: Process = Process.WARM) -> SubjectResult:
         try:
-            evaluator = versions[label].on(device)
-            if subject in evaluator.hello.subjects:
-                return evaluator.evaluate_or_raise(entry.case, subject, fresh=fresh)
+            if subject in versions[label].hello.subjects:
+                return ask_accepted(versions[label], Question(entry.case, (subject,), process=process))
             why = f"torch {label} has no {subject}"
         except CompilersOff:
             raise
@@ -113,7 +112,7 @@ def compare_versions(path: Path, entry: Entry, subject: str, device: str, versio
     # A change needs the last version, and the latest version that differs from it.
     *earlier, last = row.compared
     *_, differing = (one for one in earlier if one.flips is not last.flips)
-    again = {one.argument: replay(one.argument, fresh=True) for one in (last, differing)}
+    again = {one.argument: replay(one.argument, Process.FRESH) for one in (last, differing)}
     compared = replace(row, results=row.results | again).compared
     return replace(row, is_reproduced=[one.flips for one in compared] == [one.flips for one in row.compared])
 

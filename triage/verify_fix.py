@@ -14,7 +14,8 @@ from corpus import ledger as ledgers
 from corpus.entry import Entry, load, load_directory, save
 from corpus.files import require_writable
 from corpus.ledger import Ledger
-from fuzz.ask.evaluator import Evaluator, open_evaluator
+from fuzz.ask.evaluator import open_evaluator
+from fuzz.ask.question import Asker, Memory, Question
 from fuzz.attribution.decide import find_decided_bug
 from fuzz.attribution.study import Study
 from fuzz.bug_identity import PASSING, compare_outcome
@@ -134,12 +135,12 @@ def verify_fix(
         path = f"{torch}:{config.environment()['PYTHONPATH']}"
         # Nothing is written beside the files of the other torch, and no cache of compiled code is shared with it.
         variables = {"PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1", "TORCHINDUCTOR_CACHE_DIR": f"{scratch}/cache"}
-        versions = {
-            label: stack.enter_context(open_evaluator(one, remember=True))
+        device = worker.device or "cpu"
+        versions: dict[str, Asker] = {
+            label: Memory(stack.enter_context(open_evaluator(one)).on(device))
             for label, one in ((BEFORE, config), (AFTER, replace(config, variables=tuple(variables.items()))))
         }
         version = public_version(versions[BEFORE].hello.torch)
-        device = worker.device or "cpu"
         examples = {path: one for path in known.examples(entry) if (one := load(path)).device == device}
         found = Verification(files, is_marked, *_compare_examples(examples, versions))
         search = Search(found, seed, device, versions, [one.case for one in examples.values()])
@@ -155,7 +156,7 @@ def verify_fix(
         unknown = found.changed
         for row in () if code else found.reached:
             if row.results[AFTER].verdict not in PASSING:
-                reason = _find_reason(row, search.cases[row.path], versions[AFTER].on(device), known)
+                reason = _find_reason(row, search.cases[row.path], versions[AFTER], known)
                 found.reasons[reason] += 1
                 unknown += [row] * (reason in {*Verdict})
         for row in unknown:
@@ -169,17 +170,15 @@ def verify_fix(
     return code or int(bool(misses))
 
 
-def _compare_examples(examples: Mapping[Path, Entry], versions: Mapping[str, Evaluator]) -> tuple[str, list[Row]]:
+def _compare_examples(examples: Mapping[Path, Entry], versions: Mapping[str, Asker]) -> tuple[str, list[Row]]:
     """The cheapest subject that shows that an example is fixed, and the rows of the examples."""
     subject, rows = "", list[Row]()
     for path, one in examples.items():
-        rows.append(compare_versions(path, one, one.subject, one.device, versions))
+        rows.append(compare_versions(path, one, one.subject, versions))
         if not subject and rows[-1].change is VersionChange.FIXED:
             cheaper = filter(None, (_run_by(one.subject, backend) for backend in _CHEAPER))
             shows = (
-                name
-                for name in cheaper
-                if compare_versions(path, one, name, one.device, versions).change is VersionChange.FIXED
+                name for name in cheaper if compare_versions(path, one, name, versions).change is VersionChange.FIXED
             )
             subject = next(shows, one.subject)
     return subject, rows
@@ -200,7 +199,7 @@ class Search:
     found: Verification
     seed: int
     device: str
-    versions: Mapping[str, Evaluator]
+    versions: Mapping[str, Asker]
     examples: Sequence[Case]
     cases: dict[Path, Case] = field(default_factory=dict)  # by their names in rows
 
@@ -237,13 +236,13 @@ class Search:
 
     def _compare(self, path: Path, case: Case, subject: str) -> Row | None:
         """The row of a case that runs the changed lines, and that torch judges; else None."""
-        result = self.versions[AFTER].on(self.device).judge(case, subject)
+        result = self.versions[AFTER].ask(Question(case, (subject,))).only
         if self.found.is_marked and not any(item.kind is CoverageKind.CHANGED for item in result.coverage):
             return None
         if result.verdict in PASSING:  # the patch made it no worse, whatever it was before
             row = Row(path, subject, {AFTER: result})
         else:
-            row = compare_versions(path, Entry(case), subject, self.device, self.versions)
+            row = compare_versions(path, Entry(case), subject, self.versions)
             if not _is_worse(row) and row.change in (VersionChange.UNJUDGED, VersionChange.UNSTEADY):
                 return None
         self.cases[path] = case
@@ -251,11 +250,11 @@ class Search:
         return row
 
 
-def _find_reason(row: Row, case: Case, evaluator: Evaluator, ledger: Ledger) -> str:
+def _find_reason(row: Row, case: Case, asker: Asker, ledger: Ledger) -> str:
     """The id of the bug of the ledger that a failure is, by the experiments of that bug; else its verdict."""
     result, bug = row.results[AFTER], ledger.find_case(case.id)
     if bug is None and result.verdict.is_finding:
-        bug = find_decided_bug(Study(evaluator, Entry(case), row.subject, result), ledger)
+        bug = find_decided_bug(Study(asker, Entry(case), row.subject, result), ledger)
     return str(result.verdict) if bug is None else bug.id
 
 

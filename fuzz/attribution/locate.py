@@ -64,7 +64,7 @@ def locate(study: Study, cause: RootCause, neighbours: Iterable[Case] = (), seco
     stages = [one for one in cause.evidence if isinstance(one.row.change, OtherSubject)]
     subjects = {one.flips: subject_of(one.experiment, study.entry) for one in stages}
     subject = subjects.get(True, study.subject)
-    result = study.evaluator.judge(study.case, subject)
+    result = study.ask(study.case, subject)
     if compare_outcome(result, study.result).fails:
         study = replace(study, subject=subject, result=result)
     raised = [study.result.raised_at] if study.result.raised_at else []
@@ -100,7 +100,7 @@ def locate(study: Study, cause: RootCause, neighbours: Iterable[Case] = (), seco
 
 
 def _leave_out(study: Study, trial: Trial) -> tuple[Place, ...]:
-    observed = study.evaluator.judge(study.case, study.subject, trial).observations
+    observed = study.ask(study.case, study.subject, trial).observations
     return next((one.left_out for one in observed if isinstance(one, StepsTaken)), ())
 
 
@@ -176,7 +176,7 @@ class _BranchSearch(NamedTuple):
 
     def _trace(self, run: _Run) -> tuple[Outcome, dict[Branch, int]]:
         """The outcome of a run, and the branches that it takes, with their order."""
-        result = self.study.evaluator.judge(run.case, run.subject, *run.trials, Trial("traced", self.scope))
+        result = self.study.ask(run.case, run.subject, *run.trials, Trial("traced", self.scope))
         parts = (part for one in result.observations if isinstance(one, Executed) for part in one.branches)
         taken = {(part.file, part.function, *pair[1:]): pair[0] for part in parts for pair in part.pairs}
         return compare_outcome(result, self.study.result), taken

@@ -3,60 +3,40 @@
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Protocol
 
 from corpus import entry as corpus_entry
 from corpus.entry import Entry, Expectation, Found
 from corpus.ledger import Bug
-from fuzz.ask.evaluator import Evaluator
+from fuzz.ask.question import Memory, Process, Question
 from fuzz.ask.worker_process import Stopped, WorkerLost
 from fuzz.attribution.root_cause import RootCause
 from fuzz.attribution.stored import cause_path, read_cause
 from fuzz.attribution.study import Study
 from fuzz.bug_identity import Signature, Symptom
 from fuzz.campaign.campaign_state import CampaignState
-from fuzz.campaign.examination import Experimenter, NoTimeLeft, examine_minimum, find_decided
+from fuzz.campaign.crew import Crew
+from fuzz.campaign.examination import NoTimeLeft, examine_minimum, find_decided
 from fuzz.campaign.investigation import CONFIRMATIONS, Conclusion, Investigation
 from fuzz.campaign.known_bugs import KnownFinding
 from fuzz.campaign.options import StopReason
+from fuzz.campaign.run_case import run_case
 from fuzz.campaign.share import FINDINGS
 from fuzz.campaign.time_shares import FRUITLESS_SHARE, LONG_SHARE, MANY_WAITING, SHARE, TimeShares
 from fuzz.durations import format_count
 from fuzz.error_location import describe_where
 from fuzz.events import FindingSaved, Notice, SuspicionClosed, SuspicionExamined
-from fuzz.protocol import Hello, Result, SubjectResult, Verdict
+from fuzz.protocol import Hello, SubjectResult, Verdict
 from fuzz.protocol.render import describe
 from fuzz.replay_result import read_recorded_result
 from fuzz.run_store import FindingRow, Suspicion, SuspicionOutcome
 from generators.errors import UserError
 from generators.program.case import Case
 from generators.records import encode
-
-
-class ProbingWorker(Protocol):
-    """The part of a worker's thread that an investigation needs."""
-
-    task: str
-    evaluator: Evaluator
-
-    def receive(self, case: Case, ask: Callable[[], Result]) -> Result:
-        """The result of `ask`. Raises `Stopped`, `DiskFull` and `WorkerLost`."""
-
-    def probe(
-        self, probes: Sequence[tuple[Case, str]], *, fresh: bool, baseline: bool
-    ) -> Sequence[SubjectResult | None]:
-        """Judge cases, each under its subject, at once; `baseline`: in the interpreter of `--against`."""
-
-    def end_helpers(self) -> None:
-        """End the processes that `probe` started."""
-
-    def judge_case(self) -> bool:
-        """Judge and record the next case; False if none is left. Raises as `receive`."""
 
 
 class InvestigationRunner:
@@ -143,46 +123,48 @@ class InvestigationRunner:
         options, waiting = self.state.options, self.state.suspicions.waiting
         return LONG_SHARE if options.is_of_user or waiting > MANY_WAITING * options.workers else SHARE
 
-    def _let_cases_go_first(self, worker: ProbingWorker) -> None:
+    def _let_cases_go_first(self, crew: Crew) -> None:
         """Judge new cases while the calling thread's investigation is above its share."""
         state = self.state
         while state.numbers.has_next and not state.stop.is_over and self._times.owes_cases(self._share):
             with self._times.own.pause():
-                if not worker.judge_case():
+                if not run_case(state, crew):
                     return
 
-    def work_on(self, suspicion: Suspicion, reason: Signature | list[KnownFinding], worker: ProbingWorker) -> None:
+    def work_on(self, suspicion: Suspicion, reason: Signature | list[KnownFinding], crew: Crew) -> None:
         """Investigate a suspicion and save the finding; or examine whether it is a finding that it looks like. Raises
         `Stopped` and `WorkerLost`."""
         try:
             if isinstance(reason, Signature):
-                self._investigate(suspicion, reason, worker)
+                self._investigate(suspicion, reason, crew)
             else:
-                self._examine(suspicion, reason, worker)
+                self._examine(suspicion, reason, crew)
         except WorkerLost:
             self.state.suspicions.put(suspicion)
             raise
         finally:
             self._times.end()
 
-    def _experiment(self, suspicion: Suspicion, worker: ProbingWorker) -> Experimenter:
+    def _experiment(self, suspicion: Suspicion, crew: Crew) -> Memory:
+        """Asks the crew for experiments about a suspicion. Raises `NoTimeLeft` when the time for these is over."""
         watch = self._times.own
         began = watch.seconds
 
-        def begin(number: int) -> None:
-            self._let_cases_go_first(worker)
+        def begin(_: Question) -> None:
+            self._let_cases_go_first(crew)
             if self.state.stop.is_over:
                 raise Stopped
             if watch.seconds - began > self.state.options.shrink_seconds:
                 raise NoTimeLeft("the time for experiments is over")
-            worker.task = f"suspicion {suspicion.id}, experiment {number}"
+            crew.task = f"suspicion {suspicion.id}, experiment {memory.asked + 1}"
 
-        return Experimenter(worker.evaluator.process, worker.receive, begin)
+        memory = Memory(crew, begin)
+        return memory
 
-    def _examine(self, suspicion: Suspicion, alike: list[KnownFinding], worker: ProbingWorker) -> None:
+    def _examine(self, suspicion: Suspicion, alike: list[KnownFinding], crew: Crew) -> None:
         """Close a suspicion if experiments show that it is one of these findings; else put it back."""
         state, result, began = self.state, suspicion.result, self._times.own.seconds
-        experimenter = self._experiment(suspicion, worker)
+        experimenter = self._experiment(suspicion, crew)
         expected = Expectation("known", subject=result.subject, device=experimenter.config.device)
         study = Study(experimenter, Entry(suspicion.case, expect=expected), result.subject, result)
         finding = None
@@ -196,26 +178,24 @@ class InvestigationRunner:
         self._note_examined(suspicion, finding, experimenter, began)
 
     def _note_examined(
-        self, suspicion: Suspicion, finding: KnownFinding | None, experimenter: Experimenter, began: float
+        self, suspicion: Suspicion, finding: KnownFinding | None, experimenter: Memory, began: float
     ) -> None:
         found, seconds = finding.case_id if finding else "", self._times.own.seconds - began
-        event = SuspicionExamined(suspicion.id, suspicion.case.id, found, experimenter.checks, seconds)
+        event = SuspicionExamined(suspicion.id, suspicion.case.id, found, experimenter.asked, seconds)
         self.state.bus.emit(event)
 
-    def _investigate(self, suspicion: Suspicion, signature: Signature, worker: ProbingWorker) -> None:
+    def _investigate(self, suspicion: Suspicion, signature: Signature, crew: Crew) -> None:
         state, times, watch, fruitful = self.state, self._times, self._times.own, None
 
-        def judge(
-            probes: Sequence[tuple[Case, str]], *, fresh: bool, baseline: bool = False
-        ) -> Sequence[SubjectResult | None]:
-            if not fresh:  # The process of a confirmation is used once.
-                self._let_cases_go_first(worker)
+        def begin(questions: Sequence[Question]) -> None:
+            is_fresh = Process.FRESH in questions[0].process
+            if not is_fresh:  # The process of a confirmation is used once.
+                self._let_cases_go_first(crew)
             if state.stop.is_stopped:
                 raise Stopped  # It stays in the store, for the next run.
-            step, ops = "confirming" if fresh else "shrinking", format_count(len(probes[0][0].ops), "op")
-            checks = format_count(len(probes), "check")
-            worker.task = f"suspicion {suspicion.id}, {step} {ops} in {checks} up to {investigation.probes}"
-            return worker.probe(probes, fresh=fresh, baseline=baseline)
+            step, ops = "confirming" if is_fresh else "shrinking", format_count(len(questions[0].case.ops), "op")
+            checks = format_count(len(questions), "check")
+            crew.task = f"suspicion {suspicion.id}, {step} {ops} in {checks} up to {investigation.probes}"
 
         def is_time_up() -> bool:
             limit = state.options.shrink_seconds * (1 + investigation.needs_history)
@@ -225,27 +205,28 @@ class InvestigationRunner:
             suspicion.case,
             suspicion.result,
             state.schedule.public,
-            judge,
+            crew,
             is_time_up,
+            begin=begin,
             attention_only=suspicion.result.subject in state.known_bugs.attention,
             baseline_torch=self.baseline_torch,
             at_once=self._at_once,
             history=lambda: state.results.history(suspicion.id),
         )
         try:
-            fruitful = self._conclude(suspicion, investigation, worker)
+            fruitful = self._conclude(suspicion, investigation, crew)
         finally:
-            worker.end_helpers()
+            crew.end_helpers()
             state.suspicions.finish(signature, fruitful=fruitful)
 
-    def _conclude(self, suspicion: Suspicion, investigation: Investigation, worker: ProbingWorker) -> bool | None:
+    def _conclude(self, suspicion: Suspicion, investigation: Investigation, crew: Crew) -> bool | None:
         """Investigate, record the outcome, and return whether it is a new finding. None if the outcome says nothing
         about other failures with the signature."""
         state, conclusion, finding = self.state, investigation.run(), None
         outcome, message = conclusion.outcome, conclusion.message
         is_shown, is_alike, stopped = outcome in (SuspicionOutcome.FINDING, SuspicionOutcome.INTERNAL), False, False
         if is_shown:
-            hello, result = worker.evaluator.hello, conclusion.cheapest_result
+            hello, result = crew.hello, conclusion.cheapest_result
             entry = _entry(
                 conclusion, hello, investigation.seen_in_baseline(conclusion), self._find_origin(suspicion.case)
             )
@@ -253,7 +234,7 @@ class InvestigationRunner:
             known, cause = state.known_bugs.find(symptom, conclusion.case), None
             is_alike = bool(state.known_bugs.list_alike(symptom))
             if known is None:
-                experimenter, began = self._experiment(suspicion, worker), self._times.own.seconds
+                experimenter, began = self._experiment(suspicion, crew), self._times.own.seconds
                 study = Study(experimenter, entry, result.subject, result)
                 try:
                     known, cause = examine_minimum(study, symptom, state.known_bugs, state.options.out)
@@ -343,14 +324,6 @@ class InvestigationRunner:
         )
         if counts and state.options.fail_fast:
             state.stop.stop(StopReason.FAIL_FAST)
-
-
-def write_fault(case: Case, text: str, directory: Path) -> Path:
-    """Save a case whose check failed because of a fault in attnfuzz, with a log of `text`. Returns the case's file."""
-    entry = Entry(case=case)
-    path = corpus_entry.write(entry, directory / entry.file_name)
-    path.with_name(path.name.replace(".case.yaml", ".log")).write_text(f"{text}\n", encoding="utf-8")
-    return path
 
 
 def record_origin(shown: SubjectResult, hello: Hello) -> Found:

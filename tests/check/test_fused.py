@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fuzz.ask.evaluator import build_check
+from fuzz.ask.question import Question, build_check
 from fuzz.check.check import check
 from fuzz.check.judge.case_run import CaseRun
 from fuzz.check.judge.recheck import explain_by_fused_rounding
@@ -40,7 +40,7 @@ def test_weights_that_a_fused_call_computes_anew_are_no_mistake() -> None:
         mode="training",
         contracts=(Contract("q", "k", "v", "out"),),
     )
-    request = build_check(case, ("passes",))
+    request = build_check(Question(case, ("passes",)))
     (result,) = check(request, {"passes": find("passes")}, "cpu", lambda stage: None, lambda: 0.0).results
     assert [name for name in result.applied_rewrites if "sfdp" in name]
     assert not result.verdict.is_finding

@@ -2,13 +2,11 @@
 
 import re
 from dataclasses import replace
-from typing import cast
 
 import pytest
 
 from corpus.causes import Mechanism, MechanismKind, Stage
 from corpus.entry import Entry
-from fuzz.ask.evaluator import Evaluator
 from fuzz.attribution.locate import locate
 from fuzz.attribution.root_cause import RootCause
 from fuzz.attribution.study import Study
@@ -16,6 +14,7 @@ from fuzz.experiments import Outcome, Trial, Tried
 from fuzz.protocol import Executed, StepsTaken, SubjectResult, Verdict
 from fuzz.protocol.places import Branches, Found, Place
 from generators.program.case import Case
+from tests.fake_asker import FakeAsker
 from triage.report.wording import describe_place, link_source, quote_source
 
 WRONG = SubjectResult("passes", Verdict.WRONG_RESULT)
@@ -24,13 +23,14 @@ FOLD = Place("fx_passes/a.py", 10, "fold", Found.LEFT_OUT)
 COMMON, HELPER, AFTER = (0, 10), (40, 41), (12, 13)
 
 
-class FakeTraces:
+class FakeTraces(FakeAsker):
     """Programs of other sizes pass, and don't take the branches `own` of the pass and HELPER of what it calls."""
 
     def __init__(self, case: Case, result: SubjectResult, *own: tuple[int, int]) -> None:
+        super().__init__(self._trace)
         self.case, self.result, self.last, self.own = case, result, case, own
 
-    def judge(self, case: Case, subject: str, *trials: Trial) -> SubjectResult:
+    def _trace(self, case: Case, subject: str, *trials: Trial) -> SubjectResult:
         fails = case.canonical() == self.case.canonical()
         result = self.result if fails else SubjectResult(subject, Verdict.OK)
         if not trials:
@@ -48,7 +48,7 @@ def find(
     case: Case, *own: tuple[int, int], cause: RootCause = CAUSE, result: SubjectResult = WRONG
 ) -> tuple[tuple[Place, ...], Case]:
     traces = FakeTraces(case, result, *own)
-    study = Study(cast("Evaluator", traces), Entry(case), "passes", result)
+    study = Study(traces, Entry(case), "passes", result)
     larger = replace(case, dims=tuple((name, size + 1) for name, size in case.dims))
     return locate(study, cause, [larger]).places, traces.last
 

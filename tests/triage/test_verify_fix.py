@@ -16,6 +16,7 @@ from corpus.entry import Entry, save
 from corpus.ledger import Bug, Ledger
 from corpus.ledger import save as save_ledger
 from fuzz.ask.evaluator import open_evaluator
+from fuzz.ask.question import Question
 from fuzz.ask.worker_config import WorkerConfig
 from fuzz.protocol import CoverageItem, CoverageKind, SubjectResult, Verdict
 from fuzz.versions import Row
@@ -183,6 +184,6 @@ def test_workers_run_the_changed_torch(tmp_path: Path) -> None:
     config = WorkerConfig(timeout=120, memory_mib=8192)
     variables = (("PYTHONPATH", f"{tmp_path}/new:{config.environment()['PYTHONPATH']}"),)
     with open_evaluator(replace(config, variables=variables)) as evaluator:
-        result = evaluator.judge(case("exp"), "passes")
+        result = evaluator.ask(Question(case("exp"), ("passes",))).only
     assert result.verdict is Verdict.COMPILE_ERROR
     assert CoverageItem(CoverageKind.CHANGED, "torch") in result.coverage

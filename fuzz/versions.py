@@ -3,18 +3,17 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from packaging.version import InvalidVersion, Version
 
 from corpus.entry import Entry, sort_versions
 from fuzz.ask.question import Asker, Process, Question, ask_accepted
 from fuzz.ask.transport import CompilersOff
-from fuzz.ask.worker_config import WorkerConfig
 from fuzz.bug_identity import compare_outcome, kind_of
 from fuzz.durations import format_count
 from fuzz.experiments import Outcome, Tried
-from fuzz.protocol import Hello, SubjectResult, Verdict
+from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import NotTaken, Raised, Refusal
 from fuzz.protocol.render import describe
 from generators.errors import UserError
@@ -63,33 +62,23 @@ class Row:
         return VersionChange.FIXED if passes[-1] else VersionChange.REGRESSED
 
 
-class Host(Protocol):
-    """Has a worker."""
-
-    @property
-    def hello(self) -> Hello: ...
-
-    @property
-    def config(self) -> WorkerConfig: ...
+A = TypeVar("A", bound=Asker)
 
 
-H = TypeVar("H", bound=Host)
-
-
-def start_versions(hosts: Sequence[H], subjects: Collection[str]) -> dict[str, H]:
+def start_versions(askers: Sequence[A], subjects: Collection[str]) -> dict[str, A]:
     """Start all workers before any work, and label their versions.
 
     Raises `UserError` for an interpreter that can't be used, and for a subject that no version has.
     """
-    hellos = [host.hello for host in hosts]
+    hellos = [asker.hello for asker in askers]
     known = {subject for hello in hellos for subject in hello.subjects}
     if known and (unknown := {*subjects} - known):
         raise UserError(f"unknown subject {min(unknown)!r}; there are {', '.join(sorted(known))}")
     labels = [public_version(hello.torch) for hello in hellos]
     if len(set(labels)) < len(labels):
-        numbered = enumerate(zip(labels, hosts, strict=True), 1)
-        labels = [f"{number}: {torch} ({host.config.python})" for number, (torch, host) in numbered]
-    return dict(zip(labels, hosts, strict=True))
+        numbered = enumerate(zip(labels, askers, strict=True), 1)
+        labels = [f"{number}: {torch} ({asker.config.python})" for number, (torch, asker) in numbered]
+    return dict(zip(labels, askers, strict=True))
 
 
 def compare_versions(path: Path, entry: Entry, subject: str, versions: Mapping[str, Asker]) -> Row:

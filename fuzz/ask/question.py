@@ -1,9 +1,9 @@
 """Questions: what is to be judged, and how. `Asker.ask` is the only way to have it judged.
 
-evaluator.Evaluator               asks one worker
-campaign.crew.Crew                asks the workers of a campaign's thread, also several at once
-importing.importer.ModuleImport   asks about parts of a user's module
-question.Memory                   asks another asker, but no question twice
+- `Evaluator` asks one worker.
+- `Crew`, of a campaign's thread, asks several workers, if need be at once.
+- `ModuleImport` asks about the parts of a user's module.
+- `Memory` asks another asker, and no question twice.
 """
 
 from collections.abc import Callable, Iterator, Sequence

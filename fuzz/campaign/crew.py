@@ -111,7 +111,6 @@ class Crew(Asker):
         """The process that was asked last."""
         return max((evaluator.process for evaluator in self.evaluators), key=lambda process: process.stage_began)
 
-    @property
     def is_placed(self) -> bool:
         """Whether there is a machine for each worker; if not, requests machines."""
         return all(evaluator.process.is_placed() for evaluator in self.evaluators)

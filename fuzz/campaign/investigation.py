@@ -135,9 +135,9 @@ class Investigation:
         ahead: dict[str, SubjectResult | None] = {}
 
         def look_ahead(candidates: Sequence[Case]) -> None:
-            rest = [one for one in candidates if one.id not in ahead]
-            results = self._probe_all(rest, suspect.subject)
-            ahead.update(zip((one.id for one in rest), results, strict=True))
+            if rest := [one for one in candidates if one.id not in ahead]:
+                results = self._probe_all(rest, suspect.subject)
+                ahead.update(zip((one.id for one in rest), results, strict=True))
 
         def still_fails(candidate: Case) -> bool:
             nonlocal max_indirectness

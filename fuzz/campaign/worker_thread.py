@@ -41,7 +41,7 @@ class WorkerThread(threading.Thread):
     def _work(self) -> bool:
         """Judge a case or investigate a suspicion; False when nothing is left to do."""
         numbers, investigations, crew = self.state.numbers, self.investigations, self.crew
-        is_placed = crew.is_placed
+        is_placed = crew.is_placed()
         taken = investigations.take(cases_left=numbers.has_next) if is_placed else None
         try:
             if taken is not None:

@@ -43,7 +43,7 @@ def shrink(
     from fuzz.ask.evaluator import open_evaluator
     from fuzz.ask.question import Question
     from fuzz.campaign.investigation import Investigation
-    from fuzz.campaign.investigation_runner import record_origin
+    from fuzz.campaign.saved_findings import record_origin
     from fuzz.durations import format_count, parse_duration
     from fuzz.subjects import without_options
     from generators.program.emit import source

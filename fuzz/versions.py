@@ -1,6 +1,7 @@
 """Cases replayed under several torch versions: which regressed, were fixed, or fail in all."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import sys
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
@@ -8,9 +9,11 @@ from typing import TypeVar
 from packaging.version import InvalidVersion, Version
 
 from corpus.entry import Entry, sort_versions
+from fuzz.ask.evaluator import Evaluator
 from fuzz.ask.question import Asker, Process, Question, ask_accepted
 from fuzz.ask.transport import CompilersOff
 from fuzz.bug_identity import compare_outcome, kind_of
+from fuzz.cli import ignore_lost_output
 from fuzz.durations import format_count
 from fuzz.experiments import Outcome, Tried
 from fuzz.protocol import SubjectResult, Verdict
@@ -74,11 +77,27 @@ def start_versions(askers: Sequence[A], subjects: Collection[str]) -> dict[str, 
     known = {subject for hello in hellos for subject in hello.subjects}
     if known and (unknown := {*subjects} - known):
         raise UserError(f"unknown subject {min(unknown)!r}; there are {', '.join(sorted(known))}")
-    labels = [public_version(hello.torch) for hello in hellos]
+    labels = [
+        " with ".join(filter(None, (public_version(hello.torch), asker.config.patch)))
+        for hello, asker in zip(hellos, askers, strict=True)
+    ]
     if len(set(labels)) < len(labels):
         numbered = enumerate(zip(labels, askers, strict=True), 1)
         labels = [f"{number}: {torch} ({asker.config.python})" for number, (torch, asker) in numbered]
     return dict(zip(labels, askers, strict=True))
+
+
+def compare_all(
+    tasks: Sequence[tuple[Path, Entry, str]], versions: Mapping[str, Evaluator], device: str | None, *, quiet: bool
+) -> Iterator[Row]:
+    """The row of each case and subject. `device`: by default that of the case. `quiet`: print no progress."""
+    for number, (path, entry, subject) in enumerate(tasks, 1):
+        if not quiet:
+            with ignore_lost_output():
+                told = f"{number} of {len(tasks)}: {path} under {subject}"
+                print(told, file=sys.stderr, flush=True)  # noqa: T201 - progress
+        askers = {label: evaluator.on(device or entry.device) for label, evaluator in versions.items()}
+        yield compare_versions(path, entry, subject, askers)
 
 
 def compare_versions(path: Path, entry: Entry, subject: str, versions: Mapping[str, Asker]) -> Row:

@@ -4,10 +4,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
-from pathlib import Path
 
-from corpus import entry as corpus_entry
-from corpus.entry import Entry
 from fuzz import events
 from fuzz.ask.evaluator import RECYCLE_CHECKS, Evaluator
 from fuzz.ask.question import Asker, Process, Question, no_work
@@ -17,12 +14,12 @@ from fuzz.ask.worker_process import WorkerFault, WorkerLost, WorkerProcess
 from fuzz.campaign.campaign_state import CampaignState
 from fuzz.campaign.investigation import CONFIRMATIONS
 from fuzz.campaign.options import require_space
+from fuzz.campaign.saved_findings import write_fault
 from fuzz.campaign.schedule import Job
 from fuzz.protocol import Hello, Result
 from fuzz.protocol.failures import ProcessLost
 from fuzz.protocol.render import describe_failure
 from fuzz.versions import public_version
-from generators.program.case import Case
 
 _MOST_LOSSES = 3
 """A case is given up after losing this many workers with their machines, since the case may be the reason."""
@@ -46,7 +43,7 @@ class CampaignEvaluator(Evaluator):
         try:
             result = super().ask(question, meanwhile)
         except WorkerFault as fault:
-            path = _write_fault(case, str(fault), state.options.out / "faults")
+            path = write_fault(case, str(fault), state.options.out / "faults")
             state.bus.emit(events.WorkerFailed(worker=self._number, case=case.id, text=str(fault), path=str(path)))
             return Result(0, "a fault of attnfuzz", ())
         except WorkerLost as lost:
@@ -153,11 +150,3 @@ class Crew(Asker):
         self._pool.shutdown()
         for evaluator in self.evaluators:
             evaluator.close()
-
-
-def _write_fault(case: Case, text: str, directory: Path) -> Path:
-    """Save a case whose check failed because of a fault in attnfuzz, with a log of `text`. Returns the case's file."""
-    entry = Entry(case=case)
-    path = corpus_entry.write(entry, directory / entry.file_name)
-    path.with_name(path.name.replace(".case.yaml", ".log")).write_text(f"{text}\n", encoding="utf-8")
-    return path

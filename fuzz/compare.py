@@ -7,8 +7,8 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
+from fuzz.ask.worker_config import WorkerConfig
 from fuzz.cli import DEFAULT_WORKER, WorkerOptions, enter, ignore_lost_output
-from fuzz.worker_config import WorkerConfig
 
 
 def compare(
@@ -70,10 +70,18 @@ def compare(
     """
     from corpus.entry import load_all, record_seen
     from corpus.files import require_writable
+    from fuzz.ask.evaluator import open_evaluator
     from fuzz.commands import STDOUT, require_allowed
-    from fuzz.evaluator import open_evaluator, public_version
     from fuzz.protocol import Verdict
-    from fuzz.versions import Row, VersionChange, compare_versions, render_table, spell_verdict, start_versions
+    from fuzz.versions import (
+        Row,
+        VersionChange,
+        compare_versions,
+        public_version,
+        render_table,
+        spell_verdict,
+        start_versions,
+    )
     from generators.errors import UserError
 
     if json is not None and json != STDOUT:

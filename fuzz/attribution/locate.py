@@ -16,7 +16,7 @@ from corpus.causes import Part, Stage
 from fuzz.attribution.decide import STEPS, edit, list_conditions
 from fuzz.attribution.root_cause import RootCause
 from fuzz.attribution.study import Study, subject_of
-from fuzz.evaluator import compare_outcome
+from fuzz.bug_identity import compare_outcome
 from fuzz.experiments import EXPERIMENTS, Edit, OtherSubject, Outcome, Trial, WithoutAxis, WithSetting
 from fuzz.protocol import Executed, StepsTaken, Verdict
 from fuzz.protocol.places import Found, Place

@@ -15,10 +15,10 @@ from corpus.causes import CauseKey, MechanismKind, Stage
 from corpus.entry import Entry, save
 from corpus.ledger import Bug, Ledger
 from corpus.ledger import save as save_ledger
-from fuzz.evaluator import open_evaluator
+from fuzz.ask.evaluator import open_evaluator
+from fuzz.ask.worker_config import WorkerConfig
 from fuzz.protocol import CoverageItem, CoverageKind, SubjectResult, Verdict
 from fuzz.versions import Row
-from fuzz.worker_config import WorkerConfig
 from tests.campaign.fakes import FAKE, case, raised
 from tests.command import run_command
 from triage.patched_torch import make_patched_torch, mark

@@ -11,7 +11,7 @@ from fuzz.durations import parse_duration
 from fuzz.subjects import is_attention, is_user_function
 from generators.errors import UserError
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 """The checkout: workers import `fuzz` from here."""
 
 MIN_MEMORY_MIB = 512

@@ -286,6 +286,7 @@ def _blame_unwritten(judgement: SubjectResult, doubt: Doubt) -> SubjectResult:
         return judgement
     with apply_experiments(doubt.subject, [Trial("unpoisoned")]).apply_settings():
         run = doubt.case.execute(*doubt.compiled)
-    if doubt.judge(run).verdict.is_finding:
-        return judgement
-    return replace(judgement, failure=replace(judgement.failure, unwritten=True))
+    with SuppressOutOfMemory():
+        is_wrong = doubt.judge(run).verdict.is_finding
+        return judgement if is_wrong else replace(judgement, failure=replace(judgement.failure, unwritten=True))
+    return judgement

@@ -60,11 +60,6 @@ class Doubt:
         is_single = not self.case.program.is_sequence or isinstance(self.judgement.failure, NotFinite)
         return is_single and self.compiled is not None
 
-    def is_documented(self) -> bool:
-        """Whether `is_documented`, on a GPU and not in deterministic mode."""
-        on_gpu = self.case.device != "cpu" and "use_deterministic_algorithms" not in self.subject.options
-        return on_gpu and is_documented(self.case, self.subject)
-
     def is_mended_by_casts(self) -> bool:
         """Whether the subject is right with all casts, compiled again, and wrong without.
 

@@ -14,7 +14,7 @@ import torch
 from fuzz.check.judge import constants
 from fuzz.check.judge.case_run import find_difference
 from fuzz.check.judge.choices import Choices, Nested
-from fuzz.check.judge.doubt import Doubt, settle_draws
+from fuzz.check.judge.doubt import Doubt, is_documented, settle_draws
 from fuzz.check.judge.dropout_seeds import compare_seeds
 from fuzz.check.judge.modes import FusedNoise, HalvedSums, SkippedCasts, drop_by_index
 from fuzz.check.judge.verdict import RECHECKED_VERDICTS, RightRuns, find_stride_difference
@@ -115,6 +115,10 @@ def _run_halved_sums(doubt: Doubt) -> Iterator[RightRuns]:
     yield RightRuns(doubt.case.exact, tuple(doubt.case.execute(mode=HalvedSums(number)) for number in range(3)))
 
 
+def _may_race(doubt: Doubt) -> bool:
+    return doubt.case.device != "cpu" and "use_deterministic_algorithms" not in doubt.subject.options
+
+
 def _may_skip_casts(doubt: Doubt) -> bool:
     spec, is_random = doubt.subject.spec, doubt.case.request.random
     return doubt.is_low and spec.uses_inductor and not spec.sharded and not is_random
@@ -210,7 +214,7 @@ LICENCES = (
         "writes or sums below is in the graph, and runs in that mode are equal",
         "any run",
         f"{_DOCS}/generated/torch.use_deterministic_algorithms.html",
-        Doubt.is_documented,
+        lambda doubt: _may_race(doubt) and is_documented(doubt.case, doubt.subject),
         judge=Licence.grant,
     ),
     Licence(

@@ -16,7 +16,7 @@ from typing import Any
 from fuzz.experiments import Trial
 from fuzz.protocol.capabilities import Capabilities
 from fuzz.protocol.failures import Failure, Value, Write
-from fuzz.protocol.places import Branches, Place
+from fuzz.protocol.places import Place
 from fuzz.protocol.rewrites import WrongRewrite
 from generators.records import Tagged, Word, decode, encode
 
@@ -34,7 +34,6 @@ class CoverageKind(Word):
     CACHE = "cache", "a cache of compiled programs had an answer, or none"
     SETTING = "setting", "a subject ran under a setting"
     UNGUARDED = "unguarded", "a function does not run with this in guarded memory"
-    CHANGED = "changed", "lines ran that a proposed change of torch changes (triage/patched_torch.py)"
 
 
 @dataclass(frozen=True, order=True)
@@ -56,13 +55,6 @@ class StepsTaken(Observation):
     count: int
     last: str
     left_out: tuple[Place, ...] = ()  # the places of the first step that it did not allow
-
-
-@dataclass(frozen=True)
-class Executed(Observation):
-    """The lines of torch that compiling executed."""
-
-    branches: tuple[Branches, ...]
 
 
 @dataclass(frozen=True)

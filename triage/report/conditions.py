@@ -130,12 +130,6 @@ def find_conditions(
     return _relate(case, found, fails)
 
 
-def list_neighbours(case: Case) -> Iterator[Case]:
-    """The cases that differ in one property."""
-    made = (one.make(value) for one, value in _take_turns(list_properties(case)))
-    return (other for other in made if other is not None and other.canonical() != case.canonical())
-
-
 def _take_turns(properties: Sequence[_Property]) -> Iterator[tuple[_Property, Any]]:
     """The values of all properties. Properties take turns, because time may run out."""
     values = [[(one, value) for value in itertools.islice(one.values, MOST)] for one in properties]

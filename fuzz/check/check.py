@@ -274,6 +274,7 @@ def judge_compiled(
     doubt = Doubt(judgement, runs[0], case, subject, case.judge.judge, compiled, prove)
     with SuppressOutOfMemory():
         doubt = excuse(doubt)
+    # Strides are compared last: if they are excused, the values accuse nobody.
     judgement = blame_eager_if_harmless(doubt.judgement, case) if is_of_form else doubt.judgement
     if not judgement.verdict.is_finding or judgement.verdict is Verdict.EAGER_SUSPECT:
         return judgement

@@ -6,7 +6,6 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
 
 import pytest
 
@@ -14,7 +13,6 @@ from corpus import entry
 from corpus.causes import Mechanism, MechanismKind, Stage
 from corpus.entry import Entry, Expectation, Found
 from corpus.ledger import Ledger
-from fuzz.ask.evaluator import Evaluator
 from fuzz.ask.worker_config import ROOT
 from fuzz.attribution.ablation import DYNAMIC, EAGER, INDUCTOR, PASSES, Ablation
 from fuzz.attribution.root_cause import RootCause
@@ -284,5 +282,5 @@ def test_the_row_of_symbolic_sizes_is_about_the_program_of_the_test(
     stages = {INDUCTOR: wrong, DYNAMIC: SubjectResult("inductor_dynamic", Verdict.OK)}
     evaluator = FakeEvaluator(wrong)
     made = Ablation(evaluator.hello, stages, accused)
-    run_symbolic(fixed, made, cast("Evaluator", evaluator))
+    run_symbolic(fixed, made, evaluator)
     assert (made.stages[DYNAMIC] is wrong) is is_symbolic

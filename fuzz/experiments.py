@@ -105,7 +105,7 @@ class ReplacementAlone:
 
 
 _OfCase = OtherSubject | OtherTorch | WithoutAxis | WithSetting | StepLimit | Noted | Edit | OtherWrite
-Change = _OfCase | OperandValue | EqualAlong | ReplacementAlone
+ExperimentChange = _OfCase | OperandValue | EqualAlong | ReplacementAlone
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class Experiment:
     empty field is filled in from the failure."""
 
     id: str
-    change: Change
+    change: ExperimentChange
     label: str
     """The change in words, for "It passes with ..."."""
     who: str = ""

@@ -9,7 +9,7 @@ from generators.program.case import Case, TensorType
 from generators.program.sizes import Size, show
 from generators.program.values import category
 
-LAYOUTS = ("bhsd", "bshd", "bsd")
+AXIS_ORDERS = ("bhsd", "bshd", "bsd")
 CORNERS = ("top_left", "bottom_right")
 
 
@@ -45,7 +45,7 @@ def _check_names(contract: Contract, case: Case, types: Mapping[str, TensorType]
 
 
 def _check_values(contract: Contract) -> None:
-    require(contract.layout in LAYOUTS, f"layout {contract.layout!r}, expected {', '.join(LAYOUTS)}")
+    require(contract.layout in AXIS_ORDERS, f"layout {contract.layout!r}, expected {', '.join(AXIS_ORDERS)}")
     means = contract.mask_means
     require(means in ("keep", "drop"), f"mask_means {means!r}, expected keep or drop; an added mask is a bias")
     require(contract.causal in (None, *CORNERS), f"causal {contract.causal!r}, expected {' or '.join(CORNERS)}")

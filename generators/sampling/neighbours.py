@@ -48,7 +48,7 @@ _SEEDS = 1000
 _TRIES = 20
 """Draws until a neighbour is valid; then the model itself."""
 
-Change = Callable[[Case, Choices], Case]
+CaseChange = Callable[[Case, Choices], Case]
 
 
 class Neighbourhood:
@@ -254,7 +254,7 @@ def return_first(case: Case, _c: Choices | None = None) -> Case:
     return edits.prune_if_valid(replace(case, returns=case.returns[:1], contracts=())) or case
 
 
-_WEIGHTS: dict[Change, float] = {
+_WEIGHTS: dict[CaseChange, float] = {
     _change_sizes: 4.0,
     _change_dtype: 3.0,
     _change_mask: 3.0,
@@ -267,7 +267,7 @@ _WEIGHTS: dict[Change, float] = {
     _drop: 1.0,
     add_calls: 1.0,
 }
-_FORGETTABLE: dict[Change, float] = {
+_FORGETTABLE: dict[CaseChange, float] = {
     _change_constant: 5.0,
     _change_layout: 3.0,
     _change_dtype: 1.0,

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from corpus.causes import CauseKey
-from corpus.fault import Fault
+from corpus.fault import FaultyLine
 from fuzz.error_location import find_name
 from fuzz.protocol.failures import (
     DifferentElements,
@@ -51,7 +51,7 @@ def write_test(
     cause: CauseKey,
     name: str = "",
     seen: str = "",
-    fault: Fault | None = None,
+    fault: FaultyLine | None = None,
     eager: str = "",
     *,
     dynamic: Sequence[bool] = (False, True),

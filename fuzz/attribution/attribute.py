@@ -27,9 +27,10 @@ from fuzz.attribution.ablation import (
     Ablation,
     run_ablation,
 )
-from fuzz.attribution.decide import CALLED_DIRECTLY, UNCHANGED, find_deciding, needs_write, try_other_write
+from fuzz.attribution.decide import find_deciding, needs_write
+from fuzz.attribution.edits import CALLED_DIRECTLY, OF_OPERANDS, OTHER_WRITE, OVERLAPPING, UNCHANGED, list_low_precision
 from fuzz.attribution.root_cause import RootCause
-from fuzz.attribution.study import EDITS, OVERLAPPING, Study, list_low_precision, mechanism_of, subject_of
+from fuzz.attribution.study import Study, mechanism_of, subject_of
 from fuzz.bug_identity import LOST_PROCESS, SILENT, WRONG_NUMBERS, attention_patterns, contract_features, operation_of
 from fuzz.error_location import name_gradient
 from fuzz.evaluator import Evaluator, compare_outcome
@@ -41,10 +42,9 @@ from fuzz.subjects import SHARDED, get_spec, is_attention
 from generators.errors import UserError
 from generators.program.attention_options import COMPARABLE
 from generators.program.case import Case, LaterCall
-from generators.program.changes import without_changes
 from generators.program.edits import prune_if_valid
 from generators.program.ops import OPS
-from generators.program.regions import GRADIENT, REGIONS, call_directly, list_indirect, only_region
+from generators.program.regions import GRADIENT, REGIONS, list_indirect, only_region
 from generators.program.state import at_call, is_written, list_differences, list_targets
 
 _SYMBOLIC = "passes_dynamic"
@@ -181,10 +181,8 @@ def _find_compiler_cause(study: Study, ablation: Ablation) -> RootCause:
             study = replace(study, subject=_SYMBOLIC, result=study.evaluator.judge(study.case, _SYMBOLIC))
         return find_rewrite_cause(study, *passed, flip)
     evidence = (*passed, stage, *([flip] if flip else failing))
-    if name in (AOT_EAGER, DECOMPOSED) and study.result.verdict not in SILENT:
-        other = try_other_write(study)
-        if other.flips:
-            flip, evidence = other, (*evidence, other)
+    if name in (AOT_EAGER, DECOMPOSED) and (other := study.try_out(OTHER_WRITE)).flips:
+        flip, evidence = other, (*evidence, other)
     row, argument = (flip or stage).row, (flip or stage).argument
     mechanism = mechanism_of(study.result, MechanismKind.OTHER_VALUES if is_value and row.who != INDUCTOR else None)
     return RootCause(row.who, Stage(row.stage), row.part or argument, mechanism, evidence)
@@ -271,7 +269,7 @@ def _find_region(study: Study, cause: RootCause) -> RootCause | None:
     """
     case, is_silent = study.case, study.result.verdict in SILENT
     for kind in list_indirect(case):
-        directly = study.try_out(CALLED_DIRECTLY, kind, case=call_directly(case, kind))
+        directly = study.try_out(CALLED_DIRECTLY, kind)
         if not directly.flips:
             continue
         # If gradients fail in their simplest form, the other forms have no part in it.
@@ -295,7 +293,7 @@ def _find_state(study: Study, cause: RootCause) -> RootCause:
     """`cause` with the change, later call or write that the failure needs. If a call fails alone, that call's cause."""
     case, mechanism, write = study.case, cause.mechanism, {}
     for kind in dict.fromkeys(change.kind for change in case.setup):
-        unchanged = study.try_out(UNCHANGED, kind, case=without_changes(case, kind))
+        unchanged = study.try_out(UNCHANGED, kind)
         if unchanged.flips:
             evidence = (*cause.evidence, unchanged)
             return replace(cause, mechanism=Mechanism(MechanismKind.CHANGED, details(changed=kind)), evidence=evidence)
@@ -334,7 +332,7 @@ def _find_condition(study: Study) -> tuple[Mechanism, tuple[Tried, ...]]:
             return Mechanism(MechanismKind.BROADCAST, details(operand=one.argument)), (one,)
     is_not_finite = study.result.verdict is Verdict.NONFINITE
     is_not_finite |= isinstance(failure, FaultyOperation) and failure.is_not_finite
-    flip, tried = study.find_first_flip(EDITS)
+    flip, tried = study.find_first_flip(OF_OPERANDS)
     if flip is None:
         how = MechanismKind.NOT_FINITE if is_not_finite else MechanismKind.WRONG
         return mechanism_of(study.result, how), tried

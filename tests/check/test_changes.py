@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from benchmarks.planted_torch.torch_defects import FUNCTIONS
 from corpus.casefile import dumps, loads
 from corpus.shrink import shrink
-from fuzz.attribution.decide import UNCHANGED
+from fuzz.attribution.edits import UNCHANGED
 from fuzz.check.run.program import Execution, Program, execute, same_bits
 from fuzz.check.run.subject_builder import find
 from fuzz.check.torch_api import settings

@@ -26,13 +26,13 @@ from corpus import casefile, entry
 from corpus.causes import MechanismKind
 from corpus.entry import Entry, Expectation
 from corpus.passes.contracts import Plain, spell
+from fuzz.ask.evaluator import open_evaluator
+from fuzz.ask.worker_config import WorkerConfig
 from fuzz.attribution.ablation import run_ablation
 from fuzz.attribution.attribute import attribute
 from fuzz.attribution.locate import locate
 from fuzz.attribution.root_cause import RootCause
 from fuzz.attribution.study import Study
-from fuzz.evaluator import open_evaluator
-from fuzz.worker_config import WorkerConfig
 from generators.errors import UserError
 from generators.program.attention_options import Contract
 from generators.program.case import Case, Input, Values

@@ -8,8 +8,8 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
+from fuzz.ask.worker_config import WorkerConfig
 from fuzz.cli import DEFAULT_WORKER, WorkerOptions, enter, ignore_lost_output
-from fuzz.worker_config import WorkerConfig
 
 
 def compare(
@@ -75,8 +75,8 @@ def compare(
     130: interrupted; the cases judged so far are reported
     """
     from corpus.files import require_writable
+    from fuzz.ask.patched_torch import patched_torch
     from fuzz.commands import STDOUT
-    from fuzz.patched_torch import patched_torch
     from generators.errors import UserError
 
     if json is not None and json != STDOUT:
@@ -122,10 +122,18 @@ def _compare_cases(
     """Compare the verdicts on case files, and record them."""
     from corpus.entry import load_all, record_seen
     from corpus.files import require_writable
+    from fuzz.ask.evaluator import open_evaluator
     from fuzz.commands import require_allowed
-    from fuzz.evaluator import open_evaluator, public_version
     from fuzz.protocol import Verdict
-    from fuzz.versions import Row, VersionChange, compare_all, render_table, spell_verdict, start_versions
+    from fuzz.versions import (
+        Row,
+        VersionChange,
+        compare_all,
+        public_version,
+        render_table,
+        spell_verdict,
+        start_versions,
+    )
     from generators.errors import UserError
 
     if len(configs) < 2 and not record:

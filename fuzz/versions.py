@@ -6,17 +6,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol, TypeVar
 
+from packaging.version import InvalidVersion, Version
+
 from corpus.entry import Entry, sort_versions
-from fuzz.bug_identity import kind_of
+from fuzz.ask.evaluator import Evaluator
+from fuzz.ask.transport import CompilersOff
+from fuzz.ask.worker_config import WorkerConfig
+from fuzz.bug_identity import compare_outcome, kind_of
 from fuzz.cli import ignore_lost_output
 from fuzz.durations import format_count
-from fuzz.evaluator import Evaluator, compare_outcome, public_version
 from fuzz.experiments import Outcome, Tried
 from fuzz.protocol import Hello, SubjectResult, Verdict
 from fuzz.protocol.failures import NotTaken, Raised, Refusal
 from fuzz.protocol.render import describe
-from fuzz.transport import CompilersOff
-from fuzz.worker_config import WorkerConfig
 from generators.errors import UserError
 from generators.records import Word
 
@@ -175,3 +177,11 @@ def _describe_row(row: Row) -> list[str]:
     if notable and (message := describe(notable[-1])):
         lines.append(f"      {message if len(message) < _LONGEST else f'{message[:_LONGEST]}...'}")
     return lines
+
+
+def public_version(torch: str) -> str:
+    """A torch version without its build: 2.13.0 for 2.13.0+cpu."""
+    try:
+        return Version(torch).public
+    except InvalidVersion:
+        return torch

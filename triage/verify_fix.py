@@ -15,17 +15,18 @@ from corpus import ledger as ledgers
 from corpus.entry import Entry, load, load_directory, save
 from corpus.files import require_writable
 from corpus.ledger import Ledger
+from fuzz.ask.evaluator import Evaluator, open_evaluator
+from fuzz.ask.patched_torch import list_changed, patched_torch
+from fuzz.ask.worker_config import WorkerConfig
 from fuzz.attribution.decide import find_decided_bug
 from fuzz.attribution.study import Study
+from fuzz.bug_identity import PASSING, compare_outcome
 from fuzz.cli import DEFAULT_WORKER, INTERRUPTED, WorkerOptions, enter
 from fuzz.commands import REPORTS, STDOUT, write_json
 from fuzz.durations import format_count
-from fuzz.evaluator import PASSING, Evaluator, compare_outcome, open_evaluator, public_version
 from fuzz.experiments import Outcome
-from fuzz.patched_torch import list_changed, patched_torch
 from fuzz.subjects import SUBJECTS, find_variant
-from fuzz.versions import Row, VersionChange, compare_all, render_table
-from fuzz.worker_config import WorkerConfig
+from fuzz.versions import Row, VersionChange, compare_all, public_version, render_table
 from generators.errors import UserError
 from generators.sampling.neighbours import Neighbourhood
 from generators.sampling.sample import sample

@@ -10,7 +10,7 @@ from corpus.causes import Stage
 from fuzz.attribution.decide import STEPS
 from fuzz.attribution.root_cause import RootCause
 from fuzz.attribution.study import Study, subject_of
-from fuzz.evaluator import compare_outcome
+from fuzz.bug_identity import compare_outcome
 from fuzz.experiments import OtherSubject, Trial
 from fuzz.protocol import StepsTaken
 from fuzz.protocol.places import Found, Place

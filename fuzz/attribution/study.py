@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 
 from corpus.causes import Mechanism, MechanismKind, details
 from corpus.entry import Entry
+from fuzz.ask.evaluator import Evaluator
 from fuzz.attribution.edits import edit
-from fuzz.bug_identity import SILENT, WRONG_NUMBERS, bug_relevant_rewrites, operation_of
-from fuzz.evaluator import Evaluator, compare_outcome
+from fuzz.bug_identity import SILENT, WRONG_NUMBERS, bug_relevant_rewrites, compare_outcome, operation_of
 from fuzz.experiments import EXPERIMENTS, Edit, OtherSubject, Outcome, StepLimit, Trial, Tried, WithoutAxis
 from fuzz.protocol import StepsTaken, SubjectResult, Verdict
 from fuzz.subjects import find_variant, get_spec

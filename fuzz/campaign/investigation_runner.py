@@ -13,6 +13,8 @@ from typing import Protocol
 from corpus import entry as corpus_entry
 from corpus.entry import Entry, Expectation, Found
 from corpus.ledger import Bug
+from fuzz.ask.evaluator import Evaluator
+from fuzz.ask.worker_process import Stopped, WorkerLost
 from fuzz.attribution.root_cause import RootCause
 from fuzz.attribution.stored import cause_path, read_cause
 from fuzz.attribution.study import Study
@@ -26,13 +28,11 @@ from fuzz.campaign.share import FINDINGS
 from fuzz.campaign.time_shares import FRUITLESS_SHARE, LONG_SHARE, MANY_WAITING, SHARE, TimeShares
 from fuzz.durations import format_count
 from fuzz.error_location import describe_where
-from fuzz.evaluator import Evaluator
 from fuzz.events import FindingSaved, Notice, SuspicionClosed, SuspicionExamined
 from fuzz.protocol import Hello, Result, SubjectResult, Verdict
 from fuzz.protocol.render import describe
 from fuzz.replay_result import read_recorded_result
 from fuzz.run_store import FindingRow, Suspicion, SuspicionOutcome
-from fuzz.worker_process import Stopped, WorkerLost
 from generators.errors import UserError
 from generators.program.case import Case
 from generators.records import encode

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from corpus.entry import Entry
+from fuzz.ask.evaluator import Judged, build_check
 from fuzz.campaign.campaign_state import CampaignState
 from fuzz.campaign.schedule import Job
 from fuzz.campaign.share import QUEUE
-from fuzz.evaluator import Judged, build_check
 from fuzz.events import CaseJudged, SuspicionRaised
 from fuzz.protocol import Result, Verdict
 from fuzz.protocol.render import describe

@@ -248,7 +248,14 @@ class SubjectResult:
 
     subject: str
     verdict: Verdict
-    numbers: dict[str, float] = field(default_factory=dict)  # see `Judgement` of fuzz/check/judge/verdict.py
+    numbers: dict[str, float] = field(default_factory=dict)
+    """- ratio: the worst row's error over the error that rounding explains
+    - limit: the ratio that counts as wrong
+    - compiled_error, eager_error: the largest absolute errors of `judged` against float64
+    - scale: the largest exact magnitude of `judged`
+    - index: the flat index of the worst element of `judged`
+    - rows_wrong, rows_total: over all values
+    """
     applied_rewrites: tuple[str, ...] = ()  # names of graph rewrites, sorted
     dynamo_same: bool | None = None  # the answer of torch._dynamo.utils.same, if it was asked
     seconds: float = 0.0
@@ -261,6 +268,7 @@ class SubjectResult:
     observations: tuple[Observation, ...] = ()  # of the experiments of the request
     raised_at: Place | None = None  # the innermost line of the compiler, if the verdict is an exception
     hashes: tuple[str, ...] = ()  # of the values of its run, in their order: equal hashes are equal bits
+    judged: Value | None = None  # the value that the verdict is about, right or wrong
 
     @property
     def whole_coverage(self) -> tuple[CoverageItem, ...]:

@@ -8,10 +8,10 @@ import pytest
 
 from corpus.causes import Mechanism, MechanismKind, Stage
 from corpus.entry import Entry
+from fuzz.ask.evaluator import Evaluator
 from fuzz.attribution.locate import locate
 from fuzz.attribution.root_cause import RootCause
 from fuzz.attribution.study import Study
-from fuzz.evaluator import Evaluator
 from fuzz.experiments import Outcome, Trial, Tried
 from fuzz.protocol import StepsTaken, SubjectResult, Verdict
 from fuzz.protocol.places import Found, Place

@@ -14,11 +14,11 @@ from corpus.causes import CauseKey, MechanismKind, Stage
 from corpus.entry import Entry, save
 from corpus.ledger import Bug, Ledger
 from corpus.ledger import save as save_ledger
-from fuzz.evaluator import open_evaluator
-from fuzz.patched_torch import make_patched_torch, patched_torch
+from fuzz.ask.evaluator import open_evaluator
+from fuzz.ask.patched_torch import make_patched_torch, patched_torch
+from fuzz.ask.worker_config import WorkerConfig
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.versions import Row
-from fuzz.worker_config import WorkerConfig
 from tests.campaign.fakes import FAKE, case, raised
 from tests.command import run_command
 from triage.report.wording import describe_unmended

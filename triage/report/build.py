@@ -13,21 +13,21 @@ from corpus.entry import Entry, Expectation, load, write
 from corpus.files import replace_file, require_writable
 from corpus.ledger import Bug, Ledger
 from corpus.value_files import list_files
+from fuzz.ask.evaluator import Evaluator, open_evaluator
+from fuzz.ask.worker_config import ROOT, WorkerConfig
 from fuzz.attribution.ablation import DECOMPOSED, DYNAMIC, Ablation, run_ablation
 from fuzz.attribution.attribute import attribute
 from fuzz.attribution.locate import locate
 from fuzz.attribution.root_cause import RootCause, describe_evidence
 from fuzz.attribution.study import Study, subject_of
-from fuzz.bug_identity import LOST_PROCESS
+from fuzz.bug_identity import LOST_PROCESS, PASSING
 from fuzz.commands import REPORTS, require_allowed
 from fuzz.error_location import describe_where, describe_with_names
-from fuzz.evaluator import PASSING, Evaluator, open_evaluator, public_version
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.replay_result import describe_details
 from fuzz.run_store import RESULTS_FILE
 from fuzz.subjects import get_spec, is_attention, is_user_function
-from fuzz.versions import spell_verdict
-from fuzz.worker_config import ROOT, WorkerConfig
+from fuzz.versions import public_version, spell_verdict
 from generators.errors import UserError
 from generators.program.attention_stub import emit_attention_stub
 from generators.program.case import Case

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from fuzz.bug_identity import WRONG_NUMBERS, attention_patterns
-from fuzz.evaluator import compare_outcome
+from fuzz.bug_identity import WRONG_NUMBERS, attention_patterns, compare_outcome
 from fuzz.experiments import Outcome
 from fuzz.protocol import SubjectResult, Verdict
 from generators.program import edits

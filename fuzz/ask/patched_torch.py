@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from fuzz.worker_config import WorkerConfig
+from fuzz.ask.worker_config import WorkerConfig
 from generators.errors import UserError
 
 _FIND_TORCH = "import importlib.util as u; print(u.find_spec('torch').submodule_search_locations[0])"

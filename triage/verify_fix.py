@@ -20,7 +20,7 @@ from fuzz.ask.patched_torch import list_changed, patched_torch
 from fuzz.ask.worker_config import WorkerConfig
 from fuzz.attribution.decide import find_decided_bug
 from fuzz.attribution.study import Study
-from fuzz.bug_identity import PASSING, compare_outcome
+from fuzz.bug_identity import compare_outcome
 from fuzz.cli import DEFAULT_WORKER, INTERRUPTED, WorkerOptions, enter
 from fuzz.commands import REPORTS, STDOUT, write_json
 from fuzz.durations import format_count
@@ -160,7 +160,7 @@ class Verification:
             return False
         for row in self.rows:
             result = row.results[AFTER]
-            if result.verdict not in PASSING:
+            if not result.verdict.clears:
                 one = self.further[row.path]
                 bug = known.find_case(one.case.id)
                 if bug is None and result.verdict.is_finding:
@@ -173,7 +173,7 @@ class Verification:
     @property
     def n_passing(self) -> int:
         """How many of the further cases pass with the patch."""
-        return sum(row.results[AFTER].verdict in PASSING for row in self.rows)
+        return sum(row.results[AFTER].verdict.clears for row in self.rows)
 
     @property
     def worse(self) -> list[Row]:
@@ -245,7 +245,7 @@ def _is_worse(row: Row) -> bool:
     outcome = compare_outcome(after, before)
     if before.verdict.is_finding:
         return after.verdict.is_finding and outcome not in (Outcome.PASSES, Outcome.FAILS_ALIKE)
-    return before.verdict in PASSING and outcome is not Outcome.PASSES
+    return before.verdict.clears and outcome is not Outcome.PASSES
 
 
 if __name__ == "__main__":

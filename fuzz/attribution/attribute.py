@@ -32,15 +32,7 @@ from fuzz.attribution.decide import find_deciding, needs_write
 from fuzz.attribution.edits import CALLED_DIRECTLY, OF_OPERANDS, OTHER_WRITE, OVERLAPPING, UNCHANGED, list_low_precision
 from fuzz.attribution.root_cause import RootCause
 from fuzz.attribution.study import Study, mechanism_of, subject_of
-from fuzz.bug_identity import (
-    LOST_PROCESS,
-    SILENT,
-    WRONG_NUMBERS,
-    attention_patterns,
-    compare_outcome,
-    contract_features,
-    operation_of,
-)
+from fuzz.bug_identity import attention_patterns, compare_outcome, contract_features, operation_of
 from fuzz.error_location import name_gradient
 from fuzz.experiments import EXPERIMENTS, SHARDING, OtherSubject, Outcome, Trial, Tried
 from fuzz.protocol import Running, SubjectResult, Verdict
@@ -115,7 +107,7 @@ def attribute(
     if not result.verdict.is_finding:
         raise UserError(f"case {entry.case.id} shows no bug under torch {ablation.hello.torch}: {result.verdict}")
     study = Study(evaluator, entry, ablation.accused, result, deadline=deadline)
-    if result.verdict in LOST_PROCESS:
+    if result.verdict.is_lost:
         return _find_lost_cause(study, ablation)
     if result.verdict is Verdict.EAGER_SUSPECT:
         return _blame_operation(replace(study, subject=EAGER), operation_of(result))
@@ -125,7 +117,7 @@ def attribute(
     if is_attention(entry.subject) or cause.is_attention_pattern or cause.stage is Stage.OPERATION:
         return cause
     study = replace(study, subject=subject_of(ablation.cheapest, entry))
-    return _find_region(study, cause) or (_find_state(study, cause) if result.verdict in SILENT else cause)
+    return _find_region(study, cause) or (_find_state(study, cause) if result.verdict.is_silent else cause)
 
 
 def _find_lost_cause(study: Study, ablation: Ablation) -> RootCause:
@@ -174,7 +166,7 @@ def _find_stage(ablation: Ablation) -> tuple[list[Tried], Tried]:
 
 def _find_compiler_cause(study: Study, ablation: Ablation) -> RootCause:
     passed, stage = _find_stage(ablation)
-    name, is_value = stage.experiment, study.result.verdict in WRONG_NUMBERS
+    name, is_value = stage.experiment, study.result.verdict.has_wrong_numbers
     study = replace(study, subject=subject_of(name, study.entry))
     if name == PASSES:
         return find_rewrite_cause(replace(study, result=ablation.stages[PASSES]), *passed, stage)
@@ -198,7 +190,7 @@ def _find_compiler_cause(study: Study, ablation: Ablation) -> RootCause:
 
 def find_rewrite_cause(study: Study, *evidence: Tried) -> RootCause:
     """The operation or rewrite that is proven wrong, else the first pass with which the case fails."""
-    result, is_value = study.result, study.result.verdict in WRONG_NUMBERS
+    result, is_value = study.result, study.result.verdict.has_wrong_numbers
     of_strides = {rewrite.pattern for rewrite in result.wrong_rewrites if rewrite.strides and is_value}
     if wrong := tuple(rewrite for rewrite in result.wrong_rewrites if rewrite.pattern not in of_strides):
         return _blame_rewrite(study, wrong, evidence)
@@ -226,14 +218,14 @@ def _find_silent_start(study: Study, step: str) -> tuple[SubjectResult | None, t
     """The failure of the program cut after an operation, if the pass makes it wrong without an error, and the evidence.
     An operation that reads a wrong value may raise any error.
     """
-    if study.result.verdict in SILENT:
+    if study.result.verdict.is_silent:
         return None, ()
     for op in study.case.ops:
         if study.is_time_up:
             break
         shorter = prune_if_valid(replace(study.case, returns=(op.name,)))
         result = None if shorter is None else study.evaluator.judge(shorter, study.subject)
-        if shorter is None or result is None or result.verdict not in SILENT:
+        if shorter is None or result is None or not result.verdict.is_silent:
             continue
         # Results have the memory and strides of eager's. Values within a program need not.
         if mechanism_of(result).kind not in (MechanismKind.MEMORY, MechanismKind.STRIDES):
@@ -275,7 +267,7 @@ def _find_region(study: Study, cause: RootCause) -> RootCause | None:
     A region that computes even a sine wrongly may raise any error for other functions. A region that raises for a sine
     would raise that error in each program, so a different error has a different cause.
     """
-    case, is_silent = study.case, study.result.verdict in SILENT
+    case, is_silent = study.case, study.result.verdict.is_silent
     for kind in list_indirect(case):
         directly = study.try_out(CALLED_DIRECTLY, kind)
         if not directly.flips:
@@ -286,7 +278,7 @@ def _find_region(study: Study, cause: RootCause) -> RootCause | None:
         alone = (
             Tried("only_region", one, compare_outcome(found, study.result))
             for one, found in results
-            if found.verdict in SILENT
+            if found.verdict.is_silent
         )
         wrong = next((one for one in alone if not is_silent or one.outcome is Outcome.FAILS_ALIKE), None)
         if wrong is None and is_written(case) and needs_write(study):
@@ -305,7 +297,7 @@ def _find_state(study: Study, cause: RootCause) -> RootCause:
         if unchanged.flips:
             evidence = (*cause.evidence, unchanged)
             return replace(cause, mechanism=Mechanism(MechanismKind.CHANGED, details(changed=kind)), evidence=evidence)
-    if is_written(case) and study.result.verdict in WRONG_NUMBERS:
+    if is_written(case) and study.result.verdict.has_wrong_numbers:
         write = {"into": list_targets(case), "by": sorted({op.kind for op in case.ops if OPS[op.kind].writes})}
         mechanism = Mechanism(MechanismKind.WRITTEN, details(**write))
     alone = [at_call(case, call) for call in ((LaterCall(), *case.calls) if case.calls else ())]

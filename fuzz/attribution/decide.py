@@ -16,7 +16,7 @@ from corpus.ledger import load as read_ledger
 from fuzz.attribution.edits import CALLED_DIRECTLY, DROPOUT, OF_OPERANDS, UNCHANGED, WRITTEN_APART, edit
 from fuzz.attribution.root_cause import RootCause
 from fuzz.attribution.study import Study, subject_of
-from fuzz.bug_identity import LOST_PROCESS, SILENT, Symptom, compare_outcome, measured_rewrite
+from fuzz.bug_identity import Symptom, compare_outcome, measured_rewrite
 from fuzz.experiments import EXPERIMENTS, SHARDING, Edit, OtherSubject, Outcome, Trial, Tried
 from fuzz.protocol import Verdict
 from fuzz.protocol.rewrites import CALL, CONTIGUOUS, DROPPED, EXPANDED, WrongRewrite, are_all_known
@@ -93,14 +93,14 @@ def _flips(name: str, arguments: tuple[str, ...], study: Study, known: tuple[Wro
         wrong = study.result.wrong_rewrites
         is_same = bool(wrong) and are_all_known(wrong, known)
         # An error may have another reason than a rewrite that is wrong beside it.
-        return is_same and (study.result.verdict in SILENT or study.try_out(PATTERNS_OFF).flips)
+        return is_same and (study.result.verdict.is_silent or study.try_out(PATTERNS_OFF).flips)
     return any(_shows(Trial(name, argument), study) for argument in arguments or ("",))
 
 
 def _shows(trial: Trial, study: Study) -> bool:
     """Whether a trial flips. An edit also shows the fault if the case then fails otherwise, without its error."""
     tried = _try(trial, study)
-    change, has_error = tried.row.change, study.result.verdict not in SILENT
+    change, has_error = tried.row.change, not study.result.verdict.is_silent
     mends = has_error and isinstance(change, Edit) and not change.keeps_fault
     return tried.flips or (mends and tried.outcome is Outcome.FAILS_OTHERWISE)
 
@@ -138,7 +138,7 @@ def find_deciding(study: Study, cause: RootCause) -> Details:
 
     `study`: a minimal case with the cause. All experiments that are returned flip on it.
     """
-    if study.result.verdict in LOST_PROCESS:  # an experiment that fails costs a process
+    if study.result.verdict.is_lost:  # an experiment that fails costs a process
         few = itertools.islice(list_conditions(study), _MOST_LOST)
         found = next((one for one in few if _shows(one, study)), None)
         return () if found is None else ((found.experiment, (found.argument,) if found.argument else ()),)
@@ -193,7 +193,7 @@ def _is_specific(cause: RootCause) -> bool:
 
 def list_conditions(study: Study) -> Iterator[Trial]:
     """Changes without which a case may be right, those that say most about the failure first."""
-    case, usual = study.case, _USUAL if study.result.verdict in SILENT else frozenset()
+    case, usual = study.case, _USUAL if study.result.verdict.is_silent else frozenset()
     kinds = list(dict.fromkeys(op.kind for op in case.ops))
     if _LAYERS & {*kinds}:
         yield Trial("fast_path_off")

@@ -10,7 +10,7 @@ from corpus.causes import Mechanism, MechanismKind, details
 from corpus.entry import Entry
 from fuzz.ask.evaluator import Evaluator
 from fuzz.attribution.edits import edit
-from fuzz.bug_identity import SILENT, WRONG_NUMBERS, bug_relevant_rewrites, compare_outcome, operation_of
+from fuzz.bug_identity import bug_relevant_rewrites, compare_outcome, operation_of
 from fuzz.experiments import EXPERIMENTS, Edit, OtherSubject, Outcome, StepLimit, Trial, Tried, WithoutAxis
 from fuzz.protocol import StepsTaken, SubjectResult, Verdict
 from fuzz.subjects import find_variant, get_spec
@@ -68,7 +68,7 @@ class Study:
                 subject = find_variant(self.subject, **{axis: False}) if has_axis else None
             case Edit(other, keeps_fault):
                 # Wrong numbers have no text by which to know the fault again.
-                is_nameless = keeps_fault and self.result.verdict in SILENT
+                is_nameless = keeps_fault and self.result.verdict.is_silent
                 here = None if is_nameless else case or edit(Trial(experiment, argument), self.case)
                 subject = subject_of(other, self.entry) if other else subject
             case _:
@@ -116,7 +116,7 @@ class Study:
     def _compare(self, other: SubjectResult) -> Outcome:
         applies = not self.rewrite or self.rewrite in bug_relevant_rewrites(other.applied_rewrites)
         called = {"", *(one.operation for one in other.wrong_rewrites)}
-        if self.rewrite and other.verdict in WRONG_NUMBERS and operation_of(self.result) not in called:
+        if self.rewrite and other.verdict.has_wrong_numbers and operation_of(self.result) not in called:
             other = replace(other, verdict=Verdict.OK)  # the rewrite is wrong, but the operation under study is right
         return compare_outcome(other, self.result, applies=applies)
 

@@ -41,11 +41,12 @@ from fuzz.protocol.rewrites import EXPANDED, SDPA, WrongRewrite, find_attention_
 from fuzz.subjects import SHARDED, get_spec, is_attention
 from generators.errors import UserError
 from generators.program.attention_options import COMPARABLE
+from generators.program.calls import at_call, list_differences
 from generators.program.case import Case, LaterCall
 from generators.program.edits import prune_if_valid
 from generators.program.ops import OPS
 from generators.program.regions import GRADIENT, REGIONS, list_indirect, only_region
-from generators.program.state import at_call, is_written, list_differences, list_targets
+from generators.program.writes import is_written, list_targets
 
 _SYMBOLIC = "passes_dynamic"
 _STAGES = (DYNAMO, AOT_EAGER, DECOMPOSED, EXPORTED[0], PASSES, INDUCTOR, DYNAMIC, EXPORTED[1])

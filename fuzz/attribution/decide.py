@@ -22,12 +22,13 @@ from fuzz.protocol import Verdict
 from fuzz.protocol.rewrites import CALL, CONTIGUOUS, DROPPED, EXPANDED, WrongRewrite, are_all_known
 from fuzz.replay_result import read_recorded_result
 from generators.errors import UserError
+from generators.program.calls import at_call
 from generators.program.changes import list_changes
 from generators.program.emit import is_random
 from generators.program.features import features
 from generators.program.ops import VIEWS
 from generators.program.regions import list_indirect
-from generators.program.state import at_call, is_written
+from generators.program.writes import is_written
 
 EXACT, PATTERNS_OFF, DECOMPOSED = "exact", "pattern_matcher_off", "aot_eager_decomp_partition"
 _CALLS_APART, _DEFAULT = "calls_apart", "default"

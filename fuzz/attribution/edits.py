@@ -17,9 +17,9 @@ from generators.program.edits import (
 )
 from generators.program.ops import OPS, PROBABILITIES
 from generators.program.regions import call_directly
-from generators.program.state import is_in_place, is_written
 from generators.program.type_check import make_op, types_of
 from generators.program.values import FLOATS, LOW_PRECISION
+from generators.program.writes import is_in_place, is_written
 
 CALLED_DIRECTLY, UNCHANGED, WRITTEN_APART, OTHER_WRITE = "called_directly", "unchanged", "written_apart", "other_write"
 DROPOUT = "dropout"

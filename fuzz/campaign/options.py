@@ -77,7 +77,6 @@ class Options:
     quiet: bool = False  # print findings only
     named: tuple[str, ...] = ()  # the subjects that the user gave
     gpus: tuple[str, ...] = ()  # values of CUDA_VISIBLE_DEVICES, which workers take by turns
-    share: Path | None = None  # a directory through which campaigns exchange cases, findings and causes
     open_remote: Callable[..., WorkerProcess] | None = None  # gives the workers of a Ray cluster
     resume: tuple[str, ...] = ()  # the arguments of the command that continues the run
 

@@ -12,9 +12,10 @@ from fuzz.ask.transport import PipeTransport
 from fuzz.ask.worker_config import WorkerConfig
 from fuzz.ask.worker_process import Stopped, WorkerFault, WorkerLost, WorkerProcess
 from fuzz.campaign.investigation import CONFIRMATIONS
-from fuzz.campaign.investigation_runner import InvestigationRunner, write_fault
+from fuzz.campaign.investigation_runner import InvestigationRunner
 from fuzz.campaign.options import require_space
 from fuzz.campaign.run_case import choose_case, choose_near_cases, record_case
+from fuzz.campaign.saved_findings import write_fault
 from fuzz.campaign.schedule import Job
 from fuzz.protocol import Hello, Result, SubjectResult
 from fuzz.protocol.failures import ProcessLost

@@ -38,7 +38,7 @@ from fuzz.experiments import EXPERIMENTS, SHARDING, OtherSubject, Outcome, Trial
 from fuzz.protocol import Running, SubjectResult, Verdict
 from fuzz.protocol.failures import DropoutMask, EmptyRowsNotZero, FailureKey, FaultyOperation
 from fuzz.protocol.rewrites import EXPANDED, SDPA, WrongRewrite, find_attention_pattern
-from fuzz.subjects import SHARDED, get_spec, is_attention
+from fuzz.subjects import SHARDED, find_backend, get_spec, is_attention
 from generators.errors import UserError
 from generators.program.attention_options import COMPARABLE
 from generators.program.calls import at_call, list_differences
@@ -62,13 +62,6 @@ _NARROWER: dict[str, tuple[str, ...]] = {
     DYNAMIC: (_SYMBOLIC, *_OF_INDUCTOR),
 }
 """By stage, the experiments that narrow its fault down, cheap ones first."""
-_BACKENDS = {
-    "_scaled_dot_product_flash_attention_for_cpu": "sdpa_flash",
-    "_scaled_dot_product_flash_attention": "sdpa_flash",
-    "_scaled_dot_product_efficient_attention": "sdpa_efficient",
-    "_scaled_dot_product_cudnn_attention": "sdpa_cudnn",
-}
-"""Forward operations of scaled_dot_product_attention, with the subject that selects their backend."""
 _SDPA = "sdpa_"
 
 _MECHANISMS = {
@@ -133,7 +126,7 @@ def _find_lost_cause(study: Study, ablation: Ablation) -> RootCause:
     told = details(error=getattr(failure, "fault", ""), lost=key.lost)
     evidence = (Tried("noted", running, Outcome.FAILS_ALIKE),) if running else ()
     if running and (is_kernel or EXPERIMENTS[stage].stage != Stage.CODEGEN):
-        who = _BACKENDS.get(running.removeprefix("aten.").removesuffix("_backward"), EAGER)
+        who = find_backend(running) or EAGER
         return RootCause(who, Stage.OPERATION, running, Mechanism(kind, told), evidence)
     if is_kernel:
         who, at, (part, value) = ablation.accused, Stage.KERNEL, _find_faulty_pass(study.case, result)
@@ -318,7 +311,7 @@ def _blame_operation(study: Study, operation: str = "", *evidence: Tried) -> Roo
     device = study.evaluator.hello.device
     # On a CPU PyTorch chooses flash.
     fused = _operation_of("sdpa_flash", device) if device == "cpu" else SDPA
-    who = _BACKENDS.get((operation or fused).removeprefix("aten.").removesuffix("_backward"), EAGER)
+    who = find_backend(operation or fused) or EAGER
     mechanism, tried = _find_condition(study)
     return RootCause(who, Stage.OPERATION, operation or fused, mechanism, (*evidence, *tried))
 
@@ -350,7 +343,7 @@ def _find_condition(study: Study) -> tuple[Mechanism, tuple[Tried, ...]]:
 
 
 def _operation_of(subject: str, device: str) -> str:
-    names = (name for name, backend in _BACKENDS.items() if backend == subject)
+    names = get_spec(subject).operations
     return next((f"aten.{name}" for name in names if name.endswith("_for_cpu") == (device == "cpu")), subject)
 
 

@@ -17,7 +17,7 @@ from fuzz.attribution.edits import CALLED_DIRECTLY, DROPOUT, OF_OPERANDS, UNCHAN
 from fuzz.attribution.root_cause import RootCause
 from fuzz.attribution.study import Study, subject_of
 from fuzz.bug_identity import Symptom, compare_outcome, measured_rewrite
-from fuzz.experiments import EXPERIMENTS, SHARDING, Edit, OtherSubject, Outcome, Trial, Tried
+from fuzz.experiments import EXPERIMENTS, Edit, OtherSubject, Outcome, Trial, Tried
 from fuzz.protocol import Verdict
 from fuzz.protocol.rewrites import CALL, CONTIGUOUS, DROPPED, EXPANDED, WrongRewrite, are_all_known
 from fuzz.replay_result import read_recorded_result
@@ -39,8 +39,6 @@ _USUAL = VIEWS | {"clone", "cast", "matmul", "bmm", "einsum", "softmax", "add", 
 _LAYERS = {"multihead_attention", "transformer_encoder_layer"}
 _MOST_LOST = 3
 """The most conditions that are tried on a failure that lost its process."""
-STEPS = {Stage.DECOMPOSITION: "decomposition", Stage.GRAPH_PASSES: "pass", Stage.LOWERING: "lowering"}
-STEPS |= {Stage.SHARDING: SHARDING}
 _UNNAMED_PARTS = {"", Part.DECOMPOSITIONS, Part.TORCH_EXPORT, Part.AOT_INDUCTOR_PACKAGE}
 """Parts that name no step, so their experiments show only the stage of a fault."""
 _SAME_ROW = {
@@ -176,8 +174,8 @@ def _list_rows(cause: RootCause, measured: list[Tried]) -> Details:
         return ((EXACT, ()),)
     if cause.is_attention_pattern:
         return ((PATTERNS_OFF, ()),) if key.part == Part.ATTENTION_PATTERNS else (("pass", (part,)),)
-    if stage in STEPS and part:
-        return ((STEPS[stage], (part,)),)
+    if stage.step and part:
+        return ((stage.step, (part,)),)
     kept = (one for one in cause.evidence if isinstance(one.row.change, Edit) and one.row.stage == stage and one.flips)
     if narrow := next(kept, None):
         return ((narrow.experiment, ()),)
@@ -188,8 +186,8 @@ def _list_rows(cause: RootCause, measured: list[Tried]) -> Details:
 
 def _is_specific(cause: RootCause) -> bool:
     """Whether the rows of a cause need no condition: they name a step, or measure a rewrite."""
-    is_measured = cause.stage in (*STEPS, Stage.JOINT_PASSES, Stage.OPERATION)
-    return is_measured and cause.part != "" and cause.key.mechanism not in _OF_STATE
+    is_measured = cause.stage.step or cause.stage in (Stage.JOINT_PASSES, Stage.OPERATION)
+    return bool(is_measured) and cause.part != "" and cause.key.mechanism not in _OF_STATE
 
 
 def list_conditions(study: Study) -> Iterator[Trial]:

@@ -28,13 +28,6 @@ from triage.report.repro import is_kernel, is_of_config
 
 _CONTEXT, _WIDEST, _NAMED = 2, 120, 3
 _SOURCE = re.compile(r"`?\btorch/([\w/]+\.(?:py|h))(?::(\d+))?`?")
-_STAGES = {
-    Stage.DECOMPOSITION: "decompositions",
-    Stage.JOINT_PASSES: "joint graph passes",
-    Stage.GRAPH_PASSES: "graph passes",
-    Stage.LOWERING: "lowerings",
-    Stage.CODEGEN: "code generation",
-}
 _SAID = {"wrong", "fails", "other_values", "compiling_raises", "running_raises", *Verdict}
 """Mechanisms that say no more than the verdict and the exception."""
 
@@ -103,10 +96,7 @@ def describe_cause(cause: RootCause, fault: Fault | None = None) -> str:
     """The stage and part that experiments found, and the mechanism. `fault`: the line, as a person found it."""
     of_inductor = cause.stage is Stage.DECOMPOSITION and bool(fault and fault.file.startswith("_inductor/"))
     who = COMPILERS["inductor"] if of_inductor else COMPILERS.get(cause.who, cause.who)
-    place, part = (
-        f"{who}'s {_STAGES[cause.stage]}" if cause.stage in _STAGES else who,
-        name_part(cause.part, Stage.OPEN),
-    )
+    place, part = (f"{who}'s {cause.stage.words}" if cause.stage.words else who, name_part(cause.part, Stage.OPEN))
     place = "the operation" if cause.stage is Stage.OPERATION and part else f"{place}," if part else place
     how = "" if cause.mechanism.kind.value in _SAID else f": {cause.mechanism}"
     if not part:

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from corpus.causes import Mechanism, MechanismKind, Stage, details
 from corpus.entry import Entry
+from fuzz.ask.evaluator import Evaluator
 from fuzz.attribution.ablation import (
     AOT_EAGER,
     DECOMPOSED,
@@ -30,9 +31,16 @@ from fuzz.attribution.ablation import (
 from fuzz.attribution.decide import CALLED_DIRECTLY, UNCHANGED, find_deciding, needs_write, try_other_write
 from fuzz.attribution.root_cause import RootCause
 from fuzz.attribution.study import EDITS, OVERLAPPING, Study, list_low_precision, mechanism_of, subject_of
-from fuzz.bug_identity import LOST_PROCESS, SILENT, WRONG_NUMBERS, attention_patterns, contract_features, operation_of
+from fuzz.bug_identity import (
+    LOST_PROCESS,
+    SILENT,
+    WRONG_NUMBERS,
+    attention_patterns,
+    compare_outcome,
+    contract_features,
+    operation_of,
+)
 from fuzz.error_location import name_gradient
-from fuzz.evaluator import Evaluator, compare_outcome
 from fuzz.experiments import EXPERIMENTS, SHARDING, OtherSubject, Outcome, Trial, Tried
 from fuzz.protocol import Running, SubjectResult, Verdict
 from fuzz.protocol.failures import DropoutMask, EmptyRowsNotZero, FailureKey, FaultyOperation

@@ -15,8 +15,7 @@ from corpus.ledger import Bug, Ledger
 from corpus.ledger import load as read_ledger
 from fuzz.attribution.root_cause import RootCause
 from fuzz.attribution.study import EDITS, Study, keep_if_changed, subject_of
-from fuzz.bug_identity import LOST_PROCESS, SILENT, Symptom, measured_rewrite
-from fuzz.evaluator import compare_outcome
+from fuzz.bug_identity import LOST_PROCESS, SILENT, Symptom, compare_outcome, measured_rewrite
 from fuzz.experiments import EXPERIMENTS, SHARDING, Edit, OtherSubject, Outcome, Trial, Tried
 from fuzz.protocol import Verdict
 from fuzz.protocol.rewrites import CALL, CONTIGUOUS, DROPPED, EXPANDED, WrongRewrite, are_all_known

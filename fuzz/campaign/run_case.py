@@ -3,11 +3,9 @@
 from collections.abc import Sequence
 from contextlib import suppress
 
-from corpus.entry import Entry
+from fuzz.ask.evaluator import Judged, build_check
 from fuzz.campaign.campaign_state import CampaignState
 from fuzz.campaign.schedule import Job
-from fuzz.campaign.share import QUEUE
-from fuzz.evaluator import Judged, build_check
 from fuzz.events import CaseJudged, SuspicionRaised
 from fuzz.protocol import Result, Verdict
 from fuzz.protocol.render import describe
@@ -38,7 +36,7 @@ def choose_case(state: CampaignState) -> Job | None:
     chosen = state.search.choose(index)
     share = 1.0 if state.schedule.needs_settings else SETTINGS_SHARE
     case = chosen.case
-    if chosen.source in ("seed", "variant"):  # `sample` has drawn these, and shared cases are judged as they are
+    if chosen.is_targeted:  # `sample` has drawn these for a random case
         c = Choices(f"{state.options.seed}:{index}:states of {chosen.source}")
         case = add_states(show_dropouts(case, c, MASKS_SHARE), c, STATES_SHARE)
     case = draw_settings(case, Choices(f"{state.options.seed}:{index}:settings"), state.settings, share)
@@ -91,8 +89,6 @@ def record_case(state: CampaignState, job: Job, result: Result, *, worker: int, 
         chosen=job.chosen,
         earlier=earlier,
     )
-    if is_new_coverage and state.share is not None:
-        state.share.publish(QUEUE, Entry(case))
     state.bus.emit(
         CaseJudged(
             index=job.index,

@@ -53,7 +53,7 @@ OPTIONS = {
 }
 """Options by name, in the order in which the shrinker drops them and a cause lists them.
 
-To add an option, add a row and a field of `Contract` here, its arithmetic in fuzz/check/oracle/attention/call.py, and a
+To add an option, add a row and a field of `Contract` here, its arithmetic in fuzz/check/run/attention/call.py, and a
 row of `SCORE_STEPS` in generators/sampling/steps.py, by which campaigns draw it and the shrinker writes it.
 """
 

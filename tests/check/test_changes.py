@@ -12,15 +12,15 @@ from torch import Tensor, nn
 from benchmarks.planted_torch.torch_defects import FUNCTIONS
 from corpus.casefile import dumps, loads
 from corpus.shrink import shrink
+from fuzz.ask.evaluator import open_evaluator
+from fuzz.ask.worker_config import WorkerConfig
 from fuzz.attribution.decide import UNCHANGED
-from fuzz.check import settings
-from fuzz.check.program import Execution, Program, execute, same_bits
-from fuzz.check.subject_builder import find
-from fuzz.check.torch_internals import wrap
-from fuzz.evaluator import open_evaluator
+from fuzz.check.run.program import Execution, Program, execute, same_bits
+from fuzz.check.run.subject_builder import find
+from fuzz.check.torch_api import settings
+from fuzz.check.torch_api.torch_internals import wrap
 from fuzz.experiments import EXPERIMENTS
 from fuzz.protocol import Verdict
-from fuzz.worker_config import WorkerConfig
 from generators.errors import CaseError
 from generators.program.calls import at_call
 from generators.program.case import Case, Change, Input, LaterCall, Values

@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from benchmarks.planted_torch.torch_defects import FUNCTIONS
 from corpus.casefile import dumps, loads
 from corpus.shrink import shrink
-from fuzz.check import settings
 from fuzz.check.check import check
-from fuzz.check.program import Program, execute
-from fuzz.check.subject_builder import Subject, find
-from fuzz.check.torch_internals import wrap
+from fuzz.check.run.program import Program, execute
+from fuzz.check.run.subject_builder import Subject, find
+from fuzz.check.torch_api import settings
+from fuzz.check.torch_api.torch_internals import wrap
 from fuzz.protocol import Check, SubjectResult, Verdict
 from generators.errors import CaseError
 from generators.program.calls import at_call

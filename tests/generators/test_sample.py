@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from corpus import casefile
-from fuzz.check.program import Program, execute
+from fuzz.check.run.program import Program, execute
 from generators.program.attention_stub import emit_attention_stub, list_calls
 from generators.program.case import MODES, Case
 from generators.program.edits import map_inputs

@@ -157,7 +157,7 @@ def link_line(fault: Fault) -> str:
 
 def describe_place(place: Place, torch: str) -> str:
     """A place with its address and how it was found, in Markdown."""
-    how = place.found.label.format(format_count(place.among, "program"))
+    how = place.found.label
     # A bare name is a file outside of torch.
     name = _link(place.file, place.line, torch, of_torch="/" in place.file) if place.file else ""
     return f"{name} in `{place.function}`: {how}" if name else f"`{place.function}`: {how}"

@@ -28,8 +28,8 @@ from pathlib import Path
 
 from benchmarks.faulty_functions import FUNCTIONS
 from corpus import entry
+from fuzz.ask.worker_process import START_SECONDS
 from fuzz.run_store import EVENTS_FILE, RESULTS_FILE
-from fuzz.worker_process import START_SECONDS
 from generators.errors import UserError
 
 MARK = "ATTNFUZZ_CHAOS"

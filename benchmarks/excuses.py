@@ -34,6 +34,7 @@ from torch import Tensor
 
 from benchmarks.oracle_power.processes import run_parts
 from benchmarks.sensitivity import WrongRun
+from fuzz.ask.evaluator import build_check
 from fuzz.check.check import judge_compiled
 from fuzz.check.judge.case_run import CaseRun, Rejected
 from fuzz.check.judge.choices import Nested
@@ -44,7 +45,6 @@ from fuzz.check.judge.row_error_bound import as_rows
 from fuzz.check.judge.verdict import RECHECKED_VERDICTS
 from fuzz.check.run.program import Execution, same_numbers
 from fuzz.check.run.subject_builder import Subject, find
-from fuzz.evaluator import build_check
 from fuzz.protocol import Verdict
 from fuzz.protocol.failures import FormDiffers, Value
 from fuzz.protocol.render import describe_failure

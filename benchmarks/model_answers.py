@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from fuzz.ask.worker_config import ROOT
 from fuzz.module_answer import Answer
-from fuzz.worker_config import ROOT
 
 _GOOD = (Answer.ROUNDING, Answer.EQUAL)
 _WORST = [answer.value for answer in (*(answer for answer in Answer if answer not in _GOOD), *_GOOD)]

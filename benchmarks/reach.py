@@ -32,6 +32,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from benchmarks.curves import blank, read_runs, save, write_runs
+from fuzz.ask.evaluator import build_check
 from fuzz.campaign.schedule import Schedule
 from fuzz.campaign.search import Guided, Random
 from fuzz.check.check import check
@@ -42,7 +43,6 @@ from fuzz.check.run.subject_builder import find
 from fuzz.check.torch_api import settings
 from fuzz.check.torch_api.coverage import PARTS, Coverage, rewrite_name
 from fuzz.check.torch_api.torch_internals import wrap
-from fuzz.evaluator import build_check
 from fuzz.protocol import Check, CoverageItem, Result, SubjectResult, Verdict
 from fuzz.run_store import Results
 from generators.program.case import Case

@@ -129,12 +129,12 @@ def run(
         raise UserError(f"--against {against} is the interpreter of --python; give one with an earlier torch")
 
     from corpus.ledger import LEDGER, NONE
+    from fuzz.ask.worker_config import ROOT, WorkerConfig
     from fuzz.attribution.decide import load_ledger
     from fuzz.campaign.options import Options
     from fuzz.campaign.search import load_seeds
     from fuzz.campaign.session import run_campaign
     from fuzz.run_store import RESULTS_FILE
-    from fuzz.worker_config import ROOT, WorkerConfig
     from generators.sampling.parts import WithParts
     from generators.sampling.sample import sample
 

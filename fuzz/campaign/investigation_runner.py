@@ -7,6 +7,8 @@ from contextlib import suppress
 from typing import Protocol
 
 from corpus.entry import Entry, Expectation
+from fuzz.ask.evaluator import Evaluator
+from fuzz.ask.worker_process import Stopped, WorkerLost
 from fuzz.attribution.study import Study
 from fuzz.bug_identity import Signature, Symptom
 from fuzz.campaign.campaign_state import CampaignState
@@ -16,11 +18,9 @@ from fuzz.campaign.known_bugs import KnownFinding
 from fuzz.campaign.saved_findings import SavedFindings, make_entry
 from fuzz.campaign.time_shares import FRUITLESS_SHARE, LONG_SHARE, MANY_WAITING, SHARE, TimeShares
 from fuzz.durations import format_count
-from fuzz.evaluator import Evaluator
 from fuzz.events import SuspicionClosed, SuspicionExamined
 from fuzz.protocol import Result, SubjectResult
 from fuzz.run_store import Suspicion, SuspicionOutcome
-from fuzz.worker_process import Stopped, WorkerLost
 from generators.program.case import Case
 
 

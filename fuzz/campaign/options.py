@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Self
 
 from corpus.ledger import Ledger
+from fuzz.ask.transport import WorkerUnavailable
+from fuzz.ask.worker_config import WorkerConfig
+from fuzz.ask.worker_process import WorkerProcess
 from fuzz.cli import DISK_ERRORS
 from fuzz.durations import format_duration, parse_duration
 from fuzz.run_store import StoreLocked
 from fuzz.subjects import is_user_function
-from fuzz.transport import WorkerUnavailable
-from fuzz.worker_config import WorkerConfig
-from fuzz.worker_process import WorkerProcess
 from generators.errors import UserError
 from generators.program.case import Case
 from generators.sampling.neighbours import Neighbourhood

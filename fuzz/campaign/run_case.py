@@ -3,18 +3,20 @@
 from collections.abc import Sequence
 from contextlib import suppress
 
+from fuzz.ask.evaluator import Judged, build_check
 from fuzz.campaign.campaign_state import CampaignState
 from fuzz.campaign.schedule import Job
-from fuzz.evaluator import Judged, build_check
 from fuzz.events import CaseJudged, SuspicionRaised
 from fuzz.protocol import Result, Verdict
 from fuzz.protocol.render import describe
 from fuzz.subjects import get_spec
 from generators.sampling.choices import Choices
-from generators.sampling.insertions import add_states, show_dropouts
+from generators.sampling.dropout import show_dropouts
 from generators.sampling.neighbours import list_near
-from generators.sampling.sample import MASKS_SHARE, SETTINGS_SHARE, STATES_SHARE, draw_settings
+from generators.sampling.sample import MASKS_SHARE, STATES_SHARE
+from generators.sampling.settings import SETTINGS_SHARE, draw_settings
 from generators.sampling.shards import add_shards
+from generators.sampling.states import add_states
 
 _TURNS = 2
 """How often each block of a user's module is judged as it is (`Schedule.subjects_for_module`)."""

@@ -22,11 +22,11 @@ from fuzz.campaign.screen import Screen, describe_unused, summarize
 from fuzz.campaign.search import AttentionSearch, Guided, Random
 from fuzz.campaign.worker_thread import WorkerThread
 from fuzz.cli import handle_signals, ignore_lost_output
-from fuzz.evaluator import public_version
 from fuzz.events import Bus, CampaignEnded, CampaignStarted, EventLog, Notice
 from fuzz.run_store import LOCK_FILE, RESULTS_FILE, Results
 from fuzz.run_summary import Recorder
 from fuzz.subjects import get_spec
+from fuzz.versions import public_version
 from generators.errors import UserError
 from generators.program.case import Case
 from generators.program.settings import list_available

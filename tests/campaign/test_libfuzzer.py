@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fuzz import libfuzzer_inputs as inputs
-from fuzz import worker_process
+from fuzz.ask import worker_process
+from fuzz.ask.transport import WorkerUnavailable
+from fuzz.ask.worker_config import WorkerConfig
+from fuzz.ask.worker_process import WorkerFault
 from fuzz.campaign.options import Options
 from fuzz.campaign.session import run_campaign
-from fuzz.transport import WorkerUnavailable
-from fuzz.worker_config import WorkerConfig
-from fuzz.worker_process import WorkerFault
 from generators.errors import UserError
 from generators.program.type_check import check
 from generators.sampling.choices import ByteChoices

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from fuzz.ask.evaluator import build_check
 from fuzz.check.check import check
 from fuzz.check.judge.case_run import CaseRun
 from fuzz.check.judge.recheck import explain_by_fused_rounding
 from fuzz.check.run.subject_builder import find
 from fuzz.check.torch_api.exceptions import SubjectError
-from fuzz.evaluator import build_check
 from fuzz.protocol import Check, Verdict
 from generators.program.attention_options import Contract
 from generators.program.case import Case, Input, Op, Values

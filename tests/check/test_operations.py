@@ -5,7 +5,7 @@ from itertools import chain
 
 import pytest
 
-from fuzz.evaluator import Evaluator
+from fuzz.ask.evaluator import Evaluator
 from generators.errors import CaseError
 from generators.program.case import Op
 from generators.program.type_check import check, is_valid

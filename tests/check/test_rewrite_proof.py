@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from corpus import entry
+from fuzz.ask.evaluator import build_check
 from fuzz.bug_identity import Symptom
 from fuzz.campaign.investigation import Investigation
 from fuzz.check.check import check
 from fuzz.check.run.subject_builder import find
-from fuzz.evaluator import build_check
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.rewrites import EMPTY_ROWS, OtherConstant, WrongRewrite, are_all_known
 from generators.program.case import Case

@@ -18,14 +18,14 @@ from fuzz.check.torch_api import settings
 from fuzz.check.torch_api.torch_internals import wrap
 from fuzz.protocol import Check, SubjectResult, Verdict
 from generators.errors import CaseError
+from generators.program.calls import at_call
 from generators.program.case import Case, Input, LaterCall, Op, Values
 from generators.program.emit import is_random, source
 from generators.program.sizes import Size
-from generators.program.state import at_call
 from generators.program.type_check import check as check_case
 from generators.program.type_check import make_op
+from generators.sampling.calls import add_calls
 from generators.sampling.choices import Choices
-from generators.sampling.insertions import add_calls
 from generators.sampling.sample import draw
 
 Compiled = Callable[..., Any]

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from fuzz.check.judge.attention.dropout_masks import extract_mask
 from fuzz.check.judge.attention.judge import judge
-from fuzz.check.judge.verdict import Judgement
 from fuzz.check.run.attention.call import Call
+from fuzz.protocol import SubjectResult
 from kernels.attention import attention
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -47,7 +47,7 @@ class Trial:
         gradients = torch.autograd.grad(out, leaves, self.dout)
         return dict(zip(("out", "dq", "dk", "dv"), (out.detach(), *gradients), strict=True))
 
-    def judged(self, values: dict[str, Tensor]) -> Judgement:
+    def judged(self, values: dict[str, Tensor]) -> SubjectResult:
         """What the oracle says of these results."""
         gradients = {name: value for name, value in values.items() if name != "out"}
         call = Call(self.q, self.k, self.v, dict(self.options), values["out"], self.dout, gradients)

@@ -14,20 +14,21 @@ from corpus import entry as corpus_entry
 from corpus.causes import CauseKey, MechanismKind, Stage, details
 from corpus.entry import SUFFIX, Entry
 from corpus.ledger import Ledger
+from fuzz.ask.evaluator import Evaluator, open_evaluator
+from fuzz.ask.transport import CompilersOff
+from fuzz.ask.worker_config import WorkerConfig
+from fuzz.ask.worker_process import WorkerFault
 from fuzz.attribution.attribute import find_cause, study_cheapest
 from fuzz.attribution.decide import decides, find_decided_bug
 from fuzz.attribution.root_cause import RootCause
 from fuzz.attribution.stored import cause_path, read_cause, write_cause
 from fuzz.bug_identity import measured_rewrite
 from fuzz.commands import require_allowed
-from fuzz.evaluator import Evaluator, open_evaluator, public_version
 from fuzz.protocol import EAGER, Verdict
 from fuzz.run_store import RESULTS_FILE, FindingRow
 from fuzz.run_summary import RunSummary
 from fuzz.subjects import compiler_of, is_user_function
-from fuzz.transport import CompilersOff
-from fuzz.worker_config import WorkerConfig
-from fuzz.worker_process import WorkerFault
+from fuzz.versions import public_version
 from generators.errors import UserError
 from triage import script_runs
 

@@ -13,11 +13,11 @@ from torch import Tensor
 
 from fuzz.check.judge.attention.judge import judge
 from fuzz.check.judge.attention.judge_calls import repeat
-from fuzz.check.judge.verdict import Judgement
 from fuzz.check.run.attention.call import Call
 from fuzz.check.run.attention.function import Attention
 from fuzz.check.torch_api.exceptions import DeviceLost, Unsupported, as_failure
 from fuzz.experiments import SMALL
+from fuzz.protocol import SubjectResult
 from fuzz.protocol.failures import Failure, Raised, WrongValue
 from fuzz.protocol.rewrites import CALL, CONTIGUOUS, DROPPED, EXPANDED, WrongRewrite
 from generators.program.attention_options import COMPARABLE, OVER_SCORES
@@ -26,7 +26,7 @@ SECONDS = 10.0
 """A measurement that takes longer stops without a result. Interpreted kernels take seconds for a call."""
 
 
-def measure_calls(judgement: Judgement, attention: Attention, calls: Sequence[Call]) -> Judgement:
+def measure_calls(judgement: SubjectResult, attention: Attention, calls: Sequence[Call]) -> SubjectResult:
     """`judgement` on the calls of a function, with what makes each wrong call right."""
     raised = judgement.failure if isinstance(judgement.failure, Raised) else None
     measured = (measure_wrong_call(call, attention, raised) for call in calls)

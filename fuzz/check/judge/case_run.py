@@ -15,7 +15,7 @@ from fuzz.check.judge.choices import Choices, Nested
 from fuzz.check.judge.eager_audit import audit_eager
 from fuzz.check.judge.modes import HalvedSums, Noise, drop_by_index, reference
 from fuzz.check.judge.open_orders import AnotherOrder
-from fuzz.check.judge.verdict import RECHECKED_VERDICTS, Judge, Judgement, RightRuns
+from fuzz.check.judge.verdict import RECHECKED_VERDICTS, Judge, RightRuns, conclude
 from fuzz.check.run.live_program import LiveProgram
 from fuzz.check.run.program import Execution, Program, Tensors, execute, same_numbers
 from fuzz.check.run.subject_builder import Subject
@@ -23,7 +23,7 @@ from fuzz.check.run.subject_changes import enter
 from fuzz.check.torch_api import exceptions
 from fuzz.check.torch_api.exceptions import SuppressOutOfMemory
 from fuzz.experiments import Trial
-from fuzz.protocol import EAGER, NOISE, REFERENCE, Check, Parted, Verdict
+from fuzz.protocol import EAGER, NOISE, REFERENCE, Check, Parted, SubjectResult, Verdict
 from fuzz.protocol.failures import FaultyOperation, Nondeterministic, NotTaken, Refusal, Value
 
 Announce = Callable[..., None]
@@ -108,7 +108,7 @@ class CaseRun:
         wanted = max(1, self.request.repeat)
         return wanted + 1 if self.program.is_sequence and wanted > 1 else wanted
 
-    def blame_eager_if_harmless(self, judgement: Judgement) -> Judgement:
+    def blame_eager_if_harmless(self, judgement: SubjectResult) -> SubjectResult:
         """`judgement`, or the verdict on eager if `judgement` accuses nobody and the audit finds eager wrong."""
         if judgement.verdict.is_finding or judgement.verdict is Verdict.SKIPPED:
             return judgement
@@ -117,10 +117,10 @@ class CaseRun:
         return judgement
 
     @cached_property
-    def _verdict_on_eager(self) -> Judgement | None:
+    def _verdict_on_eager(self) -> SubjectResult | None:
         return self._judge_regions() or self._audit(self.plain, self.eager, self.exact)
 
-    def _judge_regions(self) -> Judgement | None:
+    def _judge_regions(self) -> SubjectResult | None:
         """The verdict on eager's regions, if their numbers are wrong where those of the plain text are right."""
         if self.plain is self.program:
             return None
@@ -131,11 +131,11 @@ class CaseRun:
         with drop_by_index(self.device):
             return self._compare_with_plain(self.execute(), _RightRuns(self))
 
-    def _compare_with_plain(self, eager: Execution, runs: "_RightRuns") -> Judgement | None:
+    def _compare_with_plain(self, eager: Execution, runs: "_RightRuns") -> SubjectResult | None:
         right, truth = self.execute(mode=nullcontext()), runs.exact
         judge = self.make_judge(right, random=False, right=runs)
         judgement = judge.judge_numbers(eager)
-        name = judgement.value
+        name = judgement.judged
         if judgement.verdict not in RECHECKED_VERDICTS or name is None:
             return None
         if of_operation := self._audit_regions(eager, truth):
@@ -149,9 +149,9 @@ class CaseRun:
         needed = {kind for one in self.request.direct if self._is_right(one.text, judge) for kind in one.kinds}
         named = [kind for kind in self.request.regions if kind in needed or not needed]
         fault = FaultyOperation(" and ".join(named), mine, wanted, name, off)
-        return Judgement(Verdict.EAGER_SUSPECT, fault, {**judgement.numbers, "eager_error": off}, name)
+        return conclude(Verdict.EAGER_SUSPECT, fault, {**judgement.numbers, "eager_error": off}, name)
 
-    def _audit_regions(self, eager: Execution, truth: Execution) -> Judgement | None:
+    def _audit_regions(self, eager: Execution, truth: Execution) -> SubjectResult | None:
         """The verdict on an operation that is wrong in a region. None if there is none, or a region takes no mode."""
         torch._dynamo.reset()  # Eager compiles cond and the like, and a mode must neither meet nor leave such code.
         try:
@@ -163,7 +163,7 @@ class CaseRun:
         finally:
             torch._dynamo.reset()
 
-    def _audit(self, program: Program, eager: Execution, truth: Execution) -> Judgement | None:
+    def _audit(self, program: Program, eager: Execution, truth: Execution) -> SubjectResult | None:
         return audit_eager(eager, truth, lambda audit: self.execute(mode=audit, program=program), self.coarsest())
 
     def _is_right(self, text: str, judge: Judge) -> bool:
@@ -175,13 +175,13 @@ class CaseRun:
                 return False
             return judge.judge_numbers(given).verdict not in RECHECKED_VERDICTS
 
-    def judge_runs(self, runs: list[Execution]) -> Judgement:
+    def judge_runs(self, runs: list[Execution]) -> SubjectResult:
         with SuppressOutOfMemory() as caught:
             judgement = self.judge.judge(runs[0])
             return judgement if self.request.random else self.compare_runs(judgement, runs)
-        return Judgement(Verdict.SKIPPED, NotTaken(Refusal.NO_MEMORY, caught.line))
+        return conclude(Verdict.SKIPPED, NotTaken(Refusal.NO_MEMORY, caught.line))
 
-    def compare_runs(self, judgement: Judgement, runs: list[Execution]) -> Judgement:
+    def compare_runs(self, judgement: SubjectResult, runs: list[Execution]) -> SubjectResult:
         """Nondeterministic if all of these hold, else `judgement`.
 
         - `judgement` is harmless.
@@ -193,7 +193,7 @@ class CaseRun:
         different = self.find_unrepeated(runs)
         if different is None or find_difference([self.eager, self.execute()]) is not None:
             return judgement
-        return Judgement(Verdict.NONDETERMINISTIC, Nondeterministic(different))
+        return conclude(Verdict.NONDETERMINISTIC, Nondeterministic(different))
 
     def find_unrepeated(self, runs: list[Execution]) -> Value | None:
         """The first value that should be equal in all runs and differs; None if there is none."""
@@ -202,7 +202,7 @@ class CaseRun:
             return find_difference(runs[1:])
         return different
 
-    def measure_beside_eager(self, judgement: Judgement, run: Execution) -> Judgement:
+    def measure_beside_eager(self, judgement: SubjectResult, run: Execution) -> SubjectResult:
         """`judgement` on eager, with the largest error of `run` in the same value: it may be right, or as wrong."""
         value = judgement.failure.value if isinstance(judgement.failure, FaultyOperation) else None
         given, truth = (one.values.get(value) if value is not None else None for one in (run, self.exact))

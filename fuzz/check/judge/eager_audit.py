@@ -35,9 +35,9 @@ from fuzz.check.judge.operations import (
     to_float64,
 )
 from fuzz.check.judge.row_error_bound import Envelope, as_rows, largest_finite
-from fuzz.check.judge.verdict import Judgement, largest_gradient
+from fuzz.check.judge.verdict import conclude, largest_gradient
 from fuzz.check.run.program import Execution
-from fuzz.protocol import Verdict
+from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import FaultyOperation, Value
 
 Float64 = Callable[..., Any]
@@ -224,7 +224,7 @@ def _shape(value: Any) -> torch.Size | None:
 
 def audit_eager(
     eager: Execution, exact: Execution, run_audited: Callable[[Audit], Execution], coarsest: torch.dtype
-) -> Judgement | None:
+) -> SubjectResult | None:
     """The verdict `eager_suspect`, or None without proof. A subject that agrees may call the same wrong kernel.
 
     run_audited: runs eager within a mode
@@ -263,7 +263,7 @@ def audit_eager(
         "rows_total": float(sum(as_rows(value).shape[0] for value in floating.values())),
     }
     failure = replace(audit.faulty, value=name, error=error)
-    return Judgement(Verdict.EAGER_SUSPECT, failure, numbers, name).locate(wrong)
+    return conclude(Verdict.EAGER_SUSPECT, failure, numbers, name, wrong=wrong)
 
 
 def _keep_marked(masks: dict[Value, Tensor]) -> dict[Value, Tensor]:

@@ -16,7 +16,7 @@ from fuzz.check.judge.choices import Choices, Nested
 from fuzz.check.judge.modes import FusedNoise, Noise, SkippedCasts
 from fuzz.check.judge.open_orders import HAVE_ANOTHER_ALGORITHM
 from fuzz.check.judge.repeated_masks import find_repeated_mask
-from fuzz.check.judge.verdict import RECHECKED_VERDICTS, Judge, Judgement, RightRuns
+from fuzz.check.judge.verdict import RECHECKED_VERDICTS, Judge, RightRuns, conclude
 from fuzz.check.run import graph_passes
 from fuzz.check.run.program import Execution, execute
 from fuzz.check.run.subject_builder import Subject
@@ -25,14 +25,16 @@ from fuzz.check.torch_api import exceptions
 from fuzz.check.torch_api.coverage import Coverage
 from fuzz.check.torch_api.exceptions import SuppressOutOfMemory
 from fuzz.experiments import Trial
-from fuzz.protocol import CoverageKind, Verdict
+from fuzz.protocol import CoverageKind, SubjectResult, Verdict
 from fuzz.protocol.failures import DropoutStatistic, Nondeterministic, Value
 
 Compiled = tuple[Callable[..., Any], nn.Module]
 """A compiled callable, and the module it was made from."""
 
 
-def recheck(judgement: Judgement, case: CaseRun, subject: Subject, compiled: Compiled, run: Execution) -> Judgement:
+def recheck(
+    judgement: SubjectResult, case: CaseRun, subject: Subject, compiled: Compiled, run: Execution
+) -> SubjectResult:
     """The judgement on `run` of `compiled`, after further runs if the verdict needs them."""
     with SuppressOutOfMemory():
         if judgement.verdict is Verdict.NONFINITE and case.request.random:
@@ -43,7 +45,7 @@ def recheck(judgement: Judgement, case: CaseRun, subject: Subject, compiled: Com
         if isinstance(judgement.failure, Nondeterministic):
             on_gpu = case.device != "cpu" and "use_deterministic_algorithms" not in subject.options
             if on_gpu and is_documented(case, subject):
-                return Judgement(Verdict.ROUNDING, None, judgement.numbers)
+                return conclude(Verdict.ROUNDING, None, judgement.numbers)
             return judgement
         if judgement.verdict in RECHECKED_VERDICTS:
             judgement = explain_by_order(judgement, case, run)
@@ -55,7 +57,7 @@ def recheck(judgement: Judgement, case: CaseRun, subject: Subject, compiled: Com
     return judgement
 
 
-def explain_by_order(judgement: Judgement, case: CaseRun, run: Execution) -> Judgement:
+def explain_by_order(judgement: SubjectResult, case: CaseRun, run: Execution) -> SubjectResult:
     """`judgement`, or convention if every element of `run` is right in some order that the documentation leaves open.
 
     Elements on which all orders agree must agree with these (`Envelope`).
@@ -68,7 +70,7 @@ def explain_by_order(judgement: Judgement, case: CaseRun, run: Execution) -> Jud
             return judgement
         judged = case.judge.judge(run, others=partial(RightRuns, case.exact, (), runs))
         if judged.verdict not in RECHECKED_VERDICTS:
-            return Judgement(Verdict.CONVENTION, None, judged.numbers)
+            return conclude(Verdict.CONVENTION, None, judged.numbers)
     return replace(judged, right_rewrites=judgement.right_rewrites)
 
 
@@ -119,7 +121,7 @@ def _run_again(
         torch._dynamo.reset()
 
 
-def _explain_by_rounding(judgement: Judgement, case: CaseRun, subject: Subject, run: Execution) -> Judgement:
+def _explain_by_rounding(judgement: SubjectResult, case: CaseRun, subject: Subject, run: Execution) -> SubjectResult:
     """`judgement`, or precision_policy if the casts that Inductor omits explain it.
 
     - The subject is right with all casts.
@@ -136,7 +138,7 @@ def _explain_by_rounding(judgement: Judgement, case: CaseRun, subject: Subject, 
     return judgement
 
 
-def explain_by_fused_rounding(judgement: Judgement, case: CaseRun, run: Execution) -> Judgement:
+def explain_by_fused_rounding(judgement: SubjectResult, case: CaseRun, run: Execution) -> SubjectResult:
     """`judgement`, or a harmless judgement if fused calls are as far off when their arguments move by one ulp, or
     eager with some casts omitted is.
 
@@ -201,14 +203,14 @@ def _is_wrong_again(case: CaseRun, subject: Subject) -> bool | None:
         return case.judge.judge(runs[0]).verdict.is_finding
 
 
-def _compare_seeds(judgement: Judgement, case: CaseRun, compiled: Compiled, run: Execution) -> Judgement:
+def _compare_seeds(judgement: SubjectResult, case: CaseRun, compiled: Compiled, run: Execution) -> SubjectResult:
     """`judgement`, or a graver judgement that does not depend on the random numbers."""
     plain = case.program.module(case.request.training)
     runs = _make_run(case, (plain, plain)), _make_run(case, compiled)
     comparison = dropout.Comparison(*runs, case.eager, run, case.program.inputs, case.coarsest())
     judge = Judge(case.eager, case.right, case.coarsest, random=False)
 
-    def judge_constant() -> Judgement | None:
+    def judge_constant() -> SubjectResult | None:
         """The judgement on the elements of `run` that do not depend on the seed, if its verdict needs a recheck."""
         constant = comparison.merge_constant(case.eager, run)
         certain = None if constant is None else judge.judge(constant)
@@ -228,7 +230,7 @@ def _compare_seeds(judgement: Judgement, case: CaseRun, compiled: Compiled, run:
     return judgement
 
 
-def _find_repeated_mask(case: CaseRun, compiled: Compiled) -> Judgement | None:
+def _find_repeated_mask(case: CaseRun, compiled: Compiled) -> SubjectResult | None:
     """The judgement that masks repeat, over several calls after one seed; None if they are independent."""
     dropouts = case.request.dropouts
     if not dropouts:
@@ -237,14 +239,14 @@ def _find_repeated_mask(case: CaseRun, compiled: Compiled) -> Judgement | None:
     calls = constants.REPEATED_CALLS[elements > constants.REPEATED_ELEMENTS]
     run = _make_run(case, compiled, calls=calls)(0, case.program.inputs(), False)
     found = find_repeated_mask(run, dropouts, calls)
-    return None if found is None else Judgement(Verdict.WRONG_RESULT, found, {"ratio": found.doubt}, found.value)
+    return None if found is None else conclude(Verdict.WRONG_RESULT, found, {"ratio": found.doubt}, found.value)
 
 
-def _accuse(found: dropout.Difference) -> Judgement:
+def _accuse(found: dropout.Difference) -> SubjectResult:
     wrong = Verdict.WRONG_RESULT if found.is_of_output else Verdict.WRONG_GRADIENT
     verdict = Verdict.NONFINITE if found.kind == dropout.NONFINITE else wrong
     failure = DropoutStatistic(found.value, found.kind, found.part, found.effect, found.seeds, found.errors)
-    return Judgement(verdict, failure, {"ratio": found.errors, "seeds": float(found.seeds)}, found.value)
+    return conclude(verdict, failure, {"ratio": found.errors, "seeds": float(found.seeds)}, found.value)
 
 
 def _make_run(case: CaseRun, compiled: Compiled, noise: int | None = None, calls: int = 1) -> dropout.Run:

@@ -11,36 +11,9 @@ from torch import Tensor
 from fuzz.check.judge import constants
 from fuzz.check.judge.row_error_bound import Envelope, find_possible_values, largest_finite, locate
 from fuzz.check.run.program import Execution, same_numbers
-from fuzz.protocol import Verdict, WrongElements
-from fuzz.protocol.failures import DifferentElements, Failure, FormDiffers, NotTaken, Refusal, Value, Write
+from fuzz.protocol import SubjectResult, Verdict
+from fuzz.protocol.failures import DifferentElements, Failure, FormDiffers, NotTaken, Refusal, Value
 from fuzz.protocol.places import Place
-from fuzz.protocol.rewrites import WrongRewrite
-
-
-@dataclass(frozen=True)
-class Judgement:
-    """A verdict, the failure, and the numbers behind them. For fields without a comment see `SubjectResult`."""
-
-    verdict: Verdict
-    failure: Failure | None = None
-    numbers: dict[str, float] = field(default_factory=dict)
-    """- ratio: the worst row's error over the error that rounding explains
-    - limit: the ratio that counts as wrong
-    - compiled_error, eager_error: the largest absolute errors of `value` against float64
-    - scale: the largest exact magnitude of `value`
-    - index: the flat index of the worst element of `value`
-    - rows_wrong, rows_total: over all values
-    """
-    value: Value | None = None  # the value that was judged
-    where: WrongElements | None = None
-    wrong_rewrites: tuple[WrongRewrite, ...] = ()
-    right_rewrites: tuple[str, ...] = ()
-    writes: tuple[Write, ...] = ()
-    raised_at: Place | None = None
-
-    def locate(self, wrong: Tensor | None) -> "Judgement":
-        """This judgement with the elements that the mask `wrong` marks; None: they are not known."""
-        return self if wrong is None or self.value is None else replace(self, where=locate(self.value, wrong))
 
 
 @dataclass(frozen=True)
@@ -68,9 +41,23 @@ class RightRuns:
         return replace(self, rounded=self.rounded + others.rounded, chosen=self.chosen + others.chosen)
 
 
-def skip(refusal: Refusal, why: str = "") -> Judgement:
-    """The judgement on a subject that does not take a case."""
-    return Judgement(Verdict.SKIPPED, NotTaken(refusal, why))
+def conclude(
+    verdict: Verdict,
+    failure: Failure | None = None,
+    numbers: dict[str, float] | None = None,
+    judged: Value | None = None,
+    *,
+    wrong: Tensor | None = None,
+    raised_at: Place | None = None,
+) -> SubjectResult:
+    """The result of the subject at hand, which `check` names. `wrong`: a mask of the wrong elements of `judged`."""
+    where = None if wrong is None or judged is None else locate(judged, wrong)
+    return SubjectResult("", verdict, numbers or {}, where=where, failure=failure, raised_at=raised_at, judged=judged)
+
+
+def skip(refusal: Refusal, why: str = "") -> SubjectResult:
+    """The result of a subject that does not take a case."""
+    return conclude(Verdict.SKIPPED, NotTaken(refusal, why))
 
 
 class Judge:
@@ -99,7 +86,7 @@ class Judge:
         self._terms = largest_gradient(self._known.runs.exact)
         self._terms_of_outputs = constants.TERMS_OF_DERIVATIVES if derives else 0.0
 
-    def judge(self, compiled: Execution, others: Callable[[], "RightRuns | None"] = lambda: None) -> Judgement:
+    def judge(self, compiled: Execution, others: Callable[[], "RightRuns | None"] = lambda: None) -> SubjectResult:
         """The verdict on a run of a subject.
 
         others: returns more right runs, which round in other places than eager or make other choices; called before a
@@ -107,14 +94,16 @@ class Judge:
         """
         form = find_form_difference(self._eager, compiled)
         if form is not None:
-            return Judgement(Verdict.METADATA, form)
+            return conclude(Verdict.METADATA, form)
         judgement = self.judge_numbers(compiled, others)
         if judgement.verdict.is_finding:
             return judgement
         layout = find_stride_difference(self._eager, compiled)
-        return judgement if layout is None else Judgement(Verdict.METADATA, layout, judgement.numbers)
+        return judgement if layout is None else conclude(Verdict.METADATA, layout, judgement.numbers)
 
-    def judge_numbers(self, compiled: Execution, others: Callable[[], "RightRuns | None"] = lambda: None) -> Judgement:
+    def judge_numbers(
+        self, compiled: Execution, others: Callable[[], "RightRuns | None"] = lambda: None
+    ) -> SubjectResult:
         """As `judge`, of values alone. Their forms are eager's."""
         judgement = self._measure(compiled, self._known)
         for count in (0, *constants.CHOOSING_RUNS):
@@ -140,7 +129,7 @@ class Judge:
         judged = ((name, self._judge_value(name, mine, theirs, self._known)) for name, mine, theirs in pairs)
         return [name for name, judgement in judged if judgement.verdict in RECHECKED_VERDICTS]
 
-    def _measure(self, compiled: Execution, known: "_Known") -> Judgement:
+    def _measure(self, compiled: Execution, known: "_Known") -> SubjectResult:
         names = [*self._eager.values, *(name for name in compiled.gradients if name not in self._eager.gradients)]
         pairs = [(name, *self._pair_values(name, compiled)) for name in names]
         return pick_worst(
@@ -156,11 +145,11 @@ class Judge:
             return torch.zeros_like(value), value
         return eager, torch.zeros_like(eager) if value is None else value
 
-    def _judge_value(self, name: Value, eager: Tensor, value: Tensor, known: "_Known") -> Judgement:
+    def _judge_value(self, name: Value, eager: Tensor, value: Tensor, known: "_Known") -> SubjectResult:
         eager, value = as_real(eager), as_real(value)
         rows = float(math.prod(eager.shape[:-1]))
         if not eager.numel() or same_numbers(eager, value):
-            return Judgement(Verdict.OK, None, {"ratio": 0.0, "rows_wrong": 0.0, "rows_total": rows})
+            return conclude(Verdict.OK, None, {"ratio": 0.0, "rows_wrong": 0.0, "rows_total": rows})
         wrong = Verdict.WRONG_GRADIENT if name.is_gradient else Verdict.WRONG_RESULT
         if not eager.is_floating_point():
             # Rounding alone decides the elements on which right runs disagree, and only between what these give.
@@ -174,13 +163,13 @@ class Judge:
                     off |= ~agreed & (possible.replace_errors(value.double(), errors, limit=1.0) > 0)
             different = DifferentElements(name, int(off.sum()), eager.numel(), _dtype(eager))
             if not different.count:
-                return Judgement(Verdict.ILL_CONDITIONED, None, {"ratio": 0.0, "rows_wrong": 0.0, "rows_total": rows})
+                return conclude(Verdict.ILL_CONDITIONED, None, {"ratio": 0.0, "rows_wrong": 0.0, "rows_total": rows})
             numbers = {"ratio": math.inf, "rows_wrong": rows, "rows_total": rows, "limit": 0.0}
-            return Judgement(wrong, different, numbers, name).locate(off)
+            return conclude(wrong, different, numbers, name, wrong=off)
         envelope = self._envelope(name, eager, known)
-        judgement = Judgement(*envelope.judge(name, value, wrong), name)
-        is_doubted = judgement.verdict in RECHECKED_VERDICTS
-        return judgement.locate(envelope.find_wrong(value)) if is_doubted else judgement
+        verdict, failure, numbers = envelope.judge(name, value, wrong)
+        doubted = envelope.find_wrong(value) if verdict in RECHECKED_VERDICTS else None
+        return conclude(verdict, failure, numbers, name, wrong=doubted)
 
     def _envelope(self, name: Value, eager: Tensor, known: "_Known") -> Envelope:
         if name not in known.envelopes:
@@ -302,10 +291,10 @@ def largest_gradient(exact: Execution) -> float:
     return max(map(largest_finite, exact.gradients.values()), default=0.0)
 
 
-def pick_worst(judgements: list[Judgement], rank: Callable[[Judgement], tuple[Any, ...]]) -> Judgement:
+def pick_worst(judgements: list[SubjectResult], rank: Callable[[SubjectResult], tuple[Any, ...]]) -> SubjectResult:
     """The judgement of the highest rank, with the row counts summed over all judgements."""
     if not judgements:
-        return Judgement(Verdict.OK)
+        return conclude(Verdict.OK)
     worst = max(judgements, key=rank)
     totals = {key: sum(item.numbers[key] for item in judgements) for key in ("rows_wrong", "rows_total")}
     return replace(worst, numbers={**worst.numbers, **totals})

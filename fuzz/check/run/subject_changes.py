@@ -11,7 +11,6 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any
 
-import torch._dynamo.config as dynamo
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fuzz.check.run.subject_builder import Subject
@@ -19,9 +18,9 @@ from fuzz.check.torch_api import settings
 from fuzz.check.torch_api.coverage import rewrite_name
 from fuzz.check.torch_api.exceptions import SubjectError, find_device_fault
 from fuzz.check.torch_api.torch_internals import wrap
-from fuzz.check.torch_api.torch_places import find_places, find_step, record_branches
-from fuzz.experiments import EXPERIMENTS, SHARDING, Noted, StepLimit, Traced, Trial, WithSetting
-from fuzz.protocol import Executed, Observation, Running, StepsTaken
+from fuzz.check.torch_api.torch_places import find_places, find_step
+from fuzz.experiments import EXPERIMENTS, SHARDING, Noted, StepLimit, Trial, WithSetting
+from fuzz.protocol import Observation, Running, StepsTaken
 
 Record = Callable[[Observation], None]
 _KINDS = {"decomposition": "decomposition", "lowerings": "lowering"}
@@ -102,18 +101,9 @@ def enter(trial: Trial, record: Record = lambda _: None) -> AbstractContextManag
             return limit_sharding(trial.argument, record)
         case StepLimit():
             return limit_steps(trial.experiment, trial.argument, record)
-        case Traced():
-            return _trace(trial.argument, record)
         case Noted():
             return _Noting(record)
     raise SubjectError(f"{trial.experiment} changes nothing about a subject")
-
-
-@contextmanager
-def _trace(scope: str, record: Record) -> Iterator[None]:
-    # Fake tensors compute every operation: which operations their cache answers depends on earlier cases.
-    with dynamo.patch(fake_tensor_cache_enabled=False), record_branches(scope, lambda found: record(Executed(found))):
-        yield
 
 
 class _Noting(TorchDispatchMode):

@@ -46,9 +46,6 @@ class Coverage:
             self._hook(module, path, lambda entry, *_: self.applied_rewrites.add(rewrite_name(entry)))
         self._hook(_PIPELINE, "_recursive_post_grad_passes", self._note_operations)
         self._hook(_GRAPH, "GraphLowering.call_function", self._note_lowering)
-        # A torch with a proposed change has this module.
-        changed = CoverageItem(CoverageKind.CHANGED, "torch")
-        self._hook("torch._changed_lines", "reach", lambda: self.items.add(changed))
 
     def __exit__(self, *_: object) -> None:
         self._hooks.close()

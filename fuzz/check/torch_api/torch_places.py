@@ -1,19 +1,17 @@
-"""Places in the source of torch: of exceptions, of steps of compiling, and of the lines that a run executes."""
+"""Places in the source of torch: of exceptions and of steps of compiling."""
 
 import functools
 import inspect
-import sys
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
 import torch
 
-from fuzz.check.torch_api.torch_internals import find, wrap
-from fuzz.protocol.places import Branches, Found, Place
+from fuzz.check.torch_api.torch_internals import find
+from fuzz.protocol.places import Found, Place
 
 HOME = str(Path(torch.__file__).parent)
 """The torch package."""
@@ -92,63 +90,3 @@ def find_step(frame: FrameType) -> Callable[..., Any] | None:
         case _:
             found = frame.f_back and frame.f_back.f_locals.get("pass_fn")
     return found if callable(found) else None
-
-
-@contextmanager
-def record_branches(scope: str, record: Callable[[tuple[Branches, ...]], None]) -> Iterator[None]:
-    """While entered, records the branches that run in files of torch. On exit `record` is called with them.
-
-    scope: prefixes of files, relative to the torch package; with `FILE:LINE`, only while the function runs that begins
-        there
-    """
-    names, roots = scope.split(), dict[tuple[str, int], int]()
-    for name in names:
-        file, _, line = name.partition(":")
-        if line:
-            roots[_ROOT + file, int(line)] = 0
-    files = tuple(_ROOT + name for name in names if ":" not in name)
-    seen: dict[tuple[CodeType, int, int], None] = {}
-    depth = 0 if roots else 1
-
-    def enter(frame: FrameType, _event: str, _arg: Any) -> Any:
-        nonlocal depth
-        code = frame.f_code
-        is_root = (code.co_filename, code.co_firstlineno) in roots
-        depth += is_root
-        if not depth or not (is_root or (code.co_filename.startswith(files) and code.co_filename.endswith(".py"))):
-            return None
-        last = code.co_firstlineno
-        seen[code, 0, last] = None
-
-        def follow(frame: FrameType, event: str, _arg: Any) -> Any:
-            nonlocal last, depth
-            if event == "line":
-                seen[code, last, frame.f_lineno] = None
-                last = frame.f_lineno
-            elif event == "return":
-                depth -= is_root
-            return follow
-
-        return follow
-
-    def make_following(starts_line: Any) -> Any:
-        def follow_line(self: Any, line: int) -> Any:
-            last, code = self.lineno, self.f_code
-            if depth and last != line and code.co_filename.startswith(files):
-                seen[code, last if last and last > 0 else 0, line] = None
-            return starts_line(self, line)
-
-        return follow_line
-
-    before = sys.gettrace()
-    sys.settrace(enter)
-    try:
-        # Dynamo reads a program of the user, and the layers of torch in it, line by line.
-        with wrap("torch._dynamo.symbolic_convert", "InstructionTranslatorBase.starts_line", make_following):
-            yield
-    finally:
-        sys.settrace(before)
-        found: dict[tuple[str, str], list[tuple[int, int, int]]] = {}
-        for order, (code, first, then) in enumerate(seen):
-            found.setdefault((name_file(code.co_filename), _name(code)), []).append((order, first, then))
-        record(tuple(Branches(*names, tuple(pairs)) for names, pairs in found.items()))

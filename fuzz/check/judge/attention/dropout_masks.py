@@ -20,9 +20,9 @@ from torch import Tensor
 from fuzz.check.judge import constants
 from fuzz.check.judge.attention.error_bound import ill_conditioned
 from fuzz.check.judge.row_error_bound import first_index
-from fuzz.check.judge.verdict import Judgement
+from fuzz.check.judge.verdict import conclude
 from fuzz.check.run.attention.call import Call, Exact
-from fuzz.protocol import Verdict
+from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import DropoutMask, NotFinite, Value
 
 Function = Callable[..., Tensor]
@@ -119,7 +119,7 @@ def bound_chance(number: int, count: int, share: float, quantum: float) -> float
     return count * max(0.0, doubt)
 
 
-def find_nonfinite(call: Call, rounds: tuple[str, ...]) -> Judgement | None:
+def find_nonfinite(call: Call, rounds: tuple[str, ...]) -> SubjectResult | None:
     """The verdict on an output that is not finite, if it is finite under every dropout mask."""
     out, (p, _) = call.out, call.options["dropout"]
     if out is None or bool(out.isfinite().all()):
@@ -132,4 +132,4 @@ def find_nonfinite(call: Call, rounds: tuple[str, ...]) -> Judgement | None:
         return None
     numbers = {"rows_wrong": float(lost.any(-1).sum()), "rows_total": float(lost[..., 0].numel())}
     failure = NotFinite(Value.of_result("out"), int(lost.sum()), first_index(lost))
-    return Judgement(Verdict.NONFINITE, failure, numbers, failure.value).locate(lost)
+    return conclude(Verdict.NONFINITE, failure, numbers, failure.value, wrong=lost)

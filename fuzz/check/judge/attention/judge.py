@@ -15,9 +15,9 @@ from fuzz.check.judge import constants
 from fuzz.check.judge.attention.error_bound import compute_error_bounds, ill_conditioned
 from fuzz.check.judge.attention.rounding_simulation import SimulatedKernels, Statistics, Trends, measure
 from fuzz.check.judge.row_error_bound import first_index, largest_index
-from fuzz.check.judge.verdict import SEVERITY, Judgement, pick_worst
+from fuzz.check.judge.verdict import SEVERITY, conclude, pick_worst
 from fuzz.check.run.attention.call import Call, Exact
-from fuzz.protocol import Verdict
+from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import EmptyRowsNotZero, NotFinite, Value, WrongValue
 
 _OUT = Value.of_result("out")
@@ -25,13 +25,13 @@ _TRENDING = ("out", "dq", "dk", "dv")  # the results of simulated kernels
 _FLOAT64 = constants.UNIT_ROUNDOFF[torch.float64] / constants.UNIT_ROUNDOFF[torch.float32]
 
 
-def judge(call: Call, rounds: tuple[str, ...], dropped: Tensor | None = None) -> Judgement:
+def judge(call: Call, rounds: tuple[str, ...], dropped: Tensor | None = None) -> SubjectResult:
     """The verdict on `call`. `rounds`: as in `compute_error_bounds`; `dropped`: its dropout mask, True keeps.
 
     The numbers have no `eager_error`, but `peer_error`: the largest error of two simulated kernels.
     """
     if call.out is None:
-        return Judgement(Verdict.OK)
+        return conclude(Verdict.OK)
     if call.q.shape[:3].numel() * call.k.size(2) <= constants.SCORES_ON_CPU:
         call = call.on_cpu()
         dropped = dropped.cpu() if dropped is not None else None
@@ -66,14 +66,14 @@ class _Judge:
         overflows = bool((self._exact.products.abs() > constants.LARGEST_SCORE).any())
         self._results = [] if overflows else self._make_results()
 
-    def verdict(self) -> Judgement:
+    def verdict(self) -> SubjectResult:
         judgements = [self._judge(result) for result in self._results if result.value.numel()]
         worst = pick_worst(judgements, _rank)
         worst = worst if worst.verdict.is_finding else self._check_empty_rows() or worst
-        also = tuple(r.value for r in judgements if r.value and r.verdict.is_finding and r.value != worst.value)
+        also = tuple(r.judged for r in judgements if r.judged and r.verdict.is_finding and r.judged != worst.judged)
         return replace(worst, failure=replace(worst.failure, also=also)) if worst.failure and also else worst
 
-    def _check_empty_rows(self) -> Judgement | None:
+    def _check_empty_rows(self) -> SubjectResult | None:
         """The verdict on rows without a key that are neither 0 nor NaN. Both of these are accepted conventions."""
         assert self._call.out is not None
         wrong = ~self._exact.live & self._call.out.isfinite() & (self._call.out != 0)
@@ -82,7 +82,7 @@ class _Judge:
             return None
         failure = EmptyRowsNotZero(_OUT, count, first_index(wrong))
         numbers = {"rows_wrong": float(count), "rows_total": float(self._exact.live.numel())}
-        return Judgement(Verdict.WRONG_RESULT, failure, numbers, _OUT).locate(wrong)
+        return conclude(Verdict.WRONG_RESULT, failure, numbers, _OUT, wrong=wrong)
 
     def _make_results(self) -> list[_Result]:
         call, exact = self._call, self._exact
@@ -114,7 +114,7 @@ class _Judge:
             laid_out.append(_Result(name, value, truth[name], allowed[name], finite, judged))
         return laid_out
 
-    def _judge(self, result: _Result) -> Judgement:
+    def _judge(self, result: _Result) -> SubjectResult:
         wrong = Verdict.WRONG_RESULT if result.name == "out" else Verdict.WRONG_GRADIENT
         missing = result.finite & ~result.value.isfinite()
         if bool(missing.any()):
@@ -126,22 +126,22 @@ class _Judge:
         numbers, value = self._numbers(result, r), Value.of_result(result.name)
         if lost:
             failure = NotFinite(value, lost, first_index(missing))
-            return Judgement(Verdict.NONFINITE, failure, numbers, value).locate(missing)
+            return conclude(Verdict.NONFINITE, failure, numbers, value, wrong=missing)
         if numbers["ratio"] > numbers["limit"]:
             index, missed, limit = largest_index(r.abs()), result.name in self._call.missing, numbers["limit"]
             error = abs(float(result.value[index]) - float(result.exact[index]))
             off = WrongValue(value, index, error, numbers["ratio"], limit, gradient_missing=missed)
-            return Judgement(wrong, off, numbers, value).locate(r.abs() > limit)
+            return conclude(wrong, off, numbers, value, wrong=r.abs() > limit)
         # A kernel that rounds scores may do so in places where no simulated kernel rounds, so trends are not compared.
         if self._low and "scores" not in self._rounds and result.name in _TRENDING and self._is_rounded(result, r):
             trends = self._trends(result, r)
             numbers |= trends.numbers
             if trends.failure is not None:
-                return Judgement(wrong, trends.failure, numbers, value).locate(trends.rows(r))
+                return conclude(wrong, trends.failure, numbers, value, wrong=trends.rows(r))
         if not bool(result.judged.any()) and bool(result.finite.any()):
-            return Judgement(Verdict.ILL_CONDITIONED, None, numbers, value)
+            return conclude(Verdict.ILL_CONDITIONED, None, numbers, value)
         right = numbers["compiled_error"] <= numbers["peer_error"]
-        return Judgement(Verdict.OK if right else Verdict.ROUNDING, None, numbers, value)
+        return conclude(Verdict.OK if right else Verdict.ROUNDING, None, numbers, value)
 
     def _is_rounded(self, result: _Result, r: Tensor) -> bool:
         """Whether an error exceeds those of right kernels that compute in float32 throughout."""
@@ -219,8 +219,8 @@ class _Judge:
         }
 
 
-def _rank(judgement: Judgement) -> tuple[int, bool, float, float]:
+def _rank(judgement: SubjectResult) -> tuple[int, bool, float, float]:
     """The order of results: the gravest verdict, then the output, then the smallest share of wrong rows."""
     numbers = judgement.numbers
     few = -numbers["rows_wrong"] / numbers["rows_total"] if numbers["rows_wrong"] else -2.0
-    return SEVERITY.index(judgement.verdict), judgement.value == _OUT, few, numbers["ratio"]
+    return SEVERITY.index(judgement.verdict), judgement.judged == _OUT, few, numbers["ratio"]

@@ -18,14 +18,14 @@ from fuzz.check.judge import constants
 from fuzz.check.judge.attention import dropout_masks
 from fuzz.check.judge.attention.judge import judge
 from fuzz.check.judge.eager_audit import Audit
-from fuzz.check.judge.verdict import RECHECKED_VERDICTS, SEVERITY, Judgement
+from fuzz.check.judge.verdict import RECHECKED_VERDICTS, SEVERITY, conclude
 from fuzz.check.run.attention.call import Call
 from fuzz.check.run.attention.function import Attention, call_checked
 from fuzz.check.run.attention.guard import Guard
 from fuzz.check.run.attention.layouts import arrange
 from fuzz.check.torch_api.exceptions import DeviceLost, Unsupported, find_device_fault, is_out_of_memory
 from fuzz.check.torch_api.process_state import restore_state
-from fuzz.protocol import Verdict
+from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import BiasedErrors, FaultyOperation, MissingGradient, Value, WrongValue
 
 FLASH_ROUNDS = ("weights", "sums", "exponentials")
@@ -37,14 +37,14 @@ _FUSED = "_scaled_dot_product_"
 _PRODUCTS = ("aten.bmm", "aten.mm", "aten.baddbmm", "aten.addmm")
 
 
-def judge_calls(calls: Sequence[Call], attention: Attention, *, training: bool) -> Judgement:
+def judge_calls(calls: Sequence[Call], attention: Attention, *, training: bool) -> SubjectResult:
     """The gravest verdict on the calls of one run. `training`: gradients were requested."""
 
-    def judge_all() -> Judgement:
+    def judge_all() -> SubjectResult:
         return max(
             (_judge_call(call, attention, training=training) for call in calls),
             key=lambda judgement: (SEVERITY.index(judgement.verdict), judgement.numbers.get("ratio", 0.0)),
-            default=Judgement(Verdict.OK),
+            default=conclude(Verdict.OK),
         )
 
     judgement = judge_all()
@@ -71,10 +71,10 @@ def _find_undeclared(calls: Sequence[Call], attention: Attention) -> tuple[str, 
     return ()
 
 
-def _judge_call(call: Call, attention: Attention, *, training: bool) -> Judgement:
+def _judge_call(call: Call, attention: Attention, *, training: bool) -> SubjectResult:
     is_empty = call.out is None or not (call.out.numel() and call.k.numel())
     if training and call.wanted and not call.differentiable and not is_empty:
-        judgement = Judgement(Verdict.WRONG_GRADIENT, MissingGradient(Value.of_result("out")))
+        judgement = conclude(Verdict.WRONG_GRADIENT, MissingGradient(Value.of_result("out")))
     else:
         judgement = _judge_numbers(call, attention)
     if judgement.failure is None:
@@ -82,7 +82,7 @@ def _judge_call(call: Call, attention: Attention, *, training: bool) -> Judgemen
     return replace(judgement, failure=replace(judgement.failure, sequences=call.sequences))
 
 
-def _judge_numbers(call: Call, attention: Attention) -> Judgement:
+def _judge_numbers(call: Call, attention: Attention) -> SubjectResult:
     """The verdict on the numbers of a call. Its dropout mask is found by more calls."""
     probability, _ = call.options.get("dropout") or (0.0, 0)
     rounds = attention.rounds
@@ -96,21 +96,21 @@ def _judge_numbers(call: Call, attention: Attention) -> Judgement:
         values = _widen_values(attend, call)
         if values is not None:
             mask, wrong = dropout_masks.check_dropout(attend, call.replace(v=values))
-            return Judgement(Verdict.WRONG_RESULT, wrong[0]) if wrong else judge(call, rounds, mask)
+            return conclude(Verdict.WRONG_RESULT, wrong[0]) if wrong else judge(call, rounds, mask)
     except Unsupported:
         pass  # the function refuses the calls that show the mask
     return _judge_without_dropout(call, attention)
 
 
-def _judge_without_dropout(call: Call, attention: Attention) -> Judgement:
+def _judge_without_dropout(call: Call, attention: Attention) -> SubjectResult:
     """The verdict on a call whose mask stays unknown, from the same call without dropout."""
     try:
         plain = repeat(attention, call.replace(dropout=None))
     except Unsupported:
-        return Judgement(Verdict.RANDOM_STREAM)
+        return conclude(Verdict.RANDOM_STREAM)
     judgement = judge(plain, attention.rounds)
     if judgement.failure is None or not judgement.verdict.is_finding:
-        return Judgement(Verdict.RANDOM_STREAM)
+        return conclude(Verdict.RANDOM_STREAM)
     return replace(judgement, failure=replace(judgement.failure, without_dropout=True))
 
 

@@ -13,6 +13,8 @@ from dataclasses import replace
 from typing import NoReturn
 
 from fuzz import protocol
+from fuzz.ask.transport import CompilersOff, MachineLost, Transport, WorkerUnavailable
+from fuzz.ask.worker_config import WorkerConfig
 from fuzz.cli import wrap
 from fuzz.protocol import (
     Check,
@@ -29,8 +31,6 @@ from fuzz.protocol import (
 from fuzz.protocol.exits import explain_exit, find_last_words, find_place
 from fuzz.protocol.failures import Process, ProcessLost
 from fuzz.protocol.render import describe_failure
-from fuzz.transport import CompilersOff, MachineLost, Transport, WorkerUnavailable
-from fuzz.worker_config import WorkerConfig
 
 START_SECONDS = 120.0
 """How long each step of a start may take at least: importing torch takes most of a minute on a cold disk, and longer on

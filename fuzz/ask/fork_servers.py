@@ -15,7 +15,7 @@ import threading
 from contextlib import suppress
 from typing import IO
 
-from fuzz.worker_config import ROOT, WORKER, WorkerConfig
+from fuzz.ask.worker_config import ROOT, WORKER, WorkerConfig
 
 _READ_LATE = frozenset(
     {

@@ -17,9 +17,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
-from fuzz import fork_servers
-from fuzz.fork_servers import ForkedProcess
-from fuzz.worker_config import ROOT, WorkerConfig
+from fuzz.ask import fork_servers
+from fuzz.ask.fork_servers import ForkedProcess
+from fuzz.ask.worker_config import ROOT, WorkerConfig
 from generators.errors import UserError
 
 _POLL_SECONDS = 0.2

@@ -7,16 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from packaging.version import InvalidVersion, Version
-
 from corpus.value_files import find_all
-from fuzz.bug_identity import WRONG_NUMBERS, failure_key, kind_of
-from fuzz.experiments import Outcome, Trial
+from fuzz.ask.transport import PipeTransport
+from fuzz.ask.worker_config import WorkerConfig
+from fuzz.ask.worker_process import WorkerProcess
+from fuzz.experiments import Trial
 from fuzz.protocol import Check, DirectCalls, Dropout, Hello, Result, SubjectResult, Verdict
 from fuzz.protocol.failures import NotTaken, Refusal
-from fuzz.transport import PipeTransport
-from fuzz.worker_config import WorkerConfig
-from fuzz.worker_process import WorkerProcess
 from generators.errors import UserError
 from generators.program.attention_stub import emit_attention_stub
 from generators.program.case import Case
@@ -29,9 +26,6 @@ RECYCLE_CHECKS = 512
 _RECYCLE_SHARE = 0.5
 """A process is replaced when it has used this share of the memory that was still free after its first check. With CUDA
 the first check alone takes 2 GiB."""
-
-PASSING = frozenset({Verdict.OK, Verdict.ROUNDING, Verdict.RANDOM_STREAM, Verdict.PRECISION_POLICY})
-"""Verdicts that clear a subject. Findings accuse it; the other verdicts do neither."""
 
 
 class Judged(NamedTuple):
@@ -221,19 +215,6 @@ def open_evaluator(
     return Evaluator(WorkerProcess(config, PipeTransport()), repeat=repeat, remember=remember, scratch=scratch)
 
 
-def compare_outcome(result: SubjectResult | None, failure: SubjectResult, *, applies: bool = True) -> Outcome:
-    """The outcome of an experiment on a failure, from its result. `applies=False`: the outcome is `DOES_NOT_APPLY`."""
-    if result is None or not (applies and (result.verdict.is_finding or result.verdict in PASSING)):
-        return Outcome.DOES_NOT_APPLY
-    is_of_strides = getattr(result.failure, "aspect", "") == "strides"
-    if result.verdict in PASSING or (failure.verdict in WRONG_NUMBERS and is_of_strides):
-        return Outcome.PASSES  # values are compared before strides, and are right
-    is_alike = kind_of(result.verdict) == kind_of(failure.verdict)
-    if is_alike and result.verdict in (Verdict.COMPILE_ERROR, Verdict.RUNTIME_ERROR):
-        is_alike = failure_key(result) == failure_key(failure)
-    return Outcome.FAILS_ALIKE if is_alike else Outcome.FAILS_OTHERWISE
-
-
 def build_check(
     case: Case, subjects: tuple[str, ...], *, repeat: int = 2, experiments: tuple[Trial, ...] = ()
 ) -> Check:
@@ -264,11 +245,3 @@ def _list_direct_calls(case: Case) -> Iterator[DirectCalls]:
         ops = {name for region in case.regions if region.kind == kind for name in region.ops}
         shared = [one.kind for one in case.regions if REGIONS[one.kind].is_transform and not ops.isdisjoint(one.ops)]
         yield DirectCalls((*shared, kind), source(call_directly(case, kind)))
-
-
-def public_version(torch: str) -> str:
-    """A torch version without its build: 2.13.0 for 2.13.0+cpu."""
-    try:
-        return Version(torch).public
-    except InvalidVersion:
-        return torch

@@ -44,6 +44,12 @@ _SHOWS = {
     Verdict.WORKER_DIED: "ends the process",
     Verdict.OUT_OF_MEMORY: "asks for more memory than eager",
 }
+_WARNINGS = {
+    Verdict.DEVICE_ERROR: "ends all work of its process on the GPU",
+    Verdict.TIMEOUT: "does not end",
+    Verdict.WORKER_DIED: "ends its process",
+    Verdict.OUT_OF_MEMORY: "may take all memory",
+}
 _VERDICTS = {"eager_suspect": "wrong in eager", "metadata": "another form", "nonfinite": "NaN or infinity"}
 """Words for verdicts whose ids are no words for people."""
 _STAGES = {
@@ -109,6 +115,11 @@ def summarize(case: Case, ablation: Ablation, *, has_numbers: bool = False) -> s
     ways = " ".join(filter(None, [_SHOWS[result.verdict], way, "in training" * case.training, describe_before(case)]))
     where = f"torch {hello.torch}, {hello.device_name or hello.device}"
     return f"The module below {ways} ({where}): {symptom}."
+
+
+def warn(verdict: Verdict) -> str:
+    """The first line of a report that nobody should run unprepared; "" for other reports."""
+    return f"Careful: running the program of this report {_WARNINGS[verdict]}." if verdict in _WARNINGS else ""
 
 
 def describe_before(case: Case) -> str:

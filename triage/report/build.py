@@ -54,6 +54,7 @@ from triage.report.wording import (
     refuse,
     summarize,
     title,
+    warn,
 )
 from triage.script_runs import TIMEOUT_EXIT, ScriptRuns, shorten_log
 
@@ -243,6 +244,7 @@ def write_report(entry: Entry, ablation: Ablation, evidence: Evidence, known: Bu
     plain = source(case).strip() if is_packed else repro.spell_program(bug, repro.spell_import(bug))
     return {
         "title": name,
+        "warning": warn(result.verdict),
         "facts": render_facts(name, judged, cause.key if cause else None, known),
         "releases": describe_releases(judged) if len(judged.seen) > 1 else "",
         "upstream": bug.who != "kernel" or bool(bug.spec.sdpa),

@@ -4,7 +4,6 @@ import math
 import sys
 import time
 from bisect import bisect_left
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -88,7 +87,7 @@ class ModuleComparison:
                 yield from self._compare_case(part, mode, reason)
                 return
             named = f"{mode}, dropout {'on' if drops else 'off'}" if loaded.drops else mode
-            block = Block(part.path, part.type, part.calls, None, Counter())
+            block = Block.without_case(part)
             for row in self._pair(block, results, named, is_live=True):
                 alone = replace(row, is_drawn_alone=not loaded.drops)
                 yield self._finish(self._find_part(alone, part, drops=drops), part)
@@ -106,7 +105,7 @@ class ModuleComparison:
         self, part: Submodule, results: Mapping[str, Result], mode: str, *, drops: bool
     ) -> Iterator[Row]:
         """Rows of eager against compiled, in versions where the module as it is fails: a case may not show it."""
-        block = Block(part.path, part.type, part.calls, None, Counter())
+        block = Block.without_case(part)
         for label, result in results.items():
             for row in self._pair(block, {label: result}, mode, is_live=True):
                 if row.new.verdict.is_finding:
@@ -124,7 +123,7 @@ class ModuleComparison:
         try:
             block = self.module.import_block(part, keeps_values=True)
         except BlockFailed as error:
-            block = Block(part.path, part.type, part.calls, None, Counter([str(error)]))
+            block = Block.without_case(part, str(error))
         if block.case is None:
             self.rows.append(Row(block, "import", *(Side("", Verdict.SKIPPED),) * 2, mode=mode, reason=reason))
             yield self.rows[-1]

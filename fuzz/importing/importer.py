@@ -2,7 +2,7 @@
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Self, TypeVar
 
@@ -11,9 +11,9 @@ from fuzz.ask.question import Asker, Question, build_check, no_work
 from fuzz.ask.transport import PipeTransport
 from fuzz.ask.worker_config import WorkerConfig
 from fuzz.ask.worker_process import WorkerProcess
-from fuzz.importing.call import Untranslatable
 from fuzz.importing.dimensions import name_sizes
-from fuzz.importing.translate import KNOWN, Translation
+from fuzz.importing.program import ImportedProgram, Untranslatable
+from fuzz.importing.translate import KNOWN, translate
 from fuzz.protocol import Hello, Message, Result
 from fuzz.protocol.failures import ProcessLost
 from fuzz.protocol.recording import (
@@ -77,6 +77,10 @@ class Block:
     different: str = ""
     reads: tuple[str, ...] = ()
     also: tuple[str, ...] = ()  # paths of submodules that give an equal case
+
+    @classmethod
+    def without_case(cls, part: Submodule, *reasons: str) -> Self:
+        return cls(part.path, part.type, part.calls, None, Counter(reasons))
 
     @property
     def name(self) -> str:
@@ -175,7 +179,7 @@ class ModuleImport(Asker):
                 block = self._import_with_values(part) if keeps_values else None
                 block = block or self.import_block(part)
             except BlockFailed as error:
-                block = Block(part.path, part.type, part.calls, None, Counter([str(error)]))
+                block = Block.without_case(part, str(error))
             key = _key_of(block.case) if block.case is not None else part.path
             found[key] = replace(found[key], also=(*found[key].also, block.name)) if key in found else block
         return list(found.values())
@@ -206,29 +210,30 @@ class ModuleImport(Asker):
         refused = dict[int, str]()
         while True:
             translation = translate(recorded, refused)
-            block = Block(part.path, part.type, len(recorded.calls), None, translation.missing, reads=recorded.reads)
+            program = translation.program
+            block = Block(part.path, part.type, len(recorded.calls), None, program.missing, reads=recorded.reads)
             try:
-                case = translation.case(recorded.returns)
+                case = translation.case()
                 check(case)
             except Untranslatable as error:
-                return replace(block, missing=translation.missing + Counter([str(error)]))
+                return replace(block, missing=program.missing + Counter([str(error)]))
             except CaseError as error:
                 call = translation.calls.get(error.place[1] or "")
                 if call is None or call in refused:
-                    return replace(block, missing=translation.missing + Counter([str(error)]))
-                refused[call] = str(error).partition(": ")[2] or str(error)
+                    return replace(block, missing=program.missing + Counter([str(error)]))
+                refused[call] = error.mistake
                 continue
             case = prune(case)
             if not case.ops:
-                return replace(block, missing=translation.missing + Counter(["no call is left"]))
+                return replace(block, missing=program.missing + Counter(["no call is left"]))
             case = name_sizes(case)
             if keeps_values:
-                case = self._keep_values(case, translation)
-            return replace(block, case=case, different=self._compare(case, translation))
+                case = self._keep_values(case, program)
+            return replace(block, case=case, different=self._compare(case, program))
 
-    def _keep_values(self, case: Case, translation: Translation) -> Case:
+    def _keep_values(self, case: Case, program: ImportedProgram) -> Case:
         """The case with the recorded values of its inputs, and as a given value's likeness its distribution."""
-        names = {number: item.name for number, item in translation.inputs.items()}
+        names = {number: item.name for number, item in program.inputs.items()}
         inputs = {item.name for item in case.inputs}
         scratch = value_files.make_scratch()
         numbers = tuple(number for number, name in names.items() if name in inputs)
@@ -239,15 +244,15 @@ class ModuleImport(Asker):
             case, lambda item: replace(item, values=replace(item.values, given=kept.get(item.name)))
         )
 
-    def _compare(self, case: Case, translation: Translation) -> str:
-        numbers = {item.name: number for number, item in translation.inputs.items()}
-        made = {name: number for number, name in translation.names.items()}
+    def _compare(self, case: Case, program: ImportedProgram) -> str:
+        numbers = {item.name: number for number, item in program.inputs.items()}
+        made = {name: number for number, name in program.names.items()}
         request = Repeat(
             source(case),
             tuple((item.name, numbers[item.name]) for item in case.arguments),
             tuple((item.name, numbers[item.name]) for item in case.inputs if item.parameter),
             tuple(made[name] for name in case.returns),
-            compares_gradients=not translation.missing,
+            compares_gradients=not program.missing,
             own_values=edits.has_given(case),
             files=value_files.find_all(case),
         )
@@ -277,21 +282,6 @@ def _key_of(case: Case) -> str:
     return edits.map_inputs(
         case, lambda item: replace(item, values=Values(item.values.kind, param=item.values.param))
     ).canonical()
-
-
-def translate(recorded: Recorded, refused: Mapping[int, str]) -> Translation:
-    """The calls of a recorded run, translated; calls that no case can express are left out and counted.
-
-    refused: why calls are left out that make no case with the others, by index
-    """
-    casts = Counter(call.autocast for call in recorded.calls)
-    translation = Translation(recorded, refused, autocast=max(casts, key=lambda cast: casts[cast], default=""))
-    for index, call in enumerate(recorded.calls):
-        try:
-            translation.translate(call, index)
-        except (Untranslatable, CaseError) as error:
-            translation.leave_out(call, str(error))
-    return translation
 
 
 def import_models(config: WorkerConfig, factories: Iterable[str]) -> dict[str, Case]:

@@ -12,10 +12,11 @@ from corpus import ledger
 from corpus.causes import Mechanism, MechanismKind
 from corpus.entry import SUFFIX, Entry, Found, load, save
 from fuzz.ask.worker_config import ROOT
-from fuzz.bug_identity import LOST_PROCESS
+from fuzz.protocol import Verdict
 from tests.campaign.fakes import case
 
 CASES = ("benchmarks", "corpus/known", "corpus/seeds", "docs", "findings", "tests")
+LOST_PROCESS = {verdict for verdict in Verdict if verdict.is_lost}
 MEASURED, REPORTS, FINDINGS = "benchmarks/measured", "docs/reports", "findings"
 WORDS = {word for verdict in LOST_PROCESS for word in (verdict.value, verdict.value.replace("_", " "))}
 WORDS |= {str(Mechanism(MechanismKind(verdict))) for verdict in LOST_PROCESS}

@@ -17,9 +17,8 @@ from fuzz.ask.worker_config import ROOT
 from fuzz.attribution.ablation import DYNAMIC, EAGER, INDUCTOR, PASSES, Ablation
 from fuzz.attribution.root_cause import RootCause
 from fuzz.attribution.study import subject_of
-from fuzz.bug_identity import LOST_PROCESS
 from fuzz.campaign.session import run_campaign
-from fuzz.protocol import FINDINGS, SubjectResult, Verdict
+from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import FaultyOperation, Raised, Value
 from fuzz.protocol.rewrites import SDPA, WrongRewrite
 from fuzz.subjects import get_spec
@@ -205,10 +204,10 @@ def test_eager_that_is_wrong_is_reported_and_no_compiler_blamed(entry: Entry) ->
         assert words not in render("report.md.j2", report=report)
 
 
-@pytest.mark.parametrize("verdict", sorted(FINDINGS))
+@pytest.mark.parametrize("verdict", [verdict for verdict in Verdict if verdict.is_finding])
 def test_a_report_warns_first_of_a_program_that_ends_its_process(entry: Entry, verdict: Verdict) -> None:
     text = render("report.md.j2", report=write_report(entry, ablation(inductor=verdict), ran()))
-    assert text.startswith("**Careful: ") == (verdict in LOST_PROCESS)
+    assert text.startswith("**Careful: ") == verdict.is_lost
 
 
 def test_a_title_names_the_operation_that_a_rewrite_calls_in_the_place_of_the_compiler(entry: Entry) -> None:

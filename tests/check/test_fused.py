@@ -10,8 +10,9 @@ import pytest
 from fuzz.ask.question import Question, build_check
 from fuzz.check.check import check
 from fuzz.check.judge.case_run import CaseRun
-from fuzz.check.judge.recheck import explain_by_fused_rounding
-from fuzz.check.run.subject_builder import find
+from fuzz.check.judge.doubt import Doubt
+from fuzz.check.judge.licences import excuse
+from fuzz.check.run.subject_builder import Subject, find
 from fuzz.check.torch_api.exceptions import SubjectError
 from fuzz.protocol import Check, Verdict
 from generators.program.attention_options import Contract
@@ -66,4 +67,6 @@ def test_kernels_that_cannot_be_asked_or_trusted_explain_nothing(
     run = replace(case.eager, outputs={name: value + 1 for name, value in case.eager.outputs.items()})
     judgement = case.judge_runs([run])
     assert judgement.verdict is Verdict.WRONG_RESULT
-    assert explain_by_fused_rounding(judgement, case, run) == judgement
+    proven = replace(judgement, right_rewrites=("_sfdp_pattern_1",))
+    doubt = Doubt(judgement, run, case, Subject("passes"), case.judge.judge, prove=lambda _: proven)
+    assert excuse(doubt).judgement == proven

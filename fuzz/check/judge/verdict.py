@@ -282,7 +282,7 @@ SEVERITY = (
     Verdict.OUT_OF_BOUNDS,
 )
 
-#: Values are wrong, unless a recheck explains them.
+#: Values are wrong, unless a licence explains them (licences.py).
 RECHECKED_VERDICTS = (Verdict.WRONG_GRADIENT, Verdict.WRONG_RESULT, Verdict.NONFINITE)
 
 

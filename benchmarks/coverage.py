@@ -25,6 +25,7 @@ import torch
 from benchmarks.patterns import Pattern, registered_patterns
 from corpus.entry import load_directory
 from fuzz.ask.evaluator import open_evaluator
+from fuzz.ask.question import Question
 from fuzz.ask.worker_config import WorkerConfig
 from fuzz.check.torch_api.coverage import missing_hooks
 from fuzz.protocol import CoverageItem, Result
@@ -137,7 +138,7 @@ def judge(cases: Iterable[tuple[str, Case]], workers: int, device: str) -> Count
                 if case is None:
                     return
                 subjects = ("passes", *["passes_random"] * is_random(case))
-                counts.add(name, evaluator.evaluate(case, subjects))
+                counts.add(name, evaluator.ask(Question(case, subjects)))
 
     threads = [threading.Thread(target=work) for _ in range(workers)]
     for thread in threads:

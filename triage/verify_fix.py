@@ -17,6 +17,7 @@ from corpus.files import require_writable
 from corpus.ledger import Ledger
 from fuzz.ask.evaluator import Evaluator, open_evaluator
 from fuzz.ask.patched_torch import list_changed, patched_torch
+from fuzz.ask.question import Memory
 from fuzz.ask.worker_config import WorkerConfig
 from fuzz.attribution.decide import find_decided_bug
 from fuzz.attribution.study import Study
@@ -106,11 +107,7 @@ def verify_fix(
 @contextmanager
 def open_versions(config: WorkerConfig, patch: Path) -> Iterator[dict[str, Evaluator]]:
     """Workers of a torch as it is, and with a patch."""
-    with (
-        patched_torch(config, patch) as patched,
-        open_evaluator(config, remember=True) as before,
-        open_evaluator(patched, remember=True) as after,
-    ):
+    with patched_torch(config, patch) as patched, open_evaluator(config) as before, open_evaluator(patched) as after:
         yield {BEFORE: before, AFTER: after}
 
 
@@ -158,13 +155,14 @@ class Verification:
                 self.rows += [row] if is_judged or _is_worse(row) else []
         except KeyboardInterrupt:
             return False
+        patched = Memory(versions[AFTER].on(device))
         for row in self.rows:
             result = row.results[AFTER]
             if not result.verdict.clears:
                 one = self.further[row.path]
                 bug = known.find_case(one.case.id)
                 if bug is None and result.verdict.is_finding:
-                    bug = find_decided_bug(Study(versions[AFTER].on(device), one, row.subject, result), known)
+                    bug = find_decided_bug(Study(patched, one, row.subject, result), known)
                 self.reasons[bug.id if bug else str(result.verdict)] += 1
                 self.unknown += [] if bug else [row.path]
         self.unknown += [row.path for row in self.worse]

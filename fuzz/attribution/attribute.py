@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from corpus.causes import Mechanism, MechanismKind, Stage, details
 from corpus.entry import Entry
-from fuzz.ask.evaluator import Evaluator
+from fuzz.ask.question import Asker
 from fuzz.attribution.ablation import (
     AOT_EAGER,
     DECOMPOSED,
@@ -74,33 +74,31 @@ _MECHANISMS = {
 }
 
 
-def find_cause(entry: Entry, evaluator: Evaluator) -> RootCause:
+def find_cause(entry: Entry, asker: Asker) -> RootCause:
     """As `attribute`, with the experiments that decide whether another failure has this cause."""
-    ablation = run_ablation(entry, evaluator, full=False)
-    cause = attribute(entry, evaluator, ablation)
-    study = study_cheapest(entry, evaluator, ablation)
+    ablation = run_ablation(entry, asker, full=False)
+    cause = attribute(entry, asker, ablation)
+    study = study_cheapest(entry, asker, ablation)
     return replace(cause, decided_by=cause.decided_by or find_deciding(study, cause))
 
 
-def study_cheapest(entry: Entry, evaluator: Evaluator, ablation: Ablation | None = None) -> Study:
+def study_cheapest(entry: Entry, asker: Asker, ablation: Ablation | None = None) -> Study:
     """The failure of a finding under the subject that shows it in the least time; `ablation`: as of `attribute`."""
-    ablation = ablation or run_ablation(entry, evaluator, full=False)
+    ablation = ablation or run_ablation(entry, asker, full=False)
     stage = ablation.cheapest
-    return Study(evaluator, entry, subject_of(stage, entry), ablation.stages[stage])
+    return Study(asker, entry, subject_of(stage, entry), ablation.stages[stage])
 
 
-def attribute(
-    entry: Entry, evaluator: Evaluator, ablation: Ablation | None = None, *, deadline: float = math.inf
-) -> RootCause:
+def attribute(entry: Entry, asker: Asker, ablation: Ablation | None = None, *, deadline: float = math.inf) -> RootCause:
     """The root cause of a finding; `ablation`: an earlier ablation of it; `deadline`: as of `Study`.
 
     Raises UserError if the case shows no bug, or can't be judged.
     """
-    ablation = ablation or run_ablation(entry, evaluator, full=False)
+    ablation = ablation or run_ablation(entry, asker, full=False)
     result = ablation.result
     if not result.verdict.is_finding:
         raise UserError(f"case {entry.case.id} shows no bug under torch {ablation.hello.torch}: {result.verdict}")
-    study = Study(evaluator, entry, ablation.accused, result, deadline=deadline)
+    study = Study(asker, entry, ablation.accused, result, deadline=deadline)
     if result.verdict.is_lost:
         return _find_lost_cause(study, ablation)
     if result.verdict is Verdict.EAGER_SUSPECT:
@@ -141,7 +139,7 @@ def _find_running(study: Study) -> str:
     is_of_user = is_attention(study.subject) and not get_spec(study.subject).sdpa
     if is_of_user or study.result.verdict not in (Verdict.WORKER_DIED, Verdict.DEVICE_ERROR):
         return ""
-    again = study.evaluator.judge(study.case, study.subject, Trial("noted"))
+    again = study.ask(study.case, study.subject, Trial("noted"))
     named = (one.operation for one in again.observations if isinstance(one, Running))
     return next(named, "") if compare_outcome(again, study.result) is Outcome.FAILS_ALIKE else ""
 
@@ -172,7 +170,7 @@ def _find_compiler_cause(study: Study, ablation: Ablation) -> RootCause:
     flip, failing = study.find_first_flip(_NARROWER.get(name, ()))
     if flip is not None and flip.experiment in (_SYMBOLIC, NO_PATTERNS):
         if flip.experiment == _SYMBOLIC:
-            study = replace(study, subject=_SYMBOLIC, result=study.evaluator.judge(study.case, _SYMBOLIC))
+            study = replace(study, subject=_SYMBOLIC, result=study.ask(study.case, _SYMBOLIC))
         return find_rewrite_cause(study, *passed, flip)
     evidence = (*passed, stage, *([flip] if flip else failing))
     if name in (AOT_EAGER, DECOMPOSED) and (other := study.try_out(OTHER_WRITE)).flips:
@@ -218,7 +216,7 @@ def _find_silent_start(study: Study, step: str) -> tuple[SubjectResult | None, t
         if study.is_time_up:
             break
         shorter = prune_if_valid(replace(study.case, returns=(op.name,)))
-        result = None if shorter is None else study.evaluator.judge(shorter, study.subject)
+        result = None if shorter is None else study.ask(shorter, study.subject)
         if shorter is None or result is None or not result.verdict.is_silent:
             continue
         # Results have the memory and strides of eager's. Values within a program need not.
@@ -268,7 +266,7 @@ def _find_region(study: Study, cause: RootCause) -> RootCause | None:
             continue
         # Try `grad` first: if it fails, the form (vjp, jacrev, ...) is not the cause.
         kinds = [GRADIENT, kind] if kind in REGIONS and REGIONS[kind].like_first else [kind] if kind in REGIONS else []
-        results = ((one, study.evaluator.judge(only_region(case, one), study.subject)) for one in kinds)
+        results = ((one, study.ask(only_region(case, one), study.subject)) for one in kinds)
         alone = (
             Tried("only_region", one, compare_outcome(found, study.result))
             for one, found in results
@@ -298,7 +296,7 @@ def _find_state(study: Study, cause: RootCause) -> RootCause:
     tried = [study.try_out("calls_apart", case=one) for one in alone]
     failing = next((one for one, apart in zip(alone, tried, strict=True) if apart.outcome.fails), None)
     if failing is not None:
-        return attribute(replace(study.entry, case=failing), study.evaluator, deadline=study.deadline)
+        return attribute(replace(study.entry, case=failing), study.asker, deadline=study.deadline)
     if not (tried and all(apart.flips for apart in tried)):
         return replace(cause, mechanism=mechanism)
     kind = MechanismKind.LATER_CALL_AND_WRITE if write else MechanismKind.LATER_CALL
@@ -308,7 +306,7 @@ def _find_state(study: Study, cause: RootCause) -> RootCause:
 
 def _blame_operation(study: Study, operation: str = "", *evidence: Tried) -> RootCause:
     """An operation of eager, by default the fused call of attention, with the edit of the case that makes it right."""
-    device = study.evaluator.hello.device
+    device = study.asker.hello.device
     # On a CPU PyTorch chooses flash.
     fused = _operation_of("sdpa_flash", device) if device == "cpu" else SDPA
     who = find_backend(operation or fused) or EAGER
@@ -350,7 +348,7 @@ def _operation_of(subject: str, device: str) -> str:
 def _find_kernel_cause(study: Study, ablation: Ablation) -> RootCause:
     """The cause of a finding about the attention function that `ablation` accuses."""
     if study.subject.startswith(_SDPA):
-        operation = _operation_of(study.subject, study.evaluator.hello.device)
+        operation = _operation_of(study.subject, study.asker.hello.device)
         return RootCause(study.subject, Stage.OPERATION, operation, *_find_condition(study))
     needed, tried = _find_needed_options(study)
     controls = [one for one in map(ablation.compare, (MATH, EAGER)) if one.outcome is Outcome.PASSES]

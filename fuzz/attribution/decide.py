@@ -63,18 +63,18 @@ def load_ledger(path: Path) -> Ledger:
 def decides(decided_by: Details, study: Study, known: tuple[WrongRewrite, ...] = ()) -> bool:
     """Whether these experiments show that the failure of `study` is the bug whose wrong rewrites are `known`.
 
-    A failure that does not repeat passes under every experiment, so it is run again. Raises as `Evaluator.judge`.
+    A failure that does not repeat passes under every experiment, so it is run again. Raises as `Asker.ask`.
     """
     if not (decided_by and all(_flips(name, arguments, study, known) for name, arguments in decided_by)):
         return False
-    again = study.evaluator.judge(study.case, study.subject)
+    again = study.ask(study.case, study.subject)
     return compare_outcome(again, study.result) is Outcome.FAILS_ALIKE
 
 
 def find_decided_bug(study: Study, ledger: Ledger) -> Bug | None:
     """The first bug of the ledger that the failure of `study` is, by the experiments of that bug.
 
-    Only bugs with an example that looks like the failure are tried. Raises as `Evaluator.judge`.
+    Only bugs with an example that looks like the failure are tried. Raises as `Asker.ask`.
     """
     symptom = Symptom.of(study.result, features(study.case))
     for bug in ledger.bugs:

@@ -28,7 +28,7 @@ def locate(study: Study, cause: RootCause) -> RootCause:
         return replace(cause, places=(Place("", 0, cause.part, Found.KERNEL),))
     failing = [one.experiment for one in cause.evidence if isinstance(one.row.change, OtherSubject) and one.flips]
     subject = subject_of(failing[-1], study.entry) if failing else study.subject
-    result = study.evaluator.judge(study.case, subject)
+    result = study.ask(study.case, subject)
     if compare_outcome(result, study.result).fails:
         study = replace(study, subject=subject, result=result)
     raised = [study.result.raised_at] if study.result.raised_at else []
@@ -40,5 +40,5 @@ def locate(study: Study, cause: RootCause) -> RootCause:
 
 
 def _leave_out(study: Study, trial: Trial) -> tuple[Place, ...]:
-    observed = study.evaluator.judge(study.case, study.subject, trial).observations
+    observed = study.ask(study.case, study.subject, trial).observations
     return next((one.left_out for one in observed if isinstance(one, StepsTaken)), ())

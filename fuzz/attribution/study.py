@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from corpus.causes import Mechanism, MechanismKind, details
 from corpus.entry import Entry
-from fuzz.ask.evaluator import Evaluator
+from fuzz.ask.question import Asker, Question
 from fuzz.attribution.edits import edit
 from fuzz.bug_identity import bug_relevant_rewrites, compare_outcome, operation_of
 from fuzz.experiments import EXPERIMENTS, Edit, OtherSubject, Outcome, StepLimit, Trial, Tried, WithoutAxis
@@ -33,7 +33,7 @@ class Study:
     `deadline`: of `time.monotonic()`; after it no experiment begins, and outcomes are `NOT_TRIED`.
     """
 
-    evaluator: Evaluator
+    asker: Asker
     entry: Entry
     subject: str
     result: SubjectResult
@@ -54,7 +54,7 @@ class Study:
         row, trials = EXPERIMENTS[experiment], list[Trial]()
         here: Case | None = case or self.case
         subject: str | None = self.subject
-        if row.device not in ("", self.evaluator.hello.device):
+        if row.device not in ("", self.asker.hello.device):
             return Tried(experiment, "", Outcome.DOES_NOT_APPLY)
         if self.is_time_up:
             return Tried(experiment, argument)
@@ -75,7 +75,11 @@ class Study:
                 trials.append(Trial(experiment, argument))
         if here is None or subject is None:
             return Tried(experiment, "", Outcome.DOES_NOT_APPLY)
-        return Tried(experiment, argument, self._compare(self.evaluator.judge(here, subject, *trials)))
+        return Tried(experiment, argument, self._compare(self.ask(here, subject, *trials)))
+
+    def ask(self, case: Case, subject: str, *trials: Trial) -> SubjectResult:
+        """The result of a case; skipped if eager refuses it. Raises as `Asker.ask`."""
+        return self.asker.ask(Question(case, (subject,), trials)).only
 
     def find_first_flip(self, experiments: Iterable[str]) -> tuple[Tried | None, tuple[Tried, ...]]:
         """The first experiment that flips, and all experiments before it that fail, or that time was too short for."""
@@ -92,21 +96,21 @@ class Study:
         The argument of the outcome names the step. It does not apply if the case fails with all steps off.
         """
 
-        def judge(most: int) -> tuple[Outcome, StepsTaken | None]:
+        def run(most: int) -> tuple[Outcome, StepsTaken | None]:
             if self.is_time_up:
                 return Outcome.NOT_TRIED, None
-            result = self.evaluator.judge(self.case, self.subject, Trial(kind, str(most)))
+            result = self.ask(self.case, self.subject, Trial(kind, str(most)))
             taken = next((one for one in result.observations if isinstance(one, StepsTaken)), None)
             return self._compare(result), taken
 
         def fails_alike(most: int) -> bool:
-            return judge(most)[0] is Outcome.FAILS_ALIKE
+            return run(most)[0] is Outcome.FAILS_ALIKE
 
-        steps = judge(_ALL)[1]
-        if not (steps and fails_alike(_ALL) and judge(0)[0] is Outcome.PASSES):
+        steps = run(_ALL)[1]
+        if not (steps and fails_alike(_ALL) and run(0)[0] is Outcome.PASSES):
             return Tried(kind, "", Outcome.NOT_TRIED if self.is_time_up else Outcome.DOES_NOT_APPLY)
         most = bisect_left(range(steps.count), True, lo=1, key=fails_alike)
-        steps, outcome = judge(most)[1], judge(most - 1)[0]
+        steps, outcome = run(most)[1], run(most - 1)[0]
         if steps is None or outcome is Outcome.NOT_TRIED:
             return Tried(kind)
         return (

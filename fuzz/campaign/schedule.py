@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from fuzz.campaign.options import Budget
-from fuzz.protocol import EAGER, Check
+from fuzz.protocol import EAGER
 from fuzz.subjects import INDUCTOR, SUBJECTS, SubjectSpec, get_spec, is_attention, is_user_function
 from generators.errors import UserError
 from generators.program.case import Case
@@ -148,7 +148,7 @@ class Job:
 
     index: int
     case: Case
-    check: Check
+    subjects: tuple[str, ...]
     chosen: str = ""  # the id of the targeted case from which it was made, which is judged once
 
 

@@ -169,8 +169,8 @@ class _Session:
         options, state, results = self._options, self._state, self._results
         device = options.worker_config.device
         with self._tell_of_start():
-            against = self._investigations.baseline_torch = self._threads[0].start_baseline()
-            hello = self._threads[0].start_worker()
+            against = self._investigations.baseline_torch = self._threads[0].crew.start_baseline()
+            hello = self._threads[0].crew.case_worker.hello
         state.known_bugs.attention = frozenset(hello.attention)
         state.attention_only = set(options.subjects) <= set(hello.attention)
         compilers = [name for name in options.subjects if get_spec(name).uses_inductor and name not in hello.attention]
@@ -223,7 +223,7 @@ class _Session:
         """Within it workers start. Tells of a start that takes long, since the screen shows nothing yet."""
 
         def tell() -> None:
-            self._bus.emit(Notice(text=f"starting a worker: {self._threads[0].process.stage}"))
+            self._bus.emit(Notice(text=f"starting a worker: {self._threads[0].crew.process.stage}"))
 
         timer = threading.Timer(_START_SECONDS, tell)
         timer.daemon = True
@@ -245,7 +245,7 @@ class _Session:
         stop, faults = self._state.stop, list[Exception]()
         stop.begin()
         for thread in self._threads:
-            for evaluator in thread.evaluators:
+            for evaluator in thread.crew.evaluators:
                 evaluator.process.has_worked = True
             thread.start()
         while any(thread.is_alive() for thread in self._threads):
@@ -266,7 +266,7 @@ class _Session:
         """End at once. The next session judges the cases in hand."""
         self._state.stop.kill()
         for thread in self._threads:
-            thread.kill()
+            thread.crew.kill()
 
     def _close(self) -> None:
         """End the workers that still run: after a fault all, else the workers of threads that never started."""
@@ -274,7 +274,7 @@ class _Session:
             while thread.is_alive():
                 self._kill()
                 thread.join(_TICK_SECONDS)
-            thread.close()
+            thread.crew.close()
 
 
 def _resolve_seed(options: Options, results: Results) -> Options:

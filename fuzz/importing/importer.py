@@ -2,18 +2,19 @@
 
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Self, TypeVar
 
 from corpus import value_files
+from fuzz.ask.question import Asker, Question, build_check, no_work
 from fuzz.ask.transport import PipeTransport
 from fuzz.ask.worker_config import WorkerConfig
 from fuzz.ask.worker_process import WorkerProcess
 from fuzz.importing.call import Untranslatable
 from fuzz.importing.dimensions import name_sizes
 from fuzz.importing.translate import KNOWN, Translation
-from fuzz.protocol import Check, Hello, Live, Message, Result
+from fuzz.protocol import Hello, Message, Result
 from fuzz.protocol.failures import ProcessLost
 from fuzz.protocol.recording import (
     KeepValues,
@@ -82,15 +83,14 @@ class Block:
         return self.path or self.type
 
 
-class ModuleImport:
+class ModuleImport(Asker):
     """A user's module in a worker of its own. Raises `UserError` if it can't be loaded."""
 
     def __init__(self, config: WorkerConfig, factory: str) -> None:
         self.factory, self.run = factory, ""
-        self.config = config
+        self._config = config
         self._process = WorkerProcess(replace(config, factory=factory), PipeTransport())
         self._loaded_by: Hello | None = None
-        self._sent = Check(0, "", ())
         self._rss_mib = 0.0
         try:
             self.loaded = self._load()
@@ -105,6 +105,10 @@ class ModuleImport:
         self._process.close()
 
     @property
+    def config(self) -> WorkerConfig:
+        return self._config
+
+    @property
     def hello(self) -> Hello:
         return self._process.start()
 
@@ -117,21 +121,19 @@ class ModuleImport:
         self.run = run
         self.loaded = self._load()
 
-    def submit(self, live: Live, subjects: tuple[str, ...]) -> None:
-        """Have a part of the module judged as it is; `collect` gives the result. Raises `UserError`."""
+    def ask(self, question: Question, meanwhile: Callable[[], object] = no_work) -> Result:
+        """The answer about a part of the module, as it is. Raises `UserError`, and `WorkerFault`."""
+        check = build_check(question)
         if self._rss_mib > _LARGE_SHARE * self.config.memory_mib:
             self._process.replace()
         self._load_if_lost()
-        self._sent = Check(0, "", subjects, hashes=True, live=live)
-        self._process.send(self._sent)
-
-    def collect(self) -> Result:
-        """The result of the part submitted last. Raises `WorkerFault`."""
+        self._process.send(check)
+        meanwhile()
         result = self._process.receive()
         if result.stage == "start" and self._process.hello is not self._loaded_by:
             # The process was lost before it began, and the new one, which got the request, had no module.
             self._load_if_lost()
-            self._process.send(self._sent)
+            self._process.send(check)
             result = self._process.receive()
         self._rss_mib = result.rss_mib
         return result
@@ -142,11 +144,11 @@ class ModuleImport:
 
     def _load(self, *, lists_runs: bool = False) -> Loaded:
         request = LoadModule(self.factory, self.run, lists_runs)
-        loaded = self._ask(request, "loading the module", Loaded)
+        loaded = self._request(request, "loading the module", Loaded)
         self._loaded_by, self._rss_mib = self._process.hello, 0.0
         return loaded
 
-    def _ask(self, request: Message, stage: str, wanted: type[M]) -> M:
+    def _request(self, request: Message, stage: str, wanted: type[M]) -> M:
         if wanted is not Loaded:
             self._load_if_lost()
         answer = self._process.ask(request, stage)
@@ -200,7 +202,7 @@ class ModuleImport:
         Raises `BlockFailed` if it can't be run by itself, or has too many values to keep.
         """
         request = Record(part.path, tuple(sorted(KNOWN)))
-        recorded = self._ask(request, f"recording {part.path or 'the module'}", Recorded)
+        recorded = self._request(request, f"recording {part.path or 'the module'}", Recorded)
         refused = dict[int, str]()
         while True:
             translation = translate(recorded, refused)
@@ -231,7 +233,7 @@ class ModuleImport:
         scratch = value_files.make_scratch()
         numbers = tuple(number for number, name in names.items() if name in inputs)
         request = KeepValues(numbers, str(scratch / DIRECTORY), MOST_NUMBERS, MOST_BYTES)
-        answer = self._ask(request, "keeping its values", KeptValues)
+        answer = self._request(request, "keeping its values", KeptValues)
         kept = {names[one.number]: Given(one.shape, one.dtype, one.numbers, one.sha256) for one in answer.tensors}
         return edits.map_inputs(
             case, lambda item: replace(item, values=replace(item.values, given=kept.get(item.name)))
@@ -249,7 +251,7 @@ class ModuleImport:
             own_values=edits.has_given(case),
             files=value_files.find_all(case),
         )
-        return self._ask(request, "repeating it as a case", Repeated).different
+        return self._request(request, "repeating it as a case", Repeated).different
 
 
 def _is_inside(path: str, outer: str) -> bool:

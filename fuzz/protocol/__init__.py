@@ -15,7 +15,7 @@ from typing import Any
 
 from fuzz.experiments import Trial
 from fuzz.protocol.capabilities import Capabilities
-from fuzz.protocol.failures import Failure, Value, Write
+from fuzz.protocol.failures import Failure, NotTaken, Refusal, Value, Write
 from fuzz.protocol.places import Place
 from fuzz.protocol.rewrites import WrongRewrite
 from fuzz.protocol.verdicts import Verdict as Verdict
@@ -256,6 +256,13 @@ class Result(Message):
     hashes: tuple[str, ...] = ()  # of eager's values
     unjudged: tuple[Value, ...] = ()  # of a live module: eager's values with elements that are finite there alone
     stage: str = ""  # that rejects it: EAGER, or why it can't be judged: REFERENCE, or "start" for a module
+
+    @property
+    def only(self) -> SubjectResult:
+        """The result of the only subject; `SKIPPED` without a name if the case is refused."""
+        if self.results:
+            return self.results[0]
+        return SubjectResult("", Verdict.SKIPPED, failure=NotTaken(Refusal.NO_VERDICT, self.rejected or ""))
 
 
 OUTPUT_CLOSED_CODE = 5

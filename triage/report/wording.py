@@ -86,6 +86,11 @@ def summarize(case: Case, ablation: Ablation, *, has_numbers: bool = False) -> s
     return f"The module below {ways} ({where}): {symptom}."
 
 
+def warn(verdict: Verdict) -> str:
+    """The first line of a report that nobody should run unprepared; "" for other reports."""
+    return f"Careful: the program of this report {verdict.verb}." if verdict.is_lost else ""
+
+
 def describe_before(case: Case) -> str:
     """The earlier cases that a failure needs, in words; "" if it needs none."""
     runs = sum(earlier.times for earlier in case.before)

@@ -267,7 +267,7 @@ def order_dims(value: Tensor) -> list[int]:
     return sorted((dim for dim in range(value.dim()) if sizes[dim] > 1), key=lambda dim: (-strides[dim], dim))
 
 
-#: Values are wrong, unless a recheck explains them.
+#: Values are wrong, unless a licence explains them (licences.py).
 RECHECKED_VERDICTS = tuple(verdict for verdict in Verdict if verdict.has_wrong_numbers)
 
 

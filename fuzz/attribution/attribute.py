@@ -148,7 +148,7 @@ def _find_stage(ablation: Ablation) -> tuple[list[Tried], Tried]:
     """The last stage that passes, if any, and the first stage that fails."""
     passed: list[Tried] = []
     for stage in map(ablation.compare, _STAGES):
-        # Dynamo is not part of torch.export. A mistake of Dynamo shows in all later stages, so these must fail too.
+        # Blame Dynamo only if aot_eager fails too, and never for torch.export, which does not use it.
         is_excused = stage.experiment == DYNAMO and (EXPORTED[0] in ablation.stages or not ablation.fails(AOT_EAGER))
         if stage.flips and not is_excused:
             return passed, stage
@@ -256,15 +256,15 @@ def _part_of(pattern: str) -> str:
 def _find_region(study: Study, cause: RootCause) -> RootCause | None:
     """`cause` with the region that the failure needs; None if it needs no region.
 
-    A region that computes even a sine wrongly may raise any error for other functions. A region that raises for a sine
-    would raise that error in each program, so a different error has a different cause.
+    If the region with nothing but a sine is silently wrong, the region is at fault, whatever the error. A region that
+    raises for a sine would raise that error in each program, so a different error has a different cause.
     """
     case, is_silent = study.case, study.result.verdict.is_silent
     for kind in list_indirect(case):
         directly = study.try_out(CALLED_DIRECTLY, kind)
         if not directly.flips:
             continue
-        # If gradients fail in their simplest form, the other forms have no part in it.
+        # Try `grad` first: if it fails, the form (vjp, jacrev, ...) is not the cause.
         kinds = [GRADIENT, kind] if kind in REGIONS and REGIONS[kind].like_first else [kind] if kind in REGIONS else []
         results = ((one, study.ask(only_region(case, one), study.subject)) for one in kinds)
         alone = (

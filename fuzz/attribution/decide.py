@@ -35,7 +35,7 @@ _CALLS_APART, _DEFAULT = "calls_apart", "default"
 _OF_OPTIONS = (DROPPED, EXPANDED, CONTIGUOUS, "alone")
 """Experiments on a call of an attention function that say which option is at fault."""
 _USUAL = VIEWS | {"clone", "cast", "matmul", "bmm", "einsum", "softmax", "add", "sub", "mul", "div"}
-"""Operations of nearly every case: without them, many other failures pass too."""
+"""Operations of nearly every case, so a pass without them tells nothing."""
 _LAYERS = {"multihead_attention", "transformer_encoder_layer"}
 _MOST_LOST = 3
 """The most conditions that are tried on a failure that lost its process."""
@@ -167,9 +167,7 @@ def _list_rows(cause: RootCause, measured: list[Tried]) -> Details:
         row = _ROW_OF.get(_SAME_ROW.get(key.mechanism, key.mechanism), EXACT if cause.rewrites else "")
         return ((row, dict(key.details).get("operand", ())),) if row else ()
     if stage is Stage.KERNEL:
-        flips = [one for one in measured if one.flips and one.experiment in _OF_OPTIONS]
-        names = dict.fromkeys(one.experiment for one in flips)
-        return _list_by_name({name: tuple(one.argument for one in flips if one.experiment == name) for name in names})
+        return _list_options(measured)
     if cause.rewrites:
         return ((EXACT, ()),)
     if cause.is_attention_pattern:
@@ -184,6 +182,15 @@ def _list_rows(cause: RootCause, measured: list[Tried]) -> Details:
     return ((name, ()),) if name else ()
 
 
+def _list_options(measured: list[Tried]) -> Details:
+    """The changes of options that make a call of an attention function right."""
+    arguments: dict[str, list[str]] = {}
+    for one in measured:
+        if one.flips and one.experiment in _OF_OPTIONS:
+            arguments.setdefault(one.experiment, []).append(one.argument)
+    return _list_by_name({name: tuple(found) for name, found in arguments.items()})
+
+
 def _is_specific(cause: RootCause) -> bool:
     """Whether the rows of a cause need no condition: they name a step, or measure a rewrite."""
     is_measured = cause.stage.step or cause.stage in (Stage.JOINT_PASSES, Stage.OPERATION)
@@ -191,7 +198,7 @@ def _is_specific(cause: RootCause) -> bool:
 
 
 def list_conditions(study: Study) -> Iterator[Trial]:
-    """Changes without which a case may be right, those that say most about the failure first."""
+    """Changes to take away from a case, the most telling first."""
     case, usual = study.case, _USUAL if study.result.verdict.is_silent else frozenset()
     kinds = list(dict.fromkeys(op.kind for op in case.ops))
     if _LAYERS & {*kinds}:

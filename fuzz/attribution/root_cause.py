@@ -26,7 +26,7 @@ from generators.records import KEYED, SORTED
 
 _OF_ONE_PATTERN = {MechanismKind.OTHER_RESULT, MechanismKind.FORM}
 _OF_ONE_PATTERN |= {MechanismKind(verdict) for verdict in Verdict if verdict.is_lost or verdict.is_silent}
-"""Mechanisms that don't join patterns: with these, each attention pattern is a part of its own."""
+"""With these mechanisms, two attention patterns are two bugs."""
 _WORDS = {Outcome.PASSES: "passes", Outcome.FAILS_ALIKE: "fails", Outcome.FAILS_OTHERWISE: "fails"}
 
 

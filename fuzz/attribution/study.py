@@ -28,7 +28,7 @@ class Study:
     """A failure under experiment: `subject` gives `result` for the case of `entry`.
 
     `rewrite`: a result counts only if this rewrite ("sfdp_pattern_5") was applied. If the failure is a faulty operation
-    of its replacement, a result fails only if that operation is wrong.
+    of its replacement, only a wrong result of that operation counts as failing.
 
     `deadline`: of `time.monotonic()`; after it no experiment begins, and outcomes are `NOT_TRIED`.
     """

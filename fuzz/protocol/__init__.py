@@ -184,7 +184,7 @@ class StageStarted(Message):
 
     id: int  # of the check, or 0
     stage: str  # "eager", "reference", "noise" or a subject's name; a step
-    observed: tuple[Observation, ...] = ()  # so far, of experiments that a process may not survive
+    observed: tuple[Observation, ...] = ()  # so far, sent early in case the process dies
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,6 @@ from corpus.entry import load_directory
 from fuzz.ask.evaluator import open_evaluator
 from fuzz.ask.question import Question
 from fuzz.ask.worker_config import WorkerConfig
-from fuzz.bug_identity import LOST_PROCESS
 from fuzz.check.torch_api.coverage import missing_hooks
 from fuzz.protocol import CoverageItem, Result
 from fuzz.protocol.render import describe
@@ -81,7 +80,7 @@ class Counts:
             self.coverage.update({name for one in result.results for name in one.coverage})
             self.verdicts.update(one.verdict for one in result.results)
             for one in result.results:
-                if one.verdict in LOST_PROCESS:
+                if one.verdict.is_lost:
                     print(f"{name} under {one.subject}: {one.verdict}: {describe(one)}", file=sys.stderr, flush=True)
             if self.judged % REPORTED == 0:
                 print(f"{self.judged} cases: {len(self.rewrites)} rewrites", file=sys.stderr, flush=True)

@@ -75,8 +75,8 @@ def compare(
     130: interrupted; the cases judged so far are reported
     """
     from corpus.files import require_writable
+    from fuzz.ask.patched_torch import patched_torch
     from fuzz.commands import STDOUT
-    from fuzz.patched_torch import patched_torch
 
     if json is not None and json != STDOUT:
         require_writable(json, "--json", is_file=True)

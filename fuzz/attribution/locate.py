@@ -7,7 +7,6 @@
 from dataclasses import replace
 
 from corpus.causes import Stage
-from fuzz.attribution.decide import STEPS
 from fuzz.attribution.root_cause import RootCause
 from fuzz.attribution.study import Study, subject_of
 from fuzz.bug_identity import compare_outcome
@@ -33,7 +32,7 @@ def locate(study: Study, cause: RootCause) -> RootCause:
     if compare_outcome(result, study.result).fails:
         study = replace(study, subject=subject, result=result)
     raised = [study.result.raised_at] if study.result.raised_at else []
-    kind = "pass" if cause.is_attention_pattern else STEPS.get(cause.stage, "")
+    kind = "pass" if cause.is_attention_pattern else cause.stage.step
     steps = _leave_out(study, Trial(kind, cause.part)) if kind and cause.part else ()
     # If the step itself raises, its line comes first; if a later step raises, the step left out does.
     is_later = bool(raised and steps) and raised[0].file not in (_MATCHER, *(step.file for step in steps))

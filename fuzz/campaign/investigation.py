@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from corpus.shrink import shrink
 from fuzz.ask.evaluator import Judged
 from fuzz.ask.question import Asker, ProcessState, Question
-from fuzz.bug_identity import LOST_PROCESS, compare_outcome, indirectness, is_same_failure, kind_of
+from fuzz.bug_identity import compare_outcome, indirectness, is_same_failure, kind_of
 from fuzz.campaign.history import find_earlier, find_repeats
 from fuzz.experiments import Outcome
 from fuzz.protocol import EAGER, SubjectResult, Verdict
@@ -71,7 +71,7 @@ class Investigation:
             if not _is_worse(suspect, self._ask_baseline(Question(case, (asked,)))):
                 return self._set_aside(case, suspect, asked)
 
-        if not self.needs_history and suspect.verdict not in LOST_PROCESS:
+        if not self.needs_history and not suspect.verdict.is_lost:
             alone = self.probe(case, suspect.subject, ProcessState.FRESH)
             if not is_same_failure(alone, suspect, exact=False, attention_only=self.attention_only):
                 return self._try_history(suspect)
@@ -153,7 +153,7 @@ class Investigation:
             return True
 
         def is_spent() -> bool:
-            return self.is_time_up() or (suspect.verdict in LOST_PROCESS and self.probes >= self.process_probes)
+            return self.is_time_up() or (suspect.verdict.is_lost and self.probes >= self.process_probes)
 
         return shrink(
             self.case, still_fails, is_spent, attention_only=attention_only, look_ahead=look_ahead, at_once=self.at_once
@@ -233,7 +233,7 @@ class Investigation:
 
     def _set_aside(self, case: Case, shown: SubjectResult, subject: str) -> Conclusion:
         baseline = self._baseline_results[case.id, subject]
-        if baseline is not None and baseline.verdict.is_finding and baseline.verdict not in LOST_PROCESS:
+        if baseline is not None and baseline.verdict.is_finding and not baseline.verdict.is_lost:
             said = ": ".join(filter(None, [f"{baseline.verdict} under {subject}", describe(baseline)]))
             return Conclusion(
                 SuspicionOutcome.IN_BOTH, case, shown, shown, f"also in torch {self.baseline_torch}: {said}"
@@ -250,5 +250,5 @@ def _fit(subject: str, case: Case) -> str:
 
 def _is_worse(failed: SubjectResult, baseline: SubjectResult | None) -> bool:
     """Whether a failure is a regression: the baseline passes, or fails in another way. False if it lost its process."""
-    is_lost = baseline is None or baseline.verdict in LOST_PROCESS
+    is_lost = baseline is None or baseline.verdict.is_lost
     return not is_lost and compare_outcome(baseline, failed) in (Outcome.PASSES, Outcome.FAILS_OTHERWISE)

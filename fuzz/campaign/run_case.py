@@ -1,9 +1,7 @@
 """A case of a campaign: chosen, judged and recorded."""
 
-from collections.abc import Sequence
 from contextlib import suppress
 
-from fuzz.ask.evaluator import Judged
 from fuzz.ask.question import Question
 from fuzz.campaign.campaign_state import CampaignState
 from fuzz.campaign.crew import Crew
@@ -39,7 +37,7 @@ def run_case(state: CampaignState, crew: Crew) -> bool:
     crew.task = f"case {job.index}"
     result = crew.case_worker.ask(Question(job.case, job.subjects), crew.choose_ahead)
     crew.jobs.popleft()
-    record_case(state, job, result, worker=crew.number, earlier=crew.case_worker.earlier)
+    _record(state, crew, job, result)
     return True
 
 
@@ -88,12 +86,8 @@ def _choose_near_cases(state: CampaignState, job: Job) -> list[Job]:
     return [Job(index, case, warm) for index, case in numbered if index is not None]
 
 
-def record_case(state: CampaignState, job: Job, result: Result, *, worker: int, earlier: Sequence[Judged]) -> None:
-    """Store the verdicts on a case. Failures that no known bug explains become suspicions.
-
-    worker: the number of the worker that judged it
-    earlier: judged before the case by the same process
-    """
+def _record(state: CampaignState, crew: Crew, job: Job, result: Result) -> None:
+    """Store the verdicts on a case. Failures that no known bug explains become suspicions."""
     case = job.case
     by_subject = {one.subject: one.seconds for one in result.results}
     state.schedule.add_time(job.subjects, result.seconds, by_subject)
@@ -110,13 +104,13 @@ def record_case(state: CampaignState, job: Job, result: Result, *, worker: int, 
         coverage=coverage,
         queued=is_new_coverage,
         chosen=job.chosen,
-        earlier=earlier,
+        earlier=crew.case_worker.earlier,
     )
     state.bus.emit(
         CaseJudged(
             index=job.index,
             case=case.id,
-            worker=worker,
+            worker=crew.number,
             verdicts={one.subject: one.verdict for one in result.results},
             rejected=result.rejected,
             skipped={one.subject: describe(one) for one in result.results if one.verdict is Verdict.SKIPPED},

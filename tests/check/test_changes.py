@@ -15,7 +15,7 @@ from corpus.shrink import shrink
 from fuzz.ask.evaluator import open_evaluator
 from fuzz.ask.question import Question
 from fuzz.ask.worker_config import WorkerConfig
-from fuzz.attribution.decide import UNCHANGED
+from fuzz.attribution.edits import UNCHANGED
 from fuzz.check.run.program import Execution, Program, execute, same_bits
 from fuzz.check.run.subject_builder import find
 from fuzz.check.torch_api import settings

@@ -15,9 +15,9 @@ from corpus.entry import Entry, save
 from corpus.ledger import Bug, Ledger
 from corpus.ledger import save as save_ledger
 from fuzz.ask.evaluator import open_evaluator
+from fuzz.ask.patched_torch import make_patched_torch, patched_torch
 from fuzz.ask.question import Question
 from fuzz.ask.worker_config import WorkerConfig
-from fuzz.patched_torch import make_patched_torch, patched_torch
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.versions import VersionRow
 from tests.campaign.fakes import FAKE, case, raised

@@ -21,7 +21,6 @@ from fuzz.attribution.attribute import attribute
 from fuzz.attribution.locate import locate
 from fuzz.attribution.root_cause import RootCause, describe_evidence
 from fuzz.attribution.study import Study, subject_of
-from fuzz.bug_identity import LOST_PROCESS, PASSING
 from fuzz.commands import REPORTS, require_allowed
 from fuzz.error_location import describe_where, describe_with_names
 from fuzz.protocol import SubjectResult, Verdict
@@ -55,6 +54,7 @@ from triage.report.wording import (
     refuse,
     summarize,
     title,
+    warn,
 )
 from triage.script_runs import TIMEOUT_EXIT, ScriptRuns, shorten_log
 
@@ -244,6 +244,7 @@ def write_report(entry: Entry, ablation: Ablation, evidence: Evidence, known: Bu
     plain = source(case).strip() if is_packed else repro.spell_program(bug, repro.spell_import(bug))
     return {
         "title": name,
+        "warning": warn(result.verdict),
         "facts": render_facts(name, judged, cause.key if cause else None, known),
         "releases": describe_releases(judged) if len(judged.seen) > 1 else "",
         "upstream": bug.who != "kernel" or bool(bug.spec.sdpa),
@@ -292,7 +293,7 @@ def list_commands(bug: ScriptedFailure, ablation: Ablation) -> list[str]:
     commands = ["python repro.py"]
     if bug.who != "compiled" or bug.spec.is_exported or bug.spec.sharded:
         return commands
-    passing = [get_spec(one.subject).backend for one in ablation.stages.values() if one.verdict in PASSING]
+    passing = [get_spec(one.subject).backend for one in ablation.stages.values() if one.verdict.clears]
     known = [name for name in passing if name in ("eager", "aot_eager", DECOMPOSED)]
     commands += [f"TORCH_COMPILE_BACKEND={name} python repro.py    # passes" for name in known[-1:]]
     bisect = "python -m torch._inductor.compiler_bisector run python repro.py"
@@ -328,7 +329,7 @@ def _investigate(
     seen = describe_releases(_record(entry, ablation))
     failing = scripts.submit(regression.FILE, _write_test, named, cause.key, out, scripts, known, seen)
     conditions, is_cut = tuple[Condition, ...](), False
-    is_lost = result.verdict in LOST_PROCESS  # each experiment costs a worker
+    is_lost = result.verdict.is_lost  # each experiment costs a worker
     if seconds and not (is_lost and not is_kernel):
         left = max(seconds - (time.monotonic() - began), seconds * _LEAST_SHARE)
         cause, conditions, is_cut = _explain(entry, ablation, asker, cause, left)

@@ -136,7 +136,7 @@ _ALIASES = {
 }
 _ALIASES |= {"greater": "gt", "less": "lt", "greater_equal": "ge", "less_equal": "le", "not_equal": "ne"}
 _ALIASES |= {"__iadd__": "add_", "__isub__": "sub_", "__imul__": "mul_", "__itruediv__": "div_", "__ipow__": "pow_"}
-_SPREAD = ("{}: input! unbiased+", "{}: input! dim unbiased keepdim correction:unbiased")
+_SPREAD = ("{}: input! unbiased+ dim keepdim", "{}: input! dim unbiased keepdim correction:unbiased")
 _EXTREME = ("{0}imum: input! dim!", "{0}imum: input! other!", "{0} arg{0}: input! dim+ keepdim", "{0}: input! dim")
 _CLAMP = ("clamp: input! min! max!", "clamp: input! min!", "clamp.max: input! min- max!", "clamp: input! min max")
 

@@ -9,7 +9,7 @@ from corpus.entry import Entry, load, sort_versions
 from corpus.ledger import Bug, Ledger
 from fuzz.evaluator import PASSING
 from fuzz.versions import list_failing, read_verdicts
-from triage.report.repro import WITHOUT_NUMBERS
+from triage.report.failing_run import WITHOUT_NUMBERS
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from fuzz.versions import list_failing, read_verdicts
 from triage.listed import find_regression
 from triage.rendering import render
 from triage.report.owners import list_labels
-from triage.report.repro import WITHOUT_NUMBERS
+from triage.report.failing_run import WITHOUT_NUMBERS
 from triage.report.wording import describe_fault
 
 _REGRESSION = "module: regression"

@@ -24,7 +24,7 @@ from generators.program.roles import find_attentions
 from generators.program.settings import describe_settings
 from generators.program.state import describe_differences
 from generators.program.values import LOW_PRECISION
-from triage.report.repro import is_kernel, is_of_config
+from triage.report.failing_run import is_kernel, is_of_config
 
 _CONTEXT, _WIDEST, _NAMED = 2, 120, 3
 _SOURCE = re.compile(r"`?\btorch/([\w/]+\.(?:py|h))(?::(\d+))?`?")

@@ -100,7 +100,7 @@ def spell(verdict: str) -> str:
 def summarize(case: Case, ablation: Ablation, *, has_numbers: bool = False) -> str:
     """The failure in a sentence: how it shows and under which compiler, with torch and device.
 
-    `has_numbers`: with the numbers of the worker's run. Those of repro.py are of another run.
+    `has_numbers`: with the numbers of the worker's run. Those of the script are of another run.
     """
     result, accused, hello = ablation.result, ablation.accused, ablation.hello
     name = describe_stage(accused, result.subject, case, as_config=is_of_config(result))

@@ -33,6 +33,7 @@ from triage.report import conditions as explaining
 from triage.report.build import build
 from triage.report.conditions import find_conditions
 from triage.report.failing_run import FailingRun, spell_kernel
+from triage.report.regression import FILE, RegressionScript, write_case
 
 OUT = Value.of_result("out")
 OF_Q = WrongValue(Value.of_result("dq"), (0, 0, 0, 0), error=0.1, ratio=9e3, limit=12.0)

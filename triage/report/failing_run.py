@@ -133,7 +133,7 @@ def needs_worker(bug: FailingRun) -> bool:
     states = [change.state for change in failure.changes] if isinstance(failure, StateChanged) else []
     is_packed = failure is not None and bool(failure.sequences)
     is_counted = isinstance(failure, RepeatedMask)
-    is_of_memory = result.verdict in (Verdict.OUT_OF_MEMORY, Verdict.OUT_OF_BOUNDS)
+    is_of_memory = result.verdict in (Verdict.OUT_OF_MEMORY, Verdict.OUT_OF_BOUNDS) or bool(result.writes)
     switches = {name: value for name, value in bug.case.settings if name in SWITCHES} if bug.spec.options else {}
     is_switched = bug.who == "compiled" and not switches.items() <= _PLAIN_SWITCHES.items()
     is_made = bool(bug.spec.sdpa) and not bug.case.contracts

@@ -57,7 +57,7 @@ def check():
 
 
 def be_rank(rank, folder):
-    sys.stdout = open(os.devnull, "w") if rank else sys.stdout
+    sys.stdout = open(os.devnull if rank else 1, "w", buffering=1)
     torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
     check()
 

@@ -7,7 +7,7 @@ import shutil
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,20 +20,22 @@ from fuzz.campaign.libfuzzer import LibFuzzerThread
 from fuzz.campaign.options import Options, StopReason, require_space, translate_disk_error
 from fuzz.campaign.screen import Screen, describe_unused, summarize
 from fuzz.campaign.search import AttentionSearch, Guided, Random
-from fuzz.campaign.share import DIRECTORIES, open_share
 from fuzz.campaign.worker_thread import WorkerThread
 from fuzz.cli import handle_signals, ignore_lost_output
-from fuzz.evaluator import public_version
 from fuzz.events import Bus, CampaignEnded, CampaignStarted, EventLog, Notice
+from fuzz.protocol import Hello
 from fuzz.run_store import LOCK_FILE, RESULTS_FILE, Results
 from fuzz.run_summary import Recorder
 from fuzz.subjects import get_spec
+from fuzz.versions import public_version
 from generators.errors import UserError
 from generators.program.case import Case
 from generators.program.settings import list_available
 from generators.sampling.sample import NO_LIMITS, Limits, sample
 
 _TICK_SECONDS, _START_SECONDS = 0.1, 0.5
+_SCAN_SECONDS = 5.0
+"""The pause between two searches for findings of others. On a slow file system it is 50 times as long as the search."""
 
 Sampler = Callable[..., Case]
 """Makes case `index` of a seed. `attention_only=True`: the case has a contract."""
@@ -87,9 +89,6 @@ def run_campaign(options: Options, sampler: Sampler = sample) -> RunResult:
         with _enter_directory(options.out), closing(Results(options.out)) as results:
             try:
                 require_writable(options.corpus, "--corpus")
-                for name in DIRECTORIES:
-                    if options.share is not None:
-                        require_writable(options.share / name, "--share")
                 draw = options.models.sample if options.models is not None else sampler
                 return _Session(_resolve_seed(options, results), results, draw).run()
             finally:
@@ -106,15 +105,14 @@ class _Session:
         self._options, self._results, self._sample = options, results, sample
         self._recorder = Recorder(results)
         self._bus = Bus([EventLog(options.out), self._recorder])
-        share = open_share(options.share, results, self._bus) if options.share is not None else None
         if options.engine == "guided":
-            take_shared = share.take_case if share is not None else None
-            search: Random = Guided(self._draw, options.seed, options.seeds, results, take_shared)
+            search: Random = Guided(self._draw, options.seed, options.seeds, results)
         else:
             search = Random(self._draw, results.count_coverage())  # libFuzzer draws cases itself
-        self._state = CampaignState(options, results, self._bus, search, share)
+        self._state = CampaignState(options, results, self._bus, search)
         self._investigations = InvestigationRunner(self._state)
         kind = LibFuzzerThread if options.engine == "atheris" else WorkerThread
+        self._next_scan = 0.0
         self._threads = [kind(self._investigations, number) for number in range(options.workers)]
         self._bus.listeners.append(Screen(self._recorder, self._investigations, self._threads))
 
@@ -150,7 +148,7 @@ class _Session:
                     step()
                 except Exception as error:  # noqa: BLE001 - raised after the summary
                     errors.append(translate_disk_error(error, options.out))
-            new, summary = self._investigations.new, self._recorder.summarize()
+            new, summary = self._investigations.findings.new, self._recorder.summarize()
             unused = describe_unused(options.named, summary.counts)
             if unused and not new and not signals:
                 errors.append(UserError(unused))
@@ -170,40 +168,22 @@ class _Session:
     def _prepare(self) -> None:
         """Start the first worker and load known bugs. Raises `UserError` when the campaign can't run."""
         options, state, results = self._options, self._state, self._results
-        device = options.worker_config.device
         with self._tell_of_start():
-            against = self._investigations.baseline_torch = self._threads[0].start_baseline()
-            hello = self._threads[0].start_worker()
+            against = self._investigations.baseline_torch = self._threads[0].crew.start_baseline()
+            hello = self._threads[0].crew.case_worker.hello
         state.known_bugs.attention = frozenset(hello.attention)
         state.attention_only = set(options.subjects) <= set(hello.attention)
-        compilers = [name for name in options.subjects if get_spec(name).uses_inductor and name not in hello.attention]
-        if options.engine == "atheris" and not compilers:
-            raise UserError("--engine atheris follows Inductor: name a --subject that compiles the case")
-        if hello.switch and any(get_spec(name).backend and name not in hello.attention for name in options.subjects):
-            raise UserError(hello.switch)
-        needy = [name for name in options.subjects if get_spec(name).needs_cxx]
-        if hello.cxx is None and device == "cpu" and needy:
-            raise UserError(
-                f"no C++ compiler for {', '.join(needy)}: install g++ or set CXX; or use --subject passes, which needs"
-                " none (its findings stay in the run directory, as internal, until a public subject shows them)"
-            )
+        _require_subjects(options, hello)
         if state.attention_only:
             # Attention functions have no coverage in a compiler, and refuse most seeds.
             takes = {subject: hello.attention[subject] for subject in options.subjects}
             state.search = AttentionSearch(self._draw, options.seed, takes, state.known_bugs, device=hello.device)
         if any(get_spec(name).options for name in options.subjects):
             state.settings = list_available(hello.torch, hello.device)
-        for option, torch in (("--python", public_version(hello.torch)), ("--against", against)):
-            before = results.meta(option)
-            if before not in (None, torch):
-                given = f"{option} torch {before}" if before else f"no {option}"
-                raise UserError(
-                    f"--out {options.out} holds a run with {given}: continue with that, or give another --out"
-                )
+        _require_same_torch(results, options.out, {"--python": public_version(hello.torch), "--against": against})
         results.set_meta({"torch": hello.torch, "--python": public_version(hello.torch), "--against": against})
         results.set_meta({"interpreter": options.worker_config.python})  # another path to it continues the run
-        self._investigations.load_findings(hello.torch)
-        self._read_share()
+        self._investigations.findings.load(hello.torch)
         for suspicion in results.waiting():
             state.suspicions.put(suspicion)
         self._bus.emit(
@@ -227,7 +207,7 @@ class _Session:
         """Within it workers start. Tells of a start that takes long, since the screen shows nothing yet."""
 
         def tell() -> None:
-            self._bus.emit(Notice(text=f"starting a worker: {self._threads[0].process.stage}"))
+            self._bus.emit(Notice(text=f"starting a worker: {self._threads[0].crew.process.stage}"))
 
         timer = threading.Timer(_START_SECONDS, tell)
         timer.daemon = True
@@ -237,9 +217,11 @@ class _Session:
         finally:
             timer.cancel()
 
-    def _read_share(self) -> None:
-        if self._state.share is not None and self._state.share.tick():
-            self._investigations.learn_shared_findings(self._results.meta("torch") or "")
+    def _learn_findings(self) -> None:
+        began = time.monotonic()
+        if began >= self._next_scan:
+            self._investigations.findings.learn_new()
+            self._next_scan = began + max(_SCAN_SECONDS, 50 * (time.monotonic() - began))
 
     def _work(self) -> None:
         """Work until the budget is spent, or something stops it. Cases that do not finish within `GRACE_SECONDS` are
@@ -247,13 +229,13 @@ class _Session:
         stop, faults = self._state.stop, list[Exception]()
         stop.begin()
         for thread in self._threads:
-            for evaluator in thread.evaluators:
+            for evaluator in thread.crew.evaluators:
                 evaluator.process.has_worked = True
             thread.start()
         while any(thread.is_alive() for thread in self._threads):
             try:
                 self._bus.tick()
-                self._read_share()
+                self._learn_findings()
             except Exception as error:  # noqa: BLE001 - raised below, when all threads have ended
                 faults.append(stop.fail(error, self._options.out))
             if stop.is_overdue:
@@ -268,7 +250,7 @@ class _Session:
         """End at once. The next session judges the cases in hand."""
         self._state.stop.kill()
         for thread in self._threads:
-            thread.kill()
+            thread.crew.kill()
 
     def _close(self) -> None:
         """End the workers that still run: after a fault all, else the workers of threads that never started."""
@@ -276,7 +258,31 @@ class _Session:
             while thread.is_alive():
                 self._kill()
                 thread.join(_TICK_SECONDS)
-            thread.close()
+            thread.crew.close()
+
+
+def _require_subjects(options: Options, hello: Hello) -> None:
+    """Raises `UserError` unless the worker can run the subjects."""
+    specs = {name: get_spec(name) for name in options.subjects if name not in hello.attention}
+    if options.engine == "atheris" and not any(spec.uses_inductor for spec in specs.values()):
+        raise UserError("--engine atheris follows Inductor: name a --subject that compiles the case")
+    if hello.switch and any(spec.backend for spec in specs.values()):
+        raise UserError(hello.switch)
+    needy = [name for name in options.subjects if get_spec(name).needs_cxx]
+    if hello.cxx is None and options.worker_config.device == "cpu" and needy:
+        raise UserError(
+            f"no C++ compiler for {', '.join(needy)}: install g++ or set CXX; or use --subject passes, which needs"
+            " none (its findings stay in the run directory, as internal, until a public subject shows them)"
+        )
+
+
+def _require_same_torch(results: Results, out: Path, versions: Mapping[str, str]) -> None:
+    """Raises `UserError` if a run that goes on began with another torch."""
+    for option, torch in versions.items():
+        before = results.meta(option)
+        if before not in (None, torch):
+            given = f"{option} torch {before}" if before else f"no {option}"
+            raise UserError(f"--out {out} holds a run with {given}: continue with that, or give another --out")
 
 
 def _resolve_seed(options: Options, results: Results) -> Options:

@@ -9,11 +9,11 @@ from benchmarks.defects import planted
 from benchmarks.plain import dense
 from corpus.casefile import dumps, loads
 from corpus.shrink import shrink
-from fuzz.check.attention.function import Attention
+from fuzz.ask.question import Question, build_check
 from fuzz.check.check import check
-from fuzz.check.settings import configure_torch
-from fuzz.check.subject_builder import Subject
-from fuzz.evaluator import build_check
+from fuzz.check.run.attention.function import Attention
+from fuzz.check.run.subject_builder import Subject
+from fuzz.check.torch_api.settings import configure_torch
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import Value
 from generators.program.case import Case, Values
@@ -64,7 +64,7 @@ FAILURES: dict[str, tuple[Verdict, str, dict[str, Any]]] = {
 def judge(case: Case, function: Any) -> SubjectResult:
     configure_torch()
     subject = Subject("asked", attention=Attention(lambda: function))
-    result = check(build_check(case, ("asked",)), {"asked": subject}, "cpu", lambda _: None, lambda: 0.0)
+    result = check(build_check(Question(case, ("asked",))), {"asked": subject}, "cpu", lambda _: None, lambda: 0.0)
     assert result.rejected is None, result.rejected
     return result.results[0]
 

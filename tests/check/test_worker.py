@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 import torch
 
-from fuzz.check.exceptions import SubjectError, as_failure
-from fuzz.check.subject_builder import find
+from fuzz.ask.question import Question, build_check
+from fuzz.ask.transport import PipeTransport
+from fuzz.ask.worker_config import WorkerConfig
+from fuzz.ask.worker_process import WorkerProcess
+from fuzz.check.run.subject_builder import find
+from fuzz.check.torch_api.exceptions import SubjectError, as_failure
 from fuzz.check.worker import ProcessUnusable, read_request
 from fuzz.check.worker import _options as parse_options
 from fuzz.check.worker import _start as start
-from fuzz.evaluator import build_check
 from fuzz.protocol import Exit, Verdict
 from fuzz.protocol.failures import NotTaken, Process, Refusal
-from fuzz.transport import PipeTransport
-from fuzz.worker_config import WorkerConfig
-from fuzz.worker_process import WorkerProcess
 from tests.campaign.fakes import case
 from tests.check import planted
 from tests.check.client import Asker, Client
@@ -215,7 +215,7 @@ def test_a_process_whose_output_a_function_closes_ends_with_a_code_of_its_own(is
     name = "tests.check.planted:closes_descriptors"
     config = WorkerConfig(named=(name,), is_forked=is_forked)
     process = WorkerProcess(config, PipeTransport())
-    process.send(build_check(case("softmax"), (name,)))
+    process.send(build_check(Question(case("softmax"), (name,))))
     (lost,) = process.receive().results
     process.close()
     assert (lost.subject, lost.verdict) == (name, Verdict.WORKER_DIED)

@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from fuzz.evaluator import build_check, open_evaluator
+from fuzz.ask.evaluator import open_evaluator
+from fuzz.ask.question import Question
+from fuzz.ask.transport import PipeTransport
+from fuzz.ask.worker_config import ROOT, WorkerConfig
+from fuzz.ask.worker_process import WorkerProcess
 from fuzz.protocol import Verdict
-from fuzz.transport import PipeTransport
-from fuzz.worker_config import ROOT, WorkerConfig
-from fuzz.worker_process import WorkerProcess
 from generators.sampling.sample import sample
 from tests.check import planted
 from tests.evaluator.test_worker_process import HARMLESS, is_gone
@@ -85,13 +86,12 @@ def test_a_process_has_the_state_of_one_that_starts_alone_whatever_its_predecess
     (tmp_path / "leaving.py").write_text(LEAVES_STATE)
     monkeypatch.chdir(tmp_path)
     attention = next(one for index in range(50) if (one := sample(7, index)).contracts and not one.training)
-    check, found = build_check(attention, ("leaving:attend",)), list[str]()
+    found = list[str]()
     for is_forked in (True, True, False):
         log = tmp_path / f"log-{len(found)}"
         own = replace(config, named=("leaving:attend",), is_forked=is_forked, log=log)
         with open_evaluator(own) as evaluator:
-            evaluator.submit(check)
-            evaluator.collect()
+            evaluator.ask(Question(attention, ("leaving:attend",)))
         found.append(log.read_text().splitlines()[0])
     assert found[0] == found[1] == found[2]
 
@@ -152,8 +152,8 @@ def test_a_worker_that_waits_for_its_server_can_be_ended(monkeypatch: pytest.Mon
 
 def test_nothing_is_left_of_a_parent_that_is_killed(tmp_path: Path) -> None:
     lines = (
-        "from fuzz.evaluator import open_evaluator",
-        "from fuzz.worker_config import WorkerConfig",
+        "from fuzz.ask.evaluator import open_evaluator",
+        "from fuzz.ask.worker_config import WorkerConfig",
         "print(open_evaluator(WorkerConfig()).hello.pid, flush=True)",
         "input()",
     )

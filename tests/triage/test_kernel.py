@@ -11,6 +11,7 @@ import pytest
 
 from corpus import casefile, entry
 from corpus.entry import Entry, Expectation
+from fuzz.ask.worker_config import WorkerConfig
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import (
     EmptyRowsNotZero,
@@ -22,7 +23,6 @@ from fuzz.protocol.failures import (
     Value,
     WrongValue,
 )
-from fuzz.worker_config import WorkerConfig
 from generators.program.case import Case
 from tests.command import ROOT
 from tests.triage.conftest import OFF, RunAll

@@ -14,6 +14,7 @@ from corpus import casefile, entry
 from corpus import ledger as ledgers
 from corpus.causes import CauseKey, MechanismKind, Part, Stage
 from corpus.fault import Fault
+from fuzz.ask.worker_config import ROOT
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import (
     DifferentElements,
@@ -29,7 +30,6 @@ from fuzz.protocol.failures import (
     WrongValue,
 )
 from fuzz.replay_result import read_recorded_result
-from fuzz.worker_config import ROOT
 from generators.program.case import Case, Earlier, LaterCall
 from generators.program.emit import source
 from generators.program.type_check import check as check_case

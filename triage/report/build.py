@@ -12,21 +12,21 @@ from corpus.entry import Entry, Expectation, load, write
 from corpus.files import replace_file, require_writable
 from corpus.ledger import Bug, Ledger
 from corpus.value_files import list_files
+from fuzz.ask.evaluator import open_evaluator
+from fuzz.ask.question import Asker, Memory, Question
+from fuzz.ask.worker_config import ROOT, WorkerConfig
 from fuzz.attribution.ablation import DECOMPOSED, DYNAMIC, Ablation, run_ablation
 from fuzz.attribution.attribute import attribute
 from fuzz.attribution.locate import locate
 from fuzz.attribution.root_cause import RootCause, describe_evidence
 from fuzz.attribution.study import Study, subject_of
-from fuzz.bug_identity import LOST_PROCESS
 from fuzz.commands import REPORTS, require_allowed
 from fuzz.error_location import describe_where, describe_with_names
-from fuzz.evaluator import PASSING, Evaluator, open_evaluator, public_version
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.replay_result import describe_details
 from fuzz.run_store import RESULTS_FILE
 from fuzz.subjects import get_spec, is_attention, is_user_function
-from fuzz.versions import spell_verdict
-from fuzz.worker_config import ROOT, WorkerConfig
+from fuzz.versions import public_version, spell_verdict
 from generators.errors import UserError
 from generators.program.attention_stub import emit_attention_stub
 from generators.program.case import Case
@@ -35,7 +35,7 @@ from triage import script_runs
 from triage.cluster.clusters import load_clusters
 from triage.listed import list_bugs
 from triage.rendering import render
-from triage.report.conditions import find_conditions, list_neighbours
+from triage.report.conditions import find_conditions
 from triage.report.failing_run import CASE_FILE, WITHOUT_NUMBERS, FailingRun, find_function
 from triage.report.filing import advise, describe_releases, render_facts
 from triage.report.owners import find_owner
@@ -53,6 +53,7 @@ from triage.report.wording import (
     refuse,
     summarize,
     title,
+    warn,
 )
 from triage.script_runs import TIMEOUT_EXIT, ScriptRuns, shorten_log
 
@@ -75,7 +76,7 @@ class Evidence:
     conditions: tuple[Condition, ...] = ()
     eager: tuple[str, str] = ("", "")  # a person's script without a compiler, and the line by which it ends
     environment: str = ""
-    cut: tuple[str, ...] = ()  # searches that ended when their time was over
+    is_cut: bool = False  # the time for the search for conditions was over
 
 
 def find_cases(what: Path, ledger: Ledger) -> list[tuple[str, Path]]:
@@ -143,19 +144,23 @@ def build(
         entry = replace(entry, expect=Expectation("pass", subject=subject, device=config.device))
         config = replace(config, named=(subject,) if is_user_function(subject) else ())
     with (
-        open_evaluator(config, repeat=2, remember=True) as evaluator,
+        open_evaluator(config) as evaluator,
         ScriptRuns(config.python, 3 * config.timeout, evaluator.config.cache) as scripts,
         tell_progress(evaluator, scripts),
     ):
         what = "in eager, by each part of the compiler, and with parts off" if subject is None else f"under {subject}"
         sys.stderr.write(f"torch {evaluator.hello.torch}: running the case {what}\n")
-        ablation = run_ablation(entry, evaluator)
-        run_symbolic(entry.case, ablation, evaluator)
+        memory = Memory(evaluator)
+        ablation = run_ablation(entry, memory)
+        run_symbolic(entry.case, ablation, memory)
         if why := refuse(ablation):
             raise NothingToReport(describe_refusal(entry.case, ablation, why))
         sys.stderr.write(f"{ablation.result.verdict} with {ablation.accused}\n")
         name = known.title if known else title(entry.case, ablation.result, config.device)
-        evidence = _investigate(entry, ablation, evaluator, scripts, out, explain_seconds, name, known)
+        # The further runs of a report compare no two runs of a deterministic program.
+        is_compared = is_attention(ablation.accused) or ablation.result.verdict is Verdict.NONDETERMINISTIC
+        evaluator.repeat = 2 if is_compared else 1
+        evidence = _investigate(entry, ablation, memory, scripts, out, explain_seconds, name, known)
     if evidence is None:
         why = f"A worker saw {ablation.result.verdict}, but {FILE}, run in a process of its own, does not show it."
         raise NothingToReport(describe_refusal(entry.case, ablation, why))
@@ -204,6 +209,7 @@ def write_report(entry: Entry, ablation: Ablation, evidence: Evidence, known: Bu
     is_packed = bool(getattr(result.failure, "sequences", None))
     return {
         "title": name,
+        "warning": warn(result.verdict),
         "facts": render_facts(name, judged, cause.key if cause else None, known),
         "releases": describe_releases(judged) if len(judged.seen) > 1 else "",
         "upstream": bug.who != "kernel" or bool(bug.spec.sdpa),
@@ -230,7 +236,7 @@ def write_report(entry: Entry, ablation: Ablation, evidence: Evidence, known: Bu
         "place": find_function(bug).partition(":")[0],
         "table": table if len({verdict for _, verdict in table}) > 1 else [],
         "conditions": evidence.conditions,
-        "cut": " and ".join(evidence.cut),
+        "is_cut": evidence.is_cut,
         "where": describe_where(case, result.where),
         "environment": evidence.environment,
         "fix": fix,
@@ -253,7 +259,7 @@ def list_commands(bug: FailingRun, ablation: Ablation) -> list[str]:
     # Other compilers refuse the options of Inductor.
     if bug.who != "compiled" or bug.spec.is_exported or bug.spec.sharded or bug.settings:
         return commands
-    passing = [get_spec(one.subject).backend for one in ablation.stages.values() if one.verdict in PASSING]
+    passing = [get_spec(one.subject).backend for one in ablation.stages.values() if one.verdict.clears]
     known = [name for name in passing if name in ("eager", "aot_eager", DECOMPOSED)]
     commands += [f"TORCH_BISECT_BACKEND={name} python {FILE}    # passes" for name in known[-1:]]
     bisect = f"python -m torch._inductor.compiler_bisector run python {FILE}"
@@ -263,7 +269,7 @@ def list_commands(bug: FailingRun, ablation: Ablation) -> list[str]:
 def _investigate(
     entry: Entry,
     ablation: Ablation,
-    evaluator: Evaluator,
+    asker: Asker,
     scripts: ScriptRuns,
     out: Path,
     seconds: float,
@@ -274,21 +280,20 @@ def _investigate(
 
     Also writes the script, and the case file that the report names. Scripts run beside the experiments.
     """
-    result, config, is_kernel = ablation.result, evaluator.config, is_attention(ablation.accused)
+    result, config, is_kernel = ablation.result, asker.config, is_attention(ablation.accused)
     script, began = _script(entry, ablation, name), time.monotonic()
     (out / FILE).unlink(missing_ok=True)
     importable = (str(ROOT), str(Path.cwd())) if is_kernel else ()
     running = scripts.submit(FILE, scripts.run, script.write(), importable) if script.is_possible else None
     environment = scripts.submit("collect_env", script_runs.collect, config.python, ablation.hello.torch)
     eager = scripts.submit("eager.py", _run_eager, known, scripts)
-    evaluator.repeat = 2 if is_kernel or result.verdict is Verdict.NONDETERMINISTIC else 1
     sys.stderr.write(f"running {FILE}; looking for the cause: one change at a time, at most {_CAUSE_SECONDS:.0f} s\n")
-    cause = attribute(entry, evaluator, ablation, deadline=began + _CAUSE_SECONDS)
-    conditions, cut = tuple[Condition, ...](), tuple[str, ...]()
-    is_lost = result.verdict in LOST_PROCESS  # each experiment costs a worker
+    cause = attribute(entry, asker, ablation, deadline=began + _CAUSE_SECONDS)
+    conditions, is_cut = tuple[Condition, ...](), False
+    is_lost = result.verdict.is_lost  # each experiment costs a worker
     if seconds and not (is_lost and not is_kernel):
         left = max(seconds - (time.monotonic() - began), seconds * _LEAST_SHARE)
-        cause, conditions, cut = _explain(entry, ablation, evaluator, cause, left)
+        cause, conditions, is_cut = _explain(entry, ablation, asker, cause, left)
     sys.stderr.write("waiting for the last scripts\n")
     run = running.result() if running is not None else None
     if run is not None and run.returncode == CANT_RUN and not is_kernel:
@@ -301,32 +306,26 @@ def _investigate(
     elif running is not None and not is_kernel:
         return None
     write(Entry(entry.case, expect=Expectation("pass", subject=result.subject, device=config.device)), out / CASE_FILE)
-    return Evidence(run, cause, conditions, eager.result(), environment.result(), cut)
+    return Evidence(run, cause, conditions, eager.result(), environment.result(), is_cut)
 
 
 def _explain(
-    entry: Entry, ablation: Ablation, evaluator: Evaluator, cause: RootCause, seconds: float
-) -> tuple[RootCause, tuple[Condition, ...], tuple[str, ...]]:
-    """The cause with its places, the conditions, and the searches that the time cut short."""
-    result, is_kernel, cut = ablation.result, is_attention(ablation.accused), list[str]()
-    began = time.monotonic()
-    if not is_kernel:
-        sys.stderr.write(f"looking for the line: programs that pass are traced, at most {seconds / 2:.0f} s\n")
-        neighbours = list_neighbours(entry.case)
-        cause = locate(Study(evaluator, entry, ablation.accused, result), cause, neighbours, seconds / 2)
-        cut += ["the line"] if time.monotonic() - began >= seconds / 2 else []
+    entry: Entry, ablation: Ablation, asker: Asker, cause: RootCause, seconds: float
+) -> tuple[RootCause, tuple[Condition, ...], bool]:
+    """The cause with its places, the conditions, and whether the time cut their search short."""
+    result, is_kernel, began = ablation.result, is_attention(ablation.accused), time.monotonic()
+    cause = locate(Study(asker, entry, ablation.accused, result), cause)
     left = max(0.0, began + seconds - time.monotonic())
     sys.stderr.write(f"looking for the conditions: one property varied at a time, at most {left:.0f} s\n")
     base, shown = subject_of(ablation.cheapest, entry), ablation.stages[ablation.cheapest]
 
-    def judge(case: Case) -> SubjectResult:
+    def run(case: Case) -> SubjectResult:
         is_other = is_kernel and emit_attention_stub(case) is None
-        return SubjectResult(base, Verdict.SKIPPED) if is_other else evaluator.judge(case, base)
+        return SubjectResult(base, Verdict.SKIPPED) if is_other else asker.ask(Question(case, (base,))).only
 
     is_pattern = cause.is_attention_pattern
-    found = find_conditions(entry.case, shown, judge, left, rewrite=is_pattern, sizes_only=is_kernel)
-    cut += ["the conditions"] if time.monotonic() - began >= seconds else []
-    return cause, tuple(found), tuple(cut)
+    found = find_conditions(entry.case, shown, run, left, rewrite=is_pattern, sizes_only=is_kernel)
+    return cause, tuple(found), time.monotonic() - began >= seconds
 
 
 def _record(entry: Entry, ablation: Ablation) -> Entry:

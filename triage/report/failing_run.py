@@ -3,7 +3,6 @@
 import re
 from dataclasses import dataclass
 
-from fuzz.bug_identity import LOST_PROCESS
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import RepeatedMask, StateChanged
 from fuzz.subjects import INDUCTOR, MEMORY_BUDGET, SubjectSpec, get_spec, is_attention, is_user_function
@@ -15,7 +14,7 @@ from generators.program.settings import SWITCHES
 
 CASE_FILE = "finding.case.yaml"
 
-WITHOUT_NUMBERS = LOST_PROCESS | {Verdict.COMPILE_ERROR, Verdict.RUNTIME_ERROR}
+WITHOUT_NUMBERS = frozenset(verdict for verdict in Verdict if verdict.is_logged)
 """Failures that show in a log, not in numbers."""
 
 ENABLE = "torch._dynamo.compiled_autograd._enable"

@@ -8,7 +8,7 @@ from generators.program.changes import KINDS, at_state, check_changes, list_chan
 from generators.program.ops import OPS
 from generators.program.references import list_dims
 from generators.program.values import FLOATS
-from generators.program.writes import find_owners, list_written
+from generators.program.writes import find_owners, is_written
 
 VALUES = ("equal", "same", "other")
 UNDER = ("", "training", "inference", "no_grad", "inference_mode")
@@ -62,11 +62,11 @@ def check_calls(case: Case) -> None:
     """Raises CaseError if later calls make no sense."""
     with add_place("checkpoint"):
         require(case.checkpoint in ("", "full"), f"checkpoint is {case.checkpoint!r}, expected full")
-        writes = any(OPS[op.kind].writes for op in case.ops if op.kind in OPS)
-        require(not (case.checkpoint and writes), "a checkpointed case can't write: recomputing would write twice")
+        writes_twice = case.checkpoint and is_written(case)
+        require(not writes_twice, "a checkpointed case can't write: recomputing would write twice")
     if case.calls or case.setup:
         with add_place("calls" if case.calls else "setup"):
-            check_changes(case, list_written(case))
+            check_changes(case)
     if not case.calls:
         return
     arguments = {item.name for item in case.arguments}

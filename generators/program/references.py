@@ -7,14 +7,14 @@ from types import UnionType
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from generators.program.sizes import Size
-from generators.records import APART, Ref
+from generators.records import APART, NameOf
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class _Visit:
-    name: Callable[[Ref, str], str | None]
+    name: Callable[[NameOf, str], str | None]
     size: Callable[[Size], Size]
 
 
@@ -24,7 +24,7 @@ _Walk = Callable[[Any, _Visit], Any]  # gives None for what is dropped
 def map_references(
     part: T,
     *,
-    name: Callable[[Ref, str], str | None] = lambda _, name: name,
+    name: Callable[[NameOf, str], str | None] = lambda _, name: name,
     size: Callable[[Size], Size] = lambda size: size,
 ) -> T:
     """A case, a part of it, or a tuple of parts, with other names and sizes. Earlier cases have names of their own.
@@ -67,7 +67,7 @@ def _map_part(part: Any, visit: _Visit) -> Any:
     return _map_fields(type(part), part, visit) if is_dataclass(part) else part
 
 
-def _map_name(ref: Ref, value: str, visit: _Visit) -> str | None:
+def _map_name(ref: NameOf, value: str, visit: _Visit) -> str | None:
     return visit.name(ref, value)
 
 
@@ -104,7 +104,7 @@ def _find_walk(hint: Any) -> _Walk | None:
     """The walk over values of an annotated type; None if they hold no names and no sizes."""
     origin, args = get_origin(hint), get_args(hint)
     if origin is Annotated:
-        ref = next((mark for mark in args[1:] if isinstance(mark, Ref)), None)
+        ref = next((mark for mark in args[1:] if isinstance(mark, NameOf)), None)
         inner = None if APART in args else _find_walk(args[0])
         return inner if ref is None else partial(_map_name, ref)
     if origin in (Union, UnionType):

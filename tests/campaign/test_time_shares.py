@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from fuzz.campaign.crew import CampaignEvaluator
 from fuzz.campaign.session import run_campaign
-from fuzz.campaign.worker_thread import WorkerThread
 from tests.campaign.fakes import options, sampler
 from tests.campaign.test_campaign import WRONG, events, found
 
@@ -21,13 +21,13 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """The time of a campaign: each check takes `CHECK_SECONDS`."""
     clock = SimpleNamespace(now=0.0)
     clock.monotonic = lambda: clock.now
-    receive = WorkerThread.receive
+    ask = CampaignEvaluator.ask
 
-    def receive_slowly(*arguments: Any) -> Any:
+    def ask_slowly(*arguments: Any) -> Any:
         clock.now += CHECK_SECONDS
-        return receive(*arguments)
+        return ask(*arguments)
 
-    monkeypatch.setattr(WorkerThread, "receive", receive_slowly)
+    monkeypatch.setattr(CampaignEvaluator, "ask", ask_slowly)
     for module in ("options", "time_shares"):
         monkeypatch.setattr(f"fuzz.campaign.{module}.time", clock)
     return clock

@@ -10,7 +10,7 @@ import torch
 
 from benchmarks.planted_torch.torch_defects import OPERATIONS
 from corpus import entry
-from fuzz.ask.evaluator import build_check
+from fuzz.ask.question import Question, build_check
 from fuzz.check.check import check
 from fuzz.check.run.subject_builder import find
 from fuzz.protocol import SubjectResult, Verdict
@@ -40,7 +40,7 @@ def planted(name: str) -> Iterator[None]:
 
 def judge(seed: str, subject: str) -> SubjectResult:
     case = entry.load(ROOT / "corpus" / "seeds" / "patterns" / f"{seed}.case.yaml").case
-    request = build_check(case, (subject,))
+    request = build_check(Question(case, (subject,)))
     return check(request, {subject: find(subject)}, "cpu", lambda stage: None, lambda: 0.0).results[0]
 
 
@@ -79,6 +79,6 @@ def test_an_exception_of_the_backward_pass_is_of_the_fused_call_if_eager_raises_
 def test_a_backend_takes_no_case_without_attention() -> None:
     assert judge("sfdp-05-training", "sdpa_flash").verdict in (Verdict.OK, Verdict.ROUNDING)
     case = entry.load(ROOT / "corpus" / "known" / "amax-of-a-sum-in-training.case.yaml").case
-    request = build_check(case, ("sdpa_flash",))
+    request = build_check(Question(case, ("sdpa_flash",)))
     result = check(request, {"sdpa_flash": find("sdpa_flash")}, "cpu", lambda stage: None, lambda: 0.0).results[0]
     assert isinstance(result.failure, NotTaken) and result.failure.why is Refusal.NO_CONTRACT

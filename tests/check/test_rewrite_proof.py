@@ -1,7 +1,7 @@
 """A rewrite is proven wrong on the operands it took, and what makes it right tells bugs apart."""
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from corpus import entry
-from fuzz.ask.evaluator import build_check
+from fuzz.ask.question import Question, build_check
 from fuzz.bug_identity import Symptom
 from fuzz.campaign.investigation import Investigation
 from fuzz.check.check import check
@@ -22,6 +22,7 @@ from generators.program.features import features
 from generators.records import decode, encode
 from tests.check.in_process import run_subject
 from tests.check.sources import source
+from tests.fake_asker import FakeAsker
 
 pytestmark = pytest.mark.compiles
 integer_mask = pytest.mark.torch("<2.14", "keeps keys where a mask of integers is 1")
@@ -64,7 +65,7 @@ BUGS = [
 
 
 def judge(case: Case) -> SubjectResult:
-    request = build_check(case, ("passes",))
+    request = build_check(Question(case, ("passes",)))
     return check(request, {"passes": find("passes")}, "cpu", lambda stage: None, lambda: 0.0).results[0]
 
 
@@ -154,12 +155,12 @@ def test_a_rewrite_that_is_wrong_in_rows_without_a_key_says_so(number: int, shap
 def test_shrinking_one_of_them_does_not_end_in_the_other(pair: list[tuple[Case, SubjectResult]]) -> None:
     judged: list[SubjectResult] = []
 
-    def probe(probes: Sequence[tuple[Case, str]], *, fresh: bool = False) -> list[SubjectResult]:
-        judged.extend(judge(case) for case, _ in probes)
-        return judged[-len(probes) :]
+    def judge_and_count(case: Case, _: str) -> SubjectResult:
+        judged.append(judge(case))
+        return judged[-1]
 
     case, suspect = pair[1]
-    concluded = Investigation(case, suspect, (), probe, is_time_up=lambda: len(judged) > 60).run()
+    concluded = Investigation(case, suspect, (), FakeAsker(judge_and_count), is_time_up=lambda: len(judged) > 60).run()
     assert concluded.case.id != case.id
     assert are_all_known(concluded.shown.wrong_rewrites, suspect.wrong_rewrites)
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from benchmarks.planted_torch.torch_defects import FUNCTIONS
-from fuzz.ask.evaluator import build_check
+from fuzz.ask.question import Question, build_check
 from fuzz.check.check import check
 from fuzz.check.run.subject_builder import find
 from fuzz.check.torch_api import warm_caches
@@ -36,7 +36,7 @@ def own_caches(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def judge(case: Case, *experiments: Trial, name: str = "inductor_warm") -> SubjectResult:
-    request = build_check(case, (name,), experiments=experiments)
+    request = build_check(Question(case, (name,), experiments))
     return check(request, {name: find(name)}, "cpu", lambda _: None, lambda: 0.0).results[0]
 
 

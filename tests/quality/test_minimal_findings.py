@@ -1,13 +1,12 @@
 """What a campaign's own path, workers and all, makes of a bug that Inductor plants: the smallest program that has
 it."""
 
-from collections.abc import Sequence
-
 import pytest
 
 from fuzz.ask.evaluator import Evaluator
+from fuzz.ask.question import Question
 from fuzz.campaign.investigation import Investigation
-from fuzz.protocol import SubjectResult, Verdict
+from fuzz.protocol import Verdict
 from fuzz.run_store import SuspicionOutcome
 from generators.program.case import Case, Input
 from generators.program.emit import source
@@ -41,13 +40,10 @@ def test_a_planted_relu_comes_down_to_one_relu(shared: Evaluator) -> None:
     if shared.hello.cxx is None:
         pytest.skip("no C++ compiler")
 
-    def probe(probes: Sequence[tuple[Case, str]], *, fresh: bool = False) -> list[SubjectResult]:
-        return [shared.judge(case, subject) for case, subject in probes]
-
     case = attention_with_relu()
-    suspect = shared.judge(case, PLANTED)
+    suspect = shared.ask(Question(case, (PLANTED,))).only
     assert suspect.verdict is Verdict.WRONG_RESULT
-    found = Investigation(case, suspect, (PLANTED,), probe, lambda: False).run()
+    found = Investigation(case, suspect, (PLANTED,), shared, lambda: False).run()
     assert found.outcome is SuspicionOutcome.FINDING
     assert [op.kind for op in found.case.ops] == ["relu"]
     assert MINIMUM in source(found.case)

@@ -10,9 +10,11 @@ from generators.program.references import list_dims
 from generators.program.values import FLOATS
 from generators.program.writes import find_owners, is_written
 
-VALUES = ("equal", "same", "other")
-UNDER = ("", "training", "inference", "no_grad", "inference_mode")
-STEPS = ("", "sgd", "adamw")
+_WORDS = {
+    "values": ("equal", "same", "other"),
+    "under": ("", "training", "inference", "no_grad", "inference_mode"),
+    "step": ("", "sgd", "adamw"),
+}
 CHANGES = {
     "sizes": "other sizes",
     "layouts": "other strides",
@@ -25,7 +27,7 @@ CHANGES = {
     **{kind: row.effect for kind, row in KINDS.items()},
 }
 """Differences of a later call from the first, by field or value of `LaterCall`, in words. Modes are words already."""
-MOST = 8
+_MOST = 8
 """How many calls a case may have."""
 
 
@@ -73,7 +75,7 @@ def check_calls(case: Case) -> None:
     variable = list_variable(case)
     steps = {call.step for call in case.calls if call.step}
     with add_place("calls"):
-        require(len(case.calls) < MOST, f"{len(case.calls) + 1} calls; at most {MOST}")
+        require(len(case.calls) < _MOST, f"{len(case.calls) + 1} calls; at most {_MOST}")
         require(not case.contracts, "a case with later calls has no contracts")
         require(not keeps_graph(case), "the next call can't differentiate values that a buffer keeps from this call")
         require(not steps or _has_parameters(case), "a step without parameters")
@@ -81,7 +83,7 @@ def check_calls(case: Case) -> None:
         for name in sorted({name for call in case.calls for name, _ in call.sizes}):
             require(name in variable, f"{name} is no dimension that can vary between calls")
         for call in case.calls:
-            for field, words in (("values", VALUES), ("under", UNDER), ("step", STEPS)):
+            for field, words in _WORDS.items():
                 given = getattr(call, field)
                 require(given in words, f"{field} is {given!r}, expected one of {', '.join(filter(None, words))}")
             require(call.dtype in ("", *FLOATS), f"dtype is {call.dtype!r}, expected one of {', '.join(FLOATS)}")

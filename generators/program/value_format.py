@@ -28,7 +28,7 @@ MOST_BYTES = 256 << 20
 has in float32."""
 HEADER_BYTES = 1024
 """The longest header: it has one tensor of at most 8 axes, which takes about 200 bytes."""
-SUFFIX = ".safetensors"
+VALUES_SUFFIX = ".safetensors"
 _KEY = "values"
 _MOST_AXES = 8
 _ALIGNED = 8  # bytes; the numbers begin at a multiple, as files of the package safetensors do

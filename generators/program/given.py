@@ -87,7 +87,7 @@ def cut(given: Given, sizes: Sequence[int]) -> Given:
     return replace(given, shape=tuple(sizes), numbers=tuple(kept))
 
 
-def spell(given: Given, shape: Sequence[str], *, is_cut: bool) -> str:
+def spell_given(given: Given, shape: Sequence[str], *, is_cut: bool) -> str:
     """The torch expression. `shape`: the text of each size; `is_cut`: the first elements of each axis alone."""
     if given.sha256:
         text = f'read_values("{name_values(given.sha256)}", torch.{given.dtype}, {given.shape})'

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-STORED_DTYPES = {
+_DTYPES = {
     "BOOL": ("bool", 1),
     "U8": ("uint8", 1),
     "I32": ("int32", 4),
@@ -71,9 +71,9 @@ def read_header(content: bytes) -> Header:
         isinstance(entry, dict) and entry.keys() == {"dtype", "shape", "data_offsets"}, "unknown keys in its header"
     )
     shape, ends = entry["shape"], entry["data_offsets"]
-    known = isinstance(entry["dtype"], str) and entry["dtype"] in STORED_DTYPES
-    _require(known, f"dtype {str(entry['dtype'])[:20]!r}, expected one of {', '.join(STORED_DTYPES)}")
-    dtype, width = STORED_DTYPES[entry["dtype"]]
+    known = isinstance(entry["dtype"], str) and entry["dtype"] in _DTYPES
+    _require(known, f"dtype {str(entry['dtype'])[:20]!r}, expected one of {', '.join(_DTYPES)}")
+    dtype, width = _DTYPES[entry["dtype"]]
     _require(
         _are_sizes(shape) and len(shape) <= _MOST_AXES and min(shape, default=1) > 0,
         "a shape that no given values have",
@@ -88,7 +88,7 @@ def read_header(content: bytes) -> Header:
 
 def write_header(dtype: str, shape: Sequence[int]) -> bytes:
     """All that stands before the numbers: the bytes that `safetensors.torch.save({"values": tensor})` begins with."""
-    name, width = next((name, width) for name, (known, width) in STORED_DTYPES.items() if known == dtype)
+    name, width = next((name, width) for name, (known, width) in _DTYPES.items() if known == dtype)
     entry = {"dtype": name, "shape": [*shape], "data_offsets": [0, math.prod(shape) * width]}
     text = json.dumps({_KEY: entry}, separators=(",", ":")).encode()
     text += b" " * (-len(text) % _ALIGNED)

@@ -15,6 +15,7 @@ from fuzz.ask.question import Asker, Question, ask_each
 from fuzz.ask.worker_config import WorkerConfig
 from fuzz.cli import ignore_lost_output
 from fuzz.commands import write_json
+from fuzz.error_location import describe_with_names
 from fuzz.importing.importer import Block, BlockFailed, FactoryMissing, ModuleImport
 from fuzz.module_answer import Answer, ModuleRow, Side, as_data, describe_unjudged, list_rows, render
 from fuzz.protocol import EAGER, Live, Parted, Result, SubjectResult, Verdict
@@ -138,10 +139,9 @@ class ModuleComparison:
     def _pair(self, block: Block, results: Mapping[str, Result], mode: str, *, is_live: bool) -> Iterator[ModuleRow]:
         first = next(iter(results.values()))
         for way in (EAGER, *self.subjects) if len(results) > 1 else self.subjects:
-            of_versions = [_read_side(label, result, way) for label, result in results.items()]
-            old, new = (
-                of_versions if len(results) > 1 else (_read_side(EAGER, first, EAGER), _read_side(way, first, way))
-            )
+            ways = [(label, result, way) for label, result in results.items()]
+            ways = ways if len(results) > 1 else [(name, first, name) for name in (EAGER, way)]
+            old, new = (_read_side(*read, block.case) for read in ways)
             old, new = (replace(side, python=self._run_by(side).config.python) for side in (old, new))
             yield ModuleRow(block, way, old, new, mode, is_live)
 
@@ -297,7 +297,8 @@ def save_wrong_block(comparison: ModuleComparison) -> Path | None:
     return None
 
 
-def _read_side(label: str, result: Result, way: str) -> Side:
+def _read_side(label: str, result: Result, way: str, case: Case | None) -> Side:
+    """case: names the values; None if the module itself was judged"""
     if result.rejected is not None:
         return Side(label, Verdict.REJECTED, why=result.rejected)
     is_eager = way == EAGER
@@ -317,13 +318,12 @@ def _read_side(label: str, result: Result, way: str) -> Side:
     side = Side(
         label, verdict, hashes, numbers.get("ratio"), rewrites=judged.applied_rewrites, unjudged=result.unjudged
     )
-    if verdict is Verdict.SKIPPED:
-        return replace(side, why=describe(judged))
-    if not verdict.is_finding:
+    if verdict is not Verdict.SKIPPED and not verdict.is_finding:
         return side
+    why = describe(judged) if case is None else describe_with_names(case, judged)
     value = judged.value
     output = value.name if value is not None and value.kind == "output" and not value.is_gradient else None
-    return replace(side, why=describe(judged), output=output if isinstance(output, int) else None)
+    return replace(side, why=why, output=output if isinstance(output, int) else None)
 
 
 def _find_line(case: Case, name: str) -> str:

@@ -25,7 +25,7 @@ from unittest import mock
 from corpus import casefile, entry
 from corpus.causes import MechanismKind
 from corpus.entry import Entry, Expectation
-from corpus.passes.contracts import Plain, spell
+from corpus.passes.contracts import Plain, spell_plain
 from fuzz.ask.evaluator import open_evaluator
 from fuzz.ask.question import Memory
 from fuzz.ask.worker_config import WorkerConfig
@@ -289,7 +289,7 @@ def _call(
         **({"mask": tensor("mask", 3, "S", "T", dtype="bool", kind=mask)} if mask else {}),
         **({"alibi": tensor("slopes", 4, "H", kind="uniform")} if alibi else {}),
     }
-    case = spell(Plain(dims, inputs, Contract("q", "k", "v", "out", scale=scale, **options), mode))
+    case = spell_plain(Plain(dims, inputs, Contract("q", "k", "v", "out", scale=scale, **options), mode))
     assert case is not None, subject
     return Entry(case, expect=_subject(subject))
 

@@ -36,7 +36,7 @@ from generators.program.settings import read_version
 from generators.records import Codec, Rule, matches, one_of
 
 SUFFIX = ".case.yaml"
-STATUSES = ("pass", "known", "rounding")
+_STATUSES = ("pass", "known", "rounding")
 DEVICES = ("cpu", "cuda")
 DEFAULT_SUBJECT, WITH_SETTINGS = "inductor", "inductor_options"
 _KEYS = ("note", "expect", "found", "seen")
@@ -61,7 +61,7 @@ class Expectation:
     - `known`: a finding of this `verdict` (empty: any) in the torch versions of `versions`, no finding in others.
     """
 
-    status: Annotated[str, one_of(STATUSES)]
+    status: Annotated[str, one_of(_STATUSES)]
     url: str = ""  # of the report of a known bug
     versions: _Versions = ""  # empty: all
     subject: str = ""  # empty: `inductor`, with settings `inductor_options`

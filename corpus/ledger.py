@@ -22,12 +22,12 @@ from generators.errors import UserError
 from generators.program.settings import read_version
 from generators.records import ALWAYS, KEYED, SORTED, Codec, RecordError, RecordForm, matches, read_mapping
 
-FORMAT = 3
+_FORMAT = 3
 LEDGER = Path(__file__).resolve().with_name("ledger.yaml")
 """The ledger of this checkout."""
 NONE = Path("/dev/null")
 """The path that names no ledger."""
-STATUSES = {
+_STATUSES = {
     "new": "",
     "reported": "the URL of the issue",
     "set_apart": "the reason and its source",
@@ -47,7 +47,7 @@ _HEAD = """\
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """A person's decision about a bug: one of STATUSES, with its URL, reason or version."""
+    """A person's decision about a bug: one of _STATUSES, with its URL, reason or version."""
 
     kind: str = "new"
     about: str = ""
@@ -151,7 +151,7 @@ def load(path: Path) -> Ledger:
 def loads(content: bytes | str, path: Path) -> Ledger:
     """The ledger in a text; `path` names it in messages, and its examples lie beside that path."""
     document = parse(content, str(path))
-    document.require_format("ledger_format", FORMAT)
+    document.require_format("ledger_format", _FORMAT)
     bugs = document.decode(_CODEC, _File).bugs
     numbered = [*enumerate(bugs)]
     _require_unique(document, "id", ((i, bug.id) for i, bug in numbered))
@@ -191,7 +191,7 @@ def save(ledger: Ledger) -> None:
         kept: dict[str, Any] = {key: getattr(bug, key) for key in _KEPT if key == "findings" or getattr(bug, key)}
         bugs[bug.id] = replace(before, also=tuple(dict.fromkeys((*before.causes, *bug.causes)))[1:], **kept)
     body = "\n\n".join(texts.get(bug) or _dump(bug) for bug in bugs.values())
-    written = f"{head}ledger_format: {FORMAT}\nbugs:" + (f"\n{body}\n" if bugs else " []\n")
+    written = f"{head}ledger_format: {_FORMAT}\nbugs:" + (f"\n{body}\n" if bugs else " []\n")
     loads(written, path)  # nothing is written that can't be read again
     replace_file(path, written.encode())
 
@@ -223,9 +223,9 @@ def _write_cause(cause: CauseKey) -> dict[str, Data]:
 
 def _read_status(data: Any) -> Status:
     kind, _, about = _FIELDS.read(str, data).partition(" ")
-    about, needs = about.strip(), STATUSES.get(kind)
+    about, needs = about.strip(), _STATUSES.get(kind)
     if needs is None:
-        raise RecordError(f"{kind[:40]!r} is not one of {', '.join(STATUSES)}")
+        raise RecordError(f"{kind[:40]!r} is not one of {', '.join(_STATUSES)}")
     if bool(about) != bool(needs):
         raise RecordError(f"nothing may follow {kind!r}" if about else f'{kind!r} needs {needs}, as in "{kind} ..."')
     try:

@@ -15,7 +15,7 @@ from corpus.files import read_file, replace_file
 from generators.errors import UserError
 from generators.program.case import Case
 from generators.program.given import DIRECTORY, Given
-from generators.program.value_format import HEADER_BYTES, MOST_BYTES, SUFFIX, FormatError, Header, read_header
+from generators.program.value_format import HEADER_BYTES, MOST_BYTES, VALUES_SUFFIX, FormatError, Header, read_header
 
 _directories: dict[Path, None] = {}
 
@@ -66,7 +66,7 @@ def copy_files(case: Case, directory: Path) -> None:
 def link_files(program: str, directory: Path) -> None:
     """Link the files that the text of a program reads, for a run of it in this directory."""
     for name in dict.fromkeys(re.findall(r'read_values\("([0-9a-f]+)"', program)):
-        places = (known / f"{name}{SUFFIX}" for known in [*_directories])
+        places = (known / f"{name}{VALUES_SUFFIX}" for known in [*_directories])
         found = next((path for path in places if path.exists() and _look_at(path)[0].startswith(name)), None)
         if found is not None:
             (directory / DIRECTORY).mkdir(exist_ok=True)

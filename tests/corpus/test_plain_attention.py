@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from corpus.passes.contracts import Plain, spell
+from corpus.passes.contracts import Plain, spell_plain
 from generators.program.attention_options import OPTIONS, Contract, Form
 from generators.program.case import Input, Values
 from generators.program.sizes import Size
@@ -29,7 +29,7 @@ def test_every_option_has_operations(name: str) -> None:
         with_option = replace(bare, inputs={**bare.inputs, name: added})
     else:
         with_option = bare.change(**{name: VALUES[form]})
-    without, spelled = spell(bare), spell(with_option)
+    without, spelled = spell_plain(bare), spell_plain(with_option)
     assert without is not None
     assert spelled is not None
     assert len(spelled.ops) > len(without.ops)

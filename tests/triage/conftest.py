@@ -122,5 +122,5 @@ def ablation(**verdicts: Verdict) -> Ablation:
 
 
 def ran(log: str = "") -> Evidence:
-    """A repro.py that showed the bug."""
-    return Evidence(CompletedProcess((), 1, "output 0: values up to 2.3\n", log))
+    """A script that showed the bug."""
+    return Evidence(CompletedProcess((), 1, "float64 up to 2.3\n", log))

@@ -24,7 +24,7 @@ from generators.program.ops import VIEWS
 from generators.program.roles import find_attentions
 from generators.program.settings import describe_settings
 from generators.program.values import LOW_PRECISION
-from triage.report.repro import is_kernel, is_of_config
+from triage.report.failing_run import is_kernel, is_of_config
 
 _CONTEXT, _WIDEST, _NAMED = 2, 120, 3
 _SOURCE = re.compile(r"`?\btorch/([\w/]+\.(?:py|h))(?::(\d+))?`?")
@@ -75,7 +75,7 @@ def spell(verdict: str) -> str:
 def summarize(case: Case, ablation: Ablation, *, has_numbers: bool = False) -> str:
     """The failure in a sentence: how it shows and under which compiler, with torch and device.
 
-    `has_numbers`: with the numbers of the worker's run. Those of repro.py are of another run.
+    `has_numbers`: with the numbers of the worker's run. Those of the script are of another run.
     """
     result, accused, hello = ablation.result, ablation.accused, ablation.hello
     name = describe_stage(accused, result.subject, case, as_config=is_of_config(result))

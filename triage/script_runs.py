@@ -33,7 +33,7 @@ _FACTS = re.compile(
     r"|\[(?:pip3|conda)\] (?:numpy|torch|triton|nvidia-cudnn\S*)[= ]"
 )
 """The lines of collect_env that a reader needs; not the processor's flags, caches and vulnerabilities."""
-SETTINGS = {"TORCH_COMPILE_BACKEND": "inductor", "TORCHINDUCTOR_COMPILE_THREADS": "1", "CI": ""}
+SCRIPT_ENVIRONMENT = {"TORCH_COMPILE_BACKEND": "inductor", "TORCHINDUCTOR_COMPILE_THREADS": "1", "CI": ""}
 """Environment variables of a run. Where CI is set, PyTorch's test runner needs a package that its wheel does not
 bring (torch/testing/_internal/common_utils.py, IS_CI)."""
 TIMEOUT_EXIT = 124
@@ -96,7 +96,7 @@ class ScriptRuns:
 
     def run(self, text: str, importable: tuple[str, ...] = ()) -> CompletedProcess[str]:
         """Run the text of a script to its end. `importable`: directories to import from."""
-        variables = os.environ | SETTINGS
+        variables = os.environ | SCRIPT_ENVIRONMENT
         if importable:
             variables["PYTHONPATH"] = os.pathsep.join(filter(None, (*importable, os.environ.get("PYTHONPATH", ""))))
         home = Path(self._home.name, "script")

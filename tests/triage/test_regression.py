@@ -13,7 +13,7 @@ import pytest
 from corpus import casefile, entry
 from corpus import ledger as ledgers
 from corpus.causes import CauseKey, MechanismKind, Part, Stage
-from corpus.fault import Fault
+from corpus.fault import FaultyLine
 from fuzz.ask.worker_config import ROOT
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import (
@@ -316,4 +316,4 @@ def test_the_part_at_fault_decides_whose_test_it_is(given: CauseKey, file: str) 
     ],
 )
 def test_the_line_at_fault_decides_before_the_stage_that_shows_it(fault: str, given: CauseKey, file: str) -> None:
-    assert find_owner(EXP, given, Fault(fault, 1, "f", "2.15.0", "reading")).file == f"test/{file}"
+    assert find_owner(EXP, given, FaultyLine(fault, 1, "f", "2.15.0", "reading")).file == f"test/{file}"

@@ -13,7 +13,7 @@ from corpus.files import replace_file, require_writable
 from corpus.ledger import Bug, Ledger
 from corpus.value_files import list_files
 from fuzz.ask.evaluator import open_evaluator
-from fuzz.ask.question import Asker, Memory, Question
+from fuzz.ask.question import AnswerCache, Asker, Question
 from fuzz.ask.worker_config import ROOT, WorkerConfig
 from fuzz.attribution.ablation import DYNAMIC, Ablation, run_ablation
 from fuzz.attribution.attribute import attribute
@@ -151,7 +151,7 @@ def build(
     ):
         what = "in eager, by each part of the compiler, and with parts off" if subject is None else f"under {subject}"
         sys.stderr.write(f"torch {evaluator.hello.torch}: running the case {what}\n")
-        memory = Memory(evaluator)
+        memory = AnswerCache(evaluator)
         ablation = run_ablation(entry, memory)
         run_symbolic(entry.case, ablation, memory)
         if why := refuse(ablation):

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from corpus.causes import CauseKey, Stage
 from corpus.entry import Entry, sort_versions
-from corpus.fault import Fault
+from corpus.fault import FaultyLine
 from corpus.ledger import Bug
 from corpus.upstream import Issue
 from fuzz.protocol import Verdict
@@ -45,7 +45,7 @@ def replace_facts(report: str, facts: str) -> str:
     return f"{before}{facts.rstrip()}{after}" if found and closed else report
 
 
-def propose_labels(entry: Entry, cause: CauseKey | None, fault: Fault | None = None) -> list[str]:
+def propose_labels(entry: Entry, cause: CauseKey | None, fault: FaultyLine | None = None) -> list[str]:
     """Labels of PyTorch's tracker. The file at fault decides, else the first stage that fails, which `cause` names."""
     labels = list_labels(entry.case, cause, fault)
     if (entry.verdict or Verdict.OK) not in WITHOUT_NUMBERS:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from corpus.causes import CauseKey
-from corpus.fault import Fault
+from corpus.fault import FaultyLine
 from fuzz.protocol import Verdict
 from fuzz.protocol.failures import (
     DifferentElements,
@@ -73,7 +73,7 @@ class RegressionScript:
         """The text of its runs."""
         return ValueRun(self.bug)
 
-    def write(self, cause: CauseKey | None = None, *, name: str = "regression", fault: Fault | None = None) -> str:
+    def write(self, cause: CauseKey | None = None, *, name: str = "regression", fault: FaultyLine | None = None) -> str:
         """The text of the file. `name`: of the test."""
         bug, function = self.bug, find_function(self.bug)
         # Triton reads its variable when a kernel is defined. With that of CUDA, tracebacks lead to the launch.

@@ -15,13 +15,14 @@ from corpus.value_files import list_files
 from fuzz.ask.evaluator import open_evaluator
 from fuzz.ask.question import AnswerCache, Asker, Question
 from fuzz.ask.worker_config import ROOT, WorkerConfig
-from fuzz.attribution.ablation import DECOMPOSED, DYNAMIC, Ablation, run_ablation
+from fuzz.attribution.ablation import DYNAMIC, Ablation, run_ablation
 from fuzz.attribution.attribute import attribute
 from fuzz.attribution.locate import locate
 from fuzz.attribution.root_cause import RootCause, describe_evidence
 from fuzz.attribution.study import Study, subject_of
 from fuzz.commands import REPORTS, require_allowed
 from fuzz.error_location import describe_where, describe_with_names
+from fuzz.experiments import DECOMPOSED
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.replay_result import describe_details
 from fuzz.run_store import RESULTS_FILE

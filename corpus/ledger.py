@@ -13,8 +13,8 @@ from typing import Annotated, Any
 from packaging.version import InvalidVersion, Version
 
 from corpus.causes import CauseKey, Details
-from corpus.entry import SUFFIX
-from corpus.fault import Fault
+from corpus.entry import CASE_SUFFIX
+from corpus.fault import FaultyLine
 from corpus.files import read_file, replace_file, require_writable
 from corpus.strict_yaml import MAX_BYTES, Data, Document, decode_text, dump_flow, parse
 from corpus.upstream import Issue, Upstream
@@ -68,7 +68,7 @@ class Status:
 
 _Id = Annotated[str, matches("[a-z0-9][a-z0-9._-]{0,59}", "must be at most 60 lowercase letters, digits and dashes")]
 _Title = Annotated[str, matches(r"(?=.*\S).+", "must be one line that describes the symptom")]
-_CaseFile = Annotated[str, matches(rf".+{re.escape(SUFFIX)}", f"is not a case file (*{SUFFIX})")]
+_CaseFile = Annotated[str, matches(rf".+{re.escape(CASE_SUFFIX)}", f"is not a case file (*{CASE_SUFFIX})")]
 _CaseId = Annotated[str, matches("[0-9a-f]{12}", "is not the id of a case, 12 digits and letters a to f")]
 _Date = Annotated[str, matches("[0-9]{4}-[0-9]{2}-[0-9]{2}", 'is not a date such as "2026-05-01"')]
 _Torch = Annotated[str, matches(r"\S+", "is not a torch version")]
@@ -83,7 +83,7 @@ class Bug:
     status: Annotated[Status, ALWAYS] = Status()
     note: str = ""
     upstream: Upstream | None = field(default=None, kw_only=True)  # None: nobody has searched for it
-    fault: Fault | None = field(default=None, kw_only=True)
+    fault: FaultyLine | None = field(default=None, kw_only=True)
     cause: CauseKey = field(kw_only=True)
     decided_by: Annotated[Details, KEYED, SORTED] = field(kw_only=True)  # experiments (fuzz/attribution/decide.py)
     also: tuple[CauseKey, ...] = ()  # other causes that are the same bug

@@ -15,7 +15,7 @@ from generators.errors import require
 from generators.program.value_format import VALUES_SUFFIX, name_values
 from generators.program.values import DTYPES, category
 
-DIRECTORY = "values"
+VALUES_DIRECTORY = "values"
 MOST_NUMBERS = 256
 """The most integers that stand in the case: a mask of 16 x 16 or two rows of 128 tokens. Nobody reads more."""
 _SHA256 = re.compile("[0-9a-f]{64}")
@@ -29,7 +29,7 @@ _RANGES = {
 READER = f"""
 
 def read_values(name, dtype, shape):
-    path = pathlib.Path(__file__).with_name("{DIRECTORY}") / f"{{name}}{VALUES_SUFFIX}"
+    path = pathlib.Path(__file__).with_name("{VALUES_DIRECTORY}") / f"{{name}}{VALUES_SUFFIX}"
     content = bytearray(path.read_bytes())
     start = 8 + int.from_bytes(content[:8], "little")  # after the header
     return torch.frombuffer(content, dtype=dtype, offset=start).reshape(shape).clone()

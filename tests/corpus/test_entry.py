@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from corpus.entry import (
-    SUFFIX,
+    CASE_SUFFIX,
     Entry,
     Expectation,
     Found,
@@ -118,7 +118,7 @@ def test_nothing_to_load_is_said(tmp_path: Path) -> None:
 
 
 def test_what_is_no_regular_file_is_refused_at_once(tmp_path: Path) -> None:
-    paths = [tmp_path / f"{kind}{SUFFIX}" for kind in ("pipe", "directory", "dangling", "loop", "huge", "socket")]
+    paths = [tmp_path / f"{kind}{CASE_SUFFIX}" for kind in ("pipe", "directory", "dangling", "loop", "huge", "socket")]
     pipe, directory, dangling, loop, huge, bound = paths
     os.mkfifo(pipe)
     directory.mkdir()
@@ -137,13 +137,13 @@ def test_what_is_no_regular_file_is_refused_at_once(tmp_path: Path) -> None:
 
 def test_many_bad_files_are_told_in_a_few_lines(tmp_path: Path) -> None:
     for number in range(20):
-        (tmp_path / f"{number:02}{SUFFIX}").write_text("case_format: 2\n")
-    (tmp_path / f".30{SUFFIX}.tmp").write_text("")  # left by a kill
+        (tmp_path / f"{number:02}{CASE_SUFFIX}").write_text("case_format: 2\n")
+    (tmp_path / f".30{CASE_SUFFIX}.tmp").write_text("")  # left by a kill
     for read in (load_all, load_directory):
         with pytest.raises(UserErrors) as error:
             read((tmp_path,) if read is load_all else tmp_path)  # type: ignore[arg-type]
         assert len(error.value.args) == 11
-        assert error.value.args[0].startswith(f"{tmp_path}/00{SUFFIX}:1: ")
+        assert error.value.args[0].startswith(f"{tmp_path}/00{CASE_SUFFIX}:1: ")
         assert error.value.args[-1] == "and 10 more bad files"
 
 

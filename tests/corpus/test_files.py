@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from corpus.entry import SUFFIX, Entry, Expectation, save
+from corpus.entry import CASE_SUFFIX, Entry, Expectation, save
 from corpus.ledger import Ledger
 from corpus.ledger import save as save_ledger
 from fuzz.campaign.session import _enter_directory
@@ -23,7 +23,7 @@ def places(tmp_path: Path) -> Mapping[str, Path]:
     made = {name: tmp_path / name for name in names}
     for name in names:
         made[name].mkdir()
-    made["pipe"] = made["pipes"] / f"pipe{SUFFIX}"
+    made["pipe"] = made["pipes"] / f"pipe{CASE_SUFFIX}"
     for pipe in (made["pipe"], made["no_store"] / RESULTS_FILE):
         os.mkfifo(pipe)
     Results(made["run"]).close()
@@ -97,7 +97,7 @@ def _assert_refused(command: str, places: Mapping[str, Path], directory: Path) -
 
 @pytest.mark.parametrize("name", [b"\x1b[31m\x9b", b"\xe2\x80\xae.yaml", b"\xff\xfe", b"a\rb", b"a\nb"])
 def test_names_reach_the_terminal_without_what_controls_it(name: bytes, tmp_path: Path) -> None:
-    path = tmp_path / os.fsdecode(name + SUFFIX.encode())
+    path = tmp_path / os.fsdecode(name + CASE_SUFFIX.encode())
     done = run_command("fuzz.show", path)
     assert done.returncode == 2
     assert done.stderr.removesuffix("\n").isprintable()

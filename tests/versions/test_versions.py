@@ -6,7 +6,7 @@ import pytest
 
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import Raised
-from fuzz.versions import Row, VersionChange, render_table
+from fuzz.versions import VersionChange, VersionRow, render_table
 
 LABELS = ("2.12.1", "2.13.0", "2.14.0")
 
@@ -15,9 +15,9 @@ def result(verdict: str, error_type: str = "") -> SubjectResult:
     return SubjectResult("inductor", Verdict(verdict), failure=Raised(error_type) if error_type else None)
 
 
-def row(*results: SubjectResult | str, name: str = "a.case.yaml") -> Row:
+def row(*results: SubjectResult | str, name: str = "a.case.yaml") -> VersionRow:
     made = (given if isinstance(given, SubjectResult) else result(given) for given in results)
-    return Row(Path(name), "inductor", dict(zip(LABELS, made, strict=False)))
+    return VersionRow(Path(name), "inductor", dict(zip(LABELS, made, strict=False)))
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,6 @@ from fuzz.evaluator import open_evaluator
 from fuzz.experiments import EXPERIMENTS
 from fuzz.protocol import Verdict
 from fuzz.worker_config import WorkerConfig
-from generators.errors import CaseError
 from generators.program.case import Case, Change, Input, LaterCall, Values
 from generators.program.changes import KINDS, list_changes, without_changes
 from generators.program.emit import source
@@ -138,29 +137,6 @@ def test_a_stance_in_the_first_compilation_of_a_process_is_no_finding() -> None:
     with open_evaluator(WorkerConfig(timeout=120)) as fresh:
         result = fresh.judge(changed(setup=(Change("force_eager"),)), "passes")
     assert not result.verdict.is_finding
-
-
-@pytest.mark.parametrize(
-    ("case", "message"),
-    [
-        (changed(Change("painted", "w")), "kind is 'painted', expected one of replaced"),
-        (changed(Change("replaced", "state")), "replaced: of is 'state', expected w, v"),
-        (changed(Change("cast", "w", "float16")), "cast: of is 'w', expected state"),
-        (changed(Change("cast", "state", "int64")), "cast: to is 'int64', expected float32"),
-        (changed(Change("tied", "w", "x")), "tied: to is 'x', expected w, v"),
-        (changed(Change("replaced", "w", "v")), "replaced: to is 'v', expected nothing"),
-        (changed(Change("layer_eval", "scaled")), "layer_eval: of is 'scaled', expected proj, out"),
-        (changed(Change("dynamic", "x", axis=2)), "axis is 2, expected 0 to 1"),
-        (changed(Change("unhooked")), "there is no hook"),
-        (changed(Change("frozen", "w"), Change("gradient_hook", "w")), "the parameter is frozen"),
-        (changed(Change("layer_train", "out")), "it would draw dropout"),
-        (replace(changed(Change("replaced", "w")), settings=(("freezing", True),), mode="inference"), "freezing"),
-    ],
-)  # fmt: skip
-def test_changes_that_make_no_sense_are_refused_in_one_line(case: Case, message: str) -> None:
-    with pytest.raises(CaseError, match=message) as refused:
-        check_case(case)
-    assert "\n" not in str(refused.value)
 
 
 def test_files_identities_and_pruning_keep_changes() -> None:

@@ -18,7 +18,6 @@ from corpus.entry import (
     load,
     load_all,
     load_directory,
-    loads,
     record_seen,
     save,
     write,
@@ -77,28 +76,6 @@ def test_what_was_found_is_expected_again_in_its_version_only() -> None:
 )
 def test_the_versions_of_a_known_bug(torch: str, holds: bool) -> None:
     assert KNOWN.holds_for(torch) is holds
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "expected"),
-    [
-        ("status: known", "status: fails", "expect.status: 'fails' is not one of pass, known, rounding"),
-        ('versions: ">=2.11,<2.15"', "versions: newer", "expect.versions: 'newer' is not a version specifier"),
-        ("verdict: wrong_result", "verdict: 7", "expect.verdict: expected text, got 7; quote it"),
-        ("  verdict: wrong_result", "  verdict: Wrong!", "'Wrong!' is not a verdict such as wrong_result"),
-        ("  device: cpu", "  device: tpu", "device: 'tpu' is not one of cpu, cuda"),
-        ("torch: 2.13.0", "torch: newest", "found.torch: 'newest' is not a version such as 2.13.0"),
-        ("torch: 2.13.0", "torch: 2.13", "found.torch: expected text, got 2.13; quote it"),
-        ("ratio: 1200000.0", "ratio: 1e6", "found.numbers.ratio: '1e6' reads differently"),
-        ("found:", "finding:", "finding: unknown key; expected case_format"),
-    ],
-)
-def test_a_mistake_is_told_in_one_line(old: str, new: str, expected: str) -> None:
-    text = dumps(FULL)
-    assert old in text
-    with pytest.raises(CaseError) as error:
-        loads(text.replace(old, new, 1), "f")
-    assert expected in str(error.value)
 
 
 def test_a_directory_is_searched_whole(tmp_path: Path) -> None:

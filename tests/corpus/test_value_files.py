@@ -125,32 +125,6 @@ def test_given_values_are_read_and_written(case: Case) -> None:
     assert case.id != make_case(Given((2, 3), "float32", sha256="0" * 64)).id
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "complaint"),
-    [
-        ("numbers: [0, 1, 1, 0, 0, 1]", "numbers: [0, 1]", "2 given numbers for shape [2, 3]"),
-        ("numbers: [0, 1, 1, 0, 0, 1]", "numbers: [0, 1, 1, 0, 0, true]", "numbers[5]: expected an integer, got true"),
-        ("numbers: [0, 1, 1, 0, 0, 1]", "like: {kind: zero_one}", "duplicate"),
-        ("numbers: [0, 1, 1, 0, 0, 1], ", "", "either numbers or the sha256 of a file"),
-        ("dtype: int64, numbers", "dtype: bool, numbers", "given values of bool for an input of int64"),
-        ("dtype: int64, numbers: [0, ", "dtype: uint8, numbers: [256, ", "given number 256 is no uint8"),
-        ("shape: [2, 3], dtype: int64", "shape: [3, 2], dtype: int64", "given values of shape [3, 2] for an input of"),
-        ("shape: [2, 3], dtype: int64", "shape: [-2, -3], dtype: int64", "has no elements"),
-        ("shape: [2, 3], dtype: float32", "shape: [2, 3], dtype: complex64", "given dtype 'complex64'"),
-        ("sha256: ", "sha256: ../", "is not 64 hex digits"),
-        ("numbers: [0", "file: a, numbers: [0", "unknown key"),
-        ("like: {kind: zero_one, seed: 1}", "like: {kind: given}", "values 'given' of int64"),
-    ],
-)
-def test_mistakes_are_told_by_line(case: Case, old: str, new: str, complaint: str) -> None:
-    text = casefile.dumps(case)
-    assert old in text
-    with pytest.raises(CaseError) as error:
-        casefile.loads(text.replace(old, new), "mine")
-    line = next(number for number, line in enumerate(text.splitlines(), 1) if old in line)
-    assert str(error.value).startswith(f"mine:{line}: ") and complaint in str(error.value)
-
-
 def test_edits_keep_the_values_that_fit_and_leave_others_for_their_form(case: Case) -> None:
     smaller, larger = resize(case, {"B": 1, "S": 2}), resize(case, {"B": 2, "S": 4})
     assert smaller is not None and larger is not None

@@ -15,7 +15,7 @@ from generators.sampling.choices import Choices
 from generators.sampling.families import FAMILIES
 from generators.sampling.sample import sample
 from tests.generators.test_contracts import contract_holds
-from tests.generators.test_sample import plain_cases, run_eager
+from tests.generators.test_sample import has_its_types, plain_cases
 
 KINDS = tuple(itertools.product(("float32", "bfloat16", "float16"), ("inference", "training")))
 WITHOUT_GRADIENTS = ("flex",)
@@ -44,10 +44,7 @@ def test_a_family_writes_valid_cases_in_both_modes_and_all_dtypes(name: str) -> 
         case = sample(2, index, family=name, dtype=dtype, mode=mode)
         assert case.mode == ("inference" if name in WITHOUT_GRADIENTS else mode)
         assert loads(dumps(case)) == case
-        types = check(case)
-        for value, tensor in zip(case.returns, run_eager(case), strict=True):
-            assert tuple(tensor.shape) == types[value].sizes(case.sizes), source(case)
-            assert str(tensor.dtype) == f"torch.{types[value].dtype}", source(case)
+        assert has_its_types(case)
 
 
 @pytest.mark.samples

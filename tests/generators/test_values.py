@@ -4,14 +4,10 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
 from corpus.passes.program import simplify_inputs
-from generators.errors import CaseError
 from generators.program.case import Case, Input, Op, Values
 from generators.program.kept_places import PATTERNS, SPELLINGS, split_kind
 from generators.program.sizes import Size
-from generators.program.type_check import check
 from generators.program.values import DISTRIBUTIONS
 
 MASK = Input("mask", tuple(Size.of(size) for size in ("B", 1, "S", "S")), "float32", Values("normal"))
@@ -35,23 +31,3 @@ def test_a_mask_loses_its_parts_and_keeps_its_spelling() -> None:
     case = fill("window+left_key_padding_mask", -1e4, 3.0)
     simpler = {item.values for one in simplify_inputs(case) for item in one.inputs}
     assert simpler >= {Values(kind, 0, -1e4, param=3.0) for kind in ("window_mask", "left_key_padding_mask")}
-
-
-@pytest.mark.parametrize(
-    ("kind", "scale", "param", "wrong"),
-    [
-        ("window+key_padding_mask", float("-inf"), 3.0, ""),
-        ("random_mask", -1e4, 0.25, ""),
-        ("window_mask", -1e4, 2.5, "is no integer"),
-        ("window_mask", -1e4, 1e300, "is no integer"),
-        ("normal", 1.0, 2.0, "have no param"),
-        ("key_padding+window_mask", -1e4, 0.0, "expected one of"),
-        ("window", 1.0, 3.0, "expected one of"),
-    ],
-)
-def test_kinds_and_parameters_are_checked(kind: str, scale: float, param: float, wrong: str) -> None:
-    if not wrong:
-        check(fill(kind, scale, param))
-        return
-    with pytest.raises(CaseError, match=wrong):
-        check(fill(kind, scale, param))

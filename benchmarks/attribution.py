@@ -26,19 +26,18 @@ from corpus import casefile, entry
 from corpus.causes import MechanismKind
 from corpus.entry import Entry, Expectation
 from corpus.passes.contracts import Plain, spell
+from fuzz.ask.evaluator import open_evaluator
+from fuzz.ask.worker_config import WorkerConfig
 from fuzz.attribution.ablation import run_ablation
 from fuzz.attribution.attribute import attribute
 from fuzz.attribution.locate import locate
 from fuzz.attribution.root_cause import RootCause
 from fuzz.attribution.study import Study
-from fuzz.evaluator import open_evaluator
-from fuzz.worker_config import WorkerConfig
 from generators.errors import UserError
 from generators.program.attention_options import Contract
 from generators.program.case import Case, Input, Values
 from generators.program.sizes import Size
 from generators.program.type_check import make_op
-from triage.report.conditions import list_neighbours
 
 HERE = Path(__file__).resolve().parent
 SEEDS = HERE.parent / "corpus" / "seeds"
@@ -108,10 +107,11 @@ UNLISTED = {
     "permutations_dropped": (PERMUTED, "graph_passes", "pointless_permute_pair", "pointless_permute_pair"),
     "silu_decomposed_wrongly": (GATED, "decomposition", "aten.silu", "change_silu"),
     "sigmoid_lowered_wrongly": (GATED, "lowering", "sigmoid", "change_sigmoid"),
-    "loop_cut": (GATED, "codegen", "vectorisation", r"LoopLevel\.lines"),
-    "buffer_stale": (TWOFOLD, "codegen", "fusion", r"CppKernelProxy\.codegen_nodes"),
+    "loop_cut": (GATED, "codegen", "vectorisation", ""),
+    "buffer_stale": (TWOFOLD, "codegen", "fusion", ""),
 }
-"""By plant of a kind that no list in triage knows: a program, the stage, the part, and the function at fault."""
+"""By plant of a kind that no list in triage knows: a program, the stage, the part, and the function at fault, or "" for
+generated code."""
 
 REPLACEMENTS = {
     "scale_dropped": "sfdp-01-inference",
@@ -154,8 +154,6 @@ or gradient that the cause names. On a GPU the write
 beside the statistics is seen, on a CPU the gradient that it spoils."""
 
 _SFDP, _FLASH = "_sfdp_pattern_", "_scaled_dot_product_flash_attention_for_cpu"
-_SECONDS = 60.0
-"""The time in which the line is looked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +207,7 @@ def known_findings(device: str) -> Iterator[Known]:
         )
     for plant in ("relu_accuracy", "relu_compile_error", "relu_runtime_error"):
         relu = Entry(casefile.loads(RELU), expect=_subject("inductor"))
-        yield Known(f"relu {plant}", relu, _in_relu, plant, r"\w+Overrides\.relu")
+        yield Known(f"relu {plant}", relu, _in_relu, plant)
     for plant, (text, stage, part, function) in UNLISTED.items():
         found = Entry(casefile.loads(text), expect=_subject("inductor"))
         yield Known(f"unlisted {plant}", found, partial(_is_in, stage=stage, part=part), plant, function)
@@ -312,7 +310,7 @@ def is_attributed(known: Known, device: str, python: str | None = None) -> tuple
             cause = attribute(known.entry, evaluator, ablation)
             if known.function:
                 study = Study(evaluator, known.entry, ablation.accused, ablation.result)
-                cause = locate(study, cause, list_neighbours(known.entry.case), _SECONDS)
+                cause = locate(study, cause)
     except UserError as error:
         print(f"{known.name}: NO FINDING: {error}", flush=True)
         return False, False

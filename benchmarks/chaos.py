@@ -28,8 +28,8 @@ from pathlib import Path
 
 from benchmarks.faulty_functions import FUNCTIONS
 from corpus import entry
+from fuzz.ask.worker_process import START_SECONDS
 from fuzz.run_store import EVENTS_FILE, RESULTS_FILE
-from fuzz.worker_process import START_SECONDS
 from generators.errors import UserError
 
 MARK = "ATTNFUZZ_CHAOS"
@@ -189,7 +189,6 @@ class Campaign:
         """The command line of its next run."""
         command = [sys.executable, "-m", "fuzz.run", f"--budget={options.round:g}s", "--timeout=20s"]
         command += [f"--workers={options.workers}", f"--out={self.out}", f"--corpus={self.found}", "--shrink-time=15s"]
-        command += [f"--share={self.out.parent / 'shared'}"]
         return [*command, *TARGETS[self.target]]
 
     def inspect(self) -> Iterator[str]:

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.chaos import LATE_SECONDS, MARK, Campaign, Round
+from fuzz.ask.worker_config import ROOT
 from fuzz.run_store import EVENTS_FILE
-from fuzz.worker_config import ROOT
 
 PROCESSES = "fake_worker.py", "ray::WorkerHost"
 """Workers and their actors, in their command lines."""

@@ -24,12 +24,12 @@ import torch
 
 from benchmarks.patterns import Pattern, registered_patterns
 from corpus.entry import load_directory
+from fuzz.ask.evaluator import open_evaluator
+from fuzz.ask.worker_config import WorkerConfig
 from fuzz.bug_identity import LOST_PROCESS
-from fuzz.check.coverage import missing_hooks
-from fuzz.evaluator import open_evaluator
+from fuzz.check.torch_api.coverage import missing_hooks
 from fuzz.protocol import CoverageItem, Result
 from fuzz.protocol.render import describe
-from fuzz.worker_config import WorkerConfig
 from generators.program.case import Case
 from generators.program.emit import is_random
 from generators.sampling.sample import sample

@@ -19,13 +19,13 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from fuzz.ask.evaluator import build_check, open_evaluator
+from fuzz.ask.worker_config import ROOT, WorkerConfig
+from fuzz.ask.worker_process import WorkerProcess
 from fuzz.campaign.options import Budget, Options
 from fuzz.campaign.search import load_seeds
 from fuzz.campaign.session import run_campaign
-from fuzz.evaluator import build_check, open_evaluator
 from fuzz.protocol import Hello, Result
-from fuzz.worker_config import ROOT, WorkerConfig
-from fuzz.worker_process import WorkerProcess
 from generators.sampling.sample import sample
 
 ACTORS = 4

@@ -34,17 +34,17 @@ from torch import Tensor
 
 from benchmarks.oracle_power.processes import run_parts
 from benchmarks.sensitivity import WrongRun
-from fuzz.check.case_run import CaseRun, Rejected
+from fuzz.ask.evaluator import build_check
 from fuzz.check.check import judge_compiled
-from fuzz.check.oracle.choices import Nested
-from fuzz.check.oracle.modes import Noise
-from fuzz.check.oracle.open_orders import AnotherOrder
-from fuzz.check.oracle.row_error_bound import as_rows
-from fuzz.check.oracle.verdict import RECHECKED_VERDICTS
-from fuzz.check.program import Execution, same_numbers
-from fuzz.check.recheck import Compiled
-from fuzz.check.subject_builder import Subject, find
-from fuzz.evaluator import build_check
+from fuzz.check.judge.case_run import CaseRun, Rejected
+from fuzz.check.judge.choices import Nested
+from fuzz.check.judge.modes import Noise
+from fuzz.check.judge.open_orders import AnotherOrder
+from fuzz.check.judge.recheck import Compiled
+from fuzz.check.judge.row_error_bound import as_rows
+from fuzz.check.judge.verdict import RECHECKED_VERDICTS
+from fuzz.check.run.program import Execution, same_numbers
+from fuzz.check.run.subject_builder import Subject, find
 from fuzz.protocol import Verdict
 from fuzz.protocol.failures import FormDiffers, Value
 from fuzz.protocol.render import describe_failure

@@ -17,8 +17,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from fuzz.ask.worker_config import ROOT
 from fuzz.module_answer import Answer
-from fuzz.worker_config import ROOT
 
 _FACTOR = 10.0
 _GOOD = {Answer.EQUAL.value, Answer.ROUNDING.value}

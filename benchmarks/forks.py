@@ -17,11 +17,11 @@ import time
 from pathlib import Path
 from statistics import median
 
-from fuzz.evaluator import build_check
+from fuzz.ask.evaluator import build_check
+from fuzz.ask.transport import PipeTransport
+from fuzz.ask.worker_config import WorkerConfig
+from fuzz.ask.worker_process import WorkerProcess
 from fuzz.protocol import Verdict
-from fuzz.transport import PipeTransport
-from fuzz.worker_config import WorkerConfig
-from fuzz.worker_process import WorkerProcess
 from generators.program.case import Case, Input
 from generators.program.sizes import Size
 from generators.program.type_check import make_op

@@ -16,9 +16,9 @@ from typing import Any
 
 from corpus.causes import Stage
 from corpus.ledger import Ledger
+from fuzz.ask.worker_config import WorkerConfig
 from fuzz.attribution.root_cause import RootCause
 from fuzz.experiments import OtherSubject
-from fuzz.worker_config import WorkerConfig
 from triage.cluster.clusters import cluster
 from triage.cluster.findings import attribute_findings, gather
 

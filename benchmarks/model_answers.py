@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from fuzz.ask.worker_config import ROOT
 from fuzz.module_answer import Answer
-from fuzz.worker_config import ROOT
 
 _GOOD = (Answer.ROUNDING, Answer.EQUAL)
 _WORST = [answer.value for answer in (*(answer for answer in Answer if answer not in _GOOD), *_GOOD)]
@@ -28,7 +28,7 @@ _TOLD = [answer.value for answer in (Answer.NEW_WRONG, Answer.REFUSED, Answer.BO
 
 def list_runs(model: str, python: str) -> list[str]:
     """The ways to run a model, the most telling first."""
-    command = [python, "-m", "fuzz.check.released_models", model]
+    command = [python, "-m", "fuzz.check.module.released_models", model]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
     if done.returncode:
         raise ValueError(done.stderr.strip().splitlines()[-1])

@@ -19,10 +19,11 @@ from corpus import ledger as ledgers
 from corpus.causes import Part, Stage
 from corpus.entry import load
 from corpus.ledger import Bug, Ledger
+from fuzz.ask.evaluator import Evaluator, open_evaluator
+from fuzz.ask.worker_config import WorkerConfig
 from fuzz.bug_identity import attention_patterns, bug_relevant_rewrites
-from fuzz.evaluator import Evaluator, open_evaluator, public_version
 from fuzz.protocol import SubjectResult
-from fuzz.worker_config import WorkerConfig
+from fuzz.versions import public_version
 from triage.cluster.clusters import cluster
 from triage.cluster.findings import attribute_findings, gather
 

@@ -23,11 +23,12 @@ from typing import Any
 
 from benchmarks.model_answers import format_answers
 from corpus.entry import Entry, Found, save
+from fuzz.ask.evaluator import Evaluator, open_evaluator
+from fuzz.ask.worker_config import ROOT, WorkerConfig
 from fuzz.bug_identity import attention_patterns, bug_relevant_rewrites
-from fuzz.evaluator import Evaluator, open_evaluator, public_version
 from fuzz.importing.importer import Block, BlockFailed, ModuleImport
 from fuzz.protocol.render import describe
-from fuzz.worker_config import ROOT, WorkerConfig
+from fuzz.versions import public_version
 from generators.errors import UserError
 from generators.program.case import Case
 from generators.sampling.neighbours import Neighbourhood, return_first
@@ -38,7 +39,7 @@ _SPELLINGS = {"transformers": ("eager", "sdpa")}
 
 def list_names(package: str, python: str) -> list[str]:
     """The architectures of a package, as `package/architecture@attention`."""
-    command = [python, "-m", "fuzz.check.released_models", package]
+    command = [python, "-m", "fuzz.check.module.released_models", package]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
     if done.returncode:
         print(f"{package}: {done.stderr.strip().splitlines()[-1]}", file=sys.stderr)

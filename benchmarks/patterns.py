@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from fuzz.check.coverage import rewrite_name
+from fuzz.check.torch_api.coverage import rewrite_name
 
 
 @dataclass(frozen=True)

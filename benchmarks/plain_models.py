@@ -2,10 +2,10 @@
 
     python -m benchmarks.plain_models transformers/llama@eager transformers/t5 --run "training, left padding"
 
-Shares with attnfuzz the factory of models (`fuzz.check.released_models`) and nothing that judges: it is the second
-opinion on answers of "equal". Each block runs with the inputs that the whole model gives it in its first call. A JSON
-line a block tells the largest errors of outputs and gradients against float64, in units of float32's rounding of the
-largest magnitude of the tensor. Dropout is off.
+Shares with attnfuzz the factory of models (`fuzz.check.module.released_models`) and nothing that judges: it is the
+second opinion on answers of "equal". Each block runs with the inputs that the whole model gives it in its first call.
+A JSON line a block tells the largest errors of outputs and gradients against float64, in units of float32's rounding
+of the largest magnitude of the tensor. Dropout is off.
 """
 
 import argparse
@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from fuzz.check.released_models import ModelError, build, list_runs
+from fuzz.check.module.released_models import ModelError, build, list_runs
 
 _Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 

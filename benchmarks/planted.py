@@ -30,9 +30,9 @@ from benchmarks.defects import DEFECTS
 from benchmarks.planted_torch.torch_defects import FUNCTIONS, OF_MEMORY
 from benchmarks.stateful_functions import FUNCTIONS as STATEFUL
 from corpus import entry
-from fuzz.evaluator import open_evaluator
+from fuzz.ask.evaluator import open_evaluator
+from fuzz.ask.worker_config import WorkerConfig
 from fuzz.protocol import Verdict
-from fuzz.worker_config import WorkerConfig
 from generators.program.ops import OPS
 
 RARE = dict.fromkeys(("seeds_shared", "mask_rows_repeated"), "inductor_random")

@@ -30,10 +30,10 @@ PARTS = {
     "graph passes": ("torch/_inductor/pattern_matcher", "torch/_inductor/fx_passes"),
     "AOTAutograd": ("torch/_functorch",),
     "Dynamo": ("torch/_dynamo",),
-    "dropout": ("fuzz/check/oracle/dropout",),
-    "proofs of rewrites": ("fuzz/check/rewrite_proof", "fuzz/check/rewrite_match"),
-    "verdicts": ("fuzz/check/oracle", "fuzz/check/attention"),
-    "eager, float64 and rounding": ("fuzz/check/case_run", "fuzz/check/program"),
+    "dropout": ("fuzz/check/judge/dropout",),
+    "proofs of rewrites": ("fuzz/check/prove",),
+    "eager, float64 and rounding": ("fuzz/check/judge/case_run", "fuzz/check/run/program"),
+    "verdicts": ("fuzz/check/judge", "fuzz/check/run/attention"),
 }
 """Parts, and text in the stack of a sample that tells each. The first part that fits counts."""
 _IN_WORKER = "main (fuzz/check/worker"

@@ -10,7 +10,7 @@ and nothing is shrunk, so that a case takes a third of a second and engines that
 many distinct rewrites were reached after each twelfth of the cases, and where the cases came from.
 
 With `--against-dynamo` random cases are judged twice, in turn: with the graph that one run records
-(fuzz/check/graph_passes.py) and with Dynamo's. Prints every difference in verdicts, errors, rewrites and how often
+(fuzz/check/run/graph_passes.py) and with Dynamo's. Prints every difference in verdicts, errors, rewrites and how often
 each fired, and what else was reached, then how many cases were left to Dynamo and the processor time of the others.
 """
 
@@ -32,16 +32,17 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from benchmarks.curves import blank, read_runs, save, write_runs
+from fuzz.ask.evaluator import build_check
 from fuzz.campaign.schedule import Schedule
 from fuzz.campaign.search import Guided, Random
-from fuzz.check import graph_passes, settings
 from fuzz.check.check import check
-from fuzz.check.coverage import PARTS, Coverage, rewrite_name
-from fuzz.check.graph_passes import backend
-from fuzz.check.program import Program, execute
-from fuzz.check.subject_builder import find
-from fuzz.check.torch_internals import wrap
-from fuzz.evaluator import build_check
+from fuzz.check.run import graph_passes
+from fuzz.check.run.graph_passes import backend
+from fuzz.check.run.program import Program, execute
+from fuzz.check.run.subject_builder import find
+from fuzz.check.torch_api import settings
+from fuzz.check.torch_api.coverage import PARTS, Coverage, rewrite_name
+from fuzz.check.torch_api.torch_internals import wrap
 from fuzz.protocol import Check, CoverageItem, Result, SubjectResult, Verdict
 from fuzz.run_store import Results
 from generators.program.case import Case

@@ -6,7 +6,8 @@
 
 Runs `python -m fuzz.run --engine E --seed N --subject passes ...` for every engine and seed, without seed files, and
 counts distinct rewrites, lowerings (fallbacks among them) and other things reached (operations of the graph, kernels;
-fuzz/check/coverage.py) by their first time. Prints a table of medians; --json keeps the curves, --plot draws them.
+fuzz/check/torch_api/coverage.py) by their first time. Prints a table of medians; --json keeps the curves, --plot draws
+them.
 """
 
 import argparse

@@ -20,13 +20,13 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.oracle_power.processes import run_parts
-from fuzz.check.case_run import CaseRun, Rejected
+from fuzz.ask.evaluator import build_check
 from fuzz.check.check import judge_compiled
-from fuzz.check.oracle.row_error_bound import as_rows
-from fuzz.check.oracle.verdict import is_same_for_dynamo
-from fuzz.check.program import Execution, Program, same_bits
-from fuzz.check.subject_builder import find
-from fuzz.evaluator import build_check
+from fuzz.check.judge.case_run import CaseRun, Rejected
+from fuzz.check.judge.row_error_bound import as_rows
+from fuzz.check.judge.verdict import is_same_for_dynamo
+from fuzz.check.run.program import Execution, Program, same_bits
+from fuzz.check.run.subject_builder import find
 from fuzz.protocol.render import describe_failure
 from generators.program.values import FLOATS
 from generators.sampling.sample import sample

@@ -32,12 +32,12 @@ from benchmarks.attribution import known_findings, planted
 from corpus import entry as corpus_entry
 from corpus.entry import Entry, Expectation
 from corpus.ledger import LEDGER, Ledger
+from fuzz.ask.evaluator import Evaluator, open_evaluator
+from fuzz.ask.worker_config import WorkerConfig
 from fuzz.attribution.decide import decides, load_ledger
 from fuzz.attribution.study import Study
 from fuzz.campaign.known_bugs import KnownBugs
-from fuzz.evaluator import Evaluator, open_evaluator
 from fuzz.protocol import SubjectResult
-from fuzz.worker_config import WorkerConfig
 from generators.program.case import Case
 from generators.sampling.sample import sample
 

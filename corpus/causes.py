@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
+from generators.program.calls import CHANGES
 from generators.program.regions import REGIONS
-from generators.program.state import CHANGES, TARGETS
+from generators.program.writes import TARGETS
 from generators.records import KEYED, SORTED, Rule, Word
 
 Details = tuple[tuple[str, tuple[str, ...]], ...]

@@ -4,10 +4,15 @@ import fcntl
 import os
 import stat
 import tempfile
-from contextlib import suppress
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from generators.errors import UserError
+
+_locked = threading.local()
+"""`handles`: of the directories that this thread has locked, by path."""
 
 
 def read_file(path: Path, most: int) -> bytes:
@@ -41,30 +46,47 @@ def require_writable(path: Path, option: str, *, is_file: bool = False) -> None:
         raise UserError(f"{option} {path}: can't be written: {error.args[-1]}") from error
 
 
+@contextmanager
+def lock_directory(directory: Path) -> Iterator[int]:
+    """Make a directory, and keep out the other threads and processes that lock it. Gives its file descriptor.
+
+    A thread may lock it twice. Some file systems have no locks. Raises OSError.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    directory, handles = directory.resolve(), vars(_locked).setdefault("handles", {})
+    if directory in handles:
+        yield handles[directory]
+        return
+    handles[directory] = handle = os.open(directory, os.O_RDONLY)
+    try:
+        with suppress(OSError):
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield handle
+    finally:
+        del handles[directory]
+        os.close(handle)
+
+
 def replace_file(path: Path, content: bytes) -> None:
     """Write a file, and make its directory. Raises UserError.
 
     After a kill the file has its old or its new content. A hidden temporary file may remain until the next write.
     """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists() and not path.is_file():
             path.write_bytes(content)
             return
         path = path.resolve()  # keeps a symbolic link
         temporary = path.with_name(f".{path.name}.tmp")
-        directory = os.open(path.parent, os.O_RDONLY)
-        try:
-            with suppress(OSError):
-                fcntl.flock(directory, fcntl.LOCK_EX)  # Some file systems have no locks.
-            with temporary.open("wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(path)
-            os.fsync(directory)
-        finally:
-            temporary.unlink(missing_ok=True)
-            os.close(directory)
+        with lock_directory(path.parent) as directory:
+            try:
+                with temporary.open("wb") as file:
+                    file.write(content)
+                    file.flush()
+                    os.fsync(file.fileno())
+                temporary.replace(path)
+                os.fsync(directory)
+            finally:
+                temporary.unlink(missing_ok=True)
     except (OSError, ValueError) as error:
         raise UserError(f"{path}: can't be written: {error.args[-1]}") from error

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from corpus.causes import CauseKey
-from fuzz.experiments import SMALL
+from fuzz.experiments import SMALL, Outcome
 from fuzz.protocol import EAGER, SubjectResult, Verdict
 from fuzz.protocol.failures import EmptyRowsNotZero, Failure, FailureKey, FaultyOperation, Value
 from fuzz.protocol.rewrites import CALL, WrongRewrite, are_all_known, find_attention_pattern
@@ -22,6 +22,8 @@ WRONG_NUMBERS = frozenset({Verdict.WRONG_RESULT, Verdict.WRONG_GRADIENT, Verdict
 """Verdicts on numbers."""
 SILENT = WRONG_NUMBERS | {Verdict.METADATA, Verdict.NONDETERMINISTIC, Verdict.OUT_OF_BOUNDS}
 """Verdicts that come without an error message."""
+PASSING = frozenset({Verdict.OK, Verdict.ROUNDING, Verdict.RANDOM_STREAM, Verdict.PRECISION_POLICY})
+"""Verdicts that clear a subject. Findings accuse it; the other verdicts do neither."""
 INDIRECT = ({"biased_errors", "empty_rows_not_zero"}, {"dropout_statistic", "dropout_mask", "repeated_mask"})
 """Kinds of failures that show a bug less plainly than a wrong element, from plain to indirect. A failure that a call
 also shows without its dropout ranks with the last group."""
@@ -215,6 +217,19 @@ class Symptom:
         operands = {name for rewrite in self.wrong_rewrites for name in rewrite.right}
         large = [size > SMALL for name, size in call.sizes.items() if name in operands]
         return bool(large or self.features) and all(large) and self.features <= call.features
+
+
+def compare_outcome(result: SubjectResult | None, failure: SubjectResult, *, applies: bool = True) -> Outcome:
+    """The outcome of an experiment on a failure, from its result. `applies=False`: the outcome is `DOES_NOT_APPLY`."""
+    if result is None or not (applies and (result.verdict.is_finding or result.verdict in PASSING)):
+        return Outcome.DOES_NOT_APPLY
+    is_of_strides = getattr(result.failure, "aspect", "") == "strides"
+    if result.verdict in PASSING or (failure.verdict in WRONG_NUMBERS and is_of_strides):
+        return Outcome.PASSES  # values are compared before strides, and are right
+    is_alike = kind_of(result.verdict) == kind_of(failure.verdict)
+    if is_alike and result.verdict in (Verdict.COMPILE_ERROR, Verdict.RUNTIME_ERROR):
+        is_alike = failure_key(result) == failure_key(failure)
+    return Outcome.FAILS_ALIKE if is_alike else Outcome.FAILS_OTHERWISE
 
 
 def is_same_failure(

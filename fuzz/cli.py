@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, TextIO, cast
 from generators.errors import UserError, UserErrors
 
 if TYPE_CHECKING:
-    from fuzz.worker_config import WorkerConfig
+    from fuzz.ask.worker_config import WorkerConfig
 
 USAGE, FAULT, INTERRUPTED = 2, 3, 130
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EFBIG)
@@ -59,7 +59,7 @@ class WorkerOptions:
 
     def configure(self, python: str | None, subjects: Iterable[str] | None, device: str = "cpu") -> "WorkerConfig":
         """How to start a worker; `device` is the default. Raises `UserError`."""
-        from fuzz.worker_config import WorkerConfig
+        from fuzz.ask.worker_config import WorkerConfig
 
         return WorkerConfig.from_options(python, self.device or device, subjects or (), self.timeout, self.memory)
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from corpus.files import replace_file
+from fuzz.ask.worker_config import ROOT
 from fuzz.cli import wrap
 from fuzz.subjects import is_user_function
-from fuzz.worker_config import ROOT
 from generators.errors import UserError
 
 STDOUT = Path("-")

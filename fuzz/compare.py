@@ -3,12 +3,13 @@
 import math
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
+from fuzz.ask.worker_config import WorkerConfig
 from fuzz.cli import DEFAULT_WORKER, WorkerOptions, enter, ignore_lost_output
-from fuzz.worker_config import WorkerConfig
 
 
 def compare(
@@ -20,6 +21,7 @@ def compare(
     out: Path | None = None,
     json: Path | None = None,
     record: bool = False,
+    patch: Path | None = None,
     run: list[str] | None = None,
     budget: str | None = None,
     accept_partial: bool = False,
@@ -49,6 +51,9 @@ def compare(
         With --module: file for the answers as JSON; without a name, standard output.
     record
         Write the verdicts into the case files, by torch version, under `seen`.
+    patch
+        A unified diff with names such as a/torch/_inductor/config.py. Compares torch as it is with a copy that has this
+        change, in place of two --python.
     run
         With --module of a released model: a way to run it, such as "training, left padding"; may be repeated. By
         default all that apply.
@@ -63,17 +68,15 @@ def compare(
     --------
     python -m fuzz.compare --python old/bin/python --python new/bin/python corpus
     python -m fuzz.compare --python old/bin/python --python new/bin/python --module my:block
+    python -m fuzz.compare --patch fix.patch corpus
     0: no regression
     1: regressions; with --module, a block is wrong or refused on the new side, or wrong on both, or is judged in part
        or not at all
     130: interrupted; the cases judged so far are reported
     """
-    from corpus.entry import load_all, record_seen
     from corpus.files import require_writable
-    from fuzz.commands import STDOUT, require_allowed
-    from fuzz.evaluator import open_evaluator, public_version
-    from fuzz.protocol import Verdict
-    from fuzz.versions import Row, VersionChange, compare_versions, render_table, spell_verdict, start_versions
+    from fuzz.commands import STDOUT
+    from fuzz.patched_torch import patched_torch
     from generators.errors import UserError
 
     if json is not None and json != STDOUT:
@@ -82,11 +85,18 @@ def compare(
         require_writable(out, "--out")
     if module is None and (out or json or run or budget or accept_partial):
         raise UserError("--out, --json, --run, --budget and --accept-partial need --module")
+    if module is not None and (case or record):
+        raise UserError("--module can't be combined with case files or --record")
+    if record and (subject or worker.device or patch):
+        raise UserError("--record can't be combined with --subject, --device or --patch")
+    if patch and len(python or ()) > 1:
+        raise UserError("--patch compares one torch with its patched copy: name one --python")
     config = worker.configure(None, subject)
     configs = [replace(config, python=interpreter) for interpreter in python or [sys.executable]]
-    if module is not None:
-        if case or record:
-            raise UserError("--module can't be combined with case files or --record")
+    with ExitStack() as stack:
+        configs += [stack.enter_context(patched_torch(configs[0], patch))] if patch else []
+        if module is None:
+            return _compare_cases(case, configs, subject or [], worker.device, record=record, quiet=quiet)
         return _compare_module(
             module,
             configs,
@@ -98,32 +108,54 @@ def compare(
             quiet=quiet,
             accept_partial=accept_partial,
         )
-    if len(python or ()) < 2 and not record:
-        raise UserError("two versions are needed: --python A --python B")
-    if record and (subject or worker.device):
-        raise UserError("--record can't be combined with --subject or --device")
-    entries = load_all(case)
+
+
+def _compare_cases(
+    paths: Sequence[Path],
+    configs: list[WorkerConfig],
+    subjects: list[str],
+    device: str | None,
+    *,
+    record: bool,
+    quiet: bool,
+) -> int:
+    """Compare the verdicts on case files, and record them."""
+    from corpus.entry import load_all, record_seen
+    from corpus.files import require_writable
+    from fuzz.ask.evaluator import open_evaluator
+    from fuzz.commands import require_allowed
+    from fuzz.protocol import Verdict
+    from fuzz.versions import (
+        Row,
+        VersionChange,
+        compare_all,
+        public_version,
+        render_table,
+        spell_verdict,
+        start_versions,
+    )
+    from generators.errors import UserError
+
+    if len(configs) < 2 and not record:
+        raise UserError("two versions are needed: --python A --python B, or --patch FILE")
+    entries = load_all(paths)
     for path, entry in entries.items():
-        if not subject:
+        if not subjects:
             require_allowed(entry.subject, (), str(path))
         if record:
             require_writable(path, "--record", is_file=True)
-    tasks = [(path, entry, name) for path, entry in entries.items() for name in subject or (entry.subject,)]
+    tasks = [(path, entry, name) for path, entry in entries.items() for name in subjects or (entry.subject,)]
     rows: list[Row] = []
     with ExitStack() as stack:
         evaluators = [stack.enter_context(open_evaluator(each)) for each in configs]
         versions = start_versions(evaluators, [name for *_, name in tasks])
         torches = {label: public_version(evaluator.hello.torch) for label, evaluator in versions.items()}
         try:
-            for number, (path, entry, name) in enumerate(tasks, 1):
-                if not quiet:
-                    with ignore_lost_output():
-                        print(f"{number} of {len(tasks)}: {path} under {name}", file=sys.stderr, flush=True)
-                row = compare_versions(path, entry, name, worker.device or entry.device, versions)
+            for row in compare_all(tasks, versions, device, quiet=quiet):
                 rows.append(row)
                 if record and row.is_reproduced:
                     judged = {key: one for key, one in row.results.items() if one.verdict is not Verdict.SKIPPED}
-                    record_seen(path, {torches[label]: spell_verdict(one) for label, one in judged.items()})
+                    record_seen(row.path, {torches[label]: spell_verdict(one) for label, one in judged.items()})
         finally:
             with ignore_lost_output():
                 print(render_table(rows, versions, len(tasks)), flush=True)

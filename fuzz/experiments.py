@@ -50,7 +50,7 @@ class WithoutAxis:
 
 @dataclass(frozen=True)
 class WithSetting:
-    """The subject compiles and runs under a setting of fuzz/check/settings.py."""
+    """The subject compiles and runs under a setting of fuzz/check/torch_api/settings.py."""
 
     name: str
     value: Any
@@ -60,11 +60,6 @@ class WithSetting:
 class StepLimit:
     """Compiling takes the first N steps of the row's kind, and omits all later steps; or it omits all steps of a name.
     The argument is N or that name in a request, and the first omitted step in an outcome."""
-
-
-@dataclass(frozen=True)
-class Traced:
-    """Nothing changes, and the outcome has the lines of torch that run. The argument says in which files."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +104,7 @@ class ReplacementAlone:
     in_eager: bool
 
 
-_OfCase = OtherSubject | OtherTorch | WithoutAxis | WithSetting | StepLimit | Traced | Noted | Edit | OtherWrite
+_OfCase = OtherSubject | OtherTorch | WithoutAxis | WithSetting | StepLimit | Noted | Edit | OtherWrite
 Change = _OfCase | OperandValue | EqualAlong | ReplacementAlone
 
 
@@ -267,7 +262,6 @@ _ROWS = (
     Experiment("only_region", Edit(), "nothing but a sine in {}", mechanism="region"),
     Experiment("unchanged", Edit(), "the module left as it is, without {}", mechanism="changed"),
     Experiment("written_apart", Edit(), "each write made into a contiguous copy"),
-    Experiment("traced", Traced(), "its lines recorded"),
     Experiment("noted", Noted(), "`{}` as the last operation that began"),
     # Changes that are tried before a subject is blamed.
     Experiment("deterministic", WithSetting("deterministic_or_warn", True), "deterministic algorithms"),

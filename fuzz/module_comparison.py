@@ -11,16 +11,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from corpus.entry import Entry, Expectation, Found, save
+from fuzz.ask.evaluator import Evaluator, open_evaluator
+from fuzz.ask.worker_config import WorkerConfig
 from fuzz.cli import ignore_lost_output
 from fuzz.commands import write_json
-from fuzz.evaluator import Evaluator, open_evaluator
 from fuzz.importing.importer import Block, BlockFailed, FactoryMissing, ModuleImport
 from fuzz.module_answer import Answer, Row, Side, as_data, describe_unjudged, list_rows, render
 from fuzz.protocol import EAGER, Live, Parted, Result, SubjectResult, Verdict
 from fuzz.protocol.recording import Submodule
 from fuzz.protocol.render import describe
 from fuzz.versions import start_versions
-from fuzz.worker_config import WorkerConfig
 from generators.errors import UserError
 from generators.program.case import Case
 from generators.program.edits import prune_if_valid

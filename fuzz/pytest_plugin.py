@@ -19,13 +19,13 @@ from typing import Any
 import pytest
 
 from corpus.entry import SUFFIX, Entry, load
+from fuzz.ask.evaluator import Evaluator, open_evaluator
+from fuzz.ask.transport import CompilersOff
+from fuzz.ask.worker_config import WorkerConfig
 from fuzz.cli import USAGE, escape_controls
 from fuzz.commands import require_allowed
-from fuzz.evaluator import Evaluator, open_evaluator
 from fuzz.protocol import Result
 from fuzz.replay_result import State, describe_result, replay_entry
-from fuzz.transport import CompilersOff
-from fuzz.worker_config import WorkerConfig
 from generators.errors import UserError
 
 _EVALUATOR = pytest.StashKey[Evaluator]()

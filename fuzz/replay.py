@@ -36,8 +36,9 @@ def replay(
     1: a bug no longer shows in such a version, or a case fails that should pass
     """
     from corpus.entry import load_all
-    from fuzz.evaluator import open_evaluator, public_version
+    from fuzz.ask.evaluator import open_evaluator
     from fuzz.replay_result import State, describe_result, replay_entry
+    from fuzz.versions import public_version
 
     config = worker.configure(python, subject)
     entries = load_all(cases)

@@ -8,9 +8,9 @@ from enum import Enum
 from typing import Any
 
 from corpus.entry import DEFAULT_SUBJECT, Entry, Expectation
+from fuzz.ask.evaluator import Evaluator
 from fuzz.commands import require_allowed
 from fuzz.error_location import describe_where, describe_with_names
-from fuzz.evaluator import Evaluator
 from fuzz.protocol import EAGER, CoverageItem, CoverageKind, Result, SubjectResult, Verdict
 from fuzz.protocol.failures import Raised
 from fuzz.protocol.render import describe

@@ -26,7 +26,6 @@ def run(
     out: Path | None = None,
     corpus: Path = Path("corpus/found"),
     ledger: Path | None = None,
-    share: Path | None = None,
     subject: list[str] | None = None,
     draw: list[str] | None = None,
     module: list[str] | None = None,
@@ -62,14 +61,12 @@ def run(
     out
         Directory of this run, by default runs/START_TIME. A directory that holds a run is continued.
     corpus
-        Directory for the case files of findings. Findings already there are known.
+        Directory for the case files of findings. Findings already there are known, and so are those that other
+        campaigns save there meanwhile.
     ledger
         The ledger of known bugs (docs/triage.md), by default corpus/ledger.yaml of this checkout. Listed bugs do not
         make a run fail, unless they are fixed in this torch or earlier. /dev/null: no bug is known but the findings in
         --corpus, so corpus/known of this checkout does not count either.
-    share
-        Directory through which campaigns, on this machine or others, exchange cases with new coverage, findings and
-        root causes. Findings of other campaigns are known. docs/scale.md says more.
     subject
         A subject to compare with eager; may be repeated. {subjects}
     draw
@@ -132,12 +129,12 @@ def run(
         raise UserError(f"--against {against} is the interpreter of --python; give one with an earlier torch")
 
     from corpus.ledger import LEDGER, NONE
+    from fuzz.ask.worker_config import ROOT, WorkerConfig
     from fuzz.attribution.decide import load_ledger
     from fuzz.campaign.options import Options
     from fuzz.campaign.search import load_seeds
     from fuzz.campaign.session import run_campaign
     from fuzz.run_store import RESULTS_FILE
-    from fuzz.worker_config import ROOT, WorkerConfig
     from generators.sampling.parts import WithParts
     from generators.sampling.sample import sample
 
@@ -178,7 +175,6 @@ def run(
         quiet=quiet,
         named=tuple(subject or ()),
         gpus=list_gpus() if device == "cuda" else (),
-        share=share,
         resume=(*sys.argv[1:], *(() if out else ("--out", str(directory)))),
     )
     with ExitStack() as stack:

@@ -22,7 +22,7 @@ from corpus import casefile, value_files
 from corpus import entry as corpus_entry
 from corpus.entry import Entry
 from corpus.strict_yaml import Document
-from fuzz.evaluator import Judged
+from fuzz.ask.evaluator import Judged
 from fuzz.protocol import CoverageItem, CoverageKind, SubjectResult
 from generators.errors import UserError
 from generators.program.case import Case

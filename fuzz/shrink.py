@@ -41,10 +41,10 @@ def shrink(
     """
     from corpus.entry import Entry, load, save
     from corpus.files import require_writable
+    from fuzz.ask.evaluator import open_evaluator
     from fuzz.campaign.investigation import Investigation
-    from fuzz.campaign.investigation_runner import record_origin
+    from fuzz.campaign.saved_findings import record_origin
     from fuzz.durations import format_count, parse_duration
-    from fuzz.evaluator import open_evaluator
     from fuzz.protocol import SubjectResult
     from fuzz.subjects import without_options
     from generators.program.case import Case

@@ -1,8 +1,8 @@
 """The table of built-in subjects: ways to run a case. Campaigns and workers share this module.
 
-fuzz/check/subject_builder.py turns a row into code. A subject is an attention function, or a compiler with or without
-axes, such as symbolic sizes. Its name joins their names by "_". To add a subject of a known compiler, add a row to
-`_DEFAULT` or `_ON_REQUEST`.
+fuzz/check/run/subject_builder.py turns a row into code. A subject is an attention function, or a compiler with or
+without axes, such as symbolic sizes. Its name joins their names by "_". To add a subject of a known compiler, add a row
+to `_DEFAULT` or `_ON_REQUEST`.
 """
 
 from dataclasses import dataclass, field, replace
@@ -15,7 +15,7 @@ _CPU, _CUDA, _ANY = ("cpu",), ("cuda",), ("cpu", "cuda")
 class SubjectSpec:
     """A way to run a case. `==` ignores `share` and `default`."""
 
-    # of torch.compile; "passes" for Inductor's graph passes alone (fuzz/check/graph_passes.py), "export" and
+    # of torch.compile; "passes" for Inductor's graph passes alone (fuzz/check/run/graph_passes.py), "export" and
     # "aot_inductor" for programs of torch.export, "" for no compiler, "unknown" for a user's function
     backend: str = ""
     keywords: tuple[tuple[str, Any], ...] = ()  # of torch.compile

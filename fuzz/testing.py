@@ -13,8 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from fuzz.ask.worker_config import ROOT
 from fuzz.run_summary import RunSummary
-from fuzz.worker_config import ROOT
 
 
 def check_attention(

@@ -1,20 +1,24 @@
 """Cases replayed under several torch versions: which regressed, were fixed, or fail in all."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import sys
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol, TypeVar
 
+from packaging.version import InvalidVersion, Version
+
 from corpus.entry import Entry, sort_versions
-from fuzz.bug_identity import kind_of
+from fuzz.ask.evaluator import Evaluator
+from fuzz.ask.transport import CompilersOff
+from fuzz.ask.worker_config import WorkerConfig
+from fuzz.bug_identity import compare_outcome, kind_of
+from fuzz.cli import ignore_lost_output
 from fuzz.durations import format_count
-from fuzz.evaluator import Evaluator, compare_outcome, public_version
 from fuzz.experiments import Outcome, Tried
 from fuzz.protocol import Hello, SubjectResult, Verdict
 from fuzz.protocol.failures import NotTaken, Raised, Refusal
 from fuzz.protocol.render import describe
-from fuzz.transport import CompilersOff
-from fuzz.worker_config import WorkerConfig
 from generators.errors import UserError
 from generators.records import Word
 
@@ -83,11 +87,26 @@ def start_versions(hosts: Sequence[H], subjects: Collection[str]) -> dict[str, H
     known = {subject for hello in hellos for subject in hello.subjects}
     if known and (unknown := {*subjects} - known):
         raise UserError(f"unknown subject {min(unknown)!r}; there are {', '.join(sorted(known))}")
-    labels = [public_version(hello.torch) for hello in hellos]
+    labels = [
+        " with ".join(filter(None, (public_version(hello.torch), host.config.patch)))
+        for hello, host in zip(hellos, hosts, strict=True)
+    ]
     if len(set(labels)) < len(labels):
         numbered = enumerate(zip(labels, hosts, strict=True), 1)
         labels = [f"{number}: {torch} ({host.config.python})" for number, (torch, host) in numbered]
     return dict(zip(labels, hosts, strict=True))
+
+
+def compare_all(
+    tasks: Sequence[tuple[Path, Entry, str]], versions: Mapping[str, Evaluator], device: str | None, *, quiet: bool
+) -> Iterator[Row]:
+    """The row of each case and subject. `device`: by default that of the case. `quiet`: print no progress."""
+    for number, (path, entry, subject) in enumerate(tasks, 1):
+        if not quiet:
+            with ignore_lost_output():
+                told = f"{number} of {len(tasks)}: {path} under {subject}"
+                print(told, file=sys.stderr, flush=True)  # noqa: T201 - progress
+        yield compare_versions(path, entry, subject, device or entry.device, versions)
 
 
 def compare_versions(path: Path, entry: Entry, subject: str, device: str, versions: Mapping[str, Evaluator]) -> Row:
@@ -158,3 +177,11 @@ def _describe_row(row: Row) -> list[str]:
     if notable and (message := describe(notable[-1])):
         lines.append(f"      {message if len(message) < _LONGEST else f'{message[:_LONGEST]}...'}")
     return lines
+
+
+def public_version(torch: str) -> str:
+    """A torch version without its build: 2.13.0 for 2.13.0+cpu."""
+    try:
+        return Version(torch).public
+    except InvalidVersion:
+        return torch

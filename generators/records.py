@@ -24,6 +24,21 @@ SORTED = "sorted"
 """Annotates a tuple that is sorted when it is read."""
 ALWAYS = "always"
 """Annotates a field that is written even if it has its default."""
+APART = "apart"
+"""Annotates a part of a case whose names are its own."""
+
+
+class Ref(Enum):
+    """Annotates a name in a case: what it names. `generators.program.references` walks over these names."""
+
+    DEFINED = "the input or operation itself"
+    VALUE = "an input or an operation"
+    RESULT = "an operation"
+    ARGUMENT = "an input that is no parameter"
+    CHANGED = "what a change changes, or a dtype"
+    DIM = "a dimension"
+    VARYING = "a dimension that may vary between calls"
+
 
 _NAMES = {bool: "true or false", int: "an integer", float: "a number", str: "text"}
 

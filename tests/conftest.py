@@ -9,15 +9,15 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
-from fuzz.evaluator import Evaluator, open_evaluator
-from fuzz.worker_config import WorkerConfig
+from fuzz.ask.evaluator import Evaluator, open_evaluator
+from fuzz.ask.worker_config import WorkerConfig
 from tests.check import planted, planted_attention
 
 NAMED = (*planted.SUBJECTS, *planted_attention.SUBJECTS, "benchmarks.defects:statistics_without_mask")
 # A busy machine is no fault of an example.
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")
-OPENERS = ("fuzz.evaluator", "triage.report.build", "triage.cluster.findings")
+OPENERS = ("fuzz.ask.evaluator", "triage.report.build", "triage.cluster.findings")
 
 
 @pytest.hookimpl(tryfirst=True)

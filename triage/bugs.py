@@ -8,10 +8,10 @@ from corpus import ledger as ledgers
 from corpus.entry import sort_versions
 from corpus.files import replace_file
 from corpus.ledger import Bug
+from fuzz.ask.worker_config import ROOT
 from fuzz.cli import enter
 from fuzz.commands import find_report
 from fuzz.versions import read_verdicts
-from fuzz.worker_config import ROOT
 from triage.listed import ListedBug, list_bugs
 from triage.page import spell_in_one_line
 from triage.report.filing import describe_models, describe_upstream, render_facts, replace_facts

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from corpus.entry import Entry, load, sort_versions
 from corpus.ledger import Bug, Ledger
-from fuzz.evaluator import PASSING
+from fuzz.bug_identity import PASSING
 from fuzz.versions import list_failing, read_verdicts
 from triage.report.repro import WITHOUT_NUMBERS
 

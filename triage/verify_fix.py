@@ -1,12 +1,13 @@
-"""Check a proposed change of torch: `python -m triage.verify_fix ID --python P`."""
+"""Check a proposed change of torch: `python -m triage.verify_fix ID --python P`.
 
-import sys
-import tempfile
+As `fuzz.compare --patch`, over the examples of a bug, the corpus, and cases that are drawn.
+"""
+
+import itertools
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
-from itertools import product
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,60 +15,24 @@ from corpus import ledger as ledgers
 from corpus.entry import Entry, load, load_directory, save
 from corpus.files import require_writable
 from corpus.ledger import Ledger
+from fuzz.ask.evaluator import Evaluator, open_evaluator
+from fuzz.ask.worker_config import WorkerConfig
 from fuzz.attribution.decide import find_decided_bug
 from fuzz.attribution.study import Study
-from fuzz.cli import DEFAULT_WORKER, INTERRUPTED, WorkerOptions, enter, ignore_lost_output
+from fuzz.bug_identity import PASSING, compare_outcome
+from fuzz.cli import DEFAULT_WORKER, INTERRUPTED, WorkerOptions, enter
 from fuzz.commands import REPORTS, STDOUT, write_json
 from fuzz.durations import format_count
-from fuzz.evaluator import PASSING, Evaluator, compare_outcome, open_evaluator, public_version
 from fuzz.experiments import Outcome
-from fuzz.protocol import CoverageKind, Verdict
+from fuzz.patched_torch import list_changed, patched_torch
 from fuzz.subjects import SUBJECTS, find_variant
-from fuzz.versions import Row, VersionChange, compare_versions, render_table
+from fuzz.versions import Row, VersionChange, compare_all, public_version, render_table
 from generators.errors import UserError
-from generators.program.case import Case
 from generators.sampling.neighbours import Neighbourhood
 from generators.sampling.sample import sample
-from triage.patched_torch import make_patched_torch
 
 PATCH = "fix.patch"
 BEFORE, AFTER = "as it is", "patched"
-_CHEAPER = ("eager", "aot_eager", "passes")
-"""Backends that run a part of the compiler, the cheapest first."""
-_DRAWN = 20
-"""Draws for each case that is wanted, before the search for cases ends."""
-
-
-@dataclass
-class Verification:
-    """The cases that torch and a patched torch judged, and under what subject further cases ran."""
-
-    files: list[str]
-    is_marked: bool  # whether cases tell that they run changed lines
-    subject: str
-    examples: list[Row]
-    reached: list[Row] = field(default_factory=list)  # further cases that run changed lines, and that both judged
-    reasons: Counter[str] = field(default_factory=Counter)  # why some of these fail as before: a bug, or a verdict
-
-    @property
-    def n_passing(self) -> int:
-        """How many of the further cases pass with the patch."""
-        return sum(row.results[AFTER].verdict in PASSING for row in self.reached)
-
-    @property
-    def changed(self) -> list[Row]:
-        """The rows that pass before and not after, or that fail in another way."""
-        return [row for row in (*self.examples, *self.reached) if _is_worse(row)]
-
-    def find_misses(self, wanted: int) -> list[str]:
-        """Why the patch does not hold, in lines; none if it holds."""
-        failing = [row.path.name for row in self.examples if row.results[AFTER].verdict.is_finding]
-        lines = [f"still fails: {', '.join(failing)}"] if failing else []
-        if not any(row.change is VersionChange.FIXED for row in self.examples):
-            lines.append("no example fails before and passes after")
-        lines += [f"{format_count(len(self.changed), 'case')} changed for the worse"] if self.changed else []
-        found = len(self.reached)
-        return [*lines, *([f"only {found} of {wanted} cases run the changed lines"] if found < wanted else [])]
 
 
 def verify_fix(
@@ -85,8 +50,8 @@ def verify_fix(
 ) -> int:
     """Apply a patch to a copy of torch, and compare verdicts before and after.
 
-    The examples of the bug must pass. Cases of the corpus, neighbours of the examples and random cases that run the
-    changed lines must keep their verdicts, or be mended. The interpreter's own torch stays as it is.
+    The examples of the bug must pass. Neighbours of the examples, cases of the corpus and random cases, in turn, must
+    keep their verdicts, or be mended. The interpreter's own torch stays as it is.
 
     Parameters
     ----------
@@ -114,7 +79,7 @@ def verify_fix(
     --------
     python -m triage.verify_fix clone-plus-zero --python .venv-2.15.0/bin/python
     0: the patch holds
-    1: it does not: an example still fails, a case changed for the worse, or too few cases run the changed lines
+    1: it does not: an example still fails, or a case changed for the worse
     130: interrupted; the cases judged so far are reported
     """
     known = ledgers.load(ledger or ledgers.LEDGER)
@@ -122,176 +87,165 @@ def verify_fix(
     if entry is None:
         raise UserError(f"{bug!r} is not an id in {known.path}")
     patch = patch or REPORTS / bug / PATCH
-    if not patch.is_file():
-        raise UserError(f"{patch}: no such file")
     if json is not None and json != STDOUT:
         require_writable(json, "--json", is_file=True)
-    config, code = worker.configure(python, None), 0
-    with tempfile.TemporaryDirectory(prefix="attnfuzz-fix-") as scratch, ExitStack() as stack:
-        torch = Path(scratch) / "patched"
-        files, is_marked = make_patched_torch(patch, config.python, torch)
-        path = f"{torch}:{config.environment()['PYTHONPATH']}"
-        # Nothing is written beside the files of the other torch, and no cache of compiled code is shared with it.
-        variables = {"PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1", "TORCHINDUCTOR_CACHE_DIR": f"{scratch}/cache"}
-        versions = {
-            label: stack.enter_context(open_evaluator(one, remember=True))
-            for label, one in ((BEFORE, config), (AFTER, replace(config, variables=tuple(variables.items()))))
-        }
-        version = public_version(versions[BEFORE].hello.torch)
-        device = worker.device or "cpu"
-        examples = {path: one for path in known.examples(entry) if (one := load(path)).device == device}
-        found = Verification(files, is_marked, *_compare_examples(examples, versions))
-        search = Search(found, seed, device, versions, [one.case for one in examples.values()])
-        if any(row.change is VersionChange.FIXED for row in found.examples):
-            try:
-                for row in search.find(load_directory(known.path.parent), cases):
-                    if not quiet:
-                        with ignore_lost_output():
-                            told = f"{len(found.reached)} of {cases}: {row.path}: {row.results[AFTER].verdict}"
-                            print(told, file=sys.stderr, flush=True)  # noqa: T201 - progress
-            except KeyboardInterrupt:
-                code = INTERRUPTED
-        unknown = found.changed
-        for row in () if code else found.reached:
-            if row.results[AFTER].verdict not in PASSING:
-                reason = _find_reason(row, search.cases[row.path], versions[AFTER].on(device), known)
-                found.reasons[reason] += 1
-                unknown += [row] * (reason in {*Verdict})
-        for row in unknown:
-            if row.path in search.cases:
-                save(Entry(search.cases[row.path]), out or Path("runs") / f"fix-{bug}")
-    misses = found.find_misses(0 if code else cases)
-    if json is None or not write_json(as_data(found, bug, version, seed, misses), json):
-        rows = [*found.examples, *(row for row in found.reached if BEFORE in row.results)]
-        text = f"{render_table(rows, versions, len(rows))}\n{_summarize(found, version, misses)}"
-        print(text)  # noqa: T201 - the answer of a command
-    return code or int(bool(misses))
+    device = worker.device or "cpu"
+    found = Verification(bug, list_changed(patch), seed)
+    examples = {path: one for path in known.examples(entry) if (one := load(path)).device == device}
+    with open_versions(worker.configure(python, None), patch) as versions:
+        found.torch = public_version(versions[BEFORE].hello.torch)
+        is_whole = found.judge(examples, known, versions, device, cases, quiet=quiet)
+    for path in found.unknown:
+        if path in found.further:
+            save(Entry(found.further[path].case), out or Path("runs") / f"fix-{bug}")
+    if json is None or not write_json(found.as_data(), json):
+        print("\n".join(found.describe()))  # noqa: T201 - the answer of a command
+    return int(bool(found.misses)) if is_whole else INTERRUPTED
 
 
-def _compare_examples(examples: Mapping[Path, Entry], versions: Mapping[str, Evaluator]) -> tuple[str, list[Row]]:
-    """The cheapest subject that shows that an example is fixed, and the rows of the examples."""
-    subject, rows = "", list[Row]()
-    for path, one in examples.items():
-        rows.append(compare_versions(path, one, one.subject, one.device, versions))
-        if not subject and rows[-1].change is VersionChange.FIXED:
-            cheaper = filter(None, (_run_by(one.subject, backend) for backend in _CHEAPER))
-            shows = (
-                name
-                for name in cheaper
-                if compare_versions(path, one, name, one.device, versions).change is VersionChange.FIXED
-            )
-            subject = next(shows, one.subject)
-    return subject, rows
-
-
-def _run_by(subject: str, backend: str) -> str | None:
-    """The subject that is `subject` but for its backend, if there is one."""
-    return find_variant(subject, backend=backend, public=False) if subject in SUBJECTS else None
-
-
-Draw = Callable[..., Case]
+@contextmanager
+def open_versions(config: WorkerConfig, patch: Path) -> Iterator[dict[str, Evaluator]]:
+    """Workers of a torch as it is, and with a patch."""
+    with (
+        patched_torch(config, patch) as patched,
+        open_evaluator(config, remember=True) as before,
+        open_evaluator(patched, remember=True) as after,
+    ):
+        yield {BEFORE: before, AFTER: after}
 
 
 @dataclass
-class Search:
-    """Looks for cases that run the changed lines, and compares them."""
+class Verification:
+    """The cases that torch and a patched torch judged."""
 
-    found: Verification
+    bug: str
+    files: list[str]  # that the patch changes
     seed: int
-    device: str
-    versions: Mapping[str, Evaluator]
-    examples: Sequence[Case]
-    cases: dict[Path, Case] = field(default_factory=dict)  # by their names in rows
+    torch: str = ""
+    subject: str = ""  # of the cases that are drawn
+    examples: list[Row] = field(default_factory=list)
+    further: dict[Path, Entry] = field(default_factory=dict)  # beside the examples, by their names in rows
+    rows: list[Row] = field(default_factory=list)  # of those that both judged
+    reasons: Counter[str] = field(default_factory=Counter)  # why some of these fail: a bug of the ledger, or a verdict
+    unknown: list[Path] = field(default_factory=list)  # that changed for the worse, or fail by no bug of the ledger
 
-    def find(self, corpus: Mapping[Path, Entry], wanted: int) -> Iterator[Row]:
-        """Rows of the corpus, then of neighbours of these cases and of the examples, and of random cases.
+    def judge(
+        self,
+        examples: Mapping[Path, Entry],
+        known: Ledger,
+        versions: Mapping[str, Evaluator],
+        device: str,
+        cases: int,
+        *,
+        quiet: bool,
+    ) -> bool:
+        """Compare the examples and, if one is fixed, further cases. Returns whether nobody interrupted it."""
+        tasks = [(path, one, one.subject) for path, one in examples.items()]
+        self.examples.extend(compare_all(tasks, versions, device, quiet=quiet))
+        fixed = next((row for row in self.examples if row.change is VersionChange.FIXED), None)
+        if fixed is None:
+            return True
+        # Inductor's graph passes alone, if they show that the example is fixed.
+        passes = _run_by_passes(fixed.subject)
+        (row,) = compare_all([(fixed.path, examples[fixed.path], passes)], versions, device, quiet=True)
+        self.subject = passes if row.change is VersionChange.FIXED else fixed.subject
+        drawn = _list_further(examples, load_directory(known.path.parent), self.subject, self.seed, device)
+        tasks = list(itertools.islice(drawn, cases))
+        self.further = {path: one for path, one, _ in tasks}
+        try:
+            for row in compare_all(tasks, versions, device, quiet=quiet):
+                is_judged = row.change not in (VersionChange.UNJUDGED, VersionChange.UNSTEADY)
+                self.rows += [row] if is_judged or _is_worse(row) else []
+        except KeyboardInterrupt:
+            return False
+        for row in self.rows:
+            result = row.results[AFTER]
+            if result.verdict not in PASSING:
+                one = self.further[row.path]
+                bug = known.find_case(one.case.id)
+                if bug is None and result.verdict.is_finding:
+                    bug = find_decided_bug(Study(versions[AFTER].on(device), one, row.subject, result), known)
+                self.reasons[bug.id if bug else str(result.verdict)] += 1
+                self.unknown += [] if bug else [row.path]
+        self.unknown += [row.path for row in self.worse]
+        return True
 
-        Each comes from a source half as good as the best source, or better.
-        """
-        reached, seen = dict[str, Case](), {case.id for case in self.examples}
-        for path, entry in corpus.items():
-            if entry.case.id not in seen and len(self.found.reached) < wanted:
-                seen.add(entry.case.id)
-                if (
-                    row := self._compare(path, entry.case, _run_by(entry.subject, "passes") or entry.subject)
-                ) is not None:
-                    reached[entry.case.id] = entry.case
-                    yield row
-        near = Neighbourhood({case.id: case for case in self.examples})
-        sources: dict[str, Draw] = {"neighbour": near.sample, "sample": sample}
-        sources |= {"variant": Neighbourhood(reached).sample} if reached else {}
-        tried, hits = Counter(dict.fromkeys(sources, 1)), Counter(dict.fromkeys(sources, 1))
-        for index, (name, draw) in product(range(wanted * _DRAWN), sources.items()):
-            if len(self.found.reached) >= wanted:
-                return
-            case = draw(self.seed, index, device=self.device)
-            best = max(hits[source] / tried[source] for source in sources)
-            if case.id in seen or hits[name] / tried[name] < best / 2:
-                continue
-            seen.add(case.id)
-            tried[name] += 1
-            if (row := self._compare(Path(f"{name} {index}"), case, self.found.subject)) is not None:
-                hits[name] += 1
-                yield row
+    @property
+    def n_passing(self) -> int:
+        """How many of the further cases pass with the patch."""
+        return sum(row.results[AFTER].verdict in PASSING for row in self.rows)
 
-    def _compare(self, path: Path, case: Case, subject: str) -> Row | None:
-        """The row of a case that runs the changed lines, and that torch judges; else None."""
-        result = self.versions[AFTER].on(self.device).judge(case, subject)
-        if self.found.is_marked and not any(item.kind is CoverageKind.CHANGED for item in result.coverage):
-            return None
-        if result.verdict in PASSING:  # the patch made it no worse, whatever it was before
-            row = Row(path, subject, {AFTER: result})
-        else:
-            row = compare_versions(path, Entry(case), subject, self.device, self.versions)
-            if not _is_worse(row) and row.change in (VersionChange.UNJUDGED, VersionChange.UNSTEADY):
-                return None
-        self.cases[path] = case
-        self.found.reached.append(row)
-        return row
+    @property
+    def worse(self) -> list[Row]:
+        """The rows that pass before and not after, or that fail in another way."""
+        return [row for row in (*self.examples, *self.rows) if _is_worse(row)]
+
+    @property
+    def misses(self) -> list[str]:
+        """Why the patch does not hold, in lines; none if it holds."""
+        failing = [row.path.name for row in self.examples if row.results[AFTER].verdict.is_finding]
+        lines = [f"still fails: {', '.join(failing)}"] if failing else []
+        if not self.subject:
+            lines.append("no example fails before and passes after")
+        return [*lines, *([f"{format_count(len(self.worse), 'case')} changed for the worse"] if self.worse else [])]
+
+    def as_data(self) -> dict[str, Any]:
+        """The answer for JSON, and for the report."""
+        return {
+            "bug": self.bug,
+            "torch": self.torch,
+            "files": self.files,
+            "examples": {row.path.name: row.change.value for row in self.examples},
+            "subject": self.subject,
+            "seed": self.seed,
+            "cases": len(self.rows),
+            "passing": self.n_passing,
+            "failing": dict(self.reasons.most_common()),
+            "worse": {str(row.path): [one.verdict.value for one in row.results.values()] for row in self.worse},
+            "holds": not self.misses,
+            "misses": self.misses,
+        }
+
+    def describe(self) -> list[str]:
+        """The answer for a terminal, in lines."""
+        rows = [*self.examples, *self.rows]
+        further = format_count(len(self.rows), "further case")
+        return [
+            render_table(rows, (BEFORE, AFTER), len(rows)),
+            f"torch {self.torch}, {', '.join(self.files)}: {self.n_passing} of {further} pass with the patch",
+            *(self.misses or ["the patch holds"]),
+        ]
 
 
-def _find_reason(row: Row, case: Case, evaluator: Evaluator, ledger: Ledger) -> str:
-    """The id of the bug of the ledger that a failure is, by the experiments of that bug; else its verdict."""
-    result, bug = row.results[AFTER], ledger.find_case(case.id)
-    if bug is None and result.verdict.is_finding:
-        bug = find_decided_bug(Study(evaluator, Entry(case), row.subject, result), ledger)
-    return str(result.verdict) if bug is None else bug.id
+def _run_by_passes(subject: str) -> str:
+    """The subject that runs Inductor's graph passes alone, else as `subject` does, if there is one."""
+    return (find_variant(subject, backend="passes", public=False) if subject in SUBJECTS else None) or subject
+
+
+def _list_further(
+    examples: Mapping[Path, Entry], corpus: Mapping[Path, Entry], subject: str, seed: int, device: str
+) -> Iterator[tuple[Path, Entry, str]]:
+    """Neighbours of the examples, cases of the corpus and random cases, in turn: each once, with its subject."""
+    near = Neighbourhood({one.case.id: one.case for one in examples.values()})
+    known, seen = iter(corpus.items()), {one.case.id for one in examples.values()}
+    for index in itertools.count():
+        turn = [(Path(f"neighbour {index}"), Entry(near.sample(seed, index)), subject)]
+        turn += [(path, one, _run_by_passes(one.subject)) for path, one in itertools.islice(known, 1)]
+        turn += [(Path(f"sample {index}"), Entry(sample(seed, index, device=device)), subject)]
+        for task in turn:
+            if task[1].case.id not in seen:
+                seen.add(task[1].case.id)
+                yield task
 
 
 def _is_worse(row: Row) -> bool:
-    *earlier, after = row.results.values()
-    if not earlier or row.change is VersionChange.UNSTEADY:
+    before, after = row.results[BEFORE], row.results[AFTER]
+    if row.change is VersionChange.UNSTEADY:
         return False
-    (before,) = earlier
     outcome = compare_outcome(after, before)
     if before.verdict.is_finding:
         return after.verdict.is_finding and outcome not in (Outcome.PASSES, Outcome.FAILS_ALIKE)
     return before.verdict in PASSING and outcome is not Outcome.PASSES
-
-
-def as_data(found: Verification, bug: str, version: str, seed: int, misses: list[str]) -> dict[str, Any]:
-    """The answer for JSON, and for the report."""
-    return {
-        "bug": bug,
-        "torch": version,
-        "files": found.files,
-        "examples": {row.path.name: row.change.value for row in found.examples},
-        "subject": found.subject,
-        "seed": seed,
-        "cases": len(found.reached),
-        "passing": found.n_passing,
-        "failing": dict(found.reasons.most_common()),
-        "worse": {str(row.path): [one.verdict.value for one in row.results.values()] for row in found.changed},
-        "holds": not misses,
-        "misses": misses,
-    }
-
-
-def _summarize(found: Verification, version: str, misses: list[str]) -> str:
-    ran = "run the changed lines" if found.is_marked else "ran (the change is outside of all functions)"
-    cases = format_count(len(found.reached), "further case")
-    head = f"torch {version}, {', '.join(found.files)}: {cases} {ran}, {found.n_passing} pass, under {found.subject}"
-    return "\n".join([head, *misses] if misses else [head, "the patch holds"])
 
 
 if __name__ == "__main__":

@@ -15,11 +15,11 @@ from benchmarks.oracle_power import mistakes, simulated
 from benchmarks.oracle_power.criteria import CRITERIA, Tried
 from benchmarks.oracle_power.problem import Problem
 from benchmarks.oracle_power.recording import Recorder
-from fuzz.check.attention.function import Attention
 from fuzz.check.check import check
-from fuzz.check.exceptions import Unsupported
-from fuzz.check.oracle import constants
-from fuzz.check.subject_builder import Subject, available
+from fuzz.check.judge import constants
+from fuzz.check.run.attention.function import Attention
+from fuzz.check.run.subject_builder import Subject, available
+from fuzz.check.torch_api.exceptions import Unsupported
 from fuzz.protocol import Check, Verdict
 from fuzz.protocol.failures import Failure, FaultyOperation
 from fuzz.protocol.render import describe

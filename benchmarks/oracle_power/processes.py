@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from fuzz.check import settings
+from fuzz.check.torch_api import settings
 from fuzz.check.worker import ENVIRONMENT, INTERPRETED
 
 CHUNKS_PER_PROCESS = {"cpu": 100, "cuda": 4}

@@ -10,10 +10,10 @@ from benchmarks.oracle_power.mistakes import ALL, MISTAKES
 from benchmarks.oracle_power.problem import Problem
 from benchmarks.oracle_power.recording import Recorder
 from benchmarks.oracle_power.simulated import simulated
-from fuzz.check.attention.function import Attention
 from fuzz.check.check import check
-from fuzz.check.program import Program, execute
-from fuzz.check.subject_builder import Subject
+from fuzz.check.run.attention.function import Attention
+from fuzz.check.run.program import Program, execute
+from fuzz.check.run.subject_builder import Subject
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import BiasedErrors, DropoutMask, Failure, NotFinite, WrongValue
 from fuzz.protocol.render import describe

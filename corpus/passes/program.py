@@ -8,14 +8,14 @@ from functools import reduce
 from typing import Any
 
 from generators.program import edits
+from generators.program.calls import at_call
 from generators.program.case import Attr, Case, Change, LaterCall, Op, Values
 from generators.program.kept_places import list_simpler
 from generators.program.ops import OPS
-from generators.program.regions import rename_in_regions
+from generators.program.references import rename
 from generators.program.roles import HEADS, find_attentions, plain_names, trace
 from generators.program.simplicity import SIMPLER_CALLS
 from generators.program.sizes import Size
-from generators.program.state import at_call, rename_in_calls
 from generators.program.type_check import attributes, make_op, types_of
 from generators.program.values import COMPLEX, DISTRIBUTIONS, FLOATS, LATER, category
 
@@ -147,8 +147,8 @@ def share(case: Case) -> Iterator[Case]:
     for op in case.ops:
         same = first.setdefault((op.kind, op.args, op.attrs), op.name)
         if same != op.name:
-            contracts = tuple(contract.rename({op.name: same}) for contract in case.contracts)
-            yield replace(edits.substitute(case, {op.name: same}), contracts=contracts)
+            names = {op.name: same}
+            yield replace(edits.substitute(case, names), contracts=rename(case.contracts, names))
 
 
 def drop_settings(case: Case) -> Iterator[Case]:
@@ -245,15 +245,7 @@ def _plainer(value: float) -> Iterator[float]:
 
 
 def rename_values(case: Case) -> Iterator[Case]:
-    names = plain_names(case)
-    yield replace(
-        rename_in_calls(case, names),
-        inputs=tuple(replace(i, name=names[i.name]) for i in case.inputs),
-        ops=tuple(replace(o, name=names[o.name], args=tuple(names[a] for a in o.args)) for o in case.ops),
-        returns=tuple(names[r] for r in case.returns),
-        contracts=tuple(c.rename(names) for c in case.contracts),
-        regions=rename_in_regions(case, names),
-    )
+    yield rename(case, plain_names(case))
 
 
 def shrink_dims(case: Case) -> Iterator[Case]:
@@ -277,7 +269,7 @@ def merge_dims(case: Case) -> Iterator[Case]:
     for size in dict.fromkeys(sizes):
         for keep, drop in itertools.combinations(sorted(size.names()), 2):
             if case.sizes[keep] == case.sizes[drop]:
-                merged = edits.rename_dims(case, {drop: keep})
+                merged = rename(case, {drop: keep})
                 # Drops attributes that have become the default.
                 yield edits.map_attributes(merged, lambda _, value: value)
 

@@ -12,12 +12,13 @@ from itertools import combinations, count
 
 from corpus.passes.program import rename_values
 from generators.errors import accepts
-from generators.program.case import Attr, Case, Input, Op, TensorType
-from generators.program.edits import make_name, map_sizes, prune_if_valid, rename_dims, replace_inputs, resize
+from generators.program.case import Case, Input, Op, TensorType
+from generators.program.edits import make_name, map_sizes, prune_if_valid, replace_inputs, resize
+from generators.program.references import list_dims, list_sizes, rename
 from generators.program.roles import HEADS, find_attentions, plain_dims, trace
 from generators.program.sizes import ONE, Size
-from generators.program.state import is_written
 from generators.program.type_check import infer
+from generators.program.writes import is_written
 
 _MOST_NAMES = 9
 """If more equal sizes meet in an operation, all stay equal, because the search tries every subset."""
@@ -39,7 +40,7 @@ def grow_sizes(case: Case) -> Iterator[Case]:
 def _name_plainly(case: Case) -> Case:
     """A letter for every size that may differ from the others, and plain names."""
     split = _split_dims(_name_products(_name_ones(case)))
-    named = next(rename_values(rename_dims(split, plain_dims(split))))
+    named = next(rename_values(rename(split, plain_dims(split))))
     order = sorted(named.sizes, key=lambda name: ("BHGSTDV".find(name) % 8, name))
     inputs = tuple(sorted(named.inputs, key=lambda item: "qkv".find(item.name) % 8))
     return replace(named, inputs=inputs, dims=tuple((name, named.sizes[name]) for name in order))
@@ -123,7 +124,7 @@ def _name_ones(case: Case) -> Case:
 
 def _name_products(case: Case) -> Case:
     """A single name for a product or sum in the shape of an input, if its dimensions occur nowhere else."""
-    sizes = {size for value in _list_values(case) for size in _sizes_in(value)}
+    sizes = {*list_sizes((case.inputs, case.ops))}
     apart = {
         size: min(size.names())
         for item in case.inputs
@@ -173,21 +174,8 @@ def _split_dims(case: Case) -> Case:
 
 def _list_computed(case: Case) -> frozenset[str]:
     """Dimensions in computed attributes, such as `triu(T - S)`: types do not show their meaning."""
-    return frozenset(
-        name
-        for value in _list_values(case)
-        for size in _sizes_in(value)
-        if isinstance(value, Size) or not size.is_name
-        for name in size.names()
-    )
-
-
-def _list_values(case: Case) -> list[Attr]:
-    return [*(item.shape for item in case.inputs), *(value for op in case.ops for _, value in op.attrs)]
-
-
-def _sizes_in(value: Attr) -> list[Size]:
-    return [size for size in (value if isinstance(value, tuple) else (value,)) if isinstance(size, Size)]
+    alone = [value for op in case.ops for _, value in op.attrs if isinstance(value, Size)]
+    return list_dims((*alone, *(size for size in list_sizes((case.inputs, case.ops)) if not size.is_name)))
 
 
 def _unite(
@@ -195,8 +183,9 @@ def _unite(
 ) -> None:
     """Record in `same` which new names of one old dimension the operation forces to be equal."""
     op, types = _rename(op, types, same)
-    values: list[Attr] = [*(types[arg].shape for arg in op.args), *(value for _, value in op.attrs)]
-    met = dict.fromkeys(name for value in values for size in _sizes_in(value) for name in sorted(size.names()))
+    met = dict.fromkeys(
+        name for size in list_sizes((*(types[arg] for arg in op.args), op)) for name in sorted(size.names())
+    )
     other = 1 + max(sizes.values(), default=0)
 
     def is_free(names: Sequence[str]) -> bool:
@@ -213,5 +202,5 @@ def _unite(
 
 
 def _rename(op: Op, types: Mapping[str, TensorType], names: Mapping[str, str]) -> tuple[Op, dict[str, TensorType]]:
-    renamed = map_sizes(Case((), (), (op,), ()), lambda size: size.rename(names)).ops[0]
-    return renamed, {n: replace(types[n], shape=tuple(s.rename(names) for s in types[n].shape)) for n in op.args}
+    """The operation and the types of its arguments with dimensions renamed."""
+    return rename(op, names), {name: rename(types[name], names) for name in op.args}

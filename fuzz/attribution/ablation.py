@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from corpus.entry import Entry
+from fuzz.ask.evaluator import Evaluator
 from fuzz.attribution.study import subject_of
-from fuzz.bug_identity import kind_of
-from fuzz.evaluator import Evaluator, compare_outcome
+from fuzz.bug_identity import compare_outcome, kind_of
 from fuzz.experiments import EXPERIMENTS, Outcome, Trial, Tried
 from fuzz.protocol import Hello, SubjectResult, Verdict
 from fuzz.replay_result import read_recorded_result

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from corpus.causes import Mechanism, MechanismKind, Stage, details
 from corpus.entry import Entry
+from fuzz.ask.evaluator import Evaluator
 from fuzz.attribution.ablation import (
     AOT_EAGER,
     DECOMPOSED,
@@ -30,9 +31,16 @@ from fuzz.attribution.ablation import (
 from fuzz.attribution.decide import CALLED_DIRECTLY, UNCHANGED, find_deciding, needs_write, try_other_write
 from fuzz.attribution.root_cause import RootCause
 from fuzz.attribution.study import EDITS, OVERLAPPING, Study, list_low_precision, mechanism_of, subject_of
-from fuzz.bug_identity import LOST_PROCESS, SILENT, WRONG_NUMBERS, attention_patterns, contract_features, operation_of
+from fuzz.bug_identity import (
+    LOST_PROCESS,
+    SILENT,
+    WRONG_NUMBERS,
+    attention_patterns,
+    compare_outcome,
+    contract_features,
+    operation_of,
+)
 from fuzz.error_location import name_gradient
-from fuzz.evaluator import Evaluator, compare_outcome
 from fuzz.experiments import EXPERIMENTS, SHARDING, OtherSubject, Outcome, Trial, Tried
 from fuzz.protocol import Running, SubjectResult, Verdict
 from fuzz.protocol.failures import DropoutMask, EmptyRowsNotZero, FailureKey, FaultyOperation
@@ -40,12 +48,13 @@ from fuzz.protocol.rewrites import EXPANDED, SDPA, WrongRewrite, find_attention_
 from fuzz.subjects import SHARDED, get_spec, is_attention
 from generators.errors import UserError
 from generators.program.attention_options import COMPARABLE
+from generators.program.calls import at_call, list_differences
 from generators.program.case import Case, LaterCall
 from generators.program.changes import without_changes
 from generators.program.edits import prune_if_valid
 from generators.program.ops import OPS
 from generators.program.regions import GRADIENT, REGIONS, call_directly, list_indirect, only_region
-from generators.program.state import at_call, is_written, list_differences, list_targets
+from generators.program.writes import is_written, list_targets
 
 _SYMBOLIC = "passes_dynamic"
 _STAGES = (DYNAMO, AOT_EAGER, DECOMPOSED, EXPORTED[0], PASSES, INDUCTOR, DYNAMIC, EXPORTED[1])

@@ -15,13 +15,13 @@ from corpus.ledger import Bug, Ledger
 from corpus.ledger import load as read_ledger
 from fuzz.attribution.root_cause import RootCause
 from fuzz.attribution.study import EDITS, Study, keep_if_changed, subject_of
-from fuzz.bug_identity import LOST_PROCESS, SILENT, Symptom, measured_rewrite
-from fuzz.evaluator import compare_outcome
+from fuzz.bug_identity import LOST_PROCESS, SILENT, Symptom, compare_outcome, measured_rewrite
 from fuzz.experiments import EXPERIMENTS, SHARDING, Edit, OtherSubject, Outcome, Trial, Tried
 from fuzz.protocol import Verdict
 from fuzz.protocol.rewrites import CALL, CONTIGUOUS, DROPPED, EXPANDED, WrongRewrite, are_all_known
 from fuzz.replay_result import read_recorded_result
 from generators.errors import UserError
+from generators.program.calls import at_call
 from generators.program.case import Attr, Case, Op
 from generators.program.changes import list_changes, without_changes
 from generators.program.edits import make_name, map_attributes, prune_if_valid, substitute
@@ -29,8 +29,8 @@ from generators.program.emit import is_random
 from generators.program.features import features
 from generators.program.ops import OPS, PROBABILITIES, VIEWS
 from generators.program.regions import call_directly, list_indirect
-from generators.program.state import at_call, is_in_place, is_written
 from generators.program.type_check import make_op, types_of
+from generators.program.writes import is_in_place, is_written
 
 EXACT, PATTERNS_OFF, DECOMPOSED = "exact", "pattern_matcher_off", "aot_eager_decomp_partition"
 _WRITTEN_APART, _CALLS_APART, _DEFAULT, _OFFSET = "written_apart", "calls_apart", "default", "offset_given"

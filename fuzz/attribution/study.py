@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 from corpus.causes import Mechanism, MechanismKind, details
 from corpus.entry import Entry
-from fuzz.bug_identity import WRONG_NUMBERS, bug_relevant_rewrites, operation_of
-from fuzz.evaluator import Evaluator, compare_outcome
+from fuzz.ask.evaluator import Evaluator
+from fuzz.bug_identity import WRONG_NUMBERS, bug_relevant_rewrites, compare_outcome, operation_of
 from fuzz.experiments import EXPERIMENTS, Edit, OtherSubject, OtherWrite, Outcome, StepLimit, Trial, Tried, WithoutAxis
 from fuzz.protocol import StepsTaken, SubjectResult, Verdict
 from fuzz.protocol.failures import Raised

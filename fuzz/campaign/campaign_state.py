@@ -7,7 +7,6 @@ from fuzz.campaign.known_bugs import KnownBugs, KnownFinding
 from fuzz.campaign.options import Options, StopCondition
 from fuzz.campaign.schedule import CaseNumbers, Schedule
 from fuzz.campaign.search import Random
-from fuzz.campaign.share import SharedFolder
 from fuzz.campaign.suspicion_queue import SuspicionQueue
 from fuzz.events import Bus
 from fuzz.run_store import Results
@@ -18,10 +17,8 @@ from generators.program.settings import Setting
 class CampaignState:
     """A campaign's options and store, its source of cases, its known bugs and its suspicions."""
 
-    def __init__(
-        self, options: Options, results: Results, bus: Bus, search: Random, share: SharedFolder | None
-    ) -> None:
-        self.options, self.results, self.bus, self.share = options, results, bus, share
+    def __init__(self, options: Options, results: Results, bus: Bus, search: Random) -> None:
+        self.options, self.results, self.bus = options, results, bus
         self.search = search  # the source of cases
         self.settings: Mapping[str, Setting] = {}  # the settings of the worker's torch and device, which cases may get
         self.attention_only = False  # whether all subjects are attention functions

@@ -6,6 +6,9 @@ from pathlib import Path
 
 from corpus.entry import Entry
 from corpus.ledger import Bug
+from fuzz.ask.evaluator import Evaluator
+from fuzz.ask.transport import WorkerUnavailable
+from fuzz.ask.worker_process import WorkerProcess
 from fuzz.attribution.attribute import find_cause
 from fuzz.attribution.decide import decides
 from fuzz.attribution.root_cause import RootCause
@@ -14,11 +17,8 @@ from fuzz.attribution.study import Study
 from fuzz.bug_identity import Symptom, measured_rewrite
 from fuzz.campaign.known_bugs import KnownBugs, KnownFinding
 from fuzz.campaign.options import DiskFull
-from fuzz.evaluator import Evaluator
 from fuzz.experiments import Trial
 from fuzz.protocol import Result
-from fuzz.transport import WorkerUnavailable
-from fuzz.worker_process import WorkerProcess
 from generators.errors import UserError
 from generators.program.case import Case
 

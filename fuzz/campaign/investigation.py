@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from corpus.shrink import shrink
-from fuzz.bug_identity import LOST_PROCESS, indirectness, is_same_failure, kind_of
+from fuzz.ask.evaluator import Judged
+from fuzz.bug_identity import LOST_PROCESS, compare_outcome, indirectness, is_same_failure, kind_of
 from fuzz.campaign.history import find_earlier, find_repeats
-from fuzz.evaluator import Judged, compare_outcome
 from fuzz.experiments import Outcome
 from fuzz.protocol import EAGER, SubjectResult, Verdict
 from fuzz.protocol.render import describe

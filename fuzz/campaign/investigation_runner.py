@@ -1,41 +1,27 @@
-"""Decides when an investigation begins and when new cases go first, and saves findings."""
+"""Decides when an investigation begins and when new cases go first, and investigates."""
 
 import os
 import threading
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
-from datetime import UTC, datetime
-from pathlib import Path
 from typing import Protocol
 
-from corpus import entry as corpus_entry
-from corpus.entry import Entry, Expectation, Found
-from corpus.ledger import Bug
-from fuzz.attribution.root_cause import RootCause
-from fuzz.attribution.stored import cause_path, read_cause
+from corpus.entry import Entry, Expectation
+from fuzz.ask.evaluator import Evaluator
+from fuzz.ask.worker_process import Stopped, WorkerLost
 from fuzz.attribution.study import Study
 from fuzz.bug_identity import Signature, Symptom
 from fuzz.campaign.campaign_state import CampaignState
 from fuzz.campaign.examination import Experimenter, NoTimeLeft, examine_minimum, find_decided
 from fuzz.campaign.investigation import CONFIRMATIONS, Conclusion, Investigation
 from fuzz.campaign.known_bugs import KnownFinding
-from fuzz.campaign.options import StopReason
-from fuzz.campaign.share import FINDINGS
+from fuzz.campaign.saved_findings import SavedFindings, make_entry
 from fuzz.campaign.time_shares import FRUITLESS_SHARE, LONG_SHARE, MANY_WAITING, SHARE, TimeShares
 from fuzz.durations import format_count
-from fuzz.error_location import describe_where
-from fuzz.evaluator import Evaluator
-from fuzz.events import FindingSaved, Notice, SuspicionClosed, SuspicionExamined
-from fuzz.protocol import Hello, Result, SubjectResult, Verdict
-from fuzz.protocol.render import describe
-from fuzz.replay_result import read_recorded_result
-from fuzz.run_store import FindingRow, Suspicion, SuspicionOutcome
-from fuzz.worker_process import Stopped, WorkerLost
-from generators.errors import UserError
+from fuzz.events import SuspicionClosed, SuspicionExamined
+from fuzz.protocol import Result, SubjectResult
+from fuzz.run_store import Suspicion, SuspicionOutcome
 from generators.program.case import Case
-from generators.records import encode
 
 
 class ProbingWorker(Protocol):
@@ -60,11 +46,11 @@ class ProbingWorker(Protocol):
 
 
 class InvestigationRunner:
-    """Takes suspicions from the queue, investigates them in the threads that call, and saves findings. Threads share
-    it."""
+    """Takes suspicions from the queue, investigates them in the threads that call, and has findings saved. Threads
+    share it."""
 
     def __init__(self, state: CampaignState) -> None:
-        self.new = 0  # new findings, without bugs of eager if only the user's functions are tested
+        self.findings = SavedFindings(state)
         self.baseline_torch = ""  # the torch version of `--against`
         self.state = state
         options, cores = state.options, len(os.sched_getaffinity(0))
@@ -73,42 +59,6 @@ class InvestigationRunner:
         self._at_once = 1 if is_serial else max(1, min(CONFIRMATIONS, cores // options.workers))
         self._times = TimeShares(options, state.stop)
         self._lock = threading.Lock()
-        self._saving = threading.RLock()
-
-    def load_findings(self, torch: str) -> None:
-        """Learn every finding of the ledger, on disk and in the store. Raises `CaseError`."""
-        options, known_bugs, rows = self.state.options, self.state.known_bugs, self.state.results.findings()
-        for path, entry in known_bugs.load_ledger(torch):
-            self._add_known(entry, path)
-        for row in rows:
-            path = Path(row.file)
-            if row.kind != "known" and not path.exists():
-                corpus_entry.write(row.entry, path)  # Killed between the row and the file.
-            cause = read_cause(cause_path(options.out, row.entry, torch, row.entry.device))
-            known_bugs.learn(row.entry, from_corpus=row.kind == "known", cause=cause, path=path)
-            if row.count:  # an earlier session told of it
-                self.state.schedule.has_shown = True
-                known_bugs.meet(row.case_id, row.case_id, options.worker_config.device)
-        for directory in (*options.ignore_dirs, options.corpus):
-            for path, entry in corpus_entry.load_directory(directory).items():
-                if known_bugs.learn(entry, torch=torch, path=path) is not None:
-                    self._add_known(entry, path)
-
-    def learn_shared_findings(self, torch: str) -> None:
-        """Learn the findings that other campaigns made since the last call. `torch`: the worker's version."""
-        state = self.state
-        with self._saving:
-            for path, entry in state.share.take_findings() if state.share is not None else ():
-                try:
-                    finding = state.known_bugs.learn(entry, torch=torch, path=path)
-                    if finding is not None:
-                        self._add_known(entry, path)
-                        state.suspicions.reconsider(finding)
-                except UserError as error:
-                    state.bus.emit(Notice(text=f"--share: skipped {path}: {error}"))
-
-    def _add_known(self, entry: Entry, path: Path) -> None:
-        self.state.results.add_finding(None, _row(entry, path, "known", 0, read_recorded_result(entry)))
 
     @property
     def open(self) -> int:
@@ -245,32 +195,13 @@ class InvestigationRunner:
         outcome, message = conclusion.outcome, conclusion.message
         is_shown, is_alike, stopped = outcome in (SuspicionOutcome.FINDING, SuspicionOutcome.INTERNAL), False, False
         if is_shown:
-            hello, result = worker.evaluator.hello, conclusion.cheapest_result
-            entry = _entry(
-                conclusion, hello, investigation.seen_in_baseline(conclusion), self._find_origin(suspicion.case)
-            )
-            symptom = state.known_bugs.symptom(result, conclusion.case)
-            known, cause = state.known_bugs.find(symptom, conclusion.case), None
+            models, seen = state.options.models, investigation.seen_in_baseline(conclusion)
+            near = models.describe(suspicion.case) if models is not None else ""
+            note = f"found in {near}, then shrunk" if near else ""
+            entry = make_entry(conclusion, worker.evaluator.hello, seen, note)
+            symptom = state.known_bugs.symptom(conclusion.cheapest_result, conclusion.case)
             is_alike = bool(state.known_bugs.list_alike(symptom))
-            if known is None:
-                experimenter, began = self._experiment(suspicion, worker), self._times.own.seconds
-                study = Study(experimenter, entry, result.subject, result)
-                try:
-                    known, cause = examine_minimum(study, symptom, state.known_bugs, state.options.out)
-                except Stopped:
-                    if state.known_bugs.list_possible(symptom):
-                        raise  # a known bug, perhaps: the suspicion stays in the store, for the next run
-                    stopped = True  # the finding is saved first
-                self._note_examined(suspicion, known if isinstance(known, KnownFinding) else None, experimenter, began)
-            with self._saving:  # Two threads may come to the same minimum at once.
-                self.learn_shared_findings(hello.torch)
-                known = known or state.known_bugs.find(symptom, conclusion.case, cause)
-                if isinstance(known, KnownFinding):
-                    finding = known
-                elif known is None or state.known_bugs.is_back(known):
-                    self._save(suspicion, conclusion, entry, symptom, known, cause)
-                else:
-                    finding = self._add_example(entry, known)
+            finding, stopped = self._save_unless_known(suspicion, conclusion, entry, symptom, worker)
         is_new = finding is None and is_shown
         if finding is not None:
             outcome, message = SuspicionOutcome.DUPLICATE, f"its minimum is explained by {finding.case_id}"
@@ -286,96 +217,34 @@ class InvestigationRunner:
         neutral = (SuspicionOutcome.IN_BOTH, SuspicionOutcome.NOT_COMPARED)
         return None if outcome in neutral or (finding and finding.decided_by) else is_new and not is_alike
 
-    def _find_origin(self, case: Case) -> str:
-        models = self.state.options.models
-        near = models.describe(case) if models is not None else ""
-        return f"found in {near}, then shrunk" if near else ""
+    def _save_unless_known(
+        self, suspicion: Suspicion, conclusion: Conclusion, entry: Entry, symptom: Symptom, worker: ProbingWorker
+    ) -> tuple[KnownFinding | None, bool]:
+        """The known finding that a minimal case is; None if it is new, and saved now. With it, whether the campaign
+        stopped before the cause of a new finding was found.
 
-    def _add_example(self, entry: Entry, bug: Bug) -> KnownFinding:
-        """Save a minimal case of a listed bug as a further example, which explains later failures."""
-        path = self.state.options.out / "internal" / entry.file_name
-        self._add_known(entry, path)
-        corpus_entry.write(entry, path)
-        finding = self.state.known_bugs.add_entry(entry, bug, path=path)
-        self.state.suspicions.reconsider(finding)
-        return finding
-
-    def _save(
-        self,
-        suspicion: Suspicion,
-        conclusion: Conclusion,
-        entry: Entry,
-        symptom: Symptom,
-        back: Bug | None,
-        cause: RootCause | None,
-    ) -> None:
-        state, case, shown = self.state, conclusion.case, conclusion.shown
-        is_public, is_eager = conclusion.outcome is SuspicionOutcome.FINDING, shown.verdict is Verdict.EAGER_SUSPECT
-        path = (state.options.corpus if is_public else state.options.out / "internal") / entry.file_name
-        # The row is written first. After a kill, `load_findings` writes the file from it.
-        state.results.add_finding(suspicion.id, _row(entry, path, "new" if is_public else "internal", 1, shown))
-        # It is known before its file: if that can't be written, other threads still finish their investigations.
-        causes, decided_by = ((cause.key,), cause.decided_by) if cause else ((), None)
-        finding = state.known_bugs.add(KnownFinding(case.id, symptom, causes, decided_by, entry))
-        corpus_entry.write(entry, path)
-        if is_public and state.share is not None:
-            state.share.publish(FINDINGS, entry)
-        state.suspicions.reconsider(finding)
-        of_eager = is_eager and state.options.is_of_user
-        counts = is_public and not of_eager
-        self.new += counts
-        state.schedule.has_shown = True
-        state.bus.emit(
-            FindingSaved(
-                case=case.id,
-                verdict=shown.verdict,
-                result=replace(shown, coverage=()),
-                ops=len(case.ops),
-                n_earlier=sum(earlier.times for earlier in case.before),
-                path=str(path),
-                internal=not is_public,
-                source=state.known_bugs.emit(case, shown),
-                where=describe_where(case, shown.where),
-                ledger=f"regression: fixed in {back.status.about} and back: {back.title}" if back else "",
-                seen=entry.seen,
-                of_eager=of_eager,
-            )
-        )
-        if counts and state.options.fail_fast:
-            state.stop.stop(StopReason.FAIL_FAST)
-
-
-def write_fault(case: Case, text: str, directory: Path) -> Path:
-    """Save a case whose check failed because of a fault in attnfuzz, with a log of `text`. Returns the case's file."""
-    entry = Entry(case=case)
-    path = corpus_entry.write(entry, directory / entry.file_name)
-    path.with_name(path.name.replace(".case.yaml", ".log")).write_text(f"{text}\n", encoding="utf-8")
-    return path
-
-
-def record_origin(shown: SubjectResult, hello: Hello) -> Found:
-    """How a case was found, for its file: now, by the worker of `hello`."""
-    return Found(
-        verdict=shown.verdict.value,
-        subject=shown.subject,
-        fired=tuple(name for name in shown.applied_rewrites if name not in shown.right_rewrites),
-        torch=hello.torch,
-        device=hello.device,
-        message=describe(shown),
-        numbers=shown.numbers,
-        date=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        failure=encode(shown.failure) or {},
-        rewrites=tuple(encode(rewrite) for rewrite in shown.wrong_rewrites),
-    )
-
-
-def _entry(conclusion: Conclusion, hello: Hello, seen: Mapping[str, str], note: str) -> Entry:
-    # Later failures come from the cheapest subject, so the entry gets the rewrites of that subject.
-    of_rewrites = ("applied_rewrites", "wrong_rewrites", "right_rewrites")
-    seen_best = replace(conclusion.shown, **{name: getattr(conclusion.cheapest_result, name) for name in of_rewrites})
-    return Entry(case=conclusion.case, note=note, found=record_origin(seen_best, hello), seen=seen)
-
-
-def _row(entry: Entry, path: Path, kind: str, count: int, result: SubjectResult) -> FindingRow:
-    now = time.time()
-    return FindingRow(entry, str(path), result, kind, count, now, now)
+        Other threads and campaigns may save findings while experiments run. Experiments are run again as long as such a
+        finding may be the same bug.
+        """
+        state, result = self.state, conclusion.cheapest_result
+        known_bugs, known, cause = state.known_bugs, None, None
+        experimenter, began = self._experiment(suspicion, worker), self._times.own.seconds
+        study, examined, stopped = Study(experimenter, entry, result.subject, result), None, False
+        while True:
+            with self.findings.exclude_others():
+                known = known or known_bugs.find(symptom, conclusion.case, cause)
+                possible = {one.case_id for one in known_bugs.list_possible(symptom)}
+                if known is not None or stopped or possible == examined:
+                    finding = self.findings.save(suspicion, conclusion, entry, symptom, known, cause)
+                    break
+            examined = possible
+            try:
+                known, found = examine_minimum(study, symptom, known_bugs, state.options.out)
+                cause = found or cause
+            except Stopped:
+                if possible:
+                    raise  # a known bug, perhaps: the suspicion stays in the store, for the next run
+                stopped = True  # the finding is saved first
+        if examined is not None:
+            self._note_examined(suspicion, finding, experimenter, began)
+        return finding, stopped

@@ -6,13 +6,13 @@ The thread's ordinary worker shows, shrinks and confirms failures while libFuzze
 from dataclasses import replace
 
 from corpus import casefile
+from fuzz.ask.evaluator import Evaluator, build_check
+from fuzz.ask.transport import PipeTransport
+from fuzz.ask.worker_process import WorkerProcess
 from fuzz.campaign.investigation_runner import InvestigationRunner
 from fuzz.campaign.schedule import Job
 from fuzz.campaign.worker_thread import WorkerThread
-from fuzz.evaluator import Evaluator, build_check
 from fuzz.protocol import Check, Hello, Result
-from fuzz.transport import PipeTransport
-from fuzz.worker_process import WorkerProcess
 from generators.program.case import Case
 
 MODULE = "fuzz.libfuzzer"

@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Self
 
 from corpus.ledger import Ledger
+from fuzz.ask.transport import WorkerUnavailable
+from fuzz.ask.worker_config import WorkerConfig
+from fuzz.ask.worker_process import WorkerProcess
 from fuzz.cli import DISK_ERRORS
 from fuzz.durations import format_duration, parse_duration
 from fuzz.run_store import StoreLocked
 from fuzz.subjects import is_user_function
-from fuzz.transport import WorkerUnavailable
-from fuzz.worker_config import WorkerConfig
-from fuzz.worker_process import WorkerProcess
 from generators.errors import UserError
 from generators.program.case import Case
 from generators.sampling.neighbours import Neighbourhood
@@ -77,7 +77,6 @@ class Options:
     quiet: bool = False  # print findings only
     named: tuple[str, ...] = ()  # the subjects that the user gave
     gpus: tuple[str, ...] = ()  # values of CUDA_VISIBLE_DEVICES, which workers take by turns
-    share: Path | None = None  # a directory through which campaigns exchange cases, findings and causes
     open_remote: Callable[..., WorkerProcess] | None = None  # gives the workers of a Ray cluster
     resume: tuple[str, ...] = ()  # the arguments of the command that continues the run
 

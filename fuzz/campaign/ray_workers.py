@@ -22,13 +22,13 @@ from typing import Any
 import ray
 from ray.exceptions import RayError, RayTaskError
 
+from fuzz.ask.transport import MachineLost, PipeTransport, Transport, WorkerUnavailable
+from fuzz.ask.worker_config import ROOT, WorkerConfig
+from fuzz.ask.worker_process import WorkerProcess
 from fuzz.campaign.options import require_space
 from fuzz.protocol import Hello, StageStarted
 from fuzz.protocol.exits import find_last_words
 from fuzz.protocol.failures import ProcessLost
-from fuzz.transport import MachineLost, PipeTransport, Transport, WorkerUnavailable
-from fuzz.worker_config import ROOT, WorkerConfig
-from fuzz.worker_process import WorkerProcess
 from generators.errors import UserError
 
 WORKERS_PER_GPU = 8

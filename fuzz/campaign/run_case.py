@@ -3,20 +3,20 @@
 from collections.abc import Sequence
 from contextlib import suppress
 
-from corpus.entry import Entry
+from fuzz.ask.evaluator import Judged, build_check
 from fuzz.campaign.campaign_state import CampaignState
 from fuzz.campaign.schedule import Job
-from fuzz.campaign.share import QUEUE
-from fuzz.evaluator import Judged, build_check
 from fuzz.events import CaseJudged, SuspicionRaised
 from fuzz.protocol import Result, Verdict
 from fuzz.protocol.render import describe
 from fuzz.subjects import get_spec
 from generators.sampling.choices import Choices
-from generators.sampling.insertions import add_states, show_dropouts
+from generators.sampling.dropout import show_dropouts
 from generators.sampling.neighbours import list_near
-from generators.sampling.sample import MASKS_SHARE, SETTINGS_SHARE, STATES_SHARE, draw_settings
+from generators.sampling.sample import MASKS_SHARE, STATES_SHARE
+from generators.sampling.settings import SETTINGS_SHARE, draw_settings
 from generators.sampling.shards import add_shards
+from generators.sampling.states import add_states
 
 _TURNS = 2
 """How often each block of a user's module is judged as it is (`Schedule.subjects_for_module`)."""
@@ -36,7 +36,7 @@ def choose_case(state: CampaignState) -> Job | None:
     chosen = state.search.choose(index)
     share = 1.0 if state.schedule.needs_settings else SETTINGS_SHARE
     case = chosen.case
-    if chosen.source in ("seed", "variant"):  # `sample` has drawn these, and shared cases are judged as they are
+    if chosen.is_targeted:  # `sample` has drawn these for a random case
         c = Choices(f"{state.options.seed}:{index}:states of {chosen.source}")
         case = add_states(show_dropouts(case, c, MASKS_SHARE), c, STATES_SHARE)
     case = draw_settings(case, Choices(f"{state.options.seed}:{index}:settings"), state.settings, share)
@@ -89,8 +89,6 @@ def record_case(state: CampaignState, job: Job, result: Result, *, worker: int, 
         chosen=job.chosen,
         earlier=earlier,
     )
-    if is_new_coverage and state.share is not None:
-        state.share.publish(QUEUE, Entry(case))
     state.bus.emit(
         CaseJudged(
             index=job.index,

@@ -25,8 +25,8 @@ ATTENTION = "_sfdp_pattern_"
 """The prefix of the names of attention patterns."""
 ENGINES = ("guided", "random", "atheris")
 
-VARIANTS = SHARED = 0.5
-"""Probabilities that the next case of a guided search is a waiting variant, or a waiting case of another campaign."""
+VARIANTS = 0.5
+"""The probability that the next case of a guided search is a waiting variant."""
 TRIES = 2
 """Variants that are queued for each pattern and each form (`Variant`) in which the pattern has not matched."""
 
@@ -86,7 +86,7 @@ class ChosenCase(NamedTuple):
     """The case to judge next."""
 
     case: Case
-    source: str  # "seed", "shared" (of another campaign), "variant" or "random"
+    source: str  # "seed", "variant" or "random"
 
     @property
     def is_targeted(self) -> bool:
@@ -124,26 +124,18 @@ class Random:
 
 
 class Guided(Random):
-    """Takes cases from four sources:
+    """Takes cases from three sources:
 
     - seeds, every second case while there are any
-    - cases that `take_shared` gives, from other campaigns
     - variants of cases that an attention pattern matched for the first time
     - random cases
 
     A case is chosen once. Seeds show which programs match patterns. `load_seeds` leaves out seeds with known bugs.
     """
 
-    def __init__(
-        self,
-        draw: Draw,
-        seed: int,
-        seeds: Sequence[Case],
-        results: Results,
-        take_shared: Callable[[], Case | None] | None = None,
-    ) -> None:
+    def __init__(self, draw: Draw, seed: int, seeds: Sequence[Case], results: Results) -> None:
         super().__init__(draw, results.count_coverage())
-        self._seed, self._seeds, self._take_shared = seed, seeds, take_shared or (lambda: None)
+        self._seed, self._seeds = seed, seeds
         self._is_judged = results.is_judged
         self._chosen = {case.id for case in seeds}
         self._variants = VariantQueue(seed)
@@ -151,16 +143,14 @@ class Guided(Random):
             self._variants.plan(case, _list_patterns(items), _list_patterns(items))
 
     def choose(self, index: int) -> ChosenCase:
-        """For an even number the next seed, while seeds last; else by chance a shared case, variant or random case."""
+        """For an even number the next seed, while seeds last; else by chance a variant or random case."""
         if index % 2 == 0 and index // 2 < len(self._seeds):
             return ChosenCase(self._seeds[index // 2], "seed")
         c = Choices(f"{self._seed}:{index}:guided")
         with self._lock:
-            sources = (("shared", SHARED, self._take_shared), ("variant", VARIANTS, lambda: self._variants.take(c)))
-            for source, share, take in sources:
-                while c.chance(share) and (case := take()) is not None:
-                    if self._claim(case):
-                        return ChosenCase(case, source)
+            while c.chance(VARIANTS) and (case := self._variants.take(c)) is not None:
+                if self._claim(case):
+                    return ChosenCase(case, "variant")
         return super().choose(index)
 
     def _claim(self, case: Case) -> bool:

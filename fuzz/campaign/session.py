@@ -20,20 +20,21 @@ from fuzz.campaign.libfuzzer import LibFuzzerThread
 from fuzz.campaign.options import Options, StopReason, require_space, translate_disk_error
 from fuzz.campaign.screen import Screen, describe_unused, summarize
 from fuzz.campaign.search import AttentionSearch, Guided, Random
-from fuzz.campaign.share import DIRECTORIES, open_share
 from fuzz.campaign.worker_thread import WorkerThread
 from fuzz.cli import handle_signals, ignore_lost_output
-from fuzz.evaluator import public_version
 from fuzz.events import Bus, CampaignEnded, CampaignStarted, EventLog, Notice
 from fuzz.run_store import LOCK_FILE, RESULTS_FILE, Results
 from fuzz.run_summary import Recorder
 from fuzz.subjects import get_spec
+from fuzz.versions import public_version
 from generators.errors import UserError
 from generators.program.case import Case
 from generators.program.settings import list_available
 from generators.sampling.sample import NO_LIMITS, Limits, sample
 
 _TICK_SECONDS, _START_SECONDS = 0.1, 0.5
+_SCAN_SECONDS = 5.0
+"""The pause between two searches for findings of others. On a slow file system it is 50 times as long as the search."""
 
 Sampler = Callable[..., Case]
 """Makes case `index` of a seed. `attention_only=True`: the case has a contract."""
@@ -87,9 +88,6 @@ def run_campaign(options: Options, sampler: Sampler = sample) -> RunResult:
         with _enter_directory(options.out), closing(Results(options.out)) as results:
             try:
                 require_writable(options.corpus, "--corpus")
-                for name in DIRECTORIES:
-                    if options.share is not None:
-                        require_writable(options.share / name, "--share")
                 draw = options.models.sample if options.models is not None else sampler
                 return _Session(_resolve_seed(options, results), results, draw).run()
             finally:
@@ -106,15 +104,14 @@ class _Session:
         self._options, self._results, self._sample = options, results, sample
         self._recorder = Recorder(results)
         self._bus = Bus([EventLog(options.out), self._recorder])
-        share = open_share(options.share, results, self._bus) if options.share is not None else None
         if options.engine == "guided":
-            take_shared = share.take_case if share is not None else None
-            search: Random = Guided(self._draw, options.seed, options.seeds, results, take_shared)
+            search: Random = Guided(self._draw, options.seed, options.seeds, results)
         else:
             search = Random(self._draw, results.count_coverage())  # libFuzzer draws cases itself
-        self._state = CampaignState(options, results, self._bus, search, share)
+        self._state = CampaignState(options, results, self._bus, search)
         self._investigations = InvestigationRunner(self._state)
         kind = LibFuzzerThread if options.engine == "atheris" else WorkerThread
+        self._next_scan = 0.0
         self._threads = [kind(self._investigations, number) for number in range(options.workers)]
         self._bus.listeners.append(Screen(self._recorder, self._investigations, self._threads))
 
@@ -150,7 +147,7 @@ class _Session:
                     step()
                 except Exception as error:  # noqa: BLE001 - raised after the summary
                     errors.append(translate_disk_error(error, options.out))
-            new, summary = self._investigations.new, self._recorder.summarize()
+            new, summary = self._investigations.findings.new, self._recorder.summarize()
             unused = describe_unused(options.named, summary.counts)
             if unused and not new and not signals:
                 errors.append(UserError(unused))
@@ -202,8 +199,7 @@ class _Session:
                 )
         results.set_meta({"torch": hello.torch, "--python": public_version(hello.torch), "--against": against})
         results.set_meta({"interpreter": options.worker_config.python})  # another path to it continues the run
-        self._investigations.load_findings(hello.torch)
-        self._read_share()
+        self._investigations.findings.load(hello.torch)
         for suspicion in results.waiting():
             state.suspicions.put(suspicion)
         self._bus.emit(
@@ -237,9 +233,11 @@ class _Session:
         finally:
             timer.cancel()
 
-    def _read_share(self) -> None:
-        if self._state.share is not None and self._state.share.tick():
-            self._investigations.learn_shared_findings(self._results.meta("torch") or "")
+    def _learn_findings(self) -> None:
+        began = time.monotonic()
+        if began >= self._next_scan:
+            self._investigations.findings.learn_new()
+            self._next_scan = began + max(_SCAN_SECONDS, 50 * (time.monotonic() - began))
 
     def _work(self) -> None:
         """Work until the budget is spent, or something stops it. Cases that do not finish within `GRACE_SECONDS` are
@@ -253,7 +251,7 @@ class _Session:
         while any(thread.is_alive() for thread in self._threads):
             try:
                 self._bus.tick()
-                self._read_share()
+                self._learn_findings()
             except Exception as error:  # noqa: BLE001 - raised below, when all threads have ended
                 faults.append(stop.fail(error, self._options.out))
             if stop.is_overdue:

@@ -7,18 +7,20 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
 
 from fuzz import events
+from fuzz.ask.evaluator import Evaluator, Judged
+from fuzz.ask.transport import PipeTransport
+from fuzz.ask.worker_config import WorkerConfig
+from fuzz.ask.worker_process import Stopped, WorkerFault, WorkerLost, WorkerProcess
 from fuzz.campaign.investigation import CONFIRMATIONS
-from fuzz.campaign.investigation_runner import InvestigationRunner, write_fault
+from fuzz.campaign.investigation_runner import InvestigationRunner
 from fuzz.campaign.options import require_space
 from fuzz.campaign.run_case import choose_case, choose_near_cases, record_case
+from fuzz.campaign.saved_findings import write_fault
 from fuzz.campaign.schedule import Job
-from fuzz.evaluator import Evaluator, Judged, public_version
 from fuzz.protocol import Hello, Result, SubjectResult
 from fuzz.protocol.failures import ProcessLost
 from fuzz.protocol.render import describe_failure
-from fuzz.transport import PipeTransport
-from fuzz.worker_config import WorkerConfig
-from fuzz.worker_process import Stopped, WorkerFault, WorkerLost, WorkerProcess
+from fuzz.versions import public_version
 from generators.program.case import Case
 
 _IDLE_SECONDS = 0.1

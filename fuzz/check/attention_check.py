@@ -2,24 +2,24 @@
 
 from dataclasses import replace
 
-from fuzz.check import exceptions
-from fuzz.check.attention.call_changes import measure_calls
-from fuzz.check.attention.function import AttentionHarness
-from fuzz.check.attention.judge_calls import find_faulty, judge_calls, observe
-from fuzz.check.case_run import CaseRun
-from fuzz.check.coverage import Coverage
-from fuzz.check.exceptions import SuppressOutOfMemory, Unsupported
-from fuzz.check.oracle.attention.call import Call
-from fuzz.check.oracle.verdict import RECHECKED_VERDICTS, Judgement, skip
-from fuzz.check.program import Execution
-from fuzz.check.replaced_attention import judge_replaced
-from fuzz.check.subject_builder import Subject
-from fuzz.protocol import Verdict
+from fuzz.check.experiment.call_changes import measure_calls
+from fuzz.check.experiment.replaced_attention import judge_replaced
+from fuzz.check.judge.attention.judge_calls import find_faulty, judge_calls, observe
+from fuzz.check.judge.case_run import CaseRun
+from fuzz.check.judge.verdict import RECHECKED_VERDICTS, conclude, skip
+from fuzz.check.run.attention.call import Call
+from fuzz.check.run.attention.function import AttentionHarness
+from fuzz.check.run.program import Execution
+from fuzz.check.run.subject_builder import Subject
+from fuzz.check.torch_api import exceptions
+from fuzz.check.torch_api.coverage import Coverage
+from fuzz.check.torch_api.exceptions import SuppressOutOfMemory, Unsupported
+from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import FormDiffers, Nondeterministic, OutOfBounds, Refusal, Value
 from fuzz.subjects import is_user_function
 
 
-def check_attention(case: CaseRun, subject: Subject, coverage: Coverage) -> tuple[Judgement, Execution | None]:
+def check_attention(case: CaseRun, subject: Subject, coverage: Coverage) -> tuple[SubjectResult, Execution | None]:
     """The verdict on a subject that computes the attention of the case, and its run, if that can be compared."""
     stub, training = case.request.attention_stub, case.request.training
     if stub is None and subject.attention is not None and subject.spec.sdpa:
@@ -36,10 +36,10 @@ def check_attention(case: CaseRun, subject: Subject, coverage: Coverage) -> tupl
     if damage and judgement.verdict.is_finding:
         judgement = replace(judgement, writes=damage)
     elif damage:
-        judgement = Judgement(Verdict.OUT_OF_BOUNDS, OutOfBounds(damage), judgement.numbers)
+        judgement = conclude(Verdict.OUT_OF_BOUNDS, OutOfBounds(damage), judgement.numbers)
     elif harness.shared and not judgement.verdict.is_finding and judgement.verdict is not Verdict.SKIPPED:
         shared = FormDiffers("memory", value=Value.of_result("out"), actual_owner=Value("result", harness.shared))
-        judgement = Judgement(Verdict.METADATA, shared, judgement.numbers)
+        judgement = conclude(Verdict.METADATA, shared, judgement.numbers)
     if harness.sequences:
         # The program's outputs are 0 for queries of no sequence, so they are not compared with eager's.
         failure = judgement.failure
@@ -53,7 +53,7 @@ def check_attention(case: CaseRun, subject: Subject, coverage: Coverage) -> tupl
 
 def _run_and_judge(
     case: CaseRun, subject: Subject, harness: AttentionHarness, runs: list[Execution], coverage: Coverage
-) -> Judgement:
+) -> SubjectResult:
     """The verdict on the results of a function. Appends its executions to `runs`."""
     recorded: list[Call] = []
     module = harness.program.module(harness.training)
@@ -75,7 +75,7 @@ def _run_and_judge(
         if is_fit and harness.runs_with_less_guarded(lambda: case.execute(module, module)):
             runs.clear()
             return _run_and_judge(case, subject, harness, runs, coverage)
-        judgement = Judgement(*exceptions.blame(error))
+        judgement = conclude(*exceptions.blame(error))
         if judgement.verdict is Verdict.RUNTIME_ERROR:
             with SuppressOutOfMemory():
                 judgement = measure_calls(judgement, harness.attention, harness.calls)

@@ -7,29 +7,31 @@ from dataclasses import replace
 
 import torch
 
-from fuzz.check import compilation, exceptions, process_state, settings, value_files, warm_caches
-from fuzz.check.attention.guard import GUARDED
 from fuzz.check.attention_check import check_attention
-from fuzz.check.case_run import Announce, CaseRun, Rejected
-from fuzz.check.coverage import Coverage
-from fuzz.check.exceptions import SubjectError, SuppressOutOfMemory
-from fuzz.check.fused_calls import find_refused_calls
-from fuzz.check.live_program import LiveProgram
-from fuzz.check.oracle.verdict import (
+from fuzz.check.judge.case_run import Announce, CaseRun, Rejected
+from fuzz.check.judge.recheck import Compiled, explain_by_fused_rounding, explain_by_order, recheck
+from fuzz.check.judge.verdict import (
     RECHECKED_VERDICTS,
-    Judgement,
+    conclude,
     find_form_difference,
     find_stride_difference,
     is_same_for_dynamo,
     skip,
 )
-from fuzz.check.program import Execution, hash_values
-from fuzz.check.recheck import Compiled, explain_by_fused_rounding, explain_by_order, recheck
-from fuzz.check.rewrite_match import MatchRecorder
-from fuzz.check.rewrite_proof import find_wrong_rewrite, judge_rewrite
-from fuzz.check.subject_builder import Subject
-from fuzz.check.subject_changes import Record, apply_experiments, compare_constants, enter
-from fuzz.check.torch_places import find_raising
+from fuzz.check.prove.fused_calls import find_refused_calls
+from fuzz.check.prove.pattern_constants import compare_constants
+from fuzz.check.prove.rewrite_match import MatchRecorder
+from fuzz.check.prove.rewrite_proof import find_wrong_rewrite, judge_rewrite
+from fuzz.check.run import value_files
+from fuzz.check.run.attention.guard import GUARDED
+from fuzz.check.run.live_program import LiveProgram
+from fuzz.check.run.program import Execution, hash_values
+from fuzz.check.run.subject_builder import Subject
+from fuzz.check.run.subject_changes import Record, apply_experiments, enter
+from fuzz.check.torch_api import compilation, exceptions, process_state, settings, warm_caches
+from fuzz.check.torch_api.coverage import Coverage
+from fuzz.check.torch_api.exceptions import SubjectError, SuppressOutOfMemory
+from fuzz.check.torch_api.torch_places import find_raising
 from fuzz.experiments import Outcome, Trial
 from fuzz.protocol import (
     EAGER,
@@ -144,36 +146,29 @@ def _run_subject(case: CaseRun, name: str, subject: Subject | None) -> tuple[Sub
     except SubjectError as error:
         judgement = skip(Refusal.UNSUPPORTED, str(error))
     except Exception as error:
-        judgement = Judgement(*exceptions.blame(error))
+        judgement = conclude(*exceptions.blame(error))
         if judgement.verdict is not Verdict.DEVICE_ERROR:
             raise
     # A verdict of wrong numbers stays if a later call broke the device.
     keeps = judgement.verdict in (*RECHECKED_VERDICTS, Verdict.DEVICE_ERROR)
     if not keeps and (fault := exceptions.find_device_fault()):
-        judgement = Judgement(Verdict.DEVICE_ERROR, DeviceError(fault))
+        judgement = conclude(Verdict.DEVICE_ERROR, DeviceError(fault))
     changes, earlier = process_state.take_changes()
     # A change of state that can't be undone may have made a later call raise.
     is_cause = judgement.verdict is Verdict.RUNTIME_ERROR and not all(change.is_restored for change in earlier)
     is_kept = judgement.verdict.is_finding or judgement.verdict is Verdict.SKIPPED
     if changes and (is_cause or not is_kept):
-        judgement = Judgement(Verdict.STATE_CHANGED, StateChanged(changes), judgement.numbers)
+        judgement = conclude(Verdict.STATE_CHANGED, StateChanged(changes), judgement.numbers)
     if not exceptions.find_device_fault():
         torch._dynamo.reset()
-    result = SubjectResult(
+    result = replace(
+        judgement,
         subject=name,
-        verdict=judgement.verdict,
-        numbers=judgement.numbers,
         applied_rewrites=tuple(sorted(coverage.applied_rewrites)),
         dynamo_same=dynamo_same,
         seconds=round(time.perf_counter() - started, 4),
-        where=judgement.where,
         coverage=(*sorted(coverage.items), *_list_conditions(subject, judgement.verdict)),
-        failure=judgement.failure,
-        wrong_rewrites=judgement.wrong_rewrites,
-        right_rewrites=judgement.right_rewrites,
-        writes=judgement.writes,
         observations=tuple(observed),
-        raised_at=judgement.raised_at,
         hashes=hashes,
     )
     return result, changes
@@ -189,7 +184,7 @@ def _list_conditions(subject: Subject | None, verdict: Verdict) -> list[Coverage
     return [*(CoverageItem(CoverageKind.UNGUARDED, name) for name in unguarded), *settings]
 
 
-def _check_compiled(case: CaseRun, subject: Subject, coverage: Coverage) -> tuple[Judgement, Execution | None]:
+def _check_compiled(case: CaseRun, subject: Subject, coverage: Coverage) -> tuple[SubjectResult, Execution | None]:
     """The verdict on a subject that computes the case as a whole, and its run, if that can be compared."""
     if subject.spec.random and (not case.request.random or case.program.is_sequence):
         return skip(Refusal.NOT_RANDOM), None
@@ -211,7 +206,7 @@ def _check_compiled(case: CaseRun, subject: Subject, coverage: Coverage) -> tupl
     except Exception as error:
         if limit := exceptions.find_limit(error):
             return skip(Refusal.UNSUPPORTED, limit), None
-        judgement = _prove_constants(Judgement(*exceptions.blame(error)), case, subject)
+        judgement = _prove_constants(conclude(*exceptions.blame(error)), case, subject)
         wrong = (*find_refused_calls(judgement.failure, recorder.calls), *judgement.wrong_rewrites)
         return replace(judgement, wrong_rewrites=wrong, raised_at=find_raising(exceptions.find_root(error))), None
     coverage.items |= warm_caches.list_answers(answers) if subject.spec.warm else set()
@@ -227,7 +222,9 @@ def _check_compiled(case: CaseRun, subject: Subject, coverage: Coverage) -> tupl
     return judgement, runs[0]
 
 
-def _check_sharded(record: Record, case: CaseRun, subject: Subject, _: Coverage) -> tuple[Judgement, Execution | None]:
+def _check_sharded(
+    record: Record, case: CaseRun, subject: Subject, _: Coverage
+) -> tuple[SubjectResult, Execution | None]:
     """The verdict on a case whose inputs are split over ranks, and its run, if that can be compared.
 
     Memory that results share, and their strides, are not compared: gathering a tensor copies it.
@@ -245,21 +242,21 @@ def _check_sharded(record: Record, case: CaseRun, subject: Subject, _: Coverage)
 
     cotangents, options = case.eager.cotangents, dict(subject.options)
     part = Part(request.source, subject.name, request.training, case.dynamic, cotangents, request.experiments, options)
-    judgements = list[tuple[Judgement, Execution | None]]()
+    judgements = list[tuple[SubjectResult, Execution | None]]()
     for answer, taken in run_on_ranks(part):
         for steps in taken if not judgements else ():
             record(steps)
-        if isinstance(answer, Judgement):
+        if isinstance(answer, SubjectResult):
             return answer, None
         run = replace(answer, shared={})
         form = find_form_difference(case.eager, run)
-        judgement = form and Judgement(Verdict.METADATA, form)
+        judgement = form and conclude(Verdict.METADATA, form)
         judgement = judgement or case.judge.judge_numbers(run, case.halve_sums)
         judgements.append((case.blame_eager_if_harmless(judgement), run))
     return next((judged for judged in judgements if judged[0].verdict.is_finding), judgements[0])
 
 
-def judge_compiled(case: CaseRun, subject: Subject, compiled: Compiled, runs: list[Execution]) -> Judgement:
+def judge_compiled(case: CaseRun, subject: Subject, compiled: Compiled, runs: list[Execution]) -> SubjectResult:
     """The verdict on `runs` of `compiled`."""
     judgement = case.judge_runs(runs)
     is_of_strides = isinstance(judgement.failure, FormDiffers) and judgement.failure.aspect == "strides"
@@ -268,7 +265,7 @@ def judge_compiled(case: CaseRun, subject: Subject, compiled: Compiled, runs: li
         with enter(Trial("fast_path_off")):
             plain = case.execute()
         if find_stride_difference(plain, runs[0]) is None:
-            judgement = Judgement(Verdict.ROUNDING, None, judgement.numbers)
+            judgement = conclude(Verdict.ROUNDING, None, judgement.numbers)
     judgement = case.blame_eager_if_harmless(judgement)
     if judgement.verdict in (Verdict.SKIPPED, Verdict.EAGER_SUSPECT):
         return judgement
@@ -277,7 +274,7 @@ def judge_compiled(case: CaseRun, subject: Subject, compiled: Compiled, runs: li
         # Sequences never run with other seeds. On CUDA, eager's dropout draws in another order than Inductor's.
         draws_alike = not (subject.spec.random or is_user_function(subject.name))
         is_sequence = case.program.is_sequence
-        if (draws_alike and judgement.value is not None and judgement.value.is_gradient) or (
+        if (draws_alike and judgement.judged is not None and judgement.judged.is_gradient) or (
             is_sequence and case.device == "cpu"
         ):
             return explain_by_order(case.make_judge(case.eager, random=False).judge(runs[0]), case, runs[0])
@@ -287,7 +284,7 @@ def judge_compiled(case: CaseRun, subject: Subject, compiled: Compiled, runs: li
     return _blame_unwritten(judgement, case, subject, compiled) if subject.options.get(settings.POISON) else judgement
 
 
-def _blame_unwritten(judgement: Judgement, case: CaseRun, subject: Subject, compiled: Compiled) -> Judgement:
+def _blame_unwritten(judgement: SubjectResult, case: CaseRun, subject: Subject, compiled: Compiled) -> SubjectResult:
     """`judgement`, with `failure.unwritten` set if `compiled` is right with zeros in place of poison."""
     if judgement.failure is None or not judgement.verdict.is_finding:
         return judgement
@@ -298,7 +295,7 @@ def _blame_unwritten(judgement: Judgement, case: CaseRun, subject: Subject, comp
     return replace(judgement, failure=replace(judgement.failure, unwritten=True))
 
 
-def _prove_rewrites(judgement: Judgement, recorder: MatchRecorder) -> Judgement:
+def _prove_rewrites(judgement: SubjectResult, recorder: MatchRecorder) -> SubjectResult:
     """`judgement` with the rewrites that are proven wrong or right on the operands they took. First are those that call
     an operation that is wrong in eager too.
 
@@ -321,7 +318,7 @@ def _prove_rewrites(judgement: Judgement, recorder: MatchRecorder) -> Judgement:
     return replace(judgement, wrong_rewrites=(*called, *wrong), right_rewrites=tuple(right))
 
 
-def _prove_constants(judgement: Judgement, case: CaseRun, subject: Subject) -> Judgement:
+def _prove_constants(judgement: SubjectResult, case: CaseRun, subject: Subject) -> SubjectResult:
     """`judgement` on an error. If there is no error when patterns must match constants, the rewrites that are refused
     then are named as wrong."""
     refused: list[WrongRewrite] = []

@@ -64,7 +64,7 @@ def main() -> int:
 
 def _without_driver() -> AbstractContextManager[Any]:
     """While entered, torch assumes a GPU. Inductor counts GPUs when it is imported, which would start CUDA's driver."""
-    from fuzz.check.torch_internals import wrap
+    from fuzz.check.torch_api.torch_internals import wrap
 
     return wrap("torch._C", "_cuda_getDeviceCount", lambda _: lambda: 1)
 

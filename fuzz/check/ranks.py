@@ -1,7 +1,7 @@
 """Two ranks on this machine, which talk by gloo. Python's fork server, which has torch, forks them.
 
-Each rank gets a `Part`, and answers with its `Execution`, or with the `Judgement` on an exception. The end of a rank is
-a `Judgement` too. Ranks live on, unless a rank raises, ends or hangs alone. They end with the worker.
+Each rank gets a `Part`, and answers with its `Execution`, or with the `SubjectResult` of an exception. The end of a
+rank is a `SubjectResult` too. Ranks live on, unless a rank raises, ends or hangs alone. They end with the worker.
 """
 
 import faulthandler
@@ -24,14 +24,14 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
-from fuzz.check import exceptions, settings
-from fuzz.check.exceptions import SubjectError
-from fuzz.check.lifetime import end_with
-from fuzz.check.oracle.verdict import Judgement
-from fuzz.check.program import Execution, Program
+from fuzz.check.judge.verdict import conclude
+from fuzz.check.run.program import Execution, Program
 from fuzz.check.sharded import Part, find_refusal, run_part
-from fuzz.check.torch_places import find_raising
-from fuzz.protocol import StepsTaken, Verdict
+from fuzz.check.torch_api import exceptions, settings
+from fuzz.check.torch_api.exceptions import SubjectError
+from fuzz.check.torch_api.lifetime import end_with
+from fuzz.check.torch_api.torch_places import find_raising
+from fuzz.protocol import StepsTaken, SubjectResult, Verdict
 from fuzz.protocol.exits import explain_exit
 from fuzz.protocol.failures import NotTaken, Process, ProcessLost, Raised, Refusal
 
@@ -43,12 +43,12 @@ _LOST_PEER = "by peer"
 
 _TRIES = 2
 """How often a part is run if somebody kills its ranks."""
-_KILLED = Judgement(Verdict.WORKER_DIED, ProcessLost(Process.SIGNAL, SIGKILL.name))
+_KILLED = conclude(Verdict.WORKER_DIED, ProcessLost(Process.SIGNAL, SIGKILL.name))
 
 _FORKS = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload([__name__])
 
-Answer = tuple[Execution | Judgement, list[StepsTaken]]
+Answer = tuple[Execution | SubjectResult, list[StepsTaken]]
 
 
 def run_on_ranks(part: Part) -> list[Answer]:
@@ -93,7 +93,7 @@ class _Ranks:
                 connection.send_bytes(part)
         answers: dict[Connection, Answer] = {}
         while left := [connection for connection in self._processes if connection not in answers]:
-            is_failing = any(isinstance(answer, Judgement) for answer, _ in answers.values())
+            is_failing = any(isinstance(answer, SubjectResult) for answer, _ in answers.values())
             ready = wait(left, _PATIENCE_SECONDS if is_failing else None)
             if not ready:
                 break
@@ -108,12 +108,12 @@ class _Ranks:
         except (EOFError, OSError):
             process = self._processes[connection]
             process.join()
-            return Judgement(
+            return conclude(
                 Verdict.WORKER_DIED, explain_exit(process.exitcode or 0, self._dumps[connection].readlines())
             ), []
         if isinstance(answer, str):
             self.fault = answer
-            return Judgement(Verdict.WORKER_DIED), []
+            return conclude(Verdict.WORKER_DIED), []
         return answer
 
     def end(self) -> None:
@@ -156,11 +156,11 @@ def _answer(part: Part, mesh: DeviceMesh) -> Answer:
         limit = find_refusal(error)
         if limit:
             refusal = error.refusal if isinstance(error, SubjectError) else Refusal.UNSUPPORTED
-            return Judgement(Verdict.SKIPPED, NotTaken(refusal, limit)), taken
+            return conclude(Verdict.SKIPPED, NotTaken(refusal, limit)), taken
         place, (verdict, failure) = find_raising(exceptions.find_root(error)), exceptions.blame(error)
         if place and isinstance(failure, Raised) and not failure.text:
             failure = replace(failure, place=f"{place.function} ({place.file.rpartition('/')[2]})")
-        return Judgement(verdict, failure, raised_at=place), taken
+        return conclude(verdict, failure, raised_at=place), taken
     finally:
         torch._dynamo.reset()
         program.close()
@@ -169,19 +169,19 @@ def _answer(part: Part, mesh: DeviceMesh) -> Answer:
 def _choose(answers: list[Answer | None]) -> list[Answer]:
     """The answer of a rank that failed by itself, else all answers."""
     given = [answer for answer in answers if answer is not None]
-    failed = [answer for answer in given if isinstance(answer[0], Judgement)]
+    failed = [answer for answer in given if isinstance(answer[0], SubjectResult)]
     return sorted(failed, key=lambda answer: _is_of_peer(answer[0]))[:1] or given
 
 
-def _is_of_peer(answer: Execution | Judgement) -> bool:
-    failure = answer.failure if isinstance(answer, Judgement) else None
+def _is_of_peer(answer: Execution | SubjectResult) -> bool:
+    failure = answer.failure if isinstance(answer, SubjectResult) else None
     return isinstance(failure, Raised) and _LOST_PEER in failure.text
 
 
 def _are_in_step(answers: list[Answer | None]) -> bool:
     """Whether all ranks have run the program to its end, or to the same exception."""
     results = [answer and answer[0] for answer in answers]
-    raised = [result for result in results if isinstance(result, Judgement)]
+    raised = [result for result in results if isinstance(result, SubjectResult)]
     if any(result.verdict is Verdict.WORKER_DIED for result in raised):
         return False
     is_alike = len(raised) == len(results) and all(result == raised[0] for result in raised)

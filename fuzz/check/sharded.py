@@ -15,12 +15,12 @@ from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._pytree import tree_map
 
-from fuzz.check import compilation, exceptions
-from fuzz.check.exceptions import SubjectError
-from fuzz.check.program import Execution, Program, Tensors, execute, same_bits
-from fuzz.check.subject_builder import find
-from fuzz.check.subject_changes import Record, apply_experiments
-from fuzz.check.torch_internals import wrap
+from fuzz.check.run.program import Execution, Program, Tensors, execute, same_bits
+from fuzz.check.run.subject_builder import find
+from fuzz.check.run.subject_changes import Record, apply_experiments
+from fuzz.check.torch_api import compilation, exceptions
+from fuzz.check.torch_api.exceptions import SubjectError
+from fuzz.check.torch_api.torch_internals import wrap
 from fuzz.experiments import Trial
 
 

@@ -22,15 +22,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, NoReturn
 
 from fuzz import protocol
-from fuzz.check.lifetime import end_with
+from fuzz.check.torch_api.lifetime import end_with
 from fuzz.protocol import Check, Exit, Fault, Hello, Message, ProtocolError, StageStarted, Unusable, from_json
 from fuzz.protocol.capabilities import Capabilities
 from fuzz.protocol.failures import NotTaken, Refusal
 from fuzz.protocol.recording import KeepValues, LoadModule, Record, Repeat
 
 if TYPE_CHECKING:
-    from fuzz.check.module_session import ModuleSession
-    from fuzz.check.subject_builder import Subject
+    from fuzz.check.module.module_session import ModuleSession
+    from fuzz.check.run.subject_builder import Subject
 
 OLDEST_TORCH = (2, 11)
 UNUSABLE_CODE, FAULT_CODE = 2, 3
@@ -92,9 +92,9 @@ def main(arguments: list[str] | None = None, before: Callable[[], None] = lambda
     sessions: list[ModuleSession] = []
 
     def answer(message: Message) -> Message:
-        from fuzz.check import compilation
         from fuzz.check.check import check
-        from fuzz.check.module_session import ModuleSession
+        from fuzz.check.module.module_session import ModuleSession
+        from fuzz.check.torch_api import compilation
 
         sessions[:] = sessions or [ModuleSession(options.device)]
         if not isinstance(message, Check):
@@ -156,9 +156,9 @@ def _start(options: argparse.Namespace, announce: Callable[[str], None]) -> "dic
         raise ProcessUnusable(f"{sys.executable} has torch {torch.__version__}; {oldest} or later is needed")
     if options.device == "cuda" and not torch.cuda.is_available():
         raise ProcessUnusable(f"torch {torch.__version__} in {sys.executable} sees no CUDA device")
-    from fuzz.check import settings
-    from fuzz.check.exceptions import SubjectError
-    from fuzz.check.subject_builder import available, find
+    from fuzz.check.run.subject_builder import available, find
+    from fuzz.check.torch_api import settings
+    from fuzz.check.torch_api.exceptions import SubjectError
 
     settings.configure_torch()
     subjects = available(options.device)
@@ -174,10 +174,10 @@ def _start(options: argparse.Namespace, announce: Callable[[str], None]) -> "dic
 def _hello(options: argparse.Namespace, subjects: "dict[str, Subject]", cxx: str | None) -> Hello:
     import torch
 
-    from fuzz.check.compilation import find_switch
-    from fuzz.check.coverage import missing_hooks
-    from fuzz.check.exceptions import SubjectError
-    from fuzz.check.torch_places import HOME
+    from fuzz.check.torch_api.compilation import find_switch
+    from fuzz.check.torch_api.coverage import missing_hooks
+    from fuzz.check.torch_api.exceptions import SubjectError
+    from fuzz.check.torch_api.torch_places import HOME
 
     functions = {name: subject.attention for name, subject in sorted(subjects.items()) if subject.attention}
     attention = dict.fromkeys(functions, Capabilities())

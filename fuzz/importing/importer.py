@@ -7,6 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Self, TypeVar
 
 from corpus import value_files
+from fuzz.ask.transport import PipeTransport
+from fuzz.ask.worker_config import WorkerConfig
+from fuzz.ask.worker_process import WorkerProcess
 from fuzz.importing.call import Untranslatable
 from fuzz.importing.dimensions import name_sizes
 from fuzz.importing.translate import KNOWN, Translation
@@ -25,9 +28,6 @@ from fuzz.protocol.recording import (
     Submodule,
 )
 from fuzz.protocol.render import describe_failure
-from fuzz.transport import PipeTransport
-from fuzz.worker_config import WorkerConfig
-from fuzz.worker_process import WorkerProcess
 from generators.errors import CaseError, UserError
 from generators.program import edits
 from generators.program.case import Case, Values

@@ -16,7 +16,7 @@ from typing import Any
 from fuzz.experiments import Trial
 from fuzz.protocol.capabilities import Capabilities
 from fuzz.protocol.failures import Failure, Value, Write
-from fuzz.protocol.places import Branches, Place
+from fuzz.protocol.places import Place
 from fuzz.protocol.rewrites import WrongRewrite
 from generators.records import Tagged, Word, decode, encode
 
@@ -34,7 +34,6 @@ class CoverageKind(Word):
     CACHE = "cache", "a cache of compiled programs had an answer, or none"
     SETTING = "setting", "a subject ran under a setting"
     UNGUARDED = "unguarded", "a function does not run with this in guarded memory"
-    CHANGED = "changed", "lines ran that a proposed change of torch changes (triage/patched_torch.py)"
 
 
 @dataclass(frozen=True, order=True)
@@ -56,13 +55,6 @@ class StepsTaken(Observation):
     count: int
     last: str
     left_out: tuple[Place, ...] = ()  # the places of the first step that it did not allow
-
-
-@dataclass(frozen=True)
-class Executed(Observation):
-    """The lines of torch that compiling executed."""
-
-    branches: tuple[Branches, ...]
 
 
 @dataclass(frozen=True)
@@ -256,7 +248,14 @@ class SubjectResult:
 
     subject: str
     verdict: Verdict
-    numbers: dict[str, float] = field(default_factory=dict)  # see `Judgement` of fuzz/check/oracle/verdict.py
+    numbers: dict[str, float] = field(default_factory=dict)
+    """- ratio: the worst row's error over the error that rounding explains
+    - limit: the ratio that counts as wrong
+    - compiled_error, eager_error: the largest absolute errors of `judged` against float64
+    - scale: the largest exact magnitude of `judged`
+    - index: the flat index of the worst element of `judged`
+    - rows_wrong, rows_total: over all values
+    """
     applied_rewrites: tuple[str, ...] = ()  # names of graph rewrites, sorted
     dynamo_same: bool | None = None  # the answer of torch._dynamo.utils.same, if it was asked
     seconds: float = 0.0
@@ -269,6 +268,7 @@ class SubjectResult:
     observations: tuple[Observation, ...] = ()  # of the experiments of the request
     raised_at: Place | None = None  # the innermost line of the compiler, if the verdict is an exception
     hashes: tuple[str, ...] = ()  # of the values of its run, in their order: equal hashes are equal bits
+    judged: Value | None = None  # the value that the verdict is about, right or wrong
 
     @property
     def whole_coverage(self) -> tuple[CoverageItem, ...]:

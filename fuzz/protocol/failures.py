@@ -69,7 +69,7 @@ class Write:
 class StateChange:
     """A change of state of the whole process."""
 
-    state: str  # as fuzz/check/process_state.py names it
+    state: str  # as fuzz/check/torch_api/process_state.py names it
     before: str
     after: str
     is_restored: bool = True

@@ -1,33 +1,18 @@
-"""Places in the source of torch: a line at fault, and the lines that a run executes."""
+"""Places in the source of torch."""
 
 from dataclasses import dataclass
 
 from generators.records import Word
 
 
-@dataclass(frozen=True)
-class Branches:
-    """The branches of a function that a run takes: pairs of lines that are executed one after the other."""
-
-    file: str  # as in `Place`
-    function: str
-    pairs: tuple[tuple[int, int, int], ...]
-    """Each pair once, after its place in the order of the whole run. 0 stands before the first line of the function."""
-
-
 class Found(Word):
-    """How a place was found. {} is a number of programs."""
+    """How a place was found."""
 
     RAISED = "raised", "the innermost line of the compiler that raises"
     LEFT_OUT = "left_out", "the case passes with this function left out"
     REPLACEMENT = "replacement", "the replacement; the case passes without it"
     PATTERN = "pattern", "the pattern that it replaces"
     CHECK = "check", "the check that accepts the match"
-    PARTED = "parted", "here the failing program parts from {} without the failure; the fault is here or later"
-    ENTERED = (
-        "entered",
-        "the failing program calls this function, {} without the failure do not; the fault is here or later",
-    )
     KERNEL = "kernel", "an operation of ATen, whose kernel is no Python code"
 
 
@@ -40,8 +25,6 @@ class Place:
     line: int
     function: str
     found: Found
-    among: int = 0
-    """The number of passing programs, for `PARTED` and `ENTERED`."""
 
 
 def make_permalink(file: str, line: int, torch: str) -> str:

@@ -4,8 +4,13 @@ A worker imports this module: it needs the standard library of Python 3.10 alone
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
+from typing import Annotated
+
+from generators.records import Ref
+
+ValueName = Annotated[str, Ref.VALUE]
 
 
 class Form(Enum):
@@ -48,7 +53,7 @@ OPTIONS = {
 }
 """Options by name, in the order in which the shrinker drops them and a cause lists them.
 
-To add an option, add a row and a field of `Contract` here, its arithmetic in fuzz/check/oracle/attention/call.py, and a
+To add an option, add a row and a field of `Contract` here, its arithmetic in fuzz/check/run/attention/call.py, and a
 row of `SCORE_STEPS` in generators/sampling/steps.py, by which campaigns draw it and the shrinker writes it.
 """
 
@@ -82,21 +87,21 @@ class Contract:
     `mask` and `bias` broadcast to [batch, heads, seq_len, kv_len] (no head axis for `bsd`).
     """
 
-    q: str
-    k: str
-    v: str
-    output: str
+    q: ValueName
+    k: ValueName
+    v: ValueName
+    output: ValueName
     layout: str = "bhsd"
     scale: float = 1.0
     softcap: float | None = None
-    alibi: str | None = None
-    mask: str | None = None
+    alibi: ValueName | None = None
+    mask: ValueName | None = None
     mask_means: str = "keep"
     fill: float = float("-inf")
-    bias: str | None = None
+    bias: ValueName | None = None
     causal: str | None = None
     window: tuple[int, int] | None = None
-    sinks: str | None = None
+    sinks: ValueName | None = None
     dropout: float = 0.0
 
     @property
@@ -104,8 +109,3 @@ class Contract:
         """The values that it reads, by field: q, k, v and whichever of alibi, mask, bias and sinks it has."""
         named = {field: getattr(self, field) for field in ("q", "k", "v", *TENSORS)}
         return {field: name for field, name in named.items() if name is not None}
-
-    def rename(self, names: Mapping[str, str]) -> "Contract":
-        """This contract with values under other names; a name that is not in `names` stays."""
-        fields = {**self.reads, "output": self.output}
-        return replace(self, **{field: names.get(name, name) for field, name in fields.items()})  # type: ignore[arg-type]

@@ -14,9 +14,9 @@ from generators.program.case import Case, TensorType
 from generators.program.contracts import as_bhsd
 from generators.program.emit import emit_rewritten, read, source
 from generators.program.features import CALL_STATES, features
-from generators.program.state import is_in_place
 from generators.program.type_check import types_of
 from generators.program.values import LOW_PRECISION, category, number
+from generators.program.writes import is_in_place
 
 
 def emit_attention_stub(case: Case, *, as_sdpa: bool = False) -> str | None:

@@ -3,22 +3,26 @@
 import hashlib
 import json
 from collections.abc import Collection, Container, Mapping
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cached_property
 from itertools import chain, count
 from types import MappingProxyType
-from typing import Annotated
+from typing import Annotated, Any
 
-from generators.program.attention_options import Contract
+from generators.program.attention_options import Contract, ValueName
 from generators.program.given import Given
 from generators.program.sizes import Size
 from generators.program.values import category
-from generators.records import ALWAYS, KEYED, SORTED
+from generators.records import ALWAYS, APART, KEYED, SORTED, Ref
 
 Attr = bool | int | float | str | Size | tuple["Size | int", ...] | None
 """The value of an operation's attribute: a flag, number, word of a closed list, size, or a list of sizes or axes."""
 
 SettingValue = bool | int | float | str  # the value of a setting
+_OwnName = Annotated[str, Ref.DEFINED]
+_ResultName = Annotated[str, Ref.RESULT]
+_ChangedName = Annotated[str, Ref.CHANGED]
+_DimName = Annotated[str, Ref.DIM]
 
 MODES = ("inference", "inference_mode", "training", "training_on_sum")
 """Simplest first. Gradients of outputs are random in training; on the sum of the outputs they are one expanded 1."""
@@ -62,7 +66,7 @@ class Input:
     A `buffer` is a parameter that is not differentiated and may be written to.
     """
 
-    name: str
+    name: _OwnName
     shape: tuple[Size, ...]
     dtype: str
     values: Annotated[Values, ALWAYS] = Values()
@@ -93,9 +97,9 @@ class Op:
     Defaults of attributes are not stored, so equal programs have equal data.
     """
 
-    name: str
+    name: _OwnName
     kind: str
-    args: tuple[str, ...] = ()
+    args: tuple[ValueName, ...] = ()
     attrs: tuple[tuple[str, Attr], ...] = ()
 
     def attr(self, name: str) -> Attr:
@@ -108,8 +112,8 @@ class Change:
     """A change of the module or of an argument before a call. `kind`: of `generators.program.changes`."""
 
     kind: Annotated[str, ALWAYS]
-    of: str = ""  # the parameter, buffer, layer or argument; "" for the module
-    to: str = ""  # another parameter, or a dtype
+    of: _ChangedName = ""  # the parameter, buffer, layer or argument; "" for the module
+    to: _ChangedName = ""  # another parameter, or a dtype
     axis: int = 0
 
 
@@ -117,8 +121,8 @@ class Change:
 class LaterCall:
     """A later call of the same module, as differences from the first call. Gradients add up over calls."""
 
-    sizes: tuple[tuple[str, int], ...] = ()
-    layouts: tuple[tuple[str, str], ...] = ()  # by argument
+    sizes: tuple[tuple[Annotated[str, Ref.VARYING], int], ...] = ()
+    layouts: tuple[tuple[Annotated[str, Ref.ARGUMENT], str], ...] = ()
     dtype: str = ""  # the new dtype of all arguments that share the dtype of the first floating argument
     values: str = "equal"  # `equal` numbers in fresh tensors, the `same` tensors, or `other` numbers
     under: str = ""  # `training` or `inference` (no gradients); or `no_grad` or `inference_mode` around the call
@@ -132,15 +136,15 @@ class Region:
     """A run of operations in a function of their own, by name. `kind`: of `generators.program.regions`."""
 
     kind: str
-    ops: tuple[str, ...]
-    over: str = ""  # the dimension that a loop runs over
+    ops: tuple[_ResultName, ...]
+    over: _DimName = ""  # the dimension that a loop runs over
 
 
 @dataclass(frozen=True, slots=True)
 class Earlier:
     """A case that runs before another case, in the same process and under the same subject."""
 
-    case: "Case"
+    case: Annotated["Case", APART]
     times: int = 1  # how often in a row
 
 
@@ -155,10 +159,10 @@ class Case:
     function. `setup` are changes of the module before its first call.
     """
 
-    dims: Annotated[tuple[tuple[str, int], ...], KEYED]
+    dims: Annotated[tuple[tuple[_DimName, int], ...], KEYED]
     inputs: Annotated[tuple[Input, ...], KEYED]
     ops: tuple[Op, ...]
-    returns: tuple[str, ...]
+    returns: tuple[ValueName, ...]
     mode: Annotated[str, ALWAYS] = "inference"
     dynamic: bool = False
     contracts: tuple[Contract, ...] = field(default=())
@@ -196,30 +200,30 @@ class Case:
 
     def canonical(self) -> str:
         """A text that equal cases share; the id is its hash. The order of dimensions and inputs does not count."""
+        inputs = (
+            [i.name, [str(s) for s in i.shape], i.dtype, i.values.kind, i.values.seed, _exact(i.values.scale)]
+            + [i.layout, i.parameter, *_tell(i.values, "param"), *_tell(i, "buffer", "requires_grad", "shard")]
+            + ([["given", _exact(i.values.given)]] if i.values.given else [])
+            for i in self.inputs
+        )
+        tails = {
+            "settings": sorted(self.settings),
+            "before": [[one.case.canonical(), one.times] for one in self.before],
+            "regions": self.regions,
+            "setup": self.setup,
+        }
         form = [
             sorted(self.dims),
-            sorted(
-                [i.name, [str(s) for s in i.shape], i.dtype, i.values.kind, i.values.seed, _exact(i.values.scale)]
-                + [i.layout, i.parameter]
-                + [f"param:{i.values.param}"] * (i.values.param != 0)
-                + ["buffer:True"] * i.buffer
-                + ["requires_grad:False"] * (not i.requires_grad)
-                + [f"shard:{i.shard}"] * (i.shard is not None)
-                + ([["given", _exact(astuple(i.values.given))]] if i.values.given else [])
-                for i in self.inputs
-            ),
+            sorted(inputs),
             [[o.name, o.kind, list(o.args), sorted([k, _exact(v)] for k, v in o.attrs)] for o in self.ops],
             list(self.returns),
             self.mode,
             self.dynamic,
-            [[_exact(getattr(c, f)) for f in Contract.__slots__] for c in self.contracts],
-            *([self.autocast] if self.autocast else []),
-            *([[_exact(astuple(c)[: None if c.changes else -1]) for c in self.calls]] if self.calls else []),
-            *([self.checkpoint] if self.checkpoint else []),
-            *([{"settings": _exact(tuple(sorted(self.settings)))}] if self.settings else []),
-            *([{"before": [[one.case.canonical(), one.times] for one in self.before]}] if self.before else []),
-            *([{"regions": [_exact(astuple(region)) for region in self.regions]}] if self.regions else []),
-            *([{"setup": [_exact(astuple(change)) for change in self.setup]}] if self.setup else []),
+            _exact(self.contracts),
+            *filter(None, [self.autocast]),
+            *filter(None, [[_exact(call)[: None if call.changes else -1] for call in self.calls]]),
+            *filter(None, [self.checkpoint]),
+            *({name: _exact(value)} for name, value in tails.items() if value),
         ]
         return json.dumps(form, separators=(",", ":"))
 
@@ -237,14 +241,19 @@ def free_name(hint: str, taken: Container[str]) -> str:
     return next(name for name in chain([hint], (f"{hint}{number}" for number in count(2))) if name not in taken)
 
 
-def _exact(value: object) -> object:
+def _tell(record: object, *names: str) -> list[str]:
+    """`name:value` of each of these fields that has not its default."""
+    given = ((name, getattr(record, name)) for name in names)
+    defaults = {one.name: one.default for one in fields(record)}  # type: ignore[arg-type]
+    return [f"{name}:{value}" for name, value in given if value != defaults[name]]
+
+
+def _exact(value: Any) -> Any:
     """A JSON form that distinguishes 1, 1.0 and True and keeps every bit of a float."""
-    if isinstance(value, bool) or value is None:
-        return value
     if isinstance(value, float):
         return f"f{value.hex()}"
     if isinstance(value, Size):
         return f"s{value}"
-    if isinstance(value, tuple):
-        return [_exact(v) for v in value]
-    return value
+    if is_dataclass(value):
+        return [_exact(getattr(value, one.name)) for one in fields(value)]
+    return [_exact(item) for item in value] if isinstance(value, (tuple, list)) else value

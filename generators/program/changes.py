@@ -1,6 +1,6 @@
 """Changes of a module between calls: other parameters and layers, hooks, sizes marked dynamic, static or unbacked."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from generators.errors import accepts, require
@@ -208,10 +208,6 @@ def at_state(case: Case, position: int) -> tuple[tuple[Change, ...], dict[str, s
     before = [change for changes in calls[:-1] for change in changes if not KINDS[change.kind].of_call]
     made = [*before, *calls[-1]]
     return tuple(one for one in made if one.kind != "cast"), {one.of: one.to for one in made if one.kind == "cast"}
-
-
-def rename_changes(changes: Iterable[Change], names: Mapping[str, str]) -> tuple[Change, ...]:
-    return tuple(replace(one, of=names.get(one.of, one.of), to=names.get(one.to, one.to)) for one in changes)
 
 
 class ChangeText:

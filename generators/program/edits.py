@@ -9,9 +9,8 @@ from generators.program.attention_options import Contract
 from generators.program.case import Attr, Case, Input, Op, TensorType, Values, free_name
 from generators.program.contracts import check_contract, list_described_ops
 from generators.program.given import check_given, cut
-from generators.program.regions import rename_in_regions
+from generators.program.references import map_references, rename
 from generators.program.sizes import Size
-from generators.program.state import rename_in_calls
 from generators.program.type_check import RESERVED, attributes, check, make_op, prune, types_of
 from generators.program.values import category
 
@@ -53,10 +52,9 @@ def describe_values(item: Input) -> Input:
 
 def substitute(case: Case, names: Mapping[str, str]) -> Case:
     """The case with values read under other names. A contract that describes a replaced value is dropped."""
-    ops = tuple(replace(op, args=tuple(names.get(a, a) for a in op.args)) for op in case.ops)
+    ops = tuple(redirect_reads(op, names) for op in case.ops)
     returns = tuple(dict.fromkeys(names.get(r, r) for r in case.returns))
-    contracts = tuple(c.rename(names) for c in list_unaffected(case, names))
-    return replace(case, ops=ops, returns=returns, contracts=contracts)
+    return replace(case, ops=ops, returns=returns, contracts=rename(list_unaffected(case, names), names))
 
 
 def skip_op(case: Case, op: Op) -> Case:
@@ -65,8 +63,9 @@ def skip_op(case: Case, op: Op) -> Case:
     return replace(skipped, ops=tuple(other for other in skipped.ops if other.name != op.name))
 
 
-def redirect_read(op: Op, old: str, new: str) -> Op:
-    return replace(op, args=tuple(new if arg == old else arg for arg in op.args))
+def redirect_reads(op: Op, names: Mapping[str, str]) -> Op:
+    """The operation that reads values under other names."""
+    return replace(op, args=tuple(names.get(arg, arg) for arg in op.args))
 
 
 def list_unaffected(case: Case, names: Iterable[str]) -> tuple[Contract, ...]:
@@ -142,26 +141,10 @@ def resize(case: Case, sizes: Mapping[str, int]) -> Case | None:
     return prune_if_valid(replace(case, contracts=tuple(contracts)))
 
 
-def rename_dims(case: Case, names: Mapping[str, str]) -> Case:
-    """The case with dimensions renamed. Two dimensions that get the same name must have the same size."""
-    dims = {names.get(name, name): size for name, size in case.dims}
-    renamed = replace(map_sizes(case, lambda size: size.rename(names)), dims=tuple(dims.items()))
-    renamed = replace(renamed, regions=rename_in_regions(case, names))
-    return rename_in_calls(renamed, names)
-
-
 def map_sizes(case: Case, change: Callable[[Size], Size]) -> Case:
     """The case with `change` applied to every size; `prune` removes dimensions that are no longer named."""
-
-    def change_attr(value: Attr) -> Attr:
-        if isinstance(value, Size):
-            return change(value)
-        if isinstance(value, tuple):
-            return tuple(change(v) if isinstance(v, Size) else v for v in value)
-        return value
-
-    ops = tuple(replace(o, attrs=tuple((k, change_attr(v)) for k, v in o.attrs)) for o in case.ops)
-    return replace(map_inputs(case, lambda i: replace(i, shape=tuple(map(change, i.shape)))), ops=ops)
+    ops = map_references(case.ops, size=change)
+    return replace(case, ops=ops, inputs=map_references(case.inputs, size=change))
 
 
 def make_name(case: Case, hint: str, taken: Iterable[str] = ()) -> str:

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from generators.program.calls import at_call, seed_at
 from generators.program.case import Case, Input, LaterCall, Op, Region, TensorType, free_name
 from generators.program.changes import KINDS, ChangeText
 from generators.program.emit_regions import emit_region, indent
@@ -12,10 +13,11 @@ from generators.program.given import READER, spell
 from generators.program.ops import OPS, find_probability
 from generators.program.ops.recurrence import FUNCTIONS
 from generators.program.ops.spec import Line
+from generators.program.references import list_dims
 from generators.program.regions import REGIONS, list_arguments, list_indirect, list_results
-from generators.program.state import at_call, find_owners, find_target, list_written, seed_at
-from generators.program.type_check import attributes, names_in, types_of
+from generators.program.type_check import attributes, types_of
 from generators.program.values import DISTRIBUTIONS, LAYOUTS
+from generators.program.writes import find_owners, find_target, list_written
 
 _IMPORTS = {
     "copy.deepcopy(": "import copy",
@@ -177,11 +179,11 @@ def _forward(
     if varies:  # a size that operations use is read off the first argument that has it, so that shapes can be dynamic
         shapes = [(item.name, axis, size) for item in arguments for axis, size in enumerate(item.shape)]
         places = {str(size): f"{name}.size({axis})" for name, axis, size in reversed(shapes) if size.is_name}
-        used = dict.fromkeys(name for op in spelled for _, value in op.attrs for name in sorted(names_in(value)))
+        used = dict.fromkeys(name for op in spelled for _, value in op.attrs for name in sorted(list_dims(value)))
         used |= dict.fromkeys(region.over for region in case.regions)
         # A while_loop begins with zeros of its result's shape.
         filled = (value for one in case.regions if one.kind == "while_loop" for value in list_results(case, one))
-        used |= dict.fromkeys(name for value in filled for name in sorted(names_in(types[value].shape)))
+        used |= dict.fromkeys(name for value in filled for name in sorted(list_dims(types[value].shape)))
         lines = [f"{name} = {places[name]}" for name in used if name in places]
     outside, blocks = list[str](), list[str]()
 
@@ -248,7 +250,7 @@ def _input_text(case: Case, item: Input) -> str:
     given, sizes = item.values.given, [str(size) for size in item.shape]
     if given is not None:
         varied = {name for call in case.calls for name, _ in call.sizes if not item.parameter}
-        is_cut = given.shape != item.type.sizes(case.sizes) or not varied.isdisjoint(names_in(item.shape))
+        is_cut = given.shape != item.type.sizes(case.sizes) or not varied.isdisjoint(list_dims(item.shape))
         text, native = spell(given, sizes, is_cut=is_cut), given.dtype
     else:
         shape = "(" + ", ".join(sizes) + ("," if len(sizes) == 1 else "") + ")"

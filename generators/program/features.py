@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator
 
+from generators.program.calls import list_differences
 from generators.program.case import Case, Input, Op, TensorType
 from generators.program.ops import VIEWS
 from generators.program.ops.rules import permutation
-from generators.program.state import list_differences, list_targets
 from generators.program.type_check import attributes, types_of
 from generators.program.values import INDICES, LARGE, LOW_PRECISION
+from generators.program.writes import list_targets
 
 _SAME_OPERATION = {"log_softmax": "softmax", "type_as": "cast", "sub": "add"}
 _SAME_OPERATION |= dict.fromkeys(("bmm", "matmul", "einsum"), "product")

@@ -34,7 +34,7 @@ def read_values(name, dtype, shape):
     start = 8 + int.from_bytes(content[:8], "little")  # after the header
     return torch.frombuffer(content, dtype=dtype, offset=start).reshape(shape).clone()
 """
-"""The text of the function by which a program reads a file. In a worker, `fuzz.check.value_files` replaces it."""
+"""The text of the function by which a program reads a file. In a worker, `fuzz.check.run.value_files` replaces it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 from generators.errors import add_place, require
 from generators.program.case import Case, Input, Op, Region, TensorType
 from generators.program.ops import OPS, find_probability
+from generators.program.references import list_dims
 from generators.program.sizes import Size
-from generators.program.state import find_owners, find_target, is_in_place
 from generators.program.values import COMPLEX, category
+from generators.program.writes import find_owners, find_target, is_in_place
 
 Infer = Callable[[Op, Mapping[str, TensorType], Mapping[str, int]], TensorType]
 
@@ -188,9 +189,7 @@ def _check_region(case: Case, region: Region, types: Mapping[str, TensorType]) -
         same = sizes[first] == sizes[result] and types[first].dtype == types[result].dtype
         require(same, f"{name}: {first!r} and {result!r} have different types")
     varies = case.dynamic or any(call.sizes for call in case.calls)
-    attrs = [value for op in ops_of(case, region) for _, value in op.attrs]
-    flat = [one for value in attrs for one in (value if isinstance(value, tuple) else (value,))]
-    named = any(isinstance(value, Size) and value.names() for value in flat)
+    named = bool(list_dims(tuple(ops_of(case, region))))
     require(not (row.is_custom and varies and named), "a custom operation has constant sizes")
 
 
@@ -233,20 +232,3 @@ def only_region(case: Case, kind: str) -> Case:
     given, op = Input("x", (Size.of("N"),), "float32"), Op("out", "sin", ("x",))
     dims, settings = (("N", 2),), case.settings
     return Case(dims, (given,), (op,), ("out",), case.mode, case.dynamic, settings=settings, regions=(region,))
-
-
-def keep_regions(case: Case) -> Case:
-    """The case whose regions name only operations that it has."""
-    names = {op.name for op in case.ops}
-    kept = (replace(region, ops=tuple(name for name in region.ops if name in names)) for region in case.regions)
-    return replace(case, regions=tuple(region for region in kept if region.ops))
-
-
-def rename_in_regions(case: Case, names: Mapping[str, str]) -> tuple[Region, ...]:
-    """The regions with operations and dimensions renamed."""
-    return tuple(
-        replace(
-            region, ops=tuple(names.get(name, name) for name in region.ops), over=names.get(region.over, region.over)
-        )
-        for region in case.regions
-    )

@@ -8,7 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 from generators.errors import CaseError, accepts, add_place, require
+from generators.program.calls import at_call, check_calls, list_variable
 from generators.program.case import AUTOCAST, MODES, Attr, Case, Input, Op, TensorType
+from generators.program.changes import keep_changes
 from generators.program.contracts import check_contract
 from generators.program.given import check_given
 from generators.program.indices import check_indices
@@ -18,11 +20,13 @@ from generators.program.ops.attention import FLEX_NAMES
 from generators.program.ops.network import EQUATION
 from generators.program.ops.recurrence import FUNCTIONS
 from generators.program.ops.spec import Attribute, Kind, Operands
-from generators.program.regions import check_regions, keep_regions
+from generators.program.references import list_dims, map_references
+from generators.program.regions import check_regions
 from generators.program.settings import check_settings
 from generators.program.sizes import Size, show
-from generators.program.state import at_call, check_calls, check_memory, drop_unknown, find_owners
 from generators.program.values import COMPLEX, DISTRIBUTIONS, DTYPES, LAYOUTS
+from generators.program.writes import check_memory, find_owners, list_written
+from generators.records import Ref
 
 VALUE_NAME = re.compile(r"[a-z][a-z0-9_]{0,30}")
 DIM_NAME = re.compile(r"[A-Z][A-Za-z0-9]{0,7}")
@@ -266,12 +270,6 @@ def _check_input(item: Input, dims: Mapping[str, int]) -> None:
     require(bool(kind.param) or not values.param, f"values {values.kind!r} have no param")
 
 
-def names_in(value: Attr) -> frozenset[str]:
-    if isinstance(value, tuple):
-        return frozenset().union(*(names_in(v) for v in value))
-    return value.names() if isinstance(value, Size) else frozenset()
-
-
 def prune(case: Case) -> Case:
     """The case without operations, inputs, dimensions and contracts that no returned value depends on.
 
@@ -289,11 +287,22 @@ def prune(case: Case) -> Case:
     if all(i.parameter for i in inputs):
         # A module needs an argument; the first argument also decides the device.
         inputs = (*case.arguments[:1], *inputs)
-    named = (*(i.shape for i in inputs), *(value for op in ops for _, value in op.attrs))
-    names = frozenset().union(*map(names_in, named))
-    values = {i.name for i in inputs} | {o.name for o in ops}
-    contracts = tuple(c for c in case.contracts if values.issuperset((*c.reads.values(), c.output)))
-    smaller = replace(
-        case, dims=tuple(d for d in case.dims if d[0] in names), inputs=inputs, ops=ops, contracts=contracts
+    named = list_dims((inputs, ops))
+    return _drop_unknown(replace(case, dims=tuple(d for d in case.dims if d[0] in named), inputs=inputs, ops=ops))
+
+
+def _drop_unknown(case: Case) -> Case:
+    """The case whose contracts, regions and calls name only what it has, with the changes that make sense."""
+    results = {op.name for op in case.ops}
+    known = {
+        Ref.VALUE: results.union(item.name for item in case.inputs),
+        Ref.RESULT: results,
+        Ref.ARGUMENT: {item.name for item in case.arguments},
+        Ref.VARYING: list_variable(case),
+    }
+    contracts, regions, calls = map_references(
+        (case.contracts, case.regions, case.calls),
+        name=lambda ref, name: name if name in known.get(ref, (name,)) else None,
     )
-    return drop_unknown(keep_regions(smaller)) if case.calls or case.setup else keep_regions(smaller)
+    kept = replace(case, contracts=contracts, regions=regions, calls=calls)
+    return keep_changes(kept, list_written(kept)) if case.calls or case.setup else kept

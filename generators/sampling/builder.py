@@ -1,17 +1,19 @@
 """Builds a case line by line. Every line is type-checked as it is added."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from math import inf
-from typing import Any
+from typing import Any, Self
 
+from generators.errors import CaseError
 from generators.program.attention_options import Contract
 from generators.program.case import Attr, Case, Input, Op, TensorType, Values, free_name
 from generators.program.ops import OPS
 from generators.program.sizes import Size
-from generators.program.state import is_in_place, is_written
-from generators.program.type_check import check, infer, make_op, prune
+from generators.program.type_check import check, infer, make_op, prune, types_of
 from generators.program.values import category
+from generators.program.writes import is_in_place, is_written
 from generators.sampling.choices import Choices
 
 _DETACHED_SHARE = 0.6  # how often an outside value is detached: patterns match no mask that needs a gradient
@@ -31,6 +33,13 @@ class Builder:
         self.contracts: list[Contract] = []
         self._noted: dict[str, Any] | None = {}
         """Fields of the contract of the attention being written; None if no contract can describe it."""
+
+    @classmethod
+    def reopen(cls, case: Case, place: int | None = None) -> Self:
+        """A builder with the inputs of the case, and its operations before `place`."""
+        b = cls(dict(case.dims), "", case.mode)
+        b.inputs, b.types, b.ops = list(case.inputs), types_of(case), list(case.ops[:place])
+        return b
 
     def input(
         self,
@@ -81,6 +90,11 @@ class Builder:
     def is_float(self, name: str) -> bool:
         return category(self.dtype_of(name)) == 2
 
+    def list_floats(self, *, parameters: bool = False) -> list[str]:
+        """The floating inputs and results that have an axis."""
+        named = [*(i.name for i in self.inputs if parameters or not i.parameter), *(op.name for op in self.ops)]
+        return [name for name in named if self.is_float(name) and self.rank(name)]
+
     def size(self, size: Size) -> int:
         return size.value(self.dims)
 
@@ -120,3 +134,18 @@ class Builder:
         case = prune(case if is_written(case) else replace(case, contracts=contracts))
         check(case)
         return case
+
+    def close(self, case: Case, returns: Iterable[str], later: Sequence[Op] = ()) -> Case:
+        """A reopened case with the inputs and operations of the builder, then `later`, as far as results need them."""
+        results = tuple(dict.fromkeys(returns))
+        return prune(replace(case, inputs=tuple(self.inputs), ops=(*self.ops, *later), returns=results))
+
+
+def draw_valid(case: Case, draw: Callable[[Case], Case], tries: int = 1) -> Case:
+    """The first valid case in `tries` draws, else the unchanged case. `draw` may raise CaseError."""
+    for _ in range(tries):
+        with suppress(CaseError):
+            changed = draw(case)
+            check(changed)
+            return changed
+    return case

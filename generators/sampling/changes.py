@@ -8,8 +8,8 @@ from generators.program.case import Case, Change, LaterCall, Op
 from generators.program.changes import KINDS, list_changes, list_targets
 from generators.program.regions import may_train
 from generators.program.type_check import make_op, prune, types_of
+from generators.sampling.builder import draw_valid
 from generators.sampling.choices import Choices
-from generators.sampling.insertions import draw_valid
 
 _COUNTS = {0: 1.0, 1: 5.0, 2: 2.0}
 _SETUP_COUNTS = {0: 3.0, 1: 3.0, 2: 1.0}

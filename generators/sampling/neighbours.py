@@ -4,15 +4,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from generators.program import edits
+from generators.program.calls import describe_differences, list_variable
 from generators.program.case import Case, Input, Values
 from generators.program.emit import is_random
 from generators.program.kept_places import PATTERNS, STRUCTURES, Pattern, Spelling, is_added, side_of, split_kind
-from generators.program.state import describe_differences, list_variable
 from generators.program.type_check import is_valid, make_op
 from generators.program.values import FLOATS, LOW_PRECISION, category
+from generators.sampling.calls import add_calls
 from generators.sampling.choices import Choices
-from generators.sampling.insertions import add_calls, add_states
-from generators.sampling.variants import add_dropout
+from generators.sampling.dropout import add_dropout
+from generators.sampling.states import add_states
 
 _SIZES = (1, 2, 3, 5, 7, 8, 13, 16, 31, 32, 33, 64, 65, 127)
 _LARGE = {"channels": 3.0, "outliers": 2.0, "one_row": 1.0}

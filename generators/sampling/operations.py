@@ -8,16 +8,15 @@ from typing import Any
 
 from generators.errors import CaseError, require
 from generators.program.case import Attr, Case, Values
-from generators.program.edits import redirect_read
+from generators.program.edits import redirect_reads
 from generators.program.indices import find_undefined_writes
 from generators.program.ops import OPS
 from generators.program.ops.spec import Attribute, Kind, OpSpec
 from generators.program.sizes import ONE, Size, product
 from generators.program.type_check import types_of
 from generators.program.values import category
-from generators.sampling.builder import Builder
+from generators.sampling.builder import Builder, draw_valid
 from generators.sampling.choices import Choices
-from generators.sampling.insertions import close, draw_valid, list_floats, reopen
 
 OWN_WRITERS = (
     *("sdpa", "flex_attention", "multihead_attention", "transformer_encoder_layer", "layer", "decayed_sum", "dropout"),
@@ -55,18 +54,18 @@ def add_operations(case: Case, c: Choices, kinds: Sequence[str] = DRAWN) -> Case
 def _insert(case: Case, c: Choices, kind: str) -> Case:
     """The case with the operation on a random value. Raises CaseError."""
     place = c.below(len(case.ops) + 1)
-    b = reopen(case, place)
-    floats = list_floats(case, b)
+    b = Builder.reopen(case, place)
+    floats = b.list_floats()
     require(bool(floats), "there is nothing to compute with")
     value = c.pick(floats)
     made = _apply(b, c, OPS[kind], value, floats)
     later, returns = case.ops[place:], [*case.returns]
     is_alike = b.types[made].sizes(b.dims) == b.types[value].sizes(b.dims) and b.dtype_of(made) == b.dtype_of(value)
     if is_alike and c.chance(_READ_SHARE):
-        later = tuple(redirect_read(op, value, made) for op in later)
+        later = tuple(redirect_reads(op, {value: made}) for op in later)
     if later == case.ops[place:] or c.chance(0.3):
         returns.append(made)
-    changed = close(replace(case, contracts=()), b, returns, later)
+    changed = b.close(replace(case, contracts=()), returns, later)
     require(any(op.name == made for op in changed.ops), "nothing reads the result")
     require(not find_undefined_writes(changed, types_of(changed)), "writes twice into one place")
     return changed

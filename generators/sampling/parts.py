@@ -7,11 +7,14 @@ from generators.errors import UserError
 from generators.program.case import Case
 from generators.program.changes import KINDS, list_changes
 from generators.program.regions import REGIONS
+from generators.sampling.calls import add_calls
 from generators.sampling.changes import add_changes, add_layers
 from generators.sampling.choices import Choices
-from generators.sampling.insertions import add_calls, add_integers, add_read_by_strides, add_regions
+from generators.sampling.integers import add_integers
 from generators.sampling.operations import DRAWN, OWN_WRITERS, add_operations
+from generators.sampling.regions import add_regions
 from generators.sampling.sample import sample
+from generators.sampling.writes import add_read_by_strides
 
 _GROUPS = {"operations": DRAWN, "regions": tuple(REGIONS), "changes": tuple(KINDS)}
 _INTEGERS = "integers"

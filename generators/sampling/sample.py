@@ -8,30 +8,24 @@ from functools import partial
 
 from generators.errors import CaseError
 from generators.program.attention_stub import AttentionCall, emit_attention_stub, list_calls
-from generators.program.case import Case, SettingValue
-from generators.program.changes import KINDS, list_changes
-from generators.program.edits import resize
-from generators.program.settings import Setting
-from generators.program.state import is_written
+from generators.program.case import Case
 from generators.program.type_check import is_valid
+from generators.program.writes import is_written
 from generators.sampling.attention import attend
 from generators.sampling.blocks import block_module
 from generators.sampling.builder import Builder
+from generators.sampling.calls import add_calls
 from generators.sampling.changes import add_changes
 from generators.sampling.choices import Choices
+from generators.sampling.dropout import show_dropouts
 from generators.sampling.families import FAMILIES, Family
 from generators.sampling.heads import draw_qkv, merge_heads, restore_axes
-from generators.sampling.insertions import (
-    add_calls,
-    add_integers,
-    add_read_by_strides,
-    add_regions,
-    add_states,
-    insert_writes,
-    show_dropouts,
-)
+from generators.sampling.integers import add_integers
 from generators.sampling.operations import add_operations
+from generators.sampling.regions import add_regions
+from generators.sampling.states import add_states
 from generators.sampling.steps import AttentionExtras, draw_extras, draw_many_extras, insert_noop
+from generators.sampling.writes import add_read_by_strides, insert_writes
 
 
 def _sizes(by_weight: Mapping[float, Sequence[int]]) -> dict[int, float]:
@@ -125,9 +119,6 @@ REGIONS_SHARE = 0.08  # the share of cases with regions
 CHANGED_SHARE = 0.5  # the share of cases with several calls whose module changes between them
 CHANGED_BEFORE_SHARE = 0.01  # the share of cases with a single call whose module changes before it
 WRITES_SHARE = 0.06  # the share of cases that get in-place writes
-SETTINGS_SHARE = 0.25  # the share of cases to which a campaign adds settings
-_SINGLE_SHARE = 0.5  # the share of cases in which the `single` dimensions of their settings are 1
-_SETTINGS = {1: 4.0, 2: 4.0, 3: 2.0}
 _DTYPES = {"float32": 5.0, "bfloat16": 2.5, "float16": 2.5}
 _FORMS = 200  # how often dtype, sizes and options are drawn for a program, 50 us each
 _ATTEMPTS = 60  # how many programs are written, 2 ms each, before the limits are ignored
@@ -288,25 +279,3 @@ def _bare(b: Builder, c: Choices, extras: AttentionExtras, *, heads_inner: bool 
     if returns == "keys":
         return [output, *intermediates[-2:]]
     return [output, *(c.subset(intermediates, 0.5) if returns == "some" else [])]
-
-
-def draw_settings(case: Case, c: Choices, available: Mapping[str, Setting], share: float = SETTINGS_SHARE) -> Case:
-    """Adds one to three available settings, and the settings that they need, to this share of cases."""
-    # The settings for inference make constants of parameters.
-    changes = any(not KINDS[change.kind].of_call for change in list_changes(case))
-    fitting = {
-        name: item.weight
-        for name, item in available.items()
-        if not (item.inference and (case.training or changes)) and (case.training or not item.training)
-    }
-    if case.settings or not fitting or not c.chance(share):
-        return case
-    drawn: dict[str, SettingValue] = {}
-    for _ in range(c.draw(_SETTINGS)):
-        name = c.draw(fitting)
-        drawn = {**dict(available[name].needs), **drawn, name: c.pick(available[name].values)}
-    sizes = dict(case.dims)
-    single = {dim: 1 for name in drawn for dim in available[name].single if dim in sizes}
-    if single and not case.calls and c.chance(_SINGLE_SHARE):
-        case = resize(case, {**sizes, **single}) or case
-    return replace(case, settings=tuple(sorted(drawn.items())))

@@ -13,13 +13,10 @@ from generators.program.emit import is_random
 from generators.program.type_check import make_op
 from generators.program.values import LOW_PRECISION, category
 from generators.sampling.choices import Choices
+from generators.sampling.dropout import add_dropout
 
 FLOAT32, HALF, MIXED = "float32", "half precision", "half precision with masks in float32"
 INFERENCE, TRAINING, DROPOUT = "inference", "training", "training with dropout"
-
-_PASSED_THROUGH = ("cast", "type_as", "to_own_dtype", "view", "reshape")
-_PRODUCTS = ("matmul", "bmm", "einsum")
-_RATE = 0.1
 
 
 class Variant(NamedTuple):
@@ -89,27 +86,6 @@ def _in_mode(case: Case, mode: str, before: str) -> Case:
         case = replace(case, mode="inference" if mode == INFERENCE else "training", contracts=kept)
     # Masks need no gradient in models, and patterns match no mask that needs a gradient.
     return edits.detach_inputs(case, [mask.name for mask in _masks(case)]) if before == INFERENCE else case
-
-
-def add_dropout(case: Case) -> Case:
-    """The case with active dropout: its own, or a new dropout between softmax and product."""
-    own = [op.name for op in case.ops if op.kind == "dropout"]
-    if own:
-        ops = (make_op(op.name, "dropout", op.args, {"p": _RATE}) if op.name in own else op for op in case.ops)
-        return replace(case, ops=tuple(ops), contracts=edits.list_unaffected(case, own))
-    for softmax in [op.name for op in case.ops if op.kind == "softmax"]:
-        weights = softmax
-        while step := next((op for op in case.ops if op.args[:1] == (weights,) and op.kind in _PASSED_THROUGH), None):
-            weights = step.name
-        products = [place for place, op in enumerate(case.ops) if weights in op.args and op.kind in _PRODUCTS]
-        if products:
-            dropped = make_op(edits.make_name(case, "dropped"), "dropout", (weights,), {"p": _RATE})
-            after = (
-                edits.redirect_read(op, weights, dropped.name) if op.kind in _PRODUCTS else op
-                for op in case.ops[products[0] :]
-            )
-            case = replace(case, ops=(*case.ops[: products[0]], dropped, *after), contracts=())
-    return case
 
 
 def _masks(case: Case) -> list[Input]:

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from benchmarks.excuses import CHOICES, MISTAKES, draw_case, make_mistakes
-from fuzz.check.program import Execution
+from fuzz.check.run.program import Execution
 from fuzz.protocol.failures import Value
 from generators.program.indices import find_undefined_writes
 from generators.program.type_check import types_of

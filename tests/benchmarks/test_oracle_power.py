@@ -12,7 +12,7 @@ from benchmarks.oracle_power.cases import CONFIGURATIONS, Configuration
 from benchmarks.oracle_power.criteria import CRITERIA
 from benchmarks.oracle_power.processes import run_parts
 from benchmarks.oracle_power.table import RIGHT, looked_for, printed, tasks
-from fuzz.check.exceptions import Unsupported
+from fuzz.check.torch_api.exceptions import Unsupported
 
 pytestmark = pytest.mark.samples
 

@@ -3,7 +3,7 @@
 import torch
 
 from benchmarks.sensitivity import MISTAKES, ZEROED, make_mistakes
-from fuzz.check.program import Execution
+from fuzz.check.run.program import Execution
 from fuzz.protocol.failures import Value
 
 

@@ -14,8 +14,8 @@ from benchmarks.oracle_power.mistakes import MISTAKES, RIGHT, WEIGHTS_ROUNDED_FI
 from benchmarks.oracle_power.problem import Outcome, Problem
 from benchmarks.oracle_power.simulated import simulated
 from benchmarks.oracle_power.table import shared_problem
-from fuzz.check.oracle.attention.call import Call
-from fuzz.check.oracle.attention.judge import judge
+from fuzz.check.judge.attention.judge import judge
+from fuzz.check.run.attention.call import Call
 
 pytestmark = pytest.mark.samples
 

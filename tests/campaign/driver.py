@@ -1,6 +1,6 @@
 """A campaign with a fake worker in a process of its own, to be interrupted: `driver.py DIRECTORY BUDGET RULES`.
 
-`share` among the rules: a directory for `--share`.
+`corpus` among the rules: the directory for `--corpus`.
 """
 
 import json
@@ -14,9 +14,9 @@ from tests.campaign.fakes import options, sampler, setup
 def run(directory: Path, budget: str, rules: str) -> int:
     """Run; 130 when interrupted."""
     read = json.loads(rules)
-    share = Path(read.pop("share")) if "share" in read else None
+    corpus = Path(read.pop("corpus", directory / "found"))
     resume = ("--out", str(directory / "run"))
-    given = options(directory, budget, seed=-1, workers=2, worker_config=setup(**read), share=share, resume=resume)
+    given = options(directory, budget, seed=-1, workers=2, worker_config=setup(**read), corpus=corpus, resume=resume)
     ending = run_campaign(given, sampler("softmax", "relu", "log", "amax", every=3))
     if ending.error is not None:
         raise ending.error

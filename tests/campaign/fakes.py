@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from fuzz.ask.worker_config import WorkerConfig
 from fuzz.campaign.options import Budget, Options
-from fuzz.worker_config import WorkerConfig
 from generators.program.case import Case, Input, Op
 from generators.program.sizes import Size
 

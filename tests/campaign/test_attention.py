@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from fuzz.ask.worker_config import WorkerConfig
 from fuzz.bug_identity import contract_features
 from fuzz.campaign import investigation
 from fuzz.campaign.session import run_campaign
-from fuzz.worker_config import WorkerConfig
 from generators.program.case import Case
 from generators.program.emit import source
 from generators.sampling.sample import Limits, sample

@@ -7,12 +7,12 @@ import pytest
 
 from corpus import entry as corpus_entry
 from corpus.entry import Entry, Expectation, Found
-from fuzz import worker_process
+from fuzz.ask import worker_process
+from fuzz.ask.transport import WorkerUnavailable
 from fuzz.campaign import options as campaign_options
 from fuzz.campaign.options import Options, StopReason
 from fuzz.campaign.session import run_campaign
 from fuzz.run_store import FindingRow, Results
-from fuzz.transport import WorkerUnavailable
 from generators.errors import UserError
 from generators.program.case import Case
 from generators.program.emit import source

@@ -10,15 +10,15 @@ import pytest
 
 from corpus import casefile
 from corpus.entry import Entry, load
+from fuzz.ask.evaluator import Judged, open_evaluator
+from fuzz.ask.worker_config import WorkerConfig
 from fuzz.campaign import investigation
 from fuzz.campaign.history import find_earlier
 from fuzz.campaign.session import run_campaign
-from fuzz.evaluator import Judged, open_evaluator
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.replay_result import State, replay_entry
 from fuzz.run_store import Results
 from fuzz.run_summary import RunSummary
-from fuzz.worker_config import WorkerConfig
 from generators.program.case import Case
 from tests.campaign.fakes import case, options, sampler
 from tests.campaign.test_campaign import WRONG, found

@@ -9,10 +9,15 @@ from corpus import ledger
 from corpus.causes import CauseKey, Details, MechanismKind, Stage, details
 from corpus.entry import Entry, Expectation, Found, save, write
 from corpus.ledger import Bug, Ledger
+from fuzz.bug_identity import Signature
 from fuzz.campaign.known_bugs import KnownBugs, KnownFinding
+from fuzz.campaign.suspicion_queue import SuspicionQueue
+from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import Raised
 from fuzz.protocol.rewrites import WrongRewrite
 from fuzz.replay_result import read_recorded_result
+from fuzz.run_store import Results
+from generators.program.case import Case
 from generators.records import encode
 from tests.campaign.fakes import case
 
@@ -154,3 +159,46 @@ def test_a_bug_is_shown_by_its_smallest_example_for_the_torch_and_device(tmp_pat
     met = known.meet(case("exp").id, "failing", "cpu")
     assert met is not None and (met.case, met.example) == ("failing", case("exp", "relu", "exp").id)
     assert known.meet(case("exp", "relu").id, "failing", "cpu") is None
+
+
+def fill(results: Results, queue: SuspicionQueue, *cases: Case) -> Signature:
+    """Put a timeout of each case into the queue; gives their signature."""
+    result = SubjectResult("inductor", Verdict.TIMEOUT)
+    failures = [(one, result) for one in cases]
+    for suspicion in results.record_case(case("exp"), position=(1, frozenset()), unexplained=failures):
+        queue.put(suspicion)
+    return KnownBugs().symptom(result, case("exp")).signature
+
+
+def test_suspicions_of_one_signature_get_their_turn(tmp_path: Path) -> None:
+    """The smallest first. Then the oldest, and several at a time, since what was found explains none of them."""
+    results = Results(tmp_path)
+    queue = SuspicionQueue(results, KnownBugs())
+    kinds = [("exp",) * 4, ("exp",), ("exp",) * 3, ("exp",) * 2, ("exp",) * 5, ("exp",) * 6]
+    signature = fill(results, queue, *(case(*one) for one in kinds))
+
+    def take() -> int | None:
+        taken = queue.take()
+        return None if taken is None else len(taken[0].case.ops)
+
+    assert [take(), take()] == [1, None]
+    queue.finish(signature, fruitful=True)
+    assert [take(), take()] == [4, None]
+    queue.finish(signature, fruitful=True)
+    assert [take(), take(), take()] == [3, 2, None]
+    results.close()
+
+
+def test_suspicions_about_the_users_function_come_before_those_about_eager(tmp_path: Path) -> None:
+    results = Results(tmp_path)
+    queue = SuspicionQueue(results, KnownBugs(), eager_last=True)
+    failures = [
+        (case("exp"), SubjectResult("mine:attention", Verdict.EAGER_SUSPECT)),
+        (case("exp", "exp"), SubjectResult("mine:attention", Verdict.WRONG_RESULT)),
+        (case("exp", "exp"), SubjectResult("mine:attention", Verdict.RUNTIME_ERROR)),
+    ]
+    for suspicion in results.record_case(case("exp"), position=(1, frozenset()), unexplained=failures):
+        queue.put(suspicion)
+    taken = [queue.take() for _ in failures]
+    assert [one[0].result.verdict for one in taken if one] == ["wrong_result", "runtime_error", "eager_suspect"]
+    results.close()

@@ -15,6 +15,7 @@ from corpus import ledger
 from corpus.causes import CauseKey, MechanismKind, Stage
 from corpus.entry import Entry, Found
 from corpus.ledger import Ledger
+from fuzz.ask.worker_process import Stopped
 from fuzz.attribution.decide import load_ledger
 from fuzz.campaign.known_bugs import KnownBugs
 from fuzz.campaign.session import RunResult, run_campaign
@@ -23,7 +24,6 @@ from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import Raised
 from fuzz.run_store import FindingRow, Results
 from fuzz.status import status
-from fuzz.worker_process import Stopped
 from generators.errors import UserError
 from generators.program.emit import source
 from tests.campaign.fakes import case, options, raised, sampler

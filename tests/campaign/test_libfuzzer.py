@@ -8,13 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fuzz import libfuzzer_inputs as inputs
-from fuzz import worker_process
+from fuzz.ask import worker_process
+from fuzz.ask.transport import WorkerUnavailable
+from fuzz.ask.worker_config import WorkerConfig
+from fuzz.ask.worker_process import WorkerFault
 from fuzz.campaign.options import Options
-from fuzz.campaign.search import load_seeds
 from fuzz.campaign.session import run_campaign
-from fuzz.transport import WorkerUnavailable
-from fuzz.worker_config import WorkerConfig
-from fuzz.worker_process import WorkerFault
 from generators.errors import UserError
 from generators.program.type_check import check
 from generators.sampling.choices import ByteChoices
@@ -82,14 +81,6 @@ def test_cases_of_libfuzzer_are_judged_shrunk_and_saved(tmp_path: Path, capfd: p
     assert run_campaign(options).new == 0
     assert [event["index"] for event in events(options, "CaseJudged")] == list(range(40))
     assert int((options.out / "atheris-0" / "next").read_text()) >= 42
-
-
-def test_coverage_of_libfuzzer_is_shared(tmp_path: Path) -> None:
-    options = fuzzed(tmp_path, rules=[{"match": "softmax", "applied_rewrites": ["mul_softmax_pattern"]}])
-    options = replace(options, share=tmp_path / "shared")
-    run_campaign(options)
-    (kept,) = load_seeds(tmp_path / "shared" / "queue")
-    assert "softmax" in [op.kind for op in kept.ops]
 
 
 @pytest.mark.parametrize(("act", "verdict"), [("die", "worker_died"), ("hang", "timeout")])

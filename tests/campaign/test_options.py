@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from fuzz.ask.worker_config import WorkerConfig
 from fuzz.campaign.options import (
     Budget,
     DiskFull,
@@ -18,7 +19,6 @@ from fuzz.campaign.options import (
     translate_disk_error,
 )
 from fuzz.durations import format_duration, parse_duration
-from fuzz.worker_config import WorkerConfig
 from generators.errors import UserError
 from tests.campaign.fakes import options, setup
 

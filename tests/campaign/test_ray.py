@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from corpus import entry
+from fuzz.ask.transport import WorkerUnavailable
+from fuzz.ask.worker_process import WorkerProcess
 from fuzz.campaign.session import run_campaign
-from fuzz.transport import WorkerUnavailable
-from fuzz.worker_process import WorkerProcess
 from generators.program.case import Case
 from tests.campaign.fakes import options, sampler, setup
 

@@ -116,6 +116,7 @@ def test_settings_come_from_the_project_and_options_win(tmp_path: Path) -> None:
     [
         ("fuzz.run", ["--bugdet", "1m"], "--budget"),
         ("fuzz.run", ["--workers=2"], "--budget"),
+        ("fuzz.run", ["--budget=1m", "--share=DIR"], "--share"),
         ("triage.page", [], "--run"),
         ("triage.report", ["CASE"], "--out"),
     ],

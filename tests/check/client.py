@@ -7,9 +7,9 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any, Self
 
+from fuzz.ask.worker_process import WorkerProcess
 from fuzz.experiments import Trial
 from fuzz.protocol import Check, Hello, Message, Result, StageStarted, SubjectResult, Unusable, from_json
-from fuzz.worker_process import WorkerProcess
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -3,7 +3,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from fuzz.evaluator import Evaluator
+from fuzz.ask.evaluator import Evaluator
 from tests.check.client import Asker, Borrower
 
 

@@ -22,7 +22,7 @@ from torch._inductor.select_algorithm import AlgorithmSelectorCache
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional
 
-from fuzz.check import settings
+from fuzz.check.torch_api import settings
 from generators.program.settings import SETTINGS, SWITCHES, list_available
 
 Tensor = torch.Tensor

@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from typing import Any
 
-from fuzz.check.attention.function import Attention
 from fuzz.check.check import check
-from fuzz.check.settings import configure_torch
-from fuzz.check.subject_builder import Subject
+from fuzz.check.run.attention.function import Attention
+from fuzz.check.run.subject_builder import Subject
+from fuzz.check.torch_api.settings import configure_torch
 from fuzz.protocol import Check, SubjectResult
 from tests.check.sources import source
 

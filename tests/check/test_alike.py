@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from fuzz.check.attention.function import load_sdpa as function
-from fuzz.check.oracle.attention.call import Call
-from fuzz.check.oracle.attention.judge import judge
+from fuzz.check.judge.attention.judge import judge
+from fuzz.check.run.attention.call import Call
+from fuzz.check.run.attention.function import load_sdpa as function
 from fuzz.protocol import Verdict
 
 FLASH = ("weights", "sums", "exponentials")

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from fuzz.evaluator import open_evaluator
+from fuzz.ask.evaluator import open_evaluator
+from fuzz.ask.worker_config import WorkerConfig
 from fuzz.protocol import Verdict
-from fuzz.worker_config import WorkerConfig
 from generators.sampling.sample import sample
 
 pytestmark = pytest.mark.worker

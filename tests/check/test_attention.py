@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from fuzz.check.exceptions import SubjectError
-from fuzz.check.subject_builder import find
+from fuzz.check.run.subject_builder import find
+from fuzz.check.torch_api.exceptions import SubjectError
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import NotTaken, OutOfBounds, Refusal, Value, Write
 from tests.check import planted_attention

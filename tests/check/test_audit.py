@@ -15,12 +15,12 @@ from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from corpus.entry import load, loads
+from fuzz.ask.evaluator import Evaluator, build_check
 from fuzz.check.check import check as run_check
-from fuzz.check.oracle.eager_audit import Audit, audit_eager
-from fuzz.check.oracle.modes import reference
-from fuzz.check.program import Program, execute
-from fuzz.check.subject_builder import find
-from fuzz.evaluator import Evaluator, build_check
+from fuzz.check.judge.eager_audit import Audit, audit_eager
+from fuzz.check.judge.modes import reference
+from fuzz.check.run.program import Program, execute
+from fuzz.check.run.subject_builder import find
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import FaultyOperation, Value
 from generators.program.case import Case, Input, Region

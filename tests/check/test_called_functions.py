@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from fuzz.check.attention.function import Attention
-from fuzz.check.subject_builder import Subject, find
+from fuzz.check.run.attention.function import Attention
+from fuzz.check.run.subject_builder import Subject, find
 from fuzz.protocol import CoverageItem, CoverageKind, Verdict
 from fuzz.protocol.failures import NotTaken, OutOfBounds, Raised, Refusal, Value
 from tests.check import planted_attention

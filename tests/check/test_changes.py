@@ -12,25 +12,25 @@ from torch import Tensor, nn
 from benchmarks.planted_torch.torch_defects import FUNCTIONS
 from corpus.casefile import dumps, loads
 from corpus.shrink import shrink
+from fuzz.ask.evaluator import open_evaluator
+from fuzz.ask.worker_config import WorkerConfig
 from fuzz.attribution.decide import UNCHANGED
-from fuzz.check import settings
-from fuzz.check.program import Execution, Program, execute, same_bits
-from fuzz.check.subject_builder import find
-from fuzz.check.torch_internals import wrap
-from fuzz.evaluator import open_evaluator
+from fuzz.check.run.program import Execution, Program, execute, same_bits
+from fuzz.check.run.subject_builder import find
+from fuzz.check.torch_api import settings
+from fuzz.check.torch_api.torch_internals import wrap
 from fuzz.experiments import EXPERIMENTS
 from fuzz.protocol import Verdict
-from fuzz.worker_config import WorkerConfig
+from generators.program.calls import at_call
 from generators.program.case import Case, Change, Input, LaterCall, Values
 from generators.program.changes import KINDS, list_changes, without_changes
 from generators.program.emit import source
 from generators.program.sizes import Size
-from generators.program.state import at_call
 from generators.program.type_check import check as check_case
 from generators.program.type_check import make_op, prune
+from generators.sampling.calls import add_calls
 from generators.sampling.changes import add_changes
 from generators.sampling.choices import Choices
-from generators.sampling.insertions import add_calls
 from generators.sampling.sample import draw
 from tests.check.test_sequences import Compiled, as_it_is, run
 

@@ -12,14 +12,14 @@ import torch
 import torch._dynamo.config as dynamo
 from torch import nn
 
-from fuzz.check import compilation
-from fuzz.check.process_state import hold_state
-from fuzz.check.subject_builder import Subject, available, find
+from fuzz.ask.transport import CompilersOff, PipeTransport
+from fuzz.ask.worker_config import WorkerConfig
+from fuzz.ask.worker_process import WorkerProcess
+from fuzz.check.run.subject_builder import Subject, available, find
+from fuzz.check.torch_api import compilation
+from fuzz.check.torch_api.process_state import hold_state
 from fuzz.protocol import Check, SubjectResult, Verdict
 from fuzz.protocol.failures import NotTaken, Refusal
-from fuzz.transport import CompilersOff, PipeTransport
-from fuzz.worker_config import WorkerConfig
-from fuzz.worker_process import WorkerProcess
 from tests.check.failures import is_failure
 from tests.check.in_process import EAGER, run_subject
 from tests.check.sources import WRONG, source

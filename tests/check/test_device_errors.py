@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from fuzz.bug_identity import failure_key
-from fuzz.check.attention.function import Attention
 from fuzz.check.check import check
-from fuzz.check.subject_builder import Subject, run_eager
+from fuzz.check.run.attention.function import Attention
+from fuzz.check.run.subject_builder import Subject, run_eager
 from fuzz.protocol import Check, Result, Verdict
 from fuzz.protocol.failures import DeviceError, FailureKey
 from tests.check.sources import source

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional
 
-from fuzz.check.distributions import Described, describe_values
+from fuzz.check.module.distributions import Described, describe_values
 from generators.program.kept_places import PATTERNS, SPELLINGS, is_added, split_kind
 from generators.program.values import DISTRIBUTIONS, Distribution
 

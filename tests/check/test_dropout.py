@@ -10,9 +10,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from fuzz.check.check import check
-from fuzz.check.oracle.dropout import Comparison
-from fuzz.check.program import Execution, Program, execute
-from fuzz.check.subject_builder import Subject
+from fuzz.check.judge.dropout import Comparison
+from fuzz.check.run.program import Execution, Program, execute
+from fuzz.check.run.subject_builder import Subject
 from fuzz.protocol import Check, SubjectResult, Verdict
 from fuzz.protocol.failures import DropoutStatistic, Value, WrongValue
 from tests.check.sources import source

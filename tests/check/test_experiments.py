@@ -1,26 +1,30 @@
 """Experiments on a subject: their changes, their observations, and a torch that lacks a name they need."""
 
 import inspect
-import sys
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from torch import _refs, nn
+from torch import _refs
 from torch._inductor import config, pattern_matcher
-from torch.nn.functional import relu, threshold
 
-from fuzz.check import settings
-from fuzz.check.exceptions import SubjectError
-from fuzz.check.rewrite_match import find_differences, read_known_pattern, read_outputs, trace_pattern
-from fuzz.check.subject_builder import Subject, find
-from fuzz.check.subject_changes import apply_experiments, compare_constants
-from fuzz.check.torch_places import find_raising, record_branches
+from fuzz.check.prove.pattern_constants import (
+    compare_constants,
+    find_differences,
+    read_known_pattern,
+    read_outputs,
+    trace_pattern,
+)
+from fuzz.check.run.subject_builder import Subject, find
+from fuzz.check.run.subject_changes import apply_experiments
+from fuzz.check.torch_api import settings
+from fuzz.check.torch_api.exceptions import SubjectError
+from fuzz.check.torch_api.torch_places import find_raising
 from fuzz.experiments import EXPERIMENTS, StepLimit, Trial, WithSetting
 from fuzz.protocol import Observation, Running, StepsTaken, Verdict
 from fuzz.protocol.failures import NotTaken, Refusal
-from fuzz.protocol.places import Branches, Found
+from fuzz.protocol.places import Found
 from tests.check.client import Asker
 from tests.check.in_process import run_subject
 from tests.check.sources import plain, source
@@ -219,20 +223,6 @@ def test_a_pattern_that_is_left_out_has_the_places_of_its_parts() -> None:
     assert {place.file for place in parts.values()} == {"_inductor/fx_passes/fuse_attention.py"}
     assert parts[Found.REPLACEMENT].function == "_sfdp_replacement_1"
     assert parts[Found.PATTERN].function == "_sfdp_pattern_1"
-
-
-def test_branches_of_a_function_are_those_that_it_and_the_functions_that_it_calls_take() -> None:
-    seen: list[tuple[Branches, ...]] = []
-    code = threshold.__code__
-    for scope in (f"nn/functional.py:{code.co_firstlineno} nn/functional.py", "nn/modules/ nn/functional.py"):
-        with record_branches(scope, seen.append):
-            nn.Threshold(0.0, 1.0)(torch.ones(2))
-            relu(torch.ones(2))
-    inside, everywhere = ({part.function: part.pairs for part in branches} for branches in seen)
-    assert {*inside} == {"threshold" if sys.version_info < (3, 11) else "_threshold"}
-    assert {"Threshold.forward", "relu", *inside} <= {*everywhere}
-    (_, zero, first), *_ = next(iter(inside.values()))
-    assert (zero, first) == (0, code.co_firstlineno)
 
 
 def test_the_place_of_an_exception_is_the_innermost_line_of_the_compiler() -> None:

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from fuzz.check import exceptions
-from fuzz.check.subject_builder import find
+from fuzz.check.run.subject_builder import find
+from fuzz.check.torch_api import exceptions
 from fuzz.protocol import Verdict
 from tests.check.in_process import run_subject
 from tests.check.sources import source

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from fuzz.check.case_run import CaseRun
+from fuzz.ask.evaluator import build_check
 from fuzz.check.check import check
-from fuzz.check.exceptions import SubjectError
-from fuzz.check.recheck import explain_by_fused_rounding
-from fuzz.check.subject_builder import find
-from fuzz.evaluator import build_check
+from fuzz.check.judge.case_run import CaseRun
+from fuzz.check.judge.recheck import explain_by_fused_rounding
+from fuzz.check.run.subject_builder import find
+from fuzz.check.torch_api.exceptions import SubjectError
 from fuzz.protocol import Check, Verdict
 from generators.program.attention_options import Contract
 from generators.program.case import Case, Input, Op, Values
@@ -61,7 +61,7 @@ def with_chance(*_: object) -> Any:
 def test_kernels_that_cannot_be_asked_or_trusted_explain_nothing(
     backend: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fuzz.check.graph_passes.backend", backend)
+    monkeypatch.setattr("fuzz.check.run.graph_passes.backend", backend)
     case = CaseRun(Check(1, source("return q * k"), ("s",)), "cpu", lambda stage: None)
     run = replace(case.eager, outputs={name: value + 1 for name, value in case.eager.outputs.items()})
     judgement = case.judge_runs([run])

@@ -10,9 +10,9 @@ import torch
 
 from benchmarks.planted_torch.torch_defects import OPERATIONS
 from corpus import entry
+from fuzz.ask.evaluator import build_check
 from fuzz.check.check import check
-from fuzz.check.subject_builder import find
-from fuzz.evaluator import build_check
+from fuzz.check.run.subject_builder import find
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import FaultyOperation, NotTaken, Raised, Refusal
 from fuzz.protocol.rewrites import SDPA

@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from fuzz.check.attention.function import Attention, fill_matters
-from fuzz.check.attention.guard import Guard
 from fuzz.check.check import check
-from fuzz.check.subject_builder import Subject
+from fuzz.check.run.attention.function import Attention, fill_matters
+from fuzz.check.run.attention.guard import Guard
+from fuzz.check.run.subject_builder import Subject
 from fuzz.protocol import Check, Verdict
 from fuzz.protocol.failures import Failure, NotTaken, Refusal, Write
 from tests.check.sources import plain, source

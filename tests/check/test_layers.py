@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import torch
 
-from fuzz.check.oracle.modes import Noise, reference
-from fuzz.check.program import Program, execute
+from fuzz.check.judge.modes import Noise, reference
+from fuzz.check.run.program import Program, execute
 from fuzz.protocol import Verdict
 from fuzz.protocol.failures import Value
 from tests.check.client import Asker

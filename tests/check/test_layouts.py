@@ -10,11 +10,11 @@ from torch import Tensor
 
 from benchmarks import plain
 from benchmarks.defects import planted
-from fuzz.check.attention.function import Attention
-from fuzz.check.attention.judge_calls import call_again
-from fuzz.check.attention.layouts import arrange
-from fuzz.check.exceptions import SubjectError
-from fuzz.check.subject_builder import find
+from fuzz.check.judge.attention.judge_calls import call_again
+from fuzz.check.run.attention.function import Attention
+from fuzz.check.run.attention.layouts import arrange
+from fuzz.check.run.subject_builder import find
+from fuzz.check.torch_api.exceptions import SubjectError
 from fuzz.protocol import Verdict
 from fuzz.protocol.capabilities import Capabilities
 from fuzz.protocol.failures import Value

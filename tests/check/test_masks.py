@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from fuzz.check.oracle.attention.call import Call
-from fuzz.check.oracle.attention.dropout_masks import check_dropout, extract_mask
+from fuzz.check.judge.attention.dropout_masks import check_dropout, extract_mask
+from fuzz.check.run.attention.call import Call
 from fuzz.protocol import Verdict
 from fuzz.protocol.failures import DropoutMask, Value
 from tests.check.failures import is_failure

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fuzz.check.oracle.choices import Choices
-from fuzz.check.oracle.eager_audit import Audit
-from fuzz.check.oracle.open_orders import OPEN, AnotherOrder, Open
-from fuzz.check.subject_builder import Subject
+from fuzz.check.judge.choices import Choices
+from fuzz.check.judge.eager_audit import Audit
+from fuzz.check.judge.open_orders import OPEN, AnotherOrder, Open
+from fuzz.check.run.subject_builder import Subject
 from fuzz.protocol import Verdict
 from tests.check.in_process import run_subject
 from tests.check.sources import source

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fuzz.check.exceptions import SuppressOutOfMemory
-from fuzz.check.oracle import constants
-from fuzz.check.oracle.modes import Float64, HalvedSums, Noise, SkippedCasts, reference
-from fuzz.check.oracle.row_error_bound import Envelope
-from fuzz.check.oracle.verdict import Judge, RightRuns, find_form_difference
-from fuzz.check.program import Execution, Program, execute
+from fuzz.check.judge import constants
+from fuzz.check.judge.modes import Float64, HalvedSums, Noise, SkippedCasts, reference
+from fuzz.check.judge.row_error_bound import Envelope
+from fuzz.check.judge.verdict import Judge, RightRuns, find_form_difference
+from fuzz.check.run.program import Execution, Program, execute
+from fuzz.check.torch_api.exceptions import SuppressOutOfMemory
 from fuzz.protocol import Verdict
 from fuzz.protocol.failures import NotFinite, Value, WrongValue
 from tests.check.sources import plain, source
@@ -300,7 +300,7 @@ def test_replicas_for_one_subject_are_gone_when_memory_runs_out(monkeypatch: pyt
         raise MemoryError
 
     with monkeypatch.context() as patch, SuppressOutOfMemory() as memory:
-        patch.setattr("fuzz.check.oracle.verdict.locate", exhausted)
+        patch.setattr("fuzz.check.judge.verdict.locate", exhausted)
         judge.judge(run(exact.float() * 1.2), others=lambda: noisy)
     assert memory.line
     assert judge.judge(wrong).verdict is Verdict.WRONG_RESULT

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from torch import Tensor, nn
 
-from fuzz.check import settings
 from fuzz.check.check import check
-from fuzz.check.exceptions import SubjectError
-from fuzz.check.subject_builder import Subject
+from fuzz.check.run.subject_builder import Subject
+from fuzz.check.torch_api import settings
+from fuzz.check.torch_api.exceptions import SubjectError
 from fuzz.protocol import Check, SubjectResult, Verdict
 from fuzz.protocol.failures import Value
 from tests.check.client import Asker

@@ -17,11 +17,11 @@ import torch._inductor.config as inductor_config
 from torch import Tensor
 from torch.overrides import BaseTorchFunctionMode
 
-from fuzz.check import process_state
-from fuzz.check.attention.function import Attention
 from fuzz.check.check import check
-from fuzz.check.exceptions import SubjectError
-from fuzz.check.subject_builder import Subject, find
+from fuzz.check.run.attention.function import Attention
+from fuzz.check.run.subject_builder import Subject, find
+from fuzz.check.torch_api import process_state
+from fuzz.check.torch_api.exceptions import SubjectError
 from fuzz.protocol import Check, Verdict
 from fuzz.protocol.failures import FailureKey, Raised, StateChanged
 from tests.check.in_process import run_subject

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from fuzz.check.model_inputs import count_positions, make_inputs, make_mask, make_step
-from fuzz.check.model_runs import USUAL, ModelRun, choose_runs
-from fuzz.check.released_models import PACKAGES, ModelError, build, list_architectures, list_runs
+from fuzz.check.module.model_inputs import count_positions, make_inputs, make_mask, make_step
+from fuzz.check.module.model_runs import USUAL, ModelRun, choose_runs
+from fuzz.check.module.released_models import PACKAGES, ModelError, build, list_architectures, list_runs
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of packages about each other
 MODELS = (

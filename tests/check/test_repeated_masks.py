@@ -12,14 +12,14 @@ from torch import Tensor
 
 from benchmarks.planted_torch.torch_defects import FUNCTIONS
 from corpus import casefile
+from fuzz.ask.evaluator import build_check
 from fuzz.check.check import check
-from fuzz.check.oracle import constants
-from fuzz.check.oracle.repeated_masks import find_repeated_mask
-from fuzz.check.program import Execution
-from fuzz.check.settings import configure_torch
-from fuzz.check.subject_builder import Subject, find
-from fuzz.check.torch_internals import wrap
-from fuzz.evaluator import build_check
+from fuzz.check.judge import constants
+from fuzz.check.judge.repeated_masks import find_repeated_mask
+from fuzz.check.run.program import Execution
+from fuzz.check.run.subject_builder import Subject, find
+from fuzz.check.torch_api.settings import configure_torch
+from fuzz.check.torch_api.torch_internals import wrap
 from fuzz.protocol import Dropout, SubjectResult, Verdict
 from fuzz.protocol.failures import RepeatedMask, Value
 from fuzz.protocol.render import describe

@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from fuzz.check import recheck
-from fuzz.check.case_run import CaseRun
-from fuzz.check.program import same_bits, same_numbers
-from fuzz.check.subject_builder import Subject, find
+from fuzz.check.judge import recheck
+from fuzz.check.judge.case_run import CaseRun
+from fuzz.check.run.program import same_bits, same_numbers
+from fuzz.check.run.subject_builder import Subject, find
 from fuzz.protocol import Check, Verdict
 from fuzz.protocol.failures import Nondeterministic, Value
 from tests.check.in_process import run_subject

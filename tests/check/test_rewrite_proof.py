@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from corpus import entry
+from fuzz.ask.evaluator import build_check
 from fuzz.bug_identity import Symptom
 from fuzz.campaign.investigation import Investigation
 from fuzz.check.check import check
-from fuzz.check.subject_builder import find
-from fuzz.evaluator import build_check
+from fuzz.check.run.subject_builder import find
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.rewrites import EMPTY_ROWS, OtherConstant, WrongRewrite, are_all_known
 from generators.program.case import Case
@@ -88,7 +88,7 @@ def test_a_match_that_cannot_be_read_accuses_nobody(monkeypatch: pytest.MonkeyPa
     def read(*_: object) -> Any:
         raise AttributeError("a match of another torch")
 
-    monkeypatch.setattr("fuzz.check.rewrite_match.RewriteMatch.read", read)
+    monkeypatch.setattr("fuzz.check.prove.rewrite_match.RewriteMatch.read", read)
     result = judge(entry.load(CORPUS / "seeds" / "patterns" / "sfdp-01-inference.case.yaml").case)
     assert result.verdict is not Verdict.COMPILE_ERROR
     assert [name for name in result.applied_rewrites if "sfdp" in name]

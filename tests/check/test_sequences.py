@@ -11,21 +11,21 @@ from torch import Tensor, nn
 from benchmarks.planted_torch.torch_defects import FUNCTIONS
 from corpus.casefile import dumps, loads
 from corpus.shrink import shrink
-from fuzz.check import settings
 from fuzz.check.check import check
-from fuzz.check.program import Program, execute
-from fuzz.check.subject_builder import Subject, find
-from fuzz.check.torch_internals import wrap
+from fuzz.check.run.program import Program, execute
+from fuzz.check.run.subject_builder import Subject, find
+from fuzz.check.torch_api import settings
+from fuzz.check.torch_api.torch_internals import wrap
 from fuzz.protocol import Check, SubjectResult, Verdict
 from generators.errors import CaseError
+from generators.program.calls import at_call
 from generators.program.case import Case, Input, LaterCall, Op, Values
 from generators.program.emit import is_random, source
 from generators.program.sizes import Size
-from generators.program.state import at_call
 from generators.program.type_check import check as check_case
 from generators.program.type_check import make_op
+from generators.sampling.calls import add_calls
 from generators.sampling.choices import Choices
-from generators.sampling.insertions import add_calls
 from generators.sampling.sample import draw
 
 Compiled = Callable[..., Any]

@@ -17,11 +17,11 @@ from torch._inductor import config, cpu_vec_isa
 from torch._inductor.runtime import cache_dir_utils
 
 from benchmarks.planted_torch.torch_defects import FUNCTIONS
-from fuzz.check import settings
-from fuzz.check.exceptions import SubjectError
-from fuzz.check.subject_builder import Subject, find
-from fuzz.check.torch_internals import require, wrap
-from fuzz.check.vector_instructions import remember_vector_instructions
+from fuzz.check.run.subject_builder import Subject, find
+from fuzz.check.torch_api import settings
+from fuzz.check.torch_api.exceptions import SubjectError
+from fuzz.check.torch_api.torch_internals import require, wrap
+from fuzz.check.torch_api.vector_instructions import remember_vector_instructions
 from fuzz.protocol import CoverageItem, CoverageKind, Verdict
 from fuzz.protocol.failures import NotTaken, Refusal
 from generators.program.settings import SWITCHES, list_available

@@ -16,13 +16,13 @@ from benchmarks.attribution import planted
 from corpus import casefile
 from corpus.entry import Entry, Expectation, load
 from corpus.shrink import shrink
+from fuzz.ask.evaluator import Evaluator, open_evaluator
+from fuzz.ask.worker_config import WorkerConfig
 from fuzz.attribution.attribute import attribute
 from fuzz.bug_identity import is_same_failure
-from fuzz.check.whole_operations import WholeOperations
-from fuzz.evaluator import Evaluator, open_evaluator
+from fuzz.check.torch_api.whole_operations import WholeOperations
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import NotTaken, ProcessLost, Raised, Refusal
-from fuzz.worker_config import WorkerConfig
 from generators.program.case import Case
 from tests.evaluator.test_worker_process import is_gone
 

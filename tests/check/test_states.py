@@ -9,11 +9,11 @@ from benchmarks.defects import planted
 from benchmarks.plain import dense
 from corpus.casefile import dumps, loads
 from corpus.shrink import shrink
-from fuzz.check.attention.function import Attention
+from fuzz.ask.evaluator import build_check
 from fuzz.check.check import check
-from fuzz.check.settings import configure_torch
-from fuzz.check.subject_builder import Subject
-from fuzz.evaluator import build_check
+from fuzz.check.run.attention.function import Attention
+from fuzz.check.run.subject_builder import Subject
+from fuzz.check.torch_api.settings import configure_torch
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import Value
 from generators.program.case import Case, Values

@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from fuzz.check import value_files
-from fuzz.check.program import Program, same_bits
-from fuzz.check.value_files import ValuesError
+from fuzz.check.run import value_files
+from fuzz.check.run.program import Program, same_bits
+from fuzz.check.run.value_files import ValuesError
 from fuzz.protocol.recording import KeepValues
 from generators.program.case import Case, Input, Values
 from generators.program.emit import source

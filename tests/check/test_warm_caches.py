@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from benchmarks.planted_torch.torch_defects import FUNCTIONS
-from fuzz.check import warm_caches
+from fuzz.ask.evaluator import build_check
 from fuzz.check.check import check
-from fuzz.check.settings import configure_torch
-from fuzz.check.subject_builder import find
-from fuzz.check.torch_internals import wrap
-from fuzz.evaluator import build_check
+from fuzz.check.run.subject_builder import find
+from fuzz.check.torch_api import warm_caches
+from fuzz.check.torch_api.settings import configure_torch
+from fuzz.check.torch_api.torch_internals import wrap
 from fuzz.experiments import Trial
 from fuzz.protocol import CoverageItem, CoverageKind, SubjectResult, Verdict
 from generators.program.case import Case

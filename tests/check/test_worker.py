@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 import torch
 
-from fuzz.check.exceptions import SubjectError, as_failure
-from fuzz.check.subject_builder import find
+from fuzz.ask.evaluator import build_check
+from fuzz.ask.transport import PipeTransport
+from fuzz.ask.worker_config import WorkerConfig
+from fuzz.ask.worker_process import WorkerProcess
+from fuzz.check.run.subject_builder import find
+from fuzz.check.torch_api.exceptions import SubjectError, as_failure
 from fuzz.check.worker import ProcessUnusable, read_request
 from fuzz.check.worker import _options as parse_options
 from fuzz.check.worker import _start as start
-from fuzz.evaluator import build_check
 from fuzz.protocol import Exit, Verdict
 from fuzz.protocol.failures import NotTaken, Process, Refusal
-from fuzz.transport import PipeTransport
-from fuzz.worker_config import WorkerConfig
-from fuzz.worker_process import WorkerProcess
 from tests.campaign.fakes import case
 from tests.check import planted
 from tests.check.client import Asker, Client

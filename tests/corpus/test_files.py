@@ -75,7 +75,7 @@ def test_a_pipe_is_refused_at_once(command: str, places: Mapping[str, Path], tmp
 def test_a_target_that_can_not_be_written_is_told_before_any_work(
     command: str, places: Mapping[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fuzz.worker_process.WorkerProcess.start", lambda _: pytest.fail("a worker was started"))
+    monkeypatch.setattr("fuzz.ask.worker_process.WorkerProcess.start", lambda _: pytest.fail("a worker was started"))
     _assert_refused(command, places, tmp_path)
 
 

@@ -1,8 +1,8 @@
 """The cases that ship end no process and no device of other software."""
 
 from corpus.entry import load_directory
+from fuzz.ask.worker_config import ROOT
 from fuzz.protocol import Verdict
-from fuzz.worker_config import ROOT
 
 LOSSES = {Verdict.WORKER_DIED, Verdict.DEVICE_ERROR, Verdict.TIMEOUT}
 

@@ -14,7 +14,7 @@ import torch
 from corpus import casefile, value_files
 from corpus.entry import Entry, load, save, write
 from corpus.shrink import shrink
-from fuzz.check import value_files as worker_side
+from fuzz.check.run import value_files as worker_side
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.run_store import Results
 from generators.errors import CaseError, UserError

@@ -5,13 +5,14 @@ from typing import Any
 import pytest
 
 from corpus import casefile
-from fuzz.evaluator import Evaluator, build_check, compare_outcome, open_evaluator
+from fuzz.ask.evaluator import Evaluator, build_check, open_evaluator
+from fuzz.ask.transport import PipeTransport
+from fuzz.ask.worker_config import WorkerConfig
+from fuzz.ask.worker_process import Stopped, WorkerFault, WorkerProcess
+from fuzz.bug_identity import compare_outcome
 from fuzz.experiments import Outcome
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import DeviceError, Failure, FormDiffers, NotTaken, ProcessLost, Raised
-from fuzz.transport import PipeTransport
-from fuzz.worker_config import WorkerConfig
-from fuzz.worker_process import Stopped, WorkerFault, WorkerProcess
 from generators.errors import UserError
 from tests.campaign.fakes import case, setup
 

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from fuzz.evaluator import build_check, open_evaluator
+from fuzz.ask.evaluator import build_check, open_evaluator
+from fuzz.ask.transport import PipeTransport
+from fuzz.ask.worker_config import ROOT, WorkerConfig
+from fuzz.ask.worker_process import WorkerProcess
 from fuzz.protocol import Verdict
-from fuzz.transport import PipeTransport
-from fuzz.worker_config import ROOT, WorkerConfig
-from fuzz.worker_process import WorkerProcess
 from generators.sampling.sample import sample
 from tests.check import planted
 from tests.evaluator.test_worker_process import HARMLESS, is_gone
@@ -152,8 +152,8 @@ def test_a_worker_that_waits_for_its_server_can_be_ended(monkeypatch: pytest.Mon
 
 def test_nothing_is_left_of_a_parent_that_is_killed(tmp_path: Path) -> None:
     lines = (
-        "from fuzz.evaluator import open_evaluator",
-        "from fuzz.worker_config import WorkerConfig",
+        "from fuzz.ask.evaluator import open_evaluator",
+        "from fuzz.ask.worker_config import WorkerConfig",
         "print(open_evaluator(WorkerConfig()).hello.pid, flush=True)",
         "input()",
     )

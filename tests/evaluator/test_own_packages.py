@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fuzz.check.exceptions import advise_on_import
+from fuzz.check.torch_api.exceptions import advise_on_import
 from fuzz.own_packages import OWN_PACKAGES
 
 ROOT = Path(__file__).parents[2]

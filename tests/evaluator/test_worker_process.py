@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from fuzz import transport, worker_process
-from fuzz.evaluator import build_check
+from fuzz.ask import transport, worker_process
+from fuzz.ask.evaluator import build_check
+from fuzz.ask.transport import MachineLost, PipeTransport, WorkerUnavailable
+from fuzz.ask.worker_config import WorkerConfig
+from fuzz.ask.worker_process import Stopped, WorkerFault, WorkerLost, WorkerProcess
 from fuzz.protocol import Check, Result, Verdict
 from fuzz.protocol.failures import Process, ProcessLost
-from fuzz.transport import MachineLost, PipeTransport, WorkerUnavailable
-from fuzz.worker_config import WorkerConfig
-from fuzz.worker_process import Stopped, WorkerFault, WorkerLost, WorkerProcess
 from generators.errors import UserError
 from generators.program.attention_stub import emit_attention_stub
 from generators.sampling.sample import sample

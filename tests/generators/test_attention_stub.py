@@ -11,6 +11,7 @@ from generators.program.attention_options import Contract
 from generators.program.attention_stub import emit_attention_stub
 from generators.program.case import Case, Input
 from generators.program.emit import is_random, source
+from generators.program.references import rename
 from generators.program.sizes import Size
 from generators.program.type_check import check, make_op
 from generators.sampling.sample import sample
@@ -137,7 +138,7 @@ def test_slopes_and_sinks_that_need_a_gradient_are_nobodys_to_give() -> None:
         ops = tuple(
             replace(op, args=tuple(names.get(arg, arg) for arg in op.args)) for op in case.ops if op.name not in names
         )
-        live = replace(case, ops=ops, contracts=(contract.rename(names),))
+        live = replace(case, ops=ops, contracts=(rename(contract, names),))
         assert emit_attention_stub(case) is not None and emit_attention_stub(live) is None
         assert emit_attention_stub(replace(live, mode="inference")) is not None
         seen.add(contract.alibi is not None)

@@ -9,7 +9,7 @@ import yaml
 
 from corpus.casefile import dumps, loads
 from corpus.passes.program import drop_attributes
-from fuzz.evaluator import Evaluator
+from fuzz.ask.evaluator import Evaluator
 from generators.errors import CaseError
 from generators.program.case import Case
 from generators.program.edits import prune_if_valid

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from corpus import casefile
-from fuzz.check.program import Program, execute
+from fuzz.check.run.program import Program, execute
 from generators.program.attention_stub import emit_attention_stub, list_calls
 from generators.program.case import MODES, Case
 from generators.program.edits import map_inputs
@@ -20,13 +20,15 @@ from generators.program.emit import source
 from generators.program.features import CALL_STATES, features
 from generators.program.settings import list_available
 from generators.program.simplicity import sort_key
-from generators.program.state import is_written
 from generators.program.type_check import check
 from generators.program.values import FLOATS, LAYOUTS
+from generators.program.writes import is_written
 from generators.sampling.choices import Choices
-from generators.sampling.insertions import WRITES, add_integers, add_read_by_strides, insert_writes
-from generators.sampling.sample import Limits, draw_settings, sample
+from generators.sampling.integers import add_integers
+from generators.sampling.sample import Limits, sample
+from generators.sampling.settings import draw_settings
 from generators.sampling.shards import add_shards
+from generators.sampling.writes import WRITES, add_read_by_strides, insert_writes
 
 pytestmark = pytest.mark.samples
 

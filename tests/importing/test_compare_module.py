@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from corpus.entry import load
+from fuzz.ask.worker_config import WorkerConfig
 from fuzz.importing.importer import Block
 from fuzz.module_answer import Answer, Row, Side, as_data, summarize
 from fuzz.module_comparison import judge_modules, open_comparison, save_wrong_block
 from fuzz.protocol import Verdict
 from fuzz.testing import check_module
-from fuzz.worker_config import WorkerConfig
 from tests.command import ROOT, run_command
 from tests.importing.modules import plain
 

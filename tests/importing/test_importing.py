@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from corpus.entry import Entry, load_directory, save
-from fuzz.evaluator import Evaluator
+from fuzz.ask.evaluator import Evaluator
+from fuzz.ask.worker_config import WorkerConfig
 from fuzz.importing import importer
 from fuzz.importing.importer import Block, BlockFailed, ModuleImport, describe_gaps
 from fuzz.protocol import Verdict
-from fuzz.worker_config import WorkerConfig
 from generators.errors import UserError
 from generators.program.case import Case
 from generators.program.edits import describe_values, has_given, map_inputs, resize

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from benchmarks.planted_torch.torch_defects import FUNCTIONS, STRUCTURES
 from fuzz.check.check import check
-from fuzz.check.module_session import ModuleSession
-from fuzz.check.settings import configure_torch
-from fuzz.check.subject_builder import Subject, available
+from fuzz.check.module.module_session import ModuleSession
+from fuzz.check.run.subject_builder import Subject, available
+from fuzz.check.torch_api.settings import configure_torch
 from fuzz.protocol import Check, Live, Parted, Result, Verdict
 from fuzz.protocol.failures import FaultyOperation
 from fuzz.protocol.recording import Loaded, LoadModule

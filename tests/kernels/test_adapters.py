@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from fuzz.check.exceptions import SubjectError
-from fuzz.check.subject_builder import find
+from fuzz.check.run.subject_builder import find
+from fuzz.check.torch_api.exceptions import SubjectError
 from tests.command import run_command
 
 ADAPTED = {

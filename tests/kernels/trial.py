@@ -6,10 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fuzz.check.oracle.attention.call import Call
-from fuzz.check.oracle.attention.dropout_masks import extract_mask
-from fuzz.check.oracle.attention.judge import judge
-from fuzz.check.oracle.verdict import Judgement
+from fuzz.check.judge.attention.dropout_masks import extract_mask
+from fuzz.check.judge.attention.judge import judge
+from fuzz.check.run.attention.call import Call
+from fuzz.protocol import SubjectResult
 from kernels.attention import attention
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -47,7 +47,7 @@ class Trial:
         gradients = torch.autograd.grad(out, leaves, self.dout)
         return dict(zip(("out", "dq", "dk", "dv"), (out.detach(), *gradients), strict=True))
 
-    def judged(self, values: dict[str, Tensor]) -> Judgement:
+    def judged(self, values: dict[str, Tensor]) -> SubjectResult:
         """What the oracle says of these results."""
         gradients = {name: value for name, value in values.items() if name != "out"}
         call = Call(self.q, self.k, self.v, dict(self.options), values["out"], self.dout, gradients)

@@ -19,7 +19,7 @@ import yaml
 from corpus import entry as corpus_entry
 from corpus import ledger, strict_yaml
 from fuzz import status
-from fuzz.check import value_files
+from fuzz.check.run import value_files
 from fuzz.protocol import ProtocolError, Result, from_json
 from fuzz.protocol.render import describe
 from fuzz.replay_result import describe_result, list_numbers, read_recorded_result

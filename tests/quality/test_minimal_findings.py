@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 import pytest
 
+from fuzz.ask.evaluator import Evaluator
 from fuzz.campaign.investigation import Investigation
-from fuzz.evaluator import Evaluator
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.run_store import SuspicionOutcome
 from generators.program.case import Case, Input

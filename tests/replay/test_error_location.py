@@ -1,4 +1,4 @@
-"""Where a value is wrong, in words. The data is what fuzz/check/oracle/row_error_bound.py makes of a mask."""
+"""Where a value is wrong, in words. The data is what fuzz/check/judge/row_error_bound.py makes of a mask."""
 
 from dataclasses import replace
 from typing import Any
@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fuzz.check.oracle.row_error_bound import locate
+from fuzz.check.judge.row_error_bound import locate
 from fuzz.error_location import (
     BATCH,
     FEATURE,

@@ -9,11 +9,11 @@ from benchmarks.attribution import planted
 from corpus import casefile, entry
 from corpus.causes import MechanismKind
 from corpus.entry import Entry, Expectation
+from fuzz.ask.evaluator import Evaluator, open_evaluator
+from fuzz.ask.worker_config import WorkerConfig
 from fuzz.attribution.attribute import attribute
 from fuzz.attribution.root_cause import RootCause
-from fuzz.evaluator import Evaluator, open_evaluator
 from fuzz.protocol.rewrites import SDPA, OtherConstant
-from fuzz.worker_config import WorkerConfig
 from generators.errors import UserError
 from tests.triage.conftest import SOFTMAX_OVER_QUERIES
 from tests.triage.test_kernel import ATTENTION

@@ -4,8 +4,8 @@ import json
 import re
 
 from corpus import ledger
+from fuzz.ask.worker_config import ROOT
 from fuzz.commands import REPORTS
-from fuzz.worker_config import ROOT
 from triage.bugs import PAGE, make_page, renew_reports
 from triage.listed import list_bugs
 

@@ -11,10 +11,10 @@ from corpus import ledger
 from corpus.causes import CauseKey
 from corpus.entry import Entry
 from corpus.ledger import Bug, Ledger, Status
+from fuzz.ask.worker_config import WorkerConfig
 from fuzz.attribution.root_cause import RootCause
 from fuzz.campaign.session import run_campaign
 from fuzz.cli import call
-from fuzz.worker_config import WorkerConfig
 from generators.errors import UserError
 from tests.campaign.fakes import options, sampler
 from tests.campaign.test_campaign import WRONG

@@ -10,8 +10,8 @@ from corpus import entry as corpus_entry
 from corpus.causes import CauseKey, MechanismKind, Part, Stage
 from corpus.entry import Entry, Found
 from corpus.ledger import Bug, Ledger
+from fuzz.ask.worker_config import WorkerConfig
 from fuzz.cli import call
-from fuzz.worker_config import WorkerConfig
 from tests.triage.conftest import SOFTMAX_OVER_QUERIES
 from triage.cluster import __main__ as command
 from triage.cluster.clusters import cluster, record

@@ -11,15 +11,15 @@ import pytest
 from corpus import casefile
 from corpus.causes import Details, Mechanism, MechanismKind, details
 from corpus.entry import Entry, Expectation, Found
+from fuzz.ask.evaluator import Evaluator
+from fuzz.ask.worker_config import WorkerConfig
 from fuzz.attribution.ablation import NO_PATTERNS
 from fuzz.attribution.attribute import attribute
 from fuzz.attribution.root_cause import RootCause, describe_evidence
-from fuzz.evaluator import Evaluator
 from fuzz.experiments import Outcome, Trial
 from fuzz.protocol import Running, SubjectResult, Verdict
 from fuzz.protocol.capabilities import Capabilities
 from fuzz.protocol.failures import DeviceError, Failure, FailureKey, FormDiffers, Process, ProcessLost, Raised, Value
-from fuzz.worker_config import WorkerConfig
 from generators.errors import UserError
 from generators.program.case import Case
 from tests.triage.conftest import ablation

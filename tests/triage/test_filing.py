@@ -11,7 +11,7 @@ from corpus.entry import Entry, Expectation, load
 from corpus.fault import Fault
 from corpus.ledger import Bug
 from corpus.upstream import Issue, Upstream
-from fuzz.worker_config import ROOT
+from fuzz.ask.worker_config import ROOT
 from generators.program.case import Case
 from triage.report.filing import describe_releases, describe_upstream, propose_labels, render_facts, replace_facts
 

@@ -11,9 +11,9 @@ import pytest
 
 from corpus import casefile, entry
 from corpus.entry import Entry, Expectation
+from fuzz.ask.worker_config import WorkerConfig
 from fuzz.protocol import FINDINGS, SubjectResult, Verdict
 from fuzz.protocol.failures import EmptyRowsNotZero, FormDiffers, Value
-from fuzz.worker_config import WorkerConfig
 from generators.program.case import Case
 from tests.command import ROOT
 from tests.triage.conftest import NUMBERS, OFF, SOFTMAX_OVER_QUERIES, RunAll

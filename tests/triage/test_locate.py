@@ -1,4 +1,4 @@
-"""The place of a root cause, found from branches that are known."""
+"""The place of a root cause."""
 
 import re
 from dataclasses import replace
@@ -8,78 +8,51 @@ import pytest
 
 from corpus.causes import Mechanism, MechanismKind, Stage
 from corpus.entry import Entry
+from fuzz.ask.evaluator import Evaluator
 from fuzz.attribution.locate import locate
 from fuzz.attribution.root_cause import RootCause
 from fuzz.attribution.study import Study
-from fuzz.evaluator import Evaluator
 from fuzz.experiments import Outcome, Trial, Tried
-from fuzz.protocol import Executed, StepsTaken, SubjectResult, Verdict
-from fuzz.protocol.places import Branches, Found, Place
+from fuzz.protocol import StepsTaken, SubjectResult, Verdict
+from fuzz.protocol.places import Found, Place
 from generators.program.case import Case
 from triage.report.wording import describe_place, link_source, quote_source
 
 WRONG = SubjectResult("passes", Verdict.WRONG_RESULT)
 CAUSE = RootCause("inductor", Stage.GRAPH_PASSES, "fold", Mechanism(MechanismKind.MEMORY))
 FOLD = Place("fx_passes/a.py", 10, "fold", Found.LEFT_OUT)
-COMMON, HELPER, AFTER = (0, 10), (40, 41), (12, 13)
 
 
-class FakeTraces:
-    """Programs of other sizes pass, and don't take the branches `own` of the pass and HELPER of what it calls."""
+class FakeSteps:
+    """A worker in which every program fails, and which leaves out the pass `fold`."""
 
-    def __init__(self, case: Case, result: SubjectResult, *own: tuple[int, int]) -> None:
-        self.case, self.result, self.last, self.own = case, result, case, own
+    def __init__(self, result: SubjectResult) -> None:
+        self.result = result
 
-    def judge(self, case: Case, subject: str, *trials: Trial) -> SubjectResult:
-        fails = case.canonical() == self.case.canonical()
-        result = self.result if fails else SubjectResult(subject, Verdict.OK)
-        if not trials:
-            return result
-        if trials[0].experiment == "pass":
-            return replace(result, observations=(StepsTaken(3, "other", (FOLD,)),))
-        self.last = case
-        own = [COMMON, *(self.own if fails else ())]
-        helper = Branches("fx_passes/a.py", "helper", ((1, *HELPER),) if fails else ())
-        branches = Branches("fx_passes/a.py", "fold", tuple((2 * at, *pair) for at, pair in enumerate(own)))
-        return replace(result, observations=(Executed((branches, helper)),))
+    def judge(self, _case: Case, _subject: str, *trials: Trial) -> SubjectResult:
+        return replace(self.result, observations=(StepsTaken(3, "other", (FOLD,)),) if trials else ())
 
 
-def find(
-    case: Case, *own: tuple[int, int], cause: RootCause = CAUSE, result: SubjectResult = WRONG
-) -> tuple[tuple[Place, ...], Case]:
-    traces = FakeTraces(case, result, *own)
-    study = Study(cast("Evaluator", traces), Entry(case), "passes", result)
-    larger = replace(case, dims=tuple((name, size + 1) for name, size in case.dims))
-    return locate(study, cause, [larger]).places, traces.last
+def find(case: Case, *, cause: RootCause = CAUSE, result: SubjectResult = WRONG) -> tuple[Place, ...]:
+    return locate(Study(cast("Evaluator", FakeSteps(result)), Entry(case), "passes", result), cause).places
 
 
-def test_within_a_pass_it_is_where_the_failing_program_parts_from_passing_ones(case: Case) -> None:
-    (parted, function), last = find(case, AFTER)
-    assert (parted.file, parted.line, parted.function, parted.found) == ("fx_passes/a.py", 12, "fold", Found.PARTED)
-    assert function == FOLD and parted.among > 0
-    assert last.canonical() == case.canonical()  # with all caches full
-
-
-def test_a_pass_that_goes_one_way_parts_in_what_it_calls(case: Case) -> None:
-    (parted, function), _ = find(case)
-    assert (parted.line, parted.function, function) == (40, "helper", FOLD)
-
-
-def test_no_line_is_named_where_only_the_stage_is_known(case: Case) -> None:
-    assert find(case, AFTER, cause=replace(CAUSE, part=""))[0] == ()
+def test_a_pass_is_named_by_its_function_and_a_stage_alone_by_none(case: Case) -> None:
+    assert find(case) == (FOLD,)
+    assert find(case, cause=replace(CAUSE, part="")) == ()
 
 
 @pytest.mark.parametrize("file", ["_refs/__init__.py", "fx_passes/a.py"])
 def test_a_compile_error_is_where_the_step_raises_or_else_the_step(case: Case, file: str) -> None:
     raised = Place(file, 7, "view", Found.RAISED)
     result = SubjectResult("passes", Verdict.COMPILE_ERROR, raised_at=raised)
-    assert find(case, result=result)[0] == ((raised, FOLD) if file == FOLD.file else (FOLD, raised))
-    assert find(case, cause=replace(CAUSE, part=""), result=result)[0] == (raised,)
+    assert find(case, result=result) == ((raised, FOLD) if file == FOLD.file else (FOLD, raised))
+    assert find(case, cause=replace(CAUSE, part=""), result=result) == (raised,)
 
 
 def test_an_operation_of_aten_has_no_line(case: Case) -> None:
     cause = replace(CAUSE, stage=Stage.OPERATION, part="aten.mm", evidence=(Tried("eager", "", Outcome.FAILS_ALIKE),))
-    ((place,), _) = find(case, cause=cause)
+    (place,) = find(case, cause=cause)
     assert (place.function, place.found, place.line) == ("aten.mm", Found.KERNEL, 0)
 
 
@@ -112,6 +85,6 @@ def test_places_that_a_person_named_become_links_to_the_release() -> None:
 def test_a_report_quotes_the_line_where_the_source_is_readable(tmp_path_factory: pytest.TempPathFactory) -> None:
     home = tmp_path_factory.mktemp("torch")
     (home / "ir.py").write_text("".join(f"line {number}\n" for number in range(1, 9)))
-    place = Place("ir.py", 2, "make", Found.PARTED)
+    place = Place("ir.py", 2, "make", Found.LEFT_OUT)
     assert quote_source(place, str(home)).splitlines() == ["  1 line 1", "> 2 line 2", "  3 line 3", "  4 line 4"]
     assert quote_source(replace(place, file="absent.py"), str(home)) == quote_source(place, "") == ""

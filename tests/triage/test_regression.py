@@ -11,10 +11,10 @@ from corpus import casefile, entry
 from corpus import ledger as ledgers
 from corpus.causes import CauseKey, MechanismKind, Part, Stage
 from corpus.fault import Fault
+from fuzz.ask.worker_config import ROOT
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import Failure, Raised, WrongValue
 from fuzz.replay_result import read_recorded_result
-from fuzz.worker_config import ROOT
 from tests.check.test_sequences import CALLS, products
 from tests.triage.conftest import OFF, RunAll
 from tests.triage.test_repro import imported

@@ -14,16 +14,16 @@ from corpus import entry
 from corpus.causes import Mechanism, MechanismKind, Stage
 from corpus.entry import Entry, Expectation, Found
 from corpus.ledger import Ledger
+from fuzz.ask.evaluator import Evaluator
+from fuzz.ask.worker_config import ROOT
 from fuzz.attribution.ablation import DYNAMIC, EAGER, INDUCTOR, PASSES, Ablation
 from fuzz.attribution.root_cause import RootCause
 from fuzz.attribution.study import subject_of
 from fuzz.campaign.session import run_campaign
-from fuzz.evaluator import Evaluator
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import FaultyOperation, Raised, Value
 from fuzz.protocol.rewrites import SDPA, WrongRewrite
 from fuzz.subjects import get_spec
-from fuzz.worker_config import ROOT
 from generators.errors import UserError
 from generators.program.case import Case
 from tests.campaign.fakes import options, sampler

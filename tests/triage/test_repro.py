@@ -18,8 +18,8 @@ from fuzz.protocol import FINDINGS, SubjectResult, Verdict
 from fuzz.protocol.failures import StateChange, StateChanged
 from generators.program.case import Case, LaterCall
 from generators.program.emit import source
-from generators.program.state import is_written
 from generators.program.type_check import check as check_case
+from generators.program.writes import is_written
 from generators.sampling.sample import sample
 from tests.check.test_sequences import CALLS, of_first_size, products
 from triage.report import repro

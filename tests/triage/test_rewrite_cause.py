@@ -8,10 +8,10 @@ import pytest
 from corpus import casefile
 from corpus.causes import Mechanism, MechanismKind, details
 from corpus.entry import Entry, Found
+from fuzz.ask.evaluator import Evaluator
 from fuzz.attribution.attribute import attribute, find_rewrite_cause
 from fuzz.attribution.root_cause import RootCause
 from fuzz.attribution.study import Study, mechanism_of
-from fuzz.evaluator import Evaluator
 from fuzz.experiments import Outcome, Trial, Tried
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import Failure, FaultyOperation, FormDiffers, Raised, Value, WrongValue

@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from fuzz.evaluator import Evaluator
+from fuzz.ask.evaluator import Evaluator
 from triage.report.progress import describe_progress
 from triage.script_runs import ScriptRuns, shorten_log
 

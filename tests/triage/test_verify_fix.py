@@ -5,7 +5,6 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Callable
-from dataclasses import replace
 from difflib import unified_diff
 from pathlib import Path
 
@@ -15,13 +14,13 @@ from corpus.causes import CauseKey, MechanismKind, Stage
 from corpus.entry import Entry, save
 from corpus.ledger import Bug, Ledger
 from corpus.ledger import save as save_ledger
-from fuzz.evaluator import open_evaluator
-from fuzz.protocol import CoverageItem, CoverageKind, SubjectResult, Verdict
+from fuzz.ask.evaluator import open_evaluator
+from fuzz.ask.worker_config import WorkerConfig
+from fuzz.patched_torch import make_patched_torch, patched_torch
+from fuzz.protocol import SubjectResult, Verdict
 from fuzz.versions import Row
-from fuzz.worker_config import WorkerConfig
 from tests.campaign.fakes import FAKE, case, raised
 from tests.command import run_command
-from triage.patched_torch import make_patched_torch, mark
 from triage.report.wording import describe_unmended
 from triage.verify_fix import AFTER, BEFORE, Verification
 
@@ -46,8 +45,7 @@ def python(tmp_path: Path) -> Path:
     (torch / "__init__.py").write_text("")
     (torch / "lib" / "libtorch.so").write_text("compiled")
     (torch / "ops.py").write_text(BUGGY)
-    ran = [{"kind": "changed", "name": "torch"}]
-    wrong = {"verdict": "wrong_result", "failure": raised("out", "off"), "coverage": ran}
+    wrong = {"verdict": "wrong_result", "failure": raised("out", "off")}
     script = tmp_path / "python"
     script.write_text(
         textwrap.dedent(f"""\
@@ -62,7 +60,6 @@ def python(tmp_path: Path) -> Path:
         text = (first if first.exists() else Path({str(torch / "ops.py")!r})).read_text()
         rules = [{{"match": "softmax", **{wrong!r}}}] if "x / 0" in text else []
         rules += [{{"match": "exp", **{wrong!r}}}] if "breaks exp" in text else []
-        rules += [{{"match": "", "coverage": {ran!r}}}]
         os.execv({sys.executable!r}, [{sys.executable!r}, {str(FAKE)!r}, json.dumps({{"rules": rules}})])
         """)
     )
@@ -102,6 +99,15 @@ def test_cases_that_fail_as_before_are_told_apart_by_their_bugs() -> None:
     assert describe_unmended(0, {}) == ""
 
 
+def test_a_patched_copy_is_a_version_to_compare_with(run: Run, tmp_path: Path, python: Path) -> None:
+    run(diff(BUGGY, MENDED, "torch/ops.py"))
+    options = [f"--python={python}", f"--patch={tmp_path}/fix.patch", "--quiet"]
+    done = run_command("fuzz.compare", *options, str(tmp_path / "known"))
+    assert done.returncode == 0, done.stderr
+    assert "fixed (1)" in done.stdout
+    assert "with fix.patch ok" in done.stdout
+
+
 def test_a_patch_that_does_not_mend_is_exit_code_1(run: Run) -> None:
     done = run(diff(BUGGY, BUGGY.replace("if x", "if not x"), "torch/ops.py"))
     assert done.returncode == 1, done.stderr
@@ -125,8 +131,8 @@ def test_a_case_that_fails_from_the_patch_on_is_saved_and_is_exit_code_1(run: Ru
 )
 def test_a_finding_that_is_gone_is_no_change_for_the_worse(before: Verdict, after: Verdict, is_worse: bool) -> None:
     judged = {BEFORE: SubjectResult("passes", before), AFTER: SubjectResult("passes", after)}
-    found = Verification(["torch/ops.py"], True, "passes", [], [Row(Path("case"), "passes", judged)])
-    assert bool(found.changed) is is_worse
+    found = Verification("bad", ["torch/ops.py"], 0, rows=[Row(Path("case"), "passes", judged)])
+    assert bool(found.worse) is is_worse
 
 
 @pytest.mark.parametrize(
@@ -148,27 +154,11 @@ def test_the_copy_has_the_change_and_the_original_stays(tmp_path: Path, python: 
     (tmp_path / "fix.patch").write_text(diff(BUGGY, MENDED, "torch/ops.py"))
     torch = tmp_path / "site" / "torch"
     before = {path: (path.lstat().st_mtime_ns, path.read_bytes()) for path in torch.rglob("*.*")}
-    assert make_patched_torch(tmp_path / "fix.patch", str(python), tmp_path / "new") == (["torch/ops.py"], True)
+    make_patched_torch(tmp_path / "fix.patch", str(python), tmp_path / "new")
+    assert (tmp_path / "new" / "torch" / "ops.py").read_text() == MENDED
     (tmp_path / "new" / "torch" / "ops.py").write_text("")
     assert before == {path: (path.lstat().st_mtime_ns, path.read_bytes()) for path in torch.rglob("*.*")}
     assert (tmp_path / "new" / "torch" / "lib" / "libtorch.so").read_text() == "compiled"
-
-
-def test_marks_stand_before_the_innermost_changed_statements() -> None:
-    before = "def f(x):\n    if x:\n        pass\n    elif y:\n        return 1\n    return 2\n"
-    after = before.replace("elif y", "elif z").replace("return 1", "return 3") + "TABLE = 1\n"
-    lines = [line.strip()[:10] for line in mark(before, after).splitlines()]
-    assert lines == [
-        "def f(x):",
-        "__import__",
-        "if x:",
-        "pass",
-        "elif z:",
-        "__import__",
-        "return 3",
-        "return 2",
-        "TABLE = 1",
-    ]
 
 
 def test_workers_run_the_changed_torch(tmp_path: Path) -> None:
@@ -179,10 +169,6 @@ def test_workers_run_the_changed_torch(tmp_path: Path) -> None:
     text = (original.parent / name).read_text()
     changed = text.replace("    lazy_init(input_device)\n", "    raise RuntimeError('planted')\n", 1)
     (tmp_path / "fix.patch").write_text(diff(text, changed, name))
-    make_patched_torch(tmp_path / "fix.patch", sys.executable, tmp_path / "new")
     config = WorkerConfig(timeout=120, memory_mib=8192)
-    variables = (("PYTHONPATH", f"{tmp_path}/new:{config.environment()['PYTHONPATH']}"),)
-    with open_evaluator(replace(config, variables=variables)) as evaluator:
-        result = evaluator.judge(case("exp"), "passes")
-    assert result.verdict is Verdict.COMPILE_ERROR
-    assert CoverageItem(CoverageKind.CHANGED, "torch") in result.coverage
+    with patched_torch(config, tmp_path / "fix.patch") as patched, open_evaluator(patched) as evaluator:
+        assert evaluator.judge(case("exp"), "passes").verdict is Verdict.COMPILE_ERROR

@@ -14,20 +14,21 @@ from corpus import entry as corpus_entry
 from corpus.causes import CauseKey, MechanismKind, Stage, details
 from corpus.entry import SUFFIX, Entry
 from corpus.ledger import Ledger
+from fuzz.ask.evaluator import Evaluator, open_evaluator
+from fuzz.ask.transport import CompilersOff
+from fuzz.ask.worker_config import WorkerConfig
+from fuzz.ask.worker_process import WorkerFault
 from fuzz.attribution.attribute import find_cause, study_cheapest
 from fuzz.attribution.decide import decides, find_decided_bug
 from fuzz.attribution.root_cause import RootCause
 from fuzz.attribution.stored import cause_path, read_cause, write_cause
 from fuzz.bug_identity import measured_rewrite
 from fuzz.commands import require_allowed
-from fuzz.evaluator import Evaluator, open_evaluator, public_version
 from fuzz.protocol import EAGER, Verdict
 from fuzz.run_store import RESULTS_FILE, FindingRow
 from fuzz.run_summary import RunSummary
 from fuzz.subjects import compiler_of, is_user_function
-from fuzz.transport import CompilersOff
-from fuzz.worker_config import WorkerConfig
-from fuzz.worker_process import WorkerFault
+from fuzz.versions import public_version
 from generators.errors import UserError
 from triage import script_runs
 
@@ -50,6 +51,8 @@ class Finding:
     """Days; "" if not known."""
     versions: frozenset[str] = frozenset()
     """The versions of torch in which it failed."""
+    was_known: bool = False
+    """Whether its run knew it from the start, or learned it of another run."""
 
     @property
     def id(self) -> str:
@@ -77,7 +80,8 @@ def read_row(row: FindingRow, run: Path, torch: str) -> Finding:
     if row.kind == "new" and row.entry.found is not None:
         torch = row.entry.found.torch or torch
     first = row.first_seen if row.kind == "new" else row.last_seen  # known findings are stored when a session starts
-    return Finding(row.entry, Path(row.file), run, row.count, _day(first), _day(row.last_seen), _versions(torch))
+    days, was_known = (_day(first), _day(row.last_seen)), row.kind == "known"
+    return Finding(row.entry, Path(row.file), run, row.count, *days, _versions(torch), was_known)
 
 
 def _read_findings(path: Path) -> Iterator[Finding]:
@@ -100,8 +104,8 @@ def _read_findings(path: Path) -> Iterator[Finding]:
 
 
 def _join(one: Finding, other: Finding) -> Finding:
-    # The order of paths must not matter.
-    kept = min(one, other, key=lambda finding: (finding.run is None, str(finding.run), str(finding.path)))
+    # The order of paths must not matter. The run that found it has its cause.
+    kept = min(one, other, key=lambda it: (it.run is None, it.was_known, str(it.run), str(it.path)))
     days = sorted(filter(None, (one.first_seen, other.first_seen, one.last_seen, other.last_seen)))
     met = one.met + other.met if one.run != other.run and other.run and one.run else max(one.met, other.met)
     first, last = (days[0], days[-1]) if days else ("", "")

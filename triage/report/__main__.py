@@ -62,9 +62,9 @@ def report(
     import sys
 
     from corpus import ledger as ledgers
+    from fuzz.ask.transport import CompilersOff
     from fuzz.durations import parse_duration
     from fuzz.module_comparison import open_comparison, save_wrong_block
-    from fuzz.transport import CompilersOff
     from generators.errors import UserError
     from triage.report.build import find_cases, report_case
 

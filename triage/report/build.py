@@ -13,21 +13,21 @@ from corpus.entry import Entry, Expectation, load, write
 from corpus.files import replace_file, require_writable
 from corpus.ledger import Bug, Ledger
 from corpus.value_files import list_files
+from fuzz.ask.evaluator import Evaluator, open_evaluator
+from fuzz.ask.worker_config import ROOT, WorkerConfig
 from fuzz.attribution.ablation import DECOMPOSED, DYNAMIC, Ablation, run_ablation
 from fuzz.attribution.attribute import attribute
 from fuzz.attribution.locate import locate
 from fuzz.attribution.root_cause import RootCause, describe_evidence
 from fuzz.attribution.study import Study, subject_of
-from fuzz.bug_identity import LOST_PROCESS
+from fuzz.bug_identity import LOST_PROCESS, PASSING
 from fuzz.commands import REPORTS, require_allowed
 from fuzz.error_location import describe_where, describe_with_names
-from fuzz.evaluator import PASSING, Evaluator, open_evaluator, public_version
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.replay_result import describe_details
 from fuzz.run_store import RESULTS_FILE
 from fuzz.subjects import get_spec, is_attention, is_user_function
-from fuzz.versions import spell_verdict
-from fuzz.worker_config import ROOT, WorkerConfig
+from fuzz.versions import public_version, spell_verdict
 from generators.errors import UserError
 from generators.program.attention_stub import emit_attention_stub
 from generators.program.case import Case
@@ -37,7 +37,7 @@ from triage.cluster.clusters import load_clusters
 from triage.listed import list_bugs
 from triage.rendering import render
 from triage.report import regression, repro, shards
-from triage.report.conditions import find_conditions, list_neighbours
+from triage.report.conditions import find_conditions
 from triage.report.filing import advise, describe_releases, render_facts
 from triage.report.owners import find_owner
 from triage.report.progress import tell_progress
@@ -78,7 +78,7 @@ class Evidence:
     shown: tuple[str, str] = ("", "")  # a program and statements that show the failure, or "" for both
     eager: tuple[str, str] = ("", "")  # a person's script without a compiler, and the line by which it ends
     environment: str = ""
-    cut: tuple[str, ...] = ()  # searches that ended when their time was over
+    is_cut: bool = False  # the time for the search for conditions was over
 
 
 def find_cases(what: Path, ledger: Ledger) -> list[tuple[str, Path]]:
@@ -265,7 +265,7 @@ def write_report(entry: Entry, ablation: Ablation, evidence: Evidence, known: Bu
         "place": repro.find_function(bug).partition(":")[0],
         "table": table if len({verdict for _, verdict in table}) > 1 else [],
         "conditions": evidence.conditions,
-        "cut": " and ".join(evidence.cut),
+        "is_cut": evidence.is_cut,
         "where": describe_where(case, result.where),
         "environment": evidence.environment,
         "fix": fix,
@@ -323,11 +323,11 @@ def _investigate(
     named = replace(bug, title=known.title if known else title(entry.case, result, config.device, cause))
     seen = describe_releases(_record(entry, ablation))
     failing = scripts.submit(regression.FILE, _write_test, named, cause.key, out, scripts, known, seen)
-    conditions, cut = tuple[Condition, ...](), tuple[str, ...]()
+    conditions, is_cut = tuple[Condition, ...](), False
     is_lost = result.verdict in LOST_PROCESS  # each experiment costs a worker
     if seconds and not (is_lost and not is_kernel):
         left = max(seconds - (time.monotonic() - began), seconds * _LEAST_SHARE)
-        cause, conditions, cut = _explain(entry, ablation, evaluator, cause, left)
+        cause, conditions, is_cut = _explain(entry, ablation, evaluator, cause, left)
     sys.stderr.write("waiting for the last scripts\n")
     run = running.result() if running is not None else None
     if run is not None and run.returncode == repro.CANT_RUN and not is_kernel:
@@ -339,20 +339,15 @@ def _investigate(
         return None
     write(Entry(entry.case, expect=Expectation("pass", subject=result.subject, device=config.device)), out / CASE_FILE)
     answers = failing.result(), shown.result(), eager.result(), environment.result()
-    return Evidence(run, cause, conditions, *answers, cut)
+    return Evidence(run, cause, conditions, *answers, is_cut)
 
 
 def _explain(
     entry: Entry, ablation: Ablation, evaluator: Evaluator, cause: RootCause, seconds: float
-) -> tuple[RootCause, tuple[Condition, ...], tuple[str, ...]]:
-    """The cause with its places, the conditions, and the searches that the time cut short."""
-    result, is_kernel, cut = ablation.result, is_attention(ablation.accused), list[str]()
-    began = time.monotonic()
-    if not is_kernel:
-        sys.stderr.write(f"looking for the line: programs that pass are traced, at most {seconds / 2:.0f} s\n")
-        neighbours = list_neighbours(entry.case)
-        cause = locate(Study(evaluator, entry, ablation.accused, result), cause, neighbours, seconds / 2)
-        cut += ["the line"] if time.monotonic() - began >= seconds / 2 else []
+) -> tuple[RootCause, tuple[Condition, ...], bool]:
+    """The cause with its places, the conditions, and whether the time cut their search short."""
+    result, is_kernel, began = ablation.result, is_attention(ablation.accused), time.monotonic()
+    cause = locate(Study(evaluator, entry, ablation.accused, result), cause)
     left = max(0.0, began + seconds - time.monotonic())
     sys.stderr.write(f"looking for the conditions: one property varied at a time, at most {left:.0f} s\n")
     base, shown = subject_of(ablation.cheapest, entry), ablation.stages[ablation.cheapest]
@@ -363,8 +358,7 @@ def _explain(
 
     is_pattern = cause.is_attention_pattern
     found = find_conditions(entry.case, shown, judge, left, rewrite=is_pattern, sizes_only=is_kernel)
-    cut += ["the conditions"] if time.monotonic() - began >= seconds else []
-    return cause, tuple(found), tuple(cut)
+    return cause, tuple(found), time.monotonic() - began >= seconds
 
 
 def _record(entry: Entry, ablation: Ablation) -> Entry:

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from fuzz.bug_identity import WRONG_NUMBERS, attention_patterns
-from fuzz.evaluator import compare_outcome
+from fuzz.bug_identity import WRONG_NUMBERS, attention_patterns, compare_outcome
 from fuzz.experiments import Outcome
 from fuzz.protocol import SubjectResult, Verdict
 from generators.program import edits
@@ -129,12 +128,6 @@ def find_conditions(
             if rule is not None and (sizes_only or rule != SizeRule(above=1)):
                 found[one.subject] = one.state(rule, is_exact=is_exact)
     return _relate(case, found, fails)
-
-
-def list_neighbours(case: Case) -> Iterator[Case]:
-    """The cases that differ in one property."""
-    made = (one.make(value) for one, value in _take_turns(list_properties(case)))
-    return (other for other in made if other is not None and other.canonical() != case.canonical())
 
 
 def _take_turns(properties: Sequence[_Property]) -> Iterator[tuple[_Property, Any]]:

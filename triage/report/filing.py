@@ -7,7 +7,7 @@ from corpus.entry import Entry, sort_versions
 from corpus.fault import Fault
 from corpus.ledger import Bug
 from corpus.upstream import Issue
-from fuzz.evaluator import PASSING
+from fuzz.bug_identity import PASSING
 from fuzz.protocol import Verdict
 from fuzz.subjects import get_spec
 from fuzz.versions import list_failing, read_verdicts

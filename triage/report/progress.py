@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from fuzz.evaluator import Evaluator
+from fuzz.ask.evaluator import Evaluator
 from triage.script_runs import ScriptRuns
 
 _SECONDS = 15.0

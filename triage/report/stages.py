@@ -1,7 +1,8 @@
 """The table of a report: every way to run a case, and its verdict."""
 
+from fuzz.ask.evaluator import Evaluator
 from fuzz.attribution.ablation import DYNAMIC, EAGER, Ablation, describe_stage, find_symbolic
-from fuzz.evaluator import Evaluator, compare_outcome
+from fuzz.bug_identity import compare_outcome
 from fuzz.experiments import Outcome
 from fuzz.subjects import get_spec
 from fuzz.versions import spell_verdict

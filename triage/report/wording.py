@@ -18,11 +18,11 @@ from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import Raised, WrongValue
 from fuzz.protocol.places import Place, make_permalink
 from fuzz.subjects import compiler_of, get_spec, is_attention
+from generators.program.calls import describe_differences
 from generators.program.case import Case
 from generators.program.ops import VIEWS
 from generators.program.roles import find_attentions
 from generators.program.settings import describe_settings
-from generators.program.state import describe_differences
 from generators.program.values import LOW_PRECISION
 from triage.report.repro import is_kernel, is_of_config
 
@@ -157,7 +157,7 @@ def link_line(fault: Fault) -> str:
 
 def describe_place(place: Place, torch: str) -> str:
     """A place with its address and how it was found, in Markdown."""
-    how = place.found.label.format(format_count(place.among, "program"))
+    how = place.found.label
     # A bare name is a file outside of torch.
     name = _link(place.file, place.line, torch, of_torch="/" in place.file) if place.file else ""
     return f"{name} in `{place.function}`: {how}" if name else f"`{place.function}`: {how}"

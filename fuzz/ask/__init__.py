@@ -1,0 +1,1 @@
+"""Has cases judged: the questions, and the workers that answer them."""

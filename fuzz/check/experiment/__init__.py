@@ -1,0 +1,1 @@
+"""Changes a failing call of an attention function, and says whether the failure stays."""

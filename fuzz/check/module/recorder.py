@@ -1,0 +1,205 @@
+"""Records the torch-level calls of a module's run: the spellings that a compiler sees, before any decomposition."""
+
+import gc
+import types
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode, resolve_name
+from torch.utils import _pytree
+
+from fuzz.check.module.distributions import describe_tensor
+from fuzz.protocol.recording import Recorded, RecordedCall, RecordedTensor
+
+ATTENTION = ("scaled_dot_product_attention", "softmax", "multi_head_attention_forward", "flex_attention")
+"""Words in names of functions that compute attention, or the weights of it."""
+_READS = ("item", "tolist", "__bool__", "__int__", "__float__", "__index__", "numpy", "equal", "is_nonzero", "allclose")
+_COUNTS = ("arange", "repeat_interleave", "repeat", "tile", "pad", "interpolate")
+"""Functions whose sizes may be tensors; these are recorded as numbers."""
+_PLAIN = (bool, int, float, str, type(None))
+_SWITCHES = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
+
+
+def name_function(function: Any) -> str:
+    """The public name of a torch function: torch.nn.functional.linear, torch.Tensor.view."""
+    named = resolve_name(function)
+    if named is None:
+        named = f"{getattr(function, '__module__', None) or 'torch'}.{getattr(function, '__name__', function)}"
+    return str(named).removesuffix(".__get__").replace("torch.functional.", "torch.")
+
+
+def list_leaves(value: Any) -> list[Tensor]:
+    """The tensors in a result or an argument, in order. Objects that torch's pytree does not know hold none."""
+    return [leaf for leaf in _pytree.tree_leaves(value) if isinstance(leaf, Tensor)]
+
+
+class Recorder(TorchFunctionMode):
+    """Within it every torch-level call that gives tensors is recorded.
+
+    known: names of functions; the calls inside of other Python functions are recorded in place of their own
+    given: tensors by name and origin, as in `RecordedTensor`
+    keeps_values: copy every value
+    """
+
+    def __init__(
+        self,
+        root: nn.Module,
+        known: Collection[str],
+        given: Iterable[tuple[str, str, Tensor]],
+        *,
+        keeps_values: bool = False,
+    ) -> None:
+        super().__init__()
+        self.calls: list[RecordedCall] = []
+        self.tensors: list[RecordedTensor] = []
+        self.copies: dict[int, Tensor] = {}  # by number: values before the run, and with `keeps_values` all
+        self.results: dict[int, Tensor] = {}  # by number: the values that are returned, at the end of the run
+        self.reads: list[str] = []
+        self._known, self._keeps_values = known, keeps_values
+        self._numbers: dict[int, int] = {}  # by id
+        self.objects: list[Tensor] = []  # keeps ids taken
+        self._paths = [""]
+        self._entered: list[Any] = []  # Python functions whose body runs
+        self._names = {id(module): path for path, module in root.named_modules()}
+        # They are kept, so that no later tensor gets their ids. Proxies must not be asked for their class.
+        self._older = {id(item): item for item in gc.get_objects() if issubclass(type(item), Tensor)}
+        for name, origin, tensor in given:
+            if id(tensor) not in self._numbers:
+                self._add(tensor, origin, name)
+
+    def __torch_function__(
+        self, func: Any, _types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        name = name_function(func)
+        short = name.rpartition(".")[2]
+        is_python = isinstance(func, types.FunctionType) and _has_switch(func)
+        # The body of Tensor.unflatten calls a function of that name.
+        if short not in self._known and is_python and func not in self._entered:
+            self._entered.append(func)
+            try:
+                with _switched_off(func), self:
+                    return func(*args, **kwargs)
+            finally:
+                self._entered.pop()
+        target = next(iter(list_leaves(args)), None)
+        version = None if target is None or target.is_inference() else target._version
+        # Arguments are described first, since the call may write into them.
+        is_index = name.endswith(("__getitem__", "__setitem__"))
+        kept = 0 if short == "arange" else 1 if short in _COUNTS else len(args)
+        named = {key: value for key, value in kwargs.items() if short in _COUNTS and key not in ("input", "self")}
+        sizes = args[kept:], named
+        if list_leaves(sizes):
+            self._note_read(name)
+            sizes = _pytree.tree_map_only(Tensor, Tensor.tolist, sizes)
+        given = (*args[:kept], *sizes[0]), {**kwargs, **sizes[1]}
+        described = self._describe(given[0], is_index=is_index), self._describe(given[1])
+        autocast = name_autocast("cpu" if target is None else target.device.type)
+        result = func(*args, **kwargs)
+        writes = version is not None and target is not None and target._version != version
+        made = list_leaves(result) or ([target] if writes and target is not None else [])
+        if made:
+            results = tuple(self._add(tensor, "made") for tensor in made)
+            enabled = torch.is_grad_enabled()
+            call = RecordedCall(name, *described, results, self._paths[-1], autocast, enabled)
+            self.calls.append(call)
+        elif short in _READS and target is not None:
+            self._note_read(name)
+        return result
+
+    def _note_read(self, name: str) -> None:
+        self.reads.append(f"{name} in {self._paths[-1] or 'the module'}")
+
+    @contextmanager
+    def watch_modules(self) -> Iterator[None]:
+        """Within it calls are told apart by submodule."""
+
+        def enter(module: nn.Module, _inputs: Any) -> None:
+            self._paths.append(self._names.get(id(module), self._paths[-1]))
+
+        def leave(_module: nn.Module, _inputs: Any, _output: Any) -> None:
+            self._paths.pop()
+
+        before = nn.modules.module.register_module_forward_pre_hook(enter)
+        after = nn.modules.module.register_module_forward_hook(leave, always_call=True)
+        try:
+            yield
+        finally:
+            before.remove()
+            after.remove()
+
+    def finish(self, result: Any, *, training: bool, autocast: str) -> Recorded:
+        """The recorded run, whose result is `result`."""
+        returns = tuple(self._number(tensor) for tensor in list_leaves(result))
+        self.results = {number: self.objects[number].detach().clone() for number in returns}
+        return Recorded(
+            tuple(self.calls), tuple(self.tensors), returns, training, tuple(dict.fromkeys(self.reads)), autocast
+        )
+
+    def _number(self, tensor: Tensor) -> int:
+        if id(tensor) not in self._numbers:
+            self._add(tensor, "captured" if id(tensor) in self._older else "unseen")
+        return self._numbers[id(tensor)]
+
+    def _add(self, tensor: Tensor, origin: str, name: str = "") -> int:
+        number = self._numbers[id(tensor)] = len(self.tensors)
+        self.objects.append(tensor)
+        with torch._C.DisableTorchFunction(), torch.no_grad():
+            self.tensors.append(describe_tensor(tensor, name, origin))
+            if origin != "made" or self._keeps_values:
+                self.copies[number] = _copy(tensor)
+        return number
+
+    def _describe(self, value: Any, *, is_index: bool = False) -> Any:
+        """An argument as data (see `RecordedCall`)."""
+        if isinstance(value, Tensor):
+            return {"tensor": self._number(value)}
+        if isinstance(value, torch.dtype):
+            return {"dtype": str(value).removeprefix("torch.")}
+        if isinstance(value, slice):
+            return {"slice": [self._describe(end) for end in (value.start, value.stop, value.step)]}
+        if value is Ellipsis:
+            return {"ellipsis": True}
+        if isinstance(value, list) and is_index:
+            return {"list": value} if all(type(item) is int for item in value) else {"other": "a list as index"}
+        if isinstance(value, (list, tuple)):
+            return [self._describe(item, is_index=is_index) for item in value]
+        if isinstance(value, dict):
+            return {str(key): self._describe(item) for key, item in value.items()}
+        if isinstance(value, torch.device):
+            return {"device": value.type}
+        return value if isinstance(value, _PLAIN) else {"other": type(value).__name__}
+
+
+def _copy(tensor: Tensor) -> Tensor:
+    """A copy with the strides of the tensor."""
+    if tensor.is_inference() or not tensor.numel() or 0 in tensor.stride():
+        return tensor.detach().clone()
+    copied = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
+    return copied.copy_(tensor.detach())
+
+
+def name_autocast(device: str) -> str:
+    """The dtype of the autocast that is on; "" if it is off."""
+    if not torch.is_autocast_enabled(device):
+        return ""
+    return str(torch.get_autocast_dtype(device)).removeprefix("torch.")
+
+
+def _has_switch(function: Callable[..., Any]) -> bool:
+    return any(name in function.__globals__ for name in _SWITCHES)
+
+
+@contextmanager
+def _switched_off(function: Callable[..., Any]) -> Iterator[None]:
+    """Within it the Python functions of this function's module do not ask for overrides, so their body runs."""
+    names = function.__globals__
+    before = {name: names[name] for name in _SWITCHES if name in names}
+    names.update(dict.fromkeys(before, lambda *_: False))
+    try:
+        yield
+    finally:
+        names.update(before)

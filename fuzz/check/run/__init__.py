@@ -1,0 +1,1 @@
+"""Runs programs: from text, tensors and settings to the numbers of one subject."""

@@ -1,0 +1,143 @@
+"""Later calls of the module: their differences from the first, and the program that each runs."""
+
+from dataclasses import fields, replace
+
+from generators.errors import add_place, require
+from generators.program.case import Case, Input, LaterCall
+from generators.program.changes import KINDS, at_state, check_changes, list_changes
+from generators.program.ops import OPS
+from generators.program.references import list_dims
+from generators.program.values import FLOATS
+from generators.program.writes import find_owners, list_written
+
+VALUES = ("equal", "same", "other")
+UNDER = ("", "training", "inference", "no_grad", "inference_mode")
+STEPS = ("", "sgd", "adamw")
+CHANGES = {
+    "sizes": "other sizes",
+    "layouts": "other strides",
+    "dtype": "another dtype",
+    "step": "a step of an optimizer",
+    "reseeds": "the random state of the first",
+    "other": "other values",
+    "same": "the same tensors",
+    "nothing": "nothing changed",
+    **{kind: row.effect for kind, row in KINDS.items()},
+}
+"""Differences of a later call from the first, by field or value of `LaterCall`, in words. Modes are words already."""
+MOST = 8
+"""How many calls a case may have."""
+
+
+def seed_at(case: Case, call: LaterCall) -> int:
+    """The offset of the seeds of this call's arguments."""
+    return 100 * (1 + case.calls.index(call)) if call.values == "other" else 0
+
+
+def at_call(case: Case, call: LaterCall) -> Case:
+    """The program that this call runs, by itself: changes before it are its setup."""
+    setup, cast_to = at_state(case, case.calls.index(call) + 1 if call in case.calls else 0)
+    sizes, layouts, seed = dict(call.sizes), dict(call.layouts), seed_at(case, call)
+    # A call's dtype applies to all arguments that share the dtype of the first floating argument.
+    cast = next((item.dtype for item in case.inputs if item.dtype in FLOATS and not item.parameter), "")
+
+    def change(item: Input) -> Input:
+        if item.parameter:
+            return replace(item, dtype=cast_to.get(item.name, item.dtype))
+        values = replace(item.values, seed=item.values.seed + seed)
+        dtype = call.dtype if call.dtype and item.dtype == cast else item.dtype
+        return replace(item, dtype=dtype, layout=layouts.get(item.name, item.layout), values=values)
+
+    return replace(
+        case,
+        dims=tuple((name, sizes.get(name, size)) for name, size in case.dims),
+        inputs=tuple(map(change, case.inputs)),
+        mode=call.under if call.under in ("training", "inference") else case.mode,
+        calls=(),
+        setup=setup,
+    )
+
+
+def check_calls(case: Case) -> None:
+    """Raises CaseError if later calls make no sense."""
+    with add_place("checkpoint"):
+        require(case.checkpoint in ("", "full"), f"checkpoint is {case.checkpoint!r}, expected full")
+        writes = any(OPS[op.kind].writes for op in case.ops if op.kind in OPS)
+        require(not (case.checkpoint and writes), "a checkpointed case can't write: recomputing would write twice")
+    if case.calls or case.setup:
+        with add_place("calls" if case.calls else "setup"):
+            check_changes(case, list_written(case))
+    if not case.calls:
+        return
+    arguments = {item.name for item in case.arguments}
+    variable = list_variable(case)
+    steps = {call.step for call in case.calls if call.step}
+    with add_place("calls"):
+        require(len(case.calls) < MOST, f"{len(case.calls) + 1} calls; at most {MOST}")
+        require(not case.contracts, "a case with later calls has no contracts")
+        require(not keeps_graph(case), "the next call can't differentiate values that a buffer keeps from this call")
+        require(not steps or _has_parameters(case), "a step without parameters")
+        require(len(steps) < 2, "two optimizers")
+        for name in sorted({name for call in case.calls for name, _ in call.sizes}):
+            require(name in variable, f"{name} is no dimension that can vary between calls")
+        for call in case.calls:
+            for field, words in (("values", VALUES), ("under", UNDER), ("step", STEPS)):
+                given = getattr(call, field)
+                require(given in words, f"{field} is {given!r}, expected one of {', '.join(filter(None, words))}")
+            require(call.dtype in ("", *FLOATS), f"dtype is {call.dtype!r}, expected one of {', '.join(FLOATS)}")
+            named = {name for name, _ in call.layouts}
+            require(named <= arguments, f"layouts of {', '.join(sorted(named - arguments))}: no argument")
+            plain = not (call.sizes or call.layouts or call.dtype)
+            require(call.values != "same" or plain, "the same tensors have the same sizes, layouts and dtype")
+
+
+def _has_parameters(case: Case) -> bool:
+    """Whether the module has parameters, directly or in a layer (a row with a seed)."""
+    own = any(item.parameter and not item.is_buffer for item in case.inputs)
+    return own or any("seed" in OPS[op.kind].attributes for op in case.ops)
+
+
+def keeps_graph(case: Case) -> bool:
+    """Whether a buffer holds, after a call in training, a value that the gradients of a later call flow through."""
+    owners, flowing = find_owners(case), {i.name for i in case.inputs if i.is_differentiated}
+    for op in case.ops:
+        if op.kind != "detach" and flowing.intersection(op.args):
+            flowing |= {op.name, owners[op.name]} if OPS[op.kind].writes else {op.name}
+    kept = {item.name for item in case.inputs if item.is_buffer} & flowing
+    if not case.training:
+        trains_again = [call.under for call in case.calls].count("training") > 1
+        kept = kept & _find_needed(case, owners) if trains_again else set()
+    return bool(kept)
+
+
+def _find_needed(case: Case, owners: dict[str, str]) -> set[str]:
+    """The names of all values that the returned values depend on."""
+    needed = {owners.get(name, name) for name in case.returns} | {*case.returns}
+    for op in reversed(case.ops):
+        if op.name in needed or (OPS[op.kind].writes and owners[op.name] in needed):
+            needed |= {*op.args} | {owners.get(name, name) for name in op.args}
+    return needed
+
+
+def list_differences(case: Case) -> list[str]:
+    """The differences of later calls from the first, and the changes before it: keys of `CHANGES`, and modes such as
+    `inference`."""
+    given = {
+        (field.name, value)
+        for call in case.calls
+        for field in fields(call)
+        if (value := getattr(call, field.name)) != field.default and field.name != "changes"
+    }
+    kinds = {change.kind for change in list_changes(case)}
+    return sorted({name if name in CHANGES else value for name, value in given} | kinds)
+
+
+def describe_differences(case: Case) -> str:
+    """The differences of later calls from the first, in words."""
+    return " and ".join(CHANGES.get(name, name) for name in list_differences(case) or ["nothing"])
+
+
+def list_variable(case: Case) -> set[str]:
+    """The dimensions that may differ between calls: axes of an argument, and of no parameter."""
+    variable = {str(size) for item in case.arguments for size in item.shape if size.is_name}
+    return variable - list_dims(tuple(item for item in case.inputs if item.parameter))

@@ -1,0 +1,138 @@
+"""Writes: in-place operations, the memory that values share, and reads of it by strides."""
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from generators.errors import add_place, require
+from generators.program.case import Case, Op, TensorType
+from generators.program.ops import KERNELS, OPS
+from generators.program.ops.spec import Memory
+from generators.program.sizes import Size
+
+_VIEWS = (Memory.VIEW, Memory.CROWDED_VIEW)
+
+
+def is_in_place(op: Op) -> bool:
+    """Whether the operation is an in-place form, which overwrites its first argument."""
+    return op.attr("form") == "in_place"
+
+
+def is_written(case: Case) -> bool:
+    return any(OPS[op.kind].writes for op in case.ops)
+
+
+TARGETS = {"argument": "an argument", "buffer": "a buffer", "result": "a result"}
+"""The targets of writes, in words."""
+
+
+def list_targets(case: Case) -> list[str]:
+    """The targets of writes: keys of `TARGETS`."""
+    inputs, owners = {item.name: item for item in case.inputs}, find_owners(case)
+    targets = (inputs.get(owners[op.name]) for op in case.ops if OPS[op.kind].writes)
+    return sorted({"result" if item is None else "buffer" if item.parameter else "argument" for item in targets})
+
+
+def find_owners(case: Case) -> dict[str, str]:
+    """For each value, the input or result that owns its memory. Operations that may return a view count as views."""
+    owners = {item.name: item.name for item in case.inputs}
+    for op in case.ops:
+        is_new = OPS[op.kind].owns_memory and not is_in_place(op)
+        owners[op.name] = op.name if is_new else owners.get(op.args[0], op.args[0])
+    return owners
+
+
+def list_written(case: Case) -> set[str]:
+    """The inputs and results whose memory the case writes into."""
+    owners = find_owners(case)
+    return {owners[op.name] for op in case.ops if OPS[op.kind].writes}
+
+
+def find_target(case: Case, name: str) -> str:
+    """The value that a write changes; another value itself."""
+    written = next((op.args[0] for op in case.ops if op.name == name and OPS[op.kind].writes), None)
+    return name if written is None else find_target(case, written)
+
+
+def _check_reads_by_strides(case: Case, types: Mapping[str, TensorType]) -> None:
+    """Raises CaseError if `as_strided` may read outside of its operand's memory, or strides that a kernel chooses."""
+    owners, expanded = find_owners(case), {item.name for item in case.inputs if item.layout == "expanded"}
+    for op in [op for op in case.ops if op.kind == "as_strided"]:
+        with add_place("ops", op.name):
+            require(not (case.contracts or case.regions), "contracts and regions do not keep strides, as_strided does")
+            needed, memory = case.dependencies([op.name]), (op.args[0], owners[op.args[0]])
+            chosen = [one.kind for one in case.ops if one.name in needed and one.kind in KERNELS]
+            require(not chosen, f"op {op.name!r} depends on strides that the kernel of {chosen[:1]} chooses")
+            attrs: dict[str, Any] = {"offset": 0, **dict(op.attrs)}
+            steps = ((size - 1) * step for size, step in zip(attrs["sizes"], attrs["strides"], strict=True))
+            last = sum(steps, Size.of(attrs["offset"])).value(case.sizes)
+            room = min(math.prod(types[name].sizes(case.sizes)) for name in memory)
+            fits = last < room and not expanded.intersection(memory)
+            require(fits, f"op {op.name!r} reads place {last} of at most {room}")
+
+
+def check_memory(case: Case, types: Mapping[str, TensorType]) -> None:
+    """Raises CaseError if eager refuses a write, or if results would depend on strides or on order."""
+    _check_in_place(case)
+    _check_reads_by_strides(case, types)
+    if not is_written(case):
+        return
+    with add_place("contracts"):
+        require(not case.contracts, "contracts are not allowed beside operations that write")
+    owners = find_owners(case)
+    leaves = {i.name for i in case.inputs if case.training and i.is_differentiated}
+    crowded = {i.name for i in case.inputs if i.layout == "expanded"}
+    uncertain: set[str] = set()
+    saved: set[str] = set()
+    for op in case.ops:
+        target, sources = op.args[:1], op.args
+        if OPS[op.kind].writes:
+            sources, owner = op.args[1:], owners[op.name]
+            with add_place("ops", op.name):
+                where = f"op {op.name!r} writes into {op.args[0]!r}, "
+                require(op.args[0] not in leaves, f"{where}which needs a gradient")
+                require(op.args[0] not in crowded, f"{where}which eager does not write into")
+                require(owner not in uncertain, f"{where}which may be a view or a copy")
+                require(owner not in saved, f"{where}which a gradient needs as it was")
+                read = [name for name in sources if owners[name] == owner]
+                require(all(_are_apart(case, op.args[0], name) for name in read), f"{where}of which it also reads")
+        elif owners[op.name] != op.name and OPS[op.kind].memory not in _VIEWS and not is_in_place(op):
+            uncertain.add(owners[op.name])
+        is_view = owners[op.name] != op.name
+        if is_view and op.kind != "detach" and leaves.intersection(target):
+            leaves.add(op.name)
+        if OPS[op.kind].memory is Memory.CROWDED_VIEW or (is_view and crowded.intersection(target)):
+            crowded.add(op.name)
+        if case.training and OPS[op.kind].saves and OPS[op.kind].memory not in _VIEWS:
+            saved.update(owners[name] for name in sources)
+            saved.update([] if is_view else [op.name])
+
+
+def _are_apart(case: Case, left: str, right: str) -> bool:
+    """Whether two views of one memory are different parts of an axis, by their steps from the memory's owner."""
+
+    def trace(name: str) -> list[Op]:
+        op = case.makers.get(name)
+        if op is None or OPS[op.kind].owns_memory:
+            return []
+        return trace(op.args[0]) + ([] if OPS[op.kind].writes else [op])
+
+    for mine, other in zip(trace(left), trace(right), strict=False):
+        if (mine.kind, mine.attrs) != (other.kind, other.attrs):
+            at, elsewhere = ({**dict(op.attrs), "index": None} for op in (mine, other))
+            return mine.kind == other.kind and mine.kind in _PARTS and at == elsewhere
+    return False
+
+
+_PARTS = ("select", "unbind", "chunk", "split")
+"""Views of the part number `index` of an axis."""
+
+
+def _check_in_place(case: Case) -> None:
+    uses = Counter([*(arg for op in case.ops for arg in op.args), *case.returns])
+    for op in filter(is_in_place, case.ops):
+        target = case.makers.get(op.args[0])
+        with add_place("ops", op.name):
+            owned = target is not None and OPS[target.kind].owns_memory and uses[target.name] == 1
+            require(owned, f"op {op.name!r}: only a new tensor with no other use can be overwritten in place")

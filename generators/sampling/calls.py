@@ -1,0 +1,77 @@
+"""Adds later calls of its module to a case."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from generators.program.calls import list_variable
+from generators.program.case import Case, LaterCall
+from generators.program.emit import is_random
+from generators.program.type_check import is_valid
+from generators.program.values import FLOATS, LAYOUTS
+from generators.sampling.builder import draw_valid
+from generators.sampling.choices import Choices
+from generators.sampling.dropout import add_dropout
+
+_COUNTS = {1: 5.0, 2: 4.0, 3: 1.0}
+_DIFFERENCES = {0: 1.0, 1: 6.0, 2: 3.0}
+"""How many differences a call has from the first. A call without differences tests state."""
+_KINDS = {"sizes": 5.0, "layouts": 2.5, "under": 3.0, "values": 3.0, "dtype": 1.5, "reseeds": 1.0, "step": 3.0}
+_SIZES = (1, 2, 3, 5, 8, 9, 16, 17, 33)
+_CHECKPOINTED_SHARE = 0.25  # the share of cases in training whose operations are recomputed in the backward pass
+_DROPOUT_SHARE = 0.6
+"""The share of recomputed cases without dropout that get it: recomputed dropout must draw the same numbers."""
+_TRIES = 8
+
+
+def add_calls(case: Case, c: Choices) -> Case:
+    """The case with later calls of its module, or unchanged if no drawn call is valid."""
+    base = replace(case, contracts=(), dynamic=False)
+    if case.training and c.chance(_CHECKPOINTED_SHARE):
+        dropped = base if is_random(base) or c.chance(1 - _DROPOUT_SHARE) else add_dropout(base)
+        again = replace(dropped, checkpoint="full")
+        base = again if is_valid(again) else base
+    step = c.pick(("sgd", "adamw"))
+
+    def add_call(called: Case) -> Case:
+        return replace(called, calls=(*called.calls, _draw_call(base, c, step)))
+
+    called = base
+    for _ in range(c.draw(_COUNTS)):
+        called = draw_valid(called, add_call, _TRIES)
+    return called if called.calls and is_valid(called) else case
+
+
+def _draw_call(case: Case, c: Choices, step: str) -> LaterCall:
+    call = LaterCall()
+    for _ in range(c.draw(_DIFFERENCES)):
+        change = dict(_change(case, c, c.draw(_KINDS), step))
+        call = replace(call, **change)
+    if call.sizes or call.layouts or call.dtype:
+        call = replace(call, values="equal" if call.values == "same" else call.values)
+    return call
+
+
+def _change(case: Case, c: Choices, kind: str, step: str) -> Iterator[tuple[str, Any]]:
+    """Fields of a later call; none if this difference makes no sense for the case."""
+    floats = [item for item in case.arguments if item.dtype in FLOATS]
+    if kind == "sizes":
+        variable = sorted(list_variable(case))
+        names = sorted({c.pick(variable) for _ in range(c.draw({1: 3.0, 2: 1.0}))}) if variable else []
+        found = [(name, c.pick((*_SIZES, case.sizes[name] + 1, 2 * case.sizes[name]))) for name in names]
+        yield "sizes", tuple((name, size) for name, size in found if size != case.sizes[name])
+    elif kind == "layouts":
+        item = c.pick(case.arguments)
+        fitting = [name for name, layout in LAYOUTS.items() if len(item.shape) >= max(1, layout.min_rank)]
+        yield "layouts", ((item.name, c.pick(fitting)),) if fitting else ()
+    elif kind == "dtype" and floats:
+        yield "dtype", c.pick([name for name in FLOATS[:3] if name != floats[0].dtype])
+    elif kind == "under":
+        other = "inference" if case.training else "training"
+        yield "under", c.draw({other: 4.0, "inference_mode": 1.0, "no_grad": 1.0 if case.training else 0.0})
+    elif kind == "values":
+        yield "values", c.draw({"same": 1.0, "other": 1.0})
+    elif kind == "reseeds" and is_random(case):
+        yield "reseeds", True
+    elif kind == "step" and case.training and any(item.parameter and item.dtype in FLOATS for item in case.inputs):
+        yield "step", step

@@ -1,0 +1,35 @@
+"""Adds regions to a case: runs of its operations that become functions of their own."""
+
+from collections.abc import Collection
+from dataclasses import replace
+from functools import partial
+
+from generators.program.case import Case, Region
+from generators.program.regions import REGIONS
+from generators.sampling.builder import draw_valid
+from generators.sampling.choices import Choices
+
+_COUNTS = {1: 5.0, 2: 2.0, 3: 1.0}
+_LENGTHS = {1: 3.0, 2: 3.0, 3: 2.0, 5: 2.0, 8: 2.0, 13: 1.0}
+_TRIES = 12
+_NESTED_SHARE = 0.5  # the share of further regions that are drawn inside of a region
+
+
+def add_regions(case: Case, c: Choices, kinds: Collection[str] = REGIONS) -> Case:
+    """The case with one to three regions of these kinds, each if a few tries find operations that its kind takes."""
+    if case.autocast or case.checkpoint:
+        return case
+    base = replace(case, contracts=())
+    weights = {name: REGIONS[name].weight * (REGIONS[name].in_training if case.training else 1.0) for name in kinds}
+    for _ in range(c.draw(_COUNTS)):
+        base = draw_valid(base, partial(_add_region, c=c, kind=c.draw(weights)), _TRIES if base.ops else 0)
+    return base if base.regions else case
+
+
+def _add_region(case: Case, c: Choices, kind: str) -> Case:
+    around = c.pick(case.regions).ops if case.regions and c.chance(_NESTED_SHARE) else ()
+    within = around or [op.name for op in case.ops]
+    start, length = c.below(len(within)), c.draw(_LENGTHS)
+    names = [str(item.shape[0]) for item in case.inputs if item.shape and item.shape[0].is_name]
+    over = c.pick(names) if names and REGIONS[kind].loops else ""
+    return replace(case, regions=(*case.regions, Region(kind, tuple(within[start : start + length]), over)))

@@ -1,0 +1,149 @@
+"""Adds in-place writes to a case, and reads of memory by strides."""
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from generators.errors import require
+from generators.program.case import Case, Values
+from generators.program.edits import redirect_reads
+from generators.program.sizes import ONE, Size, product
+from generators.sampling.builder import Builder, draw_valid
+from generators.sampling.choices import Choices
+
+_TRIES = 6
+_TARGETS = {"value": 5.0, "clone": 3.0, "buffer": 3.0}
+_VIEWS = {"narrow": 3.0, "select": 2.0, "transpose": 2.0, "unsqueeze": 1.0}
+_ELEMENTWISE = {"copy_": 3.0, "add_": 2.0, "mul_": 2.0, "lerp_": 1.0, "masked_scatter_": 1.0, "masked_fill_": 1.0}
+WRITES = {**_ELEMENTWISE, "set_slice": 3.0, "set_select": 2.0, "index_put_": 3.0, "index_copy_": 2.0, "index_add_": 1.5}
+
+
+def insert_writes(case: Case, c: Choices) -> Case:
+    """The case with one to three writes, each if a few tries find a valid place."""
+    for _ in range(c.draw({1: 5.0, 2: 3.0, 3: 1.0})):
+        case = draw_valid(case, partial(_insert, c=c), _TRIES)
+    return case
+
+
+def _insert(case: Case, c: Choices) -> Case:
+    """The case with a write into a value that is read before or after it. Raises CaseError."""
+    place = c.below(len(case.ops) + 1)
+    b = Builder.reopen(case, place)
+    floats = b.list_floats(parameters=True)
+    require(bool(floats), "there is nothing to write into")
+    old, later, returns = c.pick(floats), case.ops[place:], [*case.returns]
+    new, how = old, c.draw(_TARGETS)
+    if how == "buffer":
+        new = b.input("state", b.shape(old), dtype=b.dtype_of(old), buffer=True)
+    elif how == "clone":
+        new = b.op("clone", old)
+    if c.chance(0.3):
+        returns.append(b.op("clone", new, to="before"))
+    target = new
+    for _ in range(c.draw({0: 3.0, 1: 4.0, 2: 2.0})):
+        target = _view(b, c, target)
+    written = _write(b, c, target, floats)
+    if c.chance(0.4):
+        returns.append(c.pick((new, target, written)))
+    if c.chance(0.6):
+        later = tuple(redirect_reads(op, {old: new}) for op in later)
+    changed = b.close(replace(case, contracts=()), returns, later)
+    require(any(op.name == written for op in changed.ops), "no later read or result sees the write")
+    return changed
+
+
+def _draw_slice(b: Builder, c: Choices, value: str) -> dict[str, Any]:
+    axis = c.below(b.rank(value))
+    size = b.shape(value)[axis]
+    start = c.below(max(1, b.size(size)))
+    stop = size - c.below(max(1, b.size(size) - start))
+    return {"dim": axis, "start": start, "stop": stop, "step": c.draw({1: 6.0, 2: 1.0})}
+
+
+def _view(b: Builder, c: Choices, value: str) -> str:
+    kind, rank = c.draw(_VIEWS), b.rank(value)
+    require(rank > 0, "a view needs an axis")
+    part = _draw_slice(b, c, value)
+    if kind == "narrow":
+        return b.op(kind, value, to="part", **part)
+    if kind == "transpose":
+        return b.op(kind, value, to="transposed", dim0=part["dim"], dim1=c.below(rank))
+    options = {"index": part["start"]} if kind == "select" else {}
+    return b.op(kind, value, to="row", dim=part["dim"], **options)
+
+
+def _write(b: Builder, c: Choices, target: str, floats: list[str]) -> str:
+    """Writes into the target: a value of its type, the target negated, or a number."""
+    rank = b.rank(target)
+    kind = c.draw(WRITES if rank else _ELEMENTWISE)
+    alike = [name for name in floats if b.types[name].sizes(b.dims) == b.types[target].sizes(b.dims)]
+    alike = [name for name in alike if b.dtype_of(name) == b.dtype_of(target) and name != target]
+    values = c.pick(alike) if alike and c.chance(0.8) else b.op("neg", target, to="values")
+    number = c.pick((0.5, -1.0, 0.0, 2.0))
+    if kind.startswith("masked"):
+        mask = b.input("mask", b.shape(target), Values("random", scale=0.5), "bool")
+        return b.op(kind, target, mask, value=number) if kind == "masked_fill_" else b.op(kind, target, mask, values)
+    if kind.startswith("set"):
+        part = _draw_slice(b, c, target)
+        part = part if kind == "set_slice" else {"dim": part["dim"], "index": part["start"]}
+        given = [] if c.chance(0.2) else [b.op("narrow" if "stop" in part else "select", values, to="part", **part)]
+        return b.op(kind, target, *given, other=None if given else number, **part)
+    if kind in ("add_", "mul_"):
+        given = [] if c.chance(0.3) else [values]
+        form = c.pick(("method", "operator"))
+        return b.op(kind, target, *given, other=None if given else number, form=form)
+    if kind in _ELEMENTWISE:
+        return b.op(kind, target, values)
+    return _write_indexed(b, c, kind, target, values)
+
+
+def _write_indexed(b: Builder, c: Choices, kind: str, target: str, values: str) -> str:
+    """Write the values to distinct places along an axis."""
+    shape, axis = b.shape(target), c.below(b.rank(target))
+    count = shape[axis] - c.below(min(3, max(1, b.size(shape[axis]))))
+    if count != shape[axis]:
+        values = b.op("narrow", values, to="part", dim=axis, stop=count)
+    places = b.input("places", (count,), Values("permutation"), "int64")
+    accumulate = kind == "index_put_" and axis == 0 and c.chance(0.4)
+    options: dict[str, Any] = {"form": "method", "accumulate": True} if accumulate else {}
+    return b.op(kind, target, places, values, dim=axis, **options)
+
+
+_BEFORE_STRIDES = {"": 2.0, "clone": 2.0, "contiguous": 1.0, "linear": 1.0, "expand": 1.0, "neg": 1.0, "write": 1.0}
+
+
+def add_read_by_strides(case: Case, c: Choices, share: float) -> Case:
+    """For this share of cases, the case that also returns a value read by strides, `as_strided`."""
+    if not c.chance(share) or case.regions:
+        return case
+    return draw_valid(case, partial(_draw_read_by_strides, c=c), _TRIES)
+
+
+def _draw_read_by_strides(case: Case, c: Choices) -> Case:
+    """The case with a strided read of a value, of a transposed value, or of the result of a further step."""
+    place = c.below(len(case.ops) + 1)
+    b = Builder.reopen(case, place)
+    floats = b.list_floats()
+    require(bool(floats), "there is nothing to read")
+    value, step = c.pick(floats), c.draw(_BEFORE_STRIDES)
+    if b.rank(value) > 1 and c.chance(0.6):
+        value = b.op("transpose", value, to="turned", dim0=c.below(b.rank(value)), dim1=-1)
+    if step == "linear":
+        weight = b.input("weight", (b.shape(value)[-1],) * 2, dtype=b.dtype_of(value), parameter=True)
+        value = b.op(step, value, weight, to="wide")
+    elif step == "expand":
+        value = b.op(step, b.op("unsqueeze", value, to="wide"), to="wide", sizes=(2, *b.shape(value)))
+    elif step == "write":
+        value = _write(b, c, b.op("clone", value, to="new"), [])
+    elif step:
+        value = b.op(step, value, to="new")
+    if c.chance(0.3):
+        value = _view(b, c, value)
+    shape = b.shape(value)[step == "expand" :]
+    strides, whole = [product(shape[axis + 1 :]) for axis in range(len(shape))], product(shape)
+    reads = [(shape, strides), (shape[::-1], strides[::-1]), ((whole,), [ONE]), ((whole - 2, Size.of(3)), [ONE, ONE])]
+    sizes, steps = c.pick(reads)
+    offset = c.draw({None: 6.0, 0: 2.0})
+    made = b.op("as_strided", value, to="read", sizes=tuple(sizes), strides=tuple(steps), offset=offset)
+    made = b.op("neg", made, to="read") if c.chance(0.7) else made
+    return b.close(replace(case, contracts=()), (*case.returns, made), case.ops[place:])

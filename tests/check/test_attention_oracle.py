@@ -13,8 +13,7 @@ from fuzz.check.run.attention.call import Call
 from fuzz.check.run.attention.function import load_sdpa as function
 from fuzz.protocol import Verdict
 from fuzz.protocol.failures import DropoutMask, Value
-from tests.check.failures import is_failure
-from tests.check.in_process import run_subject
+from tests.check.in_process import is_failure, run_subject
 from tests.check.test_called_functions import RIGHT, right
 
 FLASH = ("weights", "sums", "exponentials")

@@ -23,7 +23,7 @@ from fuzz.protocol.failures import NotTaken, Process, Refusal
 from tests.campaign.fakes import case
 from tests.check import planted
 from tests.check.client import Asker, Client
-from tests.check.failures import is_failure
+from tests.check.in_process import is_failure
 from tests.check.sources import RIGHT, WRONG, plain, source
 
 HARMLESS = (Verdict.OK, Verdict.ROUNDING)

@@ -68,7 +68,7 @@ def events(directory: Path, *names: str) -> Iterator[dict[str, Any]]:
             yield event
 
 
-def until(condition: Callable[[], object], seconds: float = 30.0) -> None:
+def until(condition: Callable[[], object], seconds: float = 300.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it did not happen"
@@ -93,7 +93,7 @@ def test_the_first_interrupt_finishes_the_cases_in_hand_and_sums_up(tmp_path: Pa
     process = start(tmp_path, "1h", rules=RULES, seconds=0.01)
     until(lambda: len(list(events(tmp_path, "CaseJudged"))) > 5)
     process.send_signal(number)
-    out, _ = process.communicate(timeout=30)
+    out, _ = process.communicate(timeout=300)
     assert process.returncode == 130
     assert out.startswith("interrupted: ") or "\ninterrupted: " in out
     assert f"-m fuzz.run --out {tmp_path / 'run'}" in out
@@ -110,7 +110,7 @@ def test_the_second_interrupt_stops_at_once(tmp_path: Path) -> None:
     with pytest.raises(subprocess.TimeoutExpired):
         process.wait(0.5)
     process.send_signal(signal.SIGINT)
-    assert process.wait(5) == 130
+    assert process.wait(300) == 130
     process.communicate()
     # The hang it cut short is nobody's fault.
     results = Results(tmp_path / "run")
@@ -124,7 +124,7 @@ def test_an_interrupt_before_the_first_worker_is_ready_ends_it(tmp_path: Path) -
     process = start(tmp_path, "1h", hangs="importing my_kernel")
     until(lambda: [*events(tmp_path, "Notice")])  # of the start that takes long
     process.send_signal(signal.SIGTERM)
-    assert process.wait(10) == 130
+    assert process.wait(300) == 130
     process.communicate()
     assert not (tmp_path / "run").exists()
 
@@ -153,7 +153,7 @@ def test_output_that_nobody_reads_stops_nothing(tmp_path: Path) -> None:
     assert process.stdout and process.stderr
     process.stdout.close()
     process.stderr.close()
-    assert process.wait(60) == 1
+    assert process.wait(300) == 1
     assert found(tmp_path) == sorted(KINDS)
 
 
@@ -167,7 +167,7 @@ def test_killed_at_any_instant_it_goes_on_loses_nothing_and_repeats_nothing(tmp_
         process.kill()
         process.communicate()
     process = start(tmp_path, "60x", rules=RULES)
-    _, error = process.communicate(timeout=60)
+    _, error = process.communicate(timeout=300)
     assert process.returncode in {0, 1}, error
     # Each bug has one minimal case in the corpus and one row, and no suspicion is left over.
     assert found(tmp_path) == sorted(KINDS)
@@ -198,7 +198,7 @@ def test_campaigns_with_one_corpus_that_are_killed_by_turns_save_each_bug_once(t
         running[place].kill()
         running[place].communicate()
         running[place] = start(place, "1h" if number < 2 else "60x", seconds=0.002, **rules)
-    assert {process.wait(60) for process in running.values()} <= {0, 1}
+    assert {process.wait(300) for process in running.values()} <= {0, 1}
     for process in running.values():
         process.communicate()
     assert found(tmp_path) == sorted(KINDS)
@@ -267,7 +267,7 @@ def test_a_finding_whose_file_is_not_written_is_known_to_other_threads(
     rules = [{**WRONG, "match": "exp", "applied_rewrites": ["one"]}, {**WRONG, "applied_rewrites": ["other"]}]
     cases = [case("exp"), case("softmax")]
     given = options(tmp_path, "8x", rules=rules, workers=2)
-    both, examined = threading.Barrier(2, timeout=30.0), set[int]()
+    both, examined = threading.Barrier(2, timeout=300.0), set[int]()
     write, failed = corpus_entry.write, list[Path]()
 
     def examine_both(*asked: Any) -> Any:

@@ -28,10 +28,6 @@ from generators.program.emit import source
 from generators.program.sizes import Size
 from generators.program.type_check import check as check_case
 from generators.program.type_check import make_op, prune
-from generators.sampling.calls import add_calls
-from generators.sampling.changes import add_changes
-from generators.sampling.choices import Choices
-from generators.sampling.sample import draw
 from tests.check.test_sequences import Compiled, as_it_is, run
 
 B, D = Size.of("B"), Size.of("D")
@@ -221,16 +217,6 @@ def test_exported_programs_are_not_run_for_a_changed_module() -> None:
     for case in (changed(CHANGES["data_written"], case=base), changed(CHANGES["forward_hook"], case=base)):
         assert run(case, find("export").compile).verdict is Verdict.SKIPPED
     assert run(base, find("export").compile).verdict is Verdict.OK
-
-
-@pytest.mark.samples
-def test_sampled_changes_run_in_eager() -> None:
-    cases = [add_calls(draw(Choices(f"{i}"), Choices(f"{i}:x")), Choices(f"{i}:calls")) for i in range(40)]
-    made = [add_changes(case, Choices(f"{i}:changes")) for i, case in enumerate(cases)]
-    kinds = {change.kind for case in made for change in list_changes(case)}
-    assert len(kinds) > 15
-    for case in [case for case in made if [*list_changes(case)]][:16]:
-        assert run(case, as_it_is).verdict in (Verdict.OK, Verdict.ROUNDING, Verdict.EAGER_SUSPECT)
 
 
 @pytest.mark.compiles

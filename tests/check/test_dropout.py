@@ -87,17 +87,17 @@ def run_inference(computed: Callable[..., Any], **more: Any) -> SubjectResult:
 
 
 WRONG = {
-    "p for 1 - p": (dropping(1 - P), "variance", None),
-    "kept weights not scaled": (dropping(scale=1.0), "mean", 0.9),
-    "no dropout": (lambda q, k, v: weights(q, k) @ v, "variance", 0.0),
+    "p for 1 - p": (dropping(1 - P), "float32", "variance", None),
+    "kept weights not scaled": (dropping(scale=1.0), "bfloat16", "mean", 0.9),
+    "no dropout": (lambda q, k, v: weights(q, k) @ v, "float16", "variance", 0.0),
 }
 
 
 @pytest.mark.samples
 @pytest.mark.parametrize("name", WRONG)
-def test_another_distribution_is_wrong_and_it_is_said_by_how_much(name: str) -> None:
-    computed, kind, effect = WRONG[name]
-    result = run_inference(computed)
+def test_another_distribution_is_wrong_in_any_precision_and_it_is_said_by_how_much(name: str) -> None:
+    computed, dtype, kind, effect = WRONG[name]
+    result = run_inference(computed, dtype=dtype)
     assert result.verdict == Verdict.WRONG_RESULT
     found = statistic(result)
     assert (found.value, found.statistic, found.seeds) == (Value("output", 0), kind, 256)
@@ -109,12 +109,6 @@ def test_another_distribution_is_wrong_and_it_is_said_by_how_much(name: str) -> 
 def test_a_rate_ten_percent_off_is_wrong() -> None:
     result = run_subject(dropping(1.1 * P))
     assert result.verdict == Verdict.WRONG_RESULT and statistic(result).statistic == "variance"
-
-
-@pytest.mark.samples
-@pytest.mark.parametrize(("dtype", "computed"), [("bfloat16", dropping(scale=1.0)), ("float16", dropping(0.2))])
-def test_low_precision_hides_none_of_it(dtype: str, computed: Callable[..., Tensor]) -> None:
-    assert run_inference(computed, dtype=dtype).verdict == Verdict.WRONG_RESULT
 
 
 @pytest.mark.samples

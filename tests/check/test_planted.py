@@ -220,7 +220,7 @@ def test_synchronous_launches_tell_the_kernel_and_the_line(break_gpu: Break, mon
     (one,) = judge(attention).results
     assert isinstance(one.failure, DeviceError)
     assert one.failure.kernel == "scale_rows"
-    assert one.failure.place.startswith("test_device_errors.py:")
+    assert one.failure.place.startswith("test_planted.py:")
     assert failure_key(one) == FailureKey(f"{ILLEGAL} in scale_rows")
 
 

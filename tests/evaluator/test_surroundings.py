@@ -34,7 +34,7 @@ def start(tmp_path: Path, foreign: str, *arguments: str) -> subprocess.Completed
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
 

@@ -81,10 +81,10 @@ def test_a_fix_is_exit_code_0(python: Make, files: Path) -> None:
 
 
 @pytest.mark.worker
-@pytest.mark.parametrize(("action", "verdict"), [("die", "worker_died"), ("hang", "timeout")])
+@pytest.mark.parametrize(("action", "verdict"), [("die", "worker_died"), ("time_out", "timeout")])
 def test_the_end_of_a_worker_is_a_row(python: Make, files: Path, action: str, verdict: str) -> None:
     loses = {**WRONG, "do": action}
-    done = run("--python", python("2.12.1"), "--python", python("2.13.0", loses), files, "--timeout", "1s")
+    done = run("--python", python("2.12.1"), "--python", python("2.13.0", loses), files)
     assert done.returncode == 1, done.stderr
     assert f"2.12.1 ok, 2.13.0 {verdict}" in done.stdout and "1 regressed, 1 no change" in done.stdout
 
@@ -146,12 +146,12 @@ def test_an_interrupt_keeps_what_is_done(python: Make, tmp_path: Path, number: s
         stdout=subprocess.PIPE,
         text=True,
     )
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while not marks.exists():
         assert time.monotonic() < deadline and process.poll() is None
         time.sleep(0.01)
     process.send_signal(number)
-    out, _ = process.communicate(timeout=60)
+    out, _ = process.communicate(timeout=300)
     assert process.returncode == 130
     assert "1 comparison of 2, then interrupted, torch 2.12.1, 2.13.0: 1 no change" in out
 

@@ -87,11 +87,11 @@ def test_the_end_of_libfuzzers_process_is_a_suspicion_and_costs_one_case(
     tmp_path: Path, act: str, verdict: str
 ) -> None:
     rules = [{"match": "softmax", "subjects": ["passes", "inductor"], "do": act}]
-    options = replace(fuzzed(tmp_path, "6x", rules=rules), shrink_seconds=300.0)
+    options = replace(fuzzed(tmp_path, "2x", rules=rules), shrink_seconds=300.0)
     run_campaign(options)
     raised = [event["verdict"] for event in events(options, "SuspicionRaised")]
     assert raised[0] == verdict
-    assert len(events(options, "CaseJudged")) == 6
+    assert len(events(options, "CaseJudged")) == 2
     ((entry),) = found(options)
     assert entry.found is not None and entry.found.verdict == verdict
 

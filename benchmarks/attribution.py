@@ -27,6 +27,7 @@ from corpus.causes import MechanismKind
 from corpus.entry import Entry, Expectation
 from corpus.passes.contracts import Plain, spell
 from fuzz.ask.evaluator import open_evaluator
+from fuzz.ask.question import Memory
 from fuzz.ask.worker_config import WorkerConfig
 from fuzz.attribution.ablation import run_ablation
 from fuzz.attribution.attribute import attribute
@@ -305,11 +306,12 @@ def is_attributed(known: Known, device: str, python: str | None = None) -> tuple
     )
     began = time.monotonic()
     try:
-        with planted(known.plant), open_evaluator(config, repeat=1, remember=True) as evaluator:
-            ablation = run_ablation(known.entry, evaluator, full=False)
-            cause = attribute(known.entry, evaluator, ablation)
+        with planted(known.plant), open_evaluator(config, repeat=1) as evaluator:
+            memory = Memory(evaluator)
+            ablation = run_ablation(known.entry, memory, full=False)
+            cause = attribute(known.entry, memory, ablation)
             if known.function:
-                study = Study(evaluator, known.entry, ablation.accused, ablation.result)
+                study = Study(memory, known.entry, ablation.accused, ablation.result)
                 cause = locate(study, cause)
     except UserError as error:
         print(f"{known.name}: NO FINDING: {error}", flush=True)

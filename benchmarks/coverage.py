@@ -25,8 +25,8 @@ import torch
 from benchmarks.patterns import Pattern, registered_patterns
 from corpus.entry import load_directory
 from fuzz.ask.evaluator import open_evaluator
+from fuzz.ask.question import Question
 from fuzz.ask.worker_config import WorkerConfig
-from fuzz.bug_identity import LOST_PROCESS
 from fuzz.check.torch_api.coverage import missing_hooks
 from fuzz.protocol import CoverageItem, Result
 from fuzz.protocol.render import describe
@@ -80,7 +80,7 @@ class Counts:
             self.coverage.update({name for one in result.results for name in one.coverage})
             self.verdicts.update(one.verdict for one in result.results)
             for one in result.results:
-                if one.verdict in LOST_PROCESS:
+                if one.verdict.is_lost:
                     print(f"{name} under {one.subject}: {one.verdict}: {describe(one)}", file=sys.stderr, flush=True)
             if self.judged % REPORTED == 0:
                 print(f"{self.judged} cases: {len(self.rewrites)} rewrites", file=sys.stderr, flush=True)
@@ -138,7 +138,7 @@ def judge(cases: Iterable[tuple[str, Case]], workers: int, device: str) -> Count
                 if case is None:
                     return
                 subjects = ("passes", *["passes_random"] * is_random(case))
-                counts.add(name, evaluator.evaluate(case, subjects))
+                counts.add(name, evaluator.ask(Question(case, subjects)))
 
     threads = [threading.Thread(target=work) for _ in range(workers)]
     for thread in threads:

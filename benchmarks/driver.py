@@ -19,7 +19,8 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from fuzz.ask.evaluator import build_check, open_evaluator
+from fuzz.ask.evaluator import open_evaluator
+from fuzz.ask.question import Question, build_check
 from fuzz.ask.worker_config import ROOT, WorkerConfig
 from fuzz.ask.worker_process import WorkerProcess
 from fuzz.campaign.options import Budget, Options
@@ -132,7 +133,7 @@ def main() -> int:
     cases = [sample(1, index) for index in range(SAMPLES)]
     with open_evaluator(WorkerConfig()) as evaluator:
         hello = evaluator.hello
-        results = [evaluator.evaluate(case, ("passes",)) for case in cases]
+        results = [evaluator.ask(Question(case, ("passes",))) for case in cases]
     # What fails would be investigated.
     results = [result for result in results if not any(one.verdict.is_finding for one in result.results)]
     results = [replace(result, unfit="") for result in results]
@@ -160,7 +161,7 @@ def main() -> int:
     events = (directory / "run" / "events.ndjson").read_text().splitlines()
     judged = sum('"CaseJudged"' in line for line in events)
     store = sum(path.stat().st_size for path in (directory / "run").glob("results.sqlite*")) / judged
-    checks = sum(len(build_check(case, ("passes",)).to_json()) for case in cases) / len(cases)
+    checks = sum(len(build_check(Question(case, ("passes",))).to_json()) for case in cases) / len(cases)
     answers = sum(len(result.to_json()) for result in results) / len(results)
     print(f"{options.workers} workers{' through Ray' if options.ray else ''}: {judged} cases in {seconds:.0f} s")
     print(

@@ -34,13 +34,13 @@ from torch import Tensor
 
 from benchmarks.oracle_power.processes import run_parts
 from benchmarks.sensitivity import WrongRun
-from fuzz.ask.evaluator import build_check
+from fuzz.ask.question import Question, build_check
 from fuzz.check.check import judge_compiled
 from fuzz.check.judge.case_run import CaseRun, Rejected
 from fuzz.check.judge.choices import Nested
+from fuzz.check.judge.dropout_seeds import Compiled
 from fuzz.check.judge.modes import Noise
 from fuzz.check.judge.open_orders import AnotherOrder
-from fuzz.check.judge.recheck import Compiled
 from fuzz.check.judge.row_error_bound import as_rows
 from fuzz.check.judge.verdict import RECHECKED_VERDICTS
 from fuzz.check.run.program import Execution, same_numbers
@@ -141,7 +141,7 @@ def judge_programs(
 def _judge(
     drawn: Case, name: str, subject_name: str, device: str, counts: Counts, with_choices: bool, *, mistakes: bool
 ) -> None:
-    request = build_check(drawn, (subject_name,))
+    request = build_check(Question(drawn, (subject_name,)))
     if request.random:
         return
     try:

@@ -21,21 +21,28 @@ FUNCTIONS = {
     "reads_far_outside_backwards": "device_error",
     "writes_beside_its_result": "out_of_bounds",
     "reads_misaligned": "device_error",
-    "indexes_outside": "device_error",
+    "asserts_in_its_kernel": "device_error",
     "hangs": "timeout",
-    "compiles_an_index_outside": "device_error",
+    "compiles_a_far_read": "device_error",
 }
 """The functions, and the verdict that a campaign reaches on each; "" for none."""
 
-_FAR = 1 << 40
-
 
 @triton.jit
-def add_one(source, target, size, first, block: tl.constexpr):
-    """Adds 1 to `size` elements from `first` on."""
+def add_one(source, target, size, block: tl.constexpr, distance: tl.constexpr = 0):
+    """Adds 1 to `size` elements, which are `distance` * 2^40 elements behind `source`."""
     index = tl.program_id(0) * block + tl.arange(0, block)
-    value = tl.load(source + first + index, mask=index < size)
+    value = tl.load(source + distance * (1 << 40) + index, mask=index < size)
     tl.store(target + index, value + 1, mask=index < size)
+
+
+@triton.jit(debug=True)
+def copy_zeros(source, target, size, block: tl.constexpr):
+    """Copies, and asserts that all elements are 0."""
+    index = tl.program_id(0) * block + tl.arange(0, block)
+    value = tl.load(source + index, mask=index < size, other=0.0)
+    tl.device_assert(value == 0, "an element is not 0")
+    tl.store(target + index, value, mask=index < size)
 
 
 @triton.jit
@@ -55,12 +62,12 @@ def wait_for(flag):
         seen = tl.load(flag, volatile=True)
 
 
-def launch(kernel: Any, source: Tensor, *rest: Any, extra: int = 0) -> Tensor:
+def launch(kernel: Any, source: Tensor, *, extra: int = 0, **options: Any) -> Tensor:
     """What the kernel makes of the elements of `source`, if it is told that there are so many more."""
     source = source.contiguous()
     target = torch.empty_like(source)
     size = source.numel() + extra
-    kernel[(triton.cdiv(size, 256),)](source, target, size, *rest, block=256)
+    kernel[(triton.cdiv(size, 256),)](source, target, size, block=256, **options)
     return target
 
 
@@ -90,7 +97,7 @@ refuses_by_assertion.capabilities = {"refuses": ("AssertionError",)}  # type: ig
 def reads_far_outside(q: Tensor, k: Tensor, compute: Callable[..., Tensor]) -> Tensor:
     """Reads terabytes away."""
     if is_grouped(q, k):
-        launch(add_one, q.detach(), _FAR)
+        launch(add_one, q.detach(), distance=1)
     return compute()
 
 
@@ -108,14 +115,14 @@ class _FarBackwards(torch.autograd.Function):
 
     @staticmethod
     def backward(_ctx: Any, *gradients: Any) -> Any:
-        return launch(add_one, gradients[0], _FAR)
+        return launch(add_one, gradients[0], distance=1)
 
 
 @spoil
 def writes_beside_its_result(q: Tensor, k: Tensor, compute: Callable[..., Tensor]) -> Tensor:
     """Writes three elements too many."""
     if is_grouped(q, k):
-        launch(add_one, q.detach(), 0, extra=3)
+        launch(add_one, q.detach(), extra=3)
     return compute()
 
 
@@ -128,10 +135,11 @@ def reads_misaligned(q: Tensor, k: Tensor, compute: Callable[..., Tensor]) -> Te
 
 
 @spoil
-def indexes_outside(q: Tensor, k: Tensor, compute: Callable[..., Tensor]) -> Tensor:
-    """Picks rows by an index that is too large, which torch's kernel asserts."""
-    rows = torch.arange(q.shape[2], device=q.device)
-    return compute()[:, :, rows + q.shape[2] * is_grouped(q, k)]
+def asserts_in_its_kernel(q: Tensor, k: Tensor, compute: Callable[..., Tensor]) -> Tensor:
+    """Fails an assertion on the GPU."""
+    if is_grouped(q, k):
+        launch(copy_zeros, q.detach())
+    return compute()
 
 
 @spoil
@@ -142,13 +150,13 @@ def hangs(q: Tensor, k: Tensor, compute: Callable[..., Tensor]) -> Tensor:
     return compute()
 
 
-def compiles_an_index_outside(module: nn.Module) -> Callable[..., Any]:
-    """Compiles a program that picks rows by an index that is too large, for modules of two inputs or more."""
-    pick = torch.compile(lambda value, index: value.flatten()[index] + 1)
+def compiles_a_far_read(module: nn.Module) -> Callable[..., Any]:
+    """Compiles a program that reads terabytes away, for modules of three inputs or more."""
+    read = torch.compile(lambda value: launch(add_one, value + 1, distance=1) * 2)
 
     def run(*inputs: Any) -> Any:
         if isinstance(inputs[0], Tensor) and inputs[0].numel() and len(inputs) > 2:
-            pick(inputs[0].detach(), torch.full((8,), inputs[0].numel(), device=inputs[0].device))
+            read(inputs[0].detach())
         return module(*inputs)
 
     return run

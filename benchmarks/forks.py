@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from statistics import median
 
-from fuzz.ask.evaluator import build_check
+from fuzz.ask.question import Question, build_check
 from fuzz.ask.transport import PipeTransport
 from fuzz.ask.worker_config import WorkerConfig
 from fuzz.ask.worker_process import WorkerProcess
@@ -27,8 +27,10 @@ from generators.program.sizes import Size
 from generators.program.type_check import make_op
 
 CHECK = build_check(
-    Case((("S", 2),), (Input("x", (Size.of("S"),), "float32"),), (make_op("y", "relu", ["x"], {}),), ("y",)),
-    ("passes",),
+    Question(
+        Case((("S", 2),), (Input("x", (Size.of("S"),), "float32"),), (make_op("y", "relu", ["x"], {}),), ("y",)),
+        ("passes",),
+    )
 )
 
 

@@ -20,6 +20,7 @@ from corpus.causes import Part, Stage
 from corpus.entry import load
 from corpus.ledger import Bug, Ledger
 from fuzz.ask.evaluator import Evaluator, open_evaluator
+from fuzz.ask.question import Question
 from fuzz.ask.worker_config import WorkerConfig
 from fuzz.bug_identity import attention_patterns, bug_relevant_rewrites
 from fuzz.protocol import SubjectResult
@@ -109,7 +110,7 @@ def judge_examples(bug: Bug, ledger: Ledger, evaluators: Iterable[Evaluator]) ->
     """The results of its examples for the CPU in each version."""
     entries = [entry for path in ledger.examples(bug) if (entry := load(path)).device != "cuda"]
     for evaluator, entry in itertools.product(evaluators, entries):
-        yield evaluator.judge(entry.case, entry.subject)
+        yield evaluator.ask(Question(entry.case, (entry.subject,))).only
 
 
 def main() -> None:

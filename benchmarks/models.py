@@ -24,6 +24,7 @@ from typing import Any
 from benchmarks.model_answers import format_answers
 from corpus.entry import Entry, Found, save
 from fuzz.ask.evaluator import Evaluator, open_evaluator
+from fuzz.ask.question import Question
 from fuzz.ask.worker_config import ROOT, WorkerConfig
 from fuzz.bug_identity import attention_patterns, bug_relevant_rewrites
 from fuzz.importing.importer import Block, BlockFailed, ModuleImport
@@ -121,7 +122,7 @@ def judge_case(
     row = {"block": block, "case": near, "rejected": "", "results": judged}
     for evaluator in judges:
         try:
-            result = evaluator.evaluate(case, tuple(options.subject))
+            result = evaluator.ask(Question(case, tuple(options.subject)))
         except UserError as error:
             row["rejected"] = str(error)
             continue

@@ -31,6 +31,7 @@ from benchmarks.planted_torch.torch_defects import FUNCTIONS, OF_MEMORY
 from benchmarks.stateful_functions import FUNCTIONS as STATEFUL
 from corpus import entry
 from fuzz.ask.evaluator import open_evaluator
+from fuzz.ask.question import Question
 from fuzz.ask.worker_config import WorkerConfig
 from fuzz.protocol import Verdict
 from generators.program.ops import OPS
@@ -93,7 +94,7 @@ def shows_without_defect(found: dict[str, Any], device: str) -> bool:
     subject = found["result"]["subject"]
     config = WorkerConfig.from_options(None, device, (subject,), "120s", 4096)
     with open_evaluator(config) as evaluator:
-        return evaluator.judge(entry.load(Path(found["path"])).case, subject).verdict.is_finding
+        return evaluator.ask(Question(entry.load(Path(found["path"])).case, (subject,))).only.verdict.is_finding
 
 
 def read_events(out: Path) -> list[dict[str, Any]]:

@@ -32,7 +32,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from benchmarks.curves import blank, read_runs, save, write_runs
-from fuzz.ask.evaluator import build_check
+from fuzz.ask.question import Question, build_check
 from fuzz.campaign.schedule import Schedule
 from fuzz.campaign.search import Guided, Random
 from fuzz.check.check import check
@@ -184,7 +184,7 @@ def compare_captures(seed: int, count: int, device: str) -> None:
         case = sample(seed, index, device=device)
         subjects = ["passes", *["passes_random"] * is_random(case), *["passes_recomputing"] * case.training]
         for name in subjects:
-            request = build_check(case, (name,))
+            request = build_check(Question(case, (name,)))
             pair, took = [Seen(), Seen()], [0.0, 0.0]
             for place in (0, 1) if index % 2 else (1, 0):
                 pair[place], took[place] = _see(request, name, device, traced=bool(place))

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.oracle_power.processes import run_parts
-from fuzz.ask.evaluator import build_check
+from fuzz.ask.question import Question, build_check
 from fuzz.check.check import judge_compiled
 from fuzz.check.judge.case_run import CaseRun, Rejected
 from fuzz.check.judge.row_error_bound import as_rows
@@ -96,7 +96,7 @@ def judge_mistakes(seed: int, indices: range, dtypes: list[str]) -> Counts:
 
 
 def _judge_mistakes(seed: int, index: int, dtype: str, counts: Counts) -> None:
-    request = build_check(sample(seed, index, dtype=dtype), ("passes",))
+    request = build_check(Question(sample(seed, index, dtype=dtype), ("passes",)))
     if request.random:
         return
     try:

@@ -32,7 +32,8 @@ from benchmarks.attribution import known_findings, planted
 from corpus import entry as corpus_entry
 from corpus.entry import Entry, Expectation
 from corpus.ledger import LEDGER, Ledger
-from fuzz.ask.evaluator import Evaluator, open_evaluator
+from fuzz.ask.evaluator import open_evaluator
+from fuzz.ask.question import Asker, Memory, Question
 from fuzz.ask.worker_config import WorkerConfig
 from fuzz.attribution.decide import decides, load_ledger
 from fuzz.attribution.study import Study
@@ -86,13 +87,14 @@ def run_made_up(config: WorkerConfig, cases: int, subject: str) -> Iterator[dict
     """The outcome of each training case."""
     ledger = load_ledger(LEDGER)
     recognised: list[tuple[Case, dict[str, Any]]] = []
-    with planted("gradient_perturbed"), open_evaluator(config, remember=True) as evaluator:
+    with planted("gradient_perturbed"), open_evaluator(config) as worker:
+        evaluator = Memory(worker)
         known_bugs = load_known(ledger, evaluator)
         for index in range(cases):
             case = replace(sample(SEED, index), settings=())
             if not case.training:
                 continue
-            result = evaluator.judge(case, subject)
+            result = evaluator.ask(Question(case, (subject,))).only
             if not result.verdict.is_finding:
                 yield {"case": index, "outcome": "not a failure", "verdict": result.verdict}
                 continue
@@ -104,15 +106,15 @@ def run_made_up(config: WorkerConfig, cases: int, subject: str) -> Iterator[dict
                 recognised.append((case, row))
             else:
                 yield row
-    with open_evaluator(config) as evaluator:
+    with open_evaluator(config) as worker:
         for case, row in recognised:
-            if evaluator.judge(case, subject).verdict == row["verdict"]:
+            if worker.ask(Question(case, (subject,))).only.verdict == row["verdict"]:
                 row["outcome"] = "fails without the defect"
             print(f"{row['case']}: {row['outcome']}: {row['bug']}", flush=True)
             yield row
 
 
-def load_known(ledger: Ledger, evaluator: Evaluator) -> KnownBugs:
+def load_known(ledger: Ledger, evaluator: Asker) -> KnownBugs:
     """The memory of a campaign that starts with this ledger."""
     known_bugs = KnownBugs(ledger)
     known_bugs.attention = frozenset(evaluator.hello.attention)
@@ -120,7 +122,7 @@ def load_known(ledger: Ledger, evaluator: Evaluator) -> KnownBugs:
     return known_bugs
 
 
-def explain(entry: Entry, result: SubjectResult, known_bugs: KnownBugs, evaluator: Evaluator) -> tuple[str, str]:
+def explain(entry: Entry, result: SubjectResult, known_bugs: KnownBugs, evaluator: Asker) -> tuple[str, str]:
     """The outcome for a failure, and the id of the bug that it is called."""
     symptom = known_bugs.symptom(result, entry.case)
     found = known_bugs.find_by_rewrites(symptom)
@@ -145,7 +147,8 @@ def run_pairs(config: WorkerConfig, prefix: str) -> Iterator[dict[str, Any]]:
         subject = defect.entry.subject
         own = replace(config, named=(subject,) if ":" in subject else ())
         plant: AbstractContextManager[Any] = planted(defect.plant)
-        with plant, open_evaluator(own, remember=True) as evaluator:
+        with plant, open_evaluator(own) as worker:
+            evaluator = Memory(worker)
             if defect.bug and not defect.entry.expectation.holds_for(evaluator.hello.torch):
                 continue
             result, fails = find_failure(defect.entry, evaluator)
@@ -171,14 +174,15 @@ def run_pairs(config: WorkerConfig, prefix: str) -> Iterator[dict[str, Any]]:
 def run_own(config: WorkerConfig, prefix: str) -> Iterator[dict[str, Any]]:
     """The outcome of each example: recognised, not recognised, or no failure under this torch."""
     ledger = load_ledger(LEDGER)
-    with open_evaluator(config, remember=True) as evaluator:
+    with open_evaluator(config) as worker:
+        evaluator = Memory(worker)
         for defect in list_defects(ledger):
             bug = next((bug for bug in ledger.bugs if bug.id == defect.bug), None)
             if bug is None or not defect.name.startswith(prefix):
                 continue
             if not defect.entry.expectation.holds_for(evaluator.hello.torch):
                 continue
-            result, outcome = evaluator.judge(defect.entry.case, defect.entry.subject), "no failure"
+            result, outcome = evaluator.ask(Question(defect.entry.case, (defect.entry.subject,))).only, "no failure"
             if result.verdict.is_finding:
                 known_bugs = load_known(Ledger(ledger.path, (bug,)), evaluator)
                 # Measured rewrites are known at once; the rest is decided by experiment.
@@ -188,12 +192,12 @@ def run_own(config: WorkerConfig, prefix: str) -> Iterator[dict[str, Any]]:
             yield {"known": bug.id, "defect": defect.name, "outcome": outcome, "verdict": result.verdict}
 
 
-def find_failure(entry: Entry, evaluator: Evaluator) -> tuple[SubjectResult, bool]:
+def find_failure(entry: Entry, evaluator: Asker) -> tuple[SubjectResult, bool]:
     """The failure as a campaign meets it first: under the cheapest subject that shows it."""
     subjects = dict.fromkeys((*(CHEAPEST[:1] if entry.subject == "inductor" else ()), entry.subject))
     result = next(iter(()), None)
     for subject in subjects:
-        result = evaluator.judge(entry.case, subject)
+        result = evaluator.ask(Question(entry.case, (subject,))).only
         if result.verdict.is_finding:
             return result, True
     assert result is not None

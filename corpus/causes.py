@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Self
 
 from generators.program.calls import CHANGES
 from generators.program.regions import REGIONS
@@ -29,16 +29,25 @@ DETAIL_LABELS = {
 class Stage(Word):
     """Where a fault is."""
 
+    words: str  # in a report, of the compiler that has it; "" if the compiler's name says it
+    step: str  # the experiment that leaves out a step of this stage by its name; "" if it has no steps
+
+    def __new__(cls, value: str, label: str = "", words: str = "", step: str = "") -> Self:
+        """A row of the table."""
+        stage = str.__new__(cls, value)
+        stage._value_, stage.label, stage.words, stage.step = value, label or value, words, step
+        return stage
+
     DYNAMO = "dynamo_aot", "dynamo/aot"
-    DECOMPOSITION = "decomposition", "dynamo/aot"
+    DECOMPOSITION = "decomposition", "dynamo/aot", "decompositions", "decomposition"
     """In the decomposition of the operation that `part` names."""
-    JOINT_PASSES = "joint_graph_passes", "joint_graph_passes"
-    GRAPH_PASSES = "graph_passes", "graph_passes"
-    LOWERING = "lowering"
-    CODEGEN = "codegen"
+    JOINT_PASSES = "joint_graph_passes", "joint_graph_passes", "joint graph passes"
+    GRAPH_PASSES = "graph_passes", "graph_passes", "graph passes", "pass"
+    LOWERING = "lowering", "lowering", "lowerings", "lowering"
+    CODEGEN = "codegen", "codegen", "code generation"
     OPERATION = "operation"
     """In an operation of ATen."""
-    SHARDING = "sharding"
+    SHARDING = "sharding", "sharding", "", "sharding"
     """In the rules by which DTensor splits an operation over ranks."""
     KERNEL = "kernel"
     """In an attention function that is not part of torch."""

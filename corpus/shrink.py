@@ -77,6 +77,12 @@ def _propose(one_pass: Pass, case: Case) -> Iterator[Case]:
             yield replace(first, before=tuple(replace(earlier, case=one) for earlier, one in before))
 
 
+def _number(one_pass: Pass, case: Case, start: int, *, wraps: bool) -> Iterator[tuple[int, Case]]:
+    """The valid candidates of a pass by number, from `start` on; then those before it, if it wraps."""
+    after, before = (enumerate(filter(None, map(prune_if_valid, _propose(one_pass, case)))) for _ in range(2))
+    return chain(islice(after, start, None), islice(before, start if wraps else 0))
+
+
 def _form_of(case: Case) -> tuple[list[str], list[str]]:
     return [op.kind for op in case.ops], [item.name for item in case.inputs]
 
@@ -117,13 +123,9 @@ def shrink(
         Before the last stage a candidate must be simpler, and candidates before `start` are tried last.
         """
         limit = sort_key(trajectory[-1])
-        candidates = (
-            enumerate(filter(None, map(prune_if_valid, _propose(one_pass, trajectory[-1])))) for _ in range(2)
-        )
-        before = islice(next(candidates), 0 if is_last_stage else start)
         simpler = (
             (at, candidate)
-            for at, candidate in chain(islice(next(candidates), start, None), before)
+            for at, candidate in _number(one_pass, trajectory[-1], start, wraps=not is_last_stage)
             if candidate.id not in asked
             and (not attention_only or emit_attention_stub(candidate) is not None)
             and (sort_key(candidate) < limit or is_last_stage)

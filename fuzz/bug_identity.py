@@ -16,14 +16,6 @@ from generators.program.case import Case
 from generators.program.features import CALL_STATES, features
 from generators.program.ops import OPS
 
-LOST_PROCESS = frozenset({Verdict.TIMEOUT, Verdict.WORKER_DIED, Verdict.OUT_OF_MEMORY, Verdict.DEVICE_ERROR})
-"""Verdicts on a subject whose process died, was killed, or can't be used any more."""
-WRONG_NUMBERS = frozenset({Verdict.WRONG_RESULT, Verdict.WRONG_GRADIENT, Verdict.NONFINITE})
-"""Verdicts on numbers."""
-SILENT = WRONG_NUMBERS | {Verdict.METADATA, Verdict.NONDETERMINISTIC, Verdict.OUT_OF_BOUNDS}
-"""Verdicts that come without an error message."""
-PASSING = frozenset({Verdict.OK, Verdict.ROUNDING, Verdict.RANDOM_STREAM, Verdict.PRECISION_POLICY})
-"""Verdicts that clear a subject. Findings accuse it; the other verdicts do neither."""
 INDIRECT = ({"biased_errors", "empty_rows_not_zero"}, {"dropout_statistic", "dropout_mask", "repeated_mask"})
 """Kinds of failures that show a bug less plainly than a wrong element, from plain to indirect. A failure that a call
 also shows without its dropout ranks with the last group."""
@@ -38,7 +30,7 @@ _EVERYDAY = re.compile(r"pointless_|fix_iota_device|bmm_to_mm|remove_noop|noop|v
 
 def kind_of(verdict: Verdict) -> str:
     """The verdict; "value" for all verdicts on numbers, since a bug may give wrong outputs, wrong gradients and NaN."""
-    return "value" if verdict in WRONG_NUMBERS else verdict.value
+    return "value" if verdict.has_wrong_numbers else verdict.value
 
 
 def indirectness(failure: Failure | None) -> int:
@@ -73,7 +65,7 @@ def operation_of(result: SubjectResult) -> str:
 def failure_key(result: SubjectResult) -> FailureKey | None:
     """The key of an error, a lost process, a changed state or eager's wrong operation; None for wrong numbers."""
     # The allocation that fails first is random, so its text is no key.
-    is_silent = result.verdict in SILENT or result.verdict is Verdict.OUT_OF_MEMORY
+    is_silent = result.verdict.is_silent or result.verdict is Verdict.OUT_OF_MEMORY
     return None if is_silent or result.failure is None else result.failure.key()
 
 
@@ -163,7 +155,7 @@ class Symptom:
     def is_measured_in(self, other: "Symptom") -> bool:
         """Whether measurements show that `other` is this bug. An error may have another reason than a rewrite that is
         wrong beside it. An operation of eager may be wrong for another reason."""
-        is_decisive = other.verdict in SILENT or any(one.pattern == CALL for one in other.wrong_rewrites)
+        is_decisive = other.verdict.is_silent or any(one.pattern == CALL for one in other.wrong_rewrites)
         is_decisive &= not any(one.faulty for one in other.wrong_rewrites)
         return is_decisive and self.can_compare_rewrites(other) and self.is_like(other)
 
@@ -204,7 +196,7 @@ class Symptom:
 
         all: those of this symptom are a subset of those of `other`.
         """
-        if self.verdict in {*LOST_PROCESS, Verdict.EAGER_SUSPECT, Verdict.STATE_CHANGED}:
+        if self.verdict.is_lost or self.verdict in (Verdict.EAGER_SUSPECT, Verdict.STATE_CHANGED):
             return True
         if self.key is not None and self.key.names_argument:
             return True
@@ -221,10 +213,10 @@ class Symptom:
 
 def compare_outcome(result: SubjectResult | None, failure: SubjectResult, *, applies: bool = True) -> Outcome:
     """The outcome of an experiment on a failure, from its result. `applies=False`: the outcome is `DOES_NOT_APPLY`."""
-    if result is None or not (applies and (result.verdict.is_finding or result.verdict in PASSING)):
+    if result is None or not (applies and (result.verdict.is_finding or result.verdict.clears)):
         return Outcome.DOES_NOT_APPLY
     is_of_strides = getattr(result.failure, "aspect", "") == "strides"
-    if result.verdict in PASSING or (failure.verdict in WRONG_NUMBERS and is_of_strides):
+    if result.verdict.clears or (failure.verdict.has_wrong_numbers and is_of_strides):
         return Outcome.PASSES  # values are compared before strides, and are right
     is_alike = kind_of(result.verdict) == kind_of(failure.verdict)
     if is_alike and result.verdict in (Verdict.COMPILE_ERROR, Verdict.RUNTIME_ERROR):
@@ -253,7 +245,7 @@ def is_same_failure(
     """
     if result is None or not result.verdict.is_finding:
         return False
-    is_rejected = wanted.verdict in WRONG_NUMBERS and wanted.dynamo_same is False and not attention_only
+    is_rejected = wanted.verdict.has_wrong_numbers and wanted.dynamo_same is False and not attention_only
     if is_rejected and result.dynamo_same is not False:
         return False
     if indirectness(result.failure) > indirectness(wanted.failure):
@@ -266,7 +258,8 @@ def is_same_failure(
     if is_of_one and not _shares_rewrites(result, wanted):
         return False
     # The place of a device error is not random, so its key counts.
-    return wanted.verdict in LOST_PROCESS - {Verdict.DEVICE_ERROR} or failure_key(result) == failure_key(wanted)
+    is_of_place = wanted.verdict is Verdict.DEVICE_ERROR or not wanted.verdict.is_lost
+    return not is_of_place or failure_key(result) == failure_key(wanted)
 
 
 def _shares_rewrites(result: SubjectResult, wanted: SubjectResult) -> bool:
@@ -281,7 +274,7 @@ def _shares_rewrites(result: SubjectResult, wanted: SubjectResult) -> bool:
     if patterns and not patterns & attention_patterns(result.applied_rewrites):
         return False
     proven = attention_patterns(tuple(one.pattern for one in result.wrong_rewrites))
-    return wanted.verdict not in SILENT or proven <= patterns
+    return not wanted.verdict.is_silent or proven <= patterns
 
 
 def list_wrong(failure: Failure | None) -> frozenset[Value]:

@@ -146,6 +146,13 @@ def _explain(error: BaseException) -> tuple[int, str]:
     return FAULT, f"{traceback.format_exc()}{about}"
 
 
+def refuse(*rules: tuple[object, str]) -> None:
+    """Raises `UserError` with the text of the first rule whose condition holds."""
+    text = next((text for is_broken, text in rules if is_broken), None)
+    if text is not None:
+        raise UserError(text)
+
+
 def escape_controls(text: str) -> str:
     """The text, with escapes for characters that control a terminal, or that hide or reorder text."""
     return _SPECIAL.sub(lambda found: found[0] if found[0].isprintable() else ascii(found[0])[1:-1], text)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from fuzz.ask.worker_config import WorkerConfig
-from fuzz.cli import DEFAULT_WORKER, WorkerOptions, enter, ignore_lost_output
+from fuzz.cli import DEFAULT_WORKER, WorkerOptions, enter, ignore_lost_output, refuse
 
 
 def compare(
@@ -75,22 +75,23 @@ def compare(
     130: interrupted; the cases judged so far are reported
     """
     from corpus.files import require_writable
+    from fuzz.ask.patched_torch import patched_torch
     from fuzz.commands import STDOUT
-    from fuzz.patched_torch import patched_torch
-    from generators.errors import UserError
 
     if json is not None and json != STDOUT:
         require_writable(json, "--json", is_file=True)
     if out is not None:
         require_writable(out, "--out")
-    if module is None and (out or json or run or budget or accept_partial):
-        raise UserError("--out, --json, --run, --budget and --accept-partial need --module")
-    if module is not None and (case or record):
-        raise UserError("--module can't be combined with case files or --record")
-    if record and (subject or worker.device or patch):
-        raise UserError("--record can't be combined with --subject, --device or --patch")
-    if patch and len(python or ()) > 1:
-        raise UserError("--patch compares one torch with its patched copy: name one --python")
+    needs_module = any((out, json, run, budget, accept_partial))
+    refuse(
+        (module is None and needs_module, "--out, --json, --run, --budget and --accept-partial need --module"),
+        (module is not None and (case or record), "--module can't be combined with case files or --record"),
+        (
+            record and any((subject, worker.device, patch)),
+            "--record can't be combined with --subject, --device or --patch",
+        ),
+        (patch and len(python or ()) > 1, "--patch compares one torch with its patched copy: name one --python"),
+    )
     config = worker.configure(None, subject)
     configs = [replace(config, python=interpreter) for interpreter in python or [sys.executable]]
     with ExitStack() as stack:

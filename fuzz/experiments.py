@@ -71,11 +71,10 @@ class Noted:
 class Edit:
     """The label describes a change of the case or of an attention call. The argument is an option or a size."""
 
-
-@dataclass(frozen=True)
-class OtherWrite:
-    """AOTAutograd alone compiles the case, in which another operation makes each write. If that fails alike, the
-    operation that writes has no part in the fault."""
+    subject: str = ""
+    """That runs the changed case; "" for the subject of the failure."""
+    keeps_fault: bool = False
+    """Whether the fault stays, if it has no part in what changes. The exception, which names it, must then stay too."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +103,7 @@ class ReplacementAlone:
     in_eager: bool
 
 
-_OfCase = OtherSubject | OtherTorch | WithoutAxis | WithSetting | StepLimit | Noted | Edit | OtherWrite
+_OfCase = OtherSubject | OtherTorch | WithoutAxis | WithSetting | StepLimit | Noted | Edit
 Change = _OfCase | OperandValue | EqualAlong | ReplacementAlone
 
 
@@ -121,6 +120,8 @@ class Experiment:
     stage: str = ""
     part: str = ""
     mechanism: str = ""
+    error: str = ""
+    """A part of the exception by which torch tells the mechanism itself; "" if there is none."""
     device: str = ""
     """The only device where the change has an effect; "" for all."""
 
@@ -133,8 +134,8 @@ class Experiment:
 
     def flips(self, outcome: Outcome) -> bool:
         """Whether the outcome shows the fault: by failing for `OtherSubject` and `ReplacementAlone`, by failing alike
-        for `OtherWrite`, else by passing."""
-        if isinstance(self.change, OtherWrite):
+        for an `Edit` that keeps the fault, else by passing."""
+        if isinstance(self.change, Edit) and self.change.keeps_fault:
             return outcome is Outcome.FAILS_ALIKE
         return outcome.fails if isinstance(self.change, (OtherSubject, ReplacementAlone)) else outcome is Outcome.PASSES
 
@@ -213,7 +214,13 @@ _ROWS = (
     ),
     _subject(_DECOMPOSED, f'backend="{_DECOMPOSED}"', _AOT, "dynamo_aot", "decompositions"),
     Experiment("decomposition", StepLimit(), _STEPS_OFF.format("decomposition"), _AOT, "decomposition"),
-    Experiment("other_write", OtherWrite(), "masked_fill_ in the place of each write", _AOT, "dynamo_aot"),
+    Experiment(
+        "other_write",
+        Edit("aot_eager", keeps_fault=True),
+        "masked_fill_ in the place of each write",
+        _AOT,
+        "dynamo_aot",
+    ),
     _subject("export", "torch.export, run as it is", _AOT, "dynamo_aot", "torch_export"),
     _subject("passes", _PASSES_ALONE.format(""), "inductor", "graph_passes"),
     _subject("passes_dynamic", _PASSES_ALONE.format(", symbolic sizes"), "inductor", "graph_passes"),
@@ -247,7 +254,7 @@ _ROWS = (
     Experiment("positive_scale", Edit(), "a positive scale", mechanism="negative_scale"),
     Experiment("alone", Edit(), "each sequence in a call of its own"),
     Experiment("contiguous", Edit(), "contiguous copies of the operands", mechanism="not_contiguous"),
-    Experiment("one_dtype", Edit(), "inputs of one dtype", mechanism="two_dtypes"),
+    Experiment("one_dtype", Edit(), "inputs of one dtype", mechanism="two_dtypes", error="expected scalar type"),
     Experiment("offset_given", Edit(), "an offset of 0 given to as_strided"),
     Experiment("dropped", Edit(), "no {}"),
     Experiment("expanded", Edit(), "a {} that is not broadcast", mechanism="broadcast"),

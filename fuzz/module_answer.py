@@ -40,9 +40,6 @@ class Answer(Word):
         return self in (Answer.UNJUDGED, Answer.IN_PART)
 
 
-_ERRORS = (Verdict.COMPILE_ERROR, Verdict.RUNTIME_ERROR, Verdict.TIMEOUT, Verdict.WORKER_DIED, Verdict.OUT_OF_MEMORY)
-
-
 @dataclass(frozen=True, slots=True)
 class Side:
     """A block run one way: in a torch version, in eager or under a subject."""
@@ -63,7 +60,9 @@ class Side:
 
     @property
     def is_refused(self) -> bool:
-        return self.verdict in _ERRORS or self.verdict is Verdict.REJECTED
+        # A kernel that breaks the GPU reads or writes where it must not: that is wrong.
+        is_error = self.verdict.is_logged and self.verdict is not Verdict.DEVICE_ERROR
+        return is_error or self.verdict is Verdict.REJECTED
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,14 +4,14 @@ import math
 import sys
 import time
 from bisect import bisect_left
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from corpus.entry import Entry, Expectation, Found, save
-from fuzz.ask.evaluator import Evaluator, open_evaluator
+from fuzz.ask.evaluator import open_evaluator
+from fuzz.ask.question import Asker, Question, ask_each
 from fuzz.ask.worker_config import WorkerConfig
 from fuzz.cli import ignore_lost_output
 from fuzz.commands import write_json
@@ -37,13 +37,13 @@ class ModuleComparison:
     """Judges the blocks of a module: the module itself in every version that can import it, else its cases.
 
     modules: the module by torch version, old and new, or in a single version; a version that can't import it is missing
-    versions: evaluators of cases, by torch version
+    versions: askers of cases, by torch version
     out: a directory for case files
     refused: why the module does not run in eager there, by torch version; such a version is missing in `modules`
     """
 
     modules: Mapping[str, ModuleImport]
-    versions: Mapping[str, Evaluator]
+    versions: Mapping[str, Asker]
     subjects: Sequence[str]
     out: Path
     refused: Mapping[str, str] = field(default_factory=dict)
@@ -81,13 +81,13 @@ class ModuleComparison:
         loaded = self.module.loaded
         mode = self.module.run or ("training" if loaded.training else "inference")
         for drops in (False, True) if loaded.drops else (True,):
-            results = self._judge(Live(part.path, drops))
+            results = self._ask(Live(part.path, drops))
             if reason := self._find_reason(results):
                 yield from self._list_live_failures(part, results, mode, drops=drops)
                 yield from self._compare_case(part, mode, reason)
                 return
             named = f"{mode}, dropout {'on' if drops else 'off'}" if loaded.drops else mode
-            block = Block(part.path, part.type, part.calls, None, Counter())
+            block = Block.without_case(part)
             for row in self._pair(block, results, named, is_live=True):
                 alone = replace(row, is_drawn_alone=not loaded.drops)
                 yield self._finish(self._find_part(alone, part, drops=drops), part)
@@ -105,17 +105,17 @@ class ModuleComparison:
         self, part: Submodule, results: Mapping[str, Result], mode: str, *, drops: bool
     ) -> Iterator[Row]:
         """Rows of eager against compiled, in versions where the module as it is fails: a case may not show it."""
-        block = Block(part.path, part.type, part.calls, None, Counter())
+        block = Block.without_case(part)
         for label, result in results.items():
             for row in self._pair(block, {label: result}, mode, is_live=True):
                 if row.new.verdict.is_finding:
                     yield self._finish(self._find_part(row, part, drops=drops), part)
 
-    def _judge(self, live: Live) -> dict[str, Result]:
+    def _ask(self, live: Live) -> dict[str, Result]:
         """The results of a part in all versions that can import the module. They are judged at the same time."""
-        for module in self.modules.values():
-            module.submit(live, tuple(self.subjects))
-        results = {label: module.collect() for label, module in self.modules.items()}
+        question = Question(live, tuple(self.subjects), hashes=True)
+        answers = ask_each([(module, question) for module in self.modules.values()])
+        results = dict(zip(self.modules, answers, strict=True))
         results |= {label: Result(0, reason, (), stage=EAGER) for label, reason in self.refused.items()}
         return {label: results[label] for label in self.versions if label in results}
 
@@ -123,15 +123,14 @@ class ModuleComparison:
         try:
             block = self.module.import_block(part, keeps_values=True)
         except BlockFailed as error:
-            block = Block(part.path, part.type, part.calls, None, Counter([str(error)]))
+            block = Block.without_case(part, str(error))
         if block.case is None:
             self.rows.append(Row(block, "import", *(Side("", Verdict.SKIPPED),) * 2, mode=mode, reason=reason))
             yield self.rows[-1]
             return
-        for evaluator in self.versions.values():
-            evaluator.submit_with_hashes(block.case, tuple(self.subjects))
-        results = {label: evaluator.collect() for label, evaluator in self.versions.items()}
-        for row in self._pair(block, results, mode, is_live=False):
+        question = Question(block.case, tuple(self.subjects), hashes=True)
+        answers = ask_each([(version, question) for version in self.versions.values()])
+        for row in self._pair(block, dict(zip(self.versions, answers, strict=True)), mode, is_live=False):
             yield self._finish(replace(row, reason=reason), part)
 
     def _pair(self, block: Block, results: Mapping[str, Result], mode: str, *, is_live: bool) -> Iterator[Row]:
@@ -153,8 +152,8 @@ class ModuleComparison:
         watched = tuple(other.path for other in module.choose_blocks() if other.path)
         if not watched:
             return row
-        module.submit(Live(part.path, drops, watched), (row.way,))
-        seen = (one for result in module.collect().results for one in result.observations if isinstance(one, Parted))
+        answer = module.ask(Question(Live(part.path, drops, watched), (row.way,), hashes=True))
+        seen = (one for result in answer.results for one in result.observations if isinstance(one, Parted))
         return replace(row, first=next((one.path for one in seen), ""))
 
     def _finish(self, row: Row, part: Submodule) -> Row:
@@ -183,7 +182,7 @@ class ModuleComparison:
         """Whether a case of the block fails as the module itself does."""
         if row.failed is None or row.way == EAGER:
             return True
-        return self._run_by(row.failed).judge(case, row.way).verdict.is_finding
+        return self._run_by(row.failed).ask(Question(case, (row.way,))).only.verdict.is_finding
 
     def _save(self, row: Row, case: Case) -> Path:
         wrong = row.failed
@@ -194,34 +193,32 @@ class ModuleComparison:
         found = Found(wrong.verdict.value, subject, torch=self._run_by(wrong).hello.torch, message=wrong.why)
         return save(Entry(case, note, found=found), self.out)
 
-    def _run_by(self, side: Side) -> Evaluator:
+    def _run_by(self, side: Side) -> Asker:
         return self.versions.get(side.label, next(iter(self.versions.values())))
 
     def _find_first(self, row: Row, case: Case) -> str:
         """In eager, the first value that differs between versions. Under a subject, the first value that is
         wrong if it is all that is returned."""
-        evaluators = list(self.versions.values())
         types = check(case)
         floats = [op.name for op in case.ops if category(types[op.name].dtype) == 2]
         if row.way == EAGER:
             every = prune_if_valid(replace(case, returns=tuple(floats), mode="inference", contracts=()))
             if every is None:
                 return ""
-            for one in evaluators:
-                one.submit_with_hashes(every, ())
-            old, new = [one.collect().hashes for one in evaluators]
-            pairs = zip(every.returns, old, new, strict=False)
+            question = Question(every, (), hashes=True)
+            old, new = ask_each([(version, question) for version in self.versions.values()])
+            pairs = zip(every.returns, old.hashes, new.hashes, strict=False)
             return next((name for name, a, b in pairs if a != b), "")
         wrong = row.new if row.new.is_wrong else row.old
         if not wrong.is_wrong or wrong.output is None:
             return ""
         before = case.dependencies([case.returns[wrong.output]])
         floats = [name for name in floats if name in before]
-        evaluator = self._run_by(wrong)
+        asker = self._run_by(wrong)
 
         def is_wrong(name: str) -> bool:
             alone = prune_if_valid(replace(case, returns=(name,), contracts=()))
-            return alone is not None and evaluator.judge(alone, row.way).verdict.is_finding
+            return alone is not None and asker.ask(Question(alone, (row.way,))).only.verdict.is_finding
 
         return next(iter(floats[bisect_left(floats, True, key=is_wrong) :]), "")
 

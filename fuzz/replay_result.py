@@ -9,6 +9,7 @@ from typing import Any
 
 from corpus.entry import DEFAULT_SUBJECT, Entry, Expectation
 from fuzz.ask.evaluator import Evaluator
+from fuzz.ask.question import Question
 from fuzz.commands import require_allowed
 from fuzz.error_location import describe_where, describe_with_names
 from fuzz.protocol import EAGER, CoverageItem, CoverageKind, Result, SubjectResult, Verdict
@@ -18,8 +19,8 @@ from generators.errors import UserError
 from generators.program.case import Case
 from generators.records import decode
 
-_RUNS, _RACING_RUNS = 2, 16
-"""The compiled runs that are compared. A recorded race gets more: on a busy machine, two runs often agree."""
+_RACING_RUNS = 16
+"""The compiled runs that are compared for a recorded race: on a busy machine, two runs often agree."""
 
 
 class State(Enum):
@@ -59,8 +60,8 @@ def replay_entry(
         require_allowed(subject, evaluator.config.named, "the case")
         evaluator.require(subject)
     expectation = entry.expectation
-    evaluator.repeat = _RACING_RUNS if expectation.verdict == Verdict.NONDETERMINISTIC else _RUNS
-    result = evaluator.evaluate(entry.case, subjects)
+    repeat = _RACING_RUNS if expectation.verdict == Verdict.NONDETERMINISTIC else None
+    result = evaluator.ask(Question(entry.case, subjects, repeat=repeat))
     if device != entry.device:
         # Coverage depends on the device.
         expectation = replace(expectation, reaches=())

@@ -3,13 +3,21 @@
 import os
 import sys
 import time
-from contextlib import ExitStack, closing
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from fuzz.cli import FAULT, INTERRUPTED, enter
+from fuzz.cli import FAULT, INTERRUPTED, enter, refuse
 from fuzz.subjects import INDUCTOR, describe_subjects, is_attention
+from generators.errors import UserError
+
+if TYPE_CHECKING:
+    from fuzz.ask.worker_config import WorkerConfig
+    from fuzz.campaign.ray_workers import RayCluster
+    from fuzz.campaign.session import RunResult
+    from generators.sampling.neighbours import Neighbourhood
 
 WORKERS_PER_CPU = 2
 
@@ -105,57 +113,43 @@ def run(
     3: a bug in attnfuzz, with its traceback; also if the campaign went on without the cases that it hit
     130: interrupted by Ctrl-C, SIGTERM or SIGHUP; cases have 5 s to finish, and a second signal stops at once
     """
-    from fuzz.campaign.options import Budget, list_gpus
+    from fuzz.campaign.options import Budget
     from fuzz.campaign.schedule import choose_subjects
     from fuzz.durations import parse_duration
-    from generators.errors import UserError
 
     parsed_budget = Budget.parse(budget)
     shrink_seconds = parse_duration(shrink_time, "shrink-time")
-    subjects = choose_subjects(subject or [], device)
-    if seeds is not None and engine == "random":
-        raise UserError("--seeds needs --engine guided or atheris")
-    if seed is not None and seed < 0:
-        raise UserError(f"--seed must be >= 0, got {seed}")
-    if module and (seeds is not None or engine == "atheris"):
-        raise UserError("--module can't be combined with --seeds or --engine atheris")
-    if draw and (module or seeds is not None or engine == "atheris"):
-        raise UserError("--draw can't be combined with --module, --seeds or --engine atheris")
-    if draw and all(map(is_attention, subjects)):
-        raise UserError("--draw needs a --subject that compiles modules, such as inductor")
-    if ray is not None and engine == "atheris":
-        raise UserError("--ray does not support --engine atheris")
-    if against is not None and Path(against).absolute() == Path(python or sys.executable).absolute():
-        raise UserError(f"--against {against} is the interpreter of --python; give one with an earlier torch")
+    named = tuple(subject or ())
+    subjects = choose_subjects([*named], device)
+    starts_elsewhere = seeds is not None or engine == "atheris"
+    refuse(
+        (seeds is not None and engine == "random", "--seeds needs --engine guided or atheris"),
+        (seed is not None and seed < 0, f"--seed must be >= 0, got {seed}"),
+        (module and starts_elsewhere, "--module can't be combined with --seeds or --engine atheris"),
+        (draw and (module or starts_elsewhere), "--draw can't be combined with --module, --seeds or --engine atheris"),
+        (draw and all(map(is_attention, subjects)), "--draw needs a --subject that compiles modules, such as inductor"),
+        (ray is not None and engine == "atheris", "--ray does not support --engine atheris"),
+        (
+            _is_same(against, python),
+            f"--against {against} is the interpreter of --python; give one with an earlier torch",
+        ),
+    )
 
     from corpus.ledger import LEDGER, NONE
     from fuzz.ask.worker_config import ROOT, WorkerConfig
     from fuzz.attribution.decide import load_ledger
-    from fuzz.campaign.options import Options
+    from fuzz.campaign.options import Options, list_gpus
     from fuzz.campaign.search import load_seeds
     from fuzz.campaign.session import run_campaign
-    from fuzz.run_store import RESULTS_FILE
     from generators.sampling.parts import WithParts
     from generators.sampling.sample import sample
 
     # Half of the cases of a guided search are variants of attention.
     sampler, engine = (WithParts(draw).sample, "random") if draw else (sample, engine)
-    n_workers, limit = 2 if workers is None else workers, WORKERS_PER_CPU * len(os.sched_getaffinity(0))
-    if n_workers not in range(1, 1 + limit) and not (ray and n_workers > 0):
-        raise UserError(f"--workers must be from 1 to {limit} on this machine, got {n_workers}")
+    n_workers = _count_workers(workers, on_cluster=bool(ray))
     config = WorkerConfig.from_options(python, device, subjects, timeout, memory)
-    directory, n_wrong = out or Path("runs") / time.strftime("%Y-%m-%dT%H-%M-%S"), 0
-    models = None
-    if module:
-        from fuzz.importing.importer import import_models
-        from fuzz.module_comparison import judge_modules
-        from generators.sampling.neighbours import Neighbourhood
-
-        if not (directory / RESULTS_FILE).exists():  # a run that goes on has begun with this
-            compilers = [name for name in subject or (INDUCTOR,) if not is_attention(name)]
-            answers = directory.with_name(f"{directory.name}-module")
-            n_wrong = judge_modules(config, module, compilers, answers, quiet=quiet) if compilers else 0
-        models = Neighbourhood(import_models(config, module))
+    directory = out or Path("runs") / time.strftime("%Y-%m-%dT%H-%M-%S")
+    n_wrong = _judge_modules(config, module, named, directory, quiet=quiet) if module else 0
     options = Options(
         budget=parsed_budget,
         seed=-1 if seed is None else seed,
@@ -169,28 +163,69 @@ def run(
         fail_fast=fail_fast,
         engine=engine,
         ledger=load_ledger(ledger or LEDGER),
-        seeds=load_seeds(seeds or ROOT / "corpus" / "seeds") if engine != "random" and not module else (),
-        models=models,
+        seeds=() if engine == "random" or module else load_seeds(seeds or ROOT / "corpus" / "seeds"),
+        models=_import_modules(config, module) if module else None,
         against=replace(config, python=against) if against is not None else None,
         quiet=quiet,
-        named=tuple(subject or ()),
+        named=named,
         gpus=list_gpus() if device == "cuda" else (),
         resume=(*sys.argv[1:], *(() if out else ("--out", str(directory)))),
     )
     with ExitStack() as stack:
         if ray is not None:
-            try:
-                from fuzz.campaign.ray_workers import RayCluster
-            except ModuleNotFoundError as error:
-                raise UserError(f"--ray needs {error.name}: {sys.executable} -m pip install '.[cluster]'") from None
-            cluster = stack.enter_context(closing(RayCluster(ray, config, workers, each=2 if against else 1)))
+            cluster = stack.enter_context(_open_cluster(ray, config, workers, each=2 if against else 1))
             options = replace(options, workers=cluster.workers, open_remote=cluster.open_worker)
-        result = run_campaign(options, sampler)
+        return _exit_code(run_campaign(options, sampler), n_wrong)
+
+
+def _is_same(against: str | None, python: str | None) -> bool:
+    return against is not None and Path(against).absolute() == Path(python or sys.executable).absolute()
+
+
+def _count_workers(wanted: int | None, *, on_cluster: bool) -> int:
+    n_workers, limit = 2 if wanted is None else wanted, WORKERS_PER_CPU * len(os.sched_getaffinity(0))
+    fits = n_workers in range(1, 1 + limit) or (on_cluster and n_workers > 0)
+    refuse((not fits, f"--workers must be from 1 to {limit} on this machine, got {n_workers}"))
+    return n_workers
+
+
+def _judge_modules(
+    config: "WorkerConfig", modules: list[str], subjects: tuple[str, ...], directory: Path, *, quiet: bool
+) -> int:
+    """The number of blocks that are wrong, or refused, as they are. A run that goes on has begun with this."""
+    from fuzz.module_comparison import judge_modules
+    from fuzz.run_store import RESULTS_FILE
+
+    compilers = [name for name in subjects or (INDUCTOR,) if not is_attention(name)]
+    if not compilers or (directory / RESULTS_FILE).exists():
+        return 0
+    return judge_modules(config, modules, compilers, directory.with_name(f"{directory.name}-module"), quiet=quiet)
+
+
+def _import_modules(config: "WorkerConfig", modules: list[str]) -> "Neighbourhood":
+    from fuzz.importing.importer import import_models
+    from generators.sampling.neighbours import Neighbourhood
+
+    return Neighbourhood(import_models(config, modules))
+
+
+@contextmanager
+def _open_cluster(address: str, config: "WorkerConfig", workers: int | None, *, each: int) -> "Iterator[RayCluster]":
+    try:
+        from fuzz.campaign.ray_workers import RayCluster
+    except ModuleNotFoundError as error:
+        raise UserError(f"--ray needs {error.name}: {sys.executable} -m pip install '.[cluster]'") from None
+    with closing(RayCluster(address, config, workers, each=each)) as cluster:
+        yield cluster
+
+
+def _exit_code(result: "RunResult", n_wrong: int) -> int:
+    """Raises the error that ended the campaign."""
     if result.error is not None:
         raise result.error
-    if result.faults and not result.interrupted:
-        return FAULT
-    return INTERRUPTED if result.interrupted else int(bool(result.new or result.unconfirmed or n_wrong))
+    if result.interrupted:
+        return INTERRUPTED
+    return FAULT if result.faults else int(bool(result.new or result.unconfirmed or n_wrong))
 
 
 run.__doc__ = (run.__doc__ or "").format(subjects=describe_subjects())

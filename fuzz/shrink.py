@@ -2,7 +2,6 @@
 
 import math
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 from fuzz.cli import DEFAULT_WORKER, WorkerOptions, enter
@@ -42,12 +41,11 @@ def shrink(
     from corpus.entry import Entry, load, save
     from corpus.files import require_writable
     from fuzz.ask.evaluator import open_evaluator
+    from fuzz.ask.question import Question
     from fuzz.campaign.investigation import Investigation
     from fuzz.campaign.saved_findings import record_origin
     from fuzz.durations import format_count, parse_duration
-    from fuzz.protocol import SubjectResult
     from fuzz.subjects import without_options
-    from generators.program.case import Case
     from generators.program.emit import source
 
     entry = load(case)
@@ -58,15 +56,12 @@ def shrink(
     deadline = time.monotonic() + parse_duration(shrink_time, "shrink-time")
 
     with open_evaluator(config) as evaluator:
-
-        def judge(probes: Sequence[tuple[Case, str]], *, fresh: bool = False) -> list[SubjectResult | None]:
-            results = [evaluator.evaluate(case, (subject,), fresh=fresh).results for case, subject in probes]
-            return [next(iter(some), None) for some in results]
-
         evaluator.require(subject)
-        (wanted,) = judge([(entry.case, subject if entry.case.settings else without_options(subject))])
-        if wanted is None or not wanted.verdict.is_finding:
-            why = "eager rejects it" if wanted is None else f"{subject} says {wanted.verdict}"
+        fitting = subject if entry.case.settings else without_options(subject)
+        answer = evaluator.ask(Question(entry.case, (fitting,)))
+        wanted = answer.only
+        if not wanted.verdict.is_finding:
+            why = "eager rejects it" if answer.rejected else f"{subject} says {wanted.verdict}"
             print(f"{case}: {why}; nothing to shrink")
             return 1
         hello, found = evaluator.hello, [(entry.case, wanted)]
@@ -74,7 +69,7 @@ def shrink(
             entry.case,
             wanted,
             (),
-            judge,
+            evaluator,
             lambda: time.monotonic() > deadline,
             attention_only=subject in hello.attention,
             process_probes=math.inf,

@@ -22,6 +22,7 @@ class SubjectSpec:
     dynamic: bool = False  # every size is symbolic
     function: str = ""  # "package.module:function", the attention function that replaces the attention of a case
     sdpa: str = ""  # the backend of F.scaled_dot_product_attention that replaces the attention of a case
+    operations: tuple[str, ...] = ()  # of ATen: forward operations of that backend
     random: bool = False  # in cases with active dropout it draws its own random numbers, not eager's
     recomputes: bool = False  # in training, most of what the backward pass reads is computed again
     warm: bool = False  # it runs what torch's caches of compiled programs have for the case
@@ -64,6 +65,7 @@ INDUCTOR = "inductor"
 """torch.compile as users call it."""
 SHARDED = "sharded"
 """DTensors on two ranks, not compiled."""
+_SDPA = "_scaled_dot_product_"
 
 _BASES: dict[str, tuple[SubjectSpec, str]] = {
     "passes": (SubjectSpec("passes", public=False), "Inductor's graph passes, then the graph is interpreted"),
@@ -75,9 +77,15 @@ _BASES: dict[str, tuple[SubjectSpec, str]] = {
     "aot_inductor": (SubjectSpec("aot_inductor"), "such a program, packaged by AOTInductor"),
     "triton": (SubjectSpec(function="kernels.attention:attention"), "attention kernels of this repository"),
     "sdpa_math": (SubjectSpec(sdpa="MATH"), "scaled_dot_product_attention on this backend, likewise other sdpa_*"),
-    "sdpa_flash": (SubjectSpec(sdpa="FLASH_ATTENTION"), ""),
-    "sdpa_efficient": (SubjectSpec(sdpa="EFFICIENT_ATTENTION", devices=_CUDA), ""),
-    "sdpa_cudnn": (SubjectSpec(sdpa="CUDNN_ATTENTION", devices=_CUDA), ""),
+    "sdpa_flash": (
+        SubjectSpec(sdpa="FLASH_ATTENTION", operations=(f"{_SDPA}flash_attention_for_cpu", f"{_SDPA}flash_attention")),
+        "",
+    ),
+    "sdpa_efficient": (
+        SubjectSpec(sdpa="EFFICIENT_ATTENTION", operations=(f"{_SDPA}efficient_attention",), devices=_CUDA),
+        "",
+    ),
+    "sdpa_cudnn": (SubjectSpec(sdpa="CUDNN_ATTENTION", operations=(f"{_SDPA}cudnn_attention",), devices=_CUDA), ""),
     SHARDED: (SubjectSpec(sharded=True, devices=_CPU), "DTensors on two ranks of this machine"),
     "eager": (SubjectSpec(), ""),
 }
@@ -155,6 +163,12 @@ def describe_subjects() -> str:
         " and package.module:function, a function of yours that compiles a module or computes attention"
         f" (docs/kernels.md). {bases}. {axes}."
     )
+
+
+def find_backend(operation: str) -> str:
+    """The subject that selects the backend of an operation of ATen, forward or backward; "" for other operations."""
+    name = operation.removeprefix("aten.").removesuffix("_backward")
+    return next((subject for subject, spec in SUBJECTS.items() if name in spec.operations), "")
 
 
 def is_user_function(subject: str) -> bool:

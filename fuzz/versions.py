@@ -4,19 +4,19 @@ import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from packaging.version import InvalidVersion, Version
 
 from corpus.entry import Entry, sort_versions
 from fuzz.ask.evaluator import Evaluator
+from fuzz.ask.question import Asker, Process, Question, ask_accepted
 from fuzz.ask.transport import CompilersOff
-from fuzz.ask.worker_config import WorkerConfig
 from fuzz.bug_identity import compare_outcome, kind_of
 from fuzz.cli import ignore_lost_output
 from fuzz.durations import format_count
 from fuzz.experiments import Outcome, Tried
-from fuzz.protocol import Hello, SubjectResult, Verdict
+from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import NotTaken, Raised, Refusal
 from fuzz.protocol.render import describe
 from generators.errors import UserError
@@ -65,36 +65,26 @@ class Row:
         return VersionChange.FIXED if passes[-1] else VersionChange.REGRESSED
 
 
-class Host(Protocol):
-    """Has a worker."""
-
-    @property
-    def hello(self) -> Hello: ...
-
-    @property
-    def config(self) -> WorkerConfig: ...
+A = TypeVar("A", bound=Asker)
 
 
-H = TypeVar("H", bound=Host)
-
-
-def start_versions(hosts: Sequence[H], subjects: Collection[str]) -> dict[str, H]:
+def start_versions(askers: Sequence[A], subjects: Collection[str]) -> dict[str, A]:
     """Start all workers before any work, and label their versions.
 
     Raises `UserError` for an interpreter that can't be used, and for a subject that no version has.
     """
-    hellos = [host.hello for host in hosts]
+    hellos = [asker.hello for asker in askers]
     known = {subject for hello in hellos for subject in hello.subjects}
     if known and (unknown := {*subjects} - known):
         raise UserError(f"unknown subject {min(unknown)!r}; there are {', '.join(sorted(known))}")
     labels = [
-        " with ".join(filter(None, (public_version(hello.torch), host.config.patch)))
-        for hello, host in zip(hellos, hosts, strict=True)
+        " with ".join(filter(None, (public_version(hello.torch), asker.config.patch)))
+        for hello, asker in zip(hellos, askers, strict=True)
     ]
     if len(set(labels)) < len(labels):
-        numbered = enumerate(zip(labels, hosts, strict=True), 1)
-        labels = [f"{number}: {torch} ({host.config.python})" for number, (torch, host) in numbered]
-    return dict(zip(labels, hosts, strict=True))
+        numbered = enumerate(zip(labels, askers, strict=True), 1)
+        labels = [f"{number}: {torch} ({asker.config.python})" for number, (torch, asker) in numbered]
+    return dict(zip(labels, askers, strict=True))
 
 
 def compare_all(
@@ -106,17 +96,17 @@ def compare_all(
             with ignore_lost_output():
                 told = f"{number} of {len(tasks)}: {path} under {subject}"
                 print(told, file=sys.stderr, flush=True)  # noqa: T201 - progress
-        yield compare_versions(path, entry, subject, device or entry.device, versions)
+        askers = {label: evaluator.on(device or entry.device) for label, evaluator in versions.items()}
+        yield compare_versions(path, entry, subject, askers)
 
 
-def compare_versions(path: Path, entry: Entry, subject: str, device: str, versions: Mapping[str, Evaluator]) -> Row:
+def compare_versions(path: Path, entry: Entry, subject: str, versions: Mapping[str, Asker]) -> Row:
     """Replay a case under every version. A regression or a fix is replayed by fresh workers."""
 
-    def replay(label: str, *, fresh: bool = False) -> SubjectResult:
+    def replay(label: str, process: Process = Process.WARM) -> SubjectResult:
         try:
-            evaluator = versions[label].on(device)
-            if subject in evaluator.hello.subjects:
-                return evaluator.evaluate_or_raise(entry.case, subject, fresh=fresh)
+            if subject in versions[label].hello.subjects:
+                return ask_accepted(versions[label], Question(entry.case, (subject,), process=process))
             why = f"torch {label} has no {subject}"
         except CompilersOff:
             raise
@@ -130,7 +120,7 @@ def compare_versions(path: Path, entry: Entry, subject: str, device: str, versio
     # A change needs the last version, and the latest version that differs from it.
     *earlier, last = row.compared
     *_, differing = (one for one in earlier if one.flips is not last.flips)
-    again = {one.argument: replay(one.argument, fresh=True) for one in (last, differing)}
+    again = {one.argument: replay(one.argument, Process.FRESH) for one in (last, differing)}
     compared = replace(row, results=row.results | again).compared
     return replace(row, is_reproduced=[one.flips for one in compared] == [one.flips for one in row.compared])
 

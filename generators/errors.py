@@ -17,15 +17,29 @@ class UserErrors(UserError):
 
 
 class CaseError(UserError, ValueError):
-    """A case that breaks a rule. `place`: the field of the case, and the name of the input or operation in it."""
+    """A case that breaks a rule.
+
+    mistake: the text without the name of the operation; by default all of it
+    place: the field of the case, and the name of the input or operation in it
+    """
 
     place: tuple[str, str] = ("", "")
+
+    def __init__(self, text: str, mistake: str = "") -> None:
+        super().__init__(text)
+        self.mistake = mistake or text
 
 
 def require(fact: bool, text: str) -> None:
     """Raises CaseError with this text unless the fact holds."""
     if not fact:
         raise CaseError(text)
+
+
+def require_of(op: str, fact: bool, mistake: str) -> None:
+    """Raises CaseError about an operation unless the fact holds."""
+    if not fact:
+        raise CaseError(f"op {op!r}: {mistake}", mistake)
 
 
 def accepts(check: Callable[..., object], *arguments: Any) -> bool:

@@ -166,22 +166,11 @@ class Codec:
             return self.forms[hint].read(data)
         origin, args = get_origin(hint), get_args(hint)
         if origin is Annotated:
-            value = self._read_keyed(args[0], data) if KEYED in args else self.read(args[0], data)
-            if SORTED in args:
-                value = tuple(sorted(value))
-            for rule in args[1:]:
-                if isinstance(rule, Rule):
-                    rule.require(value)
-            return value
+            return self._read_annotated(args[0], args[1:], data)
         if origin in (Union, types.UnionType):
             return self._read_union(args, data)
         if origin is tuple:
-            if not isinstance(data, (list, tuple)):
-                raise RecordError(f"expected a list, got {describe_data(data)}")
-            hints = args[:1] * len(data) if args[-1] is Ellipsis else args
-            if len(data) != len(hints):
-                raise RecordError(f"expected {len(hints)} values, got {len(data)}")
-            return tuple(at(i, self.read, hints[i], item) for i, item in enumerate(data))
+            return self._read_tuple(args, data)
         if origin in (dict, Mapping, Counter):
             of_key, of_item = (*args, int)[:2]
             entries = read_mapping(data).items()
@@ -196,6 +185,23 @@ class Codec:
             one_of(args or [member.value for member in hint]).require(data)
             return data if args else hint(data)
         return data
+
+    def _read_annotated(self, hint: Any, marks: tuple[Any, ...], data: Any) -> Any:
+        value = self._read_keyed(hint, data) if KEYED in marks else self.read(hint, data)
+        if SORTED in marks:
+            value = tuple(sorted(value))
+        for rule in marks:
+            if isinstance(rule, Rule):
+                rule.require(value)
+        return value
+
+    def _read_tuple(self, args: tuple[Any, ...], data: Any) -> tuple[Any, ...]:
+        if not isinstance(data, (list, tuple)):
+            raise RecordError(f"expected a list, got {describe_data(data)}")
+        hints = args[:1] * len(data) if args[-1] is Ellipsis else args
+        if len(data) != len(hints):
+            raise RecordError(f"expected {len(hints)} values, got {len(data)}")
+        return tuple(at(i, self.read, hints[i], item) for i, item in enumerate(data))
 
     def _read_scalar(self, kind: Any, data: Any) -> Any:
         if type(data) is kind or (kind is float and self.strict and type(data) is int):

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from corpus.entry import Entry, load, sort_versions
 from corpus.ledger import Bug, Ledger
-from fuzz.bug_identity import PASSING
 from fuzz.versions import list_failing, read_verdicts
 from triage.report.repro import WITHOUT_NUMBERS
 
@@ -68,4 +67,4 @@ def find_regression(entry: Entry) -> tuple[str, str] | None:
     tried = sort_versions(verdicts)
     changes = [(good, bad) for good, bad in pairwise(tried) if bad in failing and good not in failing]
     is_live = failing[-1:] == tried[-1:]
-    return changes[-1] if is_live and changes and verdicts[changes[-1][0]] in PASSING else None
+    return changes[-1] if is_live and changes and verdicts[changes[-1][0]].clears else None

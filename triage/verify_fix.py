@@ -16,15 +16,16 @@ from corpus.entry import Entry, load, load_directory, save
 from corpus.files import require_writable
 from corpus.ledger import Ledger
 from fuzz.ask.evaluator import Evaluator, open_evaluator
+from fuzz.ask.patched_torch import list_changed, patched_torch
+from fuzz.ask.question import Memory
 from fuzz.ask.worker_config import WorkerConfig
 from fuzz.attribution.decide import find_decided_bug
 from fuzz.attribution.study import Study
-from fuzz.bug_identity import PASSING, compare_outcome
+from fuzz.bug_identity import compare_outcome
 from fuzz.cli import DEFAULT_WORKER, INTERRUPTED, WorkerOptions, enter
 from fuzz.commands import REPORTS, STDOUT, write_json
 from fuzz.durations import format_count
 from fuzz.experiments import Outcome
-from fuzz.patched_torch import list_changed, patched_torch
 from fuzz.subjects import SUBJECTS, find_variant
 from fuzz.versions import Row, VersionChange, compare_all, public_version, render_table
 from generators.errors import UserError
@@ -106,11 +107,7 @@ def verify_fix(
 @contextmanager
 def open_versions(config: WorkerConfig, patch: Path) -> Iterator[dict[str, Evaluator]]:
     """Workers of a torch as it is, and with a patch."""
-    with (
-        patched_torch(config, patch) as patched,
-        open_evaluator(config, remember=True) as before,
-        open_evaluator(patched, remember=True) as after,
-    ):
+    with patched_torch(config, patch) as patched, open_evaluator(config) as before, open_evaluator(patched) as after:
         yield {BEFORE: before, AFTER: after}
 
 
@@ -158,13 +155,14 @@ class Verification:
                 self.rows += [row] if is_judged or _is_worse(row) else []
         except KeyboardInterrupt:
             return False
+        patched = Memory(versions[AFTER].on(device))
         for row in self.rows:
             result = row.results[AFTER]
-            if result.verdict not in PASSING:
+            if not result.verdict.clears:
                 one = self.further[row.path]
                 bug = known.find_case(one.case.id)
                 if bug is None and result.verdict.is_finding:
-                    bug = find_decided_bug(Study(versions[AFTER].on(device), one, row.subject, result), known)
+                    bug = find_decided_bug(Study(patched, one, row.subject, result), known)
                 self.reasons[bug.id if bug else str(result.verdict)] += 1
                 self.unknown += [] if bug else [row.path]
         self.unknown += [row.path for row in self.worse]
@@ -173,7 +171,7 @@ class Verification:
     @property
     def n_passing(self) -> int:
         """How many of the further cases pass with the patch."""
-        return sum(row.results[AFTER].verdict in PASSING for row in self.rows)
+        return sum(row.results[AFTER].verdict.clears for row in self.rows)
 
     @property
     def worse(self) -> list[Row]:
@@ -245,7 +243,7 @@ def _is_worse(row: Row) -> bool:
     outcome = compare_outcome(after, before)
     if before.verdict.is_finding:
         return after.verdict.is_finding and outcome not in (Outcome.PASSES, Outcome.FAILS_ALIKE)
-    return before.verdict in PASSING and outcome is not Outcome.PASSES
+    return before.verdict.clears and outcome is not Outcome.PASSES
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ class WorkerConfig:
     variables: tuple[tuple[str, str], ...] = ()  # further variables of its environment
     cache: Path | None = None  # keeps compiled code over restarts; a first compile costs 10 to 20 s
     log: Path | None = None  # collects its standard error
-    patch: str = ""  # the name of a change that its torch has (fuzz/patched_torch.py)
+    patch: str = ""  # the name of a change that its torch has (fuzz/ask/patched_torch.py)
     factory: str = ""  # of a module that it imports: package.module:function
     is_forked: bool = True  # from a process that has imported torch, where that works
 

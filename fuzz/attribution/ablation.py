@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from corpus.entry import Entry
-from fuzz.ask.evaluator import Evaluator
+from fuzz.ask.question import Asker, Question, ask_accepted
 from fuzz.attribution.study import subject_of
 from fuzz.bug_identity import compare_outcome, kind_of
 from fuzz.experiments import EXPERIMENTS, Outcome, Trial, Tried
@@ -82,46 +82,48 @@ def describe_stage(stage: str, subject: str = "", case: Case | None = None, *, a
     return f"`{told}`" if is_backend else told
 
 
-def run_ablation(entry: Entry, evaluator: Evaluator, *, full: bool = True) -> Ablation:
-    """Evaluate a case at every stage: from eager to Inductor, or with PyTorch's MATH backend and an attention function.
+def run_ablation(entry: Entry, asker: Asker, *, full: bool = True) -> Ablation:
+    """Judge a case at every stage: from eager to Inductor, or with PyTorch's MATH backend and an attention function.
 
     Unless `full`, code generation is left out if the graph passes show the failure. The result that a campaign saved is
     then reused if this torch gave it. Raises UserError.
     """
-    case, hello = entry.case, evaluator.hello
+    case, hello = entry.case, asker.hello
     if is_attention(entry.subject):
         if entry.subject not in hello.attention:
             raise UserError(f"{entry.subject} is neither an attention function (see docs/kernels.md) nor torch.compile")
         names = dict.fromkeys((EAGER, MATH, entry.subject))
-        return Ablation(hello, {name: evaluator.evaluate_or_raise(case, name) for name in names}, entry.subject)
+        stages = {name: ask_accepted(asker, Question(case, (name,))) for name in names}
+        return Ablation(hello, stages, entry.subject)
     if get_spec(entry.subject).sharded:
         names = dict.fromkeys((EAGER, SHARDED, entry.subject))
-        stages = {name: evaluator.evaluate_or_raise(case, name) for name in names}
+        stages = {name: ask_accepted(asker, Question(case, (name,))) for name in names}
         faulty = (name for name in (SHARDED, entry.subject) if _is_faulty(stages[name]))
         return Ablation(hello, stages, next(faulty, EAGER))
     saved = {} if full else recall(entry, hello)
 
-    def evaluate(*stages: str, case: Case = case) -> dict[str, SubjectResult]:
+    def run(*stages: str, case: Case = case) -> dict[str, SubjectResult]:
         found = {name: subject_of(name, entry) for name in stages}
         return {
-            name: saved.get(subject) or evaluator.evaluate_or_raise(case, subject) for name, subject in found.items()
+            name: saved.get(subject) or ask_accepted(asker, Question(case, (subject,)))
+            for name, subject in found.items()
         }
 
-    stages = evaluate(*_CHEAP)
+    stages = run(*_CHEAP)
     if full or not _is_decided(entry, stages):
         if not hello.cxx and hello.device == "cpu":
             raise UserError(
                 f"worker {hello.pid} has no C++ compiler, which torch.compile needs on the CPU; install g++"
             )
-        stages |= evaluate(*([] if case.dynamic else [INDUCTOR]))
+        stages |= run(*([] if case.dynamic else [INDUCTOR]))
         # A report shows the symbolic form, if another stage is accused.
         is_shown = full and entry.subject != DYNAMIC and INDUCTOR in stages and _is_faulty(stages[INDUCTOR])
         symbolic = find_symbolic(case) if is_shown else None
-        stages |= evaluate(*([] if get_spec(entry.subject).random else [DYNAMIC]), case=symbolic or case)
-        stages |= evaluate(*(EXPORTED if entry.subject == EXPORTED[-1] else {entry.subject} & {*EXPORTED}))
+        stages |= run(*([] if get_spec(entry.subject).random else [DYNAMIC]), case=symbolic or case)
+        stages |= run(*(EXPORTED if entry.subject == EXPORTED[-1] else {entry.subject} & {*EXPORTED}))
         is_dynamic = case.dynamic or _find_accused(entry, stages) == DYNAMIC
         base = subject_of(DYNAMIC if is_dynamic else INDUCTOR, entry)
-        stages[NO_PATTERNS] = evaluator.evaluate_or_raise(case, base, Trial(NO_PATTERNS))
+        stages[NO_PATTERNS] = ask_accepted(asker, Question(case, (base,), (Trial(NO_PATTERNS),)))
     return Ablation(hello, stages, _find_accused(entry, stages))
 
 

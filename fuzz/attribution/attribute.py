@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from corpus.causes import Mechanism, MechanismKind, Stage, details
 from corpus.entry import Entry
-from fuzz.ask.evaluator import Evaluator
+from fuzz.ask.question import Asker
 from fuzz.attribution.ablation import (
     AOT_EAGER,
     DECOMPOSED,
@@ -28,32 +28,24 @@ from fuzz.attribution.ablation import (
     Ablation,
     run_ablation,
 )
-from fuzz.attribution.decide import CALLED_DIRECTLY, UNCHANGED, find_deciding, needs_write, try_other_write
+from fuzz.attribution.decide import find_deciding, needs_write
+from fuzz.attribution.edits import CALLED_DIRECTLY, OF_OPERANDS, OTHER_WRITE, OVERLAPPING, UNCHANGED, list_low_precision
 from fuzz.attribution.root_cause import RootCause
-from fuzz.attribution.study import EDITS, OVERLAPPING, Study, list_low_precision, mechanism_of, subject_of
-from fuzz.bug_identity import (
-    LOST_PROCESS,
-    SILENT,
-    WRONG_NUMBERS,
-    attention_patterns,
-    compare_outcome,
-    contract_features,
-    operation_of,
-)
+from fuzz.attribution.study import Study, mechanism_of, subject_of
+from fuzz.bug_identity import attention_patterns, compare_outcome, contract_features, operation_of
 from fuzz.error_location import name_gradient
 from fuzz.experiments import EXPERIMENTS, SHARDING, OtherSubject, Outcome, Trial, Tried
 from fuzz.protocol import Running, SubjectResult, Verdict
 from fuzz.protocol.failures import DropoutMask, EmptyRowsNotZero, FailureKey, FaultyOperation
 from fuzz.protocol.rewrites import EXPANDED, SDPA, WrongRewrite, find_attention_pattern
-from fuzz.subjects import SHARDED, get_spec, is_attention
+from fuzz.subjects import SHARDED, find_backend, get_spec, is_attention
 from generators.errors import UserError
 from generators.program.attention_options import COMPARABLE
 from generators.program.calls import at_call, list_differences
 from generators.program.case import Case, LaterCall
-from generators.program.changes import without_changes
 from generators.program.edits import prune_if_valid
 from generators.program.ops import OPS
-from generators.program.regions import GRADIENT, REGIONS, call_directly, list_indirect, only_region
+from generators.program.regions import GRADIENT, REGIONS, list_indirect, only_region
 from generators.program.writes import is_written, list_targets
 
 _SYMBOLIC = "passes_dynamic"
@@ -70,13 +62,6 @@ _NARROWER: dict[str, tuple[str, ...]] = {
     DYNAMIC: (_SYMBOLIC, *_OF_INDUCTOR),
 }
 """By stage, the experiments that narrow its fault down, cheap ones first."""
-_BACKENDS = {
-    "_scaled_dot_product_flash_attention_for_cpu": "sdpa_flash",
-    "_scaled_dot_product_flash_attention": "sdpa_flash",
-    "_scaled_dot_product_efficient_attention": "sdpa_efficient",
-    "_scaled_dot_product_cudnn_attention": "sdpa_cudnn",
-}
-"""Forward operations of scaled_dot_product_attention, with the subject that selects their backend."""
 _SDPA = "sdpa_"
 
 _MECHANISMS = {
@@ -89,34 +74,32 @@ _MECHANISMS = {
 }
 
 
-def find_cause(entry: Entry, evaluator: Evaluator) -> RootCause:
+def find_cause(entry: Entry, asker: Asker) -> RootCause:
     """As `attribute`, with the experiments that decide whether another failure has this cause."""
-    ablation = run_ablation(entry, evaluator, full=False)
-    cause = attribute(entry, evaluator, ablation)
-    study = study_cheapest(entry, evaluator, ablation)
+    ablation = run_ablation(entry, asker, full=False)
+    cause = attribute(entry, asker, ablation)
+    study = study_cheapest(entry, asker, ablation)
     return replace(cause, decided_by=cause.decided_by or find_deciding(study, cause))
 
 
-def study_cheapest(entry: Entry, evaluator: Evaluator, ablation: Ablation | None = None) -> Study:
+def study_cheapest(entry: Entry, asker: Asker, ablation: Ablation | None = None) -> Study:
     """The failure of a finding under the subject that shows it in the least time; `ablation`: as of `attribute`."""
-    ablation = ablation or run_ablation(entry, evaluator, full=False)
+    ablation = ablation or run_ablation(entry, asker, full=False)
     stage = ablation.cheapest
-    return Study(evaluator, entry, subject_of(stage, entry), ablation.stages[stage])
+    return Study(asker, entry, subject_of(stage, entry), ablation.stages[stage])
 
 
-def attribute(
-    entry: Entry, evaluator: Evaluator, ablation: Ablation | None = None, *, deadline: float = math.inf
-) -> RootCause:
+def attribute(entry: Entry, asker: Asker, ablation: Ablation | None = None, *, deadline: float = math.inf) -> RootCause:
     """The root cause of a finding; `ablation`: an earlier ablation of it; `deadline`: as of `Study`.
 
     Raises UserError if the case shows no bug, or can't be judged.
     """
-    ablation = ablation or run_ablation(entry, evaluator, full=False)
+    ablation = ablation or run_ablation(entry, asker, full=False)
     result = ablation.result
     if not result.verdict.is_finding:
         raise UserError(f"case {entry.case.id} shows no bug under torch {ablation.hello.torch}: {result.verdict}")
-    study = Study(evaluator, entry, ablation.accused, result, deadline=deadline)
-    if result.verdict in LOST_PROCESS:
+    study = Study(asker, entry, ablation.accused, result, deadline=deadline)
+    if result.verdict.is_lost:
         return _find_lost_cause(study, ablation)
     if result.verdict is Verdict.EAGER_SUSPECT:
         return _blame_operation(replace(study, subject=EAGER), operation_of(result))
@@ -126,7 +109,7 @@ def attribute(
     if is_attention(entry.subject) or cause.is_attention_pattern or cause.stage is Stage.OPERATION:
         return cause
     study = replace(study, subject=subject_of(ablation.cheapest, entry))
-    return _find_region(study, cause) or (_find_state(study, cause) if result.verdict in SILENT else cause)
+    return _find_region(study, cause) or (_find_state(study, cause) if result.verdict.is_silent else cause)
 
 
 def _find_lost_cause(study: Study, ablation: Ablation) -> RootCause:
@@ -141,7 +124,7 @@ def _find_lost_cause(study: Study, ablation: Ablation) -> RootCause:
     told = details(error=getattr(failure, "fault", ""), lost=key.lost)
     evidence = (Tried("noted", running, Outcome.FAILS_ALIKE),) if running else ()
     if running and (is_kernel or EXPERIMENTS[stage].stage != Stage.CODEGEN):
-        who = _BACKENDS.get(running.removeprefix("aten.").removesuffix("_backward"), EAGER)
+        who = find_backend(running) or EAGER
         return RootCause(who, Stage.OPERATION, running, Mechanism(kind, told), evidence)
     if is_kernel:
         who, at, (part, value) = ablation.accused, Stage.KERNEL, _find_faulty_pass(study.case, result)
@@ -156,7 +139,7 @@ def _find_running(study: Study) -> str:
     is_of_user = is_attention(study.subject) and not get_spec(study.subject).sdpa
     if is_of_user or study.result.verdict not in (Verdict.WORKER_DIED, Verdict.DEVICE_ERROR):
         return ""
-    again = study.evaluator.judge(study.case, study.subject, Trial("noted"))
+    again = study.ask(study.case, study.subject, Trial("noted"))
     named = (one.operation for one in again.observations if isinstance(one, Running))
     return next(named, "") if compare_outcome(again, study.result) is Outcome.FAILS_ALIKE else ""
 
@@ -165,7 +148,7 @@ def _find_stage(ablation: Ablation) -> tuple[list[Tried], Tried]:
     """The last stage that passes, if any, and the first stage that fails."""
     passed: list[Tried] = []
     for stage in map(ablation.compare, _STAGES):
-        # Dynamo is not part of torch.export. A mistake of Dynamo shows in all later stages, so these must fail too.
+        # Blame Dynamo only if aot_eager fails too, and never for torch.export, which does not use it.
         is_excused = stage.experiment == DYNAMO and (EXPORTED[0] in ablation.stages or not ablation.fails(AOT_EAGER))
         if stage.flips and not is_excused:
             return passed, stage
@@ -175,7 +158,7 @@ def _find_stage(ablation: Ablation) -> tuple[list[Tried], Tried]:
 
 def _find_compiler_cause(study: Study, ablation: Ablation) -> RootCause:
     passed, stage = _find_stage(ablation)
-    name, is_value = stage.experiment, study.result.verdict in WRONG_NUMBERS
+    name, is_value = stage.experiment, study.result.verdict.has_wrong_numbers
     study = replace(study, subject=subject_of(name, study.entry))
     if name == PASSES:
         return find_rewrite_cause(replace(study, result=ablation.stages[PASSES]), *passed, stage)
@@ -187,13 +170,11 @@ def _find_compiler_cause(study: Study, ablation: Ablation) -> RootCause:
     flip, failing = study.find_first_flip(_NARROWER.get(name, ()))
     if flip is not None and flip.experiment in (_SYMBOLIC, NO_PATTERNS):
         if flip.experiment == _SYMBOLIC:
-            study = replace(study, subject=_SYMBOLIC, result=study.evaluator.judge(study.case, _SYMBOLIC))
+            study = replace(study, subject=_SYMBOLIC, result=study.ask(study.case, _SYMBOLIC))
         return find_rewrite_cause(study, *passed, flip)
     evidence = (*passed, stage, *([flip] if flip else failing))
-    if name in (AOT_EAGER, DECOMPOSED) and study.result.verdict not in SILENT:
-        other = try_other_write(study)
-        if other.flips:
-            flip, evidence = other, (*evidence, other)
+    if name in (AOT_EAGER, DECOMPOSED) and (other := study.try_out(OTHER_WRITE)).flips:
+        flip, evidence = other, (*evidence, other)
     row, argument = (flip or stage).row, (flip or stage).argument
     mechanism = mechanism_of(study.result, MechanismKind.OTHER_VALUES if is_value and row.who != INDUCTOR else None)
     return RootCause(row.who, Stage(row.stage), row.part or argument, mechanism, evidence)
@@ -201,7 +182,7 @@ def _find_compiler_cause(study: Study, ablation: Ablation) -> RootCause:
 
 def find_rewrite_cause(study: Study, *evidence: Tried) -> RootCause:
     """The operation or rewrite that is proven wrong, else the first pass with which the case fails."""
-    result, is_value = study.result, study.result.verdict in WRONG_NUMBERS
+    result, is_value = study.result, study.result.verdict.has_wrong_numbers
     of_strides = {rewrite.pattern for rewrite in result.wrong_rewrites if rewrite.strides and is_value}
     if wrong := tuple(rewrite for rewrite in result.wrong_rewrites if rewrite.pattern not in of_strides):
         return _blame_rewrite(study, wrong, evidence)
@@ -229,14 +210,14 @@ def _find_silent_start(study: Study, step: str) -> tuple[SubjectResult | None, t
     """The failure of the program cut after an operation, if the pass makes it wrong without an error, and the evidence.
     An operation that reads a wrong value may raise any error.
     """
-    if study.result.verdict in SILENT:
+    if study.result.verdict.is_silent:
         return None, ()
     for op in study.case.ops:
         if study.is_time_up:
             break
         shorter = prune_if_valid(replace(study.case, returns=(op.name,)))
-        result = None if shorter is None else study.evaluator.judge(shorter, study.subject)
-        if shorter is None or result is None or result.verdict not in SILENT:
+        result = None if shorter is None else study.ask(shorter, study.subject)
+        if shorter is None or result is None or not result.verdict.is_silent:
             continue
         # Results have the memory and strides of eager's. Values within a program need not.
         if mechanism_of(result).kind not in (MechanismKind.MEMORY, MechanismKind.STRIDES):
@@ -275,21 +256,21 @@ def _part_of(pattern: str) -> str:
 def _find_region(study: Study, cause: RootCause) -> RootCause | None:
     """`cause` with the region that the failure needs; None if it needs no region.
 
-    A region that computes even a sine wrongly may raise any error for other functions. A region that raises for a sine
-    would raise that error in each program, so a different error has a different cause.
+    If the region with nothing but a sine is silently wrong, the region is at fault, whatever the error. A region that
+    raises for a sine would raise that error in each program, so a different error has a different cause.
     """
-    case, is_silent = study.case, study.result.verdict in SILENT
+    case, is_silent = study.case, study.result.verdict.is_silent
     for kind in list_indirect(case):
-        directly = study.try_out(CALLED_DIRECTLY, kind, case=call_directly(case, kind))
+        directly = study.try_out(CALLED_DIRECTLY, kind)
         if not directly.flips:
             continue
-        # If gradients fail in their simplest form, the other forms have no part in it.
+        # Try `grad` first: if it fails, the form (vjp, jacrev, ...) is not the cause.
         kinds = [GRADIENT, kind] if kind in REGIONS and REGIONS[kind].like_first else [kind] if kind in REGIONS else []
-        results = ((one, study.evaluator.judge(only_region(case, one), study.subject)) for one in kinds)
+        results = ((one, study.ask(only_region(case, one), study.subject)) for one in kinds)
         alone = (
             Tried("only_region", one, compare_outcome(found, study.result))
             for one, found in results
-            if found.verdict in SILENT
+            if found.verdict.is_silent
         )
         wrong = next((one for one in alone if not is_silent or one.outcome is Outcome.FAILS_ALIKE), None)
         if wrong is None and is_written(case) and needs_write(study):
@@ -304,18 +285,18 @@ def _find_state(study: Study, cause: RootCause) -> RootCause:
     """`cause` with the change, later call or write that the failure needs. If a call fails alone, that call's cause."""
     case, mechanism, write = study.case, cause.mechanism, {}
     for kind in dict.fromkeys(change.kind for change in case.setup):
-        unchanged = study.try_out(UNCHANGED, kind, case=without_changes(case, kind))
+        unchanged = study.try_out(UNCHANGED, kind)
         if unchanged.flips:
             evidence = (*cause.evidence, unchanged)
             return replace(cause, mechanism=Mechanism(MechanismKind.CHANGED, details(changed=kind)), evidence=evidence)
-    if is_written(case) and study.result.verdict in WRONG_NUMBERS:
+    if is_written(case) and study.result.verdict.has_wrong_numbers:
         write = {"into": list_targets(case), "by": sorted({op.kind for op in case.ops if OPS[op.kind].writes})}
         mechanism = Mechanism(MechanismKind.WRITTEN, details(**write))
     alone = [at_call(case, call) for call in ((LaterCall(), *case.calls) if case.calls else ())]
     tried = [study.try_out("calls_apart", case=one) for one in alone]
     failing = next((one for one, apart in zip(alone, tried, strict=True) if apart.outcome.fails), None)
     if failing is not None:
-        return attribute(replace(study.entry, case=failing), study.evaluator, deadline=study.deadline)
+        return attribute(replace(study.entry, case=failing), study.asker, deadline=study.deadline)
     if not (tried and all(apart.flips for apart in tried)):
         return replace(cause, mechanism=mechanism)
     kind = MechanismKind.LATER_CALL_AND_WRITE if write else MechanismKind.LATER_CALL
@@ -325,10 +306,10 @@ def _find_state(study: Study, cause: RootCause) -> RootCause:
 
 def _blame_operation(study: Study, operation: str = "", *evidence: Tried) -> RootCause:
     """An operation of eager, by default the fused call of attention, with the edit of the case that makes it right."""
-    device = study.evaluator.hello.device
+    device = study.asker.hello.device
     # On a CPU PyTorch chooses flash.
     fused = _operation_of("sdpa_flash", device) if device == "cpu" else SDPA
-    who = _BACKENDS.get((operation or fused).removeprefix("aten.").removesuffix("_backward"), EAGER)
+    who = find_backend(operation or fused) or EAGER
     mechanism, tried = _find_condition(study)
     return RootCause(who, Stage.OPERATION, operation or fused, mechanism, (*evidence, *tried))
 
@@ -343,7 +324,7 @@ def _find_condition(study: Study) -> tuple[Mechanism, tuple[Tried, ...]]:
             return Mechanism(MechanismKind.BROADCAST, details(operand=one.argument)), (one,)
     is_not_finite = study.result.verdict is Verdict.NONFINITE
     is_not_finite |= isinstance(failure, FaultyOperation) and failure.is_not_finite
-    flip, tried = study.find_first_flip(EDITS)
+    flip, tried = study.find_first_flip(OF_OPERANDS)
     if flip is None:
         how = MechanismKind.NOT_FINITE if is_not_finite else MechanismKind.WRONG
         return mechanism_of(study.result, how), tried
@@ -360,14 +341,14 @@ def _find_condition(study: Study) -> tuple[Mechanism, tuple[Tried, ...]]:
 
 
 def _operation_of(subject: str, device: str) -> str:
-    names = (name for name, backend in _BACKENDS.items() if backend == subject)
+    names = get_spec(subject).operations
     return next((f"aten.{name}" for name in names if name.endswith("_for_cpu") == (device == "cpu")), subject)
 
 
 def _find_kernel_cause(study: Study, ablation: Ablation) -> RootCause:
     """The cause of a finding about the attention function that `ablation` accuses."""
     if study.subject.startswith(_SDPA):
-        operation = _operation_of(study.subject, study.evaluator.hello.device)
+        operation = _operation_of(study.subject, study.asker.hello.device)
         return RootCause(study.subject, Stage.OPERATION, operation, *_find_condition(study))
     needed, tried = _find_needed_options(study)
     controls = [one for one in map(ablation.compare, (MATH, EAGER)) if one.outcome is Outcome.PASSES]

@@ -5,7 +5,7 @@ the bug if each row flips with at least one of its arguments.
 """
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,40 +13,32 @@ from corpus.causes import Details, MechanismKind, Part, Stage
 from corpus.entry import load
 from corpus.ledger import Bug, Ledger
 from corpus.ledger import load as read_ledger
+from fuzz.attribution.edits import CALLED_DIRECTLY, DROPOUT, OF_OPERANDS, UNCHANGED, WRITTEN_APART, edit
 from fuzz.attribution.root_cause import RootCause
-from fuzz.attribution.study import EDITS, Study, keep_if_changed, subject_of
-from fuzz.bug_identity import LOST_PROCESS, SILENT, Symptom, compare_outcome, measured_rewrite
-from fuzz.experiments import EXPERIMENTS, SHARDING, Edit, OtherSubject, Outcome, Trial, Tried
+from fuzz.attribution.study import Study, subject_of
+from fuzz.bug_identity import Symptom, compare_outcome, measured_rewrite
+from fuzz.experiments import EXPERIMENTS, Edit, OtherSubject, Outcome, Trial, Tried
 from fuzz.protocol import Verdict
 from fuzz.protocol.rewrites import CALL, CONTIGUOUS, DROPPED, EXPANDED, WrongRewrite, are_all_known
 from fuzz.replay_result import read_recorded_result
 from generators.errors import UserError
 from generators.program.calls import at_call
-from generators.program.case import Attr, Case, Op
-from generators.program.changes import list_changes, without_changes
-from generators.program.edits import make_name, map_attributes, prune_if_valid, substitute
+from generators.program.changes import list_changes
 from generators.program.emit import is_random
 from generators.program.features import features
-from generators.program.ops import OPS, PROBABILITIES, VIEWS
-from generators.program.regions import call_directly, list_indirect
-from generators.program.type_check import make_op, types_of
-from generators.program.writes import is_in_place, is_written
+from generators.program.ops import VIEWS
+from generators.program.regions import list_indirect
+from generators.program.writes import is_written
 
 EXACT, PATTERNS_OFF, DECOMPOSED = "exact", "pattern_matcher_off", "aot_eager_decomp_partition"
-_WRITTEN_APART, _CALLS_APART, _DEFAULT, _OFFSET = "written_apart", "calls_apart", "default", "offset_given"
-CALLED_DIRECTLY, UNCHANGED = "called_directly", "unchanged"
-OTHER_WRITE, _AOT_EAGER = "other_write", "aot_eager"
-_WRITE = "masked_fill_"
-_DROPOUT = "dropout"
+_CALLS_APART, _DEFAULT = "calls_apart", "default"
 _OF_OPTIONS = (DROPPED, EXPANDED, CONTIGUOUS, "alone")
 """Experiments on a call of an attention function that say which option is at fault."""
 _USUAL = VIEWS | {"clone", "cast", "matmul", "bmm", "einsum", "softmax", "add", "sub", "mul", "div"}
-"""Operations of nearly every case: without them, many other failures pass too."""
+"""Operations of nearly every case, so a pass without them tells nothing."""
 _LAYERS = {"multihead_attention", "transformer_encoder_layer"}
 _MOST_LOST = 3
 """The most conditions that are tried on a failure that lost its process."""
-STEPS = {Stage.DECOMPOSITION: "decomposition", Stage.GRAPH_PASSES: "pass", Stage.LOWERING: "lowering"}
-STEPS |= {Stage.SHARDING: SHARDING}
 _UNNAMED_PARTS = {"", Part.DECOMPOSITIONS, Part.TORCH_EXPORT, Part.AOT_INDUCTOR_PACKAGE}
 """Parts that name no step, so their experiments show only the stage of a fault."""
 _SAME_ROW = {
@@ -71,18 +63,18 @@ def load_ledger(path: Path) -> Ledger:
 def decides(decided_by: Details, study: Study, known: tuple[WrongRewrite, ...] = ()) -> bool:
     """Whether these experiments show that the failure of `study` is the bug whose wrong rewrites are `known`.
 
-    A failure that does not repeat passes under every experiment, so it is run again. Raises as `Evaluator.judge`.
+    A failure that does not repeat passes under every experiment, so it is run again. Raises as `Asker.ask`.
     """
     if not (decided_by and all(_flips(name, arguments, study, known) for name, arguments in decided_by)):
         return False
-    again = study.evaluator.judge(study.case, study.subject)
+    again = study.ask(study.case, study.subject)
     return compare_outcome(again, study.result) is Outcome.FAILS_ALIKE
 
 
 def find_decided_bug(study: Study, ledger: Ledger) -> Bug | None:
     """The first bug of the ledger that the failure of `study` is, by the experiments of that bug.
 
-    Only bugs with an example that looks like the failure are tried. Raises as `Evaluator.judge`.
+    Only bugs with an example that looks like the failure are tried. Raises as `Asker.ask`.
     """
     symptom = Symptom.of(study.result, features(study.case))
     for bug in ledger.bugs:
@@ -100,15 +92,16 @@ def _flips(name: str, arguments: tuple[str, ...], study: Study, known: tuple[Wro
         wrong = study.result.wrong_rewrites
         is_same = bool(wrong) and are_all_known(wrong, known)
         # An error may have another reason than a rewrite that is wrong beside it.
-        return is_same and (study.result.verdict in SILENT or study.try_out(PATTERNS_OFF).flips)
+        return is_same and (study.result.verdict.is_silent or study.try_out(PATTERNS_OFF).flips)
     return any(_shows(Trial(name, argument), study) for argument in arguments or ("",))
 
 
 def _shows(trial: Trial, study: Study) -> bool:
     """Whether a trial flips. An edit also shows the fault if the case then fails otherwise, without its error."""
     tried = _try(trial, study)
-    has_error = study.result.verdict not in SILENT and isinstance(tried.row.change, Edit)
-    return tried.flips or (has_error and tried.outcome is Outcome.FAILS_OTHERWISE)
+    change, has_error = tried.row.change, not study.result.verdict.is_silent
+    mends = has_error and isinstance(change, Edit) and not change.keeps_fault
+    return tried.flips or (mends and tried.outcome is Outcome.FAILS_OTHERWISE)
 
 
 def _try(trial: Trial, study: Study) -> Tried:
@@ -128,27 +121,15 @@ def _try(trial: Trial, study: Study) -> Tried:
         if decomposed.outcome is not Outcome.FAILS_ALIKE:
             return Tried(trial.experiment, trial.argument, Outcome.DOES_NOT_APPLY)
         study = replace(study, subject=subject_of(DECOMPOSED, study.entry))
-    if trial.experiment == OTHER_WRITE:
-        return try_other_write(study)
     change = EXPERIMENTS[trial.experiment].change
     if isinstance(change, OtherSubject) and subject_of(change.name, study.entry) == study.subject:
         return Tried(trial.experiment, "", Outcome.FAILS_ALIKE)
-    if not isinstance(change, Edit):
-        return study.try_out(trial.experiment, trial.argument)
-    edited = edit(trial, case)
-    return Tried(trial.experiment) if edited is None else study.try_out(trial.experiment, case=edited)
-
-
-def try_other_write(study: Study) -> Tried:
-    """Whether AOTAutograd alone fails alike with another write in the place of each. `study` is under any stage."""
-    edited = _write_otherwise(study.case) if is_written(study.case) else None
-    study = replace(study, subject=subject_of(_AOT_EAGER, study.entry))
-    return Tried(OTHER_WRITE) if edited is None else study.try_out(OTHER_WRITE, case=edited)
+    return study.try_out(trial.experiment, trial.argument)
 
 
 def needs_write(study: Study) -> bool:
     """Whether the failure goes when each write is made into a copy."""
-    return _try(Trial(_WRITTEN_APART), study).flips
+    return study.try_out(WRITTEN_APART).flips
 
 
 def find_deciding(study: Study, cause: RootCause) -> Details:
@@ -156,7 +137,7 @@ def find_deciding(study: Study, cause: RootCause) -> Details:
 
     `study`: a minimal case with the cause. All experiments that are returned flip on it.
     """
-    if study.result.verdict in LOST_PROCESS:  # an experiment that fails costs a process
+    if study.result.verdict.is_lost:  # an experiment that fails costs a process
         few = itertools.islice(list_conditions(study), _MOST_LOST)
         found = next((one for one in few if _shows(one, study)), None)
         return () if found is None else ((found.experiment, (found.argument,) if found.argument else ()),)
@@ -186,113 +167,55 @@ def _list_rows(cause: RootCause, measured: list[Tried]) -> Details:
         row = _ROW_OF.get(_SAME_ROW.get(key.mechanism, key.mechanism), EXACT if cause.rewrites else "")
         return ((row, dict(key.details).get("operand", ())),) if row else ()
     if stage is Stage.KERNEL:
-        flips = [one for one in measured if one.flips and one.experiment in _OF_OPTIONS]
-        names = dict.fromkeys(one.experiment for one in flips)
-        return _list_by_name({name: tuple(one.argument for one in flips if one.experiment == name) for name in names})
+        return _list_options(measured)
     if cause.rewrites:
         return ((EXACT, ()),)
     if cause.is_attention_pattern:
         return ((PATTERNS_OFF, ()),) if key.part == Part.ATTENTION_PATTERNS else (("pass", (part,)),)
-    if stage in STEPS and part:
-        return ((STEPS[stage], (part,)),)
-    if any(one.experiment == OTHER_WRITE and one.flips for one in cause.evidence):
-        return ((OTHER_WRITE, ()),)
+    if stage.step and part:
+        return ((stage.step, (part,)),)
+    kept = (one for one in cause.evidence if isinstance(one.row.change, Edit) and one.row.stage == stage and one.flips)
+    if narrow := next(kept, None):
+        return ((narrow.experiment, ()),)
     rows = (row for row in EXPERIMENTS.values() if (row.stage, row.part) == (stage, part))
     name = next((row.id for row in rows if row.who == key.who), "")
     return ((name, ()),) if name else ()
 
 
+def _list_options(measured: list[Tried]) -> Details:
+    """The changes of options that make a call of an attention function right."""
+    arguments: dict[str, list[str]] = {}
+    for one in measured:
+        if one.flips and one.experiment in _OF_OPTIONS:
+            arguments.setdefault(one.experiment, []).append(one.argument)
+    return _list_by_name({name: tuple(found) for name, found in arguments.items()})
+
+
 def _is_specific(cause: RootCause) -> bool:
     """Whether the rows of a cause need no condition: they name a step, or measure a rewrite."""
-    is_measured = cause.stage in (*STEPS, Stage.JOINT_PASSES, Stage.OPERATION)
-    return is_measured and cause.part != "" and cause.key.mechanism not in _OF_STATE
+    is_measured = cause.stage.step or cause.stage in (Stage.JOINT_PASSES, Stage.OPERATION)
+    return bool(is_measured) and cause.part != "" and cause.key.mechanism not in _OF_STATE
 
 
 def list_conditions(study: Study) -> Iterator[Trial]:
-    """Changes without which a case may be right, those that say most about the failure first."""
-    case, usual = study.case, _USUAL if study.result.verdict in SILENT else frozenset()
+    """Changes to take away from a case, the most telling first."""
+    case, usual = study.case, _USUAL if study.result.verdict.is_silent else frozenset()
     kinds = list(dict.fromkeys(op.kind for op in case.ops))
     if _LAYERS & {*kinds}:
         yield Trial("fast_path_off")
     yield from (Trial(CALLED_DIRECTLY, kind) for kind in list_indirect(case))
     yield from (Trial(UNCHANGED, kind) for kind in dict.fromkeys(one.kind for one in list_changes(case)))
     if is_written(case):
-        yield Trial(_WRITTEN_APART)
+        yield Trial(WRITTEN_APART)
     if case.calls:
         yield Trial(_CALLS_APART)
     if is_random(case):
-        yield Trial(DROPPED, _DROPOUT)
+        yield Trial(DROPPED, DROPOUT)
     yield from (Trial(_DEFAULT, name) for name, _ in case.settings)
-    yield from (Trial(name) for name in (*EDITS, _OFFSET) if edit(Trial(name), case) is not None)
+    yield from (Trial(name) for name in (*OF_OPERANDS, "offset_given") if edit(Trial(name), case) is not None)
     yield from (Trial(DROPPED, kind) for kind in reversed(kinds) if kind not in usual)
     if study.result.verdict is Verdict.METADATA:
         yield from (Trial(CONTIGUOUS, kind) for kind in reversed(kinds) if kind not in usual)
-
-
-def edit(trial: Trial, case: Case) -> Case | None:
-    """The case with that change; None if nothing changes or the case becomes invalid."""
-    name, argument = trial.experiment, trial.argument
-    if name == _DEFAULT:
-        edited = replace(case, settings=tuple(one for one in case.settings if one[0] != argument))
-    elif name == CALLED_DIRECTLY:
-        edited = call_directly(case, argument)
-    elif name == UNCHANGED:
-        edited = without_changes(case, argument)
-    elif name == _WRITTEN_APART:
-        edited = _read_copies(case, lambda op: op.args[:1] if OPS[op.kind].writes and not is_in_place(op) else ())
-    elif name == CONTIGUOUS and argument:
-        edited = _read_copies(case, lambda op: op.args if op.kind == argument else ())
-    elif name == _OFFSET:
-        edited = map_attributes(case, lambda name, value: 0 if (name, value) == ("offset", None) else value)
-    elif name == DROPPED:
-        edited = _drop_dropout(case) if argument == _DROPOUT else _drop(case, argument)
-    elif name in EDITS:
-        edited = EDITS[name](case)
-    else:
-        return None
-    return keep_if_changed(case, edited)
-
-
-def _drop_dropout(case: Case) -> Case:
-    def change(name: str, value: Attr) -> Attr:
-        return 0.0 if name in PROBABILITIES and isinstance(value, float) else value
-
-    return map_attributes(case, change)
-
-
-def _drop(case: Case, kind: str) -> Case:
-    """The case without operations of a kind that give what has the type of their first argument."""
-    types = types_of(case)
-    ops = [op for op in case.ops if op.kind == kind and op.args]
-    out = {op.name: op.args[0] for op in ops if types[op.name] == types.get(op.args[0])}
-    names: Mapping[str, str] = {}
-    for name, source in out.items():
-        names = {**names, name: names.get(source, source)}
-    return substitute(replace(case, ops=tuple(op for op in case.ops if op.name not in out)), names)
-
-
-def _read_copies(case: Case, choose: Callable[[Op], Sequence[str]]) -> Case:
-    """The case in which each operation reads contiguous copies of the arguments that `choose` gives for it."""
-    ops: list[Op] = []
-    for op in case.ops:
-        copies = dict[str, str]()
-        for argument in choose(op):
-            copies[argument] = make_name(case, f"{op.name[:24]}_{argument[:24]}", (one.name for one in ops))
-            ops.append(make_op(copies[argument], "clone", [argument], {"memory_format": "contiguous"}))
-        ops.append(replace(op, args=tuple(copies.get(argument, argument) for argument in op.args)))
-    return replace(case, ops=tuple(ops))
-
-
-def _write_otherwise(case: Case) -> Case | None:
-    """The case with writes by masked_fill_, whose form out of place has strides of its own."""
-    ops: list[Op] = []
-    for op in case.ops:
-        if OPS[op.kind].writes and op.kind != _WRITE:
-            mask = make_name(case, f"{op.name[:24]}_mask", (one.name for one in ops))
-            ops.append(make_op(mask, "eq", op.args[:1], {"other": 0}))
-            op = make_op(op.name, _WRITE, (op.args[0], mask), {})  # noqa: PLW2901 - the write in its place
-        ops.append(op)
-    return prune_if_valid(replace(case, ops=tuple(ops)))
 
 
 def _list_by_name(rows: Mapping[str, tuple[str, ...]]) -> Details:

@@ -7,7 +7,6 @@
 from dataclasses import replace
 
 from corpus.causes import Stage
-from fuzz.attribution.decide import STEPS
 from fuzz.attribution.root_cause import RootCause
 from fuzz.attribution.study import Study, subject_of
 from fuzz.bug_identity import compare_outcome
@@ -29,11 +28,11 @@ def locate(study: Study, cause: RootCause) -> RootCause:
         return replace(cause, places=(Place("", 0, cause.part, Found.KERNEL),))
     failing = [one.experiment for one in cause.evidence if isinstance(one.row.change, OtherSubject) and one.flips]
     subject = subject_of(failing[-1], study.entry) if failing else study.subject
-    result = study.evaluator.judge(study.case, subject)
+    result = study.ask(study.case, subject)
     if compare_outcome(result, study.result).fails:
         study = replace(study, subject=subject, result=result)
     raised = [study.result.raised_at] if study.result.raised_at else []
-    kind = "pass" if cause.is_attention_pattern else STEPS.get(cause.stage, "")
+    kind = "pass" if cause.is_attention_pattern else cause.stage.step
     steps = _leave_out(study, Trial(kind, cause.part)) if kind and cause.part else ()
     # If the step itself raises, its line comes first; if a later step raises, the step left out does.
     is_later = bool(raised and steps) and raised[0].file not in (_MATCHER, *(step.file for step in steps))
@@ -41,5 +40,5 @@ def locate(study: Study, cause: RootCause) -> RootCause:
 
 
 def _leave_out(study: Study, trial: Trial) -> tuple[Place, ...]:
-    observed = study.evaluator.judge(study.case, study.subject, trial).observations
+    observed = study.ask(study.case, study.subject, trial).observations
     return next((one.left_out for one in observed if isinstance(one, StepsTaken)), ())

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from corpus.causes import DETAIL_LABELS, CauseKey, Details, Mechanism, MechanismKind, Part, Stage, details
-from fuzz.bug_identity import LOST_PROCESS, SILENT
 from fuzz.experiments import (
     EXPERIMENTS,
     OperandValue,
@@ -18,15 +17,16 @@ from fuzz.experiments import (
     WithoutAxis,
     WithSetting,
 )
-from fuzz.protocol import EAGER
+from fuzz.protocol import EAGER, Verdict
 from fuzz.protocol.places import Place
 from fuzz.protocol.render import describe_failure
 from fuzz.protocol.rewrites import QKV, WrongRewrite
 from fuzz.subjects import compiler_of
 from generators.records import KEYED, SORTED
 
-_OF_ONE_PATTERN = {MechanismKind.OTHER_RESULT, MechanismKind.FORM, *map(MechanismKind, LOST_PROCESS | SILENT)}
-"""Mechanisms that don't join patterns: with these, each attention pattern is a part of its own."""
+_OF_ONE_PATTERN = {MechanismKind.OTHER_RESULT, MechanismKind.FORM}
+_OF_ONE_PATTERN |= {MechanismKind(verdict) for verdict in Verdict if verdict.is_lost or verdict.is_silent}
+"""With these mechanisms, two attention patterns are two bugs."""
 _WORDS = {Outcome.PASSES: "passes", Outcome.FAILS_ALIKE: "fails", Outcome.FAILS_OTHERWISE: "fails"}
 
 

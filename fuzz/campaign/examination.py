@@ -1,14 +1,13 @@
 """Experiments of a campaign: whether a failure is a known bug, and the cause of a finding."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
 from corpus.entry import Entry
 from corpus.ledger import Bug
-from fuzz.ask.evaluator import Evaluator
+from fuzz.ask.question import Asker
 from fuzz.ask.transport import WorkerUnavailable
-from fuzz.ask.worker_process import WorkerProcess
 from fuzz.attribution.attribute import find_cause
 from fuzz.attribution.decide import decides
 from fuzz.attribution.root_cause import RootCause
@@ -17,37 +16,7 @@ from fuzz.attribution.study import Study
 from fuzz.bug_identity import Symptom, measured_rewrite
 from fuzz.campaign.known_bugs import KnownBugs, KnownFinding
 from fuzz.campaign.options import DiskFull
-from fuzz.experiments import Trial
-from fuzz.protocol import Result
 from generators.errors import UserError
-from generators.program.case import Case
-
-
-class Experimenter(Evaluator):
-    """Runs experiments in the process of a campaign's worker.
-
-    begin: called with the number of each experiment. Raises `NoTimeLeft` when the time for experiments is over.
-    receive: gets a case and the function that asks for its result, which it returns
-    """
-
-    def __init__(
-        self,
-        process: WorkerProcess,
-        receive: Callable[[Case, Callable[[], Result]], Result],
-        begin: Callable[[int], None],
-    ) -> None:
-        super().__init__(process, remember=True)
-        self._receive, self._begin = receive, begin
-        self.checks = 0
-
-    def evaluate(
-        self, case: Case, subjects: tuple[str, ...], *, experiments: tuple[Trial, ...] = (), fresh: bool = False
-    ) -> Result:
-        """As `Evaluator.evaluate`. After a fault of attnfuzz the case counts as refused."""
-        self._begin(self.checks + 1)
-        self.checks += 1
-        ask = super().evaluate
-        return self._receive(case, lambda: ask(case, subjects, experiments=experiments, fresh=fresh))
 
 
 class NoTimeLeft(UserError):
@@ -76,7 +45,7 @@ def examine_minimum(
     with suppress(NoTimeLeft):
         if finding := find_decided(known_bugs.list_alike(symptom), study, known_bugs, run):
             return finding, None
-        cause = _seek_cause(study.entry, study.evaluator, run)
+        cause = _seek_cause(study.entry, study.asker, run)
         if cause is None:
             return None, None
         with suppress(NoTimeLeft):
@@ -96,15 +65,15 @@ def examine_minimum(
 def _with_cause(finding: KnownFinding, study: Study, known_bugs: KnownBugs, run: Path) -> KnownFinding:
     if finding.decided_by is not None or finding.entry is None:
         return finding
-    return known_bugs.set_cause(finding, _seek_cause(finding.entry, study.evaluator, run))
+    return known_bugs.set_cause(finding, _seek_cause(finding.entry, study.asker, run))
 
 
-def _seek_cause(entry: Entry, evaluator: Evaluator, run: Path) -> RootCause | None:
+def _seek_cause(entry: Entry, asker: Asker, run: Path) -> RootCause | None:
     try:
-        cause = find_cause(entry, evaluator)
+        cause = find_cause(entry, asker)
     except (NoTimeLeft, DiskFull, WorkerUnavailable):
         raise  # which say nothing of the case
     except UserError:
         return None  # it shows no bug here, or can't be judged
-    write_cause(cause_path(run, entry, evaluator.hello.torch, evaluator.config.device), cause)
+    write_cause(cause_path(run, entry, asker.hello.torch, asker.config.device), cause)
     return cause

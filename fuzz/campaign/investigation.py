@@ -2,11 +2,12 @@
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from corpus.shrink import shrink
 from fuzz.ask.evaluator import Judged
-from fuzz.bug_identity import LOST_PROCESS, compare_outcome, indirectness, is_same_failure, kind_of
+from fuzz.ask.question import Asker, Process, Question
+from fuzz.bug_identity import compare_outcome, indirectness, is_same_failure, kind_of
 from fuzz.campaign.history import find_earlier, find_repeats
 from fuzz.experiments import Outcome
 from fuzz.protocol import EAGER, SubjectResult, Verdict
@@ -18,10 +19,6 @@ from generators.program.case import Case
 CONFIRMATIONS = 3
 """The number of fresh workers that must repeat a finding."""
 _PROCESS_PROBES = 40
-
-Judge = Callable[..., Sequence[SubjectResult | None]]
-"""Judges pairs of case and subject at once, in a process each. `fresh=True`: in new workers. `baseline=True`: in the
-interpreter of `--against`. None when eager rejects a case. Raises `Stopped` when the campaign ends at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +49,10 @@ class Investigation:
     case: Case
     suspect: SubjectResult
     public: Sequence[str]  # the public subjects of the campaign
-    judge: Judge
+    asker: Asker  # with a baseline if `baseline_torch` names it
     is_time_up: Callable[[], bool]
     attention_only: bool = False  # the subject is an attention function
+    begin: Callable[[Sequence[Question]], None] = lambda questions: None  # called before questions; may raise
     baseline_torch: str = ""  # of `--against`; with it, only regressions from that version count
     process_probes: float = _PROCESS_PROBES
     """Shrinking a case that kills its process ends after this many probes. Each costs a worker or a full timeout."""
@@ -66,15 +64,15 @@ class Investigation:
     """The results of the baseline by case id and subject, in the order of the probes."""
 
     def run(self) -> Conclusion:
-        """Show, shrink and confirm. Raises as `judge`."""
+        """Show, shrink and confirm. Raises as `Asker.ask`."""
         case, suspect, is_eager = self.case, self.suspect, self.suspect.verdict is Verdict.EAGER_SUSPECT
         if self.baseline_torch:
             asked = EAGER if is_eager else suspect.subject
-            if not _is_worse(suspect, self._ask_baseline(case, asked)):
+            if not _is_worse(suspect, self._ask_baseline(Question(case, (asked,)))):
                 return self._set_aside(case, suspect, asked)
 
-        if not self.needs_history and suspect.verdict not in LOST_PROCESS:
-            alone = self.probe(case, suspect.subject, fresh=True)
+        if not self.needs_history and not suspect.verdict.is_lost:
+            alone = self.probe(case, suspect.subject, Process.FRESH)
             if not is_same_failure(alone, suspect, exact=False, attention_only=self.attention_only):
                 return self._try_history(suspect)
 
@@ -105,21 +103,27 @@ class Investigation:
             cheapest = shown
         return Conclusion(SuspicionOutcome.FINDING if chosen else SuspicionOutcome.INTERNAL, minimal, shown, cheapest)
 
-    def probe(self, case: Case, subject: str, *, fresh: bool = False) -> SubjectResult | None:
+    def probe(self, case: Case, subject: str, process: Process = Process.WARM) -> SubjectResult | None:
         """Judge a case. Without settings it runs under the form of the subject without options. None when eager
         rejects the case, or when its failure is no regression."""
-        self.probes += 1
-        subject = _fit(subject, case)
-        (result,) = self.judge([(case, subject)], fresh=fresh)
-        if self.baseline_torch and result is not None and result.verdict.is_finding:
-            return result if _is_worse(result, self._ask_baseline(case, subject, fresh=fresh)) else None
+        (result,) = self._probe_all([case], subject, process)
         return result
 
-    def _probe_all(self, cases: Sequence[Case], subject: str, *, fresh: bool = False) -> Sequence[SubjectResult | None]:
-        if len(cases) < 2:
-            return [self.probe(case, subject, fresh=fresh) for case in cases]
+    def _probe_all(
+        self, cases: Sequence[Case], subject: str, process: Process = Process.WARM
+    ) -> list[SubjectResult | None]:
         self.probes += len(cases)
-        return self.judge([(case, _fit(subject, case)) for case in cases], fresh=fresh)
+        questions = [Question(case, (_fit(subject, case),), process=process) for case in cases]
+        return list(map(self._keep_regression, questions, self._ask(questions)))
+
+    def _keep_regression(self, question: Question, result: SubjectResult | None) -> SubjectResult | None:
+        if not self.baseline_torch or result is None or not result.verdict.is_finding:
+            return result
+        return result if _is_worse(result, self._ask_baseline(question)) else None
+
+    def _ask(self, questions: Sequence[Question]) -> list[SubjectResult | None]:
+        self.begin(questions)
+        return [next(iter(result.results), None) for result in self.asker.ask_all(questions)]
 
     def shrink(
         self, suspect: SubjectResult, accept: Callable[[Case, SubjectResult], None] = lambda case, result: None
@@ -131,9 +135,9 @@ class Investigation:
         ahead: dict[str, SubjectResult | None] = {}
 
         def look_ahead(candidates: Sequence[Case]) -> None:
-            rest = [one for one in candidates if one.id not in ahead]
-            results = self._probe_all(rest, suspect.subject)
-            ahead.update(zip((one.id for one in rest), results, strict=True))
+            if rest := [one for one in candidates if one.id not in ahead]:
+                results = self._probe_all(rest, suspect.subject)
+                ahead.update(zip((one.id for one in rest), results, strict=True))
 
         def still_fails(candidate: Case) -> bool:
             nonlocal max_indirectness
@@ -149,7 +153,7 @@ class Investigation:
             return True
 
         def is_spent() -> bool:
-            return self.is_time_up() or (suspect.verdict in LOST_PROCESS and self.probes >= self.process_probes)
+            return self.is_time_up() or (suspect.verdict.is_lost and self.probes >= self.process_probes)
 
         return shrink(
             self.case, still_fails, is_spent, attention_only=attention_only, look_ahead=look_ahead, at_once=self.at_once
@@ -184,7 +188,7 @@ class Investigation:
         seen: SubjectResult | None = None
         for number in range(0, CONFIRMATIONS, self.at_once):
             count = min(self.at_once, CONFIRMATIONS - number)
-            for result in self._probe_all([case] * count, subject, fresh=True):
+            for result in self._probe_all([case] * count, subject, Process.FRESH):
                 is_exact, earlier, seen = seen is not None, seen or wanted, result
                 if not is_same_failure(result, earlier, exact=is_exact, attention_only=self.attention_only):
                     return None
@@ -212,9 +216,9 @@ class Investigation:
         message = f"{suspect.subject} does not repeat it in fresh workers, alone or after the cases before it{said}"
         return self._give_up(SuspicionOutcome.UNCONFIRMED, suspect, message)
 
-    def _ask_baseline(self, case: Case, subject: str, *, fresh: bool = False) -> SubjectResult | None:
-        (baseline,) = self.judge([(case, subject)], fresh=fresh, baseline=True)
-        self._baseline_results[case.id, subject] = baseline
+    def _ask_baseline(self, question: Question) -> SubjectResult | None:
+        (baseline,) = self._ask([replace(question, process=question.process | Process.BASELINE)])
+        self._baseline_results[question.case.id, question.subjects[0]] = baseline
         return baseline
 
     def _give_up(
@@ -229,7 +233,7 @@ class Investigation:
 
     def _set_aside(self, case: Case, shown: SubjectResult, subject: str) -> Conclusion:
         baseline = self._baseline_results[case.id, subject]
-        if baseline is not None and baseline.verdict.is_finding and baseline.verdict not in LOST_PROCESS:
+        if baseline is not None and baseline.verdict.is_finding and not baseline.verdict.is_lost:
             said = ": ".join(filter(None, [f"{baseline.verdict} under {subject}", describe(baseline)]))
             return Conclusion(
                 SuspicionOutcome.IN_BOTH, case, shown, shown, f"also in torch {self.baseline_torch}: {said}"
@@ -246,5 +250,5 @@ def _fit(subject: str, case: Case) -> str:
 
 def _is_worse(failed: SubjectResult, baseline: SubjectResult | None) -> bool:
     """Whether a failure is a regression: the baseline passes, or fails in another way. False if it lost its process."""
-    is_lost = baseline is None or baseline.verdict in LOST_PROCESS
+    is_lost = baseline is None or baseline.verdict.is_lost
     return not is_lost and compare_outcome(baseline, failed) in (Outcome.PASSES, Outcome.FAILS_OTHERWISE)

@@ -2,47 +2,25 @@
 
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import Protocol
 
 from corpus.entry import Entry, Expectation
-from fuzz.ask.evaluator import Evaluator
+from fuzz.ask.question import Memory, Process, Question
 from fuzz.ask.worker_process import Stopped, WorkerLost
 from fuzz.attribution.study import Study
 from fuzz.bug_identity import Signature, Symptom
 from fuzz.campaign.campaign_state import CampaignState
-from fuzz.campaign.examination import Experimenter, NoTimeLeft, examine_minimum, find_decided
+from fuzz.campaign.crew import Crew
+from fuzz.campaign.examination import NoTimeLeft, examine_minimum, find_decided
 from fuzz.campaign.investigation import CONFIRMATIONS, Conclusion, Investigation
 from fuzz.campaign.known_bugs import KnownFinding
+from fuzz.campaign.run_case import run_case
 from fuzz.campaign.saved_findings import SavedFindings, make_entry
 from fuzz.campaign.time_shares import FRUITLESS_SHARE, LONG_SHARE, MANY_WAITING, SHARE, TimeShares
 from fuzz.durations import format_count
 from fuzz.events import SuspicionClosed, SuspicionExamined
-from fuzz.protocol import Result, SubjectResult
 from fuzz.run_store import Suspicion, SuspicionOutcome
-from generators.program.case import Case
-
-
-class ProbingWorker(Protocol):
-    """The part of a worker's thread that an investigation needs."""
-
-    task: str
-    evaluator: Evaluator
-
-    def receive(self, case: Case, ask: Callable[[], Result]) -> Result:
-        """The result of `ask`. Raises `Stopped`, `DiskFull` and `WorkerLost`."""
-
-    def probe(
-        self, probes: Sequence[tuple[Case, str]], *, fresh: bool, baseline: bool
-    ) -> Sequence[SubjectResult | None]:
-        """Judge cases, each under its subject, at once; `baseline`: in the interpreter of `--against`."""
-
-    def end_helpers(self) -> None:
-        """End the processes that `probe` started."""
-
-    def judge_case(self) -> bool:
-        """Judge and record the next case; False if none is left. Raises as `receive`."""
 
 
 class InvestigationRunner:
@@ -93,46 +71,48 @@ class InvestigationRunner:
         options, waiting = self.state.options, self.state.suspicions.waiting
         return LONG_SHARE if options.is_of_user or waiting > MANY_WAITING * options.workers else SHARE
 
-    def _let_cases_go_first(self, worker: ProbingWorker) -> None:
+    def _let_cases_go_first(self, crew: Crew) -> None:
         """Judge new cases while the calling thread's investigation is above its share."""
         state = self.state
         while state.numbers.has_next and not state.stop.is_over and self._times.owes_cases(self._share):
             with self._times.own.pause():
-                if not worker.judge_case():
+                if not run_case(state, crew):
                     return
 
-    def work_on(self, suspicion: Suspicion, reason: Signature | list[KnownFinding], worker: ProbingWorker) -> None:
+    def work_on(self, suspicion: Suspicion, reason: Signature | list[KnownFinding], crew: Crew) -> None:
         """Investigate a suspicion and save the finding; or examine whether it is a finding that it looks like. Raises
         `Stopped` and `WorkerLost`."""
         try:
             if isinstance(reason, Signature):
-                self._investigate(suspicion, reason, worker)
+                self._investigate(suspicion, reason, crew)
             else:
-                self._examine(suspicion, reason, worker)
+                self._examine(suspicion, reason, crew)
         except WorkerLost:
             self.state.suspicions.put(suspicion)
             raise
         finally:
             self._times.end()
 
-    def _experiment(self, suspicion: Suspicion, worker: ProbingWorker) -> Experimenter:
+    def _experiment(self, suspicion: Suspicion, crew: Crew) -> Memory:
+        """Asks the crew for experiments about a suspicion. Raises `NoTimeLeft` when the time for these is over."""
         watch = self._times.own
         began = watch.seconds
 
-        def begin(number: int) -> None:
-            self._let_cases_go_first(worker)
+        def begin(_: Question) -> None:
+            self._let_cases_go_first(crew)
             if self.state.stop.is_over:
                 raise Stopped
             if watch.seconds - began > self.state.options.shrink_seconds:
                 raise NoTimeLeft("the time for experiments is over")
-            worker.task = f"suspicion {suspicion.id}, experiment {number}"
+            crew.task = f"suspicion {suspicion.id}, experiment {memory.asked + 1}"
 
-        return Experimenter(worker.evaluator.process, worker.receive, begin)
+        memory = Memory(crew, begin)
+        return memory
 
-    def _examine(self, suspicion: Suspicion, alike: list[KnownFinding], worker: ProbingWorker) -> None:
+    def _examine(self, suspicion: Suspicion, alike: list[KnownFinding], crew: Crew) -> None:
         """Close a suspicion if experiments show that it is one of these findings; else put it back."""
         state, result, began = self.state, suspicion.result, self._times.own.seconds
-        experimenter = self._experiment(suspicion, worker)
+        experimenter = self._experiment(suspicion, crew)
         expected = Expectation("known", subject=result.subject, device=experimenter.config.device)
         study = Study(experimenter, Entry(suspicion.case, expect=expected), result.subject, result)
         finding = None
@@ -146,26 +126,24 @@ class InvestigationRunner:
         self._note_examined(suspicion, finding, experimenter, began)
 
     def _note_examined(
-        self, suspicion: Suspicion, finding: KnownFinding | None, experimenter: Experimenter, began: float
+        self, suspicion: Suspicion, finding: KnownFinding | None, experimenter: Memory, began: float
     ) -> None:
         found, seconds = finding.case_id if finding else "", self._times.own.seconds - began
-        event = SuspicionExamined(suspicion.id, suspicion.case.id, found, experimenter.checks, seconds)
+        event = SuspicionExamined(suspicion.id, suspicion.case.id, found, experimenter.asked, seconds)
         self.state.bus.emit(event)
 
-    def _investigate(self, suspicion: Suspicion, signature: Signature, worker: ProbingWorker) -> None:
+    def _investigate(self, suspicion: Suspicion, signature: Signature, crew: Crew) -> None:
         state, times, watch, fruitful = self.state, self._times, self._times.own, None
 
-        def judge(
-            probes: Sequence[tuple[Case, str]], *, fresh: bool, baseline: bool = False
-        ) -> Sequence[SubjectResult | None]:
-            if not fresh:  # The process of a confirmation is used once.
-                self._let_cases_go_first(worker)
+        def begin(questions: Sequence[Question]) -> None:
+            is_fresh = Process.FRESH in questions[0].process
+            if not is_fresh:  # The process of a confirmation is used once.
+                self._let_cases_go_first(crew)
             if state.stop.is_stopped:
                 raise Stopped  # It stays in the store, for the next run.
-            step, ops = "confirming" if fresh else "shrinking", format_count(len(probes[0][0].ops), "op")
-            checks = format_count(len(probes), "check")
-            worker.task = f"suspicion {suspicion.id}, {step} {ops} in {checks} up to {investigation.probes}"
-            return worker.probe(probes, fresh=fresh, baseline=baseline)
+            step, ops = "confirming" if is_fresh else "shrinking", format_count(len(questions[0].case.ops), "op")
+            checks = format_count(len(questions), "check")
+            crew.task = f"suspicion {suspicion.id}, {step} {ops} in {checks} up to {investigation.probes}"
 
         def is_time_up() -> bool:
             limit = state.options.shrink_seconds * (1 + investigation.needs_history)
@@ -175,20 +153,21 @@ class InvestigationRunner:
             suspicion.case,
             suspicion.result,
             state.schedule.public,
-            judge,
+            crew,
             is_time_up,
+            begin=begin,
             attention_only=suspicion.result.subject in state.known_bugs.attention,
             baseline_torch=self.baseline_torch,
             at_once=self._at_once,
             history=lambda: state.results.history(suspicion.id),
         )
         try:
-            fruitful = self._conclude(suspicion, investigation, worker)
+            fruitful = self._conclude(suspicion, investigation, crew)
         finally:
-            worker.end_helpers()
+            crew.end_helpers()
             state.suspicions.finish(signature, fruitful=fruitful)
 
-    def _conclude(self, suspicion: Suspicion, investigation: Investigation, worker: ProbingWorker) -> bool | None:
+    def _conclude(self, suspicion: Suspicion, investigation: Investigation, crew: Crew) -> bool | None:
         """Investigate, record the outcome, and return whether it is a new finding. None if the outcome says nothing
         about other failures with the signature."""
         state, conclusion, finding = self.state, investigation.run(), None
@@ -198,10 +177,10 @@ class InvestigationRunner:
             models, seen = state.options.models, investigation.seen_in_baseline(conclusion)
             near = models.describe(suspicion.case) if models is not None else ""
             note = f"found in {near}, then shrunk" if near else ""
-            entry = make_entry(conclusion, worker.evaluator.hello, seen, note)
+            entry = make_entry(conclusion, crew.hello, seen, note)
             symptom = state.known_bugs.symptom(conclusion.cheapest_result, conclusion.case)
             is_alike = bool(state.known_bugs.list_alike(symptom))
-            finding, stopped = self._save_unless_known(suspicion, conclusion, entry, symptom, worker)
+            finding, stopped = self._save_unless_known(suspicion, conclusion, entry, symptom, crew)
         is_new = finding is None and is_shown
         if finding is not None:
             outcome, message = SuspicionOutcome.DUPLICATE, f"its minimum is explained by {finding.case_id}"
@@ -218,7 +197,7 @@ class InvestigationRunner:
         return None if outcome in neutral or (finding and finding.decided_by) else is_new and not is_alike
 
     def _save_unless_known(
-        self, suspicion: Suspicion, conclusion: Conclusion, entry: Entry, symptom: Symptom, worker: ProbingWorker
+        self, suspicion: Suspicion, conclusion: Conclusion, entry: Entry, symptom: Symptom, crew: Crew
     ) -> tuple[KnownFinding | None, bool]:
         """The known finding that a minimal case is; None if it is new, and saved now. With it, whether the campaign
         stopped before the cause of a new finding was found.
@@ -228,7 +207,7 @@ class InvestigationRunner:
         """
         state, result = self.state, conclusion.cheapest_result
         known_bugs, known, cause = state.known_bugs, None, None
-        experimenter, began = self._experiment(suspicion, worker), self._times.own.seconds
+        experimenter, began = self._experiment(suspicion, crew), self._times.own.seconds
         study, examined, stopped = Study(experimenter, entry, result.subject, result), None, False
         while True:
             with self.findings.exclude_others():

@@ -3,17 +3,17 @@
 The thread's ordinary worker shows, shrinks and confirms failures while libFuzzer waits.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from corpus import casefile
-from fuzz.ask.evaluator import Evaluator, build_check
+from fuzz.ask.question import Question
 from fuzz.ask.transport import PipeTransport
 from fuzz.ask.worker_process import WorkerProcess
+from fuzz.campaign.crew import CampaignEvaluator
 from fuzz.campaign.investigation_runner import InvestigationRunner
 from fuzz.campaign.schedule import Job
 from fuzz.campaign.worker_thread import WorkerThread
-from fuzz.protocol import Check, Hello, Result
-from generators.program.case import Case
 
 MODULE = "fuzz.libfuzzer"
 
@@ -26,7 +26,7 @@ class LibFuzzerThread(WorkerThread):
 
     def __init__(self, investigations: InvestigationRunner, number: int) -> None:
         super().__init__(investigations, number)
-        options, name = self.state.options, f"atheris-{number}"
+        options, name, crew = self.state.options, f"atheris-{number}", self.crew
         directory = options.out.absolute() / name
         corpus = directory / "corpus"  # of libFuzzer; each process continues with that of the process before
         if not corpus.exists():
@@ -34,35 +34,20 @@ class LibFuzzerThread(WorkerThread):
             for case in options.seeds:
                 (corpus / case.id).write_text(casefile.dumps(case), encoding="utf-8")
         log = options.out / "workers" / f"{name}.log"
-        config = replace(self.evaluator.config, module=MODULE, arguments=("--corpus", str(directory)), log=log)
-        self.host = WorkerProcess(config, PipeTransport(), self._on_start, self._on_death)
-        self.host_evaluator = Evaluator(self.host, recycle_checks=RECYCLE_CHECKS)
-        self.evaluators.append(self.host_evaluator)
+        config = replace(crew.config, module=MODULE, arguments=("--corpus", str(directory)), log=log)
+        host = WorkerProcess(config, PipeTransport(), crew.on_start, crew.on_death)
+        crew.case_worker = CampaignEvaluator(host, self.state, number, recycle_checks=RECYCLE_CHECKS)
+        crew.evaluators.append(crew.case_worker)
 
-    def start_worker(self) -> Hello:
-        """Start libFuzzer's process, which shows whether it can work."""
-        return self.host.start()
-
-    def take_job(self) -> Job | None:
-        """The next new case that libFuzzer draws; None when the budget of cases is spent or the campaign is over."""
-        numbers, schedule = self.state.numbers, self.state.schedule
-        self.host_evaluator.recycle()
-        while numbers.has_next and not self.state.stop.is_over:
-            case = casefile.loads(self.host.draw().case, "libFuzzer's case")
+    def choose(self) -> Sequence[Job]:
+        """The next new case that libFuzzer draws, which it can't while a case is being judged."""
+        numbers, schedule, host = self.state.numbers, self.state.schedule, self.crew.case_worker
+        while not self.crew.jobs and numbers.has_next and not self.state.stop.is_over:
+            case = casefile.loads(host.process.draw().case, "libFuzzer's case")
             if self.state.results.is_judged(case.id):
                 # A new process first runs the corpus, most of which was judged before.
-                self._ask(case, build_check(case, schedule.always))
+                self.crew.task = f"case {case.id}"
+                host.ask(Question(case, schedule.always))
             elif (index := numbers.take()) is not None:
-                return Job(index, case, build_check(case, schedule.subjects_for(case)), case.id)
-        return None
-
-    def judge(self, job: Job) -> Result:
-        """The verdicts of libFuzzer's process on a case. Raises as `receive`."""
-        return self._ask(job.case, job.check)
-
-    def _ask(self, case: Case, check: Check) -> Result:
-        self.task = f"case {case.id}"
-        self.host_evaluator.submit(check, case)
-        result = self.receive(case, self.host_evaluator.collect)
-        self.earlier = self.host_evaluator.earlier
-        return result
+                return [Job(index, case, schedule.subjects_for(case), case.id)]
+        return []

@@ -1,10 +1,10 @@
-"""The cases of a campaign: how they are chosen, and what becomes of their verdicts."""
+"""A case of a campaign: chosen, judged and recorded."""
 
-from collections.abc import Sequence
 from contextlib import suppress
 
-from fuzz.ask.evaluator import Judged, build_check
+from fuzz.ask.question import Question
 from fuzz.campaign.campaign_state import CampaignState
+from fuzz.campaign.crew import Crew
 from fuzz.campaign.schedule import Job
 from fuzz.events import CaseJudged, SuspicionRaised
 from fuzz.protocol import Result, Verdict
@@ -24,7 +24,30 @@ NEAR_CASES = 3
 """The limit of similar cases that follow a case under a subject with warm caches."""
 
 
-def choose_case(state: CampaignState) -> Job | None:
+def run_case(state: CampaignState, crew: Crew) -> bool:
+    """Choose a case, have it judged, and record the verdicts. Returns False if no case is left to choose.
+
+    The next case is chosen while the worker is busy. Raises `Stopped`, `DiskFull` and `WorkerLost`.
+    """
+    if not crew.jobs:
+        crew.jobs += crew.choose()
+    if not crew.jobs:
+        return False
+    job = crew.jobs[0]
+    crew.task = f"case {job.index}"
+    result = crew.case_worker.ask(Question(job.case, job.subjects), crew.choose_ahead)
+    crew.jobs.popleft()
+    _record(state, crew, job, result)
+    return True
+
+
+def choose_cases(state: CampaignState) -> list[Job]:
+    """The next case and cases near it, with their settings and subjects; none when the budget of cases is spent."""
+    job = _choose_case(state)
+    return [] if job is None else [job, *_choose_near_cases(state, job)]
+
+
+def _choose_case(state: CampaignState) -> Job | None:
     """The next case, with its settings and the subjects to run it; None when the budget of cases is spent."""
     with suppress(IndexError):
         return state.numbers.returned.popleft()  # its worker lost the machine
@@ -43,7 +66,7 @@ def choose_case(state: CampaignState) -> Job | None:
     if state.schedule.needs_shards:
         case = add_shards(case, Choices(f"{state.options.seed}:{index}:shards"))
     subjects = state.schedule.subjects_for(case, targeted=chosen.is_targeted)
-    return Job(index, case, build_check(case, subjects), chosen.case.id if chosen.is_targeted else "")
+    return Job(index, case, subjects, chosen.case.id if chosen.is_targeted else "")
 
 
 def _choose_block(state: CampaignState, index: int) -> Job | None:
@@ -52,28 +75,22 @@ def _choose_block(state: CampaignState, index: int) -> Job | None:
     if index >= _TURNS * len(blocks):
         return None
     turn, number = divmod(index, len(blocks))
-    return Job(
-        index, blocks[number], build_check(blocks[number], state.schedule.subjects_for_module(blocks[number], turn))
-    )
+    return Job(index, blocks[number], state.schedule.subjects_for_module(blocks[number], turn))
 
 
-def choose_near_cases(state: CampaignState, job: Job) -> list[Job]:
+def _choose_near_cases(state: CampaignState, job: Job) -> list[Job]:
     """The cases that a worker judges after a job: cases so similar that a cache could confuse their programs."""
-    warm = tuple(subject for subject in job.check.subjects if get_spec(subject).warm)
+    warm = tuple(subject for subject in job.subjects if get_spec(subject).warm)
     near = list_near(job.case, Choices(f"{state.options.seed}:{job.index}:near"), NEAR_CASES) if warm else []
     numbered = ((state.numbers.take(), case) for case in near)
-    return [Job(index, case, build_check(case, warm)) for index, case in numbered if index is not None]
+    return [Job(index, case, warm) for index, case in numbered if index is not None]
 
 
-def record_case(state: CampaignState, job: Job, result: Result, *, worker: int, earlier: Sequence[Judged]) -> None:
-    """Store the verdicts on a case. Failures that no known bug explains become suspicions.
-
-    worker: the number of the worker that judged it
-    earlier: judged before the case by the same process
-    """
+def _record(state: CampaignState, crew: Crew, job: Job, result: Result) -> None:
+    """Store the verdicts on a case. Failures that no known bug explains become suspicions."""
     case = job.case
     by_subject = {one.subject: one.seconds for one in result.results}
-    state.schedule.add_time(job.check.subjects, result.seconds, by_subject)
+    state.schedule.add_time(job.subjects, result.seconds, by_subject)
 
     unknown, known = state.suspicions.partition_known(case, result.results)
     explained = tuple(finding.case_id for finding in known)
@@ -87,13 +104,13 @@ def record_case(state: CampaignState, job: Job, result: Result, *, worker: int, 
         coverage=coverage,
         queued=is_new_coverage,
         chosen=job.chosen,
-        earlier=earlier,
+        earlier=crew.case_worker.earlier,
     )
     state.bus.emit(
         CaseJudged(
             index=job.index,
             case=case.id,
-            worker=worker,
+            worker=crew.number,
             verdicts={one.subject: one.verdict for one in result.results},
             rejected=result.rejected,
             skipped={one.subject: describe(one) for one in result.results if one.verdict is Verdict.SKIPPED},

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from fuzz.campaign.options import Budget
-from fuzz.protocol import EAGER, Check
+from fuzz.protocol import EAGER
 from fuzz.subjects import INDUCTOR, SUBJECTS, SubjectSpec, get_spec, is_attention, is_user_function
 from generators.errors import UserError
 from generators.program.case import Case
@@ -45,29 +45,38 @@ def choose_subjects(given: list[str], device: str = "cpu") -> tuple[str, ...]:
     return tuple(dict.fromkeys(given)) or tuple(default)
 
 
+def _list_always(specs: Mapping[str, SubjectSpec]) -> tuple[str, ...]:
+    """The subjects that share no time with others, and functions of the user's; else the first subject."""
+    if all(map(is_attention, specs)):
+        return tuple(specs)
+    always = [name for name, spec in specs.items() if not spec.share]
+    always += filter(is_user_function, specs)
+    return tuple(always or list(specs)[:1])
+
+
 class Schedule:
     """Chooses subjects so that each expensive subject takes its share of worker time and no more."""
 
     def __init__(self, subjects: tuple[str, ...], *, of_module: bool = False) -> None:
         """of_module: the campaign is about a user's module"""
-        always = tuple(s for s in subjects if not get_spec(s).share) + tuple(s for s in subjects if is_user_function(s))
-        attention = all(map(is_attention, subjects))
-        self.always = subjects if attention else always or subjects[:1]  # every case runs under these subjects
-        self.needs_settings = all(get_spec(s).options for s in self.always)
-        self.needs_shards = any(get_spec(s).sharded for s in subjects)
-        self.public = tuple(s for s in subjects if get_spec(s).public)
-        expensive = [s for s in subjects if s not in self.always]
+        specs = {name: get_spec(name) for name in subjects}
+        self.always = _list_always(specs)  # every case runs under these subjects
+        self.needs_settings = all(specs[name].options for name in self.always)
+        self.needs_shards = any(spec.sharded for spec in specs.values())
+        self.public = tuple(name for name, spec in specs.items() if spec.public)
+        expensive = {name: spec for name, spec in specs.items() if name not in self.always}
         self._spent = dict.fromkeys(expensive, 0.0)  # seconds by expensive subject
         self._total = 0.0
-        self._specs = [get_spec(s) for s in expensive]
-        compiled = [s for s in expensive if get_spec(s).public and get_spec(s).backend == INDUCTOR]
-        self._shares = {
-            s: get_spec(s).share * (_MODULE_FACTOR if of_module and s in compiled else 1) for s in expensive
-        }
+        self._specs = list(expensive.values())
+        compiled = [name for name, spec in expensive.items() if spec.public and spec.backend == INDUCTOR]
+        factors = dict.fromkeys(compiled, _MODULE_FACTOR) if of_module else {}
+        self._shares = {name: spec.share * factors.get(name, 1) for name, spec in expensive.items()}
         self._first = tuple(compiled[:1])  # as users call torch.compile: the first in the table of subjects
-        self._modes = tuple(s for s in compiled[1:] if not (get_spec(s).options or get_spec(s).warm))
+        self._modes = tuple(name for name in compiled[1:] if not (specs[name].options or specs[name].warm))
         self.has_shown = False  # whether the campaign has shown a bug
-        self._random_surrogate = next((s for s in expensive if get_spec(s).is_surrogate and get_spec(s).random), None)
+        self._random_surrogate = next(
+            (name for name, spec in expensive.items() if spec.is_surrogate and spec.random), None
+        )
         self._has_compiled_cxx = self._is_compiling_first = False
         self._lock = threading.Lock()
 
@@ -148,7 +157,7 @@ class Job:
 
     index: int
     case: Case
-    check: Check
+    subjects: tuple[str, ...]
     chosen: str = ""  # the id of the targeted case from which it was made, which is judged once
 
 

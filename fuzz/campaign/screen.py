@@ -319,13 +319,13 @@ class Screen(events.Listener):
             yield "coverage", f"{known}, {kinds.total()} other"
         yield "workers", f"{len(self._threads)}; {counts.lost} died"
         for thread in self._threads:
-            yield f"worker {thread.number}", _describe_worker(thread)
+            yield f"worker {thread.crew.number}", _describe_worker(thread)
 
 
 def _describe_worker(thread: WorkerThread) -> str:
     if not thread.is_alive():
         return "done"
-    stage, seconds = thread.process.stage, time.monotonic() - thread.process.stage_began
-    words = _STAGES.get(stage, stage) or ("starting" if thread.process.hello is None else "")
+    stage, seconds = thread.crew.process.stage, time.monotonic() - thread.crew.process.stage_began
+    words = _STAGES.get(stage, stage) or ("starting" if thread.crew.process.hello is None else "")
     words += f" for {seconds:.0f}s" if words and seconds >= 1 else ""
-    return ": ".join(filter(None, [thread.task, words]))
+    return ": ".join(filter(None, [thread.crew.task, words]))

@@ -7,7 +7,7 @@ import shutil
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,6 +23,7 @@ from fuzz.campaign.search import AttentionSearch, Guided, Random
 from fuzz.campaign.worker_thread import WorkerThread
 from fuzz.cli import handle_signals, ignore_lost_output
 from fuzz.events import Bus, CampaignEnded, CampaignStarted, EventLog, Notice
+from fuzz.protocol import Hello
 from fuzz.run_store import LOCK_FILE, RESULTS_FILE, Results
 from fuzz.run_summary import Recorder
 from fuzz.subjects import get_spec
@@ -167,36 +168,19 @@ class _Session:
     def _prepare(self) -> None:
         """Start the first worker and load known bugs. Raises `UserError` when the campaign can't run."""
         options, state, results = self._options, self._state, self._results
-        device = options.worker_config.device
         with self._tell_of_start():
-            against = self._investigations.baseline_torch = self._threads[0].start_baseline()
-            hello = self._threads[0].start_worker()
+            against = self._investigations.baseline_torch = self._threads[0].crew.start_baseline()
+            hello = self._threads[0].crew.case_worker.hello
         state.known_bugs.attention = frozenset(hello.attention)
         state.attention_only = set(options.subjects) <= set(hello.attention)
-        compilers = [name for name in options.subjects if get_spec(name).uses_inductor and name not in hello.attention]
-        if options.engine == "atheris" and not compilers:
-            raise UserError("--engine atheris follows Inductor: name a --subject that compiles the case")
-        if hello.switch and any(get_spec(name).backend and name not in hello.attention for name in options.subjects):
-            raise UserError(hello.switch)
-        needy = [name for name in options.subjects if get_spec(name).needs_cxx]
-        if hello.cxx is None and device == "cpu" and needy:
-            raise UserError(
-                f"no C++ compiler for {', '.join(needy)}: install g++ or set CXX; or use --subject passes, which needs"
-                " none (its findings stay in the run directory, as internal, until a public subject shows them)"
-            )
+        _require_subjects(options, hello)
         if state.attention_only:
             # Attention functions have no coverage in a compiler, and refuse most seeds.
             takes = {subject: hello.attention[subject] for subject in options.subjects}
             state.search = AttentionSearch(self._draw, options.seed, takes, state.known_bugs, device=hello.device)
         if any(get_spec(name).options for name in options.subjects):
             state.settings = list_available(hello.torch, hello.device)
-        for option, torch in (("--python", public_version(hello.torch)), ("--against", against)):
-            before = results.meta(option)
-            if before not in (None, torch):
-                given = f"{option} torch {before}" if before else f"no {option}"
-                raise UserError(
-                    f"--out {options.out} holds a run with {given}: continue with that, or give another --out"
-                )
+        _require_same_torch(results, options.out, {"--python": public_version(hello.torch), "--against": against})
         results.set_meta({"torch": hello.torch, "--python": public_version(hello.torch), "--against": against})
         results.set_meta({"interpreter": options.worker_config.python})  # another path to it continues the run
         self._investigations.findings.load(hello.torch)
@@ -223,7 +207,7 @@ class _Session:
         """Within it workers start. Tells of a start that takes long, since the screen shows nothing yet."""
 
         def tell() -> None:
-            self._bus.emit(Notice(text=f"starting a worker: {self._threads[0].process.stage}"))
+            self._bus.emit(Notice(text=f"starting a worker: {self._threads[0].crew.process.stage}"))
 
         timer = threading.Timer(_START_SECONDS, tell)
         timer.daemon = True
@@ -245,7 +229,7 @@ class _Session:
         stop, faults = self._state.stop, list[Exception]()
         stop.begin()
         for thread in self._threads:
-            for evaluator in thread.evaluators:
+            for evaluator in thread.crew.evaluators:
                 evaluator.process.has_worked = True
             thread.start()
         while any(thread.is_alive() for thread in self._threads):
@@ -266,7 +250,7 @@ class _Session:
         """End at once. The next session judges the cases in hand."""
         self._state.stop.kill()
         for thread in self._threads:
-            thread.kill()
+            thread.crew.kill()
 
     def _close(self) -> None:
         """End the workers that still run: after a fault all, else the workers of threads that never started."""
@@ -274,7 +258,31 @@ class _Session:
             while thread.is_alive():
                 self._kill()
                 thread.join(_TICK_SECONDS)
-            thread.close()
+            thread.crew.close()
+
+
+def _require_subjects(options: Options, hello: Hello) -> None:
+    """Raises `UserError` unless the worker can run the subjects."""
+    specs = {name: get_spec(name) for name in options.subjects if name not in hello.attention}
+    if options.engine == "atheris" and not any(spec.uses_inductor for spec in specs.values()):
+        raise UserError("--engine atheris follows Inductor: name a --subject that compiles the case")
+    if hello.switch and any(spec.backend for spec in specs.values()):
+        raise UserError(hello.switch)
+    needy = [name for name in options.subjects if get_spec(name).needs_cxx]
+    if hello.cxx is None and options.worker_config.device == "cpu" and needy:
+        raise UserError(
+            f"no C++ compiler for {', '.join(needy)}: install g++ or set CXX; or use --subject passes, which needs"
+            " none (its findings stay in the run directory, as internal, until a public subject shows them)"
+        )
+
+
+def _require_same_torch(results: Results, out: Path, versions: Mapping[str, str]) -> None:
+    """Raises `UserError` if a run that goes on began with another torch."""
+    for option, torch in versions.items():
+        before = results.meta(option)
+        if before not in (None, torch):
+            given = f"{option} torch {before}" if before else f"no {option}"
+            raise UserError(f"--out {out} holds a run with {given}: continue with that, or give another --out")
 
 
 def _resolve_seed(options: Options, results: Results) -> Options:

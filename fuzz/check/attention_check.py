@@ -6,6 +6,7 @@ from fuzz.check.experiment.call_changes import measure_calls
 from fuzz.check.experiment.replaced_attention import judge_replaced
 from fuzz.check.judge.attention.judge_calls import find_faulty, judge_calls, observe
 from fuzz.check.judge.case_run import CaseRun
+from fuzz.check.judge.eager_verdict import blame_eager_if_harmless
 from fuzz.check.judge.verdict import RECHECKED_VERDICTS, conclude, skip
 from fuzz.check.run.attention.call import Call
 from fuzz.check.run.attention.function import AttentionHarness
@@ -48,7 +49,7 @@ def check_attention(case: CaseRun, subject: Subject, coverage: Coverage) -> tupl
         return judgement, None
     if not runs or judgement.verdict is Verdict.SKIPPED:
         return judgement, None
-    return case.blame_eager_if_harmless(judgement), runs[0]
+    return blame_eager_if_harmless(judgement, case), runs[0]
 
 
 def _run_and_judge(

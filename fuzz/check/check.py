@@ -9,30 +9,26 @@ import torch
 
 from fuzz.check.attention_check import check_attention
 from fuzz.check.judge.case_run import Announce, CaseRun, Rejected
-from fuzz.check.judge.recheck import Compiled, explain_by_fused_rounding, explain_by_order, recheck
-from fuzz.check.judge.verdict import (
-    RECHECKED_VERDICTS,
-    conclude,
-    find_form_difference,
-    find_stride_difference,
-    is_same_for_dynamo,
-    skip,
-)
+from fuzz.check.judge.doubt import Doubt
+from fuzz.check.judge.dropout_seeds import Compiled
+from fuzz.check.judge.eager_verdict import blame_eager_if_harmless, measure_beside_eager
+from fuzz.check.judge.licences import excuse
+from fuzz.check.judge.verdict import RECHECKED_VERDICTS, conclude, find_form_difference, is_same_for_dynamo, skip
 from fuzz.check.prove.fused_calls import find_refused_calls
-from fuzz.check.prove.pattern_constants import compare_constants
+from fuzz.check.prove.pattern_constants import prove_constants
 from fuzz.check.prove.rewrite_match import MatchRecorder
-from fuzz.check.prove.rewrite_proof import find_wrong_rewrite, judge_rewrite
+from fuzz.check.prove.rewrite_proof import RewriteProof
 from fuzz.check.run import value_files
 from fuzz.check.run.attention.guard import GUARDED
 from fuzz.check.run.live_program import LiveProgram
 from fuzz.check.run.program import Execution, hash_values
 from fuzz.check.run.subject_builder import Subject
-from fuzz.check.run.subject_changes import Record, apply_experiments, enter
+from fuzz.check.run.subject_changes import Record, apply_experiments
 from fuzz.check.torch_api import compilation, exceptions, process_state, settings, warm_caches
 from fuzz.check.torch_api.coverage import Coverage
 from fuzz.check.torch_api.exceptions import SubjectError, SuppressOutOfMemory
 from fuzz.check.torch_api.torch_places import find_raising
-from fuzz.experiments import Outcome, Trial
+from fuzz.experiments import Trial
 from fuzz.protocol import (
     EAGER,
     Check,
@@ -45,9 +41,7 @@ from fuzz.protocol import (
     SubjectResult,
     Verdict,
 )
-from fuzz.protocol.failures import DeviceError, FormDiffers, Refusal, StateChange, StateChanged
-from fuzz.protocol.rewrites import WrongRewrite
-from fuzz.subjects import is_user_function
+from fuzz.protocol.failures import DeviceError, Refusal, StateChange, StateChanged
 
 
 def check(
@@ -117,9 +111,7 @@ def _find_unfit(subject: str, changes: tuple[StateChange, ...]) -> str:
 def _run_subject(case: CaseRun, name: str, subject: Subject | None) -> tuple[SubjectResult, tuple[StateChange, ...]]:
     """The result of a subject, and its changes of the state of the process."""
     started = time.perf_counter()
-    dynamo_same, hashes = None, tuple[str, ...]()
-    coverage = Coverage()
-    observed: list[Observation] = []
+    coverage, observed = Coverage(), list[Observation]()
 
     def record(observation: Observation) -> None:
         if isinstance(observation, Running):
@@ -127,51 +119,70 @@ def _run_subject(case: CaseRun, name: str, subject: Subject | None) -> tuple[Sub
             observed[:] = (one for one in observed if not isinstance(one, Running))
         observed.append(observation)
 
+    if subject is not None and subject.spec.options:
+        subject = replace(subject, options=case.request.settings)
     try:
-        if subject is None:
-            judgement = skip(Refusal.UNKNOWN_SUBJECT)
-        else:
-            options = case.request.settings if subject.spec.options else {}
-            subject = apply_experiments(replace(subject, options=options), case.request.experiments, record)
-            check_subject = check_attention if subject.attention is not None else _check_compiled
-            if subject.spec.sharded:
-                check_subject = functools.partial(_check_sharded, record)
-            judgement, run = check_subject(case, subject, coverage)
-            dynamo_same = None if run is None else is_same_for_dynamo(case.eager, run, case.exact)
-            hashes = hash_values(run) if run is not None and case.request.hashes else ()
-            if run is not None and judgement.verdict in RECHECKED_VERDICTS:
-                observed += case.find_parting(run)
-            if run is not None and judgement.verdict is Verdict.EAGER_SUSPECT:
-                judgement = case.measure_beside_eager(judgement, run)
+        judged = skip(Refusal.UNKNOWN_SUBJECT) if subject is None else _judge_subject(case, subject, coverage, record)
     except SubjectError as error:
-        judgement = skip(Refusal.UNSUPPORTED, str(error))
+        judged = skip(Refusal.UNSUPPORTED, str(error))
     except Exception as error:
-        judgement = conclude(*exceptions.blame(error))
-        if judgement.verdict is not Verdict.DEVICE_ERROR:
+        judged = conclude(*exceptions.blame(error))
+        if judged.verdict is not Verdict.DEVICE_ERROR:
             raise
-    # A verdict of wrong numbers stays if a later call broke the device.
-    keeps = judgement.verdict in (*RECHECKED_VERDICTS, Verdict.DEVICE_ERROR)
-    if not keeps and (fault := exceptions.find_device_fault()):
-        judgement = conclude(Verdict.DEVICE_ERROR, DeviceError(fault))
-    changes, earlier = process_state.take_changes()
-    # A change of state that can't be undone may have made a later call raise.
-    is_cause = judgement.verdict is Verdict.RUNTIME_ERROR and not all(change.is_restored for change in earlier)
-    is_kept = judgement.verdict.is_finding or judgement.verdict is Verdict.SKIPPED
-    if changes and (is_cause or not is_kept):
-        judgement = conclude(Verdict.STATE_CHANGED, StateChanged(changes), judgement.numbers)
+    left, changes = _blame_process(judged)
     if not exceptions.find_device_fault():
         torch._dynamo.reset()
     result = replace(
-        judgement,
+        left,
         subject=name,
         applied_rewrites=tuple(sorted(coverage.applied_rewrites)),
-        dynamo_same=dynamo_same,
+        dynamo_same=judged.dynamo_same,
         seconds=round(time.perf_counter() - started, 4),
-        coverage=(*sorted(coverage.items), *_list_conditions(subject, judgement.verdict)),
+        coverage=(*sorted(coverage.items), *_list_conditions(subject, left.verdict)),
         observations=tuple(observed),
-        hashes=hashes,
+        hashes=judged.hashes,
     )
     return result, changes
+
+
+def _judge_subject(case: CaseRun, subject: Subject, coverage: Coverage, record: Record) -> SubjectResult:
+    """The verdict on a subject under the experiments of the request, and what its run shows."""
+    subject = apply_experiments(subject, case.request.experiments, record)
+    check_subject = check_attention if subject.attention is not None else _check_compiled
+    if subject.spec.sharded:
+        check_subject = functools.partial(_check_sharded, record)
+    judgement, run = check_subject(case, subject, coverage)
+    if run is None:
+        return judgement
+    same = is_same_for_dynamo(case.eager, run, case.exact)
+    hashes = hash_values(run) if case.request.hashes else ()
+    for parted in case.find_parting(run) if judgement.verdict in RECHECKED_VERDICTS else ():
+        record(parted)
+    if judgement.verdict is Verdict.EAGER_SUSPECT:
+        judgement = measure_beside_eager(judgement, case, run)
+    return replace(judgement, dynamo_same=same, hashes=hashes)
+
+
+def _blame_process(judgement: SubjectResult) -> tuple[SubjectResult, tuple[StateChange, ...]]:
+    """What is left of a judgement after a look at the process, and the changes of its state.
+
+    judgement       the device is lost   the state has changed
+    wrong numbers   stays                stays
+    device_error    stays                stays
+    runtime_error   device_error         state_changed, if an earlier change can't be undone: a later call may raise
+    other finding   device_error         stays
+    skipped         device_error         stays
+    harmless        device_error         state_changed
+    """
+    if judgement.verdict not in (*RECHECKED_VERDICTS, Verdict.DEVICE_ERROR):
+        fault = exceptions.find_device_fault()
+        judgement = conclude(Verdict.DEVICE_ERROR, DeviceError(fault)) if fault else judgement
+    changes, earlier = process_state.take_changes()
+    is_harmless = not judgement.verdict.is_finding and judgement.verdict is not Verdict.SKIPPED
+    may_follow = judgement.verdict is Verdict.RUNTIME_ERROR and not all(change.is_restored for change in earlier)
+    if changes and (is_harmless or may_follow):
+        judgement = conclude(Verdict.STATE_CHANGED, StateChanged(changes), judgement.numbers)
+    return judgement, changes
 
 
 def _list_conditions(subject: Subject | None, verdict: Verdict) -> list[CoverageItem]:
@@ -206,20 +217,12 @@ def _check_compiled(case: CaseRun, subject: Subject, coverage: Coverage) -> tupl
     except Exception as error:
         if limit := exceptions.find_limit(error):
             return skip(Refusal.UNSUPPORTED, limit), None
-        judgement = _prove_constants(conclude(*exceptions.blame(error)), case, subject)
+        judgement = prove_constants(conclude(*exceptions.blame(error)), case, subject)
         wrong = (*find_refused_calls(judgement.failure, recorder.calls), *judgement.wrong_rewrites)
         return replace(judgement, wrong_rewrites=wrong, raised_at=find_raising(exceptions.find_root(error))), None
     coverage.items |= warm_caches.list_answers(answers) if subject.spec.warm else set()
-    judgement = judge_compiled(case, subject, (call, module), runs)
-    if judgement.verdict is Verdict.SKIPPED:
-        return judgement, None
-    if not judgement.verdict.is_finding:
-        return judgement, runs[0]
-    if judgement.verdict is not Verdict.EAGER_SUSPECT:
-        judgement = _prove_rewrites(judgement, recorder)
-    if judgement.right_rewrites and not judgement.wrong_rewrites:
-        judgement = explain_by_fused_rounding(judgement, case, runs[0])
-    return judgement, runs[0]
+    judgement = judge_compiled(case, subject, (call, module), runs, RewriteProof(recorder))
+    return judgement, None if judgement.verdict is Verdict.SKIPPED else runs[0]
 
 
 def _check_sharded(
@@ -250,82 +253,41 @@ def _check_sharded(
             return answer, None
         run = replace(answer, shared={})
         form = find_form_difference(case.eager, run)
-        judgement = form and conclude(Verdict.METADATA, form)
-        judgement = judgement or case.judge.judge_numbers(run, case.halve_sums)
-        judgements.append((case.blame_eager_if_harmless(judgement), run))
+        judgement = conclude(Verdict.METADATA, form) if form else case.judge.judge_numbers(run)
+        excused = excuse(Doubt(judgement, run, case, subject, case.judge.judge_numbers)).judgement
+        judgements.append((blame_eager_if_harmless(excused, case), run))
     return next((judged for judged in judgements if judged[0].verdict.is_finding), judgements[0])
 
 
-def judge_compiled(case: CaseRun, subject: Subject, compiled: Compiled, runs: list[Execution]) -> SubjectResult:
-    """The verdict on `runs` of `compiled`."""
-    judgement = case.judge_runs(runs)
-    is_of_strides = isinstance(judgement.failure, FormDiffers) and judgement.failure.aspect == "strides"
-    if is_of_strides and subject.spec.is_exported:
-        # torch.export traces attention layers without eager's fast path, so strides are compared with a run off it.
-        with enter(Trial("fast_path_off")):
-            plain = case.execute()
-        if find_stride_difference(plain, runs[0]) is None:
-            judgement = conclude(Verdict.ROUNDING, None, judgement.numbers)
-    judgement = case.blame_eager_if_harmless(judgement)
+def judge_compiled(
+    case: CaseRun,
+    subject: Subject,
+    compiled: Compiled,
+    runs: list[Execution],
+    prove: Callable[[SubjectResult], SubjectResult] = lambda judgement: judgement,
+) -> SubjectResult:
+    """The verdict on `runs` of `compiled`. prove: as `Doubt.prove`."""
+    judgement = blame_eager_if_harmless(case.judge_runs(runs), case)
     if judgement.verdict in (Verdict.SKIPPED, Verdict.EAGER_SUSPECT):
         return judgement
-    if judgement.verdict is Verdict.RANDOM_STREAM:
-        # Right outputs under eager's random stream show that the dropout mask is eager's, so gradients are comparable.
-        # Sequences never run with other seeds. On CUDA, eager's dropout draws in another order than Inductor's.
-        draws_alike = not (subject.spec.random or is_user_function(subject.name))
-        is_sequence = case.program.is_sequence
-        if (draws_alike and judgement.judged is not None and judgement.judged.is_gradient) or (
-            is_sequence and case.device == "cpu"
-        ):
-            return explain_by_order(case.make_judge(case.eager, random=False).judge(runs[0]), case, runs[0])
-        if is_sequence:
-            return judgement
-    judgement = recheck(judgement, case, subject, compiled, runs[0])
-    return _blame_unwritten(judgement, case, subject, compiled) if subject.options.get(settings.POISON) else judgement
-
-
-def _blame_unwritten(judgement: SubjectResult, case: CaseRun, subject: Subject, compiled: Compiled) -> SubjectResult:
-    """`judgement`, with `failure.unwritten` set if `compiled` is right with zeros in place of poison."""
-    if judgement.failure is None or not judgement.verdict.is_finding:
-        return judgement
-    with apply_experiments(subject, [Trial("unpoisoned")]).apply_settings():
-        run = case.execute(*compiled)
-    if case.judge_runs([run]).verdict.is_finding:
-        return judgement
-    return replace(judgement, failure=replace(judgement.failure, unwritten=True))
-
-
-def _prove_rewrites(judgement: SubjectResult, recorder: MatchRecorder) -> SubjectResult:
-    """`judgement` with the rewrites that are proven wrong or right on the operands they took. First are those that call
-    an operation that is wrong in eager too.
-
-    If strides differ from eager's, a rewrite that changes strides counts as wrong.
-    """
-    is_of_strides = isinstance(judgement.failure, FormDiffers) and judgement.failure.aspect == "strides"
-    wrong, called = list[WrongRewrite](), list[WrongRewrite]()
-    right: list[str] = []
+    is_of_form = judgement.verdict is Verdict.METADATA
+    doubt = Doubt(judgement, runs[0], case, subject, case.judge.judge, compiled, prove)
     with SuppressOutOfMemory():
-        for found in recorder.matches():
-            match, outcome, faulty = judge_rewrite(found, audits=judgement.verdict in RECHECKED_VERDICTS)
-            if faulty is not None:
-                called.append(WrongRewrite(match.pattern, faulty=faulty))
-            if outcome.fails:
-                wrong.append(find_wrong_rewrite(match))
-            elif is_of_strides and match.changes_strides():
-                wrong.append(WrongRewrite(match.pattern, strides=True))
-            elif outcome is Outcome.PASSES:
-                right.append(match.pattern)
-    return replace(judgement, wrong_rewrites=(*called, *wrong), right_rewrites=tuple(right))
-
-
-def _prove_constants(judgement: SubjectResult, case: CaseRun, subject: Subject) -> SubjectResult:
-    """`judgement` on an error. If there is no error when patterns must match constants, the rewrites that are refused
-    then are named as wrong."""
-    refused: list[WrongRewrite] = []
-    module = case.program.module(case.request.training)
-    try:
-        with compare_constants(refused.append), subject.apply_settings():
-            case.execute(case.compile(subject, module), module)
-    except Exception:
+        doubt = excuse(doubt)
+    # Strides are compared last: if they are excused, the values accuse nobody.
+    judgement = blame_eager_if_harmless(doubt.judgement, case) if is_of_form else doubt.judgement
+    if not judgement.verdict.is_finding or judgement.verdict is Verdict.EAGER_SUSPECT:
         return judgement
-    return replace(judgement, wrong_rewrites=tuple({rewrite.pattern: rewrite for rewrite in refused}.values()))
+    return prove(_blame_unwritten(judgement, doubt) if subject.options.get(settings.POISON) else judgement)
+
+
+def _blame_unwritten(judgement: SubjectResult, doubt: Doubt) -> SubjectResult:
+    """`judgement`, with `failure.unwritten` set if the same code is right with zeros in place of poison."""
+    if judgement.failure is None or doubt.compiled is None:
+        return judgement
+    with apply_experiments(doubt.subject, [Trial("unpoisoned")]).apply_settings():
+        run = doubt.case.execute(*doubt.compiled)
+    with SuppressOutOfMemory():
+        is_wrong = doubt.judge(run).verdict.is_finding
+        return judgement if is_wrong else replace(judgement, failure=replace(judgement.failure, unwritten=True))
+    return judgement

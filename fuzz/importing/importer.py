@@ -2,18 +2,19 @@
 
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Self, TypeVar
 
 from corpus import value_files
+from fuzz.ask.question import Asker, Question, build_check, no_work
 from fuzz.ask.transport import PipeTransport
 from fuzz.ask.worker_config import WorkerConfig
 from fuzz.ask.worker_process import WorkerProcess
-from fuzz.importing.call import Untranslatable
 from fuzz.importing.dimensions import name_sizes
-from fuzz.importing.translate import KNOWN, Translation
-from fuzz.protocol import Check, Hello, Live, Message, Result
+from fuzz.importing.program import ImportedProgram, Untranslatable
+from fuzz.importing.translate import KNOWN, translate
+from fuzz.protocol import Hello, Message, Result
 from fuzz.protocol.failures import ProcessLost
 from fuzz.protocol.recording import (
     KeepValues,
@@ -77,20 +78,23 @@ class Block:
     reads: tuple[str, ...] = ()
     also: tuple[str, ...] = ()  # paths of submodules that give an equal case
 
+    @classmethod
+    def without_case(cls, part: Submodule, *reasons: str) -> Self:
+        return cls(part.path, part.type, part.calls, None, Counter(reasons))
+
     @property
     def name(self) -> str:
         return self.path or self.type
 
 
-class ModuleImport:
+class ModuleImport(Asker):
     """A user's module in a worker of its own. Raises `UserError` if it can't be loaded."""
 
     def __init__(self, config: WorkerConfig, factory: str) -> None:
         self.factory, self.run = factory, ""
-        self.config = config
+        self._config = config
         self._process = WorkerProcess(replace(config, factory=factory), PipeTransport())
         self._loaded_by: Hello | None = None
-        self._sent = Check(0, "", ())
         self._rss_mib = 0.0
         try:
             self.loaded = self._load()
@@ -105,6 +109,10 @@ class ModuleImport:
         self._process.close()
 
     @property
+    def config(self) -> WorkerConfig:
+        return self._config
+
+    @property
     def hello(self) -> Hello:
         return self._process.start()
 
@@ -117,21 +125,19 @@ class ModuleImport:
         self.run = run
         self.loaded = self._load()
 
-    def submit(self, live: Live, subjects: tuple[str, ...]) -> None:
-        """Have a part of the module judged as it is; `collect` gives the result. Raises `UserError`."""
+    def ask(self, question: Question, meanwhile: Callable[[], object] = no_work) -> Result:
+        """The answer about a part of the module, as it is. Raises `UserError`, and `WorkerFault`."""
+        check = build_check(question)
         if self._rss_mib > _LARGE_SHARE * self.config.memory_mib:
             self._process.replace()
         self._load_if_lost()
-        self._sent = Check(0, "", subjects, hashes=True, live=live)
-        self._process.send(self._sent)
-
-    def collect(self) -> Result:
-        """The result of the part submitted last. Raises `WorkerFault`."""
+        self._process.send(check)
+        meanwhile()
         result = self._process.receive()
         if result.stage == "start" and self._process.hello is not self._loaded_by:
             # The process was lost before it began, and the new one, which got the request, had no module.
             self._load_if_lost()
-            self._process.send(self._sent)
+            self._process.send(check)
             result = self._process.receive()
         self._rss_mib = result.rss_mib
         return result
@@ -142,11 +148,11 @@ class ModuleImport:
 
     def _load(self, *, lists_runs: bool = False) -> Loaded:
         request = LoadModule(self.factory, self.run, lists_runs)
-        loaded = self._ask(request, "loading the module", Loaded)
+        loaded = self._request(request, "loading the module", Loaded)
         self._loaded_by, self._rss_mib = self._process.hello, 0.0
         return loaded
 
-    def _ask(self, request: Message, stage: str, wanted: type[M]) -> M:
+    def _request(self, request: Message, stage: str, wanted: type[M]) -> M:
         if wanted is not Loaded:
             self._load_if_lost()
         answer = self._process.ask(request, stage)
@@ -173,7 +179,7 @@ class ModuleImport:
                 block = self._import_with_values(part) if keeps_values else None
                 block = block or self.import_block(part)
             except BlockFailed as error:
-                block = Block(part.path, part.type, part.calls, None, Counter([str(error)]))
+                block = Block.without_case(part, str(error))
             key = _key_of(block.case) if block.case is not None else part.path
             found[key] = replace(found[key], also=(*found[key].also, block.name)) if key in found else block
         return list(found.values())
@@ -200,56 +206,57 @@ class ModuleImport:
         Raises `BlockFailed` if it can't be run by itself, or has too many values to keep.
         """
         request = Record(part.path, tuple(sorted(KNOWN)))
-        recorded = self._ask(request, f"recording {part.path or 'the module'}", Recorded)
+        recorded = self._request(request, f"recording {part.path or 'the module'}", Recorded)
         refused = dict[int, str]()
         while True:
             translation = translate(recorded, refused)
-            block = Block(part.path, part.type, len(recorded.calls), None, translation.missing, reads=recorded.reads)
+            program = translation.program
+            block = Block(part.path, part.type, len(recorded.calls), None, program.missing, reads=recorded.reads)
             try:
-                case = translation.case(recorded.returns)
+                case = translation.case()
                 check(case)
             except Untranslatable as error:
-                return replace(block, missing=translation.missing + Counter([str(error)]))
+                return replace(block, missing=program.missing + Counter([str(error)]))
             except CaseError as error:
                 call = translation.calls.get(error.place[1] or "")
                 if call is None or call in refused:
-                    return replace(block, missing=translation.missing + Counter([str(error)]))
-                refused[call] = str(error).partition(": ")[2] or str(error)
+                    return replace(block, missing=program.missing + Counter([str(error)]))
+                refused[call] = error.mistake
                 continue
             case = prune(case)
             if not case.ops:
-                return replace(block, missing=translation.missing + Counter(["no call is left"]))
+                return replace(block, missing=program.missing + Counter(["no call is left"]))
             case = name_sizes(case)
             if keeps_values:
-                case = self._keep_values(case, translation)
-            return replace(block, case=case, different=self._compare(case, translation))
+                case = self._keep_values(case, program)
+            return replace(block, case=case, different=self._compare(case, program))
 
-    def _keep_values(self, case: Case, translation: Translation) -> Case:
+    def _keep_values(self, case: Case, program: ImportedProgram) -> Case:
         """The case with the recorded values of its inputs, and as a given value's likeness its distribution."""
-        names = {number: item.name for number, item in translation.inputs.items()}
+        names = {number: item.name for number, item in program.inputs.items()}
         inputs = {item.name for item in case.inputs}
         scratch = value_files.make_scratch()
         numbers = tuple(number for number, name in names.items() if name in inputs)
         request = KeepValues(numbers, str(scratch / DIRECTORY), MOST_NUMBERS, MOST_BYTES)
-        answer = self._ask(request, "keeping its values", KeptValues)
+        answer = self._request(request, "keeping its values", KeptValues)
         kept = {names[one.number]: Given(one.shape, one.dtype, one.numbers, one.sha256) for one in answer.tensors}
         return edits.map_inputs(
             case, lambda item: replace(item, values=replace(item.values, given=kept.get(item.name)))
         )
 
-    def _compare(self, case: Case, translation: Translation) -> str:
-        numbers = {item.name: number for number, item in translation.inputs.items()}
-        made = {name: number for number, name in translation.names.items()}
+    def _compare(self, case: Case, program: ImportedProgram) -> str:
+        numbers = {item.name: number for number, item in program.inputs.items()}
+        made = {name: number for number, name in program.names.items()}
         request = Repeat(
             source(case),
             tuple((item.name, numbers[item.name]) for item in case.arguments),
             tuple((item.name, numbers[item.name]) for item in case.inputs if item.parameter),
             tuple(made[name] for name in case.returns),
-            compares_gradients=not translation.missing,
+            compares_gradients=not program.missing,
             own_values=edits.has_given(case),
             files=value_files.find_all(case),
         )
-        return self._ask(request, "repeating it as a case", Repeated).different
+        return self._request(request, "repeating it as a case", Repeated).different
 
 
 def _is_inside(path: str, outer: str) -> bool:
@@ -275,21 +282,6 @@ def _key_of(case: Case) -> str:
     return edits.map_inputs(
         case, lambda item: replace(item, values=Values(item.values.kind, param=item.values.param))
     ).canonical()
-
-
-def translate(recorded: Recorded, refused: Mapping[int, str]) -> Translation:
-    """The calls of a recorded run, translated; calls that no case can express are left out and counted.
-
-    refused: why calls are left out that make no case with the others, by index
-    """
-    casts = Counter(call.autocast for call in recorded.calls)
-    translation = Translation(recorded, refused, autocast=max(casts, key=lambda cast: casts[cast], default=""))
-    for index, call in enumerate(recorded.calls):
-        try:
-            translation.translate(call, index)
-        except (Untranslatable, CaseError) as error:
-            translation.leave_out(call, str(error))
-    return translation
 
 
 def import_models(config: WorkerConfig, factories: Iterable[str]) -> dict[str, Case]:

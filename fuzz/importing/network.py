@@ -1,20 +1,11 @@
-"""Reads norms, embeddings, attention, convolutions, pooling and products by equations."""
+"""Reads embeddings, attention, convolutions, pooling and products by equations."""
 
 from typing import Any
 
-from fuzz.importing.call import Call, Reader, Untranslatable, freeze
+from fuzz.importing.call import Call, Reader, freeze
+from fuzz.importing.program import Untranslatable
 from generators.program.case import Attr
-
-
-def _norm(call: Call) -> list[str]:
-    kind = call.function
-    given = call.bind("input", "normalized_shape", "weight", *(["bias"] if kind == "layer_norm" else []), "eps")
-    shape = given["normalized_shape"]
-    last = len(shape) if isinstance(shape, list) else 1
-    affine = [call.tensor(given[name]) for name in ("weight", "bias") if given.get(name) is not None]
-    if kind == "layer_norm" and given["weight"] is None and given["bias"] is not None:
-        raise Untranslatable("a bias without a weight")
-    return [call.emit(kind, [call.tensor(given["input"]), *affine], eps=given["eps"], last=last)]
+from generators.program.ops import find_probability
 
 
 def _embedding(call: Call) -> list[str]:
@@ -28,14 +19,16 @@ def _embedding(call: Call) -> list[str]:
 
 
 def _attention(call: Call) -> list[str]:
-    given = call.bind("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
-    p = given["dropout_p"] or 0.0
-    if p and not call.program.recorded.training:
+    made = call.read()
+    if find_probability(call.program.ops[-1]) and not call.program.recorded.training:
         raise Untranslatable("dropout in inference")
-    names = [call.tensor(given[name]) for name in ("query", "key", "value")]
-    names += [call.tensor(given["attn_mask"])] if given["attn_mask"] is not None else []
-    flags: dict[str, Attr] = {name: bool(given[name]) for name in ("is_causal", "enable_gqa")}
-    return [call.emit("sdpa", names, dropout_p=float(p), scale=given["scale"], **flags)]
+    return made
+
+
+def _dropout(call: Call) -> list[str]:
+    is_on = call.bind("input", "p", "training", "inplace")["training"] is not False
+    is_own = is_on == call.program.recorded.training
+    return call.read(active="mode" if is_own else "always" if is_on else "never")
 
 
 def _einsum(call: Call) -> list[str]:
@@ -95,19 +88,6 @@ def _several(value: Any) -> Attr:
     return None if value is None else freeze(value if isinstance(value, list) else [value])
 
 
-def _pool(call: Call) -> list[str]:
-    kind = call.function.removesuffix("_with_indices")
-    rest = ("ceil_mode", "count_include_pad") if kind.startswith("avg") else ("dilation", "ceil_mode")
-    given = call.bind("input", "kernel_size", "stride", "padding", *rest)
-    if given.get("dilation") not in (None, 1, [1], [1, 1], [1, 1, 1]):
-        raise Untranslatable(f"dilation={given['dilation']}")
-    attrs = {name: _several(given[name]) for name in ("stride", "padding")}
-    attrs |= {"ceil_mode": bool(given["ceil_mode"])}
-    if kind.startswith("avg"):
-        attrs["count_include_pad"] = given["count_include_pad"] is not False
-    return [call.emit(kind, [call.tensor(given["input"])], kernel=_several(given["kernel_size"]), **attrs)]
-
-
 def _pool_to(call: Call) -> list[str]:
     given = call.bind("input", "output_size")
     shape = call.type(given["input"]).sizes({})[2:]
@@ -139,27 +119,6 @@ def _interpolate(call: Call) -> list[str]:
     return [call.emit("interpolate", [call.tensor(given["input"])], **scaled, mode=given["mode"] or "nearest", **flags)]
 
 
-def _sample_grid(call: Call) -> list[str]:
-    given = call.bind("input", "grid", "mode", "padding_mode", "align_corners")
-    words: dict[str, Attr] = {
-        name: known[given[name]] if isinstance(given[name], int) else given[name] or known[0]
-        for name, known in (
-            ("mode", ("bilinear", "nearest", "bicubic")),
-            ("padding_mode", ("zeros", "border", "reflection")),
-        )
-    }
-    args = [call.tensor(given[name]) for name in ("input", "grid")]
-    return [call.emit("grid_sample", args, **words, align_corners=bool(given["align_corners"]))]
-
-
-def _normalize(call: Call) -> list[str]:
-    given = call.bind("input", "p", "dim", "eps")
-    if given["p"] not in (None, 2, 2.0) or given["eps"] not in (None, 1e-12):
-        raise Untranslatable(f"p={given['p']}, eps={given['eps']}")
-    dim = 1 if given["dim"] is None else given["dim"]
-    return [call.emit("normalize", [call.tensor(given["input"])], dim=dim)]
-
-
 def _one_hot(call: Call) -> list[str]:
     given = call.bind("input", "num_classes")
     return [call.emit("one_hot", [call.tensor(given["input"])], classes=call.result.shape[-1])]
@@ -170,18 +129,15 @@ def _for_each_rank(*kinds: str) -> list[str]:
 
 
 READERS: dict[str, Reader] = {
-    "layer_norm": _norm,
-    "rms_norm": _norm,
+    "dropout": _dropout,
+    "normalize": lambda call: call.read(dim=1),
     "embedding": _embedding,
     "scaled_dot_product_attention": _attention,
     "einsum": _einsum,
     **dict.fromkeys(_for_each_rank("conv{}d", "conv_transpose{}d"), _convolution),
-    **dict.fromkeys(_for_each_rank("max_pool{}d", "avg_pool{}d"), _pool),
     **dict.fromkeys(_for_each_rank("adaptive_avg_pool{}d"), _pool_to),
     "batch_norm": _batch_norm,
     "interpolate": _interpolate,
-    **dict.fromkeys(("grid_sample", "grid_sampler"), _sample_grid),
-    "normalize": _normalize,
     "one_hot": _one_hot,
 }
 """By the last part of the function's name."""

@@ -2,8 +2,9 @@
 
 from typing import Any
 
-from fuzz.importing.call import Call, Reader, Ref, Untranslatable, freeze
-from fuzz.importing.spellings import HARMLESS
+from fuzz.importing.call import Call, Reader, TensorNumber, freeze
+from fuzz.importing.program import Untranslatable
+from fuzz.importing.signatures import HARMLESS
 from generators.program.case import Attr
 
 
@@ -116,42 +117,23 @@ def _grid(call: Call) -> list[str]:
     return [call.emit("meshgrid", [x, *names[:i], *names[i + 1 :]], index=i, indexing=indexing) for i, x in axes]
 
 
-def _scatter(call: Call) -> list[str]:
-    given = call.bind("input", "dim", "index", "src", "value")
-    source = given["value"] if given["src"] is None else given["src"]
-    args = [call.tensor(value) for value in (given["input"], given["index"], source) if isinstance(value, Ref)]
-    number: dict[str, Attr] = (
-        {} if isinstance(source, Ref) else {"value": call.number(source, call.program.types[args[0]])}
-    )
-    return [call.emit(call.function, args, dim=given["dim"], **number)]
-
-
 Views = list[tuple[str, dict[str, Any]]]
 
 
 def _read_index(call: Call, value: Any, index: Any) -> tuple[str, Views]:
     """The tensor, and the views that an index of numbers, slices, None and an ellipsis is made of."""
-    parts = list(index) if isinstance(index, list) else [index]
-    tensor, rank = call.tensor(value), call.type(value).rank
-    used = sum(part is not None and not _is_ellipsis(part) for part in parts)
-    if not any(map(_is_ellipsis, parts)):
-        parts.append({"ellipsis": True})
-    axis, views = 0, list[tuple[str, dict[str, Any]]]()
-    sizes = list(call.type(value).sizes({}))
-    for part in parts:
-        if _is_ellipsis(part):
-            axis += rank - used
-        elif part is None:
+    tensor, sizes = call.tensor(value), list(call.type(value).sizes({}))
+    axis, views = 0, Views()
+    for part in _write_ellipsis_out(index, len(sizes)):
+        if part is None:
             views.append(("unsqueeze", {"dim": axis}))
             sizes.insert(axis, 1)
-            rank, axis = rank + 1, axis + 1
-            used += 1
+            axis += 1
         elif isinstance(part, bool):
             raise Untranslatable("a truth value as index")
         elif isinstance(part, int):
             views.append(("select", {"dim": axis, "index": part % max(1, sizes[axis])}))
             del sizes[axis]
-            rank, used = rank - 1, used - 1
         elif isinstance(part, dict) and "slice" in part:
             start, stop, step = slice(*part["slice"]).indices(sizes[axis])
             if (start, stop, step) != (0, sizes[axis], 1):
@@ -162,6 +144,15 @@ def _read_index(call: Call, value: Any, index: Any) -> tuple[str, Views]:
             views.append(("index", {"dim": axis, "by": _read_places(call, part)}))
             axis += 1
     return tensor, views
+
+
+def _write_ellipsis_out(index: Any, rank: int) -> list[Any]:
+    """The parts of an index with whole slices in place of its ellipsis, or at its end."""
+    parts = index if isinstance(index, list) else [index]
+    place = next((i for i, part in enumerate(parts) if isinstance(part, dict) and "ellipsis" in part), len(parts))
+    before, after = parts[:place], parts[place + 1 :]
+    used = sum(part is not None for part in (*before, *after))
+    return [*before, *[{"slice": [None, None, None]}] * (rank - used), *after]
 
 
 def _get_item(call: Call) -> list[str]:
@@ -178,7 +169,7 @@ def _read_places(call: Call, part: Any) -> str:
     """The tensor of indices along an axis."""
     if isinstance(part, dict) and "list" in part:
         return call.emit("numbers", [], values=freeze(part["list"]))
-    if not isinstance(part, Ref) or call.type(part).dtype == "bool":
+    if not isinstance(part, TensorNumber) or call.type(part).dtype == "bool":
         raise Untranslatable("a mask as index")
     return call.tensor(part)
 
@@ -196,10 +187,10 @@ def _view(call: Call, tensor: str, views: Views) -> str:
 
 def _set_item(call: Call) -> list[str]:
     target, index, value = call.args
-    value = int(value) if isinstance(value, bool) else freeze(value) if not isinstance(value, Ref) else value
-    number: dict[str, Attr] = {} if isinstance(value, Ref) else {"other": value}
-    written = [call.tensor(value)] if isinstance(value, Ref) else []
-    if isinstance(index, Ref) and call.type(index).dtype == "bool" and number:
+    value = int(value) if isinstance(value, bool) else freeze(value) if not isinstance(value, TensorNumber) else value
+    number: dict[str, Attr] = {} if isinstance(value, TensorNumber) else {"other": value}
+    written = [call.tensor(value)] if isinstance(value, TensorNumber) else []
+    if isinstance(index, TensorNumber) and call.type(index).dtype == "bool" and number:
         mask, fill = call.tensor(index), call.number(number["other"], call.type(target))
         for _ in range(call.type(target).rank - call.type(index).rank):
             mask = call.emit("unsqueeze", [mask], dim=-1)
@@ -224,10 +215,6 @@ def _set_item(call: Call) -> list[str]:
     return [tensor if outer else result]
 
 
-def _is_ellipsis(part: Any) -> bool:
-    return isinstance(part, dict) and "ellipsis" in part
-
-
 READERS: dict[str, Reader] = {
     **dict.fromkeys(("view", "reshape", "expand", "broadcast_to", "repeat", "tile", "permute", "flip"), _list_numbers),
     **dict.fromkeys(("view_as", "reshape_as"), _view_as),
@@ -240,7 +227,6 @@ READERS: dict[str, Reader] = {
     "squeeze": _squeeze,
     "narrow": _narrow,
     "repeat_interleave": _repeat_interleave,
-    **dict.fromkeys(("scatter", "scatter_"), _scatter),
     "__getitem__": _get_item,
     "__setitem__": _set_item,
 }

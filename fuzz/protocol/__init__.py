@@ -15,9 +15,10 @@ from typing import Any
 
 from fuzz.experiments import Trial
 from fuzz.protocol.capabilities import Capabilities
-from fuzz.protocol.failures import Failure, Value, Write
+from fuzz.protocol.failures import Failure, NotTaken, Refusal, Value, Write
 from fuzz.protocol.places import Place
 from fuzz.protocol.rewrites import WrongRewrite
+from fuzz.protocol.verdicts import Verdict as Verdict
 from generators.records import Tagged, Word, decode, encode
 
 #: Stages of a check that come before the subjects, in this order.
@@ -69,44 +70,6 @@ class Parted(Observation):
     """The first watched submodule whose result is wrong; "" if all are right."""
 
     path: str = ""
-
-
-class Verdict(Word):
-    """Verdicts of a subject on a case."""
-
-    OK = "ok", "equal to eager, or as close to the exact result as eager is"
-    ROUNDING = "rounding", "differs from eager by no more than rounding explains"
-    ILL_CONDITIONED = "ill_conditioned", "differs, but a one-ulp change moves eager just as far"
-    CONVENTION = (
-        "convention",
-        "differs only where eager or the exact result is not finite, or in an order that torch leaves open",
-    )
-    RANDOM_STREAM = "random_stream", "active dropout drew other random numbers; values are not comparable"
-    PRECISION_POLICY = "precision_policy", "off by rounding that is by design: casts that Inductor drops"
-    WRONG_RESULT = "wrong_result", "an output is further from the exact result than rounding explains"
-    WRONG_GRADIENT = "wrong_gradient", "a gradient is further from the exact gradient than rounding explains"
-    NONFINITE = "nonfinite", "NaN or infinity where eager and the exact result are finite"
-    METADATA = "metadata", "another dtype, shape, order of strides, device or structure than eager's"
-    NONDETERMINISTIC = "nondeterministic", "two runs on equal inputs differ"
-    OUT_OF_BOUNDS = "out_of_bounds", "wrote to memory that is not its own: beyond its buffers, or into its inputs"
-    EAGER_SUSPECT = "eager_suspect", "eager is wrong: an operation, by itself, is far from the same in float64"
-    STATE_CHANGED = "state_changed", "changed what the whole process shares, such as torch's default dtype"
-    COMPILE_ERROR = "compile_error", "compiling raised; eager runs"
-    RUNTIME_ERROR = "runtime_error", "running raised; eager runs"
-    DEVICE_ERROR = "device_error", "a kernel broke the GPU: an access outside of memory, an assertion, a failed launch"
-    TIMEOUT = "timeout", "did not finish within the time limit"
-    WORKER_DIED = "worker_died", "the process died"
-    OUT_OF_MEMORY = "out_of_memory", "asked for more memory than the limit; eager does not"
-    REJECTED = "rejected", "eager refuses the case"
-    SKIPPED = "skipped", "the subject does not take this case"
-
-    @property
-    def is_finding(self) -> bool:
-        return self in FINDINGS
-
-
-_HARMLESS = "ok rounding ill_conditioned convention random_stream precision_policy rejected skipped"
-FINDINGS = frozenset(Verdict) - set(map(Verdict, _HARMLESS.split()))
 
 
 class ProtocolError(Exception):
@@ -221,7 +184,7 @@ class StageStarted(Message):
 
     id: int  # of the check, or 0
     stage: str  # "eager", "reference", "noise" or a subject's name; a step
-    observed: tuple[Observation, ...] = ()  # so far, of experiments that a process may not survive
+    observed: tuple[Observation, ...] = ()  # so far, sent early in case the process dies
 
 
 @dataclass(frozen=True)
@@ -293,6 +256,13 @@ class Result(Message):
     hashes: tuple[str, ...] = ()  # of eager's values
     unjudged: tuple[Value, ...] = ()  # of a live module: eager's values with elements that are finite there alone
     stage: str = ""  # that rejects it: EAGER, or why it can't be judged: REFERENCE, or "start" for a module
+
+    @property
+    def only(self) -> SubjectResult:
+        """The result of the only subject; `SKIPPED` without a name if the case is refused."""
+        if self.results:
+            return self.results[0]
+        return SubjectResult("", Verdict.SKIPPED, failure=NotTaken(Refusal.NO_VERDICT, self.rejected or ""))
 
 
 OUTPUT_CLOSED_CODE = 5

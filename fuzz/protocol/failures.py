@@ -325,14 +325,22 @@ class NotTaken(Failure):
     detail: str = ""  # its own words, in one line
 
 
+_VARYING = (
+    (r"0x[0-9a-fA-F]+", "0x"),  # addresses
+    (r"(/[\w.+-]+){2,}", "PATH"),
+    (r"\b(Fake|Functional|Proxy)Tensor\b", "Tensor"),
+    (r"\b(query|key|value) is\b", "OPERAND is"),  # which is at fault
+    (r"\bNode \w+\b", "Node N"),  # nodes of graphs, named after their operations
+    (r"\b[su]\d+(\*[su]\d+)*\b", "N"),  # symbolic sizes
+    (r"\b([A-Za-z_]+?)_?\d+(_\d+)*\b", r"\1N"),  # generated names
+    (r"-?\d+(\.\d+)?(e[+-]?\d+)?", "N"),
+    (r"\s*N(\s*,\s*N)+", " N"),
+)
+"""Parts of messages that vary for one bug, in the order in which they are replaced."""
+
+
 def normalize(text: str) -> str:
-    """A text without what varies: numbers, addresses, paths, generated names, and which operand is at fault."""
-    text = re.sub(r"0x[0-9a-fA-F]+", "0x", text)
-    text = re.sub(r"(/[\w.+-]+){2,}", "PATH", text)
-    text = re.sub(r"\b(Fake|Functional|Proxy)Tensor\b", "Tensor", text)
-    text = re.sub(r"\b(query|key|value) is\b", "OPERAND is", text)
-    text = re.sub(r"\bNode \w+ was invalid\b", "Node N was invalid", text)
-    text = re.sub(r"\b[su]\d+(\*[su]\d+)*\b", "N", text)  # symbolic sizes
-    text = re.sub(r"\b([A-Za-z_]+?)_?\d+(_\d+)*\b", r"\1N", text)
-    text = re.sub(r"-?\d+(\.\d+)?(e[+-]?\d+)?", "N", text)
-    return re.sub(r"\s*N(\s*,\s*N)+", " N", text)[:200]
+    """A text without what varies."""
+    for varying, word in _VARYING:
+        text = re.sub(varying, word, text)
+    return text[:200]

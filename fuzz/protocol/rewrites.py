@@ -48,8 +48,8 @@ class WrongRewrite:
     rows: str = ""
     """`EMPTY_ROWS`, or "" if it is wrong in other rows too."""
     faulty: Failure | None = None
-    """The failure of the first operation of the replacement that is wrong in eager on the same operands, of `SDPA` if
-    its fused call alone is wrong or raises there, forward or backward. All else is empty then."""
+    """Set if eager gets the replacement wrong too: the failure of its first wrong operation, or of `SDPA` if the fused
+    call alone is wrong or raises, forward or backward. Other fields are then empty."""
 
     @property
     def operation(self) -> str:
@@ -132,8 +132,8 @@ class WrongRewrite:
         return len(mine & theirs)
 
     def _contradicts(self, other: "WrongRewrite") -> bool:
-        """Whether a change makes only one rewrite right, or only one was tried with mixed values of an
-        operand. A mask of one element can't be mixed."""
+        """Whether the experiments disagree: a change mends one and not the other, or only one was tried with mixed
+        values of an operand. A mask of one element can't be mixed."""
         for operand, right in self.right.items():
             wrong, others_wrong = self.wrong.get(operand, ()), other.wrong.get(operand, ())
             if {*right} & {*others_wrong} or {*wrong} & {*other.right[operand]}:

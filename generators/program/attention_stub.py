@@ -89,35 +89,8 @@ def _call(case: Case, contract: Contract, types: Mapping[str, TensorType], *, as
     }[contract.layout]
     words = [f"{read(case, name)}{into}" for name in (contract.q, contract.k, contract.v)]
     words.append(f"scale={number(float(contract.scale))}")
-
-    def over_scores(name: str) -> str:
-        # Without a head axis, the batch axis of [batch, seq_len, kv_len] has to move out of its place.
-        moved = ".unsqueeze(1)" if contract.layout == "bsd" and types[name].rank == 3 else ""
-        missing = 4 - types[name].rank - bool(moved)
-        # Backends of scaled_dot_product_attention want all four axes.
-        return read(case, name) + moved + (f"[{', '.join(['None'] * missing)}]" if as_sdpa and missing else "")
-
-    def spell(name: str) -> str:
-        value = getattr(contract, name)
-        match OPTIONS[name].form:
-            case Form.MASK:
-                fill = "" if as_sdpa or contract.fill == -math.inf else f", fill={number(float(contract.fill))}"
-                return f"{'~' if contract.mask_means == 'drop' else ''}{over_scores(value)}{fill}"
-            case Form.BIAS:
-                return over_scores(value)
-            case Form.CORNER:
-                return f'"{value}"'
-            case Form.NUMBER:
-                return number(float(value))
-            case Form.PER_HEAD:
-                cast = ".float()" if name == "alibi" and types[value].dtype != "float32" else ""
-                return read(case, value) + cast
-            case Form.PROBABILITY:
-                return f"({number(float(value))}, 0)"
-            case Form.WINDOW:
-                return str(value)
-
-    options = {name: spell(name) for name in KEYWORDS if getattr(contract, name) != OPTIONS[name].absent}
+    given = (name for name in KEYWORDS if getattr(contract, name) != OPTIONS[name].absent)
+    options = {name: _spell_option(case, contract, name, types, as_sdpa=as_sdpa) for name in given}
     if as_sdpa:
         added = options.get("mask") or options.get("bias")
         heads = {as_bhsd(contract, types[name])[1] for name in (contract.q, contract.k)}
@@ -126,9 +99,38 @@ def _call(case: Case, contract: Contract, types: Mapping[str, TensorType], *, as
         words += ["enable_gqa=True"] if len(heads) > 1 else []
     else:
         words += [f"{name}={text}" for name, text in options.items()]
-    given, wanted = types[contract.q].dtype, types[contract.output].dtype
-    cast = "" if given == wanted else f".to(torch.{wanted})"
+    own, wanted = types[contract.q].dtype, types[contract.output].dtype
+    cast = "" if own == wanted else f".to(torch.{wanted})"
     return f"{'nn.functional.scaled_dot_product_attention' if as_sdpa else 'attend'}({', '.join(words)}){back}{cast}"
+
+
+def _spell_option(case: Case, contract: Contract, name: str, types: Mapping[str, TensorType], *, as_sdpa: bool) -> str:
+    """The value of an option as a call gives it."""
+    value = getattr(contract, name)
+
+    def over_scores() -> str:
+        # Without a head axis, the batch axis of [batch, seq_len, kv_len] has to move out of its place.
+        moved = ".unsqueeze(1)" if contract.layout == "bsd" and types[value].rank == 3 else ""
+        missing = 4 - types[value].rank - bool(moved)
+        # Backends of scaled_dot_product_attention want all four axes.
+        return read(case, value) + moved + (f"[{', '.join(['None'] * missing)}]" if as_sdpa and missing else "")
+
+    match OPTIONS[name].form:
+        case Form.MASK:
+            fill = "" if as_sdpa or contract.fill == -math.inf else f", fill={number(float(contract.fill))}"
+            return f"{'~' if contract.mask_means == 'drop' else ''}{over_scores()}{fill}"
+        case Form.BIAS:
+            return over_scores()
+        case Form.CORNER:
+            return f'"{value}"'
+        case Form.NUMBER:
+            return number(float(value))
+        case Form.PER_HEAD:
+            return read(case, value) + (".float()" if name == "alibi" and types[value].dtype != "float32" else "")
+        case Form.PROBABILITY:
+            return f"({number(float(value))}, 0)"
+        case Form.WINDOW:
+            return str(value)
 
 
 @dataclass(frozen=True)

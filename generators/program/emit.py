@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from generators.program.calls import at_call, seed_at
 from generators.program.case import Case, Input, LaterCall, Op, Region, TensorType, free_name
@@ -172,56 +172,76 @@ def _forward(
     case: Case, ops: Sequence[Op], spelled: Sequence[Op], instead: Mapping[str, str], *, plain: bool
 ) -> tuple[str, str]:
     """The functions of regions that stand outside of the module, and `forward`."""
-    types = types_of(case)
-    arguments = case.arguments
-    varies = case.dynamic or any(call.sizes for call in case.calls)
-    lines = []
-    if varies:  # a size that operations use is read off the first argument that has it, so that shapes can be dynamic
-        shapes = [(item.name, axis, size) for item in arguments for axis, size in enumerate(item.shape)]
-        places = {str(size): f"{name}.size({axis})" for name, axis, size in reversed(shapes) if size.is_name}
-        used = dict.fromkeys(name for op in spelled for _, value in op.attrs for name in sorted(list_dims(value)))
-        used |= dict.fromkeys(region.over for region in case.regions)
-        # A while_loop begins with zeros of its result's shape.
-        filled = (value for one in case.regions if one.kind == "while_loop" for value in list_results(case, one))
-        used |= dict.fromkeys(name for value in filled for name in sorted(list_dims(types[value].shape)))
-        lines = [f"{name} = {places[name]}" for name in used if name in places]
-    outside, blocks = list[str](), list[str]()
+    body = _Body(case, types_of(case), instead, plain=plain)
+    lines = [*_read_sizes(case, spelled, body.types), *body.emit(ops, () if instead else case.regions, ())]
+    lines = lines[lines[:1] == [""] :]
+    if case.autocast and lines:
+        head = f"with torch.autocast({case.arguments[0].name}.device.type, dtype=torch.{case.autocast}):"
+        lines = [head, *indent(lines)]
+    lines.append(f"return {', '.join(read(case, r) for r in case.returns)}")
+    names, outside = ", ".join(i.name for i in case.arguments), "".join(body.outside)
+    if case.checkpoint:
+        again = f"return checkpoint(self.compute, {names}, use_reentrant=False)"
+        return outside, _define("forward", names, [again]) + "\n\n" + _define("compute", names, lines)
+    return outside, _define("forward", names, lines)
 
-    def emit(run: Sequence[Op], regions: Sequence[Region], local: Sequence[str]) -> Iterator[str]:
+
+def _read_sizes(case: Case, ops: Sequence[Op], types: Mapping[str, TensorType]) -> Iterator[str]:
+    """The lines that read the sizes of operations off the first argument that has them, if shapes can be dynamic."""
+    if not (case.dynamic or any(call.sizes for call in case.calls)):
+        return
+    shapes = [(item.name, axis, size) for item in case.arguments for axis, size in enumerate(item.shape)]
+    places = {str(size): f"{name}.size({axis})" for name, axis, size in reversed(shapes) if size.is_name}
+    used = dict.fromkeys(name for op in ops for _, value in op.attrs for name in sorted(list_dims(value)))
+    used |= dict.fromkeys(region.over for region in case.regions)
+    # A while_loop begins with zeros of its result's shape.
+    filled = (value for one in case.regions if one.kind == "while_loop" for value in list_results(case, one))
+    used |= dict.fromkeys(name for value in filled for name in sorted(list_dims(types[value])))
+    yield from (f"{name} = {places[name]}" for name in used if name in places)
+
+
+@dataclass
+class _Body:
+    """The lines of `forward`, and the text outside of the module that they need."""
+
+    case: Case
+    types: Mapping[str, TensorType]
+    instead: Mapping[str, str]  # expressions that replace operations, by name
+    plain: bool
+    outside: list[str] = field(default_factory=list)
+    blocks: list[str] = field(default_factory=list)  # the names of the functions of regions
+
+    def emit(self, run: Sequence[Op], regions: Sequence[Region], local: Sequence[str]) -> Iterator[str]:
         """The lines of operations. `local`: the values that have their own names, as arguments of a function."""
         for op in run:
             region = next((one for one in regions if op.name in one.ops), None)
-            if region is None and op.name in instead:
-                yield f"{op.name} = {instead[op.name]}"
-            elif region is None:
-                spec, line = OPS[op.kind], _line(case, op, types)
-                if local:
-                    targets = [find_target(case, arg) for arg in op.args]
-                    texts = [name if name in local else read(case, name) for name in targets]
-                    line = replace(line, args=texts, device=f"{local[0]}.device")
-                value = spec.emit(line, plain=plain)
-                yield from (*spec.before(line), value if spec.writes else f"{op.name} = {value}")
+            if region is None:
+                yield from self._emit_op(op, local)
             elif op.name == region.ops[0]:
-                blocks.append(free_name("block", {*types, *blocks}))
-                name, within = blocks[-1], [other for other in run if other.name in region.ops]
-                inner = regions[regions.index(region) + 1 :]
-                own = [*emit(within, inner, [*list_arguments(case, region, types), *local])]
-                text, calls = emit_region(case, region, types, name, own, local, plain=plain)
-                outside.append(text)
-                yield from calls
+                yield from self._emit_region(region, run, regions[regions.index(region) + 1 :], local)
 
-    lines += emit(ops, () if instead else case.regions, ())
-    lines = lines[lines[:1] == [""] :]
-    if case.autocast and lines:
-        head = f"with torch.autocast({arguments[0].name}.device.type, dtype=torch.{case.autocast}):"
-        lines = [head, *indent(lines)]
-    lines.append(f"return {', '.join(read(case, r) for r in case.returns)}")
-    names = ", ".join(i.name for i in arguments)
+    def _emit_op(self, op: Op, local: Sequence[str]) -> Iterator[str]:
+        if op.name in self.instead:
+            yield f"{op.name} = {self.instead[op.name]}"
+            return
+        spec, line = OPS[op.kind], _line(self.case, op, self.types)
+        if local:
+            targets = [find_target(self.case, arg) for arg in op.args]
+            texts = [name if name in local else read(self.case, name) for name in targets]
+            line = replace(line, args=texts, device=f"{local[0]}.device")
+        value = spec.emit(line, plain=self.plain)
+        yield from (*spec.before(line), value if spec.writes else f"{op.name} = {value}")
 
-    if case.checkpoint:
-        again = f"return checkpoint(self.compute, {names}, use_reentrant=False)"
-        return "".join(outside), _define("forward", names, [again]) + "\n\n" + _define("compute", names, lines)
-    return "".join(outside), _define("forward", names, lines)
+    def _emit_region(
+        self, region: Region, run: Sequence[Op], inner: Sequence[Region], local: Sequence[str]
+    ) -> Sequence[str]:
+        name = free_name("block", {*self.types, *self.blocks})
+        self.blocks.append(name)
+        within = [op for op in run if op.name in region.ops]
+        own = [*self.emit(within, inner, [*list_arguments(self.case, region, self.types), *local])]
+        text, calls = emit_region(self.case, region, self.types, name, own, local, plain=self.plain)
+        self.outside.append(text)
+        return calls
 
 
 def _define(method: str, names: str, lines: Sequence[str]) -> str:

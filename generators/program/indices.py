@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 
-from generators.errors import add_place, require
+from generators.errors import add_place, require_of
 from generators.program.case import Case, Op, TensorType
 from generators.program.ops import VIEWS, complete_attributes
 from generators.program.sizes import Size, product
@@ -70,10 +70,10 @@ def check_indices(case: Case, types: Mapping[str, TensorType]) -> None:
             rising.add(op.name)
         with add_place("ops", op.name):
             if op.kind == "bucketize":
-                require(op.args[1] in rising, f"op {op.name!r}: the boundaries are no rising range")
+                require_of(op.name, op.args[1] in rising, "the boundaries are no rising range")
             elif op.kind == "grouped_mm":
                 fits = _counts_all(case, types, stops, op)
-                require(fits, f"op {op.name!r}: the ends are no running sum of a histogram that counts all rows")
+                require_of(op.name, fits, "the ends are no running sum of a histogram that counts all rows")
         if op.kind in _INDEXED:
             indexed, indices = _INDEXED[op.kind]
             sizes = types[op.name if indexed is None else op.args[indexed]].sizes(case.sizes)
@@ -81,7 +81,7 @@ def check_indices(case: Case, types: Mapping[str, TensorType]) -> None:
             for axis, name in enumerate(op.args[indices], first % len(sizes)):
                 with add_place("ops", op.name):
                     fits = stops.get(name, 0) <= sizes[axis]
-                    require(fits, f"op {op.name!r}: the indices {name!r} reach beyond an axis of {sizes[axis]}")
+                    require_of(op.name, fits, f"the indices {name!r} reach beyond an axis of {sizes[axis]}")
 
 
 def _find_stops(case: Case, types: Mapping[str, TensorType]) -> dict[str, int]:

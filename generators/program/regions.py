@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from generators.errors import add_place, require
 from generators.program.case import Case, Input, Op, Region, TensorType
+from generators.program.changes import is_layer
 from generators.program.ops import OPS, find_probability
 from generators.program.references import list_dims
 from generators.program.sizes import Size
@@ -159,38 +160,58 @@ def _check_around(others: Sequence[Region], region: Region) -> None:
 
 
 def _check_region(case: Case, region: Region, types: Mapping[str, TensorType]) -> None:
-    row, name, inside, owners = REGIONS[region.kind], region.kind, set(region.ops), find_owners(case)
+    """Raises CaseError unless the kind takes these operations, arguments and results."""
+    _check_operations(case, region)
+    row, name, written = REGIONS[region.kind], region.kind, list_written(case, region)
     results, arguments = list_results(case, region), list_arguments(case, region, types)
-    floats = all(category(types[result].dtype) == 2 for result in results)
-    refused = _NOT_INSIDE | (_ONCE if name == "grad_of_grad" or (row.like_first and may_train(case)) else frozenset())
-    for op in ops_of(case, region):
-        require(op.kind not in refused and not find_probability(op), f"{name} takes no {op.kind}")
-        require(not is_in_place(op) or inside.issuperset(op.args[:1]), f"{name} overwrites an operand in {op.name!r}")
-        reads_module = OPS[op.kind].random or "seed" in OPS[op.kind].attributes or op.attr("form") == "module"
-        require(not (reads_module and row.is_custom), f"a custom operation takes no {op.kind}")
-        scans = op.attr("form") == "scan" and (row.is_custom or row.is_transform)
-        require(not scans, f"{name} takes no scan")
-    written = list_written(case, region)
     require(not written or (row.is_custom and not may_train(case)), f"{name} does not write into {written[:1]}")
     require(bool(results or written), f"{name} has no result")
     require(bool(arguments), f"{name} has no argument")
     require(not row.single or len(results) == 1, f"{name} has a single result")
-    own = [owners[result] for result in results]
+    _check_memory(case, region, arguments, results, types)
+    _check_types(case, region, arguments, results, types)
+
+
+def _check_operations(case: Case, region: Region) -> None:
+    row, name = REGIONS[region.kind], region.kind
+    refused = _NOT_INSIDE | (_ONCE if name == "grad_of_grad" or (row.like_first and may_train(case)) else frozenset())
+    for op in ops_of(case, region):
+        require(op.kind not in refused and not find_probability(op), f"{name} takes no {op.kind}")
+        inside = not is_in_place(op) or op.args[0] in region.ops
+        require(inside, f"{name} overwrites an operand in {op.name!r}")
+        reads_module = OPS[op.kind].random or is_layer(op)
+        require(not (reads_module and row.is_custom), f"a custom operation takes no {op.kind}")
+        scans = op.attr("form") == "scan" and (row.is_custom or row.is_transform)
+        require(not scans, f"{name} takes no scan")
+
+
+def _check_memory(
+    case: Case, region: Region, arguments: Sequence[str], results: Sequence[str], types: Mapping[str, TensorType]
+) -> None:
+    row, name, owners = REGIONS[region.kind], region.kind, find_owners(case)
     numbers = all(types[value].dtype != COMPLEX for value in (*list_operands(case, region), *results))
     require(numbers, f"{name} takes and gives no complex numbers")
-    require(inside.issuperset(own) and len({*own}) == len(own), f"{name} returns memory of another value")
-    given = [owners[value] for value in arguments]
+    own, given = ([owners[value] for value in values] for values in (results, arguments))
+    require({*region.ops}.issuperset(own) and len({*own}) == len(own), f"{name} returns memory of another value")
     require(not row.apart or len({*given}) == len(given), f"{name}: arguments share memory")
+
+
+def _check_types(
+    case: Case, region: Region, arguments: Sequence[str], results: Sequence[str], types: Mapping[str, TensorType]
+) -> None:
+    row, name = REGIONS[region.kind], region.kind
+    floats = all(category(types[result].dtype) == 2 for result in results)
     require(floats or not row.floats_only, f"{name} has floating results")
-    sizes = {value: types[value].sizes(case.sizes) for value in (*arguments, *results)}
-    require(not row.nonempty or all(min(sizes[value], default=1) for value in arguments), f"{name} of an empty value")
+    empty = any(0 in types[value].sizes(case.sizes) for value in arguments)
+    require(not (row.nonempty and empty), f"{name} of an empty value")
     if row.like_first:
         first, result = arguments[0], results[0]
-        same = sizes[first] == sizes[result] and types[first].dtype == types[result].dtype
+        same = types[first].sizes(case.sizes) == types[result].sizes(case.sizes)
+        same = same and types[first].dtype == types[result].dtype
         require(same, f"{name}: {first!r} and {result!r} have different types")
     varies = case.dynamic or any(call.sizes for call in case.calls)
-    named = bool(list_dims(tuple(ops_of(case, region))))
-    require(not (row.is_custom and varies and named), "a custom operation has constant sizes")
+    named = row.is_custom and varies and list_dims(tuple(ops_of(case, region)))
+    require(not named, "a custom operation has constant sizes")
 
 
 def _check_loop(case: Case, region: Region, types: Mapping[str, TensorType], infer: Infer) -> None:

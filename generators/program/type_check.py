@@ -126,7 +126,7 @@ def infer(
         result = spec.infer(Operands(args, attrs, dims, autocast, [] if equations is None else equations))
         _check_shape(result, result.sizes(dims))
     except CaseError as error:
-        raise CaseError(f"op {op.name!r} ({op.kind}): {error}") from None
+        raise CaseError(f"op {op.name!r} ({op.kind}): {error}", error.mistake) from None
     return result
 
 

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from generators.errors import add_place, require
+from generators.errors import add_place, require, require_of
 from generators.program.case import Case, Op, TensorType
 from generators.program.ops import KERNELS, OPS
 from generators.program.ops.spec import Memory
@@ -135,4 +135,4 @@ def _check_in_place(case: Case) -> None:
         target = case.makers.get(op.args[0])
         with add_place("ops", op.name):
             owned = target is not None and OPS[target.kind].owns_memory and uses[target.name] == 1
-            require(owned, f"op {op.name!r}: only a new tensor with no other use can be overwritten in place")
+            require_of(op.name, owned, "only a new tensor with no other use can be overwritten in place")

@@ -42,6 +42,23 @@ def attend(
         right, direct = rescale(right), False
     scores = _multiply_query_key(b, c, qkv, left, right, direct=direct)
     scores = insert_noop(b, c, rescale(scores) if place == "scores" else scores)
+    scores, masked = _change_scores(b, c, scores, q, extras, bias)
+    # Scores that came from a product over [B * H, S, T] may go back to that form for the softmax, as in BART.
+    flat = any(op.kind == "bmm" for op in b.ops) and b.rank(scores) == 4 and how != "broadcast"
+    if flat and c.choose("scores.again", {"flat": 6.0, "not": 4.0}) == "flat":
+        scores = _flat(b, scores)
+    probs = steps.spell_softmax(b, c, scores, v)
+    seen = b.op("narrow", probs, to="probs", stop=b.shape(v)[-2]) if "sinks" in extras.steps else probs
+    weights = _dropout(b, c, insert_noop(b, c, seen))
+    output = _weight_values(b, c, weights, insert_noop(b, c, v))
+    b.end_attention(*qkv.values, output, bias=bias)
+    return output, (weights, masked, k, v)
+
+
+def _change_scores(
+    b: Builder, c: Choices, scores: str, query: str, extras: AttentionExtras, bias: str
+) -> tuple[str, str]:
+    """The scores after bias, extras and mask, ready for the softmax; and as the mask leaves them."""
     further = [SCORE_STEPS[name] for name in extras.steps]
     before, after = ([step for step in further if step.after_mask is late] for late in (False, True))
     if bias:
@@ -55,20 +72,11 @@ def attend(
         # ALiBi's distances are counted from the corner of the contract's `causal`.
         b.drop_contract_unless((visibility.causal == "bottom_right") == (b.contract_field("causal") == "bottom_right"))
     scores = insert_noop(b, c, masked)
-    if b.dtype_of(scores) != b.dtype_of(q) and c.choose("scores.back", {"stay": 9.0, "type_as": 1.0}) == "type_as":
-        scores = b.op("type_as", scores, q)
+    if b.dtype_of(scores) != b.dtype_of(query) and c.choose("scores.back", {"stay": 9.0, "type_as": 1.0}) == "type_as":
+        scores = b.op("type_as", scores, query)
     for step in after:
         scores = step.spell(b, c, scores, step.draw(b, c, scores), visibility)
-    # Scores that came from a product over [B * H, S, T] may go back to that form for the softmax, as in BART.
-    flat = any(op.kind == "bmm" for op in b.ops) and b.rank(scores) == 4 and how != "broadcast"
-    if flat and c.choose("scores.again", {"flat": 6.0, "not": 4.0}) == "flat":
-        scores = _flat(b, scores)
-    probs = steps.spell_softmax(b, c, scores, v)
-    seen = b.op("narrow", probs, to="probs", stop=b.shape(v)[-2]) if "sinks" in extras.steps else probs
-    weights = _dropout(b, c, insert_noop(b, c, seen))
-    output = _weight_values(b, c, weights, insert_noop(b, c, v))
-    b.end_attention(*qkv.values, output, bias=bias)
-    return output, (weights, masked, k, v)
+    return scores, masked
 
 
 _SCALES = {1.0: 2.0, 0.5: 5.0, 0.125: 5.0, 0.3: 4.0, 1e-3: 2.0, 4.0: 3.0, 12.5: 1.5, -0.5: 5.0}

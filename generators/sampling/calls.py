@@ -1,6 +1,6 @@
 """Adds later calls of its module to a case."""
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +16,7 @@ from generators.sampling.dropout import add_dropout
 _COUNTS = {1: 5.0, 2: 4.0, 3: 1.0}
 _DIFFERENCES = {0: 1.0, 1: 6.0, 2: 3.0}
 """How many differences a call has from the first. A call without differences tests state."""
-_KINDS = {"sizes": 5.0, "layouts": 2.5, "under": 3.0, "values": 3.0, "dtype": 1.5, "reseeds": 1.0, "step": 3.0}
+_FIELDS = {"sizes": 5.0, "layouts": 2.5, "under": 3.0, "values": 3.0, "dtype": 1.5, "reseeds": 1.0, "step": 3.0}
 _SIZES = (1, 2, 3, 5, 8, 9, 16, 17, 33)
 _CHECKPOINTED_SHARE = 0.25  # the share of cases in training whose operations are recomputed in the backward pass
 _DROPOUT_SHARE = 0.6
@@ -31,10 +31,11 @@ def add_calls(case: Case, c: Choices) -> Case:
         dropped = base if is_random(base) or c.chance(1 - _DROPOUT_SHARE) else add_dropout(base)
         again = replace(dropped, checkpoint="full")
         base = again if is_valid(again) else base
-    step = c.pick(("sgd", "adamw"))
+    is_trained = case.training and any(item.parameter and item.dtype in FLOATS for item in case.inputs)
+    optimizer = c.pick(("sgd", "adamw"))
 
     def add_call(called: Case) -> Case:
-        return replace(called, calls=(*called.calls, _draw_call(base, c, step)))
+        return replace(called, calls=(*called.calls, _draw_call(base, c, optimizer if is_trained else "")))
 
     called = base
     for _ in range(c.draw(_COUNTS)):
@@ -45,33 +46,43 @@ def add_calls(case: Case, c: Choices) -> Case:
 def _draw_call(case: Case, c: Choices, step: str) -> LaterCall:
     call = LaterCall()
     for _ in range(c.draw(_DIFFERENCES)):
-        change = dict(_change(case, c, c.draw(_KINDS), step))
-        call = replace(call, **change)
+        field = c.draw(_FIELDS)
+        value: Any = step if field == "step" else _DRAWN[field](case, c)
+        call = replace(call, **{field: value})
     if call.sizes or call.layouts or call.dtype:
         call = replace(call, values="equal" if call.values == "same" else call.values)
     return call
 
 
-def _change(case: Case, c: Choices, kind: str, step: str) -> Iterator[tuple[str, Any]]:
-    """Fields of a later call; none if this difference makes no sense for the case."""
-    floats = [item for item in case.arguments if item.dtype in FLOATS]
-    if kind == "sizes":
-        variable = sorted(list_variable(case))
-        names = sorted({c.pick(variable) for _ in range(c.draw({1: 3.0, 2: 1.0}))}) if variable else []
-        found = [(name, c.pick((*_SIZES, case.sizes[name] + 1, 2 * case.sizes[name]))) for name in names]
-        yield "sizes", tuple((name, size) for name, size in found if size != case.sizes[name])
-    elif kind == "layouts":
-        item = c.pick(case.arguments)
-        fitting = [name for name, layout in LAYOUTS.items() if len(item.shape) >= max(1, layout.min_rank)]
-        yield "layouts", ((item.name, c.pick(fitting)),) if fitting else ()
-    elif kind == "dtype" and floats:
-        yield "dtype", c.pick([name for name in FLOATS[:3] if name != floats[0].dtype])
-    elif kind == "under":
-        other = "inference" if case.training else "training"
-        yield "under", c.draw({other: 4.0, "inference_mode": 1.0, "no_grad": 1.0 if case.training else 0.0})
-    elif kind == "values":
-        yield "values", c.draw({"same": 1.0, "other": 1.0})
-    elif kind == "reseeds" and is_random(case):
-        yield "reseeds", True
-    elif kind == "step" and case.training and any(item.parameter and item.dtype in FLOATS for item in case.inputs):
-        yield "step", step
+def _draw_sizes(case: Case, c: Choices) -> tuple[tuple[str, int], ...]:
+    variable = sorted(list_variable(case))
+    names = sorted({c.pick(variable) for _ in range(c.draw({1: 3.0, 2: 1.0}))}) if variable else []
+    found = [(name, c.pick((*_SIZES, case.sizes[name] + 1, 2 * case.sizes[name]))) for name in names]
+    return tuple((name, size) for name, size in found if size != case.sizes[name])
+
+
+def _draw_layouts(case: Case, c: Choices) -> tuple[tuple[str, str], ...]:
+    item = c.pick(case.arguments)
+    fitting = [name for name, layout in LAYOUTS.items() if len(item.shape) >= max(1, layout.min_rank)]
+    return ((item.name, c.pick(fitting)),) if fitting else ()
+
+
+def _draw_mode(case: Case, c: Choices) -> str:
+    other = "inference" if case.training else "training"
+    return c.draw({other: 4.0, "inference_mode": 1.0, "no_grad": 1.0 if case.training else 0.0})
+
+
+def _draw_dtype(case: Case, c: Choices) -> str:
+    floats = [item.dtype for item in case.arguments if item.dtype in FLOATS]
+    return c.pick([name for name in FLOATS[:3] if name != floats[0]]) if floats else ""
+
+
+_DRAWN: dict[str, Callable[[Case, Choices], Any]] = {
+    "sizes": _draw_sizes,
+    "layouts": _draw_layouts,
+    "under": _draw_mode,
+    "values": lambda _, c: c.draw({"same": 1.0, "other": 1.0}),
+    "dtype": _draw_dtype,
+    "reseeds": lambda case, _: is_random(case),
+}
+"""What draws a field of a later call; it gives the default if this difference makes no sense for the case."""

@@ -95,21 +95,32 @@ def compare(model: Case, case: Case) -> list[str] | None:
         return None
     found = [f"{name} = {size}" for name, size in case.dims if model.sizes.get(name, size) != size]
     for old, new in zip(model.inputs, case.inputs, strict=True):
-        found += [new.dtype] if new.dtype != old.dtype and category(old.dtype) == 2 else []
-        is_other = (new.values.kind, new.values.param) != (old.values.kind, old.values.param)
-        width = f" of {new.values.param:g}" if new.values.param >= 1 else ""
-        found += [f"{new.name} {new.values.kind}{width}"] if is_other else []
-        found += [f"{new.name} {new.layout}"] if new.layout != old.layout else []
-        found += [f"no gradient of {new.name}"] if new.requires_grad != old.requires_grad else []
-    found += [f"{case.returns[0]} alone returned"] if len(case.returns) < len(model.returns) else []
-    found += [case.mode.replace("_", " ")] if case.mode != model.mode else []
-    found += [f"autocast to {case.autocast}"] if case.autocast != model.autocast and case.autocast else []
-    found += ["dynamic sizes"] if case.dynamic != model.dynamic else []
-    found += ["dropout"] if is_random(case) and not is_random(model) else []
-    found += ["recomputed"] if case.checkpoint != model.checkpoint else []
-    found += [f"a later call with {describe_differences(case)}"] if case.calls and not model.calls else []
+        found += _compare_inputs(old, new)
+    is_other = {name: getattr(case, name) != getattr(model, name) for name in ("mode", "dynamic", "checkpoint")}
+    states = {
+        f"{case.returns[0]} alone returned": len(case.returns) < len(model.returns),
+        case.mode.replace("_", " "): is_other["mode"],
+        f"autocast to {case.autocast}": case.autocast not in (None, model.autocast),
+        "dynamic sizes": is_other["dynamic"],
+        "dropout": is_random(case) and not is_random(model),
+        "recomputed": is_other["checkpoint"],
+        f"a later call with {describe_differences(case)}": case.calls and not model.calls,
+    }
+    found += [words for words, holds in states.items() if holds]
     found += [f"{name}={value}" for name, value in case.settings]
     return list(dict.fromkeys(found))
+
+
+def _compare_inputs(old: Input, new: Input) -> list[str]:
+    width = f" of {new.values.param:g}" if new.values.param >= 1 else ""
+    differences = {
+        new.dtype: new.dtype != old.dtype and category(old.dtype) == 2,
+        f"{new.name} {new.values.kind}{width}": (new.values.kind, new.values.param)
+        != (old.values.kind, old.values.param),
+        f"{new.name} {new.layout}": new.layout != old.layout,
+        f"no gradient of {new.name}": new.requires_grad != old.requires_grad,
+    }
+    return [words for words, holds in differences.items() if holds]
 
 
 _NEAR_TRIES = 8

@@ -28,6 +28,7 @@ from fuzz.subjects import get_spec
 from generators.program.case import Case, LaterCall
 from generators.program.features import features
 from tests.check.test_sequences import products
+from tests.fake_asker import FakeAsker
 
 
 def symptom(
@@ -218,18 +219,17 @@ def test_what_differs_between_calls_tells_bugs_apart_and_the_number_of_the_call_
 
 @pytest.mark.parametrize(("needed", "subject"), [({"cpp.threads"}, "inductor_options"), (set[str](), "inductor")])
 def test_a_finding_keeps_the_settings_that_it_needs(needed: set[str], subject: str) -> None:
-    def probe(probes: Sequence[tuple[Case, str]], *, fresh: bool = False) -> list[SubjectResult]:
-        ((case, subject),) = probes
+    def judge(case: Case, subject: str) -> SubjectResult:
         fails = needed <= {*dict(case.settings)} and (get_spec(subject).options or not needed)
-        return [
+        return (
             SubjectResult(subject, Verdict.WRONG_RESULT, failure=VALUE) if fails else SubjectResult(subject, Verdict.OK)
-        ]
+        )
 
     case = replace(products(), settings=(("cpp.simdlen", 1), ("cpp.threads", 4)))
     public = ("inductor", "inductor_options")
     for suspect in ("inductor_options", "passes_options"):
         found = Investigation(
-            case, SubjectResult(suspect, Verdict.WRONG_RESULT, failure=VALUE), public, probe, bool
+            case, SubjectResult(suspect, Verdict.WRONG_RESULT, failure=VALUE), public, FakeAsker(judge), bool
         ).run()
         assert (found.outcome, found.shown.subject) == (SuspicionOutcome.FINDING, subject)
         assert {*dict(found.case.settings)} == needed

@@ -11,6 +11,7 @@ import pytest
 from corpus import casefile
 from corpus.entry import Entry, load
 from fuzz.ask.evaluator import Judged, open_evaluator
+from fuzz.ask.question import Question
 from fuzz.ask.worker_config import WorkerConfig
 from fuzz.campaign import investigation
 from fuzz.campaign.history import find_earlier
@@ -151,7 +152,7 @@ def test_a_kernel_with_memory_is_found_replayed_and_reproduced(
     with open_evaluator(config) as evaluator:
         assert replay_entry(evaluator, entry).state is State.STILL
         assert replay_entry(evaluator, Entry(replace(entry.case, before=()), found=entry.found)).state is State.GONE
-        shown = evaluator.judge(entry.case, subject)
+        shown = evaluator.ask(Question(entry.case, (subject,))).only
     replayed = pytester.runpytest("-p", "fuzz.pytest_plugin", "--case-subject", subject, given.corpus)
     replayed.assert_outcomes(xfailed=len(found(given)))
 

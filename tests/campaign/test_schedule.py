@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from fuzz.campaign.crew import CampaignEvaluator
 from fuzz.campaign.options import Budget
 from fuzz.campaign.schedule import CaseNumbers, Schedule, choose_subjects
 from fuzz.campaign.session import run_campaign
-from fuzz.campaign.worker_thread import WorkerThread
 from generators.errors import UserError
 from generators.sampling.neighbours import Neighbourhood
 from tests.campaign.fakes import case, options, sampler, setup
@@ -151,13 +151,13 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """The time of a campaign: each check takes `CHECK_SECONDS`."""
     clock = SimpleNamespace(now=0.0)
     clock.monotonic = lambda: clock.now
-    receive = WorkerThread.receive
+    ask = CampaignEvaluator.ask
 
-    def receive_slowly(*arguments: Any) -> Any:
+    def ask_slowly(*arguments: Any) -> Any:
         clock.now += CHECK_SECONDS
-        return receive(*arguments)
+        return ask(*arguments)
 
-    monkeypatch.setattr(WorkerThread, "receive", receive_slowly)
+    monkeypatch.setattr(CampaignEvaluator, "ask", ask_slowly)
     for module in ("options", "time_shares"):
         monkeypatch.setattr(f"fuzz.campaign.{module}.time", clock)
     return clock

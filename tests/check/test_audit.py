@@ -15,7 +15,8 @@ from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from corpus.entry import load, loads
-from fuzz.ask.evaluator import Evaluator, build_check
+from fuzz.ask.evaluator import Evaluator
+from fuzz.ask.question import Question, build_check
 from fuzz.check.check import check as run_check
 from fuzz.check.judge.eager_audit import Audit, audit_eager
 from fuzz.check.judge.modes import reference
@@ -269,7 +270,7 @@ def test_eagers_fault_names_the_regions_that_it_needs(shared: Evaluator, known: 
         regions=(*case.regions, Region(beside, ("negative",), case.dims[0][0] if REGIONS[beside].loops else "")),
     )
     check(apart)
-    result = shared.judge(apart, "eager")
+    result = shared.ask(Question(apart, ("eager",))).only
     assert isinstance(result.failure, FaultyOperation)
     assert result.failure.operation == named
 
@@ -292,7 +293,7 @@ regions:
 
 
 def test_where_eager_and_float64_are_infinite_alike_a_region_is_right(shared: Evaluator) -> None:
-    failure = shared.judge(loads(OVERFLOWS_BESIDE).case, "eager").failure
+    failure = shared.ask(Question(loads(OVERFLOWS_BESIDE).case, ("eager",))).only.failure
     assert isinstance(failure, FaultyOperation) and failure.given == 0.0 and math.isfinite(failure.exact)
 
 
@@ -318,7 +319,7 @@ def test_an_operation_that_is_wrong_in_a_region_alone_is_named_in_its_place() ->
         out[23:] *= a.dtype == torch.float64  # vmap multiplies all rows at once, a loop 8 rows at a time
         return out
 
-    request = build_check(loads(PRODUCT_OF_ROWS).case, ("eager",))
+    request = build_check(Question(loads(PRODUCT_OF_ROWS).case, ("eager",)))
     with planted("mm", lost_last_row):
         [result] = run_check(request, {"eager": find("eager")}, "cpu", lambda *_: None, lambda: 0.0).results
     assert isinstance(result.failure, FaultyOperation) and result.failure.operation == "aten.mm"
@@ -341,7 +342,7 @@ def drop_probabilities(*kinds: str) -> Case:
 # The result of a scan under vmap has other strides than that of loops. So dropout draws another mask.
 @pytest.mark.parametrize("kinds", [("vmap", "scan"), ("scan",), ("custom_op",)])
 def test_dropout_of_a_regions_result_shows_faults_of_eager_alone(worker: Asker, kinds: tuple[str, ...]) -> None:
-    right = build_check(drop_probabilities(*kinds), ("eager",))
+    right = build_check(Question(drop_probabilities(*kinds), ("eager",)))
     wrong = replace(right, source=right.source.replace("x.softmax(dim=-1)", "x.softmax(dim=-1) * 1.1"))
     verdicts = [worker.answer(request).results[0].verdict for request in (right, wrong)]
     assert not verdicts[0].is_finding
@@ -370,5 +371,5 @@ regions:
 
 
 def test_eager_is_judged_where_a_region_alone_gives_a_gradient(shared: Evaluator) -> None:
-    result = shared.judge(loads(GRADIENT_OF_THE_REGION_ALONE).case, "eager")
+    result = shared.ask(Question(loads(GRADIENT_OF_THE_REGION_ALONE).case, ("eager",))).only
     assert result.verdict is Verdict.EAGER_SUSPECT

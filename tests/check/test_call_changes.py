@@ -10,7 +10,7 @@ from benchmarks.defects import planted
 from benchmarks.plain import dense
 from corpus.casefile import dumps, loads
 from corpus.shrink import shrink
-from fuzz.ask.evaluator import build_check
+from fuzz.ask.question import Question, build_check
 from fuzz.bug_identity import Symptom, is_same_failure
 from fuzz.check.check import check
 from fuzz.check.run.attention.function import Attention
@@ -250,7 +250,7 @@ FAILURES: dict[str, tuple[Verdict, str, dict[str, Any]]] = {
 def judge(case: Case, function: Any) -> SubjectResult:
     configure_torch()
     subject = Subject("asked", attention=Attention(lambda: function))
-    result = check(build_check(case, ("asked",)), {"asked": subject}, "cpu", lambda _: None, lambda: 0.0)
+    result = check(build_check(Question(case, ("asked",))), {"asked": subject}, "cpu", lambda _: None, lambda: 0.0)
     assert result.rejected is None, result.rejected
     return result.results[0]
 

@@ -13,8 +13,9 @@ from benchmarks.planted_torch.torch_defects import FUNCTIONS
 from corpus.casefile import dumps, loads
 from corpus.shrink import shrink
 from fuzz.ask.evaluator import open_evaluator
+from fuzz.ask.question import Question
 from fuzz.ask.worker_config import WorkerConfig
-from fuzz.attribution.decide import UNCHANGED
+from fuzz.attribution.edits import UNCHANGED
 from fuzz.check.run.program import Execution, Program, execute, same_bits
 from fuzz.check.run.subject_builder import find
 from fuzz.check.torch_api import settings
@@ -131,7 +132,7 @@ def test_marks_and_stances_last_for_one_call() -> None:
 @pytest.mark.worker
 def test_a_stance_in_the_first_compilation_of_a_process_is_no_finding() -> None:
     with open_evaluator(WorkerConfig(timeout=120)) as fresh:
-        result = fresh.judge(changed(setup=(Change("force_eager"),)), "passes")
+        result = fresh.ask(Question(changed(setup=(Change("force_eager"),)), ("passes",))).only
     assert not result.verdict.is_finding
 
 

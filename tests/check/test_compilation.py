@@ -14,7 +14,7 @@ import torch._dynamo.config as dynamo
 from torch import nn
 
 from benchmarks.planted_torch.torch_defects import FUNCTIONS
-from fuzz.ask.evaluator import build_check
+from fuzz.ask.question import Question, build_check
 from fuzz.ask.transport import CompilersOff, PipeTransport
 from fuzz.ask.worker_config import WorkerConfig
 from fuzz.ask.worker_process import WorkerProcess
@@ -203,7 +203,7 @@ def own_caches(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def judge(case: Case, *experiments: Trial, name: str = "inductor_warm") -> SubjectResult:
-    request = build_check(case, (name,), experiments=experiments)
+    request = build_check(Question(case, (name,), experiments))
     return check(request, {name: find(name)}, "cpu", lambda _: None, lambda: 0.0).results[0]
 
 

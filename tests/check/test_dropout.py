@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from benchmarks.planted_torch.torch_defects import FUNCTIONS
 from corpus import casefile
-from fuzz.ask.evaluator import build_check
+from fuzz.ask.question import Question, build_check
 from fuzz.check.check import check
 from fuzz.check.judge import constants
 from fuzz.check.judge.dropout import Comparison
@@ -272,7 +272,7 @@ def draw_once_in_two_calls() -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]
 
 def judge(subject: Subject, case: Case) -> SubjectResult:
     return check(
-        build_check(case, (subject.name,)), {subject.name: subject}, "cpu", lambda _: None, lambda: 0.0
+        build_check(Question(case, (subject.name,))), {subject.name: subject}, "cpu", lambda _: None, lambda: 0.0
     ).results[0]
 
 

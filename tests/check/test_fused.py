@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from fuzz.ask.evaluator import build_check
+from fuzz.ask.question import Question, build_check
 from fuzz.check.check import check
 from fuzz.check.judge.case_run import CaseRun
-from fuzz.check.judge.recheck import explain_by_fused_rounding
-from fuzz.check.run.subject_builder import find
+from fuzz.check.judge.doubt import Doubt
+from fuzz.check.judge.licences import excuse
+from fuzz.check.run.subject_builder import Subject, find
 from fuzz.check.torch_api.exceptions import SubjectError
 from fuzz.protocol import Check, Verdict
 from generators.program.attention_options import Contract
@@ -40,7 +41,7 @@ def test_weights_that_a_fused_call_computes_anew_are_no_mistake() -> None:
         mode="training",
         contracts=(Contract("q", "k", "v", "out"),),
     )
-    request = build_check(case, ("passes",))
+    request = build_check(Question(case, ("passes",)))
     (result,) = check(request, {"passes": find("passes")}, "cpu", lambda stage: None, lambda: 0.0).results
     assert [name for name in result.applied_rewrites if "sfdp" in name]
     assert not result.verdict.is_finding
@@ -66,4 +67,6 @@ def test_kernels_that_cannot_be_asked_or_trusted_explain_nothing(
     run = replace(case.eager, outputs={name: value + 1 for name, value in case.eager.outputs.items()})
     judgement = case.judge_runs([run])
     assert judgement.verdict is Verdict.WRONG_RESULT
-    assert explain_by_fused_rounding(judgement, case, run) == judgement
+    proven = replace(judgement, right_rewrites=("_sfdp_pattern_1",))
+    doubt = Doubt(judgement, run, case, Subject("passes"), case.judge.judge, prove=lambda _: proven)
+    assert excuse(doubt).judgement == proven

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from fuzz.check.judge import recheck
 from fuzz.check.judge.case_run import CaseRun
+from fuzz.check.judge.doubt import is_documented
 from fuzz.check.run.program import same_bits, same_numbers
 from fuzz.check.run.subject_builder import Subject, find
 from fuzz.protocol import Check, Verdict
@@ -71,7 +71,7 @@ def test_runs_that_differ_are_told(settings: dict[str, Any]) -> None:
 
 @pytest.mark.compiles
 @pytest.mark.parametrize(
-    ("line", "is_documented"),
+    ("line", "expected"),
     [
         ("q.new_zeros(B).put_(torch.zeros(1, dtype=torch.long), q[:1, 0, 0, 0])", True),  # no deterministic algorithm
         ("q.new_zeros(B).scatter_add(0, torch.zeros(B, dtype=torch.long), q[:, 0, 0, 0])", True),  # another one
@@ -79,10 +79,10 @@ def test_runs_that_differ_are_told(settings: dict[str, Any]) -> None:
         ("q @ k.transpose(-2, -1)", False),
     ],
 )
-def test_what_torch_documents_is_told_from_what_should_repeat(line: str, is_documented: bool) -> None:
+def test_what_torch_documents_is_told_from_what_should_repeat(line: str, expected: bool) -> None:
     request = Check(id=0, source=source(f"return {line}"), subjects=())
     case = CaseRun(request, "cpu", lambda _: None)
-    assert recheck.is_documented(case, find("passes")) is is_documented
+    assert is_documented(case, find("passes")) is expected
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

@@ -1,7 +1,7 @@
 """A rewrite is proven wrong on the operands it took; a fused call is at fault where eager is wrong too."""
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -13,7 +13,7 @@ import torch
 
 from benchmarks.planted_torch.torch_defects import OPERATIONS
 from corpus import entry
-from fuzz.ask.evaluator import build_check
+from fuzz.ask.question import Question, build_check
 from fuzz.bug_identity import Symptom
 from fuzz.campaign.investigation import Investigation
 from fuzz.check.check import check
@@ -26,6 +26,7 @@ from generators.program.features import features
 from generators.records import decode, encode
 from tests.check.in_process import run_subject
 from tests.check.sources import source
+from tests.fake_asker import FakeAsker
 
 integer_mask = pytest.mark.torch("<2.14", "keeps keys where a mask of integers is 1")
 
@@ -67,7 +68,7 @@ BUGS = [
 
 
 def judge(case: Case) -> SubjectResult:
-    request = build_check(case, ("passes",))
+    request = build_check(Question(case, ("passes",)))
     return check(request, {"passes": find("passes")}, "cpu", lambda stage: None, lambda: 0.0).results[0]
 
 
@@ -165,12 +166,12 @@ def test_a_rewrite_that_is_wrong_in_rows_without_a_key_says_so(number: int, shap
 def test_shrinking_one_of_them_does_not_end_in_the_other(pair: list[tuple[Case, SubjectResult]]) -> None:
     judged: list[SubjectResult] = []
 
-    def probe(probes: Sequence[tuple[Case, str]], *, fresh: bool = False) -> list[SubjectResult]:
-        judged.extend(judge(case) for case, _ in probes)
-        return judged[-len(probes) :]
+    def judge_and_count(case: Case, _: str) -> SubjectResult:
+        judged.append(judge(case))
+        return judged[-1]
 
     case, suspect = pair[1]
-    concluded = Investigation(case, suspect, (), probe, is_time_up=lambda: len(judged) > 60).run()
+    concluded = Investigation(case, suspect, (), FakeAsker(judge_and_count), is_time_up=lambda: len(judged) > 60).run()
     assert concluded.case.id != case.id
     assert are_all_known(concluded.shown.wrong_rewrites, suspect.wrong_rewrites)
 
@@ -271,7 +272,7 @@ def planted(name: str) -> Iterator[None]:
 
 def judge_seed(seed: str, subject: str) -> SubjectResult:
     case = entry.load(ROOT / "corpus" / "seeds" / "patterns" / f"{seed}.case.yaml").case
-    request = build_check(case, (subject,))
+    request = build_check(Question(case, (subject,)))
     return check(request, {subject: find(subject)}, "cpu", lambda stage: None, lambda: 0.0).results[0]
 
 
@@ -313,6 +314,6 @@ def test_an_exception_of_the_backward_pass_is_of_the_fused_call_if_eager_raises_
 def test_a_backend_takes_no_case_without_attention() -> None:
     assert judge_seed("sfdp-05-training", "sdpa_flash").verdict in (Verdict.OK, Verdict.ROUNDING)
     case = entry.load(ROOT / "corpus" / "known" / "amax-of-a-sum-in-training.case.yaml").case
-    request = build_check(case, ("sdpa_flash",))
+    request = build_check(Question(case, ("sdpa_flash",)))
     result = check(request, {"sdpa_flash": find("sdpa_flash")}, "cpu", lambda stage: None, lambda: 0.0).results[0]
     assert isinstance(result.failure, NotTaken) and result.failure.why is Refusal.NO_CONTRACT

@@ -17,6 +17,7 @@ from corpus import casefile
 from corpus.entry import Entry, Expectation, load
 from corpus.shrink import shrink
 from fuzz.ask.evaluator import Evaluator, open_evaluator
+from fuzz.ask.question import Asker, Memory, Question
 from fuzz.ask.worker_config import WorkerConfig
 from fuzz.attribution.attribute import attribute
 from fuzz.bug_identity import is_same_failure
@@ -86,8 +87,8 @@ def evaluator() -> Iterator[Evaluator]:
         yield made
 
 
-def judge(evaluator: Evaluator, case: Case) -> SubjectResult:
-    return evaluator.judge(case, "sharded")
+def judge(evaluator: Asker, case: Case) -> SubjectResult:
+    return evaluator.ask(Question(case, ("sharded",))).only
 
 
 @pytest.mark.parametrize(
@@ -95,12 +96,12 @@ def judge(evaluator: Evaluator, case: Case) -> SubjectResult:
     [(ATTENTION, "sharded"), (EMBEDDING, "sharded"), (EMBEDDING, "aot_eager_sharded"), (CHAIN, "aot_eager_sharded")],
 )
 def test_a_right_program_passes(evaluator: Evaluator, case: Case, subject: str) -> None:
-    assert evaluator.judge(case, subject).verdict in (Verdict.OK, Verdict.ROUNDING)
+    assert evaluator.ask(Question(case, (subject,))).only.verdict in (Verdict.OK, Verdict.ROUNDING)
 
 
 @pytest.mark.torch("==2.13.*", "can't trace how DTensor redistributes a flattened axis")
 def test_a_program_that_dynamo_leaves_to_eager_is_not_judged(evaluator: Evaluator) -> None:
-    result = evaluator.judge(ATTENTION, "aot_eager_sharded")
+    result = evaluator.ask(Question(ATTENTION, ("aot_eager_sharded",))).only
     assert result.verdict is Verdict.SKIPPED
     assert isinstance(result.failure, NotTaken) and result.failure.why is Refusal.NOT_COMPILED
 
@@ -109,7 +110,7 @@ def test_an_operation_without_a_rule_is_not_supported(evaluator: Evaluator) -> N
     assert judge(evaluator, WINDOWS).verdict is Verdict.SKIPPED
 
 
-def attribute_smallest(evaluator: Evaluator, case: Case) -> tuple[str, str, str]:
+def attribute_smallest(evaluator: Asker, case: Case) -> tuple[str, str, str]:
     found = judge(evaluator, case)
     assert found.verdict in (Verdict.WRONG_RESULT, Verdict.WRONG_GRADIENT)
     smallest = shrink(case, lambda one: is_same_failure(judge(evaluator, one), found, exact=False))[-1]
@@ -121,7 +122,8 @@ def attribute_smallest(evaluator: Evaluator, case: Case) -> tuple[str, str, str]
 
 def test_planted_faults_are_found_named_and_shrunk() -> None:
     plants, config = "shard_kept,offset_forgotten", WorkerConfig(timeout=120)
-    with planted(plants), open_evaluator(config, repeat=1, remember=True) as evaluator:
+    with planted(plants), open_evaluator(config, repeat=1) as made:
+        evaluator = Memory(made)
         assert attribute_smallest(evaluator, ATTENTION) == ("sharded", "sharding", "aten._softmax")
         assert attribute_smallest(evaluator, EMBEDDING) == ("sharded", "sharding", "aten.embedding")
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from fuzz.ask.evaluator import build_check
+from fuzz.ask.question import Question, build_check
 from fuzz.ask.transport import PipeTransport
 from fuzz.ask.worker_config import WorkerConfig
 from fuzz.ask.worker_process import WorkerProcess
@@ -200,7 +200,7 @@ def test_a_process_whose_output_a_function_closes_ends_with_a_code_of_its_own(is
     name = "tests.check.planted:closes_descriptors"
     config = WorkerConfig(named=(name,), is_forked=is_forked)
     process = WorkerProcess(config, PipeTransport())
-    process.send(build_check(case("softmax"), (name,)))
+    process.send(build_check(Question(case("softmax"), (name,))))
     (lost,) = process.receive().results
     process.close()
     assert (lost.subject, lost.verdict) == (name, Verdict.WORKER_DIED)

@@ -25,9 +25,7 @@ from corpus.entry import (
 )
 from corpus.ledger import Ledger
 from corpus.ledger import save as save_ledger
-from fuzz.ask.worker_config import ROOT
 from fuzz.campaign.session import _enter_directory
-from fuzz.protocol import Verdict
 from fuzz.run_store import RESULTS_FILE, Results
 from generators.errors import CaseError, UserError, UserErrors
 from generators.sampling.sample import sample
@@ -277,16 +275,3 @@ def test_a_run_that_was_killed_before_it_had_a_store_is_begun_again(tmp_path: Pa
     (tmp_path / "lock").touch()
     with _enter_directory(tmp_path), contextlib.closing(Results(tmp_path)) as results:
         assert not results.findings()
-
-
-LOSSES = {Verdict.WORKER_DIED, Verdict.DEVICE_ERROR, Verdict.TIMEOUT}
-
-
-def test_no_case_ends_a_process_or_a_device() -> None:
-    found = {}
-    for name in ("known", "seeds"):
-        for path, entry in load_directory(ROOT / "corpus" / name).items():
-            told = {entry.verdict, *(text.partition(" ")[0] for text in entry.seen.values())}
-            if not told.isdisjoint(LOSSES):
-                found[path] = told
-    assert not found

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from corpus import casefile
-from fuzz.ask.evaluator import Evaluator, build_check, open_evaluator
+from fuzz.ask.evaluator import Evaluator, open_evaluator
+from fuzz.ask.question import Memory, Process, Question, ask_accepted
 from fuzz.ask.transport import PipeTransport
 from fuzz.ask.worker_config import WorkerConfig
 from fuzz.ask.worker_process import Stopped, WorkerFault, WorkerProcess
@@ -28,7 +29,7 @@ def rules(**given: Any) -> dict[str, Any]:
 
 def test_the_verdicts_that_went_with_a_lost_process_are_asked_for_again() -> None:
     with open_evaluator(setup(**rules(do="die"))) as evaluator:
-        results = evaluator.evaluate(SOFTMAX, BOTH).results
+        results = evaluator.ask(Question(SOFTMAX, BOTH)).results
     assert [(r.subject, r.verdict) for r in results] == [("passes", Verdict.OK), ("inductor", Verdict.WORKER_DIED)]
     assert isinstance(results[1].failure, ProcessLost)
 
@@ -44,49 +45,48 @@ def test_a_kernel_that_broke_the_gpu_is_named_by_a_process_with_synchronous_laun
     with open_evaluator(setup(rules=[rule])) as evaluator:
         first = evaluator.hello.pid
         for _ in range(2):
-            evaluator.submit(build_check(SOFTMAX, BOTH))
-            results = evaluator.collect().results
+            results = evaluator.ask(Question(SOFTMAX, BOTH)).results
             assert [(r.subject, r.verdict) for r in results] == [
                 ("passes", Verdict.OK),
                 ("inductor", Verdict.DEVICE_ERROR),
             ]
             assert results[1].failure == DeviceError("misaligned", "scale_rows" if repeats else "")
-        assert evaluator.judge(TANH, "inductor").verdict is Verdict.OK
+        assert evaluator.ask(Question(TANH, ("inductor",))).only.verdict is Verdict.OK
         assert evaluator.hello.pid != first
 
 
 def test_a_killed_evaluator_asks_nothing_again() -> None:
     with open_evaluator(setup(**rules(do="hang"))) as evaluator:
         assert evaluator.hello.pid
-        evaluator.submit(build_check(SOFTMAX, BOTH))
-        evaluator.process.kill()
         with pytest.raises(Stopped):
-            evaluator.collect()
+            evaluator.ask(Question(SOFTMAX, BOTH), meanwhile=evaluator.process.kill)
         with pytest.raises(Stopped):
-            evaluator.evaluate(TANH, BOTH)
+            evaluator.ask(Question(TANH, BOTH))
 
 
 def test_a_fault_of_attnfuzz_is_raised_and_the_next_case_is_judged() -> None:
     with open_evaluator(setup(**rules(do="fail"))) as evaluator:
         with pytest.raises(WorkerFault):
-            evaluator.evaluate(SOFTMAX, BOTH)
-        assert evaluator.judge(TANH, "inductor").verdict is Verdict.OK
+            evaluator.ask(Question(SOFTMAX, BOTH))
+        assert evaluator.ask(Question(TANH, ("inductor",))).only.verdict is Verdict.OK
 
 
 def test_with_memory_the_same_case_is_evaluated_once() -> None:
-    with open_evaluator(setup(**rules(from_check=2, verdict="wrong_result")), remember=True) as evaluator:
-        assert evaluator.judge(SOFTMAX, "inductor").verdict is Verdict.OK
-        assert evaluator.judge(SOFTMAX, "inductor").verdict is Verdict.OK
+    with open_evaluator(setup(**rules(from_check=2, verdict="wrong_result"))) as evaluator:
+        memory = Memory(evaluator)
+        assert memory.ask(Question(SOFTMAX, ("inductor",))).only.verdict is Verdict.OK
+        assert memory.ask(Question(SOFTMAX, ("inductor",))).only.verdict is Verdict.OK
         assert evaluator.process.checks == 1
         # The fake worker fails from the second check on.
-        assert evaluator.judge(case("exp", "softmax", rows=4), "inductor").verdict.is_finding
+        assert memory.ask(Question(case("exp", "softmax", rows=4), ("inductor",))).only.verdict.is_finding
 
 
 def test_a_fresh_evaluation_has_a_process_of_its_own_and_remembers_nothing() -> None:
-    with open_evaluator(setup(), remember=True) as evaluator:
-        evaluator.evaluate(TANH, BOTH)
+    with open_evaluator(setup()) as evaluator:
+        memory = Memory(evaluator)
+        memory.ask(Question(TANH, BOTH))
         first = evaluator.hello.pid
-        evaluator.evaluate(TANH, BOTH, fresh=True)
+        memory.ask(Question(TANH, BOTH, process=Process.FRESH))
         assert evaluator.hello.pid != first
         assert evaluator.process.checks == 1
 
@@ -96,10 +96,10 @@ def test_a_case_that_eager_refuses_has_no_verdict() -> None:
         "rules": [{"match": "softmax", "subjects": ["eager"], "rejected": "shapes do not match"}]
     }
     with open_evaluator(setup(**refuses)) as evaluator:
-        result = evaluator.judge(SOFTMAX, "inductor")
+        result = evaluator.ask(Question(SOFTMAX, ("inductor",))).only
         assert (result.verdict, type(result.failure)) == (Verdict.SKIPPED, NotTaken)
         with pytest.raises(UserError, match="shapes do not match"):
-            evaluator.evaluate_or_raise(SOFTMAX, "inductor")
+            ask_accepted(evaluator, Question(SOFTMAX, ("inductor",)))
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_a_process_is_replaced_for_its_age_and_its_growth(given: dict[str, Any],
     process = WorkerProcess(setup(memory_mib=4096, **given), PipeTransport(), on_start=started.append)
     with Evaluator(process, recycle_checks=checks) as evaluator:
         for _ in range(4):
-            evaluator.evaluate(TANH, BOTH)
+            evaluator.ask(Question(TANH, BOTH))
     assert len(started) == expected
 
 
@@ -201,12 +201,12 @@ regions: [{kind: jacrev, ops: [out]}]
 @pytest.mark.worker
 def test_a_derivative_of_0_may_be_the_rounding_of_its_terms() -> None:
     with open_evaluator(WorkerConfig(timeout=120), repeat=1) as evaluator:
-        assert evaluator.judge(SOFTMAX_DERIVED, "passes").verdict is Verdict.ROUNDING
+        assert evaluator.ask(Question(SOFTMAX_DERIVED, ("passes",))).only.verdict is Verdict.ROUNDING
 
 
 @pytest.mark.worker
 def test_a_transform_that_torch_does_not_compile_spoils_no_later_case() -> None:
     """torch 2.13 then refuses all transforms in the process."""
     with open_evaluator(WorkerConfig(timeout=120), repeat=1) as evaluator:
-        evaluator.judge(LAYER_NORM, "passes")
-        assert evaluator.judge(EXP_OF_ROWS, "passes").verdict is Verdict.OK
+        evaluator.ask(Question(LAYER_NORM, ("passes",)))
+        assert evaluator.ask(Question(EXP_OF_ROWS, ("passes",))).only.verdict is Verdict.OK

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from fuzz.ask.evaluator import build_check, open_evaluator
+from fuzz.ask.evaluator import open_evaluator
+from fuzz.ask.question import Question
 from fuzz.ask.transport import PipeTransport
 from fuzz.ask.worker_config import ROOT, WorkerConfig
 from fuzz.ask.worker_process import WorkerProcess
@@ -85,13 +86,12 @@ def test_a_process_has_the_state_of_one_that_starts_alone_whatever_its_predecess
     (tmp_path / "leaving.py").write_text(LEAVES_STATE)
     monkeypatch.chdir(tmp_path)
     attention = next(one for index in range(50) if (one := sample(7, index)).contracts and not one.training)
-    check, found = build_check(attention, ("leaving:attend",)), list[str]()
+    found = list[str]()
     for is_forked in (True, True, False):
         log = tmp_path / f"log-{len(found)}"
         own = replace(config, named=("leaving:attend",), is_forked=is_forked, log=log)
         with open_evaluator(own) as evaluator:
-            evaluator.submit(check)
-            evaluator.collect()
+            evaluator.ask(Question(attention, ("leaving:attend",)))
         found.append(log.read_text().splitlines()[0])
     assert found[0] == found[1] == found[2]
 

@@ -12,6 +12,7 @@ import pytest
 
 from corpus.entry import Entry, Expectation, save
 from fuzz.ask.evaluator import open_evaluator
+from fuzz.ask.question import Question
 from fuzz.ask.worker_config import WorkerConfig
 from fuzz.check.torch_api.exceptions import advise_on_import
 from fuzz.cli import USAGE
@@ -79,7 +80,7 @@ def test_an_environment_with_the_other_package_keeps_working(tmp_path: Path, mon
     with open_evaluator(WorkerConfig()) as evaluator:
         cases = (sample(3, index, attention_only=True) for index in range(20))
         plain = next(case for case in cases if case.contracts[0].dropout == 0)
-        result = evaluator.judge(plain, "triton")
+        result = evaluator.ask(Question(plain, ("triton",))).only
     assert result.verdict in (Verdict.OK, Verdict.ROUNDING)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from fuzz.ask import transport, worker_process
-from fuzz.ask.evaluator import build_check
+from fuzz.ask.question import Question, build_check
 from fuzz.ask.transport import MachineLost, PipeTransport, WorkerUnavailable
 from fuzz.ask.worker_config import WorkerConfig
 from fuzz.ask.worker_process import Stopped, WorkerFault, WorkerLost, WorkerProcess
@@ -25,8 +25,8 @@ from tests.campaign.fakes import case, setup
 
 pytestmark = pytest.mark.worker
 
-CHECK = build_check(case("exp", "softmax"), ("passes", "inductor"))
-HARMLESS = build_check(case("tanh"), ("passes",))
+CHECK = build_check(Question(case("exp", "softmax"), ("passes", "inductor")))
+HARMLESS = build_check(Question(case("tanh"), ("passes",)))
 
 
 def worker(tmp_path: Path, **given: Any) -> WorkerProcess:
@@ -135,7 +135,7 @@ def test_a_check_has_the_attention_stub_of_its_case() -> None:
     attention = next(
         c for c in (sample(1, index, attention_only=True) for index in range(20)) if emit_attention_stub(c) is not None
     )
-    assert build_check(attention, ("passes",)).attention_stub == emit_attention_stub(attention)
+    assert build_check(Question(attention, ("passes",))).attention_stub == emit_attention_stub(attention)
     assert CHECK.attention_stub is None
 
 

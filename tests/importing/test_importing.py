@@ -10,6 +10,7 @@ import torch
 
 from corpus.entry import Entry, load_directory, save
 from fuzz.ask.evaluator import Evaluator
+from fuzz.ask.question import Question
 from fuzz.ask.worker_config import WorkerConfig
 from fuzz.importing import importer
 from fuzz.importing.importer import Block, BlockFailed, ModuleImport, describe_gaps
@@ -79,7 +80,7 @@ def test_sizes_are_named_dimensions(stack: dict[str, Block], shared: Evaluator) 
     assert (case.sizes["B"], case.sizes["S"], case.sizes["D"]) == (2, 11, 32)
     other = resize(case, {name: 2 * size for name, size in case.dims})
     assert other is not None
-    result = shared.evaluate(other, ("passes",))
+    result = shared.ask(Question(other, ("passes",)))
     assert (result.rejected, [one.verdict.is_finding for one in result.results]) == (None, [False])
 
 
@@ -204,7 +205,7 @@ def test_neighbours_say_how_far_they_are(neighbourhood: Neighbourhood, stack: di
 
 
 def test_neighbours_pass_where_nothing_is_wrong(neighbourhood: Neighbourhood, shared: Evaluator) -> None:
-    results = [shared.evaluate(neighbourhood.sample(7, index), ("passes",)) for index in range(4, 19, 3)]
+    results = [shared.ask(Question(neighbourhood.sample(7, index), ("passes",))) for index in range(4, 19, 3)]
     wrong = [
         one
         for result in results
@@ -231,7 +232,7 @@ def test_a_block_keeps_its_values(shared: Evaluator, tmp_path: Path) -> None:
     assert [has_given(near.sample(0, index)) for index in range(3)] == [True, False, False]  # the module itself first
     moved = shutil.move(save(Entry(case), tmp_path / "first").parent, tmp_path / "second")
     [entry] = load_directory(Path(moved)).values()
-    result = shared.evaluate(entry.case, ("passes",))
+    result = shared.ask(Question(entry.case, ("passes",)))
     assert (result.rejected, [one.verdict.is_finding for one in result.results]) == (None, [False])
 
 

@@ -1,6 +1,6 @@
 """Which minimal case comes out of the shrinker, to the letter, for planted bugs it has never seen."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache
 from itertools import islice
 
@@ -8,8 +8,9 @@ import pytest
 
 from corpus.shrink import PASSES, shrink
 from fuzz.ask.evaluator import Evaluator
+from fuzz.ask.question import Question
 from fuzz.campaign.investigation import Investigation
-from fuzz.protocol import SubjectResult, Verdict
+from fuzz.protocol import Verdict
 from fuzz.run_store import SuspicionOutcome
 from generators.program.case import Case, Input, Op
 from generators.program.emit import source
@@ -190,13 +191,10 @@ def test_a_planted_relu_comes_down_to_one_relu(shared: Evaluator) -> None:
     if shared.hello.cxx is None:
         pytest.skip("no C++ compiler")
 
-    def probe(probes: Sequence[tuple[Case, str]], *, fresh: bool = False) -> list[SubjectResult]:
-        return [shared.judge(case, subject) for case, subject in probes]
-
     case = attention_with_relu()
-    suspect = shared.judge(case, PLANTED)
+    suspect = shared.ask(Question(case, (PLANTED,))).only
     assert suspect.verdict is Verdict.WRONG_RESULT
-    found = Investigation(case, suspect, (PLANTED,), probe, lambda: False).run()
+    found = Investigation(case, suspect, (PLANTED,), shared, lambda: False).run()
     assert found.outcome is SuspicionOutcome.FINDING
     assert [op.kind for op in found.case.ops] == ["relu"]
     assert MINIMUM in source(found.case)

@@ -3,29 +3,26 @@
 from dataclasses import replace
 
 from fuzz.experiments import Trial
-from fuzz.protocol import Hello, StepsTaken, SubjectResult, Verdict
+from fuzz.protocol import StepsTaken, SubjectResult, Verdict
 from generators.program.case import Case
+from tests.fake_asker import FakeAsker
 
 
-class FakeEvaluator:
+class FakeEvaluator(FakeAsker):
     """Experiments in `right` pass, those in `given` have that result, and all else has `wrong`.
 
     An experiment is named as "id" or "id argument", or by the subject without one. `device`: the worker's.
     """
 
-    device = "cpu"
-
     def __init__(self, wrong: SubjectResult, *right: str, **given: SubjectResult) -> None:
-        self.hello = Hello("2.13.0", "3.11", self.device, "g++", 1)
+        super().__init__(self._find)
         self.asked: list[str] = []
         self._wrong, self._right, self._given = wrong, right, given
 
-    def judge(self, _case: Case, subject: str, *trials: Trial) -> SubjectResult:
+    def _find(self, _case: Case, subject: str, *trials: Trial) -> SubjectResult:
         name = f"{trials[-1].experiment} {trials[-1].argument}".strip() if trials else subject
         self.asked.append(name)
         return self._given.get(name) or (SubjectResult(subject, Verdict.OK) if name in self._right else self._wrong)
-
-    evaluate_or_raise = judge
 
 
 def limit_steps(

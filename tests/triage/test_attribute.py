@@ -10,6 +10,7 @@ from corpus import casefile, entry
 from corpus.causes import MechanismKind
 from corpus.entry import Entry, Expectation
 from fuzz.ask.evaluator import Evaluator, open_evaluator
+from fuzz.ask.question import Asker, Memory
 from fuzz.ask.worker_config import WorkerConfig
 from fuzz.attribution.attribute import attribute
 from fuzz.attribution.root_cause import RootCause
@@ -52,16 +53,16 @@ returns: [out]
 
 
 @pytest.fixture(scope="module")
-def evaluator(shared: Evaluator) -> Evaluator:
-    return Evaluator(shared.process, repeat=1, remember=True)
+def evaluator(shared: Evaluator) -> Asker:
+    return Memory(Evaluator(shared.process, repeat=1))
 
 
 @pytest.fixture(scope="module")
-def planted_evaluator() -> Iterator[Evaluator]:
+def planted_evaluator() -> Iterator[Asker]:
     plants = ",".join((*PLANTS, "relu_accuracy"))
     config = WorkerConfig(timeout=120, memory_mib=8192)
-    with planted(plants), open_evaluator(config, repeat=1, remember=True) as made:
-        yield made
+    with planted(plants), open_evaluator(config, repeat=1) as made:
+        yield Memory(made)
 
 
 def of(text: str, subject: str = "passes") -> Entry:
@@ -73,7 +74,7 @@ def named(cause: RootCause) -> tuple[str, str, str]:
 
 
 @pytest.mark.torch("==2.13.*", "ignores the constants of a program")
-def test_a_pattern_that_ignores_the_programs_constants_is_named_with_the_constant(evaluator: Evaluator) -> None:
+def test_a_pattern_that_ignores_the_programs_constants_is_named_with_the_constant(evaluator: Asker) -> None:
     cause = attribute(of(SOFTMAX_OVER_QUERIES), evaluator)
     assert named(cause) == ("inductor", "joint_graph_passes", "_sfdp_pattern_1")
     assert cause.mechanism.kind is MechanismKind.CONSTANTS_IGNORED
@@ -81,37 +82,37 @@ def test_a_pattern_that_ignores_the_programs_constants_is_named_with_the_constan
     assert measured.constants == (OtherConstant("amax", "-2", "-1"), OtherConstant("sum", "-2", "-1"))
 
 
-def test_right_values_that_are_read_by_strides_are_no_mistake_of_the_fused_call(evaluator: Evaluator) -> None:
+def test_right_values_that_are_read_by_strides_are_no_mistake_of_the_fused_call(evaluator: Asker) -> None:
     cause = attribute(entry.load(SEEDS.parent / "known" / "attention-read-by-strides.case.yaml"), evaluator)
     assert named(cause) == ("inductor", "joint_graph_passes", "_sfdp_pattern_23")
     assert cause.mechanism.kind is MechanismKind.STRIDES
 
 
-def test_a_training_pattern_in_two_dtypes_is_named_with_that(evaluator: Evaluator) -> None:
+def test_a_training_pattern_in_two_dtypes_is_named_with_that(evaluator: Asker) -> None:
     found = attribute(entry.load(SEEDS / "patterns" / "sfdp-07-training.case.yaml"), evaluator)
     assert named(found) == ("inductor", "joint_graph_passes", "_sfdp_pattern_7")
     assert found.mechanism.kind is MechanismKind.TWO_DTYPES
 
 
-def test_a_backend_that_is_wrong_on_overlapping_rows_is_named_with_that(evaluator: Evaluator) -> None:
+def test_a_backend_that_is_wrong_on_overlapping_rows_is_named_with_that(evaluator: Asker) -> None:
     found = attribute(entry.load(SEEDS / "fused-attention-on-overlapping-strides.case.yaml"), evaluator)
     assert found.who == "sdpa_flash"
     assert found.mechanism.kind is MechanismKind.OVERLAPPING_ROWS
 
 
-def test_eager_is_named_with_overlapping_rows_as_its_backend_is(evaluator: Evaluator) -> None:
+def test_eager_is_named_with_overlapping_rows_as_its_backend_is(evaluator: Asker) -> None:
     found = attribute(of(OVERLAPPING, "eager"), evaluator)
     assert (found.who, found.mechanism.kind) == ("sdpa_flash", MechanismKind.OVERLAPPING_ROWS)
 
 
-def test_what_shows_no_bug_is_refused(evaluator: Evaluator) -> None:
+def test_what_shows_no_bug_is_refused(evaluator: Asker) -> None:
     right = Entry(casefile.loads(ATTENTION), expect=Expectation("pass", subject="sdpa_math"))
     with pytest.raises(UserError, match="shows no bug under torch"):
         attribute(right, evaluator)
 
 
 @pytest.mark.parametrize("plant", PLANTS)
-def test_a_mistake_planted_in_a_replacement_is_found_in_that_pattern(planted_evaluator: Evaluator, plant: str) -> None:
+def test_a_mistake_planted_in_a_replacement_is_found_in_that_pattern(planted_evaluator: Asker, plant: str) -> None:
     found = attribute(entry.load(SEEDS / "patterns" / f"{PLANTS[plant]}.case.yaml"), planted_evaluator)
     assert named(found) == ("inductor", "joint_graph_passes", f"_sfdp_pattern_{int(PLANTS[plant].split('-')[1])}")
     assert found.mechanism.kind in (MechanismKind.OTHER_RESULT, MechanismKind.OPERANDS)
@@ -121,8 +122,8 @@ def test_a_mistake_planted_in_a_replacement_is_found_in_that_pattern(planted_eva
 def test_a_wrong_operation_is_blamed_in_place_of_the_rewrite_that_calls_it() -> None:
     """Though a rewrite is wrong as well."""
     config = WorkerConfig(timeout=120, memory_mib=8192)
-    with planted("last_key_ignored,mask_negated"), open_evaluator(config, repeat=1, remember=True) as evaluator:
-        found = attribute(entry.load(SEEDS / "patterns" / "sfdp-15-inference.case.yaml"), evaluator)
+    with planted("last_key_ignored,mask_negated"), open_evaluator(config, repeat=1) as made:
+        found = attribute(entry.load(SEEDS / "patterns" / "sfdp-15-inference.case.yaml"), Memory(made))
     assert (found.who, found.stage, found.part) == ("sdpa_flash", "operation", FLASH)
     met = [(one.experiment, one.argument) for one in found.evidence if one.argument]
     assert met == [("eager_replacement", "_sfdp_pattern_15_inference"), ("exact", "_sfdp_pattern_15_inference")]
@@ -139,13 +140,13 @@ def test_a_wrong_operation_is_blamed_in_place_of_the_rewrite_that_calls_it() -> 
 )
 def test_kernel_and_rewrite_are_told_apart(plant: str, seed: str, key: tuple[str, str, str]) -> None:
     config = WorkerConfig(timeout=120, memory_mib=8192)
-    with planted(plant), open_evaluator(config, repeat=1, remember=True) as evaluator:
-        found = attribute(entry.load(SEEDS / "patterns" / f"{seed}.case.yaml"), evaluator)
+    with planted(plant), open_evaluator(config, repeat=1) as made:
+        found = attribute(entry.load(SEEDS / "patterns" / f"{seed}.case.yaml"), Memory(made))
     assert named(found) == key
     assert bool(found.rewrites[0].faulty) is (key[1] == "operation")
 
 
-def test_attention_that_raises_in_eager_too_is_blamed_in_place_of_the_rewrite(evaluator: Evaluator) -> None:
+def test_attention_that_raises_in_eager_too_is_blamed_in_place_of_the_rewrite(evaluator: Asker) -> None:
     found = attribute(entry.load(SEEDS.parent / "known" / "mask-of-rank-1.case.yaml"), evaluator)
     assert named(found) == ("eager", "operation", SDPA)
     assert found.mechanism.kind is MechanismKind.RUNNING_RAISES
@@ -154,6 +155,6 @@ def test_attention_that_raises_in_eager_too_is_blamed_in_place_of_the_rewrite(ev
 
 
 @pytest.mark.compiles
-def test_a_lowering_that_is_wrong_is_named(planted_evaluator: Evaluator) -> None:
+def test_a_lowering_that_is_wrong_is_named(planted_evaluator: Asker) -> None:
     found = attribute(of(RELU, "inductor"), planted_evaluator)
     assert named(found) == ("inductor", "lowering", "relu")

@@ -4,14 +4,12 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import cast
 
 import pytest
 
 from corpus import casefile
 from corpus.causes import Details, Mechanism, MechanismKind, details
 from corpus.entry import Entry, Expectation, Found
-from fuzz.ask.evaluator import Evaluator
 from fuzz.ask.worker_config import WorkerConfig
 from fuzz.attribution.ablation import NO_PATTERNS
 from fuzz.attribution.attribute import attribute
@@ -34,7 +32,7 @@ BEFORE = ("eager", "dynamo", "aot_eager", "aot_eager_decomp_partition", "passes"
 def below(case: Case, *right: str, **given: SubjectResult) -> RootCause:
     entry = Entry(case, expect=Expectation("known", subject="inductor"))
     evaluator = FakeEvaluator(WRONG, *BEFORE, *right, passes_dynamic=SubjectResult("", Verdict.OK), **given)
-    return attribute(entry, cast("Evaluator", evaluator))
+    return attribute(entry, evaluator)
 
 
 @pytest.mark.parametrize(
@@ -61,7 +59,7 @@ class OnGpu(FakeEvaluator):
 def test_experiments_that_the_time_is_too_short_for_are_named(case: Case) -> None:
     evaluator = FakeEvaluator(WRONG)
     ablated = ablation(**dict.fromkeys(("passes", "no_patterns"), Verdict.OK))
-    cause = attribute(Entry(case), cast("Evaluator", evaluator), ablated, deadline=-math.inf)
+    cause = attribute(Entry(case), evaluator, ablated, deadline=-math.inf)
     left = {one.experiment for one in cause.evidence if one.outcome is Outcome.NOT_TRIED}
     assert {"lowering", NO_PATTERNS} <= left
     assert not evaluator.asked
@@ -71,7 +69,7 @@ def test_experiments_that_the_time_is_too_short_for_are_named(case: Case) -> Non
 
 def test_on_a_gpu_the_padding_of_strides_is_tried_first(case: Case) -> None:
     evaluator = OnGpu(WRONG, *BEFORE, "unpadded", "unfused", passes_dynamic=SubjectResult("", Verdict.OK))
-    found = attribute(Entry(case, expect=Expectation("known", subject="inductor")), cast("Evaluator", evaluator))
+    found = attribute(Entry(case, expect=Expectation("known", subject="inductor")), evaluator)
     assert (found.stage, found.part) == ("codegen", "padding")
 
 
@@ -82,21 +80,21 @@ def test_values_are_right_where_strides_alone_differ(case: Case, aspect: str) ->
         WRONG, *BEFORE[:-1], "unfused", passes=other, passes_dynamic=SubjectResult("", Verdict.OK)
     )
     known = Expectation("known", subject="inductor", verdict="wrong_result")
-    found = attribute(Entry(case, expect=known), cast("Evaluator", evaluator))
+    found = attribute(Entry(case, expect=known), evaluator)
     assert found.stage == ("codegen" if aspect == "strides" else "graph_passes")
 
 
 @pytest.mark.parametrize(("right", "who"), [(1, "dynamo"), (2, "aot"), (4, "inductor")])
 def test_the_first_stage_that_fails_is_at_fault(case: Case, right: int, who: str) -> None:
     evaluator = FakeEvaluator(replace(WRONG, verdict=Verdict.METADATA), *BEFORE[:right])
-    found = attribute(Entry(case, expect=Expectation("known", subject="inductor")), cast("Evaluator", evaluator))
+    found = attribute(Entry(case, expect=Expectation("known", subject="inductor")), evaluator)
     assert found.who == who
 
 
 def test_a_package_is_at_fault_where_compiled_code_and_the_exported_program_are_right(case: Case) -> None:
     wrong = replace(WRONG, subject="aot_inductor")
     evaluator = FakeEvaluator(wrong, *BEFORE, "inductor", "inductor_dynamic", "export", "passes_dynamic", "unfused")
-    found = attribute(Entry(case, expect=Expectation("known", subject="aot_inductor")), cast("Evaluator", evaluator))
+    found = attribute(Entry(case, expect=Expectation("known", subject="aot_inductor")), evaluator)
     assert (found.stage, found.part) == ("codegen", "aot_inductor_package")
 
 
@@ -116,7 +114,7 @@ def test_where_the_process_is_lost_no_control_is_tried_but_the_name_of_the_opera
     evaluator = FakeEvaluator(
         SubjectResult("", verdict, failure=failure), *BEFORE[: BEFORE.index(subject)] if subject in BEFORE else BEFORE
     )
-    found = attribute(Entry(case, expect=Expectation("known", subject=subject)), cast("Evaluator", evaluator))
+    found = attribute(Entry(case, expect=Expectation("known", subject=subject)), evaluator)
     assert (found.who, found.stage, found.part) == ("inductor", stage, "")
     key = failure.key() or FailureKey()
     assert found.mechanism == Mechanism(MechanismKind(verdict), details(error=key.text, lost=key.lost))
@@ -140,7 +138,7 @@ def test_the_operation_that_loses_the_process_is_at_fault_where_nothing_but_oper
     lost = SubjectResult("", verdict, failure=failure)
     right = BEFORE[:-1] if subject == "passes" else BEFORE
     evaluator = FakeEvaluator(lost, *right, noted=replace(lost, observations=(Running("aten.bmm"),)))
-    found = attribute(Entry(case, expect=Expectation("known", subject=subject)), cast("Evaluator", evaluator))
+    found = attribute(Entry(case, expect=Expectation("known", subject=subject)), evaluator)
     assert (found.key.who, found.stage, found.part) == expected
     assert found.mechanism == Mechanism(MechanismKind(verdict), told)
 
@@ -185,8 +183,6 @@ class OtherWrites(FakeEvaluator):
             return super().judge(_case, subject, *trials)
         return self._wrong if self.by & {op.kind for op in _case.ops} else SubjectResult(subject, Verdict.OK)
 
-    evaluate_or_raise = judge
-
 
 @pytest.mark.parametrize(
     ("wrong", "by", "part"),
@@ -206,7 +202,7 @@ def test_a_write_is_blamed_only_if_another_write_does_not_fail_alike(
 ) -> None:
     entry = Entry(casefile.loads(OF_A_VIEW), expect=Expectation("known", subject="inductor", verdict=wrong.verdict))
     steps = limit_steps(wrong, "decomposition", 3, first=2, name="aten.lerp")
-    found = attribute(entry, cast("Evaluator", OtherWrites(wrong, *by, **steps)))
+    found = attribute(entry, OtherWrites(wrong, *by, **steps))
     assert (found.who, found.part) == ("aot", part)
 
 
@@ -234,8 +230,6 @@ class Regions(FakeEvaluator):
             return self.simplest.get(_case.regions[0].kind, SubjectResult(subject, Verdict.OK))
         return super().judge(_case, subject, *trials)
 
-    evaluate_or_raise = judge
-
 
 FORM = SubjectResult("export", Verdict.METADATA, failure=FormDiffers("structure", "FakeTensor", "tensor"))
 REGION_RAISES = SubjectResult("export", Verdict.COMPILE_ERROR, failure=Raised("RuntimeError", "no storage"))
@@ -260,7 +254,7 @@ def test_how_a_region_fails_does_not_matter_if_it_is_wrong_with_the_simplest_fun
 ) -> None:
     known = Expectation("known", subject="export", verdict=wrong.verdict)
     evaluator = Regions(wrong, **simplest)
-    found = attribute(Entry(casefile.loads(OF_A_REGION), expect=known), cast("Evaluator", evaluator))
+    found = attribute(Entry(casefile.loads(OF_A_REGION), expect=known), evaluator)
     raises = Mechanism(MechanismKind.COMPILING_RAISES, details(error="RuntimeError: no storage"))
     assert found.part == "torch_export"
     assert found.mechanism == (Mechanism(MechanismKind.REGION, details(region=region)) if region else raises)
@@ -272,18 +266,18 @@ def test_another_failure_of_an_earlier_stage_does_not_decide_about_an_error_of_t
 ) -> None:
     evaluator = FakeEvaluator(REGION_RAISES, *BEFORE[:-1], "pattern_matcher_off", passes=elsewhere, inductor=elsewhere)
     known = Expectation("known", subject="export", verdict="compile_error")
-    assert attribute(Entry(case, expect=known), cast("Evaluator", evaluator)).part == "torch_export"
+    assert attribute(Entry(case, expect=known), evaluator).part == "torch_export"
 
 
 def test_an_attention_function_that_ends_the_process_has_a_cause() -> None:
     failure = ProcessLost(Process.SIGNAL, "SIGSEGV", "attention (attention/function.py)")
     lost = SubjectResult("sdpa_cudnn", Verdict.WORKER_DIED, failure=failure)
     evaluator = FakeEvaluator(lost, "eager")
-    hello = evaluator.hello = replace(evaluator.hello, attention={"sdpa_cudnn": Capabilities()})
+    hello = evaluator.said = replace(evaluator.hello, attention={"sdpa_cudnn": Capabilities()})
     met = Entry(casefile.loads(ATTENTION), expect=Expectation("known", subject="sdpa_cudnn"))
-    found = attribute(met, cast("Evaluator", evaluator))
+    found = attribute(met, evaluator)
     assert (found.who, found.stage, found.part) == ("sdpa_cudnn", "kernel", "attention_forward")
     fused = "aten._scaled_dot_product_cudnn_attention"
     evaluator = FakeEvaluator(lost, "eager", noted=replace(lost, observations=(Running(fused),)))
-    evaluator.hello = hello
-    assert attribute(met, cast("Evaluator", evaluator)).key.part == fused
+    evaluator.said = hello
+    assert attribute(met, evaluator).key.part == fused

@@ -2,14 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from corpus import casefile
 from corpus.causes import Details, Mechanism, MechanismKind, Stage, details
 from corpus.entry import Entry, Expectation, Found
-from fuzz.ask.evaluator import Evaluator
 from fuzz.attribution.attribute import attribute, find_rewrite_cause
 from fuzz.attribution.decide import decides, find_deciding
 from fuzz.attribution.root_cause import RootCause
@@ -115,7 +114,7 @@ def caused(case: Case, wrong: SubjectResult, step: str, **given: SubjectResult) 
 
 
 def attribute_rewrite(evaluator: FakeEvaluator, case: Case, wrong: SubjectResult) -> RootCause:
-    return find_rewrite_cause(Study(cast("Evaluator", evaluator), Entry(case), "passes", wrong))
+    return find_rewrite_cause(Study(evaluator, Entry(case), "passes", wrong))
 
 
 @pytest.mark.parametrize(
@@ -262,6 +261,6 @@ def test_a_rewrite_that_this_torch_was_seen_to_get_wrong_is_not_run_again(case: 
     )
     right = ("eager", "dynamo", "aot_eager", "aot_eager_decomp_partition")
     evaluator = FakeEvaluator(replace(MISCOMPUTED, wrong_rewrites=(proven,)), *right)
-    cause = attribute(Entry(case, found=found), cast("Evaluator", evaluator))
+    cause = attribute(Entry(case, found=found), evaluator)
     assert (cause.part, cause.rewrites) == ("_sfdp_pattern_1", (proven,))
     assert evaluator.asked.count("passes") == asked and "inductor" not in evaluator.asked

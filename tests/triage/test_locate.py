@@ -2,13 +2,11 @@
 
 import re
 from dataclasses import replace
-from typing import cast
 
 import pytest
 
 from corpus.causes import Mechanism, MechanismKind, Stage
 from corpus.entry import Entry
-from fuzz.ask.evaluator import Evaluator
 from fuzz.attribution.locate import locate
 from fuzz.attribution.root_cause import RootCause
 from fuzz.attribution.study import Study
@@ -16,6 +14,7 @@ from fuzz.experiments import Outcome, Trial, Tried
 from fuzz.protocol import StepsTaken, SubjectResult, Verdict
 from fuzz.protocol.places import Found, Place
 from generators.program.case import Case
+from tests.fake_asker import FakeAsker
 from triage.report.wording import describe_place, link_source, quote_source
 
 WRONG = SubjectResult("passes", Verdict.WRONG_RESULT)
@@ -23,18 +22,13 @@ CAUSE = RootCause("inductor", Stage.GRAPH_PASSES, "fold", Mechanism(MechanismKin
 FOLD = Place("fx_passes/a.py", 10, "fold", Found.LEFT_OUT)
 
 
-class FakeSteps:
-    """A worker in which every program fails, and which leaves out the pass `fold`."""
-
-    def __init__(self, result: SubjectResult) -> None:
-        self.result = result
-
-    def judge(self, _case: Case, _subject: str, *trials: Trial) -> SubjectResult:
-        return replace(self.result, observations=(StepsTaken(3, "other", (FOLD,)),) if trials else ())
-
-
 def find(case: Case, *, cause: RootCause = CAUSE, result: SubjectResult = WRONG) -> tuple[Place, ...]:
-    return locate(Study(cast("Evaluator", FakeSteps(result)), Entry(case), "passes", result), cause).places
+    """The places if every program fails. A worker leaves out the pass `fold`."""
+
+    def judge(_case: Case, _subject: str, *trials: Trial) -> SubjectResult:
+        return replace(result, observations=(StepsTaken(3, "other", (FOLD,)),) if trials else ())
+
+    return locate(Study(FakeAsker(judge), Entry(case), "passes", result), cause).places
 
 
 def test_a_pass_is_named_by_its_function_and_a_stage_alone_by_none(case: Case) -> None:

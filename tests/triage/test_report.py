@@ -6,7 +6,6 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
 
 import pytest
 
@@ -14,7 +13,6 @@ from corpus import entry
 from corpus.causes import Mechanism, MechanismKind, Stage
 from corpus.entry import Entry, Expectation, Found
 from corpus.ledger import Ledger
-from fuzz.ask.evaluator import Evaluator
 from fuzz.ask.worker_config import ROOT
 from fuzz.attribution.ablation import DYNAMIC, EAGER, INDUCTOR, PASSES, Ablation
 from fuzz.attribution.root_cause import RootCause
@@ -206,6 +204,12 @@ def test_eager_that_is_wrong_is_reported_and_no_compiler_blamed(entry: Entry) ->
         assert words not in render("report.md.j2", report=report)
 
 
+@pytest.mark.parametrize("verdict", [verdict for verdict in Verdict if verdict.is_finding])
+def test_a_report_warns_first_of_a_program_that_ends_its_process(entry: Entry, verdict: Verdict) -> None:
+    text = render("report.md.j2", report=write_report(entry, ablation(inductor=verdict), ran()))
+    assert text.startswith("**Careful: ") == verdict.is_lost
+
+
 def test_a_title_names_the_operation_that_a_rewrite_calls_in_the_place_of_the_compiler(entry: Entry) -> None:
     called = WrongRewrite("_sfdp_pattern_5_training", faulty=FaultyOperation(SDPA, 1.0, 2.0))
     cause = RootCause("eager", Stage.OPERATION, SDPA, Mechanism(MechanismKind.WRONG), rewrites=(called,))
@@ -284,5 +288,5 @@ def test_the_row_of_symbolic_sizes_is_about_the_program_of_the_test(
     stages = {INDUCTOR: wrong, DYNAMIC: SubjectResult("inductor_dynamic", Verdict.OK)}
     evaluator = FakeEvaluator(wrong)
     made = Ablation(evaluator.hello, stages, accused)
-    run_symbolic(fixed, made, cast("Evaluator", evaluator))
+    run_symbolic(fixed, made, evaluator)
     assert (made.stages[DYNAMIC] is wrong) is is_symbolic

@@ -15,8 +15,9 @@ from corpus.entry import Entry, save
 from corpus.ledger import Bug, Ledger
 from corpus.ledger import save as save_ledger
 from fuzz.ask.evaluator import open_evaluator
+from fuzz.ask.patched_torch import make_patched_torch, patched_torch
+from fuzz.ask.question import Question
 from fuzz.ask.worker_config import WorkerConfig
-from fuzz.patched_torch import make_patched_torch, patched_torch
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.versions import Row
 from tests.campaign.fakes import FAKE, case, raised
@@ -171,4 +172,4 @@ def test_workers_run_the_changed_torch(tmp_path: Path) -> None:
     (tmp_path / "fix.patch").write_text(diff(text, changed, name))
     config = WorkerConfig(timeout=120, memory_mib=8192)
     with patched_torch(config, tmp_path / "fix.patch") as patched, open_evaluator(patched) as evaluator:
-        assert evaluator.judge(case("exp"), "passes").verdict is Verdict.COMPILE_ERROR
+        assert evaluator.ask(Question(case("exp"), ("passes",))).only.verdict is Verdict.COMPILE_ERROR

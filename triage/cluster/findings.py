@@ -14,7 +14,8 @@ from corpus import entry as corpus_entry
 from corpus.causes import CauseKey, MechanismKind, Stage, details
 from corpus.entry import SUFFIX, Entry
 from corpus.ledger import Ledger
-from fuzz.ask.evaluator import Evaluator, open_evaluator
+from fuzz.ask.evaluator import open_evaluator
+from fuzz.ask.question import Asker, Memory
 from fuzz.ask.transport import CompilersOff
 from fuzz.ask.worker_config import WorkerConfig
 from fuzz.ask.worker_process import WorkerFault
@@ -177,11 +178,11 @@ class Attributor:
 
     def __init__(self, config: WorkerConfig, device: str, workers: ExitStack) -> None:
         self._config, self._device, self._workers = config, device, workers
-        self._evaluators: dict[tuple[WorkerConfig, int], Evaluator] = {}
+        self._askers: dict[tuple[WorkerConfig, int], Asker] = {}
 
     def find_cause(self, entry: Entry) -> RootCause:
         """Raises UserError with the reason if there is none."""
-        return find_cause(entry, self._choose_evaluator(entry))
+        return find_cause(entry, self._choose_asker(entry))
 
     def find_key(self, entry: Entry, cause: RootCause, ledger: Ledger) -> CauseKey:
         """The key of the ledger's bug that experiments show the finding to be; else the key of the finding's cause.
@@ -192,7 +193,7 @@ class Attributor:
         listed = ledger.find_cause(cause.key)
         if listed is not None and listed.decided_by in ((), cause.decided_by):
             return cause.key
-        study = study_cheapest(entry, self._choose_evaluator(entry))
+        study = study_cheapest(entry, self._choose_asker(entry))
         if not study.result.verdict.is_finding:
             return cause.key
         measured = () if listed is None else tuple(filter(None, map(measured_rewrite, listed.causes)))
@@ -206,15 +207,14 @@ class Attributor:
         told = tuple(" ".join((name, *arguments)) for name, arguments in cause.decided_by)
         return replace(cause.key, details=(*cause.key.details, *details(experiments=told or entry.case.id)))
 
-    def _choose_evaluator(self, entry: Entry) -> Evaluator:
+    def _choose_asker(self, entry: Entry) -> Asker:
         named = (entry.subject,) if is_user_function(entry.subject) else ()
         own = replace(self._config, device=self._device or entry.device, named=named)
         verdict = entry.found.verdict if entry.found else entry.expectation.verdict
         key = own, 2 if verdict == Verdict.NONDETERMINISTIC else 1
-        if key not in self._evaluators:
-            evaluator = open_evaluator(own, repeat=key[1], remember=True)
-            self._evaluators[key] = self._workers.enter_context(evaluator)
-        return self._evaluators[key]
+        if key not in self._askers:
+            self._askers[key] = Memory(self._workers.enter_context(open_evaluator(own, repeat=key[1])))
+        return self._askers[key]
 
 
 @contextmanager

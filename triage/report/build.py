@@ -13,14 +13,14 @@ from corpus.entry import Entry, Expectation, load, write
 from corpus.files import replace_file, require_writable
 from corpus.ledger import Bug, Ledger
 from corpus.value_files import list_files
-from fuzz.ask.evaluator import Evaluator, open_evaluator
+from fuzz.ask.evaluator import open_evaluator
+from fuzz.ask.question import Asker, Memory, Question
 from fuzz.ask.worker_config import ROOT, WorkerConfig
 from fuzz.attribution.ablation import DECOMPOSED, DYNAMIC, Ablation, run_ablation
 from fuzz.attribution.attribute import attribute
 from fuzz.attribution.locate import locate
 from fuzz.attribution.root_cause import RootCause, describe_evidence
 from fuzz.attribution.study import Study, subject_of
-from fuzz.bug_identity import LOST_PROCESS, PASSING
 from fuzz.commands import REPORTS, require_allowed
 from fuzz.error_location import describe_where, describe_with_names
 from fuzz.protocol import SubjectResult, Verdict
@@ -54,6 +54,7 @@ from triage.report.wording import (
     refuse,
     summarize,
     title,
+    warn,
 )
 from triage.script_runs import TIMEOUT_EXIT, ScriptRuns, shorten_log
 
@@ -164,19 +165,23 @@ def build(
         entry = replace(entry, expect=Expectation("pass", subject=subject, device=config.device))
         config = replace(config, named=(subject,) if is_user_function(subject) else ())
     with (
-        open_evaluator(config, repeat=2, remember=True) as evaluator,
+        open_evaluator(config) as evaluator,
         ScriptRuns(config.python, 3 * config.timeout, evaluator.config.cache) as scripts,
         tell_progress(evaluator, scripts),
     ):
         what = "in eager, by each part of the compiler, and with parts off" if subject is None else f"under {subject}"
         sys.stderr.write(f"torch {evaluator.hello.torch}: running the case {what}\n")
-        ablation = run_ablation(entry, evaluator)
-        run_symbolic(entry.case, ablation, evaluator)
+        memory = Memory(evaluator)
+        ablation = run_ablation(entry, memory)
+        run_symbolic(entry.case, ablation, memory)
         if why := refuse(ablation):
             raise NothingToReport(describe_refusal(entry.case, ablation, why))
         sys.stderr.write(f"{ablation.result.verdict} with {ablation.accused}\n")
         name = known.title if known else title(entry.case, ablation.result, config.device)
-        evidence = _investigate(entry, ablation, evaluator, scripts, out, explain_seconds, name, known)
+        # The further runs of a report compare no two runs of a deterministic program.
+        is_compared = is_attention(ablation.accused) or ablation.result.verdict is Verdict.NONDETERMINISTIC
+        evaluator.repeat = 2 if is_compared else 1
+        evidence = _investigate(entry, ablation, memory, scripts, out, explain_seconds, name, known)
     if evidence is None:
         why = f"A worker saw {ablation.result.verdict}, but repro.py, run in a process of its own, does not show it."
         raise NothingToReport(describe_refusal(entry.case, ablation, why))
@@ -239,6 +244,7 @@ def write_report(entry: Entry, ablation: Ablation, evidence: Evidence, known: Bu
     plain = source(case).strip() if is_packed else repro.spell_program(bug, repro.spell_import(bug))
     return {
         "title": name,
+        "warning": warn(result.verdict),
         "facts": render_facts(name, judged, cause.key if cause else None, known),
         "releases": describe_releases(judged) if len(judged.seen) > 1 else "",
         "upstream": bug.who != "kernel" or bool(bug.spec.sdpa),
@@ -287,7 +293,7 @@ def list_commands(bug: ScriptedFailure, ablation: Ablation) -> list[str]:
     commands = ["python repro.py"]
     if bug.who != "compiled" or bug.spec.is_exported or bug.spec.sharded:
         return commands
-    passing = [get_spec(one.subject).backend for one in ablation.stages.values() if one.verdict in PASSING]
+    passing = [get_spec(one.subject).backend for one in ablation.stages.values() if one.verdict.clears]
     known = [name for name in passing if name in ("eager", "aot_eager", DECOMPOSED)]
     commands += [f"TORCH_COMPILE_BACKEND={name} python repro.py    # passes" for name in known[-1:]]
     bisect = "python -m torch._inductor.compiler_bisector run python repro.py"
@@ -297,7 +303,7 @@ def list_commands(bug: ScriptedFailure, ablation: Ablation) -> list[str]:
 def _investigate(
     entry: Entry,
     ablation: Ablation,
-    evaluator: Evaluator,
+    asker: Asker,
     scripts: ScriptRuns,
     out: Path,
     seconds: float,
@@ -308,7 +314,7 @@ def _investigate(
 
     Also writes the case file, which the report names, and the test. Scripts run beside the experiments.
     """
-    result, config, is_kernel = ablation.result, evaluator.config, is_attention(ablation.accused)
+    result, config, is_kernel = ablation.result, asker.config, is_attention(ablation.accused)
     bug, began = _script(entry, ablation, name), time.monotonic()
     script = shards.write_ranks(bug, *regression.spell_script(bug)) if bug.spec.sharded else repro.write_script(bug)
     (out / "repro.py").unlink(missing_ok=True)
@@ -317,17 +323,16 @@ def _investigate(
     environment = scripts.submit("collect_env", script_runs.collect, config.python, ablation.hello.torch)
     shown = scripts.submit("the program of the report", _run_shown, bug, scripts)
     eager = scripts.submit("eager.py", _run_eager, known, result, scripts)
-    evaluator.repeat = 2 if is_kernel or result.verdict is Verdict.NONDETERMINISTIC else 1
     sys.stderr.write(f"running repro.py; looking for the cause: one change at a time, at most {_CAUSE_SECONDS:.0f} s\n")
-    cause = attribute(entry, evaluator, ablation, deadline=began + _CAUSE_SECONDS)
+    cause = attribute(entry, asker, ablation, deadline=began + _CAUSE_SECONDS)
     named = replace(bug, title=known.title if known else title(entry.case, result, config.device, cause))
     seen = describe_releases(_record(entry, ablation))
     failing = scripts.submit(regression.FILE, _write_test, named, cause.key, out, scripts, known, seen)
     conditions, is_cut = tuple[Condition, ...](), False
-    is_lost = result.verdict in LOST_PROCESS  # each experiment costs a worker
+    is_lost = result.verdict.is_lost  # each experiment costs a worker
     if seconds and not (is_lost and not is_kernel):
         left = max(seconds - (time.monotonic() - began), seconds * _LEAST_SHARE)
-        cause, conditions, is_cut = _explain(entry, ablation, evaluator, cause, left)
+        cause, conditions, is_cut = _explain(entry, ablation, asker, cause, left)
     sys.stderr.write("waiting for the last scripts\n")
     run = running.result() if running is not None else None
     if run is not None and run.returncode == repro.CANT_RUN and not is_kernel:
@@ -343,21 +348,21 @@ def _investigate(
 
 
 def _explain(
-    entry: Entry, ablation: Ablation, evaluator: Evaluator, cause: RootCause, seconds: float
+    entry: Entry, ablation: Ablation, asker: Asker, cause: RootCause, seconds: float
 ) -> tuple[RootCause, tuple[Condition, ...], bool]:
     """The cause with its places, the conditions, and whether the time cut their search short."""
     result, is_kernel, began = ablation.result, is_attention(ablation.accused), time.monotonic()
-    cause = locate(Study(evaluator, entry, ablation.accused, result), cause)
+    cause = locate(Study(asker, entry, ablation.accused, result), cause)
     left = max(0.0, began + seconds - time.monotonic())
     sys.stderr.write(f"looking for the conditions: one property varied at a time, at most {left:.0f} s\n")
     base, shown = subject_of(ablation.cheapest, entry), ablation.stages[ablation.cheapest]
 
-    def judge(case: Case) -> SubjectResult:
+    def run(case: Case) -> SubjectResult:
         is_other = is_kernel and emit_attention_stub(case) is None
-        return SubjectResult(base, Verdict.SKIPPED) if is_other else evaluator.judge(case, base)
+        return SubjectResult(base, Verdict.SKIPPED) if is_other else asker.ask(Question(case, (base,))).only
 
     is_pattern = cause.is_attention_pattern
-    found = find_conditions(entry.case, shown, judge, left, rewrite=is_pattern, sizes_only=is_kernel)
+    found = find_conditions(entry.case, shown, run, left, rewrite=is_pattern, sizes_only=is_kernel)
     return cause, tuple(found), time.monotonic() - began >= seconds
 
 

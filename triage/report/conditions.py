@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from fuzz.bug_identity import WRONG_NUMBERS, attention_patterns, compare_outcome
+from fuzz.bug_identity import attention_patterns, compare_outcome
 from fuzz.experiments import Outcome
 from fuzz.protocol import SubjectResult, Verdict
 from generators.program import edits
@@ -112,7 +112,8 @@ def find_conditions(
         one.is_cut |= time.monotonic() > deadline
         other = one.make(value)
         outcome = fails(other)
-        if outcome is False and result.verdict in WRONG_NUMBERS | {Verdict.EAGER_SUSPECT} and other is not None:
+        is_of_values = result.verdict.has_wrong_numbers or result.verdict is Verdict.EAGER_SUSPECT
+        if outcome is False and is_of_values and other is not None:
             outcome = any(fails(_change_seeds(other, seed)) for seed in _SEEDS)
         one.outcomes += [] if outcome is None else [(value, outcome)]
         return outcome is not None

@@ -7,7 +7,6 @@ from corpus.entry import Entry, sort_versions
 from corpus.fault import Fault
 from corpus.ledger import Bug
 from corpus.upstream import Issue
-from fuzz.bug_identity import PASSING
 from fuzz.protocol import Verdict
 from fuzz.subjects import get_spec
 from fuzz.versions import list_failing, read_verdicts
@@ -59,7 +58,7 @@ def describe_releases(entry: Entry) -> str:
     verdicts, change = read_verdicts(entry), find_regression(entry)
     sides = {
         "fails in": list_failing(entry),
-        "right in": [version for version in sort_versions(verdicts) if verdicts[version] in PASSING],
+        "right in": [version for version in sort_versions(verdicts) if verdicts[version].clears],
     }
     told = [f"{side} {', '.join(versions)}" for side, versions in sides.items() if versions]
     told += ["a regression: last good {}, first bad {}".format(*change)] if change else []

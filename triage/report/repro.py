@@ -6,7 +6,6 @@ import textwrap
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fuzz.bug_identity import LOST_PROCESS
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import EmptyRowsNotZero, RepeatedMask, StateChanged
 from fuzz.subjects import INDUCTOR, MEMORY_BUDGET, SubjectSpec, get_spec, is_attention, is_user_function
@@ -36,7 +35,7 @@ UNITS = 8
 FAR, FAR_LOW_PRECISION = 0.0005, 0.05
 """Eager is wrong from an error of this share of the largest magnitude on: `suspicious_share` of the oracle."""
 
-WITHOUT_NUMBERS = LOST_PROCESS | {Verdict.COMPILE_ERROR, Verdict.RUNTIME_ERROR}
+WITHOUT_NUMBERS = frozenset(verdict for verdict in Verdict if verdict.is_logged)
 """Failures that show in a log, not in numbers."""
 
 AUTOMATIC = "[[torch.export.Dim.AUTO] * x.dim() for x in inputs()]"

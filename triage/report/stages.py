@@ -1,6 +1,6 @@
 """The table of a report: every way to run a case, and its verdict."""
 
-from fuzz.ask.evaluator import Evaluator
+from fuzz.ask.question import Asker, Question, ask_accepted
 from fuzz.attribution.ablation import DYNAMIC, EAGER, Ablation, describe_stage, find_symbolic
 from fuzz.bug_identity import compare_outcome
 from fuzz.experiments import Outcome
@@ -11,11 +11,12 @@ from triage.report import repro
 from triage.report.wording import spell
 
 
-def run_symbolic(case: Case, ablation: Ablation, evaluator: Evaluator) -> None:
+def run_symbolic(case: Case, ablation: Ablation, asker: Asker) -> None:
     """If the program fixes sizes that may be symbolic, run its stage with dynamic=True again: with the program that
     reads them off its arguments, as the test does."""
     if (symbolic := _find_symbolic(case, ablation)) is not None:
-        ablation.stages[DYNAMIC] = evaluator.evaluate_or_raise(symbolic, ablation.stages[DYNAMIC].subject)
+        question = Question(symbolic, (ablation.stages[DYNAMIC].subject,))
+        ablation.stages[DYNAMIC] = ask_accepted(asker, question)
 
 
 def _find_symbolic(case: Case, ablation: Ablation) -> Case | None:

@@ -28,31 +28,6 @@ from triage.report.repro import is_kernel, is_of_config
 
 _CONTEXT, _WIDEST, _NAMED = 2, 120, 3
 _SOURCE = re.compile(r"`?\btorch/([\w/]+\.(?:py|h))(?::(\d+))?`?")
-_SHOWS = {
-    Verdict.WRONG_RESULT: "returns a wrong result",
-    Verdict.WRONG_GRADIENT: "computes a wrong gradient",
-    Verdict.NONFINITE: "returns NaN or infinity where eager and float64 are finite",
-    Verdict.METADATA: "returns a tensor in another form than eager's",
-    Verdict.NONDETERMINISTIC: "returns other results for equal inputs",
-    Verdict.OUT_OF_BOUNDS: "writes to memory that is not its own",
-    Verdict.EAGER_SUSPECT: "computes a wrong result",
-    Verdict.STATE_CHANGED: "changes the state of the process",
-    Verdict.COMPILE_ERROR: "fails to compile",
-    Verdict.RUNTIME_ERROR: "raises",
-    Verdict.DEVICE_ERROR: "breaks the GPU",
-    Verdict.TIMEOUT: "does not finish",
-    Verdict.WORKER_DIED: "ends the process",
-    Verdict.OUT_OF_MEMORY: "asks for more memory than eager",
-}
-_VERDICTS = {"eager_suspect": "wrong in eager", "metadata": "another form", "nonfinite": "NaN or infinity"}
-"""Words for verdicts whose ids are no words for people."""
-_STAGES = {
-    Stage.DECOMPOSITION: "decompositions",
-    Stage.JOINT_PASSES: "joint graph passes",
-    Stage.GRAPH_PASSES: "graph passes",
-    Stage.LOWERING: "lowerings",
-    Stage.CODEGEN: "code generation",
-}
 _SAID = {"wrong", "fails", "other_values", "compiling_raises", "running_raises", *Verdict}
 """Mechanisms that say no more than the verdict and the exception."""
 
@@ -94,7 +69,7 @@ def title(case: Case, result: SubjectResult, device: str, cause: RootCause | Non
 
 def spell(verdict: str) -> str:
     """A verdict, status or mode in words: "wrong result"."""
-    return _VERDICTS.get(verdict, str(verdict).replace("_", " "))
+    return Verdict(verdict).words if verdict in {*Verdict} else verdict.replace("_", " ")
 
 
 def summarize(case: Case, ablation: Ablation, *, has_numbers: bool = False) -> str:
@@ -106,9 +81,14 @@ def summarize(case: Case, ablation: Ablation, *, has_numbers: bool = False) -> s
     name = describe_stage(accused, result.subject, case, as_config=is_of_config(result))
     way = "in eager mode" if result.verdict is Verdict.EAGER_SUSPECT else f"with {name}"
     symptom = describe_with_names(case, result) if has_numbers and result.failure else describe_symptom(case, result)
-    ways = " ".join(filter(None, [_SHOWS[result.verdict], way, "in training" * case.training, describe_before(case)]))
+    ways = " ".join(filter(None, [result.verdict.verb, way, "in training" * case.training, describe_before(case)]))
     where = f"torch {hello.torch}, {hello.device_name or hello.device}"
     return f"The module below {ways} ({where}): {symptom}."
+
+
+def warn(verdict: Verdict) -> str:
+    """The first line of a report that nobody should run unprepared; "" for other reports."""
+    return f"Careful: the program of this report {verdict.verb}." if verdict.is_lost else ""
 
 
 def describe_before(case: Case) -> str:
@@ -121,10 +101,7 @@ def describe_cause(cause: RootCause, fault: Fault | None = None) -> str:
     """The stage and part that experiments found, and the mechanism. `fault`: the line, as a person found it."""
     of_inductor = cause.stage is Stage.DECOMPOSITION and bool(fault and fault.file.startswith("_inductor/"))
     who = COMPILERS["inductor"] if of_inductor else COMPILERS.get(cause.who, cause.who)
-    place, part = (
-        f"{who}'s {_STAGES[cause.stage]}" if cause.stage in _STAGES else who,
-        name_part(cause.part, Stage.OPEN),
-    )
+    place, part = (f"{who}'s {cause.stage.words}" if cause.stage.words else who, name_part(cause.part, Stage.OPEN))
     place = "the operation" if cause.stage is Stage.OPERATION and part else f"{place}," if part else place
     how = "" if cause.mechanism.kind.value in _SAID else f": {cause.mechanism}"
     if not part:

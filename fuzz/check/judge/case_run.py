@@ -1,9 +1,7 @@
 """A case that eager accepts: runs its module, and judges the runs of subjects."""
 
-import math
 from collections.abc import Callable
-from contextlib import AbstractContextManager, closing, nullcontext
-from dataclasses import replace
+from contextlib import AbstractContextManager
 from functools import cached_property
 from typing import Any
 
@@ -12,10 +10,9 @@ from torch import nn
 
 from fuzz.check.judge import constants
 from fuzz.check.judge.choices import Choices, Nested
-from fuzz.check.judge.eager_audit import audit_eager
-from fuzz.check.judge.modes import HalvedSums, Noise, drop_by_index, reference
+from fuzz.check.judge.modes import Noise, reference
 from fuzz.check.judge.open_orders import AnotherOrder
-from fuzz.check.judge.verdict import RECHECKED_VERDICTS, Judge, RightRuns, conclude
+from fuzz.check.judge.verdict import Judge, RightRuns, conclude
 from fuzz.check.run.live_program import LiveProgram
 from fuzz.check.run.program import Execution, Program, Tensors, execute, same_numbers
 from fuzz.check.run.subject_builder import Subject
@@ -24,7 +21,7 @@ from fuzz.check.torch_api import exceptions
 from fuzz.check.torch_api.exceptions import SuppressOutOfMemory
 from fuzz.experiments import Trial
 from fuzz.protocol import EAGER, NOISE, REFERENCE, Check, Parted, SubjectResult, Verdict
-from fuzz.protocol.failures import FaultyOperation, Nondeterministic, NotTaken, Refusal, Value
+from fuzz.protocol.failures import Nondeterministic, NotTaken, Refusal, Value
 
 Announce = Callable[..., None]
 """Called with the name of each stage before it starts, and again with observations that the process may not survive."""
@@ -60,7 +57,7 @@ class CaseRun:
         self._cotangents = self.eager.cotangents
         try:
             announce(REFERENCE)
-            self.right = _RightRuns(self)
+            self.right = Replicas(self)
             self.exact = self.right.exact
             announce(NOISE)
             self.judge = self.make_judge(self.eager, random=request.random)
@@ -73,7 +70,7 @@ class CaseRun:
         training, calls = self.request.training, self.plain.calls
         return reference(module, calls, training=training, cotangents=self._cotangents, choices=choices)
 
-    def make_judge(self, eager: Execution, *, random: bool, right: "_RightRuns | None" = None) -> Judge:
+    def make_judge(self, eager: Execution, *, random: bool, right: "Replicas | None" = None) -> Judge:
         """Judges subjects against this run of eager. random: they may draw other random numbers."""
         return Judge(
             eager,
@@ -108,73 +105,6 @@ class CaseRun:
         wanted = max(1, self.request.repeat)
         return wanted + 1 if self.program.is_sequence and wanted > 1 else wanted
 
-    def blame_eager_if_harmless(self, judgement: SubjectResult) -> SubjectResult:
-        """`judgement`, or the verdict on eager if `judgement` accuses nobody and the audit finds eager wrong."""
-        if judgement.verdict.is_finding or judgement.verdict is Verdict.SKIPPED:
-            return judgement
-        with SuppressOutOfMemory():
-            return self._verdict_on_eager or judgement
-        return judgement
-
-    @cached_property
-    def _verdict_on_eager(self) -> SubjectResult | None:
-        return self._judge_regions() or self._audit(self.plain, self.eager, self.exact)
-
-    def _judge_regions(self) -> SubjectResult | None:
-        """The verdict on eager's regions, if their numbers are wrong where those of the plain text are right."""
-        if self.plain is self.program:
-            return None
-        judgement = self._compare_with_plain(self.eager, self.right)
-        if judgement is None or not self.request.random:
-            return judgement
-        # A result of a region may have other strides than the plain text's, so that dropout draws another mask of it.
-        with drop_by_index(self.device):
-            return self._compare_with_plain(self.execute(), _RightRuns(self))
-
-    def _compare_with_plain(self, eager: Execution, runs: "_RightRuns") -> SubjectResult | None:
-        right, truth = self.execute(mode=nullcontext()), runs.exact
-        judge = self.make_judge(right, random=False, right=runs)
-        judgement = judge.judge_numbers(eager)
-        name = judgement.judged
-        if judgement.verdict not in RECHECKED_VERDICTS or name is None:
-            return None
-        if of_operation := self._audit_regions(eager, truth):
-            return of_operation
-        found = [run.values.get(name) for run in (eager, truth, right)]
-        missing = torch.zeros_like(next(value for value in found if value is not None))
-        given, exact = ((missing if value is None else value).double() for value in found[:2])
-        error = (given - exact).abs().nan_to_num(math.inf).masked_fill(given == exact, 0.0)  # inf - inf is NaN
-        worst = int(error.argmax())
-        mine, wanted, off = (float(values.flatten()[worst]) for values in (given, exact, error))
-        needed = {kind for one in self.request.direct if self._is_right(one.text, judge) for kind in one.kinds}
-        named = [kind for kind in self.request.regions if kind in needed or not needed]
-        fault = FaultyOperation(" and ".join(named), mine, wanted, name, off)
-        return conclude(Verdict.EAGER_SUSPECT, fault, {**judgement.numbers, "eager_error": off}, name)
-
-    def _audit_regions(self, eager: Execution, truth: Execution) -> SubjectResult | None:
-        """The verdict on an operation that is wrong in a region. None if there is none, or a region takes no mode."""
-        torch._dynamo.reset()  # Eager compiles cond and the like, and a mode must neither meet nor leave such code.
-        try:
-            return self._audit(self.program, eager, truth)
-        except Exception as error:
-            if exceptions.is_out_of_memory(error):
-                raise
-            return None
-        finally:
-            torch._dynamo.reset()
-
-    def _audit(self, program: Program, eager: Execution, truth: Execution) -> SubjectResult | None:
-        return audit_eager(eager, truth, lambda audit: self.execute(mode=audit, program=program), self.coarsest())
-
-    def _is_right(self, text: str, judge: Judge) -> bool:
-        """Whether eager's numbers are right with another text of the case; False too if that text raises."""
-        with closing(Program(text, self.device)) as program:
-            try:
-                given = self.execute(program=program)
-            except Exception:
-                return False
-            return judge.judge_numbers(given).verdict not in RECHECKED_VERDICTS
-
     def judge_runs(self, runs: list[Execution]) -> SubjectResult:
         with SuppressOutOfMemory() as caught:
             judgement = self.judge.judge(runs[0])
@@ -201,15 +131,6 @@ class CaseRun:
         if different is not None and self.program.is_sequence and not self.judge.judge(runs[-1]).verdict.is_finding:
             return find_difference(runs[1:])
         return different
-
-    def measure_beside_eager(self, judgement: SubjectResult, run: Execution) -> SubjectResult:
-        """`judgement` on eager, with the largest error of `run` in the same value: it may be right, or as wrong."""
-        value = judgement.failure.value if isinstance(judgement.failure, FaultyOperation) else None
-        given, truth = (one.values.get(value) if value is not None else None for one in (run, self.exact))
-        if given is None or truth is None or given.shape != truth.shape:
-            return judgement
-        error = (given.double() - truth.double()).abs().nan_to_num(math.inf)
-        return replace(judgement, numbers={**judgement.numbers, "compiled_error": float(error.max())})
 
     def find_unjudged(self) -> tuple[Value, ...]:
         """Eager's values with finite elements where float64 has none, so that no result can be called wrong there."""
@@ -272,10 +193,6 @@ class CaseRun:
             self._ordered.append(run)
         return tuple(self._ordered[:count])
 
-    def halve_sums(self) -> RightRuns:
-        """Eager with the sums of two ranks."""
-        return RightRuns(self.exact, tuple(self.execute(mode=HalvedSums(number)) for number in range(3)))
-
     def coarsest(self) -> torch.dtype:
         """The least precise float dtype that the replicas so far rounded to."""
         return constants.coarsest(*(set[torch.dtype]().union(*self._dtypes.values()) or {torch.float32}))
@@ -287,7 +204,7 @@ class CaseRun:
         return {call: constants.coarsest(*dtypes) for call, dtypes in self._dtypes.items() if dtypes}
 
 
-class _RightRuns:
+class Replicas:
     """The right runs of a case, with any number of replicas. `exact`: the float64 reference, free in its choices."""
 
     def __init__(self, case: CaseRun) -> None:

@@ -171,7 +171,7 @@ OPEN = (
 )
 """Defined, so that no row names them: the places of equal elements in `argmax`, `argmin`, `max` and `min`, "the indices
 of the first maximal value are returned". Not in this table: sums of which torch warns in deterministic mode, such as
-`cumsum` and `histc` on CUDA (`recheck.is_documented`)."""
+`cumsum` and `histc` on CUDA (`doubt.is_documented`)."""
 _ROWS = {name: row for row in OPEN for name in row.operations}
 HAVE_ANOTHER_ALGORITHM = frozenset(name for name, row in _ROWS.items() if row.what in ("writes", "sums"))
 """Operations with another algorithm in deterministic mode, by their names in graphs without underscores around."""

@@ -10,6 +10,8 @@ from torch._C import DispatchKey
 from torch._ops import HigherOrderOperator, OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from fuzz.subjects import SUBJECTS
+
 
 def names(text: str) -> frozenset[str]:
     """The words of the text."""
@@ -92,13 +94,8 @@ class OperationMode(TorchDispatchMode):
         raise NotImplementedError
 
 
-_FUSED = (
-    "_scaled_dot_product_flash_attention_for_cpu",
-    "_scaled_dot_product_flash_attention",
-    "_scaled_dot_product_efficient_attention",
-    "_scaled_dot_product_cudnn_attention",
-    "_scaled_dot_product_fused_attention_overrideable",
-)
+_FUSED = {name for spec in SUBJECTS.values() for name in spec.operations}
+_FUSED |= {"_scaled_dot_product_fused_attention_overrideable"}
 
 
 def is_fused(func: OpOverload) -> bool:

@@ -134,7 +134,7 @@ class Judge:
         pairs = [(name, *self._pair_values(name, compiled)) for name in names]
         return pick_worst(
             [self._judge_value(name, eager, value, known) for name, eager, value in pairs],
-            lambda item: (SEVERITY.index(item.verdict), item.numbers["ratio"]),
+            lambda item: (item.verdict.severity, item.numbers["ratio"]),
         )
 
     def _pair_values(self, name: Value, compiled: Execution) -> tuple[Tensor, Tensor]:
@@ -267,23 +267,8 @@ def order_dims(value: Tensor) -> list[int]:
     return sorted((dim for dim in range(value.dim()) if sizes[dim] > 1), key=lambda dim: (-strides[dim], dim))
 
 
-#: From harmless to grave. The verdict on a subject is the gravest verdict on its values.
-SEVERITY = (
-    Verdict.OK,
-    Verdict.ROUNDING,
-    Verdict.RANDOM_STREAM,
-    Verdict.CONVENTION,
-    Verdict.ILL_CONDITIONED,
-    Verdict.WRONG_GRADIENT,
-    Verdict.WRONG_RESULT,
-    Verdict.NONFINITE,
-    Verdict.COMPILE_ERROR,
-    Verdict.RUNTIME_ERROR,
-    Verdict.OUT_OF_BOUNDS,
-)
-
-#: Values are wrong, unless a recheck explains them.
-RECHECKED_VERDICTS = (Verdict.WRONG_GRADIENT, Verdict.WRONG_RESULT, Verdict.NONFINITE)
+#: Values are wrong, unless a licence explains them (licences.py).
+RECHECKED_VERDICTS = tuple(verdict for verdict in Verdict if verdict.has_wrong_numbers)
 
 
 def largest_gradient(exact: Execution) -> float:

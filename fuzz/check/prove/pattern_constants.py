@@ -9,14 +9,18 @@ import math
 import operator
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, fx
 
+from fuzz.check.judge.case_run import CaseRun
+from fuzz.check.run.subject_builder import Subject
 from fuzz.check.run.subject_changes import refuse_matches
 from fuzz.check.torch_api.coverage import rewrite_name
 from fuzz.check.torch_api.torch_internals import require
+from fuzz.protocol import SubjectResult
 from fuzz.protocol.rewrites import OtherConstant, WrongRewrite
 
 _KNOWN = ("torch._inductor.pattern_matcher", "_known_precompiled_patterns")
@@ -52,6 +56,19 @@ def compare_constants(record: Callable[[WrongRewrite], None]) -> AbstractContext
         return bool(constants)
 
     return refuse_matches(refuses)
+
+
+def prove_constants(judgement: SubjectResult, case: CaseRun, subject: Subject) -> SubjectResult:
+    """`judgement` on an error. If there is no error when patterns must match constants, the rewrites that are refused
+    then are named as wrong."""
+    refused: list[WrongRewrite] = []
+    module = case.program.module(case.request.training)
+    try:
+        with compare_constants(refused.append), subject.apply_settings():
+            case.execute(case.compile(subject, module), module)
+    except Exception:
+        return judgement
+    return replace(judgement, wrong_rewrites=tuple({rewrite.pattern: rewrite for rewrite in refused}.values()))
 
 
 def read_outputs(graph: fx.GraphModule) -> list[Any]:

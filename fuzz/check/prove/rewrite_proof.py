@@ -11,6 +11,7 @@ differs from the program for some of these operands. Otherwise the changes under
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -21,12 +22,15 @@ from fuzz.check.judge.eager_audit import Audit
 from fuzz.check.judge.modes import Float64
 from fuzz.check.judge.operations import to_float64
 from fuzz.check.judge.row_error_bound import largest_finite
+from fuzz.check.judge.verdict import RECHECKED_VERDICTS
 from fuzz.check.prove.fused_calls import find_faulty_call
 from fuzz.check.prove.pattern_constants import read_outputs
-from fuzz.check.prove.rewrite_match import Float64Interpreter, RewriteMatch
+from fuzz.check.prove.rewrite_match import Float64Interpreter, MatchRecorder, RewriteMatch
 from fuzz.check.torch_api.coverage import name_operation
+from fuzz.check.torch_api.exceptions import SuppressOutOfMemory
 from fuzz.experiments import EXPERIMENTS, NUMBERS, OPERAND_ROWS, EqualAlong, OperandValue, Outcome
-from fuzz.protocol.failures import FaultyOperation
+from fuzz.protocol import SubjectResult
+from fuzz.protocol.failures import FaultyOperation, FormDiffers
 from fuzz.protocol.rewrites import EMPTY_ROWS, QKV, WrongRewrite
 
 _OF_SCALARS = tuple(OperandValue(number) for number in (1.0, 2.0, -1.0))
@@ -37,6 +41,43 @@ _SOFTMAX = ("aten.amax", "aten._softmax")  # the first operation of a softmax, w
 def try_rewrite(match: RewriteMatch) -> Outcome:
     """The outcome of the experiment `exact`."""
     return compare_exactly(match.run_program, match.run_replacement, match.operands)
+
+
+class RewriteProof:
+    """Proves rewrites that a recorder has seen wrong or right, on the operands they took."""
+
+    def __init__(self, recorder: MatchRecorder) -> None:
+        self._recorder = recorder
+        self._proven: dict[tuple[bool, bool], tuple[tuple[WrongRewrite, ...], tuple[str, ...]]] = {}
+
+    def __call__(self, judgement: SubjectResult) -> SubjectResult:
+        """`judgement` with the rewrites that are proven wrong or right. First are those that call an operation that is
+        wrong in eager too.
+
+        If strides differ from eager's, a rewrite that changes strides counts as wrong.
+        """
+        audits = judgement.verdict in RECHECKED_VERDICTS
+        is_of_strides = isinstance(judgement.failure, FormDiffers) and judgement.failure.aspect == "strides"
+        if (audits, is_of_strides) not in self._proven:
+            self._proven[audits, is_of_strides] = self._prove(audits=audits, is_of_strides=is_of_strides)
+        wrong, right = self._proven[audits, is_of_strides]
+        return replace(judgement, wrong_rewrites=wrong, right_rewrites=right)
+
+    def _prove(self, *, audits: bool, is_of_strides: bool) -> tuple[tuple[WrongRewrite, ...], tuple[str, ...]]:
+        wrong, called = list[WrongRewrite](), list[WrongRewrite]()
+        right: list[str] = []
+        with SuppressOutOfMemory():
+            for found in self._recorder.matches():
+                match, outcome, faulty = judge_rewrite(found, audits=audits)
+                if faulty is not None:
+                    called.append(WrongRewrite(match.pattern, faulty=faulty))
+                if outcome.fails:
+                    wrong.append(find_wrong_rewrite(match))
+                elif is_of_strides and match.changes_strides():
+                    wrong.append(WrongRewrite(match.pattern, strides=True))
+                elif outcome is Outcome.PASSES:
+                    right.append(match.pattern)
+        return (*called, *wrong), tuple(right)
 
 
 def judge_rewrite(match: RewriteMatch, *, audits: bool) -> tuple[RewriteMatch, Outcome, FaultyOperation | None]:

@@ -248,20 +248,19 @@ def _is_lower(memory: Tensor) -> bool:
 
 def stop_dropout(module: nn.Module) -> None:
     """Set all rates of dropout of a module and of its configuration to 0."""
-    for part in module.modules():
-        for holder in (part, *(value for value in vars(part).values() if _is_configuration(value))):
-            for name in list_rates(holder):
-                setattr(holder, name, 0.0)
+    for holder in _list_holders(module.modules()):
+        for name in list_rates(holder):
+            setattr(holder, name, 0.0)
 
 
 def has_dropout(module: nn.Module) -> bool:
     """Whether a part in training has a rate of dropout above 0."""
-    parts = [part for part in module.modules() if part.training]
-    return any(
-        list_rates(holder)
-        for part in parts
-        for holder in (part, *(value for value in vars(part).values() if _is_configuration(value)))
-    )
+    return any(map(list_rates, _list_holders(part for part in module.modules() if part.training)))
+
+
+def _list_holders(parts: Iterable[nn.Module]) -> list[Any]:
+    """Submodules and their configurations."""
+    return [holder for part in parts for holder in (part, *filter(_is_configuration, vars(part).values()))]
 
 
 def list_rates(holder: Any) -> list[str]:

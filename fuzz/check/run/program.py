@@ -1,6 +1,7 @@
 """The source text of a case as a program: a module, its inputs, and executions of it."""
 
 import ctypes
+import functools
 import hashlib
 import inspect
 import itertools
@@ -250,44 +251,15 @@ def _execute_call(
     leaves = _leaves(module, inputs) if torch.is_grad_enabled() else {}
     for value in leaves.values() if number == 1 else ():
         value.grad = None
-    given = {Value("input", index): value for index, value in enumerate(inputs) if isinstance(value, Tensor)}
-    given |= {Value("parameter", name): value for name, value in module.named_parameters()}
-    given |= {Value("buffer", name): value for name, value in module.named_buffers()}
-    # Only a user's module has objects that hold tensors.
-    list_held: Callable[[list[Any]], Tensors] = getattr(module, "list_held", lambda _: {})
-    held = {name: value.detach().clone() for name, value in list_held(inputs).items()}
-    before = {name: value.detach().clone() for name, value in given.items()}
-    versions = {name: _count_writes(value) for name, value in given.items()}
+    watched = _WatchedMemory(module, inputs)
     structure, tensors = flatten(call(*inputs))
     outputs = {Value("output", index, call=number): tensor for index, tensor in enumerate(tensors)}
-    owners = {value.untyped_storage()._cdata: name for name, value in given.items()}
-    shared = {name: owners.get(out.untyped_storage()._cdata) for name, out in outputs.items() if out.numel()}
-    used = {name: out for name, out in outputs.items() if leaves and out.requires_grad}
-    if cotangents is None:
-        is_sum = getattr(module, "loss", "") == "sum"
-        cotangents = {name: _cotangent(index, out, is_sum) for index, (name, out) in enumerate(used.items())}
-    used = {name: out for name, out in used.items() if name in cotangents and cotangents[name].shape == out.shape}
-    if used:
-        weights = [_fit_gradient(cotangents[name], out) for name, out in used.items()]
-        torch.autograd.backward(list(used.values()), weights)
+    shared = watched.find_owners(outputs)
+    cotangents = _run_backward(module, outputs if leaves else {}, cotangents)
     gradients = {name: value.grad for name, value in leaves.items() if value.grad is not None}
     devices = {name: value.device.type for name, value in outputs.items()}
     with _disable_current_modes():
-        groups = before, given, outputs, gradients
-        left = iter(bring_to_cpu(value.detach() for group in groups for value in group.values()))
-        before, now, outputs, gradients = ({name: next(left) for name in group} for group in groups)
-        # A write can keep the bits in eager and change them under a subject, so version counters count too.
-        mutated = {
-            name: now[name]
-            for name, value in given.items()
-            if versions[name] != _count_writes(value) or not same_bits(now[name], before[name])
-        }
-
-        after = {name: value.detach().cpu() for name, value in list_held(inputs).items()}
-        before |= {name: value.cpu() for name, value in held.items()}
-        mutated |= {
-            name: value for name, value in after.items() if name not in held or not same_bits(value, before[name])
-        }
+        outputs, gradients, mutated, before = watched.bring_to_cpu(outputs, gradients)
 
         def keep(values: Tensors, **form: Any) -> Tensors:
             # A later call, or the restored state of the module, may change their memory.
@@ -304,6 +276,60 @@ def _execute_call(
             shared,
             devices,
         )
+
+
+class _WatchedMemory:
+    """The tensors that a call may write to: as they are before it, and what it changes."""
+
+    def __init__(self, module: nn.Module, inputs: list[Any]) -> None:
+        self._given = {Value("input", index): value for index, value in enumerate(inputs) if isinstance(value, Tensor)}
+        self._given |= {Value("parameter", name): value for name, value in module.named_parameters()}
+        self._given |= {Value("buffer", name): value for name, value in module.named_buffers()}
+        # Only a user's module has objects that hold tensors.
+        list_held: Callable[[list[Any]], Tensors] = getattr(module, "list_held", lambda _: {})
+        self._list_held = functools.partial(list_held, inputs)
+        self._held = _copy(self._list_held())
+        self._before = _copy(self._given)
+        self._versions = {name: _count_writes(value) for name, value in self._given.items()}
+
+    def find_owners(self, outputs: Tensors) -> dict[Value, Value | None]:
+        """By output that has elements, the tensor whose memory it has."""
+        owners = {value.untyped_storage()._cdata: name for name, value in self._given.items()}
+        return {name: owners.get(out.untyped_storage()._cdata) for name, out in outputs.items() if out.numel()}
+
+    def bring_to_cpu(self, outputs: Tensors, gradients: Tensors) -> tuple[Tensors, Tensors, Tensors, Tensors]:
+        """Outputs, gradients, the tensors that were written to, and these before the call, all on the CPU."""
+        groups = self._before, self._given, outputs, gradients
+        left = iter(bring_to_cpu(value.detach() for group in groups for value in group.values()))
+        before, now, outputs, gradients = ({name: next(left) for name in group} for group in groups)
+        # A write can keep the bits in eager and change them under a subject, so version counters count too.
+        mutated = {
+            name: now[name]
+            for name, value in self._given.items()
+            if self._versions[name] != _count_writes(value) or not same_bits(now[name], before[name])
+        }
+        before |= {name: value.cpu() for name, value in self._held.items()}
+        held = {name: value.detach().cpu() for name, value in self._list_held().items()}
+        mutated |= {
+            name: value for name, value in held.items() if name not in self._held or not same_bits(value, before[name])
+        }
+        return outputs, gradients, mutated, before
+
+
+def _copy(values: Tensors) -> Tensors:
+    return {name: value.detach().clone() for name, value in values.items()}
+
+
+def _run_backward(module: nn.Module, outputs: Tensors, cotangents: Tensors | None) -> Tensors:
+    """Run the backward pass from outputs that require gradients. Returns the cotangents: drawn, if there are none."""
+    used = {name: out for name, out in outputs.items() if out.requires_grad}
+    if cotangents is None:
+        is_sum = getattr(module, "loss", "") == "sum"
+        cotangents = {name: _cotangent(index, out, is_sum) for index, (name, out) in enumerate(used.items())}
+    used = {name: out for name, out in used.items() if name in cotangents and cotangents[name].shape == out.shape}
+    if used:
+        torch.autograd.backward([*used.values()], [_fit_gradient(cotangents[name], out) for name, out in used.items()])
+    return cotangents
 
 
 def _fit_gradient(cotangent: Tensor, output: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from fuzz.check.judge import constants
 from fuzz.check.judge.attention.error_bound import compute_error_bounds, ill_conditioned
 from fuzz.check.judge.attention.rounding_simulation import SimulatedKernels, Statistics, Trends, measure
 from fuzz.check.judge.row_error_bound import first_index, largest_index
-from fuzz.check.judge.verdict import SEVERITY, conclude, pick_worst
+from fuzz.check.judge.verdict import conclude, pick_worst
 from fuzz.check.run.attention.call import Call, Exact
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import EmptyRowsNotZero, NotFinite, Value, WrongValue
@@ -223,4 +223,4 @@ def _rank(judgement: SubjectResult) -> tuple[int, bool, float, float]:
     """The order of results: the gravest verdict, then the output, then the smallest share of wrong rows."""
     numbers = judgement.numbers
     few = -numbers["rows_wrong"] / numbers["rows_total"] if numbers["rows_wrong"] else -2.0
-    return SEVERITY.index(judgement.verdict), judgement.judged == _OUT, few, numbers["ratio"]
+    return judgement.verdict.severity, judgement.judged == _OUT, few, numbers["ratio"]

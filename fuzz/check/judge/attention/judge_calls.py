@@ -18,7 +18,7 @@ from fuzz.check.judge import constants
 from fuzz.check.judge.attention import dropout_masks
 from fuzz.check.judge.attention.judge import judge
 from fuzz.check.judge.eager_audit import Audit
-from fuzz.check.judge.verdict import RECHECKED_VERDICTS, SEVERITY, conclude
+from fuzz.check.judge.verdict import RECHECKED_VERDICTS, conclude
 from fuzz.check.run.attention.call import Call
 from fuzz.check.run.attention.function import Attention, call_checked
 from fuzz.check.run.attention.guard import Guard
@@ -43,7 +43,7 @@ def judge_calls(calls: Sequence[Call], attention: Attention, *, training: bool) 
     def judge_all() -> SubjectResult:
         return max(
             (_judge_call(call, attention, training=training) for call in calls),
-            key=lambda judgement: (SEVERITY.index(judgement.verdict), judgement.numbers.get("ratio", 0.0)),
+            key=lambda judgement: (judgement.verdict.severity, judgement.numbers.get("ratio", 0.0)),
             default=conclude(Verdict.OK),
         )
 

@@ -1,0 +1,148 @@
+"""Edits of a case, by the rows of `EXPERIMENTS` that they belong to."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from fuzz.experiments import EXPERIMENTS, Edit, Trial
+from generators.program.case import Attr, Case, Op
+from generators.program.changes import without_changes
+from generators.program.edits import (
+    change_dtype,
+    make_contiguous,
+    make_name,
+    map_attributes,
+    map_inputs,
+    prune_if_valid,
+    substitute,
+)
+from generators.program.ops import OPS, PROBABILITIES
+from generators.program.regions import call_directly
+from generators.program.type_check import make_op, types_of
+from generators.program.values import FLOATS, LOW_PRECISION
+from generators.program.writes import is_in_place, is_written
+
+CALLED_DIRECTLY, UNCHANGED, WRITTEN_APART, OTHER_WRITE = "called_directly", "unchanged", "written_apart", "other_write"
+DROPOUT = "dropout"
+OVERLAPPING = ("unfold", "expand", "expand_as", "as_strided")
+"""Operations whose results may overlap in memory."""
+_WRITE = "masked_fill_"
+
+
+def edit(trial: Trial, case: Case) -> Case | None:
+    """The case with that change; None if nothing changes or the case becomes invalid."""
+    make, change = EDITS.get(trial.experiment), EXPERIMENTS[trial.experiment].change
+    edited = make(case, trial.argument) if make else None
+    made = None if edited is None else prune_if_valid(edited)
+    # A fault that stays may be in a case that needs no change.
+    is_any = isinstance(change, Edit) and change.keeps_fault
+    return made if is_any or made is None or made.canonical() != case.canonical() else None
+
+
+def list_low_precision(case: Case) -> list[str]:
+    """The low-precision dtypes of the case's values."""
+    return sorted({value.dtype for value in types_of(case).values()} & set(LOW_PRECISION))
+
+
+def _with_positive_scale(case: Case) -> Case:
+    def change(name: str, value: Attr) -> Attr:
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        positive = abs(value) or (1.0 if name == "scale" else value) if is_number else value  # type: ignore[arg-type]
+        return positive if name in ("scale", "other") else value
+
+    contracts = tuple(replace(contract, scale=abs(contract.scale) or 1.0) for contract in case.contracts)
+    return replace(map_attributes(case, change), contracts=contracts)
+
+
+def _with_contiguous_operands(case: Case, kind: str) -> Case:
+    """Inserts contiguous copies of what operations of a kind read; without one, of query, key and value, and of values
+    that overlap in memory."""
+    if kind:
+        return _read_copies(case, lambda op: op.args if op.kind == kind else ())
+    wanted = {name for contract in case.contracts for name in (contract.q, contract.k, contract.v)}
+    # Copies elsewhere would keep attention patterns from matching.
+    wanted |= {arg for op in case.ops if op.kind == "sdpa" for arg in op.args[:3]}
+    wanted |= {op.name for op in case.ops if op.kind in OVERLAPPING}
+    ops: list[Op] = []
+    for op in case.ops:
+        name = make_name(case, f"{op.name[:24]}_strided", (op.name for op in ops)) if op.name in wanted else op.name
+        ops.append(replace(op, name=name))
+        if op.name in wanted:
+            ops.append(make_op(op.name, "clone", (name,), {"memory_format": "contiguous"}))
+    return make_contiguous(replace(case, ops=tuple(ops)))
+
+
+def _in_one_dtype(case: Case) -> Case:
+    low = list_low_precision(case)
+    return map_inputs(case, lambda item: replace(item, dtype=low[0]) if low and item.dtype in FLOATS else item)
+
+
+def _without_dropout(case: Case) -> Case:
+    def change(name: str, value: Attr) -> Attr:
+        return 0.0 if name in PROBABILITIES and isinstance(value, float) else value
+
+    return map_attributes(case, change)
+
+
+def _drop(case: Case, kind: str) -> Case:
+    """The case without dropout, or without operations of a kind that give what has the type of their first argument."""
+    if kind == DROPOUT:
+        return _without_dropout(case)
+    types = types_of(case)
+    ops = [op for op in case.ops if op.kind == kind and op.args]
+    out = {op.name: op.args[0] for op in ops if types[op.name] == types.get(op.args[0])}
+    names: Mapping[str, str] = {}
+    for name, source in out.items():
+        names = {**names, name: names.get(source, source)}
+    return substitute(replace(case, ops=tuple(op for op in case.ops if op.name not in out)), names)
+
+
+def _read_copies(case: Case, choose: Callable[[Op], Sequence[str]]) -> Case:
+    """The case in which each operation reads contiguous copies of the arguments that `choose` gives for it."""
+    ops: list[Op] = []
+    for op in case.ops:
+        copies = dict[str, str]()
+        for argument in choose(op):
+            copies[argument] = make_name(case, f"{op.name[:24]}_{argument[:24]}", (one.name for one in ops))
+            ops.append(make_op(copies[argument], "clone", [argument], {"memory_format": "contiguous"}))
+        ops.append(replace(op, args=tuple(copies.get(argument, argument) for argument in op.args)))
+    return replace(case, ops=tuple(ops))
+
+
+def _write_otherwise(case: Case) -> Case | None:
+    """The case with writes by masked_fill_, whose form out of place has strides of its own; None without writes."""
+    if not is_written(case):
+        return None
+    ops: list[Op] = []
+    for op in case.ops:
+        if OPS[op.kind].writes and op.kind != _WRITE:
+            mask = make_name(case, f"{op.name[:24]}_mask", (one.name for one in ops))
+            ops.append(make_op(mask, "eq", op.args[:1], {"other": 0}))
+            op = make_op(op.name, _WRITE, (op.args[0], mask), {})  # noqa: PLW2901 - the write in its place
+        ops.append(op)
+    return replace(case, ops=tuple(ops))
+
+
+def _write_copies(case: Case) -> Case:
+    return _read_copies(case, lambda op: op.args[:1] if OPS[op.kind].writes and not is_in_place(op) else ())
+
+
+def _give_offsets(case: Case) -> Case:
+    return map_attributes(case, lambda name, value: 0 if (name, value) == ("offset", None) else value)
+
+
+EDITS: dict[str, Callable[[Case, str], Case | None]] = {
+    "positive_scale": lambda case, _: _with_positive_scale(case),
+    "contiguous": _with_contiguous_operands,
+    "one_dtype": lambda case, _: _in_one_dtype(case),
+    "float32": lambda case, _: change_dtype(case, LOW_PRECISION, "float32"),
+    "offset_given": lambda case, _: _give_offsets(case),
+    "default": lambda case, name: replace(case, settings=tuple(one for one in case.settings if one[0] != name)),
+    CALLED_DIRECTLY: call_directly,
+    UNCHANGED: without_changes,
+    WRITTEN_APART: lambda case, _: _write_copies(case),
+    "dropped": _drop,
+    OTHER_WRITE: lambda case, _: _write_otherwise(case),
+}
+"""By the id of an experiment: the case edited for an argument; None if there is nothing to edit."""
+OF_OPERANDS = ("positive_scale", "contiguous", "one_dtype", "float32")
+"""Edits that name a mechanism of an operation, in the order in which they are tried."""

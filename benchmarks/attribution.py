@@ -25,9 +25,9 @@ from unittest import mock
 from corpus import casefile, entry
 from corpus.causes import MechanismKind
 from corpus.entry import Entry, Expectation
-from corpus.passes.contracts import Plain, spell
+from corpus.passes.contracts import Plain, spell_plain
 from fuzz.ask.evaluator import open_evaluator
-from fuzz.ask.question import Memory
+from fuzz.ask.question import AnswerCache
 from fuzz.ask.worker_config import WorkerConfig
 from fuzz.attribution.ablation import run_ablation
 from fuzz.attribution.attribute import attribute
@@ -289,7 +289,7 @@ def _call(
         **({"mask": tensor("mask", 3, "S", "T", dtype="bool", kind=mask)} if mask else {}),
         **({"alibi": tensor("slopes", 4, "H", kind="uniform")} if alibi else {}),
     }
-    case = spell(Plain(dims, inputs, Contract("q", "k", "v", "out", scale=scale, **options), mode))
+    case = spell_plain(Plain(dims, inputs, Contract("q", "k", "v", "out", scale=scale, **options), mode))
     assert case is not None, subject
     return Entry(case, expect=_subject(subject))
 
@@ -307,7 +307,7 @@ def is_attributed(known: Known, device: str, python: str | None = None) -> tuple
     began = time.monotonic()
     try:
         with planted(known.plant), open_evaluator(config, repeat=1) as evaluator:
-            memory = Memory(evaluator)
+            memory = AnswerCache(evaluator)
             ablation = run_ablation(known.entry, memory, full=False)
             cause = attribute(known.entry, memory, ablation)
             if known.function:

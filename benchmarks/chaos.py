@@ -197,7 +197,7 @@ class Campaign:
         for name in self.seen - names:
             yield f"lost the finding {name}"
         for name in sorted(names - self.seen):
-            if not name.endswith(entry.SUFFIX):
+            if not name.endswith(entry.CASE_SUFFIX):
                 yield f"left {name}"
                 continue
             try:

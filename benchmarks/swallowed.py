@@ -33,7 +33,7 @@ from corpus import entry as corpus_entry
 from corpus.entry import Entry, Expectation
 from corpus.ledger import LEDGER, Ledger
 from fuzz.ask.evaluator import open_evaluator
-from fuzz.ask.question import Asker, Memory, Question
+from fuzz.ask.question import AnswerCache, Asker, Question
 from fuzz.ask.worker_config import WorkerConfig
 from fuzz.attribution.decide import decides, load_ledger
 from fuzz.attribution.study import Study
@@ -88,7 +88,7 @@ def run_made_up(config: WorkerConfig, cases: int, subject: str) -> Iterator[dict
     ledger = load_ledger(LEDGER)
     recognised: list[tuple[Case, dict[str, Any]]] = []
     with planted("gradient_perturbed"), open_evaluator(config) as worker:
-        evaluator = Memory(worker)
+        evaluator = AnswerCache(worker)
         known_bugs = load_known(ledger, evaluator)
         for index in range(cases):
             case = replace(sample(SEED, index), settings=())
@@ -148,7 +148,7 @@ def run_pairs(config: WorkerConfig, prefix: str) -> Iterator[dict[str, Any]]:
         own = replace(config, named=(subject,) if ":" in subject else ())
         plant: AbstractContextManager[Any] = planted(defect.plant)
         with plant, open_evaluator(own) as worker:
-            evaluator = Memory(worker)
+            evaluator = AnswerCache(worker)
             if defect.bug and not defect.entry.expectation.holds_for(evaluator.hello.torch):
                 continue
             result, fails = find_failure(defect.entry, evaluator)
@@ -175,7 +175,7 @@ def run_own(config: WorkerConfig, prefix: str) -> Iterator[dict[str, Any]]:
     """The outcome of each example: recognised, not recognised, or no failure under this torch."""
     ledger = load_ledger(LEDGER)
     with open_evaluator(config) as worker:
-        evaluator = Memory(worker)
+        evaluator = AnswerCache(worker)
         for defect in list_defects(ledger):
             bug = next((bug for bug in ledger.bugs if bug.id == defect.bug), None)
             if bug is None or not defect.name.startswith(prefix):

@@ -45,7 +45,7 @@ from generators.program.sizes import Size
 from generators.program.type_check import check, make_op
 from generators.records import Codec, RecordError, RecordForm, at, describe_data, read_mapping
 
-FORMAT = 1
+_FORMAT = 1
 KEYS = (
     *("case_format", "dims", "mode", "dynamic", "autocast", "inputs", "ops", "returns", "contracts"),
     *("calls", "checkpoint", "settings", "before", "regions", "setup"),
@@ -64,7 +64,7 @@ def dumps(case: Case) -> str:
 
 def decode(document: Document, beside: tuple[str, ...] = ()) -> Case:
     """The case in a file, which may also hold the keys `beside`. Raises CaseError."""
-    document.require_format("case_format", FORMAT)
+    document.require_format("case_format", _FORMAT)
     case = document.decode(_CODEC, Case, beside=("case_format", *beside))
     try:
         check(case)
@@ -77,7 +77,7 @@ def decode(document: Document, beside: tuple[str, ...] = ()) -> Case:
 
 def encode(case: Case) -> dict[str, Data]:
     """The case as data for `corpus.strict_yaml.dump`."""
-    data = {"case_format": FORMAT, **_CODEC.encode(case)}
+    data = {"case_format": _FORMAT, **_CODEC.encode(case)}
     return {key: data[key] for key in KEYS if key in data}
 
 

@@ -35,8 +35,8 @@ from generators.program.case import Case
 from generators.program.settings import read_version
 from generators.records import Codec, Rule, matches, one_of
 
-SUFFIX = ".case.yaml"
-STATUSES = ("pass", "known", "rounding")
+CASE_SUFFIX = ".case.yaml"
+_STATUSES = ("pass", "known", "rounding")
 DEVICES = ("cpu", "cuda")
 DEFAULT_SUBJECT, WITH_SETTINGS = "inductor", "inductor_options"
 _KEYS = ("note", "expect", "found", "seen")
@@ -61,7 +61,7 @@ class Expectation:
     - `known`: a finding of this `verdict` (empty: any) in the torch versions of `versions`, no finding in others.
     """
 
-    status: Annotated[str, one_of(STATUSES)]
+    status: Annotated[str, one_of(_STATUSES)]
     url: str = ""  # of the report of a known bug
     versions: _Versions = ""  # empty: all
     subject: str = ""  # empty: `inductor`, with settings `inductor_options`
@@ -135,7 +135,7 @@ class Entry:
     def file_name(self) -> str:
         """A file name from the verdict or status, and the case's id."""
         what = self.found.verdict if self.found else self.expect.status if self.expect else "case"
-        return f"{what}-{self.case.id}{SUFFIX}"
+        return f"{what}-{self.case.id}{CASE_SUFFIX}"
 
 
 _CODEC = Codec(strict=True)
@@ -200,17 +200,19 @@ def load_directory(directory: Path) -> dict[Path, Entry]:
 def load_all(paths: Sequence[Path]) -> dict[Path, Entry]:
     """As `load_files`. Also raises UserError if there is no entry."""
     if not paths:
-        raise UserError(f"name at least one case file (*{SUFFIX}) or a directory of them")
+        raise UserError(f"name at least one case file (*{CASE_SUFFIX}) or a directory of them")
     entries = load_files(paths)
     if not entries:
-        raise UserError(f"no *{SUFFIX} under {', '.join(str(p) for p in paths)}")
+        raise UserError(f"no *{CASE_SUFFIX} under {', '.join(str(p) for p in paths)}")
     return entries
 
 
 def load_files(paths: Iterable[Path]) -> dict[Path, Entry]:
     """The entries in these files and directories, by path. Raises UserErrors, which name the bad files."""
     entries, errors = {}, []
-    for file in (file for path in paths for file in (sorted(path.rglob(f"*{SUFFIX}")) if path.is_dir() else [path])):
+    for file in (
+        file for path in paths for file in (sorted(path.rglob(f"*{CASE_SUFFIX}")) if path.is_dir() else [path])
+    ):
         try:
             entries[file] = load(file)
         except UserError as error:

@@ -12,7 +12,7 @@ _Release = Annotated[str, matches(r"\d+\.\d+\.\d+", 'is not a release of torch s
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class FaultyLine:
     """A line that has to change, and how that is known."""
 
     file: _File

@@ -13,8 +13,8 @@ from typing import Annotated, Any
 from packaging.version import InvalidVersion, Version
 
 from corpus.causes import CauseKey, Details
-from corpus.entry import SUFFIX
-from corpus.fault import Fault
+from corpus.entry import CASE_SUFFIX
+from corpus.fault import FaultyLine
 from corpus.files import read_file, replace_file, require_writable
 from corpus.strict_yaml import MAX_BYTES, Data, Document, decode_text, dump_flow, parse
 from corpus.upstream import Issue, Upstream
@@ -22,12 +22,12 @@ from generators.errors import UserError
 from generators.program.settings import read_version
 from generators.records import ALWAYS, KEYED, SORTED, Codec, RecordError, RecordForm, matches, read_mapping
 
-FORMAT = 3
+_FORMAT = 3
 LEDGER = Path(__file__).resolve().with_name("ledger.yaml")
 """The ledger of this checkout."""
 NONE = Path("/dev/null")
 """The path that names no ledger."""
-STATUSES = {
+_STATUSES = {
     "new": "",
     "reported": "the URL of the issue",
     "set_apart": "the reason and its source",
@@ -47,7 +47,7 @@ _HEAD = """\
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """A person's decision about a bug: one of STATUSES, with its URL, reason or version."""
+    """A person's decision about a bug: one of _STATUSES, with its URL, reason or version."""
 
     kind: str = "new"
     about: str = ""
@@ -68,7 +68,7 @@ class Status:
 
 _Id = Annotated[str, matches("[a-z0-9][a-z0-9._-]{0,59}", "must be at most 60 lowercase letters, digits and dashes")]
 _Title = Annotated[str, matches(r"(?=.*\S).+", "must be one line that describes the symptom")]
-_CaseFile = Annotated[str, matches(rf".+{re.escape(SUFFIX)}", f"is not a case file (*{SUFFIX})")]
+_CaseFile = Annotated[str, matches(rf".+{re.escape(CASE_SUFFIX)}", f"is not a case file (*{CASE_SUFFIX})")]
 _CaseId = Annotated[str, matches("[0-9a-f]{12}", "is not the id of a case, 12 digits and letters a to f")]
 _Date = Annotated[str, matches("[0-9]{4}-[0-9]{2}-[0-9]{2}", 'is not a date such as "2026-05-01"')]
 _Torch = Annotated[str, matches(r"\S+", "is not a torch version")]
@@ -83,7 +83,7 @@ class Bug:
     status: Annotated[Status, ALWAYS] = Status()
     note: str = ""
     upstream: Upstream | None = field(default=None, kw_only=True)  # None: nobody has searched for it
-    fault: Fault | None = field(default=None, kw_only=True)
+    fault: FaultyLine | None = field(default=None, kw_only=True)
     cause: CauseKey = field(kw_only=True)
     decided_by: Annotated[Details, KEYED, SORTED] = field(kw_only=True)  # experiments (fuzz/attribution/decide.py)
     also: tuple[CauseKey, ...] = ()  # other causes that are the same bug
@@ -151,7 +151,7 @@ def load(path: Path) -> Ledger:
 def loads(content: bytes | str, path: Path) -> Ledger:
     """The ledger in a text; `path` names it in messages, and its examples lie beside that path."""
     document = parse(content, str(path))
-    document.require_format("ledger_format", FORMAT)
+    document.require_format("ledger_format", _FORMAT)
     bugs = document.decode(_CODEC, _File).bugs
     numbered = [*enumerate(bugs)]
     _require_unique(document, "id", ((i, bug.id) for i, bug in numbered))
@@ -191,7 +191,7 @@ def save(ledger: Ledger) -> None:
         kept: dict[str, Any] = {key: getattr(bug, key) for key in _KEPT if key == "findings" or getattr(bug, key)}
         bugs[bug.id] = replace(before, also=tuple(dict.fromkeys((*before.causes, *bug.causes)))[1:], **kept)
     body = "\n\n".join(texts.get(bug) or _dump(bug) for bug in bugs.values())
-    written = f"{head}ledger_format: {FORMAT}\nbugs:" + (f"\n{body}\n" if bugs else " []\n")
+    written = f"{head}ledger_format: {_FORMAT}\nbugs:" + (f"\n{body}\n" if bugs else " []\n")
     loads(written, path)  # nothing is written that can't be read again
     replace_file(path, written.encode())
 
@@ -223,9 +223,9 @@ def _write_cause(cause: CauseKey) -> dict[str, Data]:
 
 def _read_status(data: Any) -> Status:
     kind, _, about = _FIELDS.read(str, data).partition(" ")
-    about, needs = about.strip(), STATUSES.get(kind)
+    about, needs = about.strip(), _STATUSES.get(kind)
     if needs is None:
-        raise RecordError(f"{kind[:40]!r} is not one of {', '.join(STATUSES)}")
+        raise RecordError(f"{kind[:40]!r} is not one of {', '.join(_STATUSES)}")
     if bool(about) != bool(needs):
         raise RecordError(f"nothing may follow {kind!r}" if about else f'{kind!r} needs {needs}, as in "{kind} ..."')
     try:

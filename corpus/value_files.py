@@ -14,15 +14,15 @@ from pathlib import Path
 from corpus.files import read_file, replace_file
 from generators.errors import UserError
 from generators.program.case import Case
-from generators.program.given import DIRECTORY, Given
-from generators.program.value_format import HEADER_BYTES, MOST_BYTES, SUFFIX, FormatError, Header, read_header
+from generators.program.given import VALUES_DIRECTORY, Given
+from generators.program.value_format import HEADER_BYTES, MOST_BYTES, VALUES_SUFFIX, FormatError, Header, read_header
 
 _directories: dict[Path, None] = {}
 
 
 def note(directory: Path) -> None:
     """Look for files beside the case files of this directory, too."""
-    _directories[directory.absolute() / DIRECTORY] = None
+    _directories[directory.absolute() / VALUES_DIRECTORY] = None
 
 
 def list_files(case: Case) -> Iterator[Given]:
@@ -46,7 +46,9 @@ def find(given: Given) -> Path:
             return path
     if there:
         raise UserError(f"{there[0]}: altered: its SHA-256 is not {given.sha256}, which the case names")
-    raise UserError(f"{DIRECTORY}/{given.file_name}: missing; it goes with the case file, in the directory beside it")
+    raise UserError(
+        f"{VALUES_DIRECTORY}/{given.file_name}: missing; it goes with the case file, in the directory beside it"
+    )
 
 
 def find_all(case: Case) -> dict[str, str]:
@@ -57,7 +59,7 @@ def find_all(case: Case) -> dict[str, str]:
 def copy_files(case: Case, directory: Path) -> None:
     """Copy a case's files to where a case file in this directory needs them. Raises UserError."""
     for given in list_files(case):
-        path = directory / DIRECTORY / given.file_name
+        path = directory / VALUES_DIRECTORY / given.file_name
         if not (path.exists() and _look_at(path)[0] == given.sha256):
             replace_file(path, _read(find(given)))
         note(directory)
@@ -66,11 +68,11 @@ def copy_files(case: Case, directory: Path) -> None:
 def link_files(program: str, directory: Path) -> None:
     """Link the files that the text of a program reads, for a run of it in this directory."""
     for name in dict.fromkeys(re.findall(r'read_values\("([0-9a-f]+)"', program)):
-        places = (known / f"{name}{SUFFIX}" for known in [*_directories])
+        places = (known / f"{name}{VALUES_SUFFIX}" for known in [*_directories])
         found = next((path for path in places if path.exists() and _look_at(path)[0].startswith(name)), None)
         if found is not None:
-            (directory / DIRECTORY).mkdir(exist_ok=True)
-            (directory / DIRECTORY / found.name).symlink_to(found)
+            (directory / VALUES_DIRECTORY).mkdir(exist_ok=True)
+            (directory / VALUES_DIRECTORY / found.name).symlink_to(found)
 
 
 @cache

@@ -127,8 +127,8 @@ def _compare_cases(
     from fuzz.commands import require_allowed
     from fuzz.protocol import Verdict
     from fuzz.versions import (
-        Row,
         VersionChange,
+        VersionRow,
         compare_all,
         public_version,
         render_table,
@@ -146,7 +146,7 @@ def _compare_cases(
         if record:
             require_writable(path, "--record", is_file=True)
     tasks = [(path, entry, name) for path, entry in entries.items() for name in subjects or (entry.subject,)]
-    rows: list[Row] = []
+    rows: list[VersionRow] = []
     with ExitStack() as stack:
         evaluators = [stack.enter_context(open_evaluator(each)) for each in configs]
         versions = start_versions(evaluators, [name for *_, name in tasks])

@@ -104,7 +104,7 @@ class ReplacementAlone:
 
 
 _OfCase = OtherSubject | OtherTorch | WithoutAxis | WithSetting | StepLimit | Noted | Edit
-Change = _OfCase | OperandValue | EqualAlong | ReplacementAlone
+ExperimentChange = _OfCase | OperandValue | EqualAlong | ReplacementAlone
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ class Experiment:
     empty field is filled in from the failure."""
 
     id: str
-    change: Change
+    change: ExperimentChange
     label: str
     """The change in words, for "It passes with ..."."""
     who: str = ""

@@ -90,7 +90,7 @@ def _within(name: str, modules: tuple[str, ...]) -> bool:
     return any(name == module or name.startswith(f"{module}.") for module in modules)
 
 
-def _fuzz(directory: Path, requests: BinaryIO, wire: BinaryIO, answer: worker.Answer) -> int:
+def _fuzz(directory: Path, requests: BinaryIO, wire: BinaryIO, answer: worker.MessageHandler) -> int:
     import atheris
 
     from fuzz import libfuzzer_inputs as inputs

@@ -14,7 +14,7 @@ TEXT = b"case_format"
 
 FRESH = 0.5
 """The share of inputs that are drawn anew. A search that only follows coverage stays close to its cases."""
-VARIANTS = 0.5
+VARIANT_SHARE = 0.5
 """The share of byte inputs, of the rest, that become a variant of their case. Case files always become a variant."""
 _FRESH_BYTES = 512
 
@@ -40,7 +40,7 @@ def mutate_input(data: bytes, most: int, seed: int) -> bytes:
     c = Choices(f"change:{seed}")
     if c.chance(FRESH):
         return _draw_bytes(c, _FRESH_BYTES)[:most]
-    variants = make_variants(decode(data), c) if data.startswith(TEXT) or c.chance(VARIANTS) else []
+    variants = make_variants(decode(data), c) if data.startswith(TEXT) or c.chance(VARIANT_SHARE) else []
     made = encode(c.pick(variants)) if variants else b""
     return made if 0 < len(made) <= most else _change_bytes(data, c)[:most]
 

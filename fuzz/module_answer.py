@@ -66,7 +66,7 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ModuleRow:
     """A block and a way to run it, on both sides."""
 
     block: Block
@@ -113,17 +113,17 @@ class Row:
         return Answer.EQUAL if old.hashes == new.hashes else Answer.ROUNDING
 
 
-def describe_unjudged(rows: Sequence[Row]) -> str:
+def describe_unjudged(rows: Sequence[ModuleRow]) -> str:
     """Why no block is judged, in one line."""
     reasons = [text for row in rows for text in (row.old.why, row.new.why, describe_gaps(row.block)) if text]
     return "; ".join(dict.fromkeys(reasons)) or "it makes no torch-level call"
 
 
-def render(rows: Sequence[Row], factory: str, labels: Sequence[str], left: Sequence[str] = ()) -> str:
+def render(rows: Sequence[ModuleRow], factory: str, labels: Sequence[str], left: Sequence[str] = ()) -> str:
     """The answer for a terminal: a few sentences, then a line for each block and way. Blocks of one class with the
     same answer share a line. `left`: what was not begun."""
     lines = [*summarize(rows, factory, labels, left), ""]
-    groups: dict[Any, list[Row]] = {}
+    groups: dict[Any, list[ModuleRow]] = {}
     for row in sorted(rows, key=lambda row: list(Answer).index(row.answer)):
         alone = id(row) if row.answer.is_failure or row.case or row.first else None
         rewrites = row.old.rewrites, row.new.rewrites
@@ -144,7 +144,7 @@ def render(rows: Sequence[Row], factory: str, labels: Sequence[str], left: Seque
     return "\n".join([*lines, *filter(None, gaps)])
 
 
-def summarize(rows: Sequence[Row], factory: str, labels: Sequence[str], left: Sequence[str] = ()) -> list[str]:
+def summarize(rows: Sequence[ModuleRow], factory: str, labels: Sequence[str], left: Sequence[str] = ()) -> list[str]:
     """The question, what was judged and what was not, whether somebody is wrong, and the share that changed."""
     sides = (
         f"torch {labels[0]} against {labels[-1]}" if len(labels) > 1 else f"eager against compiled, torch {labels[0]}"
@@ -168,7 +168,7 @@ def summarize(rows: Sequence[Row], factory: str, labels: Sequence[str], left: Se
     ]
 
 
-def _describe_inputs(rows: Sequence[Row]) -> list[str]:
+def _describe_inputs(rows: Sequence[ModuleRow]) -> list[str]:
     """The values and the modes with which rows were run."""
     told = {
         True: "Judged as it is, with its own parameters and arguments",
@@ -178,21 +178,21 @@ def _describe_inputs(rows: Sequence[Row]) -> list[str]:
     return [f"{text}: {'; '.join(modes[is_live])}." for is_live, text in told.items() if modes[is_live]]
 
 
-def _describe_errors(rows: Sequence[Row]) -> str:
+def _describe_errors(rows: Sequence[ModuleRow]) -> str:
     """The largest errors of both sides, relative to rounding."""
     pairs = [(side.label, side.ratio) for row in rows for side in (row.old, row.new) if side.ratio]
     largest = {label: max(ratio for other, ratio in pairs if other == label) for label, _ in pairs}
     return "".join(f", {label} {ratio:.2g} of rounding" for label, ratio in largest.items())
 
 
-def _describe_rewrites(row: Row) -> str:
+def _describe_rewrites(row: ModuleRow) -> str:
     if row.old.label == EAGER or row.old.rewrites == row.new.rewrites:
         return ", ".join(row.new.rewrites)
     sides = [f"{side.label} {', '.join(side.rewrites)}" for side in (row.old, row.new) if side.rewrites]
     return "; ".join(sides)
 
 
-def as_data(row: Row) -> dict[str, Any]:
+def as_data(row: ModuleRow) -> dict[str, Any]:
     """A row for JSON."""
     gaps = {"missing": dict(row.block.missing), "different": row.block.different, "reads": list(row.block.reads)}
     sides = {
@@ -220,10 +220,10 @@ def as_data(row: Row) -> dict[str, Any]:
     )
 
 
-def list_rows(rows: Sequence[Row]) -> str:
+def list_rows(rows: Sequence[ModuleRow]) -> str:
     """Rows in a sentence."""
     return ", ".join(f"{row.block.name} ({row.way}, {row.mode}: {row.answer})" for row in rows)
 
 
-def _name(rows: Sequence[Row]) -> str:
+def _name(rows: Sequence[ModuleRow]) -> str:
     return f"{rows[0].block.name} ({len(rows)} alike)" if len(rows) > 1 else rows[0].block.name

@@ -16,7 +16,7 @@ from fuzz.ask.worker_config import WorkerConfig
 from fuzz.cli import ignore_lost_output
 from fuzz.commands import write_json
 from fuzz.importing.importer import Block, BlockFailed, FactoryMissing, ModuleImport
-from fuzz.module_answer import Answer, Row, Side, as_data, describe_unjudged, list_rows, render
+from fuzz.module_answer import Answer, ModuleRow, Side, as_data, describe_unjudged, list_rows, render
 from fuzz.protocol import EAGER, Live, Parted, Result, SubjectResult, Verdict
 from fuzz.protocol.recording import Submodule
 from fuzz.protocol.render import describe
@@ -47,7 +47,7 @@ class ModuleComparison:
     subjects: Sequence[str]
     out: Path
     refused: Mapping[str, str] = field(default_factory=dict)
-    rows: list[Row] = field(default_factory=list)
+    rows: list[ModuleRow] = field(default_factory=list)
     left: list[str] = field(default_factory=list)  # what `compare_all` has not done
 
     @property
@@ -55,7 +55,7 @@ class ModuleComparison:
         """The module that names the blocks, and gives their cases."""
         return next(iter(self.modules.values()))
 
-    def compare_all(self, runs: Sequence[str] = (), seconds: float = math.inf) -> Iterator[Row]:
+    def compare_all(self, runs: Sequence[str] = (), seconds: float = math.inf) -> Iterator[ModuleRow]:
         """The rows of all blocks in these runs, by default in all runs of a released model.
 
         After `seconds` no further block is begun.
@@ -75,7 +75,7 @@ class ModuleComparison:
                 yield from self.compare(part)
                 self.left.remove(name)
 
-    def compare(self, part: Submodule) -> Iterator[Row]:
+    def compare(self, part: Submodule) -> Iterator[ModuleRow]:
         """The rows of a block, for dropout off and on. Between versions, eager is a row of its own; in one version it
         is the old side."""
         loaded = self.module.loaded
@@ -103,7 +103,7 @@ class ModuleComparison:
 
     def _list_live_failures(
         self, part: Submodule, results: Mapping[str, Result], mode: str, *, drops: bool
-    ) -> Iterator[Row]:
+    ) -> Iterator[ModuleRow]:
         """Rows of eager against compiled, in versions where the module as it is fails: a case may not show it."""
         block = Block.without_case(part)
         for label, result in results.items():
@@ -119,13 +119,13 @@ class ModuleComparison:
         results |= {label: Result(0, reason, (), stage=EAGER) for label, reason in self.refused.items()}
         return {label: results[label] for label in self.versions if label in results}
 
-    def _compare_case(self, part: Submodule, mode: str, reason: str) -> Iterator[Row]:
+    def _compare_case(self, part: Submodule, mode: str, reason: str) -> Iterator[ModuleRow]:
         try:
             block = self.module.import_block(part, keeps_values=True)
         except BlockFailed as error:
             block = Block.without_case(part, str(error))
         if block.case is None:
-            self.rows.append(Row(block, "import", *(Side("", Verdict.SKIPPED),) * 2, mode=mode, reason=reason))
+            self.rows.append(ModuleRow(block, "import", *(Side("", Verdict.SKIPPED),) * 2, mode=mode, reason=reason))
             yield self.rows[-1]
             return
         question = Question(block.case, tuple(self.subjects), hashes=True)
@@ -133,7 +133,7 @@ class ModuleComparison:
         for row in self._pair(block, dict(zip(self.versions, answers, strict=True)), mode, is_live=False):
             yield self._finish(replace(row, reason=reason), part)
 
-    def _pair(self, block: Block, results: Mapping[str, Result], mode: str, *, is_live: bool) -> Iterator[Row]:
+    def _pair(self, block: Block, results: Mapping[str, Result], mode: str, *, is_live: bool) -> Iterator[ModuleRow]:
         first = next(iter(results.values()))
         for way in (EAGER, *self.subjects) if len(results) > 1 else self.subjects:
             of_versions = [_read_side(label, result, way) for label, result in results.items()]
@@ -141,9 +141,9 @@ class ModuleComparison:
                 of_versions if len(results) > 1 else (_read_side(EAGER, first, EAGER), _read_side(way, first, way))
             )
             old, new = (replace(side, python=self._run_by(side).config.python) for side in (old, new))
-            yield Row(block, way, old, new, mode, is_live)
+            yield ModuleRow(block, way, old, new, mode, is_live)
 
-    def _find_part(self, row: Row, part: Submodule, *, drops: bool) -> Row:
+    def _find_part(self, row: ModuleRow, part: Submodule, *, drops: bool) -> ModuleRow:
         """The row with the first block whose result is wrong, if the whole module is."""
         wrong = next((side for side in (row.new, row.old) if side.is_wrong), None)
         if wrong is None or part.path or row.way == EAGER:
@@ -156,7 +156,7 @@ class ModuleComparison:
         seen = (one for result in answer.results for one in result.observations if isinstance(one, Parted))
         return replace(row, first=next((one.path for one in seen), ""))
 
-    def _finish(self, row: Row, part: Submodule) -> Row:
+    def _finish(self, row: ModuleRow, part: Submodule) -> ModuleRow:
         """The row with a case file, and the first value that moved."""
         is_of_interest = row.answer.is_failure or row.answer is Answer.OLD_WRONG or row.way == EAGER
         if is_of_interest and row.answer not in (Answer.EQUAL, Answer.UNJUDGED, Answer.IN_PART):
@@ -164,7 +164,7 @@ class ModuleComparison:
         self.rows.append(row)
         return row
 
-    def _add_case(self, row: Row, part: Submodule) -> Row:
+    def _add_case(self, row: ModuleRow, part: Submodule) -> ModuleRow:
         if row.is_live:
             try:
                 block = self.module.import_block(part, keeps_values=True)
@@ -178,13 +178,13 @@ class ModuleComparison:
         first = _find_line(case, self._find_first(row, case)) or row.first
         return replace(row, case=self._save(row, case), first=first)
 
-    def _shows(self, row: Row, case: Case) -> bool:
+    def _shows(self, row: ModuleRow, case: Case) -> bool:
         """Whether a case of the block fails as the module itself does."""
         if row.failed is None or row.way == EAGER:
             return True
         return self._run_by(row.failed).ask(Question(case, (row.way,))).only.verdict.is_finding
 
-    def _save(self, row: Row, case: Case) -> Path:
+    def _save(self, row: ModuleRow, case: Case) -> Path:
         wrong = row.failed
         subject = row.way if row.way != EAGER else self.subjects[0]
         note = f"{row.block.name}, {row.block.calls} calls"
@@ -196,7 +196,7 @@ class ModuleComparison:
     def _run_by(self, side: Side) -> Asker:
         return self.versions.get(side.label, next(iter(self.versions.values())))
 
-    def _find_first(self, row: Row, case: Case) -> str:
+    def _find_first(self, row: ModuleRow, case: Case) -> str:
         """In eager, the first value that differs between versions. Under a subject, the first value that is
         wrong if it is all that is returned."""
         types = check(case)

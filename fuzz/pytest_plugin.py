@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from corpus.entry import SUFFIX, Entry, load
+from corpus.entry import CASE_SUFFIX, Entry, load
 from fuzz.ask.evaluator import Evaluator, open_evaluator
 from fuzz.ask.transport import CompilersOff
 from fuzz.ask.worker_config import WorkerConfig
@@ -47,7 +47,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> "CaseFile | None":
-    return CaseFile.from_parent(parent, path=file_path) if file_path.name.endswith(SUFFIX) else None
+    return CaseFile.from_parent(parent, path=file_path) if file_path.name.endswith(CASE_SUFFIX) else None
 
 
 class CaseFile(pytest.File):

@@ -214,7 +214,7 @@ def is_of_function(result: SubjectResult) -> bool:
     return is_user_function(result.subject) and result.verdict is not Verdict.EAGER_SUSPECT
 
 
-class Recorder(events.Listener):
+class RunRecorder(events.Listener):
     """Counts the events of a session, and stores the counts every few seconds."""
 
     def __init__(self, results: Results) -> None:

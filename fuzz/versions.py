@@ -10,7 +10,7 @@ from packaging.version import InvalidVersion, Version
 
 from corpus.entry import Entry, sort_versions
 from fuzz.ask.evaluator import Evaluator
-from fuzz.ask.question import Asker, Process, Question, ask_accepted
+from fuzz.ask.question import Asker, ProcessState, Question, ask_accepted
 from fuzz.ask.transport import CompilersOff
 from fuzz.bug_identity import compare_outcome, kind_of
 from fuzz.cli import ignore_lost_output
@@ -37,7 +37,7 @@ class VersionChange(Word):
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class VersionRow:
     """A case under one subject in all versions, first to last."""
 
     path: Path
@@ -89,7 +89,7 @@ def start_versions(askers: Sequence[A], subjects: Collection[str]) -> dict[str, 
 
 def compare_all(
     tasks: Sequence[tuple[Path, Entry, str]], versions: Mapping[str, Evaluator], device: str | None, *, quiet: bool
-) -> Iterator[Row]:
+) -> Iterator[VersionRow]:
     """The row of each case and subject. `device`: by default that of the case. `quiet`: print no progress."""
     for number, (path, entry, subject) in enumerate(tasks, 1):
         if not quiet:
@@ -100,10 +100,10 @@ def compare_all(
         yield compare_versions(path, entry, subject, askers)
 
 
-def compare_versions(path: Path, entry: Entry, subject: str, versions: Mapping[str, Asker]) -> Row:
+def compare_versions(path: Path, entry: Entry, subject: str, versions: Mapping[str, Asker]) -> VersionRow:
     """Replay a case under every version. A regression or a fix is replayed by fresh workers."""
 
-    def replay(label: str, process: Process = Process.WARM) -> SubjectResult:
+    def replay(label: str, process: ProcessState = ProcessState.WARM) -> SubjectResult:
         try:
             if subject in versions[label].hello.subjects:
                 return ask_accepted(versions[label], Question(entry.case, (subject,), process=process))
@@ -114,13 +114,13 @@ def compare_versions(path: Path, entry: Entry, subject: str, versions: Mapping[s
             why = str(error)
         return SubjectResult(subject, Verdict.SKIPPED, failure=NotTaken(Refusal.NO_VERDICT, why))
 
-    row = Row(path, subject, {label: replay(label) for label in versions})
+    row = VersionRow(path, subject, {label: replay(label) for label in versions})
     if row.change not in (VersionChange.REGRESSED, VersionChange.FIXED):
         return row
     # A change needs the last version, and the latest version that differs from it.
     *earlier, last = row.compared
     *_, differing = (one for one in earlier if one.flips is not last.flips)
-    again = {one.argument: replay(one.argument, Process.FRESH) for one in (last, differing)}
+    again = {one.argument: replay(one.argument, ProcessState.FRESH) for one in (last, differing)}
     compared = replace(row, results=row.results | again).compared
     return replace(row, is_reproduced=[one.flips for one in compared] == [one.flips for one in row.compared])
 
@@ -144,7 +144,7 @@ def spell_verdict(result: SubjectResult) -> str:
     return f"{result.verdict} {result.failure.error}" if isinstance(result.failure, Raised) else str(result.verdict)
 
 
-def render_table(rows: Sequence[Row], labels: Iterable[str], n_wanted: int) -> str:
+def render_table(rows: Sequence[VersionRow], labels: Iterable[str], n_wanted: int) -> str:
     """The table for a terminal. Cases without change are only counted. `n_wanted`: rows of a complete table."""
     lines, counts = [], []
     for change in VersionChange:
@@ -158,7 +158,7 @@ def render_table(rows: Sequence[Row], labels: Iterable[str], n_wanted: int) -> s
     return "\n".join([*lines, f"{head}: {', '.join(counts) or 'none'}"])
 
 
-def _describe_row(row: Row) -> list[str]:
+def _describe_row(row: VersionRow) -> list[str]:
     verdicts = ", ".join(f"{label} {result.verdict}" for label, result in row.results.items())
     lines = [f"  {row.path} under {row.subject}: {verdicts}"]
     # The last result that fails, else the last that is no verdict.

@@ -28,7 +28,7 @@ APART = "apart"
 """Annotates a part of a case whose names are its own."""
 
 
-class Ref(Enum):
+class NameOf(Enum):
     """Annotates a name in a case: what it names. `generators.program.references` walks over these names."""
 
     DEFINED = "the input or operation itself"

@@ -14,7 +14,7 @@ from kernels.backward import dkdv_kernel, dq_kernel
 from kernels.forward import forward_kernel
 from kernels.tiles import INTERPRETED
 
-DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+KERNEL_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 MAX_HEAD_DIM = 256
 CORNERS = ("top_left", "bottom_right")
 _MAX_HEADS = 65535
@@ -218,11 +218,11 @@ def _check(q: Tensor, k: Tensor, v: Tensor, **options: Tensor | None) -> None:
         _require(tensor.device == q.device, f"{name} is on {tensor.device}, q on {q.device}: expected the same")
     runs = INTERPRETED.value or q.is_cuda
     _require(runs, f"q is on {q.device}: set TRITON_INTERPRET=1 before triton is imported to run on CPU")
-    known = ", ".join(map(str, DTYPES))
+    known = ", ".join(map(str, KERNEL_DTYPES))
     for name, tensor in operands.items():
         axes, strides = tensor.dim(), tensor.stride()
         _require(axes == 4, f"{name} has {axes} axes, expected batch, heads, length and features")
-        is_known = tensor.dtype == q.dtype and q.dtype in DTYPES
+        is_known = tensor.dtype == q.dtype and q.dtype in KERNEL_DTYPES
         _require(is_known, f"{name} is {tensor.dtype}, expected that of q, one of {known}")
         extent = tensor.size(2) * strides[2] + tensor.size(3) * strides[3]
         _require(extent < _MAX_EXTENT, f"a head of {name} reaches over {_MAX_EXTENT} elements, with strides {strides}")

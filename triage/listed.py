@@ -8,7 +8,7 @@ from pathlib import Path
 from corpus.entry import Entry, load, sort_versions
 from corpus.ledger import Bug, Ledger
 from fuzz.versions import list_failing, read_verdicts
-from triage.report.repro import WITHOUT_NUMBERS
+from triage.report.failing_run import WITHOUT_NUMBERS
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from generators.program.emit import source
 from triage.cluster.clusters import Cluster, cluster, describe_status, split_listed
 from triage.cluster.findings import load_attributed, read_row
 from triage.rendering import render
-from triage.report.repro import WITHOUT_NUMBERS
+from triage.report.failing_run import WITHOUT_NUMBERS
 from triage.report.wording import spell, title
 
 

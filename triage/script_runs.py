@@ -1,4 +1,4 @@
-"""Runs of repro.py and of collect_env under the interpreter of a report, and the lines that a report shows."""
+"""Runs of scripts and of collect_env under the interpreter of a report, and the lines that a report shows."""
 
 import os
 import re
@@ -15,10 +15,16 @@ from typing import Any, Self, TypeVar
 from corpus.value_files import link_files
 
 T = TypeVar("T")
+_FILE = "test_regression.py"
 _MOST = 20
 _CHATTER = re.compile(r"Set TORCH|You can suppress|[WEI]\d{4} |[ ^~]+$")
 _PATH = re.compile(r"(?<![\w./:])/(?:[\w.+@~-]+/)*?(?:(?:site|dist)-packages/|(?=torch/)|(?=[\w.+@~-]+(?![\w./+@~-])))")
 """The directories before a package or a file."""
+_OWN = re.compile(
+    r"\n(?:The above exception was the direct cause|During handling of the above exception)[^\n]*"
+    r"(?=\n\nTraceback[^\n]*(?:\n[ ~^][^\n]*)*\nAssertionError: only )"
+)
+"""Before the error of a script that only the accused run raises."""
 _PASS = re.compile(r'File ".*(fx_passes|pattern_matcher|_aot_autograd|_dynamo/(variables|symbolic_convert))')
 """Frames in files that make or rewrite graphs."""
 _FACTS = re.compile(
@@ -27,7 +33,7 @@ _FACTS = re.compile(
     r"|\[(?:pip3|conda)\] (?:numpy|torch|triton|nvidia-cudnn\S*)[= ]"
 )
 """The lines of collect_env that a reader needs; not the processor's flags, caches and vulnerabilities."""
-SETTINGS = {"TORCH_COMPILE_BACKEND": "inductor", "TORCHINDUCTOR_COMPILE_THREADS": "1", "CI": ""}
+SCRIPT_ENVIRONMENT = {"TORCH_COMPILE_BACKEND": "inductor", "TORCHINDUCTOR_COMPILE_THREADS": "1", "CI": ""}
 """Environment variables of a run. Where CI is set, PyTorch's test runner needs a package that its wheel does not
 bring (torch/testing/_internal/common_utils.py, IS_CI)."""
 TIMEOUT_EXIT = 124
@@ -35,7 +41,11 @@ TIMEOUT_EXIT = 124
 
 
 def shorten_log(log: str) -> str:
-    """The last lines of the log, and before them its last frame in a graph pass, without chatter and directories."""
+    """The last lines of the log, and before them its last frame in a graph pass, without chatter and directories.
+
+    Of a script that raises its own error from torch's, torch's alone.
+    """
+    log = _OWN.split(log)[0]
     lines = [line.rstrip() for line in log.splitlines() if line.strip() and not _CHATTER.match(line)]
     lines = [_PATH.sub("", line) for line in lines]
     passes = [number for number, line in enumerate(lines[:-_MOST]) if _PASS.search(line)][-1:]
@@ -54,7 +64,7 @@ class ScriptRuns:
         """seconds: the time limit of a script; compiled: a directory with binaries, such as that of a worker"""
         self.task = ""  # the script that runs
         self._python, self._seconds = python, seconds
-        self._home = tempfile.TemporaryDirectory(prefix="attnfuzz-repro-")
+        self._home = tempfile.TemporaryDirectory(prefix="attnfuzz-scripts-")
         self._compiled = compiled or Path(self._home.name, "compiled")
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="scripts")
         self._process: subprocess.Popen[str] | None = None
@@ -86,7 +96,7 @@ class ScriptRuns:
 
     def run(self, text: str, importable: tuple[str, ...] = ()) -> CompletedProcess[str]:
         """Run the text of a script to its end. `importable`: directories to import from."""
-        variables = os.environ | SETTINGS
+        variables = os.environ | SCRIPT_ENVIRONMENT
         if importable:
             variables["PYTHONPATH"] = os.pathsep.join(filter(None, (*importable, os.environ.get("PYTHONPATH", ""))))
         home = Path(self._home.name, "script")
@@ -94,9 +104,9 @@ class ScriptRuns:
         for graphs in ("fxgraph", "aotautograd"):  # A worker keeps no graphs there.
             shutil.rmtree(self._compiled / graphs, ignore_errors=True)
         home.mkdir(exist_ok=True)
-        (home / "repro.py").write_text(text, encoding="utf-8")
+        (home / _FILE).write_text(text, encoding="utf-8")
         link_files(text, home)
-        command = ["timeout", "--foreground", "--kill-after=5", str(self._seconds), self._python, "repro.py"]
+        command = ["timeout", "--foreground", "--kill-after=5", str(self._seconds), self._python, _FILE]
         pipe = subprocess.PIPE
         with self._lock:
             if self._is_closed:

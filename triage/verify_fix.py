@@ -17,7 +17,7 @@ from corpus.files import require_writable
 from corpus.ledger import Ledger
 from fuzz.ask.evaluator import Evaluator, open_evaluator
 from fuzz.ask.patched_torch import list_changed, patched_torch
-from fuzz.ask.question import Memory
+from fuzz.ask.question import AnswerCache
 from fuzz.ask.worker_config import WorkerConfig
 from fuzz.attribution.decide import find_decided_bug
 from fuzz.attribution.study import Study
@@ -27,7 +27,7 @@ from fuzz.commands import REPORTS, STDOUT, write_json
 from fuzz.durations import format_count
 from fuzz.experiments import Outcome
 from fuzz.subjects import SUBJECTS, find_variant
-from fuzz.versions import Row, VersionChange, compare_all, public_version, render_table
+from fuzz.versions import VersionChange, VersionRow, compare_all, public_version, render_table
 from generators.errors import UserError
 from generators.sampling.neighbours import Neighbourhood
 from generators.sampling.sample import sample
@@ -120,9 +120,9 @@ class Verification:
     seed: int
     torch: str = ""
     subject: str = ""  # of the cases that are drawn
-    examples: list[Row] = field(default_factory=list)
+    examples: list[VersionRow] = field(default_factory=list)
     further: dict[Path, Entry] = field(default_factory=dict)  # beside the examples, by their names in rows
-    rows: list[Row] = field(default_factory=list)  # of those that both judged
+    rows: list[VersionRow] = field(default_factory=list)  # of those that both judged
     reasons: Counter[str] = field(default_factory=Counter)  # why some of these fail: a bug of the ledger, or a verdict
     unknown: list[Path] = field(default_factory=list)  # that changed for the worse, or fail by no bug of the ledger
 
@@ -155,7 +155,7 @@ class Verification:
                 self.rows += [row] if is_judged or _is_worse(row) else []
         except KeyboardInterrupt:
             return False
-        patched = Memory(versions[AFTER].on(device))
+        patched = AnswerCache(versions[AFTER].on(device))
         for row in self.rows:
             result = row.results[AFTER]
             if not result.verdict.clears:
@@ -174,7 +174,7 @@ class Verification:
         return sum(row.results[AFTER].verdict.clears for row in self.rows)
 
     @property
-    def worse(self) -> list[Row]:
+    def worse(self) -> list[VersionRow]:
         """The rows that pass before and not after, or that fail in another way."""
         return [row for row in (*self.examples, *self.rows) if _is_worse(row)]
 
@@ -236,7 +236,7 @@ def _list_further(
                 yield task
 
 
-def _is_worse(row: Row) -> bool:
+def _is_worse(row: VersionRow) -> bool:
     before, after = row.results[BEFORE], row.results[AFTER]
     if row.change is VersionChange.UNSTEADY:
         return False

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from fuzz.check.torch_api import settings
-from fuzz.check.worker import ENVIRONMENT, INTERPRETED
+from fuzz.check.worker import ENVIRONMENT, INTERPRETER_ENVIRONMENT
 
 CHUNKS_PER_PROCESS = {"cpu": 100, "cuda": 4}
 """On a GPU an illegal access leaves a process that can do nothing more."""
@@ -23,7 +23,7 @@ def run_parts(
 ) -> Iterator[Any]:
     """The results of `call`, as they come, from `workers` processes. `lost` gets a line for what does not come."""
     # Read by the processes when they import torch, and with it Triton.
-    os.environ.update({**ENVIRONMENT, **(INTERPRETED if device == "cpu" else {})})
+    os.environ.update({**ENVIRONMENT, **(INTERPRETER_ENVIRONMENT if device == "cpu" else {})})
     context = multiprocessing.get_context("spawn")
     with context.Pool(workers, _started, maxtasksperchild=CHUNKS_PER_PROCESS[device]) as pool:
         results = pool.imap_unordered(functools.partial(_call, call), arguments)

@@ -1,4 +1,4 @@
-"""A torch with mistakes planted, in every process that has this directory on PYTHONPATH: a worker, repro.py, the
+"""A torch with mistakes planted, in every process that has this directory on PYTHONPATH: a worker, a script, the
 bisector.
 
     ATTNFUZZ_PLANT=scale_dropped PYTHONPATH=benchmarks/planted_torch python ...

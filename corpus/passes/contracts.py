@@ -10,7 +10,7 @@ from generators.errors import CaseError
 from generators.program.attention_options import OPTIONS, OVER_SCORES, PER_HEAD, TENSORS, Contract, Form
 from generators.program.case import Case, Input, TensorType
 from generators.program.contracts import as_bhsd
-from generators.program.edits import input_like, map_inputs
+from generators.program.edits import input_like, map_inputs, swap
 from generators.program.ops import OPS
 from generators.program.roles import HEADS
 from generators.program.sizes import Size, quotient
@@ -58,7 +58,7 @@ class Plain:
         return replace(self, inputs=inputs).change(**{name: OPTIONS[name].absent for name in options})
 
 
-def spell(plain: Plain) -> Case | None:
+def spell_plain(plain: Plain) -> Case | None:
     """The case with this contract, which only returns the attention's output; None if sizes do not fit."""
     b = Builder(dict(plain.dims), plain.inputs["q"].dtype, plain.mode)
     try:
@@ -220,7 +220,7 @@ def simplify_contract(case: Case) -> Iterator[Case]:
         as_given = read_contract(case, contract, types)
         contiguous = as_given.map_inputs(lambda item: replace(item, layout="contiguous"), HEADS)
         for plain in (_make_bare(contiguous), contiguous, as_given, *_drop_one(as_given), *_simplify_one(as_given)):
-            yield from filter(None, [spell(_with_plain_name(plain))])
+            yield from filter(None, [spell_plain(_with_plain_name(plain))])
 
 
 def _make_bare(plain: Plain) -> Plain:
@@ -296,7 +296,7 @@ def _with_heads(plain: Plain, heads: Size, kv_heads: Size) -> Plain:
         at = len(item.shape) + axis
         if at < 0 or item.shape[at].value(sizes) == 1:
             return item
-        return replace(item, shape=(*item.shape[:at], size, *item.shape[at + 1 :]))
+        return replace(item, shape=swap(item.shape, at, size))
 
     plain = plain.map_inputs(lambda item: change(item, -3, heads), ("q", *OVER_SCORES))
     plain = plain.map_inputs(lambda item: change(item, -3, kv_heads), ("k", "v"))

@@ -5,19 +5,21 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
 from functools import reduce
-from typing import Any
+from typing import Any, TypeVar
 
 from generators.program import edits
 from generators.program.calls import at_call
-from generators.program.case import Attr, Case, Change, LaterCall, Op, Values
+from generators.program.case import Attr, Case, LaterCall, Op, Values
 from generators.program.kept_places import list_simpler
 from generators.program.ops import OPS
 from generators.program.references import rename
 from generators.program.roles import HEADS, find_attentions, plain_names, trace
 from generators.program.simplicity import SIMPLER_CALLS
-from generators.program.sizes import Size
+from generators.program.sizes import ONE, Size
 from generators.program.type_check import attributes, make_op, types_of
 from generators.program.values import COMPLEX, DISTRIBUTIONS, FLOATS, LATER, category
+
+T = TypeVar("T")
 
 
 def simplify_before(case: Case) -> Iterator[Case]:
@@ -26,7 +28,7 @@ def simplify_before(case: Case) -> Iterator[Case]:
         fewer = (replace(earlier, times=times) for times in (1, earlier.times // 2, earlier.times - 1))
         same = replace(earlier, case=replace(case, before=()))
         for others in (*[()] * (len(case.before) > 1), *((one,) for one in fewer), (same,)):
-            yield replace(case, before=(*case.before[:at], *others, *case.before[at + 1 :]))
+            yield replace(case, before=edits.swap(case.before, at, *others))
     sizes = {size for one in (case, *(e.case for e in case.before)) for size in one.sizes.values() if case.before}
     for size in sorted(sizes, reverse=True):
         yield from (_resize_all(case, size, smaller) for smaller in (1, 2, 3, size // 2) if smaller < size)
@@ -47,7 +49,7 @@ def drop_calls(case: Case) -> Iterator[Case]:
         for call in case.calls:
             yield replace(case, calls=(call,))
         for at, call in enumerate(case.calls):
-            others = (*case.calls[:at], *case.calls[at + 1 :])
+            others = edits.swap(case.calls, at)
             yield replace(case, calls=others)
             # This leaves out the first call.
             yield replace(at_call(case, call), calls=others, checkpoint=case.checkpoint)
@@ -59,22 +61,19 @@ def drop_differences(case: Case) -> Iterator[Case]:
     for at, call in enumerate(case.calls):
         changes: list[dict[str, Any]] = [{field.name: field.default} for field in fields(call)]
         changes += [{"sizes": (item,)} for item in call.sizes]
-        changes += [{"changes": _drop(call.changes, change)} for change in call.changes]
+        changes += [{"changes": kept} for kept in _drop_each(call.changes)]
         changes += [{name: word} for name, words in SIMPLER_CALLS.items() for word in words]
         for number, (name, size) in enumerate(call.sizes):
             for smaller in (case.sizes[name] + 1, 1, 2, size // 2, size - 1):
-                sizes = (*call.sizes[:number], (name, smaller), *call.sizes[number + 1 :])
-                changes.append({"sizes": sizes})
+                changes.append({"sizes": edits.swap(call.sizes, number, (name, smaller))})
         for change in changes:
-            yield replace(case, calls=(*case.calls[:at], replace(call, **change), *case.calls[at + 1 :]))
-    for kept in ((), *(_drop(case.setup, change) for change in case.setup)) if case.setup else ():
+            yield replace(case, calls=edits.swap(case.calls, at, replace(call, **change)))
+    for kept in ((), *_drop_each(case.setup)) if case.setup else ():
         yield replace(case, setup=kept)
 
 
-def _drop(changes: tuple[Change, ...], dropped: Change) -> tuple[Change, ...]:
-    """The changes without this change. The removal of a hook goes with the hook."""
-    at = changes.index(dropped)
-    return (*changes[:at], *changes[at + 1 :])
+def _drop_each(items: tuple[T, ...]) -> list[tuple[T, ...]]:
+    return [edits.swap(items, at) for at in range(len(items))]
 
 
 def drop_writes(case: Case) -> Iterator[Case]:
@@ -87,23 +86,19 @@ def drop_writes(case: Case) -> Iterator[Case]:
 
 def drop_regions(case: Case) -> Iterator[Case]:
     """Drop all regions, then each; then leave out operations at an end of a region: half of them, or one."""
-    kept = [tuple(other for other in case.regions if other is not region) for region in case.regions]
-    for others in ([()] if case.regions else []) + (kept if len(kept) > 1 else []):
-        yield replace(case, regions=others)
+    for kept in ((), *(_drop_each(case.regions) if len(case.regions) > 1 else ())) if case.regions else ():
+        yield replace(case, regions=kept)
     for at, region in enumerate(case.regions):
         for count in dict.fromkeys((len(region.ops) // 2, 1)):
             for ops in (region.ops[count:], region.ops[:-count]) if 0 < count < len(region.ops) else ():
-                smaller = (*case.regions[:at], replace(region, ops=ops), *case.regions[at + 1 :])
-                yield replace(case, regions=smaller)
+                yield replace(case, regions=edits.swap(case.regions, at, replace(region, ops=ops)))
 
 
 def return_less(case: Case) -> Iterator[Case]:
     """Return a single value, or a value fewer; then earlier values, halving the distance."""
     if len(case.returns) > 1:
-        for name in case.returns:
-            yield replace(case, returns=(name,))
-        for name in case.returns:
-            yield replace(case, returns=tuple(r for r in case.returns if r != name))
+        for returns in (*((name,) for name in case.returns), *_drop_each(case.returns)):
+            yield replace(case, returns=returns)
     types = types_of(case)
     floats = [op.name for op in case.ops if category(types[op.name].dtype) == 2 and op.name not in case.returns]
     step = len(floats)
@@ -153,8 +148,7 @@ def share(case: Case) -> Iterator[Case]:
 
 def drop_settings(case: Case) -> Iterator[Case]:
     """Drop all settings, then all but one, then one."""
-    fewer = [tuple(other for other in case.settings if other != item) for item in case.settings]
-    for kept in ((), *((item,) for item in case.settings), *fewer):
+    for kept in ((), *((item,) for item in case.settings), *_drop_each(case.settings)):
         yield replace(case, settings=kept)
 
 
@@ -224,12 +218,9 @@ def use_float32(case: Case) -> Iterator[Case]:
 def round_numbers(case: Case) -> Iterator[Case]:
     """Use a shorter number in an attribute or as the scale of an input."""
     for op in case.ops:
-        given = dict(op.attrs)
-        for name, value in given.items():
-            if isinstance(value, bool) or not isinstance(value, int | float):
-                continue
-            for plain in _plainer(value):
-                yield edits.replace_op(case, op, make_op(op.name, op.kind, op.args, {**given, name: plain}))
+        for name, value in op.attrs:
+            if isinstance(value, int | float) and not isinstance(value, bool):
+                yield from (edits.change_attribute(case, op, name, plain) for plain in _plainer(value))
     for item in (item for item in case.inputs if item.values.given is None):
         for plain in _plainer(item.values.scale):
             yield edits.replace_inputs(case, {item: replace(item, values=replace(item.values, scale=float(plain)))})
@@ -336,5 +327,4 @@ def drop_axes(case: Case) -> Iterator[Case]:
     for item in case.inputs:
         for at, size in enumerate(item.shape):
             if size.value(case.sizes) != 1:
-                shape = (*item.shape[:at], Size.of(1), *item.shape[at + 1 :])
-                yield edits.replace_inputs(case, {item: replace(item, shape=shape)})
+                yield edits.replace_inputs(case, {item: replace(item, shape=edits.swap(item.shape, at, ONE))})

@@ -13,7 +13,7 @@ from itertools import combinations, count
 from corpus.passes.program import rename_values
 from generators.errors import accepts
 from generators.program.case import Case, Input, Op, TensorType
-from generators.program.edits import make_name, map_sizes, prune_if_valid, replace_inputs, resize
+from generators.program.edits import make_name, map_sizes, prune_if_valid, replace_inputs, resize, swap
 from generators.program.references import list_dims, list_sizes, rename
 from generators.program.roles import HEADS, find_attentions, plain_dims, trace
 from generators.program.sizes import ONE, Size
@@ -143,9 +143,7 @@ def _list_heads(case: Case) -> list[set[str]]:
 
 
 def _fill_axis(case: Case, items: Sequence[Input], axis: int, size: Size) -> Case:
-    return replace_inputs(
-        case, {item: replace(item, shape=(*item.shape[:axis], size, *item.shape[axis + 1 :])) for item in items}
-    )
+    return replace_inputs(case, {item: replace(item, shape=swap(item.shape, axis, size)) for item in items})
 
 
 def _split_dims(case: Case) -> Case:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from fuzz.ask.question import Asker, Process, Question, build_check, no_work
+from fuzz.ask.question import Asker, ProcessState, Question, build_check, no_work
 from fuzz.ask.transport import PipeTransport
 from fuzz.ask.worker_config import WorkerConfig
 from fuzz.ask.worker_process import WorkerProcess
@@ -76,7 +76,7 @@ class Evaluator(Asker):
 
     def ask(self, question: Question, meanwhile: Callable[[], object] = no_work) -> Result:
         before = question.case.before
-        if before or Process.FRESH in question.process:
+        if before or ProcessState.FRESH in question.process:
             self.process.replace()
         for case in (earlier.case for earlier in before for _ in range(earlier.times)):
             self._judge_case(replace(question, program=case))

@@ -3,7 +3,7 @@
 - `Evaluator` asks one worker.
 - `Crew`, of a campaign's thread, asks several workers, if need be at once.
 - `ModuleImport` asks about the parts of a user's module.
-- `Memory` asks another asker, and no question twice.
+- `AnswerCache` asks another asker, and no question twice.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -22,7 +22,7 @@ from generators.program.emit import is_random, list_shown_dropouts, list_unplain
 from generators.program.regions import REGIONS, call_directly, list_indirect
 
 
-class Process(Flag):
+class ProcessState(Flag):
     """The process that answers a question."""
 
     WARM = 0  # a process that may have judged other cases
@@ -37,7 +37,7 @@ class Question:
     program: Case | Live
     subjects: tuple[str, ...]
     trials: tuple[Trial, ...] = ()  # the experiments to run the subjects under
-    process: Process = Process.WARM
+    process: ProcessState = ProcessState.WARM
     repeat: int | None = None  # compiled runs that are compared bit by bit; None: as the asker's
     hashes: bool = False  # whether results carry the hashes of their values
 
@@ -78,7 +78,7 @@ class Asker(Protocol):
         return [self.ask(question) for question in questions]
 
 
-class Memory(Asker):
+class AnswerCache(Asker):
     """Asks no question twice, unless it needs a fresh process. `repeat` makes no difference between questions.
 
     begin: called with each question that is asked; may raise
@@ -99,7 +99,7 @@ class Memory(Asker):
 
     def ask(self, question: Question, meanwhile: Callable[[], object] = no_work) -> Result:
         key = question.case.canonical(), question.subjects, question.trials
-        if Process.FRESH in question.process or key not in self._answers:
+        if ProcessState.FRESH in question.process or key not in self._answers:
             self._begin(question)
             self.asked += 1
             self._answers[key] = self._asker.ask(question, meanwhile)

@@ -12,7 +12,7 @@ from fuzz.attribution.study import Study, subject_of
 from fuzz.bug_identity import compare_outcome
 from fuzz.experiments import OtherSubject, Trial
 from fuzz.protocol import StepsTaken
-from fuzz.protocol.places import Found, Place
+from fuzz.protocol.places import LocatedBy, Place
 
 _MATCHER = "_inductor/pattern_matcher.py"
 
@@ -25,7 +25,7 @@ def locate(study: Study, cause: RootCause) -> RootCause:
     if cause.stage is Stage.KERNEL:
         return cause
     if cause.stage is Stage.OPERATION and cause.part.startswith("aten."):
-        return replace(cause, places=(Place("", 0, cause.part, Found.KERNEL),))
+        return replace(cause, places=(Place("", 0, cause.part, LocatedBy.KERNEL),))
     failing = [one.experiment for one in cause.evidence if isinstance(one.row.change, OtherSubject) and one.flips]
     subject = subject_of(failing[-1], study.entry) if failing else study.subject
     result = study.ask(study.case, subject)

@@ -10,7 +10,7 @@ from fuzz.attribution.root_cause import RootCause
 from generators.errors import UserError
 from generators.records import decode, encode
 
-DIRECTORY = "attributions"
+CAUSES_DIRECTORY = "attributions"
 _FORMAT = 2
 _MAX_BYTES = 1 << 20
 
@@ -18,7 +18,7 @@ _MAX_BYTES = 1 << 20
 def cause_path(run: Path, entry: Entry, torch: str, device: str) -> Path:
     """The file of an entry's cause in a run directory. `*` for `torch` or `device` makes a pattern."""
     name = re.sub(r"[^\w.+-]", "_", f"{entry.case.id}-{entry.subject}")
-    return run / DIRECTORY / f"{name}-{torch}-{device}.json"
+    return run / CAUSES_DIRECTORY / f"{name}-{torch}-{device}.json"
 
 
 def write_cause(path: Path, cause: RootCause) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from fuzz import events
 from fuzz.ask.evaluator import RECYCLE_CHECKS, Evaluator
-from fuzz.ask.question import Asker, Process, Question, no_work
+from fuzz.ask.question import Asker, ProcessState, Question, no_work
 from fuzz.ask.transport import PipeTransport
 from fuzz.ask.worker_config import WorkerConfig
 from fuzz.ask.worker_process import WorkerFault, WorkerLost, WorkerProcess
@@ -113,7 +113,7 @@ class Crew(Asker):
         return all(evaluator.process.is_placed() for evaluator in self.evaluators)
 
     def ask(self, question: Question, meanwhile: Callable[[], object] = no_work) -> Result:
-        asker = self._baseline if Process.BASELINE in question.process else self.worker
+        asker = self._baseline if ProcessState.BASELINE in question.process else self.worker
         assert asker is not None
         return asker.ask(question, meanwhile)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from corpus.shrink import shrink
 from fuzz.ask.evaluator import Judged
-from fuzz.ask.question import Asker, Process, Question
+from fuzz.ask.question import Asker, ProcessState, Question
 from fuzz.bug_identity import compare_outcome, indirectness, is_same_failure, kind_of
 from fuzz.campaign.history import find_earlier, find_repeats
 from fuzz.experiments import Outcome
@@ -72,7 +72,7 @@ class Investigation:
                 return self._set_aside(case, suspect, asked)
 
         if not self.needs_history and not suspect.verdict.is_lost:
-            alone = self.probe(case, suspect.subject, Process.FRESH)
+            alone = self.probe(case, suspect.subject, ProcessState.FRESH)
             if not is_same_failure(alone, suspect, exact=False, attention_only=self.attention_only):
                 return self._try_history(suspect)
 
@@ -103,14 +103,14 @@ class Investigation:
             cheapest = shown
         return Conclusion(SuspicionOutcome.FINDING if chosen else SuspicionOutcome.INTERNAL, minimal, shown, cheapest)
 
-    def probe(self, case: Case, subject: str, process: Process = Process.WARM) -> SubjectResult | None:
+    def probe(self, case: Case, subject: str, process: ProcessState = ProcessState.WARM) -> SubjectResult | None:
         """Judge a case. Without settings it runs under the form of the subject without options. None when eager
         rejects the case, or when its failure is no regression."""
         (result,) = self._probe_all([case], subject, process)
         return result
 
     def _probe_all(
-        self, cases: Sequence[Case], subject: str, process: Process = Process.WARM
+        self, cases: Sequence[Case], subject: str, process: ProcessState = ProcessState.WARM
     ) -> list[SubjectResult | None]:
         self.probes += len(cases)
         questions = [Question(case, (_fit(subject, case),), process=process) for case in cases]
@@ -188,7 +188,7 @@ class Investigation:
         seen: SubjectResult | None = None
         for number in range(0, CONFIRMATIONS, self.at_once):
             count = min(self.at_once, CONFIRMATIONS - number)
-            for result in self._probe_all([case] * count, subject, Process.FRESH):
+            for result in self._probe_all([case] * count, subject, ProcessState.FRESH):
                 is_exact, earlier, seen = seen is not None, seen or wanted, result
                 if not is_same_failure(result, earlier, exact=is_exact, attention_only=self.attention_only):
                     return None
@@ -217,7 +217,7 @@ class Investigation:
         return self._give_up(SuspicionOutcome.UNCONFIRMED, suspect, message)
 
     def _ask_baseline(self, question: Question) -> SubjectResult | None:
-        (baseline,) = self._ask([replace(question, process=question.process | Process.BASELINE)])
+        (baseline,) = self._ask([replace(question, process=question.process | ProcessState.BASELINE)])
         self._baseline_results[question.case.id, question.subjects[0]] = baseline
         return baseline
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from corpus.entry import Entry, Expectation
-from fuzz.ask.question import Memory, Process, Question
+from fuzz.ask.question import AnswerCache, ProcessState, Question
 from fuzz.ask.worker_process import Stopped, WorkerLost
 from fuzz.attribution.study import Study
 from fuzz.bug_identity import Signature, Symptom
@@ -93,7 +93,7 @@ class InvestigationRunner:
         finally:
             self._times.end()
 
-    def _experiment(self, suspicion: Suspicion, crew: Crew) -> Memory:
+    def _experiment(self, suspicion: Suspicion, crew: Crew) -> AnswerCache:
         """Asks the crew for experiments about a suspicion. Raises `NoTimeLeft` when the time for these is over."""
         watch = self._times.own
         began = watch.seconds
@@ -106,7 +106,7 @@ class InvestigationRunner:
                 raise NoTimeLeft("the time for experiments is over")
             crew.task = f"suspicion {suspicion.id}, experiment {memory.asked + 1}"
 
-        memory = Memory(crew, begin)
+        memory = AnswerCache(crew, begin)
         return memory
 
     def _examine(self, suspicion: Suspicion, alike: list[KnownFinding], crew: Crew) -> None:
@@ -126,7 +126,7 @@ class InvestigationRunner:
         self._note_examined(suspicion, finding, experimenter, began)
 
     def _note_examined(
-        self, suspicion: Suspicion, finding: KnownFinding | None, experimenter: Memory, began: float
+        self, suspicion: Suspicion, finding: KnownFinding | None, experimenter: AnswerCache, began: float
     ) -> None:
         found, seconds = finding.case_id if finding else "", self._times.own.seconds - began
         event = SuspicionExamined(suspicion.id, suspicion.case.id, found, experimenter.asked, seconds)
@@ -136,7 +136,7 @@ class InvestigationRunner:
         state, times, watch, fruitful = self.state, self._times, self._times.own, None
 
         def begin(questions: Sequence[Question]) -> None:
-            is_fresh = Process.FRESH in questions[0].process
+            is_fresh = ProcessState.FRESH in questions[0].process
             if not is_fresh:  # The process of a confirmation is used once.
                 self._let_cases_go_first(crew)
             if state.stop.is_stopped:

@@ -17,7 +17,7 @@ from fuzz.campaign.worker_thread import WorkerThread
 
 MODULE = "fuzz.libfuzzer"
 
-RECYCLE_CHECKS = 20_000
+RECYCLE_HOST_CHECKS = 20_000
 """High, since a new process first replays the corpus. The memory limit usually ends a process sooner."""
 
 
@@ -36,7 +36,7 @@ class LibFuzzerThread(WorkerThread):
         log = options.out / "workers" / f"{name}.log"
         config = replace(crew.config, module=MODULE, arguments=("--corpus", str(directory)), log=log)
         host = WorkerProcess(config, PipeTransport(), crew.on_start, crew.on_death)
-        crew.case_worker = CampaignEvaluator(host, self.state, number, recycle_checks=RECYCLE_CHECKS)
+        crew.case_worker = CampaignEvaluator(host, self.state, number, recycle_checks=RECYCLE_HOST_CHECKS)
         crew.evaluators.append(crew.case_worker)
 
     def choose(self) -> Sequence[Job]:

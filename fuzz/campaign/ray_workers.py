@@ -39,7 +39,7 @@ _EXCHANGE_SECONDS = 1.0
 _STAGE = StageStarted.kind.encode()
 _LEFT_AT_HOME = [".git", ".venv", "/runs", "/build", "/docs", "/reports", "/corpus/found"]
 
-Line = bytes | MemoryError | None
+ReadOutcome = bytes | MemoryError | None
 """The result or exception of `PipeTransport.read`."""
 
 
@@ -61,12 +61,12 @@ class WorkerHost(PipeTransport):
     def start(self, config: WorkerConfig) -> None:
         super().start(replace(config, python=config.python or sys.executable, cache=self._directory / "cache"))
 
-    def exchange(self, line: bytes | None, seconds: float) -> list[Line]:
+    def exchange(self, line: bytes | None, seconds: float) -> list[ReadOutcome]:
         """Send `line`, if any. Returns lines until a line is no `StageStarted`, or `seconds` are over.
 
         Raises `DiskFull`.
         """
-        lines, deadline = list[Line](), time.monotonic() + seconds
+        lines, deadline = list[ReadOutcome](), time.monotonic() + seconds
         require_space(self._directory)
         if line is not None:
             with suppress(OSError):  # The process is gone, and the next line is None.
@@ -91,7 +91,7 @@ class RayTransport(Transport):
         self._actor: Any = None
         self._placing: Any = None  # the call that names the node when the actor runs; None afterwards
         self._exchange: Any = None  # the call that sends the last line, until its lines are asked for
-        self._lines = deque[Line]()
+        self._lines = deque[ReadOutcome]()
 
     def is_placed(self) -> bool:
         """Whether the actor runs on a node; asks for an actor.

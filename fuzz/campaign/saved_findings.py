@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from corpus import entry as corpus_entry
-from corpus.entry import SUFFIX, Entry, Found
+from corpus.entry import CASE_SUFFIX, Entry, Found
 from corpus.files import lock_directory
 from corpus.ledger import Bug
 from fuzz.attribution.root_cause import RootCause
@@ -64,7 +64,7 @@ class SavedFindings:
     def learn_new(self) -> None:
         """Learn the findings that other campaigns saved in `--corpus` since the last call."""
         with self._lock:
-            for path in sorted({*self._state.options.corpus.rglob(f"*{SUFFIX}")} - self._read):
+            for path in sorted({*self._state.options.corpus.rglob(f"*{CASE_SUFFIX}")} - self._read):
                 try:
                     self._learn(path, corpus_entry.load(path))
                 except UserError as error:

@@ -21,7 +21,7 @@ from fuzz import events
 from fuzz.bug_identity import operation_of
 from fuzz.campaign.investigation_runner import InvestigationRunner
 from fuzz.campaign.options import Options, StopReason
-from fuzz.campaign.search import ATTENTION
+from fuzz.campaign.search import PATTERN_PREFIX
 from fuzz.campaign.worker_thread import WorkerThread
 from fuzz.cli import escape_controls, wrap
 from fuzz.commands import format_python, reproduce_lines, shorten
@@ -30,7 +30,7 @@ from fuzz.protocol import NOISE, REFERENCE, CoverageKind, Verdict
 from fuzz.protocol.render import describe
 from fuzz.replay_result import describe_details
 from fuzz.run_store import FindingRow, SuspicionOutcome
-from fuzz.run_summary import Counts, FunctionSummary, Recorder, RunSummary
+from fuzz.run_summary import Counts, FunctionSummary, RunRecorder, RunSummary
 from fuzz.subjects import is_user_function
 
 _LINE_SECONDS, _REDRAW_SECONDS = 30.0, 0.5
@@ -237,7 +237,7 @@ class Screen(events.Listener):
     is_output = True
 
     def __init__(
-        self, recorder: Recorder, investigations: InvestigationRunner, threads: Sequence[WorkerThread]
+        self, recorder: RunRecorder, investigations: InvestigationRunner, threads: Sequence[WorkerThread]
     ) -> None:
         self._recorder, self._investigations, self._threads = recorder, investigations, threads
         self._options = investigations.state.options
@@ -314,7 +314,7 @@ class Screen(events.Listener):
             kinds = run.count_coverage()
             counted = (CoverageKind.REWRITE, CoverageKind.OP, CoverageKind.LOWERING)
             rewrites, operators, lowerings = (kinds.pop(kind, 0) for kind in counted)
-            attention = sum(item.name.startswith(ATTENTION) for item in run.coverage)
+            attention = sum(item.name.startswith(PATTERN_PREFIX) for item in run.coverage)
             known = f"{rewrites} rewrites ({attention} of attention), {operators} operators, {lowerings} lowerings"
             yield "coverage", f"{known}, {kinds.total()} other"
         yield "workers", f"{len(self._threads)}; {counts.lost} died"

@@ -21,11 +21,11 @@ from generators.sampling.choices import Choices
 from generators.sampling.sample import Limits
 from generators.sampling.variants import Variant, make_variants, variant_of
 
-ATTENTION = "_sfdp_pattern_"
+PATTERN_PREFIX = "_sfdp_pattern_"
 """The prefix of the names of attention patterns."""
 ENGINES = ("guided", "random", "atheris")
 
-VARIANTS = 0.5
+VARIANT_PROBABILITY = 0.5
 """The probability that the next case of a guided search is a waiting variant."""
 TRIES = 2
 """Variants that are queued for each pattern and each form (`Variant`) in which the pattern has not matched."""
@@ -40,7 +40,7 @@ _KNOWN = 0.1
 """The factor on the worth of a call that probably shows a known bug."""
 
 Items = frozenset[CoverageItem]
-Draw = Callable[..., Case]
+DrawCase = Callable[..., Case]
 """Draws case number `index` of the seed, for attention functions within `limits`."""
 
 
@@ -100,7 +100,7 @@ class Random:
     covered: the coverage of earlier sessions.
     """
 
-    def __init__(self, draw: Draw, covered: Iterable[CoverageItem] = ()) -> None:
+    def __init__(self, draw: DrawCase, covered: Iterable[CoverageItem] = ()) -> None:
         self._draw, self._covered = draw, set(covered)
         self._lock = threading.Lock()
 
@@ -133,7 +133,7 @@ class Guided(Random):
     A case is chosen once. Seeds show which programs match patterns. `load_seeds` leaves out seeds with known bugs.
     """
 
-    def __init__(self, draw: Draw, seed: int, seeds: Sequence[Case], results: Results) -> None:
+    def __init__(self, draw: DrawCase, seed: int, seeds: Sequence[Case], results: Results) -> None:
         super().__init__(draw, results.count_coverage())
         self._seed, self._seeds = seed, seeds
         self._is_judged = results.is_judged
@@ -148,7 +148,7 @@ class Guided(Random):
             return ChosenCase(self._seeds[index // 2], "seed")
         c = Choices(f"{self._seed}:{index}:guided")
         with self._lock:
-            while c.chance(VARIANTS) and (case := self._variants.take(c)) is not None:
+            while c.chance(VARIANT_PROBABILITY) and (case := self._variants.take(c)) is not None:
                 if self._claim(case):
                     return ChosenCase(case, "variant")
         return super().choose(index)
@@ -167,7 +167,7 @@ class Guided(Random):
 def _list_patterns(items: Items) -> frozenset[str]:
     rewrites = (item.name for item in items if item.kind is CoverageKind.REWRITE)
     # `_sfdp_pattern_5` of `_sfdp_pattern_5_half_inference`.
-    return frozenset("_".join(name.split("_")[:4]) for name in rewrites if name.startswith(ATTENTION))
+    return frozenset("_".join(name.split("_")[:4]) for name in rewrites if name.startswith(PATTERN_PREFIX))
 
 
 class AttentionSearch(Random):
@@ -178,7 +178,7 @@ class AttentionSearch(Random):
     """
 
     def __init__(
-        self, draw: Draw, seed: int, capabilities: Mapping[str, Capabilities], known: KnownBugs, device: str
+        self, draw: DrawCase, seed: int, capabilities: Mapping[str, Capabilities], known: KnownBugs, device: str
     ) -> None:
         super().__init__(draw)
         self._seed, self._capabilities, self._known, self._device = seed, capabilities, known, device

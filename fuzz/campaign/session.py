@@ -25,7 +25,7 @@ from fuzz.cli import handle_signals, ignore_lost_output
 from fuzz.events import Bus, CampaignEnded, CampaignStarted, EventLog, Notice
 from fuzz.protocol import Hello
 from fuzz.run_store import LOCK_FILE, RESULTS_FILE, Results
-from fuzz.run_summary import Recorder
+from fuzz.run_summary import RunRecorder
 from fuzz.subjects import get_spec
 from fuzz.versions import public_version
 from generators.errors import UserError
@@ -103,7 +103,7 @@ class _Session:
 
     def __init__(self, options: Options, results: Results, sample: Sampler) -> None:
         self._options, self._results, self._sample = options, results, sample
-        self._recorder = Recorder(results)
+        self._recorder = RunRecorder(results)
         self._bus = Bus([EventLog(options.out), self._recorder])
         if options.engine == "guided":
             search: Random = Guided(self._draw, options.seed, options.seeds, results)

@@ -241,10 +241,12 @@ def _check_sharded(
     if reason := next((reason for reason, applies in reasons.items() if applies), ""):
         return skip(Refusal.UNSUPPORTED, reason), None
     from fuzz.check.ranks import run_on_ranks
-    from fuzz.check.sharded import Part
+    from fuzz.check.sharded import RankProgram
 
     cotangents, options = case.eager.cotangents, dict(subject.options)
-    part = Part(request.source, subject.name, request.training, case.dynamic, cotangents, request.experiments, options)
+    part = RankProgram(
+        request.source, subject.name, request.training, case.dynamic, cotangents, request.experiments, options
+    )
     judgements = list[tuple[SubjectResult, Execution | None]]()
     for answer, taken in run_on_ranks(part):
         for steps in taken if not judgements else ():

@@ -1,7 +1,7 @@
 """Two ranks on this machine, which talk by gloo. Python's fork server, which has torch, forks them.
 
-Each rank gets a `Part`, and answers with its `Execution`, or with the `SubjectResult` of an exception. The end of a
-rank is a `SubjectResult` too. Ranks live on, unless a rank raises, ends or hangs alone. They end with the worker.
+Each rank gets a `RankProgram`, and answers with its `Execution`, or with the `SubjectResult` of an exception. The end
+of a rank is a `SubjectResult` too. Ranks live on, unless a rank raises, ends or hangs alone. They end with the worker.
 """
 
 import faulthandler
@@ -26,7 +26,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from fuzz.check.judge.verdict import conclude
 from fuzz.check.run.program import Execution, Program
-from fuzz.check.sharded import Part, find_refusal, run_part
+from fuzz.check.sharded import RankProgram, find_refusal, run_part
 from fuzz.check.torch_api import exceptions, settings
 from fuzz.check.torch_api.exceptions import SubjectError
 from fuzz.check.torch_api.lifetime import end_with
@@ -48,10 +48,10 @@ _KILLED = conclude(Verdict.WORKER_DIED, ProcessLost(Process.SIGNAL, SIGKILL.name
 _FORKS = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload([__name__])
 
-Answer = tuple[Execution | SubjectResult, list[StepsTaken]]
+RankAnswer = tuple[Execution | SubjectResult, list[StepsTaken]]
 
 
-def run_on_ranks(part: Part) -> list[Answer]:
+def run_on_ranks(part: RankProgram) -> list[RankAnswer]:
     """The answers of the ranks, first the answer that counts. There is more than one only if no rank failed.
 
     Raises RuntimeError, with its traceback, for an exception of attnfuzz in a rank.
@@ -86,12 +86,12 @@ class _Ranks:
                 self._processes[mine].start()
                 theirs.close()
 
-    def ask(self, part: bytes) -> list[Answer | None]:
-        """The answers of the ranks to a `Part`; None of a rank that was not waited for."""
+    def ask(self, part: bytes) -> list[RankAnswer | None]:
+        """The answers of the ranks to a `RankProgram`; None of a rank that was not waited for."""
         for connection in self._processes:
             with suppress(OSError):
                 connection.send_bytes(part)
-        answers: dict[Connection, Answer] = {}
+        answers: dict[Connection, RankAnswer] = {}
         while left := [connection for connection in self._processes if connection not in answers]:
             is_failing = any(isinstance(answer, SubjectResult) for answer, _ in answers.values())
             ready = wait(left, _PATIENCE_SECONDS if is_failing else None)
@@ -102,9 +102,9 @@ class _Ranks:
                     answers[connection] = self._receive(connection)
         return [answers.get(connection) for connection in self._processes]
 
-    def _receive(self, connection: Connection) -> Answer:
+    def _receive(self, connection: Connection) -> RankAnswer:
         try:
-            answer: Answer | str = pickle.loads(connection.recv_bytes())  # noqa: S301 - from a process of this worker
+            answer: RankAnswer | str = pickle.loads(connection.recv_bytes())  # noqa: S301 - from a process of this worker
         except (EOFError, OSError):
             process = self._processes[connection]
             process.join()
@@ -148,7 +148,7 @@ def _be_rank(rank: int, connection: Connection, listener: socket.socket, dump: s
         os._exit(1)
 
 
-def _answer(part: Part, mesh: DeviceMesh) -> Answer:
+def _answer(part: RankProgram, mesh: DeviceMesh) -> RankAnswer:
     program, taken = Program(part.source), list[Any]()
     try:
         return run_part(part, program, mesh, taken.append), taken
@@ -166,7 +166,7 @@ def _answer(part: Part, mesh: DeviceMesh) -> Answer:
         program.close()
 
 
-def _choose(answers: list[Answer | None]) -> list[Answer]:
+def _choose(answers: list[RankAnswer | None]) -> list[RankAnswer]:
     """The answer of a rank that failed by itself, else all answers."""
     given = [answer for answer in answers if answer is not None]
     failed = [answer for answer in given if isinstance(answer[0], SubjectResult)]
@@ -178,7 +178,7 @@ def _is_of_peer(answer: Execution | SubjectResult) -> bool:
     return isinstance(failure, Raised) and _LOST_PEER in failure.text
 
 
-def _are_in_step(answers: list[Answer | None]) -> bool:
+def _are_in_step(answers: list[RankAnswer | None]) -> bool:
     """Whether all ranks have run the program to its end, or to the same exception."""
     results = [answer and answer[0] for answer in answers]
     raised = [result for result in results if isinstance(result, SubjectResult)]

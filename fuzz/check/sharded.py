@@ -25,7 +25,7 @@ from fuzz.experiments import Trial
 
 
 @dataclass(frozen=True)
-class Part:
+class RankProgram:
     """A program that every rank runs, and how."""
 
     source: str
@@ -37,7 +37,7 @@ class Part:
     options: dict[str, Any] = field(default_factory=dict)  # settings
 
 
-def run_part(part: Part, program: Program, mesh: DeviceMesh, record: Record = lambda _: None) -> Execution:
+def run_part(part: RankProgram, program: Program, mesh: DeviceMesh, record: Record = lambda _: None) -> Execution:
     """The results of `part`, equal on all ranks. Raises exceptions of the program, and `SubjectError`.
 
     The MATH backend computes attention: DTensor has no rule for the fused operation of the CPU.

@@ -26,7 +26,7 @@ from fuzz.check.torch_api.lifetime import end_with
 from fuzz.protocol import Check, Exit, Fault, Hello, Message, ProtocolError, StageStarted, Unusable, from_json
 from fuzz.protocol.capabilities import Capabilities
 from fuzz.protocol.failures import NotTaken, Refusal
-from fuzz.protocol.recording import KeepValues, LoadModule, Record, Repeat
+from fuzz.protocol.recording import KeepValues, LoadModule, RecordSubmodule, Repeat
 
 if TYPE_CHECKING:
     from fuzz.check.module.module_session import ModuleSession
@@ -39,10 +39,10 @@ UNUSABLE_CODE, FAULT_CODE = 2, 3
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "64", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
 
 #: Triton reads this variable when a kernel is defined, and then interprets the kernel: it compiles none for a CPU.
-INTERPRETED = {"TRITON_INTERPRET": "1"}
+INTERPRETER_ENVIRONMENT = {"TRITON_INTERPRET": "1"}
 
-Answer = Callable[[Message], Message]
-Serve = Callable[[BinaryIO, BinaryIO, Answer], int]
+MessageHandler = Callable[[Message], Message]
+Serve = Callable[[BinaryIO, BinaryIO, MessageHandler], int]
 """Takes the streams of requests and of results, and the function that answers a request. Returns the exit code."""
 
 
@@ -50,7 +50,7 @@ class ProcessUnusable(Exception):
     """The process can't check anything; the text is one line."""
 
 
-def _serve(requests: BinaryIO, wire: BinaryIO, answer: Answer) -> int:
+def _serve(requests: BinaryIO, wire: BinaryIO, answer: MessageHandler) -> int:
     while (message := read_request(requests)) is not None:
         send(wire, answer(message))
     return 0
@@ -129,7 +129,7 @@ def main(arguments: list[str] | None = None, before: Callable[[], None] = lambda
 
 def prepare_environment(device: str) -> None:
     """Set the variables that libraries read when they are imported, unless they are set."""
-    for name, value in {**ENVIRONMENT, **(INTERPRETED if device == "cpu" else {})}.items():
+    for name, value in {**ENVIRONMENT, **(INTERPRETER_ENVIRONMENT if device == "cpu" else {})}.items():
         os.environ.setdefault(name, value)
 
 
@@ -218,7 +218,7 @@ def read_request(requests: BinaryIO) -> Message | None:
     message = from_json(line) if line else Exit()
     if isinstance(message, Exit):
         return None
-    if not isinstance(message, (Check, KeepValues, LoadModule, Record, Repeat)):
+    if not isinstance(message, (Check, KeepValues, LoadModule, RecordSubmodule, Repeat)):
         raise ProtocolError(f"a parent does not send {message.kind!r}")
     return message
 

@@ -1,6 +1,6 @@
 """Reads arithmetic of two arguments, norms of vectors, casts and constants."""
 
-from fuzz.importing.call import Call, Reader, TensorNumber, freeze
+from fuzz.importing.call import ImportedCall, Reader, TensorNumber, freeze
 from fuzz.importing.program import Untranslatable
 from generators.program.case import Attr, TensorType
 
@@ -12,7 +12,7 @@ _CASTS = {"float": "float32", "half": "float16", "bfloat16": "bfloat16", "double
 _CASTS |= {"int": "int32", "long": "int64", "byte": "uint8"}
 
 
-def _arithmetic(call: Call) -> list[str]:
+def _arithmetic(call: ImportedCall) -> list[str]:
     kind, reverse = _ARITHMETIC[call.function], call.function in _REVERSED
     given = call.bind("input", "other", "alpha", "rounding_mode")
     left, right, alpha = given["input"], given["other"], given["alpha"]
@@ -31,7 +31,7 @@ def _arithmetic(call: Call) -> list[str]:
     return [call.emit(kind, [call.tensor(tensor)], other=freeze(number), reverse=reverse, **attrs)]
 
 
-def _where(call: Call) -> list[str]:
+def _where(call: ImportedCall) -> list[str]:
     given = call.bind("condition", "input", "other")
     if call.family == "Tensor":
         given = dict(zip(("input", "condition", "other"), given.values(), strict=True))
@@ -47,7 +47,7 @@ def _where(call: Call) -> list[str]:
     return [call.emit("where", args, other=other, reverse=tensor is right)]
 
 
-def _vector_norm(call: Call) -> list[str]:
+def _vector_norm(call: ImportedCall) -> list[str]:
     given = call.bind("input", "p", "dim", "keepdim")
     order = None if given["p"] == "fro" else given["p"]
     is_of_matrix = (call.family, call.function) == ("linalg", "norm") and not isinstance(given["dim"], int)
@@ -56,7 +56,7 @@ def _vector_norm(call: Call) -> list[str]:
     return call.read(order=2 if order is None or order == 2 else freeze(order))
 
 
-def _cast(call: Call) -> list[str]:
+def _cast(call: ImportedCall) -> list[str]:
     if call.family != "Tensor":
         raise Untranslatable("")
     dtype = _CASTS[call.function]
@@ -65,7 +65,7 @@ def _cast(call: Call) -> list[str]:
     return [call.emit("cast", [call.tensor(call.args[0])], dtype=dtype, form="method")]
 
 
-def _to_dtype(call: Call) -> list[str]:
+def _to_dtype(call: ImportedCall) -> list[str]:
     words = [*call.args[1:], *call.kwargs.values()]
     wanted = [word["dtype"] for word in words if isinstance(word, dict) and "dtype" in word]
     wanted += [call.type(word).dtype for word in words if isinstance(word, TensorNumber)]
@@ -78,7 +78,7 @@ def _to_dtype(call: Call) -> list[str]:
     return [call.emit("cast", [call.tensor(call.args[0])], dtype=wanted[0], form=form)]
 
 
-def _create(call: Call) -> list[str]:
+def _create(call: ImportedCall) -> list[str]:
     """A constant: `zeros`, `new_zeros`, `zeros_like` and so on. Zeros stand for `empty`: a later call writes them."""
     kind = call.function.replace("empty", "zeros")
     result = call.result
@@ -92,7 +92,7 @@ def _create(call: Call) -> list[str]:
     return [call.emit(kind, args, **attrs, **({} if kind.endswith("_like") else {"sizes": result.shape}))]
 
 
-def _scalar(call: Call) -> list[str]:
+def _scalar(call: ImportedCall) -> list[str]:
     result, value = call.result, call.args[0] if call.args else None
     if not result.shape:
         value = int(value) if isinstance(value, bool) else freeze(value)
@@ -102,12 +102,12 @@ def _scalar(call: Call) -> list[str]:
     return [call.emit("numbers", [], values=freeze(value), dtype=result.dtype)]
 
 
-def _as_tensor(call: Call) -> list[str]:
+def _as_tensor(call: ImportedCall) -> list[str]:
     """A tensor as it is, or with another dtype; else a constant."""
     return _to_dtype(call) if isinstance(call.args[0], TensorNumber) else _scalar(call)
 
 
-def _range(call: Call) -> list[str]:
+def _range(call: ImportedCall) -> list[str]:
     given = [*call.args, *(call.kwargs[name] for name in ("start", "end", "step") if name in call.kwargs)]
     start, stop, step = map(freeze, [0, given[0], 1] if len(given) == 1 else [*given, 1][:3])
     # Whole numbers may be sizes.
@@ -115,12 +115,12 @@ def _range(call: Call) -> list[str]:
     return [call.emit("arange", [], start=start, stop=stop, step=step, dtype=call.result.dtype)]
 
 
-def _grid(call: Call) -> list[str]:
+def _grid(call: ImportedCall) -> list[str]:
     given, (steps,) = call.bind("start", "end", "steps"), call.result.shape
     return [call.emit("linspace", [], start=given["start"], stop=given["end"], steps=steps, dtype=call.result.dtype)]
 
 
-def _identity(call: Call) -> list[str]:
+def _identity(call: ImportedCall) -> list[str]:
     rows, columns = call.result.shape
     return [call.emit("eye", [], rows=rows, columns=None if columns == rows else columns, dtype=call.result.dtype)]
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fuzz.importing.program import ImportedProgram, Untranslatable
-from fuzz.importing.signatures import ABSENT, HARMLESS, SIGNATURES, Parameter, Role, Signature
+from fuzz.importing.signatures import ABSENT, HARMLESS, SIGNATURES, FunctionSignature, Parameter, Role
 from fuzz.protocol.recording import RecordedCall, RecordedTensor
 from generators.program.case import Attr, TensorType
 from generators.program.ops import OPS, PROBABILITIES
@@ -25,7 +25,7 @@ class TensorNumber:
     number: int
 
 
-class Call:
+class ImportedCall:
     """A recorded call, and the program that it is added to. Its methods raise `Untranslatable`."""
 
     def __init__(self, program: ImportedProgram, record: RecordedCall) -> None:
@@ -118,7 +118,7 @@ class Call:
                 attrs[name] = _as_attribute(value, name, known.get(name), like)
         return [self.emit(kind, args, **implied, **attrs) for kind, implied in signature.results]
 
-    def _holds(self, signature: Signature) -> bool:
+    def _holds(self, signature: FunctionSignature) -> bool:
         """Whether the call gives all tensors and attributes that the signature needs."""
         given = dict(zip((item.name for item in signature.parameters), self.args, strict=False)) | self.kwargs
         known = OPS[signature.results[0][0]].attributes
@@ -132,7 +132,7 @@ class Call:
         return True
 
 
-Reader = Callable[[Call], list[str]]
+Reader = Callable[[ImportedCall], list[str]]
 """Adds the operations of a call, and returns the names of its results."""
 
 

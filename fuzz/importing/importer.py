@@ -22,8 +22,8 @@ from fuzz.protocol.recording import (
     Loaded,
     LoadModule,
     NotRecorded,
-    Record,
     Recorded,
+    RecordSubmodule,
     Repeat,
     Repeated,
     Submodule,
@@ -33,7 +33,7 @@ from generators.errors import CaseError, UserError
 from generators.program import edits
 from generators.program.case import Case, Values
 from generators.program.emit import source
-from generators.program.given import DIRECTORY, MOST_NUMBERS, Given
+from generators.program.given import MOST_NUMBERS, VALUES_DIRECTORY, Given
 from generators.program.type_check import check, prune
 from generators.program.value_format import MOST_BYTES
 
@@ -205,7 +205,7 @@ class ModuleImport(Asker):
 
         Raises `BlockFailed` if it can't be run by itself, or has too many values to keep.
         """
-        request = Record(part.path, tuple(sorted(KNOWN)))
+        request = RecordSubmodule(part.path, tuple(sorted(KNOWN)))
         recorded = self._request(request, f"recording {part.path or 'the module'}", Recorded)
         refused = dict[int, str]()
         while True:
@@ -237,7 +237,7 @@ class ModuleImport(Asker):
         inputs = {item.name for item in case.inputs}
         scratch = value_files.make_scratch()
         numbers = tuple(number for number, name in names.items() if name in inputs)
-        request = KeepValues(numbers, str(scratch / DIRECTORY), MOST_NUMBERS, MOST_BYTES)
+        request = KeepValues(numbers, str(scratch / VALUES_DIRECTORY), MOST_NUMBERS, MOST_BYTES)
         answer = self._request(request, "keeping its values", KeptValues)
         kept = {names[one.number]: Given(one.shape, one.dtype, one.numbers, one.sha256) for one in answer.tensors}
         return edits.map_inputs(

@@ -2,13 +2,13 @@
 
 from typing import Any
 
-from fuzz.importing.call import Call, Reader, freeze
+from fuzz.importing.call import ImportedCall, Reader, freeze
 from fuzz.importing.program import Untranslatable
 from generators.program.case import Attr
 from generators.program.ops import find_probability
 
 
-def _embedding(call: Call) -> list[str]:
+def _embedding(call: ImportedCall) -> list[str]:
     given = call.bind("input", "weight", "padding_idx", "max_norm", "norm_type", "scale_grad_by_freq", "sparse")
     tokens, table = given["input"], given["weight"]
     if call.type(table).dtype in ("int64", "int32"):
@@ -18,20 +18,20 @@ def _embedding(call: Call) -> list[str]:
     return [call.emit("embedding", [call.tensor(tokens), call.tensor(table)])]
 
 
-def _attention(call: Call) -> list[str]:
+def _attention(call: ImportedCall) -> list[str]:
     made = call.read()
     if find_probability(call.program.ops[-1]) and not call.program.recorded.training:
         raise Untranslatable("dropout in inference")
     return made
 
 
-def _dropout(call: Call) -> list[str]:
+def _dropout(call: ImportedCall) -> list[str]:
     is_on = call.bind("input", "p", "training", "inplace")["training"] is not False
     is_own = is_on == call.program.recorded.training
     return call.read(active="mode" if is_own else "always" if is_on else "never")
 
 
-def _einsum(call: Call) -> list[str]:
+def _einsum(call: ImportedCall) -> list[str]:
     equation, *operands = call.args
     operands = operands[0] if len(operands) == 1 and isinstance(operands[0], list) else operands
     equation = _write_out(equation.replace(" ", ""), [call.type(item).rank for item in operands])
@@ -60,7 +60,7 @@ def _write_out(equation: str, ranks: list[int]) -> str:
     return f"{','.join(named)}->{out.replace('...', ''.join(free))}"
 
 
-def _convolution(call: Call) -> list[str]:
+def _convolution(call: ImportedCall) -> list[str]:
     more = ("output_padding", "groups", "dilation") if "transpose" in call.function else ("dilation", "groups")
     given = call.bind("input", "weight", "bias", "stride", "padding", *more)
     args = [call.tensor(given[name]) for name in ("input", "weight", "bias") if given[name] is not None]
@@ -71,7 +71,7 @@ def _convolution(call: Call) -> list[str]:
     return [call.emit(call.function, args, **numbers, groups=groups)]
 
 
-def _pad_before(call: Call, args: list[str], dilation: Any) -> list[int]:
+def _pad_before(call: ImportedCall, args: list[str], dilation: Any) -> list[int]:
     """The padding that keeps sizes. As in torch, a number that is left over pads the end of the argument before."""
     widths = call.program.types[args[1]].sizes({})[2:]
     steps = dilation if isinstance(dilation, list) else [dilation or 1]
@@ -88,7 +88,7 @@ def _several(value: Any) -> Attr:
     return None if value is None else freeze(value if isinstance(value, list) else [value])
 
 
-def _pool_to(call: Call) -> list[str]:
+def _pool_to(call: ImportedCall) -> list[str]:
     given = call.bind("input", "output_size")
     shape = call.type(given["input"]).sizes({})[2:]
     sizes = given["output_size"] if isinstance(given["output_size"], list) else [given["output_size"]] * len(shape)
@@ -96,7 +96,7 @@ def _pool_to(call: Call) -> list[str]:
     return [call.emit(call.function, [call.tensor(given["input"])], sizes=whole)]
 
 
-def _batch_norm(call: Call) -> list[str]:
+def _batch_norm(call: ImportedCall) -> list[str]:
     given = call.bind("input", "running_mean", "running_var", "weight", "bias", "training", "momentum", "eps")
     if (given["weight"] is None) != (given["bias"] is None):
         raise Untranslatable("a weight without a bias")
@@ -108,7 +108,7 @@ def _batch_norm(call: Call) -> list[str]:
     return [call.emit("batch_norm", args, statistics=statistics, affine=given["weight"] is not None, eps=given["eps"])]
 
 
-def _interpolate(call: Call) -> list[str]:
+def _interpolate(call: ImportedCall) -> list[str]:
     given = call.bind("input", "size", "scale_factor", "mode", "align_corners", "recompute_scale_factor", "antialias")
     scale = given["scale_factor"]
     if isinstance(scale, list) and len(set(scale)) > 1:
@@ -119,7 +119,7 @@ def _interpolate(call: Call) -> list[str]:
     return [call.emit("interpolate", [call.tensor(given["input"])], **scaled, mode=given["mode"] or "nearest", **flags)]
 
 
-def _one_hot(call: Call) -> list[str]:
+def _one_hot(call: ImportedCall) -> list[str]:
     given = call.bind("input", "num_classes")
     return [call.emit("one_hot", [call.tensor(given["input"])], classes=call.result.shape[-1])]
 

@@ -2,13 +2,13 @@
 
 from typing import Any
 
-from fuzz.importing.call import Call, Reader, TensorNumber, freeze
+from fuzz.importing.call import ImportedCall, Reader, TensorNumber, freeze
 from fuzz.importing.program import Untranslatable
 from fuzz.importing.signatures import HARMLESS
 from generators.program.case import Attr
 
 
-def _list_numbers(call: Call) -> list[str]:
+def _list_numbers(call: ImportedCall) -> list[str]:
     """Reads sizes or axes that follow the tensor as a list or one by one."""
     first, *rest = [*call.args, *(v for k, v in call.kwargs.items() if k not in HARMLESS)]
     rest = rest[0] if len(rest) == 1 and isinstance(rest[0], list) else rest
@@ -19,13 +19,13 @@ def _list_numbers(call: Call) -> list[str]:
     return [call.emit(kind, [call.tensor(first)], **{name: tuple(rest)})]
 
 
-def _view_as(call: Call) -> list[str]:
+def _view_as(call: ImportedCall) -> list[str]:
     given = call.bind("input", "other")
     kind = call.function.removesuffix("_as")
     return [call.emit(kind, [call.tensor(given["input"])], sizes=call.type(given["other"]).shape)]
 
 
-def _move(call: Call) -> list[str]:
+def _move(call: ImportedCall) -> list[str]:
     given = call.bind("input", "source", "destination")
     rank = call.type(given["input"]).rank
     source, target = (
@@ -37,7 +37,7 @@ def _move(call: Call) -> list[str]:
     return [call.emit("permute", [call.tensor(given["input"])], dims=dims)]
 
 
-def _turn(call: Call) -> list[str]:
+def _turn(call: ImportedCall) -> list[str]:
     """The matrix transposed; of a vector `t` gives the vector."""
     tensor = call.tensor(call.args[0])
     if call.program.types[tensor].rank == 2:
@@ -45,7 +45,7 @@ def _turn(call: Call) -> list[str]:
     return [call.emit("permute", [tensor], dims=tuple(reversed(range(call.program.types[tensor].rank))))]
 
 
-def _squeeze(call: Call) -> list[str]:
+def _squeeze(call: ImportedCall) -> list[str]:
     given = call.bind("input", "dim")
     tensor, shape = call.tensor(given["input"]), call.type(given["input"]).sizes({})
     dims = given["dim"] if isinstance(given["dim"], list) else [given["dim"]]
@@ -57,7 +57,7 @@ def _squeeze(call: Call) -> list[str]:
     return [tensor]
 
 
-def _split(call: Call) -> list[str]:
+def _split(call: ImportedCall) -> list[str]:
     """The parts, each an operation. Parts of one size are chunks."""
     given = call.bind("input", "size", "dim")
     tensor, dim = call.tensor(given["input"]), given["dim"] or 0
@@ -74,13 +74,13 @@ def _split(call: Call) -> list[str]:
     return [call.emit("split", [tensor], **sizes, dim=dim, index=index) for index in results]
 
 
-def _narrow(call: Call) -> list[str]:
+def _narrow(call: ImportedCall) -> list[str]:
     given = call.bind("input", "dim", "start", "length")
     stop = given["start"] + given["length"]
     return [call.emit("narrow", [call.tensor(given["input"])], dim=given["dim"], start=given["start"], stop=stop)]
 
 
-def _join(call: Call) -> list[str]:
+def _join(call: ImportedCall) -> list[str]:
     given = call.bind("tensors", "dim")
     names = [call.tensor(item) for item in given["tensors"]]
     dim = given["dim"] or 0
@@ -90,7 +90,7 @@ def _join(call: Call) -> list[str]:
     return [call.emit(kind, names, dim=dim)]
 
 
-def _repeat_interleave(call: Call) -> list[str]:
+def _repeat_interleave(call: ImportedCall) -> list[str]:
     given = call.bind("input", "repeats", "dim", "output_size")
     tensor, dim = call.tensor(given["input"]), given["dim"]
     if dim is None and call.type(given["input"]).rank != 1:
@@ -102,14 +102,14 @@ def _repeat_interleave(call: Call) -> list[str]:
     return [call.emit("index_select", [tensor, places], dim=dim or 0)]
 
 
-def _broadcast(call: Call) -> list[str]:
+def _broadcast(call: ImportedCall) -> list[str]:
     tensors = map(call.tensor, call.args[0] if isinstance(call.args[0], list) else call.args)
     if not call.result.shape:
         return [call.emit("to_own_dtype", [tensor]) for tensor in tensors]
     return [call.emit("expand", [tensor], sizes=call.result.shape) for tensor in tensors]
 
 
-def _grid(call: Call) -> list[str]:
+def _grid(call: ImportedCall) -> list[str]:
     """The axes of a grid, each an operation."""
     tensors = call.args[0] if isinstance(call.args[0], list) else call.args
     names, indexing = [call.tensor(item) for item in tensors], call.kwargs.get("indexing", "ij")
@@ -120,7 +120,7 @@ def _grid(call: Call) -> list[str]:
 Views = list[tuple[str, dict[str, Any]]]
 
 
-def _read_index(call: Call, value: Any, index: Any) -> tuple[str, Views]:
+def _read_index(call: ImportedCall, value: Any, index: Any) -> tuple[str, Views]:
     """The tensor, and the views that an index of numbers, slices, None and an ellipsis is made of."""
     tensor, sizes = call.tensor(value), list(call.type(value).sizes({}))
     axis, views = 0, Views()
@@ -155,7 +155,7 @@ def _write_ellipsis_out(index: Any, rank: int) -> list[Any]:
     return [*before, *[{"slice": [None, None, None]}] * (rank - used), *after]
 
 
-def _get_item(call: Call) -> list[str]:
+def _get_item(call: ImportedCall) -> list[str]:
     tensor, views = _read_index(call, call.args[0], call.args[1])
     indexed = [attrs for kind, attrs in views if kind == "index"]
     tensor = _view(call, tensor, views)
@@ -165,7 +165,7 @@ def _get_item(call: Call) -> list[str]:
     return [tensor if views else call.emit("view", [tensor], sizes=call.program.types[tensor].shape)]
 
 
-def _read_places(call: Call, part: Any) -> str:
+def _read_places(call: ImportedCall, part: Any) -> str:
     """The tensor of indices along an axis."""
     if isinstance(part, dict) and "list" in part:
         return call.emit("numbers", [], values=freeze(part["list"]))
@@ -174,7 +174,7 @@ def _read_places(call: Call, part: Any) -> str:
     return call.tensor(part)
 
 
-def _view(call: Call, tensor: str, views: Views) -> str:
+def _view(call: ImportedCall, tensor: str, views: Views) -> str:
     """The tensor under all views but indices. Raises `Untranslatable` for indices that are not read."""
     places = [attrs["dim"] for kind, attrs in views if kind == "index"]
     if places != list(range(min(places, default=0), min(places, default=0) + len(places))):
@@ -185,7 +185,7 @@ def _view(call: Call, tensor: str, views: Views) -> str:
     return tensor
 
 
-def _set_item(call: Call) -> list[str]:
+def _set_item(call: ImportedCall) -> list[str]:
     target, index, value = call.args
     value = int(value) if isinstance(value, bool) else freeze(value) if not isinstance(value, TensorNumber) else value
     number: dict[str, Attr] = {} if isinstance(value, TensorNumber) else {"other": value}

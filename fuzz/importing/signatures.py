@@ -42,7 +42,7 @@ class Parameter:
 
 
 @dataclass(frozen=True, slots=True)
-class Signature:
+class FunctionSignature:
     """A way to call a function, as an operation for each of its results."""
 
     results: tuple[
@@ -51,7 +51,7 @@ class Signature:
     parameters: tuple[Parameter, ...]
 
     @classmethod
-    def parse(cls, text: str) -> "Signature":
+    def parse(cls, text: str) -> "FunctionSignature":
         """Of "max argmax: input! dim+": kinds and parameters. In `sort.values` the word is an attribute's value."""
         kinds, _, words = text.partition(": ")
         parsed = (word.partition(".")[::2] for word in kinds.split())
@@ -59,7 +59,7 @@ class Signature:
         return cls(results, tuple(map(Parameter.parse, words.split())))
 
     @property
-    def in_place(self) -> "Signature":
+    def in_place(self) -> "FunctionSignature":
         return replace(self, results=tuple((f"{kind}_", attrs) for kind, attrs in self.results))
 
 
@@ -159,7 +159,7 @@ _SIGNATURES = {
     "topk": ("topk.values topk.indices: input! k dim largest sorted",),
     "sort": ("sort.values sort.indices: input! dim descending stable",),
 }
-_PARSED = {function: tuple(map(Signature.parse, texts)) for function, texts in _SIGNATURES.items()}
+_PARSED = {function: tuple(map(FunctionSignature.parse, texts)) for function, texts in _SIGNATURES.items()}
 _IN_PLACE = {f"{function}_": tuple(row.in_place for row in rows) for function, rows in _PARSED.items()}
 SIGNATURES = {name: rows for name, rows in _IN_PLACE.items() if all(kind in OPS for kind, _ in rows[0].results)}
 SIGNATURES |= _PARSED

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fuzz.importing import arithmetic, network, shapes
-from fuzz.importing.call import Call, Reader
+from fuzz.importing.call import ImportedCall, Reader
 from fuzz.importing.program import ImportedProgram, Untranslatable
 from fuzz.importing.signatures import SIGNATURES
 from fuzz.protocol.recording import Recorded, RecordedCall, RecordedTensor
@@ -67,9 +67,9 @@ class Translation:
             raise Untranslatable("another autocast within the module")
 
     def _read(self, record: RecordedCall, index: int) -> None:
-        program, call = self.program, Call(self.program, record)
+        program, call = self.program, ImportedCall(self.program, record)
         kept = len(program.ops)
-        made = READERS.get(call.function, Call.read)(call)
+        made = READERS.get(call.function, ImportedCall.read)(call)
         self.unwritten.update(record.results if "empty" in call.function else ())
         self.calls |= {op.name: index for op in program.ops[kept:]}
         pairs = list(zip(record.results, made, strict=True))

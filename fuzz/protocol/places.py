@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from generators.records import Word
 
 
-class Found(Word):
+class LocatedBy(Word):
     """How a place was found."""
 
     RAISED = "raised", "the innermost line of the compiler that raises"
@@ -24,7 +24,7 @@ class Place:
     """Relative to the torch package. "" for a function of ATen, and a bare name for a file outside of torch."""
     line: int
     function: str
-    found: Found
+    found: LocatedBy
 
 
 def make_permalink(file: str, line: int, torch: str) -> str:

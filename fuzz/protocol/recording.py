@@ -1,7 +1,7 @@
 """Messages about a user's module: the calls that it makes, and whether a case repeats them.
 
-A worker answers `LoadModule` with `Loaded`, `Record` with `Recorded`, `KeepValues` with `KeptValues`, and `Repeat` with
-`Repeated`; each of them also with `NotRecorded`.
+A worker answers each of these, or `NotRecorded`: `LoadModule` with `Loaded`, `RecordSubmodule` with `Recorded`,
+`KeepValues` with `KeptValues`, and `Repeat` with `Repeated`.
 """
 
 from dataclasses import dataclass, field
@@ -41,7 +41,7 @@ class Loaded(Message):
 
 
 @dataclass(frozen=True)
-class Record(Message):
+class RecordSubmodule(Message):
     """Run a submodule again with the arguments of its first call, and record its torch-level calls."""
 
     path: str

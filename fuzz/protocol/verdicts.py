@@ -8,7 +8,7 @@ class Group(Word):
 
     CLEARS = "clears", "the subject is right"
     NOBODY = "nobody", "nothing is known about the subject"
-    NUMBERS = "numbers", "numbers are wrong, unless a recheck explains them"
+    NUMBERS = "numbers", "numbers are wrong, unless an excuse explains them"
     SILENT = "silent", "something else is wrong, without an error"
     OTHERS = "others", "the subject shows a fault of eager, or a change of what the process shares"
     RAISED = "raised", "an exception was raised"
@@ -136,7 +136,7 @@ class Verdict(Word):
 
     @property
     def has_wrong_numbers(self) -> bool:
-        """Whether numbers are wrong. A recheck may explain them."""
+        """Whether numbers are wrong. An excuse may explain them."""
         return self.group is Group.NUMBERS
 
     @property

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Annotated
 
-from generators.records import Ref
+from generators.records import NameOf
 
-ValueName = Annotated[str, Ref.VALUE]
+ValueName = Annotated[str, NameOf.VALUE]
 
 
 class Form(Enum):

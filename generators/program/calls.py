@@ -8,11 +8,13 @@ from generators.program.changes import KINDS, at_state, check_changes, list_chan
 from generators.program.ops import OPS
 from generators.program.references import list_dims
 from generators.program.values import FLOATS
-from generators.program.writes import find_owners, list_written
+from generators.program.writes import find_owners, is_written
 
-VALUES = ("equal", "same", "other")
-UNDER = ("", "training", "inference", "no_grad", "inference_mode")
-STEPS = ("", "sgd", "adamw")
+_WORDS = {
+    "values": ("equal", "same", "other"),
+    "under": ("", "training", "inference", "no_grad", "inference_mode"),
+    "step": ("", "sgd", "adamw"),
+}
 CHANGES = {
     "sizes": "other sizes",
     "layouts": "other strides",
@@ -25,7 +27,7 @@ CHANGES = {
     **{kind: row.effect for kind, row in KINDS.items()},
 }
 """Differences of a later call from the first, by field or value of `LaterCall`, in words. Modes are words already."""
-MOST = 8
+_MOST = 8
 """How many calls a case may have."""
 
 
@@ -62,18 +64,18 @@ def check_calls(case: Case) -> None:
     """Raises CaseError if later calls make no sense."""
     with add_place("checkpoint"):
         require(case.checkpoint in ("", "full"), f"checkpoint is {case.checkpoint!r}, expected full")
-        writes = any(OPS[op.kind].writes for op in case.ops if op.kind in OPS)
-        require(not (case.checkpoint and writes), "a checkpointed case can't write: recomputing would write twice")
+        writes_twice = case.checkpoint and is_written(case)
+        require(not writes_twice, "a checkpointed case can't write: recomputing would write twice")
     if case.calls or case.setup:
         with add_place("calls" if case.calls else "setup"):
-            check_changes(case, list_written(case))
+            check_changes(case)
     if not case.calls:
         return
     arguments = {item.name for item in case.arguments}
     variable = list_variable(case)
     steps = {call.step for call in case.calls if call.step}
     with add_place("calls"):
-        require(len(case.calls) < MOST, f"{len(case.calls) + 1} calls; at most {MOST}")
+        require(len(case.calls) < _MOST, f"{len(case.calls) + 1} calls; at most {_MOST}")
         require(not case.contracts, "a case with later calls has no contracts")
         require(not keeps_graph(case), "the next call can't differentiate values that a buffer keeps from this call")
         require(not steps or _has_parameters(case), "a step without parameters")
@@ -81,7 +83,7 @@ def check_calls(case: Case) -> None:
         for name in sorted({name for call in case.calls for name, _ in call.sizes}):
             require(name in variable, f"{name} is no dimension that can vary between calls")
         for call in case.calls:
-            for field, words in (("values", VALUES), ("under", UNDER), ("step", STEPS)):
+            for field, words in _WORDS.items():
                 given = getattr(call, field)
                 require(given in words, f"{field} is {given!r}, expected one of {', '.join(filter(None, words))}")
             require(call.dtype in ("", *FLOATS), f"dtype is {call.dtype!r}, expected one of {', '.join(FLOATS)}")

@@ -13,16 +13,16 @@ from generators.program.attention_options import Contract, ValueName
 from generators.program.given import Given
 from generators.program.sizes import Size
 from generators.program.values import category
-from generators.records import ALWAYS, APART, KEYED, SORTED, Ref
+from generators.records import ALWAYS, APART, KEYED, SORTED, NameOf
 
 Attr = bool | int | float | str | Size | tuple["Size | int", ...] | None
 """The value of an operation's attribute: a flag, number, word of a closed list, size, or a list of sizes or axes."""
 
 SettingValue = bool | int | float | str  # the value of a setting
-_OwnName = Annotated[str, Ref.DEFINED]
-_ResultName = Annotated[str, Ref.RESULT]
-_ChangedName = Annotated[str, Ref.CHANGED]
-_DimName = Annotated[str, Ref.DIM]
+_OwnName = Annotated[str, NameOf.DEFINED]
+_ResultName = Annotated[str, NameOf.RESULT]
+_ChangedName = Annotated[str, NameOf.CHANGED]
+_DimName = Annotated[str, NameOf.DIM]
 
 MODES = ("inference", "inference_mode", "training", "training_on_sum")
 """Simplest first. Gradients of outputs are random in training; on the sum of the outputs they are one expanded 1."""
@@ -121,8 +121,8 @@ class Change:
 class LaterCall:
     """A later call of the same module, as differences from the first call. Gradients add up over calls."""
 
-    sizes: tuple[tuple[Annotated[str, Ref.VARYING], int], ...] = ()
-    layouts: tuple[tuple[Annotated[str, Ref.ARGUMENT], str], ...] = ()
+    sizes: tuple[tuple[Annotated[str, NameOf.VARYING], int], ...] = ()
+    layouts: tuple[tuple[Annotated[str, NameOf.ARGUMENT], str], ...] = ()
     dtype: str = ""  # the new dtype of all arguments that share the dtype of the first floating argument
     values: str = "equal"  # `equal` numbers in fresh tensors, the `same` tensors, or `other` numbers
     under: str = ""  # `training` or `inference` (no gradients); or `no_grad` or `inference_mode` around the call
@@ -192,6 +192,16 @@ class Case:
     def training(self) -> bool:
         """Whether gradients are taken and dropout is on."""
         return self.mode.startswith("training")
+
+    @property
+    def may_train(self) -> bool:
+        """Whether some call of the module is in training."""
+        return self.training or any(call.under == "training" for call in self.calls)
+
+    @property
+    def varies(self) -> bool:
+        """Whether sizes are dynamic, or differ between calls."""
+        return self.dynamic or any(call.sizes for call in self.calls)
 
     @cached_property
     def id(self) -> str:

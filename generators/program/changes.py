@@ -1,6 +1,6 @@
 """Changes of a module between calls: other parameters and layers, hooks, sizes marked dynamic, static or unbacked."""
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from generators.errors import accepts, require
@@ -8,6 +8,7 @@ from generators.program.case import Case, Change, Op
 from generators.program.ops import OPS, find_probability
 from generators.program.sizes import Size
 from generators.program.values import FLOATS, category
+from generators.program.writes import list_written
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +92,7 @@ class _Changed:
     """The module after some changes."""
 
     case: Case
-    written: frozenset[str]  # the buffers that the case writes into
+    written: set[str]  # the inputs and results that the case writes into
     hooks: int = 0
     frozen: set[str] = field(default_factory=set)
 
@@ -101,7 +102,7 @@ class _Changed:
         require(row is not None, f"kind is {change.kind!r}, expected one of {', '.join(KINDS)}")
         assert row is not None
         items = {item.name: item for item in case.inputs}
-        targets = list_targets(case)
+        targets = list_changeable(case)
         for name, target in (("of", row.target), ("to", row.to)):
             known = targets.get(target, [""])
             fits = getattr(change, name) in known
@@ -134,10 +135,10 @@ class _Changed:
         """Whether the module or layer takes floating tensors alone, and nothing is written."""
         masked = any(op.name == layer and op.attr("masks") for op in self.case.ops)
         floats = all(category(item.dtype) == 2 for item in self.case.arguments)
-        return not any(OPS[op.kind].writes for op in self.case.ops) and (not masked if layer else floats)
+        return not self.written and (not masked if layer else floats)
 
 
-def list_targets(case: Case) -> dict[str, list[str]]:
+def list_changeable(case: Case) -> dict[str, list[str]]:
     """What changes may change, by `ChangeKind.target`; also the dtypes of a cast."""
     parameters = [item for item in case.inputs if item.parameter]
     layers = [op.name for op in case.ops if is_layer(op)]
@@ -166,23 +167,23 @@ def list_changes(case: Case) -> Iterator[Change]:
         yield from call.changes
 
 
-def check_changes(case: Case, written: Collection[str]) -> None:
-    """Raises CaseError if a change makes no sense. `written`: the buffers that the case writes into."""
+def check_changes(case: Case) -> None:
+    """Raises CaseError if a change makes no sense."""
     require(not (case.setup and case.contracts), "a case with a setup has no contracts")
     lasting = any(not KINDS[one.kind].of_call for one in list_changes(case) if one.kind in KINDS)
     require(not (lasting and dict(case.settings).get("freezing")), "freezing makes constants of what changes")
-    changed = _begin(case, written)
+    changed = _begin(case)
     for change in list_changes(case):
         changed.apply(change)
 
 
-def _begin(case: Case, written: Collection[str]) -> _Changed:
-    return _Changed(case, frozenset(written), frozen={item.name for item in case.inputs if not item.requires_grad})
+def _begin(case: Case) -> _Changed:
+    return _Changed(case, list_written(case), frozen={item.name for item in case.inputs if not item.requires_grad})
 
 
-def keep_changes(case: Case, written: Collection[str]) -> Case:
+def keep_changes(case: Case) -> Case:
     """The case without changes that make no sense."""
-    changed = _begin(case, written)
+    changed = _begin(case)
 
     def keep(changes: Iterable[Change]) -> tuple[Change, ...]:
         return tuple(change for change in changes if accepts(changed.apply, change))

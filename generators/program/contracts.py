@@ -9,8 +9,8 @@ from generators.program.case import Case, TensorType
 from generators.program.sizes import Size, show
 from generators.program.values import category
 
-LAYOUTS = ("bhsd", "bshd", "bsd")
-CORNERS = ("top_left", "bottom_right")
+_AXES = ("bhsd", "bshd", "bsd")
+_CORNERS = ("top_left", "bottom_right")
 
 
 def check_contract(contract: Contract, case: Case, types: Mapping[str, TensorType]) -> None:
@@ -45,10 +45,10 @@ def _check_names(contract: Contract, case: Case, types: Mapping[str, TensorType]
 
 
 def _check_values(contract: Contract) -> None:
-    require(contract.layout in LAYOUTS, f"layout {contract.layout!r}, expected {', '.join(LAYOUTS)}")
+    require(contract.layout in _AXES, f"layout {contract.layout!r}, expected {', '.join(_AXES)}")
     means = contract.mask_means
     require(means in ("keep", "drop"), f"mask_means {means!r}, expected keep or drop; an added mask is a bias")
-    require(contract.causal in (None, *CORNERS), f"causal {contract.causal!r}, expected {' or '.join(CORNERS)}")
+    require(contract.causal in (None, *_CORNERS), f"causal {contract.causal!r}, expected {' or '.join(_CORNERS)}")
     plain = means == "keep" and contract.fill == -math.inf
     require(contract.mask is not None or plain, "mask_means and fill need a mask")
     dropout, window = contract.dropout, contract.window

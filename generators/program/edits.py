@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
+from typing import TypeVar
 
 from generators.errors import CaseError, accepts
 from generators.program.attention_options import Contract
@@ -13,6 +14,8 @@ from generators.program.references import map_references, rename
 from generators.program.sizes import Size
 from generators.program.type_check import RESERVED, attributes, check, make_op, prune, types_of
 from generators.program.values import category
+
+T = TypeVar("T")
 
 
 def prune_if_valid(case: Case) -> Case | None:
@@ -88,8 +91,18 @@ def replace_op(case: Case, op: Op, new: Op) -> Case:
     return replace(case, ops=tuple(new if o is op else o for o in case.ops), contracts=list_unaffected(case, [op.name]))
 
 
+def change_attribute(case: Case, op: Op, name: str, value: Attr) -> Case:
+    """The case with another attribute of an operation, as `replace_op`."""
+    return replace_op(case, op, make_op(op.name, op.kind, op.args, {**dict(op.attrs), name: value}))
+
+
 def replace_inputs(case: Case, new: Mapping[Input, Input]) -> Case:
     return map_inputs(case, lambda item: new.get(item, item))
+
+
+def swap(items: tuple[T, ...], at: int, *new: T) -> tuple[T, ...]:
+    """The items with these in the place of item number `at`; with none, it is dropped."""
+    return (*items[:at], *new, *items[at + 1 :])
 
 
 def map_inputs(case: Case, change: Callable[[Input], Input]) -> Case:

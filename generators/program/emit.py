@@ -5,18 +5,17 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from generators.program.calls import at_call, seed_at
-from generators.program.case import Case, Input, LaterCall, Op, Region, TensorType, free_name
-from generators.program.changes import KINDS, ChangeText
+from generators.program.case import Case, Op, Region, TensorType, free_name
+from generators.program.changes import KINDS
+from generators.program.emit_inputs import emit_calls, emit_input, emit_inputs
 from generators.program.emit_regions import emit_region, indent
-from generators.program.given import READER, spell
+from generators.program.given import READER
 from generators.program.ops import OPS, find_probability
 from generators.program.ops.recurrence import FUNCTIONS
 from generators.program.ops.spec import Line
 from generators.program.references import list_dims
 from generators.program.regions import REGIONS, list_arguments, list_indirect, list_results
 from generators.program.type_check import attributes, types_of
-from generators.program.values import DISTRIBUTIONS, LAYOUTS
 from generators.program.writes import find_owners, find_target, list_written
 
 _IMPORTS = {
@@ -32,13 +31,6 @@ _IMPORTS = {
     "flex_attention(": "from torch.nn.attention.flex_attention import flex_attention",
 }
 """Imports, by the words of the text that need them."""
-_OPTIMIZERS = {"sgd": "torch.optim.SGD(module.parameters(), lr=0.1)", "adamw": "torch.optim.AdamW(module.parameters())"}
-_CONTEXTS = {
-    "training": "torch.enable_grad()",
-    "inference": "torch.no_grad()",
-    "no_grad": "torch.no_grad()",
-    "inference_mode": "torch.inference_mode()",
-}
 _RNG = """
 
 def rng(seed):
@@ -81,26 +73,27 @@ def emit_rewritten(case: Case, ops: Sequence[Op], instead: Mapping[str, str], *,
     parts = _emit_attributes(case), _init(case, spelled), forward
     body = "\n\n".join(filter(None, parts))
     module = f"\n\nclass Module(nn.Module):\n{body}\n"
-    inputs = _emit_inputs(case) + _emit_calls(case)
+    inputs = emit_inputs(case) + emit_calls(case)
     functions = _SET_WEIGHTS if "set_weights(" in module else ""
     functions += _OTHER_WEIGHTS if "with_other_weights(" in inputs else ""
     functions += READER if "read_values(" in module + inputs else ""
     functions = (_RNG if "rng(" in functions + module + inputs else "") + functions + outside
     functions += "".join(f"\n{text}" for name, text in FUNCTIONS.items() if f"{name}(" in outside + module)
-    whole = functions + module + inputs
-    head = [line for key, line in _IMPORTS.items() if re.search(rf"\b{re.escape(key)}", whole)]
-    lines = ["import torch", *head]
+    text = functions + module + inputs
+    imports = [line for key, line in _IMPORTS.items() if re.search(rf"\b{re.escape(key)}", text)]
+    sizes = f"\n{', '.join(case.sizes)} = {', '.join(map(str, case.sizes.values()))}"
+    lines = ["import torch", *imports, *_emit_switches(case, plain=plain), *([sizes] if case.dims else []), ""]
+    return "\n".join(lines) + text
+
+
+def _emit_switches(case: Case, *, plain: bool) -> Iterator[str]:
     if any(op.attr("fast_path") is False for op in case.ops):
         # A switch for all of torch's layers at once.
-        lines.append("\ntorch.backends.mha.set_fastpath_enabled(False)")
+        yield "\ntorch.backends.mha.set_fastpath_enabled(False)"
     if not plain and any(kind in REGIONS and REGIONS[kind].captures for kind in list_indirect(case)):
-        lines.append("\ntorch._dynamo.config.capture_scalar_outputs = True")
+        yield "\ntorch._dynamo.config.capture_scalar_outputs = True"
     if any(KINDS[change.kind].is_guarded for call in case.calls for change in call.changes):
-        lines.append("\ntorch._dynamo.config.skip_nnmodule_hook_guards = False")
-    if case.dims:
-        lines.append(f"\n{', '.join(case.sizes)} = {', '.join(map(str, case.sizes.values()))}")
-    lines.append("")
-    return "\n".join(lines) + functions + module + inputs
+        yield "\ntorch._dynamo.config.skip_nnmodule_hook_guards = False"
 
 
 def list_unplain(case: Case) -> tuple[str, ...]:
@@ -145,10 +138,10 @@ def _init(case: Case, ops: Sequence[Op]) -> str:
     lines = []
     for item in case.inputs:
         if item.is_buffer:
-            lines.append(f'self.register_buffer("{item.name}", {_input_text(case, item)})')
+            lines.append(f'self.register_buffer("{item.name}", {emit_input(case, item)})')
         elif item.parameter:
             constant = "" if item.requires_grad else ", requires_grad=False"
-            lines.append(f"self.{item.name} = nn.Parameter({_input_text(case, item)}{constant})")
+            lines.append(f"self.{item.name} = nn.Parameter({emit_input(case, item)}{constant})")
     types = types_of(case)
     for op in ops:
         submodule = OPS[op.kind].init(_line(case, op, types))
@@ -188,7 +181,7 @@ def _forward(
 
 def _read_sizes(case: Case, ops: Sequence[Op], types: Mapping[str, TensorType]) -> Iterator[str]:
     """The lines that read the sizes of operations off the first argument that has them, if shapes can be dynamic."""
-    if not (case.dynamic or any(call.sizes for call in case.calls)):
+    if not case.varies:
         return
     shapes = [(item.name, axis, size) for item in case.arguments for axis, size in enumerate(item.shape)]
     places = {str(size): f"{name}.size({axis})" for name, axis, size in reversed(shapes) if size.is_name}
@@ -251,97 +244,3 @@ def _define(method: str, names: str, lines: Sequence[str]) -> str:
 def _line(case: Case, op: Op, types: Mapping[str, TensorType]) -> Line:
     texts, kinds = [read(case, a) for a in op.args], [types[a] for a in op.args]
     return Line(op.name, op.kind, texts, kinds, attributes(op), f"{case.arguments[0].name}.device")
-
-
-_CALL = re.compile(r"[\w.]+\([^()]*(\([^()]*\)[^()]*)*\)")
-
-
-def _emit_inputs(case: Case) -> str:
-    """The text of `inputs()`, with parameters for sizes and seeds that differ in later calls."""
-    parameters = [f"{name}={name}" for name in dict.fromkeys(name for call in case.calls for name, _ in call.sizes)]
-    text = "".join(f"        {_input_text(case, item)},\n" for item in case.arguments)
-    if any(call.values == "other" for call in case.calls):
-        parameters.append("seed=0")
-        text = re.sub(r"rng\((\d+)\)", r"rng(\1 + seed)", text)
-    return f"\n\ndef inputs({', '.join(parameters)}):\n    return [\n{text}    ]\n"
-
-
-def _input_text(case: Case, item: Input) -> str:
-    given, sizes = item.values.given, [str(size) for size in item.shape]
-    if given is not None:
-        varied = {name for call in case.calls for name, _ in call.sizes if not item.parameter}
-        is_cut = given.shape != item.type.sizes(case.sizes) or not varied.isdisjoint(list_dims(item.shape))
-        text, native = spell(given, sizes, is_cut=is_cut), given.dtype
-    else:
-        shape = "(" + ", ".join(sizes) + ("," if len(sizes) == 1 else "") + ")"
-        kind = DISTRIBUTIONS[item.values.kind]
-        text, native = kind.expression(shape, item.values.seed, item.values.scale, item.values.param), kind.native
-    if native != item.dtype or item.layout != "contiguous":
-        if given is None and not _CALL.fullmatch(text):
-            text = f"({text})"
-        if native != item.dtype:
-            text = f"{text}.to(torch.{item.dtype})"
-        text = _emit_layout(text, item)
-    return text
-
-
-def _emit_calls(case: Case) -> str:
-    """The text of `calls(module)`: it yields the inputs of each call, and changes the module between calls."""
-    if not (case.calls or case.setup or case.mode == "inference_mode"):
-        return ""
-    step = next((call.step for call in case.calls if call.step), "")
-    lines = [f"optimizer = {_OPTIMIZERS[step]}"] if step else []
-    keeps_first = any(call.values == "same" for call in case.calls)
-    changes, training = ChangeText(case), case.training
-    for number, call in enumerate(
-        [LaterCall(values="same" if keeps_first else "equal", changes=case.setup), *case.calls]
-    ):
-        if call.step:
-            lines += ["optimizer.step()", "optimizer.zero_grad()"]
-        wanted = {"training": True, "inference": False}.get(call.under, case.training)
-        if wanted != training:
-            lines.append(f"module.{'train' if wanted else 'eval'}()")
-            training = wanted
-        if call.reseeds:
-            lines.append("torch.manual_seed(0)")
-        lines += _yield(case, call, changes, is_first=number == 0)
-    return "\n\ndef calls(module):\n" + "\n".join(indent(lines)) + "\n"
-
-
-def _yield(case: Case, call: LaterCall, changes: ChangeText, *, is_first: bool) -> Iterator[str]:
-    texts: dict[str, list[str]] = {"argument": [], "call": [], "": []}
-    for change in call.changes:
-        target = KINDS[change.kind].target if KINDS[change.kind].of_call else ""
-        texts[target].append(changes.emit(change))
-    yield from texts[""]
-    words = [f"{name}={size}" for name, size in call.sizes]
-    words += [f"seed={seed}"] if (seed := seed_at(case, call)) else []
-    given = "first" if call.values == "same" else f"inputs({', '.join(words)})"
-    pairs = zip(case.inputs, at_call(case, call).inputs, strict=True)
-    changed = {} if is_first else {item.name: _change(item, new) for item, new in pairs if not item.parameter}
-    if [*changed] != [*changed.values()]:
-        yield f"{', '.join(changed)}{',' * (len(changed) == 1)} = {given}"
-        given = f"[{', '.join(changed.values())}]"
-    under = call.under or case.mode
-    contexts = texts["call"]
-    if under in _CONTEXTS and (under != case.mode or under == "inference_mode"):
-        contexts = [_CONTEXTS[under], *contexts]
-    head = ["first = inputs()"] if is_first and given == "first" else []
-    if given != "first" and (texts["argument"] or (contexts and not is_first)):
-        head, given = [f"given = {given}"], "given"
-    head += [text.replace("given[", f"{given}[", 1) for text in texts["argument"]]
-    body = [*head, f"yield {given}"]
-    # The first call's inputs are made within its contexts.
-    start = 0 if is_first else len(head)
-    if contexts:
-        body = [*body[:start], f"with {', '.join(contexts)}:", *indent(body[start:])]
-    yield from body
-
-
-def _change(item: Input, new: Input) -> str:
-    text = item.name if new.dtype == item.dtype else f"{item.name}.to(torch.{new.dtype})"
-    return text if new.layout == item.layout else _emit_layout(f"{text}.contiguous()", new)
-
-
-def _emit_layout(text: str, item: Input) -> str:
-    return LAYOUTS[item.layout].template.format(x=text, zeros="0, 0, " * (len(item.shape) - 1))

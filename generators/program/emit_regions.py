@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from generators.program.case import Case, Region, TensorType, free_name
-from generators.program.regions import REGIONS, list_arguments, list_results, list_written, may_train
+from generators.program.regions import REGIONS, list_arguments, list_results, list_written_operands
 from generators.program.values import category
 
 
@@ -65,16 +65,8 @@ def emit_region(
     lines: of its operations
     local: values that have their own names where it is called: arguments of a region around it
     """
-    row, taken = REGIONS[region.kind], {name, *types, *case.sizes}
-    parameters, results = list_arguments(case, region, types), list_results(case, region)
-    own = {item.name for item in case.inputs if item.parameter and item.name not in local}
-    passed = tuple(f"self.{value}" if value in own else value for value in parameters)
-    shapes = [", ".join(map(str, types[value].shape)) + "," * (types[value].rank == 1) for value in results]
-    like = [f"dtype=torch.{types[value].dtype}, device={passed[0]}.device" for value in results]
-    zeros = tuple(f"torch.zeros(({shape}), {form})" for shape, form in zip(shapes, like, strict=True))
-    floating = tuple(value for value in parameters if category(types[value].dtype) == 2)
-    free = partial(free_name, taken=taken)
-    function = _Function(name, tuple(parameters), floating, passed, tuple(results), zeros, region.over, free)
+    row, function = REGIONS[region.kind], _make_function(case, region, types, name, local)
+    results = function.results
     body = [*_open_rows(function, lines)] if row.loops else []
     # torch.cond wants branches of equal strides, and a gradient may be an expanded tensor.
     returned = ".contiguous()" if region.kind == "cond" and _has_transform(case, region) else "[0]" * row.loops
@@ -85,11 +77,23 @@ def emit_region(
         body = [*(f"{size} = 1" for size in sorted(rows) if any(size in line for line in lines)), *body]
         call = f"{name}_function({function.arguments})" if plain else function.call
         return _emit_custom(case, region, function, body, plain=plain), [function.assign(call)]
-    head = ["", f"def {name}({', '.join(parameters)}):", *indent(body), ""]
-    return "", [
-        *head,
-        *(_spell_plain(function, row.loops) if plain and not row.is_transform else _spell(region, function)),
-    ]
+    head = ["", f"def {name}({', '.join(function.parameters)}):", *indent(body), ""]
+    is_plain = plain and not row.is_transform
+    return "", [*head, *(_spell_plain(function, row.loops) if is_plain else _spell(region, function))]
+
+
+def _make_function(
+    case: Case, region: Region, types: Mapping[str, TensorType], name: str, local: Sequence[str]
+) -> _Function:
+    parameters, results = list_arguments(case, region, types), list_results(case, region)
+    own = {item.name for item in case.inputs if item.parameter and item.name not in local}
+    passed = tuple(f"self.{value}" if value in own else value for value in parameters)
+    shapes = [", ".join(map(str, types[value].shape)) + "," * (types[value].rank == 1) for value in results]
+    like = [f"dtype=torch.{types[value].dtype}, device={passed[0]}.device" for value in results]
+    zeros = tuple(f"torch.zeros(({shape}), {form})" for shape, form in zip(shapes, like, strict=True))
+    floating = tuple(value for value in parameters if category(types[value].dtype) == 2)
+    free = partial(free_name, taken={name, *types, *case.sizes})
+    return _Function(name, tuple(parameters), floating, passed, tuple(results), zeros, region.over, free)
 
 
 def _open_rows(function: _Function, lines: Sequence[str]) -> Iterator[str]:
@@ -200,7 +204,7 @@ def _emit_custom(case: Case, region: Region, function: _Function, body: Sequence
     text = "\n".join([f"def {name}_function({tensors}) -> {kind}:", *indent(body)])
     if plain:
         return f"\n\n{text}\n"
-    written = tuple(list_written(case, region))
+    written = tuple(list_written_operands(case, region))
     fake = f"{name}_function" if count else "lambda *given: None"
     lines = [
         f"{text}\n\n",
@@ -209,7 +213,7 @@ def _emit_custom(case: Case, region: Region, function: _Function, body: Sequence
     ]
     text = "\n\n" + "\n".join(lines) + "\n"
     names, floating = function.parameters, function.floating
-    if not (may_train(case) and floating):
+    if not (case.may_train and floating):
         return text
     found = {value: f"found[{number}]" for number, value in enumerate(floating)}
     return text + _GRADIENT.format(

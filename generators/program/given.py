@@ -12,10 +12,10 @@ from itertools import product
 from typing import Any
 
 from generators.errors import require
-from generators.program.value_format import SUFFIX, name_values
+from generators.program.value_format import VALUES_SUFFIX, name_values
 from generators.program.values import DTYPES, category
 
-DIRECTORY = "values"
+VALUES_DIRECTORY = "values"
 MOST_NUMBERS = 256
 """The most integers that stand in the case: a mask of 16 x 16 or two rows of 128 tokens. Nobody reads more."""
 _SHA256 = re.compile("[0-9a-f]{64}")
@@ -29,7 +29,7 @@ _RANGES = {
 READER = f"""
 
 def read_values(name, dtype, shape):
-    path = pathlib.Path(__file__).with_name("{DIRECTORY}") / f"{{name}}{SUFFIX}"
+    path = pathlib.Path(__file__).with_name("{VALUES_DIRECTORY}") / f"{{name}}{VALUES_SUFFIX}"
     content = bytearray(path.read_bytes())
     start = 8 + int.from_bytes(content[:8], "little")  # after the header
     return torch.frombuffer(content, dtype=dtype, offset=start).reshape(shape).clone()
@@ -48,7 +48,7 @@ class Given:
 
     @property
     def file_name(self) -> str:
-        return f"{name_values(self.sha256)}{SUFFIX}"
+        return f"{name_values(self.sha256)}{VALUES_SUFFIX}"
 
 
 def check_given(given: Given, sizes: Sequence[int], dtype: str) -> None:
@@ -87,7 +87,7 @@ def cut(given: Given, sizes: Sequence[int]) -> Given:
     return replace(given, shape=tuple(sizes), numbers=tuple(kept))
 
 
-def spell(given: Given, shape: Sequence[str], *, is_cut: bool) -> str:
+def spell_given(given: Given, shape: Sequence[str], *, is_cut: bool) -> str:
     """The torch expression. `shape`: the text of each size; `is_cut`: the first elements of each axis alone."""
     if given.sha256:
         text = f'read_values("{name_values(given.sha256)}", torch.{given.dtype}, {given.shape})'

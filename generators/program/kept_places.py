@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class Keep:
     """A rule which places are kept.
 
     text: a boolean torch expression. Beside the words of `Distribution.template`: `{items}`, `{item_keys}` and
@@ -36,54 +36,54 @@ _DOCUMENTS = (
 )
 
 STRUCTURES = (
-    Part("causal", f"{_ONES}.tril()", 2, True),
-    Part("causal_end", f"{_ONES}.tril({{keys}} - {{queries}})", 2, True),
-    Part("window", f"{_ONES}.tril({{keys}} - {{queries}}).triu({{keys}} - {{queries}} - {{width}} + 1)", 2, True,
+    Keep("causal", f"{_ONES}.tril()", 2, True),
+    Keep("causal_end", f"{_ONES}.tril({{keys}} - {{queries}})", 2, True),
+    Keep("window", f"{_ONES}.tril({{keys}} - {{queries}}).triu({{keys}} - {{queries}} - {{width}} + 1)", 2, True,
          "keys that a query sees", 4),
-    Part("band", f"{_ONES}.tril({{width}}).triu(-{{width}})", 2, True, "keys on each side", 1),
-    Part("blocks", "torch.arange({queries})[:, None] // {width} == torch.arange({keys}) // {width}", 2, False,
+    Keep("band", f"{_ONES}.tril({{width}}).triu(-{{width}})", 2, True, "keys on each side", 1),
+    Keep("blocks", "torch.arange({queries})[:, None] // {width} == torch.arange({keys}) // {width}", 2, False,
          "the size of a block", 4),
-    Part("causal_blocks", f"{_ONES}.tril() & (torch.arange({{queries}})[:, None] // {{width}} == "
+    Keep("causal_blocks", f"{_ONES}.tril() & (torch.arange({{queries}})[:, None] // {{width}} == "
          "torch.arange({keys}) // {width})", 2, True, "the size of a block", 4),
-    Part("documents", _DOCUMENTS, 2, False, "the most documents", 3),
-    Part("causal_documents", f"{_ONES}.tril() & {_DOCUMENTS}", 2, True, "the most documents", 3),
+    Keep("documents", _DOCUMENTS, 2, False, "the most documents", 3),
+    Keep("causal_documents", f"{_ONES}.tril() & {_DOCUMENTS}", 2, True, "the most documents", 3),
 )  # fmt: skip
 """Which keys a query sees. In `causal_end` and `window` the queries are the last keys."""
 OF_KEYS = (
-    Part("key_padding", "torch.arange({keys}) < torch.randint(1, {keys} + 1, {items}, generator=rng({seed}))", 2),
-    Part("left_key_padding", "torch.arange({keys}) >= torch.randint(0, {keys}, {items}, generator=rng({seed}))", 2),
-    Part("random_keys", "torch.rand({item_keys}, generator=rng({seed})) < {share}", 2),
+    Keep("key_padding", "torch.arange({keys}) < torch.randint(1, {keys} + 1, {items}, generator=rng({seed}))", 2),
+    Keep("left_key_padding", "torch.arange({keys}) >= torch.randint(0, {keys}, {items}, generator=rng({seed}))", 2),
+    Keep("random_keys", "torch.rand({item_keys}, generator=rng({seed})) < {share}", 2),
 )
 """Which keys an item of the batch has, for all of its queries."""
 OF_QUERIES = (
-    Part(
+    Keep(
         "query_padding",
         "torch.arange({queries})[:, None] < torch.randint(1, {queries} + 1, {items}, generator=rng({seed}))",
         2,
     ),
-    Part(
+    Keep(
         "left_query_padding",
         "torch.arange({queries})[:, None] >= torch.randint(0, {queries}, {items}, generator=rng({seed}))",
         2,
     ),
-    Part("empty_rows", "torch.rand({item_queries}, generator=rng({seed1})) < 0.6", 1),
+    Keep("empty_rows", "torch.rand({item_queries}, generator=rng({seed1})) < 0.6", 1),
 )
 """Which queries see a key at all. With the same seed and size, padding of queries is as long as that of keys."""
 _RANDOM = "torch.rand({shape}, generator=rng({seed})) < {share}"
 BY_ROW = (
-    Part("random", _RANDOM, 0, True, "the share of kept places, of a mask to be added"),
-    Part("ones", _ONES, 0, True),
-    Part("zeros", "torch.zeros({shape}, dtype=torch.bool)", 0, True),
+    Keep("random", _RANDOM, 0, True, "the share of kept places, of a mask to be added"),
+    Keep("ones", _ONES, 0, True),
+    Keep("zeros", "torch.zeros({shape}, dtype=torch.bool)", 0, True),
     # Every row keeps its first key, and drops a tail of keys of random length.
-    Part("padding", f"torch.arange({{shape}}[-1]) < {_LENGTHS}", 1, True),
+    Keep("padding", f"torch.arange({{shape}}[-1]) < {_LENGTHS}", 1, True),
     # Every row keeps its last key, and drops keys before a random place, as in batches of prompts of several lengths.
-    Part("left_padding", f"torch.arange({{shape}}[-1]) >= {_STARTS}", 1, True),
+    Keep("left_padding", f"torch.arange({{shape}}[-1]) >= {_STARTS}", 1, True),
     # Some rows keep no key at all.
-    Part("empty_row", f"({_RANDOM}) & (torch.rand({{shape}}[:-1] + (1,), generator=rng({{seed1}})) < 0.6)", 1, True,
+    Keep("empty_row", f"({_RANDOM}) & (torch.rand({{shape}}[:-1] + (1,), generator=rng({{seed1}})) < 0.6)", 1, True,
          "the share of kept places, of a mask to be added"),
-    Part("one_hot", "torch.arange({keys}) == torch.randint(0, {keys}, {rows}, generator=rng({seed}))", 1, True),
+    Keep("one_hot", "torch.arange({keys}) == torch.randint(0, {keys}, {rows}, generator=rng({seed}))", 1, True),
     # A cache that is padded on the left, and whose tail is unused.
-    Part("span", "(lambda ends: (torch.arange({keys}) >= ends[..., :1]) & (torch.arange({keys}) <= ends[..., 1:]))"
+    Keep("span", "(lambda ends: (torch.arange({keys}) >= ends[..., :1]) & (torch.arange({keys}) <= ends[..., 1:]))"
          "(torch.randint(0, {keys}, {pairs}, generator=rng({seed})).sort(-1).values)", 1, True),
 )  # fmt: skip
 """Rules for each row of the last axis by itself."""
@@ -118,7 +118,7 @@ SPELLINGS = (
 class Pattern:
     """A rule of kept places that several parts make."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[Keep, ...]
 
     @property
     def name(self) -> str:
@@ -134,7 +134,7 @@ class Pattern:
         return any("randint" in part.text and part not in STRUCTURES for part in self.parts)
 
     @property
-    def param(self) -> Part:
+    def param(self) -> Keep:
         """The part whose parameter it has."""
         return next((part for part in self.parts if part.param), self.parts[0])
 
@@ -146,7 +146,7 @@ class Pattern:
         return " & ".join(texts if any(part.fills for part in self.parts) else [_ONES, *texts])
 
 
-def _are_joined(structure: Part | None, of_keys: Part | None, of_queries: Part | None) -> bool:
+def _are_joined(structure: Keep | None, of_keys: Keep | None, of_queries: Keep | None) -> bool:
     """Documents have padding of keys alone; padding of queries is on the side of that of keys."""
     if structure is not None and "documents" in structure.name and (of_queries or of_keys is OF_KEYS[-1]):
         return False

@@ -3,18 +3,17 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from functools import cache, partial
-from types import UnionType
-from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 from generators.program.sizes import Size
-from generators.records import APART, Ref
+from generators.records import APART, NameOf
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class _Visit:
-    name: Callable[[Ref, str], str | None]
+    name: Callable[[NameOf, str], str | None]
     size: Callable[[Size], Size]
 
 
@@ -24,7 +23,7 @@ _Walk = Callable[[Any, _Visit], Any]  # gives None for what is dropped
 def map_references(
     part: T,
     *,
-    name: Callable[[Ref, str], str | None] = lambda _, name: name,
+    name: Callable[[NameOf, str], str | None] = lambda _, name: name,
     size: Callable[[Size], Size] = lambda size: size,
 ) -> T:
     """A case, a part of it, or a tuple of parts, with other names and sizes. Earlier cases have names of their own.
@@ -67,12 +66,8 @@ def _map_part(part: Any, visit: _Visit) -> Any:
     return _map_fields(type(part), part, visit) if is_dataclass(part) else part
 
 
-def _map_name(ref: Ref, value: str, visit: _Visit) -> str | None:
-    return visit.name(ref, value)
-
-
 def _map_items(walk: _Walk, items: Iterable[Any], visit: _Visit) -> tuple[Any, ...]:
-    return tuple(item for given in items if (item := walk(given, visit)) is not None)
+    return tuple(item for given in items if (item := walk(given, visit)) is not None or given is None)
 
 
 def _map_pairs(walk: _Walk, pairs: Iterable[tuple[str, Any]], visit: _Visit) -> tuple[Any, ...]:
@@ -104,24 +99,17 @@ def _find_walk(hint: Any) -> _Walk | None:
     """The walk over values of an annotated type; None if they hold no names and no sizes."""
     origin, args = get_origin(hint), get_args(hint)
     if origin is Annotated:
-        ref = next((mark for mark in args[1:] if isinstance(mark, Ref)), None)
+        names = [mark for mark in args if isinstance(mark, NameOf)]
         inner = None if APART in args else _find_walk(args[0])
-        return inner if ref is None else partial(_map_name, ref)
-    if origin in (Union, UnionType):
-        return _map_part if Size in args else next(filter(None, map(_find_walk, args)), None)
-    if hint is Size:
+        return (lambda value, visit: visit.name(names[0], value)) if names else inner
+    if Size in (hint, *args):
         return _map_part
     if origin is tuple and args[-1] is Ellipsis:
-        pair = get_args(args[0]) if get_origin(args[0]) is tuple else ()
-        if pair and (walk := _find_walk(pair[0])) is not None:
-            return partial(_map_pairs, walk)
+        if get_origin(args[0]) is tuple and (of_key := _find_walk(get_args(args[0])[0])) is not None:
+            return partial(_map_pairs, of_key)
         walk = _find_walk(args[0])
         return None if walk is None else partial(_map_items, walk)
-    if origin is tuple:
-        walks = [_find_walk(arg) for arg in args]
-        return partial(_map_each, walks) if any(walks) else None
-    return partial(_map_fields, hint) if isinstance(hint, type) and is_dataclass(hint) and _list_fields(hint) else None
-
-
-def _map_each(walks: list[_Walk | None], values: tuple[Any, ...], visit: _Visit) -> tuple[Any, ...]:
-    return tuple(value if walk is None else walk(value, visit) for walk, value in zip(walks, values, strict=True))
+    if isinstance(hint, type) and is_dataclass(hint):
+        return partial(_map_fields, hint) if _list_fields(hint) else None
+    walks = list(filter(None, map(_find_walk, args)))
+    return (_map_part if origin is tuple else walks[0]) if walks else None

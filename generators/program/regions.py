@@ -114,16 +114,11 @@ def list_arguments(case: Case, region: Region, types: Mapping[str, TensorType]) 
     return [name for name in given if category(types[name].dtype) == 2] if row.floats_only else given
 
 
-def list_written(case: Case, region: Region) -> list[str]:
+def list_written_operands(case: Case, region: Region) -> list[str]:
     """The operands whose memory a region writes into."""
     owners = find_owners(case)
     written = {owners[op.name] for op in ops_of(case, region) if OPS[op.kind].writes}
     return [name for name in list_operands(case, region) if owners[name] in written]
-
-
-def may_train(case: Case) -> bool:
-    """Whether some call of the module is in training."""
-    return case.training or any(call.under == "training" for call in case.calls)
 
 
 def check_regions(case: Case, types: Mapping[str, TensorType], infer: Infer) -> None:
@@ -162,9 +157,9 @@ def _check_around(others: Sequence[Region], region: Region) -> None:
 def _check_region(case: Case, region: Region, types: Mapping[str, TensorType]) -> None:
     """Raises CaseError unless the kind takes these operations, arguments and results."""
     _check_operations(case, region)
-    row, name, written = REGIONS[region.kind], region.kind, list_written(case, region)
+    row, name, written = REGIONS[region.kind], region.kind, list_written_operands(case, region)
     results, arguments = list_results(case, region), list_arguments(case, region, types)
-    require(not written or (row.is_custom and not may_train(case)), f"{name} does not write into {written[:1]}")
+    require(not written or (row.is_custom and not case.may_train), f"{name} does not write into {written[:1]}")
     require(bool(results or written), f"{name} has no result")
     require(bool(arguments), f"{name} has no argument")
     require(not row.single or len(results) == 1, f"{name} has a single result")
@@ -174,7 +169,7 @@ def _check_region(case: Case, region: Region, types: Mapping[str, TensorType]) -
 
 def _check_operations(case: Case, region: Region) -> None:
     row, name = REGIONS[region.kind], region.kind
-    refused = _NOT_INSIDE | (_ONCE if name == "grad_of_grad" or (row.like_first and may_train(case)) else frozenset())
+    refused = _NOT_INSIDE | (_ONCE if name == "grad_of_grad" or (row.like_first and case.may_train) else frozenset())
     for op in ops_of(case, region):
         require(op.kind not in refused and not find_probability(op), f"{name} takes no {op.kind}")
         inside = not is_in_place(op) or op.args[0] in region.ops
@@ -209,8 +204,7 @@ def _check_types(
         same = types[first].sizes(case.sizes) == types[result].sizes(case.sizes)
         same = same and types[first].dtype == types[result].dtype
         require(same, f"{name}: {first!r} and {result!r} have different types")
-    varies = case.dynamic or any(call.sizes for call in case.calls)
-    named = row.is_custom and varies and list_dims(tuple(ops_of(case, region)))
+    named = row.is_custom and case.varies and list_dims(tuple(ops_of(case, region)))
     require(not named, "a custom operation has constant sizes")
 
 

@@ -32,7 +32,7 @@ _OF_OPS = {
 }
 HEADS = ("q", "k", "v")
 
-Place = tuple[str, int]
+ReadAt = tuple[str, int]
 """An operation that reads a value, and the place among its arguments."""
 
 
@@ -40,7 +40,7 @@ Place = tuple[str, int]
 class AttentionReads:
     """An attention as operations compute it."""
 
-    reads: Mapping[str, Place]  # by role, where its value is read
+    reads: Mapping[str, ReadAt]  # by role, where its value is read
     scores: frozenset[str] = frozenset()  # the names of the scores
     fused: bool = False  # a single call reads k as [..., length, dim]; else a product reads the transpose of k
 
@@ -55,7 +55,7 @@ def find_attentions(case: Case) -> list[AttentionReads]:
                 AttentionReads({role: (op.name, at) for at, role in enumerate(roles[: len(op.args)])}, fused=True)
             )
         elif op.kind in _SOFTMAX:
-            reads: dict[str, Place] = {}
+            reads: dict[str, ReadAt] = {}
             scores: dict[str, bool] = {}
             if _read_scores(op.args[0], case.makers, reads, scores):
                 reads |= _find_value(case, op.name)
@@ -63,7 +63,7 @@ def find_attentions(case: Case) -> list[AttentionReads]:
     return found
 
 
-def _read_scores(name: str, made: Mapping[str, Op], reads: dict[str, Place], scores: dict[str, bool]) -> bool:
+def _read_scores(name: str, made: Mapping[str, Op], reads: dict[str, ReadAt], scores: dict[str, bool]) -> bool:
     """Whether a value is a product followed only by `_STEPS`. Adds its finds to `reads` and `scores`."""
     if name in scores or name not in made:
         return scores.get(name, False)
@@ -82,7 +82,7 @@ def _read_scores(name: str, made: Mapping[str, Op], reads: dict[str, Place], sco
     return scores[name]
 
 
-def _find_value(case: Case, softmax: str) -> dict[str, Place]:
+def _find_value(case: Case, softmax: str) -> dict[str, ReadAt]:
     """Where v is read: the second factor of the product with the weights."""
     weights = {softmax}
     for op in case.ops:
@@ -93,7 +93,7 @@ def _find_value(case: Case, softmax: str) -> dict[str, Place]:
     return {}
 
 
-def trace(case: Case, place: Place) -> list[str]:
+def trace(case: Case, place: ReadAt) -> list[str]:
     """The chain of first operands, from the value read at `place` back to an input."""
     made = case.makers
     names = [made[place[0]].args[place[1]]]

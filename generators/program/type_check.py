@@ -25,8 +25,8 @@ from generators.program.regions import check_regions
 from generators.program.settings import check_settings
 from generators.program.sizes import Size, show
 from generators.program.values import COMPLEX, DISTRIBUTIONS, DTYPES, LAYOUTS
-from generators.program.writes import check_memory, find_owners, list_written
-from generators.records import Ref
+from generators.program.writes import check_memory, find_owners
+from generators.records import NameOf
 
 VALUE_NAME = re.compile(r"[a-z][a-z0-9_]{0,30}")
 DIM_NAME = re.compile(r"[A-Z][A-Za-z0-9]{0,7}")
@@ -190,9 +190,8 @@ def check(case: Case) -> dict[str, TensorType]:
         lines = len(case.inputs) + len(case.ops)
         require(lines <= MAX_LINES, f"{lines} inputs and operations; at most {MAX_LINES}")
         # On the CPU it has no gradients, so a case that runs there trains in no call.
-        trains_later = not case.training and any(call.under == "training" for call in case.calls)
         is_flex = any(op.kind == "flex_attention" for op in case.ops)
-        require(not (is_flex and trains_later), "flex_attention trains in the first call or in none")
+        require(not is_flex or case.training == case.may_train, "flex_attention trains in the first call or in none")
     seen: set[str] = set()
     for field, name in (*(("inputs", i.name) for i in case.inputs), *(("ops", o.name) for o in case.ops)):
         with add_place(field, name):
@@ -295,14 +294,14 @@ def _drop_unknown(case: Case) -> Case:
     """The case whose contracts, regions and calls name only what it has, with the changes that make sense."""
     results = {op.name for op in case.ops}
     known = {
-        Ref.VALUE: results.union(item.name for item in case.inputs),
-        Ref.RESULT: results,
-        Ref.ARGUMENT: {item.name for item in case.arguments},
-        Ref.VARYING: list_variable(case),
+        NameOf.VALUE: results.union(item.name for item in case.inputs),
+        NameOf.RESULT: results,
+        NameOf.ARGUMENT: {item.name for item in case.arguments},
+        NameOf.VARYING: list_variable(case),
     }
     contracts, regions, calls = map_references(
         (case.contracts, case.regions, case.calls),
         name=lambda ref, name: name if name in known.get(ref, (name,)) else None,
     )
     kept = replace(case, contracts=contracts, regions=regions, calls=calls)
-    return keep_changes(kept, list_written(kept)) if case.calls or case.setup else kept
+    return keep_changes(kept) if case.calls or case.setup else kept

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-DTYPES = {
+_DTYPES = {
     "BOOL": ("bool", 1),
     "U8": ("uint8", 1),
     "I32": ("int32", 4),
@@ -28,7 +28,7 @@ MOST_BYTES = 256 << 20
 has in float32."""
 HEADER_BYTES = 1024
 """The longest header: it has one tensor of at most 8 axes, which takes about 200 bytes."""
-SUFFIX = ".safetensors"
+VALUES_SUFFIX = ".safetensors"
 _KEY = "values"
 _MOST_AXES = 8
 _ALIGNED = 8  # bytes; the numbers begin at a multiple, as files of the package safetensors do
@@ -71,9 +71,9 @@ def read_header(content: bytes) -> Header:
         isinstance(entry, dict) and entry.keys() == {"dtype", "shape", "data_offsets"}, "unknown keys in its header"
     )
     shape, ends = entry["shape"], entry["data_offsets"]
-    known = isinstance(entry["dtype"], str) and entry["dtype"] in DTYPES
-    _require(known, f"dtype {str(entry['dtype'])[:20]!r}, expected one of {', '.join(DTYPES)}")
-    dtype, width = DTYPES[entry["dtype"]]
+    known = isinstance(entry["dtype"], str) and entry["dtype"] in _DTYPES
+    _require(known, f"dtype {str(entry['dtype'])[:20]!r}, expected one of {', '.join(_DTYPES)}")
+    dtype, width = _DTYPES[entry["dtype"]]
     _require(
         _are_sizes(shape) and len(shape) <= _MOST_AXES and min(shape, default=1) > 0,
         "a shape that no given values have",
@@ -88,7 +88,7 @@ def read_header(content: bytes) -> Header:
 
 def write_header(dtype: str, shape: Sequence[int]) -> bytes:
     """All that stands before the numbers: the bytes that `safetensors.torch.save({"values": tensor})` begins with."""
-    name, width = next((name, width) for name, (known, width) in DTYPES.items() if known == dtype)
+    name, width = next((name, width) for name, (known, width) in _DTYPES.items() if known == dtype)
     entry = {"dtype": name, "shape": [*shape], "data_offsets": [0, math.prod(shape) * width]}
     text = json.dumps({_KEY: entry}, separators=(",", ":")).encode()
     text += b" " * (-len(text) % _ALIGNED)

@@ -80,33 +80,46 @@ def check_memory(case: Case, types: Mapping[str, TensorType]) -> None:
         return
     with add_place("contracts"):
         require(not case.contracts, "contracts are not allowed beside operations that write")
-    owners = find_owners(case)
-    leaves = {i.name for i in case.inputs if case.training and i.is_differentiated}
-    crowded = {i.name for i in case.inputs if i.layout == "expanded"}
-    uncertain: set[str] = set()
-    saved: set[str] = set()
+    memory = _Memory(case)
     for op in case.ops:
-        target, sources = op.args[:1], op.args
         if OPS[op.kind].writes:
-            sources, owner = op.args[1:], owners[op.name]
             with add_place("ops", op.name):
-                where = f"op {op.name!r} writes into {op.args[0]!r}, "
-                require(op.args[0] not in leaves, f"{where}which needs a gradient")
-                require(op.args[0] not in crowded, f"{where}which eager does not write into")
-                require(owner not in uncertain, f"{where}which may be a view or a copy")
-                require(owner not in saved, f"{where}which a gradient needs as it was")
-                read = [name for name in sources if owners[name] == owner]
-                require(all(_are_apart(case, op.args[0], name) for name in read), f"{where}of which it also reads")
-        elif owners[op.name] != op.name and OPS[op.kind].memory not in _VIEWS and not is_in_place(op):
-            uncertain.add(owners[op.name])
-        is_view = owners[op.name] != op.name
-        if is_view and op.kind != "detach" and leaves.intersection(target):
-            leaves.add(op.name)
-        if OPS[op.kind].memory is Memory.CROWDED_VIEW or (is_view and crowded.intersection(target)):
-            crowded.add(op.name)
-        if case.training and OPS[op.kind].saves and OPS[op.kind].memory not in _VIEWS:
-            saved.update(owners[name] for name in sources)
-            saved.update([] if is_view else [op.name])
+                memory.check_write(op)
+        memory.follow(op)
+
+
+class _Memory:
+    """What is known of the memory of values before an operation."""
+
+    def __init__(self, case: Case) -> None:
+        self._case, self._owners = case, find_owners(case)
+        self._leaves = {i.name for i in case.inputs if case.training and i.is_differentiated}  # and their views
+        self._crowded = {i.name for i in case.inputs if i.layout == "expanded"}  # whose elements share memory
+        self._uncertain = set[str]()  # owners of what may be a view or a copy
+        self._saved = set[str]()  # owners whose numbers a gradient needs
+
+    def check_write(self, op: Op) -> None:
+        target, owner = op.args[0], self._owners[op.name]
+        where = f"op {op.name!r} writes into {target!r}, "
+        require(target not in self._leaves, f"{where}which needs a gradient")
+        require(target not in self._crowded, f"{where}which eager does not write into")
+        require(owner not in self._uncertain, f"{where}which may be a view or a copy")
+        require(owner not in self._saved, f"{where}which a gradient needs as it was")
+        read = [name for name in op.args[1:] if self._owners[name] == owner]
+        require(all(_are_apart(self._case, target, name) for name in read), f"{where}of which it also reads")
+
+    def follow(self, op: Op) -> None:
+        spec, owner, target = OPS[op.kind], self._owners[op.name], op.args[:1]
+        is_view = owner != op.name
+        if is_view and spec.memory not in (*_VIEWS, Memory.TARGET) and not is_in_place(op):
+            self._uncertain.add(owner)
+        if is_view and op.kind != "detach" and self._leaves.intersection(target):
+            self._leaves.add(op.name)
+        if spec.memory is Memory.CROWDED_VIEW or (is_view and self._crowded.intersection(target)):
+            self._crowded.add(op.name)
+        if self._case.training and spec.saves and spec.memory not in _VIEWS:
+            self._saved.update(self._owners[name] for name in op.args[spec.writes :])
+            self._saved.update([] if is_view else [op.name])
 
 
 def _are_apart(case: Case, left: str, right: str) -> bool:

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 from generators.errors import require
 from generators.program.case import Case, Change, LaterCall, Op
-from generators.program.changes import KINDS, list_changes, list_targets
-from generators.program.regions import may_train
+from generators.program.changes import KINDS, list_changeable, list_changes
+from generators.program.edits import swap
 from generators.program.type_check import make_op, prune, types_of
 from generators.sampling.builder import draw_valid
 from generators.sampling.choices import Choices
@@ -39,7 +39,7 @@ def _add(case: Case, c: Choices, at: int, count: int, kinds: Collection[str]) ->
             return replace(changed, setup=(*changed.setup, change))
         call: LaterCall = changed.calls[at]
         call = replace(call, changes=(*call.changes, change))
-        return replace(changed, calls=(*changed.calls[:at], call, *changed.calls[at + 1 :]))
+        return replace(changed, calls=swap(changed.calls, at, call))
 
     for _ in range(count):
         case = draw_valid(case, add_change, _TRIES)
@@ -48,11 +48,11 @@ def _add(case: Case, c: Choices, at: int, count: int, kinds: Collection[str]) ->
 
 def _draw(case: Case, c: Choices, kinds: Collection[str]) -> Change:
     """Raises CaseError if no change fits."""
-    targets = {name: found for name, found in list_targets(case).items() if found}
+    targets = {name: found for name, found in list_changeable(case).items() if found}
     weights = {
         name: row.weight
         for name, row in KINDS.items()
-        if name in kinds and (row.target in targets or row.target == "call") and (may_train(case) or not row.training)
+        if name in kinds and (row.target in targets or row.target == "call") and (case.may_train or not row.training)
     }
     require(bool(weights), "no change fits")
     row = KINDS[kind := c.draw(weights)]

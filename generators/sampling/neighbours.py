@@ -8,7 +8,7 @@ from generators.program.calls import describe_differences, list_variable
 from generators.program.case import Case, Input, Values
 from generators.program.emit import is_random
 from generators.program.kept_places import PATTERNS, STRUCTURES, Pattern, Spelling, is_added, side_of, split_kind
-from generators.program.type_check import is_valid, make_op
+from generators.program.type_check import is_valid
 from generators.program.values import FLOATS, LOW_PRECISION, category
 from generators.sampling.calls import add_calls
 from generators.sampling.choices import Choices
@@ -48,7 +48,7 @@ _SEEDS = 1000
 _TRIES = 20
 """Draws until a neighbour is valid; then the model itself."""
 
-Change = Callable[[Case, Choices], Case]
+_Variation = Callable[[Case, Choices], Case]
 
 
 class Neighbourhood:
@@ -145,9 +145,7 @@ def _change_constant(case: Case, c: Choices) -> Case:
         if isinstance(value, int)
         else value / 2
     )
-    return edits.replace_op(
-        case, changed, make_op(changed.name, changed.kind, changed.args, {**dict(changed.attrs), name: other})
-    )
+    return edits.change_attribute(case, changed, name, other)
 
 
 def _change_gradients(case: Case, c: Choices) -> Case:
@@ -265,7 +263,7 @@ def return_first(case: Case, _c: Choices | None = None) -> Case:
     return edits.prune_if_valid(replace(case, returns=case.returns[:1], contracts=())) or case
 
 
-_WEIGHTS: dict[Change, float] = {
+_WEIGHTS: dict[_Variation, float] = {
     _change_sizes: 4.0,
     _change_dtype: 3.0,
     _change_mask: 3.0,
@@ -278,7 +276,7 @@ _WEIGHTS: dict[Change, float] = {
     _drop: 1.0,
     add_calls: 1.0,
 }
-_FORGETTABLE: dict[Change, float] = {
+_FORGETTABLE: dict[_Variation, float] = {
     _change_constant: 5.0,
     _change_layout: 3.0,
     _change_dtype: 1.0,

@@ -24,7 +24,8 @@ from generators.program.case import Case
 from tests.campaign.fakes import case, options, sampler
 from tests.campaign.test_campaign import WRONG, found
 from tests.campaign.test_interrupt import events, start, until
-from triage.report.repro import ScriptedFailure, write_script
+from triage.report.failing_run import FailingRun
+from triage.report.regression import FILE, write_case
 
 pytestmark = pytest.mark.worker
 
@@ -156,8 +157,8 @@ def test_a_kernel_with_memory_is_found_replayed_and_reproduced(
     replayed = pytester.runpytest("-p", "fuzz.pytest_plugin", "--case-subject", subject, given.corpus)
     replayed.assert_outcomes(xfailed=len(found(given)))
 
-    script = tmp_path / "repro.py"
-    script.write_text(write_script(ScriptedFailure(entry.case, shown)))
+    script = tmp_path / FILE
+    script.write_text(write_case(FailingRun(entry.case, shown)).write())
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, script], env=environment, capture_output=True, check=False, timeout=300)
     assert done.returncode == 1, done.stderr

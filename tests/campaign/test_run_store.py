@@ -18,7 +18,7 @@ from fuzz.events import Bus, CampaignEnded, CaseJudged, EventLog, ForkRefused, N
 from fuzz.protocol import CoverageItem, CoverageKind, Verdict
 from fuzz.protocol.failures import FaultyOperation, Process, Value
 from fuzz.run_store import EVENTS_FILE, LOCK_FILE, OLD_EVENTS_FILE, RESULTS_FILE, Results, StoreLocked
-from fuzz.run_summary import Counts, FunctionSummary, Recorder, RunSummary
+from fuzz.run_summary import Counts, FunctionSummary, RunRecorder, RunSummary
 from fuzz.status import status
 from generators.errors import UserError
 from generators.program.case import Case
@@ -138,7 +138,7 @@ def test_cases_coverage_and_suspicions_come_from_the_store(tmp_path: Path) -> No
     results = Results(tmp_path)
     bmm = CoverageItem(CoverageKind.OP, "aten.bmm")
     results.record_case(case("exp"), position=(2, frozenset({3})), coverage=frozenset({bmm}))
-    run = Recorder(results).summarize()
+    run = RunRecorder(results).summarize()
     results.close()
     assert (run.cases, run.coverage, run.waiting, run.findings) == (3, {bmm: 1}, 0, ())
     assert (run.state, RunSummary.load(tmp_path).state) == ("runs", "killed")

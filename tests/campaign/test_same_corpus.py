@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from corpus import entry as corpus_entry
-from corpus.entry import SUFFIX, Entry, Found
+from corpus.entry import CASE_SUFFIX, Entry, Found
 from corpus.ledger import Ledger
 from fuzz.campaign import investigation_runner
 from fuzz.campaign.examination import examine_minimum
@@ -88,13 +88,13 @@ def test_files_that_hold_no_finding_and_appear_meanwhile_are_skipped(
 
     def add_files() -> None:
         directory = given.corpus
-        (directory / f"folder{SUFFIX}").mkdir()
-        (directory / f"gone{SUFFIX}").symlink_to(tmp_path / "gone")
-        (directory / f"endless{SUFFIX}").symlink_to("/dev/zero")
-        (directory / f"empty{SUFFIX}").touch()
-        (directory / f"binary{SUFFIX}").write_bytes(bytes(range(256)))
-        (directory / f"half{SUFFIX}").write_text(corpus_entry.dumps(Entry(case("exp")))[:40])
-        (directory / f".unfinished{SUFFIX}.tmp").touch()
+        (directory / f"folder{CASE_SUFFIX}").mkdir()
+        (directory / f"gone{CASE_SUFFIX}").symlink_to(tmp_path / "gone")
+        (directory / f"endless{CASE_SUFFIX}").symlink_to("/dev/zero")
+        (directory / f"empty{CASE_SUFFIX}").touch()
+        (directory / f"binary{CASE_SUFFIX}").write_bytes(bytes(range(256)))
+        (directory / f"half{CASE_SUFFIX}").write_text(corpus_entry.dumps(Entry(case("exp")))[:40])
+        (directory / f".unfinished{CASE_SUFFIX}.tmp").touch()
         other = Found("wrong_result", "nonsense", failure={"kind": "of_another_version"})
         corpus_entry.save(Entry(case("sin"), found=other), directory)
         stranger = Found("verdict_of_another_version", "", rewrites=({"pattern": "x"},), numbers={"ratio": math.nan})

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from benchmarks.patterns import registered_patterns
-from fuzz.check.run.graph_passes import NotRecorded, Recording, backend
+from fuzz.check.run.graph_passes import GraphNotCaptured, Recording, backend
 from fuzz.check.run.subject_builder import find
 from fuzz.check.torch_api import torch_internals
 from fuzz.check.torch_api.coverage import Coverage, missing_hooks
@@ -102,7 +102,7 @@ def test_a_recorded_graph_gives_and_reaches_what_dynamos_does(kind: type[torch.n
 @pytest.mark.parametrize("kind", [Reading, Entering])
 def test_what_calls_do_not_tell_is_left_to_dynamo(kind: type[torch.nn.Module]) -> None:
     inputs = tuple(torch.randn(2, 3, 4, 4) for _ in range(3))
-    with pytest.raises(NotRecorded):
+    with pytest.raises(GraphNotCaptured):
         Recording(kind(), inputs)
     torch._dynamo.reset()
     with torch.no_grad():

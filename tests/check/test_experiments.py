@@ -24,7 +24,7 @@ from fuzz.check.torch_api.torch_places import find_raising
 from fuzz.experiments import EXPERIMENTS, StepLimit, Trial, WithSetting
 from fuzz.protocol import Observation, Running, StepsTaken, Verdict
 from fuzz.protocol.failures import NotTaken, Refusal
-from fuzz.protocol.places import Found
+from fuzz.protocol.places import LocatedBy
 from tests.check.client import Asker
 from tests.check.in_process import run_subject
 from tests.check.sources import plain, source
@@ -221,15 +221,15 @@ def test_a_pattern_that_is_left_out_has_the_places_of_its_parts() -> None:
     assert isinstance(seen[0], StepsTaken)
     parts = {place.found: place for place in seen[0].left_out}
     assert {place.file for place in parts.values()} == {"_inductor/fx_passes/fuse_attention.py"}
-    assert parts[Found.REPLACEMENT].function == "_sfdp_replacement_1"
-    assert parts[Found.PATTERN].function == "_sfdp_pattern_1"
+    assert parts[LocatedBy.REPLACEMENT].function == "_sfdp_replacement_1"
+    assert parts[LocatedBy.PATTERN].function == "_sfdp_pattern_1"
 
 
 def test_the_place_of_an_exception_is_the_innermost_line_of_the_compiler() -> None:
     with pytest.raises(ValueError, match="view") as error:
         _refs.view(torch.ones(4, 4).T, (16,))
     place = find_raising(error.value)
-    assert place is not None and (place.file, place.found) == ("_refs/__init__.py", Found.RAISED)
+    assert place is not None and (place.file, place.found) == ("_refs/__init__.py", LocatedBy.RAISED)
     assert find_raising(ZeroDivisionError()) is None
 
 

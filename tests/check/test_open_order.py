@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fuzz.check.judge.choices import Choices
+from fuzz.check.judge.choices import ChoiceMode
 from fuzz.check.judge.eager_audit import Audit
 from fuzz.check.judge.open_orders import OPEN, AnotherOrder, Open
 from fuzz.check.run.subject_builder import Subject
@@ -135,12 +135,12 @@ def test_eager_is_not_accused_of_an_order_that_is_left_open(factor: float, is_fa
 )
 def test_a_run_makes_the_choices_of_another(function: Any) -> None:
     first, other = (torch.rand(8, 6, generator=torch.Generator().manual_seed(seed)) for seed in (0, 1))
-    made, again, free = Choices(), Choices(), Choices()
+    made, again, free = ChoiceMode(), ChoiceMode(), ChoiceMode()
     with made:
         _, expected = function(first)
     with free:
         function(other)
-    held = Choices(made)
+    held = ChoiceMode(made)
     with held:
         values, places = function(other)
     with again:
@@ -152,10 +152,10 @@ def test_a_run_makes_the_choices_of_another(function: Any) -> None:
 
 def test_a_choice_of_numbers_too_far_apart_is_none() -> None:
     value = torch.tensor([300.0, 3.0], dtype=torch.bfloat16)
-    made = Choices()
+    made = ChoiceMode()
     with made:
         value.floor()
-    with Choices(made):
+    with ChoiceMode(made):
         assert torch.equal((value + torch.tensor([4.0, 1.0])).to(torch.bfloat16).floor(), torch.tensor([304.0, 3.0]))
 
 

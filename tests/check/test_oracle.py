@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fuzz.check.judge import constants
-from fuzz.check.judge.modes import Float64, HalvedSums, Noise, SkippedCasts, reference
+from fuzz.check.judge.modes import Float64Mode, HalvedSums, Noise, SkippedCasts, reference
 from fuzz.check.judge.row_error_bound import Envelope
 from fuzz.check.judge.verdict import Judge, RightRuns, find_form_difference
 from fuzz.check.run.program import Execution, Program, execute
@@ -314,7 +314,7 @@ def test_only_a_failed_allocation_is_suppressed() -> None:
         raise ValueError("no")
 
 
-@pytest.mark.parametrize("dtype", constants.LOW_PRECISION, ids=str)
+@pytest.mark.parametrize("dtype", constants.LOW_PRECISION_DTYPES, ids=str)
 def test_a_gradient_below_the_roundoff_of_the_largest_one_is_judged(dtype: torch.dtype) -> None:
     exact = torch.linspace(1, 2, 12, dtype=torch.float64).reshape(3, 4) * torch.finfo(dtype).eps / 4
     known = Envelope(exact.to(dtype), exact, [exact.to(dtype)], dtype, terms=1.0)
@@ -366,7 +366,7 @@ def test_of_many_possible_values_most_lie_within_those_seen() -> None:
 
 def test_float64_leaves_sums_of_numbers_alone() -> None:
     """Sizes are added so within the operations that torch writes in Python."""
-    mode: Any = Float64
+    mode: Any = Float64Mode
     add: Any = torch.ops.aten.add.float
     with mode():
         assert add(1.5, 2.5) == 4.0

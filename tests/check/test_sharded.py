@@ -17,7 +17,7 @@ from corpus import casefile
 from corpus.entry import Entry, Expectation, load
 from corpus.shrink import shrink
 from fuzz.ask.evaluator import Evaluator, open_evaluator
-from fuzz.ask.question import Asker, Memory, Question
+from fuzz.ask.question import AnswerCache, Asker, Question
 from fuzz.ask.worker_config import WorkerConfig
 from fuzz.attribution.attribute import attribute
 from fuzz.bug_identity import is_same_failure
@@ -123,7 +123,7 @@ def attribute_smallest(evaluator: Asker, case: Case) -> tuple[str, str, str]:
 def test_planted_faults_are_found_named_and_shrunk() -> None:
     plants, config = "shard_kept,offset_forgotten", WorkerConfig(timeout=120)
     with planted(plants), open_evaluator(config, repeat=1) as made:
-        evaluator = Memory(made)
+        evaluator = AnswerCache(made)
         assert attribute_smallest(evaluator, ATTENTION) == ("sharded", "sharding", "aten._softmax")
         assert attribute_smallest(evaluator, EMBEDDING) == ("sharded", "sharding", "aten.embedding")
 

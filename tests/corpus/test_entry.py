@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from corpus.entry import (
-    SUFFIX,
+    CASE_SUFFIX,
     Entry,
     Expectation,
     Found,
@@ -101,7 +101,7 @@ def test_nothing_to_load_is_said(tmp_path: Path) -> None:
 
 
 def test_what_is_no_regular_file_is_refused_at_once(tmp_path: Path) -> None:
-    paths = [tmp_path / f"{kind}{SUFFIX}" for kind in ("pipe", "directory", "dangling", "loop", "huge", "socket")]
+    paths = [tmp_path / f"{kind}{CASE_SUFFIX}" for kind in ("pipe", "directory", "dangling", "loop", "huge", "socket")]
     pipe, directory, dangling, loop, huge, bound = paths
     os.mkfifo(pipe)
     directory.mkdir()
@@ -120,13 +120,13 @@ def test_what_is_no_regular_file_is_refused_at_once(tmp_path: Path) -> None:
 
 def test_many_bad_files_are_told_in_a_few_lines(tmp_path: Path) -> None:
     for number in range(20):
-        (tmp_path / f"{number:02}{SUFFIX}").write_text("case_format: 2\n")
-    (tmp_path / f".30{SUFFIX}.tmp").write_text("")  # left by a kill
+        (tmp_path / f"{number:02}{CASE_SUFFIX}").write_text("case_format: 2\n")
+    (tmp_path / f".30{CASE_SUFFIX}.tmp").write_text("")  # left by a kill
     for read in (load_all, load_directory):
         with pytest.raises(UserErrors) as error:
             read((tmp_path,) if read is load_all else tmp_path)  # type: ignore[arg-type]
         assert len(error.value.args) == 11
-        assert error.value.args[0].startswith(f"{tmp_path}/00{SUFFIX}:1: ")
+        assert error.value.args[0].startswith(f"{tmp_path}/00{CASE_SUFFIX}:1: ")
         assert error.value.args[-1] == "and 10 more bad files"
 
 
@@ -189,7 +189,7 @@ def places(tmp_path: Path) -> Mapping[str, Path]:
     made = {name: tmp_path / name for name in names}
     for name in names:
         made[name].mkdir()
-    made["pipe"] = made["pipes"] / f"pipe{SUFFIX}"
+    made["pipe"] = made["pipes"] / f"pipe{CASE_SUFFIX}"
     for pipe in (made["pipe"], made["no_store"] / RESULTS_FILE):
         os.mkfifo(pipe)
     Results(made["run"]).close()
@@ -263,7 +263,7 @@ def _assert_refused(command: str, places: Mapping[str, Path], directory: Path) -
 
 @pytest.mark.parametrize("name", [b"\x1b[31m\x9b", b"\xe2\x80\xae.yaml", b"\xff\xfe", b"a\rb", b"a\nb"])
 def test_names_reach_the_terminal_without_what_controls_it(name: bytes, tmp_path: Path) -> None:
-    path = tmp_path / os.fsdecode(name + SUFFIX.encode())
+    path = tmp_path / os.fsdecode(name + CASE_SUFFIX.encode())
     done = run_command("fuzz.show", path)
     assert done.returncode == 2
     assert done.stderr.removesuffix("\n").isprintable()

@@ -10,7 +10,7 @@ import pytest
 
 from corpus import ledger
 from corpus.causes import Mechanism, MechanismKind
-from corpus.entry import SUFFIX, Entry, Found, load, save
+from corpus.entry import CASE_SUFFIX, Entry, Found, load, save
 from fuzz.ask.worker_config import ROOT
 from fuzz.protocol import Verdict
 from tests.campaign.fakes import case
@@ -31,7 +31,7 @@ LOST_IN_A_SCRIPT = re.compile(
 
 def find_cases(root: Path) -> Iterator[Path]:
     """Case files with the verdict of a lost process, in any version."""
-    for path in (path for name in CASES for path in (root / name).rglob(f"*{SUFFIX}")):
+    for path in (path for name in CASES for path in (root / name).rglob(f"*{CASE_SUFFIX}")):
         entry = load(path)
         told = {entry.verdict, entry.expectation.verdict, *(text.partition(" ")[0] for text in entry.seen.values())}
         if told & LOST_PROCESS:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from corpus.passes.contracts import Plain, simplify_contract, spell
+from corpus.passes.contracts import Plain, simplify_contract, spell_plain
 from corpus.passes.program import bypass, shrink_dims
 from corpus.shrink import CONTRACT_PASSES, PASSES, Pass, shrink
 from generators.program.attention_options import OPTIONS, Contract, Form
@@ -243,7 +243,7 @@ def test_every_option_has_operations(name: str) -> None:
         with_option = replace(bare, inputs={**bare.inputs, name: added})
     else:
         with_option = bare.change(**{name: VALUES[form]})
-    without, spelled = spell(bare), spell(with_option)
+    without, spelled = spell_plain(bare), spell_plain(with_option)
     assert without is not None
     assert spelled is not None
     assert len(spelled.ops) > len(without.ops)

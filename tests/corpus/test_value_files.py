@@ -31,7 +31,7 @@ from generators.errors import CaseError, UserError
 from generators.program.case import Case, Input, LaterCall, Values
 from generators.program.edits import prune_if_valid, resize
 from generators.program.emit import source
-from generators.program.given import DIRECTORY, MOST_NUMBERS, Given
+from generators.program.given import MOST_NUMBERS, VALUES_DIRECTORY, Given
 from generators.program.simplicity import sort_key
 from generators.program.sizes import Size
 from generators.program.type_check import check, is_valid, make_op
@@ -191,7 +191,7 @@ def make_case(given: Given, *, dtype: str = "float32") -> Case:
 
 @pytest.fixture
 def case(tmp_path: Path) -> Case:
-    sha256 = worker_side.write(torch.randn(2, 3), tmp_path / "made" / DIRECTORY)
+    sha256 = worker_side.write(torch.randn(2, 3), tmp_path / "made" / VALUES_DIRECTORY)
     case_values.note(tmp_path / "made")
     return make_case(Given((2, 3), "float32", sha256=sha256))
 
@@ -206,7 +206,7 @@ def test_files_go_with_the_case(case: Case, tmp_path: Path, monkeypatch: pytest.
     """Equal values are one file, and a directory may be moved."""
     path = save(Entry(case), tmp_path / "found")
     write(Entry(replace(case, mode="training")), tmp_path / "found" / "other.case.yaml")
-    assert len([*(tmp_path / "found" / DIRECTORY).iterdir()]) == 1
+    assert len([*(tmp_path / "found" / VALUES_DIRECTORY).iterdir()]) == 1
     forget(monkeypatch, tmp_path / "made")
     moved = shutil.move(tmp_path / "found", tmp_path / "elsewhere")
     entry = load(Path(moved) / path.name)
@@ -240,10 +240,10 @@ def test_a_script_of_a_report_runs_with_its_values(case: Case) -> None:
     [(Path.unlink, "missing"), (lambda path: path.write_bytes(b"other"), "altered"), (lambda path: None, "")],
 )
 def test_a_case_without_its_file_is_refused(spoil: Callable[[Path], object], why: str, tmp_path: Path) -> None:
-    sha256 = worker_side.write(torch.full((2, 3), 7.0 + len(why)), tmp_path / DIRECTORY)
+    sha256 = worker_side.write(torch.full((2, 3), 7.0 + len(why)), tmp_path / VALUES_DIRECTORY)
     case_values.note(tmp_path)
     path = save(Entry(make_case(Given((2, 3), "float32", sha256=sha256))), tmp_path)
-    spoil(next((tmp_path / DIRECTORY).iterdir()))
+    spoil(next((tmp_path / VALUES_DIRECTORY).iterdir()))
     if not why:
         assert load(path).case.inputs[0].values.given is not None
         return
@@ -257,8 +257,8 @@ def test_a_file_holds_what_the_case_says(of_mask: bool, tmp_path: Path) -> None:
     """A file with the right hash and other values, or of another format, is refused before a worker reads it."""
     content = worker_side.serialize(torch.zeros(3, 2)) if of_mask else b"no values"
     given = Given((2, 3), "float32", sha256=hashlib.sha256(content).hexdigest())
-    (tmp_path / DIRECTORY).mkdir()
-    (tmp_path / DIRECTORY / given.file_name).write_bytes(content)
+    (tmp_path / VALUES_DIRECTORY).mkdir()
+    (tmp_path / VALUES_DIRECTORY / given.file_name).write_bytes(content)
     case_values.note(tmp_path)
     why = r"holds float32 \[3, 2\], and the case says float32 \[2, 3\]" if of_mask else "no header of safetensors"
     with pytest.raises(UserError, match=why):

@@ -6,7 +6,7 @@ import pytest
 
 from corpus import casefile
 from fuzz.ask.evaluator import Evaluator, open_evaluator
-from fuzz.ask.question import Memory, Process, Question, ask_accepted
+from fuzz.ask.question import AnswerCache, ProcessState, Question, ask_accepted
 from fuzz.ask.transport import PipeTransport
 from fuzz.ask.worker_config import WorkerConfig
 from fuzz.ask.worker_process import Stopped, WorkerFault, WorkerProcess
@@ -73,7 +73,7 @@ def test_a_fault_of_attnfuzz_is_raised_and_the_next_case_is_judged() -> None:
 
 def test_with_memory_the_same_case_is_evaluated_once() -> None:
     with open_evaluator(setup(**rules(from_check=2, verdict="wrong_result"))) as evaluator:
-        memory = Memory(evaluator)
+        memory = AnswerCache(evaluator)
         assert memory.ask(Question(SOFTMAX, ("inductor",))).only.verdict is Verdict.OK
         assert memory.ask(Question(SOFTMAX, ("inductor",))).only.verdict is Verdict.OK
         assert evaluator.process.checks == 1
@@ -83,10 +83,10 @@ def test_with_memory_the_same_case_is_evaluated_once() -> None:
 
 def test_a_fresh_evaluation_has_a_process_of_its_own_and_remembers_nothing() -> None:
     with open_evaluator(setup()) as evaluator:
-        memory = Memory(evaluator)
+        memory = AnswerCache(evaluator)
         memory.ask(Question(TANH, BOTH))
         first = evaluator.hello.pid
-        memory.ask(Question(TANH, BOTH, process=Process.FRESH))
+        memory.ask(Question(TANH, BOTH, process=ProcessState.FRESH))
         assert evaluator.hello.pid != first
         assert evaluator.process.checks == 1
 

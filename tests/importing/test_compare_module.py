@@ -11,7 +11,7 @@ import pytest
 from corpus.entry import load
 from fuzz.ask.worker_config import WorkerConfig
 from fuzz.importing.importer import Block
-from fuzz.module_answer import Answer, Row, Side, as_data, summarize
+from fuzz.module_answer import Answer, ModuleRow, Side, as_data, summarize
 from fuzz.module_comparison import judge_modules, open_comparison, save_wrong_block
 from fuzz.protocol import Verdict
 from fuzz.testing import check_module
@@ -80,7 +80,7 @@ OK, WRONG, ERROR = Verdict.OK, Verdict.WRONG_RESULT, Verdict.COMPILE_ERROR
 )
 def test_an_answer_follows_from_both_sides(old: Verdict, new: Verdict, answer: Answer, *, fails: bool) -> None:
     block = Block("attn", "Attention", 3, None, Counter())
-    row = Row(block, "inductor", Side("2.13.0", old, ("a",)), Side("2.15.0", new, ("b",)))
+    row = ModuleRow(block, "inductor", Side("2.13.0", old, ("a",)), Side("2.15.0", new, ("b",)))
     assert (row.answer, row.answer.is_failure) == (answer, fails)
     told = " ".join(summarize([row], "my:factory", ["2.13.0", "2.15.0"]))
     assert ("attn" in told) == (fails or WRONG in (old, new))
@@ -89,7 +89,7 @@ def test_an_answer_follows_from_both_sides(old: Verdict, new: Verdict, answer: A
 @pytest.mark.parametrize(("missing", "is_live"), [(Counter(), True), (Counter({"ragged": 2}), False)])
 def test_what_a_case_leaves_out_is_never_called_equal(missing: Counter[str], *, is_live: bool) -> None:
     block = Block("attn", "Attention", 3, None, missing)
-    row = Row(block, "inductor", Side("2.13.0", OK, ("a",)), Side("2.15.0", OK, ("a",)), is_live=is_live)
+    row = ModuleRow(block, "inductor", Side("2.13.0", OK, ("a",)), Side("2.15.0", OK, ("a",)), is_live=is_live)
     assert row.answer is (Answer.EQUAL if is_live else Answer.IN_PART)
     assert row.answer.is_partial is not is_live
     assert (as_data(row)["live"], as_data(row)["missing"]) == (is_live, dict(missing))

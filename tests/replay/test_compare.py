@@ -15,7 +15,7 @@ import pytest
 from corpus.entry import Entry, load, save
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import Raised
-from fuzz.versions import Row, VersionChange, render_table
+from fuzz.versions import VersionChange, VersionRow, render_table
 from tests.campaign.fakes import FAKE, case
 from tests.command import ROOT, run_command
 
@@ -163,9 +163,9 @@ def result(verdict: str, error_type: str = "") -> SubjectResult:
     return SubjectResult("inductor", Verdict(verdict), failure=Raised(error_type) if error_type else None)
 
 
-def row(*results: SubjectResult | str, name: str = "a.case.yaml") -> Row:
+def row(*results: SubjectResult | str, name: str = "a.case.yaml") -> VersionRow:
     made = (given if isinstance(given, SubjectResult) else result(given) for given in results)
-    return Row(Path(name), "inductor", dict(zip(LABELS, made, strict=False)))
+    return VersionRow(Path(name), "inductor", dict(zip(LABELS, made, strict=False)))
 
 
 @pytest.mark.parametrize(

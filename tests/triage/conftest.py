@@ -74,7 +74,7 @@ RunAll = Callable[..., list[CompletedProcess[str]]]
 @pytest.fixture(scope="session")
 def run_all() -> Iterator[RunAll]:
     """Runs scripts, each in a fork of one process that has torch; gives exit codes and all output."""
-    environment = {**os.environ, **script_runs.SETTINGS, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, **script_runs.SCRIPT_ENVIRONMENT, "PYTHONPATH": str(ROOT)}
     command, pipe = [sys.executable, "-c", RUN_EACH], subprocess.PIPE
     with subprocess.Popen(command, cwd=ROOT, env=environment, stdin=pipe, stdout=pipe, text=True) as process:
 
@@ -121,5 +121,5 @@ def ablation(**verdicts: Verdict) -> Ablation:
 
 
 def ran(log: str = "") -> Evidence:
-    """A repro.py that showed the bug."""
-    return Evidence(CompletedProcess((), 1, "output 0: values up to 2.3\n", log))
+    """A script that showed the bug."""
+    return Evidence(CompletedProcess((), 1, "float64 up to 2.3\n", log))

@@ -10,7 +10,7 @@ from corpus import casefile, entry
 from corpus.causes import MechanismKind
 from corpus.entry import Entry, Expectation
 from fuzz.ask.evaluator import Evaluator, open_evaluator
-from fuzz.ask.question import Asker, Memory
+from fuzz.ask.question import AnswerCache, Asker
 from fuzz.ask.worker_config import WorkerConfig
 from fuzz.attribution.attribute import attribute
 from fuzz.attribution.root_cause import RootCause
@@ -54,7 +54,7 @@ returns: [out]
 
 @pytest.fixture(scope="module")
 def evaluator(shared: Evaluator) -> Asker:
-    return Memory(Evaluator(shared.process, repeat=1))
+    return AnswerCache(Evaluator(shared.process, repeat=1))
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +62,7 @@ def planted_evaluator() -> Iterator[Asker]:
     plants = ",".join((*PLANTS, "relu_accuracy"))
     config = WorkerConfig(timeout=120, memory_mib=8192)
     with planted(plants), open_evaluator(config, repeat=1) as made:
-        yield Memory(made)
+        yield AnswerCache(made)
 
 
 def of(text: str, subject: str = "passes") -> Entry:
@@ -123,7 +123,7 @@ def test_a_wrong_operation_is_blamed_in_place_of_the_rewrite_that_calls_it() -> 
     """Though a rewrite is wrong as well."""
     config = WorkerConfig(timeout=120, memory_mib=8192)
     with planted("last_key_ignored,mask_negated"), open_evaluator(config, repeat=1) as made:
-        found = attribute(entry.load(SEEDS / "patterns" / "sfdp-15-inference.case.yaml"), Memory(made))
+        found = attribute(entry.load(SEEDS / "patterns" / "sfdp-15-inference.case.yaml"), AnswerCache(made))
     assert (found.who, found.stage, found.part) == ("sdpa_flash", "operation", FLASH)
     met = [(one.experiment, one.argument) for one in found.evidence if one.argument]
     assert met == [("eager_replacement", "_sfdp_pattern_15_inference"), ("exact", "_sfdp_pattern_15_inference")]
@@ -141,7 +141,7 @@ def test_a_wrong_operation_is_blamed_in_place_of_the_rewrite_that_calls_it() -> 
 def test_kernel_and_rewrite_are_told_apart(plant: str, seed: str, key: tuple[str, str, str]) -> None:
     config = WorkerConfig(timeout=120, memory_mib=8192)
     with planted(plant), open_evaluator(config, repeat=1) as made:
-        found = attribute(entry.load(SEEDS / "patterns" / f"{seed}.case.yaml"), Memory(made))
+        found = attribute(entry.load(SEEDS / "patterns" / f"{seed}.case.yaml"), AnswerCache(made))
     assert named(found) == key
     assert bool(found.rewrites[0].faulty) is (key[1] == "operation")
 

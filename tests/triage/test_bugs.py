@@ -6,6 +6,7 @@ import re
 from corpus import ledger
 from fuzz.ask.worker_config import ROOT
 from fuzz.commands import REPORTS
+from generators.program.emit import source
 from triage.bugs import PAGE, make_page, renew_reports
 from triage.listed import list_bugs
 
@@ -24,9 +25,9 @@ def test_the_committed_reports_have_the_rows_that_the_ledger_gives() -> None:
 
 def test_a_report_is_about_the_example_that_its_command_takes() -> None:
     for one in LISTED:
-        script = REPORTS / one.bug.id / "repro.py"
-        named = re.search(r"corpus/known/[\w-]+\.case\.yaml", script.read_text()) if script.is_file() else None
-        assert named is None or ROOT / named[0] == one.example, one.bug.id
+        script = REPORTS / one.bug.id / "test_regression.py"
+        program = source(one.entry.case).partition("def forward(")[2].partition("def inputs(")[0]
+        assert not script.is_file() or program in script.read_text(), one.bug.id
 
 
 def test_a_line_that_a_patch_shows_has_a_patch_of_its_file_that_holds() -> None:
@@ -38,7 +39,7 @@ def test_a_line_that_a_patch_shows_has_a_patch_of_its_file_that_holds() -> None:
 
 def test_the_first_example_is_silent_live_and_found_by_nobody_else() -> None:
     """The first report that the README names. Bugs that released models show come first."""
-    (example, *_) = re.findall(r"docs/reports/([\w-]+)/repro\.py", (ROOT / "README.md").read_text())
+    (example, *_) = re.findall(r"docs/reports/([\w-]+)/test_regression\.py", (ROOT / "README.md").read_text())
     eligible = {
         one.bug.id: bool(one.bug.seen_in)
         for one in LISTED

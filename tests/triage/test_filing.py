@@ -8,7 +8,7 @@ import pytest
 
 from corpus.causes import CauseKey, MechanismKind, Stage
 from corpus.entry import Entry, Expectation, load
-from corpus.fault import Fault
+from corpus.fault import FaultyLine
 from corpus.ledger import Bug
 from corpus.upstream import Issue, Upstream
 from fuzz.ask.worker_config import ROOT
@@ -41,7 +41,7 @@ def test_the_first_stage_that_fails_names_the_owner(case: Case, who: str, stage:
 
 def test_the_line_at_fault_names_its_owner_before_the_stage_that_fails(case: Case) -> None:
     cause, entry = CauseKey("aot", Stage.DYNAMO, "", WRONG), failing(case, "compile_error")
-    layer = Fault("nn/modules/transformer.py", 7, "forward", "2.15.0", "repair")
+    layer = FaultyLine("nn/modules/transformer.py", 7, "forward", "2.15.0", "repair")
     assert propose_labels(entry, cause, layer) == ["module: nn", "topic: fuzzer"]
     assert propose_labels(entry, cause, replace(layer, file="_inductor/ir.py"))[:2] == [
         "oncall: pt2",

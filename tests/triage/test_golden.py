@@ -18,15 +18,15 @@ from fuzz.attribution.ablation import AOT_EAGER, EAGER, INDUCTOR, PASSES, Ablati
 from fuzz.attribution.root_cause import RootCause
 from fuzz.experiments import Outcome, Tried
 from fuzz.protocol import Hello, SubjectResult, Verdict, WrongElements
-from fuzz.protocol.failures import FaultyOperation, FormDiffers, NotFinite, Raised, Value, WrongValue
+from fuzz.protocol.failures import FaultyOperation, FormDiffers, Raised, Value, WrongValue
 from fuzz.protocol.rewrites import OtherConstant, WrongRewrite
 from tests.triage.conftest import NUMBERS, SOFTMAX_OVER_QUERIES
 from tests.triage.test_kernel import ATTENTION
 from tests.triage.test_report import NEGATIVE_SCALE
 from triage.rendering import render
 from triage.report.build import Evidence, write_report
-from triage.report.regression import spell_script, write_test
-from triage.report.repro import ScriptedFailure, write_script
+from triage.report.failing_run import FailingRun
+from triage.report.regression import write_case
 from triage.report.rules import ChoiceRule, Condition, SizeRule
 from triage.report.wording import title
 
@@ -42,7 +42,7 @@ ops:
 returns: [out]
 """
 OUTPUT, GRADIENT = Value("output", 0), Value("input", 0, is_gradient=True)
-FORMS = "output 0: eager torch.float32, cpu, [2, 3], [1, 0], memory: its own, inductor ...\n"
+FORMS = "eager (1, 2), compiled (3, 1)\n"
 LOG = "Traceback (most recent call last):\nIndexError: list index out of range\n"
 FLASH = "aten._scaled_dot_product_flash_attention_for_cpu"
 
@@ -66,13 +66,11 @@ class Kind:
         stages = {name: replace(self.result, subject=name, verdict=Verdict.OK, failure=None) for name in self.passing}
         stages[accused] = self.result
         ablation = Ablation(Hello("2.13.0", "3.11", "cpu", "g++", 1), stages, accused)
-        bug = ScriptedFailure(case=entry.case, result=self.result, title=title(entry.case, self.result, "cpu"))
-        test = write_test(bug, self.cause.key, seen="fails in 2.13.0")
-        failing = ("test_regression",) if test else ()
-        evidence = Evidence(self.run, self.cause, self.conditions, failing, shown=spell_script(bug))
-        report = write_report(entry, ablation, replace(evidence, environment="PyTorch version: 2.13.0"))
-        files = {"report.md": render("report.md.j2", report=report), "repro.py": write_script(bug)}
-        return files | {"test_regression.py": test} if test else files
+        bug = FailingRun(case=entry.case, result=self.result, title=title(entry.case, self.result, "cpu"))
+        evidence = Evidence(self.run, self.cause, self.conditions, environment="PyTorch version: 2.13.0")
+        report = write_report(entry, ablation, evidence)
+        script = write_case(bug).write(self.cause.key)
+        return {"report.md": render("report.md.j2", report=report), "test_regression.py": script}
 
 
 KINDS = {
@@ -93,7 +91,7 @@ KINDS = {
             (Tried("unfused", "", Outcome.PASSES),),
             (WrongRewrite("_sfdp_pattern_1_inference", {}, {}, constants=(OtherConstant("softmax", "-2", "-1"),)),),
         ),
-        CompletedProcess((), 1, "output 0: values up to 2.3; error: eager 2.2e-07, inductor 0.97; wrong\n", ""),
+        CompletedProcess((), 1, "float64 up to 2.3; off by: eager 2.2e-07, compiled 0.97\n", ""),
         passing=(EAGER, AOT_EAGER),
         conditions=(Condition("dim of softmax", ChoiceRule((-2,)), (-2,), (-1, -3)),),
         seen={"2.12.1": "ok"},
@@ -119,17 +117,10 @@ KINDS = {
             where=WrongElements(GRADIENT, (1, 2, 7, 8), 40, (((0, 0),), ((1, 1),), ((0, 4),), ((0, 7),))),
         ),
         RootCause("mine.kernels:attend", Stage.KERNEL, "attend_backward", Mechanism(MechanismKind.OTHER_VALUES)),
-        CompletedProcess((), 1, "grad of x: values up to 1.2; error: eager 1e-07, kernel 0.5; wrong\n", ""),
+        CompletedProcess((), 1, "float64 up to 1.2; off by: eager 1e-07, kernel 0.5\n", ""),
         passing=(EAGER, "sdpa_math"),
         conditions=(Condition("H", SizeRule(above=1), (2, 3), (1,)),),
         seen={"2.12.1": "ok"},
-    ),
-    "sdpa_backend": Kind(
-        ATTENTION.replace("mode: training\n", ""),
-        SubjectResult("sdpa_flash", Verdict.NONFINITE, failure=NotFinite(OUTPUT, 3, (0, 0, 0, 0))),
-        RootCause("sdpa_flash", Stage.OPERATION, FLASH, Mechanism(MechanismKind.NOT_FINITE)),
-        CompletedProcess((), 1, "output 0: values up to 1.2; error: eager 1e-07, kernel inf; wrong\n", ""),
-        passing=(EAGER, "sdpa_math"),
     ),
     "operation_of_eager": Kind(
         NEGATIVE_SCALE,
@@ -140,7 +131,7 @@ KINDS = {
             failure=FaultyOperation(FLASH, math.nan, 0.31, OUTPUT, math.inf),
         ),
         RootCause("eager", Stage.OPERATION, FLASH, Mechanism(MechanismKind.NOT_FINITE)),
-        CompletedProcess((), 1, "output 0: values up to 0.66; error: float64 0, eager inf; wrong\n", ""),
+        CompletedProcess((), 1, "float64 up to 0.66; off by: eager nan\n", ""),
         passing=(AOT_EAGER, PASSES, INDUCTOR),
     ),
 }

@@ -12,14 +12,14 @@ from fuzz.attribution.root_cause import RootCause
 from fuzz.attribution.study import Study
 from fuzz.experiments import Outcome, Trial, Tried
 from fuzz.protocol import StepsTaken, SubjectResult, Verdict
-from fuzz.protocol.places import Found, Place
+from fuzz.protocol.places import LocatedBy, Place
 from generators.program.case import Case
 from tests.fake_asker import FakeAsker
 from triage.report.wording import describe_place, link_source, quote_source
 
 WRONG = SubjectResult("passes", Verdict.WRONG_RESULT)
 CAUSE = RootCause("inductor", Stage.GRAPH_PASSES, "fold", Mechanism(MechanismKind.MEMORY))
-FOLD = Place("fx_passes/a.py", 10, "fold", Found.LEFT_OUT)
+FOLD = Place("fx_passes/a.py", 10, "fold", LocatedBy.LEFT_OUT)
 
 
 def find(case: Case, *, cause: RootCause = CAUSE, result: SubjectResult = WRONG) -> tuple[Place, ...]:
@@ -38,7 +38,7 @@ def test_a_pass_is_named_by_its_function_and_a_stage_alone_by_none(case: Case) -
 
 @pytest.mark.parametrize("file", ["_refs/__init__.py", "fx_passes/a.py"])
 def test_a_compile_error_is_where_the_step_raises_or_else_the_step(case: Case, file: str) -> None:
-    raised = Place(file, 7, "view", Found.RAISED)
+    raised = Place(file, 7, "view", LocatedBy.RAISED)
     result = SubjectResult("passes", Verdict.COMPILE_ERROR, raised_at=raised)
     assert find(case, result=result) == ((raised, FOLD) if file == FOLD.file else (FOLD, raised))
     assert find(case, cause=replace(CAUSE, part=""), result=result) == (raised,)
@@ -47,7 +47,7 @@ def test_a_compile_error_is_where_the_step_raises_or_else_the_step(case: Case, f
 def test_an_operation_of_aten_has_no_line(case: Case) -> None:
     cause = replace(CAUSE, stage=Stage.OPERATION, part="aten.mm", evidence=(Tried("eager", "", Outcome.FAILS_ALIKE),))
     (place,) = find(case, cause=cause)
-    assert (place.function, place.found, place.line) == ("aten.mm", Found.KERNEL, 0)
+    assert (place.function, place.found, place.line) == ("aten.mm", LocatedBy.KERNEL, 0)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_an_operation_of_aten_has_no_line(case: Case) -> None:
     ],
 )
 def test_only_lines_of_a_release_have_an_address(torch: str, file: str, link: str) -> None:
-    place = Place(file, 3, "make", Found.LEFT_OUT)
+    place = Place(file, 3, "make", LocatedBy.LEFT_OUT)
     described = describe_place(place, torch)
     assert f"]({link})" in described if link else "](" not in described
 
@@ -79,6 +79,6 @@ def test_places_that_a_person_named_become_links_to_the_release() -> None:
 def test_a_report_quotes_the_line_where_the_source_is_readable(tmp_path_factory: pytest.TempPathFactory) -> None:
     home = tmp_path_factory.mktemp("torch")
     (home / "ir.py").write_text("".join(f"line {number}\n" for number in range(1, 9)))
-    place = Place("ir.py", 2, "make", Found.LEFT_OUT)
+    place = Place("ir.py", 2, "make", LocatedBy.LEFT_OUT)
     assert quote_source(place, str(home)).splitlines() == ["  1 line 1", "> 2 line 2", "  3 line 3", "  4 line 4"]
     assert quote_source(replace(place, file="absent.py"), str(home)) == quote_source(place, "") == ""

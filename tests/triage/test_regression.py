@@ -1,38 +1,171 @@
-"""test_regression.py: tests of PyTorch that fail where the bug shows, pass where it does not, and name their file."""
+"""The script of a bug: exit code 1 where the bug shows, 0 where it does not, and 125 where it can't tell."""
 
+import ast
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from corpus import casefile, entry
 from corpus import ledger as ledgers
 from corpus.causes import CauseKey, MechanismKind, Part, Stage
-from corpus.fault import Fault
+from corpus.fault import FaultyLine
 from fuzz.ask.worker_config import ROOT
 from fuzz.protocol import SubjectResult, Verdict
-from fuzz.protocol.failures import Failure, Raised, WrongValue
+from fuzz.protocol.failures import (
+    DifferentElements,
+    Failure,
+    FaultyOperation,
+    FormDiffers,
+    Nondeterministic,
+    NotFinite,
+    Raised,
+    StateChange,
+    StateChanged,
+    Value,
+    WrongValue,
+)
 from fuzz.replay_result import read_recorded_result
+from generators.program.case import Case, Earlier, LaterCall
+from generators.program.emit import source
+from generators.program.type_check import check as check_case
+from generators.sampling.sample import sample
 from tests.check.test_sequences import CALLS, products
-from tests.triage.conftest import OFF, RunAll
-from tests.triage.test_repro import imported
-from triage.report.build import shows
+from tests.triage.conftest import RunAll
+from triage.report.failing_run import FailingRun, spell_plain
 from triage.report.owners import find_owner
-from triage.report.regression import FILE, read_failures, spell_script, write_test
-from triage.report.repro import ScriptedFailure
-from triage.report.shards import write_ranks
+from triage.report.regression import CANT_RUN, FILE, RegressionScript, write_case
 
 LEDGER = ledgers.load(ledgers.LEDGER)
+OPTION = "torch._inductor.config.deterministic"
 
 
-def scripted(bug: ledgers.Bug, fixed: tuple[str, str] | None = None) -> str:
-    """The test for the first example of a bug, after a change of its text."""
-    path = LEDGER.examples(bug)[0]
-    found, text = entry.load(path), path.read_text()
-    case = entry.loads(re.sub(*fixed, text)).case if fixed else found.case
-    return write_test(ScriptedFailure(case, read_recorded_result(found), bug.title), bug.cause, bug.id)
+def case_of(op: str, mode: str = "inference", more: str = "") -> Case:
+    return casefile.loads(
+        f"""
+case_format: 1
+dims: {{B: 2, D: 3}}
+mode: {mode}
+inputs: {{x: {{shape: [B, D], dtype: float32, values: {{seed: 0}}}}}}
+ops:
+  - {{name: out, op: {op}, args: [x]{more}}}
+returns: [out]
+"""
+    )
+
+
+EXP, WRITES = case_of("exp"), case_of("mul_", more=", other: 2.0")
+OUT, GRADIENT, WRITTEN = Value("output", 0), Value("input", 0, is_gradient=True), Value("input", 0, is_written=True)
+
+
+def off(value: Value = OUT, error: float = 0.5) -> WrongValue:
+    return WrongValue(value, (0, 0), error=error, ratio=9e4, limit=32.0)
+
+
+def script(
+    failure: Failure | None, case: Case = EXP, verdict: Verdict = Verdict.WRONG_RESULT, subject: str = "inductor"
+) -> RegressionScript:
+    check_case(case)
+    return write_case(FailingRun(case, SubjectResult(subject, verdict, failure=failure), 'a "title" with \\ in it'))
+
+
+def imported(text: str) -> set[str]:
+    """The packages that a script imports, of others than Python."""
+    nodes = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Import | ast.ImportFrom)]
+    names = [
+        name
+        for node in nodes
+        for name in ([node.module or ""] if isinstance(node, ast.ImportFrom) else [one.name for one in node.names])
+    ]
+    return {name.partition(".")[0] for name in names} - sys.stdlib_module_names
+
+
+AS_IT_IS = "lambda module, **_: module"
+ON_RESULT = "lambda module, **_: lambda *given: {}(module(*given))"
+HALF_MORE = ON_RESULT.format("(lambda out: out * 1.5)")
+OF_FIRST_SIZE = """lambda module, sizes=[], **_: lambda x: (
+    sizes.append(x.shape[1]), module(torch.cat([x[:, : sizes[0]], 0 * x[:, sizes[0] :]], 1)))[1]"""
+WITHOUT_WRITES = "lambda module, **_: lambda x: module(x.clone())"
+OF_SECOND = "lambda module, seen=[], **_: (seen.append(1), lambda x: module(x) + (len(seen) > {}))[1]"
+BEFORE, STATE = (Earlier(case_of("sin")),), StateChanged((StateChange(OPTION, "True", "its default"),))
+SETS = "lambda module, **_: lambda x: (setattr(torch._inductor.config, 'deterministic', False), module(x))[1]"
+RAISES = Verdict.COMPILE_ERROR
+PLANTED = [
+    (script(off()), AS_IT_IS, 0),
+    (script(off()), ON_RESULT.format("(lambda out: out * (1 + 1e-7))"), 0),
+    (script(off()), HALF_MORE, 1),
+    (script(off()), ON_RESULT.format("(lambda out: out / 0 * 0)"), 1),  # NaN
+    (script(off()), "lambda module, **_: 1 / 0", CANT_RUN),
+    (
+        script(off(GRADIENT), case_of("exp", "training")),
+        ON_RESULT.format("(lambda out: out * 3 - 2 * out.detach())"),
+        1,
+    ),
+    (script(off(GRADIENT), case_of("exp", "training")), AS_IT_IS, 0),
+    (script(off(Value("output", 0, call=3)), products(calls=CALLS)), AS_IT_IS, 0),
+    (script(off(Value("output", 0, call=3), 0.1), products(calls=CALLS)), OF_FIRST_SIZE, 1),
+    (script(off(WRITTEN), WRITES), WITHOUT_WRITES, 1),
+    (script(off(WRITTEN), WRITES), AS_IT_IS, 0),
+    (script(FormDiffers("mutation", value=WRITTEN), WRITES), WITHOUT_WRITES, 1),
+    (script(NotFinite(OUT, 1, (0, 0))), ON_RESULT.format("(lambda out: out / 0)"), 1),
+    (script(NotFinite(OUT, 1, (0, 0))), ON_RESULT.format("(lambda out: out + 1)"), 0),
+    (script(FormDiffers("strides", value=OUT)), ON_RESULT.format("(lambda out: out.t().contiguous().t())"), 1),
+    (script(FormDiffers("strides", value=OUT)), ON_RESULT.format("(lambda out: out + 1)"), 0),
+    (script(FormDiffers("dtype", value=OUT)), ON_RESULT.format("torch.Tensor.double"), 1),
+    (script(FormDiffers("structure")), ON_RESULT.format("(lambda out: (out,))"), 1),
+    (
+        script(DifferentElements(OUT, 1, 6), case_of("argmax", more=", dim: 0")),
+        ON_RESULT.format("(lambda out: out + 1)"),
+        1,
+    ),
+    (script(DifferentElements(OUT, 1, 6), case_of("argmax", more=", dim: 0")), AS_IT_IS, 0),
+    (script(Raised("KeyError"), EXP, RAISES), "lambda module, **_: {}[1]", 1),
+    (script(Raised("KeyError"), EXP, RAISES), AS_IT_IS, 0),
+    (script(Raised("KeyError"), EXP, RAISES), "torch.nn.Module.__call__ = None", CANT_RUN),  # eager raises too
+    (
+        script(STATE, replace(EXP, settings=(("deterministic", True),)), Verdict.STATE_CHANGED, "inductor_options"),
+        SETS,
+        1,
+    ),
+    (
+        script(STATE, replace(EXP, settings=(("deterministic", True),)), Verdict.STATE_CHANGED, "inductor_options"),
+        AS_IT_IS,
+        0,
+    ),
+    (script(Nondeterministic(OUT), verdict=Verdict.NONDETERMINISTIC), OF_SECOND.format(9), 0),
+    (script(Nondeterministic(OUT)), "lambda module, n=[], **_: lambda x: (n.append(1), module(x) + len(n))[1]", 1),
+    (script(off(), replace(EXP, before=BEFORE)), OF_SECOND.format(1), 1),
+    (script(off(), EXP), OF_SECOND.format(1), 0),
+    (script(off(), EXP, subject="inductor_warm"), OF_SECOND.format(1), 1),
+    (script(off(), EXP, subject="inductor_warm"), AS_IT_IS, 0),
+    (script(FaultyOperation("aten.exp", 0.0, 1.0, OUT, 0.5), verdict=Verdict.EAGER_SUSPECT), AS_IT_IS, 0),
+    (script(FaultyOperation("aten.exp", 0.0, 1.0, OUT, 0.5), verdict=Verdict.EAGER_SUSPECT), "EAGER", 1),
+]
+"""Scripts, a compiler that stands in for torch's, and the exit code."""
+EAGER_IS_WRONG = "exp = torch.Tensor.exp; torch.Tensor.exp = lambda x: exp(x) + (x.dtype == torch.float32)"
+
+
+def plant(given: RegressionScript, compiler: str) -> str:
+    """The script, after lines that make a mistake of torch."""
+    change = compiler if " = " in compiler else f"torch.compile = {compiler}"
+    return f"import torch\n{EAGER_IS_WRONG if compiler == 'EAGER' else change}\n{given.write()}"
+
+
+def test_the_exit_code_says_whether_the_bug_shows(tmp_path: Path, run_all: RunAll) -> None:
+    texts = [plant(given, compiler) for given, compiler, _ in PLANTED]
+    for done, text, (given, compiler, code) in zip(run_all(texts, tmp_path), texts, PLANTED, strict=True):
+        assert given.is_possible and imported(text) == {"torch"}
+        assert done.returncode == code, (given.bug.result, compiler, done.stdout)
+
+
+def test_a_wrong_value_is_shown_beside_eager_s_and_float64_s(tmp_path: Path, run_all: RunAll) -> None:
+    (done,) = run_all([plant(script(off()), HALF_MORE)], tmp_path)
+    exact, eager, compiled = map(float, re.findall(r"(?:up to|eager|compiled) ([\d.e+-]+)", done.stdout)[:3])
+    assert eager < 1e-6 and compiled == pytest.approx(exact / 2, rel=0.1)
 
 
 @pytest.mark.torch("==2.13.*", "has these bugs")
@@ -49,25 +182,106 @@ def test_it_fails_under_a_torch_with_the_bug_and_passes_with_a_program_that_avoi
     bug: str, fixed: tuple[str, str], tmp_path: Path, run_all: RunAll
 ) -> None:
     (listed,) = (one for one in LEDGER.bugs if one.id == bug)
-    texts = [scripted(listed), scripted(listed, fixed)]
-    assert all(imported(text) - sys.stdlib_module_names == {"torch"} for text in texts)
-    for done, failing in zip(run_all(texts, tmp_path, "-k", "dynamic_False"), (1, 0), strict=True):
-        assert "Ran 1 test" in done.stdout, done.stdout
-        assert sum(map(int, re.findall(r"(?:failures|errors)=(\d+)", done.stdout))) == failing, done.stdout
-        assert done.returncode == failing
+    path = LEDGER.examples(listed)[0]
+    result, text = read_recorded_result(entry.load(path)), path.read_text()
+    cases = [entry.loads(changed).case for changed in (text, re.sub(*fixed, text))]
+    texts = [write_case(FailingRun(case, result)).write(listed.cause, name=bug) for case in cases]
+    assert [done.returncode for done in run_all(texts, tmp_path)] == [1, 0]
 
 
-CASE = casefile.loads(
-    """
+PACKAGE = """import torch, torch._inductor, torch.export
+torch._inductor.aoti_compile_and_package = lambda program: program
+torch._inductor.aoti_load_package = lambda program: program.module()"""
+NEGATED = """run = torch.export.ExportedProgram.module
+torch.export.ExportedProgram.module = lambda program: lambda *given: -run(program)(*given)
+"""
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize("subject", ["export", "aot_inductor"])
+def test_what_is_exported_runs_as_the_changes_before_its_first_call_leave_it(
+    subject: str, tmp_path: Path, run_all: RunAll
+) -> None:
+    scripts = [script(off(), case, subject=subject).write() for case in (EXP, replace(EXP, calls=(LaterCall(),)))]
+    texts = [f"{PACKAGE}\n{planted}{text}" for planted in ("", NEGATED) for text in scripts]
+    assert [done.returncode for done in run_all(texts, tmp_path)] == [0, 0, 1, 1]
+
+
+@pytest.mark.samples
+def test_it_has_the_text_that_ran() -> None:
+    for index in range(30):
+        drawn = sample(7, index)
+        text = script(off(), drawn).write()
+        assert source(drawn).strip().partition("\n\n")[2] in text and imported(text) == {"torch"}
+        compile(text, FILE, "exec")
+
+
+def test_it_says_in_a_line_where_torch_can_not_be_imported(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("raise OSError('libtorch.so is broken')")
+    (tmp_path / FILE).write_text(script(off()).write())
+    done = subprocess.run([sys.executable, FILE], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (CANT_RUN, "", 1)
+    assert "OSError('libtorch.so is broken')" in done.stderr
+
+
+RUNNING_SUM = """
 case_format: 1
-dims: {B: 2}
-inputs: {x: {shape: [B], dtype: float32, values: {seed: 0}}}
+dims: {S: 3}
+inputs:
+  x: {shape: [S], dtype: float32, values: {seed: 0}}
+  decay: {shape: [S], dtype: float32, values: {seed: 1}}
 ops:
-  - {name: out, op: exp, args: [x]}
+  - {name: out, op: decayed_sum, args: [x, decay], form: scan}
 returns: [out]
 """
+
+
+def test_float64_runs_a_loop_in_place_of_a_scan() -> None:
+    import torch
+
+    case, names = casefile.loads(RUNNING_SUM), dict[str, Any]()
+    exec(f"{source(case)}\n\n{spell_plain(case)}", names)
+    given = names["inputs"]()
+    torch.testing.assert_close(names["Module"]()(*given), names["Plain"]()(*given))
+    assert spell_plain(case) in script(off(), case).program
+
+
+@pytest.mark.parametrize(
+    ("given", "is_possible"),
+    [
+        (script(off(), replace(EXP, settings=(("poison", "nan"),)), subject="inductor_options"), False),
+        (script(off(), replace(EXP, settings=(("cpp.threads", 2),)), subject="inductor_options"), True),
+        (script(off(), verdict=Verdict.OUT_OF_BOUNDS), False),
+        (script(None), False),
+        (
+            script(StateChanged((StateChange("torch's number of threads", "1", "2"),)), verdict=Verdict.STATE_CHANGED),
+            False,
+        ),
+    ],
 )
-WRONG = SubjectResult("inductor", Verdict.WRONG_RESULT, {"eager_error": 1e-6, "scale": 2.0}, failure=OFF)
+def test_what_only_a_worker_shows_has_no_script(given: RegressionScript, is_possible: bool) -> None:
+    assert given.is_possible is is_possible
+
+
+def test_the_bound_is_half_of_the_error_that_was_met() -> None:
+    text = script(off(error=0.5)).write()
+    assert float(re.findall(r"atol=([\d.e+-]+)", text)[0]) == 0.25
+
+
+def test_calls_after_the_failure_are_left_out() -> None:
+    assert script(off(), products(calls=CALLS)).write().count("yield") == 0
+
+
+@pytest.mark.parametrize(("shard", "code"), [(", shard: 0", 1), ("", 0)])
+def test_two_ranks_show_what_they_alone_get_wrong(shard: str, code: int, tmp_path: Path) -> None:
+    text = (ROOT / "corpus" / "known" / "rows-of-a-sharded-table-read-twice.case.yaml").read_text()
+    case = entry.loads(text.replace(", shard: 0", shard)).case
+    given = script(Raised("AssertionError", ""), case, Verdict.RUNTIME_ERROR, "sharded")
+    (tmp_path / FILE).write_text(given.write(cause("sharded", Stage.SHARDING, "aten.embedding")))
+    done = subprocess.run(
+        [sys.executable, FILE], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == code, done.stderr
 
 
 def cause(who: str = "inductor", stage: Stage = Stage.CODEGEN, part: str = "") -> CauseKey:
@@ -88,7 +302,7 @@ def cause(who: str = "inductor", stage: Stage = Stage.CODEGEN, part: str = "") -
     ],
 )
 def test_the_part_at_fault_decides_whose_test_it_is(given: CauseKey, file: str) -> None:
-    assert find_owner(CASE, given).file == file
+    assert find_owner(EXP, given).file == file
 
 
 @pytest.mark.parametrize(
@@ -102,72 +316,4 @@ def test_the_part_at_fault_decides_whose_test_it_is(given: CauseKey, file: str) 
     ],
 )
 def test_the_line_at_fault_decides_before_the_stage_that_shows_it(fault: str, given: CauseKey, file: str) -> None:
-    assert find_owner(CASE, given, Fault(fault, 1, "f", "2.15.0", "reading")).file == f"test/{file}"
-
-
-@pytest.mark.parametrize(("shard", "code"), [(", shard: 0", 1), ("", 0)])
-def test_two_ranks_show_what_they_alone_get_wrong(shard: str, code: int, tmp_path: Path, run_all: RunAll) -> None:
-    text = (ROOT / "corpus" / "known" / "rows-of-a-sharded-table-read-twice.case.yaml").read_text()
-    case = entry.loads(text.replace(", shard: 0", shard)).case
-    bug = ScriptedFailure(case, SubjectResult("sharded", Verdict.RUNTIME_ERROR, failure=Raised("AssertionError", "")))
-    cause = CauseKey("sharded", Stage.SHARDING, "aten.embedding", MechanismKind.RUNNING_RAISES)
-    for done in run_all([write_ranks(bug, *spell_script(bug)), write_test(bug, cause)], tmp_path):
-        assert done.returncode == code, done.stdout
-        assert ("AssertionError" in done.stdout) is bool(code)
-
-
-def test_a_person_s_script_of_eager_becomes_the_test() -> None:
-    eager = "import torch\nx = torch.ones(2)\nassert x.sum() == 3"
-    text = write_test(ScriptedFailure(CASE, WRONG), cause(), "b", eager=eager)
-    assert "        assert x.sum() == 3\n" in text and "torch.compile" not in text
-    compile(text, FILE, "exec")
-
-
-@pytest.mark.parametrize(
-    ("errors", "failing", "ways"),
-    [
-        ({False: "KeyError: 1", True: "KeyError: 1"}, {False, True}, (False, True)),
-        ({False: "IndexError: 2", True: "KeyError: 1"}, {True}, (True,)),
-        ({True: "KeyError: 1"}, {True}, (False, True)),
-        ({True: "its process ended"}, {True}, (False, True)),  # nothing is known of its error
-    ],
-)
-def test_a_way_to_compile_that_fails_by_another_error_is_left_out(
-    errors: dict[bool, str], failing: set[bool], ways: tuple[bool, ...]
-) -> None:
-    log = "".join(f"{'=' * 70}\nERROR: test_b_dynamic_{way} (__main__.T)\n{said}\n" for way, said in errors.items())
-    assert read_failures(log, "KeyError") == (tuple(f"test_b_dynamic_{way}" for way in sorted(failing)), ways)
-    text = write_test(ScriptedFailure(CASE, WRONG), cause(), "b", dynamic=ways)
-    assert f'@parametrize("dynamic", {[*ways]})' in text
-
-
-def test_the_tolerance_is_that_of_repro() -> None:
-    text = write_test(ScriptedFailure(CASE, WRONG), cause())
-    assert float(re.findall(r"atol=([\d.e+-]+)", text)[0]) == pytest.approx(10 * 1e-6 + 8 * 2.0**-23 * 2.0, rel=0.1)
-
-
-def test_calls_after_the_failure_are_left_out() -> None:
-    assert isinstance(OFF, WrongValue)
-    case = products(calls=CALLS)
-    assert write_test(ScriptedFailure(case, WRONG), cause()).count("yield") == 0
-
-
-@pytest.mark.parametrize("verdict", [Verdict.OUT_OF_BOUNDS, Verdict.NONDETERMINISTIC])
-def test_a_failure_that_no_plain_run_shows_has_no_test(verdict: Verdict) -> None:
-    assert not write_test(ScriptedFailure(CASE, SubjectResult("inductor", verdict)), cause())
-
-
-@pytest.mark.parametrize(
-    ("verdict", "failure", "log", "counts"),
-    [
-        (Verdict.WRONG_RESULT, OFF, "AssertionError: Tensor-likes are not close!", True),
-        (Verdict.WRONG_RESULT, OFF, "NameError: name 'Float64' is not defined", False),
-        (Verdict.COMPILE_ERROR, Raised("KeyError", "buf7"), "BackendCompilerFailed: KeyError: buf7", True),
-        (Verdict.COMPILE_ERROR, Raised("KeyError", "buf7"), "NameError: name 'Module' is not defined", False),
-    ],
-)
-def test_a_script_that_fails_by_a_fault_of_its_own_shows_nothing(
-    verdict: Verdict, failure: Failure, log: str, counts: bool
-) -> None:
-    run = subprocess.CompletedProcess((), 1, "", log)
-    assert shows(run, SubjectResult("inductor", verdict, failure=failure)) is counts
+    assert find_owner(EXP, given, FaultyLine(fault, 1, "f", "2.15.0", "reading")).file == f"test/{file}"

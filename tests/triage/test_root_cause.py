@@ -21,8 +21,19 @@ from tests.check.test_sequences import products
 from tests.fake_asker import FakeAsker
 from tests.triage.conftest import ablation
 from tests.triage.test_attribute import OVERLAPPING
-from tests.triage.test_repro import WRITES
 
+WRITES = """
+case_format: 1
+dims: {B: 2}
+inputs:
+  x: {shape: [B], dtype: float32, values: {seed: 0}}
+  z: {shape: [B], dtype: float32, values: {seed: 2}}
+  cache: {shape: [B], dtype: float32, values: {seed: 1}, parameter: true, buffer: true}
+ops:
+  - {name: written, op: add_, args: [cache, z]}
+  - {name: out, op: mul, args: [written, x]}
+returns: [out]
+"""
 MEASURED = WrongRewrite(
     "_sfdp_pattern_15_inference",
     {"attn_mask": ("all 1", "one 0 in 1", "one 1 in 0")},

@@ -21,7 +21,7 @@ def frame(path: str, number: int) -> str:
 
 LOG = (
     "Traceback (most recent call last):\n"
-    + frame("/tmp/x1y2/out/repro.py", 61)
+    + frame("/tmp/x1y2/out/bug.py", 61)
     + "".join(frame(f"{HOME}/torch/_dynamo/eval_frame.py", n) for n in range(20))
     + frame(f"{HOME}/torch/_inductor/fx_passes/joint_graph.py", 100)
     + frame(f"{HOME}/torch/_inductor/pattern_matcher.py", 101)
@@ -43,10 +43,10 @@ def test_the_deepest_frame_of_a_pass_is_shown_and_the_end() -> None:
 
 def test_paths_begin_at_their_package() -> None:
     short = shorten_log(
-        frame("/tmp/x1y2/out/repro.py", 1) + frame(f"{HOME}/triton/jit.py", 2) + "OSError: /opt/a/torch/lib/x.so"
+        frame("/tmp/x1y2/out/bug.py", 1) + frame(f"{HOME}/triton/jit.py", 2) + "OSError: /opt/a/torch/lib/x.so"
     )
     assert short == (
-        '  File "repro.py", line 1, in step\n    step(1)\n  File "triton/jit.py", line 2, in step\n    step(2)\n'
+        '  File "bug.py", line 1, in step\n    step(1)\n  File "triton/jit.py", line 2, in step\n    step(2)\n'
         "OSError: torch/lib/x.so"
     )
     assert "/home" not in shorten_log(LOG) and "/tmp" not in shorten_log(LOG)
@@ -80,6 +80,6 @@ def test_who_leaves_early_waits_for_no_script() -> None:
 def test_progress_names_the_stage_of_the_worker_and_the_script() -> None:
     process = SimpleNamespace(stage="inductor", stage_began=time.monotonic() - 12, checks=3)
     line = describe_progress(
-        cast("Evaluator", SimpleNamespace(process=process)), cast("ScriptRuns", SimpleNamespace(task="repro.py")), 40.0
+        cast("Evaluator", SimpleNamespace(process=process)), cast("ScriptRuns", SimpleNamespace(task="bug.py")), 40.0
     )
-    assert line == "  after 40 s: inductor for 12 s, running repro.py, 3 checks by this worker"
+    assert line == "  after 40 s: inductor for 12 s, running bug.py, 3 checks by this worker"

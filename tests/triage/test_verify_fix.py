@@ -19,7 +19,7 @@ from fuzz.ask.patched_torch import make_patched_torch, patched_torch
 from fuzz.ask.question import Question
 from fuzz.ask.worker_config import WorkerConfig
 from fuzz.protocol import SubjectResult, Verdict
-from fuzz.versions import Row
+from fuzz.versions import VersionRow
 from tests.campaign.fakes import FAKE, case, raised
 from tests.command import run_command
 from triage.report.wording import describe_unmended
@@ -132,7 +132,7 @@ def test_a_case_that_fails_from_the_patch_on_is_saved_and_is_exit_code_1(run: Ru
 )
 def test_a_finding_that_is_gone_is_no_change_for_the_worse(before: Verdict, after: Verdict, is_worse: bool) -> None:
     judged = {BEFORE: SubjectResult("passes", before), AFTER: SubjectResult("passes", after)}
-    found = Verification("bad", ["torch/ops.py"], 0, rows=[Row(Path("case"), "passes", judged)])
+    found = Verification("bad", ["torch/ops.py"], 0, rows=[VersionRow(Path("case"), "passes", judged)])
     assert bool(found.worse) is is_worse
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from corpus import entry as corpus_entry
 from corpus.causes import COMPILERS, CauseKey, Part, name_part
-from corpus.entry import SUFFIX
+from corpus.entry import CASE_SUFFIX
 from corpus.ledger import Bug, Ledger, check_writable, save
 from fuzz.bug_identity import measured_rewrite
 from fuzz.commands import reproduce_lines
@@ -174,7 +174,7 @@ def _name_bug(bug: Bug, taken: Iterable[str]) -> Bug:
     slug = "-".join(re.findall(r"[a-z0-9]+", " ".join(words).lower()))[:48].strip("-") or "bug"
     names = [slug, *(f"{slug}-{number}" for number in range(2, 1000))]
     name = next(name for name in names if name not in set(taken))
-    return replace(bug, id=name, cases=(f"{EXAMPLES}/{name}{SUFFIX}",))
+    return replace(bug, id=name, cases=(f"{EXAMPLES}/{name}{CASE_SUFFIX}",))
 
 
 def format_table(clusters: Sequence[Cluster], ledger: Ledger, worker: str) -> str:

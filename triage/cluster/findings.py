@@ -12,10 +12,10 @@ from pathlib import Path
 
 from corpus import entry as corpus_entry
 from corpus.causes import CauseKey, MechanismKind, Stage, details
-from corpus.entry import SUFFIX, Entry
+from corpus.entry import CASE_SUFFIX, Entry
 from corpus.ledger import Ledger
 from fuzz.ask.evaluator import open_evaluator
-from fuzz.ask.question import Asker, Memory
+from fuzz.ask.question import AnswerCache, Asker
 from fuzz.ask.transport import CompilersOff
 from fuzz.ask.worker_config import WorkerConfig
 from fuzz.ask.worker_process import WorkerFault
@@ -68,7 +68,7 @@ def gather(paths: Sequence[Path]) -> list[Finding]:
     to the count of a run. Raises UserError for any other path.
     """
     if not paths:
-        raise UserError(f"name at least one run directory, case file (*{SUFFIX}) or directory of case files")
+        raise UserError(f"name at least one run directory, case file (*{CASE_SUFFIX}) or directory of case files")
     merged: dict[str, Finding] = {}
     for finding in (finding for path in paths for finding in _read_findings(path)):
         other = merged.get(finding.id)
@@ -90,11 +90,11 @@ def _read_findings(path: Path) -> Iterator[Finding]:
         run = RunSummary.load(path)
         yield from (read_row(row, path, run.torch) for row in run.findings if row.kind != "internal")
         return
-    may_hold_cases = path.is_dir() or path.name.endswith(SUFFIX)
+    may_hold_cases = path.is_dir() or path.name.endswith(CASE_SUFFIX)
     entries = corpus_entry.load_files([path]) if may_hold_cases else {}
     if not entries:
         raise UserError(
-            f"{path}: no run directory (it has no {RESULTS_FILE}), case file (*{SUFFIX}) or directory of them"
+            f"{path}: no run directory (it has no {RESULTS_FILE}), case file (*{CASE_SUFFIX}) or directory of them"
         )
     for file, entry in entries.items():
         if file == path and entry.expectation.status != "known":
@@ -213,7 +213,7 @@ class Attributor:
         verdict = entry.found.verdict if entry.found else entry.expectation.verdict
         key = own, 2 if verdict == Verdict.NONDETERMINISTIC else 1
         if key not in self._askers:
-            self._askers[key] = Memory(self._workers.enter_context(open_evaluator(own, repeat=key[1])))
+            self._askers[key] = AnswerCache(self._workers.enter_context(open_evaluator(own, repeat=key[1])))
         return self._askers[key]
 
 

@@ -17,17 +17,17 @@ def report(
     explain: str = "60s",
     overwrite: bool = False,
 ) -> int:
-    """Write report.md (the draft of an issue), repro.py (one file that needs only torch) and test_regression.py (a test
-    for PyTorch) for a case.
+    """Write report.md (the draft of an issue) and test_regression.py (a script that needs only torch, with a test for
+    PyTorch) for a case.
 
     For a run directory, write one of each for every root cause that `triage.cluster` found and for every finding
     without a known cause.
 
-    The case is run again with every backend from eager to Inductor, and repro.py is run. Verdicts that are no bug of
+    The case is run again with every backend from eager to Inductor, and the script is run. Verdicts that are no bug of
     torch.compile get no report, and the command says why: rounding, an unstable program, NaN by design, and casts
     elided by design.
 
-    A case about an attention function gets a report for its author, and a repro.py that imports the function.
+    A case about an attention function gets a report for its author, and a script that imports the function.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ def report(
         package.module:factory, as for fuzz.compare, or a released model: report about its first block that fails when
         it is compiled.
     out
-        Directory for report.md and repro.py; created if missing. For a run, each report has a subdirectory.
+        Directory for report.md and test_regression.py; created if missing. For a run, each report has a subdirectory.
     ledger
         The ledger of bugs; by default corpus/ledger.yaml of this checkout.
     subject

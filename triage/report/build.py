@@ -8,13 +8,12 @@ from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
 
-from corpus.causes import CauseKey
 from corpus.entry import Entry, Expectation, load, write
 from corpus.files import replace_file, require_writable
 from corpus.ledger import Bug, Ledger
 from corpus.value_files import list_files
 from fuzz.ask.evaluator import open_evaluator
-from fuzz.ask.question import Asker, Memory, Question
+from fuzz.ask.question import AnswerCache, Asker, Question
 from fuzz.ask.worker_config import ROOT, WorkerConfig
 from fuzz.attribution.ablation import DECOMPOSED, DYNAMIC, Ablation, run_ablation
 from fuzz.attribution.attribute import attribute
@@ -36,12 +35,12 @@ from triage import script_runs
 from triage.cluster.clusters import load_clusters
 from triage.listed import list_bugs
 from triage.rendering import render
-from triage.report import regression, repro, shards
 from triage.report.conditions import find_conditions
+from triage.report.failing_run import CASE_FILE, WITHOUT_NUMBERS, FailingRun, find_function
 from triage.report.filing import advise, describe_releases, render_facts
 from triage.report.owners import find_owner
 from triage.report.progress import tell_progress
-from triage.report.repro import CASE_FILE, WITHOUT_NUMBERS, ScriptedFailure, find_error
+from triage.report.regression import CANT_RUN, FILE, RegressionScript, write_case
 from triage.report.rules import Condition
 from triage.report.stages import list_stages, run_symbolic
 from triage.report.wording import (
@@ -72,11 +71,9 @@ class NothingToReport(Exception):
 class Evidence:
     """The results of the experiments on a finding."""
 
-    run: CompletedProcess[str] | None  # of repro.py; None if only a worker shows the finding
+    run: CompletedProcess[str] | None  # of test_regression.py; None if only a worker shows the finding
     cause: RootCause | None = None
     conditions: tuple[Condition, ...] = ()
-    failing: tuple[str, ...] = ()  # tests of test_regression.py
-    shown: tuple[str, str] = ("", "")  # a program and statements that show the failure, or "" for both
     eager: tuple[str, str] = ("", "")  # a person's script without a compiler, and the line by which it ends
     environment: str = ""
     is_cut: bool = False  # the time for the search for conditions was over
@@ -113,7 +110,7 @@ def report_case(
     if subject is not None and not is_attention(subject):
         raise UserError(f"subject {subject!r} is not an attention function; omit --subject for torch.compile")
     config = replace(config, device=config.device or entry.device, named=())
-    file, script, test = out / "report.md", out / "repro.py", out / regression.FILE
+    file, script = out / "report.md", out / FILE
     if file.exists() and not overwrite:
         raise UserError(f"{file} exists and may have your edits; use another --out, or --overwrite")
     require_writable(out, "--out")
@@ -122,29 +119,11 @@ def report_case(
         made = build(entry, config, out, subject=subject, explain_seconds=seconds, known=known)
     except NothingToReport as why:
         # Files of an earlier report would seem to belong to this case.
-        for old in (file, script, test, out / CASE_FILE):
+        for old in (file, script, out / CASE_FILE):
             old.unlink(missing_ok=True)
         return [f"{path}: {why}"]
     file.write_text(render("report.md.j2", report=made), encoding="utf-8")
-    return [made["title"], *(f"  {written}" for written in (file, script, test) if written.exists())]
-
-
-def _write_test(
-    bug: ScriptedFailure, cause: CauseKey, out: Path, scripts: ScriptRuns, known: Bug | None, seen: str
-) -> tuple[str, ...]:
-    """Write the test if it fails, as it has to, and give the names that fail. Else delete that of an earlier report.
-
-    A way to compile that fails by another error is left out.
-    """
-    file, named = out / regression.FILE, (known.id, seen, known.fault, _read_eager(known)) if known else ("", seen)
-    text = regression.write_test(bug, cause, *named)
-    file.unlink(missing_ok=True)
-    run = scripts.run(text) if text else None
-    if run is None or not shows(run, bug.result):
-        return ()
-    failing, ways = regression.read_failures(run.stderr, find_error(bug.result))
-    replace_file(file, regression.write_test(bug, cause, *named, dynamic=ways).encode())
-    return failing or ("the process",)
+    return [made["title"], *(f"  {written}" for written in (file, script) if written.exists())]
 
 
 def build(
@@ -156,10 +135,10 @@ def build(
     explain_seconds: float = 60.0,
     known: Bug | None = None,
 ) -> dict[str, Any]:
-    """The values of report.md.j2 for a case. Writes repro.py into `out`.
+    """The values of report.md.j2 for a case. Writes test_regression.py into `out`.
 
     `subject`: the attention function to report about. Raises NothingToReport. Raises UserError when eager refuses the
-    case, the subject computes no attention, or repro.py can't run.
+    case, the subject computes no attention, or the script can't run.
     """
     if subject is not None:
         entry = replace(entry, expect=Expectation("pass", subject=subject, device=config.device))
@@ -171,7 +150,7 @@ def build(
     ):
         what = "in eager, by each part of the compiler, and with parts off" if subject is None else f"under {subject}"
         sys.stderr.write(f"torch {evaluator.hello.torch}: running the case {what}\n")
-        memory = Memory(evaluator)
+        memory = AnswerCache(evaluator)
         ablation = run_ablation(entry, memory)
         run_symbolic(entry.case, ablation, memory)
         if why := refuse(ablation):
@@ -183,35 +162,22 @@ def build(
         evaluator.repeat = 2 if is_compared else 1
         evidence = _investigate(entry, ablation, memory, scripts, out, explain_seconds, name, known)
     if evidence is None:
-        why = f"A worker saw {ablation.result.verdict}, but repro.py, run in a process of its own, does not show it."
+        why = f"A worker saw {ablation.result.verdict}, but {FILE}, run in a process of its own, does not show it."
         raise NothingToReport(describe_refusal(entry.case, ablation, why))
     return write_report(entry, ablation, evidence, known)
 
 
-def _run_shown(bug: ScriptedFailure, scripts: ScriptRuns) -> tuple[str, str]:
-    """A program and statements that show the failure; "" for both if they do not."""
-    shown = regression.spell_script(bug)
-    if not all(shown) or bug.spec.sharded:  # ranks run it as repro.py
-        return shown
-    return shown if shows(scripts.run("\n\n\n".join(shown)), bug.result) else ("", "")
-
-
-def _run_eager(known: Bug | None, result: SubjectResult, scripts: ScriptRuns) -> tuple[str, str]:
+def _run_eager(known: Bug | None, scripts: ScriptRuns) -> tuple[str, str]:
     """A person's script that shows a bug without compiling, and the line by which it ends; "" for both without one."""
     eager = _read_eager(known)
     alone = scripts.run(eager) if eager else None
-    raised = alone.stderr.strip().rpartition("\n")[2] if alone is not None and shows(alone, result) else ""
+    raised = alone.stderr.strip().rpartition("\n")[2] if alone is not None and alone.returncode else ""
     return (eager.strip(), raised) if raised else ("", "")
 
 
-def shows(run: CompletedProcess[str], result: SubjectResult) -> bool:
-    """Whether a script, which raises if a result is wrong, ends with this failure and not with an unrelated error."""
-    return bool(run.returncode) and find_error(result) in run.stderr
-
-
-def _script(entry: Entry, ablation: Ablation, name: str) -> ScriptedFailure:
+def _script(entry: Entry, ablation: Ablation, name: str) -> RegressionScript:
     is_dynamic, own_random = ablation.accused == DYNAMIC, get_spec(entry.subject).random
-    return ScriptedFailure(entry.case, ablation.result, name, ablation.hello.device, is_dynamic, own_random)
+    return write_case(FailingRun(entry.case, ablation.result, name, ablation.hello.device, is_dynamic, own_random))
 
 
 def _read_eager(bug: Bug | None) -> str:
@@ -233,15 +199,14 @@ def write_report(entry: Entry, ablation: Ablation, evidence: Evidence, known: Bu
     torch = public_version(ablation.hello.torch)
     name = known.title if known else title(case, result, ablation.hello.device, cause)
     judged = _record(entry, ablation)
-    bug = _script(entry, ablation, name)
+    script = _script(entry, ablation, name)
+    bug = script.bug
     fix, fault = (_read_fix(known), known.fault) if known else (None, None)
     quoted = fault if fault and fault.torch == torch else next(iter(cause.places if cause else ()), None)
     places = cause.places if cause else ()
-    table = list_stages(case, ablation)
-    is_logged = result.verdict in WITHOUT_NUMBERS or bug.spec.sharded
+    table, is_log = list_stages(case, ablation), result.verdict in WITHOUT_NUMBERS
     # The program has the dense call, from which the worker makes packed and paged calls.
     is_packed = bool(getattr(result.failure, "sequences", None))
-    plain = source(case).strip() if is_packed else repro.spell_program(bug, repro.spell_import(bug))
     return {
         "title": name,
         "warning": warn(result.verdict),
@@ -258,17 +223,17 @@ def write_report(entry: Entry, ablation: Ablation, evidence: Evidence, known: Bu
         "source": quote_source(quoted, ablation.hello.home) if quoted else "",
         "eager": evidence.eager[0],
         "eager_error": evidence.eager[1],
-        "program": evidence.shown[0] or plain,
+        "program": source(case).strip() if is_packed else script.program,
+        "body": "\n".join(script.body) if run else "",
         "is_sequence": bool(case.calls),
         "replay": bug.replay,
         "commands": list_commands(bug, ablation),
         "exit_code": "" if run is None else "timed out" if run.returncode == TIMEOUT_EXIT else str(run.returncode),
-        "output": run and (shorten_log(run.stderr) if is_logged else run.stdout.strip()),
-        "run": evidence.shown[1],
-        "owner": find_owner(case, cause.key, fault) if cause and evidence.failing else None,
-        "failing": evidence.failing,
+        "output": run and (shorten_log(run.stderr) if is_log else run.stdout.strip()),
+        "is_log": is_log,
+        "owner": find_owner(case, cause.key, fault) if cause and not find_function(bug) else None,
         "reads_files": bool([*list_files(case)]),
-        "place": repro.find_function(bug).partition(":")[0],
+        "place": find_function(bug).partition(":")[0],
         "table": table if len({verdict for _, verdict in table}) > 1 else [],
         "conditions": evidence.conditions,
         "is_cut": evidence.is_cut,
@@ -288,15 +253,16 @@ def describe_refusal(case: Case, ablation: Ablation, why: str) -> str:
     return "\n  ".join([f"not a bug to report: {result.verdict}", *filter(None, lines)])
 
 
-def list_commands(bug: ScriptedFailure, ablation: Ablation) -> list[str]:
-    """Commands that run repro.py: as it is, with the last compiler that passes, and under torch's bisector."""
-    commands = ["python repro.py"]
-    if bug.who != "compiled" or bug.spec.is_exported or bug.spec.sharded:
+def list_commands(bug: FailingRun, ablation: Ablation) -> list[str]:
+    """Commands that run the script: as it is, with the last compiler that passes, and under torch's bisector."""
+    commands = [f"python {FILE}"]
+    # Other compilers refuse the options of Inductor.
+    if bug.who != "compiled" or bug.spec.is_exported or bug.spec.sharded or bug.settings:
         return commands
     passing = [get_spec(one.subject).backend for one in ablation.stages.values() if one.verdict.clears]
     known = [name for name in passing if name in ("eager", "aot_eager", DECOMPOSED)]
-    commands += [f"TORCH_COMPILE_BACKEND={name} python repro.py    # passes" for name in known[-1:]]
-    bisect = "python -m torch._inductor.compiler_bisector run python repro.py"
+    commands += [f"TORCH_BISECT_BACKEND={name} python {FILE}    # passes" for name in known[-1:]]
+    bisect = f"python -m torch._inductor.compiler_bisector run python {FILE}"
     return commands + [bisect] * (bug.spec.backend == "inductor" and bool(known))
 
 
@@ -310,24 +276,19 @@ def _investigate(
     name: str,
     known: Bug | None,
 ) -> Evidence | None:
-    """Write repro.py, run it, and look for the cause. None if it is a bug of torch that the script does not show.
+    """Run the script, and look for the cause. None if it is a bug of torch that the script does not show.
 
-    Also writes the case file, which the report names, and the test. Scripts run beside the experiments.
+    Also writes the script, and the case file that the report names. Scripts run beside the experiments.
     """
     result, config, is_kernel = ablation.result, asker.config, is_attention(ablation.accused)
-    bug, began = _script(entry, ablation, name), time.monotonic()
-    script = shards.write_ranks(bug, *regression.spell_script(bug)) if bug.spec.sharded else repro.write_script(bug)
-    (out / "repro.py").unlink(missing_ok=True)
+    script, began = _script(entry, ablation, name), time.monotonic()
+    (out / FILE).unlink(missing_ok=True)
     importable = (str(ROOT), str(Path.cwd())) if is_kernel else ()
-    running = scripts.submit("repro.py", scripts.run, script, importable) if script else None
+    running = scripts.submit(FILE, scripts.run, script.write(), importable) if script.is_possible else None
     environment = scripts.submit("collect_env", script_runs.collect, config.python, ablation.hello.torch)
-    shown = scripts.submit("the program of the report", _run_shown, bug, scripts)
-    eager = scripts.submit("eager.py", _run_eager, known, result, scripts)
-    sys.stderr.write(f"running repro.py; looking for the cause: one change at a time, at most {_CAUSE_SECONDS:.0f} s\n")
+    eager = scripts.submit("eager.py", _run_eager, known, scripts)
+    sys.stderr.write(f"running {FILE}; looking for the cause: one change at a time, at most {_CAUSE_SECONDS:.0f} s\n")
     cause = attribute(entry, asker, ablation, deadline=began + _CAUSE_SECONDS)
-    named = replace(bug, title=known.title if known else title(entry.case, result, config.device, cause))
-    seen = describe_releases(_record(entry, ablation))
-    failing = scripts.submit(regression.FILE, _write_test, named, cause.key, out, scripts, known, seen)
     conditions, is_cut = tuple[Condition, ...](), False
     is_lost = result.verdict.is_lost  # each experiment costs a worker
     if seconds and not (is_lost and not is_kernel):
@@ -335,16 +296,17 @@ def _investigate(
         cause, conditions, is_cut = _explain(entry, ablation, asker, cause, left)
     sys.stderr.write("waiting for the last scripts\n")
     run = running.result() if running is not None else None
-    if run is not None and run.returncode == repro.CANT_RUN and not is_kernel:
-        raise UserError(f"repro.py does not run under {config.python}: {run.stderr.strip()[-200:]}")
-    run = None if run is None or run.returncode in (0, repro.CANT_RUN) else run
+    if run is not None and run.returncode == CANT_RUN and not is_kernel:
+        raise UserError(f"{FILE} does not run under {config.python}: {run.stderr.strip()[-200:]}")
+    run = None if run is None or run.returncode in (0, CANT_RUN) else run
     if run:
-        replace_file(out / "repro.py", script.encode())
-    elif script and not is_kernel:
+        named = _script(entry, ablation, known.title if known else title(entry.case, result, config.device, cause))
+        test, fault = (known.id, known.fault) if known else ("regression", None)
+        replace_file(out / FILE, named.write(cause.key, name=test, fault=fault).encode())
+    elif running is not None and not is_kernel:
         return None
     write(Entry(entry.case, expect=Expectation("pass", subject=result.subject, device=config.device)), out / CASE_FILE)
-    answers = failing.result(), shown.result(), eager.result(), environment.result()
-    return Evidence(run, cause, conditions, *answers, is_cut)
+    return Evidence(run, cause, conditions, eager.result(), environment.result(), is_cut)
 
 
 def _explain(

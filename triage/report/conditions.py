@@ -24,14 +24,14 @@ from triage.report.rules import (
     WORDS,
     ChoiceRule,
     Condition,
-    Rule,
+    ConditionRule,
     SizeRule,
     TraitRule,
     list_size_rules,
     list_traits,
 )
 
-MOST = 16
+MOST_VALUES = 16
 """The most values that are tried of a property."""
 _STEP = 32
 """By which sizes grow together: it keeps their remainders."""
@@ -67,11 +67,11 @@ class _Property:
     def flips(self) -> bool:
         return not all(fails for _, fails in self.outcomes)
 
-    def explains(self, rule: Rule) -> bool:
+    def explains(self, rule: ConditionRule) -> bool:
         """Whether a rule agrees with all outcomes."""
         return all(rule.holds(value) in (fails, None) for value, fails in self.outcomes)
 
-    def state(self, rule: Rule, *, is_exact: bool) -> Condition:
+    def state(self, rule: ConditionRule, *, is_exact: bool) -> Condition:
         return Condition(
             self.subject,
             rule,
@@ -133,7 +133,7 @@ def find_conditions(
 
 def _take_turns(properties: Sequence[_Property]) -> Iterator[tuple[_Property, Any]]:
     """The values of all properties. Properties take turns, because time may run out."""
-    values = [[(one, value) for value in itertools.islice(one.values, MOST)] for one in properties]
+    values = [[(one, value) for value in itertools.islice(one.values, MOST_VALUES)] for one in properties]
     return (pair for turn in itertools.zip_longest(*values) for pair in turn if pair is not None)
 
 
@@ -144,10 +144,10 @@ def _change_seeds(case: Case, added: int) -> Case:
     )
 
 
-def _find_rule(one: _Property) -> Rule | None:
+def _find_rule(one: _Property) -> ConditionRule | None:
     failing = [value for value, fails in one.outcomes if fails]
     passing = [value for value, fails in one.outcomes if not fails]
-    choices: list[Rule] = [ChoiceRule((one.now,)), *map(TraitRule, list_traits(one.now))]
+    choices: list[ConditionRule] = [ChoiceRule((one.now,)), *map(TraitRule, list_traits(one.now))]
     is_short = len(failing) <= len(passing)
     choices += [ChoiceRule(tuple(failing))] if is_short else [ChoiceRule(tuple(passing), excluded=True)]
     return next((rule for rule in choices if one.explains(rule)), None)
@@ -164,7 +164,7 @@ def _narrow_size(one: _Property, attempt: Callable[[_Property, Any], bool]) -> t
             left = [kept for rules in families if (kept := [rule for rule in rules if one.explains(rule)])]
             tried = {value for value, _ in one.outcomes} | untold
             size = _find_telling(left, [size for size in range(1, last + 1) if size not in tried])
-            if not left or size is None or len(tried) >= MOST:
+            if not left or size is None or len(tried) >= MOST_VALUES:
                 break
             if not attempt(one, size):
                 untold.add(size)

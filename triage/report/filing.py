@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from corpus.causes import CauseKey, Stage
 from corpus.entry import Entry, sort_versions
-from corpus.fault import Fault
+from corpus.fault import FaultyLine
 from corpus.ledger import Bug
 from corpus.upstream import Issue
 from fuzz.protocol import Verdict
@@ -12,8 +12,8 @@ from fuzz.subjects import get_spec
 from fuzz.versions import list_failing, read_verdicts
 from triage.listed import find_regression
 from triage.rendering import render
+from triage.report.failing_run import WITHOUT_NUMBERS
 from triage.report.owners import list_labels
-from triage.report.repro import WITHOUT_NUMBERS
 from triage.report.wording import describe_fault
 
 _REGRESSION = "module: regression"
@@ -45,7 +45,7 @@ def replace_facts(report: str, facts: str) -> str:
     return f"{before}{facts.rstrip()}{after}" if found and closed else report
 
 
-def propose_labels(entry: Entry, cause: CauseKey | None, fault: Fault | None = None) -> list[str]:
+def propose_labels(entry: Entry, cause: CauseKey | None, fault: FaultyLine | None = None) -> list[str]:
     """Labels of PyTorch's tracker. The file at fault decides, else the first stage that fails, which `cause` names."""
     labels = list_labels(entry.case, cause, fault)
     if (entry.verdict or Verdict.OK) not in WITHOUT_NUMBERS:
@@ -116,4 +116,4 @@ def advise(bug: Bug | None) -> str:
     """The first step of whoever files the report: a search, or a comment where the bug is known."""
     if bug and (known := bug.known_upstream):
         return f"Add what is new here to {known[0].ref}, and open no other issue."
-    return "Before opening it, search for the same symptom among the issues, and run repro.py on the latest nightly."
+    return "Before opening it, search for the same symptom among the issues, and run the script on the latest nightly."

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from corpus.causes import COMPILERS, CauseKey, Part, Stage
-from corpus.fault import Fault
+from corpus.fault import FaultyLine
 from generators.program.case import Case
 from generators.program.regions import list_indirect
 
@@ -76,7 +76,7 @@ def is_higher_order(cause: CauseKey) -> bool:
     return cause.stage is Stage.OPERATION and not cause.part.startswith("aten.")
 
 
-def find_owner(case: Case, cause: CauseKey, fault: Fault | None = None) -> Owner:
+def find_owner(case: Case, cause: CauseKey, fault: FaultyLine | None = None) -> Owner:
     """The file of PyTorch's tests for the file at fault; if that is not known, for the part, stage or compiler."""
     if cause.part in _APART:
         return _APART[Part(cause.part)]
@@ -98,7 +98,7 @@ def find_owner(case: Case, cause: CauseKey, fault: Fault | None = None) -> Owner
     return _BY_STAGE.get(cause.stage) or _BY_COMPILER.get(cause.who, _OTHER)
 
 
-def list_labels(case: Case, cause: CauseKey | None, fault: Fault | None = None) -> list[str]:
+def list_labels(case: Case, cause: CauseKey | None, fault: FaultyLine | None = None) -> list[str]:
     """The labels of PyTorch's tracker: of those who own the code at fault, if that is known, and of operations."""
     labels = [*(_list_owners(case, cause, fault) if cause else []), "topic: fuzzer"]
     if cause and cause.stage is Stage.OPERATION and "scaled_dot_product" in cause.part:
@@ -110,7 +110,7 @@ def list_labels(case: Case, cause: CauseKey | None, fault: Fault | None = None) 
     return [*dict.fromkeys(labels)]
 
 
-def _list_owners(case: Case, cause: CauseKey, fault: Fault | None) -> list[str]:
+def _list_owners(case: Case, cause: CauseKey, fault: FaultyLine | None) -> list[str]:
     is_compiled = cause.who in COMPILERS and cause.stage is not Stage.SHARDING
     if fault and cause.who != "sharded":
         is_compiled = fault.file.startswith(_COMPILED)

@@ -1,393 +1,258 @@
-"""A failure as a test in the style of PyTorch, for the file that owns the code at fault; and the same as a script."""
+"""The script of a bug: test_regression.py, which needs only torch, and the accused attention function if there is one.
 
+It prints the numbers of eager, of the accused run and of float64, and raises AssertionError if the bug shows.
+"""
+
+import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from corpus.causes import CauseKey
-from corpus.fault import Fault
-from fuzz.error_location import find_name
+from corpus.fault import FaultyLine
+from fuzz.protocol import Verdict
 from fuzz.protocol.failures import (
     DifferentElements,
     EmptyRowsNotZero,
     FaultyOperation,
     FormDiffers,
-    MissingGradient,
-    NotFinite,
+    Nondeterministic,
     StateChanged,
-    Value,
     WrongValue,
 )
+from generators.program.case import Earlier
 from generators.program.edits import map_inputs
-from generators.program.emit import is_random, source
+from generators.program.emit import source
 from generators.program.type_check import is_valid, types_of
 from generators.program.values import FLOATS
 from triage.rendering import render
 from triage.report import shards
+from triage.report.failing_run import ENABLE, FailingRun, find_function, needs_worker, spell_kernel, spell_plain
 from triage.report.owners import find_owner
-from triage.report.repro import (
-    AUTOMATIC,
-    ENABLE,
-    UNITS,
-    WITHOUT_NUMBERS,
-    ScriptedFailure,
-    find_function,
-    find_tolerance,
-    list_constants,
-    needs_worker,
-    read_runtime,
-    spell_import,
-    spell_kernel,
-    spell_plain,
-)
+from triage.report.value_run import OF_EXACT, ValueRun, indent
 
 FILE = "test_regression.py"
-_FAILED = re.compile(r"^(?:FAIL|ERROR): (\w+)(.*?)(?=^={70}$|\Z)", re.MULTILINE | re.DOTALL)
-_IMPORT = re.compile(r"(?:from \S+ )?import ")
+CANT_RUN = 125
+"""The exit code of a script that can't tell, which `git bisect run` skips."""
+
+_RUNS = 6
+"""Runs on equal inputs, which have to give equal bits."""
+_FINITE = "assert actual[exact.isfinite()].isfinite().all()"
+_OF_EAGER = FormDiffers | DifferentElements
+"""Failures that are differences from eager."""
+_MATH = "sdpa_kernel(SDPBackend.MATH)"
+_MOVE = """\
+def move(x, exact=False):  # in place and with its strides: a tensor that two calls get stays one tensor
+    flat = x.data.as_strided([x.untyped_storage().nbytes() // x.element_size()], [1], 0).cuda()
+    flat = flat.double() if exact and flat.is_floating_point() else flat
+    x.data = flat.as_strided(x.shape, x.stride(), x.storage_offset())
+    return x"""
+_FLOAT64 = """\
+class Float64(torch.utils._python_dispatch.TorchDispatchMode):  # casts in the program become casts to float64
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        kwargs = dict(kwargs or {})
+        if getattr(kwargs.get("dtype"), "is_floating_point", False) and any(torch.is_tensor(arg) for arg in args):
+            kwargs["dtype"] = torch.float64
+        double = lambda v: v.double() if torch.is_tensor(v) and v.is_floating_point() else v
+        return torch.utils._pytree.tree_map(double, func(*args, **kwargs))"""
 
 
-def write_test(
-    bug: ScriptedFailure,
-    cause: CauseKey,
-    name: str = "",
-    seen: str = "",
-    fault: Fault | None = None,
-    eager: str = "",
-    *,
-    dynamic: Sequence[bool] = (False, True),
-) -> str:
-    """The text of test_regression.py; "" if no test of PyTorch shows the bug by itself.
-
-    `name`: of the test; `seen`: the versions of torch that fail; `eager`: a person's script that fails alike.
-    `dynamic`: whether sizes are symbolic, in each way that the test compiles.
-    """
-    about = {
-        "title": bug.title.replace("\\", "/").replace('"', "'"),
-        "owner": find_owner(bug.case, cause, fault),
-        "seen": "" if eager else seen,
-        "name": name.replace("-", "_").replace(".", "_") or "regression",
-    }
-    if eager:
-        lines = eager.strip().splitlines()
-        program, body = ([one for one in lines if bool(_IMPORT.match(one)) is wanted] for wanted in (True, False))
-        given = {"imports": [], "has_backends": False, "runtime": "", "is_compiled": False, "decorators": []}
-        given |= {"is_sharded": False}
-        return render(
-            "test_regression.py.j2",
-            **about,
-            **given,
-            program="\n".join(program),
-            body="\n".join(body).strip().splitlines(),
-        )
-    made = _Test(_simplify(bug))
-    if not made.is_possible:
-        return ""
-    bug, statements = made.bug, made.list_body()
-    parts = (made.program, spell_kernel(bug), made.plain)
-    imports = [f"import {', '.join(config)}"] if (config := bug.list_config()) else []
-    return render(
-        "test_regression.py.j2",
-        **about,
-        imports=[*imports, *(shards.list_imports("\n".join([*statements, made.runtime])) if bug.spec.sharded else [])],
-        has_backends=bug.who == "kernel" or "sdpa_kernel(SDPBackend.MATH)" in made.contexts,
-        program="\n\n\n".join(filter(None, parts)),
-        runtime=made.runtime,
-        is_compiled=bug.is_compiled,
-        dynamic=[*dynamic],
-        is_sharded=bug.spec.sharded,
-        decorators=[
-            *["@with_comms"] * bug.spec.sharded,
-            *(f"@{module}.patch({{{_spell_items(given)}}})" for module, given in config.items()),
-            *["@torch.no_grad()"] * (bug.case.mode == "inference"),
-        ],
-        body=statements,
-    )
-
-
-def read_failures(log: str, error: str) -> tuple[tuple[str, ...], tuple[bool, ...]]:
-    """The tests that fail by this error, from the output of unittest, and the ways to compile that fail by no other."""
-    failed: list[tuple[str, str]] = re.findall(_FAILED, log)
-    own = tuple(name for name, said in failed if error in said) or tuple(name for name, _ in failed)
-    others = {name.rpartition("_dynamic_")[2] for name, _ in failed if name not in own}
-    return own, tuple(way for way in (False, True) if str(way) not in others)
-
-
-def spell_script(bug: ScriptedFailure) -> tuple[str, str]:
-    """The program, and the statements that show the failure: they raise. "" for both if no plain script shows it."""
-    made = _Test(bug, is_script=True)
-    if not made.is_possible:
-        return "", ""
-    has_backends = bug.who != "kernel" and "sdpa_kernel(SDPBackend.MATH)" in made.contexts
-    imports = "from torch.nn.attention import SDPBackend, sdpa_kernel" if has_backends else spell_import(bug)
-    setup = [*bug.list_setup(), *["torch.set_grad_enabled(False)"] * (bug.case.mode == "inference")]
-    body = "\n".join([*setup, *made.list_body()])
-    program = "\n\n\n".join(filter(None, (made.program, imports, spell_kernel(bug), made.plain, made.runtime)))
-    if bug.spec.sharded:
-        first, rest = program.split("\n\n", 1)
-        program = "\n".join([first, *shards.list_imports(f"{body}\n{made.runtime}"), "", rest])
-    return program, body
-
-
-def _spell_items(given: Mapping[str, object]) -> str:
-    return ", ".join(f'"{name}": {value!r}' for name, value in given.items())
-
-
-def _simplify(bug: ScriptedFailure) -> ScriptedFailure:
-    """The bug with sizes read off the arguments, so that all of them can be symbolic, and no call after the failure."""
-    value = getattr(bug.result.failure, "value", None)
-    for change in ({"calls": bug.case.calls[: value.call - 1]} if value else {}, {"dynamic": bug.is_compiled}):
-        other = replace(bug.case, **change)
-        bug = replace(bug, case=other) if is_valid(other) else bug
-    return bug
-
-
-_COMPARED = (WrongValue, NotFinite, FormDiffers, DifferentElements, FaultyOperation, MissingGradient, EmptyRowsNotZero)
-"""The failures that show in a value."""
+def _enter(contexts: Sequence[str], lines: Iterable[str]) -> list[str]:
+    """The statements, in these contexts."""
+    return [f"with {', '.join(contexts)}:", *indent(lines)] if contexts else [*lines]
 
 
 @dataclass(frozen=True, slots=True)
-class _Test:
-    """The parts of the test's text."""
+class RegressionScript:
+    """The parts of the script."""
 
-    bug: ScriptedFailure
-    is_script: bool = False
+    bug: FailingRun
+
+    @property
+    def run(self) -> ValueRun:
+        """The text of its runs."""
+        return ValueRun(self.bug)
+
+    def write(self, cause: CauseKey | None = None, *, name: str = "regression", fault: FaultyLine | None = None) -> str:
+        """The text of the file. `name`: of the test."""
+        bug, function = self.bug, find_function(self.bug)
+        # Triton reads its variable when a kernel is defined. With that of CUDA, tracebacks lead to the launch.
+        variables = ["TRITON_INTERPRET"] * (bool(function) and bug.device == "cpu")
+        variables += ["CUDA_LAUNCH_BLOCKING"] * (bug.result.verdict is Verdict.DEVICE_ERROR)
+        path = ["sys.path.insert(0, os.getcwd())  # the function is imported from here"] * bool(function)
+        return render(
+            "test_regression.py.j2",
+            title=bug.title.replace("\\", "/").replace('"', "'"),
+            owner=find_owner(bug.case, cause, fault) if cause and not function else None,
+            name=name.replace("-", "_").replace(".", "_"),
+            head=[*(f'os.environ.setdefault("{variable}", "1")' for variable in variables), *path],
+            program=self.program,
+            is_sharded=bug.spec.sharded,
+            body=self.body,
+        )
 
     @property
     def is_possible(self) -> bool:
-        """Whether a test of PyTorch shows the bug by itself: it needs no worker, earlier case, cache or own kernel."""
-        bug, failure = self.bug, self.bug.result.failure
-        is_plain = not (bug.case.before or bug.spec.warm or needs_worker(bug) or find_function(bug))
+        """Whether a plain script shows the bug."""
         # DTensor needs a context of its own for such calls.
-        is_plain &= not (bug.spec.sharded and any(op.kind == "sdpa" for op in bug.case.ops))
-        is_measured = not self.is_exact or "scale" in bug.result.numbers
-        is_compared = isinstance(failure, _COMPARED) and bool(self.value) and is_measured
-        return is_plain and (self.has_no_value or is_compared)
-
-    @property
-    def has_no_value(self) -> bool:
-        """Whether the failure shows without looking at a result."""
-        return self.bug.result.verdict in WITHOUT_NUMBERS or isinstance(self.bug.result.failure, StateChanged)
+        has_call = self.bug.spec.sharded and any(op.kind == "sdpa" for op in self.bug.case.ops)
+        is_compared = isinstance(self.run.failure, OF_EXACT | _OF_EAGER | Nondeterministic) and bool(self.run.value)
+        return not (needs_worker(self.bug) or has_call) and (self.run.has_no_value or is_compared)
 
     @property
     def program(self) -> str:
-        return shards.spell_program(self.bug.case) if self.bug.spec.sharded else source(self.bug.case).strip()
+        """The module and its inputs, and all that `body` calls."""
+        bug = self.bug
+        own = shards.spell_program(bug.case) if bug.spec.sharded else source(bug.case).strip()
+        parts = [spell_kernel(bug), spell_plain(bug.case) if self.run.is_exact else ""]
+        parts += [_MOVE] * self.run.is_moved + [_FLOAT64] * ("Float64()" in self._contexts)
+        parts += [shards.GATHER] * self.run.has_gather
+        parts += [self._spell_earlier(number, earlier) for number, earlier in enumerate(bug.case.before, 1)]
+        text = "\n".join([own, *parts, *self.body])
+        module, _, name = find_function(bug).partition(":")
+        needed = [name for name in ("functools", "os", "tempfile") if re.search(rf"\b{name}\.", text)]
+        needed += ["tempfile"] * bug.spec.sharded  # for the method of the test
+        standard = [f"import {', '.join(needed)}"] * bool(needed)
+        imports = [f"import {', '.join(config)}"] if (config := bug.list_config()) else []
+        imports += ["from torch.nn.attention import SDPBackend, sdpa_kernel"] * ("SDPBackend." in text)
+        imports += shards.list_imports(text) if bug.spec.sharded else []
+        imports += [f"from {module} import {name}{'' if name == 'attend' else ' as attend'}"] * bool(module)
+        first, rest = own.split("\n\n", 1)
+        return "\n\n\n".join(filter(None, ["\n".join([*standard, first, *imports, "", rest]), *parts]))
 
     @property
-    def plain(self) -> str:
-        """The module that float64 runs; "" for the module itself."""
-        return spell_plain(self.bug.case) if self.is_exact else ""
+    def body(self) -> list[str]:
+        """The statements of the test, which a report shows. They raise AssertionError if the bug shows."""
+        bug, case, failure = self.bug, self.bug.case, self.run.failure
+        lines = shards.list_setup(case) if bug.spec.sharded else []
+        if find_function(bug) and bug.result.verdict in (Verdict.NONFINITE, Verdict.NONDETERMINISTIC):
+            lines.append("torch.use_deterministic_algorithms(True, warn_only=True)  # fills fresh memory with NaN")
+        if bug.spec.warm:
+            lines.append('os.environ["TORCHINDUCTOR_CACHE_DIR"] = tempfile.mkdtemp()  # for the caches of this run')
+        lines += [f"earlier_{number}()" for number, _ in enumerate(case.before, 1)] + self.run.list_run()
+        changes = failure.changes if isinstance(failure, StateChanged) else ()
+        accused, actual = self._list_accused()
+        if self.run.has_reference:
+            is_read = not (self.run.has_no_value or isinstance(failure, Nondeterministic))
+            lines += self._list_reference("eager" * is_read, f"Module(){self.run.mode}", "eager")
+        if changes:
+            states = ", ".join(change.state for change in changes)
+            lines += [*accused, f"before = [{states}]", *actual, f"afterwards = [{states}]"]
+            lines += ['print(f"before {before}, afterwards {afterwards}")', "assert afterwards == before"]
+        elif self.run.has_no_value:
+            lines += ["try:", *indent([*accused, *actual]), *self._list_raising()]
+        else:
+            lines += [*accused, *actual, *self._list_comparison()]
+        config = (f"{name}.patch({given!r})" for name, given in bug.list_config().items())
+        return _enter([*["torch.no_grad()"] * (case.mode == "inference"), *config], lines)
 
     @property
-    def is_sequence(self) -> bool:
-        case = self.bug.case
-        return bool(case.calls or case.setup or case.mode == "inference_mode")
-
-    @property
-    def is_exact(self) -> bool:
-        """Whether the result is compared with float64."""
-        failure = self.bug.result.failure
-        is_other = isinstance(failure, NotFinite | DifferentElements | FormDiffers)
-        return not self.has_no_value and (not is_other or getattr(failure, "aspect", "") == "mutation")
-
-    @property
-    def has_casts(self) -> bool:
-        """Whether some values of the program stay in low precision if all of its inputs are in float64."""
+    def _contexts(self) -> list[str]:
+        """In which the program runs in float64."""
+        if not self.run.is_exact:
+            return []
+        # In low precision if all inputs are in float64?
         double = map_inputs(
             self.bug.case, lambda item: replace(item, dtype="float64") if item.dtype in FLOATS else item
         )
         double = replace(double, contracts=())
-        return not is_valid(double) or bool({kind.dtype for kind in types_of(double).values()} & {*FLOATS[:3]})
-
-    @property
-    def contexts(self) -> list[str]:
-        """In which the program runs in float64."""
-        if not self.is_exact:
-            return []
+        has_casts = not is_valid(double) or bool({kind.dtype for kind in types_of(double).values()} & {*FLOATS[:3]})
         has_sdpa = any(op.kind == "sdpa" for op in self.bug.case.ops)
-        return ["sdpa_kernel(SDPBackend.MATH)"] * has_sdpa + ["Float64()"] * self.has_casts
+        return [_MATH] * has_sdpa + ["Float64()"] * has_casts
 
-    @property
-    def is_moved(self) -> bool:
-        """Whether the inputs go to a device."""
-        return self.bug.device != "cpu"
+    def _spell_earlier(self, number: int, earlier: Earlier) -> str:
+        """A function that runs a case before the failing one. A worker calls a subject twice: so does the script."""
+        other = RegressionScript(replace(self.bug, case=earlier.case, result=replace(self.bug.result, failure=None)))
+        accused, actual = other._list_accused()
+        context = "torch.no_grad()" if earlier.case.mode == "inference" else "torch.enable_grad()"
+        loop = [f"for _ in range({2 * earlier.times}):", *indent([*accused, *actual])]
+        lines = [
+            *other.program.replace("\n\n\n", "\n\n").splitlines(),
+            "",
+            *other.run.list_run(),
+            *_enter([context], loop),
+        ]
+        return "\n".join([f"def earlier_{number}():", *indent(lines)])
 
-    @property
-    def runtime(self) -> str:
-        """The parts of the end of repro.py that the test needs."""
-        names = ["move"] * self.is_moved + ["Float64"] * ("Float64()" in self.contexts) + ["gather"] * self.has_gather
-        return read_runtime(tuple(names), list_constants(self.bug)).strip() if names else ""
+    def _list_reference(self, name: str, module: str, of: str) -> list[str]:
+        """Statements that run a new module."""
+        is_named = self.run.reads_module
+        run = self.run.spell_call("module" if is_named else module, of)
+        return [f"module = {module}"] * is_named + [f"{name} = {run}" if name else run]
 
-    @property
-    def has_gather(self) -> bool:
-        """Whether the results of DTensors are several, or of a function that takes whole tensors too."""
-        return self.bug.spec.sharded and (not self.is_single or len(self.bug.case.returns) > 1)
+    def _list_accused(self) -> tuple[list[str], list[str]]:
+        """Statements that make what is accused, and that run it."""
+        bug, failure, inputs = self.bug, self.run.failure, self.run.spell_inputs()
+        module = f"{'WithKernel' if spell_kernel(bug) else 'Module'}(){self.run.mode}"
+        prepared = shards.list_preparation(bug.case) if bug.spec.sharded else []
+        *before, compiled = bug.list_compiling(inputs)
+        is_again = bug.spec.warm or isinstance(failure, Nondeterministic)
+        is_named = bool(prepared or before) or is_again or self.run.reads_module
+        lines = [*[f"module = {module}"] * is_named, *prepared]
+        lines += [f"given = {inputs}"] * (bug.spec.sharded and self.run.is_single)
+        if before and self.run.is_sequence:
+            # `calls` may change the module before its first call.
+            lines += ["", "@functools.cache", "def export():", *indent([*before, f"return {compiled}"]), ""]
+            compiled = "lambda *given: export()(*given)"
+        elif before:
+            lines += before
+        call = compiled if is_named else re.sub(r"\bmodule\b", module, compiled)
+        if is_named and bug.is_compiled:
+            lines.append(f"compiled = {compiled}")
+            call = "compiled"
+        run = self.run.spell_call(call)
+        lines += [run, "torch._dynamo.reset()", f"compiled = {compiled}"] * bug.spec.warm
+        if isinstance(failure, Nondeterministic):
+            run = f"runs = [{run} for _ in range({_RUNS})]"
+        elif not self.run.has_no_value and self.run.value:
+            run = f"actual = {run}"
+        return lines, _enter([f"{ENABLE}(torch.compile)"] * bug.compiles_backward, [run])
 
-    def list_body(self) -> list[str]:
-        """The statements of the test method."""
-        bug, failure = self.bug, self.bug.result.failure
-        mode = f"{'' if bug.case.training else '.eval()'}{'.cuda()' if self.is_moved else ''}"
-        is_compiled, is_sharded = bug.is_compiled, bug.spec.sharded
-        mesh = shards.MESH if self.is_script else "mesh = self.build_device_mesh()"
-        lines = shards.list_setup(bug.case, mesh) if is_sharded else []
-        lines += self._list_run() + ["torch._dynamo.reset()"] * (is_compiled and not self.is_script)
-        dynamic, shapes = "dynamic", "shapes"
-        if self.is_script:
-            is_dynamic = bug.dynamic or bug.case.dynamic
-            dynamic, shapes = str(is_dynamic), AUTOMATIC if is_dynamic else "None"
-        *before, compiled = bug.list_compiling(dynamic, shapes, self._spell_inputs())
-        lines += [f"shapes = {AUTOMATIC} if dynamic else None"] * (bool(before) and not self.is_script)
-        if is_sharded and self.has_no_value:
-            lines += [f"whole = Module(){mode}", self._spell_call("whole", "whole", is_reference=True)]
-        lines += [f"module = {'WithKernel' if bug.who == 'kernel' else 'Module'}(){mode}", *before]
-        lines += shards.list_preparation(bug.case) if is_sharded else []
-        if is_sharded and self.is_single:
-            lines += [f"given = {self._spell_inputs()}"]
-        lines += [f"compiled = {compiled}"] * is_compiled
-        actual = self._spell_call("compiled" if is_compiled else "module", "module")
-        if isinstance(failure, StateChanged):
-            states = ", ".join(change.state for change in failure.changes)
-            return [*lines, f"before = [{states}]", actual, self._spell_equal(f"[{states}]", "before")]
-        if self.has_no_value:
-            return [*lines, *self._enter(actual)]
-        if isinstance(failure, NotFinite):
-            check = f"{actual}.isfinite().all()"
-            return [*lines, *self._enter(f"assert {check}" if self.is_script else f"self.assertTrue({check})")]
-        lines += self._enter(f"actual = {actual}")
-        if not self.is_exact:
-            eager = [
-                f"module = Module(){mode}",
-                f"expected = {self._spell_call('module', 'module', is_reference=True)}",
+    def _list_raising(self) -> list[str]:
+        """The end of a `try` statement in which the accused runs: if it raises where eager does not, the bug shows."""
+        synchronize = ["    torch.cuda.synchronize()  # raises the GPU's errors"] * self.run.is_moved
+        if self.bug.spec.sharded and (words := shards.spell_error(self.run.failure)):
+            # DTensor refuses by exceptions too.
+            refuses = f'    assert "{words}" not in repr(error), "only DTensors raise"'
+            return ["except Exception as error:", refuses, "    raise"]
+        who = "the kernel raises" if self.bug.who == "kernel" else "the compiled module raises"
+        who = "DTensors raise" if self.bug.spec.sharded else who
+        raised = f'    raise AssertionError("only {who}") from error'
+        return [*synchronize, "except Exception as error:", raised]
+
+    def _list_comparison(self) -> list[str]:
+        """Statements that print `eager`, `actual` and, if it counts, the result in float64, and compare them."""
+        bug, failure = self.bug, self.run.failure
+        eager, who = ("whole tensors", "DTensors") if bug.spec.sharded else ("eager", bug.who)
+        if isinstance(failure, Nondeterministic):
+            largest = "max((one.double() - runs[0].double()).abs().max().item() for one in runs)"
+            return [
+                f'print(f"largest difference of {_RUNS} runs on equal inputs: {{{largest}:.2g}}")',
+                'assert all(torch.equal(one.nan_to_num(), runs[0].nan_to_num()) for one in runs), "runs differ"',
             ]
-            return [*lines, *eager, self._spell_equal("actual", "expected")]
-        expected = f"expected = {self._spell_call('exact', 'exact', is_reference=True)}"
-        lines += [f"exact = {'Plain' if self.plain else 'Module'}(){mode}.double()"]
-        lines += [f"with {', '.join(self.contexts)}:", f"    {expected}"] if self.contexts else [expected]
-        rows = ".nan_to_num(0.0)" if isinstance(failure, EmptyRowsNotZero) else ""
-        lines += ['print(f"whole tensors: {expected}\\nDTensors: {actual}")'] * (is_sharded and self.is_script)
-        tolerance, reasons = self._find_tolerance()
-        equal = self._spell_equal(f"actual{rows}.double()", f"expected{rows}", f", atol={tolerance:.1e}, rtol=0")
-        return [*lines, *(f"# {reason}" for reason in reasons), equal]
-
-    def _enter(self, line: str) -> list[str]:
-        """A statement that runs the accused, in the context that it needs."""
-        return [f"with {ENABLE}(torch.compile):", f"    {line}"] if self.bug.compiles_backward else [line]
-
-    def _spell_equal(self, actual: str, expected: str, tolerance: str = "") -> str:
-        if not self.is_script:
-            return f"self.assertEqual({actual}, {expected}{tolerance})"
-        is_form = isinstance(self.bug.result.failure, FormDiffers | StateChanged)
-        if is_form and not tolerance:
-            others = ("whole tensors", "DTensors") if self.bug.spec.sharded else ("eager", "compiled")
-            others = ("before", "afterwards") if expected == "before" else others
-            return f'assert {actual} == {expected}, f"{others[0]} {{{expected}}}, {others[1]} {{{actual}}}"'
-        return f"torch.testing.assert_close({actual}, {expected}{tolerance})"
-
-    def _spell_call(self, call: str, module: str, *, is_reference: bool = False) -> str:
-        """A run of `call` in place of `module`, without `run` where a call is all."""
-        if self.is_single:
-            value = self.value.removeprefix("out")
-            if not self.bug.spec.sharded or is_reference:
-                return f"{call}(*{self._spell_inputs(is_reference)}){value}"
-            return f"gather({call}(*given)){value}" if self.has_gather else f"{call}(*given).full_tensor(){value}"
-        flags = [f"{self.flag}=True"] * bool(is_reference and self.flag)
-        return f"run({', '.join([*[module] * self.reads_module, call, *flags])})"
-
-    @property
-    def flag(self) -> str:
-        """The argument by which `run` gets the inputs of the reference; "" if it gets those of the accused."""
-        return "double" if self.is_exact else "whole" if self.bug.spec.sharded else ""
-
-    @property
-    def is_single(self) -> bool:
-        """Whether the failure shows in the result of a single call."""
-        case = self.bug.case
-        is_plain = not (self.is_sequence or case.training or is_random(case))
-        return is_plain and self.value[:3] in ("", "out") and "given" not in self.value
-
-    @property
-    def reads_module(self) -> bool:
-        return self.is_sequence or "module." in self.value
-
-    def _list_run(self) -> list[str]:
-        """The function `run`; nothing where a single call is all."""
-        case, flag = self.bug.case, self.flag
-        if self.is_single:
-            return []
-        words = [*["module"] * self.reads_module, "call", *[f"{flag}=False"] * bool(flag)]
-        given = self._spell_inputs(flag, "given" if self.is_sequence else "inputs()")
-        lines = [f"given = {given}"] * (given != "given")
-        trains = case.training or any(call.under == "training" for call in case.calls)
-        if trains:
-            trained = [n for n, item in enumerate(case.arguments) if item.requires_grad and item.dtype in FLOATS]
-            wanted = "torch.is_grad_enabled()" * bool(case.calls)
-            lines += [f"given[{place}].requires_grad_({wanted})" for place in trained]
+        if not self.run.is_exact:
+            is_form = isinstance(failure, FormDiffers) and failure.aspect != "mutation"
+            equal = "torch.testing.assert_close(actual, eager, equal_nan=True)"
+            return [f'print(f"{eager} {{eager}}, {who} {{actual}}")', "assert actual == eager" if is_form else equal]
+        double = f"{'Plain' if spell_plain(bug.case) else 'Module'}(){self.run.mode}.double()"
+        lines = _enter(self._contexts, self._list_reference("exact", double, "exact"))
+        runs = [(eager, "eager")] * (bug.who != "eager") + [(who, "actual")]
+        shown = ", ".join(f"{name} {{off({value})}}" for name, value in runs)
+        error = failure.error if isinstance(failure, WrongValue | FaultyOperation) else math.inf
         lines += [
-            f"out = {'gather(call(*given))' if self.bug.spec.sharded else 'call(*given)'}",
-            *(self._list_backward() if trains else ()),
+            'off = lambda value: f"{(value - exact).abs().max():.2g}"',
+            f'print(f"float64 up to {{exact.abs().max():.2g}}; off by: {shown}")',
         ]
-        if self.is_sequence:
-            lines = ["for given in calls(module):", *(f"    {line}" for line in lines)]
-        lines = ["torch.manual_seed(0)"] * is_random(case) + lines + [f"return {self.value}"] * bool(self.value)
-        return [f"def run({', '.join(words)}):", *(f"    {line}" for line in lines), ""]
+        if isinstance(failure, EmptyRowsNotZero):
+            return [*lines, "assert not actual[exact.isnan()].nan_to_num(0.0).any()  # rows without a key"]
+        if not math.isfinite(error):
+            return [*lines, _FINITE]
+        close = f"torch.testing.assert_close(actual.double(), exact, atol={error / 2:.2g}, rtol=0, equal_nan=True)"
+        return [*lines, f"# atol: half of this bug's error, {error:.2g}", close]
 
-    def _list_backward(self) -> list[str]:
-        case, is_sum = self.bug.case, self.bug.case.mode == "training_on_sum"
-        seed = ["torch.manual_seed(1)"] * (not is_sum)
-        if len(case.returns) == 1 and not case.calls:
-            return [*seed, "out.sum().backward()" if is_sum else "out.backward(torch.randn(out.shape).to(out))"]
-        outs = f"outs = [o for o in {'out' if len(case.returns) > 1 else '[out]'} if o.requires_grad]"
-        loss = f"sum({'o' if is_sum else '(o * torch.randn(o.shape).to(o))'}.sum() for o in outs)"
-        return [*seed, outs, "if outs:", f"    {loss}.backward()"]
 
-    def _spell_inputs(self, flag: bool | str = False, given: str = "inputs()") -> str:
-        """The inputs of the accused, on the device; of the reference if `flag`, which may be the name of a flag."""
-        if self.is_moved:
-            return f"[move({', '.join(['x', *[str(flag)] * bool(flag and self.is_exact)])}) for x in {given}]"
-        is_float = all(item.dtype in FLOATS for item in self.bug.case.arguments)
-        double = f"[{'x.double()' if is_float else 'x.double() if x.is_floating_point() else x'} for x in {given}]"
-        reference = double if self.is_exact else given
-        accused = shards.spell_split(self.bug.case, given) if self.bug.spec.sharded else given
-        return accused if not flag else reference if flag is True else f"{reference} if {flag} else {accused}"
-
-    @property
-    def value(self) -> str:
-        """The expression that is compared; "" if there is none."""
-        failure = self.bug.result.failure
-        if isinstance(failure, FormDiffers) and (failure.aspect, failure.actual) == ("structure", "FakeTensor"):
-            return "out.__class__"
-        value = getattr(failure, "value", None)
-        text = self._spell_tensor(value) if value and not self.has_no_value else ""
-        if not text or not isinstance(failure, FormDiffers) or failure.aspect == "mutation":
-            return text
-        if failure.aspect == "memory" and self.bug.spec.sharded:
-            return ""
-        if failure.aspect == "memory" and failure.owner and self._spell_tensor(failure.owner):
-            owner, memory = self._spell_tensor(failure.owner), "untyped_storage().data_ptr()"
-            return f"{text}.{memory} == {owner}.{memory}"
-        forms = {"dtype": ".dtype", "shape": ".shape", "device": ".device", "strides": ".stride()"}
-        return f"{text}{forms[failure.aspect]}" if failure.aspect in forms else ""
-
-    def _spell_tensor(self, value: Value) -> str:
-        case = self.bug.case
-        if value.kind == "output" or (value.kind, value.name) == ("result", "out"):
-            place = value.name if value.kind == "output" else 0
-            text = "out" if len(case.returns) == 1 else f"out[{place}]"
-        elif value.kind == "input":
-            names = [item.name for item in case.arguments]
-            text = f"given[{names.index(find_name(case, value))}]"
-        else:
-            text = "" if value.kind == "result" else f"module.{value.name}"
-        text = f"{text}.grad" if text and value.is_gradient else text
-        return f"gather({text})" if self.bug.spec.sharded and text[:3] not in ("", "out") else text
-
-    def _find_tolerance(self) -> tuple[float, list[str]]:
-        """How far the value may be off from float64, and why."""
-        factor, share, dtype = find_tolerance(self.bug)
-        error, scale = (self.bug.result.numbers.get(name, 0.0) for name in ("eager_error", "scale"))
-        if not factor:
-            return share * scale, [f"atol: {share:.2%} of the largest value, {scale:.2g}"]
-        units = f"and {UNITS} units in the last place of the largest value, {scale:.2g} in {dtype}"
-        return factor * error + share * scale, [
-            f"atol: {factor} times eager's error against float64, {error:.1e},",
-            units,
-        ]
+def write_case(bug: FailingRun) -> RegressionScript:
+    """The script of a failure, without calls after the one that fails."""
+    value = getattr(bug.result.failure, "value", None)
+    case = replace(bug.case, calls=bug.case.calls[: value.call - 1]) if value else bug.case
+    return RegressionScript(replace(bug, case=case) if is_valid(case) else bug)

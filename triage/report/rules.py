@@ -91,7 +91,7 @@ class ChoiceRule:
         return f"{name} {equals} {' or '.join(map(show, self.values))}"
 
 
-Rule = SizeRule | TraitRule | ChoiceRule
+ConditionRule = SizeRule | TraitRule | ChoiceRule
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,12 +99,12 @@ class Condition:
     """A need of the failure, with the values that were tried."""
 
     subject: str
-    rule: Rule
+    rule: ConditionRule
     fails: tuple[Any, ...]  # its own value first
     passes: tuple[Any, ...]
     is_exact: bool = True  # whether no other rule as simple explains these values
 
-    def restate(self, rule: Rule, part: SizeRule) -> "Condition":
+    def restate(self, rule: ConditionRule, part: SizeRule) -> "Condition":
         """With another rule, and of the sizes that pass those that `part` explains."""
         return replace(self, rule=rule, passes=tuple(size for size in self.passes if not part.holds(size)))
 

@@ -1,19 +1,20 @@
-"""Parts of scripts and tests in which two ranks run a program with DTensors."""
+"""Parts of a script in which two ranks run a program with DTensors."""
 
 import re
 from dataclasses import replace
 
-from fuzz.protocol import SubjectResult
 from generators.program.case import Case, Input
 from generators.program.edits import map_inputs
 from generators.program.emit import source
-from triage.rendering import render
-from triage.report.repro import WITHOUT_NUMBERS, ScriptedFailure, find_error
 
-MESH = 'mesh = init_device_mesh("cpu", (2,))  # under torchrun --nproc-per-node 2'
+_MESH = 'mesh = init_device_mesh("cpu", (2,))  # under torchrun --nproc-per-node 2'
 _NAMES = ("DTensor", "Replicate", "Shard", "distribute_tensor")
 _MAKES_TENSORS = re.compile(r"torch\.(?:arange|empty|eye|full|linspace|ones|tensor|zeros)\(")
 _MIXED = "DTensor._op_dispatcher._allow_implicit_replication = True  # forward makes tensors of its own"
+
+GATHER = """\
+def gather(value):  # whole tensors in place of DTensors
+    return torch.utils._pytree.tree_map_only(DTensor, DTensor.full_tensor, value)"""
 
 
 def spell_program(case: Case) -> str:
@@ -29,10 +30,10 @@ def spell_split(case: Case, given: str) -> str:
     return f"[distribute_tensor(x, mesh, [{placements.pop()}]) for x in {given}]"
 
 
-def list_setup(case: Case, mesh: str) -> list[str]:
+def list_setup(case: Case) -> list[str]:
     """Statements before all others."""
     placements = [*map(_spell_placement, case.arguments)]
-    lines = [mesh, *[f"placements = [{', '.join(placements)}]"] * (len({*placements}) > 1)]
+    lines = [_MESH, *[f"placements = [{', '.join(placements)}]"] * (len({*placements}) > 1)]
     forward = source(case).partition("def forward(")[2].partition("\n\n\n")[0]
     return lines + [_MIXED] * bool(_MAKES_TENSORS.search(forward))
 
@@ -52,27 +53,13 @@ def list_imports(text: str) -> list[str]:
     """The imports that `text` needs."""
     used = ", ".join(name for name in _NAMES if re.search(rf"\b{name}\b", text))
     mesh = "from torch.distributed.device_mesh import init_device_mesh"
-    return [*[mesh] * (MESH in text), f"from torch.distributed.tensor import {used}"]
+    return [mesh, f"from torch.distributed.tensor import {used}"]
 
 
-def write_ranks(bug: ScriptedFailure, program: str, body: str) -> str:
-    """The text of repro.py: two ranks run the statements `body`, which raise; "" without a program."""
-    return program and render(
-        "repro_ranks.py.j2",
-        title=bug.title.replace("\\", "/").replace('"', "'"),
-        replay=bug.replay,
-        program=program,
-        body=[line for line in body.splitlines() if line != MESH],
-        error=_spell_error(bug.result),
-    )
-
-
-def _spell_error(result: SubjectResult) -> str:
-    """The beginning of the line by which a traceback ends, without numbers: DTensor refuses by the same exceptions."""
-    text = getattr(result.failure, "text", "") if result.verdict in WITHOUT_NUMBERS else ""
-    first = re.split(r"[^\w ']", text, maxsplit=1)[0]
-    words = " ".join(word for word in first.split()[:5] if not any(map(str.isdigit, word)))
-    return f"{find_error(result)}: {words}" if words else find_error(result)
+def spell_error(failure: object) -> str:
+    """The beginning of an exception's text, without numbers. DTensor refuses programs by the same exceptions."""
+    first = re.split(r"[^\w ']", getattr(failure, "text", ""), maxsplit=1)[0]
+    return " ".join(word for word in first.split()[:5] if not any(map(str.isdigit, word)))
 
 
 def _spell_placement(item: Input) -> str:

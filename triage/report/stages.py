@@ -7,13 +7,13 @@ from fuzz.experiments import Outcome
 from fuzz.subjects import get_spec
 from fuzz.versions import spell_verdict
 from generators.program.case import Case
-from triage.report import repro
+from triage.report.failing_run import is_kernel, is_of_config
 from triage.report.wording import spell
 
 
 def run_symbolic(case: Case, ablation: Ablation, asker: Asker) -> None:
     """If the program fixes sizes that may be symbolic, run its stage with dynamic=True again: with the program that
-    reads them off its arguments, as the test does."""
+    reads them off its arguments."""
     if (symbolic := _find_symbolic(case, ablation)) is not None:
         question = Question(symbolic, (ablation.stages[DYNAMIC].subject,))
         ablation.stages[DYNAMIC] = ask_accepted(asker, question)
@@ -25,11 +25,11 @@ def _find_symbolic(case: Case, ablation: Ablation) -> Case | None:
 
 def list_stages(case: Case, ablation: Ablation) -> list[tuple[str, str]]:
     """The words for each stage that torch has, and its verdict. `run_symbolic` ran before."""
-    as_config, is_kernel = repro.is_of_config(ablation.result), repro.is_kernel(ablation.result)
+    as_config, of_kernel = is_of_config(ablation.result), is_kernel(ablation.result)
     names = {
         name: describe_stage(name, one.subject, case, as_config=as_config) for name, one in ablation.stages.items()
     }
-    names |= {EAGER: "eager, the attention as products and softmax"} if is_kernel else {}
+    names |= {EAGER: "eager, the attention as products and softmax"} if of_kernel else {}
     if _find_symbolic(case, ablation) is not None:
         names[DYNAMIC] += ", sizes read off the arguments"
     rows = []

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from corpus.causes import COMPILERS, Part, Stage, name_part
-from corpus.fault import Fault
+from corpus.fault import FaultyLine
 from fuzz.attribution.ablation import EAGER, Ablation, describe_stage
 from fuzz.attribution.root_cause import RootCause
 from fuzz.bug_identity import operation_of
@@ -24,7 +24,7 @@ from generators.program.ops import VIEWS
 from generators.program.roles import find_attentions
 from generators.program.settings import describe_settings
 from generators.program.values import LOW_PRECISION
-from triage.report.repro import is_kernel, is_of_config
+from triage.report.failing_run import is_kernel, is_of_config
 
 _CONTEXT, _WIDEST, _NAMED = 2, 120, 3
 _SOURCE = re.compile(r"`?\btorch/([\w/]+\.(?:py|h))(?::(\d+))?`?")
@@ -75,7 +75,7 @@ def spell(verdict: str) -> str:
 def summarize(case: Case, ablation: Ablation, *, has_numbers: bool = False) -> str:
     """The failure in a sentence: how it shows and under which compiler, with torch and device.
 
-    `has_numbers`: with the numbers of the worker's run. Those of repro.py are of another run.
+    `has_numbers`: with the numbers of the worker's run. Those of the script are of another run.
     """
     result, accused, hello = ablation.result, ablation.accused, ablation.hello
     name = describe_stage(accused, result.subject, case, as_config=is_of_config(result))
@@ -97,7 +97,7 @@ def describe_before(case: Case) -> str:
     return f"after {format_count(runs, 'earlier case')} in the same process" if runs else ""
 
 
-def describe_cause(cause: RootCause, fault: Fault | None = None) -> str:
+def describe_cause(cause: RootCause, fault: FaultyLine | None = None) -> str:
     """The stage and part that experiments found, and the mechanism. `fault`: the line, as a person found it."""
     of_inductor = cause.stage is Stage.DECOMPOSITION and bool(fault and fault.file.startswith("_inductor/"))
     who = COMPILERS["inductor"] if of_inductor else COMPILERS.get(cause.who, cause.who)
@@ -112,7 +112,7 @@ def describe_cause(cause: RootCause, fault: Fault | None = None) -> str:
     return f"{shown} {place} {named}{how}."
 
 
-def describe_fault(fault: Fault) -> str:
+def describe_fault(fault: FaultyLine) -> str:
     """The line at fault with its address and how it is known, in Markdown."""
     return f"{link_line(fault)} in `{fault.function}`, {fault.evidence} (torch {fault.torch})"
 
@@ -127,7 +127,7 @@ def describe_unmended(total: int, reasons: Mapping[str, int]) -> str:
     return f"{total} fail{'s' * (total == 1)} as without it{': ' * bool(told)}{'; '.join(told)}. " if total else ""
 
 
-def link_line(fault: Fault) -> str:
+def link_line(fault: FaultyLine) -> str:
     """The line at fault as a link, in Markdown."""
     return _link(fault.file, fault.line, fault.torch, of_torch=True)
 
@@ -146,7 +146,7 @@ def _link(file: str, line: int, torch: str, *, of_torch: bool) -> str:
     return f"[{name}]({address})" if address else name
 
 
-def quote_source(place: Place | Fault, home: str) -> str:
+def quote_source(place: Place | FaultyLine, home: str) -> str:
     """The line with two lines before and after it, numbered; "" if they are long or not readable here."""
     file = Path(home) / place.file
     lines = file.read_text(encoding="utf-8").splitlines() if place.line and home and file.is_file() else []

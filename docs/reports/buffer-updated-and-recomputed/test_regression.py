@@ -2,13 +2,12 @@
 """[AOTAutograd] backward computes again from a buffer that forward has updated meanwhile: wrong gradient
 
 The method below is for test/functorch/test_aotdispatch.py, class TestAOTAutograd.
-2.11.0, 2.12.1, 2.13.0, 2.14.1, 2.15.0: wrong gradient
+Exits with 1 if the bug shows, 0 if it does not, 125 if the script can't tell.
 """
-import importlib.util, sys, unittest
+import os, sys, unittest
 
-if not importlib.util.find_spec("expecttest"):
-    sys.modules["expecttest"] = unittest  # PyTorch's TestCase derives from expecttest's, which the wheel does not bring
-from torch.testing._internal.common_utils import TestCase, instantiate_parametrized_tests, parametrize, run_tests
+if __name__ == "__main__":
+    sys.excepthook = lambda _, error, __: (print(f"can't run here: {error!r}", file=sys.stderr), os._exit(125))
 import torch
 from torch import nn
 
@@ -43,9 +42,8 @@ def inputs():
     ]
 
 
-class RegressionTest(TestCase):
-    @parametrize("dynamic", [False, True])
-    def test_buffer_updated_and_recomputed(self, dynamic):
+class RegressionTest(unittest.TestCase):
+    def test_buffer_updated_and_recomputed(self):
         def run(call, double=False):
             given = [x.double() if x.is_floating_point() else x for x in inputs()] if double else inputs()
             given[2].requires_grad_()
@@ -54,18 +52,16 @@ class RegressionTest(TestCase):
             out.backward(torch.randn(out.shape).to(out))
             return given[2].grad
 
-        torch._dynamo.reset()
-        module = Module()
-        compiled = torch.compile(module, dynamic=dynamic)
-        actual = run(compiled)
-        exact = Module().double()
-        expected = run(exact, double=True)
-        # atol: 10 times eager's error against float64, 4.5e-08,
-        # and 8 units in the last place of the largest value, 1.8 in float32
-        self.assertEqual(actual.double(), expected, atol=2.2e-06, rtol=0)
+        eager = run(Module())
+        actual = run(torch.compile(Module(), dynamic=False))
+        exact = run(Module().double(), double=True)
+        off = lambda value: f"{(value - exact).abs().max():.2g}"
+        print(f"float64 up to {exact.abs().max():.2g}; off by: eager {off(eager)}, compiled {off(actual)}")
+        # atol: half of this bug's error, 1.4
+        torch.testing.assert_close(actual.double(), exact, atol=0.71, rtol=0, equal_nan=True)
 
-
-instantiate_parametrized_tests(RegressionTest)
 
 if __name__ == "__main__":
-    run_tests()
+    torch.set_num_threads(1)  # the number of threads selects kernels and splits sums
+    result = unittest.main(exit=False).result
+    sys.exit(1 if result.failures else 125 if result.errors else 0)

@@ -2,13 +2,12 @@
 """[Inductor] x + 0.0, x.clone().div_(1.0) and the like as an output return x itself, since torch 2.14: a later write changes both
 
 The method below is for test/inductor/test_torchinductor.py, class CommonTemplate.
-2.11.0, 2.12.1, 2.13.0: passes; 2.14.1, 2.15.0: another form
+Exits with 1 if the bug shows, 0 if it does not, 125 if the script can't tell.
 """
-import importlib.util, sys, unittest
+import os, sys, unittest
 
-if not importlib.util.find_spec("expecttest"):
-    sys.modules["expecttest"] = unittest  # PyTorch's TestCase derives from expecttest's, which the wheel does not bring
-from torch.testing._internal.common_utils import TestCase, instantiate_parametrized_tests, parametrize, run_tests
+if __name__ == "__main__":
+    sys.excepthook = lambda _, error, __: (print(f"can't run here: {error!r}", file=sys.stderr), os._exit(125))
 import torch
 from torch import nn
 
@@ -32,25 +31,21 @@ def inputs():
     ]
 
 
-class RegressionTest(TestCase):
-    @parametrize("dynamic", [False, True])
-    @torch.no_grad()
-    def test_clone_plus_zero(self, dynamic):
-        def run(call):
-            given = inputs()
-            out = call(*given)
-            return out.untyped_storage().data_ptr() == given[0].untyped_storage().data_ptr()
+class RegressionTest(unittest.TestCase):
+    def test_clone_plus_zero(self):
+        with torch.no_grad():
+            def run(call):
+                given = inputs()
+                out = call(*given)
+                return out.untyped_storage().data_ptr() == given[0].untyped_storage().data_ptr()
 
-        torch._dynamo.reset()
-        module = Module().eval()
-        compiled = torch.compile(module, dynamic=dynamic)
-        actual = run(compiled)
-        module = Module().eval()
-        expected = run(module)
-        self.assertEqual(actual, expected)
+            eager = run(Module().eval())
+            actual = run(torch.compile(Module().eval(), dynamic=False))
+            print(f"eager {eager}, compiled {actual}")
+            assert actual == eager
 
-
-instantiate_parametrized_tests(RegressionTest)
 
 if __name__ == "__main__":
-    run_tests()
+    torch.set_num_threads(1)  # the number of threads selects kernels and splits sums
+    result = unittest.main(exit=False).result
+    sys.exit(1 if result.failures else 125 if result.errors else 0)

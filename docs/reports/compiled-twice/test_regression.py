@@ -2,13 +2,12 @@
 """[Dynamo] torch.compile(torch.compile(module)) is a function that skips the module's hooks: wrong result
 
 The method below is for test/dynamo/test_misc.py, class MiscTests.
-2.11.0, 2.13.0, 2.15.0: wrong result
+Exits with 1 if the bug shows, 0 if it does not, 125 if the script can't tell.
 """
-import importlib.util, sys, unittest
+import os, sys, unittest
 
-if not importlib.util.find_spec("expecttest"):
-    sys.modules["expecttest"] = unittest  # PyTorch's TestCase derives from expecttest's, which the wheel does not bring
-from torch.testing._internal.common_utils import TestCase, instantiate_parametrized_tests, parametrize, run_tests
+if __name__ == "__main__":
+    sys.excepthook = lambda _, error, __: (print(f"can't run here: {error!r}", file=sys.stderr), os._exit(125))
 import torch
 from torch import nn
 
@@ -36,28 +35,29 @@ def calls(module):
     yield inputs()
 
 
-class RegressionTest(TestCase):
-    @parametrize("dynamic", [False, True])
-    @torch.no_grad()
-    def test_compiled_twice(self, dynamic):
-        def run(module, call, double=False):
-            for given in calls(module):
-                given = [x.double() for x in given] if double else given
-                out = call(*given)
-            return out
+class RegressionTest(unittest.TestCase):
+    def test_compiled_twice(self):
+        with torch.no_grad():
+            def run(module, call, double=False):
+                for given in calls(module):
+                    given = [x.double() for x in given] if double else given
+                    out = call(*given)
+                return out
 
-        torch._dynamo.reset()
-        module = Module().eval()
-        compiled = torch.compile(torch.compile(module, dynamic=dynamic), dynamic=dynamic)
-        actual = run(module, compiled)
-        exact = Module().eval().double()
-        expected = run(exact, exact, double=True)
-        # atol: 10 times eager's error against float64, 3.6e-07,
-        # and 8 units in the last place of the largest value, 9.3 in float32
-        self.assertEqual(actual.double(), expected, atol=1.2e-05, rtol=0)
+            module = Module().eval()
+            eager = run(module, module)
+            module = Module().eval()
+            compiled = torch.compile(torch.compile(module, dynamic=False), dynamic=False)
+            actual = run(module, compiled)
+            module = Module().eval().double()
+            exact = run(module, module, double=True)
+            off = lambda value: f"{(value - exact).abs().max():.2g}"
+            print(f"float64 up to {exact.abs().max():.2g}; off by: eager {off(eager)}, compiled {off(actual)}")
+            # atol: half of this bug's error, 4.7
+            torch.testing.assert_close(actual.double(), exact, atol=2.4, rtol=0, equal_nan=True)
 
-
-instantiate_parametrized_tests(RegressionTest)
 
 if __name__ == "__main__":
-    run_tests()
+    torch.set_num_threads(1)  # the number of threads selects kernels and splits sums
+    result = unittest.main(exit=False).result
+    sys.exit(1 if result.failures else 125 if result.errors else 0)

@@ -2,16 +2,16 @@
 """scaled_dot_product_attention on CUDA: wrong result where the row stride of a half-precision query, key or value is no multiple of 8 (cuDNN backend, the default choice on an H100)
 
 The method below is for test/test_transformers.py, class TestSDPA.
+Exits with 1 if the bug shows, 0 if it does not, 125 if the script can't tell.
 """
-import importlib.util, sys, unittest
+import os, sys, unittest
 
-if not importlib.util.find_spec("expecttest"):
-    sys.modules["expecttest"] = unittest  # PyTorch's TestCase derives from expecttest's, which the wheel does not bring
-from torch.testing._internal.common_utils import TestCase, instantiate_parametrized_tests, parametrize, run_tests
-from torch.nn.attention import SDPBackend, sdpa_kernel
+if __name__ == "__main__":
+    sys.excepthook = lambda _, error, __: (print(f"can't run here: {error!r}", file=sys.stderr), os._exit(125))
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 B, S, T, D, V = 3, 4, 2, 8, 8
 
@@ -34,28 +34,26 @@ def inputs():
     ]
 
 
-DEVICE = "cuda"
+def move(x, exact=False):  # in place and with its strides: a tensor that two calls get stays one tensor
+    flat = x.data.as_strided([x.untyped_storage().nbytes() // x.element_size()], [1], 0).cuda()
+    flat = flat.double() if exact and flat.is_floating_point() else flat
+    x.data = flat.as_strided(x.shape, x.stride(), x.storage_offset())
+    return x
 
 
-def move(value, exact=None):  # in place and with its strides: a tensor that two calls get stays one tensor
-    if exact or DEVICE != "cpu":
-        flat = value.data.as_strided([value.untyped_storage().nbytes() // value.element_size()], [1], 0).to(DEVICE)
-        flat = flat.double() if exact and flat.is_floating_point() else flat
-        value.data = flat.as_strided(value.shape, value.stride(), value.storage_offset())
-    return value
-
-
-class RegressionTest(TestCase):
-    @torch.no_grad()
+class RegressionTest(unittest.TestCase):
     def test_cudnn_padded_query(self):
-        module = Module().eval().cuda()
-        actual = module(*[move(x) for x in inputs()])
-        exact = Module().eval().cuda().double()
-        with sdpa_kernel(SDPBackend.MATH):
-            expected = exact(*[move(x, True) for x in inputs()])
-        # atol: 5.00% of the largest value, 1.8
-        self.assertEqual(actual.double(), expected, atol=8.9e-02, rtol=0)
+        with torch.no_grad():
+            actual = Module().eval().cuda()(*[move(x) for x in inputs()])
+            with sdpa_kernel(SDPBackend.MATH):
+                exact = Module().eval().cuda().double()(*[move(x, True) for x in inputs()])
+            off = lambda value: f"{(value - exact).abs().max():.2g}"
+            print(f"float64 up to {exact.abs().max():.2g}; off by: eager {off(actual)}")
+            # atol: half of this bug's error, 1
+            torch.testing.assert_close(actual.double(), exact, atol=0.51, rtol=0, equal_nan=True)
 
 
 if __name__ == "__main__":
-    run_tests()
+    torch.set_num_threads(1)  # the number of threads selects kernels and splits sums
+    result = unittest.main(exit=False).result
+    sys.exit(1 if result.failures else 125 if result.errors else 0)

@@ -2,13 +2,12 @@
 """[Inductor] a custom operation that writes into a clone and reads the original: the clone is dropped, and the operation reads what it has written: wrong result
 
 The method below is for test/inductor/test_torchinductor.py, class CommonTemplate.
-2.11.0, 2.13.0, 2.15.0: wrong result
+Exits with 1 if the bug shows, 0 if it does not, 125 if the script can't tell.
 """
-import importlib.util, sys, unittest
+import os, sys, unittest
 
-if not importlib.util.find_spec("expecttest"):
-    sys.modules["expecttest"] = unittest  # PyTorch's TestCase derives from expecttest's, which the wheel does not bring
-from torch.testing._internal.common_utils import TestCase, instantiate_parametrized_tests, parametrize, run_tests
+if __name__ == "__main__":
+    sys.excepthook = lambda _, error, __: (print(f"can't run here: {error!r}", file=sys.stderr), os._exit(125))
 import torch
 from torch import nn
 
@@ -25,7 +24,7 @@ def block_function(clone: torch.Tensor, sine: torch.Tensor) -> torch.Tensor:
     return out
 
 
-block = torch.library.custom_op("case_b9e1c9::block", block_function, mutates_args=('clone',))
+block = torch.library.custom_op("case_5953b7::block", block_function, mutates_args=('clone',))
 block.register_fake(block_function)
 
 
@@ -51,22 +50,19 @@ class Plain(Module):
         return out, clone
 
 
-class RegressionTest(TestCase):
-    @parametrize("dynamic", [False, True])
-    @torch.no_grad()
-    def test_custom_operation_reads_what_it_writes(self, dynamic):
-        torch._dynamo.reset()
-        module = Module().eval()
-        compiled = torch.compile(module, dynamic=dynamic)
-        actual = compiled(*inputs())[0]
-        exact = Plain().eval().double()
-        expected = exact(*[x.double() for x in inputs()])[0]
-        # atol: 10 times eager's error against float64, 1.0e-08,
-        # and 8 units in the last place of the largest value, 1 in float32
-        self.assertEqual(actual.double(), expected, atol=1.1e-06, rtol=0)
+class RegressionTest(unittest.TestCase):
+    def test_custom_operation_reads_what_it_writes(self):
+        with torch.no_grad():
+            eager = Module().eval()(*inputs())[0]
+            actual = torch.compile(Module().eval(), dynamic=False)(*inputs())[0]
+            exact = Plain().eval().double()(*[x.double() for x in inputs()])[0]
+            off = lambda value: f"{(value - exact).abs().max():.2g}"
+            print(f"float64 up to {exact.abs().max():.2g}; off by: eager {off(eager)}, compiled {off(actual)}")
+            # atol: half of this bug's error, 1
+            torch.testing.assert_close(actual.double(), exact, atol=0.5, rtol=0, equal_nan=True)
 
-
-instantiate_parametrized_tests(RegressionTest)
 
 if __name__ == "__main__":
-    run_tests()
+    torch.set_num_threads(1)  # the number of threads selects kernels and splits sums
+    result = unittest.main(exit=False).result
+    sys.exit(1 if result.failures else 125 if result.errors else 0)

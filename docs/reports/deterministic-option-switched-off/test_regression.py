@@ -2,16 +2,15 @@
 """[Dynamo] torch._inductor.config.deterministic, also as TORCHINDUCTOR_DETERMINISTIC=1, is switched off by the first compilation
 
 The method below is for test/dynamo/test_misc.py, class MiscTests.
-2.11.0, 2.12.1, 2.13.0, 2.14.1, 2.15.0: state changed
+Exits with 1 if the bug shows, 0 if it does not, 125 if the script can't tell.
 """
-import importlib.util, sys, unittest
+import os, sys, unittest
 
-if not importlib.util.find_spec("expecttest"):
-    sys.modules["expecttest"] = unittest  # PyTorch's TestCase derives from expecttest's, which the wheel does not bring
-from torch.testing._internal.common_utils import TestCase, instantiate_parametrized_tests, parametrize, run_tests
-import torch._inductor.config
+if __name__ == "__main__":
+    sys.excepthook = lambda _, error, __: (print(f"can't run here: {error!r}", file=sys.stderr), os._exit(125))
 import torch
 from torch import nn
+import torch._inductor.config
 
 S, D = 4, 8
 
@@ -32,20 +31,17 @@ def inputs():
     ]
 
 
-class RegressionTest(TestCase):
-    @parametrize("dynamic", [False, True])
-    @torch._inductor.config.patch({"deterministic": True})
-    @torch.no_grad()
-    def test_deterministic_option_switched_off(self, dynamic):
-        torch._dynamo.reset()
-        module = Module().eval()
-        compiled = torch.compile(module, dynamic=dynamic)
-        before = [torch._inductor.config.deterministic]
-        compiled(*inputs())
-        self.assertEqual([torch._inductor.config.deterministic], before)
+class RegressionTest(unittest.TestCase):
+    def test_deterministic_option_switched_off(self):
+        with torch.no_grad(), torch._inductor.config.patch({'deterministic': True}):
+            before = [torch._inductor.config.deterministic]
+            torch.compile(Module().eval(), dynamic=False)(*inputs())
+            afterwards = [torch._inductor.config.deterministic]
+            print(f"before {before}, afterwards {afterwards}")
+            assert afterwards == before
 
-
-instantiate_parametrized_tests(RegressionTest)
 
 if __name__ == "__main__":
-    run_tests()
+    torch.set_num_threads(1)  # the number of threads selects kernels and splits sums
+    result = unittest.main(exit=False).result
+    sys.exit(1 if result.failures else 125 if result.errors else 0)

@@ -2,17 +2,16 @@
 """scaled_dot_product_attention on CPU gives NaN, or 0 in half precision, for a negative scale or 0 with is_causal (flash backend)
 
 The method below is for test/test_transformers.py, class TestSDPA.
-2.11.0, 2.12.1, 2.13.0, 2.14.1, 2.15.0: wrong in eager
+Exits with 1 if the bug shows, 0 if it does not, 125 if the script can't tell.
 """
-import importlib.util, sys, unittest
+import os, sys, unittest
 
-if not importlib.util.find_spec("expecttest"):
-    sys.modules["expecttest"] = unittest  # PyTorch's TestCase derives from expecttest's, which the wheel does not bring
-from torch.testing._internal.common_utils import TestCase, instantiate_parametrized_tests, parametrize, run_tests
-from torch.nn.attention import SDPBackend, sdpa_kernel
+if __name__ == "__main__":
+    sys.excepthook = lambda _, error, __: (print(f"can't run here: {error!r}", file=sys.stderr), os._exit(125))
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 T = 2
 
@@ -34,17 +33,18 @@ def inputs():
     ]
 
 
-class RegressionTest(TestCase):
-    @torch.no_grad()
+class RegressionTest(unittest.TestCase):
     def test_flash_negative_scale(self):
-        module = Module().eval()
-        actual = module(*inputs())
-        exact = Module().eval().double()
-        with sdpa_kernel(SDPBackend.MATH):
-            expected = exact(*[x.double() for x in inputs()])
-        # atol: 0.05% of the largest value, 0.66
-        self.assertEqual(actual.double(), expected, atol=3.3e-04, rtol=0)
+        with torch.no_grad():
+            actual = Module().eval()(*inputs())
+            with sdpa_kernel(SDPBackend.MATH):
+                exact = Module().eval().double()(*[x.double() for x in inputs()])
+            off = lambda value: f"{(value - exact).abs().max():.2g}"
+            print(f"float64 up to {exact.abs().max():.2g}; off by: eager {off(actual)}")
+            assert actual[exact.isfinite()].isfinite().all()
 
 
 if __name__ == "__main__":
-    run_tests()
+    torch.set_num_threads(1)  # the number of threads selects kernels and splits sums
+    result = unittest.main(exit=False).result
+    sys.exit(1 if result.failures else 125 if result.errors else 0)

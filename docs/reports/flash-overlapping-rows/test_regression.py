@@ -2,16 +2,15 @@
 """scaled_dot_product_attention on CPU writes a wrong result for a query whose rows overlap in memory (flash backend)
 
 The method below is for test/test_transformers.py, class TestSDPA.
-2.11.0, 2.12.1, 2.13.0, 2.14.1, 2.15.0: wrong result
+Exits with 1 if the bug shows, 0 if it does not, 125 if the script can't tell.
 """
-import importlib.util, sys, unittest
+import os, sys, unittest
 
-if not importlib.util.find_spec("expecttest"):
-    sys.modules["expecttest"] = unittest  # PyTorch's TestCase derives from expecttest's, which the wheel does not bring
-from torch.testing._internal.common_utils import TestCase, instantiate_parametrized_tests, parametrize, run_tests
-from torch.nn.attention import SDPBackend, sdpa_kernel
+if __name__ == "__main__":
+    sys.excepthook = lambda _, error, __: (print(f"can't run here: {error!r}", file=sys.stderr), os._exit(125))
 import torch
 from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 S, D = 2, 3
 
@@ -46,17 +45,19 @@ class WithKernel(Module):
         return out
 
 
-class RegressionTest(TestCase):
-    @torch.no_grad()
+class RegressionTest(unittest.TestCase):
     def test_flash_overlapping_rows(self):
-        module = WithKernel().eval()
-        actual = module(*inputs())
-        exact = Module().eval().double()
-        expected = exact(*[x.double() for x in inputs()])
-        # atol: 10 times eager's error against float64, 0.0e+00,
-        # and 8 units in the last place of the largest value, 0.66 in float32
-        self.assertEqual(actual.double(), expected, atol=6.3e-07, rtol=0)
+        with torch.no_grad():
+            eager = Module().eval()(*inputs())
+            actual = WithKernel().eval()(*inputs())
+            exact = Module().eval().double()(*[x.double() for x in inputs()])
+            off = lambda value: f"{(value - exact).abs().max():.2g}"
+            print(f"float64 up to {exact.abs().max():.2g}; off by: eager {off(eager)}, kernel {off(actual)}")
+            # atol: half of this bug's error, 0.21
+            torch.testing.assert_close(actual.double(), exact, atol=0.1, rtol=0, equal_nan=True)
 
 
 if __name__ == "__main__":
-    run_tests()
+    torch.set_num_threads(1)  # the number of threads selects kernels and splits sums
+    result = unittest.main(exit=False).result
+    sys.exit(1 if result.failures else 125 if result.errors else 0)

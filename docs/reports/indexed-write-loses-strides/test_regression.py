@@ -2,13 +2,12 @@
 """[AOTAutograd] index_copy_, masked_fill_ and the like make a tensor contiguous: other strides, and as_strided reads other values
 
 The method below is for test/functorch/test_aotdispatch.py, class TestAOTAutograd.
-2.11.0, 2.12.1, 2.13.0, 2.14.1, 2.15.0: another form
+Exits with 1 if the bug shows, 0 if it does not, 125 if the script can't tell.
 """
-import importlib.util, sys, unittest
+import os, sys, unittest
 
-if not importlib.util.find_spec("expecttest"):
-    sys.modules["expecttest"] = unittest  # PyTorch's TestCase derives from expecttest's, which the wheel does not bring
-from torch.testing._internal.common_utils import TestCase, instantiate_parametrized_tests, parametrize, run_tests
+if __name__ == "__main__":
+    sys.excepthook = lambda _, error, __: (print(f"can't run here: {error!r}", file=sys.stderr), os._exit(125))
 import torch
 from torch import nn
 
@@ -34,20 +33,16 @@ def inputs():
     ]
 
 
-class RegressionTest(TestCase):
-    @parametrize("dynamic", [False, True])
-    @torch.no_grad()
-    def test_indexed_write_loses_strides(self, dynamic):
-        torch._dynamo.reset()
-        module = Module().eval()
-        compiled = torch.compile(module, dynamic=dynamic)
-        actual = compiled(*inputs()).stride()
-        module = Module().eval()
-        expected = module(*inputs()).stride()
-        self.assertEqual(actual, expected)
+class RegressionTest(unittest.TestCase):
+    def test_indexed_write_loses_strides(self):
+        with torch.no_grad():
+            eager = Module().eval()(*inputs()).stride()
+            actual = torch.compile(Module().eval(), dynamic=False)(*inputs()).stride()
+            print(f"eager {eager}, compiled {actual}")
+            assert actual == eager
 
-
-instantiate_parametrized_tests(RegressionTest)
 
 if __name__ == "__main__":
-    run_tests()
+    torch.set_num_threads(1)  # the number of threads selects kernels and splits sums
+    result = unittest.main(exit=False).result
+    sys.exit(1 if result.failures else 125 if result.errors else 0)

@@ -2,13 +2,12 @@
 """torch.func.jvp of a custom operation gives a tangent of 0, without an error
 
 The method below is for test/test_custom_ops.py, class TestCustomOpAPI.
-2.11.0, 2.13.0, 2.15.0: wrong in eager
+Exits with 1 if the bug shows, 0 if it does not, 125 if the script can't tell.
 """
-import importlib.util, sys, unittest
+import os, sys, unittest
 
-if not importlib.util.find_spec("expecttest"):
-    sys.modules["expecttest"] = unittest  # PyTorch's TestCase derives from expecttest's, which the wheel does not bring
-from torch.testing._internal.common_utils import TestCase, instantiate_parametrized_tests, parametrize, run_tests
+if __name__ == "__main__":
+    sys.excepthook = lambda _, error, __: (print(f"can't run here: {error!r}", file=sys.stderr), os._exit(125))
 import torch
 from torch import nn
 
@@ -54,16 +53,18 @@ class Plain(Module):
         return out
 
 
-class RegressionTest(TestCase):
-    @torch.no_grad()
+class RegressionTest(unittest.TestCase):
     def test_jvp_of_a_custom_operation(self):
-        module = Module().eval()
-        actual = module(*inputs())
-        exact = Plain().eval().double()
-        expected = exact(*[x.double() for x in inputs()])
-        # atol: 0.05% of the largest value, 0.71
-        self.assertEqual(actual.double(), expected, atol=3.6e-04, rtol=0)
+        with torch.no_grad():
+            actual = Module().eval()(*inputs())
+            exact = Plain().eval().double()(*[x.double() for x in inputs()])
+            off = lambda value: f"{(value - exact).abs().max():.2g}"
+            print(f"float64 up to {exact.abs().max():.2g}; off by: eager {off(actual)}")
+            # atol: half of this bug's error, 0.71
+            torch.testing.assert_close(actual.double(), exact, atol=0.36, rtol=0, equal_nan=True)
 
 
 if __name__ == "__main__":
-    run_tests()
+    torch.set_num_threads(1)  # the number of threads selects kernels and splits sums
+    result = unittest.main(exit=False).result
+    sys.exit(1 if result.failures else 125 if result.errors else 0)

@@ -2,13 +2,12 @@
 """[AOTAutograd] masked_fill_ or `g[mask] = value` on an expanded tensor, such as the gradient of a sum: wrong values
 
 The method below is for test/functorch/test_aotdispatch.py, class TestAOTAutograd.
-2.11.0, 2.13.0, 2.15.0: wrong result
+Exits with 1 if the bug shows, 0 if it does not, 125 if the script can't tell.
 """
-import importlib.util, sys, unittest
+import os, sys, unittest
 
-if not importlib.util.find_spec("expecttest"):
-    sys.modules["expecttest"] = unittest  # PyTorch's TestCase derives from expecttest's, which the wheel does not bring
-from torch.testing._internal.common_utils import TestCase, instantiate_parametrized_tests, parametrize, run_tests
+if __name__ == "__main__":
+    sys.excepthook = lambda _, error, __: (print(f"can't run here: {error!r}", file=sys.stderr), os._exit(125))
 import torch
 from torch import nn
 
@@ -48,22 +47,19 @@ class Plain(Module):
         return clone
 
 
-class RegressionTest(TestCase):
-    @parametrize("dynamic", [False, True])
-    @torch.no_grad()
-    def test_masked_fill_of_an_expanded_tensor(self, dynamic):
-        torch._dynamo.reset()
-        module = Module().eval()
-        compiled = torch.compile(module, dynamic=dynamic)
-        actual = compiled(*inputs())
-        exact = Plain().eval().double()
-        expected = exact(*[x.double() if x.is_floating_point() else x for x in inputs()])
-        # atol: 10 times eager's error against float64, 0.0e+00,
-        # and 8 units in the last place of the largest value, 0 in float32
-        self.assertEqual(actual.double(), expected, atol=0.0e+00, rtol=0)
+class RegressionTest(unittest.TestCase):
+    def test_masked_fill_of_an_expanded_tensor(self):
+        with torch.no_grad():
+            eager = Module().eval()(*inputs())
+            actual = torch.compile(Module().eval(), dynamic=False)(*inputs())
+            exact = Plain().eval().double()(*[x.double() if x.is_floating_point() else x for x in inputs()])
+            off = lambda value: f"{(value - exact).abs().max():.2g}"
+            print(f"float64 up to {exact.abs().max():.2g}; off by: eager {off(eager)}, compiled {off(actual)}")
+            # atol: half of this bug's error, 2
+            torch.testing.assert_close(actual.double(), exact, atol=1, rtol=0, equal_nan=True)
 
-
-instantiate_parametrized_tests(RegressionTest)
 
 if __name__ == "__main__":
-    run_tests()
+    torch.set_num_threads(1)  # the number of threads selects kernels and splits sums
+    result = unittest.main(exit=False).result
+    sys.exit(1 if result.failures else 125 if result.errors else 0)

@@ -2,13 +2,12 @@
 """torch.while_loop gives wrong gradients where a carried value needs none at the start, in eager and compiled
 
 The method below is for test/functorch/test_control_flow.py, class TestControlFlow.
-2.11.0, 2.13.0, 2.15.0: wrong in eager
+Exits with 1 if the bug shows, 0 if it does not, 125 if the script can't tell.
 """
-import importlib.util, sys, unittest
+import os, sys, unittest
 
-if not importlib.util.find_spec("expecttest"):
-    sys.modules["expecttest"] = unittest  # PyTorch's TestCase derives from expecttest's, which the wheel does not bring
-from torch.testing._internal.common_utils import TestCase, instantiate_parametrized_tests, parametrize, run_tests
+if __name__ == "__main__":
+    sys.excepthook = lambda _, error, __: (print(f"can't run here: {error!r}", file=sys.stderr), os._exit(125))
 import torch
 from torch import nn
 
@@ -53,7 +52,7 @@ class Plain(Module):
         return out
 
 
-class RegressionTest(TestCase):
+class RegressionTest(unittest.TestCase):
     def test_while_loop_gradient(self):
         def run(call, double=False):
             given = [x.double() for x in inputs()] if double else inputs()
@@ -64,13 +63,15 @@ class RegressionTest(TestCase):
             out.backward(torch.randn(out.shape).to(out))
             return given[1].grad
 
-        module = Module()
-        actual = run(module)
-        exact = Plain().double()
-        expected = run(exact, double=True)
-        # atol: 0.05% of the largest value, 6.6
-        self.assertEqual(actual.double(), expected, atol=3.3e-03, rtol=0)
+        actual = run(Module())
+        exact = run(Plain().double(), double=True)
+        off = lambda value: f"{(value - exact).abs().max():.2g}"
+        print(f"float64 up to {exact.abs().max():.2g}; off by: eager {off(actual)}")
+        # atol: half of this bug's error, 6.6
+        torch.testing.assert_close(actual.double(), exact, atol=3.3, rtol=0, equal_nan=True)
 
 
 if __name__ == "__main__":
-    run_tests()
+    torch.set_num_threads(1)  # the number of threads selects kernels and splits sums
+    result = unittest.main(exit=False).result
+    sys.exit(1 if result.failures else 125 if result.errors else 0)

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from fuzz.check.judge import constants
-from fuzz.check.judge.choices import Choices, Nested
+from fuzz.check.judge.choices import ChoiceMode, Nested
 from fuzz.check.judge.modes import Noise, reference
 from fuzz.check.judge.open_orders import AnotherOrder
 from fuzz.check.judge.verdict import Judge, RightRuns, conclude
@@ -64,7 +64,7 @@ class CaseRun:
         except Exception as error:
             raise Rejected(f"no reference: {exceptions.line(error)}", REFERENCE) from error
 
-    def compute_exactly(self, choices: Choices) -> Execution:
+    def compute_exactly(self, choices: ChoiceMode) -> Execution:
         """The float64 reference, with these choices."""
         module = self.plain.module(self.request.training)
         training, calls = self.request.training, self.plain.calls
@@ -171,7 +171,7 @@ class CaseRun:
             watched=call is not None,
         )
 
-    def run_noisily(self, noise: Noise, choices: Choices) -> Execution:
+    def run_noisily(self, noise: Noise, choices: ChoiceMode) -> Execution:
         """Eager under noise, with these choices."""
         # Noise can move results inside a layer only off the fast path, which rounds as often.
         with enter(Trial("fast_path_off")):
@@ -208,7 +208,7 @@ class Replicas:
     """The right runs of a case, with any number of replicas. `exact`: the float64 reference, free in its choices."""
 
     def __init__(self, case: CaseRun) -> None:
-        self._case, self._choices_of_exact = case, Choices()
+        self._case, self._choices_of_exact = case, ChoiceMode()
         self.exact = case.compute_exactly(self._choices_of_exact)
         self._free: list[Execution] = []
         self._chooses_otherwise: list[bool | None] = []  # than eager, by replica; None: it chooses as the reference
@@ -222,7 +222,7 @@ class Replicas:
         Where replicas, or the reference, make other choices than eager, they run again with eager's.
         """
         for number in range(len(self._free), count):
-            choices = Choices()
+            choices = ChoiceMode()
             self._free.append(self._case.run_noisily(Noise(number), choices))
             is_other = choices.differ(self._choices_of_exact)
             self._chooses_otherwise.append(choices.differ(self.eager_choices) if is_other else None)
@@ -236,7 +236,7 @@ class Replicas:
         others = [number for number, is_otherwise in enumerate(chooses) if is_otherwise]
         for number in others:
             if number not in self._held:
-                self._held[number] = self._case.run_noisily(Noise(number), Choices(self.eager_choices))
+                self._held[number] = self._case.run_noisily(Noise(number), ChoiceMode(self.eager_choices))
         rounded = tuple(self._held.get(number, run) for number, run in enumerate(self._free))
         chosen = (*(self._free[number] for number in others), *self._chosen, *((self.exact,) if is_other else ()))
         return RightRuns(self._exact_held if is_other else self.exact, rounded, chosen, *numbers)
@@ -244,21 +244,21 @@ class Replicas:
     def _choose(self, number: int) -> None:
         """Add a run of eager with choices that noise makes, if these are not eager's."""
         self._choosing = number + 1
-        choices = Choices()
+        choices = ChoiceMode()
         share = constants.CHOOSING_SHARES[number % 2]
         self._case.run_noisily(Noise(number, constants.choosing_ulps, share), choices)
         if choices.differ(self.eager_choices):
-            self._chosen.append(self._case.execute(mode=Choices(choices)))
+            self._chosen.append(self._case.execute(mode=ChoiceMode(choices)))
 
     @cached_property
-    def eager_choices(self) -> Choices:
-        choices = Choices()
+    def eager_choices(self) -> ChoiceMode:
+        choices = ChoiceMode()
         self._case.execute(mode=choices)
         return choices
 
     @cached_property
     def _exact_held(self) -> Execution:
-        return self._case.compute_exactly(Choices(self.eager_choices))
+        return self._case.compute_exactly(ChoiceMode(self.eager_choices))
 
 
 def find_difference(runs: list[Execution]) -> Value | None:

@@ -22,27 +22,27 @@ _ROUNDED = names("floor ceil round trunc sign sgn histc")
 _FINE = 0.25
 """An integer is a choice if the numbers of its dtype lie closer together than this there."""
 
-Key = tuple[str, tuple[int, ...]]
+ChoiceKey = tuple[str, tuple[int, ...]]
 """The operation, and the shape of its choice."""
 
 
-class Choices(OperationMode):
+class ChoiceMode(OperationMode):
     """Records the choices of a run. With `held`, the run makes the choices of that run.
 
     Choices belong together by their number among those with the same key. The float64 reference may run some operations
     more or less often than eager; it is free in choices of such keys.
     """
 
-    def __init__(self, held: "Choices | None" = None) -> None:
+    def __init__(self, held: "ChoiceMode | None" = None) -> None:
         super().__init__()
-        self._made: dict[Key, list[Tensor]] = defaultdict(list)
+        self._made: dict[ChoiceKey, list[Tensor]] = defaultdict(list)
         self._held = held
 
     @property
     def are_any(self) -> bool:
         return bool(self._made)
 
-    def differ(self, others: "Choices") -> bool:
+    def differ(self, others: "ChoiceMode") -> bool:
         """Whether another run made another choice."""
         both = [key for key, made in self._made.items() if len(made) == len(others._made.get(key, ()))]
         return any(

@@ -5,7 +5,7 @@ import torch
 #: Unit roundoff: half the distance from 1 to the next number. IEEE 754; bfloat16 keeps 8 significant bits.
 UNIT_ROUNDOFF = {torch.float64: 2.0**-53, torch.float32: 2.0**-24, torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8}
 
-LOW_PRECISION = (torch.float16, torch.bfloat16)
+LOW_PRECISION_DTYPES = (torch.float16, torch.bfloat16)
 
 #: A row is wrong if its error exceeds this multiple of the error that rounding explains. Replicas move every result by
 #: a whole unit in the last place, 3.5 times the root mean square of rounding. Of 1,300 programs, right programs reached
@@ -166,7 +166,7 @@ def coarsest(*dtypes: torch.dtype) -> torch.dtype:
 
 def choosing_ulps(dtype: torch.dtype) -> int:
     """The noise that makes other choices."""
-    return CHOOSING_ULPS_LOW_PRECISION if dtype in LOW_PRECISION else CHOOSING_ULPS
+    return CHOOSING_ULPS_LOW_PRECISION if dtype in LOW_PRECISION_DTYPES else CHOOSING_ULPS
 
 
 def finite_limit(dtype: torch.dtype) -> float:
@@ -179,7 +179,7 @@ def suspicious_share(dtype: torch.dtype) -> float:
 
     `dtype`: the coarsest float dtype of the program. Of 300 generated programs, 1 goes beyond.
     """
-    return ILL_CONDITIONED if dtype in LOW_PRECISION else ILL_CONDITIONED / 100
+    return ILL_CONDITIONED if dtype in LOW_PRECISION_DTYPES else ILL_CONDITIONED / 100
 
 
 #: A program and its replacement agree in float64 if they differ by less than this share of the largest number. Numbers

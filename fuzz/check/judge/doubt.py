@@ -46,7 +46,7 @@ class Doubt:
     @property
     def is_low(self) -> bool:
         """Whether the case rounds to 16 bits."""
-        return self.case.coarsest() in constants.LOW_PRECISION
+        return self.case.coarsest() in constants.LOW_PRECISION_DTYPES
 
     @property
     def is_fused_rightly(self) -> bool:

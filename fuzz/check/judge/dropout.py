@@ -305,7 +305,7 @@ def _move(inputs: list[Any], side: int) -> list[Any]:
         if not isinstance(value, Tensor) or not value.is_floating_point():
             continue
         signs = torch.randint(0, 2, value.shape, generator=generator).mul_(2).sub_(1).to(value.device)
-        step = constants.DROPOUT_STEP_LOW if value.dtype in constants.LOW_PRECISION else constants.DROPOUT_STEP
+        step = constants.DROPOUT_STEP_LOW if value.dtype in constants.LOW_PRECISION_DTYPES else constants.DROPOUT_STEP
         # Large magnitudes are fills of masks. Overlapping elements can't be written.
         if torch._debug_has_internal_overlap(value) == 0:
             value.copy_(torch.where(value.abs() < constants.DROPOUT_LARGE, value * (1 + side * step * signs), value))

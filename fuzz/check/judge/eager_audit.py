@@ -40,7 +40,7 @@ from fuzz.check.run.program import Execution
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import FaultyOperation, Value
 
-Float64 = Callable[..., Any]
+Float64Counterpart = Callable[..., Any]
 """The float64 counterpart of an operation."""
 
 
@@ -66,8 +66,8 @@ class Audit(OperationMode):
         self.compare(func, exactly, taken, result)
         return result
 
-    def compare(self, func: OpOverload, exactly: Float64, taken: Any, result: Any) -> None:
-        """Note `func` if `result` is wrong for what it took, (args, kwargs). `exactly`: as in `Float64`."""
+    def compare(self, func: OpOverload, exactly: Float64Counterpart, taken: Any, result: Any) -> None:
+        """Note `func` if `result` is wrong for what it took, (args, kwargs). `exactly`: as in `Float64Counterpart`."""
         values = tree_leaves(result)
         given = [leaf for leaf in tree_leaves(taken) if is_floating(leaf)]
         judged = {index: value for index, value in enumerate(values) if is_floating(value) and value.numel()}
@@ -101,7 +101,7 @@ class Audit(OperationMode):
         value.copy_(torch.where(wrong, truth.to(value.dtype), value))
 
 
-def _find_float64(func: Any) -> Float64 | None:
+def _find_float64(func: Any) -> Float64Counterpart | None:
     if not isinstance(func, OpOverload) or func.namespace != "aten" or func.is_view:
         return None
     name = func.overloadpacket.__name__
@@ -117,7 +117,7 @@ def _find_float64(func: Any) -> Float64 | None:
 class _Float64Replay:
     """An operation in float64; `exact` are the leaves of its result. Raises the operation's exceptions."""
 
-    def __init__(self, func: OpOverload, exactly: Float64, taken: Any, chance: torch.Generator) -> None:
+    def __init__(self, func: OpOverload, exactly: Float64Counterpart, taken: Any, chance: torch.Generator) -> None:
         self._exactly, self._taken, self._chance = exactly, taken, chance
         self._in_steps = None if func._schema.is_mutable else decomposition_table.get(func)
         dtypes = [leaf.dtype for leaf in tree_leaves(taken) if is_floating(leaf)]
@@ -167,7 +167,7 @@ class _Float64Replay:
             self._in_steps = None
         return self._perturb(self._exactly)
 
-    def _perturb(self, call: Float64) -> list[Any]:
+    def _perturb(self, call: Float64Counterpart) -> list[Any]:
         args, kwargs = tree_map(
             lambda value: (
                 _perturb(to_float64(value), torch.finfo(value.dtype).eps, self._chance)

@@ -13,7 +13,7 @@ import torch
 
 from fuzz.check.judge import constants
 from fuzz.check.judge.case_run import find_difference
-from fuzz.check.judge.choices import Choices, Nested
+from fuzz.check.judge.choices import ChoiceMode, Nested
 from fuzz.check.judge.doubt import Doubt, is_documented, settle_draws
 from fuzz.check.judge.dropout_seeds import compare_seeds
 from fuzz.check.judge.modes import FusedNoise, HalvedSums, SkippedCasts, drop_by_index
@@ -128,12 +128,12 @@ def _skip_casts(doubt: Doubt) -> Iterator[RightRuns]:
     case = doubt.case
     rounded, chosen = list[Execution](), list[Execution]()
     for number in range(constants.REPLICAS_BEFORE_WRONG):
-        free = Choices()
+        free = ChoiceMode()
         chosen.append(case.execute(mode=Nested(SkippedCasts(number), free)))
         if not free.differ(case.right.eager_choices):
             rounded.append(chosen.pop())
             continue
-        held = Choices(case.right.eager_choices)
+        held = ChoiceMode(case.right.eager_choices)
         rounded.append(case.execute(mode=Nested(SkippedCasts(number), held)))
     yield RightRuns(case.exact, tuple(rounded), tuple(chosen))
 

@@ -15,7 +15,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.weak import WeakIdKeyDictionary
 
-from fuzz.check.judge.constants import LOW_PRECISION, UNIT_ROUNDOFF
+from fuzz.check.judge.constants import LOW_PRECISION_DTYPES, UNIT_ROUNDOFF
 from fuzz.check.judge.operations import RANDOM, OperationMode, absorb, is_exact, is_fused
 from fuzz.check.run.program import Execution, Tensors, execute
 from fuzz.check.torch_api.process_state import hold_state
@@ -62,7 +62,7 @@ class _Exactly(AbstractContextManager[None]):
             stack.enter_context(hold_state("torch's default dtype", torch.float64))
             stack.enter_context(hold_state("torch's fast path", False))
             stack.enter_context(sdpa_kernel([SDPBackend.MATH]))
-            stack.enter_context(Float64())
+            stack.enter_context(Float64Mode())
             stack.enter_context(self._choices)
             self._exit = stack.pop_all().close
 
@@ -70,7 +70,7 @@ class _Exactly(AbstractContextManager[None]):
         self._exit()
 
 
-class Float64(OperationMode):
+class Float64Mode(OperationMode):
     """A mode below autograd in which every floating result is float64."""
 
     def _run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -309,14 +309,14 @@ class SkippedCasts(OperationMode):
                 is_own = not any(rounded is value for value in args) and not rounded._is_zerotensor()
                 if is_own and not func.is_view:
                     rounded.copy_(unrounded)
-                if rounded.dtype in LOW_PRECISION:
+                if rounded.dtype in LOW_PRECISION_DTYPES:
                     self._unrounded[rounded] = unrounded
         return result
 
     def _read(self, value: Any) -> Any:
         if isinstance(value, torch.dtype):
-            return torch.float32 if value in LOW_PRECISION else value
-        if not isinstance(value, Tensor) or value.dtype not in LOW_PRECISION:
+            return torch.float32 if value in LOW_PRECISION_DTYPES else value
+        if not isinstance(value, Tensor) or value.dtype not in LOW_PRECISION_DTYPES:
             return value
         unrounded = self._unrounded.get(value)
         is_skipped = unrounded is not None and bool(torch.randint(2, (), generator=self._generator))

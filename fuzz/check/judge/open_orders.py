@@ -9,10 +9,10 @@ from torch import Tensor
 
 from fuzz.check.judge.operations import OperationMode, bind, names
 
-Given = dict[str, Any]
-Draw = torch.Generator | None
+CallArguments = dict[str, Any]
+OrderGenerator = torch.Generator | None
 """Draws an order; None: the reversed order."""
-Rearrange = Callable[[Given, Draw], Given]
+Rearrange = Callable[[CallArguments, OrderGenerator], CallArguments]
 """The arguments that change for another order, from all arguments; empty if the arguments leave no order open."""
 
 
@@ -31,13 +31,13 @@ class Open:
     rearrange: Rearrange | None = None
 
 
-def _order(count: int, like: Tensor, draw: Draw) -> Tensor:
+def _order(count: int, like: Tensor, draw: OrderGenerator) -> Tensor:
     if draw is None:
         return torch.arange(count - 1, -1, -1, device=like.device)
     return torch.randperm(count, generator=draw).to(like.device)
 
 
-def _rearrange_ties(given: Given, draw: Draw) -> Given:
+def _rearrange_ties(given: CallArguments, draw: OrderGenerator) -> CallArguments:
     values: Tensor = given["self"]
     if not values.dim() or given.get("stable"):
         return {}
@@ -52,7 +52,7 @@ def _rearrange_ties(given: Given, draw: Draw) -> Given:
     return {"self": values.gather(axis, order), "order": order}
 
 
-def _rearrange_rows(given: Given, draw: Draw) -> Given:
+def _rearrange_rows(given: CallArguments, draw: OrderGenerator) -> CallArguments:
     index: Tensor = given["index"]
     if not index.dim() or not _repeats(index):
         return {}
@@ -60,7 +60,7 @@ def _rearrange_rows(given: Given, draw: Draw) -> Given:
     return {"index": index[order], "source": given["source"].index_select(given["dim"], order)}
 
 
-def _rearrange_puts(given: Given, draw: Draw) -> Given:
+def _rearrange_puts(given: CallArguments, draw: OrderGenerator) -> CallArguments:
     if given.get("accumulate") or any(index is None or index.dtype is torch.bool for index in given["indices"]):
         return {}
     places = torch.broadcast_tensors(*given["indices"])
@@ -72,7 +72,7 @@ def _rearrange_puts(given: Given, draw: Draw) -> Given:
     return {"indices": [one.flatten()[order] for one in places], "values": values[order]}
 
 
-def _rearrange_put(given: Given, draw: Draw) -> Given:
+def _rearrange_put(given: CallArguments, draw: OrderGenerator) -> CallArguments:
     index: Tensor = given["index"]
     if given.get("accumulate") or not _repeats(index.flatten()):
         return {}
@@ -80,7 +80,7 @@ def _rearrange_put(given: Given, draw: Draw) -> Given:
     return {"index": index.flatten()[order], "source": given["source"].flatten()[order]}
 
 
-def _rearrange_scattered(given: Given, draw: Draw) -> Given:
+def _rearrange_scattered(given: CallArguments, draw: OrderGenerator) -> CallArguments:
     index, source = given["index"], given.get("src")
     if not isinstance(source, Tensor) or given.get("reduce") or not index.dim() or not index.numel():
         return {}
@@ -183,7 +183,7 @@ def find_open(func: Any) -> Open | None:
     return row if row is not None and row.rearrange is not None else None
 
 
-def run_in_another_order(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], draw: Draw) -> Any:
+def run_in_another_order(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], draw: OrderGenerator) -> Any:
     """The result in another order; None if the arguments leave no order open.
 
     Which of several writes comes last is drawn for each element: on CUDA, each is a race of its own.
@@ -209,7 +209,7 @@ def run_in_another_order(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any
     return result
 
 
-def _run_with_ties(func: Any, given: Given, changed: Given) -> Any:
+def _run_with_ties(func: Any, given: CallArguments, changed: CallArguments) -> Any:
     if not changed:
         return None
     order, axis = changed.pop("order"), given.get("dim", -1)

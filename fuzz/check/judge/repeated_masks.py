@@ -24,13 +24,13 @@ from fuzz.protocol.failures import RepeatedMask, Value
 
 
 @dataclass(frozen=True)
-class Mask:
+class KeptElements:
     """The elements that a dropout kept, and those that show it."""
 
     kept: Tensor
     shown: Tensor
 
-    def split(self, axis: int, lag: int) -> "tuple[Mask, Mask]":
+    def split(self, axis: int, lag: int) -> "tuple[KeptElements, KeptElements]":
         """Every other block of `lag` indices along an axis, and the blocks after them."""
         pairs = self.kept.shape[axis] // (2 * lag)
         blocks = (
@@ -38,7 +38,7 @@ class Mask:
             for part in (self.kept, self.shown)
         )
         (kept, kept_after), (shown, shown_after) = blocks
-        return Mask(kept, shown), Mask(kept_after, shown_after)
+        return KeptElements(kept, shown), KeptElements(kept_after, shown_after)
 
 
 def find_repeated_mask(run: Execution, dropouts: tuple[Dropout, ...], calls: int) -> RepeatedMask | None:
@@ -50,16 +50,16 @@ def find_repeated_mask(run: Execution, dropouts: tuple[Dropout, ...], calls: int
     return worst if worst is not None and worst.doubt > limit else None
 
 
-def _read_mask(run: Execution, dropout: Dropout, call: int) -> Mask:
+def _read_mask(run: Execution, dropout: Dropout, call: int) -> KeptElements:
     given, result = (run.outputs[Value("output", index, call=call)] for index in (dropout.argument, dropout.result))
     shown = given.isfinite() & (given.abs() >= torch.finfo(given.dtype).tiny)
-    return Mask(result != 0, shown)
+    return KeptElements(result != 0, shown)
 
 
-def _compare(dropouts: tuple[Dropout, ...], masks: list[list[Mask]]) -> Iterator[RepeatedMask]:
+def _compare(dropouts: tuple[Dropout, ...], masks: list[list[KeptElements]]) -> Iterator[RepeatedMask]:
     for one, mine in zip(dropouts, masks, strict=True):
         same = RepeatedMask(Value("output", one.result))
-        flat = [Mask(mask.kept.flatten(), mask.shown.flatten()) for mask in mine]
+        flat = [KeptElements(mask.kept.flatten(), mask.shown.flatten()) for mask in mine]
         for axis, parts in [(None, flat), *((axis, mine) for axis in range(mine[0].kept.dim()))]:
             for lag in (lag for lag in constants.MASK_LAGS if 2 * lag <= parts[0].kept.shape[axis or 0]):
                 split = [mask.split(axis or 0, lag) for mask in parts]
@@ -75,7 +75,9 @@ def _compare(dropouts: tuple[Dropout, ...], masks: list[list[Mask]]) -> Iterator
                 yield _count(RepeatedMask(*pair), (one, other), calls)
 
 
-def _count(compared: RepeatedMask, rows: tuple[Dropout, Dropout], pairs: Iterable[tuple[Mask, Mask]]) -> RepeatedMask:
+def _count(
+    compared: RepeatedMask, rows: tuple[Dropout, Dropout], pairs: Iterable[tuple[KeptElements, KeptElements]]
+) -> RepeatedMask:
     """`compared` with the numbers of these pairs of masks. Of masks of different sizes, the first elements count."""
     agree = total = 0
     kept = [0, 0]

@@ -45,7 +45,7 @@ class Envelope:
         chosen: of right runs that make other discrete choices than eager
         """
         self.shape = eager.shape
-        is_low = coarsest in constants.LOW_PRECISION
+        is_low = coarsest in constants.LOW_PRECISION_DTYPES
         self.limit = tolerance_factor * (constants.WRONG_LOW_PRECISION if is_low else constants.WRONG)
         self._suspicious_share = constants.suspicious_share(coarsest)
         self._exact = _widen(exact)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree
 
 from fuzz.check.module.model_runs import ModelError, PackageMissing
-from fuzz.check.module.recorder import ATTENTION, Recorder, list_leaves, name_autocast
+from fuzz.check.module.recorder import ATTENTION_WORDS, CallRecorder, list_leaves, name_autocast
 from fuzz.check.module.released_models import PACKAGES, build, list_runs
 from fuzz.check.run import value_files
 from fuzz.check.run.live_program import LiveProgram, copy_arguments, has_dropout
@@ -28,8 +28,8 @@ from fuzz.protocol.recording import (
     Loaded,
     LoadModule,
     NotRecorded,
-    Record,
     Recorded,
+    RecordSubmodule,
     Repeat,
     Repeated,
     Submodule,
@@ -61,14 +61,14 @@ class ModuleSession:
         self._captured: dict[str, tuple[nn.Module, tuple[Any, ...], dict[str, Any], str]] = {}
         self._arguments: tuple[tuple[Any, ...], dict[str, Any]] = (), {}
         self._module: nn.Module = self._root
-        self._recorder = Recorder(self._root, (), ())
+        self._recorder = CallRecorder(self._root, (), ())
         self._gradients: dict[int, Tensor] = {}  # of the recorded run, by number of the tensor
 
     def answer(self, message: Message) -> Message:
         try:
             if isinstance(message, LoadModule):
                 return self._load(message)
-            if isinstance(message, Record):
+            if isinstance(message, RecordSubmodule):
                 return self._record(message)
             if isinstance(message, KeepValues):
                 return self._keep(message)
@@ -89,7 +89,7 @@ class ModuleSession:
             parents = [call.module[:end] for end, letter in enumerate(call.module) if letter == "."]
             for path in dict.fromkeys(("", *parents, call.module)):
                 counts[path] += 1
-                if any(word in call.function for word in ATTENTION):
+                if any(word in call.function for word in ATTENTION_WORDS):
                     attends.add(path)
         types = {path: type(module).__name__ for path, module in self._root.named_modules()}
         reached = [path for path in types if path in counts]
@@ -141,9 +141,9 @@ class ModuleSession:
             root, (args, kwargs) = self._root, self._arguments
         return root, args, kwargs
 
-    def _record_root(self) -> Recorder:
+    def _record_root(self) -> CallRecorder:
         root, args, kwargs = self._copy_root()
-        recorder = Recorder(root, (), ())
+        recorder = CallRecorder(root, (), ())
         torch.manual_seed(0)
         with recorder.watch_modules(), torch.set_grad_enabled(root.training), recorder:
             root(*args, **kwargs)
@@ -170,7 +170,7 @@ class ModuleSession:
             hook.remove()
         raise ModuleError(f"{path} is not called")
 
-    def _record(self, message: Record) -> Recorded:
+    def _record(self, message: RecordSubmodule) -> Recorded:
         module, args, kwargs, autocast = self._capture(message.path)
         self._module = module
         training = module.training
@@ -178,7 +178,7 @@ class ModuleSession:
         given = [(name, "argument", tensor) for name, tensor in named]
         given += [(name, "parameter", tensor) for name, tensor in module.named_parameters()]
         given += [(name, "buffer", tensor) for name, tensor in module.named_buffers()]
-        self._recorder = recorder = Recorder(module, message.known, given, keeps_values=True)
+        self._recorder = recorder = CallRecorder(module, message.known, given, keeps_values=True)
         torch.manual_seed(0)
         with recorder.watch_modules(), torch.set_grad_enabled(training):
             cast = torch.autocast(self._device, dtype=getattr(torch, autocast)) if autocast else nullcontext()

@@ -14,7 +14,7 @@ from torch.utils import _pytree
 from fuzz.check.module.distributions import describe_tensor
 from fuzz.protocol.recording import Recorded, RecordedCall, RecordedTensor
 
-ATTENTION = ("scaled_dot_product_attention", "softmax", "multi_head_attention_forward", "flex_attention")
+ATTENTION_WORDS = ("scaled_dot_product_attention", "softmax", "multi_head_attention_forward", "flex_attention")
 """Words in names of functions that compute attention, or the weights of it."""
 _READS = ("item", "tolist", "__bool__", "__int__", "__float__", "__index__", "numpy", "equal", "is_nonzero", "allclose")
 _COUNTS = ("arange", "repeat_interleave", "repeat", "tile", "pad", "interpolate")
@@ -36,7 +36,7 @@ def list_leaves(value: Any) -> list[Tensor]:
     return [leaf for leaf in _pytree.tree_leaves(value) if isinstance(leaf, Tensor)]
 
 
-class Recorder(TorchFunctionMode):
+class CallRecorder(TorchFunctionMode):
     """Within it every torch-level call that gives tensors is recorded.
 
     known: names of functions; the calls inside of other Python functions are recorded in place of their own

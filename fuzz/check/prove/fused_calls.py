@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_map_only
 
 from fuzz.check.judge.attention.judge_calls import repeat
 from fuzz.check.judge.eager_audit import Audit
-from fuzz.check.prove.rewrite_match import CALL, RewriteMatch
+from fuzz.check.prove.rewrite_match import SDPA_OF_PATTERNS, RewriteMatch
 from fuzz.check.run.attention.call import Call
 from fuzz.check.run.attention.function import Attention
 from fuzz.check.torch_api.exceptions import SubjectError, Unsupported, as_failure
@@ -41,7 +41,7 @@ def list_calls(match: RewriteMatch) -> list[Arguments]:
 
     try:
         function, given = match.read_replacement()
-        with wrap(*CALL, make_noting):
+        with wrap(*SDPA_OF_PATTERNS, make_noting):
             function(*given)
     except (RuntimeError, TypeError, ValueError, IndexError, SubjectError):
         return []

@@ -31,7 +31,7 @@ from fuzz.protocol.rewrites import OtherConstant, find_attention_pattern
 
 _APPLY = ("torch._inductor.pattern_matcher", "ReplacementPatternEntry.apply")
 _PATTERNS = "torch._inductor.fx_passes.fuse_attention"
-CALL = (_PATTERNS, "_scaled_dot_product_attention")
+SDPA_OF_PATTERNS = (_PATTERNS, "_scaled_dot_product_attention")
 """What replacements call."""
 _PIPELINE = "torch._inductor.compile_fx"
 
@@ -188,7 +188,7 @@ class MatchRecorder:
     @contextmanager
     def watch(self) -> Iterator[None]:
         """While entered, replacements are kept, if this torch has the hooks."""
-        if None in (find(*_APPLY), find(_PIPELINE, "compile_fx"), find(*CALL)):
+        if None in (find(*_APPLY), find(_PIPELINE, "compile_fx"), find(*SDPA_OF_PATTERNS)):
             yield
             return
 
@@ -220,7 +220,7 @@ class MatchRecorder:
             return compile_and_keep_inputs
 
         keep_inputs = wrap(_PIPELINE, "compile_fx", make_keeping)
-        with wrap(*_APPLY, make_recording), wrap(*CALL, make_noting), keep_inputs:
+        with wrap(*_APPLY, make_recording), wrap(*SDPA_OF_PATTERNS, make_noting), keep_inputs:
             yield
 
     def matches(self) -> Iterator[RewriteMatch]:

@@ -19,7 +19,7 @@ from torch import Tensor, fx
 
 from fuzz.check.judge.constants import REWRITE_AGREEMENT, REWRITE_AGREEMENT_ROUNDOFFS, UNIT_ROUNDOFF
 from fuzz.check.judge.eager_audit import Audit
-from fuzz.check.judge.modes import Float64
+from fuzz.check.judge.modes import Float64Mode
 from fuzz.check.judge.operations import to_float64
 from fuzz.check.judge.row_error_bound import largest_finite
 from fuzz.check.judge.verdict import RECHECKED_VERDICTS
@@ -148,7 +148,7 @@ def _is_wrong_in_empty_rows(match: RewriteMatch) -> bool:
     given = (*(match.operands[name] for name in match.taken), *match.free)
     program = Float64Interpreter(match.program, garbage_collect_values=False)
     try:
-        with Float64(), torch.no_grad():
+        with Float64Mode(), torch.no_grad():
             program.run(*map(to_float64, given))
             after = match.run_replacement({name: to_float64(value) for name, value in match.operands.items()})[0]
         before, seen = program.env[read_outputs(match.program)[0]], program.env[scores]
@@ -237,7 +237,7 @@ def compare_exactly(program: GraphRun, rewrite: GraphRun, operands: dict[str, An
     """
     exact = {name: to_float64(value) for name, value in operands.items()}
     try:
-        with Float64(), torch.no_grad():
+        with Float64Mode(), torch.no_grad():
             before, after = program(exact), rewrite(exact)
     except Exception:
         # A changed operand that torch refuses shows nothing about the rewrite.

@@ -64,21 +64,21 @@ def compile_module(
         if form not in compiled:
             try:
                 compiled[form] = Recording(module, inputs).compile(passes)
-            except NotRecorded:
+            except GraphNotCaptured:
                 compiled[form] = traced
         return compiled[form](*inputs)
 
     return call
 
 
-class NotRecorded(Exception):
+class GraphNotCaptured(Exception):
     """A run does not show the graph; the text is the reason."""
 
 
 class Recording(TorchFunctionMode):
     """The graph of a module called with `inputs`, both of which stay unchanged.
 
-    Raises `NotRecorded`, also if the module raises. Dynamo then compiles the module, and raises itself.
+    Raises `GraphNotCaptured`, also if the module raises. Dynamo then compiles the module, and raises itself.
     """
 
     def __init__(self, module: nn.Module, inputs: tuple[Any, ...]) -> None:
@@ -100,10 +100,10 @@ class Recording(TorchFunctionMode):
             with torch.random.fork_rng(devices), self:
                 result = own(*(memo.get(id(value), value) for value in inputs))
         except Exception as error:
-            raise NotRecorded(f"{type(error).__name__}: {error}") from error
+            raise GraphNotCaptured(f"{type(error).__name__}: {error}") from error
         self._kind, outputs = type(result), list(result) if isinstance(result, (tuple, list)) else [result]
         if vars(own) != before or not all(isinstance(one, Tensor) for one in outputs):
-            raise NotRecorded("attributes change, or something else than tensors is returned")
+            raise GraphNotCaptured("attributes change, or something else than tensors is returned")
         self._outputs = [self._find(one) for one in outputs]
 
     def compile(self, backend: Callable[..., Any]) -> Callable[..., Any]:
@@ -132,10 +132,10 @@ class Recording(TorchFunctionMode):
             try:
                 compiled = backend(graph, examples)
             except require("torch._dynamo.exc", "exceptions_allowed_to_be_fallback") as error:
-                raise NotRecorded("Dynamo breaks the graph where it can't be traced") from error
+                raise GraphNotCaptured("Dynamo breaks the graph where it can't be traced") from error
         del static
         if sizes.guards:
-            raise NotRecorded("a pass takes a number for a size, of which Dynamo makes a guard")
+            raise GraphNotCaptured("a pass takes a number for a size, of which Dynamo makes a guard")
 
         def call(*inputs: Any) -> Any:
             given = dict(_list_tensors(module, inputs))
@@ -160,7 +160,7 @@ class Recording(TorchFunctionMode):
         if function in _VIEWS:
             node = self._graph.call_function(getattr, (self._lift(args[0]), _VIEWS[function]))
         elif name in ("__get__", "__set__") or _read_modes() != self._modes:
-            raise NotRecorded(f"{function} is read, written, or called in a mode")
+            raise GraphNotCaptured(f"{function} is read, written, or called in a mode")
         elif function not in _ITEMS and getattr(Tensor, name, None) is function:
             node = self._graph.call_method(name, self._lift(args), self._lift(kwargs))
         else:
@@ -181,7 +181,7 @@ class Recording(TorchFunctionMode):
             for index, one in enumerate(result):
                 self._keep(one, self._graph.call_function(operator.getitem, (node, index)))
         else:
-            raise NotRecorded(f"{node.target} gives {type(result).__name__}")
+            raise GraphNotCaptured(f"{node.target} gives {type(result).__name__}")
 
     def _lift(self, values: Any) -> Any:
         return map_aggregate(values, lambda one: self._find(one) if isinstance(one, Tensor) else one)
@@ -190,7 +190,7 @@ class Recording(TorchFunctionMode):
         node = self._nodes.get(id(value))
         if node is None:
             if id(value) not in self._originals:
-                raise NotRecorded("a tensor comes from elsewhere")
+                raise GraphNotCaptured("a tensor comes from elsewhere")
             name, original = self._given[self._originals[id(value)]]
             last = next(reversed(self._read), None)
             with self._graph.inserting_after(last) if last is not None else self._graph.inserting_before(None):
@@ -239,7 +239,7 @@ def _interpret(
     interpreter.extra_traceback = False
 
     def run(arguments: list[Any]) -> Any:
-        compilation.note_run(compilation.PASSES)
+        compilation.note_run(compilation.GRAPH_AFTER_PASSES)
         with around():
             outputs = list(interpreter.boxed_run(arguments))
         for index, wanted in strides.items():

@@ -25,7 +25,7 @@ _OF_MODULES = frozenset(vars(nn.Module()))
 _PLAIN = (bool, int, float, str, type(None))
 
 
-class Limits:
+class DtypeLimits:
     """The dtypes whose limits a module reads, such as `torch.finfo(x.dtype).min`, by the line that reads.
 
     In float64 a mask that float64's own minimum fills twice is -inf, and its rows are NaN. So the float64 run reads the
@@ -90,7 +90,7 @@ class LiveModule(nn.Module):
         autocast: str = "",
         device: str = "cpu",
         watched: Sequence[str] = (),
-        limits: Limits,
+        limits: DtypeLimits,
     ) -> None:
         super().__init__()
         self.module, self.without_gradient = module, without_gradient
@@ -184,7 +184,7 @@ class LiveProgram(Program):
         self.device, self.filename, self.is_training = device, "<module>", is_training
         self._origin, self._given = module, arguments
         self._autocast, self._drops, self._watched = autocast, drops, watched
-        self._limits = Limits()
+        self._limits = DtypeLimits()
         leaves, self._form = _pytree.tree_flatten(arguments)
         self._without_gradient = [
             index for index, leaf in enumerate(leaves) if isinstance(leaf, Tensor) and not leaf.requires_grad

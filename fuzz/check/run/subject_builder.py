@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from fuzz.check.run import graph_passes
-from fuzz.check.run.attention.function import Attention, Function, load_sdpa
+from fuzz.check.run.attention.function import Attention, AttentionFunction, load_sdpa
 from fuzz.check.run.attention.layouts import arrange
 from fuzz.check.run.program import Compile, same_bits
 from fuzz.check.torch_api import compilation, settings, warm_caches
@@ -175,7 +175,7 @@ def _load(path: str) -> Any:
     return getattr(importlib.import_module(module), name)
 
 
-def _load_kernel(path: str) -> Function:
+def _load_kernel(path: str) -> AttentionFunction:
     """A kernel of this repository: native on CUDA, interpreted on the CPU. Raises ImportError if it can't run."""
     fault = importlib.import_module("kernels.tiles").find_interpreter_fault()
     if fault:
@@ -214,7 +214,7 @@ def _import(name: str) -> Subject:
         with restore_state():
             compiled: Callable[..., Any] = function(module)
         if compilation.is_compiled_by_dynamo(compiled):
-            compilation.expect(compilation.GRAPH)
+            compilation.expect(compilation.DYNAMO_GRAPH)
         return compiled
 
     return Subject(name, compile_module)

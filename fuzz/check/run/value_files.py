@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fuzz.protocol.recording import KeepValues, KeptTensor, KeptValues
-from generators.program.value_format import SUFFIX, FormatError, name_values, read_header, write_header
+from generators.program.value_format import VALUES_SUFFIX, FormatError, name_values, read_header, write_header
 
 _files: dict[str, str] = {}
 _read: dict[str, Tensor] = {}
@@ -33,14 +33,14 @@ def read_values(name: str, dtype: torch.dtype, shape: Sequence[int]) -> Tensor:
     """A fresh tensor with the values of a file, by the start of its SHA-256. Programs call it. Raises ValuesError."""
     sha256 = next((known for known in _files if name_values(known) == name), None)
     if sha256 is None:
-        raise ValuesError(f"{name}{SUFFIX}: the case names no such file")
+        raise ValuesError(f"{name}{VALUES_SUFFIX}: the case names no such file")
     if sha256 not in _read:
         _read[sha256] = load(Path(_files[sha256]), sha256)
     tensor = _read[sha256]
     if (tensor.dtype, tuple(tensor.shape)) != (dtype, tuple(shape)):
         wanted = f"{_name_dtype(dtype)} {list(shape)}"
         raise ValuesError(
-            f"{name}{SUFFIX}: holds {_name_dtype(tensor.dtype)} {list(tensor.shape)}, and the case says {wanted}"
+            f"{name}{VALUES_SUFFIX}: holds {_name_dtype(tensor.dtype)} {list(tensor.shape)}, and the case says {wanted}"
         )
     return tensor.clone()
 
@@ -73,7 +73,7 @@ def write(tensor: Tensor, directory: Path) -> str:
     """Write a file of these values, and return its SHA-256. Equal values are written once. May raise OSError."""
     content = serialize(tensor)
     sha256 = hashlib.sha256(content).hexdigest()
-    path = directory / f"{name_values(sha256)}{SUFFIX}"
+    path = directory / f"{name_values(sha256)}{VALUES_SUFFIX}"
     if not path.exists():
         directory.mkdir(parents=True, exist_ok=True)
         temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")

@@ -15,13 +15,13 @@ from typing import Any
 from fuzz.check.torch_api.exceptions import NothingCompiled
 from fuzz.check.torch_api.torch_internals import find, require
 
-GRAPH = "graph"
+DYNAMO_GRAPH = "graph"
 """A graph of Dynamo, whichever backend compiled it."""
-INDUCTOR = "inductor"
+INDUCTOR_GRAPH = "inductor"
 """A graph of Dynamo that Inductor compiled."""
-PASSES = "passes"
+GRAPH_AFTER_PASSES = "passes"
 """A graph after Inductor's passes (fuzz/check/run/graph_passes.py)."""
-_FORMS = {"inductor": INDUCTOR, "passes": PASSES, "export": "", "aot_inductor": ""}
+_FORMS = {"inductor": INDUCTOR_GRAPH, "passes": GRAPH_AFTER_PASSES, "export": "", "aot_inductor": ""}
 
 _runs = Counter[str]()
 _expected = ""
@@ -83,7 +83,7 @@ def _list_settings() -> list[tuple[str, object, str]]:
 
 def form_of(backend: str) -> str:
     """The compiled code that `backend` runs; "" if it has no other way than to run it, or raise."""
-    return _FORMS.get(backend, GRAPH)
+    return _FORMS.get(backend, DYNAMO_GRAPH)
 
 
 def expect(form: str) -> None:
@@ -131,7 +131,7 @@ def watch() -> None:
     def compile_counted(graph: Any, *args: Any, **keywords: Any) -> Callable[..., Any]:
         before = _n_pipelines
         compiled = compile_graph(graph, *args, **keywords)
-        forms = (GRAPH, INDUCTOR) if _n_pipelines > before else (GRAPH,)
+        forms = (DYNAMO_GRAPH, INDUCTOR_GRAPH) if _n_pipelines > before else (DYNAMO_GRAPH,)
 
         def run(*inputs: Any) -> Any:
             _runs.update(forms)

@@ -230,7 +230,7 @@ def compile_module(module: Any, **options: Any) -> Callable[..., Any]:
 
 
 _WARNS, _RAISES = 1, 2  # torch's levels: warn, or raise, if there is no deterministic algorithm
-SWITCHES: dict[str, Callable[[Any], AbstractContextManager[None]]] = {
+SWITCH_CONTEXTS: dict[str, Callable[[Any], AbstractContextManager[None]]] = {
     "use_deterministic_algorithms": _use_deterministic_algorithms,
     POISON: poison,
     "compiled_as": _compile_as,
@@ -245,14 +245,14 @@ SWITCHES: dict[str, Callable[[Any], AbstractContextManager[None]]] = {
 @contextmanager
 def apply(settings: Mapping[str, Any]) -> Iterator[None]:
     """Enter the settings of a case. Raises `SubjectError` for a setting that this torch lacks."""
-    options = {name: settings[name] for name in settings.keys() - SWITCHES.keys()}
+    options = {name: settings[name] for name in settings.keys() - SWITCH_CONTEXTS.keys()}
     for name in options:
         if not hasattr(inductor, name):
             raise SubjectError(f"torch {torch.__version__} has no setting {name}")
     with ExitStack() as stack:
         stack.enter_context(inductor.patch(options))
-        for name in settings.keys() & SWITCHES.keys():
-            stack.enter_context(SWITCHES[name](settings[name]))
+        for name in settings.keys() & SWITCH_CONTEXTS.keys():
+            stack.enter_context(SWITCH_CONTEXTS[name](settings[name]))
         yield
 
 

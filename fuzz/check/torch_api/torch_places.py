@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from fuzz.check.torch_api.torch_internals import find
-from fuzz.protocol.places import Found, Place
+from fuzz.protocol.places import LocatedBy, Place
 
 HOME = str(Path(torch.__file__).parent)
 """The torch package."""
@@ -25,7 +25,7 @@ _PASSES_ON = ("__torch_function__", "__torch_dispatch__")
 """Methods of modes, which call what they are asked for."""
 
 
-def make_place(code: CodeType, line: int, found: Found) -> Place:
+def make_place(code: CodeType, line: int, found: LocatedBy) -> Place:
     """The place of a line of a function."""
     return Place(name_file(code.co_filename), line, _name(code), found)
 
@@ -46,22 +46,22 @@ def find_raising(error: BaseException) -> Place | None:
         file = name_file(frame.f_code.co_filename)
         is_code = file.endswith(".py")  # torch names generated code "FILE.py:codegen(...)"
         if is_code and file.startswith(tuple(_COMPILER.split())) and frame.f_code.co_name not in _PASSES_ON:
-            return None if file.startswith(_RUNNERS) else make_place(frame.f_code, line, Found.RAISED)
+            return None if file.startswith(_RUNNERS) else make_place(frame.f_code, line, LocatedBy.RAISED)
     return None
 
 
 def find_places(step: Any) -> tuple[Place, ...]:
     """The places of a step of compiling: of its function, or of the parts of an entry of the pattern matcher."""
     if callable(step):
-        return tuple(_find_function(step, Found.LEFT_OUT))
+        return tuple(_find_function(step, LocatedBy.LEFT_OUT))
     check = step.extra_check
     names = inspect.getclosurevars(check).nonlocals if inspect.isfunction(check) else {}
-    parts = [(getattr(step, "handler", None) or names.get("replace_fn"), Found.REPLACEMENT)]
-    parts += [(names.get("search_fn"), Found.PATTERN), (names.get("extra_check", check), Found.CHECK)]
+    parts = [(getattr(step, "handler", None) or names.get("replace_fn"), LocatedBy.REPLACEMENT)]
+    parts += [(names.get("search_fn"), LocatedBy.PATTERN), (names.get("extra_check", check), LocatedBy.CHECK)]
     return tuple(place for function, found in parts for place in _find_function(function, found))
 
 
-def _find_function(function: Any, found: Found) -> Iterator[Place]:
+def _find_function(function: Any, found: LocatedBy) -> Iterator[Place]:
     """The place of a function without its wrappers."""
     while inner := _unwrap(function):
         function = inner

@@ -25,10 +25,10 @@ from fuzz.check.run.attention.call import Call, Exact
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import DropoutMask, NotFinite, Value
 
-Function = Callable[..., Tensor]
+TensorFunction = Callable[..., Tensor]
 
 
-def extract_mask(attend: Function, call: Call, pieces: int | None = None) -> Tensor:
+def extract_mask(attend: TensorFunction, call: Call, pieces: int | None = None) -> Tensor:
     """The weights that `attend` keeps under the dropout of a call: bool [batch, heads, seq_len, kv_len].
 
     Makes a call for each of the first `pieces` of value_dim keys, by default for all. Raises KeyError without dropout,
@@ -43,7 +43,7 @@ def extract_mask(attend: Function, call: Call, pieces: int | None = None) -> Ten
     return torch.cat([call.q.new_empty(*call.q.shape[:3], 0), *found], -1)[..., :keys] != 0
 
 
-def check_dropout(attend: Function, call: Call) -> tuple[Tensor, list[DropoutMask]]:
+def check_dropout(attend: TensorFunction, call: Call) -> tuple[Tensor, list[DropoutMask]]:
     """The mask of `attend` in a call, and faults of its keep rate, repetition and dependence on the seed.
 
     Raises as `extract_mask`.

@@ -58,7 +58,7 @@ class _Judge:
     def __init__(self, call: Call, rounds: tuple[str, ...], dropped: Tensor | None) -> None:
         self._call, self._rounds, self._dropped = call, rounds, dropped
         self._exact = Exact(call, dropped)
-        self._low = call.q.dtype in constants.LOW_PRECISION
+        self._low = call.q.dtype in constants.LOW_PRECISION_DTYPES
         self._limit = constants.ERROR_BOUNDS_LOW_PRECISION if self._low else constants.ERROR_BOUNDS
         self._simulated = SimulatedKernels(self._exact, rounds, call.options.get("sinks"))
         self._drawn: list[dict[str, Tensor]] = []

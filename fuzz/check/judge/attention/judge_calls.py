@@ -114,7 +114,7 @@ def _judge_without_dropout(call: Call, attention: Attention) -> SubjectResult:
     return replace(judgement, failure=replace(judgement.failure, without_dropout=True))
 
 
-def _widen_values(attend: dropout_masks.Function, call: Call) -> Tensor | None:
+def _widen_values(attend: dropout_masks.TensorFunction, call: Call) -> Tensor | None:
     """The values of the call, or wider values from which fewer calls read its dropout mask.
 
     None if the function draws another mask for wider values. Raises `Unsupported`.
@@ -220,7 +220,9 @@ class _Recorder(TorchDispatchMode):
             self.rounds += FLASH_ROUNDS if of_cpu else _EFFICIENT_ROUNDS if efficient else ("weights",)
             # On CUDA the backward pass of fused attention may sum dq with atomics.
             self.is_unordered |= "backward" in name and "_for_cpu" not in name
-        elif name.startswith(_PRODUCTS) and isinstance(result, Tensor) and result.dtype in constants.LOW_PRECISION:
+        elif (
+            name.startswith(_PRODUCTS) and isinstance(result, Tensor) and result.dtype in constants.LOW_PRECISION_DTYPES
+        ):
             # A product that sums over features is q @ k.mT, or a product of the backward pass.
             is_forward = torch._C._current_autograd_node() is None
             is_of_scores = is_forward and args[-2].shape[-1] == self._head_dim

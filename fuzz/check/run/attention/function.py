@@ -24,7 +24,7 @@ from fuzz.protocol.capabilities import Capabilities
 from fuzz.protocol.failures import Sequences
 from generators.program.attention_options import OPTIONS
 
-Function = Callable[..., Any]
+AttentionFunction = Callable[..., Any]
 DIFFERENTIATED = ("q", "k", "v", *(name for name, option in OPTIONS.items() if option.has_gradient))
 """The arguments that may want a gradient."""
 
@@ -33,7 +33,7 @@ DIFFERENTIATED = ("q", "k", "v", *(name for name, option in OPTIONS.items() if o
 class Attention:
     """An attention function."""
 
-    load: Callable[[], Function]
+    load: Callable[[], AttentionFunction]
     """Imports it. Raises `SubjectError`."""
     guarded: tuple[str, ...] = GUARDED
     """The parts that are guarded. Fewer than `GUARDED` if the function raised in guarded memory alone."""
@@ -41,7 +41,7 @@ class Attention:
     is_unordered: bool = False  # whether its sums were seen to have no fixed order
 
     @cached_property
-    def function(self) -> Function:
+    def function(self) -> AttentionFunction:
         try:
             return self.load()
         except ImportError as error:
@@ -80,7 +80,7 @@ LOWEST_FILL = -1e4
 """A fill of masked scores this low or lower is as good as -inf: exp of it is 0 beside the scores of a case."""
 
 
-def call_checked(function: Function, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
+def call_checked(function: AttentionFunction, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
     """The result of a function. Raises TypeError if it is no tensor of the expected shape, dtype and device."""
     with restore_state():
         out = function(q, k, v, **options)
@@ -104,7 +104,7 @@ def fill_matters(fill: float, mask: object, causal: object, columns: int) -> boo
     return columns == 0 or not bool(mask.any(-1).all())
 
 
-def load_sdpa(backend: str) -> Function:
+def load_sdpa(backend: str) -> AttentionFunction:
     """`F.scaled_dot_product_attention` on a backend ("MATH"), with the signature of attention functions."""
     chosen = getattr(SDPBackend, backend)
 

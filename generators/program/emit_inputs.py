@@ -1,0 +1,112 @@
+"""The source text of a case's inputs and calls: `inputs()` and `calls(module)` beside the module."""
+
+import re
+from collections.abc import Iterator
+
+from generators.program.calls import at_call, seed_at
+from generators.program.case import Case, Input, LaterCall
+from generators.program.changes import KINDS, ChangeText
+from generators.program.emit_regions import indent
+from generators.program.given import spell_given
+from generators.program.references import list_dims
+from generators.program.values import DISTRIBUTIONS, LAYOUTS
+
+_OPTIMIZERS = {"sgd": "torch.optim.SGD(module.parameters(), lr=0.1)", "adamw": "torch.optim.AdamW(module.parameters())"}
+_CONTEXTS = {
+    "training": "torch.enable_grad()",
+    "inference": "torch.no_grad()",
+    "no_grad": "torch.no_grad()",
+    "inference_mode": "torch.inference_mode()",
+}
+_CALL = re.compile(r"[\w.]+\([^()]*(\([^()]*\)[^()]*)*\)")
+
+
+def emit_inputs(case: Case) -> str:
+    """The text of `inputs()`, with parameters for sizes and seeds that differ in later calls."""
+    parameters = [f"{name}={name}" for name in dict.fromkeys(name for call in case.calls for name, _ in call.sizes)]
+    text = "".join(f"        {emit_input(case, item)},\n" for item in case.arguments)
+    if any(call.values == "other" for call in case.calls):
+        parameters.append("seed=0")
+        text = re.sub(r"rng\((\d+)\)", r"rng(\1 + seed)", text)
+    return f"\n\ndef inputs({', '.join(parameters)}):\n    return [\n{text}    ]\n"
+
+
+def emit_input(case: Case, item: Input) -> str:
+    given, sizes = item.values.given, [str(size) for size in item.shape]
+    if given is not None:
+        varied = {name for call in case.calls for name, _ in call.sizes if not item.parameter}
+        is_cut = given.shape != item.type.sizes(case.sizes) or not varied.isdisjoint(list_dims(item.shape))
+        text, native = spell_given(given, sizes, is_cut=is_cut), given.dtype
+    else:
+        shape = "(" + ", ".join(sizes) + ("," if len(sizes) == 1 else "") + ")"
+        kind = DISTRIBUTIONS[item.values.kind]
+        text, native = kind.expression(shape, item.values.seed, item.values.scale, item.values.param), kind.native
+    if native != item.dtype or item.layout != "contiguous":
+        if given is None and not _CALL.fullmatch(text):
+            text = f"({text})"
+        if native != item.dtype:
+            text = f"{text}.to(torch.{item.dtype})"
+        text = _emit_layout(text, item)
+    return text
+
+
+def emit_calls(case: Case) -> str:
+    """The text of `calls(module)`: it yields the inputs of each call, and changes the module between calls."""
+    if not (case.calls or case.setup or case.mode == "inference_mode"):
+        return ""
+    step = next((call.step for call in case.calls if call.step), "")
+    lines = [f"optimizer = {_OPTIMIZERS[step]}"] if step else []
+    keeps_first = any(call.values == "same" for call in case.calls)
+    changes, training = ChangeText(case), case.training
+    for number, call in enumerate(
+        [LaterCall(values="same" if keeps_first else "equal", changes=case.setup), *case.calls]
+    ):
+        if call.step:
+            lines += ["optimizer.step()", "optimizer.zero_grad()"]
+        wanted = {"training": True, "inference": False}.get(call.under, case.training)
+        if wanted != training:
+            lines.append(f"module.{'train' if wanted else 'eval'}()")
+            training = wanted
+        if call.reseeds:
+            lines.append("torch.manual_seed(0)")
+        lines += _yield(case, call, changes, is_first=number == 0)
+    return "\n\ndef calls(module):\n" + "\n".join(indent(lines)) + "\n"
+
+
+def _yield(case: Case, call: LaterCall, changes: ChangeText, *, is_first: bool) -> Iterator[str]:
+    texts: dict[str, list[str]] = {"argument": [], "call": [], "": []}
+    for change in call.changes:
+        target = KINDS[change.kind].target if KINDS[change.kind].of_call else ""
+        texts[target].append(changes.emit(change))
+    yield from texts[""]
+    words = [f"{name}={size}" for name, size in call.sizes]
+    words += [f"seed={seed}"] if (seed := seed_at(case, call)) else []
+    given = "first" if call.values == "same" else f"inputs({', '.join(words)})"
+    pairs = zip(case.inputs, at_call(case, call).inputs, strict=True)
+    changed = {} if is_first else {item.name: _change(item, new) for item, new in pairs if not item.parameter}
+    if [*changed] != [*changed.values()]:
+        yield f"{', '.join(changed)}{',' * (len(changed) == 1)} = {given}"
+        given = f"[{', '.join(changed.values())}]"
+    under = call.under or case.mode
+    contexts = texts["call"]
+    if under in _CONTEXTS and (under != case.mode or under == "inference_mode"):
+        contexts = [_CONTEXTS[under], *contexts]
+    head = ["first = inputs()"] if is_first and given == "first" else []
+    if given != "first" and (texts["argument"] or (contexts and not is_first)):
+        head, given = [f"given = {given}"], "given"
+    head += [text.replace("given[", f"{given}[", 1) for text in texts["argument"]]
+    body = [*head, f"yield {given}"]
+    # The first call's inputs are made within its contexts.
+    start = 0 if is_first else len(head)
+    if contexts:
+        body = [*body[:start], f"with {', '.join(contexts)}:", *indent(body[start:])]
+    yield from body
+
+
+def _change(item: Input, new: Input) -> str:
+    text = item.name if new.dtype == item.dtype else f"{item.name}.to(torch.{new.dtype})"
+    return text if new.layout == item.layout else _emit_layout(f"{text}.contiguous()", new)
+
+
+def _emit_layout(text: str, item: Input) -> str:
+    return LAYOUTS[item.layout].template.format(x=text, zeros="0, 0, " * (len(item.shape) - 1))

@@ -8,6 +8,7 @@ from fuzz.check.run.attention.function import Attention
 from fuzz.check.run.subject_builder import Subject
 from fuzz.check.torch_api.settings import configure_torch
 from fuzz.protocol import Check, SubjectResult
+from fuzz.protocol.failures import Failure
 from tests.check.sources import source
 
 EAGER = "return ((q @ k.transpose(-2, -1)) * {scale}).softmax(-1) @ v"
@@ -47,3 +48,10 @@ def run_subject(
     result = check(request, {subject.name: subject}, "cpu", lambda _: None, lambda: 0.0)
     assert result.rejected is None, result.rejected
     return result.results[0]
+
+
+def is_failure(failure: Failure | None, kind: str, **fields: Any) -> bool:
+    """Whether a failure is of that kind and has these fields, among others."""
+    if failure is None or failure.kind != kind:
+        return False
+    return all(getattr(failure, name) == value for name, value in fields.items())

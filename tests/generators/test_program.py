@@ -8,12 +8,10 @@ import pytest
 import torch
 
 from generators.errors import CaseError
-from generators.program.attention_options import Contract
 from generators.program.case import Attr, Case, Input, Op, Values
 from generators.program.emit import source
 from generators.program.sizes import Size
 from generators.program.type_check import check, make_op, prune
-from tests.generators.test_sample import run_eager
 
 
 def shape(*sizes: int | str) -> tuple[Size, ...]:
@@ -44,87 +42,6 @@ def with_op(op: Op) -> Case:
 
 def test_a_plain_case_is_accepted() -> None:
     assert [str(s) for s in check(PLAIN)["probs"].shape] == ["B", "S", "S"]
-
-
-@pytest.mark.parametrize(
-    ("case", "message"),
-    [
-        (with_op(Op("x", "system", ("q",))), "unknown operation 'system'"),
-        (with_op(Op("x", "softmax", ("q",), (("dims", 1),))), "softmax has no attribute 'dims'; it has: dim"),
-        (with_op(Op("x", "view", ("q",))), "view needs the attribute 'sizes'"),
-        (with_op(Op("x", "softmax", ("q",), (("dim", "S"),))), "dim is 'S', expected an integer"),
-        (with_op(Op("x", "softmax", ("q",), (("dim", True),))), "dim is True, expected an integer"),
-        (with_op(make_op("x", "softmax", ["q"], {"dim": 3})), "dim 3 is not an axis of a tensor of rank 3"),
-        (with_op(make_op("x", "matmul", ["q", "k"], {})), "inner sizes of the product: D = 4 against S = 3"),
-        (with_op(make_op("x", "matmul", ["q"], {})), "(matmul): takes 2 arguments, got 1"),
-        (with_op(make_op("x", "add", ["q", "nowhere"], {})), "'nowhere' is not defined before it"),
-        (with_op(make_op("x", "add", ["q"], {})), "takes two arguments, or an argument and 'other'"),
-        (with_op(make_op("x", "view", ["q"], {"sizes": shape("B", 5)})), "number of elements of [B, 5]"),
-        (with_op(make_op("x", "add", ["k"], {"other": 1, "form": "in_place"})), "only a new tensor with no other use"),
-        (with_op(make_op("x", "einsum", ["q", "k"], {"equation": "os.x"})), "expected an einsum equation"),
-        (with_op(make_op("x", "add", ["q"], {"other": 1, "alpha": 2, "reverse": True})), "takes alpha or reverse"),
-        (with_op(make_op("x", "addmm", ["q", "q", "kt"], {})), "needs 2 axes on both sides"),
-        (with_op(make_op("x", "bmm", ["q", "at"], {})), "needs 3 axes on both sides"),
-        (with_op(make_op("x", "where", ["keep"], {"value": 1.0})), "takes a condition and two values"),
-        (with_op(make_op("x", "where", ["keep"], {"value": 1.0, "other": "min"})), "'min'"),
-        (with_op(make_op("x", "scatter", ["ranks", "ranks"], {"value": 0.5})), "int64 can't hold 0.5"),
-        (with_op(make_op("x", "scatter", ["q", "keep"], {})), "needs an int64 index"),
-        (with_op(make_op("x", "scatter", ["scores", "ranks"], {"dim": 0})), "is longer than"),
-        (with_op(make_op("class", "neg", ["q"], {})), "name 'class'"),
-        (with_op(make_op("torch", "neg", ["q"], {})), "name 'torch'"),
-        (with_op(make_op("q", "neg", ["q"], {})), "name 'q' is defined twice"),
-        (replace(PLAIN, dims=(("B", 2), ("S", 3), ("D", -1))), "D is -1, expected 0 to"),
-        (replace(PLAIN, dims=(("b", 2),)), "'b' is not a capitalised name"),
-        (replace(PLAIN, dims=PLAIN.dims[:2]), "dimension 'D' is not defined"),
-        (replace(PLAIN, dims=(("B", 1 << 19), ("S", 1 << 12), ("D", 4))), "at most"),
-        (replace(PLAIN, returns=()), "nothing is returned"),
-        (replace(PLAIN, returns=("gone",)), "'gone' is not defined"),
-        (
-            replace(PLAIN, mode="eval"),
-            "mode is 'eval', expected one of inference, inference_mode, training, training_on_sum",
-        ),
-        (replace(PLAIN, inputs=(replace(PLAIN.inputs[0], dtype="float8"), PLAIN.inputs[1])), "dtype 'float8'"),
-        (
-            replace(PLAIN, inputs=(replace(PLAIN.inputs[0], values=Values("secret")), PLAIN.inputs[1])),
-            "expected one of normal",
-        ),
-        (replace(PLAIN, inputs=(replace(PLAIN.inputs[0], layout="wild"), PLAIN.inputs[1])), "layout 'wild'"),
-        (replace(PLAIN, contracts=(Contract("q", "k", "gone", "probs", "bsd"),)), "contract: v names 'gone'"),
-    ],
-)
-def test_what_breaks_a_rule_is_named(case: Case, message: str) -> None:
-    with pytest.raises(CaseError) as error:
-        check(case)
-    assert message in str(error.value)
-    assert "\n" not in str(error.value)
-
-
-@pytest.mark.samples
-@pytest.mark.parametrize(
-    "op",
-    [
-        make_op("x", "add", ["q", "k"], {"alpha": 0.5}),
-        make_op("x", "add", ["ranks"], {"other": 1, "alpha": 2}),
-        make_op("x", "sub", ["scores", "at"], {"alpha": -1, "form": "function"}),
-        make_op("x", "add", ["scores", "keep"], {"alpha": 2, "form": "in_place"}),
-        make_op("x", "where", ["keep"], {"value": 0.0, "other": float("-inf")}),
-        make_op("x", "where", ["keep"], {"value": 1, "other": 0, "reverse": True}),
-        make_op("x", "where", ["keep", "scores"], {"other": "min"}),
-        make_op("x", "scatter", ["keep", "keep_at"], {"dim": 1}),
-        make_op("x", "scatter_reduce", ["q", "ranks", "k"], {"reduce": "amax", "include_self": False}),
-        make_op("x", "addmm", ["at_float", "matrix", "matrix"], {}),
-    ],
-)
-def test_an_operation_gives_in_eager_what_its_type_says(op: Op) -> None:
-    made = (
-        make_op("keep_at", "cast", ["keep"], {"dtype": "int64"}),
-        make_op("matrix", "select", ["scores"], {"dim": 0}),
-        make_op("at_float", "cast", ["at"], {"dtype": "float32"}),
-    )
-    case = prune(replace(PLAIN, ops=(*PLAIN.ops[:2], *made, op), returns=("x",)))
-    (found,) = run_eager(case)
-    expected = check(case)["x"]
-    assert (tuple(found.shape), str(found.dtype)) == (expected.sizes(case.sizes), f"torch.{expected.dtype}")
 
 
 def test_a_program_of_parameters_keeps_them_and_an_argument() -> None:
@@ -206,32 +123,6 @@ def test_what_is_written_is_what_eager_writes(case: Case) -> None:
     (after, result), _ = run_module(replace(case, returns=(target, "written")))
     assert result is after
     assert not torch.equal(after, before[0])
-
-
-@pytest.mark.parametrize(
-    ("case", "message"),
-    [
-        (with_write("copy_", "own", "kept", mode="training"), ""),
-        (with_write("copy_", "state", "q", mode="training"), ""),
-        (with_write("copy_", "each", "q"), "writes float32 into int64"),
-        (with_write("index_copy_", "own", "places", "kept", dim=1), "values of [S, D] where [B, S, D] is written"),
-        (with_write("index_put_", "own", "places", "each", dim=1), "writes int64 into float32"),
-        (with_write("set_slice", "own", "q", stop=2), "do not broadcast"),
-        (with_write("copy_", "own", "own"), "of which it also reads"),
-        (with_write("add_", "q", other=1.0, mode="training"), "which needs a gradient"),
-        (
-            replace(with_write("add_", "own", other=1.0), contracts=(Contract("q", "k", "k", "own", "bsd"),)),
-            "contracts",
-        ),
-    ],
-)
-def test_writes_are_refused_where_eager_refuses_them(case: Case, message: str) -> None:
-    if not message:
-        check(case)
-        return
-    with pytest.raises(CaseError) as error:
-        check(case)
-    assert message in str(error.value)
 
 
 @pytest.mark.parametrize("between", ["reshape", "expand", "square"])

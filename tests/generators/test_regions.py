@@ -112,32 +112,6 @@ def test_both_texts_differentiate(kind: str) -> None:
     assert not close(ours.outputs[0], in_float64(source(replace(case, regions=())), training=True).outputs[0])
 
 
-@pytest.mark.parametrize(
-    ("case", "message"),
-    [
-        (with_region("fork"), "kind is 'fork', expected one of custom_op"),
-        (with_region("cond", ("probs", "out")), "a run of operations, in their order"),
-        (nest("cond", "scan", ("scores", "probs")), "two regions overlap"),
-        (nest("cond", "compile_region"), "a branch of torch.cond takes no compile_region"),
-        (nest("custom_op", "cond"), "a custom operation takes no cond"),
-        (replace(CASE, regions=(Region("cond", RUN),) * 3), "a region within a region has no regions"),
-        (with_region("cond", ("nothing",)), "'nothing' is no operation"),
-        (with_region("cond", ()), "a run of operations"),
-        (replace(CASE, regions=(Region("map", ("out",), "B"), Region("cond", RUN))), "two regions overlap"),
-        (with_region("cond", over="B"), "over is 'B', expected"),
-        (with_region("map", ("scores", "probs"), over="S"), "map has no argument"),
-        (with_region("vmap", ("kt", "scores"), over="X"), "over is 'X', expected a dimension"),
-        (with_region("cond", ("kt",)), "cond returns memory of another value"),
-        (with_region("grad", ("scores", "probs")), "grad: 'q' and 'probs' have different types"),
-        (replace(with_region("cond"), autocast="bfloat16"), "not allowed beside contracts, autocast"),
-        (replace(with_region("custom_op"), ops=(*CASE.ops[:2], DROPPED, *CASE.ops[3:])), "custom_op takes no dropout"),
-    ],
-)  # fmt: skip
-def test_other_regions_are_refused(case: Case, message: str) -> None:
-    with pytest.raises(CaseError, match=message.replace("(", r"\(")):
-        check(case)
-
-
 def test_torch_takes_no_scan_within_a_gradient_or_a_recomputation() -> None:
     op = make_op("out", "decayed_sum", ["q", "k"], {"form": "scan"})
     for changes in ({"regions": (Region("grad", ("out",)),)}, {"checkpoint": "full"}, {"autocast": "bfloat16"}):

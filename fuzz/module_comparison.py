@@ -67,7 +67,9 @@ class ModuleComparison:
             for module in self.modules.values():
                 if module.run != run:
                     module.begin(run)
-            parts = {": ".join(filter(None, (run, one.path or one.type))): one for one in self.module.choose_blocks()}
+            parts = {
+                ": ".join(filter(None, (run, part.path or part.type))): part for part in self.module.choose_blocks()
+            }
             self.left = [*parts, *later]
             for name, part in parts.items():
                 if time.monotonic() - began >= seconds:
@@ -97,7 +99,7 @@ class ModuleComparison:
         missing = [label for label in self.versions if label not in results]
         if missing:
             return f"torch {missing[0]} can't import it"
-        refused = (one.rejected for one in results.values() if one.rejected and one.stage != EAGER)
+        refused = (result.rejected for result in results.values() if result.rejected and result.stage != EAGER)
         values = {module.loaded.values for module in self.modules.values()}
         return next(refused, "") or ("its factory gives other values in each version" if len(values) > 1 else "")
 
@@ -153,8 +155,8 @@ class ModuleComparison:
         if not watched:
             return row
         answer = module.ask(Question(Live(part.path, drops, watched), (row.way,), hashes=True))
-        seen = (one for result in answer.results for one in result.observations if isinstance(one, Parted))
-        return replace(row, first=next((one.path for one in seen), ""))
+        seen = (item for result in answer.results for item in result.observations if isinstance(item, Parted))
+        return replace(row, first=next((parted.path for parted in seen), ""))
 
     def _finish(self, row: ModuleRow, part: Submodule) -> ModuleRow:
         """The row with a case file, and the first value that moved."""
@@ -227,7 +229,7 @@ class ModuleComparison:
 def open_comparison(
     configs: Sequence[WorkerConfig], factory: str, subjects: Sequence[str], out: Path
 ) -> Iterator[ModuleComparison]:
-    """A comparison of the module of `factory` in the versions of `configs`, the old one first; ends its workers.
+    """A comparison of the module of `factory` in the versions of `configs`, the old version first; ends its workers.
 
     Raises `UserError`, also if no version can import the module.
     """

@@ -1,7 +1,8 @@
 """Replaces the sizes of a program by named dimensions: finds which numbers are the same dimension.
 
 Every size gets a name of its own. The shape rules of the operations then say which sizes must be equal, and how a size
-is made of others; the names that are left are the dimensions. A dimension that can't change by itself stays a number.
+is made of other sizes. The names that are left are the dimensions. A dimension that can't change by itself stays a
+number.
 """
 
 import math
@@ -18,7 +19,7 @@ from generators.program.type_check import check, infer, is_valid, prune
 _LETTERS = {2: "BS", 3: "BSD", 4: "BHSD"}
 """Names of the axes of the first argument, by its rank."""
 _TRIES = (1, 2, 3)
-"""A dimension can change if the case stays valid with twice its size, or with one of these added."""
+"""A dimension can change if the case stays valid with twice its size, or with any of these numbers added."""
 
 
 def name_sizes(case: Case) -> Case:
@@ -46,7 +47,7 @@ class _Solver:
 
     case: Case
     numbers: dict[str, int] = field(default_factory=dict)  # by name
-    known: dict[str, Size] = field(default_factory=dict)  # names that are made of others
+    known: dict[str, Size] = field(default_factory=dict)  # names that are made of other names
     _serial: Iterator[int] = field(default_factory=lambda: iter(range(1, 100_000)))
 
     def solve(self) -> Case:
@@ -178,20 +179,20 @@ class _Solver:
         left, right = self._cancel(self._resolve(left), self._resolve(right))
         if left == right:
             return
-        for one, other in ((right, left), (left, right)):
-            if one.is_name and str(one) not in other.names():
-                self._know(str(one), other)
+        for size, equal in ((right, left), (left, right)):
+            if size.is_name and str(size) not in equal.names():
+                self._know(str(size), equal)
                 return
         if left.constant is not None or right.constant is not None:
             for name in left.names() | right.names():
                 self._know(name, Size.of(self.numbers[name]))
         elif len(left.terms) == len(right.terms) == 1:
             # Two products: a factor is probably the factor of the same number on the other side.
-            others = list(right.terms[0][0])
+            factors = list(right.terms[0][0])
             for name in left.terms[0][0]:
-                same = next((other for other in others if self.numbers[other] == self.numbers[name]), None)
+                same = next((factor for factor in factors if self.numbers[factor] == self.numbers[name]), None)
                 if same is not None:
-                    others.remove(same)
+                    factors.remove(same)
                     self._equate(Size.of(name), Size.of(same))
 
     def _know(self, name: str, size: Size) -> None:

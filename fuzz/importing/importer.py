@@ -135,7 +135,7 @@ class ModuleImport(Asker):
         meanwhile()
         result = self._process.receive()
         if result.stage == "start" and self._process.hello is not self._loaded_by:
-            # The process was lost before it began, and the new one, which got the request, had no module.
+            # The process was lost before it began, and the new process, which got the request, had no module.
             self._load_if_lost()
             self._process.send(check)
             result = self._process.receive()
@@ -155,7 +155,7 @@ class ModuleImport(Asker):
     def _request(self, request: Message, stage: str, wanted: type[M]) -> M:
         if wanted is not Loaded:
             self._load_if_lost()
-        answer = self._process.ask(request, stage)
+        answer = self._process.request(request, stage)
         if isinstance(answer, ProcessLost):
             if wanted is Loaded:
                 raise UserError(f"{self.factory}: {describe_failure(answer)} while {stage}")
@@ -168,7 +168,7 @@ class ModuleImport(Asker):
         return answer
 
     def import_blocks(self, *, keeps_values: bool = False) -> list[Block]:
-        """The whole module and its blocks. Blocks whose programs differ in the numbers of inputs alone are one.
+        """The whole module and its blocks. Of blocks whose programs differ in the numbers of inputs alone, the first.
 
         keeps_values: with the values of the first of them; drawn if these can't be kept, or the case does not repeat
             the block with them
@@ -195,10 +195,11 @@ class ModuleImport(Asker):
         """The whole module, and its blocks: the smallest submodules that attend, and their siblings."""
         parts = self.loaded.submodules
         attending = [part for part in parts if part.attends]
-        smallest = [one for one in attending if not any(_is_inside(other.path, one.path) for other in attending)]
-        parents = {one.path.rpartition(".")[0] for one in smallest if one.path}
-        chosen = [one for one in parts if one.path and one.path.rpartition(".")[0] in parents]
-        return [one for one in parts if not one.path] + [one for one in chosen if one.attends or one.calls >= _FEWEST]
+        smallest = [part for part in attending if not any(_is_inside(inner.path, part.path) for inner in attending)]
+        parents = {part.path.rpartition(".")[0] for part in smallest if part.path}
+        siblings = [part for part in parts if part.path and part.path.rpartition(".")[0] in parents]
+        blocks = [part for part in siblings if part.attends or part.calls >= _FEWEST]
+        return [part for part in parts if not part.path] + blocks
 
     def import_block(self, part: Submodule, *, keeps_values: bool = False) -> Block:
         """A submodule as a case. `keeps_values`: with the exact values of all inputs, in place of distributions.
@@ -239,7 +240,10 @@ class ModuleImport(Asker):
         numbers = tuple(number for number, name in names.items() if name in inputs)
         request = KeepValues(numbers, str(scratch / VALUES_DIRECTORY), MOST_NUMBERS, MOST_BYTES)
         answer = self._request(request, "keeping its values", KeptValues)
-        kept = {names[one.number]: Given(one.shape, one.dtype, one.numbers, one.sha256) for one in answer.tensors}
+        kept = {
+            names[tensor.number]: Given(tensor.shape, tensor.dtype, tensor.numbers, tensor.sha256)
+            for tensor in answer.tensors
+        }
         return edits.map_inputs(
             case, lambda item: replace(item, values=replace(item.values, given=kept.get(item.name)))
         )
@@ -264,7 +268,7 @@ def _is_inside(path: str, outer: str) -> bool:
 
 
 def describe_gaps(block: Block) -> str:
-    """In one line: the calls that a case leaves out of a block, those whose numbers it keeps, and where it differs.
+    """In one line: the calls that a case leaves out of a block, the calls whose numbers it keeps, and where it differs.
     Empty if it is the whole block."""
     parts = []
     if block.missing:

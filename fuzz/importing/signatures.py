@@ -45,9 +45,8 @@ class Parameter:
 class FunctionSignature:
     """A way to call a function, as an operation for each of its results."""
 
-    results: tuple[
-        tuple[str, dict[str, Attr]], ...
-    ]  # kinds of operations, and the attributes that the function implies
+    # kinds of operations, and the attributes that the function implies
+    results: tuple[tuple[str, dict[str, Attr]], ...]
     parameters: tuple[Parameter, ...]
 
     @classmethod
@@ -68,7 +67,7 @@ def _find_attribute(kind: str, word: str) -> dict[str, Attr]:
 
 
 def _derive_parameters(spec: OpSpec) -> str:
-    """The parameters of an operation of one tensor: its attributes. Of two tensors without attributes: those two."""
+    """The parameters of an operation of one tensor: its attributes. Of two tensors without attributes: the tensors."""
     names = [name for name in spec.attributes if name != "form"]
     return " ".join({(1, 1): ["input!", *names], (2, 2): [] if names else ["input!", "other!"]}.get(spec.arity, []))
 
@@ -137,7 +136,7 @@ _ALIASES = {
 }
 _ALIASES |= {"greater": "gt", "less": "lt", "greater_equal": "ge", "less_equal": "le", "not_equal": "ne"}
 _ALIASES |= {"__iadd__": "add_", "__isub__": "sub_", "__imul__": "mul_", "__itruediv__": "div_", "__ipow__": "pow_"}
-_SPREAD = ("{}: input! unbiased+", "{}: input! dim unbiased keepdim correction:unbiased")
+_SPREAD = ("{}: input! unbiased+ dim keepdim", "{}: input! dim unbiased keepdim correction:unbiased")
 _EXTREME = ("{0}imum: input! dim!", "{0}imum: input! other!", "{0} arg{0}: input! dim+ keepdim", "{0}: input! dim")
 _CLAMP = ("clamp: input! min! max!", "clamp: input! min!", "clamp.max: input! min- max!", "clamp: input! min max")
 

@@ -48,7 +48,7 @@ KINDS = {("wrong_result", "softmax"), ("compile_error", "relu"), ("nonfinite", "
 
 def start(directory: Path, budget: str, **rules: Any) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "tests.campaign.driver", str(directory), budget, json.dumps(rules)],
+        [sys.executable, "-m", "tests.campaign.fakes", str(directory), budget, json.dumps(rules)],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE,
@@ -132,7 +132,7 @@ def test_an_interrupt_before_the_first_worker_is_ready_ends_it(tmp_path: Path) -
 @pytest.mark.worker
 def test_a_terminal_that_goes_away_costs_nothing(tmp_path: Path) -> None:
     # The driver leads the session of the terminal, and so gets SIGHUP when it goes.
-    arguments = [sys.executable, "-m", "tests.campaign.driver", str(tmp_path), "1h", json.dumps({"rules": RULES})]
+    arguments = [sys.executable, "-m", "tests.campaign.fakes", str(tmp_path), "1h", json.dumps({"rules": RULES})]
     pid, terminal = pty.fork()
     if pid == 0:
         os.chdir(ROOT)

@@ -22,8 +22,7 @@ from fuzz.protocol.capabilities import Capabilities
 from fuzz.protocol.failures import Failure, NotTaken, OutOfBounds, Refusal, Value, Write
 from tests.check import planted_attention
 from tests.check.client import Asker
-from tests.check.in_process import is_failure, run_subject
-from tests.check.sources import plain, source
+from tests.check.in_process import is_failure, plain, run_subject, source
 from tests.kernels.reference import math_attention
 
 HOME = planted_attention.__name__

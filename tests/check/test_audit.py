@@ -31,7 +31,7 @@ from generators.program.sizes import Size
 from generators.program.type_check import check, make_op
 from generators.sampling.sample import sample
 from tests.check.client import Asker
-from tests.check.sources import is_nan_with_a_negative_scale, plain, source
+from tests.check.in_process import is_nan_with_a_negative_scale, plain, source
 
 DTYPES = ["float32", "bfloat16", "float16"]
 FLASH = "aten._scaled_dot_product_flash_attention_for_cpu"

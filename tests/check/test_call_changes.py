@@ -23,9 +23,8 @@ from generators.program.case import Case, Values
 from generators.program.edits import map_inputs
 from generators.program.emit import source as emit
 from generators.program.simplicity import sort_key
-from tests.check.in_process import is_failure, run_subject
+from tests.check.in_process import is_failure, run_subject, source
 from tests.check.planted_attention import right
-from tests.check.sources import source
 
 
 def with_three_bugs(

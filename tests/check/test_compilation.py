@@ -32,8 +32,7 @@ from generators.sampling.choices import Choices
 from generators.sampling.neighbours import list_near
 from generators.sampling.sample import sample
 from tests.campaign.test_history import HALVED, QUARTERED
-from tests.check.in_process import EAGER, is_failure, run_subject
-from tests.check.sources import WRONG, source
+from tests.check.in_process import EAGER, WRONG, is_failure, run_subject, source
 
 RIGHT = (Verdict.OK, Verdict.ROUNDING)
 TEXT = source(EAGER.format(scale=0.25))

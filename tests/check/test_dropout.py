@@ -27,7 +27,7 @@ from fuzz.protocol.failures import DropoutStatistic, RepeatedMask, Value, WrongV
 from fuzz.protocol.render import describe
 from generators.program.case import Case
 from generators.program.emit import list_shown_dropouts
-from tests.check.sources import source
+from tests.check.in_process import source
 
 P = 0.1
 BODY = f"return F.dropout((q @ k.transpose(-2, -1) / 4.0).softmax(dim=-1), {P}, self.training) @ v"

@@ -13,8 +13,7 @@ from fuzz.check.torch_api import exceptions
 from fuzz.protocol import Verdict
 from fuzz.protocol.failures import Value
 from tests.check.client import Asker
-from tests.check.in_process import run_subject
-from tests.check.sources import source
+from tests.check.in_process import run_subject, source
 
 HARMLESS = (Verdict.OK, Verdict.ROUNDING)
 AUTOCAST = """with torch.autocast("cpu", dtype=torch.bfloat16):

@@ -15,8 +15,7 @@ from fuzz.check.run.subject_builder import Subject, run_eager
 from fuzz.protocol import Check, Result, SubjectResult, Verdict
 from fuzz.protocol.failures import DeviceError, FailureKey, Raised, Value
 from tests.check.client import Asker
-from tests.check.in_process import is_failure
-from tests.check.sources import plain, source
+from tests.check.in_process import is_failure, plain, source
 from tests.kernels.reference import math_attention
 
 FORMS: list[tuple[str, Verdict, str, dict[str, Any]]] = [

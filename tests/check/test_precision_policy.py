@@ -14,8 +14,7 @@ from fuzz.check.torch_api.exceptions import SubjectError
 from fuzz.protocol import Check, SubjectResult, Verdict
 from fuzz.protocol.failures import Value
 from tests.check.client import Asker
-from tests.check.in_process import is_failure
-from tests.check.sources import plain, source
+from tests.check.in_process import is_failure, plain, source
 
 
 def planted(name: str) -> str:

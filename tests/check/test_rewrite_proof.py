@@ -24,8 +24,7 @@ from fuzz.protocol.rewrites import EMPTY_ROWS, SDPA, OtherConstant, WrongRewrite
 from generators.program.case import Case
 from generators.program.features import features
 from generators.records import decode, encode
-from tests.check.in_process import run_subject
-from tests.check.sources import source
+from tests.check.in_process import run_subject, source
 from tests.fake_asker import FakeAsker
 
 integer_mask = pytest.mark.torch("<2.14", "keeps keys where a mask of integers is 1")

@@ -23,8 +23,7 @@ from fuzz.protocol.failures import NotTaken, Process, Refusal
 from tests.campaign.fakes import case
 from tests.check import planted
 from tests.check.client import Asker, Client
-from tests.check.in_process import is_failure
-from tests.check.sources import RIGHT, WRONG, plain, source
+from tests.check.in_process import RIGHT, WRONG, is_failure, plain, source
 
 HARMLESS = (Verdict.OK, Verdict.ROUNDING)
 DROPOUT = source("return F.dropout((q @ k.transpose(-2, -1) / 4.0).softmax(dim=-1), 0.3, self.training) @ v")

@@ -37,9 +37,9 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Replay known bugs of AOTAutograd, eager and joint graph passes under `passes`, since C++ takes seconds.
+    """Replay known bugs of AOTAutograd, eager and graph passes under `passes`, since C++ takes seconds.
 
-    The first is compiled all the same, as are cases that this torch has mended, and cases of a GPU.
+    The first is compiled all the same, as are cases of a GPU.
     """
     from corpus import ledger
     from corpus.causes import Stage
@@ -48,7 +48,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if config.getoption("case_subject") or not any(isinstance(item, CaseItem) for item in items):
         return
     bugs = ledger.load(ledger.LEDGER)
-    early = {Stage.DYNAMO, Stage.DECOMPOSITION, Stage.JOINT_PASSES, Stage.OPERATION}
+    early = {Stage.DYNAMO, Stage.DECOMPOSITION, Stage.JOINT_PASSES, Stage.GRAPH_PASSES, Stage.OPERATION}
     causes = ((bug, bug.cause) for bug in bugs.bugs)
     # `passes` captures most programs without Dynamo.
     shown = [bug for bug, cause in causes if cause.stage in early and cause.who != "dynamo"]
@@ -57,8 +57,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for number, item in enumerate(items):
         if not isinstance(item, CaseItem) or item.parent is None or item.subjects != ("inductor",):
             continue
-        is_live = item.entry.device == "cpu" and item.entry.expectation.holds_for(torch.__version__)
-        if is_live and item.path in paths:
+        if item.entry.device == "cpu" and item.path in paths:
             if is_compiled:
                 items[number] = CaseItem.from_parent(item.parent, name="passes", entry=item.entry, subjects=("passes",))
             is_compiled = True

@@ -195,7 +195,8 @@ def _operand_rows() -> Iterator[Experiment]:
 
 SHARDING = "sharding"
 """The experiment that names the operation that DTensor shards wrongly."""
-_AOT, _DECOMPOSED = "aot", "aot_eager_decomp_partition"
+DECOMPOSED, NO_PATTERNS = "aot_eager_decomp_partition", "pattern_matcher_off"
+_AOT = "aot"
 _PASSES_ALONE = "Inductor's graph passes alone{} (a way to run of attnfuzz)"
 _STEPS_OFF = "the {} `{{}}` and all later ones off"
 _ROWS = (
@@ -212,7 +213,7 @@ _ROWS = (
         "dynamo_aot",
         "recomputation",
     ),
-    _subject(_DECOMPOSED, f'backend="{_DECOMPOSED}"', _AOT, "dynamo_aot", "decompositions"),
+    _subject(DECOMPOSED, f'backend="{DECOMPOSED}"', _AOT, "dynamo_aot", "decompositions"),
     Experiment("decomposition", StepLimit(), _STEPS_OFF.format("decomposition"), _AOT, "decomposition"),
     Experiment(
         "other_write",
@@ -224,7 +225,7 @@ _ROWS = (
     _subject("export", "torch.export, run as it is", _AOT, "dynamo_aot", "torch_export"),
     _subject("passes", _PASSES_ALONE.format(""), "inductor", "graph_passes"),
     _subject("passes_dynamic", _PASSES_ALONE.format(", symbolic sizes"), "inductor", "graph_passes"),
-    Experiment("pattern_matcher_off", WithSetting("pattern_matcher", False), "the pattern matcher off", "inductor"),
+    Experiment(NO_PATTERNS, WithSetting("pattern_matcher", False), "the pattern matcher off", "inductor"),
     Experiment("eager_replacement", ReplacementAlone(in_eager=True), "the replacement of {} in eager", "eager"),
     Experiment("exact", ReplacementAlone(in_eager=False), "the replacement of {} in float64", "inductor"),
     *_operand_rows(),

@@ -61,7 +61,7 @@ def shrink(
         answer = evaluator.ask(Question(entry.case, (fitting,)))
         wanted = answer.only
         if not wanted.verdict.is_finding:
-            why = "eager rejects it" if answer.rejected else f"{subject} says {wanted.verdict}"
+            why = "eager rejects it" if answer.rejected is not None else f"{subject} says {wanted.verdict}"
             print(f"{case}: {why}; nothing to shrink")
             return 1
         hello, found = evaluator.hello, [(entry.case, wanted)]

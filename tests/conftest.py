@@ -9,7 +9,9 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
+from fuzz.ask import worker_process
 from fuzz.ask.evaluator import Evaluator, open_evaluator
+from fuzz.ask.transport import PipeTransport
 from fuzz.ask.worker_config import WorkerConfig
 from tests.check import planted, planted_attention
 
@@ -41,6 +43,21 @@ def _as_in_a_worker() -> None:
     torch.set_num_threads(1)
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def _time_is_up_where_a_fake_worker_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says so: no test waits for a limit of time that a busy machine may reach elsewhere."""
+    read = PipeTransport.read
+
+    def read_or_time_out(transport: PipeTransport, deadline: float) -> bytes | None:
+        line = read(transport, deadline)
+        if line == b'{"kind": "hangs"}':
+            raise TimeoutError
+        return line
+
+    monkeypatch.setattr(PipeTransport, "read", read_or_time_out)
+    monkeypatch.setattr(worker_process, "_DUMP_SECONDS", 60.0)  # a process that hangs dumps its stack
 
 
 @pytest.fixture(scope="session")

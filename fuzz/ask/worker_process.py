@@ -177,7 +177,7 @@ class WorkerProcess:
                 return message
             self._count_failure(f"it ended before it gave a case: {describe_failure(message)}")
 
-    def ask(self, request: Message, stage: str) -> Message | ProcessLost:
+    def request(self, request: Message, stage: str) -> Message | ProcessLost:
         """The answer to a request that is no check. Raises as `start` does, and `WorkerFault`."""
         self.start()
         self._enter(stage)

@@ -7,7 +7,7 @@ from corpus.entry import Entry
 from fuzz.ask.question import Asker, Question, ask_accepted
 from fuzz.attribution.study import subject_of
 from fuzz.bug_identity import compare_outcome, kind_of
-from fuzz.experiments import EXPERIMENTS, Outcome, Trial, Tried
+from fuzz.experiments import DECOMPOSED, EXPERIMENTS, NO_PATTERNS, Outcome, Trial, Tried
 from fuzz.protocol import Hello, SubjectResult, Verdict
 from fuzz.replay_result import read_recorded_result
 from fuzz.subjects import MEMORY_BUDGET, SHARDED, get_spec, is_attention, is_user_function
@@ -19,10 +19,8 @@ from generators.program.type_check import is_valid
 
 EAGER, DYNAMO, AOT_EAGER, PASSES, INDUCTOR = "eager", "dynamo", "aot_eager", "passes", "inductor"
 DYNAMIC = "inductor_dynamic"
-DECOMPOSED = "aot_eager_decomp_partition"
 EXPORTED = ("export", "aot_inductor")
 MATH = "sdpa_math"
-NO_PATTERNS = "pattern_matcher_off"
 _CHEAP = (EAGER, DYNAMO, AOT_EAGER, DECOMPOSED, PASSES)
 """Subjects without code generation, which takes twenty times as long."""
 

@@ -16,14 +16,12 @@ from corpus.entry import Entry
 from fuzz.ask.question import Asker
 from fuzz.attribution.ablation import (
     AOT_EAGER,
-    DECOMPOSED,
     DYNAMIC,
     DYNAMO,
     EAGER,
     EXPORTED,
     INDUCTOR,
     MATH,
-    NO_PATTERNS,
     PASSES,
     Ablation,
     run_ablation,
@@ -34,7 +32,7 @@ from fuzz.attribution.root_cause import RootCause
 from fuzz.attribution.study import Study, mechanism_of, subject_of
 from fuzz.bug_identity import attention_patterns, compare_outcome, contract_features, operation_of
 from fuzz.error_location import name_gradient
-from fuzz.experiments import EXPERIMENTS, SHARDING, OtherSubject, Outcome, Trial, Tried
+from fuzz.experiments import DECOMPOSED, EXPERIMENTS, NO_PATTERNS, SHARDING, OtherSubject, Outcome, Trial, Tried
 from fuzz.protocol import Running, SubjectResult, Verdict
 from fuzz.protocol.failures import DropoutMask, EmptyRowsNotZero, FailureKey, FaultyOperation
 from fuzz.protocol.rewrites import EXPANDED, SDPA, WrongRewrite, find_attention_pattern

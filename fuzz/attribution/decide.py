@@ -17,7 +17,7 @@ from fuzz.attribution.edits import CALLED_DIRECTLY, DROPOUT, OF_OPERANDS, UNCHAN
 from fuzz.attribution.root_cause import RootCause
 from fuzz.attribution.study import Study, subject_of
 from fuzz.bug_identity import Symptom, compare_outcome, measured_rewrite
-from fuzz.experiments import EXPERIMENTS, Edit, OtherSubject, Outcome, Trial, Tried
+from fuzz.experiments import DECOMPOSED, EXPERIMENTS, NO_PATTERNS, Edit, OtherSubject, Outcome, Trial, Tried
 from fuzz.protocol import Verdict
 from fuzz.protocol.rewrites import CALL, CONTIGUOUS, DROPPED, EXPANDED, WrongRewrite, are_all_known
 from fuzz.replay_result import read_recorded_result
@@ -30,7 +30,7 @@ from generators.program.ops import VIEWS
 from generators.program.regions import list_indirect
 from generators.program.writes import is_written
 
-EXACT, PATTERNS_OFF, DECOMPOSED = "exact", "pattern_matcher_off", "aot_eager_decomp_partition"
+EXACT = "exact"
 _CALLS_APART, _DEFAULT = "calls_apart", "default"
 _OF_OPTIONS = (DROPPED, EXPANDED, CONTIGUOUS, "alone")
 """Experiments on a call of an attention function that say which option is at fault."""
@@ -92,7 +92,7 @@ def _flips(name: str, arguments: tuple[str, ...], study: Study, known: tuple[Wro
         wrong = study.result.wrong_rewrites
         is_same = bool(wrong) and are_all_known(wrong, known)
         # An error may have another reason than a rewrite that is wrong beside it.
-        return is_same and (study.result.verdict.is_silent or study.try_out(PATTERNS_OFF).flips)
+        return is_same and (study.result.verdict.is_silent or study.try_out(NO_PATTERNS).flips)
     return any(_shows(Trial(name, argument), study) for argument in arguments or ("",))
 
 
@@ -144,7 +144,7 @@ def find_deciding(study: Study, cause: RootCause) -> Details:
     rows = _list_rows(cause, _list_measured(study))
     if cause.stage is Stage.KERNEL or (rows and _is_specific(cause)):
         return rows
-    matcher = [Trial(PATTERNS_OFF)] if cause.stage is Stage.GRAPH_PASSES and not cause.part else []
+    matcher = [Trial(NO_PATTERNS)] if cause.stage is Stage.GRAPH_PASSES and not cause.part else []
     conditions = itertools.chain(matcher, list_conditions(study))
     condition = next((one for one in conditions if _shows(one, study)), None)
     if condition is None:
@@ -171,7 +171,7 @@ def _list_rows(cause: RootCause, measured: list[Tried]) -> Details:
     if cause.rewrites:
         return ((EXACT, ()),)
     if cause.is_attention_pattern:
-        return ((PATTERNS_OFF, ()),) if key.part == Part.ATTENTION_PATTERNS else (("pass", (part,)),)
+        return ((NO_PATTERNS, ()),) if key.part == Part.ATTENTION_PATTERNS else (("pass", (part,)),)
     if stage.step and part:
         return ((stage.step, (part,)),)
     kept = (one for one in cause.evidence if isinstance(one.row.change, Edit) and one.row.stage == stage and one.flips)

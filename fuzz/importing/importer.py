@@ -155,7 +155,7 @@ class ModuleImport(Asker):
     def _request(self, request: Message, stage: str, wanted: type[M]) -> M:
         if wanted is not Loaded:
             self._load_if_lost()
-        answer = self._process.ask(request, stage)
+        answer = self._process.request(request, stage)
         if isinstance(answer, ProcessLost):
             if wanted is Loaded:
                 raise UserError(f"{self.factory}: {describe_failure(answer)} while {stage}")

@@ -135,7 +135,7 @@ def change_dtype(case: Case, old: Collection[str], new: str) -> Case:
 
 
 def input_like(name: str, kind: TensorType, seed: int) -> Input:
-    name_of_values = ("random", "zero_one", "normal")[category(kind.dtype)]
+    name_of_values = ("random", "zero_one", "normal", "normal")[category(kind.dtype)]
     return Input(name, kind.shape, kind.dtype, Values(name_of_values, seed, 0.5 if kind.dtype == "bool" else 1.0))
 
 

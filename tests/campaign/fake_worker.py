@@ -5,6 +5,7 @@ the check has no experiment of `unless`; the first that holds says the verdict, 
 subject's stage begins; where launches are to be synchronous its `synchronous` counts too. `after`: found in the source
 of an earlier check of the process. `once`: a file that does not exist until the rule has held for a subject. `starts`:
 a file that counts starts, of which those in `bad_starts` fail.
+`time_out` hangs and says so, at which `tests/conftest.py` lets the time be up, however busy the machine is.
 It writes JSON itself: tests start hundreds, and `fuzz.protocol` takes longer to import than all else.
 """
 
@@ -151,11 +152,13 @@ def act(rule: dict[str, Any], rules: dict[str, Any]) -> None:
     elif action == "fail":
         send("fault", text="Traceback (most recent call last):\nIndexError: amax over nothing\n")
         sys.exit(3)
-    elif action == "hang":
+    elif action in ("hang", "time_out"):
         if "child_pid" in rules:
             child = os.spawnlp(os.P_NOWAIT, "sleep", "sleep", "600")
             with open(rules["child_pid"], "w") as file:  # noqa: PTH123 - pathlib takes as long to import as the rest
                 file.write(str(child))
+        if action == "time_out":
+            send("hangs")
         time.sleep(600)
     elif action == "eat":
         eaten = b"x" * (300 << 20)

@@ -1,4 +1,8 @@
-"""Campaigns over small programs, judged by a worker that answers by rules."""
+"""Campaigns over small programs, judged by a worker that answers by rules.
+
+`python -m tests.campaign.fakes DIRECTORY BUDGET RULES` runs one in a process of its own, to be interrupted. `corpus`
+among the rules: the directory for `--corpus`.
+"""
 
 import json
 import random
@@ -7,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from fuzz import cli
 from fuzz.ask.worker_config import WorkerConfig
 from fuzz.campaign.options import Budget, Options
 from generators.program.case import Case, Input, Op
@@ -66,3 +71,21 @@ def sampler(*special: str, every: int = 2) -> Callable[..., Case]:
         return case(*kinds, rows=choice.randint(2, 9))
 
     return sample
+
+
+def run(directory: Path, budget: str, rules: str) -> int:
+    """Run a campaign; 130 when interrupted."""
+    from fuzz.campaign.session import run_campaign  # a fake host needs no campaign, and starts faster without
+
+    read = json.loads(rules)
+    corpus = Path(read.pop("corpus", directory / "found"))
+    resume = ("--out", str(directory / "run"))
+    given = options(directory, budget, seed=-1, workers=2, worker_config=setup(**read), corpus=corpus, resume=resume)
+    ending = run_campaign(given, sampler("softmax", "relu", "log", "amax", every=3))
+    if ending.error is not None:
+        raise ending.error
+    return cli.INTERRUPTED if ending.interrupted else 1 if ending.new else 0
+
+
+if __name__ == "__main__":
+    cli.enter(run, "fakes")

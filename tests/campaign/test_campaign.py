@@ -86,7 +86,8 @@ def test_different_bugs_are_different_findings(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("action", "verdict"), [("die", "worker_died"), ("hang", "timeout"), ("eat", "out_of_memory"), ("", "device_error")]
+    ("action", "verdict"),
+    [("die", "worker_died"), ("time_out", "timeout"), ("eat", "out_of_memory"), ("", "device_error")],
 )
 def test_the_end_of_a_worker_is_one_finding_and_the_campaign_goes_on(tmp_path: Path, action: str, verdict: str) -> None:
     misaligned = {"kind": "device_error", "fault": "misaligned address"}
@@ -96,13 +97,13 @@ def test_the_end_of_a_worker_is_one_finding_and_the_campaign_goes_on(tmp_path: P
         tmp_path,
         budget="6x",
         subjects=("inductor",),
-        worker_config=setup(rules=rules, timeout=0.3 if action == "hang" else 10.0, memory_mib=200),
+        worker_config=setup(rules=rules, memory_mib=200),
         shrink_seconds=3.0,
     )
     ending = run_campaign(given, sampler("softmax"))
     assert ending.new == 1
     ways = [event["how"] for event in events(given, "WorkerDied")]
-    timeouts = f" ({ways.count('timeout')} timeouts)" if action == "hang" else ""
+    timeouts = f" ({ways.count('timeout')} timeouts)" if action == "time_out" else ""
     assert f"{len(ways)} workers were lost{timeouts}: " in ending.summary
     (entry,) = found(given)
     assert entry.found is not None

@@ -99,7 +99,7 @@ def test_a_killed_campaign_goes_on_with_the_history_of_its_suspicion(tmp_path: P
         assert any("relu" in some for some in earlier)
     results.close()
     process = start(tmp_path, "30x", rules=[AFTER_RELU])
-    _, error = process.communicate(timeout=60)
+    _, error = process.communicate(timeout=300)
     assert process.returncode == 1, error
     (path,) = (tmp_path / "found").glob("*.case.yaml")
     assert [kinds(one.case) for one in load(path).case.before] == [["relu"]]

@@ -1,10 +1,15 @@
+"""Interrupts, kills and full disks: a campaign goes on, loses nothing and finds each bug once."""
+
+import errno
 import json
 import os
 import pty
 import random
+import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -14,10 +19,18 @@ from typing import Any
 import pytest
 
 from corpus import entry as corpus_entry
+from corpus.entry import Entry
+from fuzz.attribution.attribute import find_cause
+from fuzz.campaign import examination, investigation_runner
+from fuzz.campaign.examination import examine_minimum
+from fuzz.campaign.options import DiskFull, StopCondition, StopReason
+from fuzz.campaign.session import run_campaign
 from fuzz.run_store import Results
-from tests.campaign.fakes import raised
-
-pytestmark = pytest.mark.worker
+from generators.errors import UserError
+from generators.program.case import Case
+from tests.campaign import test_campaign
+from tests.campaign.fakes import case, options, raised, sampler
+from tests.campaign.test_campaign import WRONG, rows
 
 ROOT = Path(__file__).parents[2]
 RULES = [
@@ -35,7 +48,7 @@ KINDS = {("wrong_result", "softmax"), ("compile_error", "relu"), ("nonfinite", "
 
 def start(directory: Path, budget: str, **rules: Any) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "tests.campaign.driver", str(directory), budget, json.dumps(rules)],
+        [sys.executable, "-m", "tests.campaign.fakes", str(directory), budget, json.dumps(rules)],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE,
@@ -55,7 +68,7 @@ def events(directory: Path, *names: str) -> Iterator[dict[str, Any]]:
             yield event
 
 
-def until(condition: Callable[[], object], seconds: float = 30.0) -> None:
+def until(condition: Callable[[], object], seconds: float = 300.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it did not happen"
@@ -74,12 +87,13 @@ def found(directory: Path) -> list[tuple[str, str]]:
     return sorted((entry.found.verdict, entry.case.ops[0].kind) for entry in entries if entry.found)
 
 
+@pytest.mark.worker
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_the_first_interrupt_finishes_the_cases_in_hand_and_sums_up(tmp_path: Path, number: signal.Signals) -> None:
     process = start(tmp_path, "1h", rules=RULES, seconds=0.01)
     until(lambda: len(list(events(tmp_path, "CaseJudged"))) > 5)
     process.send_signal(number)
-    out, _ = process.communicate(timeout=30)
+    out, _ = process.communicate(timeout=300)
     assert process.returncode == 130
     assert out.startswith("interrupted: ") or "\ninterrupted: " in out
     assert f"-m fuzz.run --out {tmp_path / 'run'}" in out
@@ -87,6 +101,7 @@ def test_the_first_interrupt_finishes_the_cases_in_hand_and_sums_up(tmp_path: Pa
     assert all(ended(event["pid"]) for event in events(tmp_path, "WorkerStarted"))
 
 
+@pytest.mark.worker
 def test_the_second_interrupt_stops_at_once(tmp_path: Path) -> None:
     process = start(tmp_path, "1h", rules=[{"match": "softmax", "subjects": ["passes"], "do": "hang"}])
     until(lambda: list(events(tmp_path, "WorkerStarted")))
@@ -95,7 +110,7 @@ def test_the_second_interrupt_stops_at_once(tmp_path: Path) -> None:
     with pytest.raises(subprocess.TimeoutExpired):
         process.wait(0.5)
     process.send_signal(signal.SIGINT)
-    assert process.wait(5) == 130
+    assert process.wait(300) == 130
     process.communicate()
     # The hang it cut short is nobody's fault.
     results = Results(tmp_path / "run")
@@ -104,18 +119,20 @@ def test_the_second_interrupt_stops_at_once(tmp_path: Path) -> None:
     assert all(ended(event["pid"]) for event in events(tmp_path, "WorkerStarted"))
 
 
+@pytest.mark.worker
 def test_an_interrupt_before_the_first_worker_is_ready_ends_it(tmp_path: Path) -> None:
     process = start(tmp_path, "1h", hangs="importing my_kernel")
     until(lambda: [*events(tmp_path, "Notice")])  # of the start that takes long
     process.send_signal(signal.SIGTERM)
-    assert process.wait(10) == 130
+    assert process.wait(300) == 130
     process.communicate()
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.worker
 def test_a_terminal_that_goes_away_costs_nothing(tmp_path: Path) -> None:
     # The driver leads the session of the terminal, and so gets SIGHUP when it goes.
-    arguments = [sys.executable, "-m", "tests.campaign.driver", str(tmp_path), "1h", json.dumps({"rules": RULES})]
+    arguments = [sys.executable, "-m", "tests.campaign.fakes", str(tmp_path), "1h", json.dumps({"rules": RULES})]
     pid, terminal = pty.fork()
     if pid == 0:
         os.chdir(ROOT)
@@ -130,15 +147,17 @@ def test_a_terminal_that_goes_away_costs_nothing(tmp_path: Path) -> None:
     results.close()
 
 
+@pytest.mark.worker
 def test_output_that_nobody_reads_stops_nothing(tmp_path: Path) -> None:
     process = start(tmp_path, "40x", rules=RULES)
     assert process.stdout and process.stderr
     process.stdout.close()
     process.stderr.close()
-    assert process.wait(60) == 1
+    assert process.wait(300) == 1
     assert found(tmp_path) == sorted(KINDS)
 
 
+@pytest.mark.worker
 def test_killed_at_any_instant_it_goes_on_loses_nothing_and_repeats_nothing(tmp_path: Path) -> None:
     choice = random.Random(7)
     for _ in range(8):
@@ -148,7 +167,7 @@ def test_killed_at_any_instant_it_goes_on_loses_nothing_and_repeats_nothing(tmp_
         process.kill()
         process.communicate()
     process = start(tmp_path, "60x", rules=RULES)
-    _, error = process.communicate(timeout=60)
+    _, error = process.communicate(timeout=300)
     assert process.returncode in {0, 1}, error
     # Each bug has one minimal case in the corpus and one row, and no suspicion is left over.
     assert found(tmp_path) == sorted(KINDS)
@@ -167,6 +186,7 @@ def test_killed_at_any_instant_it_goes_on_loses_nothing_and_repeats_nothing(tmp_
     until(lambda: all(ended(event["pid"]) for event in events(tmp_path, "WorkerStarted")))
 
 
+@pytest.mark.worker
 def test_campaigns_with_one_corpus_that_are_killed_by_turns_save_each_bug_once(tmp_path: Path) -> None:
     choice, places = random.Random(5), (tmp_path / "one", tmp_path / "two")
     rules: dict[str, Any] = {"rules": RULES, "corpus": str(tmp_path / "found")}
@@ -178,7 +198,7 @@ def test_campaigns_with_one_corpus_that_are_killed_by_turns_save_each_bug_once(t
         running[place].kill()
         running[place].communicate()
         running[place] = start(place, "1h" if number < 2 else "60x", seconds=0.002, **rules)
-    assert {process.wait(60) for process in running.values()} <= {0, 1}
+    assert {process.wait(300) for process in running.values()} <= {0, 1}
     for process in running.values():
         process.communicate()
     assert found(tmp_path) == sorted(KINDS)
@@ -186,3 +206,87 @@ def test_campaigns_with_one_corpus_that_are_killed_by_turns_save_each_bug_once(t
         results = Results(place / "run")
         assert not list(results.waiting())
         results.close()
+
+
+SMALL, LARGE = case("exp", "softmax", rows=7), case("exp", "softmax", "tanh", rows=7)
+
+
+@pytest.mark.worker
+def test_a_disk_that_fills_up_ends_the_campaign_and_costs_no_finding(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = options(tmp_path, budget="200x", rules=[WRONG])
+    cases, usage = sampler("softmax"), shutil.disk_usage
+
+    def sample(seed: int, index: int, **_: object) -> Case:
+        if index == 150:
+            monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(path)._replace(free=2**20))
+        return cases(seed, index)
+
+    assert isinstance(run_campaign(given, sample).error, DiskFull)
+    assert len(test_campaign.found(given)) == 1
+    (ended,) = test_campaign.events(given, "CampaignEnded")
+    assert ended["reason"] == StopReason.DISK_FULL
+
+
+@pytest.mark.worker
+@pytest.mark.parametrize("end", ["nothing", "disk", "budget"])
+@pytest.mark.parametrize(("one", "other"), [(SMALL, LARGE), (LARGE, SMALL)])
+def test_experiments_that_end_early_double_no_finding(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str, one: Case, other: Case
+) -> None:
+    in_a_hurry = options(tmp_path, "1x", rules=[WRONG], shrink_seconds=0.0)
+    assert run_campaign(in_a_hurry, lambda *_, **__: one).new == 1
+    (first,) = test_campaign.found(in_a_hurry)
+    assert len(first.case.ops) == len(one.ops)
+    usage = shutil.disk_usage
+    given = options(tmp_path, "1x", rules=[WRONG])
+    with monkeypatch.context() as patched:
+
+        def find(*asked: Any) -> Any:
+            if end == "budget":
+                patched.setattr(StopCondition, "seconds_left", 0.0)
+            with monkeypatch.context() as during:
+                if end == "disk":
+                    during.setattr(shutil, "disk_usage", lambda path: usage(path)._replace(free=0))
+                return find_cause(*asked)
+
+        patched.setattr(examination, "find_cause", find)
+        ending = run_campaign(given, lambda *_, **__: other)
+    assert isinstance(ending.error, DiskFull) is (end == "disk")
+    assert rows(given)[1].get("duplicate", 0) == (end == "nothing")
+    run_campaign(given, lambda *_, **__: other)
+    assert test_campaign.found(given) == [first]
+    assert rows(given)[1] == {"finding": 1, "duplicate": 2}
+
+
+@pytest.mark.worker
+def test_a_finding_whose_file_is_not_written_is_known_to_other_threads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rules = [{**WRONG, "match": "exp", "applied_rewrites": ["one"]}, {**WRONG, "applied_rewrites": ["other"]}]
+    cases = [case("exp"), case("softmax")]
+    given = options(tmp_path, "8x", rules=rules, workers=2)
+    both, examined = threading.Barrier(2, timeout=300.0), set[int]()
+    write, failed = corpus_entry.write, list[Path]()
+
+    def examine_both(*asked: Any) -> Any:
+        answer = examine_minimum(*asked)
+        if threading.get_ident() not in examined:
+            examined.add(threading.get_ident())
+            both.wait()
+        return answer
+
+    def write_later(entry: Entry, path: Path) -> Path:
+        if failed:
+            return write(entry, path)
+        failed.append(path)
+        raise UserError(f"{path}: can't be written") from OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(investigation_runner, "examine_minimum", examine_both)
+        patched.setattr(corpus_entry, "write", write_later)
+        assert isinstance(run_campaign(given, lambda _, index, **__: cases[index % 2]).error, DiskFull)
+    assert not failed[0].exists()
+    run_campaign(given, lambda _, index, **__: cases[index % 2])
+    assert list(given.corpus.iterdir()) == failed

@@ -27,11 +27,10 @@ FAKE_HOST = Path(__file__).with_name("fake_host.py")
 
 
 def fuzzed(tmp_path: Path, budget: str = "20x", **rules: Any) -> Options:
-    timeout = rules.pop("timeout", 10.0)
-    made = setup(timeout=timeout, **rules).command
+    made = setup(**rules).command
     assert made is not None
     command = (made[0], str(FAKE_HOST), made[2])
-    return options(tmp_path, budget, engine="atheris", worker_config=WorkerConfig(timeout=timeout, command=command))
+    return options(tmp_path, budget, engine="atheris", worker_config=WorkerConfig(timeout=60.0, command=command))
 
 
 @settings(max_examples=60)
@@ -83,16 +82,16 @@ def test_cases_of_libfuzzer_are_judged_shrunk_and_saved(tmp_path: Path, capfd: p
     assert int((options.out / "atheris-0" / "next").read_text()) >= 42
 
 
-@pytest.mark.parametrize(("act", "verdict"), [("die", "worker_died"), ("hang", "timeout")])
+@pytest.mark.parametrize(("act", "verdict"), [("die", "worker_died"), ("time_out", "timeout")])
 def test_the_end_of_libfuzzers_process_is_a_suspicion_and_costs_one_case(
     tmp_path: Path, act: str, verdict: str
 ) -> None:
     rules = [{"match": "softmax", "subjects": ["passes", "inductor"], "do": act}]
-    options = replace(fuzzed(tmp_path, "6x", rules=rules, timeout=0.5), shrink_seconds=3.0)
+    options = replace(fuzzed(tmp_path, "2x", rules=rules), shrink_seconds=300.0)
     run_campaign(options)
     raised = [event["verdict"] for event in events(options, "SuspicionRaised")]
     assert raised[0] == verdict
-    assert len(events(options, "CaseJudged")) == 6
+    assert len(events(options, "CaseJudged")) == 2
     ((entry),) = found(options)
     assert entry.found is not None and entry.found.verdict == verdict
 

@@ -1,24 +1,34 @@
-"""Results that another process has locked, that are damaged, or that are something else: one line, and nothing lost."""
+"""A run's results, numbers and events, and `fuzz.status` over them."""
 
+import fcntl
+import json
 import sqlite3
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from corpus import entry as corpus_entry
+from corpus.entry import Entry
+from fuzz import events as event_log
 from fuzz import run_store
 from fuzz.campaign.options import StopReason
 from fuzz.campaign.session import run_campaign
-from fuzz.run_store import EVENTS_FILE, LOCK_FILE, RESULTS_FILE, StoreLocked
+from fuzz.events import Bus, CampaignEnded, CaseJudged, EventLog, ForkRefused, Notice, SuspicionClosed, WorkerDied
+from fuzz.protocol import CoverageItem, CoverageKind, Verdict
+from fuzz.protocol.failures import FaultyOperation, Process, Value
+from fuzz.run_store import EVENTS_FILE, LOCK_FILE, OLD_EVENTS_FILE, RESULTS_FILE, Results, StoreLocked
+from fuzz.run_summary import Counts, FunctionSummary, RunRecorder, RunSummary
+from fuzz.status import status
 from generators.errors import UserError
 from generators.program.case import Case
-from tests.campaign.fakes import options, sampler
+from generators.records import encode
+from tests.campaign.fakes import case, options, sampler, setup
 from tests.campaign.test_campaign import WRONG, events, found
 from tests.command import run_command
 
-pytestmark = pytest.mark.worker
 
-
+@pytest.mark.worker
 def test_results_that_another_process_locks_end_the_campaign_and_cost_no_finding(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -45,6 +55,7 @@ def test_results_that_another_process_locks_end_the_campaign_and_cost_no_finding
     assert sorted(judged) == list(range(len(judged)))
 
 
+@pytest.mark.worker
 def test_commands_read_no_results_that_are_locked_or_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_store, "_LOCK_SECONDS", 0.1)
     given = options(tmp_path, budget="2x")
@@ -61,6 +72,7 @@ def test_commands_read_no_results_that_are_locked_or_empty(tmp_path: Path, monke
     assert "empty" in empty.stderr
 
 
+@pytest.mark.worker
 @pytest.mark.parametrize("content", ["", "PRAGMA journal_mode=WAL"])
 def test_a_run_whose_results_are_gone_is_damaged_and_a_run_that_wrote_none_begins(tmp_path: Path, content: str) -> None:
     given = options(tmp_path, budget="2x")
@@ -83,6 +95,7 @@ def test_a_run_whose_results_are_gone_is_damaged_and_a_run_that_wrote_none_begin
     assert (given.out / EVENTS_FILE).read_bytes() == before
 
 
+@pytest.mark.worker
 @pytest.mark.parametrize(
     ("make", "said"), [("PRAGMA user_version=77", "store of format 77"), ("CREATE TABLE of_others (x)", "format 0")]
 )
@@ -97,3 +110,123 @@ def test_a_store_of_something_else_is_refused(tmp_path: Path, make: str, said: s
         store.execute(make)
     with pytest.raises(UserError, match=said):
         run_campaign(given, sampler())
+
+
+def judged(index: int, **verdicts: Verdict) -> CaseJudged:
+    return CaseJudged(index=index, case=case("exp").id, worker=0, verdicts=verdicts, rejected=None)
+
+
+def test_events_add_up() -> None:
+    counts = Counts()
+    for event in (
+        judged(0, passes=Verdict.OK),
+        judged(1, passes=Verdict.OK, triton=Verdict.SKIPPED),
+        judged(2, triton=Verdict.SKIPPED),
+        WorkerDied(worker=0, reason="timed out after 9 s", how=Process.TIMEOUT),
+        ForkRefused(worker=0),
+        WorkerDied(worker=0, reason="a fault of attnfuzz"),
+        SuspicionClosed(suspicion=1, case="", outcome="finding", message="", probes=3),
+        CampaignEnded(reason="budget spent"),
+    ):
+        counts.add(event, 1e9)
+    assert counts.verdicts == {"passes": {Verdict.OK: 2}, "triton": {Verdict.SKIPPED: 2}}
+    assert (counts.compared, counts.lost, counts.timeouts, counts.closed) == (2, 2, 1, 1)
+    assert (counts.ended, counts.not_forked) == ("budget spent", 1)
+
+
+def test_cases_coverage_and_suspicions_come_from_the_store(tmp_path: Path) -> None:
+    results = Results(tmp_path)
+    bmm = CoverageItem(CoverageKind.OP, "aten.bmm")
+    results.record_case(case("exp"), position=(2, frozenset({3})), coverage=frozenset({bmm}))
+    run = RunRecorder(results).summarize()
+    results.close()
+    assert (run.cases, run.coverage, run.waiting, run.findings) == (3, {bmm: 1}, 0, ())
+    assert (run.state, RunSummary.load(tmp_path).state) == ("runs", "killed")
+
+
+def test_counts_of_an_earlier_version_are_read(tmp_path: Path) -> None:
+    results = Results(tmp_path)
+    results.set_meta({"counts": json.dumps({"runs": 2, "cases": 9, "losses": {"timed out after N s": 1}})})
+    results.close()
+    counts = RunSummary.load(tmp_path).counts
+    assert (counts.runs, counts.lost) == (2, 0)
+
+
+MINE, OTHER = "my.kernels:attention", "my.kernels:other"
+
+
+@pytest.mark.worker
+@pytest.mark.parametrize(
+    ("verdict", "of", "failures", "is_right"),
+    [("eager_suspect", MINE, 0, True), ("wrong_result", OTHER, 0, True), ("wrong_result", MINE, 1, False)],
+)
+def test_a_function_is_right_whatever_is_wrong_beside_it(
+    tmp_path: Path, verdict: str, of: str, failures: int, *, is_right: bool
+) -> None:
+    failure = encode(FaultyOperation("aten.softmax", 3.0, 0.2, Value("output", 1), 2.8))
+    rule = {"match": "softmax", "verdict": verdict, "subjects": ["eager", of]}
+    rule |= {"failure": failure} if verdict == "eager_suspect" else {}
+    worker = setup(rules=[rule], subjects=[MINE, OTHER])
+    given = options(tmp_path, "10x", subjects=(MINE, OTHER), worker_config=worker)
+    summary = run_campaign(given, sampler("softmax")).summary
+    run = RunSummary.load(given.out)
+    assert run.functions[0] == FunctionSummary(MINE, cases=10, failures=failures, undecided=0)
+    assert run.functions[0].is_right is is_right
+    assert f"function {MINE}: {'no failure in 10' if is_right else '1 failure in 10'} cases" in " ".join(
+        summary.split()
+    )
+
+
+@pytest.mark.worker
+def test_the_numbers_of_a_campaign_add_up_over_its_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    corpus_entry.write(Entry(case("exp")), tmp_path / "seeds" / "a.case.yaml")
+    one, other = (options(tmp_path / name, "20x", rules=[WRONG]) for name in ("one", "other"))
+    for given in (one, one, other):
+        run_campaign(given, sampler("softmax"))
+    capsys.readouterr()
+    with (other.out / LOCK_FILE).open("ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        status(one.out, other.out, json=tmp_path / "numbers.json")
+    titles, *rows = capsys.readouterr().out.splitlines()
+    assert [row.split()[0] for row in rows] == [str(one.out), str(other.out)]
+    assert "budget spent" in rows[0] and " runs " in rows[1] and len({len(titles), *map(len, rows)}) <= 3
+    numbers = json.loads((tmp_path / "numbers.json").read_text())
+    assert [run["running"] for run in numbers] == [False, True]
+    assert [run["cases"] for run in numbers] == [40, 20]
+    assert [run["new_findings"] for run in numbers] == [1, 1]
+    assert numbers[0]["waiting_suspicions"] == 0 and numbers[0]["size_bytes"] > 10_000
+    run = RunSummary.load(one.out)
+    assert (run.counts.runs, run.cases, run.counts.verdicts["passes"].total()) == (2, 40, 40)
+
+
+@pytest.mark.worker
+def test_json_without_a_file_is_all_that_is_printed(tmp_path: Path) -> None:
+    given = options(tmp_path, "2x")
+    run_campaign(given, sampler())
+    for arguments in ((given.out, "--json"), ("--json", "--", given.out)):
+        (data,) = json.loads(run_command("fuzz.status", *arguments).stdout)
+        assert (data["run"], data["cases"]) == (str(given.out), 2)
+
+
+def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError):
+        status(tmp_path)
+    with pytest.raises(UserError):
+        status()
+
+
+def test_events_of_a_long_campaign_take_bounded_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_log, "MAX_LOG_BYTES", 1000)
+    log = EventLog(tmp_path)
+    bus = Bus([log])
+    for number in range(200):
+        bus.emit(Notice(text=f"number {number}"))
+    bus.close()
+    lines = [
+        json.loads(line)
+        for name in (OLD_EVENTS_FILE, EVENTS_FILE)
+        for line in (tmp_path / name).read_text().splitlines()
+    ]
+    numbers = [int(line["text"].split()[1]) for line in lines]
+    assert numbers == list(range(numbers[0], 200)) and 10 < len(numbers) < 40
+    assert {path.name for path in tmp_path.iterdir()} == {EVENTS_FILE, OLD_EVENTS_FILE}

@@ -1,15 +1,21 @@
+"""Subjects take turns by their shares of time, investigations leave time for cases, and cores change no finding."""
+
+import os
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from fuzz.campaign.crew import CampaignEvaluator
 from fuzz.campaign.options import Budget
 from fuzz.campaign.schedule import CaseNumbers, Schedule, choose_subjects
 from fuzz.campaign.session import run_campaign
 from generators.errors import UserError
 from generators.sampling.neighbours import Neighbourhood
-from tests.campaign.fakes import case, options, setup
-from tests.campaign.test_campaign import events
+from tests.campaign.fakes import case, options, sampler, setup
+from tests.campaign.test_campaign import WRONG, events, found
 
 DEFAULT = choose_subjects([])
 
@@ -135,3 +141,57 @@ def test_numbers_are_handed_out_once_and_holes_first() -> None:
     assert indices.finish(5) == (3, frozenset({4, 5, 6}))
     assert indices.finish(3) == (7, frozenset())
     assert indices.finish(8) == (7, frozenset({8}))
+
+
+CHECK_SECONDS = 10.0
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """The time of a campaign: each check takes `CHECK_SECONDS`."""
+    clock = SimpleNamespace(now=0.0)
+    clock.monotonic = lambda: clock.now
+    ask = CampaignEvaluator.ask
+
+    def ask_slowly(*arguments: Any) -> Any:
+        clock.now += CHECK_SECONDS
+        return ask(*arguments)
+
+    monkeypatch.setattr(CampaignEvaluator, "ask", ask_slowly)
+    for module in ("options", "time_shares"):
+        monkeypatch.setattr(f"fuzz.campaign.{module}.time", clock)
+    return clock
+
+
+@pytest.mark.worker
+def test_a_long_investigation_leaves_the_only_worker_time_for_cases(tmp_path: Path, clock: SimpleNamespace) -> None:
+    given = options(tmp_path, budget="180s", rules=[WRONG], shrink_seconds=60.0)
+    run_campaign(given, sampler("softmax", every=1))
+    cases = len(events(given, "CaseJudged"))
+    assert clock.now >= 180
+    assert cases * CHECK_SECONDS >= 0.5 * (180 - 60) - CHECK_SECONDS  # The last third is for what was begun.
+    assert len(found(given)) == 1
+
+
+@pytest.mark.worker
+def test_a_short_investigation_goes_before_new_cases(tmp_path: Path, clock: SimpleNamespace) -> None:
+    given = options(tmp_path, budget="3600s", rules=[WRONG], shrink_seconds=600.0, fail_fast=True)
+    run_campaign(given, sampler("softmax", every=1))
+    assert len(events(given, "CaseJudged")) <= 2
+    assert clock.now < 600
+    assert len(found(given)) == 1
+
+
+@pytest.mark.worker
+def test_a_finding_does_not_depend_on_how_many_checks_run_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    minimal = []
+    for cores in (1, 8):
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _, cores=cores: range(cores))
+        given = options(tmp_path / str(cores), "20x", rules=[WRONG])
+        assert run_campaign(given, sampler("softmax")).new == 1
+        minimal += [entry.case for entry in found(given)]
+        helpers = [path.name for path in (given.out / "workers").glob("helper*.log")]
+        assert bool(helpers) == (cores > 1)
+    assert minimal[0] == minimal[1]

@@ -123,7 +123,7 @@ class Client(Asker):
         """End it the way a parent does that just closes the pipe."""
         assert self.process.stdin and self.process.stdout
         self.process.stdin.close()
-        self.process.wait(30)
+        self.process.wait(300)
         self.process.stdout.close()
 
     def _write(self, message: Message) -> None:

@@ -1,14 +1,87 @@
-"""A check without a worker around it, of attention functions that are written beside the test."""
+"""Hand-written sources as generators.emit prints them, and a check of them without a worker around it."""
 
 from collections.abc import Callable
 from typing import Any
+
+import torch
+from torch.nn import functional
 
 from fuzz.check.check import check
 from fuzz.check.run.attention.function import Attention
 from fuzz.check.run.subject_builder import Subject
 from fuzz.check.torch_api.settings import configure_torch
 from fuzz.protocol import Check, SubjectResult
-from tests.check.sources import source
+from fuzz.protocol.failures import Failure
+
+_TEXT = """
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+B, H, S, D = {dims}
+
+
+def rng(seed):
+    return torch.Generator().manual_seed(seed)
+
+
+class Module(nn.Module):
+    def forward(self, q, k, v, *rest):
+{body}
+
+
+def inputs():
+    q, k, v = (torch.randn({layout}, generator=rng(seed)).to(torch.{dtype}) for seed in range(3))
+    return [q, k, v{extra}]
+"""
+
+
+def source(
+    *body: str, dims: str = "2, 4, 17, 16", layout: str = "B, H, S, D", dtype: str = "float32", extra: str = ""
+) -> str:
+    """A module whose forward has the lines of `body`, with q, k, v of one shape and the expressions in `extra`."""
+    lines = "\n".join(" " * 8 + line for line in body)
+    return _TEXT.format(dims=dims, body=lines, layout=layout, dtype=dtype, extra=f", {extra}" if extra else "")
+
+
+def is_nan_with_a_negative_scale() -> bool:
+    """Whether eager's fused attention is NaN for a negative scale with `is_causal`, as in torch 2.13.0."""
+    q = torch.ones(1, 1, 2, 4)
+    return bool(functional.scaled_dot_product_attention(q, q, q, is_causal=True, scale=-0.5).isnan().any())
+
+
+def plain(dtype: str = "float32") -> str:
+    """Attention as everybody writes it."""
+    return source("return (q @ k.transpose(-2, -1) / 4.0).softmax(dim=-1) @ v", dtype=dtype)
+
+
+_ADDED = "return ((q @ k.transpose(-2, -1) / 4.0) + rest[0]).softmax(dim=-1) @ v"
+_CAUSAL = "torch.ones(S, S).tril().bool()"
+
+#: Programs that eager runs and torch 2.13.0 does not compile rightly. corpus/known has these bugs and others.
+WRONG = {
+    "softmax over queries": source("return (q @ k.transpose(-2, -1) / 4.0).softmax(dim=-2) @ v"),
+    "mask of one dimension": source(_ADDED, extra="torch.randn(S, generator=rng(3))"),  # an exception
+}
+
+#: Programs that differ from eager by no more than rounding.
+RIGHT = {
+    "mask of three dimensions": source(_ADDED, extra="torch.randn(H, S, S, generator=rng(3))"),
+    "boolean mask added to float32": source(_ADDED, extra=_CAUSAL),
+    "one key": source("return (q @ k[:, :, :1].transpose(-2, -1) / 4.0).softmax(dim=-1) @ v[:, :, :1]"),
+    "expanded keys": source(
+        "return (q @ k[:, :1].expand(B, H, S, D).transpose(-2, -1) / 4.0).softmax(dim=-1) @ v", dtype="bfloat16"
+    ),
+    "softmax in float32": source(
+        "return (q @ k.transpose(-2, -1) / 4.0).float().softmax(dim=-1).to(q.dtype) @ v", dtype="float16"
+    ),
+    "fused": source("return F.scaled_dot_product_attention(q, k, v, is_causal=True)", dtype="bfloat16"),
+    "ties in a ReLU": source(
+        "hidden = F.relu((q - q.roll(1, dims=-1).roll(-1, dims=-1)) + k @ v.transpose(-2, -1) @ v * 1e-3)",
+        "return hidden @ v.transpose(-2, -1)",
+    ),
+}
+
 
 EAGER = "return ((q @ k.transpose(-2, -1)) * {scale}).softmax(-1) @ v"
 DROPPED = "return F.dropout(((q @ k.transpose(-2, -1)) * {scale}).softmax(-1), 0.2) @ v"
@@ -47,3 +120,10 @@ def run_subject(
     result = check(request, {subject.name: subject}, "cpu", lambda _: None, lambda: 0.0)
     assert result.rejected is None, result.rejected
     return result.results[0]
+
+
+def is_failure(failure: Failure | None, kind: str, **fields: Any) -> bool:
+    """Whether a failure is of that kind and has these fields, among others."""
+    if failure is None or failure.kind != kind:
+        return False
+    return all(getattr(failure, name) == value for name, value in fields.items())

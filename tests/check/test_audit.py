@@ -22,7 +22,7 @@ from fuzz.check.judge.eager_audit import Audit, audit_eager
 from fuzz.check.judge.modes import reference
 from fuzz.check.run.program import Program, execute
 from fuzz.check.run.subject_builder import find
-from fuzz.protocol import SubjectResult, Verdict
+from fuzz.protocol import Verdict
 from fuzz.protocol.failures import FaultyOperation, Value
 from generators.program.case import Case, Input, Region
 from generators.program.emit import source as emitted
@@ -31,7 +31,7 @@ from generators.program.sizes import Size
 from generators.program.type_check import check, make_op
 from generators.sampling.sample import sample
 from tests.check.client import Asker
-from tests.check.sources import is_nan_with_a_negative_scale, plain, source
+from tests.check.in_process import is_nan_with_a_negative_scale, plain, source
 
 DTYPES = ["float32", "bfloat16", "float16"]
 FLASH = "aten._scaled_dot_product_flash_attention_for_cpu"
@@ -254,14 +254,6 @@ def planted_nan() -> Iterator[None]:
     name = FLASH.removeprefix("aten.")
     with planted(name, forward), planted(f"{name}_backward", backward):
         yield
-
-
-@negative_scale
-def test_inductor_says_so_too(worker: Asker) -> None:
-    if worker.hello.cxx is None:
-        pytest.skip("no C++ compiler")
-    result: SubjectResult = worker.one(NEGATIVE, "inductor")
-    assert result.verdict == Verdict.EAGER_SUSPECT
 
 
 @pytest.mark.parametrize(

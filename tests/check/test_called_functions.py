@@ -14,9 +14,7 @@ from fuzz.check.run.subject_builder import Subject, find
 from fuzz.protocol import CoverageItem, CoverageKind, Verdict
 from fuzz.protocol.failures import NotTaken, OutOfBounds, Raised, Refusal, Value
 from tests.check import planted_attention
-from tests.check.failures import is_failure
-from tests.check.in_process import run_subject
-from tests.check.sources import source
+from tests.check.in_process import is_failure, run_subject, source
 from tests.kernels.reference import math_attention
 
 RIGHT = (Verdict.OK, Verdict.ROUNDING)

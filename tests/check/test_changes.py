@@ -22,7 +22,6 @@ from fuzz.check.torch_api import settings
 from fuzz.check.torch_api.torch_internals import wrap
 from fuzz.experiments import EXPERIMENTS
 from fuzz.protocol import Verdict
-from generators.errors import CaseError
 from generators.program.calls import at_call
 from generators.program.case import Case, Change, Input, LaterCall, Values
 from generators.program.changes import KINDS, list_changes, without_changes
@@ -30,10 +29,6 @@ from generators.program.emit import source
 from generators.program.sizes import Size
 from generators.program.type_check import check as check_case
 from generators.program.type_check import make_op, prune
-from generators.sampling.calls import add_calls
-from generators.sampling.changes import add_changes
-from generators.sampling.choices import Choices
-from generators.sampling.sample import draw
 from tests.check.test_sequences import Compiled, as_it_is, run
 
 B, D = Size.of("B"), Size.of("D")
@@ -141,29 +136,6 @@ def test_a_stance_in_the_first_compilation_of_a_process_is_no_finding() -> None:
     assert not result.verdict.is_finding
 
 
-@pytest.mark.parametrize(
-    ("case", "message"),
-    [
-        (changed(Change("painted", "w")), "kind is 'painted', expected one of replaced"),
-        (changed(Change("replaced", "state")), "replaced: of is 'state', expected w, v"),
-        (changed(Change("cast", "w", "float16")), "cast: of is 'w', expected state"),
-        (changed(Change("cast", "state", "int64")), "cast: to is 'int64', expected float32"),
-        (changed(Change("tied", "w", "x")), "tied: to is 'x', expected w, v"),
-        (changed(Change("replaced", "w", "v")), "replaced: to is 'v', expected nothing"),
-        (changed(Change("layer_eval", "scaled")), "layer_eval: of is 'scaled', expected proj, out"),
-        (changed(Change("dynamic", "x", axis=2)), "axis is 2, expected 0 to 1"),
-        (changed(Change("unhooked")), "there is no hook"),
-        (changed(Change("frozen", "w"), Change("gradient_hook", "w")), "the parameter is frozen"),
-        (changed(Change("layer_train", "out")), "it would draw dropout"),
-        (replace(changed(Change("replaced", "w")), settings=(("freezing", True),), mode="inference"), "freezing"),
-    ],
-)  # fmt: skip
-def test_changes_that_make_no_sense_are_refused_in_one_line(case: Case, message: str) -> None:
-    with pytest.raises(CaseError, match=message) as refused:
-        check_case(case)
-    assert "\n" not in str(refused.value)
-
-
 def test_files_identities_and_pruning_keep_changes() -> None:
     case = changed(CHANGES["replaced"], Change("unhooked"), setup=(CHANGES["forward_hook"],))
     assert loads(dumps(case)) == case
@@ -246,16 +218,6 @@ def test_exported_programs_are_not_run_for_a_changed_module() -> None:
     for case in (changed(CHANGES["data_written"], case=base), changed(CHANGES["forward_hook"], case=base)):
         assert run(case, find("export").compile).verdict is Verdict.SKIPPED
     assert run(base, find("export").compile).verdict is Verdict.OK
-
-
-@pytest.mark.samples
-def test_sampled_changes_run_in_eager() -> None:
-    cases = [add_calls(draw(Choices(f"{i}"), Choices(f"{i}:x")), Choices(f"{i}:calls")) for i in range(40)]
-    made = [add_changes(case, Choices(f"{i}:changes")) for i, case in enumerate(cases)]
-    kinds = {change.kind for case in made for change in list_changes(case)}
-    assert len(kinds) > 15
-    for case in [case for case in made if [*list_changes(case)]][:16]:
-        assert run(case, as_it_is).verdict in (Verdict.OK, Verdict.ROUNDING, Verdict.EAGER_SUSPECT)
 
 
 @pytest.mark.compiles

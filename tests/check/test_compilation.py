@@ -1,8 +1,9 @@
-"""A compiler that is off: no verdict is about eager, and what switched it off is named."""
+"""Compiled code is seen to run, also from caches, or no verdict is given and what switched a compiler off is named."""
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -12,17 +13,26 @@ import torch
 import torch._dynamo.config as dynamo
 from torch import nn
 
+from benchmarks.planted_torch.torch_defects import FUNCTIONS
+from fuzz.ask.question import Question, build_check
 from fuzz.ask.transport import CompilersOff, PipeTransport
 from fuzz.ask.worker_config import WorkerConfig
 from fuzz.ask.worker_process import WorkerProcess
+from fuzz.check.check import check
 from fuzz.check.run.subject_builder import Subject, available, find
-from fuzz.check.torch_api import compilation
+from fuzz.check.torch_api import compilation, warm_caches
 from fuzz.check.torch_api.process_state import hold_state
-from fuzz.protocol import Check, SubjectResult, Verdict
+from fuzz.check.torch_api.settings import configure_torch
+from fuzz.check.torch_api.torch_internals import wrap
+from fuzz.experiments import Trial
+from fuzz.protocol import Check, CoverageItem, CoverageKind, SubjectResult, Verdict
 from fuzz.protocol.failures import NotTaken, Refusal
-from tests.check.failures import is_failure
-from tests.check.in_process import EAGER, run_subject
-from tests.check.sources import WRONG, source
+from generators.program.case import Case
+from generators.sampling.choices import Choices
+from generators.sampling.neighbours import list_near
+from generators.sampling.sample import sample
+from tests.campaign.test_history import HALVED, QUARTERED
+from tests.check.in_process import EAGER, WRONG, is_failure, run_subject, source
 
 RIGHT = (Verdict.OK, Verdict.ROUNDING)
 TEXT = source(EAGER.format(scale=0.25))
@@ -177,3 +187,57 @@ def test_a_worker_judges_what_needs_no_compiler_and_then_refuses() -> None:
             process.receive()
     finally:
         process.close()
+
+
+HALVED, QUARTERED = (replace(case, contracts=()) for case in (HALVED, QUARTERED))
+TRANSPOSED = replace(HALVED, inputs=(replace(HALVED.inputs[0], layout="transposed"), *HALVED.inputs[1:]))
+HITS = {CoverageItem(CoverageKind.CACHE, name) for name in ("fxgraph_cache_hit", "autograd_cache_hit")}
+
+
+@pytest.fixture(autouse=True)
+def own_caches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(warm_caches, "_homes", {})
+    monkeypatch.setattr(warm_caches, "_artifacts", {})
+    configure_torch()
+
+
+def judge(case: Case, *experiments: Trial, name: str = "inductor_warm") -> SubjectResult:
+    request = build_check(Question(case, (name,), experiments))
+    return check(request, {name: find(name)}, "cpu", lambda _: None, lambda: 0.0).results[0]
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize("mode", ["inference", "training"])
+def test_a_case_runs_what_the_caches_have(mode: str) -> None:
+    result = judge(replace(HALVED, mode=mode))
+    assert result.verdict in (Verdict.OK, Verdict.ROUNDING)
+    assert {*result.coverage} >= HITS
+    assert HITS.isdisjoint(judge(HALVED, name="inductor").coverage)
+    assert not torch._inductor.config.fx_graph_cache
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize(
+    ("plant", "earlier", "verdict"),
+    [
+        ("key_without_numbers", QUARTERED, Verdict.WRONG_RESULT),
+        ("key_without_strides", TRANSPOSED, Verdict.RUNTIME_ERROR),
+    ],
+)
+def test_a_key_that_forgets_something_is_found(plant: str, earlier: Case, verdict: Verdict) -> None:
+    path, make = FUNCTIONS[plant][1:]
+    importing = "torch._functorch._aot_autograd.autograd_cache"
+    also = wrap(importing, path, make) if plant == "key_without_strides" else nullcontext()
+    with wrap(*FUNCTIONS[plant]), also:
+        assert not judge(earlier).verdict.is_finding
+        assert judge(HALVED).verdict is verdict
+        assert not judge(HALVED, Trial("unfused")).verdict.is_finding  # experiments have caches of their own
+    assert not judge(HALVED).verdict.is_finding
+
+
+@pytest.mark.compiles
+def test_near_cases_differ_in_one_thing() -> None:
+    case = sample(0, 3)
+    near = list_near(case, Choices("near"), 3)
+    assert len({other.id for other in (case, *near)}) == 4
+    assert all([op.kind for op in other.ops] == [op.kind for op in case.ops] for other in near)

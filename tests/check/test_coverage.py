@@ -15,7 +15,7 @@ from fuzz.check.torch_api.coverage import Coverage, missing_hooks
 from fuzz.protocol import CoverageItem, CoverageKind, Verdict
 from fuzz.protocol.failures import NotTaken, Raised, Refusal
 from tests.check.client import Asker
-from tests.check.sources import source
+from tests.check.in_process import source
 
 #: Inductor's passes import what is deprecated. After a graph break Dynamo reads gradients of tensors that have none.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:The .grad attribute:UserWarning")

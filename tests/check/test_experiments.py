@@ -26,8 +26,7 @@ from fuzz.protocol import Observation, Running, StepsTaken, Verdict
 from fuzz.protocol.failures import NotTaken, Refusal
 from fuzz.protocol.places import LocatedBy
 from tests.check.client import Asker
-from tests.check.in_process import run_subject
-from tests.check.sources import plain, source
+from tests.check.in_process import plain, run_subject, source
 
 PLANTED = "tests.check.planted"
 _MATCHER = "torch._inductor.pattern_matcher"

@@ -18,7 +18,7 @@ from fuzz.protocol import Check, Verdict
 from generators.program.attention_options import Contract
 from generators.program.case import Case, Input, Op, Values
 from generators.program.sizes import Size
-from tests.check.sources import source
+from tests.check.in_process import source
 
 
 @pytest.mark.compiles

@@ -14,8 +14,7 @@ from fuzz.check.judge.open_orders import OPEN
 from fuzz.check.judge.verdict import RECHECKED_VERDICTS, RightRuns
 from fuzz.check.run.subject_builder import Subject
 from fuzz.protocol import Verdict
-from tests.check.in_process import run_subject
-from tests.check.sources import source
+from tests.check.in_process import run_subject, source
 from tests.command import ROOT
 
 

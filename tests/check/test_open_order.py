@@ -13,8 +13,7 @@ from fuzz.check.judge.eager_audit import Audit
 from fuzz.check.judge.open_orders import OPEN, AnotherOrder, Open
 from fuzz.check.run.subject_builder import Subject
 from fuzz.protocol import Verdict
-from tests.check.in_process import run_subject
-from tests.check.sources import source
+from tests.check.in_process import run_subject, source
 
 TIED = "(q > 0).to(q.dtype)"
 PLACES = "torch.arange(S) % 3"

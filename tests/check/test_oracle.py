@@ -17,7 +17,7 @@ from fuzz.check.run.program import Execution, Program, execute
 from fuzz.check.torch_api.exceptions import SuppressOutOfMemory
 from fuzz.protocol import Verdict
 from fuzz.protocol.failures import NotFinite, Value, WrongValue
-from tests.check.sources import plain, source
+from tests.check.in_process import plain, source
 
 LOW = [torch.float32, torch.bfloat16, torch.float16]
 

@@ -14,8 +14,7 @@ from fuzz.check.torch_api.exceptions import SubjectError
 from fuzz.protocol import Check, SubjectResult, Verdict
 from fuzz.protocol.failures import Value
 from tests.check.client import Asker
-from tests.check.failures import is_failure
-from tests.check.sources import plain, source
+from tests.check.in_process import is_failure, plain, source
 
 
 def planted(name: str) -> str:
@@ -49,13 +48,6 @@ def test_a_mistake_that_comes_and_goes_is_no_policy(worker: Asker) -> None:
 
 def test_casts_explain_nothing_where_nothing_is_rounded_to_low_precision(worker: Asker) -> None:
     assert worker.one(plain(), planted("elides")).verdict == Verdict.WRONG_RESULT
-
-
-@pytest.mark.torch("==2.13.*", "ignores the constants of a program")
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_a_rewrite_that_is_wrong_stays_a_finding(worker: Asker, dtype: str) -> None:
-    over_queries = source("return (q @ k.transpose(-2, -1) / 4.0).softmax(dim=-2) @ v", dtype=dtype)
-    assert worker.one(over_queries, "passes").verdict == Verdict.WRONG_RESULT
 
 
 def test_a_torch_that_cannot_keep_casts_is_not_asked_to(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,8 +24,7 @@ from fuzz.check.torch_api import process_state
 from fuzz.check.torch_api.exceptions import SubjectError
 from fuzz.protocol import Check, Verdict
 from fuzz.protocol.failures import FailureKey, Raised, StateChanged
-from tests.check.in_process import run_subject
-from tests.check.sources import source
+from tests.check.in_process import run_subject, source
 from tests.check.test_called_functions import RIGHT, right
 
 

@@ -13,8 +13,7 @@ from fuzz.check.run.program import same_bits, same_numbers
 from fuzz.check.run.subject_builder import Subject, find
 from fuzz.protocol import Check, Verdict
 from fuzz.protocol.failures import Nondeterministic, Value
-from tests.check.in_process import run_subject
-from tests.check.sources import source
+from tests.check.in_process import run_subject, source
 from tests.check.test_called_functions import RIGHT, right
 
 

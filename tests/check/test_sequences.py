@@ -222,26 +222,6 @@ def test_mistakes_planted_in_torch_are_found(plant: str) -> None:
     assert not run(PLANTED[plant], find("passes").compile).verdict.is_finding
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"calls": (LaterCall(sizes=(("D", 5),)),)},  # a parameter has it
-        {"calls": (LaterCall(sizes=(("Z", 5),)),)},
-        {"calls": (LaterCall(layouts=(("w", "transposed"),)),)},
-        {"calls": (LaterCall(under="evaluation"),)},
-        {"calls": (LaterCall(values="same", dtype="bfloat16"),)},
-        {"calls": (LaterCall(step="sgd"), LaterCall(step="adamw"))},
-        {"calls": (LaterCall(step="sgd"),), "inputs": (X, replace(W, buffer=True))},  # no parameter to step
-        {"calls": (LaterCall(),) * 8},
-        {"checkpoint": "some"},
-        {"checkpoint": "full", "ops": (make_op("out", "add_", ["x", "w"], {}),)},
-    ],
-)
-def test_calls_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(CaseError):
-        check_case(replace(products(), **wrong))
-
-
 def test_training_twice_is_refused_if_a_buffer_keeps_the_first_graph() -> None:
     added = make_op("b2", "add_", ["buffer", "learned"], {})
     case = write(added, calls=(LaterCall(under="training"), LaterCall()), returns="b2")

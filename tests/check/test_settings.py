@@ -27,8 +27,7 @@ from fuzz.protocol.failures import NotTaken, Refusal
 from generators.program.settings import SWITCHES, list_available
 from tests.check.client import ROOT, Asker
 from tests.check.generated_code import list_shown
-from tests.check.in_process import run_subject
-from tests.check.sources import plain, source
+from tests.check.in_process import plain, run_subject, source
 
 AVAILABLE = {device: list_available(torch.__version__, device) for device in ("cpu", "cuda")}
 OPTIONS = [(device, name) for device, table in AVAILABLE.items() for name in table if name not in SWITCHES]

@@ -185,7 +185,7 @@ def test_a_rank_that_hangs_costs_its_case_and_leaves_nothing(
     ranks = list_ranks(evaluator)
     os.kill(ranks[1], signal.SIGSTOP)
     with monkeypatch.context() as patch:
-        patch.setattr(evaluator.process, "config", replace(evaluator.config, timeout=2))
+        patch.setattr(evaluator.process, "config", replace(evaluator.config, timeout=5))
         assert judge(evaluator, EMBEDDING).verdict is Verdict.TIMEOUT
     assert all(map(is_gone, ranks))
     assert judge(evaluator, EMBEDDING).verdict is Verdict.OK

@@ -23,8 +23,7 @@ from fuzz.protocol.failures import NotTaken, Process, Refusal
 from tests.campaign.fakes import case
 from tests.check import planted
 from tests.check.client import Asker, Client
-from tests.check.failures import is_failure
-from tests.check.sources import RIGHT, WRONG, plain, source
+from tests.check.in_process import RIGHT, WRONG, is_failure, plain, source
 
 HARMLESS = (Verdict.OK, Verdict.ROUNDING)
 DROPOUT = source("return F.dropout((q @ k.transpose(-2, -1) / 4.0).softmax(dim=-1), 0.3, self.training) @ v")
@@ -53,21 +52,6 @@ def test_correct_attention_is_not_accused(worker: Asker, dtype: str, training: b
 def test_rounding_is_not_accused(worker: Asker, name: str, training: bool) -> None:
     result = worker.one(RIGHT[name], "passes", training=training)
     assert result.verdict in HARMLESS, result.failure
-
-
-@pytest.mark.torch("==2.13.*", "has these bugs")
-@pytest.mark.parametrize("name", WRONG)
-def test_real_bugs_of_inductor_show_without_a_compiler(worker: Asker, name: str) -> None:
-    result = worker.one(WRONG[name], "passes")
-    if name == "mask of one dimension":
-        assert result.verdict == Verdict.COMPILE_ERROR
-        assert is_failure(result.failure, "raised", error="IndexError")
-    else:
-        assert result.verdict == Verdict.WRONG_RESULT
-        assert result.dynamo_same is False
-        assert is_failure(result.failure, "wrong_value")
-        assert result.numbers["compiled_error"] > 1e2 * result.numbers["eager_error"]
-        assert any(fired.startswith("_sfdp_pattern") for fired in result.applied_rewrites)
 
 
 def test_exceptions_of_fake_kernels_are_told_apart() -> None:
@@ -188,7 +172,7 @@ def test_what_makes_it_unusable_is_said_and_it_ends_with_2(monkeypatch: pytest.M
     monkeypatch.setitem(os.environ, "CUDA_VISIBLE_DEVICES", "")
     with Client("--device", "cuda") as client:
         assert "no CUDA device" in client.unusable.reason
-        assert client.process.wait(30) == 2
+        assert client.process.wait(300) == 2
 
 
 @pytest.mark.worker
@@ -225,11 +209,3 @@ def test_a_process_whose_output_a_function_closes_ends_with_a_code_of_its_own(is
 @pytest.mark.parametrize("line", ["", Exit().to_json() + "\n"])
 def test_it_ends_with_its_input_and_where_it_is_told_to(line: str) -> None:
     assert read_request(io.BytesIO(line.encode())) is None
-
-
-def test_inductor_shows_what_its_passes_show(worker: Asker) -> None:
-    if worker.hello.cxx is None:
-        pytest.skip("no C++ compiler")
-    for name in ("softmax over queries", "mask of one dimension"):
-        passes, inductor = worker.check(WRONG[name], "passes", "inductor").results
-        assert (inductor.verdict, inductor.failure) == (passes.verdict, passes.failure)

@@ -10,26 +10,10 @@ from hypothesis import strategies as st
 from corpus.casefile import dumps, loads
 from generators.program.attention_options import Contract
 from generators.program.case import Attr, Case, Input, Op, Values
-from generators.program.ops import OPS
 from generators.program.sizes import Size
 from generators.program.type_check import check, make_op
 from generators.sampling.sample import sample
-
-PLAIN = """\
-case_format: 1
-dims: {B: 2, S: 4, D: 8}
-mode: inference
-dynamic: false
-inputs:
-  q: {shape: [B, S, D], dtype: float32, values: {kind: normal, seed: 0, scale: 1.0}, layout: contiguous}
-  w: {shape: [D, 2*D - 8], dtype: float32, values: {seed: 1}, parameter: true}
-ops:
-  - {name: h, op: matmul, args: [q, w]}
-  - {name: s, op: div, args: [h], other: 4.0}
-  - {name: out, op: softmax, args: [s], dim: -1}
-returns: [out]
-contracts: []
-"""
+from tests.corpus.test_mistakes import GROUPS, PLAIN
 
 
 def test_a_case_written_by_hand() -> None:
@@ -74,6 +58,14 @@ def test_every_input_and_attribute_form_is_kept() -> None:
     check(case)
     assert loads(dumps(case)) == case
     assert loads(dumps(case)).id == case.id
+
+
+def test_earlier_cases_are_kept_and_tell_cases_apart() -> None:
+    case = loads(GROUPS["earlier case"]["text"])
+    assert [(one.times, [op.kind for op in one.case.ops]) for one in case.before] == [(3, ["exp"])]
+    assert loads(dumps(case)) == case
+    fewer = replace(case, before=(replace(case.before[0], times=2),))
+    assert len({case.id, fewer.id, loads(PLAIN).id}) == 3
 
 
 def test_settings_are_kept_and_tell_cases_apart() -> None:
@@ -148,8 +140,3 @@ def test_every_number_survives_bit_for_bit(case: Case) -> None:
     # NaN differs from itself, so what is compared is the canonical form, which holds every bit.
     assert loads(dumps(case)).canonical() == case.canonical()
     assert dumps(loads(dumps(case))) == dumps(case)
-
-
-def test_no_attribute_hides_behind_a_key_of_its_operation() -> None:
-    taken = {"name", "op", "args"}
-    assert not [spec.kind for spec in OPS.values() if taken & set(spec.attributes)]

@@ -1,9 +1,10 @@
-"""Corpus entries: kept whole, written at once or not at all."""
+"""Corpus entries and other files that a person names: kept whole, written at once or not at all, or refused."""
 
 import contextlib
 import os
 import re
 import socket
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,13 +19,17 @@ from corpus.entry import (
     load,
     load_all,
     load_directory,
-    loads,
     record_seen,
     save,
     write,
 )
+from corpus.ledger import Ledger
+from corpus.ledger import save as save_ledger
+from fuzz.campaign.session import _enter_directory
+from fuzz.run_store import RESULTS_FILE, Results
 from generators.errors import CaseError, UserError, UserErrors
 from generators.sampling.sample import sample
+from tests.command import run_command
 
 CASE = sample(1, 1)
 FOUND = Found(
@@ -77,28 +82,6 @@ def test_what_was_found_is_expected_again_in_its_version_only() -> None:
 )
 def test_the_versions_of_a_known_bug(torch: str, holds: bool) -> None:
     assert KNOWN.holds_for(torch) is holds
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "expected"),
-    [
-        ("status: known", "status: fails", "expect.status: 'fails' is not one of pass, known, rounding"),
-        ('versions: ">=2.11,<2.15"', "versions: newer", "expect.versions: 'newer' is not a version specifier"),
-        ("verdict: wrong_result", "verdict: 7", "expect.verdict: expected text, got 7; quote it"),
-        ("  verdict: wrong_result", "  verdict: Wrong!", "'Wrong!' is not a verdict such as wrong_result"),
-        ("  device: cpu", "  device: tpu", "device: 'tpu' is not one of cpu, cuda"),
-        ("torch: 2.13.0", "torch: newest", "found.torch: 'newest' is not a version such as 2.13.0"),
-        ("torch: 2.13.0", "torch: 2.13", "found.torch: expected text, got 2.13; quote it"),
-        ("ratio: 1200000.0", "ratio: 1e6", "found.numbers.ratio: '1e6' reads differently"),
-        ("found:", "finding:", "finding: unknown key; expected case_format"),
-    ],
-)
-def test_a_mistake_is_told_in_one_line(old: str, new: str, expected: str) -> None:
-    text = dumps(FULL)
-    assert old in text
-    with pytest.raises(CaseError) as error:
-        loads(text.replace(old, new, 1), "f")
-    assert expected in str(error.value)
 
 
 def test_a_directory_is_searched_whole(tmp_path: Path) -> None:
@@ -197,3 +180,98 @@ def test_a_file_that_is_no_case_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CaseError):
         record_seen(path, {"2.13.0": "ok"})
     assert path.read_text() == "case_format: 9\n"
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> Mapping[str, Path]:
+    """By name: a pipe and a directory with one in it, a case, a run, and a run whose store is a pipe."""
+    names = ("pipes", "run", "no_store", "found")
+    made = {name: tmp_path / name for name in names}
+    for name in names:
+        made[name].mkdir()
+    made["pipe"] = made["pipes"] / f"pipe{CASE_SUFFIX}"
+    for pipe in (made["pipe"], made["no_store"] / RESULTS_FILE):
+        os.mkfifo(pipe)
+    Results(made["run"]).close()
+    made["case"] = save(Entry(sample(1, 1), expect=Expectation("known")), made["found"])
+    made["ledger"] = tmp_path / "ledger.yaml"
+    save_ledger(Ledger(made["ledger"]))
+    return made
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "fuzz.show pipe",
+        "fuzz.show pipes",
+        "fuzz.replay pipe",
+        "fuzz.shrink pipe",
+        "fuzz.compare pipe --record",
+        "fuzz.run --budget 1x --seeds pipes --out new --corpus found",
+        "fuzz.run --budget 1x --ledger pipe --out new --corpus found",
+        "triage.cluster pipe",
+        "triage.cluster case --ledger pipe",
+        "triage.page run --ledger pipe",
+        "triage.page no_store",
+        "fuzz.status no_store",
+        "fuzz.status run pipes",
+        "triage.report pipe --out new",
+        "triage.report case --ledger pipe --out new",
+    ],
+)
+def test_a_pipe_is_refused_at_once(command: str, places: Mapping[str, Path], tmp_path: Path) -> None:
+    _assert_refused(command, places, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "fuzz.shrink case --out case",
+        "fuzz.compare case --record --json found",
+        "fuzz.compare case --record --json case/new",
+        "fuzz.status run --json case/new",
+        "fuzz.run --budget 1x --out case --corpus found",
+        "fuzz.run --budget 1x --out new --corpus case",
+        "triage.cluster case --update --ledger found",
+        "triage.cluster case --update --ledger case/new",
+        "triage.page run --out found",
+        "triage.report case --out case",
+    ],
+)
+def test_a_target_that_can_not_be_written_is_told_before_any_work(
+    command: str, places: Mapping[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fuzz.ask.worker_process.WorkerProcess.start", lambda _: pytest.fail("a worker was started"))
+    _assert_refused(command, places, tmp_path)
+
+
+@pytest.mark.parametrize("command", ["triage.page gone", "triage.cluster gone --update"])
+def test_what_is_refused_makes_nothing(command: str, places: Mapping[str, Path], tmp_path: Path) -> None:
+    before = sorted(tmp_path.iterdir())
+    _assert_refused(command, places, tmp_path)
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def _assert_refused(command: str, places: Mapping[str, Path], directory: Path) -> None:
+    name, *words = command.split()
+    given = [str(places[first]) + word[len(first) :] if (first := word.partition("/")[0]) in places else word
+             for word in words]  # fmt: skip
+    done = run_command(name, *given, cwd=directory)
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", [b"\x1b[31m\x9b", b"\xe2\x80\xae.yaml", b"\xff\xfe", b"a\rb", b"a\nb"])
+def test_names_reach_the_terminal_without_what_controls_it(name: bytes, tmp_path: Path) -> None:
+    path = tmp_path / os.fsdecode(name + CASE_SUFFIX.encode())
+    done = run_command("fuzz.show", path)
+    assert done.returncode == 2
+    assert done.stderr.removesuffix("\n").isprintable()
+    path.write_text("case_format: 1")
+    assert run_command("fuzz.replay", tmp_path).stderr.removesuffix("\n").isprintable()
+
+
+def test_a_run_that_was_killed_before_it_had_a_store_is_begun_again(tmp_path: Path) -> None:
+    (tmp_path / "lock").touch()
+    with _enter_directory(tmp_path), contextlib.closing(Results(tmp_path)) as results:
+        assert not results.findings()

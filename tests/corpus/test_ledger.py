@@ -9,26 +9,9 @@ from corpus.causes import CauseKey, MechanismKind, Stage, details
 from corpus.ledger import Bug, Ledger, Status
 from corpus.upstream import Issue, Upstream
 from generators.errors import UserError
+from tests.corpus.test_mistakes import GROUPS
 
-HAND_WRITTEN = """\
-# Reviewed every Monday.
-ledger_format: 3
-bugs:
-  - id: constants
-    title: "[Inductor] softmax over another axis: wrong result"
-    status: "reported https://github.com/pytorch/pytorch/issues/1"
-    note: Met first by hand.
-    upstream: {searched: 2026-09, issues: [{ref: "pytorch#1", relation: same, state: open, note: its twin}]}
-    fault: {file: _inductor/ir.py, line: 3, function: make, torch: 2.13.0, shown_by: repair}
-    cause: {who: inductor, stage: joint_graph_passes, part: attention_patterns, mechanism: constants_ignored}
-    decided_by: {exact: []}
-    also:
-      - {who: inductor, stage: joint_graph_passes, mechanism: wrong}
-    cases: [known/constants.case.yaml]
-    findings: [3a0969d8f021]
-    last_seen: "2026-11-20"
-    versions: ["2.13.0"]
-"""
+HAND_WRITTEN: str = GROUPS["ledger"]["text"]
 ROOT = CauseKey("eager", Stage.OPERATION, "aten.bmm", MechanismKind.NOT_FINITE)
 
 
@@ -116,62 +99,6 @@ def test_a_ledger_is_made_where_there_is_none(tmp_path: Path) -> None:
     made = Ledger(tmp_path / "new" / "ledger.yaml", (odd,))
     ledger.save(made)
     assert ledger.load(made.path) == made
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        (
-            ("id: constants", "id: Constants of it"),
-            "ledger.yaml:4: bugs[0].id: 'Constants of it' must be at most 60 lowercase",
-        ),
-        (
-            ("reported https", "open https"),
-            ":6: bugs[0].status: 'open' is not one of new, reported, set_apart, not_a_bug, fixed",
-        ),
-        (
-            ('"reported https://github.com/pytorch/pytorch/issues/1"', "reported"),
-            ":6: bugs[0].status: 'reported' needs the URL of the issue",
-        ),
-        (
-            ("reported https://github.com/pytorch/pytorch/issues/1", "reported soon"),
-            "'reported' needs the URL of the issue, got 'soon'",
-        ),
-        (
-            ("reported https://github.com/pytorch/pytorch/issues/1", "fixed soon"),
-            "'fixed' needs the first version without it, such as 2.14.0, got 'soon'",
-        ),
-        (("reported https", "new https"), "nothing may follow 'new'"),
-        (("pytorch#1", "issue 1"), "bugs[0].upstream.issues[0].ref: 'issue 1' is neither a number such as"),
-        (("state: open", "state: stale"), "bugs[0].upstream.issues[0].state: 'stale' is not one of open, closed,"),
-        (("searched: 2026-09", "searched: lately"), "bugs[0].upstream.searched: 'lately' is not a date such as"),
-        (
-            ("file: _inductor/ir.py", "file: /home/me/ir.py"),
-            "bugs[0].fault.file: '/home/me/ir.py' is no file below the",
-        ),
-        (("line: 3", "line: 0"), "bugs[0].fault.line: 0 is no number of a line"),
-        (("torch: 2.13.0", "torch: main"), "bugs[0].fault.torch: 'main' is not a release of torch such as"),
-        (("shown_by: repair", "shown_by: hope"), "bugs[0].fault.shown_by: 'hope' is not one of repair, patch, reading"),
-        (("findings: [3a0969d8f021]", "findings: [3a09]"), "bugs[0].findings[0]: '3a09' is not the id of a case"),
-        (
-            ("mechanism: wrong", "mechanism: constants_ignored, part: attention_patterns"),
-            "patterns of attention, constants of the program ignored' is listed twice",
-        ),
-        (("cases: [known/constants.case.yaml]", "cases: [known/constants.py]"), "is not a case file (*.case.yaml)"),
-        (("last_seen:", "last_met:"), "bugs[0].last_met: unknown key"),
-        (('"2026-11-20"', "yesterday"), "bugs[0].last_seen: 'yesterday' is not a date"),
-        (("ledger_format: 3", "ledger_format: 2"), "ledger.yaml:2: ledger_format: this version reads format 3"),
-        (("    decided_by: {exact: []}\n", ""), "ledger.yaml:4: bugs[0]: missing key 'decided_by'"),
-        (("part: attention_patterns", "part: patterns of attention"), "is the label of a part"),
-        (("mechanism: wrong", "mechanism: it is wrong"), "bugs[0].also[0].mechanism: 'it is wrong' is not one of"),
-    ],
-)
-def test_a_mistake_is_told_with_line_and_field(tmp_path: Path, change: tuple[str, str], said: str) -> None:
-    assert change[0] in HAND_WRITTEN
-    with pytest.raises(UserError) as error:
-        written(tmp_path / "ledger.yaml", HAND_WRITTEN.replace(*change))
-    assert said in str(error.value)
-    assert "\n" not in str(error.value)
 
 
 def test_a_ledger_that_cant_be_read_is_left_alone(tmp_path: Path) -> None:

@@ -1,15 +1,23 @@
-"""How many probes a shrink takes, on predicates whose minimum is known."""
+"""The shrinker: its probes on predicates whose minimum is known, and what it makes of contracts."""
 
+import random
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from corpus.passes.program import bypass
-from corpus.shrink import shrink
+from corpus.passes.contracts import Plain, simplify_contract, spell_plain
+from corpus.passes.program import bypass, shrink_dims
+from corpus.shrink import CONTRACT_PASSES, PASSES, Pass, shrink
+from generators.program.attention_options import OPTIONS, Contract, Form
 from generators.program.case import Case, Earlier, Input, Values
+from generators.program.edits import prune_if_valid
+from generators.program.emit import is_random, source
 from generators.program.indices import find_undefined_writes
 from generators.program.sizes import Size
 from generators.program.type_check import make_op, types_of
+from generators.sampling.sample import sample
+from tests.generators.plain import agrees, by_contract, close, in_float64, overwrites
 
 PAIRS = 10
 
@@ -167,3 +175,76 @@ def test_writes_that_torch_defines_stay_defined(kind: str, smallest: str) -> Non
 
     found = shrink(case, keeps_the_write)[-1]
     assert next(item for item in found.inputs if item.dtype == "int64").values.kind == smallest
+
+
+CASES = [next(shrink_dims(sample(77, i, attention_only=True))) for i in range(30)]
+
+
+def holds(case: Case) -> bool:
+    contract = case.contracts[0]
+    shown = replace(case, returns=tuple(dict.fromkeys([*contract.reads.values(), contract.output])))
+    values = dict(zip(shown.returns, in_float64(source(shown), training=case.training).outputs, strict=True))
+    return close(values[contract.output], by_contract(contract, values))
+
+
+@pytest.mark.samples
+@pytest.mark.parametrize("shrink", dict.fromkeys((*PASSES, *CONTRACT_PASSES)), ids=lambda p: p.__name__)
+def test_a_contract_that_a_pass_keeps_still_holds(shrink: Pass) -> None:
+    drawn = random.Random(0)
+    for case in CASES:
+        candidates = [
+            c for c in map(prune_if_valid, shrink(case)) if c and c.contracts and not is_random(c) and not overwrites(c)
+        ]
+        for candidate in drawn.sample(candidates, min(len(candidates), 6)):
+            try:
+                kept = holds(candidate)
+            except RuntimeError:
+                continue  # eager refuses this candidate: it is no program that would be kept
+            assert kept, f"{source(case)}\n{source(candidate)}\n{candidate.contracts}"
+
+
+@pytest.mark.samples
+def test_what_lies_outside_a_contract_goes_without_it() -> None:
+    case = next(
+        c
+        for i in range(100)
+        if len((c := sample(78, i, attention_only=True)).returns) == 1 and c.ops[-1].name != c.contracts[0].output
+    )
+    assert any(c and len(c.ops) < len(case.ops) and c.contracts for c in map(prune_if_valid, bypass(case)))
+
+
+@pytest.mark.samples
+def test_what_is_respelled_has_a_stand_in_that_gives_the_same_with_gradients() -> None:
+    drawn, compared = random.Random(1), 0
+    for case in CASES:
+        candidates = [c for c in simplify_contract(case) if not is_random(c)]
+        for candidate in drawn.sample(candidates, min(len(candidates), 4)):
+            assert agrees(candidate), source(candidate)
+            compared += candidate.training
+    assert compared > 10
+
+
+DIMS = (("B", 2), ("H", 3), ("S", 4), ("D", 5))
+SHAPES = {Form.MASK: "SS", Form.BIAS: "SS", Form.PER_HEAD: "H"}
+VALUES: dict[Form, Any] = {Form.CORNER: "top_left", Form.WINDOW: (1, 1), Form.NUMBER: 2.0, Form.PROBABILITY: 0.5}
+
+
+def tensor(name: str, shape: str, dtype: str = "float32") -> Input:
+    values = Values("random" if dtype == "bool" else "normal")
+    return Input(name, tuple(map(Size.of, shape)), dtype, values)
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_every_option_has_operations(name: str) -> None:
+    bare = Plain(DIMS, {role: tensor(role, "BHSD") for role in "qkv"}, Contract("q", "k", "v", "out"))
+    form = OPTIONS[name].form
+    if OPTIONS[name].is_tensor:
+        added = tensor(name, SHAPES[form], "bool" if form is Form.MASK else "float32")
+        with_option = replace(bare, inputs={**bare.inputs, name: added})
+    else:
+        with_option = bare.change(**{name: VALUES[form]})
+    without, spelled = spell_plain(bare), spell_plain(with_option)
+    assert without is not None
+    assert spelled is not None
+    assert len(spelled.ops) > len(without.ops)
+    assert getattr(spelled.contracts[0], name) != OPTIONS[name].absent

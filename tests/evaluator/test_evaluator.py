@@ -6,7 +6,7 @@ import pytest
 
 from corpus import casefile
 from fuzz.ask.evaluator import Evaluator, open_evaluator
-from fuzz.ask.question import AnswerCache, ProcessState, Question, ask_accepted
+from fuzz.ask.question import AnswerCache, ProcessState, Question, ask_accepted, ask_each
 from fuzz.ask.transport import PipeTransport
 from fuzz.ask.worker_config import WorkerConfig
 from fuzz.ask.worker_process import Stopped, WorkerFault, WorkerProcess
@@ -15,7 +15,9 @@ from fuzz.experiments import Outcome
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import DeviceError, Failure, FormDiffers, NotTaken, ProcessLost, Raised
 from generators.errors import UserError
+from generators.program.case import Case
 from tests.campaign.fakes import case, setup
+from tests.fake_asker import FakeAsker
 
 pytestmark = pytest.mark.worker
 
@@ -89,6 +91,19 @@ def test_a_fresh_evaluation_has_a_process_of_its_own_and_remembers_nothing() -> 
         memory.ask(Question(TANH, BOTH, process=ProcessState.FRESH))
         assert evaluator.hello.pid != first
         assert evaluator.process.checks == 1
+
+
+def test_workers_are_asked_at_the_same_time_and_answer_in_order() -> None:
+    judged = list[Case]()
+
+    def judge(case: Case, subject: str) -> SubjectResult:
+        judged.append(case)
+        return SubjectResult(subject, Verdict.OK)
+
+    asked = [(FakeAsker(judge), Question(one, (name,))) for one, name in zip((SOFTMAX, TANH), BOTH, strict=True)]
+    assert [result.only.subject for result in ask_each(asked)] == [*BOTH]
+    assert judged == [TANH, SOFTMAX]  # while the first worker is busy, the second is asked
+    assert ask_each([]) == []
 
 
 def test_a_case_that_eager_refuses_has_no_verdict() -> None:

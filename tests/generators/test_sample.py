@@ -55,6 +55,21 @@ def run_eager(case: Case) -> tuple[torch.Tensor, ...]:
     return found if isinstance(found, tuple) else (found,)
 
 
+def has_its_types(case: Case) -> bool:
+    """Whether eager gives the types of the program; False where it refuses the case."""
+    types = check(case)
+    try:
+        found = run_eager(case)
+    except NotImplementedError:
+        raise
+    except (RuntimeError, IndexError):
+        return False
+    for name, tensor in zip(case.returns, found, strict=True):
+        stated = types[name].sizes(case.sizes), f"torch.{types[name].dtype}"
+        assert (tuple(tensor.shape), str(tensor.dtype)) == stated, source(case)
+    return True
+
+
 def test_the_same_seed_gives_the_same_cases_in_every_process() -> None:
     def ids(hash_seed: str) -> str:
         environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
@@ -69,19 +84,8 @@ def test_the_same_seed_gives_the_same_cases_in_every_process() -> None:
 
 @pytest.mark.parametrize(("attention_only", "count"), [(False, 120), (True, 60)])
 def test_eager_accepts_nearly_all_and_gives_the_types_the_program_says(attention_only: bool, count: int) -> None:
-    refused: Counter[str] = Counter()
-    for index in range(count):
-        case = sample(21, index, attention_only=attention_only)
-        types = check(case)
-        try:
-            found = run_eager(case)
-        except RuntimeError as error:
-            refused[str(error).splitlines()[0]] += 1
-            continue
-        for name, tensor in zip(case.returns, found, strict=True):
-            assert tuple(tensor.shape) == types[name].sizes(case.sizes), source(case)
-            assert str(tensor.dtype) == f"torch.{types[name].dtype}", source(case)
-    assert refused.total() <= 0.05 * count, refused
+    cases = (sample(21, index, attention_only=attention_only) for index in range(count))
+    assert sum(map(has_its_types, cases)) >= 0.95 * count
 
 
 def test_eager_accepts_nearly_all_that_write() -> None:

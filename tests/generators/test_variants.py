@@ -1,8 +1,9 @@
-"""Variants of a case: valid cases that a file can hold, whose contracts still say what they compute."""
+"""Variants of a case hold its contracts, and those in which a pattern was not seen to match are tried a few times."""
 
 import pytest
 
 from corpus import casefile
+from fuzz.campaign.search import TRIES, VariantQueue
 from generators.program.attention_options import Contract
 from generators.program.case import Case, Values
 from generators.program.emit import is_random, source
@@ -16,11 +17,10 @@ from tests.generators.plain import by_contract, close, in_float64, overwrites
 from tests.generators.test_contracts import values_of
 from tests.generators.test_sample import run_eager
 
-pytestmark = pytest.mark.samples
-
 POOL = [sample(4, i) for i in range(50)]
 
 
+@pytest.mark.samples
 def test_contracts_that_are_kept_hold() -> None:
     made = [other for case in POOL for other in make_variants(case, Choices(case.id))]
     kept = [new for new in made[::2] if new.contracts and 0 not in new.sizes.values()]
@@ -35,6 +35,7 @@ def test_contracts_that_are_kept_hold() -> None:
         assert close(values[contract.output], by_contract(contract, values)), source(case)
 
 
+@pytest.mark.samples
 def test_variants_are_the_same_program() -> None:
     found = {case.id: make_variants(case, Choices(case.id)) for case in POOL}
     # Float32 or half precision, three modes, one batch or several: 12 variants, one of them the case itself.
@@ -54,6 +55,7 @@ def _steps(case: Case) -> list[str]:
     return [op.kind for op in case.ops if op.kind not in ("dropout", "detach")]
 
 
+@pytest.mark.samples
 def test_a_variant_with_dropout_drops_the_weights_and_cuts_the_mask_off() -> None:
     b = Builder({"B": 2, "H": 2, "S": 3, "D": 4}, "float16", "inference")
     q = b.input("q", ("B", "H", "S", "D"))
@@ -74,6 +76,7 @@ def test_a_variant_with_dropout_drops_the_weights_and_cuts_the_mask_off() -> Non
     assert _steps(without) == _steps(case) and not any(op.kind == "dropout" for op in without.ops)
 
 
+@pytest.mark.samples
 def test_masks_are_known_by_what_is_made_of_them_and_may_stay_in_float32() -> None:
     b = Builder({"B": 2, "H": 2, "S": 3, "D": 4}, "float16", "inference")
     q = b.input("q", ("B", "H", "S", "D"))
@@ -92,6 +95,7 @@ def test_masks_are_known_by_what_is_made_of_them_and_may_stay_in_float32() -> No
     assert [op.args for op in training.ops if op.kind == "detach"] == [(kept,)]
 
 
+@pytest.mark.samples
 def test_a_variant_in_float16_has_no_number_that_float16_has_not() -> None:
     b = Builder({"B": 2, "S": 3}, "float32", "inference")
     x = b.input("x", ("B", "S"))
@@ -100,3 +104,45 @@ def test_a_variant_in_float16_has_no_number_that_float16_has_not() -> None:
         for other in make_variants(case, Choices(f"fill {step}")):
             assert in_float64(source(other), training=False).outputs
             run_eager(other)
+
+
+PATTERN = frozenset({"_sfdp_pattern_5"})
+
+
+def attention(width: int = 4) -> Case:
+    b = Builder({"B": 2, "H": 2, "S": 3, "D": width}, "float32", "inference")
+    q = b.input("q", ("B", "H", "S", "D"))
+    scores = b.op("matmul", q, b.op("transpose", q, dim0=-2, dim1=-1), to="scores")
+    return b.case([b.op("matmul", b.op("softmax", scores, to="weights"), q, to="out")], dynamic=False)
+
+
+def taken(waiting: VariantQueue) -> list[Case]:
+    found: list[Case] = []
+    while one := waiting.take(Choices(f"take {len(found)}")):
+        found.append(one)
+    return found
+
+
+def test_all_other_forms_of_a_case_wait_once() -> None:
+    waiting = VariantQueue(1)
+    waiting.plan(attention(), PATTERN, PATTERN)
+    forms = [variant_of(case) for case in taken(waiting)]
+    assert len(forms) == len(set(forms)) == 11
+    assert variant_of(attention()) not in forms
+
+
+def test_a_form_is_tried_for_a_pattern_a_few_times_and_then_no_more() -> None:
+    waiting = VariantQueue(1)
+    for width in range(2, 10):
+        waiting.plan(attention(width), PATTERN, PATTERN)
+    assert len(taken(waiting)) == 11 * TRIES
+
+
+def test_a_form_the_pattern_was_seen_in_meanwhile_is_left_out() -> None:
+    waiting = VariantQueue(1)
+    waiting.plan(attention(), PATTERN, PATTERN)
+    other = next(one for one in taken(waiting) if variant_of(one).mode == TRAINING)
+    waiting = VariantQueue(1)
+    waiting.plan(attention(), PATTERN, PATTERN)
+    waiting.plan(other, PATTERN, frozenset())
+    assert variant_of(other) not in map(variant_of, taken(waiting))

@@ -16,7 +16,7 @@ with (
     contextlib.redirect_stderr(io.StringIO()),
     atheris.instrument_imports(include=["corpus", "fuzz", "generators", "triage"]),
 ):
-    from tests.parsers.checks import INPUTS, TARGETS, mutate
+    from tests.parsers.test_parsers import INPUTS, TARGETS, mutate
 
 ROOT = Path(__file__).parents[2]
 

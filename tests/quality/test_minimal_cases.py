@@ -7,13 +7,17 @@ from itertools import islice
 import pytest
 
 from corpus.shrink import PASSES, shrink
-from generators.program.case import Case, Op
+from fuzz.ask.evaluator import Evaluator
+from fuzz.ask.question import Question
+from fuzz.campaign.investigation import Investigation
+from fuzz.protocol import Verdict
+from fuzz.run_store import SuspicionOutcome
+from generators.program.case import Case, Input, Op
 from generators.program.emit import source
 from generators.program.simplicity import sort_key
-from generators.program.type_check import types_of
+from generators.program.sizes import Size
+from generators.program.type_check import make_op, types_of
 from generators.sampling.sample import sample
-
-pytestmark = pytest.mark.samples
 
 Bug = Callable[[Case], bool]
 STARTS = 3
@@ -86,6 +90,7 @@ def found(bug: Bug) -> list[Case]:
     return list(islice(filter(bug, map(sampled, range(6000))), STARTS))
 
 
+@pytest.mark.samples
 def test_an_ignored_axis_comes_down_to_two_products_and_a_softmax_of_q_k_and_v() -> None:
     starts = found(softmax_over_queries)
     assert len(starts) == STARTS
@@ -100,6 +105,7 @@ def test_an_ignored_axis_comes_down_to_two_products_and_a_softmax_of_q_k_and_v()
         assert "def forward(self, q, k, v):\n        scores = q @ k\n" in source(smallest)
 
 
+@pytest.mark.samples
 def test_a_misread_mask_comes_down_to_a_comparison_and_a_fill() -> None:
     starts = found(counts_as_mask)
     assert len(starts) == STARTS
@@ -108,6 +114,7 @@ def test_a_misread_mask_comes_down_to_a_comparison_and_a_fill() -> None:
         assert COUNTS_MINIMUM.replace("(S,)", f"({smallest.dims[0][0]},)") in source(smallest)
 
 
+@pytest.mark.samples
 def test_sizes_stop_at_the_threshold_and_dtypes_stay_where_they_matter() -> None:
     for start in found(long_keys_in_half):
         smallest = shrink(start, long_keys_in_half)[-1]
@@ -116,6 +123,7 @@ def test_sizes_stop_at_the_threshold_and_dtypes_stay_where_they_matter() -> None
         assert types_of(smallest)[smallest.returns[0]].sizes(smallest.sizes)[-1] in (3, 4)
 
 
+@pytest.mark.samples
 def test_the_mode_stays_where_it_matters() -> None:
     for start in found(dropout_in_training):
         smallest = shrink(start, dropout_in_training)[-1]
@@ -123,6 +131,7 @@ def test_the_mode_stays_where_it_matters() -> None:
         assert [op.kind for op in smallest.ops] == ["dropout"]
 
 
+@pytest.mark.samples
 def test_every_accepted_case_is_simpler_fails_and_is_asked_once() -> None:
     asked: list[str] = []
 
@@ -139,6 +148,7 @@ def test_every_accepted_case_is_simpler_fails_and_is_asked_once() -> None:
     assert len(asked) == len(set(asked))
 
 
+@pytest.mark.samples
 def test_when_time_is_up_the_best_so_far_is_returned() -> None:
     start = found(softmax_over_queries)[0]
     probes = 0
@@ -152,3 +162,39 @@ def test_when_time_is_up_the_best_so_far_is_returned() -> None:
     assert probes <= 21
     assert softmax_over_queries(smallest)
     assert sort_key(smallest) < sort_key(start)
+
+
+MINIMUM = """
+class Module(nn.Module):
+    def forward(self, x):
+        out = F.relu(x)
+        return out
+"""
+PLANTED = "tests.check.planted:relu_accuracy"
+
+
+def attention_with_relu() -> Case:
+    """relu(x x^T) x."""
+    inputs = (Input("x", tuple(Size.of(name) for name in ("B", "S", "E")), "float32"),)
+    lines = [
+        make_op("kt", "transpose", ["x"], {}),
+        make_op("scores", "matmul", ["x", "kt"], {}),
+        make_op("kept", "relu", ["scores"], {}),
+        make_op("out", "matmul", ["kept", "x"], {}),
+    ]
+    return Case((("B", 2), ("S", 5), ("E", 8)), inputs, tuple(lines), ("out",))
+
+
+@pytest.mark.worker
+@pytest.mark.compiles
+def test_a_planted_relu_comes_down_to_one_relu(shared: Evaluator) -> None:
+    if shared.hello.cxx is None:
+        pytest.skip("no C++ compiler")
+
+    case = attention_with_relu()
+    suspect = shared.ask(Question(case, (PLANTED,))).only
+    assert suspect.verdict is Verdict.WRONG_RESULT
+    found = Investigation(case, suspect, (PLANTED,), shared, lambda: False).run()
+    assert found.outcome is SuspicionOutcome.FINDING
+    assert [op.kind for op in found.case.ops] == ["relu"]
+    assert MINIMUM in source(found.case)

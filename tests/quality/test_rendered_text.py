@@ -19,7 +19,7 @@ from fuzz.protocol import CoverageItem, CoverageKind, SubjectResult, Verdict, Wr
 from fuzz.protocol.failures import Value
 from fuzz.protocol.render import describe, describe_value
 from generators.records import Word, encode
-from tests.check.test_failures import FAILURES
+from tests.check.test_protocol import FAILURES
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("generators", "kernels", "corpus", "fuzz", "triage")

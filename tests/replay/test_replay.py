@@ -1,5 +1,6 @@
-"""`python -m fuzz.replay` and `python -m fuzz.show`, typed as a user types them."""
+"""`fuzz.replay`, `fuzz.show` and `pytest` on case files, as their users meet them."""
 
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -17,8 +18,6 @@ from generators.sampling.sample import sample
 from tests.command import ROOT, run_command
 from tests.replay.conftest import FakePython
 
-pytestmark = pytest.mark.worker
-
 SEEDS = ROOT / "corpus" / "seeds"
 CASE = sample(1, 2)
 
@@ -27,6 +26,7 @@ def run(module: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]
     return run_command(f"fuzz.{module}", *arguments)
 
 
+@pytest.mark.worker
 def test_show_prints_the_text_that_runs(tmp_path: Path) -> None:
     path = save(Entry(CASE), tmp_path)
     command = [sys.executable, "-m", "fuzz.show", str(path)]
@@ -34,6 +34,7 @@ def test_show_prints_the_text_that_runs(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, source(CASE) + "\n", "")
 
 
+@pytest.mark.worker
 def test_show_tells_several_cases_apart(tmp_path: Path) -> None:
     paths = [save(Entry(sample(1, i)), tmp_path) for i in (3, 4)]
     done = run("show", tmp_path)
@@ -41,6 +42,7 @@ def test_show_tells_several_cases_apart(tmp_path: Path) -> None:
     assert all(f"# {path}\n" in done.stdout for path in paths)
 
 
+@pytest.mark.worker
 @pytest.mark.parametrize(
     ("expectation", "verdict", "code", "words"),
     [
@@ -61,6 +63,7 @@ def test_the_exit_code_says_whether_all_was_as_expected(
     assert f"inductor {verdict}: as told\n    torch._dynamo.utils.same: False\n    rewrites: _sfdp" in done.stdout
 
 
+@pytest.mark.worker
 @pytest.mark.parametrize(
     ("verdict", "torch", "code", "words"),
     [
@@ -80,6 +83,7 @@ def test_what_a_campaign_found_is_not_called_known(
     assert "known" not in done.stdout
 
 
+@pytest.mark.worker
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
@@ -107,6 +111,7 @@ def test_bad_usage_is_one_line_and_exit_code_2(
     assert done.stdout == ""
 
 
+@pytest.mark.worker
 @pytest.mark.usefixtures("one_worker")
 def test_a_torch_without_a_setting_skips_the_case_and_names_it(tmp_path: Path) -> None:
     has = list_available(version("torch"), "cpu")
@@ -120,6 +125,7 @@ def test_a_torch_without_a_setting_skips_the_case_and_names_it(tmp_path: Path) -
     assert [line for line in done.stdout.splitlines() if lacked[0] in line and version("torch") in line]
 
 
+@pytest.mark.worker
 @pytest.mark.usefixtures("one_worker")
 def test_the_reported_pattern_11_is_rounding_and_the_numbers_say_so() -> None:
     # `passes` applies the same rewrites as `inductor`; pytest on corpus/seeds replays it under the latter.
@@ -132,6 +138,7 @@ def test_the_reported_pattern_11_is_rounding_and_the_numbers_say_so() -> None:
     assert "_sfdp_pattern_" in done.stdout
 
 
+@pytest.mark.worker
 def test_an_interrupt_of_shrinking_saves_the_smallest_case_so_far(
     tmp_path: Path, fake_python: FakePython, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -148,3 +155,151 @@ def test_an_interrupt_of_shrinking_saves_the_smallest_case_so_far(
     assert done.returncode == 130
     (entry,) = load_directory(tmp_path / "small").values()
     assert entry.case != CASE and entry.found is not None
+
+
+URL = "https://example.org/1"
+KNOWN = Expectation("known", URL, "<2.14", "inductor", "wrong_result")
+
+
+def run_pytest(pytester: pytest.Pytester, python: Path, *options: str) -> pytest.RunResult:
+    return pytester.runpytest("-p", "fuzz.pytest_plugin", "--case-python", str(python), "-rA", *options)
+
+
+@pytest.mark.worker
+@pytest.mark.parametrize(
+    ("expectation", "verdict", "torch", "outcome", "reason"),
+    [
+        (None, "ok", "2.13.0", "passed", ""),
+        (None, "wrong_result", "2.13.0", "failed", "expected no finding: inductor: wrong_result, as told"),
+        (Expectation("pass"), "ill_conditioned", "2.13.0", "passed", ""),
+        (Expectation("rounding"), "rounding", "2.13.0", "passed", ""),
+        (Expectation("rounding"), "ok", "2.13.0", "passed", ""),
+        (
+            Expectation("rounding"),
+            "ill_conditioned",
+            "2.13.0",
+            "failed",
+            "expected rounding: inductor: ill_conditioned",
+        ),
+        (Expectation("rounding"), "nonfinite", "2.13.0", "failed", "expected no finding: inductor: nonfinite"),
+        (KNOWN, "wrong_result", "2.13.0", "xfailed", URL),
+        (KNOWN, "rounding", "2.13.0", "failed", f"expected wrong_result ({URL}) in torch 2.13.0: inductor: rounding"),
+        (KNOWN, "compile_error", "2.13.0", "failed", f"expected wrong_result ({URL}) in torch 2.13.0: inductor: comp"),
+        (KNOWN, "ok", "2.14.0", "passed", ""),
+        (KNOWN, "wrong_result", "2.14.0", "failed", f"{URL} is not expected in torch 2.14.0: inductor: wrong_result"),
+        (Expectation("pass"), "skipped", "2.13.0", "skipped", "as told"),
+        (Expectation("pass", reaches=("_sfdp_pattern_1",)), "ok", "2.13.0", "passed", ""),
+        (
+            Expectation("pass", reaches=("op aten.bmm", "_sfdp_pattern_9")),
+            "ok",
+            "2.13.0",
+            "failed",
+            "no longer reaches op aten.bmm, _sfdp_pattern_9 under inductor in torch 2.13.0; rewrites: _sfdp_pattern_1",
+        ),
+        (Expectation("pass", versions="<2.13", reaches=("op aten.bmm",)), "ok", "2.13.0", "passed", ""),
+    ],
+)
+def test_expectations(
+    pytester: pytest.Pytester,
+    fake_python: FakePython,
+    expectation: Expectation | None,
+    verdict: str,
+    torch: str,
+    outcome: str,
+    reason: str,
+) -> None:
+    path = save(Entry(CASE, expect=expectation), pytester.path)
+    result = run_pytest(pytester, fake_python(verdict, torch=torch))
+    result.assert_outcomes(**{outcome: 1})
+    if outcome != "skipped":
+        assert f"{path.name}::inductor" in result.stdout.str()
+    assert reason in result.stdout.str()
+
+
+@pytest.mark.worker
+def test_a_known_bug_fails_like_any_other_with_runxfail(pytester: pytest.Pytester, fake_python: FakePython) -> None:
+    save(Entry(CASE, expect=KNOWN), pytester.path)
+    run_pytest(pytester, fake_python("wrong_result"), "--runxfail").assert_outcomes(failed=1)
+
+
+@pytest.mark.worker
+@pytest.mark.parametrize(
+    ("expectation", "torch", "outcome"),
+    [
+        (None, "2.13.0", "failed"),
+        (KNOWN, "2.13.0", "failed"),
+        (KNOWN, "2.15.0", "failed"),
+        (replace(KNOWN, versions=">=2.15"), "2.13.0+cpu", "skipped"),
+        (replace(KNOWN, versions=">=2.15"), "2.15.0", "failed"),
+    ],
+)
+def test_a_case_that_eager_refuses_fails_unless_its_bug_is_of_later_versions(
+    pytester: pytest.Pytester, fake_python: FakePython, expectation: Expectation | None, torch: str, outcome: str
+) -> None:
+    save(Entry(CASE, expect=expectation), pytester.path)
+    result = run_pytest(pytester, fake_python("ok", torch=torch, rejected="RuntimeError: no such thing"))
+    result.assert_outcomes(**{outcome: 1})
+    result.stdout.fnmatch_lines(["*eager refuses the case: RuntimeError: no such thing*"])
+
+
+@pytest.mark.worker
+def test_a_device_that_is_not_there_is_a_skip_with_its_reason(
+    pytester: pytest.Pytester, fake_python: FakePython
+) -> None:
+    save(Entry(CASE, expect=Expectation("pass", device="cuda")), pytester.path)
+    result = run_pytest(pytester, fake_python("ok", unusable="no CUDA device is visible"))
+    result.assert_outcomes(skipped=1)
+    result.stdout.fnmatch_lines(["*SKIPPED*no CUDA device is visible*"])
+
+
+@pytest.mark.worker
+def test_numbers_reach_the_report(pytester: pytest.Pytester, fake_python: FakePython) -> None:
+    save(Entry(CASE), pytester.path)
+    result = run_pytest(pytester, fake_python("wrong_result"), "--junit-xml", "report.xml")
+    result.stdout.fnmatch_lines(["*verdict*", "inductor wrong_result: as told", "*rewrites: _sfdp_pattern_1"])
+    properties = re.findall(r'property name="([^"]+)" value="([^"]+)"', (pytester.path / "report.xml").read_text())
+    assert ("inductor verdict", "wrong_result") in properties
+    assert ("inductor ratio", "12.5") in properties
+
+
+@pytest.mark.worker
+def test_one_case_is_one_test_under_the_subjects_asked_for(pytester: pytest.Pytester, fake_python: FakePython) -> None:
+    path = save(Entry(CASE), pytester.path)
+    result = run_pytest(pytester, fake_python("ok"), "--case-subject", "passes", "--case-subject", "inductor")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines([f"PASSED {path.name}::passes,inductor"])
+    result = run_pytest(pytester, fake_python("ok"), "--case-subject", "magic")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["unknown subject 'magic'; there are inductor, passes"])
+
+
+@pytest.mark.worker
+def test_a_function_of_ones_own_is_allowed_with_the_option_of_pytest(
+    pytester: pytest.Pytester, fake_python: FakePython
+) -> None:
+    save(Entry(CASE, found=Found("wrong_result", "my.kernels:attention")), pytester.path)
+    result = run_pytest(pytester, fake_python("ok"))
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*--case-subject my.kernels:attention"])
+
+
+@pytest.mark.worker
+def test_a_broken_file_is_an_error_of_one_line_and_the_others_run(
+    pytester: pytest.Pytester, fake_python: FakePython
+) -> None:
+    save(Entry(CASE), pytester.path)
+    (pytester.path / "broken.case.yaml").write_text("case_format: 1\ndims: no\n")
+    result = run_pytest(pytester, fake_python("ok"), "--continue-on-collection-errors")
+    result.assert_outcomes(passed=1, errors=1)
+    result.stdout.fnmatch_lines(["*broken.case.yaml:2: dims: 'no' reads differently*"])
+
+
+@pytest.mark.worker
+def test_collecting_imports_no_torch(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    save(Entry(CASE), pytester.path)
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    script = (
+        "import pytest, sys; pytest.main(['-p', 'fuzz.pytest_plugin', '--collect-only']); print('torch' in sys.modules)"
+    )
+    result = pytester.run(sys.executable, "-c", script)
+    result.stdout.fnmatch_lines(["*1 test collected*", "False"])

@@ -12,7 +12,8 @@ import pytest
 
 from corpus import casefile
 from corpus.entry import Entry
-from fuzz.attribution.ablation import AOT_EAGER, DYNAMIC, DYNAMO, EAGER, INDUCTOR, NO_PATTERNS, PASSES, Ablation
+from fuzz.attribution.ablation import AOT_EAGER, DYNAMIC, DYNAMO, EAGER, INDUCTOR, PASSES, Ablation
+from fuzz.experiments import NO_PATTERNS
 from fuzz.protocol import Hello, SubjectResult, Verdict
 from fuzz.protocol.failures import Value, WrongValue
 from generators.program.case import Case

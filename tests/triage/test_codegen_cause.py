@@ -11,10 +11,9 @@ from corpus import casefile
 from corpus.causes import Details, Mechanism, MechanismKind, details
 from corpus.entry import Entry, Expectation, Found
 from fuzz.ask.worker_config import WorkerConfig
-from fuzz.attribution.ablation import NO_PATTERNS
 from fuzz.attribution.attribute import attribute
 from fuzz.attribution.root_cause import RootCause, describe_evidence
-from fuzz.experiments import Outcome, Trial
+from fuzz.experiments import NO_PATTERNS, Outcome, Trial
 from fuzz.protocol import Running, SubjectResult, Verdict
 from fuzz.protocol.capabilities import Capabilities
 from fuzz.protocol.failures import DeviceError, Failure, FailureKey, FormDiffers, Process, ProcessLost, Raised, Value

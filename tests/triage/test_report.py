@@ -27,7 +27,7 @@ from generators.program.case import Case
 from tests.campaign.fakes import options, sampler
 from tests.campaign.test_campaign import WRONG, found
 from tests.campaign.test_ledger import ledger_of
-from tests.check.sources import is_nan_with_a_negative_scale
+from tests.check.in_process import is_nan_with_a_negative_scale
 from tests.command import run_command
 from tests.triage.conftest import SOFTMAX_OVER_QUERIES, FakePython, ablation, ran
 from tests.triage.fake_evaluator import FakeEvaluator

@@ -1,27 +1,31 @@
-"""Root causes as data, and their evidence in words."""
+"""Root causes in words and as keys, and the place of each in torch's source."""
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
 
 from corpus import casefile
-from corpus.causes import Mechanism, MechanismKind, Part, Stage, details
+from corpus.causes import Mechanism, MechanismKind, Stage, details
 from corpus.entry import Entry, Expectation
 from fuzz.attribution.ablation import EAGER, MATH, Ablation
 from fuzz.attribution.attribute import attribute
+from fuzz.attribution.locate import locate
 from fuzz.attribution.root_cause import RootCause, describe_evidence
-from fuzz.experiments import EXPERIMENTS, OtherSubject, Outcome, Tried
-from fuzz.protocol import Hello, SubjectResult, Verdict
+from fuzz.attribution.study import Study
+from fuzz.experiments import EXPERIMENTS, Outcome, Trial, Tried
+from fuzz.protocol import Hello, StepsTaken, SubjectResult, Verdict
 from fuzz.protocol.failures import EmptyRowsNotZero, FaultyOperation, NotFinite, Value
+from fuzz.protocol.places import LocatedBy, Place
 from fuzz.protocol.rewrites import CALL, DROPPED, EXPANDED, OtherConstant, WrongRewrite
-from fuzz.subjects import SUBJECTS
 from generators.program.case import Case, LaterCall
 from generators.records import decode, encode
 from tests.check.test_sequences import products
 from tests.fake_asker import FakeAsker
 from tests.triage.conftest import ablation
 from tests.triage.test_attribute import OVERLAPPING
+from triage.report.wording import describe_place, link_source, quote_source
 
 WRITES = """
 case_format: 1
@@ -90,12 +94,6 @@ def test_experiments_with_one_outcome_share_a_sentence() -> None:
     )
     assert len(describe_evidence(replace(CAUSE, evidence=evidence))) == 2
     assert len(describe_evidence(replace(CAUSE, evidence=evidence), {"passes"})) == 1
-
-
-def test_the_table_names_stages_parts_and_mechanisms_of_causes() -> None:
-    for row in EXPERIMENTS.values():
-        assert row.stage in {"", *Stage} and row.part in {"", *Part} and row.mechanism in {"", *MechanismKind}, row
-        assert not isinstance(row.change, OtherSubject) or row.change.name in SUBJECTS, row
 
 
 def test_every_finding_has_a_mechanism_by_its_verdict() -> None:
@@ -182,3 +180,72 @@ def test_faults_of_one_backend_are_told_apart(result: SubjectResult, right_dtype
     cause = attribute(entry, asker, Ablation(asker.hello, stages, "sdpa_cudnn"))
     assert cause.part == "aten._scaled_dot_product_cudnn_attention"
     assert str(cause.mechanism) == mechanism
+
+
+WRONG = SubjectResult("passes", Verdict.WRONG_RESULT)
+OF_A_PASS = RootCause("inductor", Stage.GRAPH_PASSES, "fold", Mechanism(MechanismKind.MEMORY))
+FOLD = Place("fx_passes/a.py", 10, "fold", LocatedBy.LEFT_OUT)
+
+
+def find(case: Case, *, cause: RootCause = OF_A_PASS, result: SubjectResult = WRONG) -> tuple[Place, ...]:
+    """The places if every program fails. A worker leaves out the pass `fold`."""
+
+    def judge(_case: Case, _subject: str, *trials: Trial) -> SubjectResult:
+        return replace(result, observations=(StepsTaken(3, "other", (FOLD,)),) if trials else ())
+
+    return locate(Study(FakeAsker(judge), Entry(case), "passes", result), cause).places
+
+
+def test_a_pass_is_named_by_its_function_and_a_stage_alone_by_none(case: Case) -> None:
+    assert find(case) == (FOLD,)
+    assert find(case, cause=replace(OF_A_PASS, part="")) == ()
+
+
+@pytest.mark.parametrize("file", ["_refs/__init__.py", "fx_passes/a.py"])
+def test_a_compile_error_is_where_the_step_raises_or_else_the_step(case: Case, file: str) -> None:
+    raised = Place(file, 7, "view", LocatedBy.RAISED)
+    result = SubjectResult("passes", Verdict.COMPILE_ERROR, raised_at=raised)
+    assert find(case, result=result) == ((raised, FOLD) if file == FOLD.file else (FOLD, raised))
+    assert find(case, cause=replace(OF_A_PASS, part=""), result=result) == (raised,)
+
+
+def test_an_operation_of_aten_has_no_line(case: Case) -> None:
+    cause = replace(
+        OF_A_PASS, stage=Stage.OPERATION, part="aten.mm", evidence=(Tried("eager", "", Outcome.FAILS_ALIKE),)
+    )
+    (place,) = find(case, cause=cause)
+    assert (place.function, place.found, place.line) == ("aten.mm", LocatedBy.KERNEL, 0)
+
+
+@pytest.mark.parametrize(
+    ("torch", "file", "link"),
+    [
+        ("2.15.0", "_inductor/ir.py", "https://github.com/pytorch/pytorch/blob/v2.15.0/torch/_inductor/ir.py#L3"),
+        ("2.15.0+cu132", "_inductor/ir.py", "https://github.com/pytorch/pytorch/blob/v2.15.0/torch/_inductor/ir.py#L3"),
+        ("2.16.0.dev20261101", "_inductor/ir.py", ""),
+        ("2.16.0a0+git1234", "_inductor/ir.py", ""),
+        ("2.15.0", "include/ATen/a.h", "https://github.com/pytorch/pytorch/blob/v2.15.0/aten/src/ATen/a.h#L3"),
+        ("2.15.0", "sitecustomize.py", ""),
+    ],
+)
+def test_only_lines_of_a_release_have_an_address(torch: str, file: str, link: str) -> None:
+    place = Place(file, 3, "make", LocatedBy.LEFT_OUT)
+    described = describe_place(place, torch)
+    assert f"]({link})" in described if link else "](" not in described
+
+
+def test_places_that_a_person_named_become_links_to_the_release() -> None:
+    linked = link_source("Read in `torch/__init__.py:3` and torch/fx/node.py.", "2.15.0")
+    assert [*re.findall(r"\((https\S+)\)", linked)] == [
+        "https://github.com/pytorch/pytorch/blob/v2.15.0/torch/__init__.py#L3",
+        "https://github.com/pytorch/pytorch/blob/v2.15.0/torch/fx/node.py",
+    ]
+    assert "https" not in link_source("Read in `torch/__init__.py:3`.", "2.16.0a0")
+
+
+def test_a_report_quotes_the_line_where_the_source_is_readable(tmp_path_factory: pytest.TempPathFactory) -> None:
+    home = tmp_path_factory.mktemp("torch")
+    (home / "ir.py").write_text("".join(f"line {number}\n" for number in range(1, 9)))
+    place = Place("ir.py", 2, "make", LocatedBy.LEFT_OUT)
+    assert quote_source(place, str(home)).splitlines() == ["  1 line 1", "> 2 line 2", "  3 line 3", "  4 line 4"]
+    assert quote_source(replace(place, file="absent.py"), str(home)) == quote_source(place, "") == ""

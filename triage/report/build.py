@@ -15,13 +15,14 @@ from corpus.value_files import list_files
 from fuzz.ask.evaluator import open_evaluator
 from fuzz.ask.question import AnswerCache, Asker, Question
 from fuzz.ask.worker_config import ROOT, WorkerConfig
-from fuzz.attribution.ablation import DECOMPOSED, DYNAMIC, Ablation, run_ablation
+from fuzz.attribution.ablation import DYNAMIC, Ablation, run_ablation
 from fuzz.attribution.attribute import attribute
 from fuzz.attribution.locate import locate
 from fuzz.attribution.root_cause import RootCause, describe_evidence
 from fuzz.attribution.study import Study, subject_of
 from fuzz.commands import REPORTS, require_allowed
 from fuzz.error_location import describe_where, describe_with_names
+from fuzz.experiments import DECOMPOSED
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.replay_result import describe_details
 from fuzz.run_store import RESULTS_FILE
@@ -200,13 +201,10 @@ def write_report(entry: Entry, ablation: Ablation, evidence: Evidence, known: Bu
     name = known.title if known else title(case, result, ablation.hello.device, cause)
     judged = _record(entry, ablation)
     script = _script(entry, ablation, name)
-    bug = script.bug
-    fix, fault = (_read_fix(known), known.fault) if known else (None, None)
+    bug, fault = script.bug, known.fault if known else None
     quoted = fault if fault and fault.torch == torch else next(iter(cause.places if cause else ()), None)
     places = cause.places if cause else ()
-    table, is_log = list_stages(case, ablation), result.verdict in WITHOUT_NUMBERS
-    # The program has the dense call, from which the worker makes packed and paged calls.
-    is_packed = bool(getattr(result.failure, "sequences", None))
+    table = list_stages(case, ablation)
     return {
         "title": name,
         "warning": warn(result.verdict),
@@ -223,14 +221,9 @@ def write_report(entry: Entry, ablation: Ablation, evidence: Evidence, known: Bu
         "source": quote_source(quoted, ablation.hello.home) if quoted else "",
         "eager": evidence.eager[0],
         "eager_error": evidence.eager[1],
-        "program": source(case).strip() if is_packed else script.program,
-        "body": "\n".join(script.body) if run else "",
         "is_sequence": bool(case.calls),
         "replay": bug.replay,
         "commands": list_commands(bug, ablation),
-        "exit_code": "" if run is None else "timed out" if run.returncode == TIMEOUT_EXIT else str(run.returncode),
-        "output": run and (shorten_log(run.stderr) if is_log else run.stdout.strip()),
-        "is_log": is_log,
         "owner": find_owner(case, cause.key, fault) if cause and not find_function(bug) else None,
         "reads_files": bool([*list_files(case)]),
         "place": find_function(bug).partition(":")[0],
@@ -239,10 +232,36 @@ def write_report(entry: Entry, ablation: Ablation, evidence: Evidence, known: Bu
         "is_cut": evidence.is_cut,
         "where": describe_where(case, result.where),
         "environment": evidence.environment,
-        "fix": fix,
-        "unmended": describe_unmended(fix["cases"] - fix["passing"], fix.get("failing", {})) if fix else "",
-        "n_fixed": len([change for change in fix["examples"].values() if change == "fixed"]) if fix else 0,
+        **_show_run(script, run),
+        **_show_fix(known),
     }
+
+
+def _show_run(script: RegressionScript, run: CompletedProcess[str] | None) -> dict[str, Any]:
+    """The values about the script, and about its run if it shows the finding."""
+    result = script.bug.result
+    # The program has the dense call, from which the worker makes packed and paged calls.
+    is_packed = bool(result.failure and result.failure.sequences)
+    shown = {"program": source(script.bug.case).strip() if is_packed else script.program}
+    if run is None:
+        return shown | {"body": "", "exit_code": "", "output": ""}
+    is_log = result.verdict in WITHOUT_NUMBERS
+    return {
+        **shown,
+        "body": "\n".join(script.body),
+        "exit_code": "timed out" if run.returncode == TIMEOUT_EXIT else str(run.returncode),
+        "output": shorten_log(run.stderr) if is_log else run.stdout.strip(),
+        "is_log": is_log,
+    }
+
+
+def _show_fix(known: Bug | None) -> dict[str, Any]:
+    """The values about a patch that holds."""
+    fix = _read_fix(known) if known else None
+    if fix is None:
+        return {"fix": None}
+    unmended = describe_unmended(fix["cases"] - fix["passing"], fix.get("failing", {}))
+    return {"fix": fix, "unmended": unmended, "n_fixed": [*fix["examples"].values()].count("fixed")}
 
 
 def describe_refusal(case: Case, ablation: Ablation, why: str) -> str:

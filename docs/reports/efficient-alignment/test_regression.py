@@ -1,5 +1,5 @@
 # Owner(s): ["module: sdpa"]
-"""scaled_dot_product_attention on CUDA: RuntimeError, query is not correctly aligned, or CUDA error, misaligned address, for padded rows (efficient backend, the choice in float32)
+"""scaled_dot_product_attention on CUDA: RuntimeError, query is not correctly aligned, for padded rows (efficient backend)
 
 The method below is for test/test_transformers.py, class TestSDPA.
 Exits with 1 if the bug shows, 0 if it does not, 125 if the script can't tell.

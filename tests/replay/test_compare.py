@@ -1,4 +1,4 @@
-"""`python -m fuzz.compare`, typed as a user types it, with interpreters that judge by rules."""
+"""`python -m fuzz.compare`, typed as a user types it, and the table of cases that several versions judged."""
 
 import json
 import signal
@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 
 from corpus.entry import Entry, load, save
+from fuzz.protocol import SubjectResult, Verdict
+from fuzz.protocol.failures import Raised
+from fuzz.versions import VersionChange, VersionRow, render_table
 from tests.campaign.fakes import FAKE, case
 from tests.command import ROOT, run_command
-
-pytestmark = pytest.mark.worker
 
 WRONG = {
     "match": "softmax",
@@ -63,6 +64,7 @@ def run(*arguments: str | Path, cwd: Path = ROOT) -> subprocess.CompletedProcess
     return run_command("fuzz.compare", *arguments, cwd=cwd)
 
 
+@pytest.mark.worker
 def test_a_regression_is_named_and_is_exit_code_1(python: Make, files: Path) -> None:
     done = run("--python", python("2.12.1"), "--python", python("2.13.0", WRONG), files)
     assert done.returncode == 1, done.stderr
@@ -71,20 +73,23 @@ def test_a_regression_is_named_and_is_exit_code_1(python: Make, files: Path) -> 
     assert done.stdout.endswith("2 comparisons, torch 2.12.1, 2.13.0: 1 regressed, 1 no change\n")
 
 
+@pytest.mark.worker
 def test_a_fix_is_exit_code_0(python: Make, files: Path) -> None:
     done = run("--python", python("2.12.1", WRONG), "--python", python("2.13.0"), files)
     assert done.returncode == 0, done.stderr
     assert "1 fixed, 1 no change" in done.stdout
 
 
-@pytest.mark.parametrize(("action", "verdict"), [("die", "worker_died"), ("hang", "timeout")])
+@pytest.mark.worker
+@pytest.mark.parametrize(("action", "verdict"), [("die", "worker_died"), ("time_out", "timeout")])
 def test_the_end_of_a_worker_is_a_row(python: Make, files: Path, action: str, verdict: str) -> None:
     loses = {**WRONG, "do": action}
-    done = run("--python", python("2.12.1"), "--python", python("2.13.0", loses), files, "--timeout", "1s")
+    done = run("--python", python("2.12.1"), "--python", python("2.13.0", loses), files)
     assert done.returncode == 1, done.stderr
     assert f"2.12.1 ok, 2.13.0 {verdict}" in done.stdout and "1 regressed, 1 no change" in done.stdout
 
 
+@pytest.mark.worker
 def test_what_a_fresh_worker_contradicts_is_no_regression(python: Make, tmp_path: Path) -> None:
     # It fails in the second check of a process, and the second opinion comes from a new process.
     for kinds in (("exp",), ("exp", "tanh")):
@@ -95,6 +100,7 @@ def test_what_a_fresh_worker_contradicts_is_no_regression(python: Make, tmp_path
     assert "1 not reproducible, 1 no change" in done.stdout
 
 
+@pytest.mark.worker
 def test_what_was_seen_is_recorded(python: Make, files: Path) -> None:
     path = next(path for path in files.iterdir() if "softmax" in path.read_text())
     done = run("--python", python("2.13.0", WRONG), "--python", python("2.12.1+cu130"), "--record", path)
@@ -103,6 +109,7 @@ def test_what_was_seen_is_recorded(python: Make, files: Path) -> None:
     assert list(load(path).seen) == ["2.12.1", "2.13.0"]
 
 
+@pytest.mark.worker
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
@@ -125,6 +132,7 @@ def test_bad_usage_is_one_line_and_exit_code_2(
     assert done.stderr.startswith("error: ") and named in done.stderr
 
 
+@pytest.mark.worker
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_keeps_what_is_done(python: Make, tmp_path: Path, number: signal.Signals) -> None:
     for kinds in (("exp",), ("exp", "softmax")):
@@ -138,11 +146,62 @@ def test_an_interrupt_keeps_what_is_done(python: Make, tmp_path: Path, number: s
         stdout=subprocess.PIPE,
         text=True,
     )
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while not marks.exists():
         assert time.monotonic() < deadline and process.poll() is None
         time.sleep(0.01)
     process.send_signal(number)
-    out, _ = process.communicate(timeout=60)
+    out, _ = process.communicate(timeout=300)
     assert process.returncode == 130
     assert "1 comparison of 2, then interrupted, torch 2.12.1, 2.13.0: 1 no change" in out
+
+
+LABELS = ("2.12.1", "2.13.0", "2.14.0")
+
+
+def result(verdict: str, error_type: str = "") -> SubjectResult:
+    return SubjectResult("inductor", Verdict(verdict), failure=Raised(error_type) if error_type else None)
+
+
+def row(*results: SubjectResult | str, name: str = "a.case.yaml") -> VersionRow:
+    made = (given if isinstance(given, SubjectResult) else result(given) for given in results)
+    return VersionRow(Path(name), "inductor", dict(zip(LABELS, made, strict=False)))
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "change"),
+    [
+        (("ok", "wrong_result"), VersionChange.REGRESSED),
+        (("ok", "ok", "compile_error"), VersionChange.REGRESSED),
+        (("ok", "timeout", "wrong_result"), VersionChange.REGRESSED),
+        (("wrong_result", "ok", "worker_died"), VersionChange.REGRESSED),
+        (("skipped", "ok", "wrong_result"), VersionChange.REGRESSED),
+        (("wrong_result", "ok"), VersionChange.FIXED),
+        (("ok", "wrong_result", "rounding"), VersionChange.FIXED),
+        (("wrong_result", "skipped", "ok"), VersionChange.FIXED),
+        (("wrong_result", "compile_error"), VersionChange.FAILS),
+        (("skipped", "wrong_result", "wrong_result"), VersionChange.FAILS),
+        (("skipped", "wrong_result"), VersionChange.UNJUDGED),
+        (("ok", "skipped"), VersionChange.UNJUDGED),
+        (("ok", "rounding", "ill_conditioned"), VersionChange.SAME),
+        (("ill_conditioned", "wrong_result"), VersionChange.UNJUDGED),
+        (("wrong_result", "convention", "ok"), VersionChange.FIXED),
+    ],
+)
+def test_what_became_of_a_case(verdicts: tuple[str, ...], change: VersionChange) -> None:
+    assert row(*verdicts).change is change
+
+
+def test_the_table_names_what_changed_and_counts_the_rest() -> None:
+    rows = (
+        row("ok", "wrong_result", name="bad.case.yaml"),
+        row(result("compile_error", "KeyError"), result("ok"), name="good.case.yaml"),
+        row("ok", "ok", name="quiet.case.yaml"),
+    )
+    shown = render_table(rows, LABELS[:2], 9)
+    assert "quiet.case.yaml" not in shown
+    assert "  bad.case.yaml under inductor: 2.12.1 ok, 2.13.0 wrong_result\n" in shown
+    assert shown.endswith(
+        "3 comparisons of 9, then interrupted, torch 2.12.1, 2.13.0: 1 regressed, 1 fixed, 1 no change"
+    )
+    assert "2.13.0 ok\n      KeyError\n" in shown

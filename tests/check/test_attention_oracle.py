@@ -1,4 +1,4 @@
-"""Dropout masks are read off what attention functions give, and what is wrong with them is told."""
+"""The oracle of attention: weights that round alike, dropout masks that can be read, and masks that can't."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,11 +8,75 @@ import torch
 from torch import Tensor
 
 from fuzz.check.judge.attention.dropout_masks import check_dropout, extract_mask
+from fuzz.check.judge.attention.judge import judge
 from fuzz.check.run.attention.call import Call
+from fuzz.check.run.attention.function import load_sdpa as function
 from fuzz.protocol import Verdict
 from fuzz.protocol.failures import DropoutMask, Value
-from tests.check.failures import is_failure
-from tests.check.in_process import run_subject
+from tests.check.in_process import is_failure, run_subject
+from tests.check.test_called_functions import RIGHT, right
+
+FLASH = ("weights", "sums", "exponentials")
+Function = Callable[..., Tensor]
+
+
+def simulated(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> Tensor:
+    """A flash kernel with one block of keys."""
+    scores = (q.float() @ k.float().mT) * scale
+    p = torch.exp(scores - scores.amax(-1, keepdim=True))
+    return ((p.to(q.dtype).float() @ v.float()) / p.sum(-1, keepdim=True)).to(q.dtype)
+
+
+def called(attend: Function, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Call:
+    leaves = [x.clone().requires_grad_() for x in (q, k, v)]
+    out = attend(*leaves, scale=scale)
+    call = Call(q, k, v, {"scale": scale}, out.detach(), wanted=("dq", "dk", "dv"), differentiable=True)
+    call.dout = torch.randn(out.shape, generator=torch.Generator().manual_seed(3)).to(out.dtype)
+    call.gradients = dict(zip(("dq", "dk", "dv"), torch.autograd.grad(out, leaves, call.dout), strict=True))
+    return call
+
+
+def two_groups(apart: float = 0.3) -> tuple[Tensor, Tensor, Tensor, float]:
+    """512 keys of two scores, with values that cancel."""
+    first = 218
+    q, k, v = torch.zeros(1, 1, 8, 16), torch.zeros(1, 1, 512, 16), torch.ones(1, 1, 512, 16)
+    q[..., 0], k[:, :, first:, 0], v[:, :, first:] = 1.0, -apart, -1.0
+    return q.bfloat16(), k.bfloat16(), v.bfloat16(), 1.0
+
+
+def tokens(rows: int = 1024) -> tuple[Tensor, Tensor, Tensor, float]:
+    """Embeddings of tokens drawn from a vocabulary of 16."""
+    chance = torch.Generator().manual_seed(0)
+    embedded = [torch.randn(16, 32, generator=chance).bfloat16() for _ in range(3)]
+    drawn = torch.randint(16, (1, 1, rows), generator=chance)
+    q, k, v = (table[drawn] for table in embedded)
+    return q[:, :, :64], k, v, 32**-0.5
+
+
+INPUTS = pytest.mark.parametrize(
+    "given", [two_groups(), two_groups(0.9), tokens()], ids=["two groups", "further apart", "tokens"]
+)
+
+
+@INPUTS
+@pytest.mark.parametrize("attend", [function("FLASH_ATTENTION"), simulated], ids=["flash on CPU", "simulated"])
+def test_right_kernels_are_right(attend: Function, given: tuple[Tensor, Tensor, Tensor, float]) -> None:
+    judgement = judge(called(attend, *given), FLASH)
+    assert judgement.verdict in (Verdict.OK, Verdict.ROUNDING), judgement.failure
+
+
+@INPUTS
+def test_wrong_ones_are_wrong(given: tuple[Tensor, Tensor, Tensor, float]) -> None:
+    def without_last_keys(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> Tensor:
+        return simulated(q, k[:, :, :-16], v[:, :, :-16], scale=scale)
+
+    def a_zeroed_row(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> Tensor:
+        out = simulated(q, k, v, scale=scale)
+        return torch.cat([torch.zeros_like(out[:, :, :1]), out[:, :, 1:]], 2)
+
+    assert judge(called(without_last_keys, *given), FLASH).verdict.is_finding
+    assert judge(called(a_zeroed_row, *given), FLASH).verdict.is_finding
+
 
 Kept = Callable[[tuple[int, ...], float, int, Tensor], Tensor]
 LOW = [torch.float32, torch.bfloat16, torch.float16]
@@ -188,3 +252,71 @@ def test_too_few_weights_to_tell_accuse_nobody() -> None:
 def test_dropout_has_to_be_asked_for() -> None:
     with pytest.raises(KeyError):
         check_dropout(attending(), Call(*operands(), {"scale": 1.0}))
+
+
+NARROW = "2, 4, 80, 16"
+
+
+def of_one_width(change: Callable[[Tensor], Tensor] = lambda out: out) -> Callable[..., Tensor]:
+    """A function that takes values as wide as keys alone, so that its mask takes too many calls."""
+
+    def attention(
+        q: Tensor, k: Tensor, v: Tensor, *, dropout: tuple[float, int] | None = None, **options: Any
+    ) -> Tensor:
+        return change(right(q, k, v, dropout=dropout, **options)) if dropout else right(q, k, v, **options)
+
+    attention.capabilities = {"value_dim": False}  # type: ignore[attr-defined]
+    return attention
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_right_ones_accuse_nobody(training: bool, dtype: str) -> None:
+    result = run_subject(of_one_width(), training=training, dropout=True, dims=NARROW, dtype=dtype)
+    assert result.verdict is Verdict.RANDOM_STREAM, result.failure
+
+
+def test_what_is_not_finite_is_wrong_under_every_mask() -> None:
+    result = run_subject(of_one_width(lambda out: out * torch.nan), dropout=True, dims=NARROW)
+    assert result.verdict is Verdict.NONFINITE
+    assert is_failure(result.failure, "not_finite", value=Value.of_result("out"), count=10240)
+
+
+def test_what_is_wrong_without_dropout_is_told_of_it() -> None:
+    attention = of_one_width()
+
+    def without_last_key(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
+        return attention(q, k[:, :, :-1], v[:, :, :-1], **options)
+
+    without_last_key.capabilities = {"value_dim": False}  # type: ignore[attr-defined]
+    result = run_subject(without_last_key, dropout=True, dims=NARROW)
+    assert result.verdict is Verdict.WRONG_RESULT
+    assert is_failure(result.failure, "wrong_value", value=Value.of_result("out"), without_dropout=True)
+
+
+def test_so_is_a_wrong_gradient() -> None:
+    def with_wrong_gradient(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
+        return of_one_width()(q, k + 0.5 * (k - k.detach()), v, **options)
+
+    with_wrong_gradient.capabilities = {"value_dim": False}  # type: ignore[attr-defined]
+    result = run_subject(with_wrong_gradient, dropout=True, training=True, dims=NARROW)
+    assert result.verdict is Verdict.WRONG_GRADIENT
+    assert is_failure(result.failure, "wrong_value", value=Value.of_result("dk"), without_dropout=True)
+
+
+def test_a_mask_is_read_with_wider_values_where_they_are_taken() -> None:
+    def repeating(q: Tensor, k: Tensor, v: Tensor, *, scale: float, dropout: tuple[float, int] | None = None) -> Tensor:
+        outs = [right(q[:, [h]], k[:, [h]], v[:, [h]], scale=scale, dropout=dropout) for h in range(q.shape[1])]
+        return torch.cat(outs, 1)
+
+    assert run_subject(right, dropout=True, training=True, dims=NARROW).verdict in RIGHT
+    result = run_subject(repeating, dropout=True, dims=NARROW)
+    assert result.verdict is Verdict.WRONG_RESULT
+    assert is_failure(result.failure, "dropout_mask", problem="repeated", axis="head", lag=1, seen=1.0)
+
+
+def test_a_function_whose_mask_depends_on_the_width_of_values_is_not_accused() -> None:
+    def by_width(q: Tensor, k: Tensor, v: Tensor, *, scale: float, dropout: tuple[float, int] | None = None) -> Tensor:
+        return right(q, k, v, scale=scale, dropout=(dropout[0], dropout[1] + v.shape[3]) if dropout else None)
+
+    assert run_subject(by_width, dropout=True, dims=NARROW).verdict is Verdict.RANDOM_STREAM

@@ -10,8 +10,6 @@ PACKAGES = ("generators", "kernels", "corpus", "fuzz", "triage")
 SHARED = {"CORNERS", "OPS", "READERS"}
 """Tables that a package joins from those of its modules, and the words that cases share with kernels, which import
 nothing of them."""
-SCRIPTS = {"triage/report/repro_runtime.py"}
-"""The text of scripts, which stand alone."""
 
 
 def list_definitions(tree: ast.Module) -> Iterator[str]:
@@ -42,5 +40,4 @@ def test_a_name_in_two_modules_is_found() -> None:
 
 def test_public_types_and_constants_have_one_meaning() -> None:
     paths = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
-    modules = {str(path.relative_to(ROOT)): path.read_text() for path in paths}
-    assert not find_repeated({path: code for path, code in modules.items() if path not in SCRIPTS})
+    assert not find_repeated({str(path.relative_to(ROOT)): path.read_text() for path in paths})

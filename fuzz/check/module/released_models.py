@@ -191,6 +191,13 @@ def _give(model: Any, wanted: tuple[str, ...], form: int, return_dict: bool | No
     return model, (), {**inputs, "return_dict": False} if takes else inputs
 
 
+_FIXED = {
+    "use_cache": False,
+    "apply_spec_augment": False,  # draws from numpy
+    "attn_layer_indices": [1],  # of bamba, whose other layers have no attention
+}
+
+
 def _shrink(default: Any, optional: bool, ids: dict[str, int]) -> Any:
     """`default` with small sizes; those that may be None stay so unless `optional`. `ids` numbers special tokens."""
     kind, plain = type(default), vars(type(default)())
@@ -200,10 +207,8 @@ def _shrink(default: Any, optional: bool, ids: dict[str, int]) -> Any:
     for name, old in fields.items():
         if hasattr(old, "to_dict"):
             values[name] = _shrink(old, optional, ids)
-        elif name in {"use_cache", "apply_spec_augment"}:  # the latter draws from numpy
-            values[name] = False
-        elif name == "attn_layer_indices":  # of bamba, whose other layers have no attention
-            values[name] = [1]
+        elif name in _FIXED:
+            values[name] = _FIXED[name]
         elif re.search(r"_token_(id|index)$", name) and (
             isinstance(old, int) or fields.get("mask_token_id", 0) is None
         ):
@@ -219,19 +224,27 @@ def _shrink(default: Any, optional: bool, ids: dict[str, int]) -> Any:
         elif name == "window_size" and "depths" in fields:
             values[name] = 2
         elif name == "rope_parameters" and isinstance(old, dict) and "rope_type" in old:
-            half = (_ROTARY if "qk_rope_head_dim" in fields else _HEAD_DIM) * old.get("partial_rotary_factor", 1) // 2
-            values[name] = {**old, "mrope_section": [int(half - 3 * half // 8 * 2), *[int(3 * half // 8)] * 2]}
+            values[name] = _shorten_rotation(old, _ROTARY if "qk_rope_head_dim" in fields else _HEAD_DIM)
         elif isinstance(old, (list, tuple)) and old:
-            if isinstance(old[0], int) and re.search("depths|num_blocks|blocks_per_stage|layer_repeats", name):
-                values[name] = type(old)([1] * len(old))
-            elif len(old) == depth or name == "block_types":  # one of each kind of layer
-                values[name] = [
-                    old[0],
-                    next((item for item in old if item != old[0]), _OTHER_LAYERS.get(old[0], old[0])),
-                ]
+            if (few := _shorten(name, old, depth)) is not None:
+                values[name] = few
         elif (old is not None or optional) and (size := _find_size(name, old)) is not None:
             values[name] = size
     return kind(**values)
+
+
+def _shorten_rotation(old: dict[str, Any], head_dim: int) -> dict[str, Any]:
+    half = head_dim * old.get("partial_rotary_factor", 1) // 2
+    return {**old, "mrope_section": [int(half - 3 * half // 8 * 2), *[int(3 * half // 8)] * 2]}
+
+
+def _shorten(name: str, old: Any, depth: int | None) -> Any:
+    """A list with an entry for each block or layer: each block has one layer; of layers one of each kind. Else None."""
+    if isinstance(old[0], int) and re.search("depths|num_blocks|blocks_per_stage|layer_repeats", name):
+        return type(old)([1] * len(old))
+    if len(old) == depth or name == "block_types":
+        return [old[0], next((item for item in old if item != old[0]), _OTHER_LAYERS.get(old[0], old[0]))]
+    return None
 
 
 def _find_size(name: str, old: Any) -> int | None:

@@ -90,12 +90,9 @@ def run_ablation(entry: Entry, asker: Asker, *, full: bool = True) -> Ablation:
     if is_attention(entry.subject):
         if entry.subject not in hello.attention:
             raise UserError(f"{entry.subject} is neither an attention function (see docs/kernels.md) nor torch.compile")
-        names = dict.fromkeys((EAGER, MATH, entry.subject))
-        stages = {name: ask_accepted(asker, Question(case, (name,))) for name in names}
-        return Ablation(hello, stages, entry.subject)
+        return Ablation(hello, _ask_each(asker, case, (EAGER, MATH, entry.subject)), entry.subject)
     if get_spec(entry.subject).sharded:
-        names = dict.fromkeys((EAGER, SHARDED, entry.subject))
-        stages = {name: ask_accepted(asker, Question(case, (name,))) for name in names}
+        stages = _ask_each(asker, case, (EAGER, SHARDED, entry.subject))
         faulty = (name for name in (SHARDED, entry.subject) if _is_faulty(stages[name]))
         return Ablation(hello, stages, next(faulty, EAGER))
     saved = {} if full else recall(entry, hello)
@@ -123,6 +120,10 @@ def run_ablation(entry: Entry, asker: Asker, *, full: bool = True) -> Ablation:
         base = subject_of(DYNAMIC if is_dynamic else INDUCTOR, entry)
         stages[NO_PATTERNS] = ask_accepted(asker, Question(case, (base,), (Trial(NO_PATTERNS),)))
     return Ablation(hello, stages, _find_accused(entry, stages))
+
+
+def _ask_each(asker: Asker, case: Case, subjects: tuple[str, ...]) -> dict[str, SubjectResult]:
+    return {name: ask_accepted(asker, Question(case, (name,))) for name in dict.fromkeys(subjects)}
 
 
 def find_symbolic(case: Case) -> Case | None:

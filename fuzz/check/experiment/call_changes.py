@@ -113,14 +113,21 @@ def _change(call: Call, failure: Failure | None) -> Iterator[tuple[str, str, Cal
     if call.group > 1:
         heads = {name: getattr(call, name).repeat_interleave(call.group, 1) for name in ("k", "v")}
         yield "group", "1", call.replace(**heads)
-    for part in _parts(call.q.shape[2], index[2] if value in ("out", "dq") else None):
-        yield "seq_len", str(SMALL), _cut(call.replace(q=call.q[:, :, part]), -2, part)
-    for part in _parts(call.k.shape[2], index[2] if value in ("dk", "dv") else None):
-        yield "kv_len", str(SMALL), _cut(call.replace(k=call.k[:, :, part], v=call.v[:, :, part]), -1, part)
-    for part in _parts(call.q.shape[3], index[3] if value in ("dq", "dk") else None):
-        yield "head_dim", str(SMALL), call.replace(q=call.q[..., part], k=call.k[..., part])
-    for part in _parts(call.v.shape[3], index[3] if value in ("out", "dv") else None):
-        yield "value_dim", str(SMALL), call.replace(v=call.v[..., part])
+    for name, (tensor, axis, having, cut) in _SIZES.items():
+        for part in _parts(getattr(call, tensor).shape[axis], index[axis] if value in having else None):
+            yield name, str(SMALL), cut(call, part)
+
+
+_SIZES: dict[str, tuple[str, int, tuple[str, str], Callable[[Call, slice], Call]]] = {
+    "seq_len": ("q", 2, ("out", "dq"), lambda call, part: _cut(call.replace(q=call.q[:, :, part]), -2, part)),
+    "kv_len": (
+        *("k", 2, ("dk", "dv")),
+        lambda call, part: _cut(call.replace(k=call.k[:, :, part], v=call.v[:, :, part]), -1, part),
+    ),
+    "head_dim": (*("q", 3, ("dq", "dk")), lambda call, part: call.replace(q=call.q[..., part], k=call.k[..., part])),
+    "value_dim": ("v", 3, ("out", "dv"), lambda call, part: call.replace(v=call.v[..., part])),
+}
+"""Sizes: the operand and the axis that have it, the results that have it on this axis too, and a call with a part."""
 
 
 def _parts(size: int, worst: int | None) -> list[slice]:

@@ -213,18 +213,8 @@ def _shrink(default: Any, optional: bool, ids: dict[str, int]) -> Any:
             isinstance(old, int) or fields.get("mask_token_id", 0) is None
         ):
             values[name] = ids.setdefault(name, len(ids) + 1)
-        elif name == "num_heads" and {"expand", "n_groups"} <= set(fields):  # of mamba2
-            values[name] = fields["expand"] * WIDTH // _HEAD_DIM
-        elif name == "attention_types":  # of gpt_neo: [kinds of layers, how often]
-            values[name] = [[old[0][0], 1]]
-        elif name == "num_key_value_heads" and old == fields.get("num_attention_heads"):
-            values[name] = _HEADS
-        elif name == "head_dim" and "qk_rope_head_dim" in fields:
-            values[name] = _ROTARY
-        elif name == "window_size" and "depths" in fields:
-            values[name] = 2
-        elif name == "rope_parameters" and isinstance(old, dict) and "rope_type" in old:
-            values[name] = _shorten_rotation(old, _ROTARY if "qk_rope_head_dim" in fields else _HEAD_DIM)
+        elif name in _OF_FAMILIES and _OF_FAMILIES[name][0](old, fields):
+            values[name] = _OF_FAMILIES[name][1](old, fields)
         elif isinstance(old, (list, tuple)) and old:
             if (few := _shorten(name, old, depth)) is not None:
                 values[name] = few
@@ -233,9 +223,23 @@ def _shrink(default: Any, optional: bool, ids: dict[str, int]) -> Any:
     return kind(**values)
 
 
-def _shorten_rotation(old: dict[str, Any], head_dim: int) -> dict[str, Any]:
+def _shorten_rotation(old: dict[str, Any], fields: dict[str, Any]) -> dict[str, Any]:
+    head_dim = _ROTARY if "qk_rope_head_dim" in fields else _HEAD_DIM
     half = head_dim * old.get("partial_rotary_factor", 1) // 2
     return {**old, "mrope_section": [int(half - 3 * half // 8 * 2), *[int(3 * half // 8)] * 2]}
+
+
+_OF_FAMILIES: dict[str, tuple[Callable[[Any, dict[str, Any]], bool], Callable[[Any, dict[str, Any]], Any]]] = {
+    # mamba2
+    "num_heads": (lambda _, of: {"expand", "n_groups"} <= {*of}, lambda _, of: of["expand"] * WIDTH // _HEAD_DIM),
+    # gpt_neo: [kinds of layers, how often]
+    "attention_types": (lambda *_: True, lambda old, _: [[old[0][0], 1]]),
+    "num_key_value_heads": (lambda old, of: bool(old == of.get("num_attention_heads")), lambda *_: _HEADS),
+    "head_dim": (lambda _, of: "qk_rope_head_dim" in of, lambda *_: _ROTARY),
+    "window_size": (lambda _, of: "depths" in of, lambda *_: 2),
+    "rope_parameters": (lambda old, _: isinstance(old, dict) and "rope_type" in old, _shorten_rotation),
+}
+"""Fields with a small value of their own: whether it is meant, by the old value and all fields, and the value."""
 
 
 def _shorten(name: str, old: Any, depth: int | None) -> Any:

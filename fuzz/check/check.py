@@ -240,8 +240,8 @@ def _check_sharded(
     }
     if reason := next((reason for reason, applies in reasons.items() if applies), ""):
         return skip(Refusal.UNSUPPORTED, reason), None
-    from fuzz.check.ranks import run_on_ranks
-    from fuzz.check.sharded import RankProgram
+    from fuzz.check.run.ranks import run_on_ranks
+    from fuzz.check.run.sharded import RankProgram
 
     cotangents, options = case.eager.cotangents, dict(subject.options)
     part = RankProgram(

@@ -24,9 +24,8 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
-from fuzz.check.judge.verdict import conclude
 from fuzz.check.run.program import Execution, Program
-from fuzz.check.sharded import RankProgram, find_refusal, run_part
+from fuzz.check.run.sharded import RankProgram, find_refusal, run_part
 from fuzz.check.torch_api import exceptions, settings
 from fuzz.check.torch_api.exceptions import SubjectError
 from fuzz.check.torch_api.lifetime import end_with
@@ -43,7 +42,7 @@ _LOST_PEER = "by peer"
 
 _TRIES = 2
 """How often a part is run if somebody kills its ranks."""
-_KILLED = conclude(Verdict.WORKER_DIED, ProcessLost(Process.SIGNAL, SIGKILL.name))
+_KILLED = SubjectResult("", Verdict.WORKER_DIED, failure=ProcessLost(Process.SIGNAL, SIGKILL.name))
 
 _FORKS = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload([__name__])
@@ -108,12 +107,11 @@ class _Ranks:
         except (EOFError, OSError):
             process = self._processes[connection]
             process.join()
-            return conclude(
-                Verdict.WORKER_DIED, explain_exit(process.exitcode or 0, self._dumps[connection].readlines())
-            ), []
+            lost = explain_exit(process.exitcode or 0, self._dumps[connection].readlines())
+            return SubjectResult("", Verdict.WORKER_DIED, failure=lost), []
         if isinstance(answer, str):
             self.fault = answer
-            return conclude(Verdict.WORKER_DIED), []
+            return SubjectResult("", Verdict.WORKER_DIED), []
         return answer
 
     def end(self) -> None:
@@ -156,11 +154,11 @@ def _answer(part: RankProgram, mesh: DeviceMesh) -> RankAnswer:
         limit = find_refusal(error)
         if limit:
             refusal = error.refusal if isinstance(error, SubjectError) else Refusal.UNSUPPORTED
-            return conclude(Verdict.SKIPPED, NotTaken(refusal, limit)), taken
+            return SubjectResult("", Verdict.SKIPPED, failure=NotTaken(refusal, limit)), taken
         place, (verdict, failure) = find_raising(exceptions.find_root(error)), exceptions.blame(error)
         if place and isinstance(failure, Raised) and not failure.text:
             failure = replace(failure, place=f"{place.function} ({place.file.rpartition('/')[2]})")
-        return conclude(verdict, failure, raised_at=place), taken
+        return SubjectResult("", verdict, failure=failure, raised_at=place), taken
     finally:
         torch._dynamo.reset()
         program.close()

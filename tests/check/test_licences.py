@@ -1,20 +1,32 @@
-"""The list of excuses: its page, and what a row is enough for."""
+"""The list of excuses: its page, what a row is enough for, and what casts and fused calls may explain."""
 
+import itertools
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from torch import Tensor, nn
 
+from fuzz.ask.question import Question, build_check
+from fuzz.check.check import check
 from fuzz.check.judge import licences
+from fuzz.check.judge.case_run import CaseRun
 from fuzz.check.judge.doubt import Doubt
-from fuzz.check.judge.licences import LICENCES, Licence
+from fuzz.check.judge.licences import LICENCES, Licence, excuse
 from fuzz.check.judge.open_orders import OPEN
 from fuzz.check.judge.verdict import RECHECKED_VERDICTS, RightRuns
-from fuzz.check.run.subject_builder import Subject
-from fuzz.protocol import Verdict
-from tests.check.in_process import run_subject, source
+from fuzz.check.run.subject_builder import Subject, find
+from fuzz.check.torch_api import settings
+from fuzz.check.torch_api.exceptions import SubjectError
+from fuzz.protocol import Check, SubjectResult, Verdict
+from fuzz.protocol.failures import Value
+from generators.program.attention_options import Contract
+from generators.program.case import Case, Input, Op, Values
+from generators.program.sizes import Size
+from tests.check.client import Asker
+from tests.check.in_process import is_failure, plain, run_subject, source
 from tests.command import ROOT
 
 
@@ -106,3 +118,112 @@ def test_an_order_excuses_no_gradient_under_dropout() -> None:
     subject = Subject("inductor", doubles_gradients)
     result = run_subject(subject, text=source(body), training=True, dropout=True)
     assert result.verdict is Verdict.WRONG_GRADIENT, result.failure
+
+
+def planted(name: str) -> str:
+    return f"tests.check.planted:{name}"
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_what_a_cast_left_out_explains_is_policy_and_keeps_its_numbers(worker: Asker, dtype: str) -> None:
+    result = worker.one(source("y = q * 1.1", "return y - y.clone()", dtype=dtype), planted("skips_a_cast"))
+    assert result.verdict == Verdict.PRECISION_POLICY and not result.verdict.is_finding
+    assert is_failure(result.failure, "wrong_value", value=Value("output", 0))
+    assert "ratio" in result.numbers and not result.where
+
+
+@pytest.mark.parametrize(
+    ("name", "verdict"), [("elides", Verdict.WRONG_RESULT), ("elides_into_nan", Verdict.NONFINITE)]
+)
+def test_kept_casts_excuse_no_more_than_casts_do(worker: Asker, name: str, verdict: Verdict) -> None:
+    assert worker.one(plain("bfloat16"), planted(name)).verdict == verdict
+
+
+@pytest.mark.parametrize(("name", "verdict"), [("zeroed_row", Verdict.WRONG_RESULT), ("nan_column", Verdict.NONFINITE)])
+def test_a_mistake_stays_one_with_keep_casts(worker: Asker, name: str, verdict: Verdict) -> None:
+    result = worker.one(plain("bfloat16"), planted(name))
+    assert result.verdict == verdict and result.where
+
+
+def test_a_mistake_that_comes_and_goes_is_no_policy(worker: Asker) -> None:
+    assert worker.one(plain("bfloat16"), planted("elides_once")).verdict == Verdict.WRONG_RESULT
+
+
+def test_casts_explain_nothing_where_nothing_is_rounded_to_low_precision(worker: Asker) -> None:
+    assert worker.one(plain(), planted("elides")).verdict == Verdict.WRONG_RESULT
+
+
+def test_a_torch_that_cannot_keep_casts_is_not_asked_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lacks_it(values: dict[str, Any]) -> Any:
+        if "emulate_precision_casts" in values:
+            raise SubjectError("torch has no such setting")
+        return nullcontext()
+
+    monkeypatch.setattr(settings, "apply", lacks_it)
+    assert in_process(plain("bfloat16"), zeroing).verdict == Verdict.WRONG_RESULT
+
+
+def zeroing(module: nn.Module, _dynamic: bool | None) -> Callable[..., Any]:
+    def run(*inputs: Tensor) -> Tensor:
+        out: Tensor = module(*inputs).clone()
+        out[0, 0, 3] = 0
+        return out
+
+    return run
+
+
+def in_process(text: str, compiling: Callable[..., Any]) -> SubjectResult:
+    subject = Subject("inductor", compiling)
+    request = Check(1, text, (subject.name,))
+    return check(request, {subject.name: subject}, "cpu", lambda stage: None, lambda: 0.0).results[0]
+
+
+@pytest.mark.compiles
+def test_weights_that_a_fused_call_computes_anew_are_no_mistake() -> None:
+    """One key takes all the weight, and scores of some thousands are rounded: the weight is 1 in eager alone."""
+    names = ("B", "H", "S", "D")
+    shape = tuple(map(Size.of, names))
+    scales = {"q": Values("one_row", 0, 15.0), "k": Values("normal", 1, 30.0), "v": Values("normal", 2, 8.0)}
+    case = Case(
+        tuple(zip(names, (1, 2, 32, 16), strict=True)),
+        tuple(Input(name, shape, "float32", values) for name, values in scales.items()),
+        (
+            Op("kt", "transpose", ("k",)),
+            Op("scores", "matmul", ("q", "kt")),
+            Op("scaled", "mul", ("scores",), (("other", 2.0),)),
+            Op("probs", "softmax", ("scaled",)),
+            Op("out", "matmul", ("probs", "v")),
+        ),
+        ("out",),
+        mode="training",
+        contracts=(Contract("q", "k", "v", "out"),),
+    )
+    request = build_check(Question(case, ("passes",)))
+    (result,) = check(request, {"passes": find("passes")}, "cpu", lambda stage: None, lambda: 0.0).results
+    assert [name for name in result.applied_rewrites if "sfdp" in name]
+    assert not result.verdict.is_finding
+
+
+def without_passes(*_: object) -> Any:
+    raise SubjectError("this torch has no such passes")
+
+
+def with_chance(*_: object) -> Any:
+    """A backend whose kernels never give the same twice."""
+    count = itertools.count(1)
+    return lambda graph, _: lambda *inputs: tuple(value + next(count) for value in graph(*inputs))
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize("backend", [without_passes, with_chance])
+def test_kernels_that_cannot_be_asked_or_trusted_explain_nothing(
+    backend: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fuzz.check.run.graph_passes.backend", backend)
+    case = CaseRun(Check(1, source("return q * k"), ("s",)), "cpu", lambda stage: None)
+    run = replace(case.eager, outputs={name: value + 1 for name, value in case.eager.outputs.items()})
+    judgement = case.judge_runs([run])
+    assert judgement.verdict is Verdict.WRONG_RESULT
+    proven = replace(judgement, right_rewrites=("_sfdp_pattern_1",))
+    doubt = Doubt(judgement, run, case, Subject("passes"), case.judge.judge, prove=lambda _: proven)
+    assert excuse(doubt).judgement == proven

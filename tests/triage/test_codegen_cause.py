@@ -19,8 +19,8 @@ from fuzz.protocol.capabilities import Capabilities
 from fuzz.protocol.failures import DeviceError, Failure, FailureKey, FormDiffers, Process, ProcessLost, Raised, Value
 from generators.errors import UserError
 from generators.program.case import Case
+from tests.fake_asker import FakeEvaluator, limit_steps
 from tests.triage.conftest import ablation
-from tests.triage.fake_evaluator import FakeEvaluator, limit_steps
 from tests.triage.test_kernel import ATTENTION
 from triage.cluster.findings import attributor
 

@@ -21,7 +21,7 @@ from generators.program.case import Case
 from generators.program.type_check import attributes, make_op
 from generators.records import decode, encode
 from tests.campaign.fakes import case
-from tests.triage.fake_evaluator import FakeEvaluator, limit_steps
+from tests.fake_asker import FakeEvaluator, limit_steps
 from tests.triage.test_golden import SEEN_AS
 
 Fails = Callable[[Case, str, tuple[Trial, ...]], bool]

@@ -29,8 +29,8 @@ from tests.campaign.test_campaign import WRONG, found
 from tests.campaign.test_ledger import ledger_of
 from tests.check.in_process import is_nan_with_a_negative_scale
 from tests.command import run_command
+from tests.fake_asker import FakeEvaluator
 from tests.triage.conftest import SOFTMAX_OVER_QUERIES, FakePython, ablation, ran
-from tests.triage.fake_evaluator import FakeEvaluator
 from triage.rendering import render
 from triage.report import __main__ as report_command
 from triage.report.build import describe_refusal, find_cases, write_report

@@ -4,7 +4,7 @@ Passes yield simpler candidates. Ill-typed candidates are dropped, and all other
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import InitVar, dataclass, replace
 from itertools import chain, islice
 
 from corpus.passes import contracts, program
@@ -113,50 +113,70 @@ def shrink(
     - The operations may change.
     - Every accepted case has an attention stub.
     """
-    trajectory = [case]
-    asked = {case.id}
     is_defined = not find_undefined_writes(case, types_of(case))
 
-    def accept_next(one_pass: Pass, start: int, *, is_last_stage: bool = False) -> int | None:
-        """Append the first candidate that fails, counting from candidate `start`.
+    def is_wanted(candidate: Case) -> bool:
+        has_stub = not attention_only or emit_attention_stub(candidate) is not None
+        return has_stub and not (is_defined and find_undefined_writes(candidate, types_of(candidate)))
 
-        Before the last stage a candidate must be simpler, and candidates before `start` are tried last.
-        """
-        limit = sort_key(trajectory[-1])
-        simpler = (
-            (at, candidate)
-            for at, candidate in _number(one_pass, trajectory[-1], start, wraps=not is_last_stage)
-            if candidate.id not in asked
-            and (not attention_only or emit_attention_stub(candidate) is not None)
-            and (sort_key(candidate) < limit or is_last_stage)
-            and not (is_defined and find_undefined_writes(candidate, types_of(candidate)))
-        )
-        while some := list(islice(simpler, at_once)):
-            if deadline():
-                return None
-            if look_ahead is not None and len(some) > 1:
-                look_ahead([candidate for _, candidate in some])
-            for at, candidate in some:
-                if candidate.id in asked:
-                    continue
-                asked.add(candidate.id)
-                if still_fails(candidate):
-                    trajectory.append(candidate)
-                    return at
-        return None
-
+    search = _Search(case, still_fails, is_wanted, deadline, look_ahead, at_once)
     chosen = (CONTRACT_PASSES if attention_only else PASSES) if passes is None else passes
     accepted = 0
-    while accepted < len(trajectory):
-        accepted = len(trajectory)
+    while accepted < len(search.trajectory):
+        accepted = len(search.trajectory)
         for one_pass in chosen:
             at: int | None = 0
             while at is not None:
-                at = accept_next(one_pass, at)
+                at = search.accept_next(one_pass, at)
             if deadline():
-                return trajectory
-    if is_readable and accept_next(make_readable, 0, is_last_stage=True):
-        at = accept_next(grow_sizes, 0, is_last_stage=True)
+                return search.trajectory
+    if is_readable and search.accept_next(make_readable, 0, is_last_stage=True):
+        at = search.accept_next(grow_sizes, 0, is_last_stage=True)
         while at:  # candidate 0 makes all sizes different
-            at = accept_next(grow_sizes, at, is_last_stage=True)
-    return trajectory
+            at = search.accept_next(grow_sizes, at, is_last_stage=True)
+    return search.trajectory
+
+
+@dataclass
+class _Search:
+    """The accepted cases, and what is known of candidates."""
+
+    case: InitVar[Case]
+    still_fails: Predicate
+    is_wanted: Predicate
+    deadline: Callable[[], bool]
+    look_ahead: Callable[[Sequence[Case]], None] | None
+    at_once: int
+
+    def __post_init__(self, case: Case) -> None:
+        self.trajectory = [case]
+        self._asked = {case.id}
+
+    def accept_next(self, one_pass: Pass, start: int, *, is_last_stage: bool = False) -> int | None:
+        """Append the first candidate that fails, counting from candidate `start`.
+
+        Before the last stage a candidate must be simpler, and candidates before `start` are tried last. In the last
+        stage a case that was accepted and made simpler is accepted again: it may be the readable form.
+        """
+        limit = sort_key(self.trajectory[-1])
+        failing = {one.id for one in self.trajectory} - {self.trajectory[-1].id} if is_last_stage else set[str]()
+        simpler = (
+            (at, candidate)
+            for at, candidate in _number(one_pass, self.trajectory[-1], start, wraps=not is_last_stage)
+            if candidate.id not in self._asked - failing
+            and (is_last_stage or sort_key(candidate) < limit)
+            and self.is_wanted(candidate)
+        )
+        while some := list(islice(simpler, self.at_once)):
+            if self.deadline():
+                return None
+            if self.look_ahead is not None and len(some) > 1:
+                self.look_ahead([candidate for _, candidate in some if candidate.id not in failing])
+            for at, candidate in some:
+                if candidate.id in self._asked - failing:
+                    continue
+                self._asked.add(candidate.id)
+                if candidate.id in failing or self.still_fails(candidate):
+                    self.trajectory.append(candidate)
+                    return at
+        return None

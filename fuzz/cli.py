@@ -213,6 +213,7 @@ def bind(command: Callable[..., int | None], name: str, arguments: Sequence[str]
         config=[settings] if name == "fuzz.run" else [],
         result_action="return_value",
     )
+    command.__doc__ = _join_lines(inspect.getdoc(command) or "")
     app.default(command)
     app["--help"].group = app.group_parameters
     # No option is called by a digit: -5x is the value of the option before it. No argument holds \0.
@@ -227,14 +228,23 @@ def bind(command: Callable[..., int | None], name: str, arguments: Sequence[str]
     return lambda: function(*bound.args, **bound.kwargs)
 
 
+def _join_lines(docstring: str) -> str:
+    """A docstring whose descriptions of parameters are a line each: cyclopts keeps their line breaks."""
+    return re.sub(r"(?m)^ {4}\S.*(?:\n {4}\S.*)+", lambda found: re.sub(r"\n {4}", " ", found[0]), docstring)
+
+
 def _format_epilogue(command: Callable[..., int | None]) -> str:
     """The examples and exit codes in a command's docstring."""
     section = (inspect.getdoc(command) or "").partition("\nExamples\n--------\n")[2]
     examples = [f"  {line}" for line in re.findall(r"^python -m .+", section, re.MULTILINE)]
+    section = re.sub(r"\n +", " ", section)
     codes = CODES | {int(code): text for code, text in re.findall(r"^(\d+): (.+)", section, re.MULTILINE)}
-    return "\n".join(
-        ["Examples:", *examples, "", "Exit codes:", *(f"{code:>5}  {codes[code]}" for code in sorted(codes))]
-    )
+    columns = shutil.get_terminal_size().columns
+    meanings = [
+        textwrap.fill(codes[code], columns, initial_indent=f"{code:>5}  ", subsequent_indent=" " * 7)
+        for code in sorted(codes)
+    ]
+    return "\n".join([*(["Examples:", *examples, ""] if examples else []), "Exit codes:", *meanings])
 
 
 def _one_line(error: BaseException | str) -> str:

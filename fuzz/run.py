@@ -78,8 +78,8 @@ def run(
     subject
         A subject to compare with eager; may be repeated. {subjects}
     draw
-        Draw only programs with this operation, region or change of docs/cases.md, such as scan or index_put_; or with
-        any of the regions, changes or operations, or with integers beyond 2^31. May be repeated: programs have at
+        Draw only programs with this operation, region or change of docs/cases.md, such as scan or index_put_, or with
+        a member of a group: operations, regions, changes, or integers (beyond 2^31). May be repeated: programs have at
         least one of them. The engine is random.
     module
         package.module:factory, as for fuzz.compare; may be repeated. First each block of these modules is judged as it

@@ -16,7 +16,7 @@ class Group(Word):
 
 
 class Verdict(Word):
-    """Verdicts of a subject on a case. That of all values is the gravest of each, which are listed the gravest last."""
+    """Verdicts of a subject on a case, which is the gravest verdict on its values. A later row is graver."""
 
     group: Group
     verb: str  # what the program does, in a report
@@ -48,7 +48,11 @@ class Verdict(Word):
         Group.NOBODY,
         "differs only where eager or the exact result is not finite, or in an order that torch leaves open",
     )
-    ILL_CONDITIONED = "ill_conditioned", Group.NOBODY, "differs, but a one-ulp change moves eager just as far"
+    ILL_CONDITIONED = (
+        "ill_conditioned",
+        Group.NOBODY,
+        "differs, but noise of one ulp moves eager by over 5 % of the row, or to another choice",
+    )
     WRONG_GRADIENT = (
         "wrong_gradient",
         Group.NUMBERS,

@@ -14,6 +14,7 @@ from generators.program.case import Case, Earlier, Input, Values
 from generators.program.edits import prune_if_valid
 from generators.program.emit import is_random, source
 from generators.program.indices import find_undefined_writes
+from generators.program.simplicity import sort_key
 from generators.program.sizes import Size
 from generators.program.type_check import make_op, types_of
 from generators.sampling.sample import sample
@@ -97,6 +98,21 @@ def test_a_readable_form_tells_heads_from_lengths() -> None:
     assert shapes_of(last) == {"q": list("BHSD"), "k": list("BHTD"), "v": list("BHTV")}
     assert dict(last.dims) == {"B": 2, "H": 3, "S": 4, "T": 5, "D": 6, "V": 7}
     assert [op.name for op in last.ops] == ["kt", "scores", "probs", "out"]
+
+
+def test_a_case_that_is_as_simple_and_readable_as_can_be_stays_itself() -> None:
+    asked: list[str] = []
+
+    def is_attention(case: Case) -> bool:
+        asked.append(case.id)
+        return len(case.ops) == 4 and all(len(item.shape) == 4 for item in case.inputs)
+
+    smallest = shrink(attention("BBBB"), is_attention)[-1]
+    asked.clear()
+    again = shrink(smallest, is_attention)
+    assert len(set(smallest.sizes.values())) == len(smallest.sizes) > 1
+    assert again[-1].id == smallest.id and min(again, key=sort_key).id != smallest.id
+    assert len(asked) == len({*asked})
 
 
 def test_sizes_that_must_be_equal_for_the_failure_keep_one_number() -> None:

@@ -1,7 +1,7 @@
 """The one list of excuses: why a run can be right that the judge calls wrong.
 
 Before a run is called wrong, the rows of `LICENCES` are tried in their order. To add an excuse, add a row.
-docs/oracle.md prints the rows.
+docs/oracle.md repeats the rows; `tests/check/test_licences.py` prints those that it lacks.
 """
 
 from collections.abc import Callable, Iterator

@@ -3,11 +3,13 @@
 import os
 import re
 import shutil
+import signal
 import subprocess
 import tempfile
 import threading
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any, Self, TypeVar
@@ -77,8 +79,10 @@ class ScriptRuns:
     def __exit__(self, *_: object) -> None:
         with self._lock:
             self._is_closed = True
-            if self._process is not None:
-                self._process.terminate()  # timeout(1) passes it on
+            if self._process is not None and self._process.poll() is None:
+                # The whole group: timeout(1) loses a signal that comes while it starts the script.
+                with suppress(ProcessLookupError):
+                    os.killpg(self._process.pid, signal.SIGTERM)
         self._pool.shutdown(cancel_futures=True)
         self._home.cleanup()
 
@@ -112,7 +116,14 @@ class ScriptRuns:
             if self._is_closed:
                 raise CancelledError
             self._process = subprocess.Popen(
-                command, cwd=home, env=variables, stdout=pipe, stderr=pipe, encoding="utf-8", errors="replace"
+                command,
+                cwd=home,
+                env=variables,
+                stdout=pipe,
+                stderr=pipe,
+                encoding="utf-8",
+                errors="replace",
+                start_new_session=True,
             )
         out, log = self._process.communicate()
         return CompletedProcess(command, self._process.returncode, out, log)

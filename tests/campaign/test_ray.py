@@ -24,6 +24,11 @@ from fuzz.campaign import ray_workers  # noqa: E402 - needs ray
 RULES = [{"match": "softmax", "verdict": "wrong_result"}, {"match": "relu", "do": "die"}]
 
 
+@pytest.fixture(autouse=True)
+def _time_is_up_where_a_fake_worker_hangs() -> None:
+    """Not here: Ray pickles the methods of a transport, and no worker hangs."""
+
+
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
     from ray.cluster_utils import Cluster

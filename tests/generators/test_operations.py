@@ -34,7 +34,7 @@ def program(rows: list[str], mode: str = "inference") -> Case:
     """A program that returns the results of these operations. Each that writes has a target of its own."""
     lines = []
     for number, row in enumerate(rows):
-        if OPS[row.partition(",")[0]].writes:
+        if OPS[row.partition(",")[0]].writes or "form: in_place" in row:
             target = re.findall(r'args: \[("?\w+"?)', row)[0]
             lines.append(f"- {{name: own{number}, op: clone, args: [{target}]}}")
             row = row.replace(f"args: [{target}", f"args: [own{number}", 1)  # noqa: PLW2901

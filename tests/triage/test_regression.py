@@ -210,7 +210,7 @@ def test_what_is_exported_runs_as_the_changes_before_its_first_call_leave_it(
 @pytest.mark.samples
 def test_it_has_the_text_that_ran() -> None:
     for index in range(30):
-        drawn = sample(7, index)
+        drawn = replace(sample(7, index), calls=())  # the first fails: later calls are left out
         text = script(off(), drawn).write()
         assert source(drawn).strip().partition("\n\n")[2] in text and imported(text) == {"torch"}
         compile(text, FILE, "exec")

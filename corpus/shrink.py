@@ -52,8 +52,8 @@ Predicate = Callable[[Case], bool]
 def _propose(one_pass: Pass, case: Case) -> Iterator[Case]:
     """The candidates of a pass: for the case with all earlier cases of its form at once, then for each of these alone.
 
-    Passes see a case without its earlier cases, except for `simplify_before`. If an earlier case has the same form but
-    other numbers, a cache may forget what differs. Then all cases of that form keep it, or change it at once.
+    Passes see a case without its earlier cases, except for `simplify_before`. If two cases differ only in numbers, the
+    difference may be the bug: all cases of that form change at once, or none does.
     """
     if one_pass is program.simplify_before or not case.before:
         yield from one_pass(case)

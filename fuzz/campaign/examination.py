@@ -40,8 +40,8 @@ def find_decided(
 def examine_minimum(
     study: Study, symptom: Symptom, known_bugs: KnownBugs, run: Path
 ) -> tuple[KnownFinding | Bug | None, RootCause | None]:
-    """The known bug that experiments show the failure of `study`, a minimal case, to be; and the cause of the failure.
-    The cause is None if a bug that looks alike explains the failure, or if no cause is found in time."""
+    """(bug, cause): the known bug, if experiments show the minimal case of `study` to be one; else the cause, if it is
+    found in time."""
     with suppress(NoTimeLeft):
         if finding := find_decided(known_bugs.list_alike(symptom), study, known_bugs, run):
             return finding, None

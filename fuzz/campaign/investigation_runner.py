@@ -191,8 +191,9 @@ class InvestigationRunner:
         state.bus.emit(SuspicionClosed(suspicion.id, suspicion.case.id, outcome, message, investigation.probes))
         if stopped:
             raise Stopped
-        # The first two outcomes take little time. A duplicate says nothing about other bugs. A bug without deciding
-        # experiments is met again and again.
+        # in both, not compared    neither fruitful nor fruitless: they take little time
+        # a finding                neither, if experiments decide it: it says nothing about other bugs
+        # anything else            fruitful, if it is new and unlike known bugs
         neutral = (SuspicionOutcome.IN_BOTH, SuspicionOutcome.NOT_COMPARED)
         return None if outcome in neutral or (finding and finding.decided_by) else is_new and not is_alike
 

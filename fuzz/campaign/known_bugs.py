@@ -190,8 +190,9 @@ class KnownBugs:
         return made
 
     def meet(self, finding_id: str, case_id: str, device: str) -> KnownBugMet | None:
-        """Note that this finding explains the failure of a case. Returns the event if its bug of the ledger is met for
-        the first time, with the program of the smallest example for the device and the torch version.
+        """Note that this finding explains the failure of a case.
+
+        Returns the event to show when a listed bug is first met, with its smallest example that fails here.
         """
         with self._lock:
             bug = self.bugs.get(finding_id)

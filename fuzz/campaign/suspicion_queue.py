@@ -40,8 +40,10 @@ class Bucket:
 
     @property
     def may_start(self) -> bool:
-        """Whether suspicions wait and another investigation may start. At most max(1, ended investigations) run at
-        once: the ended investigations explain none of the suspicions that wait, so these may be several bugs."""
+        """Whether suspicions wait and another investigation may start.
+
+        One runs at first, then as many at once as have ended: a suspicion that still waits is unlike each of those.
+        """
         return bool(self.waiting) and self.busy < max(1, self.works - self.busy)
 
 

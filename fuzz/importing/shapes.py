@@ -160,7 +160,7 @@ def _get_item(call: ImportedCall) -> list[str]:
     indexed = [attrs for kind, attrs in views if kind == "index"]
     tensor = _view(call, tensor, views)
     if indexed:
-        # Places count axes after the views, since a view to the right of an index changes no axis before it.
+        # `dim` counts axes after the views are applied.
         tensor = call.emit("index", [tensor, *(attrs["by"] for attrs in indexed)], dim=indexed[0]["dim"])
     return [tensor if views else call.emit("view", [tensor], sizes=call.program.types[tensor].shape)]
 

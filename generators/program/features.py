@@ -35,7 +35,7 @@ def features(case: Case) -> frozenset[str]:
         softmax_axis       the softmax is not over the last axis
         values:large       numbers of an input exceed 100
         layout:overlapping elements of an input or of a view share memory
-        axes:unusual       axes are permuted unlike in any attention
+        axes:unusual       a permutation of axes that no attention uses
         fill:unusual       a fill hides nothing
         compared:unusual   a mask is compared with a number other than 0
         calls              later calls; calls:WORD for their differences

@@ -20,7 +20,10 @@ _ALONE_SHARE = 0.75
 
 
 def add_integers(case: Case, c: Choices, share: float) -> Case:
-    """For this share of cases, the case that also returns an integer of its positions, or a value that it decides."""
+    """In this share of cases, adds integer arithmetic on positions.
+
+    The case returns the integers, or a tensor that they mask or scale.
+    """
     is_alone = c.chance(_ALONE_SHARE)
     place = 0 if is_alone else len(case.ops)
     b = Builder.reopen(case, place)

@@ -187,8 +187,7 @@ class Attributor:
     def find_key(self, entry: Entry, cause: RootCause, ledger: Ledger) -> CauseKey:
         """The key of the ledger's bug that experiments show the finding to be; else the key of the finding's cause.
 
-        If the ledger has this cause for a different bug, the key also has the experiments: two bugs can have equal
-        causes if the part at fault has no name.
+        Without a named part, two bugs can share a cause. Then the deciding experiments join the key.
         """
         listed = ledger.find_cause(cause.key)
         if listed is not None and listed.decided_by in ((), cause.decided_by):

@@ -59,7 +59,7 @@ class Envelope:
         self._judged = functools.reduce(torch.logical_and, finite, within)
         self._all_judged = bool(self._judged.all())
         if not self._all_judged:
-            # Fills of masks, say, which in float64 may be lower: right programs may overflow, but give no other number.
+            # A mask's fill may lie beyond this dtype: a right program gives infinity or the dtype's extreme there.
             most = torch.finfo(eager.dtype).max
             clamped = self._exact.clamp(-most, most)
             steady = ((value.double() - clamped).abs() < most / 2 for value in values)

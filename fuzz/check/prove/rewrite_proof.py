@@ -133,7 +133,7 @@ def _try_changes(match: RewriteMatch, changes: Iterator[tuple[str, str, Any]]) -
         outcome = compare_exactly(match.run_program, match.run_replacement, {**match.operands, operand: value})
         if outcome is not Outcome.DOES_NOT_APPLY:
             tried.setdefault(operand, {})[change] = outcome
-    # A mixed mask that leaves one key makes any scores right, so it is no evidence without a uniform value.
+    # With one key left the softmax is 1 for any scores, so a mixed mask counts only if a uniform mask agrees too.
     return {
         name: found
         for name, found in tried.items()

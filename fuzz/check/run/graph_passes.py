@@ -120,7 +120,7 @@ class Recording(TorchFunctionMode):
             node._dynamo_source = source(name)
             node.meta["tensor_dict"] = {} if name.isdecimal() else {"_dynamo_static_input_type": "unguarded"}
         examples = [value for _, value in self._read.values()]
-        # As Dynamo's own, it can't say numbers that are read from tensors, such as an index that is a tensor.
+        # Like Dynamo's, this ShapeEnv has no symbols for numbers that are read from tensors.
         sizes = require("torch.fx.experimental.symbolic_shapes", "ShapeEnv")(
             allow_scalar_outputs=torch._dynamo.config.capture_scalar_outputs,
             allow_dynamic_output_shape_ops=torch._dynamo.config.capture_dynamic_output_shape_ops,

@@ -101,7 +101,8 @@ def shrink(
     """The accepted cases, from `case` on, in decreasing order of `sort_key`. With `is_readable`, readable forms of the
     smallest case follow (corpus/passes/readability.py).
 
-    `still_fails` is called once per case id. When `deadline` returns True, the cases accepted so far are returned.
+    `still_fails` is called once per case id, but for readable forms that were accepted before. When `deadline` returns
+    True, the cases accepted so far are returned.
 
     If torch defines the result of every write of `case`, it does so for every accepted case.
 
@@ -156,7 +157,7 @@ class _Search:
         """Append the first candidate that fails, counting from candidate `start`.
 
         Before the last stage a candidate must be simpler, and candidates before `start` are tried last. In the last
-        stage a case that was accepted and made simpler is accepted again: it may be the readable form.
+        stage a case that was accepted and made simpler is asked about again: it may be the readable form.
         """
         limit = sort_key(self.trajectory[-1])
         failing = {one.id for one in self.trajectory} - {self.trajectory[-1].id} if is_last_stage else set[str]()
@@ -171,12 +172,12 @@ class _Search:
             if self.deadline():
                 return None
             if self.look_ahead is not None and len(some) > 1:
-                self.look_ahead([candidate for _, candidate in some if candidate.id not in failing])
+                self.look_ahead([candidate for _, candidate in some])
             for at, candidate in some:
                 if candidate.id in self._asked - failing:
                     continue
                 self._asked.add(candidate.id)
-                if candidate.id in failing or self.still_fails(candidate):
+                if self.still_fails(candidate):
                     self.trajectory.append(candidate)
                     return at
         return None

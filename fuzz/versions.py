@@ -10,7 +10,7 @@ from packaging.version import InvalidVersion, Version
 
 from corpus.entry import Entry, sort_versions
 from fuzz.ask.evaluator import Evaluator
-from fuzz.ask.question import Asker, ProcessState, Question, ask_accepted
+from fuzz.ask.question import Asker, ProcessState, Question, ask_or_raise
 from fuzz.ask.transport import CompilersOff
 from fuzz.bug_identity import compare_outcome, kind_of
 from fuzz.cli import ignore_lost_output
@@ -106,7 +106,7 @@ def compare_versions(path: Path, entry: Entry, subject: str, versions: Mapping[s
     def replay(label: str, process: ProcessState = ProcessState.WARM) -> SubjectResult:
         try:
             if subject in versions[label].hello.subjects:
-                return ask_accepted(versions[label], Question(entry.case, (subject,), process=process))
+                return ask_or_raise(versions[label], Question(entry.case, (subject,), process=process))
             why = f"torch {label} has no {subject}"
         except CompilersOff:
             raise

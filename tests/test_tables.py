@@ -1,4 +1,4 @@
-"""What every row of each table must pass: it is drawn, emits programs that run, survives a file, shrinks, has docs.
+"""Checks that every row of each table passes: it is drawn, emits programs that run, survives a file, shrinks, has docs.
 
 Operations have a module of their own, tests/generators/test_operations.py; tests/generators/test_families.py has
 families of models, tests/generators/test_contracts.py options of attention, tests/check/test_distributions.py masks.
@@ -16,7 +16,7 @@ from corpus.casefile import dumps, loads
 from corpus.causes import MechanismKind, Part, Stage
 from corpus.shrink import shrink
 from fuzz.ask.evaluator import Evaluator
-from fuzz.ask.question import Question, ask_accepted
+from fuzz.ask.question import Question, ask_or_raise
 from fuzz.attribution.edits import EDITS
 from fuzz.campaign.schedule import choose_subjects
 from fuzz.check.run.subject_builder import available, find
@@ -56,7 +56,7 @@ def test_a_region_or_change_is_drawn_runs_survives_a_file_and_goes_where_it_is_n
     assert name in list_parts(case) and name in read_section(table)
     check(case)
     assert loads(dumps(case)) == case
-    assert ask_accepted(shared, Question(case, ("eager",))).verdict in RIGHT
+    assert ask_or_raise(shared, Question(case, ("eager",))).verdict in RIGHT
     assert name not in list_parts(shrink(case, lambda _: True, is_readable=False)[-1])
 
 

@@ -32,7 +32,7 @@ class ProcessState(Flag):
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is to be judged: a case, or a part of the user's module that a worker has loaded."""
+    """Asks for the verdict on a case, or on a part of the user's module that a worker has loaded."""
 
     program: Case | Live
     subjects: tuple[str, ...]
@@ -116,7 +116,7 @@ def ask_each(questions: Sequence[tuple[Asker, Question]]) -> list[Result]:
     return [first, *others]
 
 
-def ask_accepted(asker: Asker, question: Question) -> SubjectResult:
+def ask_or_raise(asker: Asker, question: Question) -> SubjectResult:
     """The result of the question's only subject. Raises `UserError` if eager refuses the case, and as `Asker.ask`."""
     result = asker.ask(question)
     if result.rejected is not None or not result.results:

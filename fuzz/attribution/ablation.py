@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from corpus.entry import Entry
-from fuzz.ask.question import Asker, Question, ask_accepted
+from fuzz.ask.question import Asker, Question, ask_or_raise
 from fuzz.attribution.study import subject_of
 from fuzz.bug_identity import compare_outcome, kind_of
 from fuzz.experiments import DECOMPOSED, EXPERIMENTS, NO_PATTERNS, Outcome, Trial, Tried
@@ -100,7 +100,7 @@ def run_ablation(entry: Entry, asker: Asker, *, full: bool = True) -> Ablation:
     def run(*stages: str, case: Case = case) -> dict[str, SubjectResult]:
         found = {name: subject_of(name, entry) for name in stages}
         return {
-            name: saved.get(subject) or ask_accepted(asker, Question(case, (subject,)))
+            name: saved.get(subject) or ask_or_raise(asker, Question(case, (subject,)))
             for name, subject in found.items()
         }
 
@@ -118,12 +118,12 @@ def run_ablation(entry: Entry, asker: Asker, *, full: bool = True) -> Ablation:
         stages |= run(*(EXPORTED if entry.subject == EXPORTED[-1] else {entry.subject} & {*EXPORTED}))
         is_dynamic = case.dynamic or _find_accused(entry, stages) == DYNAMIC
         base = subject_of(DYNAMIC if is_dynamic else INDUCTOR, entry)
-        stages[NO_PATTERNS] = ask_accepted(asker, Question(case, (base,), (Trial(NO_PATTERNS),)))
+        stages[NO_PATTERNS] = ask_or_raise(asker, Question(case, (base,), (Trial(NO_PATTERNS),)))
     return Ablation(hello, stages, _find_accused(entry, stages))
 
 
 def _ask_each(asker: Asker, case: Case, subjects: tuple[str, ...]) -> dict[str, SubjectResult]:
-    return {name: ask_accepted(asker, Question(case, (name,))) for name in dict.fromkeys(subjects)}
+    return {name: ask_or_raise(asker, Question(case, (name,))) for name in dict.fromkeys(subjects)}
 
 
 def find_symbolic(case: Case) -> Case | None:

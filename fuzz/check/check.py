@@ -164,7 +164,7 @@ def _judge_subject(case: CaseRun, subject: Subject, coverage: Coverage, record: 
 
 
 def _blame_process(judgement: SubjectResult) -> tuple[SubjectResult, tuple[StateChange, ...]]:
-    """What is left of a judgement after a look at the process, and the changes of its state.
+    """The judgement after a look at the process, and the changes of its state.
 
     judgement       the device is lost   the state has changed
     wrong numbers   stays                stays

@@ -4,7 +4,7 @@ from generators.records import Word
 
 
 class Group(Word):
-    """What a verdict tells about a subject."""
+    """The kinds of verdicts, by the fault that they tell of."""
 
     CLEARS = "clears", "the subject is right"
     NOBODY = "nobody", "nothing is known about the subject"

@@ -139,7 +139,7 @@ class _Changed:
 
 
 def list_changeable(case: Case) -> dict[str, list[str]]:
-    """What changes may change, by `ChangeKind.target`; also the dtypes of a cast."""
+    """The targets of changes, by `ChangeKind.target`; also the dtypes of a cast."""
     parameters = [item for item in case.inputs if item.parameter]
     layers = [op.name for op in case.ops if is_layer(op)]
     return {

@@ -89,7 +89,7 @@ def check_memory(case: Case, types: Mapping[str, TensorType]) -> None:
 
 
 class _Memory:
-    """What is known of the memory of values before an operation."""
+    """The memory of values before an operation, as far as it is known."""
 
     def __init__(self, case: Case) -> None:
         self._case, self._owners = case, find_owners(case)

@@ -85,4 +85,4 @@ _DRAWN: dict[str, Callable[[Case, Choices], Any]] = {
     "dtype": _draw_dtype,
     "reseeds": lambda case, _: is_random(case),
 }
-"""What draws a field of a later call; it gives the default if this difference makes no sense for the case."""
+"""Functions that draw a field of a later call, or its default if this difference makes no sense for the case."""

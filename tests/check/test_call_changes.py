@@ -1,4 +1,4 @@
-"""What makes a wrong call of attention right tells bugs apart; defects of a state show in that state alone."""
+"""The change that makes a wrong call right tells bugs apart; defects of a state show in that state alone."""
 
 from dataclasses import replace
 from typing import Any

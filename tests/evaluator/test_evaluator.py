@@ -6,7 +6,7 @@ import pytest
 
 from corpus import casefile
 from fuzz.ask.evaluator import Evaluator, open_evaluator
-from fuzz.ask.question import AnswerCache, ProcessState, Question, ask_accepted, ask_each
+from fuzz.ask.question import AnswerCache, ProcessState, Question, ask_each, ask_or_raise
 from fuzz.ask.transport import PipeTransport
 from fuzz.ask.worker_config import WorkerConfig
 from fuzz.ask.worker_process import Stopped, WorkerFault, WorkerProcess
@@ -114,7 +114,7 @@ def test_a_case_that_eager_refuses_has_no_verdict() -> None:
         result = evaluator.ask(Question(SOFTMAX, ("inductor",))).only
         assert (result.verdict, type(result.failure)) == (Verdict.SKIPPED, NotTaken)
         with pytest.raises(UserError, match="shapes do not match"):
-            ask_accepted(evaluator, Question(SOFTMAX, ("inductor",)))
+            ask_or_raise(evaluator, Question(SOFTMAX, ("inductor",)))
 
 
 @pytest.mark.parametrize(

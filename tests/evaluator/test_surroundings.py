@@ -1,4 +1,4 @@
-"""What the surroundings of a process may do: packages with our names, and compilers that are switched off."""
+"""Faults of the surroundings of a process: packages with our names, and compilers that are switched off."""
 
 import json
 import os

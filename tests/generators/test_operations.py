@@ -10,7 +10,7 @@ import yaml
 from corpus.casefile import dumps, loads
 from corpus.passes.program import drop_attributes
 from fuzz.ask.evaluator import Evaluator
-from fuzz.ask.question import Question, ask_accepted
+from fuzz.ask.question import Question, ask_or_raise
 from generators.errors import CaseError
 from generators.program.case import Case
 from generators.program.edits import prune_if_valid
@@ -55,7 +55,7 @@ def test_an_operation_gives_in_eager_what_its_type_says(row: str) -> None:
 @pytest.mark.parametrize("mode", ["inference", "training"])
 @pytest.mark.parametrize("group", EXAMPLES)
 def test_right_results_of_operations_are_accepted(shared: Evaluator, group: str, mode: str) -> None:
-    result = ask_accepted(shared, Question(program(EXAMPLES[group], mode), ("passes",)))
+    result = ask_or_raise(shared, Question(program(EXAMPLES[group], mode), ("passes",)))
     assert not result.verdict.is_finding, result
 
 

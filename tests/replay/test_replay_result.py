@@ -1,4 +1,4 @@
-"""What a case file records of a failure is the failure itself; where a value is wrong, in words."""
+"""A case file records the failure itself, and in words where a value is wrong."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,6 +1,6 @@
 """The table of a report: every way to run a case, and its verdict."""
 
-from fuzz.ask.question import Asker, Question, ask_accepted
+from fuzz.ask.question import Asker, Question, ask_or_raise
 from fuzz.attribution.ablation import DYNAMIC, EAGER, Ablation, describe_stage, find_symbolic
 from fuzz.bug_identity import compare_outcome
 from fuzz.experiments import Outcome
@@ -16,7 +16,7 @@ def run_symbolic(case: Case, ablation: Ablation, asker: Asker) -> None:
     reads them off its arguments."""
     if (symbolic := _find_symbolic(case, ablation)) is not None:
         question = Question(symbolic, (ablation.stages[DYNAMIC].subject,))
-        ablation.stages[DYNAMIC] = ask_accepted(asker, question)
+        ablation.stages[DYNAMIC] = ask_or_raise(asker, question)
 
 
 def _find_symbolic(case: Case, ablation: Ablation) -> Case | None:

@@ -25,8 +25,8 @@ CANCELLED = 2.0**-24
 #: gradient of 1. The derivative of the sum of a softmax is 0, and holds the rounding of terms of that size.
 TERMS_OF_DERIVATIVES = 1.0
 
-#: A row is ill-conditioned if noise of one ulp moves eager by more than this share of its size; the audit of eager asks
-#: the same of an operation. A choice, not a measurement: of such a row fewer than 5 bits are left. PyTorch's torchfuzz
+#: A row is ill-conditioned if noise of one ulp moves eager by more than this share of its size. `suspicious_share` is
+#: made of it too. A choice, not a measurement: of such a row fewer than 5 bits are left. PyTorch's torchfuzz
 #: takes the same share, of sums.
 ILL_CONDITIONED = 0.05
 

@@ -1,4 +1,4 @@
-"""The one list of excuses: why a run can be right that the judge calls wrong.
+"""The list of excuses: reasons why a run is right although the judge calls it wrong.
 
 Before a run is called wrong, the rows of `LICENCES` are tried in their order. To add an excuse, add a row.
 docs/oracle.md repeats the rows; `tests/check/test_licences.py` prints those that it lacks.

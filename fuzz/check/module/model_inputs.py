@@ -123,7 +123,7 @@ def make_step(model: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
 
 
 def _run_before(model: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Those of the arguments that the step has too, the output of an encoder, and the cache."""
+    """The arguments that the step has too, the output of an encoder, and the cache."""
     parameters, name = inspect.signature(model.forward).parameters, find_cache(model)
     if not name or not {"input_ids", "decoder_input_ids"} & {*kwargs}:
         raise ModelError("it takes no cache")

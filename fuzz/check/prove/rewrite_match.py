@@ -32,7 +32,7 @@ from fuzz.protocol.rewrites import OtherConstant, find_attention_pattern
 _APPLY = ("torch._inductor.pattern_matcher", "ReplacementPatternEntry.apply")
 _PATTERNS = "torch._inductor.fx_passes.fuse_attention"
 SDPA_OF_PATTERNS = (_PATTERNS, "_scaled_dot_product_attention")
-"""What replacements call."""
+"""The function that replacements call."""
 _PIPELINE = "torch._inductor.compile_fx"
 
 
@@ -124,7 +124,7 @@ class RewriteMatch:
         return rewrite_name(self.entry)
 
     def read_replacement(self) -> tuple[Any, list[Any]]:
-        """What the replacement was traced from, and the operands that it takes. Raises `SubjectError`."""
+        """The function that the replacement was traced from, and the operands that it takes. Raises `SubjectError`."""
         number = find_attention_pattern(self.pattern).removeprefix("sfdp_pattern_")
         function = require(_PATTERNS, f"_sfdp_replacement_{number}")
         names = inspect.signature(function).parameters

@@ -20,7 +20,7 @@ from fuzz.check.judge.attention.judge import judge
 from fuzz.check.judge.eager_audit import Audit
 from fuzz.check.judge.verdict import RECHECKED_VERDICTS, conclude
 from fuzz.check.run.attention.call import Call
-from fuzz.check.run.attention.function import Attention, call_checked
+from fuzz.check.run.attention.function import Attention, call_and_check
 from fuzz.check.run.attention.guard import Guard
 from fuzz.check.run.attention.layouts import arrange
 from fuzz.check.torch_api.exceptions import DeviceLost, Unsupported, find_device_fault, is_out_of_memory
@@ -137,7 +137,7 @@ def call_again(attention: Attention, q: Tensor, k: Tensor, v: Tensor, **options:
     layout = arrange(attention.capabilities, cut=False, q=q, k=k, v=v, **options)
     guard = Guard(attention.guarded)
     with guard, _accuse_nobody():
-        out = call_checked(attention.function, **guard.protect_arguments(layout.arguments))
+        out = call_and_check(attention.function, **guard.protect_arguments(layout.arguments))
         out = layout.join(guard.protect_result(out))
     if guard.damage():
         raise Unsupported("it wrote out of bounds")

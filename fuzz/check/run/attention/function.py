@@ -80,7 +80,7 @@ LOWEST_FILL = -1e4
 """A fill of masked scores this low or lower is as good as -inf: exp of it is 0 beside the scores of a case."""
 
 
-def call_checked(function: AttentionFunction, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
+def call_and_check(function: AttentionFunction, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
     """The result of a function. Raises TypeError if it is no tensor of the expected shape, dtype and device."""
     with restore_state():
         out = function(q, k, v, **options)
@@ -199,7 +199,7 @@ class AttentionHarness:
             call.is_inference = torch.is_inference_mode_enabled()
         self.calls += layout.calls
         try:
-            out = call_checked(self._function, **given)
+            out = call_and_check(self._function, **given)
         except Exception as error:
             if refusal := find_refusal(error, self.attention.capabilities.refuses):
                 raise refusal from error

@@ -1,0 +1,43 @@
+"""MLX 0.32's `mlx.core.fast.scaled_dot_product_attention` on the CPU, forward and backward."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kernels.adapters import call_foreign, import_adapted, refuse_empty_rows, require
+
+_MX = import_adapted("mlx.core", "mlx[cpu]")
+
+
+@refuse_empty_rows
+def attention(
+    q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | None = None, bias: Tensor | None = None,
+    causal: str | None = None, sinks: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    """MLX takes one of mask, bias and causal, and a bias and sinks of the inputs' dtype at most."""
+    require((mask is None) + (bias is None) + (causal is None) >= 2, "more than one of mask, bias and causal")
+    fixed = "causal" if causal else None if mask is None else _to_mlx(mask)
+    names = [name for name, value in (("mask", bias), ("sinks", sinks)) if value is not None]
+
+    def attend(q: Any, k: Any, v: Any, *rest: Any) -> Any:
+        options = {"mask": fixed, **dict(zip(names, rest, strict=True))}
+        return _MX.fast.scaled_dot_product_attention(q, k, v, scale=scale, **options)
+
+    def pull_back(gradient: Tensor, *inputs: Tensor) -> tuple[Tensor, ...]:
+        found = _MX.vjp(attend, [*map(_to_mlx, inputs)], [_to_mlx(gradient)])[1]
+        return tuple(map(torch.from_dlpack, found))
+
+    inputs = [x for x in (q, k, v, bias, sinks) if x is not None]
+    return call_foreign(lambda *given: torch.from_dlpack(attend(*map(_to_mlx, given))), pull_back, *inputs)
+
+
+def _to_mlx(value: Tensor) -> Any:
+    return _MX.array(value.detach().contiguous())
+
+
+attention.capabilities = {  # type: ignore[attr-defined]
+    "empty": False,
+    "causal": ("bottom_right",),
+    "devices": ("cpu",),
+}

@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.dlpack import from_dlpack
 
 from kernels.adapters import add_axes, call_foreign, import_adapted, refuse_empty_rows
 
@@ -42,12 +43,13 @@ def _to_jax(value: Tensor | None) -> Any:
 
 
 def _to_torch(value: Any) -> Any:
-    return None if value is None else torch.from_dlpack(value).clone()
+    return None if value is None else from_dlpack(value).clone()
 
 
 attention.capabilities = {  # type: ignore[attr-defined]
     "value_dim": False,
     "empty": False,
     "causal": ("top_left",),
+    "rounds": ("scores", "weights"),  # gradients of weights
     "devices": ("cpu",),
 }

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-import torch
-from torch import Tensor
+from torch import Tensor, promote_types
+from torch.utils.dlpack import from_dlpack
 
 from kernels.adapters import call_foreign, import_adapted, refuse_empty_rows, require
 
@@ -15,8 +15,10 @@ def attention(
     q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | None = None, bias: Tensor | None = None,
     causal: str | None = None, sinks: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
-    """MLX takes one of mask, bias and causal, and a bias and sinks of the inputs' dtype at most."""
+    """Takes one of mask, bias and causal, and no bias or sinks of a wider dtype than q's."""
     require((mask is None) + (bias is None) + (causal is None) >= 2, "more than one of mask, bias and causal")
+    added = [x.dtype for x in (bias, sinks) if x is not None]
+    require(all(promote_types(q.dtype, dtype) == q.dtype for dtype in added), "a bias or sinks of a wider dtype")
     fixed = "causal" if causal else None if mask is None else _to_mlx(mask)
     names = [name for name, value in (("mask", bias), ("sinks", sinks)) if value is not None]
 
@@ -26,10 +28,10 @@ def attention(
 
     def pull_back(gradient: Tensor, *inputs: Tensor) -> tuple[Tensor, ...]:
         found = _MX.vjp(attend, [*map(_to_mlx, inputs)], [_to_mlx(gradient)])[1]
-        return tuple(map(torch.from_dlpack, found))
+        return tuple(map(from_dlpack, found))
 
     inputs = [x for x in (q, k, v, bias, sinks) if x is not None]
-    return call_foreign(lambda *given: torch.from_dlpack(attend(*map(_to_mlx, given))), pull_back, *inputs)
+    return call_foreign(lambda *given: from_dlpack(attend(*map(_to_mlx, given))), pull_back, *inputs)
 
 
 def _to_mlx(value: Tensor) -> Any:
@@ -39,5 +41,6 @@ def _to_mlx(value: Tensor) -> Any:
 attention.capabilities = {  # type: ignore[attr-defined]
     "empty": False,
     "causal": ("bottom_right",),
+    "rounds": ("scores", "weights"),
     "devices": ("cpu",),
 }

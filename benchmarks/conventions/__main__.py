@@ -45,7 +45,9 @@ def ask(implementation: Implementation, question: Question) -> str:
     function = load()
     corners = getattr(function, "capabilities", {}).get("causal", ("top_left", "bottom_right"))
     calls = [{"causal": corner} for corner in corners] if "causal" in question.call else [{}]
-    return " or ".join(dict.fromkeys(_ask(function, question, {**question.call, **call}) for call in calls))
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")
+        return " or ".join(dict.fromkeys(_ask(function, question, {**question.call, **call}) for call in calls))
 
 
 def _ask(function: Attend, question: Question, call: dict[str, Any]) -> str:
@@ -106,9 +108,7 @@ def main() -> None:
     parser.add_argument("--markdown", type=Path, default=PAGE)
     options = parser.parse_args()
     recorded = json.loads(options.json.read_text(encoding="utf-8")) if options.json.exists() else {}
-    with warnings.catch_warnings(), torch.no_grad():
-        warnings.simplefilter("ignore")
-        columns = measure(recorded)
+    columns = measure(recorded)
     options.json.write_text(json.dumps(columns, indent=1) + "\n", encoding="utf-8")
     options.markdown.write_text(format_page(columns), encoding="utf-8")
 

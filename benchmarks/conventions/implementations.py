@@ -2,7 +2,6 @@
 
 import importlib
 import inspect
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -69,17 +68,21 @@ def _load_flex(result: str = "out") -> Attend:
     def attend(
         q: Tensor, k: Tensor, v: Tensor, *, scale: float | None, mask: Tensor | None = None, bias: Tensor | None = None
     ) -> Tensor:
-        shape = (*q.shape[:3], k.shape[2])
-        kept, added = (None if x is None else x.expand(shape) for x in (mask, bias))
-
-        block_mask = None
-        if kept is not None:
-            block_mask = create_block_mask(lambda b, h, i, j: kept[b, h, i, j], *shape, device="cpu")
-        score_mod = None if added is None else lambda s, b, h, i, j: s + added[b, h, i, j]
+        batch, heads, rows, columns = *q.shape[:3], k.shape[2]
+        block_mask = score_mod = None
+        if mask is not None:
+            kept = mask.expand(batch, heads, rows, columns)
+            block_mask = create_block_mask(
+                lambda b, h, i, j: kept[b, h, i, j], batch, heads, rows, columns, device="cpu"
+            )
+        if bias is not None:
+            added = bias.expand(batch, heads, rows, columns)
+            score_mod = lambda s, b, h, i, j: s + added[b, h, i, j]  # noqa: E731
         out, aux = flex_attention(
             q, k, v, score_mod, block_mask, scale, k.shape[1] != q.shape[1], return_aux=AuxRequest(lse=True)
         )
-        found: Tensor = out if result == "out" else aux.lse
+        found = out if result == "out" else aux.lse
+        assert isinstance(found, Tensor)
         return found
 
     return attend
@@ -125,7 +128,6 @@ def _load_torch_onnx() -> Attend:
 
 
 def _load_triton(result: str = "out") -> Attend:
-    os.environ.setdefault("TRITON_INTERPRET", "1")
     module = importlib.import_module("kernels.attention")
     if result == "out":
         attention: Attend = module.attention

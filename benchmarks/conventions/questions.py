@@ -177,16 +177,30 @@ def _list_masks() -> list[Question]:
         Question(
             "a mask of shape [2, 1]",
             {**_TWO, "mask": torch.ones(2, 1, dtype=torch.bool)},
-            {"broadcast": _keep("xxxx", "xxxx"), "further keys dropped": _keep("x...", "x...")},
-            said={"ONNX 24": "Shape must be broadcastable to 4D tensor with shape `(batch_size, q_num_heads"},
+            {"broadcast": _keep("xxxx", "xxxx"), "padded with False": _keep("x...", "x...")},
+            said={
+                "ONNX 23": "Shape must be broadcastable to 4D tensor",
+                "ONNX 24": "will be padded to `total_sequence_length` with negative infinity",
+            },
         ),
         Question(
-            "window (1, 0), which key does row 2 of 4 keep",
-            {"q": _zeros(4), **_UNIFORM, "window": (1, 0)},
+            "a mask of shape [4]",
+            {**_TWO, "mask": _bool("x.xx")[0]},
+            {"broadcast": _keep("x.xx", "x.xx"), "ignored": _keep("xxxx", "xxxx")},
+        ),
+        Question(
+            "a mask of shape [4] beside causal",
+            {**_TWO, "mask": _bool("x.xx")[0], "causal": True},
             {
-                "2 keys: itself and 1 before": _keep("x...", "xx..", ".xx.", "..xx"),
-                "1 key: itself": _keep("x...", ".x..", "..x.", "...x"),
+                "both, top left": _keep("x...", "x..."),
+                "both, bottom right": _keep("x.x.", "x.xx"),
+                "mask alone": _keep("x.xx", "x.xx"),
             },
+        ),
+        Question(
+            "keys in the window (1, 0)",
+            {"q": _zeros(4), **_UNIFORM, "window": (1, 0)},
+            {"2": _keep("x...", "xx..", ".xx.", "..xx"), "1": _keep("x...", ".x..", "..x.", "...x")},
             said={"JAX": "if local_window_size == (3, 2) and the sequence is [0, 1, 2, 3, 4, 5, c, 7, 8, 9]"},
         ),
         Question(
@@ -243,7 +257,7 @@ def _list_scores() -> list[Question]:
     large[0, 0, 3] *= -1
     return [
         Question(
-            "the default scale, head_dim 4", {**pair, "scale": None}, {"1 / sqrt(head_dim)": weigh(2), "1": weigh(4)}
+            "the default scale, head_dim 4", {**pair, "scale": None}, {"head_dim ** -0.5": weigh(2), "1": weigh(4)}
         ),
         Question(
             "a scale of 0", {**pair, "scale": 0.0}, {"taken": weigh(0), "the default": weigh(2), "NaN": weigh(0) + _NAN}
@@ -262,14 +276,14 @@ def _list_scores() -> list[Question]:
             "softcap 2 beside a bias of -10",
             {**pair, "scale": 0.5, "softcap": 2.0, "bias": torch.tensor([[-10.0, 0.0]])},
             {"softcap first": weigh(2 * math.tanh(1) - 10), "bias first": weigh(2 * math.tanh(-4))},
-            said={"ONNX 24": "softcap (if provided) | at_mask---Add"},
+            said={"ONNX 24": "softcap (if provided) | | | at_mask---Add"},
         ),
         Question(
-            "a sink of ln 4 beside a scale of 0.5",
-            {**_TWO, "scale": 0.5, "sinks": torch.full((1,), math.log(4))},
+            "a sink of ln 16 beside a scale of 0.5",
+            {**_TWO, "scale": 0.5, "sinks": torch.full((1,), math.log(16))},
             {
-                "adds exp(sink)": 0.5 * _keep("xxxx", "xxxx"),
-                "adds exp(scale * sink)": 4 / 6 * _keep("xxxx", "xxxx"),
+                "adds exp(sink)": 4 / 20 * _keep("xxxx", "xxxx"),
+                "adds exp(scale * sink)": 4 / 8 * _keep("xxxx", "xxxx"),
                 "ignored": _keep("xxxx", "xxxx"),
             },
         ),

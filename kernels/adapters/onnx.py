@@ -34,8 +34,9 @@ def _attend(
     causal: str | None = None, softcap: float | None = None, opset: int = 24,
     run: Callable[[Any, dict[str, Any]], Any] = _evaluate,
 ) -> Tensor:  # fmt: skip
-    """ONNX takes one of mask and bias. A `scale` of None is ONNX' default."""
+    """ONNX takes one of mask and bias, and a bias of q's dtype. A `scale` of None is ONNX' default."""
     require(mask is None or bias is None, "mask and bias")
+    require(bias is None or bias.dtype == q.dtype, "a bias of another dtype")
     named = {"q": q, "k": k, "v": v, "attn_mask": mask if bias is None else bias}
     feeds = {name: x.detach().contiguous().numpy() for name, x in named.items() if x is not None}
     attributes = {"scale": scale, "softcap": softcap, "is_causal": int(causal is not None)}
@@ -48,13 +49,29 @@ def _attend(
     return torch.from_numpy(run(model, feeds))
 
 
-attention, attention_23 = functools.partial(_attend), functools.partial(_attend, opset=23)
-onnxruntime, openvino = (functools.partial(_attend, run=run) for run in (_run_onnxruntime, _run_openvino))
-for _function in (attention, attention_23, onnxruntime, openvino):
-    _function.capabilities = {  # type: ignore[attr-defined]
-        "dtypes": ("float32", "float16"),
-        "training": False,
-        "causal": ("top_left",),
-        "rounds": ("scores", "weights"),
-        "devices": ("cpu",),
-    }
+def _refuse_padding(attend: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Refuses a mask or bias of fewer keys, which opset 24 pads instead of broadcasting it; `__wrapped__` takes it."""
+
+    @functools.wraps(attend)
+    def attention(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
+        added = [x for x in (options.get("mask"), options.get("bias")) if x is not None]
+        require(all(x.shape[-1] == k.shape[2] for x in added), "a mask or bias that broadcasts along keys")
+        return attend(q, k, v, **options)
+
+    return attention
+
+
+_LIMITS = {
+    "dtypes": ("float32", "float16"),
+    "training": False,
+    "causal": ("top_left",),
+    "rounds": ("scores", "weights"),
+    "devices": ("cpu",),
+}
+attention, attention_23 = _refuse_padding(_attend), functools.partial(_attend, opset=23)
+onnxruntime = functools.partial(_attend, run=_run_onnxruntime)
+openvino = _refuse_padding(functools.partial(_attend, run=_run_openvino))
+attention.capabilities = attention_23.capabilities = _LIMITS  # type: ignore[attr-defined]
+openvino.capabilities = _LIMITS  # type: ignore[attr-defined]
+# It says that it takes no scale below or at 0, no mask of one axis, and no mask with fewer keys.
+onnxruntime.capabilities = _LIMITS | {"refuses": ("Fail",)}  # type: ignore[attr-defined]

@@ -276,7 +276,10 @@ def _list_scores() -> list[Question]:
             "softcap 2 beside a bias of -10",
             {**pair, "scale": 0.5, "softcap": 2.0, "bias": torch.tensor([[-10.0, 0.0]])},
             {"softcap first": weigh(2 * math.tanh(1) - 10), "bias first": weigh(2 * math.tanh(-4))},
-            said={"ONNX 24": "softcap (if provided) | | | at_mask---Add"},
+            said={
+                "ONNX 24": "softcap (if provided) | | | at_mask---Add",
+                "torch.onnx": "at_mask---Add | | | softcap (if provided)",
+            },
         ),
         Question(
             "a sink of ln 16 beside a scale of 0.5",

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from fuzz.check.judge.attention.judge import judge
 from fuzz.check.run.attention.call import Call
+from fuzz.check.torch_api.exceptions import find_refusal
 from fuzz.protocol.capabilities import Capabilities
 
 ADAPTERS = {
@@ -90,3 +91,13 @@ def test_a_row_that_keeps_no_key_gives_zeros_or_is_refused(attend: Attend) -> No
     except NotImplementedError:
         return
     assert rows[0, 0].tolist() == [[0.0] * 4, [1.0, 0.0, 0.0, 0.0]]
+
+
+def test_refusals_of_onnxruntime_are_no_findings() -> None:
+    attend = pytest.importorskip("kernels.adapters.onnx").onnxruntime
+    pytest.importorskip("onnxruntime")
+    x = torch.zeros(1, 1, 2, 4)
+    for options in ({"scale": 0.0}, {"scale": 1.0, "mask": torch.ones(2, dtype=torch.bool)}):
+        with pytest.raises(Exception, match="was false") as caught:
+            attend(x, x, x, **options)
+        assert find_refusal(caught.value, read(attend).refuses) is not None

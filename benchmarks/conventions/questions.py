@@ -189,6 +189,16 @@ def _list_masks() -> list[Question]:
             {"broadcast": _keep("x.xx", "x.xx"), "ignored": _keep("xxxx", "xxxx")},
         ),
         Question(
+            "a mask of shape [1, 4] beside causal",
+            {**_TWO, "mask": _bool("xxxx"), "causal": True},
+            {
+                "both, top left": _keep("x...", "xx.."),
+                "both, bottom right": _keep("xxx.", "xxxx"),
+                "row 0 for all rows": _keep("x...", "x..."),
+                "mask alone": _keep("xxxx", "xxxx"),
+            },
+        ),
+        Question(
             "a mask of shape [4] beside causal",
             {**_TWO, "mask": _bool("x.xx")[0], "causal": True},
             {

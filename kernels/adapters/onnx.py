@@ -77,5 +77,5 @@ onnxruntime = functools.partial(_attend, run=_run_onnxruntime)
 openvino = _refuse_padding(functools.partial(_attend, run=_run_openvino))
 attention.capabilities = attention_23.capabilities = _LIMITS  # type: ignore[attr-defined]
 openvino.capabilities = _LIMITS  # type: ignore[attr-defined]
-# It says that it takes no scale below or at 0, no mask of one axis, and no mask with fewer keys.
+# It says that it takes no scale of 0 or less, and no mask of one axis, [1, kv_len] or [seq_len, 1].
 onnxruntime.capabilities = _LIMITS | {"refuses": (_FAIL,)}  # type: ignore[attr-defined]

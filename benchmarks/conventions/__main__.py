@@ -27,9 +27,9 @@ PAGE = Path(ROOT) / "docs/conventions.md"
 
 _HEAD = """# Conventions: where implementations of attention differ
 
-A question is a small call. Its answer is measured: the one whose result, in float64, the call gives. `{not_taken}`
-means that the implementation, or our way to call it, does not take the call; `{none}` that no answer in
-`benchmarks/conventions/questions.py` gives the result. Columns:
+A question is a small call. Its answer is measured: the call's result is that of the answer, computed in float64.
+`{not_taken}` means that the implementation, or our way to call it, does not take the call. `{none}` means that no
+answer of `benchmarks/conventions/questions.py` gives the result. Columns:
 
 {columns}
 
